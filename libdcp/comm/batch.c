@@ -27,7 +27,7 @@
 #define ANSWER_NS 1000000000 /* who waits has answered by then */
 #define GIVE_UP_NS 200000000 /* for what can't be cancelled */
 
-enum { DATA_TAG = 1, FAILURE_TAG, QUESTION_TAG, ANSWER_TAG };
+enum { DATA_TAG = 1, FAILURE_TAG, QUESTION_TAG, ANSWER_TAG, APART_TAG };
 
 /* A question and its answer: the asker's number of it, and the rank that is waited for. */
 typedef struct batch_question {
@@ -37,10 +37,11 @@ typedef struct batch_question {
 /* What one wait knows. */
 typedef struct waiting {
     comm_patience patience;
-    int64_t now, began, heard, asked;
+    comm_search search;
+    int64_t now, began, heard;
     int64_t last; /* when the one that has ended was found; 0: none has */
     int64_t lost; /* the same, of one that is not waited for here */
-    int ended, suspect;
+    int ended;
     int open; /* requests that were not done at the last look */
     long pause;
 } waiting;
@@ -53,18 +54,21 @@ static void add_request(comm_batch *b, int code, int peer, int receives) {
 }
 
 void comm_batch_send(comm_batch *b, const void *from, uint64_t bytes, int peer) {
+    const int tag = b->is_apart ? APART_TAG : DATA_TAG;
+    if (b->pairs->ranks) peer = b->pairs->ranks[peer];
     if (b->code) return;
     add_request(
-        b,
-        MPI_Isend(from, (int)bytes, MPI_BYTE, peer, DATA_TAG, b->pairs->comm, &b->requests[b->n]),
+        b, MPI_Isend(from, (int)bytes, MPI_BYTE, peer, tag, b->pairs->comm, &b->requests[b->n]),
         peer, 0);
 }
 
 void comm_batch_receive(comm_batch *b, void *to, uint64_t bytes, int peer) {
+    const int tag = b->is_apart ? APART_TAG : DATA_TAG;
+    if (b->pairs->ranks) peer = b->pairs->ranks[peer];
     if (b->code) return;
-    add_request(
-        b, MPI_Irecv(to, (int)bytes, MPI_BYTE, peer, DATA_TAG, b->pairs->comm, &b->requests[b->n]),
-        peer, 1);
+    add_request(b,
+                MPI_Irecv(to, (int)bytes, MPI_BYTE, peer, tag, b->pairs->comm, &b->requests[b->n]),
+                peer, 1);
 }
 
 /* A few bytes to a rank that may never take them: they stay with MPI. */
@@ -117,6 +121,7 @@ static void tell_on(comm_pairs *p) {
 }
 
 void comm_batch_break(comm_pairs *p, comm_why why, int code, int rank) {
+    if (p->whole) p = p->whole;
     if (comm_watch_is_broken(p->watch)) return;
     comm_watch_break(p->watch, why, code, rank);
     tell_on(p);
@@ -128,6 +133,7 @@ int comm_batch_hear(comm_pairs *p) {
     comm_watch *w = p->watch;
     int code = MPI_SUCCESS;
     const int64_t now = comm_watch_clock();
+    if (p->whole) p = p->whole;
     if (now - p->heard < HEAR_NS) return comm_watch_is_broken(w);
     p->heard = now;
     if (!comm_watch_is_broken(w) && p->first != MPI_COMM_NULL &&
@@ -159,7 +165,7 @@ static int find_open(comm_batch *b, int of) {
     return -1;
 }
 
-static void answer_questions(comm_pairs *p, int awaited) {
+void comm_batch_answer(comm_pairs *p, int awaited) {
     batch_question q;
     for (int code, from; (from = take_note(p->comm, &q, sizeof q, QUESTION_TAG, &code)) >= 0;) {
         q.rank = awaited;
@@ -167,26 +173,24 @@ static void answer_questions(comm_pairs *p, int awaited) {
     }
 }
 
-static void ask_rank(comm_pairs *p, waiting *w, int rank) {
+static void ask_rank(comm_pairs *p, comm_search *s, int rank) {
     const batch_question q = {++p->questions, -1};
-    w->suspect = rank;
-    w->asked = w->now;
+    s->suspect = rank;
+    s->asked = comm_watch_clock();
     send_note(p->comm, &q, sizeof q, QUESTION_TAG, rank);
 }
 
-/* The limit is over: finds the rank that all others wait for. */
-static void find_late(comm_batch *b, waiting *w, int awaited) {
-    comm_pairs *p = b->pairs;
+void comm_batch_find_late(comm_pairs *p, comm_search *s, int awaited) {
     batch_question q;
     int code;
     if (awaited < 0 || p->comm == MPI_COMM_NULL) {
         comm_batch_break(p, COMM_IS_LATE, 0, -1);
         return;
     }
-    if (!w->asked) ask_rank(p, w, awaited);
+    if (!s->asked) ask_rank(p, s, awaited);
     while (take_note(p->comm, &q, sizeof q, ANSWER_TAG, &code) >= 0)
-        if (q.number == p->questions && q.rank >= 0 && q.rank != p->rank) ask_rank(p, w, q.rank);
-    if (w->now - w->asked > ANSWER_NS) comm_batch_break(p, COMM_IS_LATE, 0, w->suspect);
+        if (q.number == p->questions && q.rank >= 0 && q.rank != p->rank) ask_rank(p, s, q.rank);
+    if (comm_watch_clock() - s->asked > ANSWER_NS) comm_batch_break(p, COMM_IS_LATE, 0, s->suspect);
 }
 
 /* A rank that is not waited for here may be waited for by one that is, on another machine, which
@@ -209,7 +213,7 @@ static void note_progress(comm_batch *b, waiting *w) {
     if (open == w->open) return;
     w->open = open;
     w->patience.began = w->now;
-    w->lost = w->asked = 0;
+    w->lost = w->search.asked = 0;
 }
 
 /* Looks at the ranks of all requests that are not done. */
@@ -239,14 +243,14 @@ static void look_around(comm_batch *b, waiting *w) {
     if (state == COMM_BROKEN) return;
     const int open = find_open(b, -1), awaited = open < 0 ? -1 : b->peers[open];
     if (comm_batch_hear(p) || open < 0) return;
-    if (p->comm != MPI_COMM_NULL) answer_questions(p, awaited);
+    if (p->comm != MPI_COMM_NULL) comm_batch_answer(p, awaited);
     if (w->last && w->now - w->last > LAST_NS) end_last(b, w);
     if (state == COMM_LOOK) {
         note_progress(b, w);
         look_at_peers(b, w);
         look_at_others(b, w);
     }
-    if (state == COMM_OVER && !w->last) find_late(b, w, awaited);
+    if (state == COMM_OVER && !w->last) comm_batch_find_late(p, &w->search, awaited);
 }
 
 static void pause_wait(const comm_pairs *p, waiting *w) {
@@ -265,7 +269,7 @@ static void wait_step(comm_batch *b, waiting *w) {
     look_around(b, w);
 }
 
-int comm_batch_finish(comm_batch *b) {
+static int finish_batch(comm_batch *b) {
     waiting w = {.pause = PAUSE_NS, .open = b->n};
     for (unsigned tries = 0;; tries++) {
         int done = 0;
@@ -279,6 +283,14 @@ int comm_batch_finish(comm_batch *b) {
     }
     b->n = 0;
     return 0;
+}
+
+int comm_batch_finish(comm_batch *b) {
+    comm_pairs *some = b->pairs;
+    if (some->whole) b->pairs = some->whole;
+    const int failed = finish_batch(b);
+    b->pairs = some;
+    return failed;
 }
 
 int comm_batch_finish_request(comm_pairs *pairs, int code, MPI_Request request) {

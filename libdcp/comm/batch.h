@@ -11,6 +11,8 @@ typedef struct comm_pairs {
     comm_watch *watch;
     uint64_t *spare; /* room for a part of a reduction */
     int rank, size;
+    struct comm_pairs *whole; /* of all ranks, where these are some of them; NULL: these are all */
+    const int *ranks;         /* their numbers among all; NULL: their own */
     int yields; /* it works beside a thread that computes: while it waits, it leaves the core to
                    that */
     int32_t questions; /* asked so far */
@@ -22,7 +24,8 @@ typedef struct comm_pairs {
 
 typedef struct comm_batch {
     comm_pairs *pairs;
-    int n, code; /* code: of MPI, that one could not be started */
+    int is_apart; /* of the collectives' messages, which may go on beside it */
+    int n, code;  /* code: of MPI, that one could not be started */
     MPI_Request requests[2 * COMM_BATCH_PEERS];
     int peers[2 * COMM_BATCH_PEERS]; /* -1: not one rank alone */
     int receives[2 * COMM_BATCH_PEERS];
@@ -43,6 +46,19 @@ int comm_batch_finish_request(comm_pairs *pairs, int code, MPI_Request request);
 /* Hears what others tell, some milliseconds after the last time, and tells it on. To be called
  * before a collective and while waiting: another value once the watch is broken. */
 int comm_batch_hear(comm_pairs *pairs);
+
+/* A wait for a rank, by something else than messages, that takes longer than the limit. */
+typedef struct comm_search {
+    int64_t asked; /* 0: nobody was asked yet */
+    int suspect;
+} comm_search;
+
+/* To be called while waiting for a rank by something else than messages: tells those that ask for
+ * whom this one waits. */
+void comm_batch_answer(comm_pairs *pairs, int awaited);
+/* The same, again and again, once the limit is over: finds the rank that all others wait for, and
+ * breaks the watch. `search` is zeroed when the wait begins. */
+void comm_batch_find_late(comm_pairs *pairs, comm_search *search, int awaited);
 
 /* Breaks the watch, unless it is, and tells others, who tell it on. */
 void comm_batch_break(comm_pairs *pairs, comm_why why, int code, int rank);

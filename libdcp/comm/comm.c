@@ -51,11 +51,13 @@ static const dcp_comm_ops alone_ops = {
 };
 
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int rank, int size) {
-    dcp_comm *comm = calloc(1, sizeof *comm + (size_t)size * sizeof *comm->eights);
+    const size_t words = 3 * (size_t)size; /* COMM_XOR_ROOM is not more than `size` */
+    dcp_comm *comm = calloc(1, sizeof *comm + words * sizeof *comm->eights);
     if (!comm) {
         comm_watch_release(watch);
         return NULL;
     }
+    comm->numbers = comm->eights + size;
     for (int r = 0; r < size; r++) comm->eights[r] = sizeof *comm->eights;
     comm->ops = size == 1 ? alone_ops : *ops;
     comm->ctx = ctx;
@@ -64,6 +66,10 @@ dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int
     comm->size = size;
     comm->table_host = -1;
     comm_find_place(comm);
+    if (comm_local_make(&comm->local, rank, size)) {
+        dcp_comm_destroy(comm);
+        return NULL;
+    }
     return comm;
 }
 
@@ -88,6 +94,8 @@ int dcp_comm_set_host(dcp_comm *comm, const char *name, dcp_error *err) {
         comm_place_name(&comm->place, name);
     else
         comm_find_place(comm);
+    comm_groups_release(comm->hosts);
+    comm->hosts = NULL;
     return comm->follow_place ? comm->follow_place(comm, err) : comm_barrier(comm, err);
 }
 
@@ -144,6 +152,11 @@ void dcp_comm_destroy(dcp_comm *comm) {
     if (!comm) return;
     if (comm->destroy_ctx) comm->destroy_ctx(comm);
     comm_watch_release(comm->watch);
+    comm_local_free(&comm->local);
+    comm_groups_release(comm->hosts);
+    free(comm->packing.bytes);
+    free(comm->packing.send);
+    free(comm->packing.receive);
     free(comm);
 }
 
@@ -185,51 +198,48 @@ int comm_fail_broken(const dcp_comm *comm, const char *what, dcp_error *err) {
     return f.rank < 0 ? DCP_ERR_COMM : core_fail_rank(DCP_ERR_COMM, f.rank, err);
 }
 
-static int is_broken(const dcp_comm *comm) {
+int comm_is_broken(const dcp_comm *comm) {
     return comm->watch && comm_watch_is_broken(comm->watch);
 }
 
-/* `code` is that of the collective. A table of the caller breaks with its first failure as well. */
-static int check_collective(const dcp_comm *comm, const char *collective, int code,
-                            dcp_error *err) {
+int comm_check_code(const dcp_comm *comm, const char *what, int code, dcp_error *err) {
     if (code == 0) return DCP_OK;
     comm_watch_break(comm->watch, COMM_FAILED, code, comm->rank);
-    return comm_fail_broken(comm, collective, err);
+    return comm_fail_broken(comm, what, err);
 }
 
 int comm_broadcast(dcp_comm *comm, void *buf, uint64_t bytes, int root, dcp_error *err) {
     if (bytes == 0) return DCP_OK;
-    if (is_broken(comm)) return comm_fail_broken(comm, "broadcast", err);
-    return check_collective(comm, "broadcast", comm->ops.broadcast(comm->ctx, buf, bytes, root),
-                            err);
+    if (comm_is_broken(comm)) return comm_fail_broken(comm, "broadcast", err);
+    return comm_check_code(comm, "broadcast", comm->ops.broadcast(comm->ctx, buf, bytes, root),
+                           err);
 }
 
 int comm_allreduce(dcp_comm *comm, uint64_t *buf, uint64_t count, dcp_reduce op, dcp_error *err) {
     if (count == 0) return DCP_OK;
-    if (is_broken(comm)) return comm_fail_broken(comm, "all-reduce", err);
-    return check_collective(comm, "all-reduce", comm->ops.allreduce(comm->ctx, buf, count, op),
-                            err);
+    if (comm_is_broken(comm)) return comm_fail_broken(comm, "all-reduce", err);
+    return comm_check_code(comm, "all-reduce", comm->ops.allreduce(comm->ctx, buf, count, op), err);
 }
 
 int comm_gather(dcp_comm *comm, const void *send, uint64_t bytes, void *recv, int root,
                 dcp_error *err) {
     if (bytes == 0) return DCP_OK;
-    if (is_broken(comm)) return comm_fail_broken(comm, "gather", err);
+    if (comm_is_broken(comm)) return comm_fail_broken(comm, "gather", err);
     void *recv_on_root = comm->rank == root ? recv : NULL;
-    return check_collective(comm, "gather",
-                            comm->ops.gather(comm->ctx, send, bytes, recv_on_root, root), err);
+    return comm_check_code(comm, "gather",
+                           comm->ops.gather(comm->ctx, send, bytes, recv_on_root, root), err);
 }
 
 int comm_alltoall(dcp_comm *comm, const void *send, const uint64_t *send_bytes, void *recv,
                   const uint64_t *recv_bytes, dcp_error *err) {
-    if (is_broken(comm)) return comm_fail_broken(comm, "all-to-all", err);
-    return check_collective(comm, "all-to-all",
-                            comm->ops.alltoall(comm->ctx, send, send_bytes, recv, recv_bytes), err);
+    if (comm_is_broken(comm)) return comm_fail_broken(comm, "all-to-all", err);
+    return comm_check_code(comm, "all-to-all",
+                           comm->ops.alltoall(comm->ctx, send, send_bytes, recv, recv_bytes), err);
 }
 
 int comm_barrier(dcp_comm *comm, dcp_error *err) {
-    if (is_broken(comm)) return comm_fail_broken(comm, "barrier", err);
-    return check_collective(comm, "barrier", comm->ops.barrier(comm->ctx), err);
+    if (comm_is_broken(comm)) return comm_fail_broken(comm, "barrier", err);
+    return comm_check_code(comm, "barrier", comm->ops.barrier(comm->ctx), err);
 }
 
 /* What this rank tells the others; callers that pass no error still say what kind it was. */
@@ -258,4 +268,27 @@ int comm_agree(dcp_comm *comm, int status, dcp_error *err) {
     if (comm_status != DCP_OK) return comm_status;
     if (err) *err = failure;
     return failure.status;
+}
+
+int comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp_error *err) {
+    uint64_t least[COMM_LEAST_VALUES + 1];
+    least[0] = status == DCP_OK;
+    memcpy(least + 1, values, n * sizeof *values);
+    int comm_status = comm_allreduce(comm, least, n + 1, DCP_REDUCE_MIN, err);
+    if (comm_status != DCP_OK) return comm_status;
+    if (!least[0]) return comm_agree(comm, status, err); /* its values may be no values */
+    memcpy(values, least + 1, n * sizeof *values);
+    return DCP_OK;
+}
+
+/* A bit for each rank that failed: no two of them meet, as they would in a number of one word. */
+int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_error *err) {
+    const size_t room = COMM_XOR_ROOM(comm->size), rank = (size_t)comm->rank;
+    int failed = 0;
+    memset(words + n, 0, room * sizeof *words);
+    if (status != DCP_OK) words[n + rank / 64] = 1ULL << rank % 64;
+    int comm_status = comm_allreduce(comm, words, n + room, DCP_REDUCE_XOR, err);
+    if (comm_status != DCP_OK) return comm_status;
+    for (size_t i = 0; i < room; i++) failed |= words[n + i] != 0;
+    return failed ? comm_agree(comm, status, err) : DCP_OK;
 }

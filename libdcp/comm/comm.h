@@ -9,29 +9,22 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "comm/local.h"
 #include "comm/place.h"
 #include "comm/watch.h"
 #include "dcp/comm.h"
 
-/* Memory that all ranks of a communicator see. Each rank has two areas, page-aligned. Each page
- * (PAGE_BYTES) of an area has a mark, which is 0 at first. Users agree by barriers on who may touch
- * what when. They set all marks back to 0 at their end, and leave nothing in the areas for the next
- * user. */
+/* What all ranks of a communicator see, where all are on one host. */
 typedef struct comm_shared {
     _Atomic uint64_t *stopped; /* see comm/stop.h */
-    size_t area_bytes;
-    unsigned char **areas; /* [2 * rank + which] */
-    _Atomic uint16_t **marks;
 } comm_shared;
 
-/* The mark of a page of an area, which becomes 0. A barrier must be between this and other ranks'
- * use of the mark. */
-static inline uint16_t comm_shared_take_mark(const comm_shared *shared, size_t area, size_t page) {
-    _Atomic uint16_t *at = &shared->marks[area][page];
-    const uint16_t mark = atomic_load_explicit(at, memory_order_relaxed);
-    atomic_store_explicit(at, 0, memory_order_relaxed);
-    return mark;
-}
+/* Room of messages over a caller's table without `exchange`. */
+typedef struct comm_packing {
+    uint64_t *bytes;               /* [2 * ranks]: sent and received */
+    unsigned char *send, *receive; /* one after the other, in rank order */
+    uint64_t most_out, most_in;
+} comm_packing;
 
 struct dcp_comm {
     dcp_comm_ops ops;
@@ -43,13 +36,18 @@ struct dcp_comm {
     int (*duplicate)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
     /* Collective: the ranks' places have changed; NULL: nothing depends on them. */
     int (*follow_place)(struct dcp_comm *comm, dcp_error *err);
+    struct comm_mpi *mpi;      /* its context (comm/host.h); NULL: it is not over MPI */
     comm_watch *watch;         /* of the ranks, shared with duplicates; NULL: there is one rank */
     const comm_shared *shared; /* NULL: they share nothing */
+    comm_local local;          /* the ranks that share memory with this one */
+    comm_groups *hosts;        /* which ranks are on one; NULL: not known yet, see comm_hosts */
     comm_place place;          /* of this rank: gathered, it tells which ranks are on one host */
     int table_host; /* the lowest rank of its host, as a caller's table says; -1: it says nothing */
     int rank, size;
-    uint32_t operations; /* that could be given up, so far: see comm/stop.h */
-    uint64_t eights[];   /* 8 for each rank: the sizes of an all-to-all of one u64 */
+    comm_packing packing; /* see comm/messages.h */
+    uint32_t operations;  /* that could be given up, so far: see comm/stop.h */
+    uint64_t *numbers;    /* room for two numbers of each rank */
+    uint64_t eights[];    /* 8 for each rank: the sizes of an all-to-all of one u64 */
 };
 
 /* A communicator over `ops`, which it copies; NULL where memory is short. It takes over `watch` in
@@ -63,6 +61,11 @@ void comm_find_place(dcp_comm *comm);
 /* DCP_ERR_COMM for a communicator whose watch is broken: says what failed, and which rank it was.
  */
 int comm_fail_broken(const dcp_comm *comm, const char *what, dcp_error *err);
+/* What a call that returned `code` comes to: any but 0 breaks the communicator. A table of the
+ * caller breaks with its first failure as well. */
+int comm_check_code(const dcp_comm *comm, const char *what, int code, dcp_error *err);
+/* Whether its watch is broken, so that nothing may be called any more. */
+int comm_is_broken(const dcp_comm *comm);
 
 /* Collective: a communicator of the same ranks that a thread of the library may use while the
  * program uses this one, to be destroyed by all ranks with dcp_comm_destroy. Where that is not
@@ -83,3 +86,13 @@ int comm_barrier(dcp_comm *comm, dcp_error *err);
  * "rank R: " where the communicator has several ranks) and err->rank = R. An error that was agreed
  * on before keeps its rank and prefix. Costs one all-reduce of eight bytes where no rank failed. */
 int comm_agree(dcp_comm *comm, int status, dcp_error *err);
+
+/* The same, and where no rank failed each of the n <= COMM_LEAST_VALUES values becomes the least of
+ * all ranks' in the same all-reduce. */
+#define COMM_LEAST_VALUES 64
+int comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp_error *err);
+
+/* comm_agree, and where no rank failed words [0, n) become the XOR of all ranks' in the same
+ * all-reduce. Behind them `words` has room for COMM_XOR_ROOM(ranks) more. */
+#define COMM_XOR_ROOM(ranks) (((size_t)(ranks) + 63) / 64)
+int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_error *err);

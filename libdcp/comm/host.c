@@ -4,43 +4,64 @@
  * reading it. */
 #include "comm/host.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "comm/host_memory.h"
 #include "comm/reduction.h"
 #include "core/bytes.h"
 #include "core/futex.h"
-#include "dcp/mpi.h"
 
-#ifndef SLOT_BYTES /* tests set it small */
-#define SLOT_BYTES ((size_t)256 << 10)
-#endif
-#define AREA_BYTES ((size_t)4 << 20)   /* at most */
-#define AREAS_BYTES ((size_t)16 << 20) /* of all ranks together, at most but for a page each */
-#define SPINS 100                      /* before it sleeps: some microseconds */
-#define NAP_NS 1000000                 /* the first time; then MPI may need a push */
+#define SPINS 100      /* before it sleeps: some microseconds */
+#define NAP_NS 1000000 /* the first time; then MPI may need a push */
 #define LONG_NAP_NS 32000000
+#define LAST_NS 100000000 /* what a rank sent before it ended has arrived then */
 
 /* A rank that we wait for may itself wait for a message of ours that MPI still has to send. */
 static void push_mpi(comm_pairs *pairs) {
     int flag;
     int code = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, pairs->comm, &flag, MPI_STATUS_IGNORE);
-    if (code != MPI_SUCCESS) comm_watch_break(pairs->watch, COMM_FAILED, code, pairs->rank);
+    if (code != MPI_SUCCESS) comm_batch_break(pairs, COMM_FAILED, code, pairs->rank);
 }
 
 /* What a rank has published before it ended still counts. */
 static void judge_rank(comm_mpi *ctx, int rank, comm_why why) {
     if (!core_futex_has(ctx->host.rounds[rank], ctx->host.round))
-        comm_watch_break(ctx->pairs.watch, why, 0, rank);
+        comm_batch_break(&ctx->pairs, why, 0, ctx->host.ranks[rank]);
 }
 
-/* The rank that is waited for may live and come late; another that has ended never comes. */
-static void look_at_ranks(comm_mpi *ctx) {
-    for (int r = 0, which; r < ctx->host.size; r++)
-        if (!core_futex_has(ctx->host.rounds[r], ctx->host.round) &&
-            comm_watch_has_ended(ctx->pairs.watch, r, &which))
-            judge_rank(ctx, r, COMM_HAS_ENDED);
+/* What one wait knows. */
+typedef struct host_wait {
+    comm_patience patience;
+    comm_search search;
+    int64_t found; /* when the rank `gone` was found to have ended; 0: none was */
+    int gone;
+} host_wait;
+
+/* The rank that is waited for may live and come late; another that has ended never comes. Where not
+ * all ranks are on the host, it may have ended since one of another host has, and have said so. */
+static void look_at_ranks(comm_mpi *ctx, host_wait *w) {
+    for (int r = 0, which; r < ctx->host.size && !w->found; r++) {
+        if (core_futex_has(ctx->host.rounds[r], ctx->host.round) ||
+            !comm_watch_has_ended(ctx->pairs.watch, ctx->host.ranks[r], &which))
+            continue;
+        w->found = comm_watch_clock();
+        w->gone = r;
+    }
+}
+
+/* `rank` is waited for. */
+static void look_around_host(comm_mpi *ctx, host_wait *w, int rank) {
+    const int is_all = ctx->host.failure != NULL;
+    const comm_waiting state = comm_watch_wait(ctx->pairs.watch, &w->patience);
+    if (state == COMM_BROKEN) return;
+    if (state == COMM_LOOK) look_at_ranks(ctx, w);
+    if (w->found && (is_all || comm_watch_clock() - w->found > LAST_NS)) {
+        judge_rank(ctx, w->gone, COMM_HAS_ENDED);
+        w->found = 0;
+    }
+    if (!is_all) comm_batch_answer(&ctx->pairs, ctx->host.ranks[rank]);
+    if (state == COMM_OVER && is_all) judge_rank(ctx, rank, COMM_IS_LATE);
+    if (state == COMM_OVER && !is_all && !w->found)
+        comm_batch_find_late(&ctx->pairs, &w->search, ctx->host.ranks[rank]);
 }
 
 /* A rank that waits beside a thread that computes sleeps longer and longer, since that thread keeps
@@ -50,16 +71,14 @@ static int wait_for_rank(comm_mpi *ctx, int rank) {
     const comm_host *host = &ctx->host;
     const int yields = ctx->pairs.yields;
     core_futex *round = host->rounds[rank];
-    comm_patience patience = {0};
+    host_wait wait = {0};
     long nap = NAP_NS;
     for (int i = 0; i < (yields ? 1 : SPINS); i++)
         if (core_futex_has(round, host->round)) return 0;
     while (!core_futex_has(round, host->round)) {
         if (!core_futex_sleep(round, host->round, nap)) continue;
         push_mpi(&ctx->pairs);
-        const comm_waiting state = comm_watch_wait(ctx->pairs.watch, &patience);
-        if (state == COMM_LOOK) look_at_ranks(ctx);
-        if (state == COMM_OVER) judge_rank(ctx, rank, COMM_IS_LATE);
+        look_around_host(ctx, &wait, rank);
         if (comm_batch_hear(&ctx->pairs)) return -1; /* of a rank that shares nothing yet */
         if (yields && nap < LONG_NAP_NS) nap *= 2;
     }
@@ -203,114 +222,3 @@ const dcp_comm_ops comm_host_ops = {
     .alltoall = host_alltoall,
     .barrier = host_barrier,
 };
-
-static int may_share(void) {
-    const char *word = getenv("DCP_SHARED_MEMORY");
-    return !word || strcmp(word, "0") != 0;
-}
-
-static size_t area_bytes(int ranks) {
-    size_t most = AREAS_BYTES / 2 / (size_t)ranks / LARGEST_PAGE_BYTES * LARGEST_PAGE_BYTES;
-    if (most < LARGEST_PAGE_BYTES) most = LARGEST_PAGE_BYTES;
-    return most < AREA_BYTES ? most : AREA_BYTES;
-}
-
-static size_t slots_bytes(const comm_host *host) {
-    return core_round_to_pages(2 * host->slot_bytes);
-}
-
-static size_t marks_bytes(const comm_host *host) {
-    return core_round_to_pages(host->shared.area_bytes / PAGE_BYTES * sizeof **host->shared.marks);
-}
-
-/* The memory of a rank: a page with its round, two slots, the marks of two areas, two areas. */
-static size_t rank_bytes(const comm_host *host) {
-    return PAGE_BYTES + slots_bytes(host) + 2 * (marks_bytes(host) + host->shared.area_bytes);
-}
-
-static size_t all_bytes(const comm_host *host) { return (size_t)host->size * rank_bytes(host); }
-
-static void find_parts(comm_host *host, int rank) {
-    unsigned char *at = host->memory + (size_t)rank * rank_bytes(host);
-    host->rounds[rank] = (core_futex *)at;
-    at += PAGE_BYTES + slots_bytes(host);
-    for (int i = 0; i < 2; i++) {
-        host->shared.marks[2 * rank + i] = (_Atomic uint16_t *)at;
-        at += marks_bytes(host);
-    }
-    for (int i = 0; i < 2; i++) {
-        host->shared.areas[2 * rank + i] = at;
-        at += host->shared.area_bytes;
-    }
-}
-
-static int make_lists(comm_host *host) {
-    size_t ranks = (size_t)host->size;
-    host->rounds = calloc(ranks, sizeof *host->rounds);
-    host->begins = calloc(ranks, sizeof *host->begins);
-    host->shared.areas = calloc(2 * ranks, sizeof *host->shared.areas);
-    host->shared.marks = calloc(2 * ranks, sizeof *host->shared.marks);
-    return host->rounds && host->begins && host->shared.areas && host->shared.marks;
-}
-
-/* In the first page, apart from the round. */
-static _Atomic comm_failure *failure_in(unsigned char *memory) {
-    return (_Atomic comm_failure *)(memory + PAGE_BYTES / 2);
-}
-
-static _Atomic uint64_t *stopped_in(unsigned char *memory) {
-    return (_Atomic uint64_t *)(memory + PAGE_BYTES / 4 * 3);
-}
-
-static void use_memory(dcp_comm *comm, comm_mpi *ctx) {
-    comm_host *host = &ctx->host;
-    comm_watch *watch = ctx->pairs.watch;
-    for (int r = 0; r < host->size; r++) find_parts(host, r);
-    host->failure = failure_in(host->memory);
-    if (!watch->shared) watch->shared = host->failure; /* one for all duplicates */
-    host->shared.stopped = stopped_in(host->memory);
-    comm->ops = comm_host_ops;
-    comm->shared = &host->shared;
-}
-
-int comm_host_join(dcp_comm *comm, dcp_error *err) {
-    comm_mpi *ctx = comm->ctx;
-    comm_host *host = &ctx->host;
-    const int too_many = (size_t)comm->size > SLOT_BYTES / sizeof(uint64_t); /* see meet_sizes */
-    if (comm->size == 1 || too_many) return DCP_OK;
-    *host = (comm_host){.slot_bytes = SLOT_BYTES, .rank = comm->rank, .size = comm->size};
-    host->shared.area_bytes = area_bytes(host->size);
-    uint64_t may = make_lists(host) && may_share();
-    int status = comm_allreduce(comm, &may, 1, DCP_REDUCE_MIN, err);
-    if (!status && may)
-        status = comm_host_memory_create(comm, all_bytes(host), (void **)&host->memory, err);
-    if (host->memory)
-        use_memory(comm, ctx);
-    else
-        comm_host_leave(comm);
-    return status;
-}
-
-void comm_host_leave(dcp_comm *comm) {
-    comm_mpi *ctx = comm->ctx;
-    comm_host *host = &ctx->host;
-    if (comm->size > 1) comm->ops = comm_pairs_ops;
-    comm->shared = NULL;
-    if (host->failure && ctx->pairs.watch->shared == host->failure) {
-        comm_watch_failure(ctx->pairs.watch); /* it is kept */
-        ctx->pairs.watch->shared = NULL;
-    }
-    dcp_host_memory_free(host->memory, all_bytes(host));
-    free(host->rounds);
-    free(host->begins);
-    free(host->shared.areas);
-    free(host->shared.marks);
-    *host = (comm_host){0};
-}
-
-int comm_host_follow(dcp_comm *comm, dcp_error *err) {
-    int status = comm_barrier(comm, err); /* nobody is in the memory any more */
-    if (status) return status;
-    comm_host_leave(comm);
-    return comm_host_join(comm, err);
-}

@@ -19,12 +19,7 @@
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
 
-typedef struct file_of_first {
-    int64_t pid, fd; /* fd -1: none */
-    uint64_t device, inode;
-} file_of_first;
-
-static void identify(int fd, file_of_first *file) {
+static void identify(int fd, comm_memory_file *file) {
     struct stat st;
     if (fd < 0 || fstat(fd, &st) != 0) return;
     file->device = st.st_dev;
@@ -50,7 +45,7 @@ static int set_size(int fd, size_t bytes) {
     return memory_is_counted() ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
 }
 
-static int make_first_file(size_t bytes, file_of_first *file) {
+int comm_memory_file_make(size_t bytes, comm_memory_file *file) {
     int fd = memfd_create("dcp", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
     if (fd < 0) fd = memfd_create("dcp", MFD_CLOEXEC); /* kernels before 6.3 */
     if (fd >= 0 && set_size(fd, bytes) != 0) {
@@ -63,9 +58,9 @@ static int make_first_file(size_t bytes, file_of_first *file) {
     return fd;
 }
 
-static int open_first_file(const file_of_first *file) {
+int comm_memory_file_open(const comm_memory_file *file) {
     char path[64];
-    file_of_first found = {0};
+    comm_memory_file found = {0};
     if (file->fd < 0) return -1;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)file->pid, (int)file->fd);
     const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -83,20 +78,20 @@ static int is_one_host(dcp_comm *comm, uint64_t *one, dcp_error *err) {
     return status ? status : comm_allreduce(comm, one, 1, DCP_REDUCE_MIN, err);
 }
 
-static void *map_file(int fd, size_t bytes) {
+void *comm_memory_file_map(int fd, size_t bytes) {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
 int comm_host_memory_create(dcp_comm *comm, size_t bytes, void **out, dcp_error *err) {
-    file_of_first file = {.fd = -1};
+    comm_memory_file file = {.fd = -1};
     uint64_t ok;
     int fd = -1, status = is_one_host(comm, &ok, err);
     if (status || !ok) return status;
-    if (comm->rank == 0) fd = make_first_file(bytes, &file);
+    if (comm->rank == 0) fd = comm_memory_file_make(bytes, &file);
     status = comm_broadcast(comm, &file, sizeof file, 0, err);
-    if (!status && comm->rank > 0) fd = open_first_file(&file);
-    void *memory = !status && fd >= 0 ? map_file(fd, bytes) : NULL;
+    if (!status && comm->rank > 0) fd = comm_memory_file_open(&file);
+    void *memory = !status && fd >= 0 ? comm_memory_file_map(fd, bytes) : NULL;
     ok = memory != NULL;
     if (!status) status = comm_allreduce(comm, &ok, 1, DCP_REDUCE_MIN, err); /* all opened it */
     if (fd >= 0) close(fd);

@@ -8,6 +8,7 @@
 
 #include "comm/host.h"
 #include "comm/host_memory.h"
+#include "comm/join.h"
 #include "core/fail.h"
 #include "dcp/mpi.h"
 
@@ -98,7 +99,7 @@ static dcp_comm *make_object(int rank, int size, comm_watch *watch) {
                               .spare = spare,
                               .rank = rank,
                               .size = size};
-    comm->ctx = ctx;
+    comm->ctx = comm->mpi = ctx;
     comm->destroy_ctx = destroy_mpi;
     comm->follow_place = comm_host_follow;
     if (threads_may_call()) comm->duplicate = duplicate_mpi;
@@ -201,6 +202,7 @@ static int duplicate_mpi(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
         pairs_of(made)->first = p->first;
         pairs_of(made)->yields = 1;
         made->place = comm->place;
+        made->hosts = comm_groups_share(comm->hosts);
         status = duplicate_parent(made, p->comm, err);
     }
     if (status == DCP_OK) status = comm_host_join(made, err);

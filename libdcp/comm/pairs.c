@@ -1,13 +1,15 @@
 /* Counts of MPI-3 are ints, so what is larger goes in pieces. Every rank derives the pieces from
- * sizes that both sides know, so no rank waits for a piece that is not sent. No memory is allocated
- * between collectives. */
+ * sizes that both sides know, so no rank waits for a piece that is not sent. Memory is allocated
+ * for what is passed on for others alone; a rank that has none breaks the communicator. */
 #include "comm/pairs.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/batch.h"
 #include "comm/reduction.h"
+#include "comm/routes.h"
 #include "core/bytes.h"
 
 #ifndef PIECE_BYTES                      /* tests set both small */
@@ -16,6 +18,8 @@
 #define HALVE_BYTES                                                                                \
     ((uint64_t)16 << 10) /* from which on a reduction is divided among the ranks                   \
                           */
+#define FEW_RANKS 64     /* no more of them send straight to the root of a gather */
+#define FEW_BYTES 4096   /* and so do those that have more than this */
 #endif
 #define SPARE_BYTES ((uint64_t)1 << 20)
 
@@ -71,19 +75,13 @@ static int alltoall_piece(comm_pairs *p, uint64_t piece, const char *send, pairs
     return failed;
 }
 
-static int pairs_alltoall(void *ctx, const void *send, const uint64_t *send_bytes, void *recv,
-                          const uint64_t *recv_bytes) {
-    comm_pairs *p = ctx;
-    const int rank = p->rank, size = p->size;
-    pairs_ring to = ring_at(send_bytes, size, rank), from = ring_at(recv_bytes, size, rank);
-    int failed = comm_batch_hear(p);
-    if (send_bytes[rank] > 0 && !failed)
-        memcpy((char *)recv + from.offset, (const char *)send + to.offset, send_bytes[rank]);
-
+static int alltoall_straight(comm_pairs *p, const void *send, pairs_ring to, void *recv,
+                             pairs_ring from) {
     uint64_t largest = 0;
-    for (int r = 0; r < size; r++) {
-        if (send_bytes[r] > largest) largest = send_bytes[r];
-        if (recv_bytes[r] > largest) largest = recv_bytes[r];
+    int failed = 0;
+    for (int r = 0; r < p->size; r++) {
+        if (to.bytes[r] > largest) largest = to.bytes[r];
+        if (from.bytes[r] > largest) largest = from.bytes[r];
     }
     for (uint64_t piece = 0; piece * PIECE_BYTES < largest && !failed; piece++)
         failed = alltoall_piece(p, piece, send, to, recv, from);
@@ -136,9 +134,73 @@ static int pairs_broadcast(void *ctx, void *buf, uint64_t bytes, int root) {
     return failed;
 }
 
+/* A gather, where `bytes` are few: along the tree of broadcasts, each rank with what those below it
+ * have sent. */
+typedef struct tree_gather {
+    comm_pairs *pairs;
+    uint64_t bytes; /* of each rank */
+    int root;
+    unsigned char *data; /* of this rank and those below it; on the root, of all by their numbers */
+} tree_gather;
+
+/* What n ranks from `first` on have, counted from the root; or what this rank sends. In rank order
+ * the last ones may lie before the others. */
+static void add_block(const tree_gather *g, comm_batch *b, int receives, int first, int n,
+                      int peer) {
+    const comm_pairs *p = g->pairs;
+    const int own = (p->rank - g->root + p->size) % p->size, at = (first + g->root) % p->size;
+    const int ends[2] = {n < p->size - at ? n : p->size - at, n};
+    for (int part = 0, from = 0; part < 2 && from < n; from = ends[part++]) {
+        const int place = own ? first - own + from : (at + from) % p->size;
+        unsigned char *data = g->data + (uint64_t)place * g->bytes;
+        const uint64_t bytes = (uint64_t)(ends[part] - from) * g->bytes;
+        (receives ? comm_batch_receive(b, data, bytes, peer)
+                  : comm_batch_send(b, data, bytes, peer));
+    }
+}
+
+static int gather_along_tree(tree_gather *g) {
+    comm_pairs *p = g->pairs;
+    const pairs_tree t = tree_of(p, g->root, 0);
+    comm_batch b = {.pairs = p};
+    int below = 1, failed;
+    for (int d = t.child; d > 0; d /= 2) {
+        if (t.own + d >= p->size) continue;
+        const int n = d < p->size - t.own - d ? d : p->size - t.own - d;
+        add_block(g, &b, 1, t.own + d, n, (t.own + d + g->root) % p->size);
+        if (d + n > below) below = d + n;
+    }
+    failed = comm_batch_finish(&b);
+    if (t.parent < 0 || failed) return failed;
+    add_block(g, &b, 0, t.own, below, (t.parent + g->root) % p->size);
+    return comm_batch_finish(&b);
+}
+
+/* How many ranks a rank gathers from, itself among them. */
+static int count_subtree(const pairs_tree *t, int size) {
+    const int span = t->parent < 0 ? size : 2 * t->child > 0 ? 2 * t->child : 1;
+    return span < size - t->own ? span : size - t->own;
+}
+
+static int gather_few(comm_pairs *p, const void *send, uint64_t bytes, void *recv, int root) {
+    const pairs_tree t = tree_of(p, root, 0);
+    const uint64_t room = (uint64_t)count_subtree(&t, p->size) * bytes;
+    tree_gather g = {p, bytes, root, t.own ? malloc(room) : recv};
+    if (!g.data) {
+        comm_batch_break(p, COMM_FAILED, ENOMEM, p->watch->rank);
+        return -1;
+    }
+    memcpy(g.data + (t.own ? 0 : (uint64_t)root * bytes), send, bytes);
+    const int failed = gather_along_tree(&g);
+    if (t.own) free(g.data);
+    return failed;
+}
+
 static int pairs_gather(void *ctx, const void *send, uint64_t bytes, void *recv, int root) {
     comm_pairs *p = ctx;
     int failed = comm_batch_hear(p);
+    if (p->size > FEW_RANKS && bytes <= FEW_BYTES && !failed)
+        return gather_few(p, send, bytes, recv, root);
     if (p->rank == root && !failed) memcpy((char *)recv + (uint64_t)root * bytes, send, bytes);
     for (uint64_t done = 0, part; done < bytes && !failed; done += part) {
         part = part_bytes(bytes, done, PIECE_BYTES);
@@ -238,6 +300,39 @@ static int pairs_allreduce(void *ctx, uint64_t *buf, uint64_t count, dcp_reduce 
         failed = reduce_part(p, buf + done, n, op);
     }
     return failed;
+}
+
+/* The largest of all ranks: to or from how many others its messages go, and their bytes. */
+static int find_most(comm_pairs *p, const uint64_t *send_bytes, const uint64_t *recv_bytes,
+                     uint64_t most[2]) {
+    uint64_t peers[2] = {0}, bytes[2] = {0};
+    for (int r = 0; r < p->size; r++) {
+        if (r == p->rank) continue;
+        peers[0] += send_bytes[r] > 0;
+        peers[1] += recv_bytes[r] > 0;
+        bytes[0] += send_bytes[r];
+        bytes[1] += recv_bytes[r];
+    }
+    most[0] = peers[peers[1] > peers[0]];
+    most[1] = bytes[bytes[1] > bytes[0]];
+    return pairs_allreduce(p, most, 2, DCP_REDUCE_MAX);
+}
+
+static int pairs_alltoall(void *ctx, const void *send, const uint64_t *send_bytes, void *recv,
+                          const uint64_t *recv_bytes) {
+    comm_pairs *p = ctx;
+    const int rank = p->rank, size = p->size;
+    const pairs_ring to = ring_at(send_bytes, size, rank), from = ring_at(recv_bytes, size, rank);
+    uint64_t most[2] = {0};
+    int failed = comm_batch_hear(p);
+    if (send_bytes[rank] > 0 && !failed)
+        memcpy((char *)recv + from.offset, (const char *)send + to.offset, send_bytes[rank]);
+    if (!failed && comm_routes_pay(size, UINT64_MAX, 0))
+        failed = find_most(p, send_bytes, recv_bytes, most);
+    if (failed) return failed;
+    if (comm_routes_pay(size, most[0], most[1]))
+        return comm_routes_alltoall(p, send, send_bytes, recv, recv_bytes);
+    return alltoall_straight(p, send, to, recv, from);
 }
 
 /* After the step of distance d a rank has heard, by way of others, of 2 d - 1 below it. */

@@ -19,19 +19,22 @@ void comm_place_boot(comm_boot_id *out) {
     out->text[strcspn(out->text, "\n")] = 0;
 }
 
-void comm_place_find(comm_place *out) {
-    const char *name = getenv("DCP_HOST");
+void comm_place_machine(comm_place *out) {
     comm_boot_id boot;
     struct stat st = {0};
-    if (name && *name) {
-        comm_place_name(out, name);
-        return;
-    }
     comm_place_boot(&boot);
     stat("/dev/shm", &st); /* 0 where there is none */
     memset(out, 0, sizeof *out);
     snprintf(out->host, sizeof out->host, "boot %s, /dev/shm %llu", boot.text,
              (unsigned long long)st.st_dev);
+}
+
+void comm_place_find(comm_place *out) {
+    const char *name = getenv("DCP_HOST");
+    if (name && *name)
+        comm_place_name(out, name);
+    else
+        comm_place_machine(out);
 }
 
 void comm_place_name(comm_place *out, const char *name) {

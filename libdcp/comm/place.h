@@ -19,6 +19,9 @@ typedef struct comm_boot_id {
 
 void comm_place_boot(comm_boot_id *out);
 
+/* That of the machine, or container, that this process runs on, whatever somebody names it. */
+void comm_place_machine(comm_place *out);
+
 /* This process's. */
 void comm_place_find(comm_place *out);
 

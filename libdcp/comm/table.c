@@ -30,6 +30,7 @@ static int duplicate_table(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
         made->duplicate = duplicate_table;
         made->place = comm->place;
         made->table_host = comm->table_host;
+        made->hosts = comm_groups_share(comm->hosts);
         status = comm_agree(comm, ask_table(comm, made, err), err);
     }
     if (status == DCP_OK)

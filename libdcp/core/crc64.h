@@ -15,6 +15,10 @@ uint64_t core_crc64(const void *data, uint64_t bytes);
 /* Raw form of (what gave `raw`, then data). Start with raw = 0. */
 uint64_t core_crc64_raw(uint64_t raw, const void *data, uint64_t bytes);
 
+/* The same, and copies the data to `to`, in one walk over them. What is written goes past the
+ * processor's cache where that is worth it: `to` is for others, who read it later. */
+uint64_t core_crc64_copy(uint64_t raw, void *to, const void *data, uint64_t bytes);
+
 /* Raw form of (what gave `raw`, then `count` zero bytes). */
 uint64_t core_crc64_shift(uint64_t raw, uint64_t count);
 

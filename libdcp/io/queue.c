@@ -39,6 +39,7 @@ struct io_queue {
     request *unsent[REQUESTS]; /* in the ring, not handed to the kernel yet */
     unsigned n_unsent;
     double waited_s;
+    uint64_t written;
     void (*waited)(void *ctx, double begin, double end); /* NULL: nobody wants to know */
     void *waited_ctx;
     int failed; /* the first failure: its status */
@@ -206,6 +207,7 @@ static void start(io_queue *q, unsigned slot, io_file *file, io_job job) {
 
 void io_queue_write(io_queue *q, unsigned slot, io_file *file, const void *buffer, uint64_t bytes,
                     uint64_t offset) {
+    q->written += bytes;
     start(q, slot, file,
           (io_job){.writing = 1, .buffer = (void *)buffer, .bytes = bytes, .offset = offset});
 }
@@ -243,6 +245,12 @@ void io_queue_tell(io_queue *q, void (*waited)(void *ctx, double begin, double e
 }
 
 double io_queue_waited(const io_queue *q) { return q->waited_s; }
+
+uint64_t io_queue_take_written(io_queue *q) {
+    const uint64_t written = q->written;
+    q->written = 0;
+    return written;
+}
 
 int io_queue_status(const io_queue *q, dcp_error *err) {
     if (q->failed && err) *err = q->failure;

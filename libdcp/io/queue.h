@@ -38,6 +38,8 @@ void io_queue_drain(io_queue *queue);
 
 /* Seconds spent waiting for requests so far. */
 double io_queue_waited(const io_queue *queue);
+/* Bytes of all requests to write since this was asked last. */
+uint64_t io_queue_take_written(io_queue *queue);
 
 /* Calls `waited` after each wait, with its begin and end by core_clock_now; NULL: no more. */
 void io_queue_tell(io_queue *queue, void (*waited)(void *ctx, double begin, double end), void *ctx);

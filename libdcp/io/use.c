@@ -10,7 +10,7 @@
 
 #include "core/fail.h"
 
-enum { LEAST_OPEN = 8, MOST_OPEN = 1024 };
+enum { LEAST_OPEN = 8, MOST_OPEN = 64 };
 
 static struct {
     pthread_mutex_t lock;

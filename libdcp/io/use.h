@@ -1,6 +1,6 @@
 /* Files that are opened when they are used, so that a step may have more files than a process may
  * have open. Those used last stay open, together a quarter of what the process may open
- * (RLIMIT_NOFILE), from 8 to 1,024 in all of it. Any thread may call. */
+ * (RLIMIT_NOFILE), from 8 to 64 in all of it. Any thread may call. */
 #pragma once
 
 #include "io/file.h"

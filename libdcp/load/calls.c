@@ -12,7 +12,7 @@
 #include "core/sized.h"
 #include "core/thread.h"
 #include "load/load.h"
-#include "load/pieces.h"
+#include "load/loading.h"
 #include "move/engine.h"
 
 struct dcp_loading {
@@ -100,7 +100,7 @@ int dcp_load_async(dcp_checkpoint *ckpt, const dcp_state *state, const dcp_load_
     dcp_loading *s = calloc(1, sizeof *s);
     if (!s) {
         status = core_fail_memory(err, sizeof *s);
-        return load_select_agree(ckpt->comm, status, &own, 1, err);
+        return load_refuse(ckpt->comm, status, &own, err);
     }
     begin_job(&s->job, ckpt, status, &own);
     status = plan_loading(s, state, err);

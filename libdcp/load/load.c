@@ -1,6 +1,6 @@
 /* A load: select, plan, move, prove, cast. Tensors that the ranks' boxes cover exactly are proven
- * by one sum of checksums over what arrived in memory; the others' blocks are checked one by one as
- * they are read, or, where not all ranks see all files, by the ranks that read the files. */
+ * by one sum of checksums over what arrived in memory; of the others the blocks that any rank wants
+ * something of (proofs.h). */
 #include "load/load.h"
 
 #include <stdlib.h>
@@ -14,123 +14,16 @@
 #include "core/search.h"
 #include "core/strides.h"
 #include "device/staging.h"
+#include "io/queue.h"
+#include "load/ask.h"
 #include "load/cast.h"
+#include "load/compare.h"
+#include "load/loading.h"
 #include "load/pieces.h"
+#include "load/proofs.h"
 #include "load/select.h"
 #include "move/engine.h"
 #include "plan/agreement.h"
-#include "step/read.h"
-
-/* Of boxes that are filled where they are; see load_cast_narrow. */
-static size_t add_pieces(const load_job *l, move_piece *out) {
-    size_t n = 0;
-    for (size_t i = 0; i < l->boxes.n; i++) {
-        const plan_box *b = &l->boxes.boxes[i];
-        if (out && i + PREFETCH_DISTANCE < l->boxes.n)
-            core_prefetch(b[PREFETCH_DISTANCE].box, sizeof *b->box);
-        if (load_pieces_fill(l, b->tensor) &&
-            !(l->cast.narrows && load_cast_is_narrow(l, b->tensor)))
-            n += load_pieces_of(l, b, b->box, out ? out + n : NULL);
-    }
-    return n;
-}
-
-/* Collective. Fills the boxes that need no scratch memory. */
-static int move_boxes(load_job *l, dcp_error *err) {
-    size_t n = add_pieces(l, NULL);
-    move_piece *pieces = calloc(n + 1, sizeof *pieces);
-    if (pieces) n = add_pieces(l, pieces);
-    int complete = pieces && move_pieces_have_copies(pieces, n);
-    int status =
-        complete ? move_progress_ask(&l->progress, err) : core_fail_memory(err, n * sizeof *pieces);
-    status = comm_agree(l->comm, status, err);
-    if (!status) status = load_pieces_move(l, pieces, n, err);
-    move_pieces_free(pieces, n);
-    return status;
-}
-
-/* Ranks share the comparing. */
-static int prove_sums(load_job *l, dcp_error *err) {
-    int status = comm_allreduce(l->comm, l->sums, l->first_sum[l->chosen.n], DCP_REDUCE_XOR, err);
-    if (status) return status;
-    for (size_t i = (size_t)l->comm->rank; i < l->chosen.n; i += (size_t)l->comm->size) {
-        const step_tensor *t = l->chosen.stored[i];
-        const uint64_t *sums = l->sums + l->first_sum[i];
-        for (size_t k = 0; k < t->n_datasets && !status && l->boxes.exact[i]; k++) {
-            const step_dataset *p = &l->ckpt->datasets[t->first_dataset + k];
-            status = step_read_compare_sums(p, sums, err);
-            sums += step_index_blocks(p->row->bytes);
-        }
-    }
-    return comm_agree(l->comm, status, err);
-}
-
-static int read_inexact(load_job *l, dcp_error *err) {
-    int status = DCP_OK;
-    for (size_t i = 0; i < l->boxes.n && !status; i++)
-        if (!load_pieces_fill(l, l->boxes.boxes[i].tensor))
-            status = load_cast_read(l, &l->boxes.boxes[i], err);
-    if (!status) status = move_device_flush(&l->device, err);
-    return comm_agree(l->comm, status, err);
-}
-
-/* Marks the blocks that the runs touch; of short runs, one a block is enough. */
-static void mark_runs(const box_copy *copy, uint64_t *marks) {
-    for (uint64_t i = 0, a, b; i < copy->runs;) {
-        core_box_copy_run(copy, i, &a, &b);
-        uint64_t last = (a + copy->run_bytes - 1) / BLOCK_BYTES;
-        for (uint64_t block = a / BLOCK_BYTES; block <= last; block++) marks[block] = 1;
-        uint64_t after = core_box_copy_find(copy, (last + 1) * BLOCK_BYTES);
-        i = after > i ? after : i + 1;
-    }
-}
-
-static void mark_box(const load_job *l, const plan_box *b, uint64_t *marks) {
-    const step_tensor *t = l->chosen.stored[b->tensor];
-    const step_dataset *datasets = &l->ckpt->datasets[t->first_dataset];
-    size_t k, end;
-    step_checkpoint_near(l->ckpt, t, &b->box->box, &k, &end);
-    for (; k < end; k++) {
-        box_copy copy;
-        if (step_index_shared(datasets[k].row, &b->box->box, &copy))
-            mark_runs(&copy, marks + l->first_sum[b->tensor] + datasets[k].first_block);
-    }
-}
-
-static int check_marked(load_job *l, size_t tensor, const uint64_t *marks, dcp_error *err) {
-    const step_tensor *t = l->chosen.stored[tensor];
-    int status = DCP_OK;
-    marks += l->first_sum[tensor];
-    for (size_t k = 0; k < t->n_datasets && !status; k++) {
-        const step_dataset *p = &l->ckpt->datasets[t->first_dataset + k];
-        uint64_t blocks = step_index_blocks(p->row->bytes);
-        for (uint64_t b = 0; b < blocks && p->file->reader == l->comm->rank && !status; b++)
-            if (marks[b] && !(status = move_progress_ask(&l->progress, err)))
-                status = step_read_block(&l->cache, p, b, err);
-        marks += blocks;
-    }
-    return status;
-}
-
-/* Collective. Of tensors that the ranks' boxes don't cover exactly, in files that some ranks don't
- * see: the ranks mark which blocks they took bytes of, and the files' readers check those. */
-static int check_taken_blocks(load_job *l, dcp_error *err) {
-    size_t n = l->chosen.n;
-    uint64_t blocks = l->first_sum[n], *marks = calloc(blocks + 1, sizeof *marks);
-    int status =
-        comm_agree(l->comm, marks ? DCP_OK : core_fail_memory(err, blocks * sizeof *marks), err);
-    if (status) goto free_marks;
-    for (size_t i = 0; i < l->boxes.n; i++)
-        if (!l->boxes.exact[l->boxes.boxes[i].tensor]) mark_box(l, &l->boxes.boxes[i], marks);
-    status = comm_allreduce(l->comm, marks, blocks, DCP_REDUCE_MAX, err);
-    if (status) goto free_marks;
-    for (size_t i = 0; i < n && !status; i++)
-        if (!l->boxes.exact[i]) status = check_marked(l, i, marks, err);
-    status = comm_agree(l->comm, status, err);
-free_marks:
-    free(marks);
-    return status;
-}
 
 /* Of all replicas and of those that they are compared with. */
 static int sum_box(state_tensor *const *sorted, const plan_box *b, const staging *on_device,
@@ -248,15 +141,6 @@ static int compare_replicas(dcp_comm *comm, state_tensor *const *sorted, const p
     return status;
 }
 
-/* Whether any rank has a replica at all. */
-static int any_replica(dcp_comm *comm, const plan_boxes *plan, int *any, dcp_error *err) {
-    uint64_t n = 0;
-    for (size_t i = 0; i < plan->n && !n; i++) n = (uint64_t)is_replica(plan, &plan->boxes[i]);
-    int status = comm_allreduce(comm, &n, 1, DCP_REDUCE_MAX, err);
-    *any = n != 0;
-    return status;
-}
-
 /* Collective. Equal boxes of several ranks must hold equal bytes: their keeper's were proven by the
  * sum of checksums, which counts each box once. So each rank tells the keepers of its replicas the
  * checksums of what arrived, and the keepers compare them with their own. Boxes of tensors that are
@@ -264,45 +148,66 @@ static int any_replica(dcp_comm *comm, const plan_boxes *plan, int *any, dcp_err
 static int check_replicas(dcp_comm *comm, state_tensor *const *sorted, const plan_boxes *plan,
                           const staging *on_device, dcp_error *err) {
     comm_message send = {0}, receive = {0};
-    int any = 0, status = any_replica(comm, plan, &any, err);
-    if (status || !any) return status;
     uint64_t *bytes = calloc(2 * (size_t)comm->size, sizeof *bytes);
-    status = bytes ? pack_replicas(sorted, plan, on_device, &send, bytes, err)
-                   : core_fail_memory(err, 16 * (size_t)comm->size);
-    status = comm_agree(comm, status, err);
-    if (status) goto free_all;
-    uint64_t *received = bytes + comm->size;
-    status = comm_message_exchange(comm, &send, bytes, &receive, received, err);
-    if (status) goto free_all;
-    status = comm_agree(
-        comm, compare_replicas(comm, sorted, plan, on_device, &receive, received, err), err);
-free_all:
+    int status = bytes ? pack_replicas(sorted, plan, on_device, &send, bytes, err)
+                       : core_fail_memory(err, 16 * (size_t)comm->size);
+    uint64_t *received = bytes ? bytes + comm->size : NULL;
+    status = comm_message_agree_exchange(comm, status, COMM_READY_BYTES, &send, bytes, &receive,
+                                         received, err);
+    if (!status) {
+        status = compare_replicas(comm, sorted, plan, on_device, &receive, received, err);
+        status = comm_agree(comm, status, err);
+    }
     free(bytes);
     free(send.data);
     free(receive.data);
     return status;
 }
 
-static int choose_tensors(load_job *l, const dcp_state *state, dcp_error *err) {
-    load_selection *s = &l->chosen;
-    int status = load_select_agree(l->comm, l->given, &l->options, l->in_flight, err);
-    if (!status)
-        status = comm_agree(l->comm, load_select_tensors(l->ckpt, state, &l->options, s, err), err);
-    if (!status) status = plan_tensors(l->comm, s->wanted, s->n, err);
-    if (!status) load_select_drop_missing(s, &l->options);
-    return status;
+/* What ranks tell each other when a load begins, for the least of all ranks'. */
+enum {
+    SELECTED, /* 1: the tensors could be selected */
+    ENGINE,
+    CASTS_LATER, /* 0: boxes are on a device or have strides */
+    TENSORS,     /* fingerprint of those selected, and its complement */
+    LOAD_TOLD_WORDS = TENSORS + 2
+};
+
+static void tell_choice(const load_job *l, const dcp_state *state, uint64_t *told) {
+    const int scattered = l->ckpt->scattered,
+              chooses = l->comm->rank == 0 || scattered || move_engine_row(l->options.engine);
+    const move_engine *own = scattered ? move_engine_for_scattered()
+                             : chooses ? move_engine_choose(l->options.engine, l->ckpt->path)
+                                       : NULL;
+    told[ENGINE] = own ? own->engine : UINT64_MAX;
+    told[CASTS_LATER] = !(state->device || state->has_strides);
+    told[TENSORS] = plan_fingerprint(l->chosen.wanted, l->chosen.n);
+    told[TENSORS + 1] = ~told[TENSORS];
 }
 
-/* All ranks want the same engine; where they leave the choice, rank 0 chooses. */
-static int choose_engine(load_job *l, dcp_error *err) {
-    const move_engine *own = l->ckpt->scattered
-                                 ? move_engine_for_scattered()
-                                 : move_engine_choose(l->options.engine, l->ckpt->path);
-    uint64_t engine = own->engine;
-    int status = comm_broadcast(l->comm, &engine, sizeof engine, 0, err);
+/* Collective: the tensors, which all ranks select alike, and the engine, which all want alike;
+ * where they leave the choice, rank 0 chooses. */
+static int choose(load_job *l, const dcp_state *state, dcp_error *err) {
+    load_selection *s = &l->chosen;
+    dcp_error why = {.rank = -1};
+    int selected = l->given;
+    if (!selected) selected = load_select_tensors(l->ckpt, state, &l->options, s, &why);
+    uint64_t told[LOAD_TOLD_WORDS] = {!selected};
+    if (!selected) tell_choice(l, state, told);
+    int status =
+        load_select_agree(l->comm, l->given, &l->options, l->in_flight, told, LOAD_TOLD_WORDS, err);
     if (status) return status;
-    l->report.engine = (dcp_engine)engine;
+    if (!told[SELECTED]) {
+        status = comm_agree(l->comm, selected, &why);
+        if (err) *err = why;
+        return status;
+    }
+    status = plan_tensors_compare(l->comm, s->wanted, s->n, told + TENSORS, err);
+    if (status) return status;
+    load_select_drop_missing(s, &l->options);
+    l->report.engine = (dcp_engine)told[ENGINE];
     l->engine = move_engine_row(l->report.engine);
+    l->cast.on_the_way = l->options.cast && !told[CASTS_LATER];
     return DCP_OK;
 }
 
@@ -317,15 +222,41 @@ static uint64_t bytes_of_boxes(const load_job *l) {
     return bytes;
 }
 
+int load_refuse(dcp_comm *comm, int status, const dcp_load_options *options, dcp_error *err) {
+    uint64_t told[LOAD_TOLD_WORDS] = {0};
+    return load_select_agree(comm, status, options, 1, told, LOAD_TOLD_WORDS, err);
+}
+
+/* Collective: the boxes, with the datasets near them, and how many tensors' pieces all ranks can
+ * make at once. */
+static int plan_boxes_of(load_job *l, int own, dcp_error *err) {
+    const int rows_are_here = l->ckpt->rows == STEP_ROWS_HERE;
+    const int asks = l->ckpt->rows == STEP_ROWS_AT_HOMES && l->comm->size > 1;
+    load_asking asking = {0};
+    uint64_t end = UINT64_MAX;
+    if (!own) own = load_cast_prepare(l, err);
+    if (!own && rows_are_here) own = load_pieces_prepare(l, err);
+    if (!own && rows_are_here) own = load_pieces_measure(l, &end, err);
+    if (!own && asks) own = load_ask_prepare(&asking, l, err);
+    int status = plan_exchange_least(l->comm, own, l->cast.tensors, l->chosen.n, 0,
+                                     asks ? &asking.homes : NULL, &end, 1, &l->boxes, err);
+    if (!status && !rows_are_here && !asks) { /* this rank has all rows */
+        own = load_pieces_look(l, err);
+        if (!own) own = load_pieces_prepare(l, err);
+        if (!own) own = load_pieces_measure(l, &end, err);
+        status = comm_agree_least(l->comm, own, &end, 1, err);
+    }
+    load_ask_free(&asking);
+    if (!status && !l->engine->is_by_position && load_proofs_are_due(l)) /* read by position */
+        status = comm_agree(l->comm, io_queue_create(&l->queue, err), err);
+    l->first_end = end;
+    return status;
+}
+
 int load_plan(load_job *l, const dcp_state *state, dcp_error *err) {
     double start = core_clock_now();
-    int status = choose_tensors(l, state, err);
-    if (!status) status = choose_engine(l, err);
-    if (!status) status = comm_agree(l->comm, move_device_open(&l->device, state, err), err);
-    if (!status) status = load_cast_agree(l, state, err);
-    if (!status) status = comm_agree(l->comm, load_cast_prepare(l, err), err);
-    if (!status) status = plan_exchange(l->comm, l->cast.tensors, l->chosen.n, 0, &l->boxes, err);
-    if (!status) status = comm_agree(l->comm, load_pieces_prepare(l, err), err);
+    int status = choose(l, state, err);
+    if (!status) status = plan_boxes_of(l, move_device_open(&l->device, state, err), err);
     for (size_t i = 0; i < l->chosen.n && !status; i++)
         l->report.bytes += l->chosen.stored[i]->bytes;
     if (!status) l->progress.total = bytes_of_boxes(l);
@@ -333,16 +264,20 @@ int load_plan(load_job *l, const dcp_state *state, dcp_error *err) {
     return status;
 }
 
+/* Collective, after load_pieces_move_all, which returned `status`. Where no box has a replica, the
+ * sums say it all. */
+static int prove(load_job *l, int status, dcp_error *err) {
+    status = load_compare_sums(l, status, err);
+    if (status || !l->boxes.has_replicas) return status;
+    return check_replicas(l->comm, l->cast.tensors, &l->boxes, l->device.staging, err);
+}
+
 int load_run(load_job *l, dcp_error *err) {
     double start = core_clock_now();
     comm_stop_begin(&l->progress.stop, l->comm);
-    int status = move_boxes(l, err);
-    if (!status) status = load_cast_narrow(l, err);
+    int status = load_pieces_move_all(l, err);
     double moved = core_clock_now();
-    if (!status) status = prove_sums(l, err);
-    if (!status)
-        status = check_replicas(l->comm, l->cast.tensors, &l->boxes, l->device.staging, err);
-    if (!status) status = (l->ckpt->scattered ? check_taken_blocks : read_inexact)(l, err);
+    status = prove(l, status, err);
     if (!status) load_cast_in_place(l);
     l->report.sync_s = core_clock_now() - moved;
     l->report.total_s = l->report.plan_s + core_clock_now() - start;
@@ -355,6 +290,4 @@ void load_end(load_job *l) {
     plan_boxes_free(&l->boxes);
     load_cast_free(&l->cast);
     load_select_free(&l->chosen);
-    free(l->cache.data);
-    l->cache = (step_block_cache){0};
 }

@@ -1,7 +1,7 @@
 /* The whole load, by whichever thread. */
 #pragma once
 
-#include "dcp/state.h"
+#include "dcp/checkpoint.h"
 
 struct load_job;
 
@@ -9,6 +9,9 @@ struct load_job;
  * where all ranks know what is to be read. `state` is borrowed until load_end; of the options
  * nothing but what is copied into the job is used any more. */
 int load_plan(struct load_job *l, const dcp_state *state, dcp_error *err);
+
+/* Collective, in the place of load_plan of a load in flight on a rank that has `status`. */
+int load_refuse(dcp_comm *comm, int status, const dcp_load_options *options, dcp_error *err);
 
 /* Collective, after load_plan, over l->comm, which may be another communicator of the same ranks by
  * now. In any thread, save by engines that are not for any. */

@@ -1,4 +1,4 @@
-/* From boxes of the state to pieces of the checkpoint's datasets, and moving those. */
+/* From boxes of the state to pieces of the checkpoint's datasets, and moving those, in batches. */
 #include "load/pieces.h"
 
 #include <limits.h>
@@ -9,13 +9,19 @@
 #include "core/box.h"
 #include "core/fail.h"
 #include "io/queue.h"
+#include "load/cast.h"
+#include "load/loading.h"
+#include "load/proofs.h"
 #include "move/engine.h"
 #include "move/transfer.h"
 #include "step/hold.h"
+#include "step/joined.h"
 
 /* Of so few datasets near a box there is memory for a piece each; of more, those are counted that
  * share elements with it: one long dataset makes all of a tensor's near. */
 enum { FEW = 64 };
+
+enum { MOST_PIECES = 32 << 10 }; /* of a rank at a time, but for a tensor with more: some MiB */
 
 static int make_sums(load_job *l, dcp_error *err) {
     uint64_t blocks = 0;
@@ -23,10 +29,10 @@ static int make_sums(load_job *l, dcp_error *err) {
     if (!l->first_sum) return core_fail_memory(err, l->chosen.n * sizeof *l->first_sum);
     for (size_t i = 0; i < l->chosen.n; i++) {
         l->first_sum[i] = blocks;
-        blocks += l->chosen.stored[i]->blocks;
+        blocks += load_known(l, i)->blocks;
     }
     l->first_sum[l->chosen.n] = blocks;
-    l->sums = calloc(blocks + 1, sizeof *l->sums);
+    l->sums = calloc(blocks + COMM_XOR_ROOM(l->comm->size), sizeof *l->sums);
     return l->sums ? DCP_OK : core_fail_memory(err, blocks * sizeof *l->sums);
 }
 
@@ -68,8 +74,20 @@ static int list_files(load_job *l, dcp_error *err) {
     return DCP_OK;
 }
 
+int load_pieces_look(load_job *l, dcp_error *err) {
+    step_want *wants = calloc(l->boxes.n + 1, sizeof *wants);
+    int status = wants ? DCP_OK : core_fail_memory(err, l->boxes.n * sizeof *wants);
+    for (size_t i = 0; i < l->boxes.n && !status; i++)
+        wants[i] =
+            (step_want){l->chosen.stored[l->boxes.boxes[i].tensor], &l->boxes.boxes[i].box->box};
+    if (!status) step_view_ask(l->ckpt, DCP_OK, wants, l->boxes.n, &l->view, &status, err);
+    free(wants);
+    return status;
+}
+
 int load_pieces_prepare(load_job *l, dcp_error *err) {
-    int status = make_sums(l, err);
+    int status = l->ckpt->rows == STEP_ROWS_HERE ? step_view_here(l->ckpt, &l->view, err) : DCP_OK;
+    if (!status) status = make_sums(l, err);
     if (!status) status = list_files(l, err);
     if (status) return status;
     return l->engine->is_by_position ? io_queue_create(&l->queue, err) : find_detours(l, err);
@@ -80,13 +98,17 @@ void load_pieces_free(load_job *l) {
     for (size_t f = 0; l->files && f < l->ckpt->n_files; f++)
         if (l->files[f].path != l->ckpt->by_address[f]->path) free((char *)l->files[f].path);
     free(l->files);
+    step_view_free(&l->view);
     free(l->sums);
     free(l->first_sum);
+    free(l->provers);
+    free(l->home_provers);
 }
 
-/* What one dataset holds of one box. */
-static int make_piece(const load_job *l, const plan_box *b, const state_box *box,
-                      const step_dataset *from, move_piece *out) {
+/* What one dataset holds of one box. What other ranks want as well, aggregators read for all. */
+static int make_piece(const load_job *l, const plan_box *b, const step_dataset *from,
+                      move_piece *out) {
+    const state_box *box = b->box;
     box_copy copy;
     if (!step_index_shared(from->row, &box->box, &copy)) return 0;
     *out = (move_piece){.file_offset = from->file->base + from->row->offset,
@@ -94,24 +116,32 @@ static int make_piece(const load_job *l, const plan_box *b, const state_box *box
                         .row = from->row,
                         .box = box};
     if (b->keeper && l->boxes.exact[b->tensor])
-        out->sums = l->sums + l->first_sum[b->tensor] + from->first_block;
+        out->sums = l->sums + l->first_sum[b->tensor] + from->known_blocks;
     move_piece_set_copy(out, &copy);
-    if (from->file->hidden) out->bulk = 0;
+    if (from->file->hidden || b->replicated || !l->boxes.exact[b->tensor]) out->bulk = 0;
     if (box->device) out->device = (move_device *)&l->device;
     return 1;
 }
 
-size_t load_pieces_of(const load_job *l, const plan_box *b, const state_box *box, move_piece *out) {
-    const step_tensor *t = l->chosen.stored[b->tensor];
-    const step_dataset *from = &l->ckpt->datasets[t->first_dataset];
+/* The most pieces that there can be of a box of the tensor. */
+static size_t most_pieces(const load_job *l, size_t tensor, const dcp_box *box) {
+    const step_known *known = load_known(l, tensor);
     size_t n = 0, k, end;
-    step_checkpoint_near(l->ckpt, t, &box->box, &k, &end);
-    if (!out && end - k <= FEW) return end - k;
+    step_join_near(l->chosen.stored[tensor], known, box, &k, &end);
+    if (end - k <= FEW) return end - k;
     for (; k < end; k++) {
         box_copy copy;
-        n += (size_t)(out ? make_piece(l, b, box, &from[k], out + n)
-                          : step_index_shared(from[k].row, &box->box, &copy));
+        n += (size_t)step_index_shared(known->datasets[k].row, box, &copy);
     }
+    return n;
+}
+
+/* Adds the datasets' pieces of b's box to out and returns their number. */
+static size_t pieces_of(const load_job *l, const plan_box *b, move_piece *out) {
+    const step_known *known = load_known(l, b->tensor);
+    size_t n = 0, k, end;
+    step_join_near(l->chosen.stored[b->tensor], known, &b->box->box, &k, &end);
+    for (; k < end; k++) n += (size_t)make_piece(l, b, &known->datasets[k], out + n);
     return n;
 }
 
@@ -120,19 +150,179 @@ static int check_metadata(void *owner, dcp_error *err) {
     return step_file_check_outside(owner, err);
 }
 
-int load_pieces_move(load_job *l, move_piece *pieces, size_t n, dcp_error *err) {
+/* Tensors are moved in batches, so that a rank has a bounded number of pieces. */
+typedef struct piece_batch {
+    size_t tensor, end; /* its tensors; before the ranks agree, as many as suit this one */
+    size_t box;         /* the first box of them */
+    int exact, inexact; /* which of the tensors, by how boxes cover them */
+    int is_last;        /* no others follow its last tensors */
+    size_t agreed_end;  /* of the first batch, where it is agreed on already; else 0 */
+    move_piece *pieces;
+    move_cast *casts; /* a piece's; NULL: no elements are cast on the way */
+    size_t n, room;
+} piece_batch;
+
+static int is_in(const load_job *l, const piece_batch *b, size_t tensor) {
+    return l->boxes.exact[tensor] ? b->exact : b->inexact;
+}
+
+/* Of all boxes of the tensor. */
+static size_t most_of_tensor(const load_job *l, size_t tensor) {
+    const state_tensor *t = l->cast.tensors[tensor];
+    size_t n = 0;
+    for (size_t k = 0; k < t->n_boxes; k++) n += most_pieces(l, tensor, &t->boxes[k].box);
+    return n;
+}
+
+/* Walks tensors from the batch's first one on, and counts their pieces until there are many. The
+ * datasets of these tensors are open then, of which each has a piece. */
+static int measure_batch(load_job *l, piece_batch *b, dcp_error *err) {
+    b->room = 0;
+    for (b->end = b->tensor; b->end < l->chosen.n; b->end++) {
+        if (!is_in(l, b, b->end)) continue;
+        int status = step_view_open(l->ckpt, load_known(l, b->end), err);
+        if (status) return status;
+        size_t more = most_of_tensor(l, b->end);
+        if (b->inexact) more += load_proofs_of(l, b->end, NULL);
+        if (b->room && b->room + more > MOST_PIECES) return DCP_OK;
+        b->room += more;
+    }
+    return DCP_OK;
+}
+
+int load_pieces_measure(load_job *l, uint64_t *end, dcp_error *err) {
+    size_t n = 0, i = 0;
+    for (; i < l->chosen.n; i++) {
+        core_state_prefetch(l->cast.tensors, l->chosen.n, i);
+        int status = step_view_open(l->ckpt, load_known(l, i), err);
+        if (status) return status;
+        const size_t more = most_of_tensor(l, i);
+        if (n && n + more > MOST_PIECES) break;
+        n += more;
+    }
+    *end = i;
+    return DCP_OK;
+}
+
+static void cast_pieces(const load_job *l, piece_batch *b, size_t tensor, size_t first) {
+    if (!l->cast.narrows || !load_cast_is_narrow(l, tensor)) return;
+    for (; first < b->n; first++) {
+        b->casts[first].to = l->chosen.wanted[tensor]->tensor.dtype;
+        b->pieces[first].cast = &b->casts[first];
+    }
+}
+
+/* Those of the tensors before b->end; moves b->box to the first box after them. */
+static void fill_batch(const load_job *l, piece_batch *b) {
+    const plan_boxes *boxes = &l->boxes;
+    for (size_t tensor = b->tensor; tensor < b->end; tensor++) {
+        for (; b->box < boxes->n && boxes->boxes[b->box].tensor == tensor; b->box++) {
+            const plan_box *box = &boxes->boxes[b->box];
+            if (b->box + PREFETCH_DISTANCE < boxes->n)
+                core_prefetch(box[PREFETCH_DISTANCE].box, sizeof *box->box);
+            if (!is_in(l, b, tensor)) continue;
+            size_t first = b->n;
+            b->n += pieces_of(l, box, b->pieces + first);
+            cast_pieces(l, b, tensor, first);
+        }
+        if (b->inexact) b->n += load_proofs_of(l, tensor, b->pieces + b->n);
+    }
+}
+
+static int reserve_pieces(const load_job *l, piece_batch *b, dcp_error *err) {
+    b->pieces = calloc(b->room + 1, sizeof *b->pieces);
+    if (l->cast.narrows) b->casts = calloc(b->room + 1, sizeof *b->casts);
+    if (!b->pieces || (l->cast.narrows && !b->casts))
+        return core_fail_memory(err, b->room * (sizeof *b->pieces + sizeof *b->casts));
+    return DCP_OK;
+}
+
+/* Collective, but where it was agreed on before: the last tensor that suits all ranks ends the
+ * batch. This rank's failure is told then, or as the move ends. */
+static int agree_batch(load_job *l, piece_batch *b, dcp_error *failure, dcp_error *err) {
+    b->n = 0;
+    int status = measure_batch(l, b, failure);
+    if (!status) status = reserve_pieces(l, b, failure);
+    if (!status) status = move_progress_ask(&l->progress, failure);
+    if (b->agreed_end) {
+        b->end = b->agreed_end;
+        b->agreed_end = 0;
+        return DCP_OK;
+    }
+    uint64_t end = status ? 0 : b->end + 1, least = end;
+    int failed = comm_allreduce(l->comm, &least, 1, DCP_REDUCE_MIN, err);
+    if (failed) return failed;
+    if (!least) {
+        if (status && err) *err = *failure;
+        return comm_agree(l->comm, status, err);
+    }
+    b->end = least - 1;
+    return DCP_OK;
+}
+
+/* `failure`: this rank's so far, or NULL. */
+static int move_pieces(load_job *l, const move_engine *engine, const piece_batch *b,
+                       const dcp_error *failure, dcp_error *err) {
+    const int is_end = b->is_last && b->end == l->chosen.n;
+    const int joins = is_end && l->ckpt->rows == STEP_ROWS_HERE;
     move_transfer t = {.direction = MOVE_FROM_FILE,
                        .comm = l->comm,
                        .queue = l->queue,
                        .files = l->files,
                        .n_files = l->ckpt->n_files,
                        .reader_ranges = l->ckpt->reader_ranges,
-                       .pieces = pieces,
-                       .n_pieces = n,
+                       .pieces = b->pieces,
+                       .n_pieces = failure ? 0 : b->n,
                        .device = &l->device,
                        .progress = &l->progress,
                        .check_metadata = check_metadata,
+                       .failure = failure,
+                       .is_agreed_later = is_end && !joins,
+                       .sums = joins ? l->sums : NULL,
+                       .n_sums = l->first_sum[l->chosen.n],
                        .report = &l->report};
-    move_pieces_sort(pieces, n);
-    return l->engine->from_files(&t, err);
+    move_pieces_sort(t.pieces, t.n_pieces);
+    return engine->from_files(&t, err);
+}
+
+/* Collective. */
+static int move_batch(load_job *l, const move_engine *engine, piece_batch *b, dcp_error *err) {
+    dcp_error failure = {.rank = -1};
+    int status = agree_batch(l, b, &failure, err);
+    if (!status) {
+        if (!failure.status) fill_batch(l, b);
+        if (!move_pieces_have_copies(b->pieces, b->n))
+            core_fail_memory(&failure, b->n * sizeof *b->pieces);
+        status = move_pieces(l, engine, b, failure.status ? &failure : NULL, err);
+    }
+    move_pieces_free(b->pieces, b->n);
+    free(b->casts);
+    b->pieces = NULL;
+    b->casts = NULL;
+    for (; b->tensor < b->end; b->tensor++) step_view_close(load_known(l, b->tensor));
+    return status;
+}
+
+static int move_batches(load_job *l, const move_engine *engine, piece_batch b, dcp_error *err) {
+    int status;
+    do {
+        status = move_batch(l, engine, &b, err);
+    } while (!status && b.end < l->chosen.n);
+    return status;
+}
+
+int load_pieces_move_all(load_job *l, dcp_error *err) {
+    const int both = l->engine->is_by_position, due = load_proofs_are_due(l);
+    int status = due ? load_proofs_agree(l, err) : DCP_OK;
+    if (status) return status;
+    const int again = due && !both;
+    piece_batch first = {.exact = 1,
+                         .inexact = both && due,
+                         .is_last = !again,
+                         .agreed_end = due ? 0 : l->first_end};
+    status = move_batches(l, l->engine, first, err);
+    if (!status && again) /* blocks have to be read whole, by few */
+        status = move_batches(l, move_engine_for_scattered(),
+                              (piece_batch){.inexact = 1, .is_last = 1}, err);
+    return status;
 }

@@ -115,7 +115,7 @@ static uint64_t hash_renames(const dcp_load_options *o) {
 }
 
 int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *o, int in_flight,
-                      dcp_error *err) {
+                      uint64_t *least, size_t n, dcp_error *err) {
     const plan_value values[] = {
         {"the call: 0 is dcp_load, 1 dcp_load_async", (uint64_t)in_flight, 0},
         {"the load option only", hash_globs(o), 1},
@@ -125,7 +125,7 @@ int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *o, int
         {"the load option unexpected_keys", o->unexpected_keys, 0},
         {"the load option engine", o->engine, 0},
     };
-    return plan_agree(comm, status, values, sizeof values / sizeof *values, err);
+    return plan_agree_least(comm, status, values, sizeof values / sizeof *values, least, n, err);
 }
 
 static int check_options(const dcp_load_options *o, dcp_error *err) {

@@ -10,10 +10,10 @@ typedef struct load_selection {
     size_t n;
 } load_selection;
 
-/* Collective: all ranks passed the same options, and made the same call; then comm_agree of
- * `status`. */
+/* Collective: comm_agree of `status`; then all ranks passed the same options, and made the same
+ * call. The n values of `least` become the least of all ranks'. */
 int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *options, int in_flight,
-                      dcp_error *err);
+                      uint64_t *least, size_t n, dcp_error *err);
 
 /* Not collective. Checks options and state against the checkpoint. `out` is freed by the caller
  * with load_select_free, also after a failure. */

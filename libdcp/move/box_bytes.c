@@ -4,12 +4,14 @@
 
 #include <string.h>
 
+#include "core/bytes.h"
 #include "core/fail.h"
 #include "core/strides.h"
 #include "device/staging.h"
 
 #define LOAD_BYTES (16u << 20) /* of staging buffers */
 #define READ_BATCHES 2
+#define CAST_BYTES (16u << 10) /* cast at once where they don't go straight into memory */
 
 void move_device_begin(move_device *d, const move_piece *pieces, size_t n) {
     if (!d->staging) return;
@@ -102,6 +104,18 @@ int move_box_fetch(const move_piece *p, uint64_t offset, uint64_t bytes, void *o
     return DCP_OK;
 }
 
+int move_box_take(const move_piece *p, uint64_t dataset_offset, uint64_t offset, uint64_t bytes,
+                  void *out, dcp_error *err) {
+    const unsigned char *memory = move_piece_memory(p, offset, bytes);
+    if (memory) {
+        move_piece_sum_copy(p, dataset_offset, out, memory, bytes);
+        return DCP_OK;
+    }
+    const int status = move_box_fetch(p, offset, bytes, out, err);
+    if (!status) move_piece_sum(p, dataset_offset, out, bytes);
+    return status;
+}
+
 int move_device_open(move_device *d, const dcp_state *state, dcp_error *err) {
     if (!state->device) return DCP_OK;
     int status = device_staging_open(state->device, LOAD_BYTES, &d->staging, err);
@@ -141,18 +155,66 @@ int move_device_put(move_device *d, const state_box *box, const char *path, uint
     return status;
 }
 
-int move_box_put(const move_piece *p, uint64_t offset, const void *data, uint64_t bytes,
-                 dcp_error *err) {
+/* Bytes of the box as its memory has them. */
+static int put_as_stored(const move_piece *p, uint64_t offset, const unsigned char *data,
+                         uint64_t bytes, dcp_error *err) {
     if (!p->box->data)
         return move_device_put(p->device, p->box, p->row->tensor.path, offset, data, bytes, err);
     core_strides_put(p->box->data, p->box->strides, offset, bytes, data);
     return DCP_OK;
 }
 
+/* `n` stored elements become the box's from number `first` on. */
+static int put_elements(const move_piece *p, uint64_t first, const unsigned char *stored,
+                        uint64_t n, dcp_error *err) {
+    unsigned char part[CAST_BYTES];
+    const dcp_dtype from = p->row->tensor.dtype, to = p->cast->to;
+    const uint64_t size = dcp_dtype_bytes(to);
+    int status = DCP_OK;
+    if (p->box->data && !p->box->strides) {
+        dcp_convert(from, stored, to, (unsigned char *)p->box->data + first * size, n);
+        return DCP_OK;
+    }
+    for (uint64_t at = 0, some; at < n && !status; at += some) {
+        some = core_min_u64(n - at, CAST_BYTES / size);
+        dcp_convert(from, stored + at * dcp_dtype_bytes(from), to, part, some);
+        status = put_as_stored(p, (first + at) * size, part, some * size, err);
+    }
+    return status;
+}
+
+/* A part of one element, from byte `at` of it on. */
+static int put_part(const move_piece *p, uint64_t element, uint64_t at, const unsigned char *data,
+                    uint64_t bytes, dcp_error *err) {
+    move_cast *c = p->cast;
+    memcpy(c->partial + at, data, bytes);
+    c->n_partial += (uint32_t)bytes;
+    if (c->n_partial < dcp_dtype_bytes(p->row->tensor.dtype)) return DCP_OK;
+    c->n_partial = 0;
+    return put_elements(p, element, c->partial, 1, err);
+}
+
+static int put_cast(const move_piece *p, uint64_t offset, const unsigned char *data, uint64_t bytes,
+                    dcp_error *err) {
+    const uint64_t size = dcp_dtype_bytes(p->row->tensor.dtype), at = offset % size;
+    const uint64_t head = at ? core_min_u64(size - at, bytes) : 0, rest = (bytes - head) % size;
+    const uint64_t first = (offset + head) / size, n = (bytes - head) / size;
+    int status = DCP_OK;
+    if (head) status = put_part(p, offset / size, at, data, head, err);
+    if (!status && n) status = put_elements(p, first, data + head, n, err);
+    if (!status && rest) status = put_part(p, first + n, 0, data + head + n * size, rest, err);
+    return status;
+}
+
+int move_box_put(const move_piece *p, uint64_t offset, const void *data, uint64_t bytes,
+                 dcp_error *err) {
+    return (p->cast ? put_cast : put_as_stored)(p, offset, data, bytes, err);
+}
+
 int move_box_place(const move_piece *p, uint64_t dataset_offset, uint64_t offset, const void *data,
                    uint64_t bytes, dcp_error *err) {
-    int status = move_box_put(p, offset, data, bytes, err);
-    if (p->box->data)
+    int status = p->box ? move_box_put(p, offset, data, bytes, err) : DCP_OK;
+    if (p->box && p->box->data && !p->cast)
         move_piece_sum_memory(p, dataset_offset, offset, bytes);
     else
         move_piece_sum(p, dataset_offset, data, bytes);

@@ -18,13 +18,20 @@ typedef struct move_device {
  * one copy and one wait. Before: move_device_begin. */
 int move_box_fetch(const move_piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
 
-/* The other way: what belongs to bytes [offset, offset + bytes) of a box in memory or on a device.
- * It is copied before the return, and has arrived on a device after move_device_flush. */
+/* The same, and adds them to the checksums of the dataset, whose bytes from dataset_offset on they
+ * are. */
+int move_box_take(const move_piece *p, uint64_t dataset_offset, uint64_t offset, uint64_t bytes,
+                  void *out, dcp_error *err);
+
+/* The other way: what belongs to bytes [offset, offset + bytes) of a box in memory or on a device,
+ * as they are stored. With a cast, only one element may come in parts. It is copied
+ * before the return, and has arrived on a device after move_device_flush. */
 int move_box_put(const move_piece *p, uint64_t offset, const void *data, uint64_t bytes,
                  dcp_error *err);
 
 /* The same, and adds them to the checksums of the dataset, whose bytes from dataset_offset on they
- * are: those in memory as they lie there then. */
+ * are: those in memory as they lie there then, unless they were cast. Without a box it only adds
+ * them. */
 int move_box_place(const move_piece *p, uint64_t dataset_offset, uint64_t offset, const void *data,
                    uint64_t bytes, dcp_error *err);
 

@@ -217,16 +217,18 @@ static int write_host_part(void *ctx, const move_fragment *part) {
     }
     const unsigned char *data = w->copy ? w->copy + (w->written - w->copied_at)
                                         : move_piece_memory(p, part->box_offset, part->bytes);
-    if (!data || (uintptr_t)data % file->memory_align) {
+    const int in_place = data && (uintptr_t)data % file->memory_align == 0;
+    if (!in_place) {
         unsigned char *buffer = io_queue_buffer(t->queue, w->slot) + (IO_SLOT_BYTES - w->room);
-        status = move_box_fetch(p, part->box_offset, part->bytes, buffer, w->err);
+        status =
+            move_box_take(p, part->dataset_offset, part->box_offset, part->bytes, buffer, w->err);
         if (status) return status;
         data = buffer;
     }
     w->room -= part->bytes;
     io_queue_write(t->queue, w->slot, file, data, part->bytes, part->file_offset);
     if (!w->room) io_queue_send(t->queue);
-    move_piece_sum(p, part->dataset_offset, data, part->bytes);
+    if (in_place) move_piece_sum(p, part->dataset_offset, data, part->bytes);
     w->written += part->bytes;
     w->left -= part->bytes;
     move_progress_written(t->progress, part->bytes);

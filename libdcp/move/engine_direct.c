@@ -4,23 +4,42 @@
  * and on all network and parallel ones whose clients keep no page that another node wrote, or drop
  * it in time: ext4, xfs, btrfs, tmpfs, overlayfs, NFS, Lustre, GPFS, CephFS. So it is the engine of
  * all file systems that no other engine lists. */
+#include "comm/topology.h"
 #include "core/clock.h"
 #include "io/queue.h"
 #include "move/bulk.h"
 #include "move/engine.h"
-#include "move/exchange_messages.h"
-#include "move/exchange_shared.h"
+#include "move/exchange.h"
+#include "move/piece.h"
 #include "move/progress.h"
 #include "move/sums.h"
 #include "move/transfer.h"
 
+/* Over several hosts, runs are bulk that have whole domains in them: each MiB of the file has one
+ * writer then, and requests stay large, however many ranks cut a tensor into short runs. */
+#define DOMAIN_BULK_BYTES (2 * IO_SLOT_BYTES)
+
+/* Collective. */
+static int choose_bulk(const move_transfer *t, dcp_error *err) {
+    const comm_groups *hosts;
+    if (t->bulk_is_apart || t->reader_ranges) return DCP_OK;
+    int status = comm_hosts(t->comm, &hosts, err);
+    if (status || hosts->n == 1) return status;
+    for (size_t i = 0; i < t->n_pieces; i++) {
+        move_piece *p = &t->pieces[i];
+        p->bulk = p->bulk && p->copy->run_bytes >= DOMAIN_BULK_BYTES;
+        if (p->page_bytes < IO_SLOT_BYTES) p->page_bytes = IO_SLOT_BYTES;
+    }
+    return DCP_OK;
+}
+
 /* Collective. *over: some rank failed, so the rest need not be done. */
 static int move_all_fragments(const move_transfer *t, int *over, dcp_error *err) {
-    move_exchange x;
-    int status = move_exchange_open(&x, t, err);
+    move_exchange x = {0};
+    int status = choose_bulk(t, err);
+    if (!status) status = move_exchange_open(&x, t, err);
     if (!status) {
-        status = t->comm->shared ? move_exchange_by_shared_memory(&x, err)
-                                 : move_exchange_by_messages(&x, err);
+        status = move_exchange_run(&x, err);
         if (!status && x.status) {
             status = x.status;
             if (err) *err = x.error;
@@ -43,6 +62,7 @@ static int move_directly(move_transfer *t, dcp_error *err) {
     int over, status = move_all_fragments(t, &over, err);
     double middle = core_clock_now(), waited = io_queue_waited(queue) - waited_before;
     if (!status && !over) status = move_sums(t->replicas, t->n_replicas, t->progress, err);
+    if (!status && !over) status = move_sums_of_others(t->pieces, t->n_pieces, t->progress, err);
     if (!status && !over)
         status = t->bulk_is_apart ? io_queue_status(queue, err) : move_bulk(t, err);
     double end = core_clock_now(), waited_too = io_queue_waited(queue) - waited_before - waited;

@@ -47,17 +47,25 @@ static int put_metadata(const move_transfer *t, dcp_error *err) {
     return status;
 }
 
+/* Holders of a box take turns at such parts of it, which all of them cut alike. */
+static int is_supplied(const move_piece *p, uint64_t offset) {
+    uint64_t number = (p->file_offset + offset) / BUFFER_BYTES;
+    return !p->holders || number % p->holders == p->turn;
+}
+
 /* `part` is bytes [offset, offset + bytes) of the box. */
 static int write_box_part(mpio_mover *m, const dcp_box *part, uint64_t offset, uint64_t bytes) {
+    const int supplied = is_supplied(m->piece, offset);
     const unsigned char *data = move_piece_memory(m->piece, offset, bytes);
-    if (!data) {
+    if (!data && (supplied || m->piece->own)) {
         int status = move_box_fetch(m->piece, offset, bytes, m->buffer, m->err);
         if (status) return status;
         data = m->buffer;
     }
-    int status = h5_parallel_write(m->file, part, data, m->err);
+    int status = supplied ? h5_parallel_write(m->file, part, data, m->err) : DCP_OK;
     if (status) return status;
-    move_piece_sum_box(m->piece, offset, data, bytes);
+    const move_piece own = move_piece_own_sums(m->piece);
+    move_piece_sum_box(supplied ? m->piece : &own, offset, data, bytes);
     move_progress_written(m->transfer->progress, bytes);
     return move_progress_status(m->transfer->progress, m->err);
 }
@@ -76,6 +84,23 @@ static int write_dataset(mpio_mover *m) {
     return status;
 }
 
+/* Not collective. What is on a device is read ahead in the order of the file, not by parts of
+ * boxes: there the first holder supplies all. */
+static void give_to_first(move_piece *p) {
+    if (!p->device || !p->holders) return;
+    if (p->turn)
+        p->turn = UINT16_MAX;
+    else
+        p->holders = 0;
+}
+
+/* Of a piece that this rank supplies nothing of: its own checksums. */
+static int sum_only(mpio_mover *m) {
+    move_progress *progress = m->transfer->progress;
+    move_progress_written(progress, m->piece->copy->runs * m->piece->copy->run_bytes);
+    return move_sums_of_others(m->piece, 1, progress, m->err);
+}
+
 /* This rank's boxes. Not collective. */
 static int write_boxes(const move_transfer *t, dcp_error *err) {
     mpio_mover m = {.transfer = t, .err = err, .buffer = malloc(BUFFER_BYTES)};
@@ -84,7 +109,8 @@ static int write_boxes(const move_transfer *t, dcp_error *err) {
     if (!status) status = h5_parallel_open(t->files->path, 1, &m.file, err);
     for (size_t i = 0; i < t->n_pieces && !status; i++) {
         m.piece = &t->pieces[i];
-        if (m.piece->row) status = write_dataset(&m);
+        if (m.piece->row)
+            status = m.piece->turn > m.piece->holders ? sum_only(&m) : write_dataset(&m);
     }
     int closed = h5_parallel_close(m.file, status ? NULL : err);
     free(m.buffer);
@@ -93,7 +119,10 @@ static int write_boxes(const move_transfer *t, dcp_error *err) {
 
 static int write_datasets(move_transfer *t, dcp_error *err) {
     double start = core_clock_now();
-    for (size_t i = 0; i < t->n_pieces; i++) t->pieces[i].bulk = 0; /* all of it is fetched */
+    for (size_t i = 0; i < t->n_pieces; i++) {
+        t->pieces[i].bulk = 0; /* all of it is fetched */
+        give_to_first(&t->pieces[i]);
+    }
     int status = comm_agree(t->comm, put_metadata(t, err), err);
     if (status) return status;
     status = move_transfer_finish(t, write_boxes(t, err), err);
@@ -131,7 +160,7 @@ static int put_part(const mpio_mover *m, const dcp_box *part) {
     box_copy copy;
     int status = DCP_OK;
     step_index_shared(p->row, part, &copy);
-    for (uint64_t i = 0, a, b; i < copy.runs && p->device; i++) {
+    for (uint64_t i = 0, a, b; i < copy.runs && (p->device || p->cast); i++) {
         core_box_copy_run(&copy, i, &a, &b);
         move_piece_sum(p, a, m->buffer + b, copy.run_bytes);
     }
@@ -188,9 +217,9 @@ static int read_dataset(mpio_mover *m) {
     dcp_box held = step_index_row_box(p->row), shared;
     if (!core_box_intersect(core_box_dims(p->row->tensor.ndim), &held, &p->box->box, &shared))
         return DCP_OK;
-    const int in_place = p->box->data && !p->box->strides;
+    const int in_place = p->box->data && !p->box->strides && !p->cast;
     int status = (in_place ? read_in_place : read_by_buffer)(m, &shared);
-    if (!status && !p->device && p->sums) sum_piece(p);
+    if (!status && !p->device && !p->cast && p->sums) sum_piece(p);
     return status;
 }
 

@@ -13,7 +13,7 @@
 
 void move_piece_set_copy(move_piece *p, const box_copy *copy) {
     p->copy = core_box_copy_keep(copy);
-    p->page_bytes = (uint32_t)io_page_bytes();
+    p->page_bytes = io_page_bytes() & 0x7fffffffu;
     p->bulk = copy->run_bytes >= MOVE_BULK_BYTES && p->file_offset % PAGE_BYTES == 0;
 }
 
@@ -51,7 +51,7 @@ size_t move_pieces_find(const move_piece *pieces, size_t n, uint64_t file_offset
 
 const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset, uint64_t bytes) {
     if (!p->box) return p->raw + offset;
-    if (!p->box->data) return NULL;
+    if (!p->box->data || p->cast) return NULL;
     uint64_t contiguous;
     const unsigned char *memory =
         core_strides_find(p->box->data, p->box->strides, offset, &contiguous);
@@ -85,6 +85,53 @@ static uint64_t in_box(const move_piece *p, uint64_t offset) {
 }
 
 static uint64_t box_bytes(const move_piece *p) { return p->copy->runs * p->copy->run_bytes; }
+
+int move_piece_turn(const move_piece *p, uint64_t from, uint64_t *to) {
+    if (!p->holders) return 1;
+    uint64_t number = (p->file_offset + from) / MOVE_TURN_BYTES;
+    *to = core_min_u64(*to, (number + 1) * MOVE_TURN_BYTES - p->file_offset);
+    return number % p->holders == p->turn;
+}
+
+/* Bytes of the box, all of which is in the piece, before that offset of the dataset. */
+static uint64_t box_bytes_before(const move_piece *p, uint64_t offset) {
+    uint64_t a, b, run = core_box_copy_find(p->copy, offset);
+    if (run == p->copy->runs) return box_bytes(p);
+    core_box_copy_run(p->copy, run, &a, &b);
+    return run * p->copy->run_bytes + (offset > a ? offset - a : 0);
+}
+
+int move_piece_others(const move_piece *p, move_box_fn fn, void *ctx) {
+    uint64_t at = 0;
+    int status = DCP_OK;
+    for (uint64_t from = p->copy->base_a, to; at < box_bytes(p) && !status; from = to) {
+        to = p->bytes;
+        int own = move_piece_turn(p, from, &to);
+        uint64_t before = box_bytes_before(p, to);
+        if (!own && before > at) status = fn(ctx, p, at, before - at);
+        at = before;
+    }
+    return status;
+}
+
+static int count_others(void *ctx, const move_piece *p, uint64_t offset, uint64_t bytes) {
+    (void)p, (void)offset;
+    *(uint64_t *)ctx += bytes;
+    return DCP_OK;
+}
+
+uint64_t move_piece_supplied(const move_piece *p) {
+    uint64_t others = 0;
+    if (p->holders) move_piece_others(p, count_others, &others);
+    return box_bytes(p) - others;
+}
+
+move_piece move_piece_own_sums(const move_piece *p) {
+    move_piece own = *p;
+    own.sums = NULL;
+    own.global = NULL;
+    return own;
+}
 
 uint64_t move_piece_in_block(const move_piece *p, uint64_t offset, uint64_t bytes) {
     if (p->own) bytes = core_min_u64(bytes, block_left(box_bytes(p), in_box(p, offset)));
@@ -123,6 +170,19 @@ void move_piece_sum(const move_piece *p, uint64_t offset, const unsigned char *d
     sum_from(p, offset, data, NULL, 0, bytes);
 }
 
+void move_piece_sum_copy(const move_piece *p, uint64_t offset, void *to, const unsigned char *data,
+                         uint64_t bytes) {
+    unsigned char *out = to;
+    if (!p->sums && !p->global && !p->own) {
+        memcpy(to, data, bytes);
+        return;
+    }
+    for (uint64_t part; bytes; offset += part, data += part, out += part, bytes -= part) {
+        part = move_piece_in_block(p, offset, bytes);
+        move_piece_add(p, offset, part, core_crc64_copy(0, out, data, part));
+    }
+}
+
 void move_piece_sum_memory(const move_piece *p, uint64_t offset, uint64_t box_offset,
                            uint64_t bytes) {
     sum_from(p, offset, p->box->data, p->box->strides, box_offset, bytes);
@@ -150,13 +210,29 @@ void move_piece_interior(const move_piece *p, uint64_t run, uint64_t *from, uint
     if (*to < *from) *to = *from;
 }
 
-/* Moves *at past what is skipped there, and *end back to where something is skipped next. */
+/* Moves *at past what is skipped there, and *end back to where something is skipped next; *at can
+ * come to lie after *end. */
 static void skip_spans(const move_span_list *skip, uint64_t *at, uint64_t *end) {
     if (!skip || !skip->n) return;
     size_t low = core_first_from(&skip->list->to, skip->n, sizeof *skip->list, *at + 1);
     if (low == skip->n) return;
     if (skip->list[low].from <= *at) *at = skip->list[low++].to;
     if (low < skip->n && skip->list[low].from < *end) *end = skip->list[low].from;
+}
+
+/* The same with what other holders supply. */
+static void skip_others(const move_piece *p, uint64_t *at, uint64_t *end) {
+    if (p->holders && p->turn >= p->holders) {
+        *at = *end;
+        return;
+    }
+    if (p->holders) {
+        uint64_t number = *at / MOVE_TURN_BYTES;
+        uint64_t ahead = (p->turn + p->holders - number % p->holders) % p->holders;
+        if (ahead) *at = (number + ahead) * MOVE_TURN_BYTES;
+        *end = core_min_u64(*end, (number + ahead + 1) * MOVE_TURN_BYTES);
+    }
+    skip_spans(p->skip, at, end);
 }
 
 typedef struct fragment_walk {
@@ -174,8 +250,8 @@ static int call_with_parts(const fragment_walk *w, uint64_t run_start, uint64_t 
     if (end > w->high) end = w->high;
     while (start < end) {
         uint64_t part_end = end;
-        skip_spans(w->piece->skip, &start, &part_end);
-        if (start >= part_end) break;
+        skip_others(w->piece, &start, &part_end);
+        if (start >= part_end) continue;
         move_fragment f = {w->piece, start, start - w->piece->file_offset,
                            box_offset + (start - run_start), part_end - start};
         int stop = w->fn(w->ctx, &f);
@@ -185,8 +261,16 @@ static int call_with_parts(const fragment_walk *w, uint64_t run_start, uint64_t 
     return 0;
 }
 
+/* Whether this rank may supply any of [low, high) of the file: most walks are of a part with one
+ * holder. */
+static int may_supply(const move_piece *p, uint64_t low, uint64_t high) {
+    uint64_t first = low / MOVE_TURN_BYTES;
+    return !p->holders || first != (high - 1) / MOVE_TURN_BYTES || first % p->holders == p->turn;
+}
+
 static int walk_piece(const fragment_walk *w) {
     const move_piece *p = w->piece;
+    if (!may_supply(p, w->low, w->high)) return 0;
     uint64_t skip = w->low > p->file_offset ? w->low - p->file_offset : 0;
     for (uint64_t i = core_box_copy_find(p->copy, skip); i < p->copy->runs; i++) {
         uint64_t a, b;
@@ -215,17 +299,24 @@ int move_fragments(const move_piece *pieces, size_t n, size_t *first, uint64_t l
     return 0;
 }
 
+/* Where the part that begins at that place of the file ends: with the block, or where pages are as
+ * large as blocks, with the page, so that requests are aligned in the file. */
+static uint64_t part_end(const move_piece *p, uint64_t at) {
+    const uint64_t cut = p->page_bytes < BLOCK_BYTES ? BLOCK_BYTES : p->page_bytes,
+                   origin = p->page_bytes < BLOCK_BYTES ? p->file_offset : 0;
+    return origin + ((at - origin) / cut + 1) * cut;
+}
+
 static int walk_bulk_run(const move_piece *p, uint64_t run, move_fragment_fn fn, void *ctx) {
     uint64_t a, b, at, to;
     core_box_copy_run(p->copy, run, &a, &b);
     move_piece_interior(p, run, &at, &to);
     while (at < to) {
-        uint64_t part_end = to;
-        skip_spans(p->skip, &at, &part_end);
-        if (at >= part_end) break;
+        uint64_t end = to;
+        skip_others(p, &at, &end);
+        if (at >= end) continue;
         uint64_t dataset_offset = at - p->file_offset;
-        uint64_t block_end = p->file_offset + (dataset_offset / BLOCK_BYTES + 1) * BLOCK_BYTES;
-        uint64_t end = block_end < part_end ? block_end : part_end;
+        end = core_min_u64(end, part_end(p, at));
         move_fragment part = {p, at, dataset_offset, b + (dataset_offset - a), end - at};
         int status = fn(ctx, &part);
         if (status) return status;

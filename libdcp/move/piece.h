@@ -11,7 +11,12 @@
 #include "core/state_dict.h"
 #include "step/index.h"
 
-#define MOVE_BULK_BYTES (512u << 10) /* a run of at least that is bulk */
+/* A run of at least that can be bulk. Shorter ones cost a disk more than the way by way of an
+ * aggregator costs processors. */
+#define MOVE_BULK_BYTES (64u << 10)
+
+/* Holders of one box who share its writing take turns at so many bytes of the file, aligned. */
+#define MOVE_TURN_BYTES ((uint64_t)4 << 20)
 
 /* Parts of a file, ascending, with something between them. */
 typedef struct move_span {
@@ -22,6 +27,13 @@ typedef struct move_span_list {
     move_span *list;
     size_t n;
 } move_span_list;
+
+/* Elements that become others as they are placed. One element at a time may come in parts. */
+typedef struct move_cast {
+    dcp_dtype to;              /* of the box's memory */
+    uint32_t n_partial;        /* bytes of such an element that are there */
+    unsigned char partial[16]; /* and where */
+} move_cast;
 
 /* For a dataset that is a box of a larger tensor: the tensor's checksums. */
 typedef struct move_global {
@@ -35,11 +47,19 @@ typedef struct move_piece {
     uint64_t
         file_offset; /* of the dataset; where there are several files: its address (transfer.h) */
     uint64_t bytes;  /* of the dataset */
-    const step_row *row;  /* the dataset's; NULL: bytes of no dataset */
-    const state_box *box; /* memory or source; NULL: `raw` */
-    const unsigned char *raw;
-    int bulk;                  /* runs are long and the dataset starts on a page */
-    uint32_t page_bytes;       /* bulk parts begin and end on pages of that size */
+    const step_row *row; /* the dataset's; NULL: bytes of no dataset */
+    /* Memory or source. NULL: to a file `raw` has the bytes; from files they are summed, and kept
+     * nowhere. */
+    const state_box *box;
+    union {
+        const unsigned char *raw;
+        struct move_cast *cast; /* from files into a box: its elements' type; NULL: as stored */
+    };
+    uint32_t bulk : 1;        /* runs are long and the dataset starts on a page */
+    uint32_t page_bytes : 31; /* bulk parts begin and end on pages of that size */
+    /* To a file: of MOVE_TURN_BYTES of the file with number k, the holder with turn ==
+     * k % holders supplies them; holders = 0: this one supplies all. */
+    uint16_t turn, holders;
     uint64_t *sums;            /* raw checksums of the dataset's blocks to add to; NULL: none */
     const move_global *global; /* to add to as well; NULL: none */
     uint64_t *own; /* the same of the blocks of the box, all of which is in the piece; NULL: none */
@@ -61,6 +81,24 @@ void move_pieces_sort(move_piece *pieces, size_t n);
 /* The first of the sorted pieces whose dataset begins at `file_offset` or after it. */
 size_t move_pieces_find(const move_piece *pieces, size_t n, uint64_t file_offset);
 
+/* The bytes of the box, all of which is in the piece, that this rank supplies. */
+uint64_t move_piece_supplied(const move_piece *p);
+
+/* Called with bytes [offset, offset + bytes) of a box. Statuses but DCP_OK end the walk. */
+typedef int (*move_box_fn)(void *ctx, const move_piece *p, uint64_t offset, uint64_t bytes);
+
+/* Walks the parts of the box, all of which is in the piece, that other holders supply, ascending.
+ */
+int move_piece_others(const move_piece *p, move_box_fn fn, void *ctx);
+
+/* The same piece with checksums of the box alone, not of the dataset or the tensor: for bytes that
+ * another holder supplies. */
+move_piece move_piece_own_sums(const move_piece *p);
+
+/* Of [*from, *to) of the dataset, moves *to back to where turns change; whether this rank supplies
+ * what is left. */
+int move_piece_turn(const move_piece *p, uint64_t from, uint64_t *to);
+
 /* Memory of bytes [offset, offset + bytes) of the box; NULL where they have to be fetched: from a
  * source, from a device, or from several places of memory. */
 const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset, uint64_t bytes);
@@ -73,6 +111,10 @@ void move_piece_add(const move_piece *p, uint64_t offset, uint64_t bytes, uint64
 /* Adds bytes [offset, offset + bytes) of the dataset to the checksums. */
 void move_piece_sum(const move_piece *p, uint64_t offset, const unsigned char *data,
                     uint64_t bytes);
+
+/* The same, and copies them to `to` on the way (core/crc64.h). */
+void move_piece_sum_copy(const move_piece *p, uint64_t offset, void *to, const unsigned char *data,
+                         uint64_t bytes);
 
 /* The same for bytes that lie in the box's memory, from box_offset of it on. */
 void move_piece_sum_memory(const move_piece *p, uint64_t offset, uint64_t box_offset,
@@ -103,5 +145,6 @@ int move_fragments(const move_piece *pieces, size_t n, size_t *first, uint64_t l
                    move_fragment_fn fn, void *ctx);
 
 /* Walks the bulk parts of pieces: whole pages of runs, cut at the ends of the dataset's blocks, so
- * that each part is checksummed in one. Statuses of `fn` but DCP_OK end the walk. */
+ * that each part is checksummed in one; or page by page where pages are as large as a block.
+ * Statuses of `fn` but DCP_OK end the walk. */
 int move_bulk_parts(const move_piece *pieces, size_t n, move_fragment_fn fn, void *ctx);

@@ -42,16 +42,51 @@ static int sum_part(const move_piece *p, uint64_t offset, uint64_t bytes, unsign
     return status;
 }
 
+typedef struct summing {
+    unsigned char *buffer; /* PART_BYTES; NULL before the first use */
+    move_progress *progress;
+    dcp_error *err;
+} summing;
+
+/* Bytes [offset, offset + bytes) of the box, which is all of p's dataset. */
+static int sum_range(void *ctx, const move_piece *p, uint64_t offset, uint64_t bytes) {
+    summing *s = ctx;
+    int status = DCP_OK;
+    for (uint64_t at = 0, part; at < bytes && !status; at += part) {
+        part = core_min_u64(PART_BYTES, bytes - at);
+        status = sum_part(p, offset + at, part, &s->buffer, s->err);
+        if (s->progress && !status) move_progress_read(s->progress, part);
+        if (!status) status = move_progress_status(s->progress, s->err);
+    }
+    return status;
+}
+
 int move_sums(const move_piece *pieces, size_t n, move_progress *progress, dcp_error *err) {
-    unsigned char *buffer = NULL;
+    summing s = {NULL, progress, err};
     int status = DCP_OK;
     for (size_t i = 0; i < n && !status; i++)
-        for (uint64_t at = 0, part; at < pieces[i].bytes && !status; at += part) {
-            part = core_min_u64(PART_BYTES, pieces[i].bytes - at);
-            status = sum_part(&pieces[i], at, part, &buffer, err);
-            if (progress && !status) move_progress_read(progress, part);
-            if (!status) status = move_progress_status(progress, err);
-        }
-    free(buffer);
+        status = sum_range(&s, &pieces[i], 0, pieces[i].bytes);
+    free(s.buffer);
+    return status;
+}
+
+/* The same of the box by itself: a dataset of its own. */
+static int sum_box_range(void *ctx, const move_piece *p, uint64_t offset, uint64_t bytes) {
+    const move_piece box = {.bytes = p->copy->runs * p->copy->run_bytes,
+                            .row = p->row,
+                            .box = p->box,
+                            .sums = p->own,
+                            .device = p->device};
+    return sum_range(ctx, &box, offset, bytes);
+}
+
+int move_sums_of_others(const move_piece *pieces, size_t n, move_progress *progress,
+                        dcp_error *err) {
+    summing s = {NULL, progress, err};
+    int status = DCP_OK;
+    for (size_t i = 0; i < n && !status; i++)
+        if (pieces[i].holders && pieces[i].own)
+            status = move_piece_others(&pieces[i], sum_box_range, &s);
+    free(s.buffer);
     return status;
 }

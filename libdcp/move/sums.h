@@ -11,3 +11,8 @@ struct move_progress;
  * order of the pieces' file_offset, which ascend (before: move_device_begin). `progress` may be
  * NULL. */
 int move_sums(const move_piece *pieces, size_t n, struct move_progress *progress, dcp_error *err);
+
+/* The same for what other holders supply of the pieces' boxes, where the boxes have checksums of
+ * their own: adds it to those. Each of these boxes is in its piece whole. */
+int move_sums_of_others(const move_piece *pieces, size_t n, struct move_progress *progress,
+                        dcp_error *err);

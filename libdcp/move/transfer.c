@@ -22,11 +22,18 @@ void move_transfer_start(const move_transfer *t, unsigned slot, unsigned char *b
 }
 
 int move_transfer_finish(const move_transfer *t, int status, dcp_error *err) {
+    if (!status && t->failure) {
+        status = t->failure->status;
+        if (err) *err = *t->failure;
+    }
     if (t->direction == MOVE_FROM_FILE) {
         if (!status) status = move_device_flush(t->device, err);
     } else if (t->is_last) {
         move_progress_release(t->progress);
     }
     if (!status) status = move_progress_status(t->progress, err);
-    return comm_agree(t->comm, status, err);
+    if (!status && t->on_summed) t->on_summed(t->ctx);
+    if (t->is_agreed_later) return status;
+    return t->sums ? comm_agree_xor(t->comm, status, t->sums, t->n_sums, err)
+                   : comm_agree(t->comm, status, err);
 }

@@ -8,6 +8,7 @@
 struct io_file;
 struct io_queue;
 struct move_device;
+struct move_kept;
 struct move_piece;
 struct move_progress;
 
@@ -36,12 +37,25 @@ typedef struct move_transfer {
      * memory is released. */
     const struct move_piece *replicas;
     size_t n_replicas;
+    /* Windows of the moves of equal pieces (kept.h); NULL: none are kept. uses_kept: those that are
+     * there serve, as all ranks have agreed. */
+    struct move_kept *kept;
+    int uses_kept;
     struct move_device *device;
     struct move_progress *progress;
     int is_last;       /* to a file: no other memory of the save is read after these pieces' */
     int bulk_is_apart; /* bulk parts are left to the caller */
     /* From files: whether a file's metadata is what was saved, before HDF5 sees it. */
     int (*check_metadata)(void *owner, dcp_error *err);
+    /* This rank has failed already, and has no pieces; others learn of it at the end. NULL: no. */
+    const dcp_error *failure;
+    int is_agreed_later; /* on how the ranks have fared: the caller does that; no sums are joined */
+    /* Raw checksums to be joined over all ranks at the end, with COMM_XOR_ROOM (comm/comm.h) behind
+     * them. NULL: none. */
+    uint64_t *sums;
+    size_t n_sums;
+    void (*on_summed)(void *ctx); /* called when all of this rank's are taken; NULL: not */
+    void *ctx;
     dcp_report *report; /* gets the seconds */
 } move_transfer;
 
@@ -52,6 +66,7 @@ const move_file *move_transfer_file(const move_transfer *t, uint64_t address);
 void move_transfer_start(const move_transfer *t, unsigned slot, unsigned char *buffer,
                          uint64_t bytes, uint64_t address);
 
-/* Collective: how a move ends on all ranks; `status` is this rank's. The caller's memory is free
- * then, or all has arrived on a device. */
+/* Collective: how a move ends on all ranks, or where that is agreed on later on this one; `status`
+ * is this rank's so far. The sums are joined. The caller's memory is free then, or all has arrived
+ * on a device. */
 int move_transfer_finish(const move_transfer *t, int status, dcp_error *err);

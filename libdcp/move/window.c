@@ -1,11 +1,14 @@
-/* Choosing windows. A rank marks the windows that its fragments touch; those that nobody marked are
- * skipped by all. */
+/* Choosing windows. Where there is one group of ranks that share memory, a rank marks the windows
+ * that its fragments touch, and those that nobody marked are skipped by all. Else who sends what to
+ * whom is agreed on (talks.c). */
 #include "move/window.h"
 
 #include <stdlib.h>
 
+#include "comm/topology.h"
 #include "core/fail.h"
 #include "core/search.h"
+#include "move/talks.h"
 
 /* Windows from one address on, `unit` bytes apart. */
 typedef struct marking {
@@ -61,52 +64,106 @@ static void mark_piece(const move_windows *w, const move_piece *p, int ranks) {
     (p->bulk ? mark_edges : mark_short)(p, &m);
 }
 
-/* A domain fits into a slot of the queue, and into an area where ranks share memory. It has whole
- * pages of any kernel, so all ranks cut the file alike whatever theirs has. */
-static void choose_sizes(move_windows *w, const dcp_comm *comm) {
-    uint64_t ranks = (uint64_t)comm->size,
-             domain = MOVE_WINDOW_BYTES / ranks / LARGEST_PAGE_BYTES * LARGEST_PAGE_BYTES;
-    if (domain > IO_SLOT_BYTES) domain = IO_SLOT_BYTES;
-    if (domain < LARGEST_PAGE_BYTES) domain = LARGEST_PAGE_BYTES;
-    if (comm->shared && domain > comm->shared->area_bytes) domain = comm->shared->area_bytes;
-    w->domain_bytes = domain;
-    w->window_bytes = domain * ranks;
+static int aggregators_of_host(const comm_groups *hosts) {
+    return hosts->n == 1 ? MOVE_HOST_AGGREGATORS : MOVE_HOSTS_AGGREGATORS;
 }
 
-/* Of `count` windows. */
-static int find_marked(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t count,
+static int take_turn(const comm_groups *hosts, int host, int turn) {
+    const int ranks = comm_groups_size(hosts, host), wanted = aggregators_of_host(hosts);
+    const int most = ranks < wanted ? ranks : wanted;
+    return turn < most ? comm_groups_rank(hosts, host, (int)((int64_t)turn * ranks / most)) : -1;
+}
+
+/* Some ranks of each host, far from each other, which may be as near to different processors. */
+static void choose_aggregators(move_windows *w, const comm_groups *hosts) {
+    for (int turn = 0; turn < aggregators_of_host(hosts); turn++)
+        for (int host = 0; host < hosts->n; host++) {
+            const int rank = take_turn(hosts, host, turn);
+            if (rank >= 0) w->aggregators[w->n_aggregators++].rank = rank;
+        }
+}
+
+/* Each has two domains at least, where it has one: so the first one has the last domain, too. */
+static void spare_aggregators(move_windows *w, uint64_t end) {
+    const uint64_t pairs = end / (2 * w->domain_bytes) + 1;
+    if ((uint64_t)w->n_aggregators > pairs) w->n_aggregators = (int)pairs;
+}
+
+/* Numbers the areas of each group; `used` has a 0 for each. */
+static void number_areas(move_windows *w, int *used) {
+    for (int i = 0; i < w->n_aggregators; i++) {
+        move_aggregator *a = &w->aggregators[i];
+        a->group = w->groups->of[a->rank];
+        a->area = used[a->group]++;
+        if (used[a->group] > w->areas) w->areas = used[a->group];
+    }
+}
+
+/* A domain fits into a slot of the queue. Those of reader ranges have whole pages of any kernel, so
+ * all ranks cut the file alike whatever theirs has. */
+static uint64_t choose_domain(const move_windows *w, uint64_t ranks) {
+    if (!w->reader_ranges) return IO_SLOT_BYTES;
+    uint64_t bytes = MOVE_WINDOW_BYTES / ranks / LARGEST_PAGE_BYTES * LARGEST_PAGE_BYTES;
+    if (bytes > IO_SLOT_BYTES) bytes = IO_SLOT_BYTES;
+    return bytes < LARGEST_PAGE_BYTES ? LARGEST_PAGE_BYTES : bytes;
+}
+
+/* Into windows that are as wide as there are aggregators. */
+static int cut_addresses(const dcp_comm *comm, const comm_groups *hosts, uint64_t end,
+                         move_windows *w, dcp_error *err) {
+    const size_t ranks = (size_t)comm->size;
+    w->groups = comm->local.groups;
+    w->domain_bytes = choose_domain(w, ranks);
+    w->aggregators = calloc(ranks, sizeof *w->aggregators);
+    int *used = calloc((size_t)w->groups->n, sizeof *used);
+    const int ok = w->aggregators && used;
+    if (ok && w->reader_ranges)
+        for (int r = 0; r < comm->size; r++) w->aggregators[w->n_aggregators++].rank = r;
+    else if (ok)
+        choose_aggregators(w, hosts);
+    if (ok && !w->reader_ranges && hosts->n > 1) spare_aggregators(w, end);
+    if (ok) number_areas(w, used);
+    free(used);
+    if (!ok) return core_fail_memory(err, ranks * sizeof *w->aggregators);
+    move_windows_set_width(w, w->n_aggregators, end);
+    return DCP_OK;
+}
+
+/* Collective: all ranks mark their windows. `status` is this rank's so far. */
+static int find_marked(dcp_comm *comm, int status, const move_piece *pieces, size_t n,
                        move_windows *w, dcp_error *err) {
-    w->list = calloc(count, sizeof *w->list);
-    int status = comm_agree(comm, w->list ? DCP_OK : core_fail_memory(err, count * 8), err);
-    if (status) goto free_list;
+    w->list = status ? NULL : calloc(w->count, sizeof *w->list);
+    if (!status && !w->list) status = core_fail_memory(err, w->count * 8);
+    status = comm_agree(comm, status, err);
+    if (status) return status;
     for (size_t i = 0; i < n; i++) mark_piece(w, &pieces[i], comm->size);
     if (n && pieces[0].skip && !w->reader_ranges)
         unmark_skipped(pieces[0].skip, w->list, w->window_bytes);
-    status = comm_allreduce(comm, w->list, count, DCP_REDUCE_MAX, err);
-    if (status) goto free_list;
-    for (uint64_t i = 0; i < count; i++)
+    status = comm_allreduce(comm, w->list, w->count, DCP_REDUCE_MAX, err);
+    for (uint64_t i = 0; i < w->count && !status; i++)
         if (w->list[i]) w->list[w->n++] = i;
-    return DCP_OK;
-free_list:
-    move_windows_free(w);
+    w->is_known = !status;
     return status;
 }
 
 int move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
-                      const uint64_t *reader_ranges, move_windows *out, dcp_error *err) {
+                      const uint64_t *reader_ranges, int to_file, move_windows *out,
+                      dcp_error *err) {
     move_windows w = {.reader_ranges = reader_ranges};
-    uint64_t longest = 0;
-    choose_sizes(&w, comm);
-    for (int r = 0; r < comm->size && reader_ranges; r++)
-        if (reader_ranges[r + 1] - reader_ranges[r] > longest)
-            longest = reader_ranges[r + 1] - reader_ranges[r];
-    uint64_t count = reader_ranges ? longest / w.domain_bytes : end / w.window_bytes;
-    int status = find_marked(comm, pieces, n, count + 1, &w, err);
-    if (!status) *out = w;
+    const comm_groups *hosts;
+    int status = comm_hosts(comm, &hosts, err);
+    if (status) return status;
+    const int own = cut_addresses(comm, hosts, end, &w, err);
+    status = w.groups->n == 1 ? find_marked(comm, own, pieces, n, &w, err)
+                              : move_routes_agree(comm, own, pieces, n, end, to_file, &w, err);
+    *out = w;
+    if (status) move_windows_free(out);
     return status;
 }
 
 void move_windows_free(move_windows *w) {
+    move_routes_free(w->routes);
+    free(w->aggregators);
     free(w->list);
     *w = (move_windows){0};
 }

@@ -116,19 +116,32 @@ int plan_value_differs(dcp_comm *comm, const plan_value *v, dcp_error *err) {
                          v->is_hash ? NULL : describe_number, err);
 }
 
-int plan_agree(dcp_comm *comm, int status, const plan_value *values, size_t n, dcp_error *err) {
-    uint64_t least[2 * PLAN_VALUES + 1];
+void plan_value_tell(const plan_value *values, size_t n, uint64_t *least) {
     for (size_t i = 0; i < n; i++) {
         least[2 * i] = values[i].value;
         least[2 * i + 1] = ~values[i].value;
     }
-    least[2 * n] = status == DCP_OK;
-    int comm_status = comm_allreduce(comm, least, 2 * n + 1, DCP_REDUCE_MIN, err);
-    if (comm_status) return comm_status;
-    if (!least[2 * n]) return comm_agree(comm, status, err); /* its values may be no values */
+}
+
+int plan_value_compare(dcp_comm *comm, const plan_value *values, size_t n, const uint64_t *least,
+                       dcp_error *err) {
     for (size_t i = 0; i < n; i++)
         if (least[2 * i] != ~least[2 * i + 1]) return plan_value_differs(comm, &values[i], err);
     return DCP_OK;
+}
+
+int plan_agree_least(dcp_comm *comm, int status, const plan_value *values, size_t n, uint64_t *more,
+                     size_t n_more, dcp_error *err) {
+    uint64_t least[COMM_LEAST_VALUES];
+    plan_value_tell(values, n, least);
+    if (n_more) memcpy(least + 2 * n, more, n_more * sizeof *more);
+    status = comm_agree_least(comm, status, least, 2 * n + n_more, err);
+    if (!status && n_more) memcpy(more, least + 2 * n, n_more * sizeof *more);
+    return status ? status : plan_value_compare(comm, values, n, least, err);
+}
+
+int plan_agree(dcp_comm *comm, int status, const plan_value *values, size_t n, dcp_error *err) {
+    return plan_agree_least(comm, status, values, n, NULL, 0, err);
 }
 
 int plan_same(dcp_comm *comm, const plan_value *values, size_t n, dcp_error *err) {
@@ -242,9 +255,13 @@ static int explain_difference(dcp_comm *comm, state_tensor *const *sorted, size_
     return status;
 }
 
+int plan_tensors_compare(dcp_comm *comm, state_tensor *const *sorted, size_t n,
+                         const uint64_t least[2], dcp_error *err) {
+    return least[0] == ~least[1] ? DCP_OK : explain_difference(comm, sorted, n, err);
+}
+
 int plan_tensors(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_error *err) {
     uint64_t hash = plan_fingerprint(sorted, n), bounds[2] = {hash, ~hash};
     int status = comm_allreduce(comm, bounds, 2, DCP_REDUCE_MIN, err);
-    if (status) return status;
-    return bounds[0] == ~bounds[1] ? DCP_OK : explain_difference(comm, sorted, n, err);
+    return status ? status : plan_tensors_compare(comm, sorted, n, bounds, err);
 }

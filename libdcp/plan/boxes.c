@@ -7,16 +7,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/message.h"
 #include "core/box.h"
 #include "core/cover.h"
 #include "core/fail.h"
 #include "plan/agreement.h"
 
-enum { KEPT = 1, REPLICATED = 2, ANSWER_RANK = 2 /* bits below the rank */ };
+/* Bits of an answer: flags, then the number of holders, this one's turn, and the keeper's rank. */
+enum {
+    KEPT = 1,
+    REPLICATED = 2,
+    ANSWER_HOLDERS = 2,
+    ANSWER_TURN = 17,
+    ANSWER_RANK = 32,
+    TURN_MASK = 0x7fff
+};
 
-/* Bits of plan_boxes.exact while it is shared. */
-enum { EXACT = 1, HAS_REPLICAS = 2 };
+/* Memory for what comes, taken before it is known how much: boxes, and what homes tell beside. */
+#define READY_BYTES ((uint64_t)768 << 10)
+#define READY_BESIDE ((uint64_t)2 << 20)
+
+/* What a home says of what it tells beside: how many bytes, marked where some rank gets more than
+ * its part in that memory; or that it has failed. */
+#define IS_LONG (1ULL << 63)
+#define HAS_FAILED UINT64_MAX
+
+/* What an arbiter says of all its tensors, for the least of all arbiters'. */
+enum { ALL_EXACT, NO_REPLICAS, VERDICTS };
 
 typedef struct arbiter_box {
     const unsigned char *wire; /* the box as it came */
@@ -25,41 +41,71 @@ typedef struct arbiter_box {
 
 /* What came to this rank as an arbiter; zeroed at first. */
 typedef struct arbiter {
-    arbiter_box *boxes; /* by tensor; within one as they came */
+    const plan_homes *homes; /* NULL: tensor i is the arbiter's number i / ranks */
+    arbiter_box *boxes;      /* by tensor; within one as they came */
     size_t n;
-    size_t *starts; /* of each of this arbiter's tensors in `boxes`, and the end */
-    size_t most;    /* boxes of a tensor */
-    uint32_t
-        *answers;   /* a box, as they came: KEPT and REPLICATED, and above them the keeper's rank */
+    size_t *starts;    /* of each of this arbiter's tensors in `boxes`, and the end */
+    size_t most;       /* boxes of a tensor */
+    uint64_t *answers; /* a box, as they came */
     uint32_t *sets; /* a box, as they came: number of its set of equal boxes from 1 on; 0: alone */
     uint32_t n_sets;
-    uint64_t *answer_bytes; /* to each rank */
+    uint64_t *answer_bytes; /* to each rank; the question's */
+    uint64_t verdicts[VERDICTS];
 } arbiter;
 
 static uint64_t wire_bytes(uint32_t dims) { return 8 * (2 + 2 * (uint64_t)dims); }
 
-/* The next box of a message; *tensor is its number. */
-static const unsigned char *next_box(const unsigned char *at, size_t *tensor) {
+const unsigned char *plan_box_next(const unsigned char *at, size_t *tensor, uint32_t *dims,
+                                   const unsigned char **start) {
     uint64_t head[2];
     memcpy(head, at, sizeof head);
     *tensor = head[0];
-    return at + wire_bytes((uint32_t)(head[1] >> 32));
+    *dims = (uint32_t)(head[1] >> 32);
+    *start = at + sizeof head;
+    return at + wire_bytes(*dims);
 }
 
-/* Counts the boxes of each of this arbiter's tensors; tensor i is number i / size of them. */
-static int count_boxes(size_t n, const comm_message *in, const uint64_t *bytes, int size,
-                       arbiter *a) {
-    size_t mine = n / (size_t)size + 1, tensor;
-    a->starts = calloc(mine + 1, sizeof *a->starts);
-    a->answer_bytes = calloc((size_t)size, sizeof *a->answer_bytes);
-    if (!a->starts || !a->answer_bytes) return 0;
+static const unsigned char *next_box(const unsigned char *at, size_t *tensor) {
+    uint32_t dims;
+    const unsigned char *start;
+    return plan_box_next(at, tensor, &dims, &start);
+}
+
+static size_t arbiter_of(const plan_homes *homes, size_t tensor, int size) {
+    return (homes ? homes->numbers[tensor] : tensor) % (size_t)size;
+}
+
+/* An answer to a rank ends with as many words: how many bytes its home tells it beside. */
+static size_t words_beside(const plan_homes *homes) { return homes ? 1 : 0; }
+
+/* Counts the boxes that came from each rank. */
+static void count_boxes(const comm_message *in, const uint64_t *bytes, int size, arbiter *a) {
     const unsigned char *at = in->data;
-    for (int r = 0; r < size; r++)
+    size_t tensor;
+    for (int r = 0; r < size; r++) {
+        a->answer_bytes[r] = words_beside(a->homes) * sizeof *a->answers;
         for (const unsigned char *end = at + bytes[r]; at < end; a->n++) {
             at = next_box(at, &tensor);
-            a->starts[tensor / (size_t)size + 1]++;
             a->answer_bytes[r] += sizeof *a->answers;
         }
+    }
+}
+
+/* A tensor's place in `starts`. */
+static size_t slot_of(const arbiter *a, size_t tensor, int size) {
+    return a->homes ? tensor : tensor / (size_t)size;
+}
+
+/* Where the boxes of each of this arbiter's tensors begin. */
+static int find_starts(size_t n, const comm_message *in, int size, arbiter *a) {
+    size_t mine = slot_of(a, n, size) + 1, tensor;
+    a->starts = calloc(mine + 1, sizeof *a->starts);
+    if (!a->starts) return 0;
+    const unsigned char *at = in->data;
+    for (size_t i = 0; i < a->n; i++) {
+        at = next_box(at, &tensor);
+        a->starts[slot_of(a, tensor, size) + 1]++;
+    }
     for (size_t i = 1; i <= mine; i++) {
         if (a->starts[i] > a->most) a->most = a->starts[i];
         a->starts[i] += a->starts[i - 1];
@@ -67,22 +113,23 @@ static int count_boxes(size_t n, const comm_message *in, const uint64_t *bytes, 
     return 1;
 }
 
-/* Orders the boxes of `in`, bytes[r] of which came from rank r, by tensor, of n in all: a counting
- * sort. `a` borrows them: `in` stays until they are judged. 0 where memory is short. */
-static int unpack_boxes(size_t n, const comm_message *in, const uint64_t *bytes, int size,
-                        arbiter *a) {
-    if (!count_boxes(n, in, bytes, size, a)) return 0;
+/* Orders the boxes of `in`, which are counted, by tensor, of n in all: a counting sort. `a` borrows
+ * them: `in` stays until they are judged. 0 where memory is short. */
+static int unpack_boxes(size_t n, const comm_message *in, int size, arbiter *a) {
+    if (!find_starts(n, in, size, a)) return 0;
+    const size_t beside = words_beside(a->homes), places = a->n + beside * (size_t)size;
     a->boxes = malloc((a->n + 1) * sizeof *a->boxes);
-    a->answers = calloc(a->n + 1, sizeof *a->answers);
-    a->sets = calloc(a->n + 1, sizeof *a->sets);
+    a->answers = calloc(places + 1, sizeof *a->answers);
+    a->sets = calloc(places + 1, sizeof *a->sets);
     if (!a->boxes || !a->answers || !a->sets) return 0;
-    size_t tensor, mine = n / (size_t)size + 1;
+    size_t tensor, mine = slot_of(a, n, size) + 1, place = 0;
     const unsigned char *at = in->data;
-    for (size_t i = 0; i < a->n; i++) {
-        const unsigned char *after = next_box(at, &tensor);
-        a->boxes[a->starts[tensor / (size_t)size]++] = (arbiter_box){at, i};
-        at = after;
-    }
+    for (int r = 0; r < size; r++, place += beside)
+        for (size_t k = a->answer_bytes[r] / sizeof *a->answers - beside; k > 0; k--) {
+            const unsigned char *after = next_box(at, &tensor);
+            a->boxes[a->starts[slot_of(a, tensor, size)]++] = (arbiter_box){at, place++};
+            at = after;
+        }
     for (size_t i = mine; i > 0; i--) a->starts[i] = a->starts[i - 1];
     a->starts[0] = 0;
     return 1;
@@ -142,8 +189,26 @@ static int explain_overlap(const dcp_tensor *t, const cover_box *a, const cover_
     return core_fail_tensor(DCP_ERR_MISMATCH, t->path, err);
 }
 
+static int is_same_box(const cover_box *a, const cover_box *b) {
+    return memcmp(&a->box, &b->box, sizeof a->box) == 0;
+}
+
 static int order_by_box(const void *a, const void *b) {
-    return memcmp(&((const cover_box *)a)->box, &((const cover_box *)b)->box, sizeof(dcp_box));
+    const cover_box *x = a, *y = b;
+    int order = memcmp(&x->box, &y->box, sizeof x->box);
+    return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* Equal boxes, by rank: each holder gets its turn. */
+static void add_set(arbiter *a, const cover_box *boxes, size_t n) {
+    uint64_t holders = n < PLAN_MOST_HOLDERS ? n : PLAN_MOST_HOLDERS;
+    a->n_sets++;
+    for (size_t k = 0; k < n; k++) {
+        uint64_t turn = k < holders ? k : TURN_MASK;
+        a->sets[boxes[k].tag] = a->n_sets;
+        a->answers[boxes[k].tag] |=
+            turn << ANSWER_TURN | holders << ANSWER_HOLDERS | (uint64_t)REPLICATED;
+    }
 }
 
 /* Numbers the sets of equal boxes of a tensor that is covered; 1 where there are any. */
@@ -152,11 +217,9 @@ static int find_replicas(arbiter *a, cover_box *boxes, size_t n) {
     for (size_t k = 0; k < n; k++) kept += boxes[k].keeper != 0;
     if (kept == n) return 0;
     qsort(boxes, n, sizeof *boxes, order_by_box);
-    for (size_t k = 1; k < n; k++) {
-        uint32_t *before = &a->sets[boxes[k - 1].tag];
-        if (order_by_box(&boxes[k - 1], &boxes[k])) continue;
-        if (!*before) *before = ++a->n_sets;
-        a->sets[boxes[k].tag] = *before;
+    for (size_t k = 0, end; k < n; k = end) {
+        for (end = k + 1; end < n && is_same_box(&boxes[k], &boxes[end]);) end++;
+        if (end > k + 1) add_set(a, boxes + k, end - k);
     }
     return 1;
 }
@@ -167,8 +230,10 @@ static int judge_tensors(const dcp_comm *comm, state_tensor *const *sorted, size
                          int strict, unsigned char *exact, dcp_error *err) {
     cover_box *boxes = malloc((a->most + 1) * sizeof *boxes);
     int status = boxes ? DCP_OK : core_fail_memory(err, a->most * sizeof *boxes);
-    for (size_t i = (size_t)comm->rank; i < n && !status; i += (size_t)comm->size) {
-        const size_t *start = a->starts + i / (size_t)comm->size;
+    const size_t rank = (size_t)comm->rank, step = a->homes ? 1 : (size_t)comm->size;
+    for (size_t i = a->homes ? 0 : rank; i < n && !status; i += step) {
+        if (arbiter_of(a->homes, i, comm->size) != rank) continue;
+        const size_t *start = a->starts + slot_of(a, i, comm->size);
         size_t count = start[1] - start[0], first = 0, second = 0;
         const dcp_tensor *t = &sorted[i]->tensor;
         for (size_t k = 0; k < count; k++)
@@ -176,15 +241,15 @@ static int judge_tensors(const dcp_comm *comm, state_tensor *const *sorted, size
         cover_result result =
             sorted[i]->bytes ? core_cover_check(t->ndim, t->shape, boxes, count, &first, &second)
                              : COVER_EXACT;
-        exact[i] = result == COVER_EXACT ? EXACT : 0;
+        exact[i] = result == COVER_EXACT;
+        if (!exact[i]) a->verdicts[ALL_EXACT] = 0;
         if (strict && result == COVER_MISSING) status = explain_hole(t, boxes, count, err);
         if (strict && result == COVER_OVERLAP)
             status = explain_overlap(t, &boxes[first], &boxes[second], err);
-        if (strict && exact[i] && find_replicas(a, boxes, count)) exact[i] |= HAS_REPLICAS;
+        if (exact[i] && find_replicas(a, boxes, count)) a->verdicts[NO_REPLICAS] = 0;
         for (size_t k = 0; k < count; k++)
-            a->answers[boxes[k].tag] = (uint32_t)boxes[k].keeper_rank << ANSWER_RANK |
-                                       (a->sets[boxes[k].tag] ? REPLICATED : 0) |
-                                       (boxes[k].keeper ? KEPT : 0);
+            a->answers[boxes[k].tag] |=
+                (uint64_t)boxes[k].keeper_rank << ANSWER_RANK | (boxes[k].keeper ? KEPT : 0);
     }
     free(boxes);
     return status;
@@ -195,7 +260,6 @@ static void free_arbiter(arbiter *a) {
     free(a->starts);
     free(a->answers);
     free(a->sets);
-    free(a->answer_bytes);
 }
 
 /* From here on: what each rank does as a holder of boxes. First it lists them. */
@@ -216,13 +280,14 @@ static int list_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t 
 }
 
 /* The boxes' numbers ordered by arbiter: a counting sort. */
-static size_t *order_by_arbiter(const plan_boxes *plan, int size) {
+static size_t *order_by_arbiter(const plan_boxes *plan, const plan_homes *homes, int size) {
     size_t n = (size_t)size, *order = malloc((plan->n + 1) * sizeof *order);
     size_t *next = calloc(n + 1, sizeof *next);
-    for (size_t i = 0; i < plan->n && next; i++) next[plan->boxes[i].tensor % n + 1]++;
+    for (size_t i = 0; i < plan->n && next; i++)
+        next[arbiter_of(homes, plan->boxes[i].tensor, size) + 1]++;
     for (size_t r = 0; r < n && next; r++) next[r + 1] += next[r];
     for (size_t i = 0; i < plan->n && order && next; i++)
-        order[next[plan->boxes[i].tensor % n]++] = i;
+        order[next[arbiter_of(homes, plan->boxes[i].tensor, size)]++] = i;
     if (!next) {
         free(order);
         order = NULL;
@@ -231,41 +296,37 @@ static size_t *order_by_arbiter(const plan_boxes *plan, int size) {
     return order;
 }
 
-/* Answers come back in the order in which the boxes went out. */
-static void read_answers(plan_boxes *plan, const size_t *order, const uint32_t *answers) {
-    for (size_t i = 0; i < plan->n; i++) {
-        plan->boxes[order[i]].keeper = answers[i] & KEPT;
-        plan->boxes[order[i]].replicated = (answers[i] & REPLICATED) != 0;
-        plan->boxes[order[i]].keeper_rank = (int)(answers[i] >> ANSWER_RANK);
-    }
-}
-
-/* Each arbiter knows whether its own tensors are covered; XOR joins what they know. */
-static int share_exact(dcp_comm *comm, plan_boxes *plan, size_t n, dcp_error *err) {
-    size_t words = (n + 7) / 8;
-    uint64_t *all = calloc(words + 1, sizeof *all);
-    int status = comm_agree(comm, all ? DCP_OK : core_fail_memory(err, words * 8), err);
-    if (status) goto free_all;
-    memcpy(all, plan->exact, n);
-    status = comm_allreduce(comm, all, words, DCP_REDUCE_XOR, err);
-    for (size_t i = 0; i < n && !status; i++) {
-        const unsigned char bits = ((unsigned char *)all)[i];
-        plan->exact[i] = bits & EXACT;
-        plan->has_replicas |= (bits & HAS_REPLICAS) != 0;
-    }
-free_all:
-    free(all);
-    return status;
+static void read_verdict(plan_box *b, uint64_t answer) {
+    b->keeper = answer & KEPT;
+    b->replicated = (answer & REPLICATED) != 0;
+    b->turn = answer >> ANSWER_TURN & TURN_MASK;
+    b->holders = answer >> ANSWER_HOLDERS & TURN_MASK;
+    b->keeper_rank = (int)(answer >> ANSWER_RANK);
 }
 
 typedef struct question {
     comm_message send, receive;
     uint64_t *bytes, *received; /* a rank */
     size_t *order;              /* the boxes' numbers as they went out */
-    uint32_t *answers;          /* to them */
+    uint64_t *answers;          /* to them; in the memory of `send` */
     uint64_t *answer_bytes;     /* from each rank */
+    uint64_t *exact;            /* room to share what is covered; whole words */
+    plan_homes *homes;          /* NULL: there are none */
+    uint64_t *spare;            /* 2 words a rank: for few answers of an arbiter that has failed */
     arbiter arbiter;
 } question;
+
+/* Answers come back in the order in which the boxes went out. */
+static void read_answers(plan_boxes *plan, const question *t, int size) {
+    const size_t beside = words_beside(t->homes);
+    const uint64_t *answer = t->answers;
+    const size_t *number = t->order;
+    for (int r = 0; r < size; r++) {
+        for (size_t k = t->answer_bytes[r] / sizeof *answer - beside; k > 0; k--)
+            read_verdict(&plan->boxes[*number++], *answer++);
+        if (beside) t->homes->in_bytes[r] = *answer++;
+    }
+}
 
 static unsigned char *pack_box(const state_tensor *t, const plan_box *b, unsigned char *at) {
     uint32_t dims = core_box_dims(t->tensor.ndim);
@@ -279,9 +340,10 @@ static unsigned char *pack_box(const state_tensor *t, const plan_box *b, unsigne
 /* The boxes, how much goes to each arbiter, and how much each will answer. */
 static size_t count_out(state_tensor *const *sorted, size_t n, int size, question *t) {
     size_t total = 0;
+    for (int r = 0; r < size; r++) t->answer_bytes[r] = words_beside(t->homes) * sizeof *t->answers;
     for (size_t i = 0; i < n; i++) {
         core_state_prefetch(sorted, n, i);
-        size_t to = i % (size_t)size, boxes = sorted[i]->n_boxes;
+        size_t to = arbiter_of(t->homes, i, size), boxes = sorted[i]->n_boxes;
         t->bytes[to] += boxes * wire_bytes(core_box_dims(sorted[i]->tensor.ndim));
         t->answer_bytes[to] += boxes * sizeof *t->answers;
         total += boxes;
@@ -293,8 +355,10 @@ static size_t count_out(state_tensor *const *sorted, size_t n, int size, questio
 static int pack_boxes(state_tensor *const *sorted, const plan_boxes *plan, int size, question *t) {
     uint64_t total = 0;
     for (int r = 0; r < size; r++) total += t->bytes[r];
-    t->order = order_by_arbiter(plan, size);
-    unsigned char *at = comm_message_append(&t->send, total);
+    const uint64_t beside = words_beside(t->homes) * (uint64_t)size * sizeof *t->answers;
+    t->order = order_by_arbiter(plan, t->homes, size);
+    unsigned char *at = comm_message_append(&t->send, total + beside); /* answers have room, too */
+    t->send.bytes -= at ? beside : 0;
     for (size_t i = 0; i < plan->n && at && t->order; i++) {
         const plan_box *b = &plan->boxes[t->order[i]];
         if (i + PREFETCH_DISTANCE < plan->n)
@@ -307,41 +371,116 @@ static int pack_boxes(state_tensor *const *sorted, const plan_boxes *plan, int s
 static int prepare_question(dcp_comm *comm, state_tensor *const *sorted, size_t n, plan_boxes *plan,
                             question *t, dcp_error *err) {
     size_t size = (size_t)comm->size;
-    t->bytes = calloc(3 * size, sizeof *t->bytes);
-    if (!t->bytes) return core_fail_memory(err, 3 * size * sizeof *t->bytes);
+    const size_t lists = 4 + 2 * words_beside(t->homes);
+    t->bytes = calloc(lists * size, sizeof *t->bytes);
+    if (!t->bytes) return core_fail_memory(err, lists * size * sizeof *t->bytes);
     t->received = t->bytes + size;
     t->answer_bytes = t->received + size;
+    t->arbiter.answer_bytes = t->answer_bytes + size;
+    t->spare = t->arbiter.answer_bytes + size;
+    t->arbiter.homes = t->homes;
     if (!list_boxes(comm, sorted, n, count_out(sorted, n, comm->size, t), plan))
         return core_fail_memory(err, n);
-    t->answers = malloc((plan->n + 1) * sizeof *t->answers);
-    if (!t->answers || !pack_boxes(sorted, plan, comm->size, t))
+    t->exact = calloc((n + 7) / 8 + 1, sizeof *t->exact);
+    if (!t->exact || !pack_boxes(sorted, plan, comm->size, t))
         return core_fail_memory(err, plan->n);
+    if (t->homes && !comm_message_append(&t->homes->in, READY_BESIDE))
+        return core_fail_memory(err, READY_BESIDE);
     return DCP_OK;
 }
 
-/* Boxes to their arbiters, verdicts back. */
-static int ask_arbiters(dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
-                        plan_boxes *plan, question *t, dcp_error *err) {
-    int status = comm_message_exchange(comm, &t->send, t->bytes, &t->receive, t->received, err);
-    if (status) return status;
-    if (!unpack_boxes(n, &t->receive, t->received, comm->size, &t->arbiter))
-        status = core_fail_memory(err, t->receive.bytes);
-    else
-        status = judge_tensors(comm, sorted, n, &t->arbiter, strict, plan->exact, err);
-    status = comm_agree(comm, status, err);
-    if (status) return status;
-    status = comm_alltoall(comm, t->arbiter.answers, t->arbiter.answer_bytes, t->answers,
-                           t->answer_bytes, err);
-    if (!status) read_answers(plan, t->order, t->answers);
+/* At home: what is told beside; its length goes with the answers. */
+static int answer_beside(question *t, int size, dcp_error *err) {
+    plan_homes *homes = t->homes;
+    if (!homes) return DCP_OK;
+    int status = homes->answer(homes->ctx, &t->receive, t->received, homes, err);
+    uint64_t *end = t->arbiter.answers, mark = 0;
+    for (int r = 0; r < size && !status; r++)
+        if (homes->out_bytes[r] > READY_BESIDE / (uint64_t)size) mark = IS_LONG;
+    for (int r = 0; r < size && !status; r++) {
+        end += t->arbiter.answer_bytes[r] / sizeof *end;
+        end[-1] = homes->out_bytes[r] | mark;
+    }
     return status;
+}
+
+/* As an arbiter: judges what has come. */
+static int answer_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
+                        plan_boxes *plan, question *t, dcp_error *err) {
+    t->arbiter.verdicts[ALL_EXACT] = t->arbiter.verdicts[NO_REPLICAS] = 1;
+    if (!unpack_boxes(n, &t->receive, comm->size, &t->arbiter))
+        return core_fail_memory(err, t->receive.bytes);
+    int status = judge_tensors(comm, sorted, n, &t->arbiter, strict, plan->exact, err);
+    return status ? status : answer_beside(t, comm->size, err);
+}
+
+/* The boxes that have gone out took more than their answers will. */
+static void keep_for_answers(question *t, int size) {
+    uint64_t bytes = 0;
+    for (int r = 0; r < size; r++) bytes += t->answer_bytes[r];
+    unsigned char *less = realloc(t->send.data, bytes + 1);
+    if (less) t->send.data = less;
+    t->answers = (uint64_t *)(void *)t->send.data;
+}
+
+/* What an arbiter sends that has failed: zeros. The boxes that have come are more than answers to
+ * them, but where there are few of them. */
+static const void *no_answers(const question *t, int size) {
+    uint64_t bytes = 0;
+    for (int r = 0; r < size; r++) bytes += t->arbiter.answer_bytes[r];
+    uint64_t *zeros = bytes <= t->receive.bytes ? (uint64_t *)(void *)t->receive.data : t->spare;
+    uint64_t *end = memset(zeros, 0, bytes);
+    for (int r = 0; r < size && t->homes; r++) {
+        end += t->arbiter.answer_bytes[r] / sizeof *end;
+        end[-1] = HAS_FAILED;
+    }
+    return zeros;
+}
+
+/* Collective: what homes tell beside. `own`: how this rank has fared. */
+static int exchange_beside(dcp_comm *comm, plan_homes *homes, int own, dcp_error *err) {
+    uint64_t total = 0;
+    int is_long = 0;
+    for (int r = 0; r < comm->size; r++) {
+        if (homes->in_bytes[r] == HAS_FAILED) return comm_agree(comm, own, err);
+        is_long |= (homes->in_bytes[r] & IS_LONG) != 0;
+        homes->in_bytes[r] &= ~IS_LONG;
+        total += homes->in_bytes[r];
+    }
+    unsigned char *fits = realloc(homes->in.data, total + 1);
+    if (fits) homes->in.data = fits;
+    homes->in.bytes = total;
+    if (is_long) own = comm_agree(comm, fits ? DCP_OK : core_fail_memory(err, total), err);
+    if (own) return own;
+    return comm_alltoall(comm, homes->out.data, homes->out_bytes, homes->in.data, homes->in_bytes,
+                         err);
+}
+
+/* Collective. Boxes to their arbiters, answers back; *own: how this rank has fared. */
+static int ask_arbiters(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
+                        int strict, plan_boxes *plan, question *t, int *own, dcp_error *err) {
+    status = comm_message_agree_exchange(comm, status, READY_BYTES, &t->send, t->bytes, &t->receive,
+                                         t->received, err);
+    if (status) return status;
+    keep_for_answers(t, comm->size);
+    count_boxes(&t->receive, t->received, comm->size, &t->arbiter);
+    *own = answer_boxes(comm, sorted, n, strict, plan, t, err);
+    const void *answers = *own ? no_answers(t, comm->size) : t->arbiter.answers;
+    status =
+        comm_alltoall(comm, answers, t->arbiter.answer_bytes, t->answers, t->answer_bytes, err);
+    if (status) return status;
+    read_answers(plan, t, comm->size);
+    return t->homes ? exchange_beside(comm, t->homes, *own, err) : DCP_OK;
 }
 
 /* Holder's and arbiter's side of the comparison, of the boxes that have replicas. */
 static int list_replicas(const question *t, int size, plan_boxes *plan) {
     plan_replicas *r = &plan->replicas;
-    size_t ranks = (size_t)size;
-    r->told = malloc((plan->n + 1) * sizeof *r->told);
-    r->sets = malloc((t->arbiter.n + 1) * sizeof *r->sets);
+    size_t ranks = (size_t)size, told = 0, heard = 0;
+    for (size_t i = 0; i < plan->n; i++) told += plan->boxes[i].replicated;
+    for (size_t i = 0; i < t->arbiter.n; i++) heard += t->arbiter.sets[i] != 0;
+    r->told = malloc((told + 1) * sizeof *r->told);
+    r->sets = malloc((heard + 1) * sizeof *r->sets);
     r->to_arbiters = calloc(2 * ranks, sizeof *r->to_arbiters);
     if (!r->told || !r->sets || !r->to_arbiters) return 0;
     r->from_holders = r->to_arbiters + ranks;
@@ -363,25 +502,56 @@ static int list_replicas(const question *t, int size, plan_boxes *plan) {
 
 static void free_question(question *t) {
     free(t->order);
-    free(t->answers);
+    free(t->exact);
     free(t->receive.data);
     free(t->send.data);
     free(t->bytes);
     free_arbiter(&t->arbiter);
 }
 
-int plan_exchange(dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
-                  plan_boxes *out, dcp_error *err) {
+static void free_replicas(plan_boxes *plan) {
+    free(plan->replicas.told);
+    free(plan->replicas.sets);
+    free(plan->replicas.to_arbiters);
+    plan->replicas = (plan_replicas){0};
+}
+
+/* Collective: what all arbiters say; `own` is this rank's status. */
+static int share_verdicts(dcp_comm *comm, int own, plan_boxes *plan, size_t n, question *t,
+                          uint64_t *values, size_t n_values, dcp_error *err) {
+    uint64_t least[COMM_LEAST_VALUES];
+    memcpy(least, t->arbiter.verdicts, sizeof t->arbiter.verdicts);
+    if (n_values) memcpy(least + VERDICTS, values, n_values * sizeof *values);
+    int status = comm_agree_least(comm, own, least, VERDICTS + n_values, err);
+    if (status) return status;
+    if (n_values) memcpy(values, least + VERDICTS, n_values * sizeof *values);
+    plan->has_replicas = !least[NO_REPLICAS];
+    if (least[ALL_EXACT]) {
+        memset(plan->exact, 1, n);
+        return DCP_OK;
+    }
+    memcpy(t->exact, plan->exact, n); /* each arbiter knows its own tensors */
+    status = comm_allreduce(comm, t->exact, (n + 7) / 8, DCP_REDUCE_XOR, err);
+    memcpy(plan->exact, t->exact, n);
+    return status;
+}
+
+int plan_exchange_least(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
+                        int strict, plan_homes *homes, uint64_t *values, size_t n_values,
+                        plan_boxes *out, dcp_error *err) {
     plan_boxes plan = {0};
-    question t = {0};
-    int status = comm_agree(comm, prepare_question(comm, sorted, n, &plan, &t, err), err);
-    if (!status) status = ask_arbiters(comm, sorted, n, strict, &plan, &t, err);
-    if (!status) status = share_exact(comm, &plan, n, err);
-    if (!status && plan.has_replicas)
-        status = comm_agree(
-            comm, list_replicas(&t, comm->size, &plan) ? DCP_OK : core_fail_memory(err, plan.n),
-            err);
+    question t = {.homes = homes};
+    int own = DCP_OK;
+    if (!status) status = prepare_question(comm, sorted, n, &plan, &t, err);
+    status = ask_arbiters(comm, status, sorted, n, strict, &plan, &t, &own, err);
+    if (!status) {
+        if (!own && strict && !list_replicas(&t, comm->size, &plan))
+            own = core_fail_memory(err, plan.n);
+        if (!own && homes) own = homes->take(homes->ctx, homes, values, err);
+        status = share_verdicts(comm, own, &plan, n, &t, values, n_values, err);
+    }
     free_question(&t);
+    if (!status && !plan.has_replicas) free_replicas(&plan);
     if (status)
         plan_boxes_free(&plan);
     else
@@ -392,8 +562,6 @@ int plan_exchange(dcp_comm *comm, state_tensor *const *sorted, size_t n, int str
 void plan_boxes_free(plan_boxes *plan) {
     free(plan->boxes);
     free(plan->exact);
-    free(plan->replicas.told);
-    free(plan->replicas.sets);
-    free(plan->replicas.to_arbiters);
+    free_replicas(plan);
     *plan = (plan_boxes){0};
 }

@@ -7,16 +7,21 @@
  * and with tensors / ranks. */
 #pragma once
 
-#include "comm/comm.h"
+#include "comm/message.h"
 #include "core/state_dict.h"
+
+#define PLAN_MOST_HOLDERS 0x7ffeu
 
 typedef struct plan_box {
     size_t tensor; /* in the sorted array */
     const state_box *box;
     int rank;        /* its holder */
     int keeper_rank; /* the lowest holder of this box */
-    int keeper;      /* this holder writes it and counts it in checksums */
-    int replicated;  /* others hold it, too */
+    /* This holder's number among those that hold the box and can share its writing, and how many
+     * these are; of more than PLAN_MOST_HOLDERS the last ones have a turn that never comes. */
+    uint16_t turn, holders;
+    unsigned char keeper;     /* this holder counts it in checksums and, alone, writes it */
+    unsigned char replicated; /* others hold it, too; only of tensors that are covered */
 } plan_box;
 
 /* Where boxes have replicas: what it takes to compare them (replicas.h). Each holder tells the
@@ -33,13 +38,43 @@ typedef struct plan_replicas {
 typedef struct plan_boxes {
     plan_box *boxes; /* this rank's, ascending by tensor */
     size_t n;
-    unsigned char *exact; /* a byte a tensor: 1 where the boxes of all ranks cover it once */
-    int has_replicas;     /* any rank; the same on all. Then: */
-    plan_replicas replicas;
+    unsigned char *exact;   /* a byte a tensor: 1 where the boxes of all ranks cover it once */
+    int has_replicas;       /* any rank; the same on all */
+    plan_replicas replicas; /* where it has, and all tensors had to be covered */
 } plan_boxes;
 
-/* Collective. Where `strict`, a tensor that the boxes don't cover exactly is DCP_ERR_MISMATCH, with
- * the ranks and boxes; else only `exact` tells, and nothing is known of replicas. */
-int plan_exchange(dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
-                  plan_boxes *out, dcp_error *err);
+/* Where tensors have homes, these are their arbiters, and tell each rank more of what it holds. */
+typedef struct plan_homes {
+    const size_t *numbers; /* of each tensor: its home is that number modulo the world size */
+    /* Not collective, at home: the boxes of rank r are the next bytes[r] of `boxes`. Appends what
+     * goes to each rank to `out`, and sets out_bytes. */
+    int (*answer)(void *ctx, const comm_message *boxes, const uint64_t *bytes,
+                  struct plan_homes *homes, dcp_error *err);
+    /* Not collective, where no arbiter has failed: what homes have told is in `in`. May change the
+     * values whose least is asked for. */
+    int (*take)(void *ctx, struct plan_homes *homes, uint64_t *values, dcp_error *err);
+    void *ctx;
+    uint64_t *out_bytes, *in_bytes; /* [ranks]: the caller's */
+    comm_message out, in;           /* what this rank tells, and what it was told; the caller's */
+} plan_homes;
+
+/* The next box of such a message, which begins with the tensor's number among those that are
+ * planned: start and count on each dimension lie at *start. Returns where it ends. */
+const unsigned char *plan_box_next(const unsigned char *at, size_t *tensor, uint32_t *dims,
+                                   const unsigned char **start);
+
+/* Collective, beginning with comm_agree of `status`. Where `strict`, a tensor that the boxes don't
+ * cover exactly is DCP_ERR_MISMATCH, with the ranks and boxes; else only `exact` tells, and
+ * `replicas` is empty. The n_values values, at most COMM_LEAST_VALUES - 2, become the least of all
+ * ranks'. `homes`: NULL, or not strict. */
+int plan_exchange_least(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
+                        int strict, plan_homes *homes, uint64_t *values, size_t n_values,
+                        plan_boxes *out, dcp_error *err);
+
+/* Without values. */
+static inline int plan_exchange(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
+                                int strict, plan_boxes *out, dcp_error *err) {
+    return plan_exchange_least(comm, status, sorted, n, strict, NULL, NULL, 0, out, err);
+}
+
 void plan_boxes_free(plan_boxes *plan);

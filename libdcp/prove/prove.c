@@ -99,7 +99,7 @@ static int compares(const prover *p) {
 static int sum_boxes(prover *p, dcp_error *err) {
     int status = make_tensor_sums(p, err);
     if (!status && compares(p))
-        status = save_replicas_make(p->sorted, &p->boxes, p->device.staging, &p->replicas, err);
+        status = save_replicas_make(p->sorted, &p->boxes, 0, p->device.staging, &p->replicas, err);
     if (!status) status = make_kept_pieces(p, err);
     if (status) return status;
     move_device_begin(&p->device, p->pieces, p->n_pieces);
@@ -160,7 +160,7 @@ static int plan_proof(prover *p, int status, const dcp_state *state, dcp_error *
         status = core_fail(err, DCP_ERR_ARG, "replicas %d does not exist", p->options->replicas);
     status = plan_agree(p->comm, status, &replicas, 1, err);
     if (!status) status = plan_tensors(p->comm, p->sorted, p->n, err);
-    return status ? status : plan_exchange(p->comm, p->sorted, p->n, 1, &p->boxes, err);
+    return status ? status : plan_exchange(p->comm, DCP_OK, p->sorted, p->n, 1, &p->boxes, err);
 }
 
 static void free_prover(prover *p) {

@@ -9,22 +9,39 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/comm.h"
 #include "core/fail.h"
 #include "core/sized.h"
 #include "dcp/rewrite.h"
 #include "move/progress.h"
 #include "rewrite/move.h"
+#include "rewrite/rewrite.h"
 #include "save/calls.h"
 #include "save/save.h"
 #include "step/read.h"
+#include "step/view.h"
 
 enum { SCRATCH_BYTES = 2 << 20 }; /* SPAN_RUNS of runs.c with what lies between them */
 
-/* `as` is the shard's number, -1 in a global file. */
-static int add_box(rewrite *w, const step_tensor *t, const dcp_box *box, int as, dcp_error *err) {
+int rewrite_make(rewrite *w, size_t boxes, uint64_t memory_bytes, dcp_error *err) {
+    w->memory_bytes = memory_bytes;
+    w->boxes = calloc(boxes + 1, sizeof *w->boxes);
+    w->scratch = malloc(SCRATCH_BYTES);
+    if (!w->boxes || !w->scratch) return core_fail_memory(err, boxes * sizeof *w->boxes);
+    return dcp_state_create(&w->state, err);
+}
+
+int rewrite_add(rewrite *w, const step_tensor *t, const dcp_box *box, int as, dcp_error *err) {
     rewrite_box *b = &w->boxes[w->n_boxes++];
     *b = (rewrite_box){w, t, *box};
     return dcp_state_add_source(w->state, &t->tensor, box, rewrite_fetch, b, as, err);
+}
+
+void rewrite_free(rewrite *w) {
+    dcp_state_destroy(w->state);
+    step_view_free(&w->view);
+    free(w->boxes);
+    free(w->scratch);
 }
 
 static int add_tensor(rewrite *w, const step_tensor *t, const dcp_rewrite_options *o, int shards,
@@ -35,16 +52,16 @@ static int add_tensor(rewrite *w, const step_tensor *t, const dcp_rewrite_option
     if (status) return status;
     if (o->layout == DCP_LAYOUT_GLOBAL) {
         const dcp_box box = dcp_box_chunk(&t->tensor, comm->rank, comm->size);
-        return add_box(w, t, &box, -1, err);
+        return rewrite_add(w, t, &box, -1, err);
     }
     for (int r = comm->rank; r < shards && !status; r += comm->size) {
         const dcp_box box =
             o->cut ? o->cut(o->cut_ctx, &t->tensor, r) : dcp_box_chunk(&t->tensor, r, shards);
-        status = add_box(w, t, &box, r, err);
+        status = rewrite_add(w, t, &box, r, err);
         for (int k = 0; o->cut_more && !status; k++) {
             const dcp_box other = o->cut_more(o->cut_ctx, &t->tensor, r, k);
             if (!dcp_box_elems(&other, t->tensor.ndim)) break;
-            status = add_box(w, t, &other, r, err);
+            status = rewrite_add(w, t, &other, r, err);
         }
     }
     return status;
@@ -74,16 +91,12 @@ static int make_state(rewrite *w, const dcp_rewrite_options *o, dcp_error *err) 
     if (shards < 1 || shards > 99999)
         return core_fail(err, DCP_ERR_ARG, "%d shards: from 1 to 99999 are possible", shards);
     size_t mine = o->layout == DCP_LAYOUT_GLOBAL ? 1 : (size_t)(shards / comm->size) + 1;
-    w->memory_bytes = o->memory_bytes ? o->memory_bytes : DCP_REWRITE_MEMORY;
-    if (w->memory_bytes < DCP_REWRITE_LEAST)
+    const uint64_t memory = o->memory_bytes ? o->memory_bytes : DCP_REWRITE_MEMORY;
+    if (memory < DCP_REWRITE_LEAST)
         return core_fail(err, DCP_ERR_ARG, "memory_bytes: %llu, at least %llu are needed",
-                         (unsigned long long)w->memory_bytes,
-                         (unsigned long long)DCP_REWRITE_LEAST);
+                         (unsigned long long)memory, (unsigned long long)DCP_REWRITE_LEAST);
     size_t boxes = count_cut_boxes(w, o, o->layout == DCP_LAYOUT_GLOBAL ? 0 : shards, mine);
-    w->boxes = calloc(boxes + 1, sizeof *w->boxes);
-    w->scratch = malloc(SCRATCH_BYTES);
-    if (!w->boxes || !w->scratch) return core_fail_memory(err, boxes * sizeof *w->boxes);
-    int status = dcp_state_create(&w->state, err);
+    int status = rewrite_make(w, boxes, memory, err);
     for (size_t i = 0; i < w->from->n_tensors && !status; i++)
         status = add_tensor(w, &w->from->tensors[i], o, shards, err);
     return status;
@@ -159,16 +172,25 @@ static int has_same_id(const dcp_checkpoint *from, const uint64_t *sums) {
     return !strcmp(id, from->state_id);
 }
 
+static int check_dataset(const rewrite *w, const step_dataset *p, dcp_error *err) {
+    int status = DCP_OK;
+    for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++)
+        if (!(status = move_progress_ask(w->progress, err)))
+            status = step_read_block(&w->from->cache, p, b, err);
+    return status;
+}
+
+/* Collective. */
 static int find_damage(const rewrite *w, dcp_error *err) {
     dcp_checkpoint *from = w->from;
     int status = DCP_OK;
-    for (size_t i = 0; i < from->n_tensors && !status; i++)
-        for (size_t k = 0; k < from->tensors[i].n_datasets && !status; k++) {
-            const step_dataset *p = &from->datasets[from->tensors[i].first_dataset + k];
-            for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++)
-                if (!(status = move_progress_ask(w->progress, err)))
-                    status = step_read_block(&from->cache, p, b, err);
-        }
+    for (size_t i = 0; i < from->n_tensors && !status; i++) {
+        const step_known *known = step_view_of(&w->view, from, &from->tensors[i]);
+        for (size_t k = 0; k < known->n && !status; k++)
+            if (!known->datasets[k].file->hidden)
+                status = check_dataset(w, &known->datasets[k], err);
+    }
+    status = comm_agree(from->comm, status, err);
     if (status) return status;
     return core_fail_at(err, DCP_ERR_CORRUPT, from->path,
                         "meta: the state id is not that of the tensors: shards of different "
@@ -177,17 +199,35 @@ static int find_damage(const rewrite *w, dcp_error *err) {
 
 /* save_mover.prove: what was written equals what had been saved. The old global file has checksums
  * of its blocks. Old shards have the state id, a checksum over those of whole tensors; where it
- * differs, the old files' blocks are checked for the damaged one. Every rank checks all of them. */
+ * differs, each rank checks the blocks of the datasets that it had a part of, for the damaged one.
+ */
 static int prove_sums(void *ctx, const uint64_t *sums, dcp_error *err) {
     dcp_checkpoint *from = ((rewrite *)ctx)->from;
     int status = DCP_OK;
     if (from->layout == DCP_LAYOUT_SHARDED)
         return has_same_id(from, sums) ? DCP_OK : find_damage(ctx, err);
     for (size_t i = 0; i < from->n_tensors && !status; i++) {
-        const step_dataset *p = &from->datasets[from->tensors[i].first_dataset];
+        const step_dataset *p = from->tensors[i].datasets;
         status = step_read_compare_sums(p, sums, err);
         sums += step_index_blocks(p->row->bytes);
     }
+    return status;
+}
+
+save_mover rewrite_mover(rewrite *w) {
+    return (save_mover){announce_fragments, rewrite_move, prove_sums, w};
+}
+
+/* Collective. */
+static int ask_datasets(rewrite *w, dcp_error *err) {
+    step_want *wants = calloc(w->n_boxes + 1, sizeof *wants);
+    int own, status = wants ? DCP_OK : core_fail_memory(err, w->n_boxes * sizeof *wants);
+    for (size_t i = 0; i < w->n_boxes && !status; i++)
+        wants[i] = (step_want){w->boxes[i].tensor, &w->boxes[i].box};
+    status = step_view_ask(w->from, status, wants, w->n_boxes, &w->view, &own, err);
+    if (!status && !own) own = step_view_open_all(w->from, &w->view, err);
+    if (!status) status = comm_agree(w->from->comm, own, err);
+    free(wants);
     return status;
 }
 
@@ -216,19 +256,19 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
         status = core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a checkpoint is needed");
     if (from) step_checkpoint_settle(from);
     if (!status) status = make_state(&w, o, err);
+    if (!status && from->rows == STEP_ROWS_HERE) status = step_view_here(from, &w.view, err);
     if (!status) status = save_request_make(to, from->step, w.state, from->json, &save, &r, err);
-    status = save_call_agree(to, status, SAVE_REWRITE, &save, err);
-    const save_mover mover = {announce_fragments, rewrite_move, prove_sums, &w};
+    status = save_call_agree(to, status, SAVE_REWRITE, &save, &r, err);
+    const save_mover mover = rewrite_mover(&w);
     r.progress.stop.what = "the rewrite";
     move_progress progress = r.progress;
     r.mover = &mover;
     w.progress = &progress;
+    if (!status && from->rows != STEP_ROWS_HERE) status = ask_datasets(&w, err);
     if (!status) status = save_prepare(to, &r, err);
     if (!status) status = save_run(to, &r, &progress, &figures, err);
     save_request_free(&r);
-    dcp_state_destroy(w.state);
-    free(w.boxes);
-    free(w.scratch);
+    rewrite_free(&w);
     if (!status) core_sized_give(report, &figures, sizeof figures);
     return status;
 }

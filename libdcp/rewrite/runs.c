@@ -6,6 +6,8 @@
 
 #include "core/box.h"
 #include "move/progress.h"
+#include "step/joined.h"
+#include "step/view.h"
 
 /* A walk over [low, high), bytes of the dense box. */
 typedef struct run_walk {
@@ -33,8 +35,8 @@ static int walk_dataset(const run_walk *w, const step_dataset *p, const box_copy
 int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrite_run_fn fn,
                  void *ctx) {
     const step_tensor *t = box->tensor;
-    const dcp_checkpoint *from = box->owner->from;
-    const step_dataset *pieces = &from->datasets[t->first_dataset];
+    const step_known *known = step_view_of(&box->owner->view, box->owner->from, t);
+    const step_dataset *pieces = known->datasets;
     const run_walk w = {offset, offset + bytes, fn, ctx};
     uint64_t size = dcp_dtype_bytes(t->tensor.dtype), n;
     uint64_t end = (offset + bytes + size - 1) / size;
@@ -44,7 +46,7 @@ int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrit
         dcp_box part;
         size_t k, last;
         n = dcp_box_slice(dims, &box->box, at, end - at, &part);
-        step_checkpoint_near(from, t, &part, &k, &last);
+        step_join_near(t, known, &part, &k, &last);
         for (; k < last && !status; k++) {
             box_copy copy;
             if (step_index_shared(pieces[k].row, &part, &copy))

@@ -15,6 +15,7 @@ typedef struct rewrite_box {
 
 typedef struct rewrite {
     dcp_checkpoint *from;
+    step_view view; /* the old files' datasets near the boxes */
     dcp_state *state;
     rewrite_box *boxes;
     size_t n_boxes;

@@ -8,13 +8,16 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "core/clock.h"
 #include "core/fail.h"
 #include "core/sized.h"
 #include "core/thread.h"
 #include "move/engine.h"
 #include "plan/agreement.h"
 #include "save/context.h"
+#include "save/plan.h"
 #include "save/save.h"
 
 struct dcp_saving {
@@ -150,7 +153,8 @@ int save_call_begin(dcp_store *store, int status, save_call call, const dcp_save
     if (made) return status ? status : made;
     dcp_saving *s = save_context_of(store)->in_flight;
     int is_busy = s && dcp_save_is_done(s) != 1;
-    if (is_busy && !s->may_have_thread) status = save_call_agree(store, status, call, options, err);
+    if (is_busy && !s->may_have_thread)
+        status = save_call_agree(store, status, call, options, NULL, err);
     if (status) return status;
     if (refuses && is_busy)
         return core_fail_at(err, DCP_ERR_BUSY, store->dir,
@@ -160,13 +164,21 @@ int save_call_begin(dcp_store *store, int status, save_call call, const dcp_save
 }
 
 int save_call_agree(dcp_store *store, int status, save_call call, const dcp_save_options *options,
-                    dcp_error *err) {
+                    save_request *r, dcp_error *err) {
+    uint64_t told[SAVE_TOLD_WORDS] = {0};
+    const double begin = core_clock_now();
+    if (r && !status) save_plan_tell(store, r, save_context_of(store)->plan, told);
     const plan_value values[] = {
         {"the call: 0 is dcp_save, 1 dcp_save_async, 2 dcp_rewrite", call, 0},
         {"when_busy", options->when_busy, 0},
         {"make_room", options->make_room != 0, 0},
     };
-    return plan_agree(store->comm, status, values, sizeof values / sizeof *values, err);
+    status = plan_agree_least(store->comm, status, values, sizeof values / sizeof *values, told,
+                              SAVE_TOLD_WORDS, err);
+    if (!r) return status;
+    memcpy(r->told, told, sizeof told);
+    r->told_s = core_clock_now() - begin;
+    return status;
 }
 
 static int take_options(const dcp_save_options *given, dcp_save_options *own, dcp_error *err) {
@@ -182,7 +194,7 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
     status = save_call_begin(store, status, SAVE_ASYNC, &own, err);
     if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_save_async: out is NULL");
     if (!status) status = make_saving(store, step, state, json, &own, &s, err);
-    status = save_call_agree(store, status, SAVE_ASYNC, &own, err);
+    status = save_call_agree(store, status, SAVE_ASYNC, &own, s ? &s->request : NULL, err);
     if (!status && !save_context_of(store)->comm)
         status = comm_duplicate(store->comm, &save_context_of(store)->comm, err);
     if (status) {
@@ -258,7 +270,7 @@ int save_call_plan(dcp_store *store, int status, uint64_t step, const dcp_state 
     status = save_call_begin(store, status, SAVE_NOW, options, err);
     if (!status) status = save_request_make(store, step, state, json, options, r, err);
     if (!status) status = save_context_follow(store, state, r->progress.staging_bytes, err);
-    status = save_call_agree(store, status, SAVE_NOW, options, err);
+    status = save_call_agree(store, status, SAVE_NOW, options, r, err);
     return status ? status : save_prepare(store, r, err);
 }
 

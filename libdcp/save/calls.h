@@ -11,9 +11,10 @@ int save_call_begin(dcp_store *store, int status, save_call call, const dcp_save
                     dcp_error *err);
 
 /* Collective: how a save begins on all ranks, which make the same call and wait alike. `status` is
- * what became of it on this rank so far. */
+ * what became of it on this rank so far. `r` (NULL: the save does not get that far) learns what all
+ * ranks have told for its plan. */
 int save_call_agree(dcp_store *store, int status, save_call call, const dcp_save_options *options,
-                    dcp_error *err);
+                    save_request *r, dcp_error *err);
 
 /* Collective: dcp_save up to where HDF5 has laid the files out; save_run, by any thread, does the
  * rest. `status` is what became

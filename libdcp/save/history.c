@@ -176,45 +176,54 @@ static uint64_t read_record(save_file_record *f, const dcp_store *store, const s
     return f->n ? blocks : 0;
 }
 
-/* Collective: rank 0 reads, all have it. */
-static int recall_global(const dcp_store *store, const save_request *r, struct save_history *h,
-                         dcp_error *err) {
+/* Not collective. Rank 0 reads the file of layout global, which serves where it is laid out as the
+ * new one: 1. The others make room for what it will tell. */
+static int read_global(const dcp_store *store, const save_request *r, const save_plan *plan,
+                       struct save_history *h, uint64_t *serves, dcp_error *err) {
+    const save_file *file = &plan->file;
+    const uint64_t rows = save_history_rows(file->rows, file->n);
     save_file_record *f = &h->files[0];
-    int reads = store->comm->rank == 0;
-    uint64_t head[3] = {0};
-    if (reads) head[2] = read_record(f, store, r, h->step, 0);
-    if (reads) head[0] = f->rows, head[1] = f->n;
-    int status = comm_broadcast(store->comm, head, sizeof head, 0, err);
-    if (status || !head[1]) return status;
-    int has_room = reads || make_record(f, head[0], head[1], head[2]);
-    status = comm_agree(store->comm, has_room ? DCP_OK : core_fail_memory(err, head[2] * 8), err);
+    *serves = 1;
+    if (store->comm->rank)
+        return make_record(f, rows, file->n, file->blocks)
+                   ? DCP_OK
+                   : core_fail_memory(err, file->blocks * 8);
+    const uint64_t blocks = read_record(f, store, r, h->step, 0);
+    *serves = f->n == file->n && f->rows == rows && blocks == file->blocks;
+    return DCP_OK;
+}
+
+/* Not collective. */
+static int read_history(const dcp_store *store, const save_request *r, const save_plan *plan,
+                        struct save_history **out, uint64_t *serves, dcp_error *err) {
+    struct save_history *h = NULL;
+    int status = save_history_make(store, r, plan, &h, err);
     if (status) return status;
-    return comm_broadcast(store->comm, f->sums, head[2] * sizeof *f->sums, 0, err);
+    *out = h;
+    *serves = 1;
+    h->step = plan->intact;
+    h->n = 0; /* tensors are compared with those of this store's own saves */
+    h->tensors = 0;
+    if (r->layout == DCP_LAYOUT_GLOBAL) return read_global(store, r, plan, h, serves, err);
+    for (size_t i = 0; i < h->n_files; i++)
+        read_record(&h->files[i], store, r, h->step,
+                    (size_t)store->comm->rank + i * (size_t)store->comm->size);
+    return DCP_OK;
 }
 
 int save_history_recall(const dcp_store *store, const save_request *r, const save_plan *plan,
                         struct save_history **out, dcp_error *err) {
-    uint64_t step = store->has_intact ? store->newest_intact : UINT64_MAX;
-    uint64_t vote[2] = {step, ~step};
     struct save_history *h = NULL;
-    if (!plan->engine->is_by_position) return DCP_OK;
-    int status = comm_allreduce(store->comm, vote, 2, DCP_REDUCE_MIN, err);
-    if (status || vote[0] != ~vote[1] || step == UINT64_MAX) return status;
-    status = comm_agree(store->comm, save_history_make(store, r, plan, &h, err), err);
-    if (status) goto free_history;
-    h->step = step;
-    h->n = 0; /* tensors are compared with those of this store's own saves */
-    h->tensors = 0;
-    if (r->layout == DCP_LAYOUT_GLOBAL)
-        status = recall_global(store, r, h, err);
+    uint64_t serves;
+    if (!plan->engine->is_by_position || plan->intact == UINT64_MAX) return DCP_OK;
+    int status = read_history(store, r, plan, &h, &serves, err);
+    status = comm_agree_least(store->comm, status, &serves, 1, err);
+    if (!status && serves && r->layout == DCP_LAYOUT_GLOBAL)
+        status = comm_broadcast(store->comm, h->files[0].sums,
+                                plan->file.blocks * sizeof *h->files[0].sums, 0, err);
+    if (status || !serves)
+        save_history_free(h);
     else
-        for (size_t i = 0; i < h->n_files; i++)
-            read_record(&h->files[i], store, r, step,
-                        (size_t)store->comm->rank + i * (size_t)store->comm->size);
-    if (status) goto free_history;
-    *out = h;
-    return DCP_OK;
-free_history:
-    save_history_free(h);
+        *out = h;
     return status;
 }

@@ -34,7 +34,8 @@ struct save_history {
 int save_history_make(const dcp_store *store, const struct save_request *r,
                       const struct save_plan *plan, struct save_history **out, dcp_error *err);
 /* Collective, where this store has not saved yet. Where a step of it was loaded
- * (dcp_store_mark_intact), *out is made of that step's files; else it stays as it is. */
+ * (dcp_store_mark_intact) on all ranks, *out is made of that step's files; else it stays as it is,
+ * which costs nothing. */
 int save_history_recall(const dcp_store *store, const struct save_request *r,
                         const struct save_plan *plan, struct save_history **out, dcp_error *err);
 void save_history_free(struct save_history *history);

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "core/fail.h"
 #include "move/engine.h"
@@ -27,7 +28,7 @@ int save_image_prepare(save_image *im, dcp_comm *comm, const save_file *layout, 
         return core_fail(err, DCP_ERR_ARG, "path of %s is too long", folder);
     size_t total = n_pieces + layout->skeleton.n_runs;
     im->pieces = calloc(total + 1, sizeof *im->pieces);
-    im->sums = calloc(layout->blocks + 1, sizeof *im->sums);
+    im->sums = calloc(layout->blocks + 1 + COMM_XOR_ROOM(comm->size), sizeof *im->sums);
     if (!im->pieces || !im->sums)
         return core_fail_memory(err, total * sizeof *im->pieces + layout->blocks * 8);
     add_metadata(im);
@@ -47,14 +48,15 @@ move_piece *save_image_add(save_image *im, size_t row, const state_box *box, con
         im->device.staging = save_context_of(im->store)->staging;
         p->device = &im->device;
     }
-    if (im->mover && copy->run_bytes >= SAVE_APART_BYTES)
-        p->bulk = p->file_offset % PAGE_BYTES == 0;
+    if (im->mover) p->bulk = p->bulk && copy->run_bytes >= SAVE_APART_BYTES;
     return p;
 }
 
 void save_image_free(save_image *im) {
     if (im->layout) io_use_close(&im->file);
+    if (im->reuse && im->reuse->from >= 0) close(im->reuse->from);
     if (im->reuse) free(im->reuse->shared.list);
+    if (im->reuse) free(im->reuse->sums);
     free(im->reuse);
     move_pieces_free(im->pieces, im->n_pieces);
     free(im->sums);

@@ -12,6 +12,7 @@ struct save_image;
 struct save_file_record;
 struct save_replicas;
 
+#define SAVE_REUSE_WORDS 2            /* that ranks tell each other to share (reuse.h) */
 #define SAVE_APART_BYTES (128u << 10) /* a run of at least that is the save_mover's */
 
 /* For a save whose boxes lie in files: it reads ahead, moves the long runs itself, and proves the
@@ -33,6 +34,8 @@ typedef struct save_reuse {
     struct save_file_record *now;
     char path[PATH_MAX];   /* of the last step's file */
     move_span_list shared; /* what the new file has from it */
+    uint64_t *sums;        /* memory to look for that */
+    int from;              /* on rank 0: the last step's file, open; -1: it can't be shared with */
     uint64_t bytes;        /* in all */
 } save_reuse;
 
@@ -44,8 +47,10 @@ typedef struct save_image {
     io_file file;
     move_piece *pieces; /* this rank's, and on rank 0 the metadata's; ascending by file_offset */
     size_t n_pieces;
-    uint64_t *sums; /* a raw checksum a block, this rank's share; then all ranks' */
-    char *meta;     /* rank 0: the JSON text, before padding */
+    /* A raw checksum a block, this rank's share; then all ranks'. Behind them the word of the
+     * replicas (replica_sums.h). */
+    uint64_t *sums;
+    char *meta; /* rank 0: the JSON text, before padding */
     move_progress *progress;
     const save_mover *mover; /* moves bulk parts after save_image_write; NULL: that moves them */
     int is_last;             /* of the images that read the caller's memory */
@@ -53,6 +58,9 @@ typedef struct save_image {
     save_reuse *reuse;       /* NULL: every byte is written */
     int is_recycled;         /* on rank 0: the file is there, to be written over */
     move_device device;      /* that some of the boxes are on */
+    /* Windows of earlier saves, and whether they serve (move/transfer.h). NULL: none are kept. */
+    struct move_kept *moves;
+    int uses_moves;
     const struct save_replicas *replicas; /* to be read with the pieces; NULL: none */
 } save_image;
 

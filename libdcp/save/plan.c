@@ -9,6 +9,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "move/engine.h"
+#include "move/kept.h"
 #include "plan/agreement.h"
 #include "save/request.h"
 
@@ -17,8 +18,8 @@
 #define SHARD_MEMBER 128 /* {"rank":99999,"state_id":"...","world":99999} */
 
 /* Length of /dcp/meta: whole multiples of 64 KiB, with room for a shard's own member. */
-static uint64_t meta_bytes_of(const char *meta, dcp_layout layout) {
-    uint64_t bytes = strlen(meta) + (layout == DCP_LAYOUT_SHARDED ? SHARD_MEMBER : 0);
+static uint64_t meta_bytes_of(uint64_t json_bytes, dcp_layout layout) {
+    uint64_t bytes = json_bytes + (layout == DCP_LAYOUT_SHARDED ? SHARD_MEMBER : 0);
     return (bytes / META_UNIT + 1) * META_UNIT;
 }
 
@@ -49,43 +50,58 @@ void save_plan_free(save_plan *plan) {
     if (!plan) return;
     plan_boxes_free(&plan->boxes);
     save_file_free(&plan->file);
+    for (int i = 0; i < 2; i++) move_kept_free(&plan->moves[i]);
+    free(plan->moves);
     save_shards_free(&plan->shards_written);
     free(plan);
 }
 
-typedef struct agreed {
-    uint64_t meta_bytes;
-    const move_engine *engine;
-    int unchanged;
-} agreed;
+/* Of save_request.told, behind the values. */
+enum {
+    NEEDS_NO_PLAN = 2 * SAVE_TOLD_VALUES, /* 0: a rank's tensors or boxes are not as they were */
+    META,                                 /* ~bytes of the JSON, as rank 0 has it */
+    ENGINE,
+    TENSORS,              /* fingerprint, and its complement */
+    INTACT = TENSORS + 2, /* the step that is known to be intact, and its complement */
+    TOLD_WORDS = INTACT + 2,
+};
+_Static_assert(TOLD_WORDS == SAVE_TOLD_WORDS, "what is told has its room");
+
+static void list_values(const save_request *r, plan_value values[SAVE_TOLD_VALUES]) {
+    values[0] = (plan_value){"the step", r->step, 0};
+    values[1] = (plan_value){"the layout", r->layout, 0};
+    values[2] = (plan_value){"the number of shards", (uint64_t)r->shards, 0};
+    values[3] = (plan_value){"the engine", r->engine, 0};
+    values[4] = (plan_value){"replicas", r->replicas, 0};
+}
 
 /* One all-reduce tells whether the ranks' arguments agree and whether any rank has to plan. */
-static int agree_request(dcp_store *store, const save_request *r, int unchanged, agreed *out,
-                         dcp_error *err) {
-    enum { N = 5, UNCHANGED = 2 * N, META, ENGINE, ALL };
-    const plan_value what[N] = {{"the step", r->step, 0},
-                                {"the layout", r->layout, 0},
-                                {"the number of shards", (uint64_t)r->shards, 0},
-                                {"the engine", r->engine, 0},
-                                {"replicas", r->replicas, 0}};
-    uint64_t least[ALL];
-    int is_first = store->comm->rank == 0;
-    for (int i = 0; i < N; i++) {
-        least[i] = what[i].value;
-        least[N + i] = ~what[i].value;
-    }
-    least[UNCHANGED] = (uint64_t)unchanged;
-    least[META] = is_first ? ~meta_bytes_of(r->meta, r->layout) : UINT64_MAX;
+void save_plan_tell(const dcp_store *store, save_request *r, const save_plan *last,
+                    uint64_t *told) {
+    plan_value values[SAVE_TOLD_VALUES];
+    r->key = local_key(r);
+    const int is_first = store->comm->rank == 0, chooses = is_first || move_engine_row(r->engine),
+              unchanged = last && last->key == r->key && last->layout == r->layout &&
+                          last->shards == r->shards;
+    list_values(r, values);
+    plan_value_tell(values, SAVE_TOLD_VALUES, told);
+    told[NEEDS_NO_PLAN] = (uint64_t)unchanged;
+    told[META] = is_first ? ~(uint64_t)strlen(r->meta) : UINT64_MAX;
     /* an engine that is named is chosen; else rank 0 chooses */
-    int chooses = is_first || move_engine_row(r->engine);
-    least[ENGINE] = chooses ? move_engine_choose(r->engine, store->dir)->engine : UINT64_MAX;
-    int status = comm_allreduce(store->comm, least, ALL, DCP_REDUCE_MIN, err);
+    told[ENGINE] = chooses ? move_engine_choose(r->engine, store->dir)->engine : UINT64_MAX;
+    told[TENSORS] = unchanged ? last->tensors : plan_fingerprint(r->sorted, r->n);
+    told[TENSORS + 1] = ~told[TENSORS];
+    told[INTACT] = store->has_intact ? store->newest_intact : UINT64_MAX;
+    told[INTACT + 1] = ~told[INTACT];
+}
+
+/* Collective. */
+static int compare_requests(const dcp_store *store, const save_request *r, dcp_error *err) {
+    plan_value values[SAVE_TOLD_VALUES];
+    list_values(r, values);
+    int status = plan_value_compare(store->comm, values, SAVE_TOLD_VALUES, r->told, err);
     if (status) return status;
-    for (int i = 0; i < N; i++)
-        if (least[i] != ~least[N + i]) return plan_value_differs(store->comm, &what[i], err);
-    *out =
-        (agreed){~least[META], move_engine_row((dcp_engine)least[ENGINE]), (int)least[UNCHANGED]};
-    return DCP_OK;
+    return plan_tensors_compare(store->comm, r->sorted, r->n, r->told + TENSORS, err);
 }
 
 /* The rows of layout global: tensors as they are. Paths are copied, the plan outlives the state. */
@@ -110,30 +126,25 @@ static int make_rows(const save_request *r, save_file *file, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Rank 0 knows where everything lies; the others need offsets and the file's size. */
-static int share_offsets(dcp_comm *comm, save_file *file, dcp_error *err) {
-    uint64_t *offsets = malloc((file->n + 1) * sizeof *offsets);
-    int status =
-        comm_agree(comm, offsets ? DCP_OK : core_fail_memory(err, file->n * sizeof *offsets), err);
-    if (status) goto free_offsets;
-    for (size_t i = 0; i < file->n; i++) offsets[i] = file->rows[i].offset;
-    offsets[file->n] = file->skeleton.file_bytes;
-    status = comm_broadcast(comm, offsets, (file->n + 1) * sizeof *offsets, 0, err);
-    for (size_t i = 0; i < file->n && !status; i++) file->rows[i].offset = offsets[i];
-    if (!status) file->skeleton.file_bytes = offsets[file->n];
-free_offsets:
-    free(offsets);
-    return status;
+/* Not collective. Rank 0 knows where everything lies; the others need offsets and the file's size,
+ * for which there is room. */
+static int lay_out_global(const dcp_comm *comm, const save_request *r, uint64_t meta_bytes,
+                          save_file *file, uint64_t **offsets, dcp_error *err) {
+    int status = make_rows(r, file, err);
+    *offsets = malloc((r->n + 1) * sizeof **offsets);
+    if (!status && !*offsets) status = core_fail_memory(err, r->n * sizeof **offsets);
+    if (status || comm->rank) return status;
+    return h5_skeleton_build(file->rows, file->n, DCP_LAYOUT_GLOBAL, meta_bytes, &file->skeleton,
+                             err);
 }
 
-static int lay_out_global(dcp_comm *comm, const save_request *r, uint64_t meta_bytes,
-                          save_file *file, dcp_error *err) {
-    int status = make_rows(r, file, err);
-    if (!status && comm->rank == 0)
-        status = h5_skeleton_build(file->rows, file->n, DCP_LAYOUT_GLOBAL, meta_bytes,
-                                   &file->skeleton, err);
-    status = comm_agree(comm, status, err);
-    return status ? status : share_offsets(comm, file, err);
+static int share_offsets(dcp_comm *comm, save_file *file, uint64_t *offsets, dcp_error *err) {
+    for (size_t i = 0; i < file->n; i++) offsets[i] = file->rows[i].offset;
+    offsets[file->n] = file->skeleton.file_bytes;
+    int status = comm_broadcast(comm, offsets, (file->n + 1) * sizeof *offsets, 0, err);
+    for (size_t i = 0; i < file->n && !status; i++) file->rows[i].offset = offsets[i];
+    if (!status) file->skeleton.file_bytes = offsets[file->n];
+    return status;
 }
 
 static int lay_out_sharded(dcp_comm *comm, const save_request *r, save_plan *plan, dcp_error *err) {
@@ -142,29 +153,48 @@ static int lay_out_sharded(dcp_comm *comm, const save_request *r, save_plan *pla
     return comm_agree(comm, status, err);
 }
 
-static int plan_anew(dcp_store *store, const save_request *r, uint64_t key, uint64_t meta_bytes,
-                     save_plan **out, dcp_error *err) {
+static save_plan *begin_plan(const save_request *r, uint64_t meta_bytes) {
     save_plan *plan = calloc(1, sizeof *plan);
-    int status = comm_agree(store->comm, plan ? DCP_OK : core_fail_memory(err, sizeof *plan), err);
-    if (status) goto free_plan;
-    plan->key = key;
-    plan->layout = r->layout;
-    plan->shards = r->shards;
-    plan->meta_bytes = meta_bytes;
-    plan->tensors = plan_fingerprint(r->sorted, r->n);
-    status = plan_tensors(store->comm, r->sorted, r->n, err);
-    if (!status) status = plan_exchange(store->comm, r->sorted, r->n, 1, &plan->boxes, err);
-    if (!status && r->layout == DCP_LAYOUT_GLOBAL)
-        status = lay_out_global(store->comm, r, meta_bytes, &plan->file, err);
-    if (!status && r->layout == DCP_LAYOUT_SHARDED)
-        status = lay_out_sharded(store->comm, r, plan, err);
-    if (status) goto free_plan;
+    struct move_kept *moves = calloc(2, sizeof *moves);
+    if (!plan || !moves) {
+        free(plan);
+        free(moves);
+        return NULL;
+    }
+    *plan = (save_plan){.key = r->key,
+                        .layout = r->layout,
+                        .shards = r->shards,
+                        .meta_bytes = meta_bytes,
+                        .tensors = r->told[TENSORS],
+                        .moves = moves};
+    return plan;
+}
+
+/* Collective. What rank 0 lays out depends on the tensors alone, so it does that first. */
+static int plan_anew(dcp_store *store, const save_request *r, uint64_t meta_bytes, save_plan **out,
+                     dcp_error *err) {
+    dcp_comm *comm = store->comm;
+    const int is_global = r->layout == DCP_LAYOUT_GLOBAL;
+    uint64_t *offsets = NULL;
+    plan_boxes boxes = {0};
+    save_plan *plan = begin_plan(r, meta_bytes);
+    int status = plan ? DCP_OK : core_fail_memory(err, sizeof *plan);
+    if (!status && is_global)
+        status = lay_out_global(comm, r, meta_bytes, &plan->file, &offsets, err);
+    status = plan_exchange(comm, status, r->sorted, r->n, 1, &boxes, err);
+    if (!status) {
+        plan->boxes = boxes;
+        status = is_global ? share_offsets(comm, &plan->file, offsets, err)
+                           : lay_out_sharded(comm, r, plan, err);
+    }
+    free(offsets);
+    if (status) {
+        save_plan_free(plan);
+        return status;
+    }
     save_plan_free(*out);
     *out = plan;
     return DCP_OK;
-free_plan:
-    save_plan_free(plan);
-    return status;
 }
 
 /* A plan made for an equal state has its boxes at the same places of another one. */
@@ -175,23 +205,20 @@ static void repoint(save_plan *plan, const save_request *r) {
             plan->boxes.boxes[k++].box = &r->sorted[i]->boxes[b];
 }
 
-int save_plan_make(dcp_store *store, const save_request *r, struct save_plan **out,
-                   dcp_error *err) {
-    double begin = core_clock_now();
-    uint64_t key = local_key(r);
-    const save_plan *last = *out;
-    int unchanged =
-        last && last->key == key && last->layout == r->layout && last->shards == r->shards;
-    agreed all = {0};
-    int status = agree_request(store, r, unchanged, &all, err);
+int save_plan_make(dcp_store *store, const save_request *r, save_plan **out, dcp_error *err) {
+    const double begin = core_clock_now() - r->told_s;
+    int status = compare_requests(store, r, err);
     if (status) return status;
-    if (!all.unchanged || last->meta_bytes != all.meta_bytes) {
-        status = plan_anew(store, r, key, all.meta_bytes, out, err);
+    const uint64_t meta_bytes = meta_bytes_of(~r->told[META], r->layout);
+    if (!r->told[NEEDS_NO_PLAN] || (*out)->meta_bytes != meta_bytes) {
+        status = plan_anew(store, r, meta_bytes, out, err);
         if (status) return status;
     } else {
         repoint(*out, r);
     }
-    (*out)->engine = all.engine;
+    (*out)->engine = move_engine_row((dcp_engine)r->told[ENGINE]);
+    (*out)->json_bytes = ~r->told[META];
+    (*out)->intact = r->told[INTACT] == ~r->told[INTACT + 1] ? r->told[INTACT] : UINT64_MAX;
     (*out)->begin = begin;
     (*out)->end = core_clock_now();
     return DCP_OK;

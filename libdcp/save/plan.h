@@ -7,6 +7,7 @@
 #include "save/file_plan.h"
 
 struct move_engine;
+struct move_kept;
 struct save_replicas;
 struct save_request;
 
@@ -16,17 +17,27 @@ typedef struct save_plan {
     int shards;
     const struct move_engine *engine; /* of this save */
     uint64_t meta_bytes;
-    uint64_t tensors; /* fingerprint of all tensors, the same on all ranks */
-    plan_boxes boxes; /* box pointers are those of the state planned last: see save_plan_make */
-    save_file file;   /* layout global */
+    uint64_t json_bytes; /* of this save */
+    uint64_t intact;     /* the step that all ranks know to be intact; UINT64_MAX: none */
+    uint64_t tensors;    /* fingerprint of all tensors, the same on all ranks */
+    plan_boxes boxes;    /* box pointers are those of the state planned last: see save_plan_make */
+    save_file file;      /* layout global */
+    /* Of its saves, two: where one holder of a box writes it, and where all share that. */
+    struct move_kept *moves;
     save_shards shards_written;     /* layout sharded: by this rank */
     struct save_replicas *replicas; /* of this save; NULL: none are compared */
     double begin, end;              /* of planning, the last time: seconds of CLOCK_MONOTONIC */
 } save_plan;
 
-/* Collective. Checks that all ranks ask for the same, and plans where anything changed since the
- * last save, whose plan is *out (NULL: none). *out is the new one then; its boxes point
- * into this request's state. HDF5 lays the files out here, and is not called later in a save. */
+/* Not collective: what this rank tells all others when the save begins, of which all get the least
+ * (save_call_agree). `r->key` is set. `last`: the plan that is kept, or NULL. */
+void save_plan_tell(const dcp_store *store, struct save_request *r, const save_plan *last,
+                    uint64_t *told);
+
+/* Collective, once r->told is all ranks'. Checks that all ranks ask for the same, and plans where
+ * anything changed since the last save, whose plan is *out (NULL: none). *out is the new one then;
+ * its boxes point into this request's state. HDF5 lays the files out here, and is not called later
+ * in a save. */
 int save_plan_make(dcp_store *store, const struct save_request *request, save_plan **out,
                    dcp_error *err);
 void save_plan_free(save_plan *plan);

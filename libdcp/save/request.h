@@ -7,6 +7,10 @@
 
 struct save_mover;
 
+/* What ranks tell each other when a save begins (save/plan.c). */
+#define SAVE_TOLD_VALUES 5
+#define SAVE_TOLD_WORDS (2 * SAVE_TOLD_VALUES + 7)
+
 typedef struct save_request {
     uint64_t step;
     state_tensor **sorted;
@@ -19,6 +23,9 @@ typedef struct save_request {
     char *about;                    /* further members of about.json; NULL: none */
     const struct save_mover *mover; /* NULL: the boxes are memory or plain sources */
     int make_room;                  /* dcp_save_options.make_room */
+    uint64_t key;                   /* checksum of this rank's tensors and boxes */
+    uint64_t told[SAVE_TOLD_WORDS]; /* by all ranks, the least of each */
+    double told_s;                  /* how long that took */
     move_progress progress; /* as the caller's options ask for; each run of the save has its own */
 } save_request;
 

@@ -43,6 +43,7 @@ int save_reuse_prepare(save_image *im, dcp_store *store, size_t i, dcp_error *er
     const save_file *file = im->layout;
     save_reuse *u = im->reuse = calloc(1, sizeof *u);
     if (!u) return core_fail_memory(err, sizeof *u);
+    u->from = -1;
     u->now = &save_context_of(store)->noted->files[i];
     u->last = find_last(store, i);
     u->now->refused = u->last && u->last->refused;
@@ -97,16 +98,24 @@ static int is_candidate(const save_image *im, size_t row) {
            r->bytes >= PAGE_BYTES && r->offset % PAGE_BYTES == 0;
 }
 
+/* What other holders supply is summed for the box alone. */
+static void sum_run(const move_piece *p, const move_piece *own, uint64_t run) {
+    uint64_t a, b;
+    core_box_copy_run(p->copy, run, &a, &b);
+    for (uint64_t at = a, end = a + p->copy->run_bytes, to; at < end; at = to) {
+        to = end;
+        const move_piece *as = move_piece_turn(p, at, &to) ? p : own;
+        move_piece_sum_memory(as, at, b + (at - a), to - at);
+    }
+}
+
 /* Takes the checksums of the candidates; writing does not take them again. */
 static void sum_candidates(save_image *im) {
     for (size_t i = 0; i < im->n_pieces; i++) {
         move_piece *p = &im->pieces[i];
         if (!p->row || !is_candidate(im, (size_t)(p->row - im->layout->rows))) continue;
-        for (uint64_t run = 0; run < p->copy->runs; run++) {
-            uint64_t a, b;
-            core_box_copy_run(p->copy, run, &a, &b);
-            move_piece_sum_memory(p, a, b, p->copy->run_bytes);
-        }
+        const move_piece own = move_piece_own_sums(p);
+        for (uint64_t run = 0; run < p->copy->runs; run++) sum_run(p, &own, run);
         p->sums = p->own = NULL;
         p->global = NULL;
     }
@@ -148,18 +157,11 @@ static void find_unchanged(const save_image *im, const uint64_t *sums, move_span
 /* Collective: what is unchanged, into u->shared. */
 static int look(save_image *im, dcp_error *err) {
     save_reuse *u = im->reuse;
-    uint64_t blocks = im->layout->blocks, *sums = malloc((blocks + 1) * sizeof *sums);
-    u->shared.list = malloc((blocks + 1) * sizeof *u->shared.list);
-    int status = DCP_OK;
-    if (!sums || !u->shared.list) status = core_fail_memory(err, blocks * 24);
-    status = comm_agree(im->comm, status, err);
-    if (!status) {
-        sum_candidates(im);
-        memcpy(sums, im->sums, blocks * sizeof *sums);
-        status = comm_allreduce(im->comm, sums, blocks, DCP_REDUCE_XOR, err);
-    }
-    if (!status) find_unchanged(im, sums, &u->shared);
-    free(sums);
+    const uint64_t blocks = im->layout->blocks;
+    sum_candidates(im);
+    memcpy(u->sums, im->sums, blocks * sizeof *u->sums);
+    int status = comm_allreduce(im->comm, u->sums, blocks, DCP_REDUCE_XOR, err);
+    if (!status) find_unchanged(im, u->sums, &u->shared);
     return status;
 }
 
@@ -198,7 +200,7 @@ static void skip_shared(save_image *im) {
     size_t first = 0;
     for (size_t i = 0; i < im->n_pieces; i++) {
         im->pieces[i].skip = &u->shared;
-        if (im->pieces[i].box) before += im->pieces[i].copy->run_bytes * im->pieces[i].copy->runs;
+        if (im->pieces[i].box) before += move_piece_supplied(&im->pieces[i]);
     }
     move_fragments(im->pieces, im->n_pieces, &first, 0, im->layout->skeleton.file_bytes, add_bytes,
                    &left);
@@ -208,26 +210,65 @@ static void skip_shared(save_image *im) {
     if (before > left) move_progress_written(im->progress, before - left);
 }
 
-int save_reuse_share(save_image *im, dcp_error *err) {
+static int has_candidates(const save_image *im) {
+    for (size_t i = 0; i < im->layout->n; i++)
+        if (is_candidate(im, i)) return 1;
+    return 0;
+}
+
+/* Words that ranks tell each other: how far the file may share, and whether nobody was refused. */
+enum { SHARES, NOT_REFUSED };
+/* Of the first. NO: rank 0 can't share, or there is nothing to share, and it has reserved all. */
+enum { NO, NOT_IN_MEMORY, YES };
+
+/* Rank 0: what it tells. */
+static int begin_file(save_image *im, uint64_t told[SAVE_REUSE_WORDS], dcp_error *err) {
     save_reuse *u = im->reuse;
-    int writes = im->comm->rank == 0, refused = 0, from = -1, status = DCP_OK;
-    uint64_t vote[2] = {(uint64_t)in_memory(im), 1}, done = UINT64_MAX;
-    if (writes && ftruncate(im->file.fd, (off_t)im->layout->skeleton.file_bytes))
-        status = core_fail_errno(err, "set the size of", im->path);
-    if (writes && !status) from = open_last(u, im->file.fd, &refused);
-    status = comm_agree(im->comm, status, err);
-    if (writes) vote[0] = vote[0] && from >= 0;
-    vote[1] = !refused;
-    if (!status) status = comm_allreduce(im->comm, vote, 2, DCP_REDUCE_MIN, err);
-    u->now->refused = !vote[1];
-    if (!status && vote[0]) status = look(im, err);
-    if (!status && vote[0] && writes) done = share_ranges(&u->shared, from, im->file.fd);
-    if (!status && vote[0]) status = comm_allreduce(im->comm, &done, 1, DCP_REDUCE_MIN, err);
-    if (from >= 0) close(from);
+    int refused = 0;
+    if (ftruncate(im->file.fd, (off_t)im->layout->skeleton.file_bytes))
+        return core_fail_errno(err, "set the size of", im->path);
+    u->from = open_last(u, im->file.fd, &refused);
+    told[NOT_REFUSED] = !refused;
+    if (u->from >= 0 && has_candidates(im)) return DCP_OK;
+    told[SHARES] = NO;
+    return reserve_rest(im, err);
+}
+
+int save_reuse_begin(save_image *im, uint64_t told[SAVE_REUSE_WORDS], dcp_error *err) {
+    save_reuse *u = im->reuse;
+    const uint64_t blocks = im->layout->blocks;
+    told[SHARES] = YES;
+    told[NOT_REFUSED] = 1;
+    if (!save_reuse_may_share(im)) return DCP_OK;
+    u->sums = malloc((blocks + 1) * sizeof *u->sums);
+    u->shared.list = malloc((blocks + 1) * sizeof *u->shared.list);
+    if (!u->sums || !u->shared.list) return core_fail_memory(err, blocks * 24);
+    if (!in_memory(im)) told[SHARES] = NOT_IN_MEMORY;
+    return im->comm->rank ? DCP_OK : begin_file(im, told, err);
+}
+
+/* Rank 0: how many ranges it could share, with space for all the rest. */
+static int share_and_reserve(save_image *im, const uint64_t told[SAVE_REUSE_WORDS], uint64_t *done,
+                             dcp_error *err) {
+    save_reuse *u = im->reuse;
+    *done = told[SHARES] == YES ? share_ranges(&u->shared, u->from, im->file.fd) : 0;
+    u->shared.n = (size_t)*done;
+    return reserve_rest(im, err);
+}
+
+int save_reuse_share(save_image *im, const uint64_t told[SAVE_REUSE_WORDS], dcp_error *err) {
+    save_reuse *u = im->reuse;
+    uint64_t done = UINT64_MAX;
+    int status = DCP_OK;
+    u->now->refused = !told[NOT_REFUSED];
+    if (told[SHARES] == NO) return DCP_OK;
+    if (told[SHARES] == YES) status = look(im, err);
     if (status) return status;
-    u->shared.n = vote[0] ? (size_t)done : 0;
+    if (im->comm->rank == 0) status = share_and_reserve(im, told, &done, err);
+    status = comm_agree_least(im->comm, status, &done, 1, err);
+    u->shared.n = status ? 0 : (size_t)done;
     if (u->shared.n) skip_shared(im);
-    return comm_agree(im->comm, writes ? reserve_rest(im, err) : DCP_OK, err);
+    return status;
 }
 
 /* Whether any byte of the row is shared. */

@@ -8,14 +8,19 @@
  * step. save_image_free frees it. */
 int save_reuse_prepare(save_image *im, dcp_store *store, size_t i, dcp_error *err);
 
-/* Whether there is anything to try to share. Then save_image_write creates the file empty, and
- * calls save_reuse_share once all ranks have opened it. The same on all ranks. */
+/* Whether there is anything to try to share. Then the file is created empty. The same on all ranks.
+ */
 int save_reuse_may_share(const save_image *im);
 
-/* Collective over the image's ranks. Gives the file its length, finds what did not change, shares
- * that, and reserves space for the rest. The pieces then skip what is shared, and the checksums of
- * those that were looked at are taken. Not sharing is no failure. */
-int save_reuse_share(save_image *im, dcp_error *err);
+/* Not collective, when rank 0 has opened the file: gives it its length there, looks whether it can
+ * share, and reserves its space where it can't. `told` is for the least of all ranks'. */
+int save_reuse_begin(save_image *im, uint64_t told[SAVE_REUSE_WORDS], dcp_error *err);
+
+/* Collective over the image's ranks, where save_reuse_may_share and rank 0 can share something.
+ * Finds what did not change, shares that, and reserves space for the rest. The pieces then skip
+ * what is shared, and the checksums of those that were looked at are taken. Not sharing is no
+ * failure. */
+int save_reuse_share(save_image *im, const uint64_t told[SAVE_REUSE_WORDS], dcp_error *err);
 
 /* Not collective. After the data: notes the blocks' checksums, which all ranks have. */
 void save_reuse_note(save_image *im);

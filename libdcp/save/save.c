@@ -3,24 +3,34 @@
 #include "save/save.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/clock.h"
 #include "core/fail.h"
 #include "core/json.h"
+#include "io/queue.h"
 #include "move/engine.h"
+#include "move/kept.h"
 #include "redundancy/encode.h"
 #include "save/context.h"
 #include "save/history.h"
 #include "save/replica_sums.h"
 #include "save/reuse.h"
 #include "save/sharded.h"
+#include "save/slow.h"
 #include "save/write.h"
 #include "step/about.h"
 #include "store/domains.h"
+#include "store/host_names.h"
 #include "store/publication.h"
 #include "store/room.h"
+
+/* Whether holders of the same box share its writing: not where the lowest holder's is wanted. */
+static int shares_replicas(const save_request *r) {
+    return r->layout == DCP_LAYOUT_GLOBAL && r->replicas != DCP_REPLICAS_WARN;
+}
 
 /* What this rank keeps, and so writes or hands on. */
 static uint64_t kept_bytes(const save_request *r, const save_plan *plan) {
@@ -29,6 +39,18 @@ static uint64_t kept_bytes(const save_request *r, const save_plan *plan) {
         const plan_box *b = &plan->boxes.boxes[i];
         const dcp_tensor *t = &r->sorted[b->tensor]->tensor;
         if (b->keeper) bytes += dcp_box_elems(&b->box->box, t->ndim) * dcp_dtype_bytes(t->dtype);
+    }
+    return bytes;
+}
+
+/* The same where replicas are shared; other engines go through all of their boxes. */
+static uint64_t supplied_bytes(const save_image *im) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < im->n_pieces; i++) {
+        const move_piece *p = &im->pieces[i];
+        if (p->box)
+            bytes += im->engine->is_by_position ? move_piece_supplied(p)
+                                                : p->copy->runs * p->copy->run_bytes;
     }
     return bytes;
 }
@@ -67,16 +89,51 @@ static char *about_members(const dcp_store *store, const save_request *r, const 
     return text;
 }
 
-/* From the first agreement on it is too late to cancel. */
-static int publish(dcp_store *store, const save_request *r, const char *folder,
-                   const dcp_report *report, double start, move_progress *progress,
-                   dcp_error *err) {
-    char *members = about_members(store, r, folder, report, core_clock_now() - start);
-    int status = members ? move_progress_ask(progress, err) : core_fail_memory(err, 1024);
-    status = comm_agree(store->comm, status, err);
-    if (!status) status = store_publish(store, r->step, members, err);
+/* The agreement after which it is too late to cancel; in it all learn who was slow. */
+static int agree_to_publish(dcp_store *store, int status, dcp_report *report, dcp_error *err) {
+    uint64_t words[SAVE_SLOW_WORDS];
+    io_queue *queue = save_context_of(store)->queue;
+    save_slow_tell(store->comm, report->copy_s + report->write_s + report->sync_s,
+                   queue ? io_queue_take_written(queue) : 0, report->bytes, words);
+    status = comm_agree_least(store->comm, status, words, SAVE_SLOW_WORDS, err);
+    if (status) return status;
+    save_slow_find(words, report);
+    if (report->slow_ratio > 0)
+        snprintf(report->slow_host, sizeof report->slow_host, "%s",
+                 store_host_names_of(store, report->slow_rank));
+    return DCP_OK;
+}
+
+/* Whether kept windows serve, behind what save/reuse.h tells. */
+enum { USES_MOVES = SAVE_REUSE_WORDS, TOLD_WORDS };
+
+/* A save under way. */
+typedef struct writing {
+    dcp_store *store;
+    const save_request *r;
+    save_plan *plan;
+    move_progress *progress;
+    dcp_report *report;
+    char folder[PATH_MAX];     /* of the step, while it is written */
+    save_image image;          /* layout global */
+    save_sharded *sharded;     /* layout sharded */
+    uint64_t told[TOLD_WORDS]; /* by all ranks, when they agreed to write */
+} writing;
+
+/* Collective: how the files have ended on all ranks; `status` is this rank's. Until they agree, it
+ * is not too late to cancel. */
+static int publish(const writing *w, int status, dcp_error *err) {
+    char *members = NULL;
+    if (!status) status = move_progress_ask(w->progress, err);
+    if (!status) {
+        const double seconds = core_clock_now() - w->plan->begin;
+        members = about_members(w->store, w->r, w->folder, w->report, seconds);
+        status = members ? store_finish(w->store, w->r->step, members, err)
+                         : core_fail_memory(err, 1024);
+    }
     free(members);
-    return status;
+    status = agree_to_publish(w->store, status, w->report, err);
+    return status ? status : store_publish(w->store, w->r->step, err);
 }
 
 /* At the end of a save: what it noted is the history, where it was published. */
@@ -93,14 +150,19 @@ static void note_saved(const dcp_store *store, int status, const save_request *r
 }
 
 static void add_boxes(save_image *im, const save_request *r, const save_plan *plan) {
+    const int shares = shares_replicas(r);
     for (size_t i = 0; i < plan->boxes.n; i++) {
         const plan_box *b = &plan->boxes.boxes[i];
-        if (!b->keeper) continue;
+        if (!b->keeper && !(shares && b->replicated)) continue;
         const dcp_tensor *t = &r->sorted[b->tensor]->tensor;
         const dcp_box all = dcp_box_whole(t);
         box_copy copy;
         core_box_copy_between(&copy, t->ndim, dcp_dtype_bytes(t->dtype), &all, &b->box->box);
-        save_image_add(im, b->tensor, b->box, &copy)->own = save_replicas_own(plan->replicas, i);
+        move_piece *p = save_image_add(im, b->tensor, b->box, &copy);
+        p->own = save_replicas_own(plan->replicas, i);
+        if (!shares) continue;
+        p->turn = b->turn;
+        p->holders = b->holders;
     }
 }
 
@@ -111,75 +173,114 @@ static int move_apart(save_image *im, dcp_report *report, dcp_error *err) {
     return status;
 }
 
-/* Collective. Layout global: all ranks write one file into `folder`. */
-static int write_global(dcp_store *store, const save_request *r, const save_plan *plan,
-                        const char *folder, move_progress *progress, dcp_report *report,
-                        dcp_error *err) {
-    save_image im;
-    int status = save_image_prepare(&im, store->comm, &plan->file, folder, "state.h5",
-                                    plan->boxes.n, progress, err);
-    im.store = store;
-    im.is_last = 1;
-    im.engine = plan->engine;
-    im.mover = plan->engine->is_by_position ? r->mover : NULL;
-    im.replicas = plan->replicas;
-    if (!status) add_boxes(&im, r, plan);
-    if (!status && !move_pieces_have_copies(im.pieces, im.n_pieces))
-        status = core_fail_memory(err, im.n_pieces * sizeof *im.pieces);
-    if (!status) status = save_reuse_prepare(&im, store, 0, err);
-    if (!status) save_image_take_recycled(&im);
-    if (!status && r->meta && !(im.meta = strdup(r->meta)))
-        status = core_fail_memory(err, strlen(r->meta));
-    status = comm_agree(store->comm, status, err);
-    if (!status) status = save_image_write(&im, report, err);
-    if (!status && im.mover) status = move_apart(&im, report, err);
-    if (!status) status = save_image_join_sums(&im, err);
-    if (!status) status = save_replicas_compare(store, r, &plan->boxes, plan->replicas, err);
-    if (!status && r->mover)
-        status = comm_agree(store->comm, r->mover->prove(r->mover->ctx, im.sums, err), err);
-    if (!status) save_history_note(save_context_of(store)->noted, r, im.sums);
-    if (!status) report->cloned_bytes = im.reuse->bytes;
-    if (!status) status = save_image_finish(&im, report, err);
-    if (!status) save_image_note_recycled(&im, r->step);
-    save_image_free(&im);
-    return status;
+/* Not collective: layout global, all ranks write one file into the folder. */
+static int prepare_global(writing *w, dcp_error *err) {
+    const save_request *r = w->r;
+    save_plan *plan = w->plan;
+    save_image *im = &w->image;
+    int status = save_image_prepare(im, w->store->comm, &plan->file, w->folder, "state.h5",
+                                    plan->boxes.n, w->progress, err);
+    if (status) return status;
+    im->store = w->store;
+    im->is_last = 1;
+    im->engine = plan->engine;
+    im->mover = plan->engine->is_by_position ? r->mover : NULL;
+    im->replicas = plan->replicas;
+    if (!im->mover) im->moves = &plan->moves[shares_replicas(r)];
+    w->told[USES_MOVES] =
+        im->moves && move_kept_serves(im->moves, im->comm, plan->file.skeleton.file_bytes);
+    add_boxes(im, r, plan);
+    if (!move_pieces_have_copies(im->pieces, im->n_pieces))
+        return core_fail_memory(err, im->n_pieces * sizeof *im->pieces);
+    if (shares_replicas(r)) w->progress->total = supplied_bytes(im);
+    if (r->meta && !(im->meta = strdup(r->meta))) return core_fail_memory(err, strlen(r->meta));
+    status = save_reuse_prepare(im, w->store, 0, err);
+    return status ? status : save_image_begin(im, w->told, err);
 }
 
 /* Collective. */
-static int prepare_replicas(dcp_store *store, const save_request *r, save_plan *plan,
-                            dcp_error *err) {
-    if (r->replicas == DCP_REPLICAS_TRUST || !plan->boxes.has_replicas) return DCP_OK;
-    int status = save_replicas_make(r->sorted, &plan->boxes, save_context_of(store)->staging,
-                                    &plan->replicas, err);
-    return comm_agree(store->comm, status, err);
+static int write_global(writing *w, dcp_error *err) {
+    save_image *im = &w->image;
+    const save_request *r = w->r;
+    im->uses_moves = w->told[USES_MOVES] != 0;
+    int status = save_image_write(im, w->told, w->report, err);
+    if (!status && im->mover) status = move_apart(im, w->report, err);
+    if (!status && im->mover) status = save_image_join_sums(im, err);
+    if (!status)
+        status =
+            save_replicas_compare(w->store, r, im->replicas, im->sums[im->layout->blocks], err);
+    if (!status && r->mover)
+        status = comm_agree(w->store->comm, r->mover->prove(r->mover->ctx, im->sums, err), err);
+    if (!status) save_history_note(save_context_of(w->store)->noted, r, im->sums);
+    if (!status) w->report->cloned_bytes = im->reuse->bytes;
+    return status;
+}
+
+/* Not collective. */
+static int finish_files(writing *w, dcp_error *err) {
+    if (w->r->layout == DCP_LAYOUT_SHARDED) return save_sharded_finish(w->sharded, w->report, err);
+    int status = save_image_finish(&w->image, w->report, err);
+    if (!status) save_image_note_recycled(&w->image, w->r->step);
+    return status;
+}
+
+/* Not collective: all that a rank does alone before the ranks agree to write. */
+static int prepare_files(writing *w, dcp_error *err) {
+    save_context *kept = save_context_of(w->store);
+    save_plan *plan = w->plan;
+    int status = move_progress_ask(w->progress, err);
+    if (!status && w->r->replicas != DCP_REPLICAS_TRUST && plan->boxes.has_replicas)
+        status = save_replicas_make(w->r->sorted, &plan->boxes, shares_replicas(w->r),
+                                    kept->staging, &plan->replicas, err);
+    if (!status) status = save_history_make(w->store, w->r, plan, &kept->noted, err);
+    if (status) return status;
+    if (w->r->layout == DCP_LAYOUT_GLOBAL) return prepare_global(w, err);
+    return save_sharded_make(w->store, w->r, plan, &w->sharded, w->told, err);
+}
+
+/* Collective. */
+static int begin_step(writing *w, dcp_error *err) {
+    save_context *kept = save_context_of(w->store);
+    int status = DCP_OK;
+    const double start = core_clock_now();
+    if (!kept->history) status = save_history_recall(w->store, w->r, w->plan, &kept->history, err);
+    if (status) return status;
+    status = store_begin(w->store, w->r->step, w->folder, err);
+    if (!status) status = prepare_files(w, err);
+    status = store_begin_agree(w->store, status, w->r->step, w->told, TOLD_WORDS, err);
+    w->report->plan_s += move_progress_phase(w->progress, DCP_PHASE_PLAN, start, core_clock_now());
+    return status;
 }
 
 /* Collective: into the folder, and from there under the step's name. */
-static int write_step(dcp_store *store, const save_request *r, save_plan *plan, const char *folder,
-                      move_progress *progress, double start, dcp_report *report, dcp_error *err) {
-    save_context *kept = save_context_of(store);
-    int status = prepare_replicas(store, r, plan, err);
-    if (!status && !kept->history)
-        status = save_history_recall(store, r, plan, &kept->history, err);
-    if (!status) {
-        status = move_progress_ask(progress, err);
-        if (!status) status = save_history_make(store, r, plan, &kept->noted, err);
-        status = comm_agree(store->comm, status, err);
+static int write_step(writing *w, dcp_error *err) {
+    dcp_store *store = w->store;
+    int status =
+        w->r->layout == DCP_LAYOUT_GLOBAL
+            ? write_global(w, err)
+            : save_sharded_write(w->sharded, w->folder, w->told[0], w->progress, w->report, err);
+    if (status) return status;
+    int finished = finish_files(w, err);
+    const double written = core_clock_now();
+    if (store->groups) {
+        status = comm_agree(store->comm, finished, err);
+        if (!status)
+            status = redundancy_encode(store->comm, store->groups, w->folder, w->r->step,
+                                       &w->progress->stop, err);
+        if (status) return status;
+        finished = DCP_OK;
     }
-    if (!status)
-        status = (r->layout == DCP_LAYOUT_SHARDED ? save_sharded : write_global)(
-            store, r, plan, folder, progress, report, err);
-    double written = core_clock_now();
-    if (!status && store->groups)
-        status =
-            redundancy_encode(store->comm, store->groups, folder, r->step, &progress->stop, err);
-    if (!status) status = publish(store, r, folder, report, start, progress, err);
-    note_saved(store, status, r, report);
-    save_replicas_free(plan->replicas);
-    plan->replicas = NULL;
-    report->publish_s +=
-        move_progress_phase(progress, DCP_PHASE_PUBLISH, written, core_clock_now());
+    status = publish(w, finished, err);
+    w->report->publish_s +=
+        move_progress_phase(w->progress, DCP_PHASE_PUBLISH, written, core_clock_now());
     return status;
+}
+
+static void free_writing(writing *w) {
+    save_image_free(&w->image);
+    save_sharded_free(w->sharded);
+    save_replicas_free(w->plan->replicas);
+    w->plan->replicas = NULL;
 }
 
 int save_prepare(dcp_store *store, const save_request *r, dcp_error *err) {
@@ -188,25 +289,27 @@ int save_prepare(dcp_store *store, const save_request *r, dcp_error *err) {
 
 static int run_once(dcp_store *store, const save_request *r, move_progress *progress,
                     dcp_report *report, dcp_error *err) {
-    char folder[PATH_MAX];
     save_context *kept = save_context_of(store);
     save_plan *plan = kept->plan;
-    double start = core_clock_now();
+    writing w = {.store = store,
+                 .r = r,
+                 .plan = plan,
+                 .progress = progress,
+                 .report = report,
+                 .image.file.fd = -1};
     report->plan_s = move_progress_phase(progress, DCP_PHASE_PLAN, plan->begin, plan->end);
     report->bytes = total_bytes(r);
     report->engine = plan->engine->engine;
     progress->total = kept_bytes(r, plan);
     comm_stop_begin(&progress->stop, store->comm);
-    int status = store_begin(store, r->step, folder, err);
+    int status = begin_step(&w, err);
+    const int began = !status;
+    if (!status) status = write_step(&w, err);
+    note_saved(store, status, r, report);
+    free_writing(&w);
     if (status) {
-        if (status != DCP_ERR_STATE) store_rollback(store, r->step);
-        return store_find_cause(store, status, err);
-    }
-    report->plan_s += move_progress_phase(progress, DCP_PHASE_PLAN, start, core_clock_now());
-    status = write_step(store, r, plan, folder, progress, plan->begin, report, err);
-    if (status) {
-        save_context_reset(kept, status);
-        store_rollback(store, r->step);
+        if (began) save_context_reset(kept, status);
+        if (status != DCP_ERR_STATE || store->has_tmp) store_rollback(store, r->step);
         status = store_find_cause(store, status, err);
     }
     report->total_s = move_progress_phase(progress, DCP_PHASE_ALL, plan->begin, core_clock_now());

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/message.h"
+#include "comm/comm.h"
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/fail.h"
@@ -28,16 +28,20 @@ typedef struct shard {
     save_image im;
 } shard;
 
-typedef struct shards {
+struct save_sharded {
     dcp_store *store;
+    const save_request *r;
+    const save_plan *plan;
     dcp_comm *self;
     shard *list;
     size_t n;
     uint64_t *first_block;  /* a tensor: its first place in `sums` */
-    uint64_t *sums, blocks; /* of whole tensors */
-} shards;
+    uint64_t *sums, blocks; /* of whole tensors; behind them the JSON, which rank 0 has, */
+    uint64_t json_words;    /* and the word of the replicas */
+};
 
-static void add_pieces(const save_plan *plan, shard *s, const save_request *r, const shards *all) {
+static void add_pieces(const save_plan *plan, shard *s, const save_request *r,
+                       const save_sharded *all) {
     const save_shard *planned = s->planned;
     for (size_t i = 0; i < planned->file.n; i++) {
         if (planned->sources[i] == SAVE_NO_SOURCE) continue;
@@ -55,8 +59,9 @@ static void add_pieces(const save_plan *plan, shard *s, const save_request *r, c
     }
 }
 
-static int prepare_image(shard *s, const shards *all, const save_request *r, const save_plan *plan,
-                         const char *folder, move_progress *progress, dcp_error *err) {
+static int prepare_image(shard *s, const save_sharded *all, const save_request *r,
+                         const save_plan *plan, const char *folder, move_progress *progress,
+                         dcp_error *err) {
     char name[64];
     const save_file *file = &s->planned->file;
     snprintf(name, sizeof name, "shard-%05d-of-%05d.h5", s->planned->number, plan->shards);
@@ -75,13 +80,12 @@ static int prepare_image(shard *s, const shards *all, const save_request *r, con
     return save_reuse_prepare(&s->im, all->store, (size_t)(s - all->list), err);
 }
 
-static int shard_write(shard *s, const shards *all, const save_request *r, const save_plan *plan,
-                       const char *folder, move_progress *progress, dcp_report *report,
-                       dcp_error *err) {
-    int status = prepare_image(s, all, r, plan, folder, progress, err);
-    if (!status) save_image_take_recycled(&s->im);
-    if (!status) status = save_image_write(&s->im, report, err);
-    if (!status && !s->im.mover) status = save_image_join_sums(&s->im, err);
+static int shard_write(shard *s, const save_sharded *all, const char *folder,
+                       move_progress *progress, dcp_report *report, dcp_error *err) {
+    uint64_t told[SAVE_REUSE_WORDS];
+    int status = prepare_image(s, all, all->r, all->plan, folder, progress, err);
+    if (!status) status = save_image_begin(&s->im, told, err);
+    if (!status) status = save_image_write(&s->im, told, report, err);
     if (!status) report->cloned_bytes += s->im.reuse->bytes;
     if (!status && all->n > 1) /* with many, not all can stay open */
         io_use_lend(&s->im.file, s->im.file.direct ? IO_WRITE : IO_WRITE_BUFFERED);
@@ -89,7 +93,7 @@ static int shard_write(shard *s, const shards *all, const save_request *r, const
 }
 
 /* What the shards left to the save_mover, all at once: they have rows from the same old files. */
-static int move_apart(const shards *all, const save_mover *mover, dcp_report *report,
+static int move_apart(const save_sharded *all, const save_mover *mover, dcp_report *report,
                       dcp_error *err) {
     double start = core_clock_now();
     if (!all->n || !all->list[0].im.mover) return DCP_OK;
@@ -106,7 +110,7 @@ static int move_apart(const shards *all, const save_mover *mover, dcp_report *re
 }
 
 /* The checksum of path, dtype, shape and checksum of every tensor, in order. */
-static uint64_t state_id(const save_request *r, const shards *all) {
+static uint64_t state_id(const save_request *r, const save_sharded *all) {
     uint64_t raw = ~0ULL;
     for (size_t i = 0; i < r->n; i++) {
         const state_tensor *t = r->sorted[i];
@@ -132,40 +136,61 @@ static int shard_meta(shard *s, const char *meta, int world, uint64_t id, dcp_er
     return status;
 }
 
-static int shard_finish(shard *s, const save_request *r, const save_plan *plan, const char *meta,
-                        uint64_t id, dcp_report *report, dcp_error *err) {
-    int status = shard_meta(s, meta, plan->shards, id, err);
+static int shard_finish(shard *s, const save_sharded *all, uint64_t id, dcp_report *report,
+                        dcp_error *err) {
+    const char *json = (char *)(all->sums + all->blocks);
+    int status = shard_meta(s, json, all->plan->shards, id, err);
     if (!status) status = io_use_begin(&s->im.file, err);
     if (!status) status = save_image_finish(&s->im, report, err);
     if (status) return status;
-    save_image_note_recycled(&s->im, r->step);
+    save_image_note_recycled(&s->im, all->r->step);
     io_use_end(&s->im.file);
     return DCP_OK;
 }
 
-static int shards_prepare(const save_request *r, const save_plan *plan, shards *all,
-                          dcp_error *err) {
-    all->list = calloc(plan->shards_written.n + 1, sizeof *all->list);
+/* Room for what is joined over all ranks. */
+static int make_joined(save_sharded *all, dcp_error *err) {
+    const save_request *r = all->r;
     all->first_block = calloc(r->n + 1, sizeof *all->first_block);
-    if (!all->list || !all->first_block) return core_fail_memory(err, r->n * 8);
-    for (; all->n < plan->shards_written.n; all->n++)
-        all->list[all->n] =
-            (shard){.planned = &plan->shards_written.list[all->n], .im.file.fd = -1};
+    if (!all->first_block) return core_fail_memory(err, r->n * 8);
     for (size_t i = 0; i < r->n; i++) {
         all->first_block[i] = all->blocks;
         all->blocks += step_index_blocks(r->sorted[i]->bytes);
     }
-    all->sums = calloc(all->blocks + 1, sizeof *all->sums);
-    return all->sums ? dcp_comm_self(&all->self, err) : core_fail_memory(err, all->blocks * 8);
+    all->json_words = all->plan->json_bytes / 8 + 1; /* with zeros behind the text */
+    const uint64_t words =
+        all->blocks + all->json_words + 1 + COMM_XOR_ROOM(all->store->comm->size);
+    all->sums = calloc(words, sizeof *all->sums);
+    if (!all->sums) return core_fail_memory(err, words * 8);
+    if (r->meta) memcpy(all->sums + all->blocks, r->meta, strlen(r->meta));
+    return DCP_OK;
 }
 
-/* The shards' own communicators called this rank 0; now it gets its number among all. */
-static int agree_on_shards(dcp_comm *comm, int status, dcp_error *err) {
-    if (status && err) err->rank = -1;
-    return comm_agree(comm, status, err);
+/* Whether a file may share extents with one of the last step: 0 on some rank where it may. */
+static uint64_t cannot_share(const dcp_store *store) {
+    const struct save_history *last = save_context_of(store)->history;
+    for (size_t i = 0; last && i < last->n_files; i++)
+        if (!last->files[i].refused) return 0;
+    return 1;
 }
 
-static void shards_free(shards *all) {
+int save_sharded_make(dcp_store *store, const save_request *r, const save_plan *plan,
+                      save_sharded **out, uint64_t *told, dcp_error *err) {
+    save_sharded *all = *out = calloc(1, sizeof *all);
+    if (!all) return core_fail_memory(err, sizeof *all);
+    *all = (save_sharded){.store = store, .r = r, .plan = plan};
+    all->list = calloc(plan->shards_written.n + 1, sizeof *all->list);
+    if (!all->list) return core_fail_memory(err, plan->shards_written.n * sizeof *all->list);
+    for (; all->n < plan->shards_written.n; all->n++)
+        all->list[all->n] =
+            (shard){.planned = &plan->shards_written.list[all->n], .im.file.fd = -1};
+    *told = cannot_share(store);
+    int status = make_joined(all, err);
+    return status ? status : dcp_comm_self(&all->self, err);
+}
+
+void save_sharded_free(save_sharded *all) {
+    if (!all) return;
     for (size_t i = 0; i < all->n; i++) {
         save_image_free(&all->list[i].im);
         free(all->list[i].global);
@@ -174,34 +199,41 @@ static void shards_free(shards *all) {
     free(all->first_block);
     free(all->sums);
     dcp_comm_destroy(all->self);
+    free(all);
 }
 
-int save_sharded(dcp_store *store, const save_request *r, const save_plan *plan, const char *folder,
-                 move_progress *progress, dcp_report *report, dcp_error *err) {
-    shards all = {.store = store};
-    comm_message meta = {.data = (unsigned char *)r->meta}; /* rank 0's, then that of all */
-    if (r->meta) meta.bytes = strlen(r->meta) + 1;
-    int status = shards_prepare(r, plan, &all, err);
-    for (size_t i = 0; i < all.n && !status; i++)
-        status = shard_write(&all.list[i], &all, r, plan, folder, progress, report, err);
-    if (!status) status = move_apart(&all, r->mover, report, err);
-    move_progress_release(progress);
-    status = agree_on_shards(store->comm, status, err);
-    if (!status) status = save_replicas_compare(store, r, &plan->boxes, plan->replicas, err);
-    if (!status) status = comm_allreduce(store->comm, all.sums, all.blocks, DCP_REDUCE_XOR, err);
-    if (!status)
-        status = comm_allreduce(store->comm, &report->cloned_bytes, 1, DCP_REDUCE_SUM, err);
-    if (!status && r->mover)
-        status = comm_agree(store->comm, r->mover->prove(r->mover->ctx, all.sums, err), err);
-    if (!status) status = comm_message_broadcast(store->comm, &meta, 0, err);
-    if (status) goto free_all;
-    save_history_note(save_context_of(store)->noted, r, all.sums);
-    uint64_t id = state_id(r, &all);
-    for (size_t i = 0; i < all.n && !status; i++)
-        status = shard_finish(&all.list[i], r, plan, (char *)meta.data, id, report, err);
-    status = agree_on_shards(store->comm, status, err);
-free_all:
-    if (!r->meta) free(meta.data);
-    shards_free(&all);
+/* The shards' own communicators called this rank 0; an agreement gives it its number among all. */
+static int forget_rank(int status, dcp_error *err) {
+    if (status && err) err->rank = -1;
     return status;
+}
+
+int save_sharded_write(save_sharded *all, const char *folder, uint64_t told,
+                       move_progress *progress, dcp_report *report, dcp_error *err) {
+    dcp_comm *comm = all->store->comm;
+    const save_request *r = all->r;
+    int status = DCP_OK;
+    for (size_t i = 0; i < all->n && !status; i++)
+        status = shard_write(&all->list[i], all, folder, progress, report, err);
+    if (!status) status = move_apart(all, r->mover, report, err);
+    move_progress_release(progress);
+    status = forget_rank(status, err);
+    uint64_t *word = all->sums + all->blocks + all->json_words;
+    if (!status) *word = save_replicas_word(all->plan->replicas);
+    status = comm_agree_xor(comm, status, all->sums, all->blocks + all->json_words + 1, err);
+    if (!status) status = save_replicas_compare(all->store, r, all->plan->replicas, *word, err);
+    if (!status && !told)
+        status = comm_allreduce(comm, &report->cloned_bytes, 1, DCP_REDUCE_SUM, err);
+    if (!status && r->mover)
+        status = comm_agree(comm, r->mover->prove(r->mover->ctx, all->sums, err), err);
+    if (!status) save_history_note(save_context_of(all->store)->noted, r, all->sums);
+    return status;
+}
+
+int save_sharded_finish(save_sharded *all, dcp_report *report, dcp_error *err) {
+    const uint64_t id = state_id(all->r, all);
+    int status = DCP_OK;
+    for (size_t i = 0; i < all->n && !status; i++)
+        status = shard_finish(&all->list[i], all, id, report, err);
+    return forget_rank(status, err);
 }

@@ -1,6 +1,8 @@
-/* Each stage ends with an agreement, so all ranks of the image see one status. */
+/* Before the ranks agree to write, each does what it can alone; and so from the checksums on, until
+ * they agree to publish. */
 #include "save/write.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +10,7 @@
 #include "core/clock.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "io/use.h"
 #include "move/engine.h"
 #include "move/transfer.h"
 #include "save/context.h"
@@ -16,6 +19,7 @@
 #include "save/replica_sums.h"
 #include "save/reuse.h"
 #include "store/recycle.h"
+#include "store/striped.h"
 
 /* A fingerprint of the pages that are written: all that something lies on. */
 static uint64_t pages_of(const save_file *file) {
@@ -30,7 +34,7 @@ static uint64_t pages_of(const save_file *file) {
     return raw;
 }
 
-void save_image_take_recycled(save_image *im) {
+static void take_recycled(save_image *im) {
     if (im->comm->rank || !im->engine->is_by_position || !im->reuse->now->refused) return;
     im->is_recycled =
         store_recycle_take(im->store, strrchr(im->path, '/') + 1, pages_of(im->layout), im->path);
@@ -41,20 +45,54 @@ void save_image_note_recycled(const save_image *im, uint64_t step) {
         store_recycle_note(im->store, step, im->file.fd, pages_of(im->layout));
 }
 
+/* On rank 0. */
 static int create(save_image *im, dcp_error *err) {
-    int status = DCP_OK;
     uint64_t bytes = save_reuse_may_share(im) ? 0 : im->layout->skeleton.file_bytes;
-    if (im->comm->rank == 0 && !im->is_recycled) status = io_create(im->path, bytes, err);
-    return comm_agree(im->comm, status, err);
+    int hosts = im->layout->layout == DCP_LAYOUT_GLOBAL ? im->store->hosts : 0;
+    int status = DCP_OK;
+    if (!im->is_recycled) status = store_striped_create(im->store, im->path, bytes, hosts, err);
+    return status ? status : im->engine->open(im->path, &im->file, err);
+}
+
+int save_image_begin(save_image *im, uint64_t told[SAVE_REUSE_WORDS], dcp_error *err) {
+    move_pieces_sort(im->pieces, im->n_pieces);
+    move_device_begin(&im->device, im->pieces, im->n_pieces);
+    int status = DCP_OK;
+    if (im->engine->is_by_position)
+        status = save_context_open_queue(save_context_of(im->store), err);
+    if (!status) take_recycled(im);
+    if (!status && im->comm->rank == 0) status = create(im, err);
+    return status ? status : save_reuse_begin(im, told, err);
+}
+
+/* The file is there. By position it is opened when it is used: already now, where this rank has
+ * something to write, as bulk asks how memory has to lie. Whether that failed shows when it is
+ * used. */
+static int open_created(save_image *im, dcp_error *err) {
+    if (im->comm->rank == 0) return DCP_OK;
+    if (!im->engine->is_by_position) return im->engine->open(im->path, &im->file, err);
+    io_use_prepare(&im->file, AT_FDCWD, im->path, IO_WRITE);
+    if (!im->n_pieces) return DCP_OK;
+    int status = io_use_begin(&im->file, err);
+    if (!status) io_use_end(&im->file);
+    return status;
 }
 
 /* Of a file whose bytes may be on the disk already. */
-static int share_unchanged(save_image *im, dcp_report *report, dcp_error *err) {
+static int share_unchanged(save_image *im, const uint64_t told[SAVE_REUSE_WORDS],
+                           dcp_report *report, dcp_error *err) {
     double start = core_clock_now();
     if (!save_reuse_may_share(im)) return DCP_OK;
-    int status = save_reuse_share(im, err);
+    int status = save_reuse_share(im, told, err);
     report->copy_s += move_progress_phase(im->progress, DCP_PHASE_COPY, start, core_clock_now());
     return status;
+}
+
+/* Of layout global; shards have theirs together (sharded.c). */
+static void note_replicas(void *ctx) {
+    const save_image *im = ctx;
+    if (im->layout->layout == DCP_LAYOUT_GLOBAL)
+        im->sums[im->layout->blocks] = save_replicas_word(im->replicas);
 }
 
 static int move_pieces(save_image *im, dcp_report *report, dcp_error *err) {
@@ -69,29 +107,34 @@ static int move_pieces(save_image *im, dcp_report *report, dcp_error *err) {
                        .n_pieces = im->n_pieces,
                        .replicas = im->replicas ? im->replicas->pieces : NULL,
                        .n_replicas = im->replicas ? im->replicas->n : 0,
+                       .kept = im->reuse && im->reuse->shared.n ? NULL : im->moves,
+                       .uses_kept = im->uses_moves,
                        .device = &im->device,
                        .progress = im->progress,
                        .is_last = im->is_last,
                        .bulk_is_apart = im->mover != NULL,
+                       .sums = im->mover ? NULL : im->sums, /* it adds to them */
+                       .n_sums = im->layout->blocks + 1,
+                       .on_summed = note_replicas,
+                       .ctx = im,
                        .report = report};
     return im->engine->to_file(&t, err);
 }
 
-int save_image_write(save_image *im, dcp_report *report, dcp_error *err) {
-    move_pieces_sort(im->pieces, im->n_pieces);
-    move_device_begin(&im->device, im->pieces, im->n_pieces);
+int save_image_write(save_image *im, const uint64_t told[SAVE_REUSE_WORDS], dcp_report *report,
+                     dcp_error *err) {
+    const int opened = open_created(im, err), agrees = im->mover || !im->engine->is_by_position;
     if (im->mover) im->mover->announce(im->mover->ctx, im);
-    int status = create(im, err);
-    if (!status) status = comm_agree(im->comm, im->engine->open(im->path, &im->file, err), err);
-    if (!status) status = share_unchanged(im, report, err);
-    if (!status && im->engine->is_by_position)
-        status =
-            comm_agree(im->comm, save_context_open_queue(save_context_of(im->store), err), err);
-    return status ? status : move_pieces(im, report, err);
+    int status = agrees ? comm_agree(im->comm, opened, err) : DCP_OK;
+    if (!status) status = share_unchanged(im, told, report, err);
+    if (!status) status = move_pieces(im, report, err);
+    if (!status && !im->mover) save_reuse_note(im);
+    return status;
 }
 
 int save_image_join_sums(save_image *im, dcp_error *err) {
-    int status = comm_allreduce(im->comm, im->sums, im->layout->blocks, DCP_REDUCE_XOR, err);
+    note_replicas(im);
+    int status = comm_allreduce(im->comm, im->sums, im->layout->blocks + 1, DCP_REDUCE_XOR, err);
     if (!status) save_reuse_note(im);
     return status;
 }
@@ -177,6 +220,17 @@ static int write_tables(save_image *im, io_queue *queue, dcp_error *err) {
     return status;
 }
 
+/* A rank that never opened the file has written nothing. */
+static int sync_written(save_image *im, dcp_error *err) {
+    io_file *file = &im->file;
+    if (file->fd < 0 && !file->failed) return DCP_OK;
+    int status = io_use_begin(file, err);
+    if (status) return status;
+    status = io_sync(file, err);
+    io_use_end(file);
+    return status;
+}
+
 int save_image_finish(save_image *im, dcp_report *report, dcp_error *err) {
     int status = DCP_OK;
     double start = core_clock_now();
@@ -185,9 +239,9 @@ int save_image_finish(save_image *im, dcp_report *report, dcp_error *err) {
         if (!status) status = write_tables(im, save_context_of(im->store)->queue, err);
     }
     double middle = core_clock_now();
-    if (!status) status = io_sync(&im->file, err);
+    if (!status) status = sync_written(im, err);
     save_reuse_close(im);
     report->publish_s += move_progress_phase(im->progress, DCP_PHASE_PUBLISH, start, middle);
     report->sync_s += move_progress_phase(im->progress, DCP_PHASE_SYNC, middle, core_clock_now());
-    return comm_agree(im->comm, status, err);
+    return status;
 }

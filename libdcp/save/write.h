@@ -3,17 +3,20 @@
 
 #include "save/image.h"
 
-/* Not collective, after save_reuse_prepare; on rank 0: takes the store's recycled file, where there
- * is one that this image fills as the last one did. */
-void save_image_take_recycled(save_image *im);
 /* Not collective, after save_image_finish; on rank 0: the file may be recycled some day. */
 void save_image_note_recycled(const save_image *im, uint64_t step);
 
-/* Collective over the image's ranks: creates the file and moves the data. Seconds go to the report.
- */
-int save_image_write(save_image *im, dcp_report *report, dcp_error *err);
+/* Not collective, after save_reuse_prepare: all that comes before the ranks agree to write. Rank 0
+ * creates the file, or takes the store's recycled one, where that one is filled as this image will
+ * be. `told` is for the least of all ranks'. */
+int save_image_begin(save_image *im, uint64_t told[SAVE_REUSE_WORDS], dcp_error *err);
+
+/* Collective over the image's ranks, when they have agreed: moves the data. Seconds go to the
+ * report. */
+int save_image_write(save_image *im, const uint64_t told[SAVE_REUSE_WORDS], dcp_report *report,
+                     dcp_error *err);
 /* Collective: the checksums of what all ranks have moved, on all of them. */
 int save_image_join_sums(save_image *im, dcp_error *err);
 
-/* Collective: rank 0 writes tables and user block, all make their writes durable. */
+/* Not collective: rank 0 writes tables and user block, each rank makes its writes durable. */
 int save_image_finish(save_image *im, dcp_report *report, dcp_error *err);

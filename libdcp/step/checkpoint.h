@@ -1,5 +1,15 @@
-/* An open checkpoint: the tables of its files, and its tensors with the datasets that hold them. */
+/* An open checkpoint: its files, and its tensors with the datasets that hold them.
+ *
+ * Each rank knows all files, and all tensors by name, type and shape. Which rows of the files'
+ * tables it has depends on how the checkpoint was opened (`rows`):
+ *
+ *   STEP_ROWS_HERE       all, with their files' tables: layout global, and a check of every byte
+ *   STEP_ROWS_AT_HOMES   of shards: those of the tensors whose home it is, tensor number i being at
+ *                        home on rank i modulo the world size; others are asked for (view.h)
+ *   STEP_ROWS_COPIED     as at homes, but each rank has a copy of all of them */
 #pragma once
+
+#include <pthread.h>
 
 #include "comm/comm.h"
 #include "dcp/checkpoint.h"
@@ -9,17 +19,47 @@
 typedef struct step_dataset {
     step_file *file;
     const step_row *row;
-    uint64_t first_block; /* blocks of the tensor's datasets before it */
+    const uint64_t *crcs;  /* of its blocks; NULL: not read yet (view.h) */
+    uint64_t first_block;  /* blocks of the tensor's datasets before it */
+    uint64_t known_blocks; /* of those before it in the list that it is in */
 } step_dataset;
+
+/* Datasets of a tensor, all or those near some boxes, ascending by their starts on its dimension
+ * `sweep`. */
+typedef struct step_known {
+    step_dataset *datasets; /* NULL: of a view, and not opened (view.h) */
+    size_t n;
+    uint64_t blocks;      /* of them all */
+    const uint64_t *rows; /* of a view: theirs, one after the other, packed; else NULL */
+} step_known;
 
 typedef struct step_tensor {
     dcp_tensor tensor;
     uint64_t bytes;
-    size_t first_dataset, n_datasets; /* ascending by their starts on dimension `sweep` */
+    size_t n_datasets;
+    step_dataset *datasets;      /* all of them; NULL: not here, or not yet (view.h) */
+    const uint64_t *const *rows; /* theirs, packed (packed.h), in that order; NULL: not here */
     uint32_t sweep;
     uint64_t longest; /* dataset on that dimension */
     uint64_t blocks;  /* of all datasets */
+    /* Where rows are at homes: */
+    uint64_t crc;    /* of the tensor, where is_runs (tensor_checksum.h) */
+    uint64_t digest; /* of all rows */
+    int is_runs;
 } step_tensor;
+
+/* A box of a tensor that a rank wants to read (view.h). */
+typedef struct step_want {
+    const step_tensor *tensor;
+    const dcp_box *box;
+} step_want;
+
+/* The datasets that share elements with some boxes. */
+typedef struct step_view {
+    step_known *of; /* each tensor's, by its number */
+    size_t n;       /* tensors */
+    uint64_t *packed;
+} step_view;
 
 /* The block of a dataset that was read last. */
 typedef struct step_block_cache {
@@ -32,6 +72,8 @@ typedef struct step_block_cache {
 typedef struct step_user {
     void (*settle)(struct step_user *user); /* waits for its end */
 } step_user;
+
+typedef enum step_rows { STEP_ROWS_HERE, STEP_ROWS_AT_HOMES, STEP_ROWS_COPIED } step_rows;
 
 struct dcp_checkpoint {
     dcp_comm *comm;  /* borrowed */
@@ -49,8 +91,14 @@ struct dcp_checkpoint {
     step_tensor *tensors;
     char *tensor_paths;
     size_t n_tensors;
-    step_dataset *datasets; /* by tensor */
-    uint64_t blocks;        /* of all files */
+    step_rows rows;
+    step_dataset *datasets; /* of STEP_ROWS_HERE, by tensor */
+    uint64_t *packed;       /* the rows that are here, packed */
+    const uint64_t **in_order;
+    int copies_rows;      /* if it is scattered, its rows are to be copied */
+    pthread_mutex_t lock; /* of what is found out when it is asked for (view.c) */
+    struct step_memory *found;
+    uint64_t blocks; /* of all files; of STEP_ROWS_HERE */
     uint64_t address_end;
     char state_id[17];      /* layout sharded */
     step_block_cache cache; /* of reads by whole blocks */
@@ -59,18 +107,16 @@ struct dcp_checkpoint {
 /* Gives the checkpoint n files, none of them open. */
 int step_checkpoint_make_files(dcp_checkpoint *ckpt, size_t n, dcp_error *err);
 
-/* Joins the files' rows into tensors; checks that shards belong together and cover every tensor. */
-int step_checkpoint_join(dcp_checkpoint *ckpt, dcp_error *err);
-
-/* Reads the metas of the files that have a path: they are of one state, and of the folder's step.
- */
-int step_checkpoint_read_metas(dcp_checkpoint *ckpt, dcp_error *err);
-
 /* Waits for the load in flight, if there is one. */
 void step_checkpoint_settle(dcp_checkpoint *ckpt);
 
-/* The tensor's datasets [*first, *end) are all that can share elements with the box. */
-void step_checkpoint_near(const dcp_checkpoint *ckpt, const step_tensor *t, const dcp_box *box,
-                          size_t *first, size_t *end);
+/* On this rank what was found has lost its name since, or is about to, so that it was no step of
+ * the directory any more by the time that it was held. */
+int step_checkpoint_is_gone(const dcp_checkpoint *ckpt);
 
 const step_tensor *step_checkpoint_lookup(const dcp_checkpoint *ckpt, const char *path);
+
+/* The rank where the tensor's rows are at home. */
+static inline int step_checkpoint_home(const dcp_checkpoint *ckpt, size_t tensor) {
+    return (int)(tensor % (size_t)ckpt->comm->size);
+}

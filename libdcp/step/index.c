@@ -13,8 +13,6 @@
 
 enum { DTYPE_BYTES = 8, FIXED_BYTES = DTYPE_BYTES + 4 + 8 * DCP_MAX_DIMS + 24 };
 #define BOX_BYTES (16 * DCP_MAX_DIMS)
-#define LONGEST_PATH (DCP_MAX_PATH + 16) /* with its NUL, rounded up to 16 */
-#define LONGEST_ROW (LONGEST_PATH + FIXED_BYTES + BOX_BYTES)
 
 int step_index_shared(const step_row *row, const dcp_box *box, box_copy *out) {
     const dcp_box held = step_index_row_box(row);
@@ -115,7 +113,7 @@ static void read_row(const unsigned char *in, uint64_t path_bytes, char *path, s
 /* Decodes a row; what is wrong with it by itself, or NULL. */
 static const char *decode_row(const unsigned char *in, uint64_t path_bytes,
                               const step_userblock *ub, char *path, dcp_box *box, step_row *r) {
-    unsigned char again[LONGEST_ROW];
+    unsigned char again[STEP_LONGEST_ROW];
     const unsigned char *p = in + path_bytes;
     const char *wrong;
     read_row(in, path_bytes, path, r);
@@ -160,7 +158,7 @@ static int check_row_bytes(const step_userblock *ub, const char *file, uint64_t 
                            dcp_error *err) {
     uint64_t fixed = step_index_row_bytes(0, ub->layout);
     *path_bytes = ub->row_bytes - fixed;
-    if (ub->row_bytes > fixed && *path_bytes % 16 == 0 && *path_bytes <= LONGEST_PATH &&
+    if (ub->row_bytes > fixed && *path_bytes % 16 == 0 && *path_bytes <= STEP_LONGEST_PATH &&
         ub->rows <= ub->index.bytes)
         return DCP_OK;
     return core_fail_at(err, DCP_ERR_CORRUPT, file, "index: rows of %llu bytes are not ours",
@@ -262,10 +260,21 @@ static int check_whole(const step_row *rows, uint64_t path_bytes, const step_use
     return status;
 }
 
+int step_index_decode_row(const unsigned char *row, const step_userblock *ub, const char *file,
+                          char *path, dcp_box *box, step_row *out, dcp_error *err) {
+    uint64_t path_bytes;
+    int status = check_row_bytes(ub, file, &path_bytes, err);
+    return status ? status : check_row(row, 0, path_bytes, ub, file, path, box, out, err);
+}
+
+uint64_t step_index_bytes_of(const unsigned char *row, const step_userblock *ub) {
+    return core_get_u64(row + ub->row_bytes - step_index_row_bytes(0, ub->layout) + 84);
+}
+
 int step_index_check_rows(const unsigned char *table, uint64_t first, uint64_t end,
                           const step_userblock *ub, const char *file, dcp_error *err) {
     uint64_t path_bytes;
-    char path[LONGEST_PATH + 1];
+    char path[STEP_LONGEST_PATH + 1];
     dcp_box box;
     step_row row;
     int status = check_row_bytes(ub, file, &path_bytes, err);

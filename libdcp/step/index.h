@@ -9,6 +9,9 @@
 
 struct box_copy;
 
+#define STEP_LONGEST_PATH (DCP_MAX_PATH + 16) /* in a table: with its NUL, rounded up to 16 */
+#define STEP_LONGEST_ROW (STEP_LONGEST_PATH + 8 + 4 + 8 * DCP_MAX_DIMS + 24 + 16 * DCP_MAX_DIMS)
+
 typedef struct step_row {
     dcp_tensor tensor;  /* global shape; path: the dataset's, "/model/x" or "/model/x@1" */
     const dcp_box *box; /* what of the tensor the dataset holds; NULL: all of it */
@@ -39,6 +42,13 @@ void step_index_encode(const step_row *rows, size_t n, uint64_t path_bytes, dcp_
  * bytes, and the rows are not to be used before it found them right. */
 int step_index_decode(const unsigned char *table, const step_userblock *ub, const char *file,
                       int checked, step_row **out, dcp_error *err);
+
+/* One row by itself, of a file that was found right before: into *out, its path and its box, which
+ * it borrows. DCP_ERR_CORRUPT. */
+int step_index_decode_row(const unsigned char *row, const step_userblock *ub, const char *file,
+                          char *path, dcp_box *box, step_row *out, dcp_error *err);
+/* Bytes of the dataset of a row that is encoded. */
+uint64_t step_index_bytes_of(const unsigned char *row, const step_userblock *ub);
 
 /* Checks rows [first, end) by themselves; those before `first` were checked before. For a large
  * table, which is read step by step: a false number of rows shows at its first false row. */

@@ -10,9 +10,11 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "dcp/inspect.h"
+#include "step/joined.h"
+#include "step/view.h"
 
 static int compare_block(const step_dataset *p, uint64_t number, uint64_t crc, dcp_error *err) {
-    if (crc == p->file->crcs[p->row->first_block + number]) return DCP_OK;
+    if (crc == p->crcs[number]) return DCP_OK;
     core_fail_at(err, DCP_ERR_CORRUPT, p->file->path,
                  "tensor %s, block %llu: what was read differs from what was saved",
                  p->row->tensor.path, (unsigned long long)number);
@@ -20,23 +22,32 @@ static int compare_block(const step_dataset *p, uint64_t number, uint64_t crc, d
     return core_fail_tensor(DCP_ERR_CORRUPT, p->row->tensor.path, err);
 }
 
+int step_read_compare_sum(const step_dataset *p, uint64_t block, uint64_t sum, dcp_error *err) {
+    uint64_t bytes = step_index_block_bytes(p->row->bytes, block);
+    return compare_block(p, block, core_crc64_finish(sum, bytes), err);
+}
+
 int step_read_compare_sums(const step_dataset *p, const uint64_t *sums, dcp_error *err) {
     int status = DCP_OK;
-    for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++) {
-        uint64_t bytes = step_index_block_bytes(p->row->bytes, b);
-        status = compare_block(p, b, core_crc64_finish(sums[b], bytes), err);
-    }
+    for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++)
+        status = step_read_compare_sum(p, b, sums[b], err);
     return status;
+}
+
+static int make_cache(step_block_cache *c, dcp_error *err) {
+    c->row = NULL;
+    if (!c->data && posix_memalign((void **)&c->data, PAGE_BYTES, BLOCK_BYTES))
+        return core_fail_memory(err, BLOCK_BYTES);
+    return DCP_OK;
 }
 
 int step_read_block(step_block_cache *c, const step_dataset *p, uint64_t number, dcp_error *err) {
     if (c->row == p->row && c->number == number) return DCP_OK;
-    if (!c->data && posix_memalign((void **)&c->data, PAGE_BYTES, BLOCK_BYTES))
-        return core_fail_memory(err, BLOCK_BYTES);
-    c->row = NULL;
     uint64_t bytes = step_index_block_bytes(p->row->bytes, number);
-    int status =
-        step_file_read(p->file, c->data, bytes, p->row->offset + number * BLOCK_BYTES, err);
+    int status = make_cache(c, err);
+    if (!status)
+        status =
+            step_file_read(p->file, c->data, bytes, p->row->offset + number * BLOCK_BYTES, err);
     if (!status) status = compare_block(p, number, core_crc64(c->data, bytes), err);
     if (status) return status;
     c->row = p->row;
@@ -71,9 +82,9 @@ static int read_dataset(step_block_cache *c, const step_dataset *p, const dcp_bo
     return status;
 }
 
-int step_read_box(const dcp_checkpoint *ckpt, step_block_cache *c, const char *path,
-                  const dcp_box *box, void *data, dcp_error *err) {
-    const step_tensor *t = step_checkpoint_lookup(ckpt, path);
+/* Whether the box can be read at all. */
+static int check_read(const dcp_checkpoint *ckpt, const step_tensor *t, const char *path,
+                      const dcp_box *box, const void *data, dcp_error *err) {
     if (!t)
         return core_fail_tensor(core_fail_at(err, DCP_ERR_NOT_FOUND, ckpt->path,
                                              "tensor %s is not in the checkpoint", path),
@@ -89,12 +100,40 @@ int step_read_box(const dcp_checkpoint *ckpt, step_block_cache *c, const char *p
         return core_fail_tensor(
             core_fail(err, DCP_ERR_ARG, "tensor %s: a box with elements needs memory", path), path,
             err);
+    return DCP_OK;
+}
+
+/* Out of the datasets that are known near the box. */
+static int read_known(const step_tensor *t, const step_known *known, step_block_cache *c,
+                      const dcp_box *box, void *data, dcp_error *err) {
     int status = DCP_OK;
     size_t k, end;
-    step_checkpoint_near(ckpt, t, box, &k, &end);
-    for (; k < end && !status; k++)
-        status = read_dataset(c, &ckpt->datasets[t->first_dataset + k], box, data, err);
+    step_join_near(t, known, box, &k, &end);
+    for (; k < end && !status; k++) status = read_dataset(c, &known->datasets[k], box, data, err);
     return status;
+}
+
+/* The datasets near the box get to know their blocks' checksums. */
+static int prepare_datasets(dcp_checkpoint *ckpt, const step_tensor *t, const dcp_box *box,
+                            step_known *known, dcp_error *err) {
+    size_t k, end;
+    box_copy copy;
+    int status = step_view_all(ckpt, t, known, err);
+    if (status) return status;
+    step_join_near(t, known, box, &k, &end);
+    for (; k < end && !status; k++)
+        if (step_index_shared(known->datasets[k].row, box, &copy))
+            status = step_view_crcs(ckpt, &known->datasets[k], err);
+    return status;
+}
+
+static int read_box(dcp_checkpoint *ckpt, step_block_cache *c, const char *path, const dcp_box *box,
+                    void *data, dcp_error *err) {
+    const step_tensor *t = step_checkpoint_lookup(ckpt, path);
+    step_known known;
+    int status = check_read(ckpt, t, path, box, data, err);
+    if (!status) status = prepare_datasets(ckpt, t, box, &known, err);
+    return status ? status : read_known(t, &known, c, box, data, err);
 }
 
 int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *box, void *data,
@@ -102,11 +141,11 @@ int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *b
     if (!ckpt || !path || !box)
         return core_fail(err, DCP_ERR_ARG,
                          "dcp_checkpoint_read: a checkpoint, a path and a box are needed");
-    return step_read_box(ckpt, &ckpt->cache, path, box, data, err);
+    return read_box(ckpt, &ckpt->cache, path, box, data, err);
 }
 
 struct dcp_reader {
-    const dcp_checkpoint *ckpt;
+    dcp_checkpoint *ckpt;
     step_block_cache cache;
 };
 
@@ -132,5 +171,5 @@ int dcp_reader_read(dcp_reader *reader, const char *path, const dcp_box *box, vo
                     dcp_error *err) {
     if (!reader || !path || !box)
         return core_fail(err, DCP_ERR_ARG, "dcp_reader_read: a reader, path and box are needed");
-    return step_read_box(reader->ckpt, &reader->cache, path, box, data, err);
+    return read_box(reader->ckpt, &reader->cache, path, box, data, err);
 }

@@ -9,10 +9,8 @@ int step_read_block(step_block_cache *c, const step_dataset *p, uint64_t number,
 int step_read_bytes(step_block_cache *c, const step_dataset *p, uint64_t offset, uint64_t bytes,
                     unsigned char *out, dcp_error *err);
 
-/* Not collective. dcp_checkpoint_read with a cache of one's own. */
-int step_read_box(const dcp_checkpoint *ckpt, step_block_cache *c, const char *path,
-                  const dcp_box *box, void *data, dcp_error *err);
-
 /* DCP_ERR_CORRUPT where `sums`, raw checksums of what was read of the dataset's blocks, are not
  * those of what was saved. */
 int step_read_compare_sums(const step_dataset *p, const uint64_t *sums, dcp_error *err);
+/* The same of one block. */
+int step_read_compare_sum(const step_dataset *p, uint64_t block, uint64_t sum, dcp_error *err);

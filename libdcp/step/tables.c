@@ -166,8 +166,7 @@ int step_tables_unpack(step_file *file, const unsigned char *packed, uint64_t by
     if (!status) status = step_index_decode(index, ub, file->path, checked, &file->rows, err);
     if (!status) status = keep_crcs(file, blocks, err);
     if (!status) status = keep_meta(file, meta, err);
-    io_use_prepare(&file->file, file->folder, file->path, IO_READ);
-    io_use_prepare(&file->plain, file->folder, file->path, IO_READ_BUFFERED);
+    step_tables_prepare(file);
     return status;
 }
 
@@ -181,13 +180,26 @@ int step_tables_read(step_file *file, dcp_error *err) {
     return status;
 }
 
+void step_tables_prepare(step_file *file) {
+    if (file->file.is_on_use) return;
+    io_use_prepare(&file->file, file->folder, file->path, IO_READ);
+    io_use_prepare(&file->plain, file->folder, file->path, IO_READ_BUFFERED);
+}
+
+void step_tables_forget(step_file *file) {
+    free(file->rows);
+    free(file->crcs);
+    file->rows = NULL;
+    file->crcs = NULL;
+}
+
 void step_tables_free(step_file *file) {
     io_use_close(&file->file);
     io_use_close(&file->plain);
+    step_tables_forget(file);
     free(file->path);
-    free(file->rows);
-    free(file->crcs);
     free(file->meta);
+    free(file->block_places);
 }
 
 static int check_visible(const step_file *file, dcp_error *err) {
@@ -248,9 +260,16 @@ int step_file_check_outside(step_file *file, dcp_error *err) {
     size_t n = 0;
     uint64_t crc = 0;
     if (file->outside_is_intact) return DCP_OK;
-    int status = step_index_sort(file->rows, file->ub.rows, &rows, &n, err);
+    step_file again = step_file_of(file->path); /* with its rows, which may be at homes alone */
+    again.folder = file->folder;
+    int status = file->rows ? DCP_OK : step_tables_read(&again, err);
+    if (!status)
+        status =
+            step_index_sort(file->rows ? file->rows : again.rows, file->ub.rows, &rows, &n, err);
     if (!status) status = sum_outside(file, rows, n, &crc, err);
     free(rows);
+    again.path = NULL;
+    step_tables_free(&again);
     if (status) return status;
     file->outside_is_intact = crc == file->ub.outside_crc;
     if (file->outside_is_intact) return DCP_OK;

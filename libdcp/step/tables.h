@@ -14,13 +14,15 @@ typedef struct step_file {
     int folder; /* a descriptor of the step's folder, borrowed; AT_FDCWD: the path is followed */
     step_userblock ub;
     step_row *rows;
-    uint64_t *crcs;        /* of blocks, all rows' */
-    char *meta;            /* JSON text without its padding */
-    uint64_t base;         /* its first byte's address */
-    uint64_t first_block;  /* of all files' blocks */
-    io_file file;          /* for dcp_load; opened on use */
-    io_file plain;         /* for reads through the page cache, likewise */
-    int outside_is_intact; /* step_file_check_outside found it so */
+    uint64_t *crcs;         /* of blocks, all rows' */
+    char *meta;             /* JSON text without its padding */
+    uint64_t base;          /* its first byte's address */
+    uint64_t first_block;   /* of all files' blocks */
+    io_file file;           /* for dcp_load; opened on use */
+    io_file plain;          /* for reads through the page cache, likewise */
+    uint64_t after_found;   /* the row behind the one that lookup.h found last */
+    uint32_t *block_places; /* also lookup.h's */
+    int outside_is_intact;  /* step_file_check_outside found it so */
 } step_file;
 
 /* A file of which nothing was read; takes over the path. */
@@ -36,6 +38,10 @@ int step_tables_unpack(step_file *file, const unsigned char *packed, uint64_t by
 /* Reads the bytes that step_tables_unpack takes: user block, index, blocks, meta. */
 int step_tables_pack(const step_file *file, unsigned char **packed, uint64_t *bytes,
                      dcp_error *err);
+/* Where its data are read from, on use. Does nothing where that is so already. */
+void step_tables_prepare(step_file *file);
+/* Frees the rows and the blocks' checksums; the user block and the meta stay. */
+void step_tables_forget(step_file *file);
 void step_tables_free(step_file *file);
 
 /* Whole reads through the page cache; several threads may read at once. DCP_ERR_UNSUPPORTED: the

@@ -7,40 +7,55 @@
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "core/sized.h"
 #include "dcp/inspect.h"
 
-/* The dataset's bytes (a) in the tensor (b). */
-static void runs_of(const step_tensor *t, const step_dataset *p, box_copy *copy) {
-    const dcp_box all = dcp_box_whole(&t->tensor);
-    step_index_shared(p->row, &all, copy);
+void step_tensor_sum_begin(step_tensor_sum *sum, const step_tensor *t) {
+    *sum = (step_tensor_sum){.of = t, .whole = dcp_box_whole(&t->tensor), .is_runs = 1};
+}
+
+void step_tensor_sum_add(step_tensor_sum *sum, const dcp_box *held, uint64_t bytes, uint64_t crc) {
+    const step_tensor *t = sum->of;
+    box_copy copy; /* the dataset's bytes (a) in the tensor (b) */
+    uint64_t a, b;
+    if (!bytes || sum->is_one || !sum->is_runs) return;
+    if (bytes == t->bytes) {
+        sum->is_one = 1;
+        sum->crc = crc;
+        return;
+    }
+    core_box_copy_between(&copy, t->tensor.ndim, dcp_dtype_bytes(t->tensor.dtype), held,
+                          &sum->whole);
+    sum->is_runs = copy.runs == 1;
+    core_box_copy_run(&copy, 0, &a, &b);
+    sum->raw ^= core_crc64_shift(core_crc64_unfinish(crc, bytes), t->bytes - b - bytes);
+}
+
+uint64_t step_tensor_sum_end(const step_tensor_sum *sum) {
+    if (sum->is_one || !sum->of->bytes) return sum->crc;
+    return core_crc64_finish(sum->raw, sum->of->bytes);
+}
+
+static void sum_tensor(const step_tensor *t, step_tensor_sum *sum) {
+    step_tensor_sum_begin(sum, t);
+    for (size_t k = 0; k < t->n_datasets; k++) {
+        const step_row *row = t->datasets[k].row;
+        const dcp_box held = step_index_row_box(row);
+        step_tensor_sum_add(sum, &held, row->bytes, row->crc);
+    }
 }
 
 int step_tensor_is_runs(const dcp_checkpoint *ckpt, const step_tensor *t) {
-    const step_dataset *datasets = &ckpt->datasets[t->first_dataset];
-    for (size_t k = 0; k < t->n_datasets && t->bytes; k++) {
-        box_copy copy;
-        if (datasets[k].row->bytes == t->bytes) return 1;
-        runs_of(t, &datasets[k], &copy);
-        if (copy.runs > 1) return 0;
-    }
-    return 1;
+    step_tensor_sum sum;
+    if (ckpt->rows != STEP_ROWS_HERE) return t->is_runs;
+    sum_tensor(t, &sum);
+    return sum.is_runs;
 }
 
 uint64_t step_tensor_checksum(const dcp_checkpoint *ckpt, const step_tensor *t) {
-    const step_dataset *datasets = &ckpt->datasets[t->first_dataset];
-    uint64_t raw = 0;
-    for (size_t k = 0; k < t->n_datasets && t->bytes; k++) {
-        const step_row *row = datasets[k].row;
-        box_copy copy;
-        uint64_t a, b;
-        if (row->bytes == t->bytes) return row->crc;
-        runs_of(t, &datasets[k], &copy);
-        core_box_copy_run(&copy, 0, &a, &b);
-        raw ^=
-            core_crc64_shift(core_crc64_unfinish(row->crc, row->bytes), t->bytes - b - row->bytes);
-    }
-    return t->bytes ? core_crc64_finish(raw, t->bytes) : 0;
+    step_tensor_sum sum;
+    if (ckpt->rows != STEP_ROWS_HERE) return t->crc;
+    sum_tensor(t, &sum);
+    return step_tensor_sum_end(&sum);
 }
 
 int dcp_checkpoint_crc(const dcp_checkpoint *ckpt, size_t i, uint64_t *crc, dcp_error *err) {
@@ -54,25 +69,6 @@ int dcp_checkpoint_crc(const dcp_checkpoint *ckpt, size_t i, uint64_t *crc, dcp_
                       t->tensor.path),
             t->tensor.path, err);
     *crc = step_tensor_checksum(ckpt, t);
-    return DCP_OK;
-}
-
-size_t dcp_checkpoint_pieces(const dcp_checkpoint *ckpt, size_t i) {
-    return ckpt && i < ckpt->n_tensors && ckpt->tensors[i].bytes ? ckpt->tensors[i].n_datasets : 0;
-}
-
-int dcp_checkpoint_piece(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_piece *out) {
-    if (!out || core_sized_check(out, sizeof *out, "DCP_PIECE_INIT", NULL) ||
-        k >= dcp_checkpoint_pieces(ckpt, i))
-        return DCP_ERR_ARG;
-    const step_dataset *p = &ckpt->datasets[ckpt->tensors[i].first_dataset + k];
-    const dcp_piece piece = {.size = sizeof piece,
-                             .box = step_index_row_box(p->row),
-                             .file = (int)(p->file - ckpt->files),
-                             .bytes = p->row->bytes,
-                             .crc = p->row->crc,
-                             .block_crcs = p->file->crcs + p->row->first_block};
-    core_sized_give(out, &piece, sizeof piece);
     return DCP_OK;
 }
 

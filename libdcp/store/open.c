@@ -14,10 +14,12 @@
 #include "redundancy/groups.h"
 #include "store/directory.h"
 #include "store/domains.h"
+#include "store/host_names.h"
 #include "store/leftovers.h"
 #include "store/lock.h"
 #include "store/retention.h"
 #include "store/store.h"
+#include "store/striped.h"
 #include "store/writer_folder.h"
 
 /* Which directory a rank has: the host, the file system's device and the inode tell. */
@@ -168,7 +170,9 @@ static int agree_on_options(dcp_store *store, const redundancy_spec *spec, dcp_e
 static int open_store(dcp_store *store, const char *dir, const char *redundancy, dcp_error *err) {
     dcp_comm *comm = store->comm;
     redundancy_spec spec = {REDUNDANCY_NONE, 0};
-    int status = comm_agree(comm, read_redundancy(store, redundancy, &spec, err), err);
+    int status = read_redundancy(store, redundancy, &spec, err);
+    if (status == DCP_OK) status = store_striped_check(store, err);
+    status = comm_agree(comm, status, err);
     if (status == DCP_OK) status = agree_on_options(store, &spec, err);
     if (status == DCP_OK) status = comm_agree(comm, open_directory(store, dir, err), err);
     if (status == DCP_OK && store->options.private_dirs)
@@ -184,6 +188,8 @@ static int open_store(dcp_store *store, const char *dir, const char *redundancy,
     if (status == DCP_OK) status = store_leftovers_clear(store, err);
     if (status == DCP_OK && !store->options.private_dirs)
         status = comm_broadcast(comm, store->dir, PATH_MAX, 0, err);
+    if (status == DCP_OK) status = store_host_names_find(store, err);
+    if (status == DCP_OK) store_striped_tell(store);
     return status;
 }
 
@@ -222,6 +228,7 @@ void dcp_store_close(dcp_store *store) {
     redundancy_groups_free(store->groups);
     free((char *)store->options.tool);
     free((char *)store->options.domain);
+    free(store->host_names);
     free(store->dir);
     free(store);
 }

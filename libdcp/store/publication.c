@@ -33,41 +33,25 @@ void store_allow_replacement(dcp_store *store, uint64_t step) {
 }
 
 /* DCP_ERR_STATE where a later step stands: the next start would load that one, and `keep` count it.
- */
-static int check_newest(dcp_store *store, uint64_t step, dcp_error *err) {
-    dcp_step *steps;
-    size_t n;
-    uint64_t newest = store_newest_limit(store);
-    int found;
-    if (store->options.replace || store->options.keep_latest) return DCP_OK;
-    int status = store_newest(store, &steps, &n, &newest, &found, err);
-    free(steps);
-    if (status || !found || newest < step) return status;
+ * `newest`: one more than the newest step, or 0. */
+static int check_newest(const dcp_store *store, uint64_t step, uint64_t newest, dcp_error *err) {
+    if (store->options.replace || store->options.keep_latest || newest <= step) return DCP_OK;
     return core_fail_path(
         core_fail(err, DCP_ERR_STATE,
                   "step %llu is older than step %llu, which %s holds: a run that goes back says "
                   "so by dcp_store_continue_from, which sets later steps aside",
-                  (unsigned long long)step, (unsigned long long)newest, store->dir),
+                  (unsigned long long)step, (unsigned long long)newest - 1, store->dir),
         store->dir, err);
 }
 
 /* DCP_ERR_STATE where the step is on every node and must not be replaced. A step that only some
  * nodes have is left of a publication that was cut off. */
-static int check_free(dcp_store *store, uint64_t step, dcp_error *err) {
+static int check_free(const dcp_store *store, uint64_t step, const store_found *found,
+                      dcp_error *err) {
     char name[64];
-    int status = DCP_OK;
-    uint64_t stands = 1;
+    if (!found->stands) return check_newest(store, step, found->newest[0], err);
+    if (store->options.replace || (store->has_unread && store->unread == step)) return DCP_OK;
     step_name_write(name, "", step);
-    if (store_leads(store)) {
-        int goes_aside = store->abandon_pending && step > store->continue_from;
-        stands = !goes_aside && store_directory_has(store->dir_fd, name);
-    } else if (store->nodes == 1) {
-        return DCP_OK; /* the leader knows */
-    }
-    if (store->nodes > 1) status = comm_allreduce(store->comm, &stands, 1, DCP_REDUCE_MIN, err);
-    if (status == DCP_OK && !stands) return check_newest(store, step, err);
-    if (status != DCP_OK || store->options.replace) return status;
-    if (store->has_unread && store->unread == step) return DCP_OK;
     return store_fail_entry(
         store, name,
         core_fail(err, DCP_ERR_STATE,
@@ -75,6 +59,25 @@ static int check_free(dcp_store *store, uint64_t step, dcp_error *err) {
                   "replaced",
                   store->dir, name),
         err);
+}
+
+/* A leader, in its own directory. */
+static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
+    char name[64];
+    dcp_step *steps = NULL;
+    size_t n = 0;
+    step_name_write(name, "", step);
+    const int goes_aside = store->abandon_pending && step > store->continue_from,
+              is_there = store_directory_has(store->dir_fd, name);
+    store->found.stands = !goes_aside && is_there;
+    store->found.is_absent = !is_there;
+    int status = DCP_OK;
+    if (!store->options.replace && !store->options.keep_latest)
+        status = dcp_steps_list(store->dir, &steps, &n, err);
+    store->found.newest[0] = step_list_newest_below(steps, n, store_newest_limit(store));
+    store->found.newest[1] = ~store->found.newest[0];
+    free(steps);
+    return status;
 }
 
 /* The temporary folder, which no other writer has: see store/lock.h. */
@@ -92,6 +95,7 @@ static int make_tmp(dcp_store *store, uint64_t step, dcp_error *err) {
     if (status != DCP_OK) return status;
     if (mkdirat(store->dir_fd, tmp, 0777) != 0)
         return store_fail_errno(store, "cannot make directory", tmp, err);
+    store->has_tmp = 1;
     return store_writer_folder_ready(store, err);
 }
 
@@ -102,14 +106,45 @@ static void tmp_path_of(const dcp_store *store, uint64_t step, char *path) {
 }
 
 int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err) {
-    int leads = store_leads(store);
-    int status = comm_agree(store->comm, leads ? store_lock_check(store->lock, err) : DCP_OK, err);
+    store->found = (store_found){UINT64_MAX, UINT64_MAX, {UINT64_MAX, UINT64_MAX}};
+    store->has_tmp = 0;
+    tmp_path_of(store, step, tmp_path);
+    if (!store_leads(store)) return DCP_OK;
+    int status = store_lock_check(store->lock, err);
+    if (status == DCP_OK) status = look_for_step(store, step, err);
+    if (status == DCP_OK && store->nodes == 1) status = check_free(store, step, &store->found, err);
+    return status != DCP_OK ? status : make_tmp(store, step, err);
+}
+
+/* Collective: of several nodes, `found` is the least of what they have. */
+static int check_nodes(dcp_store *store, uint64_t step, store_found *found, dcp_error *err) {
+    dcp_step *steps = NULL;
+    size_t n;
+    int any, status = DCP_OK;
+    const int differ = found->newest[0] != ~found->newest[1];
+    store->takes_name = !found->is_absent;
+    if (differ && !found->stands && !store->options.replace && !store->options.keep_latest) {
+        uint64_t newest = store_newest_limit(store);
+        status = store_newest(store, &steps, &n, &newest, &any, err);
+        found->newest[0] = any ? newest + 1 : 0;
+        free(steps);
+    }
+    if (status == DCP_OK) status = check_free(store, step, found, err);
+    return status == DCP_OK && !found->stands ? DCP_OK : comm_agree(store->comm, status, err);
+}
+
+int store_begin_agree(dcp_store *store, int status, uint64_t step, uint64_t *more, size_t n,
+                      dcp_error *err) {
+    enum { FOUND = sizeof(store_found) / sizeof(uint64_t) };
+    uint64_t least[COMM_LEAST_VALUES];
+    const size_t own = store->nodes > 1 ? FOUND : 0;
+    memcpy(least, &store->found, own * sizeof *least);
+    for (size_t i = 0; i < n; i++) least[own + i] = more[i];
+    status = comm_agree_least(store->comm, status, least, own + n, err);
     if (status != DCP_OK) return status;
-    status = check_free(store, step, err);
-    if (status == DCP_OK && leads) status = make_tmp(store, step, err);
-    status = comm_agree(store->comm, status, err);
-    if (status == DCP_OK) tmp_path_of(store, step, tmp_path);
-    return status;
+    for (size_t i = 0; i < n; i++) more[i] = least[own + i];
+    memcpy(&store->found, least, own * sizeof *least);
+    return own ? check_nodes(store, step, &store->found, err) : DCP_OK;
 }
 
 /* about.json, and the folder's entries durable. */
@@ -219,12 +254,28 @@ static void follow_publication(const dcp_store *store, uint64_t published) {
     store_point_latest(store, newest);
 }
 
-static int prepare_publication(dcp_store *store, uint64_t step, const char *members_json,
-                               dcp_error *err) {
+int store_finish(dcp_store *store, uint64_t step, const char *members_json, dcp_error *err) {
+    if (!store_leads(store)) return DCP_OK;
     int status = store_lock_check(store->lock, err);
-    if (status == DCP_OK) status = finish_folder(store, step, members_json, err);
-    if (status == DCP_OK && store->abandon_pending) status = store_abandon(store, err);
-    return status;
+    return status == DCP_OK ? finish_folder(store, step, members_json, err) : status;
+}
+
+/* A leader. */
+static int clear_way(dcp_store *store, renaming *r, dcp_error *err) {
+    int status = store->abandon_pending ? store_abandon(store, err) : DCP_OK;
+    return status == DCP_OK && store->nodes > 1 ? set_aside(store, r, err) : status;
+}
+
+/* Collective: when all have cleared the way, all give the name. A single leader does both at once,
+ * and so do those who know that none of them has a step of the name. */
+static int give_name(dcp_store *store, renaming *r, store_kept *kept, dcp_error *err) {
+    const int leads = store_leads(store);
+    int status = DCP_OK, clears = store->abandon_pending || store->takes_name;
+    if (leads && clears) status = clear_way(store, r, err);
+    if (store->nodes > 1 && clears) status = comm_agree(store->comm, status, err);
+    if (status == DCP_OK && leads) status = make_visible(store, r, err);
+    if (status == DCP_OK && store->nodes > 1) store_retain_look(store, kept);
+    return comm_agree_least(store->comm, status, kept->same, 2, err);
 }
 
 /* After the publication: what fails here is logged. */
@@ -235,27 +286,24 @@ static void tidy_up(dcp_store *store, uint64_t step, const renaming *r) {
     follow_publication(store, step);
 }
 
-int store_publish(dcp_store *store, uint64_t step, const char *members_json, dcp_error *err) {
-    dcp_comm *comm = store->comm;
-    int leads = store_leads(store), status = DCP_OK;
+int store_publish(dcp_store *store, uint64_t step, dcp_error *err) {
     renaming r = plan_renaming(store, step);
-    status =
-        comm_agree(comm, leads ? prepare_publication(store, step, members_json, err) : DCP_OK, err);
-    if (status != DCP_OK) return status;
-    store->abandon_pending = 0;
-    if (store->nodes > 1)
-        status = comm_agree(comm, leads ? set_aside(store, &r, err) : DCP_OK, err);
-    if (status == DCP_OK)
-        status = comm_agree(comm, leads ? make_visible(store, &r, err) : DCP_OK, err);
+    store_kept kept = {.same = {UINT64_MAX, UINT64_MAX}};
+    int status = give_name(store, &r, &kept, err);
     if (status != DCP_OK) {
         return_name(store, &r);
+        free(kept.steps);
         return status;
     }
-    if (leads) tidy_up(store, step, &r);
+    store->abandon_pending = 0;
+    store->has_tmp = 0;
+    if (store_leads(store)) tidy_up(store, step, &r);
     store->has_unread = 0;
     store->newest_intact = step;
     store->has_intact = 1;
-    status = store_retain(store, step, err);
+    if (store->nodes == 1) store_retain_look(store, &kept);
+    status = store_retain(store, step, &kept, err);
+    free(kept.steps);
     store_sweep(store);
     return status;
 }
@@ -275,6 +323,8 @@ void store_rollback(dcp_store *store, uint64_t step) {
     store_recycle_drop(store); /* a full disk may be why it failed */
     char tmp[NAME_MAX + 1];
     dcp_error err;
+    if (!store->has_tmp) return;
+    store->has_tmp = 0;
     name_tmp(store, step, tmp);
     if (store_clear(store, tmp, &err) == DCP_OK) return;
     store_log(store, DCP_LOG_WARNING, "an unfinished save stays: %s", err.message);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "core/crc64.h"
 #include "step/hold.h"
 #include "step/list.h"
 #include "store/directory.h"
@@ -172,17 +173,41 @@ uint64_t store_newest_limit(const dcp_store *store) {
 }
 
 /* The oldest of the newest `keep` steps that are complete on every node; *found = 0: there are
- * fewer, or the newest of all is not the one that was published last. */
-static int find_oldest_to_keep(dcp_store *store, const dcp_step *steps, size_t n,
-                               uint64_t published, uint64_t *oldest, int *found, dcp_error *err) {
+ * fewer, or the newest of all is not the one that was published last. Collective, unless all nodes
+ * have the same of them. */
+static int find_oldest_to_keep(dcp_store *store, const store_kept *k, uint64_t published,
+                               uint64_t *oldest, int *found, dcp_error *err) {
+    const int are_same = store->nodes == 1 || k->same[0] == ~k->same[1];
     int status = DCP_OK;
     *found = 1;
     *oldest = UINT64_MAX;
     for (uint32_t i = 0; i < store->options.keep && *found && !status; i++) {
-        status = find_newest_step(store, steps, n, oldest, found, err);
+        uint64_t own = are_same ? step_list_newest_below(k->steps, k->n, *oldest) : 0;
+        if (!are_same)
+            status = find_newest_step(store, k->steps, k->n, oldest, found, err);
+        else if ((*found = own > 0))
+            *oldest = own - 1;
         if (i == 0 && *oldest != published) *found = 0;
     }
     return status;
+}
+
+void store_retain_look(dcp_store *store, store_kept *out) {
+    dcp_error why;
+    uint64_t raw = ~0ULL, step = UINT64_MAX;
+    if (!store->options.keep || !store_leads(store)) return;
+    out->same[0] = out->same[1] = 0; /* where they can't be listed, nodes ask each other */
+    if (dcp_steps_list(store->dir, &out->steps, &out->n, &why) != DCP_OK) {
+        store_log(store, DCP_LOG_WARNING, "old steps stay: %s", why.message);
+        return;
+    }
+    for (uint32_t i = 0; i < store->options.keep && step; i++) {
+        const uint64_t next = step_list_newest_below(out->steps, out->n, step);
+        raw = core_crc64_raw(raw, &next, sizeof next);
+        step = next ? next - 1 : 0;
+    }
+    out->same[0] = raw;
+    out->same[1] = ~raw;
 }
 
 void store_pin(dcp_store *store, uint64_t step) {
@@ -213,21 +238,16 @@ static int is_outlived(const dcp_store *store, const dcp_step *step, uint64_t ol
     return step->step < oldest;
 }
 
-int store_retain(dcp_store *store, uint64_t published, dcp_error *err) {
-    dcp_step *steps = NULL;
-    size_t n = 0;
+int store_retain(dcp_store *store, uint64_t published, const store_kept *k, dcp_error *err) {
     uint64_t oldest;
     int found;
     dcp_error local;
     if (store->options.keep == 0) return DCP_OK;
-    if (store_leads(store) && dcp_steps_list(store->dir, &steps, &n, &local) != DCP_OK)
-        store_log(store, DCP_LOG_WARNING, "old steps stay: %s", local.message);
-    int status = find_oldest_to_keep(store, steps, n, published, &oldest, &found, err);
-    for (size_t i = 0; i < n && !status && found; i++)
-        if (is_outlived(store, &steps[i], oldest) &&
-            remove_step(store, &steps[i], &local) != DCP_OK)
+    int status = find_oldest_to_keep(store, k, published, &oldest, &found, err);
+    for (size_t i = 0; i < k->n && !status && found; i++)
+        if (is_outlived(store, &k->steps[i], oldest) &&
+            remove_step(store, &k->steps[i], &local) != DCP_OK)
             store_log(store, DCP_LOG_WARNING, "an old step stays: %s", local.message);
-    free(steps);
     return status;
 }
 

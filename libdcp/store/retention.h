@@ -30,10 +30,23 @@ int store_remove_trash(dcp_store *store, const char *trash, dcp_error *err);
  * nothing. */
 void store_sweep(dcp_store *store);
 
+/* A leader's steps when one has been published. */
+typedef struct store_kept {
+    dcp_step *steps; /* ascending; to be freed */
+    size_t n;
+    uint64_t same[2]; /* fingerprint of those to keep, and its complement; of other ranks
+                         UINT64_MAX: the least of all ranks' tells whether all leaders' are equal */
+} store_kept;
+
+/* Not collective: lists them where options.keep asks for it; others than leaders have none. A
+ * failure is logged. */
+void store_retain_look(dcp_store *store, store_kept *out);
+
 /* Collective, after the publication of that step: leaders remove the steps that options.keep does
  * not keep, but for those that a reader holds, and log where that fails. Nothing goes where it is
- * not the store's newest step: then the newer ones are not this writer's. */
-int store_retain(dcp_store *store, uint64_t published, dcp_error *err);
+ * not the store's newest step: then the newer ones are not this writer's. `kept->same` is the least
+ * of all ranks'. */
+int store_retain(dcp_store *store, uint64_t published, const store_kept *kept, dcp_error *err);
 
 /* While a step is pinned, `keep` leaves it. Only while no save of the store is in flight. */
 void store_pin(dcp_store *store, uint64_t step);

@@ -20,12 +20,21 @@ typedef struct store_attachment {
     void (*free)(struct store_attachment *attachment);
 } store_attachment;
 
+/* What a leader finds when a save begins, for the least of all leaders': see store_begin. */
+typedef struct store_found {
+    uint64_t stands;    /* the step is there, and is not about to be set aside */
+    uint64_t is_absent; /* there is none of the name */
+    uint64_t newest[2]; /* one more than the newest step that counts, or 0; its complement */
+} store_found;
+
 struct dcp_store {
     dcp_comm *comm;            /* borrowed */
     char *dir;                 /* this rank's, absolute; leaves room for a step's files */
     dcp_store_options options; /* `tool` and `domain` are copies */
     int leader;                /* the rank that works in this rank's directory; shared: 0 */
     int nodes;                 /* directories; shared: 1 */
+    int hosts;                 /* of the ranks */
+    char *host_names;          /* see store/host_names.h */
     uint64_t domain; /* of a private store: the lowest rank of this rank's failure domain */
     int domains;     /* how many of these there are */
     struct redundancy_groups *groups; /* of a private store; NULL: none */
@@ -40,11 +49,15 @@ struct dcp_store {
     int has_intact;
     uint64_t unread; /* a step that a save may replace: see store_allow_replacement */
     int has_unread;
+    store_found found;         /* of the save under way */
+    int has_tmp;               /* a leader has made its temporary folder */
+    int takes_name;            /* some node may have a step of the name: the same on all ranks */
     int has_trash;             /* removed steps that readers held: see store_sweep */
     uint64_t pins[STORE_PINS]; /* steps that `keep` leaves */
     size_t n_pins;
     store_written marks[STORE_WRITTEN]; /* in turn */
     size_t n_marks;                     /* ever made */
+    int told_of_striping;               /* that Lustre refused a layout */
     store_attachment *attachment;       /* of libdcp/save; NULL before the first save */
 };
 

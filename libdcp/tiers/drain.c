@@ -1,8 +1,9 @@
 /* Filling one store from another's files. Each rank reads back the boxes that it wrote itself, or
- * those that are its share, and checks every block. They are saved into the other store like any
- * state. The caller's thread opens the step and plans the save, since HDF5 is called there; all
- * else happens in a thread, over that store's communicator. The step that is read is pinned, so
- * that `keep` does not remove it. */
+ * those that are its share, as a rewrite does: past the page cache, some parts of 4 MiB being read
+ * while others are written in place. What was written is proven by the checksums of the step that
+ * is read before it is published. The caller's thread opens the step and plans the save, since HDF5
+ * is called there; all else happens in a thread, over that store's communicator. The step that is
+ * read is pinned, so that `keep` does not remove it. */
 #include "tiers/drain.h"
 
 #include <limits.h>
@@ -14,83 +15,122 @@
 #include "core/fail.h"
 #include "core/thread.h"
 #include "move/engine.h"
+#include "rewrite/rewrite.h"
 #include "save/calls.h"
 #include "save/save.h"
-#include "step/checkpoint.h"
 #include "step/list.h"
+#include "step/open.h"
 #include "step/read.h"
+#include "step/view.h"
 #include "store/retention.h"
 
-/* A box of this rank as bytes of one dataset. */
-typedef struct drain_source {
-    dcp_checkpoint *ckpt;
-    const step_dataset *piece;
-    uint64_t first; /* of the box, in the dataset */
-} drain_source;
+/* For tensor data, beside the queue of the store: four parts of 4 MiB, and what is left of the
+ * pages that they begin and end in. */
+#define FILL_BYTES ((uint64_t)4 * (IO_SLOT_BYTES + LARGEST_PAGE_BYTES))
 
-static int read_source(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
-    const drain_source *s = ctx;
-    return step_read_bytes(&s->ckpt->cache, s->piece, s->first + offset, bytes, out, err);
+typedef struct drain_data {
+    rewrite work;
+    save_mover mover;
+} drain_data;
+
+/* Of shards: the boxes of the rows in the files that this rank reads, whose tables are read for
+ * it. */
+static int list_own_boxes(dcp_checkpoint *ckpt, step_want **wants, size_t *n, dcp_error *err) {
+    static const dcp_box scalar = {{0}, {1}};
+    int status = DCP_OK;
+    size_t rows = 0;
+    for (size_t f = 0; f < ckpt->n_files && !status; f++) {
+        if (ckpt->files[f].reader != ckpt->comm->rank) continue;
+        status = step_tables_read(&ckpt->files[f], err);
+        rows += ckpt->files[f].ub.rows;
+    }
+    *wants = status ? NULL : calloc(rows + 1, sizeof **wants);
+    if (!status && !*wants) status = core_fail_memory(err, rows * sizeof **wants);
+    for (size_t f = 0; f < ckpt->n_files && !status; f++)
+        for (uint64_t i = 0; ckpt->files[f].rows && i < ckpt->files[f].ub.rows; i++) {
+            const step_row *row = &ckpt->files[f].rows[i];
+            char path[DCP_MAX_PATH + 1] = "";
+            memcpy(path, row->tensor.path, step_index_tensor_path(row->tensor.path));
+            const step_tensor *t = step_checkpoint_lookup(ckpt, path);
+            if (t && row->bytes) (*wants)[(*n)++] = (step_want){t, row->box ? row->box : &scalar};
+        }
+    return status;
+}
+
+/* Collective. The datasets that this rank passes on, among others: in layout global all are here;
+ * of shards, their homes tell of those in the files that this rank reads. */
+static int find_own_datasets(tiers_drain *d, dcp_error *err) {
+    dcp_checkpoint *ckpt = d->ckpt;
+    step_want *wants = NULL;
+    size_t n = 0;
+    if (ckpt->rows == STEP_ROWS_HERE)
+        return comm_agree(d->comm, step_view_here(ckpt, &d->data->work.view, err), err);
+    int own, status = list_own_boxes(ckpt, &wants, &n, err);
+    status = step_view_ask(ckpt, status, wants, n, &d->data->work.view, &own, err);
+    if (!status && !own) own = step_view_open_all(ckpt, &d->data->work.view, err);
+    if (!status) status = comm_agree(d->comm, own, err);
+    free(wants);
+    for (size_t f = 0; f < ckpt->n_files; f++) step_tables_forget(&ckpt->files[f]);
+    return status;
 }
 
 /* The box of the dataset that this rank passes on: all of it, or of a whole tensor in one file that
- * all ranks see, some rows. */
+ * all ranks see, some rows. 0: none. */
 static int share_of(const dcp_checkpoint *ckpt, const step_tensor *t, const step_dataset *p,
-                    dcp_box *box, drain_source *out) {
-    *out = (drain_source){.ckpt = (dcp_checkpoint *)ckpt, .piece = p};
+                    dcp_box *box) {
     if (ckpt->layout == DCP_LAYOUT_SHARDED) {
         *box = step_index_row_box(p->row);
         return p->row->bytes && p->file->reader == ckpt->comm->rank;
     }
     *box = dcp_box_chunk(&t->tensor, ckpt->comm->rank, ckpt->comm->size);
-    if (t->tensor.ndim && t->tensor.shape[0])
-        out->first = box->start[0] * (t->bytes / t->tensor.shape[0]);
     return t->bytes != 0;
 }
 
-static int add_source_tensor(const dcp_checkpoint *ckpt, const step_tensor *t, dcp_state *state,
-                             drain_source **next, dcp_error *err) {
+static int add_tensor(tiers_drain *d, const step_tensor *t, dcp_error *err) {
     const dcp_box nothing = {{0}, {0}};
-    int status = dcp_state_add(state, &t->tensor, &nothing, NULL, err);
-    for (size_t k = 0; k < t->n_datasets && !status; k++) {
+    const step_known *known = step_view_of(&d->data->work.view, d->ckpt, t);
+    int status = dcp_state_add(d->data->work.state, &t->tensor, &nothing, NULL, err);
+    for (size_t k = 0; k < known->n && !status; k++) {
         dcp_box box;
-        if (!share_of(ckpt, t, &ckpt->datasets[t->first_dataset + k], &box, *next)) continue;
-        status = dcp_state_add_source(state, &t->tensor, &box, read_source, *next, -1, err);
-        ++*next;
+        if (share_of(d->ckpt, t, &known->datasets[k], &box))
+            status = rewrite_add(&d->data->work, t, &box, -1, err);
     }
     return status;
 }
 
-static int make_source_state(const dcp_checkpoint *ckpt, dcp_state **state, drain_source **sources,
-                             dcp_error *err) {
+static int list_boxes(tiers_drain *d, dcp_error *err) {
+    const dcp_checkpoint *ckpt = d->ckpt;
     size_t n = 0;
-    for (size_t i = 0; i < ckpt->n_tensors; i++) n += ckpt->tensors[i].n_datasets;
-    drain_source *next = *sources = calloc(n + 1, sizeof **sources);
-    if (!next) return core_fail_memory(err, n * sizeof *next);
-    int status = dcp_state_create(state, err);
+    for (size_t i = 0; i < ckpt->n_tensors; i++) n += d->data->work.view.of[i].n;
+    int status = rewrite_make(&d->data->work, n, FILL_BYTES, err);
     for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
-        status = add_source_tensor(ckpt, &ckpt->tensors[i], *state, &next, err);
+        status = add_tensor(d, &ckpt->tensors[i], err);
     return status;
 }
 
 /* Collective, on the caller's thread. */
 static int plan_filling(tiers_drain *d, dcp_error *err) {
-    int status = dcp_checkpoint_open_private(d->comm, d->path, &d->ckpt, err);
+    int status = step_open_private(d->comm, d->path, &d->ckpt, err);
+    d->data->work.from = d->ckpt;
+    if (!status) status = find_own_datasets(d, err);
     if (status) return status;
-    status = comm_agree(d->comm, make_source_state(d->ckpt, &d->state, &d->sources, err), err);
+    status = comm_agree(d->comm, list_boxes(d, err), err);
     if (status) return status;
-    return save_call_plan(d->to, DCP_OK, d->step, d->state, dcp_checkpoint_json(d->ckpt),
-                          &d->options, &d->request, err);
+    status = save_call_plan(d->to, DCP_OK, d->step, d->data->work.state,
+                            dcp_checkpoint_json(d->ckpt), &d->options, &d->request, err);
+    d->data->mover = rewrite_mover(&d->data->work);
+    d->request.mover = &d->data->mover;
+    return status;
 }
 
 static void *fill_thread(void *ctx) {
     tiers_drain *d = ctx;
     move_progress progress = d->request.progress;
     dcp_report report = DCP_REPORT_INIT;
+    d->data->work.progress = &progress;
     if (!d->status) d->status = save_run(d->to, &d->request, &progress, &report, &d->error);
     save_request_free(&d->request);
-    dcp_state_destroy(d->state);
-    free(d->sources);
+    rewrite_free(&d->data->work);
     dcp_checkpoint_close(d->ckpt);
     d->end = core_clock_now();
     pthread_mutex_lock(&d->lock);
@@ -104,6 +144,7 @@ static void free_drain(tiers_drain *d) {
     pthread_mutex_destroy(&d->lock);
     free(d->path);
     free(d->about);
+    free(d->data);
     free(d);
 }
 
@@ -118,7 +159,8 @@ static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, 
     if (status) return status;
     d->path = strdup(path);
     d->about = about ? strdup(about) : NULL;
-    if (!d->path || (about && !d->about)) return core_fail_memory(err, sizeof path);
+    d->data = calloc(1, sizeof *d->data);
+    if (!d->data || !d->path || (about && !d->about)) return core_fail_memory(err, sizeof path);
     d->comm = to->comm ? to->comm : tiers->comm;
     d->to = to->store;
     d->from = from->store;

@@ -15,10 +15,9 @@ typedef struct tiers_drain {
     char *about;     /* options.about_json */
     uint64_t step;
     dcp_save_options options;
-    dcp_checkpoint *ckpt; /* open while it is read */
-    dcp_state *state;     /* its datasets */
-    struct drain_source *sources;
-    save_request request; /* planned */
+    dcp_checkpoint *ckpt;    /* open while it is read */
+    struct drain_data *data; /* the boxes of it that this rank passes on */
+    save_request request;    /* planned */
     double begin, end;
     int status;
     dcp_error error;

@@ -7,6 +7,7 @@
 #include "core/fail.h"
 #include "plan/agreement.h"
 #include "step/list.h"
+#include "step/open.h"
 #include "store/publication.h"
 #include "store/restore.h"
 #include "tiers/tiers.h"
@@ -99,17 +100,22 @@ static int agree_on_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_s
     return plan_agree(comm, status, values, sizeof values / sizeof *values, err);
 }
 
-int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
-                        dcp_checkpoint **out, dcp_error *err) {
+static int open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
+                     int loads_only, dcp_checkpoint **out, dcp_error *err) {
     char folder[PATH_MAX];
     dcp_tier given;
-    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_open_step: comm is NULL");
     int status = agree_on_step(comm, list, which, &given, err);
     if (status) return status;
     status = comm_agree(comm, name_step_folder(&given, comm->rank, which->step, folder, err), err);
     if (status) return status;
-    return (given.is_private ? dcp_checkpoint_open_private : dcp_checkpoint_open)(comm, folder, out,
-                                                                                  err);
+    if (!given.is_private) return dcp_checkpoint_open(comm, folder, out, err);
+    return (loads_only ? step_open_private : dcp_checkpoint_open_private)(comm, folder, out, err);
+}
+
+int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
+                        dcp_checkpoint **out, dcp_error *err) {
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_open_step: comm is NULL");
+    return open_step(comm, list, which, 0, out, err);
 }
 
 typedef struct loading {
@@ -126,7 +132,7 @@ static int is_damage(int status) {
 
 static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     dcp_checkpoint *ckpt = NULL;
-    int status = dcp_tiers_open_step(l->tiers->comm, l->list, which, &ckpt, err);
+    int status = open_step(l->tiers->comm, l->list, which, l->tiers->loads_only, &ckpt, err);
     if (status) return status;
     status = l->load(l->ctx, ckpt, err);
     dcp_checkpoint_close(ckpt);

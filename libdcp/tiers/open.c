@@ -34,6 +34,7 @@ static int make_tiers(dcp_comm *comm, const dcp_tier *list, size_t n,
     tiers->on_filled = options->on_filled;
     tiers->filled_ctx = options->filled_ctx;
     tiers->on_fill_progress = options->on_fill_progress;
+    tiers->loads_only = options->loads_only;
     tiers->fill_progress_ctx = options->fill_progress_ctx;
     tiers->list = calloc(n, sizeof *tiers->list);
     if (!tiers->list) return core_fail_memory(err, n * sizeof *tiers->list);
@@ -55,7 +56,9 @@ static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *option
                                      .tool = options->tool,
                                      .log = options->log,
                                      .log_ctx = options->log_ctx,
-                                     .take_over = options->take_over};
+                                     .take_over = options->take_over,
+                                     .stripe_count = t->given.stripe_count,
+                                     .stripe_bytes = t->given.stripe_bytes};
     int status = i ? comm_duplicate(tiers->comm, &t->comm, err) : DCP_OK;
     if (status) return status;
     return dcp_store_open(t->comm ? t->comm : tiers->comm, t->path, &store, &t->store, err);

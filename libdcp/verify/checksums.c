@@ -83,7 +83,7 @@ static int find_tensor_runs(const verify_sums *t, size_t tensor, dcp_error *err)
     const step_tensor *whole = &t->ckpt->tensors[tensor];
     const dcp_box all = dcp_box_whole(&whole->tensor);
     for (size_t k = 0; k < whole->n_datasets; k++) {
-        const step_dataset *p = &t->ckpt->datasets[whole->first_dataset + k];
+        const step_dataset *p = &whole->datasets[k];
         const dcp_box held = step_index_row_box(p->row);
         size_t f = (size_t)(p->file - t->ckpt->files);
         summed_dataset *e = &t->datasets[first_dataset_after(t, f, p->row->offset)];

@@ -24,6 +24,7 @@
 #include "step/checkpoint.h"
 #include "step/folder.h"
 #include "step/hold.h"
+#include "step/joined.h"
 #include "verify/checksums.h"
 
 /* A step being verified. */
@@ -170,8 +171,7 @@ static int read_step(verifier *v, const char *path, dcp_error *err) {
     step_folder_surplus(path, v->ckpt->layout, v->ckpt->n_files, on_surplus, v);
     status = read_tables(v, &v->usable, err);
     if (status || !v->usable) return status;
-    status =
-        v->is_part ? step_checkpoint_read_metas(v->ckpt, &e) : step_checkpoint_join(v->ckpt, &e);
+    status = v->is_part ? step_join_metas(v->ckpt, &e) : step_join_files(v->ckpt, &e);
     v->usable = !status;
     if (status) return absorb_damage(v, status, &e, err);
     if (v->is_part) number_blocks(v->ckpt);
@@ -291,7 +291,7 @@ free_all:
 
 /* One dataset, whose bytes were summed. */
 static void judge_dataset(verifier *v, const step_dataset *p) {
-    const uint64_t *crcs = p->file->crcs + p->row->first_block;
+    const uint64_t *crcs = p->crcs;
     for (uint64_t b = 0; b < step_index_blocks(p->row->bytes); b++) {
         unsigned long long from = b * BLOCK_BYTES;
         if (verify_sums_block(v->sums, p->file, p->row, b) == crcs[b]) continue;
@@ -302,6 +302,11 @@ static void judge_dataset(verifier *v, const step_dataset *p) {
     if (step_index_join_blocks(crcs, p->row->bytes) != p->row->crc)
         report_damage(v, "%s: index: tensor %s: its checksum is not that of its blocks",
                       p->file->path, p->row->tensor.path);
+}
+
+/* Of a file that is not joined to a step. */
+static void judge_row(verifier *v, step_file *file, const step_row *row) {
+    judge_dataset(v, &(step_dataset){file, row, file->crcs + row->first_block, 0, 0});
 }
 
 /* Another version of HDF5 may have written it, so this is no damage. */
@@ -334,8 +339,7 @@ static void judge_tensors(verifier *v) {
     uint64_t id = ~0ULL, before = v->damages;
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         const step_tensor *t = &ckpt->tensors[i];
-        for (size_t k = 0; k < t->n_datasets; k++)
-            judge_dataset(v, &ckpt->datasets[t->first_dataset + k]);
+        for (size_t k = 0; k < t->n_datasets; k++) judge_dataset(v, &t->datasets[k]);
         if (ckpt->layout == DCP_LAYOUT_SHARDED)
             id = step_index_state_id(id, &t->tensor, verify_sums_tensor(v->sums, i));
     }
@@ -356,7 +360,7 @@ static int judge_files(verifier *v, dcp_error *err) {
     if (!v->is_part) judge_tensors(v);
     for (size_t f = 0; f < ckpt->n_files && v->is_part; f++)
         for (size_t i = 0; ckpt->files[f].path && i < ckpt->files[f].ub.rows; i++)
-            judge_dataset(v, &(step_dataset){&ckpt->files[f], &ckpt->files[f].rows[i], 0});
+            judge_row(v, &ckpt->files[f], &ckpt->files[f].rows[i]);
     return DCP_OK;
 }
 

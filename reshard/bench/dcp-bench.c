@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <dcp/dcp.h>
@@ -26,7 +27,8 @@
 /* The benchmark's state: the tensors of a decoder with L layers, hidden size H and vocabulary V,
  * three times (parameter and two moments), fp32, cut on dimension 0; and this rank's part of it,
  * filled so that an element in a wrong place shows. All boxes lie in one piece of memory, each at
- * the start of a page, as an allocator of large tensors would place them. */
+ * the start of a page, as an allocator of large tensors would place them, and in huge pages where
+ * the system has them, as dcp-train's lie. */
 typedef struct bench_tensor {
     char path[96];
     dcp_tensor tensor; /* its path points to the one above */
@@ -108,6 +110,7 @@ static int place_tensors(workload *work, int rank, int ranks, dcp_error *err) {
     void *arena =
         mmap(NULL, work->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (arena == MAP_FAILED) return core_fail_memory(err, work->arena_bytes);
+    madvise(arena, work->arena_bytes, MADV_HUGEPAGE); /* a failure does no harm */
     char *at = work->arena = arena;
     for (size_t i = 0; i < work->n; i++) {
         bench_tensor *t = &work->tensors[i];
@@ -273,8 +276,20 @@ static double start_together(const launch *job) {
     return program_now_s();
 }
 
-/* One line about one repeat, with the times of the slowest rank. */
-static void print_times(const bench *b, const char *op, double s, double stall_s,
+static double processor_s(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* What this process's other threads have taken of the processors, those that the kernel works in
+ * for them among them. */
+static double others_processor_s(void) {
+    return processor_s(CLOCK_PROCESS_CPUTIME_ID) - processor_s(CLOCK_THREAD_CPUTIME_ID);
+}
+
+/* One line about one repeat, with the times of the slowest rank; processor_s is of all ranks. */
+static void print_times(const bench *b, const char *op, double s, double stall_s, double cpu_s,
                         const dcp_report *report) {
     double times[] = {s,
                       stall_s,
@@ -287,13 +302,15 @@ static void print_times(const bench *b, const char *op, double s, double stall_s
     if (b->job.mpi)
         MPI_Allreduce(MPI_IN_PLACE, times, sizeof times / sizeof *times, MPI_DOUBLE, MPI_MAX,
                       MPI_COMM_WORLD);
+    if (b->job.mpi) MPI_Allreduce(MPI_IN_PLACE, &cpu_s, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     if (b->job.rank != 0) return;
     printf("{\"op\":\"%s\",\"engine\":\"%s\",\"ranks\":%d,\"bytes\":%" PRIu64
            ",\"s\":%.4f,\"gb_per_s\":%.3f,\"stall_s\":%.4f,\"plan_s\":%.4f,\"gather_s\":%.4f,"
-           "\"copy_s\":%.4f,\"write_s\":%.4f,\"sync_s\":%.4f,\"publish_s\":%.4f}\n",
+           "\"copy_s\":%.4f,\"write_s\":%.4f,\"sync_s\":%.4f,\"publish_s\":%.4f,\"processor_s\":%."
+           "4f}\n",
            op, dcp_engine_name(report->engine), b->job.size, b->work.bytes, times[0],
            (double)b->work.bytes / 1e9 / times[0], times[1], times[2], times[3], times[4], times[5],
-           times[6], times[7]);
+           times[6], times[7], cpu_s);
     fflush(stdout);
 }
 
@@ -304,7 +321,7 @@ static void print_log(void *ctx, dcp_log_level level, const char *line) {
 }
 
 /* A save that is waited for, or with `async` one in flight: its stall is the time until the call
- * returns. */
+ * returns, and its threads are all but this one, which sleeps meanwhile. */
 static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_error *err) {
     dcp_report report = DCP_REPORT_INIT;
     const dcp_save_options options = {.size = sizeof options,
@@ -313,7 +330,7 @@ static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_e
                                           b->trust ? DCP_REPLICAS_TRUST : DCP_REPLICAS_CHECK};
     dcp_saving *saving;
     int status;
-    double start_s = start_together(&b->job), stall_s = 0;
+    double start_s = start_together(&b->job), stall_s = 0, cpu_s = others_processor_s();
     if (async) {
         status = dcp_save_async(store, step, b->work.state, NULL, &options, &saving, err);
         stall_s = program_now_s() - start_s;
@@ -322,7 +339,8 @@ static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_e
         status = dcp_save(store, step, b->work.state, NULL, &options, &report, err);
     }
     double s = program_now_s() - start_s;
-    if (status == DCP_OK) print_times(b, async ? "async" : "save", s, stall_s, &report);
+    cpu_s = async ? others_processor_s() - cpu_s : 0;
+    if (status == DCP_OK) print_times(b, async ? "async" : "save", s, stall_s, cpu_s, &report);
     return status;
 }
 
@@ -384,7 +402,7 @@ static int load_once(bench *b) {
     int result = status ? program_report(&err) : PROGRAM_DONE;
     double s = program_now_s() - start_s;
     dcp_checkpoint_close(ckpt);
-    if (result == PROGRAM_DONE) print_times(b, "load", s, 0, &report);
+    if (result == PROGRAM_DONE) print_times(b, "load", s, 0, 0, &report);
     return result;
 }
 

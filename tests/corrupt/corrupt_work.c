@@ -236,17 +236,22 @@ static int save_many_values(void *ctx) {
     return 1;
 }
 
-/* What a load would refuse. One value more than a caller may pass, too. */
+/* An object with an array of `count` times the value. */
+static void write_array(char *json, const char *value, size_t count) {
+    char *at = json + sprintf(json, "{\"a\":[%s", value);
+    for (size_t i = 1; i < count; i++) at += sprintf(at, ",%s", value);
+    memcpy(at, "]}", 3);
+}
+
+/* What a load would refuse. One value more than a caller may pass, too: that one is parsed, so its
+ * values are those that cost least where each page of memory costs much. */
 static void saves_of_many_values(void **state) {
     (void)state;
     static char json[3 * OBJECTS + 32];
-    static const size_t sizes[] = {OBJECTS, (1 << 20) - 1};
-    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-        char *at = json + sprintf(json, "{\"a\":[{}");
-        for (size_t i = 1; i < sizes[k]; i++, at += 3) memcpy(at, ",{}", 3);
-        memcpy(at, "]}", 3);
-        assert_int_equal(under_limits(save_many_values, json), 0);
-    }
+    write_array(json, "{}", OBJECTS);
+    assert_int_equal(under_limits(save_many_values, json), 0);
+    write_array(json, "0", (1 << 20) - 1);
+    assert_int_equal(under_limits(save_many_values, json), 0);
 }
 
 int main(void) {

@@ -61,10 +61,10 @@ for at in "0 2" "1 2" "0 5" "0 8"; do
     fi
 done
 
-# the file itself: opened by each rank; written without io_uring where the kernel has none
+# the file itself: opened by each rank that writes, again when it is used; written without io_uring where the kernel has none
 opened() {
     fresh
-    injected 1 -P "$tmp/state.h5" -e trace=openat -e inject=openat:error=EMFILE:when=1 -- \
+    injected 1 -P "$tmp/state.h5" -e trace=openat -e inject=openat:error=EMFILE -- \
         save "$store" 2
     was_injected "open"
     [ $status -eq 3 ] || fail "open: exit $status"

@@ -5,7 +5,8 @@
 
 TYPE: ext4, xfs, btrfs (in an image), tmpfs, fuse_no_locks (a FUSE file system where each lock call
 fails with ENOLCK), fuse_granted (where each lock is granted, also one that is taken; both refuse
-the flags of renames), glusterfs (a volume of one brick on this host).
+the flags of renames), glusterfs (a volume of one brick on this host), glusterfs_dispersed (one of
+three bricks, of which any two have all bytes).
 --sample N: of the crash matrix's cases for one directory, and of two writers, N; without it all of
 them. Where the file system can be mounted twice, ranks and writers use a mount each, as two hosts.
 
@@ -24,7 +25,7 @@ import crash_matrix
 import crash_programs
 import crash_two_writers
 from crash_cases import Failed, configs
-from crash_mounts import MIRRORS, TYPES, Unavailable, enter_namespace, mount, run
+from crash_mounts import MIRRORS, TYPES, VOLUMES, Unavailable, enter_namespace, mount, run
 from crash_programs import Place, Programs, set_environment
 from crash_report import ROOT, Journal
 
@@ -166,7 +167,7 @@ def main():
     options = parse()
     # processes, addresses and shared memory of our own: all ends with us, and is nobody else's
     network = []
-    if options.type == "glusterfs":
+    if options.type in VOLUMES:
         network = ["-n"]
         os.environ |= {"OMPI_MCA_if_base_retain_loopback": "1", "OMPI_MCA_oob_tcp_if_include": "lo"}
     if not enter_namespace(*network, "-p", "-f", "--kill-child", "--mount-proc"):

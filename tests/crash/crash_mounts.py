@@ -14,7 +14,9 @@ import time
 
 IMAGES = ("ext4", "xfs", "btrfs")
 MIRRORS = {"fuse_no_locks": ("no_locks", "no_flags"), "fuse_granted": ("granted", "no_flags")}
-TYPES = (*IMAGES, "tmpfs", *MIRRORS, "glusterfs")
+# volumes: how many bricks, and how gluster is to use them
+VOLUMES = {"glusterfs": (1, ()), "glusterfs_dispersed": (3, ("disperse", "3", "redundancy", "1"))}
+TYPES = (*IMAGES, "tmpfs", *MIRRORS, *VOLUMES)
 ENTERED = "DCP_MATRIX_MOUNTS"
 LIMIT = 120  # seconds until a server must have started; it takes one
 
@@ -107,9 +109,9 @@ def set_up_loopback(address):
             fcntl.ioctl(s, 0x8914, struct.pack("16sH14x", name, 0x1 | 0x8 | 0x40))  # SIOCSIFFLAGS
 
 
-def mount_gluster(scratch, names):
-    """A volume of one brick, mounted once for each name. Its daemons' own folders are bound to
-    ones in scratch."""
+def mount_gluster(kind, scratch, names):
+    """A volume, mounted once for each name. Its daemons' own folders are bound to ones in
+    scratch."""
     address, socket_path = "192.0.2.1", "/run/glusterd.socket"
     for path in ("/var/lib/glusterd", "/var/log/glusterfs", "/run"):
         if not os.path.isdir(path):
@@ -128,7 +130,9 @@ def mount_gluster(scratch, names):
             return os.path.exists(socket_path) and run(*gluster, "volume", "list") is not None
         return False
     wait_for(answers, server)
-    run(*gluster, "volume", "create", "dcp", f"{address}:{folder(scratch, 'brick')}", "force")
+    bricks, how = VOLUMES[kind]
+    run(*gluster, "volume", "create", "dcp", *how,
+        *(f"{address}:{folder(scratch, f'brick{i}')}" for i in range(bricks)), "force")
     run(*gluster, "volume", "start", "dcp")
     mounted = [folder(scratch, name) for name in names]
     for at in mounted:
@@ -147,4 +151,4 @@ def mount(kind, scratch, mirror_program):
         return [mount_image(kind, scratch)]
     if kind in MIRRORS:
         return [mount_mirror(mirror_program, MIRRORS[kind], scratch, name) for name in hosts]
-    return mount_gluster(scratch, hosts)
+    return mount_gluster(kind, scratch, hosts)

@@ -1,8 +1,8 @@
 /* One collective function of the library, during which a rank is killed; for crash_peers.py.
  *   crash_peers list                                prints the names of the functions
  *   crash_peers WAY FUNCTION VICTIM POINT DIR       under mpirun, in an empty folder
- * WAY: shared; messages, between ranks that call themselves different hosts; table (a caller's
- * functions). POINT: 0 kills the victim before it calls
+ * WAY: shared; messages, between ranks that call themselves different hosts; hosts, where the
+ * first two share one; table (a caller's functions). POINT: 0 kills the victim before it calls
  * FUNCTION, a larger one at its internal point of that number: where it begins a collective, sends
  * a message, or has ended a collective. -1 kills nobody. Each rank that lives writes DIR/rank-R:
  * the status that FUNCTION returned and the rank that it named; the same of a collective after it;
@@ -441,11 +441,13 @@ static void begin(const char *way) {
     MPI_Init_thread(NULL, NULL, level, &got);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    char host[16];
-    snprintf(host, sizeof host, "host-%d", rank);
-    if (strcmp(way, "messages") == 0) setenv("DCP_HOST", host, 1);
+    char host[32];
+    const int has_hosts = strcmp(way, "hosts") == 0, is_apart = strcmp(way, "messages") == 0;
+    snprintf(host, sizeof host, "host-%d", has_hosts ? rank / 2 : rank);
+    if (has_hosts || is_apart) setenv("DCP_HOST", host, 1);
     CHECK(!dcp_comm_from_mpi(MPI_COMM_WORLD, &below, &err));
-    CHECK((below->shared != NULL) == (strcmp(way, "messages") != 0));
+    CHECK((below->shared != NULL) == !(has_hosts || is_apart));
+    CHECK(!has_hosts || below->local.groups->n == 2);
     if (strcmp(way, "table") == 0)
         CHECK(!dcp_comm_from_ops(&table_ops, below, rank, size, &comm, &err));
     else

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A dead peer: a rank is killed before or within a collective function of the library.
 
-Each such function is run by three ranks, over shared memory, over messages, and over a caller's table
-of functions. Rank 0, 1 or the last gets SIGKILL before it calls the function, or at the first, the
+Each such function is run by three ranks, over shared memory, over messages, on two hosts, and over a
+caller's table of functions. Rank 0, 1 or the last gets SIGKILL before it calls the function, or at the first, the
 middle or the last internal point of it (crash_peers.c says what a point is). The launcher lets the
 other ranks live. Each of them
   - returns DCP_ERR_COMM that names the victim, or was done before it needed the victim again;
@@ -30,7 +30,7 @@ import tempfile
 
 ERR_COMM = -8
 RANKS = 3
-WAYS = ("shared", "messages", "table")
+WAYS = ("shared", "messages", "hosts", "table")
 BIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build/tests/bin")
 PROGRAM = os.environ.get("CRASH_PEERS", os.path.join(BIN, "crash_peers"))
 MPIRUN = os.environ.get("DCP_MPIRUN", "mpirun --oversubscribe").split() + ["--enable-recovery", "-n", str(RANKS)]
@@ -114,8 +114,8 @@ def all_cases(functions, pool):
 
 def sample_cases(functions):
     for i, (name, on_mpi) in enumerate(functions):
-        way = WAYS[i % (2 if on_mpi else 3)]
-        yield Case(way, name, (0, 1, RANKS - 1)[i // 3 % 3], (0, 3, 9, 16, 30)[i % 5], on_mpi)
+        way = WAYS[i % (3 if on_mpi else 4)]
+        yield Case(way, name, (0, 1, RANKS - 1)[i // 4 % 3], (0, 3, 9, 16, 30)[i % 5], on_mpi)
 
 
 def list_functions():

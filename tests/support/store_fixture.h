@@ -18,6 +18,7 @@
 #include "dcp/dcp.h"
 #include "store/directory.h"
 #include "store/publication.h"
+#include "store/retention.h"
 
 struct scratch {
     char root[64]; /* removed at the end */
@@ -69,6 +70,21 @@ static inline void write_text(const char *path, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
+/* Retention after that step, the newest one. */
+static inline int retain_after(dcp_store *store, uint64_t step) {
+    store_kept kept = {.same = {0, 0}};
+    store_retain_look(store, &kept);
+    int status = store_retain(store, step, &kept, NULL);
+    free(kept.steps);
+    return status;
+}
+
+static inline int finish_and_publish(dcp_store *store, uint64_t step, const char *members_json,
+                                     dcp_error *err) {
+    int status = store_finish(store, step, members_json, err);
+    return status != DCP_OK ? status : store_publish(store, step, err);
+}
+
 /* Publishes a step whose file holds `text`. */
 static inline int publish(dcp_store *store, uint64_t step, const char *text, dcp_error *err) {
     char tmp[PATH_MAX], file[PATH_MAX + 16];
@@ -76,7 +92,7 @@ static inline int publish(dcp_store *store, uint64_t step, const char *text, dcp
     if (status != DCP_OK) return status;
     snprintf(file, sizeof file, "%s/state.h5", tmp);
     write_text(file, text);
-    return store_publish(store, step, NULL, err);
+    return finish_and_publish(store, step, NULL, err);
 }
 
 static inline void publish_all(dcp_store *store, uint64_t from, uint64_t to) {

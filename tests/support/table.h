@@ -5,6 +5,7 @@
 #define TESTS_TABLE_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -35,9 +36,16 @@ static inline void table_failed(const char *file, int line, const char *what) {
     _exit(1);
 }
 
+/* A part of a message on its way from one rank to another. */
+typedef struct table_box {
+    atomic_int is_full;
+    unsigned char part[TABLE_PART];
+} table_box;
+
 typedef struct table_channel {
     pthread_barrier_t barrier;
     unsigned char shown[TABLE_RANKS][TABLE_PART];
+    table_box boxes[TABLE_RANKS][TABLE_RANKS]; /* [from][to] */
 } table_channel;
 
 /* Of all ranks. */
@@ -58,7 +66,8 @@ typedef struct table_seat {
 /* What a rank has asked its table for, and what is to fail. */
 static struct {
     atomic_int made, freed;
-    atomic_int fails_at;   /* the how manieth duplicate fails on this rank; 0: none */
+    atomic_int fails_at; /* the how manieth duplicate fails on this rank; 0: none */
+    atomic_int exchanges;
     atomic_int calls_left; /* by way of duplicates, before they fail; less than 0: no limit */
 } table_tally = {.calls_left = -1};
 
@@ -162,6 +171,39 @@ static inline int table_barrier(void *ctx) {
     return table_end(ctx);
 }
 
+/* Fills or empties the box, where it is not or is full. Returns whether that was the last part. */
+static inline int table_pass(table_box *box, const dcp_comm_message *m, int out, uint64_t *done) {
+    const uint64_t n = table_part(m->bytes - *done);
+    unsigned char *at = (unsigned char *)m->data + *done;
+    if (atomic_load(&box->is_full) == out) return 0;
+    memcpy(out ? box->part : at, out ? at : box->part, n);
+    atomic_store(&box->is_full, out);
+    *done += n;
+    return *done == m->bytes;
+}
+
+static inline int table_exchange(void *ctx, const dcp_comm_message *send, uint64_t sends,
+                                 const dcp_comm_message *receive, uint64_t receives) {
+    table_seat *seat = ctx;
+    uint64_t left = 0, sent[TABLE_RANKS] = {0}, received[TABLE_RANKS] = {0};
+    NEED(!atomic_flag_test_and_set(&seat->is_in_use) && sends < TABLE_RANKS);
+    NEED(receives < TABLE_RANKS);
+    atomic_fetch_add(&table_tally.exchanges, 1);
+    for (uint64_t i = 0; i < sends; i++) left += send[i].bytes > 0;
+    for (uint64_t i = 0; i < receives; i++) left += receive[i].bytes > 0;
+    for (; left > 0; sched_yield()) {
+        for (uint64_t i = 0; i < sends; i++)
+            if (sent[i] < send[i].bytes)
+                left -= (uint64_t)table_pass(&seat->channel->boxes[seat->rank][send[i].peer],
+                                             &send[i], 1, &sent[i]);
+        for (uint64_t i = 0; i < receives; i++)
+            if (received[i] < receive[i].bytes)
+                left -= (uint64_t)table_pass(&seat->channel->boxes[receive[i].peer][seat->rank],
+                                             &receive[i], 0, &received[i]);
+    }
+    return table_end(ctx);
+}
+
 static inline table_seat *table_sit(table_world *world, int channel, int rank) {
     table_seat *seat = calloc(1, sizeof *seat);
     NEED(seat && channel < TABLE_CHANNELS);
@@ -198,6 +240,18 @@ static const dcp_comm_ops table_functions = {.size = sizeof(dcp_comm_ops),
                                              .duplicate = table_duplicate,
                                              .free = table_free,
                                              .threads = 1};
+
+/* With messages as well. */
+static const dcp_comm_ops table_with_exchange = {.size = sizeof(dcp_comm_ops),
+                                                 .broadcast = table_broadcast,
+                                                 .allreduce = table_allreduce,
+                                                 .gather = table_gather,
+                                                 .alltoall = table_alltoall,
+                                                 .barrier = table_barrier,
+                                                 .duplicate = table_duplicate,
+                                                 .free = table_free,
+                                                 .threads = 1,
+                                                 .exchange = table_exchange};
 
 static inline table_world *table_world_make(void) {
     table_world *world =

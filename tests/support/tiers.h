@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "dcp/tiers.h"
+#include "step/checkpoint.h"
 #include "support/private.h"
 
 typedef struct tiers_log_text {
@@ -49,6 +50,7 @@ static inline void tiers_make(tiers_under_test *t, const scratch *s, const char 
     t->list[2] = (dcp_tier){.size = sizeof(dcp_tier), .path = t->shared, .every = 4, .keep = 2};
     t->options = (dcp_tiers_options){
         .size = sizeof(dcp_tiers_options), .tool = "test", .log = keep_line, .log_ctx = &t->log};
+    t->options.loads_only = s->size % 2;
 }
 
 static inline dcp_tiers *tiers_open(tiers_under_test *t, const scratch *s) {
@@ -85,6 +87,25 @@ static inline void tiers_check_steps(const tiers_under_test *t, const scratch *s
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* Flips a byte in the middle of the rank's shard of the step in memory. */
+static inline void tiers_flip(const scratch *s, const tiers_under_test *t, int rank,
+                              const char *step) {
+    char dir[PATH_MAX], path[2 * PATH_MAX];
+    unsigned char byte;
+    MPI_Barrier(MPI_COMM_WORLD);
+    tiers_dir(t, s, 0, dir);
+    snprintf(path, sizeof path, "%s/%s/shard-%05d-of-%05d.h5", dir, step, rank, s->size);
+    if (rank == s->rank) {
+        int fd = open(path, O_RDWR);
+        off_t at = lseek(fd, 0, SEEK_END) / 2;
+        CHECK(pread(fd, &byte, 1, at) == 1);
+        byte ^= 1;
+        CHECK(pwrite(fd, &byte, 1, at) == 1);
+        close(fd);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /* On rank 0: 1 where the log has the text. */
 static inline int tiers_logged(tiers_under_test *t, const scratch *s, const char *text) {
     return s->rank != 0 || strstr(t->log.text, text);
@@ -101,6 +122,8 @@ static inline int tiers_load_rows(void *ctx, dcp_checkpoint *ckpt, dcp_error *er
     given g;
     held h;
     l->loads++;
+    CHECK(!ckpt->scattered ||
+          ckpt->rows == (l->s->size % 2 ? STEP_ROWS_AT_HOMES : STEP_ROWS_COPIED));
     given_make(&g, dcp_checkpoint_step(ckpt));
     held_make(&h, &g, COLUMNS, l->s->rank, l->s->size, 0);
     int status = dcp_load(ckpt, h.state, NULL, err);

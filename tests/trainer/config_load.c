@@ -51,8 +51,10 @@ static void stores_come_before_the_directory(void **state) {
     config *c;
     dcp_error err;
     assert_int_equal(load(MINIMAL,
-                          "checkpoint={\"domain\":\"{env:RACK}\",\"stores\":["
-                          "{\"path\":\"a\",\"redundancy\":\"rs(2)\"},"
+                          "checkpoint={\"domain\":\"{env:RACK}\",\"stripe_count\":-1,"
+                          "\"stripe_bytes\":1048576,\"stores\":["
+                          "{\"path\":\"a\",\"redundancy\":\"rs(2)\",\"stripe_count\":2,"
+                          "\"stripe_bytes\":65536},"
                           "{\"path\":\"b\",\"every\":5,\"keep\":0,\"domain\":\"{rank}\"}]}",
                           &c, &err),
                      DCP_OK);
@@ -67,6 +69,9 @@ static void stores_come_before_the_directory(void **state) {
     assert_string_equal(s[1].redundancy, "none");
     assert_true(s[1].is_private && s[1].every == 5 && s[1].keep == 0);
     assert_string_equal(s[2].path, "ckpt");
+    assert_true(s[0].stripe_count == 2 && s[0].stripe_bytes == 65536);
+    assert_true(s[1].stripe_count == 0 && s[1].stripe_bytes == 0);
+    assert_true(s[2].stripe_count == DCP_STRIPE_ALL && s[2].stripe_bytes == 1048576);
     config_free(c);
 }
 
@@ -166,6 +171,10 @@ static const struct {
     {"checkpoint.layout=split", "checkpoint.layout"},
     {"checkpoint.staging_mb=-1", "checkpoint.staging_mb: -1"},
     {"checkpoint.when_busy=no", "checkpoint.when_busy"},
+    {"checkpoint.stripe_count=-2", "checkpoint.stripe_count: -2 is not an integer from -1 to 2000"},
+    {"checkpoint.stripe_bytes=65537", "checkpoint.stripe_bytes: 65537 is not a multiple of 65536"},
+    {"checkpoint.stores=[{\"path\":\"a\",\"stripe_count\":2001}]", "[0].stripe_count is not an"},
+    {"checkpoint.stores=[{\"path\":\"a\",\"stripe_bytes\":1}]", "[0].stripe_bytes is not a mult"},
     {"checkpoint.stores={}", "checkpoint.stores: {} is not a list of objects"},
     {"checkpoint.stores=[1]", "checkpoint.stores[0]: an object"},
     {"checkpoint.stores=[{\"path\":\"a\"},{}]", "checkpoint.stores[1].path: missing"},

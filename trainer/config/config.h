@@ -14,6 +14,8 @@ typedef enum config_schedule {
     SCHEDULE_WSD,
 } config_schedule;
 
+#define STRIPE_UNIT 65536 /* that stripe_bytes is a multiple of */
+
 /* Strings are borrowed from `tree`. */
 typedef struct config {
     json_t *tree;  /* every key with its effective value, in the schema's order */
@@ -58,6 +60,7 @@ typedef struct config {
     const char *engine_name;
     dcp_engine engine; /* of that name */
     int by_hdf5; /* engine mpio: HDF5 writes, on the calling thread, without buffers of libdcp */
+    uint64_t stripe_count, stripe_bytes; /* of `dir`; the count is -1 for all, so an int64_t */
     int overwrite;
     int takes_over; /* stores without locks whose last writer may still be running */
     int async;      /* saves in flight beside the next step */

@@ -154,6 +154,10 @@ static int check_together(const config *c, dcp_error *err) {
                          "train_batch_size: %" PRIu64
                          " is not a multiple of train_micro_batch_size_per_gpu %" PRIu64,
                          c->batch, c->micro);
+    if (c->stripe_bytes % STRIPE_UNIT)
+        return core_fail(err, DCP_ERR_ARG,
+                         "checkpoint.stripe_bytes: %" PRIu64 " is not a multiple of %d",
+                         c->stripe_bytes, STRIPE_UNIT);
     if (c->eval_every > 0 && !c->eval_path)
         return core_fail(err, DCP_ERR_ARG,
                          "eval_every: %" PRIu64 ", but there is no data.eval_path", c->eval_every);
@@ -179,7 +183,9 @@ static void fill_struct(config *c) {
                                           .path = c->dir,
                                           .every = c->every,
                                           .keep = (uint32_t)c->keep,
-                                          .layout = c->layout};
+                                          .layout = c->layout,
+                                          .stripe_count = (int64_t)c->stripe_count,
+                                          .stripe_bytes = c->stripe_bytes};
 }
 
 /* Takes `tree` and `model`. */

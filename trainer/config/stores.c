@@ -4,11 +4,13 @@
 
 #include <string.h>
 
+#include "config/config.h"
 #include "programs/fail.h"
 
 #define MOST (DCP_MAX_TIERS - 1) /* checkpoint.dir is one more */
 #define MOST_LOST 16             /* of rs(K) */
 #define MAX_INT 2147483647
+#define MOST_STRIPES 2000 /* as dcp_store_options says */
 
 static int is_redundancy(const json_t *value) {
     const char *text = json_string_value(value);
@@ -19,9 +21,9 @@ static int is_redundancy(const json_t *value) {
            lost <= MOST_LOST;
 }
 
-static int is_count(const json_t *value, json_int_t least) {
+static int is_within(const json_t *value, json_int_t least, json_int_t most) {
     return json_is_integer(value) && json_integer_value(value) >= least &&
-           json_integer_value(value) <= MAX_INT;
+           json_integer_value(value) <= most;
 }
 
 /* What the key asks for, if the value is something else; NULL: the value is right. */
@@ -29,15 +31,21 @@ static const char *what_is_wrong(const char *key, const json_t *value) {
     if (strcmp(key, "path") == 0)
         return json_string_length(value) > 0 ? NULL : "a string with something in it";
     if (strcmp(key, "every") == 0)
-        return is_count(value, 1) ? NULL : "an integer from 1 to 2147483647";
+        return is_within(value, 1, MAX_INT) ? NULL : "an integer from 1 to 2147483647";
     if (strcmp(key, "keep") == 0)
-        return is_count(value, 0) ? NULL : "an integer from 0 to 2147483647";
+        return is_within(value, 0, MAX_INT) ? NULL : "an integer from 0 to 2147483647";
     if (strcmp(key, "redundancy") == 0)
         return is_redundancy(value) ? NULL : "none, partner or rs(1) to rs(16)";
     if (strcmp(key, "domain") == 0)
         return json_is_null(value) || json_string_length(value) > 0
                    ? NULL
                    : "null, or a string with something in it";
+    if (strcmp(key, "stripe_count") == 0)
+        return is_within(value, -1, MOST_STRIPES) ? NULL : "an integer from -1 to 2000";
+    if (strcmp(key, "stripe_bytes") == 0)
+        return is_within(value, 0, UINT32_MAX) && json_integer_value(value) % STRIPE_UNIT == 0
+                   ? NULL
+                   : "a multiple of 65536 from 0 to 4294901760";
     return "";
 }
 
@@ -51,7 +59,7 @@ static int check_entry(const char *path, size_t i, const json_t *entry, dcp_erro
         if (wanted && !*wanted)
             return core_fail(err, DCP_ERR_ARG,
                              "%s[%zu].%.100s: unknown key; a store has path, every, keep, "
-                             "redundancy and domain",
+                             "redundancy, domain, stripe_count and stripe_bytes",
                              path, i, key);
         if (wanted)
             return core_fail(err, DCP_ERR_ARG, "%s[%zu].%s is not %s", path, i, key, wanted);
@@ -74,8 +82,9 @@ int config_stores_check(const char *path, const json_t *list, dcp_error *err) {
 int config_stores_complete(json_t *list) {
     int failed = 0;
     for (size_t i = 0; i < json_array_size(list); i++) {
-        json_t *defaults = json_pack("{s:i, s:i, s:s, s:n}", "every", 1, "keep", 2, "redundancy",
-                                     "none", "domain");
+        json_t *defaults =
+            json_pack("{s:i, s:i, s:s, s:n, s:i, s:i}", "every", 1, "keep", 2, "redundancy", "none",
+                      "domain", "stripe_count", 0, "stripe_bytes", 0);
         failed |= json_object_update_missing(json_array_get(list, i), defaults);
         json_decref(defaults);
     }
@@ -86,13 +95,16 @@ size_t config_stores_fill(const json_t *list, const char *domain, dcp_tier *out)
     const size_t n = json_array_size(list);
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = json_array_get(list, i);
-        out[i] = (dcp_tier){.size = sizeof(dcp_tier),
-                            .path = json_string_value(json_object_get(entry, "path")),
-                            .every = (uint64_t)json_integer_value(json_object_get(entry, "every")),
-                            .keep = (uint32_t)json_integer_value(json_object_get(entry, "keep")),
-                            .is_private = 1,
-                            .redundancy = json_string_value(json_object_get(entry, "redundancy")),
-                            .domain = json_string_value(json_object_get(entry, "domain"))};
+        out[i] = (dcp_tier){
+            .size = sizeof(dcp_tier),
+            .path = json_string_value(json_object_get(entry, "path")),
+            .every = (uint64_t)json_integer_value(json_object_get(entry, "every")),
+            .keep = (uint32_t)json_integer_value(json_object_get(entry, "keep")),
+            .is_private = 1,
+            .redundancy = json_string_value(json_object_get(entry, "redundancy")),
+            .domain = json_string_value(json_object_get(entry, "domain")),
+            .stripe_count = json_integer_value(json_object_get(entry, "stripe_count")),
+            .stripe_bytes = (uint64_t)json_integer_value(json_object_get(entry, "stripe_bytes"))};
         if (!out[i].domain) out[i].domain = domain;
     }
     return n;

@@ -15,16 +15,31 @@
 
 /* Measured on Debian 12. */
 static const uint64_t program_bytes = (uint64_t)38 << 20;
-static const uint64_t messages_bytes = (uint64_t)8 << 20; /* of MPI and libdcp between ranks */
+static const uint64_t messages_bytes = (uint64_t)4 << 20; /* of MPI and libdcp between ranks */
 /* Of an update, or a save: 16 MiB, and what the kernel maps around each page, 3 to 10 MiB. */
-static const uint64_t paged_bytes = (uint64_t)22 << 20;
+static const uint64_t paged_bytes = (uint64_t)20 << 20;
 static const uint64_t save_buffers = (uint64_t)16 << 20; /* dcp/save.h */
+/* What several ranks of a host save goes from their memory to the disk, but for shorter runs. */
+static const uint64_t short_run_bytes = (uint64_t)64 << 10;
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static uint64_t sample_bytes(const model *m, uint64_t sequence) {
     const sample_shape s = model_sample(m, sequence);
     return 4 * (s.tokens + model_sample_values(&s) + s.targets);
+}
+
+/* Of a save of `saved` bytes on one host. */
+static uint64_t buffers_of(const fsdp_plan *plan, uint64_t saved) {
+    const fsdp_layout *l = plan->layout;
+    if (l->world == 1) return smaller(save_buffers, saved);
+    uint64_t all = 0, bytes = 0;
+    for (size_t i = 0; i < l->n_params; i++) {
+        const uint64_t run = l->params[i].elems * sizeof(float);
+        all += run;
+        if (run < short_run_bytes) bytes += run;
+    }
+    return all ? smaller(save_buffers, (uint64_t)((double)saved * (double)bytes / (double)all)) : 0;
 }
 
 int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint64_t sequence,
@@ -48,10 +63,10 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
                           .partial = fsdp_plan_most_partial(plan),
                           .samples = fsdp_micro_batches_steps(&micro_batches) * c->micro *
                                      sample_bytes(m, sequence),
-                          .buffers = c->by_hdf5 ? 0 : smaller(save_buffers, saved),
+                          .buffers = c->by_hdf5 ? 0 : buffers_of(plan, saved),
                           .program = program_bytes + (is_alone ? 0 : messages_bytes)};
     if (c->async && !c->by_hdf5 && c->staging_bytes > save_buffers)
-        out->staging = smaller(c->staging_bytes, saved) - out->buffers;
+        out->staging = smaller(c->staging_bytes, saved) - smaller(save_buffers, saved);
     return model_run_measure(m, c->micro, sequence, &out->activations, err);
 }
 

@@ -377,6 +377,7 @@ static int open_stores(trainer *t, dcp_error *err) {
     const dcp_tiers_options options = {.size = sizeof options,
                                        .take_over = t->c->takes_over,
                                        .tool = "dcp-train",
+                                       .loads_only = 1,
                                        .log = ranks_log,
                                        .on_filled = timeline_add_fill,
                                        .filled_ctx = &t->tl,

@@ -105,6 +105,17 @@ static int tell_failure(step_saves *s, uint64_t step, int status, dcp_error *err
     return DCP_OK;
 }
 
+/* All ranks have the same report. */
+static void note_slow(step_saves *s, const dcp_report *report) {
+    if (step_slow_note(&s->slow, report))
+        ranks_warn(s->t->rank,
+                   "rank %d on host %s is slow, and saves wait for it: its part of step %" PRIu64
+                   " took %.1f s, %.1f times the median rank's %.1f s; this is told once while it "
+                   "lasts",
+                   report->slow_rank, report->slow_host, s->flight_step, report->slow_s,
+                   report->slow_ratio, report->median_s);
+}
+
 static const double least_wait_s = 1e-5;
 
 /* Waits for the disk are kept only if they are long, and only while there is room for other phases.
@@ -161,15 +172,17 @@ static int save_state(step_saves *s, int flight, int also_last, dcp_error *err) 
                                       .progress_ctx = t->state,
                                       .on_phase = t->tl.events ? keep_phase : NULL,
                                       .phase_ctx = s};
+    dcp_report report = DCP_REPORT_INIT;
     const uint64_t step = t->state->step;
     s->flight_step = step;
     if (status == DCP_OK && flight)
         status = dcp_tiers_save_async(t->stores, step, t->registered, json, &options, err);
     else if (status == DCP_OK)
         status =
-            dcp_tiers_save(t->stores, step, t->registered, json, &options, also_last, NULL, err);
+            dcp_tiers_save(t->stores, step, t->registered, json, &options, also_last, &report, err);
     s->flying = flight && status == DCP_OK;
     if (!s->flying) note_phases(s);
+    if (!s->flying && status == DCP_OK) note_slow(s, &report);
     free(about);
     free(json);
     return status;
@@ -178,8 +191,10 @@ static int save_state(step_saves *s, int flight, int also_last, dcp_error *err) 
 static int wait_for_flight(step_saves *s) {
     if (!s->flying) return DCP_OK;
     dcp_error err;
-    const int status = dcp_tiers_wait(s->t->stores, NULL, &err);
+    dcp_report report = DCP_REPORT_INIT;
+    const int status = dcp_tiers_wait(s->t->stores, &report, &err);
     note_phases(s);
+    if (status == DCP_OK) note_slow(s, &report);
     s->flying = 0;
     note_end(s, status);
     return tell_failure(s, s->flight_step, status, &err);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "step/slow_rank.h"
 #include <dcp/error.h>
 
 typedef struct trainer trainer;
@@ -21,6 +22,7 @@ typedef struct step_saves {
     int told;            /* with this status, which need not be told again */
     dev_t device;        /* of rank 0: checkpoint.dir as the run began, which a person may move */
     ino_t inode;         /* 0: not known */
+    step_slow slow;      /* who was, in the saves so far */
     int flying;          /* one is in flight, of */
     uint64_t flight_step;
     /* With a trace: the last save's, filled in by the thread that saves. */

@@ -13,9 +13,12 @@ extern "C" {
 typedef struct dcp_checkpoint dcp_checkpoint;
 
 /* Opens a step's folder, or a checkpoint directory, meaning its newest complete step, of either
- * layout. Collective over `comm` (which is borrowed until the close): rank 0 reads and checks the
- * tables, all ranks get them. No tensor is read. Files of shards are opened when they are read, and
- * at most a quarter of the files that the process may open (RLIMIT_NOFILE) stay open.
+ * layout. Collective over `comm` (which is borrowed until the close). The tables of layout global
+ * are read and checked by rank 0, and all ranks get them. Each shard's are read and checked by one
+ * rank, all at the same time; every rank gets to know the tensors' names, types and shapes, while
+ * where their boxes lie is kept by one rank for each tensor, which a load asks. No tensor is read.
+ * Files of shards are opened when they are read, and at most 64 stay open, or a quarter of
+ * the files that the process may open (RLIMIT_NOFILE).
  * Until the close the step is held, by a lock on its about.json: no writer of the store removes its
  * files, and a load reads them also where a save has replaced the step. A child of fork holds
  * nothing. On file systems without locks there are no holds: a step that `keep` removes is lost to
@@ -33,7 +36,8 @@ DCP_API int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint
  * is no failure: its rank sees no file, as with NULL. Of directories, the newest step is opened all
  * of whose files are seen by some rank. Each file's tables are read by a rank that sees it, the
  * shard's own number where possible; dcp_load reads a file on any rank that sees it, and brings
- * what others want of it over the communicator.
+ * what others want of it over the communicator. Where some rank doesn't see some file, each rank
+ * keeps a copy of all shards' tables, some 80 bytes a box.
  * DCP_ERR_NOT_FOUND: no step is complete; the message says what the newest lacks. DCP_ERR_CORRUPT:
  * of the folder that was given, a file is on no node; else as dcp_checkpoint_open.
  * DCP_ERR_MISMATCH: directories and steps' folders at once. */
@@ -59,7 +63,10 @@ DCP_API const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const 
 
 /* In how many boxes tensor i lies in the files: 1 for DCP_LAYOUT_GLOBAL, else as many as the shards
  * have of it; 0 for an empty tensor of shards. Box k, and which file it is in (from 0); -1 where
- * there is no such box. */
+ * there is no such box. Not collective, and the same on every rank. On a rank that does not keep
+ * the tensor's boxes (dcp_checkpoint_open), the first of these calls for a tensor of shards looks
+ * for them in the files' tables, and they stay in memory, some 300 bytes a box: -1 also where that
+ * fails. */
 DCP_API size_t dcp_checkpoint_boxes(const dcp_checkpoint *ckpt, size_t i);
 DCP_API int dcp_checkpoint_box(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_box *box);
 

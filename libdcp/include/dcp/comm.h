@@ -21,6 +21,13 @@ typedef enum dcp_reduce {
     DCP_REDUCE_XOR
 } dcp_reduce;
 
+/* A message of dcp_comm_ops.exchange. */
+typedef struct dcp_comm_message {
+    void *data;     /* sent from, or received into */
+    uint64_t bytes; /* the same at both its ends; 0: it need not travel */
+    int peer;       /* the rank it goes to, or comes from: never this one */
+} dcp_comm_message;
+
 /* What a launcher without MPI provides. Five functions are required; the members after them may be
  * left 0. All ranks have the same ones. The five are collective, and return 0 or, on failure,
  * anything else, which becomes DCP_ERR_COMM: nothing but `free` is called from then on, for
@@ -54,6 +61,16 @@ typedef struct dcp_comm_ops {
      * a function. It counts for more than DCP_HOST and what this rank would find by itself, and
      * for less than dcp_comm_set_host. */
     int (*host_of)(void *ctx, int rank);
+    /* Sends `sends` messages and receives `receives` others, and returns once all are done. Not
+     * collective: it waits for the peers in its lists alone, each of which calls it as well and
+     * lists the same message, of the same size. Both lists are sorted by peer and have each peer
+     * once at most. A rank may send to many and receive from others in one call, so all are to be
+     * begun before it waits for any. Between two ranks, messages meet in the order of the calls.
+     * Its messages never meet those of the five, whose calls need not be in the same order with it
+     * on all ranks. Returns as the five do. Without it, they go by alltoall, which costs all ranks
+     * a call where few have something to say. */
+    int (*exchange)(void *ctx, const dcp_comm_message *send, uint64_t sends,
+                    const dcp_comm_message *receive, uint64_t receives);
 } dcp_comm_ops;
 #define DCP_COMM_OPS_INIT DCP_SIZED(dcp_comm_ops)
 

@@ -50,7 +50,8 @@ typedef struct dcp_piece {
 /* How many pieces tensor i has: one of layout global, in shards those of all files; none where the
  * tensor has no elements. */
 DCP_API size_t dcp_checkpoint_pieces(const dcp_checkpoint *ckpt, size_t i);
-/* Piece k of tensor i. DCP_ERR_ARG: there is none. */
+/* Piece k of tensor i. DCP_ERR_ARG: there is none. As dcp_checkpoint_box it may read tables the
+ * first time, and then fails as a read of a file does. */
 DCP_API int dcp_checkpoint_piece(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_piece *out);
 
 /* The CRC-64 of tensor i's bytes, as the tables have it: nothing is read. In shards it is joined

@@ -57,14 +57,17 @@ typedef enum dcp_phase {
     DCP_PHASE_PUBLISH,
 } dcp_phase;
 
-/* What becomes of replicas, boxes that several ranks hold, which have to hold the same bytes. One
- * rank writes the box; the others read theirs once, for a checksum. */
+/* What becomes of replicas, boxes that several ranks hold, which have to hold the same bytes. In
+ * layout global their holders share the writing, each of its own parts of the file; in layout
+ * sharded the lowest holder writes. Each reads all of its box once, for a checksum. */
 typedef enum dcp_replicas {
     /* Where they differ, the save fails on all ranks with DCP_ERR_MISMATCH, which names the tensor,
      * the box, the first block of it (of 4 MiB) that differs, and the ranks. */
     DCP_REPLICAS_CHECK,
-    DCP_REPLICAS_WARN,  /* rank 0 logs that (dcp_store_options.log); the lowest holder's is saved */
-    DCP_REPLICAS_TRUST, /* nobody looks: no rank reads a box that it does not write */
+    /* Rank 0 logs that (dcp_store_options.log); the lowest holder's is saved, written by it alone.
+     */
+    DCP_REPLICAS_WARN,
+    DCP_REPLICAS_TRUST, /* nobody looks: no rank reads what it does not write */
 } dcp_replicas;
 
 typedef struct dcp_save_options {
@@ -125,6 +128,18 @@ typedef struct dcp_report {
     double write_s;        /* waiting for the disk: writes, or a load's reads */
     double sync_s;         /* making the data durable; for a load: comparing checksums */
     double publish_s;      /* tables, redundancy, about.json, rename, retention */
+    /* Of a save: whether one rank was slow, as with a host or a disk that fails. Its own work,
+     * which is copy_s, write_s and sync_s, took at least 3 times the median rank's for each byte
+     * that it wrote, and half a second longer. Then the save took as long as that rank: all others
+     * waited for it. The same on all ranks. slow_ratio is how many times as long; 0: no rank was
+     * slow, and what follows means nothing. Not known of saves with fewer than two ranks that
+     * write, and of engine mpio. */
+    double slow_ratio;
+    double slow_s;      /* what its work took, for as many bytes as any rank wrote at most */
+    double median_s;    /* the same of the median rank */
+    int slow_rank;      /* its number */
+    char slow_host[68]; /* on rank 0, its host: as somebody named it (dcp_comm_set_host, DCP_HOST)
+                         * or as the system calls it; elsewhere "" */
 } dcp_report;
 #define DCP_REPORT_INIT DCP_SIZED(dcp_report)
 

@@ -14,6 +14,8 @@ extern "C" {
 
 typedef struct dcp_store dcp_store;
 
+#define DCP_STRIPE_ALL (-1) /* all object servers that there are */
+
 typedef struct dcp_store_options {
     size_t size; /* dcp/size.h */
     /* Complete steps that stay after a save; 0: all. On local file systems one more stays until the
@@ -46,6 +48,16 @@ typedef struct dcp_store_options {
      * (dcp_comm_set_host). Two directories on one host are lost with it, so they make two domains
      * only where that is named here. */
     const char *domain;
+    /* Of a directory on a Lustre file system: over how many object servers a file of a step goes, 1
+     * to 2000, or DCP_STRIPE_ALL. 0: a file of DCP_LAYOUT_GLOBAL over 4 for each host that writes
+     * it, or as many as it has stripes where those are fewer; a shard over 1. On other file systems
+     * this and the next member are ignored, which is logged once; what Lustre refuses is logged,
+     * and the save goes on. */
+    int64_t stripe_count;
+    /* Of such a file: how many bytes go to a server before the next one's turn; a multiple of
+     * 65,536 below 4 GiB. 0: 4 MiB, as the library cuts files among the ranks that write. Where
+     * both are 0 and the directory has a layout of its own (lfs setstripe), files have that one. */
+    uint64_t stripe_bytes;
 } dcp_store_options;
 #define DCP_STORE_OPTIONS_INIT DCP_SIZED(dcp_store_options)
 

@@ -24,6 +24,8 @@ typedef struct dcp_tier {
     /* Of a private one: dcp_store_options.domain, with braces as in the path, such as "{env:RACK}";
      * NULL: each host is a failure domain. */
     const char *domain;
+    int64_t stripe_count;  /* as in dcp_store_options */
+    uint64_t stripe_bytes; /* as there */
 } dcp_tier;
 #define DCP_TIER_INIT DCP_SIZED(dcp_tier)
 

@@ -41,6 +41,11 @@ typedef struct dcp_tiers_options {
      * it. May be NULL. */
     void (*on_fill_progress)(void *ctx, uint64_t done, uint64_t total);
     void *fill_progress_ctx;
+    /* What dcp_tiers_load passes a checkpoint to asks of it no more than its JSON, its tensors and
+     * loads. So where a private store's files are each seen by some ranks alone, no rank keeps a
+     * copy of all tables (dcp_checkpoint_open_private): dcp_checkpoint_box, _piece and _read fail
+     * there for most tensors. Where any rank passes 0, all keep copies. */
+    int loads_only;
 } dcp_tiers_options;
 #define DCP_TIERS_OPTIONS_INIT DCP_SIZED(dcp_tiers_options)
 

@@ -1,9 +1,12 @@
 /* What calls inside the C library and HDF5 take is not seen here. */
 #include "heap.h"
 
+#include <limits.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define LARGE_BYTES (32 << 10)
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t n, size_t bytes);
@@ -15,16 +18,30 @@ void *__wrap_realloc(void *old, size_t bytes);
 void __wrap_free(void *memory);
 char *__wrap_strdup(const char *text);
 
-/* Less than nothing where memory is given back that was taken elsewhere or before. */
-static ptrdiff_t now, peak;
+static heap at_first, *used = &at_first;
 
-void heap_start(void) { now = peak = 0; }
-size_t heap_now(void) { return now > 0 ? (size_t)now : 0; }
-size_t heap_peak(void) { return (size_t)peak; }
+heap *heap_use(heap *to) {
+    heap *before = used;
+    used = to ? to : &at_first;
+    return before;
+}
+
+void heap_keep_untouched(void) {
+    mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+    mallopt(M_MMAP_MAX, INT_MAX);
+}
+
+void heap_start(void) { *used = (heap){0}; }
+size_t heap_now(void) { return used->now > 0 ? (size_t)used->now : 0; }
+size_t heap_peak(void) { return (size_t)used->peak; }
+
+void heap_add(ptrdiff_t bytes) {
+    used->now += bytes;
+    if (used->now > used->peak) used->peak = used->now;
+}
 
 static void *taken(void *memory) {
-    now += (ptrdiff_t)malloc_usable_size(memory);
-    if (now > peak) peak = now;
+    heap_add((ptrdiff_t)malloc_usable_size(memory));
     return memory;
 }
 
@@ -35,12 +52,12 @@ void *__wrap_calloc(size_t n, size_t bytes) { return taken(__real_calloc(n, byte
 void *__wrap_realloc(void *old, size_t bytes) {
     ptrdiff_t before = (ptrdiff_t)malloc_usable_size(old);
     void *memory = __real_realloc(old, bytes);
-    if (memory || !bytes) now -= before;
+    if (memory || !bytes) used->now -= before;
     return taken(memory);
 }
 
 void __wrap_free(void *memory) {
-    now -= (ptrdiff_t)malloc_usable_size(memory);
+    used->now -= (ptrdiff_t)malloc_usable_size(memory);
     __real_free(memory);
 }
 

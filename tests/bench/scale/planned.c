@@ -11,12 +11,11 @@
 #include "move/window.h"
 #include "world.h"
 
-int __real_move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
-                             const uint64_t *reader_ranges, move_windows *out, dcp_error *err);
 int __real_h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                              h5_skeleton *out, dcp_error *err);
 int __wrap_move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
-                             const uint64_t *reader_ranges, move_windows *out, dcp_error *err);
+                             const uint64_t *reader_ranges, int to_file, move_windows *out,
+                             dcp_error *err);
 int __wrap_h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                              h5_skeleton *out, dcp_error *err);
 int __wrap_store_begin(dcp_store *store, uint64_t step, char *folder, dcp_error *err);
@@ -54,13 +53,12 @@ int __wrap_h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64
 }
 
 int __wrap_move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
-                             const uint64_t *reader_ranges, move_windows *out, dcp_error *err) {
-    int status = __real_move_windows_find(comm, pieces, n, end, reader_ranges, out, err);
+                             const uint64_t *reader_ranges, int to_file, move_windows *out,
+                             dcp_error *err) {
+    (void)comm, (void)pieces, (void)end, (void)reader_ranges, (void)to_file, (void)out;
     current->all = cost_so_far();
     current->pieces = n;
-    if (status) return status;
     current->reached = 1;
-    move_windows_free(out);
     return core_fail(err, DCP_ERR_STATE, "planned");
 }
 

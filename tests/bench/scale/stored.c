@@ -5,6 +5,7 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "heap.h"
+#include "step/joined.h"
 #include "world.h"
 
 #define HEAD_BYTES (8 + USERBLOCK_BYTES)
@@ -104,7 +105,7 @@ dcp_checkpoint *stored_open(const stored *s, dcp_comm *comm, planned_cost *cost)
     NEED(ckpt->files);
     for (size_t f = 0; f < ckpt->n_files; f++) open_file(s, &ckpt->files[f], (int)f, cost);
     double start = planned_clock_ms();
-    must(step_checkpoint_join(ckpt, &err), &err);
+    must(step_join_files(ckpt, &err), &err);
     cost->cpu_ms += planned_clock_ms() - start;
     cost->peak_bytes = heap_now();
     return ckpt;

@@ -36,11 +36,9 @@ typedef struct world {
     int recording;                  /* a run ends at the first all-to-all that can't be answered */
     unsigned char *said[64];        /* rank 0's broadcasts in this pass */
     int n_said;
-    size_t tensors;
-    unsigned char *exact; /* the homes' verdicts, joined; a byte a tensor */
 } world;
 
-void world_make(world *w, int size, const int *sample, int n_sample, size_t tensors);
+void world_make(world *w, int size, const int *sample, int n_sample);
 void world_free(world *w);
 
 /* Begins the run of a rank; `comm` lives until it is destroyed. Rank 0 begins a pass. */

@@ -20,7 +20,26 @@ static void check_members(const dcp_error *err, int first) {
     for (int r = 0; r < DCP_ERROR_RANKS; r++) CHECK(err->ranks[r] == 7 * r + first);
 }
 
-static void check_agreement(dcp_comm *comm, unsigned failing) {
+enum { PLAIN, LEAST, XOR, WAYS };
+
+/* Each of the agreements; those that carry values carry them where no rank failed. */
+static int agree_by(int way, dcp_comm *comm, int status, dcp_error *err) {
+    const uint64_t rank = (uint64_t)dcp_comm_rank(comm), size = (uint64_t)dcp_comm_size(comm);
+    uint64_t words[3 + COMM_XOR_ROOM(64)] = {7, rank, ~rank}, all = 0;
+    if (way == PLAIN) return comm_agree(comm, status, err);
+    if (way == LEAST) {
+        const int agreed = comm_agree_least(comm, status, words, 3, err);
+        if (!agreed) CHECK(words[0] == 7 && words[1] == 0 && words[2] == ~(size - 1));
+        return agreed;
+    }
+    words[0] = 1ULL << rank;
+    const int agreed = comm_agree_xor(comm, status, words, 2, err);
+    for (uint64_t r = 0; r < size; r++) all ^= r;
+    if (!agreed) CHECK(words[0] == (1ULL << size) - 1 && words[1] == all);
+    return agreed;
+}
+
+static void check_agreement(dcp_comm *comm, unsigned failing, int way) {
     int rank = dcp_comm_rank(comm);
     dcp_error err = {.status = DCP_OK, .rank = -7, .message = "untouched"};
     int status = DCP_OK;
@@ -32,7 +51,7 @@ static void check_agreement(dcp_comm *comm, unsigned failing) {
         for (int r = 0; r < DCP_ERROR_RANKS + 2; r++) core_fail_rank(status, 7 * r + rank, &err);
         err.system_error = ENOSPC;
     }
-    int agreed = comm_agree(comm, status, &err);
+    int agreed = agree_by(way, comm, status, &err);
     if (failing == 0) {
         CHECK(agreed == DCP_OK && err.rank == -7 && strcmp(err.message, "untouched") == 0);
         return;
@@ -47,7 +66,7 @@ static void check_agreement(dcp_comm *comm, unsigned failing) {
     CHECK(strcmp(err.message, expected) == 0);
     check_members(&err, first);
 
-    CHECK(comm_agree(comm, agreed, &err) == agreed); /* an agreed error goes up unchanged */
+    CHECK(agree_by(way, comm, agreed, &err) == agreed); /* an agreed error goes up unchanged */
     CHECK(err.rank == first && strcmp(err.message, expected) == 0);
     check_members(&err, first);
 }
@@ -62,7 +81,7 @@ static void check_without_error_objects(dcp_comm *comm, unsigned failing) {
 
 static void check_all(dcp_comm *comm) {
     for (unsigned failing = 0; failing < 1u << dcp_comm_size(comm); failing++) {
-        check_agreement(comm, failing);
+        for (int way = PLAIN; way < WAYS; way++) check_agreement(comm, failing, way);
         check_without_error_objects(comm, failing);
     }
     dcp_comm_destroy(comm);

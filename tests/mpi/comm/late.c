@@ -1,6 +1,6 @@
 /* A rank that comes late: within the limit it is waited for; after it the others return
  * DCP_ERR_COMM that names it, whomever they wait for themselves, and so does the late one when it
- * comes. Over shared memory and over messages. */
+ * comes. Over shared memory, over messages, and over both. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +12,16 @@
 
 static int rank, ranks;
 
+/* By messages ("0"), through shared memory ("1"), or by both, with the odd ranks on a second host
+ * ("2"). */
 static dcp_comm *make_comm(const char *shared) {
     dcp_comm *comm;
+    const int hosts = *shared == '2' ? 2 : 1;
     setenv("DCP_SHARED_MEMORY", shared, 1);
+    setenv("DCP_HOST", hosts == 2 && rank % 2 ? "odd" : "even", 1);
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
     CHECK((comm->shared != NULL) == (*shared == '1'));
+    CHECK(comm->local.groups->n == (*shared == '0' ? ranks : hosts));
     return comm;
 }
 
@@ -113,9 +118,11 @@ int main(int argc, char **argv) {
     limits_of_the_environment_are_checked();
     within_the_limit("1");
     within_the_limit("0");
+    within_the_limit("2");
     one_after_another();
     after_the_limit("1");
     after_the_limit("0");
+    after_the_limit("2");
     MPI_Finalize();
     return 0;
 }

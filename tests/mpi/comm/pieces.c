@@ -3,18 +3,34 @@
 #define PIECE_BYTES ((uint64_t)24)
 #define PIPE_BYTES ((uint64_t)11)
 #define HALVE_BYTES ((uint64_t)16)
+#define FEW_RANKS 2
+#define FEW_BYTES 60
+#define FIRST_BYTES ((uint64_t)40)
+#define ROUTED_BYTES ((uint64_t)150)
+#define ROUTED_PEERS 1
+#ifndef HOSTS
+#define HOSTS 1
+#endif
 #ifndef SLOT_BYTES
 #define SLOT_BYTES ((size_t)0) /* no memory is shared: all goes by messages */
 #endif
 #include "comm/host.c"
 #include "comm/host_memory.c"
+#include "comm/join.c"
+#include "comm/levels.c"
+#include "comm/local.c"
+#include "comm/messages.c"
 #include "comm/mpi.c"
 #include "comm/pairs.c"
 #include "comm/place.c"
+#include "comm/rank_groups.c"
+#include "comm/routes.c"
 
 #include "comm/batch.c"
 #include "comm/comm.c"
 #include "comm/process.c"
+#include "comm/sharing.c"
+#include "comm/topology.c"
 #include "comm/watch.c"
 #include "support/check.h"
 
@@ -90,6 +106,28 @@ static void check_alltoall(dcp_comm *comm, int seed) {
     free(recv), free(send), free(recv_bytes), free(send_bytes);
 }
 
+/* The same sizes as messages between the ranks that have something to say. */
+static void check_messages(dcp_comm *comm, int seed) {
+    size_t n = (size_t)comm->size, sends = 0, receives = 0;
+    dcp_comm_message *send = calloc(n, sizeof *send), *receive = calloc(n, sizeof *receive);
+    unsigned char *out = malloc(n * LARGEST), *in = calloc(n, LARGEST);
+    for (int r = 0; r < comm->size; r++) {
+        uint64_t to = between(comm->rank, r, seed), from = between(r, comm->rank, seed);
+        unsigned char *at = out + r * LARGEST;
+        for (uint64_t i = 0; i < to; i++) at[i] = pattern(comm->rank, r, i);
+        if (r == comm->rank) continue;
+        if (to || r % 2) send[sends++] = (dcp_comm_message){at, to, r};
+        if (from || comm->rank % 2)
+            receive[receives++] = (dcp_comm_message){in + r * LARGEST, from, r};
+    }
+    CHECK(comm_messages_exchange(comm, send, sends, receive, receives, NULL) == DCP_OK);
+    for (size_t k = 0; k < receives; k++)
+        for (uint64_t i = 0; i < LARGEST; i++)
+            CHECK(((unsigned char *)receive[k].data)[i] ==
+                  (i < receive[k].bytes ? pattern(receive[k].peer, comm->rank, i) : 0));
+    free(in), free(out), free(receive), free(send);
+}
+
 static void check_all(dcp_comm *comm) {
     for (int root = 0; root < comm->size; root++)
         for (uint64_t bytes = 0; bytes < LARGEST; bytes += bytes < 26 ? 1 : 19) {
@@ -100,6 +138,7 @@ static void check_all(dcp_comm *comm) {
         for (int op = DCP_REDUCE_MAX; op <= DCP_REDUCE_XOR; op++)
             check_allreduce(comm, count, (dcp_reduce)op);
     for (int seed = 0; seed < 20; seed++) check_alltoall(comm, seed);
+    for (int seed = 0; seed < 20; seed++) check_messages(comm, seed);
     CHECK(comm_barrier(comm, NULL) == DCP_OK);
 }
 
@@ -111,16 +150,37 @@ static void check_duplicate(dcp_comm *comm) {
     }
     check_allreduce(comm, 9, DCP_REDUCE_SUM);
     for (int seed = 0; seed < 5; seed++) check_alltoall(comm, seed);
+    for (int seed = 0; seed < 5; seed++) check_messages(comm, seed);
     CHECK(comm_barrier(comm, NULL) == DCP_OK);
+}
+
+static int host_of(int rank) { return rank * 5 % 7 % HOSTS; }
+
+/* Whether the collectives go the way that this test is for. */
+static void check_way(const dcp_comm *comm) {
+    int groups = 0, seen[HOSTS] = {0};
+    for (int r = 0; r < comm->size; r++) groups += SLOT_BYTES == 0 || !seen[host_of(r)]++;
+    const dcp_comm_ops *ops = groups == comm->size ? &comm_pairs_ops
+                              : groups == 1        ? &comm_host_ops
+                                                   : &comm_levels_ops;
+    CHECK(comm->size == 1 || comm->ops.allreduce == ops->allreduce);
+}
+
+static void name_host(void) {
+    char name[16];
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    snprintf(name, sizeof name, "host %d", host_of(rank));
+    setenv("DCP_HOST", name, 1);
 }
 
 int main(int argc, char **argv) {
     int level;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     dcp_comm *comm, *duplicate;
+    name_host();
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
-    comm_mpi *ctx = comm->ctx;
-    CHECK((ctx->host.rounds != NULL) == (SLOT_BYTES > 0 && comm->size > 1));
+    check_way(comm);
     check_all(comm);
     CHECK(comm->duplicate && comm->duplicate(comm, &duplicate, NULL) == DCP_OK);
     check_duplicate(duplicate);

@@ -60,8 +60,11 @@ static void replicas_differ(const scratch *s, stand_in *d, const given *g) {
     dcp_store *store = scratch_store(s, s->comm, "replicas");
     on_device_make(&o, d, g, COPIES, s->rank, s->size, 1, 0);
     d->calls[STAND_IN_TO_HOST] = 0;
-    SUCCEEDS(dcp_save(store, 1, o.state, GIVEN_JSON, NULL, NULL, err));
+    const dcp_save_options lowest = {.size = sizeof lowest, .replicas = DCP_REPLICAS_WARN};
+    SUCCEEDS(dcp_save(store, 1, o.state, GIVEN_JSON, &lowest, NULL, err));
     CHECK((d->calls[STAND_IN_TO_HOST] == 0) == (s->rank > 0));
+    SUCCEEDS(dcp_save(store, 1, o.state, GIVEN_JSON, NULL, NULL, err)); /* they share the writing */
+    CHECK(d->calls[STAND_IN_TO_HOST] > 0 || s->rank > 2);
     while (strcmp(g->tensors[o.h.boxes[i].tensor].path, "/model/rows") != 0) i++;
     if (s->rank == s->size - 1) stand_in_see(d, o.at[i])[4 << 20] ^= 1;
     int status = dcp_save(store, 2, o.state, GIVEN_JSON, NULL, NULL, &failure);

@@ -161,7 +161,7 @@ static void replicas_differ(const scratch *s, const given *g, int way) {
 /* Changes a bit of a tensor's last stored byte. */
 static void damage(const scratch *s, const dcp_checkpoint *ckpt, const char *path) {
     const step_tensor *t = step_checkpoint_lookup(ckpt, path);
-    const step_dataset *p = &ckpt->datasets[t->first_dataset];
+    const step_dataset *p = t->datasets;
     const off_t at = (off_t)(p->row->offset + p->row->bytes - 1);
     unsigned char byte;
     if (s->rank == 0) {

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <sys/stat.h>
 
-#include "comm/comm.h"
+#include "comm/sharing.h"
 #include "store/store.h"
 #include "support/private.h"
 
@@ -35,7 +35,10 @@ static void is_reserved(const scratch *s) {
     char path[64];
     struct stat st;
     CHECK(s->comm->shared);
-    find_mapping(s->comm->shared->areas[0], path, sizeof path);
+    const size_t bytes = 1 << 20;
+    const comm_areas *areas;
+    SUCCEEDS(comm_local_areas(s->comm, 1, &bytes, &areas, err));
+    find_mapping(areas->data[0], path, sizeof path);
     CHECK(stat(path, &st) == 0);
     CHECK(st.st_size > 0 && st.st_blocks * 512 >= st.st_size);
     MPI_Barrier(MPI_COMM_WORLD);

@@ -17,6 +17,16 @@ static void check_same_failure(int status, int expected, const dcp_error *err, c
     CHECK(strstr(err->message, text));
 }
 
+static int begin_together(dcp_store *store, uint64_t step, char *tmp, dcp_error *err) {
+    int status = store_begin(store, step, tmp, err);
+    return store_begin_agree(store, status, step, NULL, 0, err);
+}
+
+static int finish_together(dcp_store *store, uint64_t step, const char *members, dcp_error *err) {
+    int status = comm_agree(store->comm, store_finish(store, step, members, err), err);
+    return status ? status : store_publish(store, step, err);
+}
+
 static void check_store(dcp_comm *comm, const char *root) {
     int rank = dcp_comm_rank(comm);
     char dir[PATH_MAX], tmp[PATH_MAX], first_tmp[PATH_MAX];
@@ -27,18 +37,18 @@ static void check_store(dcp_comm *comm, const char *root) {
     CHECK(dcp_store_open(comm, dir, NULL, &store, &err) == DCP_OK);
     check_same_failure(dcp_store_open(comm, dir, NULL, &second, &err), DCP_ERR_BUSY, &err, "host");
 
-    CHECK(store_begin(store, 5, tmp, &err) == DCP_OK);
+    CHECK(begin_together(store, 5, tmp, &err) == DCP_OK);
     memcpy(first_tmp, tmp, sizeof tmp);
     CHECK(comm_broadcast(comm, first_tmp, sizeof first_tmp, 0, &err) == DCP_OK);
     CHECK(strcmp(tmp, first_tmp) == 0 && access(tmp, W_OK) == 0);
-    CHECK(store_publish(store, 5, NULL, &err) == DCP_OK);
+    CHECK(finish_together(store, 5, NULL, &err) == DCP_OK);
     CHECK(access(tmp, F_OK) != 0);
-    check_same_failure(store_begin(store, 5, tmp, &err), DCP_ERR_STATE, &err, "exists already");
+    check_same_failure(begin_together(store, 5, tmp, &err), DCP_ERR_STATE, &err, "exists already");
 
-    CHECK(store_begin(store, 6, tmp, &err) == DCP_OK);
-    check_same_failure(store_publish(store, 6, "no JSON", &err), DCP_ERR_ARG, &err, "");
+    CHECK(begin_together(store, 6, tmp, &err) == DCP_OK);
+    check_same_failure(finish_together(store, 6, "no JSON", &err), DCP_ERR_ARG, &err, "");
     store_rollback(store, 6);
-    CHECK(store_begin(store, 6, tmp, &err) == DCP_OK);
+    CHECK(begin_together(store, 6, tmp, &err) == DCP_OK);
     CHECK(comm_barrier(comm, &err) == DCP_OK);
     store_rollback(store, 6);
     CHECK(rank != 0 || access(tmp, F_OK) != 0);

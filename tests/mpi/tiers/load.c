@@ -23,24 +23,6 @@ static void lose(const scratch *s, const tiers_under_test *t, int i, int rank, c
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Flips a byte in the middle of this rank's shard of the step in memory. */
-static void flip(const scratch *s, const tiers_under_test *t, int rank, const char *step) {
-    char dir[PATH_MAX], path[2 * PATH_MAX];
-    unsigned char byte;
-    MPI_Barrier(MPI_COMM_WORLD);
-    tiers_dir(t, s, 0, dir);
-    snprintf(path, sizeof path, "%s/%s/shard-%05d-of-%05d.h5", dir, step, rank, s->size);
-    if (rank == s->rank) {
-        int fd = open(path, O_RDWR);
-        off_t at = lseek(fd, 0, SEEK_END) / 2;
-        CHECK(pread(fd, &byte, 1, at) == 1);
-        byte ^= 1;
-        CHECK(pwrite(fd, &byte, 1, at) == 1);
-        close(fd);
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
-}
-
 /* Opens the stores anew, as a restart does, and loads. */
 static void restart(const scratch *s, tiers_under_test *t, uint64_t expected, const char *logged) {
     t->log.text[0] = '\0';
@@ -63,7 +45,7 @@ static void without_redundancy(const scratch *s) {
     for (uint64_t n = 1; n <= 7; n++) save(s, tiers, n);
     dcp_tiers_close(tiers);
     restart(s, &t, 7, "memory-0");
-    flip(s, &t, s->size - 1, "step-00000007");
+    tiers_flip(s, &t, s->size - 1, "step-00000007");
     restart(s, &t, 6, "step 7 is damaged");
     lose(s, &t, 0, s->size - 1, "step-00000006");
     restart(s, &t, 6, "disk-");
@@ -102,7 +84,7 @@ static void with_redundancy(const scratch *s, const char *redundancy) {
     lose(s, &t, 0, s->size - 1, NULL);
     restart(s, &t, 5, "of its files were rebuilt");
     restart(s, &t, 5, "step 5 is loaded from");
-    flip(s, &t, 0, "step-00000005");
+    tiers_flip(s, &t, 0, "step-00000005");
     restart(s, &t, 5, "of its files were rebuilt");
     lose(s, &t, 0, 0, NULL);
     lose(s, &t, 0, 1, NULL);

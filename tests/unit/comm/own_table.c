@@ -1,13 +1,15 @@
 /* A program without MPI, whose ranks are forked processes with a table of their own: saves in
  * flight, loads in flight and fillings of stores end beside it, without a fence or a wait, over
  * duplicates that are given back once each; without threads the save says that it waits for a
- * fence; and what becomes of duplicates and hosts that the table fails at. */
+ * fence; messages go by its exchange where it has one; and what becomes of duplicates and hosts
+ * that the table fails at. */
 #include "support/table.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <time.h>
 
-#include "comm/comm.h"
+#include "comm/messages.h"
 #include "dcp/dcp.h"
 #include "store/directory.h"
 #include "support/given.h"
@@ -98,9 +100,8 @@ static int slow_store_is_filled(const void *step) {
     return has_step("slow", *(const uint64_t *)step);
 }
 
-static void saves_end_beside(table_seat *seat, void *unused) {
-    (void)unused;
-    part p = begin(seat, &table_functions);
+static void saves_end_beside(table_seat *seat, void *ops) {
+    part p = begin(seat, ops);
     dcp_store *store = open_store(&p, "beside");
     for (uint64_t step = 1; step <= 2; step++) {
         dcp_saving *saving = start_save(&p, store, step);
@@ -118,9 +119,8 @@ static int load_is_done(const void *loading) { return dcp_load_is_done((dcp_load
 
 static int rank_one_stops(void *seat) { return ((table_seat *)seat)->rank == 1; }
 
-static void loads_end_beside(table_seat *seat, void *unused) {
-    (void)unused;
-    part p = begin(seat, &table_functions);
+static void loads_end_beside(table_seat *seat, void *ops) {
+    part p = begin(seat, ops);
     dcp_store *store = open_store(&p, "loaded");
     SUCCEEDS(dcp_save(store, 1, p.mine.state, GIVEN_JSON, NULL, NULL, err));
     char dir[PATH_MAX];
@@ -145,6 +145,30 @@ static void loads_end_beside(table_seat *seat, void *unused) {
     dcp_checkpoint_close(ckpt);
     dcp_store_close(store);
     end(&p);
+}
+
+/* Rank 0 sends to the others, who send to nobody; a duplicate's messages are its own. */
+static void messages_go_by_exchange(table_seat *seat, void *unused) {
+    static unsigned char data[2][TABLE_RANKS][40000];
+    dcp_comm *comm = NULL, *other = NULL;
+    (void)unused;
+    SUCCEEDS(dcp_comm_from_ops(&table_with_exchange, seat, seat->rank, TABLE_RANKS, &comm, err));
+    SUCCEEDS(comm_duplicate(comm, &other, err));
+    for (int i = 0; i < 2; i++) {
+        dcp_comm_message list[TABLE_RANKS];
+        const int is_first = seat->rank == 0;
+        const size_t n = is_first ? TABLE_RANKS - 1 : 1;
+        NEED(!comm_messages_are_collective(i ? other : comm));
+        if (is_first) memset(data[i], 7 + i, sizeof data[i]);
+        for (size_t k = 0; k < n; k++)
+            list[k] = (dcp_comm_message){data[i][k], sizeof data[i][k], is_first ? (int)k + 1 : 0};
+        SUCCEEDS(comm_messages_exchange(i ? other : comm, list, is_first ? n : 0, list,
+                                        is_first ? 0 : n, err));
+        NEED(data[i][0][0] == 7 + i && data[i][0][39999] == 7 + i);
+    }
+    NEED(atomic_load(&table_tally.exchanges) == 2);
+    dcp_comm_destroy(other);
+    dcp_comm_destroy(comm);
 }
 
 static void without_threads_a_fence_saves(table_seat *seat, void *unused) {
@@ -313,8 +337,13 @@ static void the_table_tells_hosts_wrongly(table_seat *seat, void *unused) {
 
 int main(void) {
     NEED(mkdtemp(root));
-    int failed = table_launch(saves_end_beside, NULL);
-    failed |= table_launch(loads_end_beside, NULL);
+    dcp_comm_ops few = table_functions, all = table_with_exchange;
+    int failed = table_launch(saves_end_beside, &few);
+    failed |= table_launch(loads_end_beside, &few);
+    failed |= store_directory_remove(AT_FDCWD, root) || mkdir(root, 0777);
+    failed |= table_launch(saves_end_beside, &all);
+    failed |= table_launch(loads_end_beside, &all);
+    failed |= table_launch(messages_go_by_exchange, NULL);
     failed |= table_launch(without_threads_a_fence_saves, NULL);
     failed |= table_launch(stores_are_filled_beside, NULL);
     failed |= table_launch(a_duplicate_has_duplicates, NULL);

@@ -66,6 +66,25 @@ static void parts_join_to_the_whole(void **state) {
     }
 }
 
+/* Wherever both lie, and not a byte beyond. */
+static void a_copy_is_summed_on_the_way(void **state) {
+    (void)state;
+    for (int i = 0; i < 300; i++) {
+        uint64_t bytes = between(0, i < 290 ? 20000 : MIB), from = between(0, 70);
+        uint64_t to = between(1, 70), raw = any();
+        unsigned char *data = any_bytes(from + bytes), *copy = malloc(to + bytes + 1);
+        assert_non_null(copy);
+        copy[to - 1] = copy[to + bytes] = 0xa5;
+        assert_int_equal(core_crc64_copy(raw, copy + to, data + from, bytes),
+                         core_crc64_raw(raw, data + from, bytes));
+        assert_memory_equal(copy + to, data + from, bytes);
+        assert_int_equal(copy[to - 1], 0xa5);
+        assert_int_equal(copy[to + bytes], 0xa5);
+        free(copy);
+        free(data);
+    }
+}
+
 static void finish_and_unfinish_are_opposites(void **state) {
     (void)state;
     for (int i = 0; i < 200; i++) {
@@ -81,6 +100,7 @@ int main(void) {
         cmocka_unit_test(it_is_the_defined_checksum),
         cmocka_unit_test(a_shift_is_zeros_that_follow),
         cmocka_unit_test(parts_join_to_the_whole),
+        cmocka_unit_test(a_copy_is_summed_on_the_way),
         cmocka_unit_test(finish_and_unfinish_are_opposites),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* Fragments and interiors together are every byte of every piece once, wherever the file is cut. */
+/* Fragments and interiors together are every byte of every piece once, wherever the file is cut,
+ * also where holders of the pieces take turns. */
 #include "move/window.h"
 #include "support/core_fixture.h"
 
@@ -167,6 +168,57 @@ static void skipped_pages_never_come(void **state) {
     assert_true(parts > 5);
 }
 
+static int count_others(void *ctx, const move_piece *p, uint64_t offset, uint64_t bytes) {
+    uint64_t *next = ctx;
+    assert_true(bytes > 0 && offset >= next[0]);
+    assert_true(offset + bytes <= p->copy->runs * p->copy->run_bytes);
+    next[0] = offset + bytes;
+    next[1] += bytes;
+    return DCP_OK;
+}
+
+/* What one holder supplies comes from no other; returns its bytes. */
+static uint64_t come_by_turn(struct file *f, uint16_t turn, uint16_t holders) {
+    struct range r = {.file = f, .high = f->bytes};
+    uint64_t supplied = 0;
+    size_t first = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        move_piece *p = &f->pieces[i];
+        uint64_t others[2] = {0};
+        p->turn = turn;
+        p->holders = holders;
+        assert_int_equal(move_piece_others(p, count_others, others), DCP_OK);
+        assert_int_equal(move_piece_supplied(p) + others[1], p->copy->runs * p->copy->run_bytes);
+        supplied += move_piece_supplied(p);
+    }
+    assert_int_equal(move_fragments(f->pieces, f->n, &first, 0, f->bytes, fragment_comes, &r), 0);
+    assert_int_equal(move_bulk_parts(f->pieces, f->n, part_comes, f), DCP_OK);
+    return supplied;
+}
+
+static void holders_take_turns(void **state) {
+    (void)state;
+    int many = 0;
+    for (int round = 0; round < 60; round++) {
+        struct file f;
+        uint64_t all = 0, supplied = 0;
+        uint16_t holders = (uint16_t)between(2, 5);
+        any_file(&f, round % 2);
+        for (size_t i = 0; i < f.n; i++)
+            all += f.pieces[i].copy->runs * f.pieces[i].copy->run_bytes;
+        for (uint16_t turn = 0; turn < holders; turn++) {
+            uint64_t part = come_by_turn(&f, turn, holders);
+            many += part > 0 && part < all;
+            supplied += part;
+        }
+        assert_int_equal(supplied, all);
+        for (uint64_t i = 0; i < f.bytes; i++) assert_int_equal(f.due[i], 0);
+        assert_int_equal(come_by_turn(&f, UINT16_MAX, holders), 0); /* its turn never comes */
+        file_free(&f);
+    }
+    assert_true(many > 20);
+}
+
 static int note(void *ctx, const move_fragment *f) {
     (void)f;
     *(int *)ctx = 1;
@@ -182,7 +234,8 @@ static void windows_are_those_with_fragments(void **state) {
         struct file f;
         move_windows w;
         any_file(&f, round % 3 == 0);
-        assert_int_equal(move_windows_find(comm, f.pieces, f.n, f.bytes, NULL, &w, NULL), DCP_OK);
+        assert_int_equal(move_windows_find(comm, f.pieces, f.n, f.bytes, NULL, 1, &w, NULL),
+                         DCP_OK);
         size_t first = 0, at = 0;
         for (uint64_t i = 0; i * w.window_bytes < f.bytes; i++) {
             int found = 0, stop = move_fragments(f.pieces, f.n, &first, i * w.window_bytes,
@@ -245,15 +298,17 @@ static int count_shared(dcp_comm *comm, const struct file *f, uint64_t page_byte
     move_windows w;
     assert_non_null(pages.writers);
     memset(pages.writers, 0xff, (f->bytes / page_bytes + 1) * sizeof(int));
-    assert_int_equal(move_windows_find(comm, f->pieces, f->n, f->bytes, NULL, &w, NULL), DCP_OK);
+    assert_int_equal(move_windows_find(comm, f->pieces, f->n, f->bytes, NULL, 1, &w, NULL), DCP_OK);
     for (size_t i = 0; i < f->n; i++) {
         pages.writer = (int)(i % RANKS);
         move_bulk_parts(&f->pieces[i], 1, note_writer, &pages);
     }
     for (uint64_t i = 0; i * w.window_bytes < f->bytes; i++)
-        for (pages.writer = 0; pages.writer < RANKS; pages.writer++)
-            move_fragments(f->pieces, f->n, &first, move_windows_domain(&w, i, pages.writer),
-                           move_windows_domain_end(&w, i, pages.writer), note_writer, &pages);
+        for (int k = 0; k < w.width; k++) {
+            const move_domain d = move_windows_domain(&w, i, k);
+            pages.writer = d.aggregator->rank;
+            move_fragments(f->pieces, f->n, &first, d.start, d.end, note_writer, &pages);
+        }
     move_windows_free(&w);
     free(pages.writers);
     return pages.shared;
@@ -289,6 +344,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_byte_comes_once),
         cmocka_unit_test(skipped_pages_never_come),
+        cmocka_unit_test(holders_take_turns),
         cmocka_unit_test(windows_are_those_with_fragments),
         cmocka_unit_test(no_page_has_two_writers),
     };

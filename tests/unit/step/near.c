@@ -3,7 +3,7 @@
 #include "support/core_fixture.h"
 
 #include "core/box.h"
-#include "step/checkpoint.h"
+#include "step/joined.h"
 
 #define MOST 81
 
@@ -57,9 +57,10 @@ static void look(const grid *g, int one_cut) {
     for (int round = 0; round < 100; round++) {
         dcp_box box = any_box(2, g->tensor.shape, 1), shared;
         size_t first, end;
-        step_checkpoint_near(&g->ckpt, t, &box, &first, &end);
+        step_join_near(t, &(step_known){.datasets = t->datasets, .n = t->n_datasets}, &box, &first,
+                       &end);
         for (size_t k = 0; k < t->n_datasets; k++) {
-            const step_row *row = g->ckpt.datasets[t->first_dataset + k].row;
+            const step_row *row = t->datasets[k].row;
             int is_near = k >= first && k < end,
                 shares = core_box_intersect(2, row->box, &box, &shared);
             assert_true(is_near || !shares);
@@ -76,7 +77,7 @@ static void near_is_what_shares_elements(void **state) {
         uint64_t cells[2] = {between(1, 9), between(1, 9)};
         if (round % 3 < 2) cells[round % 3] = 1;
         cut(&g, cells);
-        assert_int_equal(step_checkpoint_join(&g.ckpt, &err), DCP_OK);
+        assert_int_equal(step_join_files(&g.ckpt, &err), DCP_OK);
         assert_int_equal(g.ckpt.n_tensors, 1);
         assert_int_equal(g.ckpt.tensors[0].n_datasets, g.n);
         look(&g, round % 3 < 2);

@@ -92,14 +92,14 @@ static void a_save_in_flight_is_fenced_off(void **state) {
     assert_string_not_equal(tmp, other);
     snprintf(file, sizeof file, "%s/state.h5", tmp);
     assert_null(fopen(file, "w")); /* the first one's folder is not there any more */
-    int status = store_publish(first, 2, NULL, &err);
+    int status = finish_and_publish(first, 2, NULL, &err);
     assert_int_not_equal(status, DCP_OK);
     store_rollback(first, 2);
     assert_int_equal(store_find_cause(first, status, &err), DCP_ERR_BUSY);
     assert_names_us(&err);
     snprintf(file, sizeof file, "%s/state.h5", other);
     write_text(file, "of the second");
-    assert_int_equal(store_publish(second, 2, NULL, &err), DCP_OK);
+    assert_int_equal(finish_and_publish(second, 2, NULL, &err), DCP_OK);
     assert_content(s, "step-00000002/state.h5", "of the second");
     dcp_store_close(first);
     dcp_store_close(second);
@@ -119,7 +119,7 @@ static void who_lost_an_empty_store_leaves_the_seconds_folder(void **state) {
     store_rollback(first, 2);
     snprintf(file, sizeof file, "%s/state.h5", other);
     write_text(file, "of the second");
-    assert_int_equal(store_publish(second, 2, NULL, &err), DCP_OK);
+    assert_int_equal(finish_and_publish(second, 2, NULL, &err), DCP_OK);
     dcp_store_close(first);
     dcp_store_close(second);
     assert_steps(s, "c2");
@@ -194,7 +194,7 @@ static void a_store_that_was_moved_is_not_mixed_with_another(void **state) {
     publish_all(first, 1, 2);
     assert_int_equal(store_begin(first, 3, tmp, NULL), DCP_OK);
     rename_store(s, "store", "elsewhere");
-    int status = store_publish(first, 3, NULL, &err);
+    int status = finish_and_publish(first, 3, NULL, &err);
     assert_moved(status, DCP_ERR_NOT_FOUND, &err);
     store_rollback(first, 3);
     assert_moved(store_find_cause(first, DCP_ERR_IO, &err), DCP_ERR_NOT_FOUND, &err);
@@ -208,10 +208,10 @@ static void a_store_that_was_moved_is_not_mixed_with_another(void **state) {
     snprintf(file, sizeof file, "%s/about.json", other);
     write_text(file, "of the second");
     assert_moved(store_begin(first, 3, tmp, &err), DCP_ERR_BUSY, &err);
-    assert_moved(store_publish(first, 3, NULL, &err), DCP_ERR_BUSY, &err);
+    assert_moved(finish_and_publish(first, 3, NULL, &err), DCP_ERR_BUSY, &err);
     assert_moved(store_find_cause(first, DCP_ERR_IO, &err), DCP_ERR_BUSY, &err);
     assert_content(s, ".tmp-step-00000003/about.json", "of the second");
-    assert_int_equal(store_publish(second, 3, NULL, &err), DCP_OK);
+    assert_int_equal(finish_and_publish(second, 3, NULL, &err), DCP_OK);
     dcp_store_close(second);
     assert_moved(store_begin(first, 3, tmp, &err), DCP_ERR_NOT_FOUND, &err);
     assert_steps(s, "c1 c2 c3");

@@ -25,7 +25,7 @@ static void a_step_gets_its_name_when_published(void **state) {
     assert_true(has(s, ".tmp-step-00000120"));
     snprintf(file, sizeof file, "%s/state.h5", tmp);
     write_text(file, "bytes");
-    assert_int_equal(store_publish(store, 120, "{\"seconds\": 0.5}", NULL), DCP_OK);
+    assert_int_equal(finish_and_publish(store, 120, "{\"seconds\": 0.5}", NULL), DCP_OK);
     assert_steps(s, "c120");
     assert_content(s, "step-00000120/state.h5", "bytes");
     assert_content(s, "latest/state.h5", "bytes");
@@ -84,7 +84,7 @@ static void a_failed_save_leaves_nothing(void **state) {
     dcp_error err = {0};
     assert_int_equal(store_begin(store, 3, tmp, NULL), DCP_OK);
     assert_int_equal(rmdir(tmp), 0);
-    assert_int_not_equal(store_publish(store, 3, NULL, &err), DCP_OK);
+    assert_int_not_equal(finish_and_publish(store, 3, NULL, &err), DCP_OK);
     assert_non_null(strstr(err.message, ".tmp-step-00000003"));
     assert_steps(s, "c1 c2");
     dcp_store_close(store);

@@ -183,7 +183,7 @@ static void nobody_comes_to_hold_an_old_step_that_goes(void **state) {
     dcp_store *store = open_store(s, 2, 0);
     snprintf(path, sizeof path, "%s/step-00000001", s->dir);
     going = path;
-    assert_int_equal(store_retain(store, 3, NULL), DCP_OK);
+    assert_int_equal(retain_after(store, 3), DCP_OK);
     assert_null(going);
     assert_false(was_held);
     assert_steps(s, "c2 c3");

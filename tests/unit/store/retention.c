@@ -26,7 +26,7 @@ static void the_newest_intact_step_stays(void **state) {
     dcp_store_close(store);
     store = open_store(s, 2, 0);
     assert_int_equal(dcp_store_mark_intact(store, 2, NULL), DCP_OK);
-    assert_int_equal(store_retain(store, 5, NULL), DCP_OK);
+    assert_int_equal(retain_after(store, 5), DCP_OK);
     assert_steps(s, "c2 c4 c5"); /* 4 and 5 may be damaged, 2 was loaded */
     publish_all(store, 6, 6);
     assert_steps(s, "c5 c6");

@@ -1,0 +1,447 @@
+/* Messages of carriers. */
+#include "move/carrier.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/fail.h"
+#include "core/search.h"
+#include "move/transfer.h"
+
+enum { MOST_ASKED = 64, MOST_ASKED_BYTES = 1 << 20 }; /* windows at once, and their bits */
+
+/* How far the groups are apart in the ring of groups: from 1 on. */
+static int distance_to(const move_carriers *c, int group) {
+    const comm_groups *g = c->w->groups;
+    return (group - g->own + g->n) % g->n;
+}
+
+/* The memory of the group's carrier to the other one. */
+static unsigned char *memory_for(const move_carriers *c, int group) {
+    return c->memory[(distance_to(c, group) - 1) % c->x->comm->local.size];
+}
+
+/* The bits of one partner's domains, one after the other. */
+static size_t bits_bytes(const move_carriers *c) {
+    return (size_t)c->w->areas * c->words * sizeof(uint64_t);
+}
+
+/* All bits of a window in a carrier's memory. */
+static size_t set_bytes(const move_carriers *c) {
+    const int others = c->w->groups->n - 1, ranks = c->x->comm->local.size;
+    return (size_t)((others + ranks - 1) / ranks) * bits_bytes(c);
+}
+
+static _Atomic uint64_t *bits_for(const move_carriers *c, int group, size_t i) {
+    const size_t before = (size_t)((distance_to(c, group) - 1) / c->x->comm->local.size);
+    return (_Atomic uint64_t *)(memory_for(c, group) + i % c->sets * set_bytes(c) +
+                                before * bits_bytes(c));
+}
+
+static size_t pages_at(const move_carriers *c) {
+    return core_round_to_pages(c->sets * set_bytes(c));
+}
+
+uint64_t move_carriers_bytes(const move_carriers *c) {
+    return c->routes->most_own + (c->to_file ? 0 : pages_at(c));
+}
+
+uint64_t move_carriers_table_bytes(const move_carriers *c) {
+    return (uint64_t)c->w->groups->n * sizeof *c->places;
+}
+
+/* The same on all ranks where more than one are asked for. */
+static size_t choose_block(const move_carriers *c) {
+    if (!comm_messages_are_collective(c->x->comm)) return 1;
+    const size_t fitting = MOST_ASKED_BYTES / ((size_t)c->w->groups->n * bits_bytes(c));
+    return fitting < 1 ? 1 : fitting < MOST_ASKED ? fitting : MOST_ASKED;
+}
+
+int move_carriers_open(move_carriers *c, move_exchange *x, dcp_error *err) {
+    *c = (move_carriers){.x = x,
+                         .w = &x->windows,
+                         .routes = x->windows.routes,
+                         .to_file = x->transfer->direction == MOVE_TO_FILE};
+    c->words = (c->w->domain_bytes / PAGE_BYTES + 63) / 64;
+    c->block = choose_block(c);
+    c->sets = c->block + 2;
+    const size_t groups = (size_t)c->w->groups->n, partners = (size_t)c->routes->n_partners;
+    const uint64_t asks = c->block * partners * bits_bytes(c), bytes = c->routes->most_theirs;
+    c->seen = calloc(groups, sizeof *c->seen);
+    c->memory = calloc((size_t)x->comm->local.size, sizeof *c->memory);
+    c->own = calloc((size_t)c->w->areas, sizeof *c->own);
+    c->send = calloc(partners + 1, sizeof *c->send);
+    c->receive = calloc(partners + 1, sizeof *c->receive);
+    c->buffer = malloc(bytes + 1);
+    int ok = c->seen && c->memory && c->own && c->send && c->receive && c->buffer;
+    if (ok && !c->to_file) {
+        c->asked = calloc(c->sets * partners + 1, bits_bytes(c));
+        c->asks = malloc(2 * asks + 1);
+        ok = c->asked && c->asks;
+    }
+    if (!ok) return core_fail_memory(err, bytes + 4 * asks);
+    return comm_messages_reserve(x->comm, c->routes->most_own + c->routes->most_theirs + asks,
+                                 c->routes->most_own + c->routes->most_theirs + asks, err);
+}
+
+void move_carriers_use(move_carriers *c, unsigned char *table, unsigned char *const *memory) {
+    c->places = (_Atomic uint64_t *)table;
+    for (int r = 0; r < c->x->comm->local.size; r++) c->memory[r] = memory[r];
+}
+
+void move_carriers_close(move_carriers *c) {
+    free(c->seen);
+    free(c->memory);
+    free(c->own);
+    free(c->send);
+    free(c->receive);
+    free(c->buffer);
+    free(c->asked);
+    free(c->asks);
+    *c = (move_carriers){0};
+}
+
+void move_carriers_rewind(move_carriers *c) {
+    memset(c->seen, 0, (size_t)c->w->groups->n * sizeof *c->seen);
+}
+
+uint32_t move_carriers_number(move_carriers *c, const move_domain *d) {
+    return c->seen[d->aggregator->group]++;
+}
+
+/* This group's domains of the window. */
+static void find_own(move_carriers *c, uint64_t window) {
+    c->n_own = 0;
+    for (int k = 0; k < c->w->width; k++) {
+        const move_domain d = move_windows_domain(c->w, window, k);
+        if (d.aggregator->group == c->w->groups->own) c->own[c->n_own++] = d;
+    }
+}
+
+/* Where the domain lies in the halves. */
+static size_t area_start(const move_carriers *c, const move_domain *d) {
+    return (size_t)d->aggregator->area * c->w->domain_bytes;
+}
+
+/* Of that window; 0: nothing. */
+static uint64_t talk_bytes(const move_talks *talks, uint64_t window) {
+    const size_t i =
+        talks->n ? core_first_from(&talks->list->window, talks->n, sizeof *talks->list, window) : 0;
+    return i < talks->n && talks->list[i].window == window ? talks->list[i].bytes : 0;
+}
+
+static void add_send(move_carriers *c, const move_partner *p, void *data, uint64_t bytes) {
+    c->send[c->sends++] = (dcp_comm_message){.data = data, .bytes = bytes, .peer = p->rank};
+}
+
+static void add_receive(move_carriers *c, const move_partner *p, void *data, uint64_t bytes) {
+    c->receive[c->receives++] = (dcp_comm_message){.data = data, .bytes = bytes, .peer = p->rank};
+}
+
+/* Of windows [i, end) of the list. Where all ranks have to take part, they know of each window
+ * whether any of them talk. */
+static int exchange_messages(move_carriers *c, size_t i, size_t end, dcp_error *err) {
+    int talk = 0;
+    for (; i < end; i++) talk |= c->routes->has_own[i] || c->routes->has_theirs[i];
+    if (!talk) return DCP_OK;
+    if (!c->sends && !c->receives && !comm_messages_are_collective(c->x->comm)) return DCP_OK;
+    return comm_messages_exchange(c->x->comm, c->send, c->sends, c->receive, c->receives, err);
+}
+
+void move_carriers_empty(move_carriers *c, uint64_t window) {
+    uint64_t at = 0;
+    for (int i = 0; i < c->routes->n_partners; i++) {
+        const move_partner *p = &c->routes->partners[i];
+        atomic_store(&c->places[p->group], at);
+        at += talk_bytes(&p->own, window);
+    }
+}
+
+/* One rank's fragments of one domain. */
+typedef struct carrier_walk {
+    move_carriers *c;
+    uint64_t bytes;        /* that their part of the message takes */
+    unsigned char *at;     /* in the message; or of the partner's pages */
+    uint64_t domain_start; /* where the domain begins, */
+    uint64_t before;       /* and so many bytes of the group's domains are before it */
+    _Atomic uint64_t *bits;
+    uint64_t pages_before; /* that are wanted */
+} carrier_walk;
+
+static int count_fragment(void *ctx, const move_fragment *f) {
+    carrier_walk *k = ctx;
+    k->bytes += MOVE_HEAD_BYTES + f->bytes;
+    return 0;
+}
+
+static int put_fragment(void *ctx, const move_fragment *f) {
+    carrier_walk *k = ctx;
+    core_put_u32(k->at, (uint32_t)(k->before + f->file_offset - k->domain_start));
+    core_put_u32(k->at + 4, (uint32_t)f->bytes);
+    move_exchange_fetch(k->c->x, f, k->at + MOVE_HEAD_BYTES);
+    k->at += MOVE_HEAD_BYTES + f->bytes;
+    return 0;
+}
+
+void move_carriers_put(move_carriers *c, const move_domain *d, uint32_t number, int count_walk,
+                       int put_walk) {
+    carrier_walk k = {.c = c, .domain_start = d->start, .before = number * c->w->domain_bytes};
+    move_exchange_walk(c->x, count_walk, d, count_fragment, &k);
+    if (!k.bytes) return;
+    k.at = memory_for(c, d->aggregator->group) +
+           atomic_fetch_add(&c->places[d->aggregator->group], k.bytes);
+    move_exchange_walk(c->x, put_walk, d, put_fragment, &k);
+}
+
+/* A fragment of a partner's message: cut at domains by its sender, and checked here. */
+typedef struct sent_fragment {
+    const move_domain *domain;
+    uint64_t offset, bytes; /* in the domain */
+    const unsigned char *data;
+} sent_fragment;
+
+/* The next one of [*at, end); 0: there is none, or it is none, which makes this rank fail. */
+static int next_fragment(move_carriers *c, const unsigned char **at, const unsigned char *end,
+                         sent_fragment *f) {
+    if (*at == end) return 0;
+    uint64_t left = (uint64_t)(end - *at);
+    if (left > MOVE_HEAD_BYTES) {
+        const uint64_t offset = core_get_u32(*at), number = offset / c->w->domain_bytes;
+        f->offset = offset % c->w->domain_bytes;
+        f->bytes = core_get_u32(*at + 4);
+        f->data = *at + MOVE_HEAD_BYTES;
+        left -= MOVE_HEAD_BYTES;
+        *at = f->data + f->bytes;
+        f->domain = &c->own[number];
+        if (number < (uint64_t)c->n_own && f->bytes && f->bytes <= left &&
+            f->bytes <= c->w->domain_bytes - f->offset)
+            return 1;
+    }
+    if (!c->x->status)
+        c->x->status = core_fail(&c->x->error, DCP_ERR_COMM, "a message between hosts is damaged");
+    return 0;
+}
+
+static void count_message(move_carriers *c, const dcp_comm_message *m, const move_half *half) {
+    const unsigned char *at = m->data, *end = at + m->bytes;
+    sent_fragment f;
+    while (next_fragment(c, &at, end, &f)) {
+        _Atomic uint16_t *marks = half->marks + area_start(c, f.domain) / PAGE_BYTES;
+        move_half_count(marks, f.offset, f.bytes);
+    }
+}
+
+int move_carriers_send(move_carriers *c, size_t i, const move_half *half, dcp_error *err) {
+    const uint64_t window = c->w->list[i];
+    unsigned char *from = c->memory[c->x->comm->local.rank], *to = c->buffer;
+    c->sends = c->receives = 0;
+    for (int k = 0; k < c->routes->n_partners; k++) {
+        const move_partner *p = &c->routes->partners[k];
+        const uint64_t out = talk_bytes(&p->own, window), in = talk_bytes(&p->theirs, window);
+        if (out) add_send(c, p, from, out);
+        if (in) add_receive(c, p, to, in);
+        from += out;
+        to += in;
+    }
+    int status = exchange_messages(c, i, i + 1, err);
+    if (status || !c->receives) return status;
+    find_own(c, window);
+    for (size_t k = 0; k < c->receives; k++) count_message(c, &c->receive[k], half);
+    return DCP_OK;
+}
+
+void move_carriers_place(move_carriers *c, const move_half *half) {
+    for (size_t i = 0; i < c->receives; i++) {
+        const unsigned char *at = c->receive[i].data, *end = at + c->receive[i].bytes;
+        sent_fragment f;
+        while (next_fragment(c, &at, end, &f))
+            memcpy(half->data + area_start(c, f.domain) + f.offset, f.data, f.bytes);
+    }
+}
+
+void move_carriers_forget(move_carriers *c, size_t i) {
+    unsigned char *memory = c->memory[c->x->comm->local.rank];
+    memset(memory + i % c->sets * set_bytes(c), 0, set_bytes(c));
+}
+
+static int want_fragment(void *ctx, const move_fragment *f) {
+    const carrier_walk *k = ctx;
+    const uint64_t offset = f->file_offset - k->domain_start,
+                   last = (offset + f->bytes - 1) / PAGE_BYTES;
+    for (uint64_t page = offset / PAGE_BYTES; page <= last; page++) {
+        const uint64_t bit = (uint64_t)1 << page % 64;
+        if (!(atomic_load_explicit(&k->bits[page / 64], memory_order_relaxed) & bit))
+            atomic_fetch_or_explicit(&k->bits[page / 64], bit, memory_order_relaxed);
+    }
+    return 0;
+}
+
+void move_carriers_want(move_carriers *c, size_t i, const move_domain *d, uint32_t number,
+                        int walk) {
+    carrier_walk k = {.domain_start = d->start,
+                      .bits = bits_for(c, d->aggregator->group, i) + number * c->words};
+    move_exchange_walk(c->x, walk, d, want_fragment, &k);
+}
+
+/* Bits that are set. */
+static uint64_t count_bits(const _Atomic uint64_t *bits, size_t words) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < words; i++)
+        n += (uint64_t)__builtin_popcountll(atomic_load_explicit(&bits[i], memory_order_relaxed));
+    return n;
+}
+
+/* The bits that a partner of this rank has sent. */
+static uint64_t *asked_by(const move_carriers *c, int partner, size_t i) {
+    const size_t before = i % c->sets * (size_t)c->routes->n_partners + (size_t)partner;
+    return c->asked + before * bits_bytes(c) / sizeof(uint64_t);
+}
+
+/* Of domains of this group. */
+static void mark_asked(const move_carriers *c, const uint64_t *bits, const move_half *half) {
+    for (int d = 0; d < c->n_own; d++) {
+        _Atomic uint16_t *marks = half->marks + area_start(c, &c->own[d]) / PAGE_BYTES;
+        for (size_t word = 0; word < c->words; word++)
+            for (uint64_t left = bits[(size_t)d * c->words + word]; left; left &= left - 1)
+                atomic_store_explicit(&marks[64 * word + (size_t)__builtin_ctzll(left)], 1,
+                                      memory_order_relaxed);
+    }
+}
+
+/* The bits of the group's domains of a window. */
+static uint64_t bits_of(const move_carriers *c, int group, uint64_t window) {
+    uint64_t n = 0;
+    for (int k = 0; k < c->w->width; k++)
+        n += move_windows_domain(c->w, window, k).aggregator->group == group;
+    return n * c->words * sizeof(uint64_t);
+}
+
+/* Puts what is wanted of the partner's domains of the windows together. Returns where it ends. */
+static unsigned char *put_asks(const move_carriers *c, const move_partner *p, size_t i, size_t end,
+                               unsigned char *to) {
+    for (; i < end; i++) {
+        const uint64_t window = c->w->list[i];
+        if (!talk_bytes(&p->own, window)) continue;
+        const uint64_t bytes = bits_of(c, p->group, window);
+        memcpy(to, (const void *)bits_for(c, p->group, i), bytes);
+        to += bytes;
+    }
+    return to;
+}
+
+/* The same of partner number k's message. Without `take` it only says where that would end. */
+static unsigned char *take_asks(const move_carriers *c, int k, size_t i, size_t end,
+                                unsigned char *from, int take) {
+    for (; i < end; i++) {
+        const uint64_t window = c->w->list[i];
+        if (!talk_bytes(&c->routes->partners[k].theirs, window)) continue;
+        const uint64_t bytes = bits_of(c, c->w->groups->own, window);
+        if (take) memcpy(asked_by(c, k, i), from, bytes);
+        from += bytes;
+    }
+    return from;
+}
+
+int move_carriers_ask(move_carriers *c, size_t i, size_t end, dcp_error *err) {
+    const int n = c->routes->n_partners;
+    unsigned char *out = c->asks, *in = out + c->block * (size_t)n * bits_bytes(c), *at;
+    c->sends = c->receives = 0;
+    for (int k = 0; k < n; k++) {
+        const move_partner *p = &c->routes->partners[k];
+        at = put_asks(c, p, i, end, out);
+        if (at > out) add_send(c, p, out, (uint64_t)(at - out));
+        out = at;
+        at = take_asks(c, k, i, end, in, 0);
+        if (at > in) add_receive(c, p, in, (uint64_t)(at - in));
+        in = at;
+    }
+    int status = exchange_messages(c, i, end, err);
+    in = c->asks + c->block * (size_t)n * bits_bytes(c);
+    for (int k = 0; k < n && !status; k++) in = take_asks(c, k, i, end, in, 1);
+    return status;
+}
+
+void move_carriers_mark(move_carriers *c, size_t i, const move_half *half) {
+    find_own(c, c->w->list[i]);
+    for (int k = 0; k < c->routes->n_partners; k++)
+        if (talk_bytes(&c->routes->partners[k].theirs, c->w->list[i]))
+            mark_asked(c, asked_by(c, k, i), half);
+}
+
+/* Copies the pages of all bits that are set. */
+static unsigned char *copy_asked(const move_carriers *c, const uint64_t *bits,
+                                 const move_half *half, unsigned char *to) {
+    for (int d = 0; d < c->n_own; d++)
+        for (size_t word = 0; word < c->words; word++)
+            for (uint64_t left = bits[(size_t)d * c->words + word]; left; left &= left - 1) {
+                const size_t page = 64 * word + (size_t)__builtin_ctzll(left);
+                memcpy(to, half->data + area_start(c, &c->own[d]) + page * PAGE_BYTES, PAGE_BYTES);
+                to += PAGE_BYTES;
+            }
+    return to;
+}
+
+/* The pages where they lie, where there is one row of them alone; else NULL. */
+static unsigned char *find_row(const move_carriers *c, const uint64_t *bits, const move_half *half,
+                               uint64_t pages) {
+    for (int d = 0; d < c->n_own; d++)
+        for (size_t page = 0; page < 64 * c->words; page++) {
+            const uint64_t *of = bits + (size_t)d * c->words;
+            if (!(of[page / 64] >> page % 64 & 1)) continue;
+            for (size_t k = page; k < page + pages; k++)
+                if (k == 64 * c->words || !(of[k / 64] >> k % 64 & 1)) return NULL;
+            return half->data + area_start(c, &c->own[d]) + page * PAGE_BYTES;
+        }
+    return NULL;
+}
+
+int move_carriers_answer(move_carriers *c, size_t i, const move_half *half, dcp_error *err) {
+    const uint64_t window = c->w->list[i];
+    unsigned char *out = c->buffer, *memory = c->memory[c->x->comm->local.rank];
+    uint64_t at = pages_at(c);
+    c->sends = c->receives = 0;
+    find_own(c, window);
+    for (int k = 0; k < c->routes->n_partners; k++) {
+        const move_partner *p = &c->routes->partners[k];
+        if (talk_bytes(&p->own, window)) {
+            const uint64_t pages =
+                count_bits(bits_for(c, p->group, i), bits_bytes(c) / sizeof(uint64_t));
+            atomic_store(&c->places[p->group], at);
+            add_receive(c, p, memory + at, pages * PAGE_BYTES);
+            at += pages * PAGE_BYTES;
+        }
+        if (talk_bytes(&p->theirs, window)) {
+            const uint64_t *bits = asked_by(c, k, i);
+            const uint64_t pages =
+                count_bits((const _Atomic uint64_t *)bits, (size_t)c->n_own * c->words);
+            unsigned char *row = find_row(c, bits, half, pages);
+            add_send(c, p, row ? row : out, pages * PAGE_BYTES);
+            if (!row) out = copy_asked(c, bits, half, out);
+        }
+    }
+    return exchange_messages(c, i, i + 1, err);
+}
+
+static int take_fragment(void *ctx, const move_fragment *f) {
+    const carrier_walk *k = ctx;
+    const uint64_t offset = f->file_offset - k->domain_start, page = offset / PAGE_BYTES;
+    uint64_t before = k->pages_before + count_bits(k->bits, page / 64);
+    if (page % 64)
+        before += (uint64_t)__builtin_popcountll(
+            atomic_load_explicit(&k->bits[page / 64], memory_order_relaxed) << (64 - page % 64));
+    move_exchange_put(k->c->x, f, k->at + before * PAGE_BYTES + offset % PAGE_BYTES);
+    return 0;
+}
+
+void move_carriers_take(move_carriers *c, size_t i, const move_domain *d, uint32_t number,
+                        int walk) {
+    const int group = d->aggregator->group;
+    _Atomic uint64_t *all = bits_for(c, group, i);
+    carrier_walk k = {.c = c,
+                      .domain_start = d->start,
+                      .at = memory_for(c, group) + atomic_load(&c->places[group]),
+                      .bits = all + number * c->words,
+                      .pages_before = count_bits(all, number * c->words)};
+    move_exchange_walk(c->x, walk, d, take_fragment, &k);
+}

@@ -1,0 +1,353 @@
+/* Domains lie in the areas of their aggregators: shared memory of a group, where each of its ranks
+ * puts its fragments, or takes them from. First ranks say in the marks of an area's pages what they
+ * will do there. Windows use the two halves of the memory in turn. A rank by itself has a buffer of
+ * its queue for an area.
+ *
+ * To the file a mark counts the bytes that come into the page, so that the aggregator knows which
+ * pages are touched, and which are not filled: there it sets zeros. It writes from its area, while
+ * the next window comes into the other half. Barriers of the group: when other groups' fragments
+ * are counted; when the areas are ready; and when all have put, and counted for the next window.
+ *
+ * From the file a mark says that the page is wanted. Aggregators read into their areas; the next
+ * window is being read, into the other half, while this one is taken. Barriers: after the marking,
+ * which also tells that the window before last, whose areas are read into now, was taken by all;
+ * when other groups' wants are marked; after the reading; and when other groups' pages are there.
+ *
+ * Barriers that are for other groups are left out where those give or want nothing. Groups wait for
+ * each other by messages alone, each in the order of windows, so the one that is at the earliest
+ * window can always go on.
+ *
+ * Where there is one group, ranks also learn in each window whether one of them has failed, and all
+ * end. Else they go on to the last window, and learn it then: other groups wait for them. */
+#include "move/exchange.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/sharing.h"
+#include "core/fail.h"
+#include "move/carrier.h"
+#include "move/transfer.h"
+
+enum { MARK_WALK, COPY_WALK, CARRY_WALK, WANT_WALK };
+
+/* Numbers of areas of the group's memory. */
+enum { PLACES, HALVES, CARRIERS = HALVES + 2 };
+
+typedef struct exchange {
+    move_exchange *x;
+    const move_windows *w;
+    move_half halves[2];
+    move_carriers carriers;
+    int has_carriers;            /* there are other groups */
+    uint64_t domain_start;       /* of the domain that is walked */
+    unsigned char *area;         /* and where it lies */
+    _Atomic uint16_t *marks;     /* and those of its pages */
+    _Atomic uint16_t *own_marks; /* of a rank by itself */
+} exchange;
+
+static int is_alone(const exchange *e) { return e->x->comm->local.size == 1; }
+
+static size_t area_start(const exchange *e, const move_domain *d) {
+    return (size_t)d->aggregator->area * e->w->domain_bytes;
+}
+
+static int count_bytes(void *ctx, const move_fragment *f) {
+    const exchange *e = ctx;
+    move_half_count(e->marks, f->file_offset - e->domain_start, f->bytes);
+    return 0;
+}
+
+static int mark_wanted(void *ctx, const move_fragment *f) {
+    const exchange *e = ctx;
+    uint64_t offset = f->file_offset - e->domain_start, last = (offset + f->bytes - 1) / PAGE_BYTES;
+    for (uint64_t page = offset / PAGE_BYTES; page <= last; page++)
+        atomic_store_explicit(&e->marks[page], 1, memory_order_relaxed);
+    return 0;
+}
+
+static int put_fragment(void *ctx, const move_fragment *f) {
+    const exchange *e = ctx;
+    move_exchange_fetch(e->x, f, e->area + (f->file_offset - e->domain_start));
+    return 0;
+}
+
+static int take_fragment(void *ctx, const move_fragment *f) {
+    const exchange *e = ctx;
+    move_exchange_put(e->x, f, e->area + (f->file_offset - e->domain_start));
+    return 0;
+}
+
+/* Walks a domain of this group, which is to lie in that half. */
+static void walk_area(exchange *e, int walk, const move_domain *d, const move_half *half,
+                      move_fragment_fn fn) {
+    e->domain_start = d->start;
+    e->area = half->data + area_start(e, d);
+    e->marks = half->marks + area_start(e, d) / PAGE_BYTES;
+    move_exchange_walk(e->x, walk, d, fn, e);
+}
+
+static int is_foreign(const exchange *e, const move_domain *d) {
+    return d->aggregator->group != e->w->groups->own;
+}
+
+/* The domains of window i that are this group's. */
+static void walk_areas(exchange *e, int walk, size_t i, const move_half *half,
+                       move_fragment_fn fn) {
+    for (int k = 0; k < e->w->width; k++) {
+        const move_domain d = move_windows_domain(e->w, e->w->list[i], k);
+        if (!is_foreign(e, &d)) walk_area(e, walk, &d, half, fn);
+    }
+}
+
+/* Before window i is exchanged, marks what this rank will put into the areas or take from there. To
+ * the file, what is for other groups is put to their carriers. */
+static void prepare_window(exchange *e, size_t i, const move_half *half) {
+    const int to_file = e->x->transfer->direction == MOVE_TO_FILE;
+    if (e->has_carriers) move_carriers_rewind(&e->carriers);
+    for (int k = 0; k < e->w->width; k++) {
+        const move_domain d = move_windows_domain(e->w, e->w->list[i], k);
+        if (!is_foreign(e, &d)) {
+            walk_area(e, MARK_WALK, &d, half, to_file ? count_bytes : mark_wanted);
+            continue;
+        }
+        const uint32_t number = move_carriers_number(&e->carriers, &d);
+        if (to_file) move_carriers_put(&e->carriers, &d, number, MARK_WALK, CARRY_WALK);
+    }
+}
+
+/* Tells carriers what this rank wants of other groups in windows [i, end). */
+static void want_windows(exchange *e, size_t i, size_t end) {
+    for (; i < end; i++) {
+        move_carriers_rewind(&e->carriers);
+        for (int k = 0; k < e->w->width; k++) {
+            const move_domain d = move_windows_domain(e->w, e->w->list[i], k);
+            if (!is_foreign(e, &d)) continue;
+            const uint32_t number = move_carriers_number(&e->carriers, &d);
+            move_carriers_want(&e->carriers, i, &d, number, WANT_WALK);
+        }
+    }
+}
+
+static unsigned char *own_area(const exchange *e, const move_half *half) {
+    return half->data + area_start(e, &half->own);
+}
+
+/* What has been marked in this rank's area of window i: a byte a page, not 0 where there is a mark.
+ * With `fill`, pages that will not be filled get zeros. The area is free then. */
+static void take_marks(const exchange *e, size_t i, move_half *half, int fill) {
+    half->is_own = move_windows_own(e->w, e->w->list[i], e->x->comm->rank, &half->own);
+    if (!half->is_own) return;
+    if (is_alone(e)) {
+        half->slot = io_queue_next(e->x->queue);
+        half->data = io_queue_buffer(e->x->queue, half->slot);
+    } else if (half->is_in_use) {
+        io_queue_wait(e->x->queue, half->slot);
+    }
+    unsigned char *area = own_area(e, half);
+    _Atomic uint16_t *marks = half->marks + area_start(e, &half->own) / PAGE_BYTES;
+    for (size_t page = 0; page < e->w->domain_bytes / PAGE_BYTES; page++) {
+        const uint16_t mark = atomic_load_explicit(&marks[page], memory_order_relaxed);
+        half->pages[page] = mark != 0;
+        if (mark) atomic_store_explicit(&marks[page], 0, memory_order_relaxed);
+        if (fill && mark && mark < PAGE_BYTES) memset(area + page * PAGE_BYTES, 0, PAGE_BYTES);
+    }
+}
+
+/* Starts writing or reading this rank's domain. */
+static void start_own(const exchange *e, move_half *half) {
+    if (!half->is_own) return;
+    if (!is_alone(e)) half->slot = io_queue_next(e->x->queue);
+    half->is_in_use = 1;
+    move_exchange_start(e->x, &half->own, half->pages, half->slot, own_area(e, half));
+}
+
+/* A barrier, at which a group that is alone learns of failures. */
+static int meet(exchange *e, dcp_error *err) {
+    uint64_t failed = e->x->status != DCP_OK;
+    int status = comm_local_max(e->x->comm, &failed, 1, err);
+    if (!e->has_carriers) e->x->is_over = failed != 0;
+    return status;
+}
+
+/* Collective in the group: what goes to other groups goes, and what comes is counted. */
+static int carry_window(exchange *e, size_t i, const move_half *half, dcp_error *err) {
+    if (!e->has_carriers) return DCP_OK;
+    int status = move_carriers_send(&e->carriers, i, half, err);
+    if (!status && e->w->routes->has_theirs[i]) status = comm_local_barrier(e->x->comm, err);
+    return status;
+}
+
+static int write_window(exchange *e, size_t i, dcp_error *err) {
+    move_half *half = &e->halves[i % 2], *other = &e->halves[(i + 1) % 2];
+    const int is_last = i + 1 == e->w->n;
+    int status = carry_window(e, i, half, err);
+    if (status) return status;
+    take_marks(e, i, half, 1);
+    if (e->has_carriers && !is_last) move_carriers_empty(&e->carriers, e->w->list[i + 1]);
+    status = comm_local_barrier(e->x->comm, err);
+    if (status) return status;
+    move_exchange_ask(e->x);
+    walk_areas(e, COPY_WALK, i, half, put_fragment);
+    if (e->has_carriers) move_carriers_place(&e->carriers, half);
+    if (!is_last) prepare_window(e, i + 1, other);
+    status = meet(e, err);
+    if (!status && !e->x->is_over)
+        start_own(e, half);
+    else if (!status && !is_last)
+        take_marks(e, i + 1, other, 0); /* of the window that is never written */
+    return status;
+}
+
+static int write_windows(exchange *e, dcp_error *err) {
+    int status = DCP_OK;
+    if (e->has_carriers) {
+        move_carriers_empty(&e->carriers, e->w->list[0]);
+        status = comm_local_barrier(e->x->comm, err);
+    }
+    if (status) return status;
+    prepare_window(e, 0, &e->halves[0]);
+    status = comm_local_barrier(e->x->comm, err);
+    for (size_t i = 0; i < e->w->n && !status && !e->x->is_over; i++)
+        status = write_window(e, i, err);
+    return status;
+}
+
+static int begin_reading(exchange *e, size_t i, dcp_error *err) {
+    move_half *half = &e->halves[i % 2];
+    const size_t block = e->has_carriers ? e->carriers.block : 1,
+                 end = i + block < e->w->n ? i + block : e->w->n;
+    const int asks = e->has_carriers && i % block == 0;
+    prepare_window(e, i, half);
+    if (asks) want_windows(e, i, end);
+    int status = comm_local_barrier(e->x->comm, err);
+    if (asks && !status) status = move_carriers_ask(&e->carriers, i, end, err);
+    if (e->has_carriers && !status) {
+        move_carriers_mark(&e->carriers, i, half);
+        if (e->w->routes->has_theirs[i]) status = comm_local_barrier(e->x->comm, err);
+    }
+    if (status) return status;
+    take_marks(e, i, half, 0);
+    start_own(e, half);
+    return DCP_OK;
+}
+
+/* What other groups have read. */
+static int take_carried(exchange *e, size_t i, const move_half *half, dcp_error *err) {
+    if (!e->has_carriers) return DCP_OK;
+    move_carriers_forget(&e->carriers, i + e->carriers.block + 1);
+    int status = move_carriers_answer(&e->carriers, i, half, err);
+    if (!status) status = comm_local_barrier(e->x->comm, err);
+    move_carriers_rewind(&e->carriers);
+    for (int k = 0; k < e->w->width && !status; k++) {
+        const move_domain d = move_windows_domain(e->w, e->w->list[i], k);
+        if (is_foreign(e, &d))
+            move_carriers_take(&e->carriers, i, &d, move_carriers_number(&e->carriers, &d),
+                               CARRY_WALK);
+    }
+    return status;
+}
+
+/* Whether window i + 1 is read ahead of the taking of window i. Groups ask and answer in one order,
+ * in which the asking for a window comes before the answers of the one before it, and after those
+ * of all others. So none waits for one that waits for it. */
+static int is_ahead(const exchange *e, size_t i) {
+    return i + 1 < e->w->n && (!e->has_carriers || e->w->list[i + 1] == e->w->list[i] + 1);
+}
+
+static int read_windows(exchange *e, dcp_error *err) {
+    int status = DCP_OK, is_begun = 0;
+    if (e->has_carriers) {
+        for (size_t i = 0; i <= e->carriers.block; i++) move_carriers_forget(&e->carriers, i);
+        status = comm_local_barrier(e->x->comm, err);
+    }
+    for (size_t i = 0; i < e->w->n && !status && !e->x->is_over; i++) {
+        const move_half *half = &e->halves[i % 2];
+        if (!is_begun) status = begin_reading(e, i, err);
+        is_begun = is_ahead(e, i);
+        if (is_begun && !status) status = begin_reading(e, i + 1, err);
+        if (status) break;
+        if (half->is_own) move_exchange_wait(e->x, half->slot);
+        move_exchange_ask(e->x);
+        status = meet(e, err);
+        if (!status) walk_areas(e, COPY_WALK, i, half, take_fragment);
+        if (!status) status = take_carried(e, i, half, err);
+    }
+    return status;
+}
+
+/* What all areas take, and room to agree on that. */
+typedef struct area_sizes {
+    size_t *bytes;
+    uint64_t *carriers; /* of each rank of the group */
+} area_sizes;
+
+/* Collective in the group: its memory. */
+static int use_areas(exchange *e, area_sizes *sizes, dcp_error *err) {
+    dcp_comm *comm = e->x->comm;
+    const size_t ranks = (size_t)comm->local.size;
+    const comm_areas *areas;
+    const size_t n = CARRIERS + (e->has_carriers ? ranks : 0);
+    int status = DCP_OK;
+    if (!e->has_carriers && is_alone(e)) return DCP_OK;
+    if (e->has_carriers) {
+        sizes->carriers[comm->local.rank] = move_carriers_bytes(&e->carriers);
+        status = comm_local_max(comm, sizes->carriers, ranks, err);
+        sizes->bytes[PLACES] = move_carriers_table_bytes(&e->carriers);
+        for (size_t r = 0; r < ranks; r++) sizes->bytes[CARRIERS + r] = sizes->carriers[r];
+    }
+    for (int i = 0; i < 2 && !is_alone(e); i++)
+        sizes->bytes[HALVES + i] = (size_t)e->w->areas * e->w->domain_bytes;
+    if (!status) status = comm_local_areas(comm, n, sizes->bytes, &areas, err);
+    for (int i = 0; i < 2 && !status && !is_alone(e); i++) {
+        e->halves[i].data = areas->data[HALVES + i];
+        e->halves[i].marks = areas->marks[HALVES + i];
+    }
+    if (e->has_carriers && !status)
+        move_carriers_use(&e->carriers, areas->data[PLACES], areas->data + CARRIERS);
+    return status;
+}
+
+/* This rank's own memory. */
+static int make_own(exchange *e, area_sizes *sizes, dcp_error *err) {
+    const size_t n = CARRIERS + (size_t)e->x->comm->local.size;
+    sizes->bytes = calloc(n, sizeof *sizes->bytes);
+    sizes->carriers = calloc(n, sizeof *sizes->carriers);
+    if (is_alone(e)) e->own_marks = calloc(2 * MOVE_DOMAIN_PAGES, sizeof *e->own_marks);
+    for (unsigned i = 0; i < 2 && e->own_marks; i++)
+        e->halves[i].marks = e->own_marks + i * MOVE_DOMAIN_PAGES;
+    if (!sizes->bytes || !sizes->carriers || !e->x->cursors || (is_alone(e) && !e->own_marks))
+        return core_fail_memory(err, n * sizeof *sizes->carriers);
+    return e->has_carriers ? move_carriers_open(&e->carriers, e->x, err) : DCP_OK;
+}
+
+/* Collective. Ranks of a group learn first whether all have their own memory. Where there are other
+ * groups, all agree on that, and on windows that are new. */
+static int make_memory(exchange *e, dcp_error *err) {
+    area_sizes sizes = {0};
+    int status = e->has_carriers ? e->w->routes->status : DCP_OK;
+    if (!status) status = make_own(e, &sizes, err);
+    uint64_t lacking = status != DCP_OK;
+    int comm_status = comm_local_max(e->x->comm, &lacking, 1, err);
+    if (!comm_status && !lacking) comm_status = use_areas(e, &sizes, err);
+    free(sizes.bytes);
+    free(sizes.carriers);
+    if (!status) status = comm_status;
+    if (e->has_carriers && !e->w->is_known)
+        return move_routes_list(e->x->comm, &e->x->windows, status, err);
+    return lacking || e->has_carriers ? comm_agree(e->x->comm, status, err) : status;
+}
+
+int move_exchange_run(move_exchange *x, dcp_error *err) {
+    exchange e = {.x = x,
+                  .w = &x->windows,
+                  .halves = {{.number = 0}, {.number = 1}},
+                  .has_carriers = x->windows.routes != NULL};
+    if (!x->windows.n && !e.has_carriers) return DCP_OK;
+    int status = make_memory(&e, err);
+    if (!status && x->windows.n)
+        status = (x->transfer->direction == MOVE_TO_FILE ? write_windows : read_windows)(&e, err);
+    if (e.has_carriers) move_carriers_close(&e.carriers);
+    free(e.own_marks);
+    return status;
+}

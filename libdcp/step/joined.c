@@ -1,0 +1,299 @@
+/* In layout global a row is a tensor; shards hold boxes of tensors, which have to fit together. */
+#include "step/joined.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/box.h"
+#include "core/cover.h"
+#include "core/fail.h"
+#include "core/json.h"
+#include "step/list.h"
+
+static int compare_tensor_paths(const char *a, size_t a_bytes, const char *b, size_t b_bytes) {
+    int order = memcmp(a, b, a_bytes < b_bytes ? a_bytes : b_bytes);
+    return order ? order : (a_bytes > b_bytes) - (a_bytes < b_bytes);
+}
+
+static size_t tensor_path_bytes(const step_dataset *p) {
+    return p->file->ub.layout == DCP_LAYOUT_SHARDED ? step_index_tensor_path(p->row->tensor.path)
+                                                    : strlen(p->row->tensor.path);
+}
+
+static int by_dataset_tensor(const void *a, const void *b) {
+    const step_dataset *x = a, *y = b;
+    int order = compare_tensor_paths(x->row->tensor.path, tensor_path_bytes(x), y->row->tensor.path,
+                                     tensor_path_bytes(y));
+    if (order) return order;
+    if (x->file != y->file) return x->file < y->file ? -1 : 1;
+    return (x->row > y->row) - (x->row < y->row);
+}
+
+static int by_reader(const void *a, const void *b) {
+    const step_file *x = *(step_file *const *)a, *y = *(step_file *const *)b;
+    if (x->reader != y->reader) return x->reader < y->reader ? -1 : 1;
+    return (x > y) - (x < y);
+}
+
+int step_join_place(dcp_checkpoint *ckpt, dcp_error *err) {
+    size_t ranks = ckpt->scattered ? (size_t)ckpt->comm->size : 0, r = 0;
+    ckpt->by_address = calloc(ckpt->n_files, sizeof *ckpt->by_address);
+    if (ckpt->scattered) ckpt->reader_ranges = calloc(ranks + 1, sizeof *ckpt->reader_ranges);
+    if (!ckpt->by_address || (ckpt->scattered && !ckpt->reader_ranges))
+        return core_fail_memory(err, (ckpt->n_files + ranks) * sizeof *ckpt->reader_ranges);
+    for (size_t f = 0; f < ckpt->n_files; f++) ckpt->by_address[f] = &ckpt->files[f];
+    if (ckpt->scattered)
+        qsort(ckpt->by_address, ckpt->n_files, sizeof *ckpt->by_address, by_reader);
+    for (size_t f = 0; f < ckpt->n_files; f++) {
+        step_file *file = ckpt->by_address[f];
+        for (; r < ranks && r <= (size_t)file->reader; r++)
+            ckpt->reader_ranges[r] = ckpt->address_end;
+        file->base = ckpt->address_end;
+        ckpt->address_end += file->ub.file_bytes;
+        if (ckpt->address_end > MAX_STEP_BYTES)
+            return core_fail_at(err, DCP_ERR_CORRUPT, file->path,
+                                "user block: no step's files are that large");
+    }
+    for (; ckpt->reader_ranges && r <= ranks; r++) ckpt->reader_ranges[r] = ckpt->address_end;
+    return DCP_OK;
+}
+
+static step_dataset dataset_of(step_file *file, const step_row *row) {
+    return (step_dataset){file, row, file->crcs ? file->crcs + row->first_block : NULL, 0, 0};
+}
+
+static int collect_datasets(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err) {
+    size_t n = 0, at = 0;
+    int status = step_join_place(ckpt, err);
+    if (status) return status;
+    for (size_t f = 0; f < ckpt->n_files; f++) {
+        step_file *file = &ckpt->files[f];
+        file->first_block = ckpt->blocks;
+        ckpt->blocks += file->ub.blocks.bytes / 8;
+        n += file->ub.rows;
+    }
+    ckpt->datasets = malloc((n + 1) * sizeof *ckpt->datasets);
+    if (!ckpt->datasets) return core_fail_memory(err, n * sizeof *ckpt->datasets);
+    for (size_t f = 0; f < ckpt->n_files; f++)
+        for (size_t i = 0; i < ckpt->files[f].ub.rows; i++)
+            ckpt->datasets[at++] = dataset_of(&ckpt->files[f], &ckpt->files[f].rows[i]);
+    if (ckpt->layout == DCP_LAYOUT_SHARDED) /* else rows are tensors, in this order */
+        qsort(ckpt->datasets, n, sizeof *ckpt->datasets, by_dataset_tensor);
+    *n_out = n;
+    return DCP_OK;
+}
+
+/* Puts the tensor's datasets in the order of their boxes, and leaves out those without elements. */
+static int order_datasets(step_tensor *t, const cover_box *boxes, size_t n, dcp_error *err) {
+    step_dataset *datasets = t->datasets;
+    step_dataset *before = malloc((t->n_datasets + 1) * sizeof *before);
+    if (!before) return core_fail_memory(err, t->n_datasets * sizeof *before);
+    memcpy(before, datasets, t->n_datasets * sizeof *before);
+    t->sweep = core_cover_finest(t->tensor.ndim, t->tensor.shape, boxes, n);
+    t->n_datasets = n;
+    for (size_t i = 0; i < n; i++) {
+        datasets[i] = before[boxes[i].tag];
+        if (boxes[i].box.count[t->sweep] > t->longest) t->longest = boxes[i].box.count[t->sweep];
+    }
+    free(before);
+    return DCP_OK;
+}
+
+int step_join_fail_shape(const dcp_checkpoint *ckpt, const char *tensor, dcp_error *err) {
+    return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, ckpt->path,
+                                         "tensor %s: files differ in its shape", tensor),
+                            tensor, err);
+}
+
+int step_join_fail_cover(const dcp_checkpoint *ckpt, const char *tensor, dcp_error *err) {
+    return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, ckpt->path,
+                                         "tensor %s: the shards don't cover it once", tensor),
+                            tensor, err);
+}
+
+/* All datasets of a tensor name the same type and shape, and together they cover it once. */
+static int check_tensor(dcp_checkpoint *ckpt, step_tensor *t, dcp_error *err) {
+    const step_dataset *datasets = t->datasets;
+    cover_box *boxes = calloc(t->n_datasets + 1, sizeof *boxes);
+    if (!boxes) return core_fail_memory(err, t->n_datasets * sizeof *boxes);
+    int status = DCP_OK;
+    size_t n = 0, first, second;
+    for (size_t i = 0; i < t->n_datasets; i++) {
+        if (!core_tensor_same(&datasets[i].row->tensor, &t->tensor))
+            status = step_join_fail_shape(ckpt, t->tensor.path, err);
+        if (datasets[i].row->bytes)
+            boxes[n++] = (cover_box){.box = step_index_row_box(datasets[i].row), .tag = i};
+    }
+    if (!status && t->bytes &&
+        core_cover_check(t->tensor.ndim, t->tensor.shape, boxes, n, &first, &second) != COVER_EXACT)
+        status = step_join_fail_cover(ckpt, t->tensor.path, err);
+    if (!status && t->bytes) status = order_datasets(t, boxes, n, err);
+    free(boxes);
+    return status;
+}
+
+static void count_blocks(step_tensor *t) {
+    for (size_t k = 0; k < t->n_datasets; k++) {
+        t->datasets[k].first_block = t->datasets[k].known_blocks = t->blocks;
+        t->blocks += step_index_blocks(t->datasets[k].row->bytes);
+    }
+}
+
+/* The first of the datasets that starts at `at` or after it on the dimension of the sweep. */
+static size_t first_from(const step_tensor *t, const step_known *known, uint64_t at) {
+    size_t low = 0, high = known->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const dcp_box *box = known->datasets[middle].row->box;
+        if ((box ? box->start[t->sweep] : 0) < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void step_join_near(const step_tensor *t, const step_known *known, const dcp_box *box,
+                    size_t *first, size_t *end) {
+    *first = 0;
+    *end = known->n;
+    if (known->n < 2 || !t->longest) return;
+    uint64_t start = box->start[t->sweep];
+    *first = first_from(t, known, start < t->longest ? 0 : start - t->longest + 1);
+    *end = first_from(t, known, start + box->count[t->sweep]);
+}
+
+/* Whether dataset i is of another tensor than the one before. */
+static int begins_tensor(const dcp_checkpoint *ckpt, size_t i) {
+    if (!i || ckpt->layout == DCP_LAYOUT_GLOBAL) return 1;
+    const step_dataset *datasets = ckpt->datasets;
+    const step_dataset *a = &datasets[i - 1], *b = &datasets[i];
+    return compare_tensor_paths(a->row->tensor.path, tensor_path_bytes(a), b->row->tensor.path,
+                                tensor_path_bytes(b)) != 0;
+}
+
+/* A tensor for each group of datasets, with a path of its own. */
+static int name_tensors(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
+    size_t bytes = 0, tensors = 0;
+    for (size_t i = 0; i < n; i++)
+        if (begins_tensor(ckpt, i)) {
+            bytes += tensor_path_bytes(&ckpt->datasets[i]) + 1;
+            tensors++;
+        }
+    ckpt->tensors = calloc(tensors + 1, sizeof *ckpt->tensors);
+    ckpt->tensor_paths = malloc(bytes + 1);
+    if (!ckpt->tensors || !ckpt->tensor_paths) return core_fail_memory(err, bytes);
+    char *path = ckpt->tensor_paths;
+    for (size_t i = 0; i < n; i++) {
+        const step_dataset *p = &ckpt->datasets[i];
+        if (!begins_tensor(ckpt, i)) {
+            ckpt->tensors[ckpt->n_tensors - 1].n_datasets++;
+            continue;
+        }
+        size_t length = tensor_path_bytes(p);
+        step_tensor *t = &ckpt->tensors[ckpt->n_tensors++];
+        *t = (step_tensor){
+            .tensor = p->row->tensor, .datasets = &ckpt->datasets[i], .n_datasets = 1};
+        t->tensor.path = path;
+        memcpy(path, p->row->tensor.path, length);
+        path[length] = 0;
+        path += length + 1;
+        t->bytes = dcp_tensor_bytes(&t->tensor);
+    }
+    return DCP_OK;
+}
+
+/* Takes "shard" out of a shard's JSON and checks it. */
+static int check_shard(const dcp_checkpoint *ckpt, size_t number, json_t *meta, char *id,
+                       dcp_error *err) {
+    const char *path = ckpt->files[number].path, *text = NULL;
+    json_int_t rank = -1, world = -1;
+    json_t *shard = json_object_get(meta, "shard");
+    if (!shard ||
+        json_unpack(shard, "{s:I, s:s, s:I}", "rank", &rank, "state_id", &text, "world", &world) ||
+        rank != (json_int_t)number || world != (json_int_t)ckpt->n_files || strlen(text) != 16)
+        return core_fail_at(err, DCP_ERR_CORRUPT, path,
+                            "meta: it is shard %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
+                            ", not %zu of %zu",
+                            rank, world, number, ckpt->n_files);
+    memcpy(id, text, 17);
+    json_object_del(meta, "shard");
+    return DCP_OK;
+}
+
+/* A folder that was renamed would pass for another step of the run. */
+static int check_step(dcp_checkpoint *ckpt, json_int_t step, dcp_error *err) {
+    uint64_t named;
+    ckpt->step = (uint64_t)step;
+    if (!step_name_read(ckpt->path, &named) || named == ckpt->step) return DCP_OK;
+    return core_fail_at(err, DCP_ERR_CORRUPT, ckpt->path,
+                        "meta: the folder says step %" PRIu64 ", meta says %" PRIu64, named,
+                        ckpt->step);
+}
+
+static int read_meta(dcp_checkpoint *ckpt, size_t number, char **json, char *id, dcp_error *err) {
+    const step_file *file = &ckpt->files[number];
+    json_t *meta;
+    dcp_error why;
+    if (core_json_parse_object(file->meta, strlen(file->meta), &meta, &why))
+        return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "meta: not a JSON object: %s",
+                            why.message);
+    int status = DCP_OK;
+    if (ckpt->layout == DCP_LAYOUT_SHARDED) status = check_shard(ckpt, number, meta, id, err);
+    json_t *step = json_object_get(meta, "step");
+    if (!status && (!json_is_integer(step) || json_integer_value(step) < 0))
+        status = core_fail_at(err, DCP_ERR_CORRUPT, file->path, "meta: no step");
+    if (!status && json == &ckpt->json) status = check_step(ckpt, json_integer_value(step), err);
+    if (!status && !(*json = core_json_canonical(meta)))
+        status = core_fail_memory(err, strlen(file->meta));
+    json_decref(meta);
+    return status;
+}
+
+int step_join_fail_meta(const dcp_checkpoint *ckpt, size_t first, size_t number, dcp_error *err) {
+    return core_fail_at(err, DCP_ERR_CORRUPT, ckpt->files[number].path,
+                        "meta: of another state than %s", ckpt->files[first].path);
+}
+
+int step_join_check_meta(dcp_checkpoint *ckpt, size_t first, size_t number, dcp_error *err) {
+    char *json = NULL, id[17] = "";
+    int status = read_meta(ckpt, number, &json, id, err);
+    if (!status && (strcmp(json, ckpt->json) || strcmp(id, ckpt->state_id)))
+        status = step_join_fail_meta(ckpt, first, number, err);
+    free(json);
+    return status;
+}
+
+int step_join_first_meta(dcp_checkpoint *ckpt, size_t first, dcp_error *err) {
+    return read_meta(ckpt, first, &ckpt->json, ckpt->state_id, err);
+}
+
+int step_join_metas(dcp_checkpoint *ckpt, dcp_error *err) {
+    size_t first = 0;
+    while (first < ckpt->n_files && !ckpt->files[first].path) first++;
+    if (first == ckpt->n_files) return DCP_OK;
+    int status = step_join_first_meta(ckpt, first, err);
+    for (size_t f = first + 1; f < ckpt->n_files && !status; f++)
+        if (ckpt->files[f].path) status = step_join_check_meta(ckpt, first, f, err);
+    return status;
+}
+
+int step_join_check_layout(const dcp_checkpoint *ckpt, const step_file *file, dcp_error *err) {
+    if (file->ub.layout == ckpt->layout) return DCP_OK;
+    return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "user block: of the other layout");
+}
+
+int step_join_files(dcp_checkpoint *ckpt, dcp_error *err) {
+    size_t n = 0;
+    int status = DCP_OK;
+    for (size_t f = 0; f < ckpt->n_files && !status; f++)
+        status = step_join_check_layout(ckpt, &ckpt->files[f], err);
+    if (!status) status = collect_datasets(ckpt, &n, err);
+    if (!status) status = name_tensors(ckpt, n, err);
+    if (!status) status = step_join_metas(ckpt, err);
+    for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
+        if (ckpt->layout == DCP_LAYOUT_SHARDED) status = check_tensor(ckpt, &ckpt->tensors[i], err);
+    for (size_t i = 0; i < ckpt->n_tensors && !status; i++) count_blocks(&ckpt->tensors[i]);
+    return status;
+}

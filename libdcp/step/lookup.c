@@ -1,0 +1,176 @@
+/* Rows ascend by path, so a path is found by halving. A further box of a tensor may be far from the
+ * first: between "/a" and "/a@1" there may be "/a-b". */
+#include "step/lookup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/crc64.h"
+#include "core/fail.h"
+#include "step/joined.h"
+#include "step/packed.h"
+
+enum { STRIDE = 16 }; /* rows between two places in the blocks table that are kept */
+
+/* A row that was read. */
+typedef struct found_row {
+    unsigned char bytes[STEP_LONGEST_ROW];
+    char path[STEP_LONGEST_PATH + 1];
+} found_row;
+
+static int read_row(step_file *file, uint64_t i, found_row *out, dcp_error *err) {
+    const step_userblock *ub = &file->ub;
+    uint64_t path_bytes = ub->row_bytes - step_index_row_bytes(0, ub->layout);
+    int status =
+        step_file_read(file, out->bytes, ub->row_bytes, ub->index.offset + i * ub->row_bytes, err);
+    if (status) return status;
+    memcpy(out->path, out->bytes, path_bytes);
+    out->path[path_bytes] = 0;
+    return DCP_OK;
+}
+
+/* *first: the number of the first row whose path is `path` or comes after it. */
+static int first_row_from(step_file *file, const char *path, uint64_t low, uint64_t *first,
+                          found_row *row, dcp_error *err) {
+    uint64_t high = file->ub.rows;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        int status = read_row(file, middle, row, err);
+        if (status) return status;
+        if (strcmp(row->path, path) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *first = low;
+    return DCP_OK;
+}
+
+/* Whether row i has that path, which is in *row then. */
+static int is_row(step_file *file, uint64_t i, const char *path, int *is, found_row *row,
+                  dcp_error *err) {
+    *is = 0;
+    if (i >= file->ub.rows) return DCP_OK;
+    int status = read_row(file, i, row, err);
+    if (!status) *is = !strcmp(row->path, path);
+    return status;
+}
+
+/* The row of that path, if there is one; mostly it is the one after what was found last. */
+static int find_row(step_file *file, const char *path, uint64_t *at, int *is, found_row *row,
+                    dcp_error *err) {
+    *at = file->after_found;
+    int status = is_row(file, *at, path, is, row, err);
+    if (status || *is) return status;
+    status = first_row_from(file, path, 0, at, row, err);
+    return status ? status : is_row(file, *at, path, is, row, err);
+}
+
+static int take_row(const dcp_checkpoint *ckpt, const step_tensor *t, const step_file *file,
+                    const found_row *found, comm_message *out, dcp_error *err) {
+    char path[STEP_LONGEST_PATH + 1];
+    dcp_box box;
+    step_row row;
+    int status = step_index_decode_row(found->bytes, &file->ub, file->path, path, &box, &row, err);
+    if (status) return status;
+    size_t length = step_index_tensor_path(path);
+    if (length != strlen(t->tensor.path)) return DCP_OK; /* "/a@b", say */
+    if (row.tensor.dtype != t->tensor.dtype || row.tensor.ndim != t->tensor.ndim ||
+        memcmp(row.tensor.shape, t->tensor.shape, 8ULL * t->tensor.ndim))
+        return step_join_fail_shape(ckpt, t->tensor.path, err);
+    return step_packed_append(out, (size_t)(t - ckpt->tensors), (size_t)(file - ckpt->files), &row,
+                              path + length, NULL, err);
+}
+
+int step_lookup_rows(const dcp_checkpoint *ckpt, const step_tensor *t, step_file *file,
+                     comm_message *out, dcp_error *err) {
+    char path[DCP_MAX_PATH + 2];
+    size_t length = strlen(t->tensor.path);
+    found_row row;
+    uint64_t at, next;
+    int is, status = find_row(file, t->tensor.path, &at, &is, &row, err);
+    if (!status && is) {
+        status = take_row(ckpt, t, file, &row, out, err);
+        file->after_found = ++at;
+    }
+    memcpy(path, t->tensor.path, length);
+    memcpy(path + length, "@", 2);
+    next = at;
+    if (!status && at < file->ub.rows) status = read_row(file, at, &row, err);
+    if (!status && at < file->ub.rows && strcmp(row.path, path) < 0)
+        status = first_row_from(file, path, at, &next, &row, err);
+    for (; !status && next < file->ub.rows; next++) {
+        status = read_row(file, next, &row, err);
+        if (status || strncmp(row.path, path, length + 1)) break;
+        status = take_row(ckpt, t, file, &row, out, err);
+    }
+    return status;
+}
+
+/* Where the blocks of rows 0, STRIDE, 2 * STRIDE ... begin in the blocks table. */
+static int note_places(const step_file *file, const unsigned char *index, uint32_t *places,
+                       dcp_error *err) {
+    const step_userblock *ub = &file->ub;
+    uint64_t blocks = 0;
+    if (core_crc64(index, ub->index.bytes) != ub->index.crc)
+        return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "index: its checksum is wrong");
+    for (uint64_t i = 0; i < ub->rows; i++) {
+        if (i % STRIDE == 0) places[i / STRIDE] = (uint32_t)blocks;
+        blocks += step_index_blocks(step_index_bytes_of(index + i * ub->row_bytes, ub));
+    }
+    return DCP_OK;
+}
+
+static int find_places(step_file *file, dcp_error *err) {
+    const step_userblock *ub = &file->ub;
+    if (file->block_places) return DCP_OK;
+    unsigned char *index = malloc(ub->index.bytes + 1);
+    uint32_t *places = malloc((ub->rows / STRIDE + 1) * sizeof *places);
+    int status = index && places
+                     ? step_file_read(file, index, ub->index.bytes, ub->index.offset, err)
+                     : core_fail_memory(err, ub->index.bytes);
+    if (!status) status = note_places(file, index, places, err);
+    free(index);
+    if (status)
+        free(places);
+    else
+        file->block_places = places;
+    return status;
+}
+
+/* The number of the row's first block in its file. */
+static int find_blocks(step_file *file, const char *path, uint64_t *first, dcp_error *err) {
+    found_row row;
+    uint64_t at;
+    int is, status = find_places(file, err);
+    if (!status) status = find_row(file, path, &at, &is, &row, err);
+    if (status) return status;
+    if (!is)
+        return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "index: dataset %s has gone", path);
+    file->after_found = at + 1;
+    *first = file->block_places[at / STRIDE];
+    for (uint64_t i = at / STRIDE * STRIDE; i < at && !status; i++) {
+        status = read_row(file, i, &row, err);
+        *first += step_index_blocks(step_index_bytes_of(row.bytes, &file->ub));
+    }
+    return status;
+}
+
+int step_lookup_crcs(step_dataset *dataset, uint64_t **out, dcp_error *err) {
+    step_file *file = dataset->file;
+    uint64_t first, n = step_index_blocks(dataset->row->bytes);
+    int status = find_blocks(file, dataset->row->tensor.path, &first, err);
+    if (status) return status;
+    if (first + n > file->ub.blocks.bytes / 8)
+        return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "index: it has changed");
+    uint64_t *crcs = *out = malloc((n + 1) * sizeof *crcs);
+    if (!crcs) return core_fail_memory(err, n * sizeof *crcs);
+    status = step_file_read(file, crcs, 8 * n, file->ub.blocks.offset + 8 * first, err);
+    for (uint64_t b = 0; b < n && !status; b++)
+        crcs[b] = core_get_u64((const unsigned char *)&crcs[b]);
+    if (!status && step_index_join_blocks(crcs, dataset->row->bytes) != dataset->row->crc)
+        status = core_fail_at(err, DCP_ERR_CORRUPT, file->path, "blocks: its checksum is wrong");
+    if (status) free(crcs);
+    return status;
+}
