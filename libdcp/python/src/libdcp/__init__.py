@@ -1,0 +1,17 @@
+"""Sharded checkpoints of numpy, torch and DTensor states: fast, atomic, every byte proven.
+
+    libdcp.save("checkpoints", step, {"model": model.state_dict()})
+    libdcp.load("checkpoints", {"model": model.state_dict()})
+"""
+
+from ._arrays import Shard
+from ._capi import lib as _lib
+from ._options import Report
+from ._state import State
+from .checkpoint import Checkpoint, Entry, Proof, prove
+from .errors import Error, Status
+from .store import Saving, Store, load, save, save_async, steps
+
+__version__: str = _lib.version().decode()
+__all__ = ["Checkpoint", "Entry", "Error", "Proof", "Report", "Saving", "Shard", "State", "Status", "Store", "load",
+           "prove", "save", "save_async", "steps"]

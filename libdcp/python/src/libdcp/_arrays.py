@@ -1,0 +1,141 @@
+"""Numpy arrays, torch tensors, DTensors and shards as pieces of tensors: names, types, boxes, addresses."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ._capi import MAX_DIMS
+
+# In the order of DCP_DTYPE_LIST, from 1 on.
+DTYPES = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8",
+          "BOOL", "C64", "C128", "F8_E8M0")
+_NUMPY = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "i2": "I16", "i1": "I8", "u8": "U64",
+          "u4": "U32", "u2": "U16", "u1": "U8", "b1": "BOOL", "c8": "C64", "c16": "C128"}
+_NAMED = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
+_TORCH = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16",
+          "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
+          "complex64": "C64", "complex128": "C128", **_NAMED}
+_NUMBERS = {name: number for number, name in enumerate(DTYPES, 1)}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of a tensor that this rank holds.
+
+    Args:
+        array: its elements, a numpy array or a torch tensor.
+        shape: of the whole tensor.
+        start: the index of the part's first element, a number for each dimension.
+    """
+
+    array: Any
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A box of a tensor in this process's memory."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+    count: tuple[int, ...]
+    address: int
+    strides: tuple[int, ...] | None  # in bytes; None: dense
+    owner: Any  # whose memory it is
+
+
+def dtype_number(name: str) -> int:
+    """Of a dtype's name in the file, such as "F32"."""
+    return _NUMBERS[name]
+
+
+def _numpy_dtype(dtype: np.dtype[Any], name: str) -> int:
+    found = _NAMED.get(dtype.name) or (_NUMPY.get(dtype.str[1:]) if dtype.isnative else None)
+    if found is None:
+        raise TypeError(f"{name}: a checkpoint has no type for numpy's {dtype}")
+    return _NUMBERS[found]
+
+
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> bool:
+    for length, stride in zip(reversed(shape), reversed(strides)):
+        if length != 1 and stride != item:
+            return False
+        item *= length
+    return True
+
+
+def _piece(dtype: int, whole: tuple[int, ...], start: tuple[int, ...], count: tuple[int, ...], address: int,
+           strides: tuple[int, ...], item: int, owner: Any) -> Piece:
+    dense = 0 in count or _is_dense(count, strides, item)
+    return Piece(dtype, whole, start, count, address, None if dense else strides, owner)
+
+
+def _of_numpy(array: npt.NDArray[Any], whole: tuple[int, ...], start: tuple[int, ...], name: str) -> Piece:
+    return _piece(_numpy_dtype(array.dtype, name), whole, start, array.shape, array.ctypes.data, array.strides,
+                  array.itemsize, array)
+
+
+def _of_torch(tensor: Any, whole: tuple[int, ...], start: tuple[int, ...], name: str) -> Piece:
+    tensor = tensor.detach()
+    if tensor.layout is not sys.modules["torch"].strided or tensor.is_quantized:
+        raise TypeError(f"{name}: {tensor.layout} tensors have no bytes that could be saved; make it dense")
+    if tensor.is_conj() or tensor.is_neg():
+        raise TypeError(f"{name}: a lazily conjugated or negated view; call resolve_conj() or resolve_neg() first")
+    if tensor.device.type != "cpu":
+        raise TypeError(f"{name}: tensors on {tensor.device} are not supported yet; copy it to the CPU")
+    dtype = _TORCH.get(str(tensor.dtype).removeprefix("torch."))
+    if dtype is None:
+        raise TypeError(f"{name}: a checkpoint has no type for {tensor.dtype}")
+    item = tensor.element_size()
+    strides = tuple(item * stride for stride in tensor.stride())
+    return _piece(_NUMBERS[dtype], whole, start, tuple(tensor.shape), tensor.data_ptr(), strides, item, tensor)
+
+
+def _of_dense(value: Any, whole: tuple[int, ...], start: tuple[int, ...], name: str) -> Piece:
+    if isinstance(value, np.ndarray):
+        return _of_numpy(value, whole, start, name)
+    return _of_torch(value, whole, start, name)
+
+
+def is_torch_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether ``pieces`` takes it."""
+    return isinstance(value, (np.ndarray, Shard)) or is_torch_tensor(value)
+
+
+def _of_shard(shard: Shard, name: str) -> Piece:
+    count = tuple(shard.array.shape)
+    if not len(shard.shape) == len(shard.start) == len(count):
+        raise ValueError(f"{name}: a part of {len(count)} dimensions of shape {shard.shape} at {shard.start}")
+    if any(s < 0 or s + n > whole for s, n, whole in zip(shard.start, count, shard.shape)):
+        raise ValueError(f"{name}: the part {count} at {shard.start} is not within {shard.shape}")
+    return _of_dense(shard.array, tuple(shard.shape), tuple(shard.start), name)
+
+
+def pieces(value: Any, name: str) -> list[Piece]:
+    """The boxes that this rank holds of a tensor; at least one, which may be empty.
+
+    Raises:
+        TypeError: of what has no word in a checkpoint; the message begins with ``name``.
+    """
+    if isinstance(value, Shard):
+        found = [_of_shard(value, name)]
+    elif hasattr(value, "placements"):
+        from . import _dtensor
+        found = [_of_dense(part, whole, start, name) for part, whole, start in _dtensor.parts(value, name)]
+    else:
+        found = [_of_dense(value, tuple(value.shape), (0,) * len(value.shape), name)]
+    if len(found[0].shape) > MAX_DIMS:
+        raise TypeError(f"{name}: {len(found[0].shape)} dimensions; a checkpoint has at most {MAX_DIMS}")
+    return found

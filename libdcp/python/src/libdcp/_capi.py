@@ -1,0 +1,224 @@
+"""The C library by ctypes: its structs, and its functions with exceptions for statuses.
+
+What is declared here is what the headers in ``dcp/`` declare; their comments are the manual.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+import pathlib
+from typing import Any
+
+from .errors import Error, Status
+
+MAX_DIMS = 8
+STAGING_NONE = 2**64 - 1
+
+
+class DcpError(c.Structure):
+    _fields_ = [("status", c.c_int), ("rank", c.c_int), ("message", c.c_char * 1024), ("system_error", c.c_int),
+                ("n_ranks", c.c_int), ("ranks", c.c_int * 16), ("offset", c.c_uint64), ("tensor", c.c_char * 1032),
+                ("path", c.c_char * 4096), ("reserved", c.c_char * 256)]
+
+
+class Tensor(c.Structure):
+    _fields_ = [("path", c.c_char_p), ("dtype", c.c_int), ("ndim", c.c_uint32), ("shape", c.c_uint64 * MAX_DIMS)]
+
+
+class Box(c.Structure):
+    _fields_ = [("start", c.c_uint64 * MAX_DIMS), ("count", c.c_uint64 * MAX_DIMS)]
+
+
+class Message(c.Structure):
+    _fields_ = [("data", c.c_void_p), ("bytes", c.c_uint64), ("peer", c.c_int)]
+
+
+U64P = c.POINTER(c.c_uint64)
+BROADCAST = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_uint64, c.c_int)
+ALLREDUCE = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_uint64, c.c_int)
+GATHER = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_uint64, c.c_void_p, c.c_int)
+ALLTOALL = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, U64P, c.c_void_p, U64P)
+BARRIER = c.CFUNCTYPE(c.c_int, c.c_void_p)
+DUPLICATE = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(c.c_void_p))
+FREE = c.CFUNCTYPE(None, c.c_void_p)
+HOST_OF = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_int)
+EXCHANGE = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(Message), c.c_uint64, c.POINTER(Message), c.c_uint64)
+PROGRESS = c.CFUNCTYPE(None, c.c_void_p, c.c_uint64, c.c_uint64)
+STOP = c.CFUNCTYPE(c.c_int, c.c_void_p)
+PHASE = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_double, c.c_double)
+LOG = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_char_p)
+LINE = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
+
+
+class Sized(c.Structure):
+    """A struct that begins with its size."""
+
+    def __init__(self, **members: Any) -> None:
+        super().__init__(c.sizeof(self), **members)
+
+
+class CommOps(Sized):
+    _fields_ = [("size", c.c_size_t), ("broadcast", BROADCAST), ("allreduce", ALLREDUCE), ("gather", GATHER),
+                ("alltoall", ALLTOALL), ("barrier", BARRIER), ("duplicate", DUPLICATE), ("free", FREE),
+                ("threads", c.c_int), ("host_of", HOST_OF), ("exchange", EXCHANGE)]
+
+
+class StoreOptions(Sized):
+    _fields_ = [("size", c.c_size_t), ("keep", c.c_uint32), ("replace", c.c_int), ("keep_latest", c.c_int),
+                ("private_dirs", c.c_int), ("redundancy", c.c_char_p), ("tool", c.c_char_p), ("log", LOG),
+                ("log_ctx", c.c_void_p), ("take_over", c.c_int), ("domain", c.c_char_p), ("stripe_count", c.c_int64),
+                ("stripe_bytes", c.c_uint64)]
+
+
+class SaveOptions(Sized):
+    _fields_ = [("size", c.c_size_t), ("layout", c.c_int), ("engine", c.c_int), ("shards", c.c_int),
+                ("about_json", c.c_char_p), ("staging_bytes", c.c_uint64), ("when_busy", c.c_int),
+                ("on_progress", PROGRESS), ("progress_ctx", c.c_void_p), ("stop", STOP), ("stop_ctx", c.c_void_p),
+                ("on_phase", PHASE), ("phase_ctx", c.c_void_p), ("replicas", c.c_int), ("make_room", c.c_int)]
+
+
+class ReportStruct(Sized):
+    _fields_ = [("size", c.c_size_t), ("bytes", c.c_uint64), ("cloned_bytes", c.c_uint64), ("unchanged", c.c_uint64),
+                ("engine", c.c_int), ("total_s", c.c_double), ("plan_s", c.c_double), ("gather_s", c.c_double),
+                ("copy_s", c.c_double), ("write_s", c.c_double), ("sync_s", c.c_double), ("publish_s", c.c_double),
+                ("slow_ratio", c.c_double), ("slow_s", c.c_double), ("median_s", c.c_double), ("slow_rank", c.c_int),
+                ("slow_host", c.c_char * 68)]
+
+
+class Rename(c.Structure):
+    _fields_ = [("from_", c.c_char_p), ("to", c.c_char_p)]
+
+
+class LoadOptions(Sized):
+    _fields_ = [("size", c.c_size_t), ("only", c.POINTER(c.c_char_p)), ("n_only", c.c_size_t),
+                ("renames", c.POINTER(Rename)), ("n_renames", c.c_size_t), ("cast", c.c_int),
+                ("missing_keys", c.c_int), ("unexpected_keys", c.c_int), ("engine", c.c_int), ("on_missing", LINE),
+                ("ctx", c.c_void_p), ("on_progress", PROGRESS), ("progress_ctx", c.c_void_p), ("stop", STOP),
+                ("stop_ctx", c.c_void_p)]
+
+
+class VerifyOptions(Sized):
+    _fields_ = [("size", c.c_size_t), ("on_damage", LINE), ("on_note", LINE), ("ctx", c.c_void_p),
+                ("on_progress", PROGRESS), ("progress_ctx", c.c_void_p), ("stop", STOP), ("stop_ctx", c.c_void_p)]
+
+
+class ProveOptions(Sized):
+    _fields_ = [("size", c.c_size_t), ("replicas", c.c_int), ("log", LOG), ("log_ctx", c.c_void_p)]
+
+
+class Step(c.Structure):
+    _fields_ = [("step", c.c_uint64), ("kind", c.c_int), ("name", c.c_char * 64)]
+
+
+P = c.c_void_p
+OUT = c.POINTER(c.c_void_p)
+ERR = c.POINTER(DcpError)
+
+# Functions whose last argument is an error and that return a status; then the others.
+_STATUS: dict[str, list[Any]] = {
+    "comm_self": [OUT],
+    "comm_from_ops": [c.POINTER(CommOps), P, c.c_int, c.c_int, OUT],
+    "comm_set_host": [P, c.c_char_p],
+    "state_create": [OUT],
+    "state_add_strided": [P, c.POINTER(Tensor), c.POINTER(Box), P, c.POINTER(c.c_int64)],
+    "state_add_many": [P, c.c_size_t, P, P, P],
+    "store_open": [P, c.c_char_p, c.POINTER(StoreOptions), OUT],
+    "store_continue_from": [P, c.c_uint64],
+    "store_mark_intact": [P, c.c_uint64],
+    "step_remove": [P, c.c_uint64],
+    "steps_list": [c.c_char_p, c.POINTER(c.POINTER(Step)), c.POINTER(c.c_size_t)],
+    "save": [P, c.c_uint64, P, c.c_char_p, c.POINTER(SaveOptions), c.POINTER(ReportStruct)],
+    "save_async": [P, c.c_uint64, P, c.c_char_p, c.POINTER(SaveOptions), OUT],
+    "save_wait": [P, c.POINTER(ReportStruct)],
+    "checkpoint_open": [P, c.c_char_p, OUT],
+    "checkpoint_open_private": [P, c.c_char_p, OUT],
+    "load_with": [P, P, c.POINTER(LoadOptions), c.POINTER(ReportStruct)],
+    "checkpoint_read": [P, c.c_char_p, c.POINTER(Box), P],
+    "about_read": [c.c_char_p, c.POINTER(c.c_void_p)],
+    "verify": [c.c_char_p, c.POINTER(VerifyOptions)],
+    "prove": [P, P, c.POINTER(ProveOptions), OUT],
+    "checkpoint_crc": [P, c.c_size_t, U64P],
+}
+_OTHERS: dict[str, tuple[Any, list[Any]]] = {
+    "version": (c.c_char_p, []),
+    "status_text": (c.c_char_p, [c.c_int]),
+    "comm_rank": (c.c_int, [P]),
+    "comm_size": (c.c_int, [P]),
+    "comm_destroy": (None, [P]),
+    "state_destroy": (None, [P]),
+    "state_local_bytes": (c.c_uint64, [P]),
+    "store_close": (None, [P]),
+    "save_fence": (None, [P]),
+    "save_is_done": (c.c_int, [P]),
+    "save_cancel": (None, [P]),
+    "checkpoint_close": (None, [P]),
+    "checkpoint_path": (c.c_char_p, [P]),
+    "checkpoint_step": (c.c_uint64, [P]),
+    "checkpoint_layout": (c.c_int, [P]),
+    "checkpoint_json": (c.c_char_p, [P]),
+    "checkpoint_tensors": (c.c_size_t, [P]),
+    "checkpoint_tensor": (c.POINTER(Tensor), [P, c.c_size_t]),
+    "checkpoint_state_id": (c.c_int, [P, U64P]),
+    "proof_destroy": (None, [P]),
+    "proof_id": (c.c_uint64, [P]),
+    "proof_tensors": (c.c_size_t, [P]),
+    "proof_tensor": (c.POINTER(Tensor), [P, c.c_size_t]),
+    "proof_crc": (c.c_uint64, [P, c.c_size_t]),
+}
+
+
+def raise_error(status: int, err: DcpError) -> None:
+    """Raises what the library said."""
+    known = min(err.n_ranks, len(err.ranks))
+    raise Error(err.message.decode("utf-8", "replace"), status=Status(status), rank=err.rank,
+                ranks=tuple(err.ranks[:known]), path=err.path.decode("utf-8", "surrogateescape"),
+                tensor=err.tensor.decode("utf-8", "replace"), offset=None if err.offset == 2**64 - 1 else err.offset,
+                errno=err.system_error)
+
+
+class Library:
+    """The functions without their prefix; those that return a status raise :class:`Error`."""
+
+    def __init__(self, path: str) -> None:
+        self._library = c.CDLL(path)
+        for name, arguments in _STATUS.items():
+            self._declare(name, c.c_int, [*arguments, ERR])
+            setattr(self, name, self._raising(name))
+        for name, (result, arguments) in _OTHERS.items():
+            setattr(self, name, self._declare(name, result, arguments))
+
+    def _declare(self, name: str, result: Any, arguments: list[Any]) -> Any:
+        function = getattr(self._library, "dcp_" + name)
+        function.restype = result
+        function.argtypes = arguments
+        return function
+
+    def _raising(self, name: str) -> Any:
+        function = getattr(self._library, "dcp_" + name)
+
+        def call(*arguments: Any) -> None:
+            err = DcpError()
+            status = function(*arguments, c.byref(err))
+            if status:
+                raise_error(status, err)
+        return call
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{self._library} has no dcp_{name}")
+
+
+def _find() -> str:
+    named = os.environ.get("LIBDCP_LIBRARY")
+    return named or str(pathlib.Path(__file__).parent / "_native" / "libdcp.so.1")
+
+
+lib = Library(_find())
+_libc = c.CDLL(None)
+_libc.free.argtypes = [c.c_void_p]
+_libc.free.restype = None
+
+
+def free(pointer: Any) -> None:
+    """Gives back what the library says is to be freed with free()."""
+    _libc.free(c.cast(pointer, c.c_void_p))

@@ -1,0 +1,120 @@
+"""The library's communicator of a group."""
+
+from __future__ import annotations
+
+import ctypes as c
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import _capi, _groups
+from ._capi import lib
+
+log = logging.getLogger("libdcp")
+
+_groups_by_key: dict[int, _groups.Group] = {}  # the library's ctx is a key
+_last_key = 0
+
+
+def _new_key(group: _groups.Group) -> int:
+    global _last_key
+    _last_key += 1
+    _groups_by_key[_last_key] = group
+    return _last_key
+
+
+def _bytes(address: int | None, n: int) -> _groups.Bytes:
+    if not n:
+        return np.empty(0, np.uint8)
+    return np.ctypeslib.as_array((c.c_uint8 * n).from_address(address or 0))
+
+
+def _words(address: int | None, n: int) -> _groups.Words:
+    return _bytes(address, 8 * n).view(np.uint64)
+
+
+def _guarded(function: Callable[..., None]) -> Callable[..., int]:
+    """Exceptions become the library's communication failure; they are logged, since it can't carry them."""
+    def call(*arguments: Any) -> int:
+        try:
+            function(*arguments)
+            return 0
+        except BaseException:  # also KeyboardInterrupt: the other ranks have to learn of it
+            log.exception("the group failed in %s", function.__name__)
+            return 1
+    return call
+
+
+def _broadcast(key: int, data: int, n: int, root: int) -> None:
+    _groups_by_key[key].broadcast(_bytes(data, n), root)
+
+
+def _allreduce(key: int, words: int, n: int, op: int) -> None:
+    _groups_by_key[key].allreduce(_words(words, n), op)
+
+
+def _gather(key: int, send: int, n: int, receive: int | None, root: int) -> None:
+    group = _groups_by_key[key]
+    group.gather(_bytes(send, n), _bytes(receive, n * group.size) if group.rank == root else None, root)
+
+
+def _alltoall(key: int, send: int, send_sizes: Any, receive: int, receive_sizes: Any) -> None:
+    group = _groups_by_key[key]
+    out, into = send_sizes[:group.size], receive_sizes[:group.size]
+    group.alltoall(_bytes(send, sum(out)), out, _bytes(receive, sum(into)), into)
+
+
+def _barrier(key: int) -> None:
+    _groups_by_key[key].barrier()
+
+
+def _duplicate(key: int, out: Any) -> None:
+    out[0] = _new_key(_groups_by_key[key].duplicate())
+
+
+def _free(key: int) -> None:
+    _groups_by_key.pop(key).close()
+
+
+def _exchange(key: int, sends: Any, n_sends: int, receives: Any, n_receives: int) -> None:
+    def listed(messages: Any, n: int) -> list[tuple[int, _groups.Bytes]]:
+        return [(m.peer, _bytes(m.data, m.bytes)) for m in messages[:n] if m.bytes]
+    _groups_by_key[key].exchange(listed(sends, n_sends), listed(receives, n_receives))
+
+
+def _table(threads: bool) -> _capi.CommOps:
+    return _capi.CommOps(broadcast=_capi.BROADCAST(_guarded(_broadcast)), allreduce=_capi.ALLREDUCE(_guarded(_allreduce)),
+                         gather=_capi.GATHER(_guarded(_gather)), alltoall=_capi.ALLTOALL(_guarded(_alltoall)),
+                         barrier=_capi.BARRIER(_guarded(_barrier)), duplicate=_capi.DUPLICATE(_guarded(_duplicate)),
+                         free=_capi.FREE(lambda key: None if _guarded(_free)(key) else None), threads=threads,
+                         exchange=_capi.EXCHANGE(_guarded(_exchange)))
+
+
+_tables = {threads: _table(threads) for threads in (False, True)}  # kept: the library calls them
+
+
+class Comm:
+    """A communicator; freed by :meth:`close`. ``alone``: of this process, whatever groups there are."""
+
+    def __init__(self, group: Any = None, *, alone: bool = False) -> None:
+        found = None if alone else _groups.find(group)
+        handle = c.c_void_p()
+        self._key = 0
+        if found is None or found.size == 1:
+            lib.comm_self(c.byref(handle))
+        else:
+            self._key = _new_key(found)
+            lib.comm_from_ops(c.byref(_tables[found.threads]), self._key, found.rank, found.size, c.byref(handle))
+        self.handle: c.c_void_p = handle
+        self.rank: int = lib.comm_rank(handle)
+        self.size: int = lib.comm_size(handle)
+
+    def close(self) -> None:
+        if self.handle:
+            lib.comm_destroy(self.handle)
+            self.handle = c.c_void_p()
+        if self._key:
+            _groups_by_key.pop(self._key).close()
+            self._key = 0

@@ -1,0 +1,163 @@
+"""What the library asks of a group of processes, for torch.distributed and for mpi4py.
+
+Buffers are numpy arrays over the library's memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+
+MAX, MIN, SUM, XOR = range(4)
+
+
+class Group(Protocol):
+    """The collectives of ``dcp/comm.h``; each raises where it fails."""
+
+    rank: int
+    size: int
+    threads: bool
+
+    def broadcast(self, data: Bytes, root: int) -> None: ...
+    def allreduce(self, words: Words, op: int) -> None: ...
+    def gather(self, send: Bytes, receive: Bytes | None, root: int) -> None: ...
+    def alltoall(self, send: Bytes, sizes: list[int], receive: Bytes, receive_sizes: list[int]) -> None: ...
+    def barrier(self) -> None: ...
+    def exchange(self, sends: Sequence[tuple[int, Bytes]], receives: Sequence[tuple[int, Bytes]]) -> None: ...
+    def duplicate(self) -> Group: ...
+    def close(self) -> None: ...
+
+
+class TorchGroup:
+    """Over gloo groups of its own, with the ranks of a torch.distributed group, whatever that one's backend."""
+
+    threads = True
+
+    def __init__(self, group: Any) -> None:
+        self._torch: Any = sys.modules["torch"]
+        self._dist: Any = sys.modules["torch.distributed"]
+        self._ranks: list[int] = self._dist.get_process_group_ranks(group)
+        self.size = len(self._ranks)
+        self.rank = self._ranks.index(self._dist.get_rank())
+        self._made = [self._make() for _ in range(2)]
+        self._group, self._pairs = self._made
+
+    def _make(self) -> Any:
+        return self._dist.new_group(self._ranks, backend="gloo", use_local_synchronization=True)
+
+    def _tensor(self, array: npt.NDArray[Any]) -> Any:
+        return self._torch.from_numpy(array)
+
+    def broadcast(self, data: Bytes, root: int) -> None:
+        self._dist.broadcast(self._tensor(data), self._ranks[root], group=self._group)
+
+    def allreduce(self, words: Words, op: int) -> None:
+        ops = self._dist.ReduceOp
+        signed = words.view(np.int64)
+        if op in (MAX, MIN):
+            words ^= np.uint64(1 << 63)  # the order of unsigned words in signed ones
+        self._dist.all_reduce(self._tensor(signed), (ops.MAX, ops.MIN, ops.SUM, ops.BXOR)[op], group=self._group)
+        if op in (MAX, MIN):
+            words ^= np.uint64(1 << 63)
+
+    def gather(self, send: Bytes, receive: Bytes | None, root: int) -> None:
+        parts = None
+        if receive is not None:
+            parts = list(self._tensor(receive).view(self.size, len(send)).unbind())
+        self._dist.gather(self._tensor(send), parts, self._ranks[root], group=self._group)
+
+    def alltoall(self, send: Bytes, sizes: list[int], receive: Bytes, receive_sizes: list[int]) -> None:
+        self._dist.all_to_all_single(self._tensor(receive), self._tensor(send), receive_sizes, sizes,
+                                     group=self._group)
+
+    def barrier(self) -> None:
+        self.allreduce(np.zeros(1, np.uint64), SUM)
+
+    def exchange(self, sends: Sequence[tuple[int, Bytes]], receives: Sequence[tuple[int, Bytes]]) -> None:
+        begun = [self._dist.irecv(self._tensor(data), self._ranks[peer], group=self._pairs) for peer, data in receives]
+        begun += [self._dist.isend(self._tensor(data), self._ranks[peer], group=self._pairs) for peer, data in sends]
+        for request in begun:
+            request.wait()
+
+    def duplicate(self) -> TorchGroup:
+        return TorchGroup(self._group)
+
+    def close(self) -> None:
+        for group in self._made:
+            self._dist.destroy_process_group(group)
+
+
+class MpiGroup:
+    """Over a communicator of mpi4py."""
+
+    def __init__(self, comm: Any) -> None:
+        self._mpi: Any = sys.modules["mpi4py.MPI"]
+        self._comm: Any = comm.Dup()
+        self._pairs: Any = comm.Dup()
+        self.rank = comm.Get_rank()
+        self.size = comm.Get_size()
+        self.threads = bool(self._mpi.Query_thread() == self._mpi.THREAD_MULTIPLE)
+
+    def broadcast(self, data: Bytes, root: int) -> None:
+        self._comm.Bcast([data, self._mpi.BYTE], root)
+
+    def allreduce(self, words: Words, op: int) -> None:
+        mpi = self._mpi
+        self._comm.Allreduce(mpi.IN_PLACE, [words, mpi.UINT64_T], (mpi.MAX, mpi.MIN, mpi.SUM, mpi.BXOR)[op])
+
+    def gather(self, send: Bytes, receive: Bytes | None, root: int) -> None:
+        byte = self._mpi.BYTE
+        self._comm.Gather([send, byte], None if receive is None else [receive, byte], root)
+
+    def alltoall(self, send: Bytes, sizes: list[int], receive: Bytes, receive_sizes: list[int]) -> None:
+        byte = self._mpi.BYTE
+        self._comm.Alltoallv([send, sizes, _starts(sizes), byte], [receive, receive_sizes, _starts(receive_sizes), byte])
+
+    def barrier(self) -> None:
+        self._comm.Barrier()
+
+    def exchange(self, sends: Sequence[tuple[int, Bytes]], receives: Sequence[tuple[int, Bytes]]) -> None:
+        byte = self._mpi.BYTE
+        begun = [self._pairs.Irecv([data, byte], peer) for peer, data in receives]
+        begun += [self._pairs.Isend([data, byte], peer) for peer, data in sends]
+        self._mpi.Request.Waitall(begun)
+
+    def duplicate(self) -> MpiGroup:
+        return MpiGroup(self._comm)
+
+    def close(self) -> None:
+        """Leaves the duplicates: to free them is collective, and other ranks may be gone."""
+
+
+def _starts(sizes: list[int]) -> list[int]:
+    starts = [0]
+    for size in sizes[:-1]:
+        starts.append(starts[-1] + size)
+    return starts
+
+
+def _torch_group(group: Any) -> TorchGroup | None:
+    """Of a torch group, or of the default one, where torch.distributed runs."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_available() or not dist.is_initialized():
+        return None
+    if group is None:
+        group = dist.group.WORLD
+    return TorchGroup(group) if isinstance(group, dist.ProcessGroup) else None
+
+
+def find(group: Any) -> Group | None:
+    """What ``group`` means, as documented at :class:`libdcp.Store`; None: this process alone."""
+    found = _torch_group(group)
+    if found is not None or group is None:
+        return found
+    if type(group).__module__.split(".")[0] == "mpi4py":
+        return MpiGroup(group)
+    raise TypeError(f"group: {type(group).__name__} is neither a torch.distributed group nor an mpi4py communicator")

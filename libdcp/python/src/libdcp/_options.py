@@ -1,0 +1,130 @@
+"""What calls take as keywords, as the library's structs; and what they report."""
+
+from __future__ import annotations
+
+import ctypes as c
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from . import _capi
+
+log = logging.getLogger("libdcp")
+
+Layout = Literal["global", "sharded"]
+Engine = Literal["auto", "direct", "mpio"]
+Replicas = Literal["check", "warn", "trust"]
+Progress = Callable[[int, int], None]
+
+_LAYOUTS = ("global", "sharded")
+_ENGINES = ("auto", "direct", "mpio")
+_REPLICAS = ("check", "warn", "trust")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where the time of a save or load went, in seconds of this rank, and its size.
+
+    Attributes:
+        bytes: of all ranks' tensors.
+        cloned_bytes: of them: not written, but shared with the last step's file.
+        unchanged: tensors with the same bytes as in the store's previous save.
+        slow_rank: the rank that all others waited for; None where none was slow.
+        slow_ratio: how many times as long as the median rank its own work took.
+        slow_host: that rank's host, on rank 0.
+    """
+
+    bytes: int
+    cloned_bytes: int
+    unchanged: int
+    engine: str
+    total_s: float
+    plan_s: float
+    gather_s: float
+    copy_s: float
+    write_s: float
+    sync_s: float
+    publish_s: float
+    slow_rank: int | None
+    slow_ratio: float
+    slow_host: str
+
+
+def report_of(r: _capi.ReportStruct) -> Report:
+    slow = r.slow_ratio > 0
+    return Report(r.bytes, r.cloned_bytes, r.unchanged, _ENGINES[r.engine], r.total_s, r.plan_s, r.gather_s, r.copy_s,
+                  r.write_s, r.sync_s, r.publish_s, r.slow_rank if slow else None, r.slow_ratio,
+                  r.slow_host.decode("utf-8", "replace"))
+
+
+def _number(what: str, value: str, names: Sequence[str]) -> int:
+    if value not in names:
+        raise ValueError(f"{what}: {value!r} is none of {', '.join(names)}")
+    return names.index(value)
+
+
+class Failures:
+    """What the caller's functions raise within the library, to be raised again once it has returned."""
+
+    def __init__(self) -> None:
+        self.first: BaseException | None = None
+
+    def guard(self, function: Callable[..., Any]) -> Callable[..., None]:
+        def call(_ctx: Any, *arguments: Any) -> None:
+            if self.first is None:
+                try:
+                    function(*arguments)
+                except BaseException as e:  # raised again by the caller of the library
+                    self.first = e
+        return call
+
+    def follow(self, options: Any, progress: Progress | None) -> None:
+        """Has the library tell its progress, and give up, on all ranks, once that has raised something."""
+        if progress:
+            options.on_progress = _capi.PROGRESS(self.guard(progress))
+            options.stop = _capi.STOP(lambda _ctx: self.first is not None)
+
+    def raise_first(self) -> None:
+        if self.first is not None:
+            raise self.first
+
+
+def _write_log(_ctx: Any, level: int, line: bytes) -> None:
+    log.log(logging.WARNING if level else logging.INFO, "%s", line.decode("utf-8", "replace"))
+
+
+LOG = _capi.LOG(_write_log)  # kept: the library calls it
+
+
+def save_options(failures: Failures, *, layout: Layout = "global", engine: Engine = "auto", shards: int = 0,
+                 about: str | None = None, staging_bytes: int = 0, replicas: Replicas = "warn",
+                 make_room: bool = False, progress: Progress | None = None) -> _capi.SaveOptions:
+    options = _capi.SaveOptions(layout=_number("layout", layout, _LAYOUTS), engine=_number("engine", engine, _ENGINES),
+                                shards=shards, about_json=about.encode() if about else None,
+                                staging_bytes=staging_bytes, replicas=_number("replicas", replicas, _REPLICAS),
+                                make_room=make_room)
+    failures.follow(options, progress)
+    return options
+
+
+def load_options(failures: Failures, *, only: str | Sequence[str] | None, rename: Mapping[str, str] | None, cast: bool,
+                 strict: bool, engine: Engine = "auto", progress: Progress | None = None) -> _capi.LoadOptions:
+    options = _capi.LoadOptions(cast=cast, missing_keys=not strict, unexpected_keys=strict and only is None,
+                                engine=_number("engine", engine, _ENGINES))
+    if only is not None:
+        globs = [glob.encode() for glob in ([only] if isinstance(only, str) else only)]
+        options.only = (c.c_char_p * len(globs))(*globs)
+        options.n_only = len(globs)
+    if rename:
+        pairs = [_capi.Rename(name.encode(), stored.encode()) for name, stored in rename.items()]
+        options.renames = (_capi.Rename * len(pairs))(*pairs)
+        options.n_renames = len(pairs)
+    if not strict:
+        options.on_missing = _capi.LINE(lambda _ctx, path: log.info("%s is not in the checkpoint", path.decode()))
+    failures.follow(options, progress)
+    return options
+
+
+def replicas_number(replicas: Replicas) -> int:
+    return _number("replicas", replicas, _REPLICAS)

@@ -1,0 +1,93 @@
+"""The library's state dict of a Python one."""
+
+from __future__ import annotations
+
+import ctypes as c
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from . import _arrays, _capi, _names
+from ._capi import MAX_DIMS, lib
+
+# struct dcp_tensor and dcp_box
+_TENSOR = np.dtype([("path", np.uint64), ("dtype", np.int32), ("ndim", np.uint32), ("shape", np.uint64, MAX_DIMS)])
+_BOX = np.dtype([("start", np.uint64, MAX_DIMS), ("count", np.uint64, MAX_DIMS)])
+assert _TENSOR.itemsize == c.sizeof(_capi.Tensor) and _BOX.itemsize == c.sizeof(_capi.Box)
+
+
+def _padded(numbers: tuple[int, ...]) -> list[int]:
+    return [*numbers, *[0] * (MAX_DIMS - len(numbers))]
+
+
+def _counts(piece: _arrays.Piece) -> list[int]:
+    """A scalar's box has one dimension."""
+    return _padded(piece.count or (1,))
+
+
+class State:
+    """Tensors by path, with the boxes that this rank holds, as the library keeps them. Their memory has to stay where it
+    is; its contents may change.
+
+    Args:
+        state: a (nested) mapping, see :func:`libdcp.save`.
+    """
+
+    def __init__(self, state: Mapping[Any, Any]) -> None:
+        self.state = state
+        self._owners: list[Any] = []
+        self.handle = c.c_void_p()
+        lib.state_create(c.byref(self.handle))
+        try:
+            self._add_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def _add_all(self) -> None:
+        dense: list[tuple[bytes, _arrays.Piece]] = []
+        for path, keys, value in _names.tensors(self.state):
+            for piece in _arrays.pieces(value, _names.text_of(keys)):
+                self._owners.append(piece.owner)
+                if piece.strides is None:
+                    dense.append((path.encode(), piece))
+                else:
+                    self._add_strided(path.encode(), piece)
+        if dense:
+            self._add_dense(dense)
+
+    def _add_strided(self, path: bytes, piece: _arrays.Piece) -> None:
+        dims = c.c_uint64 * MAX_DIMS
+        tensor = _capi.Tensor(path, piece.dtype, len(piece.shape), dims(*_padded(piece.shape)))
+        box = _capi.Box(dims(*_padded(piece.start)), dims(*_counts(piece)))
+        assert piece.strides
+        lib.state_add_strided(self.handle, c.byref(tensor), c.byref(box), piece.address,
+                              (c.c_int64 * len(piece.strides))(*piece.strides))
+
+    def _add_dense(self, dense: list[tuple[bytes, _arrays.Piece]]) -> None:
+        """By one call, as thousands of tensors are nothing unusual."""
+        lengths = np.array([len(path) + 1 for path, _ in dense], np.uint64)
+        text = b"".join(path + b"\0" for path, _ in dense)
+        held = c.create_string_buffer(text, len(text))
+        tensors = np.zeros(len(dense), _TENSOR)
+        boxes = np.zeros(len(dense), _BOX)
+        tensors["path"] = c.addressof(held) + np.cumsum(lengths) - lengths
+        tensors["dtype"] = [piece.dtype for _, piece in dense]
+        tensors["ndim"] = [len(piece.shape) for _, piece in dense]
+        tensors["shape"] = [_padded(piece.shape) for _, piece in dense]
+        boxes["start"] = [_padded(piece.start) for _, piece in dense]
+        boxes["count"] = [_counts(piece) for _, piece in dense]
+        data = np.array([piece.address for _, piece in dense], np.uint64)
+        lib.state_add_many(self.handle, len(dense), tensors.ctypes.data, boxes.ctypes.data, data.ctypes.data)
+
+    def json(self, given: Mapping[str, Any] | None) -> bytes:
+        """The JSON to save with it, of what its objects are now."""
+        return _names.json_of(self.state, given).encode()
+
+    def close(self) -> None:
+        """Frees it; the arrays stay."""
+        if self.handle:
+            lib.state_destroy(self.handle)
+            self.handle = c.c_void_p()
+        self._owners.clear()

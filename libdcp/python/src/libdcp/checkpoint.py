@@ -1,0 +1,198 @@
+"""Reading checkpoints without loading them, and proofs of states."""
+
+from __future__ import annotations
+
+import ctypes as c
+import importlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _arrays, _capi, _options
+from ._capi import MAX_DIMS, lib
+from ._comm import Comm
+from ._state import State
+from .errors import Error
+from .store import Path, _encode
+
+_READ_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+            "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?", "C64": "<c8", "C128": "<c16"}
+_ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
+_BITS = {"BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "F8_E8M0": "u1"}
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    """Types that numpy lacks are ml_dtypes' where that is installed, else their bits."""
+    if name in _READ_AS:
+        return np.dtype(_READ_AS[name])
+    try:
+        found: Any = getattr(importlib.import_module("ml_dtypes"), _ML_DTYPES[name])
+    except (ImportError, AttributeError):
+        found = _BITS[name]
+    dtype: np.dtype[Any] = np.dtype(found)
+    return dtype
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A state's checksums; those of equal states are equal, whatever the ranks and the layout.
+
+    Attributes:
+        id: one number for all tensors' paths, types, shapes and bytes, 16 hexadecimal digits.
+        crc: the CRC-64 of each tensor's bytes, by path.
+    """
+
+    id: str
+    crc: Mapping[str, int] = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor of a checkpoint: its dtype as the file names it, "F32" for example, and its shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Checkpoint(Mapping[str, npt.NDArray[Any]]):
+    """A step as a mapping from tensors' paths to numpy arrays, which are read, and proven, when they are asked for.
+
+    Args:
+        path: a step's folder, or a directory of steps, meaning the newest one. Until it is closed no writer removes
+            the step.
+
+    Tensors of types that numpy lacks (BF16, the 8-bit floats) are ml_dtypes' where that is installed, else their bits
+    as unsigned integers.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._comm = Comm(alone=True)
+        self._handle = c.c_void_p()
+        lib.checkpoint_open(self._comm.handle, _encode(path), c.byref(self._handle))
+        self.path: str = os.fsdecode(lib.checkpoint_path(self._handle))
+        self.step: int = lib.checkpoint_step(self._handle)
+        self.json: dict[str, Any] = json.loads(lib.checkpoint_json(self._handle))
+        self._numbers: dict[str, int] = {}
+        self._entries: dict[str, Entry] = {}
+        for i in range(lib.checkpoint_tensors(self._handle)):
+            t = lib.checkpoint_tensor(self._handle, i).contents
+            path_text = t.path.decode()
+            self._numbers[path_text] = i
+            self._entries[path_text] = Entry(_arrays.DTYPES[t.dtype - 1], tuple(t.shape[:t.ndim]))
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """Each tensor's dtype and shape; nothing is read for it."""
+        return self._entries
+
+    def dtype(self, name: str) -> str:
+        return self._entries[name].dtype
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._entries[name].shape
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self.read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def read(self, name: str, start: tuple[int, ...] | None = None,
+             count: tuple[int, ...] | None = None) -> npt.NDArray[Any]:
+        """A box of a tensor: ``count`` elements of each dimension from ``start`` on; the whole one by default.
+
+        Raises:
+            KeyError: there is no such tensor.
+            ValueError: the box is not within it.
+            libdcp.Error: CORRUPT, bytes differ from what was saved.
+        """
+        entry = self._entries[name]
+        start = start or (0,) * len(entry.shape)
+        if count is None:
+            count = tuple(whole - first for whole, first in zip(entry.shape, start))
+        if not len(start) == len(count) == len(entry.shape) or any(
+                s < 0 or n < 0 or s + n > whole for s, n, whole in zip(start, count, entry.shape)):
+            raise ValueError(f"{name}: {count} elements from {start} on are not within its shape, {entry.shape}")
+        array = np.empty(count, _numpy_dtype(entry.dtype))
+        dims = c.c_uint64 * MAX_DIMS
+        box = _capi.Box(dims(*start), dims(*(count or (1,))))
+        if array.size:
+            lib.checkpoint_read(self._open(), name.encode(), c.byref(box), array.ctypes.data)
+        return array
+
+    def proof(self) -> Proof:
+        """What :func:`libdcp.prove` gives for an equal state; from the tables, no tensor is read."""
+        word = c.c_uint64()
+        crc = {}
+        for name, i in self._numbers.items():
+            lib.checkpoint_crc(self._open(), i, c.byref(word))
+            crc[name] = word.value
+        if not lib.checkpoint_state_id(self._open(), c.byref(word)):
+            raise ValueError(f"{self.path} has no state id")
+        return Proof(f"{word.value:016x}", crc)
+
+    def verify(self, progress: _options.Progress | None = None) -> list[str]:
+        """Reads every byte and checks it. Returns a line for each damage found: none, and it is intact."""
+        damage: list[str] = []
+        failures = _options.Failures()
+        options = _capi.VerifyOptions(
+            on_damage=_capi.LINE(failures.guard(lambda what: damage.append(what.decode("utf-8", "replace")))))
+        failures.follow(options, progress)
+        try:
+            lib.verify(_encode(self.path), c.byref(options))
+        except Error:
+            if not damage or failures.first:
+                raise
+        finally:
+            failures.raise_first()
+        return damage
+
+    def _open(self) -> c.c_void_p:
+        if not self._handle:
+            raise ValueError("the checkpoint is closed")
+        return self._handle
+
+    def close(self) -> None:
+        if self._handle:
+            lib.checkpoint_close(self._handle)
+            self._handle = c.c_void_p()
+            self._comm.close()
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+
+def prove(state: Mapping[Any, Any], *, group: Any = None, replicas: _options.Replicas = "warn") -> Proof:
+    """A state's checksums, without saving it. Collective; compare them with :meth:`Checkpoint.proof`.
+
+    Args:
+        state, group, replicas: as in :func:`libdcp.save`.
+    """
+    comm = Comm(group)
+    proof = c.c_void_p()
+    options = _capi.ProveOptions(replicas=_options.replicas_number(replicas), log=_options.LOG)
+    try:
+        whole = State(state)
+        try:
+            lib.prove(comm.handle, whole.handle, c.byref(options), c.byref(proof))
+        finally:
+            whole.close()
+        crc = {lib.proof_tensor(proof, i).contents.path.decode(): lib.proof_crc(proof, i)
+               for i in range(lib.proof_tensors(proof))}
+        return Proof(f"{lib.proof_id(proof):016x}", crc)
+    finally:
+        lib.proof_destroy(proof)
+        comm.close()

@@ -1,0 +1,50 @@
+"""What goes wrong, as an exception."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Status(enum.IntEnum):
+    """Why a call failed; the meanings are those of ``dcp/error.h``."""
+
+    OK = 0
+    ARG = -1
+    MISMATCH = -2
+    NOT_FOUND = -3
+    CORRUPT = -4
+    VERSION = -5
+    NO_SPACE = -6
+    IO = -7
+    COMM = -8
+    NO_MEMORY = -9
+    UNSUPPORTED = -10
+    STATE = -11
+    BUSY = -12
+    DEVICE = -13
+    CANCELLED = -14
+
+
+class Error(Exception):
+    """A call of the library that failed, the same on all ranks of a collective call.
+
+    Attributes:
+        status: why; what to do about it differs by status.
+        rank: the first rank that failed; -1: no rank by itself.
+        ranks: all ranks that it is about, as far as they are known (the first 16).
+        path: the file or folder that it is about, or "".
+        tensor: the tensor's path in the checkpoint, such as "/model/a.weight", or "".
+        offset: where in the file, or None.
+        errno: of the system call that failed, or 0.
+    """
+
+    def __init__(self, message: str, *, status: Status, rank: int = -1, ranks: tuple[int, ...] = (), path: str = "",
+                 tensor: str = "", offset: int | None = None, errno: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.rank = rank
+        self.ranks = ranks
+        self.path = path
+        self.tensor = tensor
+        self.offset = offset
+        self.errno = errno

@@ -1,0 +1,367 @@
+"""Saving and loading: stores of steps, and calls for one save or load."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import ctypes as c
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from . import _capi, _names, _options
+from ._capi import lib
+from ._comm import Comm
+from ._options import Engine, Progress, Report
+from ._state import State
+
+Path = str | os.PathLike[str]
+
+
+def _encode(path: Path) -> bytes:
+    return os.fsencode(path)
+
+
+class Saving(concurrent.futures.Future[Report]):
+    """A save in flight. The state's memory must not change before :meth:`fence`.
+
+    It is a future of its :class:`Report`. Each rank calls :meth:`wait`, or asks for the :meth:`result`; a store's next
+    save and its close do it for those that nobody asked for, and then raise what went wrong with it.
+    """
+
+    def __init__(self, handle: c.c_void_p, state: State, owns_state: bool, failures: _options.Failures,
+                 kept: Any) -> None:
+        super().__init__()
+        self._handle = handle
+        self._saved = state
+        self._owns_saved = owns_state
+        self._failures = failures
+        self._kept = kept  # the functions that the library calls
+        self._ending = threading.Lock()  # held by whoever waits for the end, or at the fence
+        self._alive = threading.Lock()  # held while the handle is used that the end frees
+        self._freed = False  # the handle
+        self._told = False
+        self.set_running_or_notify_cancel()
+        if lib.save_is_done(handle) >= 0:  # else nobody does it until somebody waits
+            threading.Thread(target=self._watch, name="libdcp-saving", daemon=True).start()
+
+    def fence(self) -> None:
+        """Returns once the memory may change: what was not written by then was copied."""
+        with self._ending:
+            if not self._freed:
+                lib.save_fence(self._handle)
+
+    def wait(self) -> Report:
+        """Waits until the step is durable.
+
+        Raises:
+            libdcp.Error: the save failed, with the same status on all ranks; older steps are as they were.
+        """
+        return self.result()
+
+    def result(self, timeout: float | None = None) -> Report:
+        if timeout is None:
+            self._finish()
+        self._told = True
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        if timeout is None:
+            self._finish()
+        self._told = True
+        return super().exception(timeout)
+
+    def cancel(self) -> bool:
+        """Asks for the save to be given up, on all ranks. False, as it may come too late: :meth:`wait` says."""
+        with self._alive:
+            if not self._freed:
+                lib.save_cancel(self._handle)
+        return False
+
+    def _watch(self) -> None:
+        """Ends the future without anybody who waits for it, as those do who have given it a callback."""
+        nap = 0.001
+        while not self._has_ended():
+            time.sleep(nap)
+            nap = min(2 * nap, 0.02)
+        self._finish()
+
+    def _has_ended(self) -> bool:
+        with self._alive:
+            return self._freed or lib.save_is_done(self._handle) != 0
+
+    def _finish(self) -> None:
+        """The first who comes here waits for the end and tells it, outside of the locks, as callbacks may come back."""
+        with self._ending:
+            if self._freed:
+                return
+            report = _capi.ReportStruct()
+            failure = self._end(report)
+        if failure is None:
+            self.set_result(_options.report_of(report))
+        else:
+            self.set_exception(failure)
+
+    def _end(self, report: _capi.ReportStruct) -> BaseException | None:
+        while not self._has_ended():  # so that the handle is free for who cancels
+            time.sleep(0.001)
+        failure = None
+        with self._alive:
+            self._freed = True
+            try:
+                lib.save_wait(self._handle, c.byref(report))
+            except BaseException as e:
+                failure = e
+        if self._owns_saved:
+            self._saved.close()
+        return self._failures.first or failure
+
+    def _settle(self) -> None:
+        """Before the store goes on: raises what nobody has heard of."""
+        self._finish()
+        if not self._told:
+            self.result()
+
+
+class Store:
+    """A directory of steps, held for writing until it is closed. Collective; all of its methods are, too.
+
+    Args:
+        directory: where the steps are; rank 0's counts.
+        group: a torch.distributed group, an mpi4py communicator, or None: torch's default group where that is
+            initialized, else this process alone.
+        keep: how many complete steps stay after a save; 0: all.
+        replace: a save of a step that exists replaces it, and older steps than the newest can be saved.
+        take_over: on file systems without locks, take the store also where its last writer may still run.
+        stripe_count: on Lustre, over how many object servers a file goes; -1: all.
+        stripe_bytes: on Lustre, the bytes of a stripe.
+
+    Raises:
+        libdcp.Error: BUSY, another writer has it; IO, it can't be written.
+    """
+
+    def __init__(self, directory: Path, *, group: Any = None, keep: int = 0, replace: bool = False,
+                 take_over: bool = False, stripe_count: int = 0, stripe_bytes: int = 0) -> None:
+        self.directory = os.fspath(directory)
+        self._handle = c.c_void_p()
+        self._states: dict[int, State] = {}
+        self._saving: Saving | None = None
+        self._comm = Comm(group)
+        options = _capi.StoreOptions(keep=keep, replace=replace, tool=b"libdcp (Python)", log=_options.LOG,
+                                     take_over=take_over, stripe_count=stripe_count, stripe_bytes=stripe_bytes)
+        try:
+            lib.store_open(self._comm.handle, _encode(directory), c.byref(options), c.byref(self._handle))
+        except BaseException:
+            self._comm.close()
+            raise
+
+    def declare(self, state: Mapping[Any, Any]) -> State:
+        """Looks at a state's tensors once, for many saves of the same memory: pass what this returns in its place. Not
+        collective. The arrays' places in memory, shapes and types must stay; their contents may change."""
+        return State(state)
+
+    def save(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
+             **options: Any) -> Report:
+        """Saves a step; see :func:`libdcp.save`."""
+        self._settle()
+        failures = _options.Failures()
+        made = _options.save_options(failures, **options)
+        report = _capi.ReportStruct()
+        with _Borrowed(state) as whole:
+            try:
+                lib.save(self._handle, step, whole.handle, whole.json(json), c.byref(made), c.byref(report))
+            finally:
+                failures.raise_first()
+        return _options.report_of(report)
+
+    def save_async(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
+                   **options: Any) -> Saving:
+        """Begins to save a step beside what the program does, and returns at once; see :func:`libdcp.save_async`."""
+        self._settle()
+        failures = _options.Failures()
+        made = _options.save_options(failures, **options)
+        handle = c.c_void_p()
+        whole = state if isinstance(state, State) else State(state)
+        owns = whole is not state
+        try:
+            lib.save_async(self._handle, step, whole.handle, whole.json(json), c.byref(made), c.byref(handle))
+        except BaseException:
+            if owns:
+                whole.close()
+            raise
+        self._saving = Saving(handle, whole, owns, failures, made)
+        return self._saving
+
+    def load(self, state: Mapping[Any, Any], *, step: int | None = None, **options: Any) -> dict[str, Any]:
+        """Loads a step, the newest one unless it is named, and goes on from it: later steps are set aside by the next
+        save. See :func:`libdcp.load`."""
+        self._settle()
+        path = self.directory if step is None else os.path.join(self.directory, f"step-{step:08}")
+        members = _load(self._comm, path, state, **options)
+        lib.store_continue_from(self._handle, members["step"])
+        lib.store_mark_intact(self._handle, members["step"])
+        return members
+
+    def steps(self) -> list[int]:
+        """The complete steps, ascending. Not collective."""
+        return steps(self.directory)
+
+    def remove(self, step: int) -> None:
+        """Removes a step, durably."""
+        self._settle()
+        lib.step_remove(self._handle, step)
+
+    def _settle(self) -> None:
+        if not self._handle:
+            raise ValueError("the store is closed")
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving._settle()
+
+    def close(self) -> None:
+        """Waits for a save in flight and gives the store back. Every rank calls it."""
+        if not self._handle:
+            return
+        try:
+            self._settle()
+        finally:
+            lib.store_close(self._handle)
+            self._handle = c.c_void_p()
+            self._comm.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+
+class _Borrowed:
+    """A state for one call: the caller's, or one made for it."""
+
+    def __init__(self, state: Mapping[Any, Any] | State) -> None:
+        self._made = not isinstance(state, State)
+        self._state = State(state) if not isinstance(state, State) else state
+
+    def __enter__(self) -> State:
+        return self._state
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._made:
+            self._state.close()
+
+
+def _load(comm: Comm, path: Path, state: Mapping[Any, Any], *, only: str | Sequence[str] | None = None,
+          rename: Mapping[str, str] | None = None, cast: bool = False, strict: bool = True, engine: Engine = "auto",
+          progress: Progress | None = None) -> dict[str, Any]:
+    failures = _options.Failures()
+    options = _options.load_options(failures, only=only, rename=rename, cast=cast, strict=strict, engine=engine,
+                                    progress=progress)
+    checkpoint = c.c_void_p()
+    with _Borrowed(state) as whole:
+        lib.checkpoint_open(comm.handle, _encode(path), c.byref(checkpoint))
+        try:
+            lib.load_with(checkpoint, whole.handle, c.byref(options), None)
+            members: dict[str, Any] = json.loads(lib.checkpoint_json(checkpoint))
+        finally:
+            lib.checkpoint_close(checkpoint)
+            failures.raise_first()
+    _names.fill_objects(state, members)
+    return members
+
+
+def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = None,
+         json: Mapping[str, Any] | None = None, keep: int = 0, replace: bool = False, **options: Any) -> Report:
+    """Saves a state as a step of a directory: complete and durable when it returns. Collective.
+
+    Args:
+        directory: of the steps; ``directory/step-00000120`` is step 120.
+        step: its number.
+        state: a (nested) mapping to numpy arrays, torch tensors, DTensors and :class:`libdcp.Shard`. A top-level key
+            whose value is a mapping is a section: ``{"model": {"a.b": t}}`` and ``{"model": {"a": {"b": t}}}`` are both
+            ``/model/a.b`` in the file; tensors at the top level are in ``/model``. A section as torch's
+            ``get_state_dict`` gives an optimizer's becomes ``/optimizer/exp_avg/<parameter>`` and so on. Numbers, texts
+            and lists of them go into the checkpoint's JSON; nothing is ever pickled.
+        group: see :class:`Store`.
+        json: members of the checkpoint's JSON object.
+        keep, replace: see :class:`Store`.
+        layout: "global", one HDF5 file; or "sharded", a file a rank.
+        replicas: what happens where ranks hold different bytes of the same elements: "warn" logs it, and the lowest
+            rank's are saved; "check" fails; "trust" does not look.
+        engine, shards, staging_bytes, make_room, about: as in ``dcp/save.h``.
+        progress: called now and then with the bytes that are done and those of all; what it raises ends the save on
+            all ranks.
+
+    Raises:
+        libdcp.Error: the same on all ranks; older steps are as they were.
+        TypeError: an object that is no tensor and that JSON has no word for; it names the key.
+    """
+    with Store(directory, group=group, keep=keep, replace=replace) as store:
+        return store.save(step, state, json=json, **options)
+
+
+def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = None,
+               json: Mapping[str, Any] | None = None, keep: int = 0, replace: bool = False, **options: Any) -> Saving:
+    """Begins a save as :func:`save` does it and returns at once; a thread of the library does the work.
+
+    The state's memory must not change before the ``fence()`` of what is returned; ``wait()`` returns its report once
+    the step is durable. For saves at many steps a :class:`Store` costs less, as it keeps the plan.
+    """
+    store = Store(directory, group=group, keep=keep, replace=replace)
+    try:
+        saving = store.save_async(step, state, json=json, **options)
+    except BaseException:
+        store.close()
+        raise
+    saving.add_done_callback(lambda _: _close_quietly(store))
+    return saving
+
+
+def _close_quietly(store: Store) -> None:
+    """After the outcome was told."""
+    store._saving = None
+    store.close()
+
+
+def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, only: str | Sequence[str] | None = None,
+         rename: Mapping[str, str] | None = None, cast: bool = False, strict: bool = True, engine: Engine = "auto",
+         progress: Progress | None = None) -> dict[str, Any]:
+    """Fills the memory of a state's tensors from a checkpoint, on any number of ranks. Collective.
+
+    Args:
+        path: a step's folder, or a directory of steps, meaning the newest one.
+        state: as in :func:`save`; its tensors are written in place, what is no tensor is replaced in its mapping.
+        group: see :class:`Store`.
+        only: globs of paths, such as ``"/model/*"``: nothing else is loaded.
+        rename: names in the state to those in the checkpoint; a ``*`` in both stands for the same text.
+        cast: tensors of another dtype are converted; else they are an error.
+        strict: tensors that only one side has are an error; else they are left as they are.
+        progress: called now and then with the bytes that have arrived and those of all.
+
+    Returns:
+        The checkpoint's JSON object, with "step".
+
+    Raises:
+        libdcp.Error: the same on all ranks: NOT_FOUND, MISMATCH, or CORRUPT, which names tensor and block.
+    """
+    comm = Comm(group)
+    try:
+        return _load(comm, path, state, only=only, rename=rename, cast=cast, strict=strict, engine=engine,
+                     progress=progress)
+    finally:
+        comm.close()
+
+
+def steps(directory: Path) -> list[int]:
+    """The complete steps in a directory, ascending; none where there is no directory."""
+    listed = c.POINTER(_capi.Step)()
+    n = c.c_size_t()
+    lib.steps_list(_encode(directory), c.byref(listed), c.byref(n))
+    try:
+        return [listed[i].step for i in range(n.value) if listed[i].kind == 0]
+    finally:
+        _capi.free(listed)

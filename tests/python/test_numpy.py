@@ -1,0 +1,187 @@
+"""The Python package with numpy alone, one process."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import numpy as np
+
+import libdcp
+
+
+def make_state():
+    return {
+        "model": {"a": np.arange(12, dtype=np.float32).reshape(3, 4), "b": {"c": np.array(7), "e": np.zeros((0, 3))}},
+        "ema": {"a": np.full((3, 4), 0.5, np.float16)},
+        "optimizer": {"state": {"a": {"exp_avg": np.ones((3, 4)), "step": np.array(2.0)}},
+                      "param_groups": [{"lr": 0.1, "betas": [0.9, 0.99], "params": ["a"]}]},
+        "columns": np.arange(24).reshape(4, 6).T,
+        "epoch": 3, "name": "run", "losses": [1.5, 0.5], "nothing": None,
+    }
+
+
+def arrays(state):
+    return [state["model"]["a"], state["model"]["b"]["c"], state["ema"]["a"], state["columns"],
+            *state["optimizer"]["state"]["a"].values()]
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-python-")
+        self.addCleanup(scratch.cleanup)
+        self.dir = pathlib.Path(scratch.name) / "steps"
+
+    def test_save_and_load(self):
+        saved, state = make_state(), make_state()
+        report = libdcp.save(self.dir, 5, saved, json={"lr": 0.25})
+        self.assertEqual(report.bytes, sum(a.nbytes for a in arrays(saved)))
+        for array in arrays(state):
+            array[...] = 0
+        state.update(epoch=0, name="", losses=[0, 0], nothing=1)
+        state["optimizer"]["param_groups"][0]["lr"] = 0
+        members = libdcp.load(self.dir, state)
+        self.assertEqual((members["step"], members["lr"]), (5, 0.25))
+        for loaded, array in zip(arrays(state), arrays(saved)):
+            np.testing.assert_array_equal(loaded, array)
+        for key in ("epoch", "name", "losses", "nothing"):
+            self.assertEqual(state[key], saved[key])
+        self.assertEqual(state["optimizer"]["param_groups"], saved["optimizer"]["param_groups"])
+
+    def test_names(self):
+        libdcp.save(self.dir, 1, make_state())
+        with libdcp.Checkpoint(self.dir) as checkpoint:
+            self.assertEqual(list(checkpoint), ["/ema/a", "/model/a", "/model/b.c", "/model/b.e", "/model/columns",
+                                                "/optimizer/exp_avg/a", "/optimizer/step/a"])
+            self.assertEqual((checkpoint.dtype("/ema/a"), checkpoint.shape("/model/columns")), ("F16", (6, 4)))
+
+    def test_one_name_twice(self):
+        with self.assertRaisesRegex(ValueError, r"state\['model'\]\['a'\] and state\['a'\] would both be /model/a"):
+            libdcp.save(self.dir, 1, {"model": {"a": np.ones(2)}, "a": np.ones(2)})
+
+    def test_objects_without_a_word(self):
+        for value in (object(), {1, 2}, b"bytes", float("nan"), 3 + 4j):
+            with self.assertRaisesRegex(TypeError, r"^state\['model'\]\['x'\]\[0\]: "):
+                libdcp.save(self.dir, 1, {"model": {"x": [value]}})
+        with self.assertRaisesRegex(TypeError, "no type for numpy's <U1"):
+            libdcp.save(self.dir, 1, {"x": np.array(["a"])})
+        self.assertEqual(libdcp.steps(self.dir), [])
+
+    def test_parts(self):
+        whole = np.arange(40.0).reshape(10, 4)
+        libdcp.save(self.dir, 1, {"x": whole})
+        part = libdcp.Shard(np.zeros((3, 2)), (10, 4), (4, 1))
+        libdcp.load(self.dir, {"x": part})
+        np.testing.assert_array_equal(part.array, whole[4:7, 1:3])
+        with self.assertRaisesRegex(ValueError, "is not within"):
+            libdcp.load(self.dir, {"x": libdcp.Shard(np.zeros((3, 2)), (10, 4), (8, 1))})
+        with self.assertRaises(libdcp.Error) as caught:
+            libdcp.save(self.dir, 2, {"x": part})
+        self.assertEqual(caught.exception.status, libdcp.Status.MISMATCH)
+        self.assertEqual(caught.exception.tensor, "/model/x")
+
+    def test_lazy_reads(self):
+        state = make_state()
+        libdcp.save(self.dir, 1, state)
+        with libdcp.Checkpoint(self.dir) as checkpoint:
+            np.testing.assert_array_equal(checkpoint["/model/columns"], state["columns"])
+            np.testing.assert_array_equal(checkpoint.read("/model/a", (1, 1), (2, 2)), state["model"]["a"][1:3, 1:3])
+            self.assertEqual(checkpoint["/model/b.c"].shape, ())
+            self.assertEqual(checkpoint["/model/b.e"].shape, (0, 3))
+            self.assertEqual(checkpoint.verify(), [])
+            with self.assertRaises(KeyError):
+                checkpoint["/model/none"]
+            with self.assertRaisesRegex(ValueError, "not within its shape"):
+                checkpoint.read("/model/a", (1, 1), (3, 1))
+
+    def test_damage(self):
+        libdcp.save(self.dir, 1, make_state())
+        file = self.dir / "step-00000001" / "state.h5"
+        raw = bytearray(file.read_bytes())
+        at = raw.index(np.arange(12, dtype=np.float32).tobytes())
+        raw[at] ^= 1
+        file.write_bytes(raw)
+        with libdcp.Checkpoint(self.dir) as checkpoint:
+            self.assertEqual(len([line for line in checkpoint.verify() if "/model/a" in line]), 1)
+            with self.assertRaises(libdcp.Error) as caught:
+                checkpoint["/model/a"]
+        self.assertEqual(caught.exception.status, libdcp.Status.CORRUPT)
+        self.assertIn("/model/a", str(caught.exception))
+
+    def test_proof(self):
+        state = make_state()
+        proof = libdcp.prove(state)
+        libdcp.save(self.dir, 1, state, layout="sharded")
+        with libdcp.Checkpoint(self.dir) as checkpoint:
+            self.assertEqual(checkpoint.proof(), proof)
+            self.assertEqual(checkpoint.proof().crc, proof.crc)
+        state["model"]["a"][0, 0] += 1
+        self.assertNotEqual(libdcp.prove(state), proof)
+
+    def test_asynchronous(self):
+        state = {"x": np.zeros(1 << 20)}
+        done = threading.Event()
+        with libdcp.Store(self.dir, keep=2) as store:
+            declared = store.declare(state)
+            for step in range(1, 5):
+                state["x"][...] = step
+                saving = store.save_async(step, declared)
+                saving.fence()
+            saving.add_done_callback(lambda future: done.set())
+            self.assertTrue(done.wait(60))
+            self.assertEqual(saving.result(timeout=1).bytes, state["x"].nbytes)
+            self.assertEqual(store.steps(), [3, 4])
+        state["x"][...] = 0
+        libdcp.load(self.dir, state)
+        self.assertEqual(set(state["x"]), {4.0})
+
+    def test_failure_comes_with_the_next_call(self):
+        with libdcp.Store(self.dir) as store:
+            store.save(3, {"x": np.ones(2)})
+            store.save_async(2, {"x": np.ones(2)})
+            with self.assertRaises(libdcp.Error) as caught:
+                store.save(4, {"x": np.ones(2)})
+            self.assertEqual(caught.exception.status, libdcp.Status.STATE)
+            store.save(4, {"x": np.ones(2)})
+            self.assertEqual(store.steps(), [3, 4])
+
+    def test_progress_that_raises(self):
+        def progress(done, total):
+            raise RuntimeError("enough")
+        with self.assertRaisesRegex(RuntimeError, "enough"):
+            libdcp.save(self.dir, 1, {"x": np.ones(1 << 21)}, progress=progress)
+        self.assertEqual(libdcp.steps(self.dir), [])
+
+    def test_going_back(self):
+        state = {"x": np.ones(2)}
+        with libdcp.Store(self.dir) as store:
+            for step in (1, 2, 3):
+                store.save(step, state)
+            self.assertEqual(store.load(state, step=1)["step"], 1)
+            store.save(2, state)
+            self.assertEqual(store.steps(), [1, 2])
+
+    def test_partial_loads(self):
+        libdcp.save(self.dir, 1, make_state())
+        loaded = np.zeros((3, 4))
+        libdcp.load(self.dir, {"backbone": {"a": loaded}}, only="/backbone/*", rename={"/backbone/*": "/model/*"},
+                    cast=True)
+        np.testing.assert_array_equal(loaded, make_state()["model"]["a"])
+        with self.assertRaises(libdcp.Error) as caught:
+            libdcp.load(self.dir, {"model": {"a": np.zeros((3, 4), np.float32)}})
+        self.assertEqual(caught.exception.status, libdcp.Status.MISMATCH)
+        libdcp.load(self.dir, {"model": {"a": np.zeros((3, 4), np.float32), "new": loaded}}, strict=False)
+
+    def test_another_program_reads_it(self):
+        libdcp.save(self.dir, 1, make_state())
+        program = "import h5py, sys; print(h5py.File(sys.argv[1])['/model/columns'][()].tolist())"
+        out = subprocess.run([sys.executable, "-c", program, self.dir / "step-00000001" / "state.h5"], check=True,
+                             capture_output=True, text=True).stdout
+        self.assertEqual(json.loads(out), make_state()["columns"].tolist())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,60 @@
+"""The Python package with torch, on several ranks over gloo: torch_ranks.py under torchrun."""
+
+import filecmp
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).parent
+LIMIT_S = 300
+
+
+def torchrun(ranks, what, directory, **environment):
+    """Returns the exit status and all that was printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), HERE / "torch_ranks.py", what,
+         directory], env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, timeout=LIMIT_S, capture_output=True,
+        text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-torch-")
+        self.addCleanup(scratch.cleanup)
+        self.dir = pathlib.Path(scratch.name)
+
+    def run_ranks(self, ranks, what, name, **environment):
+        status, text = torchrun(ranks, what, self.dir / name, **environment)
+        self.assertEqual(status, 0, text)
+
+    def test_meshes(self):
+        self.run_ranks(1, "meshes", "1")
+        for ranks in (2, 3, 4):
+            self.run_ranks(ranks, "meshes", str(ranks), SOURCE=str(self.dir / str(ranks - 1)))
+            one, many = (self.dir / name / "step-00000001" / "state.h5" for name in ("1", str(ranks)))
+            self.assertTrue(filecmp.cmp(one, many, shallow=False), f"{ranks} ranks have written other bytes")
+
+    def test_fsdp(self):
+        for ranks in (1, 2, 3, 4):
+            self.run_ranks(ranks, "fsdp", str(ranks))
+            for name in ("8-12", "5-6", "8-22"):
+                one, many = (self.dir / r / name / "step-00000001" / "state.h5" for r in ("1", str(ranks)))
+                self.assertTrue(filecmp.cmp(one, many, shallow=False), f"{name}: {ranks} ranks have written other bytes")
+
+    def test_failures(self):
+        self.run_ranks(2, "failures", "failures")
+
+    def test_killed(self):
+        torchrun(3, "killed", self.dir / "killed")
+        for rank in (0, 1):
+            status, seconds = (self.dir / "killed" / f"said-{rank}").read_text().split()
+            self.assertEqual(status, "COMM")
+            self.assertLess(float(seconds), 30)
+
+
+if __name__ == "__main__":
+    unittest.main()

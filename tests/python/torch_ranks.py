@@ -1,0 +1,140 @@
+"""What test_torch.py runs under torchrun: torch_ranks.py WHAT DIR."""
+
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import libdcp
+
+SHAPES = [(7, 5), (16, 3), (3,), (1, 4), (0, 3), (64,)]
+
+
+def numbers(shape, seed):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def local(value):
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+def tensors():
+    """The same whole tensors for any number of ranks, on meshes of one and of two dimensions."""
+    ranks = dist.get_world_size()
+    line = init_device_mesh("cpu", (ranks,))
+    grid = init_device_mesh("cpu", (ranks // 2, 2) if ranks % 2 == 0 else (ranks, 1))
+    found = {f"rows.{i}": distribute_tensor(numbers(s, i), line, [Shard(0)]) for i, s in enumerate(SHAPES)}
+    return {
+        **found,
+        "copies": distribute_tensor(numbers((4, 4), 50), line, [Replicate()]),
+        "columns": distribute_tensor(numbers((5, 9), 51), line, [Shard(1)]),
+        "tiles": distribute_tensor(numbers((9, 11), 60), grid, [Shard(0), Shard(1)]),
+        "copies_of_rows": distribute_tensor(numbers((9, 11), 61), grid, [Replicate(), Shard(0)]),
+        "rows_of_rows": distribute_tensor(numbers((21, 3), 62), grid, [Shard(0), Shard(0)]),
+        "plain": numbers((3, 3), 70), "turned": numbers((4, 6), 71).T, "scalar": torch.tensor(3.5, dtype=torch.bfloat16),
+    }
+
+
+def meshes(directory):
+    """Saves, and loads what any other number of ranks has saved, and saves that."""
+    state = {"model": tensors(), "epoch": 3}
+    source = os.environ.get("SOURCE")
+    if source:
+        for value in state["model"].values():
+            local(value).zero_()
+        state["epoch"] = 0
+        assert libdcp.load(source, state)["step"] == 1 and state["epoch"] == 3
+        for name, value in tensors().items():
+            assert torch.equal(local(value), local(state["model"][name])), name
+    libdcp.save(directory, 1, state, replicas="check")
+
+
+class Block(nn.Module):
+    def __init__(self, width, inner):
+        super().__init__()
+        self.up, self.down, self.norm = nn.Linear(width, inner), nn.Linear(inner, width), nn.LayerNorm(width)
+
+    def forward(self, x):
+        return self.norm(self.down(torch.relu(self.up(x))))
+
+
+def make_model(width, inner):
+    """Tensor parallel in pairs, and FSDP of those: _StridedShard."""
+    torch.manual_seed(0)
+    model, ranks = Block(width, inner), dist.get_world_size()
+    whole = {name: value.clone() for name, value in model.state_dict().items()}
+    pairs = 2 if ranks % 2 == 0 else 1
+    mesh = init_device_mesh("cpu", (ranks // pairs, pairs), mesh_dim_names=("dp", "tp"))
+    if pairs > 1:
+        parallelize_module(model, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    fully_shard(model, mesh=mesh["dp"])
+    return model, whole
+
+
+def fsdp(directory):
+    """The weights of a model as they were made, whatever its meshes; then a step, saved with its moments, and loaded
+    into a model that has none."""
+    for width, inner in ((8, 12), (5, 6), (8, 22)):
+        model, whole = make_model(width, inner)
+        folder = f"{directory}/{width}-{inner}"
+        libdcp.save(folder, 1, {"model": model.state_dict()}, replicas="check")
+        with libdcp.Checkpoint(folder) as checkpoint:
+            for name, value in whole.items():
+                assert (checkpoint[f"/model/{name}"] == value.numpy()).all(), name
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    model(torch.ones(4, 8)).square().sum().backward()
+    optimizer.step()
+    weights, moments = get_state_dict(model, optimizer)
+    proof = libdcp.prove({"model": weights, "optimizer": moments})
+    libdcp.save(f"{directory}/moments", 1, {"model": weights, "optimizer": moments})
+    model, _ = make_model(8, 22)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1)
+    weights, moments = get_state_dict(model, optimizer)
+    libdcp.load(f"{directory}/moments", {"model": weights, "optimizer": moments})
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    weights, moments = get_state_dict(model, optimizer)
+    assert libdcp.prove({"model": weights, "optimizer": moments}) == proof
+    assert optimizer.param_groups[0]["lr"] == 1e-3
+
+
+def failures(directory):
+    """The same exception on all ranks, and the older step stays."""
+    rank = dist.get_rank()
+    libdcp.save(directory, 1, {"x": torch.ones(4)})
+    said = [None] * dist.get_world_size()
+    try:
+        libdcp.save(directory, 2, {"x": torch.ones(4), **({"y": torch.ones(3)} if rank else {})})
+    except libdcp.Error as e:
+        dist.all_gather_object(said, (str(e), e.status, e.rank))
+    assert said[0] and len(set(said)) == 1, said
+    assert libdcp.steps(directory) == [1]
+
+
+def killed(directory):
+    """A rank dies while the others save."""
+    libdcp.save(directory, 1, {"x": torch.ones(4)})
+    with libdcp.Store(directory) as store:
+        dist.barrier()
+        if dist.get_rank() == dist.get_world_size() - 1:
+            os.kill(os.getpid(), 9)
+        begin = time.monotonic()
+        try:
+            store.save(2, {"x": torch.ones(4)})
+        except libdcp.Error as e:
+            open(f"{directory}/said-{dist.get_rank()}", "w").write(f"{e.status.name} {time.monotonic() - begin:.1f}")
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    {"meshes": meshes, "fsdp": fsdp, "failures": failures, "killed": killed}[sys.argv[1]](sys.argv[2])
+    dist.barrier()
+    dist.destroy_process_group()
