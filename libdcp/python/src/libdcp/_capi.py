@@ -210,7 +210,7 @@ class Library:
 
 def _find() -> str:
     named = os.environ.get("LIBDCP_LIBRARY")
-    return named or str(pathlib.Path(__file__).parent / "_native" / "libdcp.so.1")
+    return named or str(pathlib.Path(__file__).parent / "_native" / "libdcp.so")
 
 
 lib = Library(_find())

@@ -1,0 +1,21 @@
+/* The C library's streams by hidden variables of our own. The archives of HDF5 and jansson are compiled for
+ * programs: their code reaches a variable only within the same library, and these three are the only ones
+ * that it wants from another. */
+#include <dlfcn.h>
+
+#define HIDDEN __attribute__((visibility("hidden")))
+
+HIDDEN void *own_stdin __asm__("stdin");
+HIDDEN void *own_stdout __asm__("stdout");
+HIDDEN void *own_stderr __asm__("stderr");
+
+static void *value_of(const char *name) {
+    void **variable = dlsym(RTLD_DEFAULT, name);
+    return variable ? *variable : (void *)0;
+}
+
+__attribute__((constructor)) static void find_streams(void) {
+    own_stdin = value_of("stdin");
+    own_stdout = value_of("stdout");
+    own_stderr = value_of("stderr");
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# What `pip install ./libdcp/python` gives, alone: builds the wheel, and for each Python from 3.10 to 3.13 that is here
+# installs it beside numpy and h5py in an environment below DIR and runs the tests of numpy states on it; as root also
+# with the libraries hidden that it was built with.
+#   tests/python/wheel.sh DIR
+# PYTHONS names the Pythons instead: "python3.11 /opt/python3.13/bin/python".
+set -euo pipefail
+
+if [ $# -ne 1 ]; then
+    sed -n '2,6s/^# //p' "$0" >&2
+    exit 2
+fi
+root=$(cd "$(dirname "$0")/../.." && pwd)
+mkdir -p "$1"
+dir=$(cd "$1" && pwd)
+unset LIBDCP_LIBRARY PYTHONPATH
+
+pythons() {
+    local version python
+    if [ -n "${PYTHONS-}" ]; then
+        printf '%s\n' $PYTHONS
+        return
+    fi
+    for version in 3.10 3.11 3.12 3.13; do
+        for python in "$(command -v python$version || true)" ~/.pyenv/versions/$version*/bin/python; do
+            "$python" -c "" 2>/dev/null && echo "$python" && break
+        done
+    done
+}
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# With what the wheel was built of out of sight, where we may mount: in a namespace of its own.
+hidden() {
+    if [ "$(id -u)" -ne 0 ] || ! unshare --mount true 2>/dev/null; then
+        echo "not tried without HDF5, ISA-L, jansson and liburing: that takes root" >&2
+        return
+    fi
+    unshare --mount bash -c '
+        for library in /usr/lib/*/lib{hdf5,isal,jansson,uring,mpi,sz,aec}*.so*; do
+            [ -f "$library" ] && mount --bind /dev/null "$library"
+        done
+        exec "$@"' - "$@"
+}
+
+rm -rf "$dir/wheel"
+mapfile -t all < <(pythons)
+[ ${#all[@]} -gt 0 ] || fail "no Python from 3.10 to 3.13 is here"
+n=0
+for python in "${all[@]}"; do
+    name=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+    env=$dir/$name
+    [ -x "$env/bin/python" ] || "$python" -m venv "$env"
+    [ -d "$dir/wheel" ] || "$env/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$dir/wheel" "$root/libdcp/python"
+    "$env/bin/python" -m pip install --quiet numpy h5py
+    "$env/bin/python" -m pip install --quiet --force-reinstall --no-deps "$dir"/wheel/*.whl
+    native=$("$env/bin/python" -c 'import libdcp; print(libdcp.__path__[0] + "/_native")')
+    if ldd "$native"/*.so | grep '=>' | grep -vE "=> ($native/|[^ ]*/lib(c|m|dl|rt|pthread)\.so)"; then
+        fail "$native needs what is not in the wheel"
+    fi
+    echo "== $name"
+    (cd "$dir" && hidden "$env/bin/python" -B "$root/tests/python/test_numpy.py" -q &&
+        "$env/bin/python" -B "$root/tests/python/test_numpy.py" -q && "$env/bin/python" -B "$root/tests/python/test_h5py.py" -q)
+    n=$((n + 1))
+done
+echo "the wheel works on $n Pythons"
