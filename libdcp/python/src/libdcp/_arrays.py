@@ -1,9 +1,9 @@
-"""Numpy arrays, torch tensors, DTensors and shards as pieces of tensors: names, types, boxes, addresses."""
+"""Numpy arrays, torch tensors, DTensors, arrays on a GPU and shards as pieces of tensors: types, boxes, addresses."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ class Shard:
     """A part of a tensor that this rank holds.
 
     Args:
-        array: its elements, a numpy array or a torch tensor.
+        array: its elements: a numpy array, a torch tensor, or what has ``__cuda_array_interface__``.
         shape: of the whole tensor.
         start: the index of the part's first element, a number for each dimension.
     """
@@ -49,6 +49,7 @@ class Piece:
     address: int
     strides: tuple[int, ...] | None  # in bytes; None: dense
     owner: Any  # whose memory it is
+    device: int | None = None  # the number of the GPU that has it
 
 
 def dtype_number(name: str) -> int:
@@ -88,20 +89,46 @@ def _of_torch(tensor: Any, whole: tuple[int, ...], start: tuple[int, ...], name:
         raise TypeError(f"{name}: {tensor.layout} tensors have no bytes that could be saved; make it dense")
     if tensor.is_conj() or tensor.is_neg():
         raise TypeError(f"{name}: a lazily conjugated or negated view; call resolve_conj() or resolve_neg() first")
-    if tensor.device.type != "cpu":
-        raise TypeError(f"{name}: tensors on {tensor.device} are not supported yet; copy it to the CPU")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise TypeError(f"{name}: a tensor on {tensor.device}; those in the memory of the CPU or of a GPU of CUDA can be "
+                        "saved, so copy it to the CPU")
     dtype = _TORCH.get(str(tensor.dtype).removeprefix("torch."))
     if dtype is None:
         raise TypeError(f"{name}: a checkpoint has no type for {tensor.dtype}")
     item = tensor.element_size()
     strides = tuple(item * stride for stride in tensor.stride())
-    return _piece(_NUMBERS[dtype], whole, start, tuple(tensor.shape), tensor.data_ptr(), strides, item, tensor)
+    piece = _piece(_NUMBERS[dtype], whole, start, tuple(tensor.shape), tensor.data_ptr(), strides, item, tensor)
+    return piece if tensor.device.type == "cpu" else _on_device(piece, tensor.device.index, name)
+
+
+def _on_device(piece: Piece, number: int, name: str) -> Piece:
+    if piece.strides is not None:
+        raise TypeError(f"{name}: an array on a GPU whose elements are not dense and row by row; call contiguous() first")
+    return replace(piece, device=number)
+
+
+def _of_interface(array: Any, whole: tuple[int, ...], start: tuple[int, ...], name: str) -> Piece:
+    """Of CuPy's, numba's and others' arrays; version 3 of the interface."""
+    described = array.__cuda_array_interface__
+    if described.get("mask") is not None:
+        raise TypeError(f"{name}: an array with a mask; a checkpoint has none")
+    dtype, shape = np.dtype(described["typestr"]), tuple(described["shape"])
+    piece = Piece(_numpy_dtype(dtype, name), whole, start, shape, described["data"][0], None, array)
+    strides = described.get("strides")
+    if strides is not None and 0 not in shape and not _is_dense(shape, tuple(strides), dtype.itemsize):
+        piece = replace(piece, strides=tuple(strides))
+    where = getattr(array, "device", None)
+    return _on_device(piece, getattr(where, "id", getattr(where, "index", 0)) or 0, name)
 
 
 def _of_dense(value: Any, whole: tuple[int, ...], start: tuple[int, ...], name: str) -> Piece:
     if isinstance(value, np.ndarray):
         return _of_numpy(value, whole, start, name)
-    return _of_torch(value, whole, start, name)
+    if is_torch_tensor(value):
+        return _of_torch(value, whole, start, name)
+    if hasattr(value, "__cuda_array_interface__"):
+        return _of_interface(value, whole, start, name)
+    raise TypeError(f"{name}: a {type(value).__name__} is no numpy array, torch tensor or array on a GPU")
 
 
 def is_torch_tensor(value: Any) -> bool:
@@ -111,7 +138,7 @@ def is_torch_tensor(value: Any) -> bool:
 
 def is_tensor(value: Any) -> bool:
     """Whether ``pieces`` takes it."""
-    return isinstance(value, (np.ndarray, Shard)) or is_torch_tensor(value)
+    return isinstance(value, (np.ndarray, Shard)) or is_torch_tensor(value) or hasattr(value, "__cuda_array_interface__")
 
 
 def _of_shard(shard: Shard, name: str) -> Piece:

@@ -123,6 +123,8 @@ _STATUS: dict[str, list[Any]] = {
     "state_create": [OUT],
     "state_add_strided": [P, c.POINTER(Tensor), c.POINTER(Box), P, c.POINTER(c.c_int64)],
     "state_add_many": [P, c.c_size_t, P, P, P],
+    "state_add_device": [P, c.POINTER(Tensor), c.POINTER(Box), P, P],
+    "device_cuda_create": [c.c_int, P, OUT],
     "store_open": [P, c.c_char_p, c.POINTER(StoreOptions), OUT],
     "store_continue_from": [P, c.c_uint64],
     "store_mark_intact": [P, c.c_uint64],

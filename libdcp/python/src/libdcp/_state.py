@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _capi, _names
+from . import _arrays, _capi, _devices, _names
 from ._capi import MAX_DIMS, lib
 
 # struct dcp_tensor and dcp_box
@@ -50,17 +50,21 @@ class State:
         for path, keys, value in _names.tensors(self.state):
             for piece in _arrays.pieces(value, _names.text_of(keys)):
                 self._owners.append(piece.owner)
-                if piece.strides is None:
+                if piece.device is None and piece.strides is None:
                     dense.append((path.encode(), piece))
                 else:
-                    self._add_strided(path.encode(), piece)
+                    self._add_alone(path.encode(), piece)
         if dense:
             self._add_dense(dense)
 
-    def _add_strided(self, path: bytes, piece: _arrays.Piece) -> None:
+    def _add_alone(self, path: bytes, piece: _arrays.Piece) -> None:
+        """What is not dense, or on a GPU."""
         dims = c.c_uint64 * MAX_DIMS
         tensor = _capi.Tensor(path, piece.dtype, len(piece.shape), dims(*_padded(piece.shape)))
         box = _capi.Box(dims(*_padded(piece.start)), dims(*_counts(piece)))
+        if piece.device is not None:
+            lib.state_add_device(self.handle, c.byref(tensor), c.byref(box), _devices.device(piece.device), piece.address)
+            return
         assert piece.strides
         lib.state_add_strided(self.handle, c.byref(tensor), c.byref(box), piece.address,
                               (c.c_int64 * len(piece.strides))(*piece.strides))
