@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,18 @@ import unittest
 import numpy as np
 
 import libdcp
+from libdcp import State
+
+
+class Sampler:
+    def __init__(self, **state):
+        self.state = state
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
 
 
 def make_state():
@@ -181,6 +194,74 @@ class Test(unittest.TestCase):
         out = subprocess.run([sys.executable, "-c", program, self.dir / "step-00000001" / "state.h5"], check=True,
                              capture_output=True, text=True).stdout
         self.assertEqual(json.loads(out), make_state()["columns"].tolist())
+
+    def test_random_state(self):
+        random.seed(5)
+        np.random.seed(6)
+        random.gauss(0, 1)  # leaves a second number behind
+        libdcp.save(self.dir, 1, {"random": libdcp.random_state()})
+        then = random.gauss(0, 1), random.random(), *np.random.standard_normal(3)
+        state = libdcp.random_state()
+        libdcp.load(self.dir, {"random": state})
+        libdcp.set_random_state(state)
+        self.assertEqual(then, (random.gauss(0, 1), random.random(), *np.random.standard_normal(3)))
+
+    def test_further_ranks_keep_what_they_have(self):
+        """Two ranks have saved; the third of three loads."""
+        rows = np.arange(6, dtype=np.float32).reshape(2, 3)
+        libdcp.save(self.dir, 1, {"random": {"a": rows}})
+        for rank, expected in [(0, rows[0]), (1, rows[1]), (2, np.full(3, 9))]:
+            own = libdcp.PerRank(np.full(3, 9, np.float32))
+            state = State({"random": {"a": own}}, rank, 3, {"/random/a": (2, 3)}.get)
+            libdcp.load(self.dir, state, strict=False)
+            state.restore(lambda path: True)
+            np.testing.assert_array_equal(own.array, expected)
+            self.assertEqual(own.loaded, rank < 2)
+
+    def save_loaders(self, *states):
+        rows = np.frombuffer("".join(json.dumps(state).ljust(100) for state in states).encode(), np.uint8)
+        libdcp.save(self.dir, 1, {"data": {"loader": rows.reshape(len(states), 100)}}, replace=True)
+
+    def test_loader(self):
+        loader = Sampler(samples=7, epoch=2)
+        with libdcp.Store(self.dir) as store:
+            state = store.declare({"data": {"loader": libdcp.Loader(loader)}})
+            store.save(1, state)
+            loader.state["samples"] = 9
+            store.save(2, state)
+            for step, samples in [(1, 7), (2, 9)]:
+                loader.state = {}
+                libdcp.load(self.dir / f"step-{step:08}", {"data": {"loader": libdcp.Loader(loader)}})
+                self.assertEqual(loader.state, {"samples": samples, "epoch": 2})
+
+    def test_loader_on_another_number_of_ranks(self):
+        self.save_loaders(*({"samples": n, "epoch": 2} for n in (3, 3, 3)))
+        loader = Sampler()
+        libdcp.load(self.dir, {"data": {"loader": libdcp.Loader(loader)}})
+        self.assertEqual(loader.state, {"samples": 9, "epoch": 2})
+        rows = libdcp.Loader(loader)
+        for rank, samples in [(0, 5), (1, 4)]:  # samples 0, 2, 4, 6, 8 and 1, 3, 5, 7
+            state = State({"data": {"loader": rows}}, rank, 2, {"/data/loader": (3, 100)}.get)
+            libdcp.load(self.dir, state)
+            rows.restore(rank, 2, "loader")
+            self.assertEqual(loader.state["samples"], samples)
+
+    def test_loader_refused(self):
+        for states, status, message in [
+                (({"batches": 3}, {"batches": 3}), "MISMATCH", "does not say how many"),
+                (({"samples": -1}, {"samples": 3}), "MISMATCH", "does not say how many"),
+                (({"samples": 1, "epoch": 1}, {"samples": 1, "epoch": 2}), "MISMATCH", "differ in more than"),
+                (([], {"samples": 3}), "CORRUPT", "no JSON object")]:
+            with self.subTest(states):
+                self.save_loaders(*states)
+                loader = Sampler(samples=0)
+                with self.assertRaisesRegex(libdcp.Error, message) as failed:
+                    libdcp.load(self.dir, {"data": {"loader": libdcp.Loader(loader)}})
+                self.assertEqual(failed.exception.status.name, status)
+                self.assertEqual(loader.state, {"samples": 0})
+        for state, message in [({"a": object()}, "nothing is pickled"), ({"a": "b" * 5000}, "room=5009")]:
+            with self.subTest(state), self.assertRaisesRegex((TypeError, ValueError), message):
+                libdcp.save(self.dir, 2, {"data": {"loader": libdcp.Loader(Sampler(**state))}})
 
 
 if __name__ == "__main__":

@@ -109,13 +109,31 @@ def failures(directory):
     """The same exception on all ranks, and the older step stays."""
     rank = dist.get_rank()
     libdcp.save(directory, 1, {"x": torch.ones(4)})
-    said = [None] * dist.get_world_size()
-    try:
-        libdcp.save(directory, 2, {"x": torch.ones(4), **({"y": torch.ones(3)} if rank else {})})
-    except libdcp.Error as e:
-        dist.all_gather_object(said, (str(e), e.status, e.rank))
-    assert said[0] and len(set(said)) == 1, said
-    assert libdcp.steps(directory) == [1]
+
+    def said(save):
+        found = [None] * dist.get_world_size()
+        try:
+            save()
+        except Exception as e:
+            dist.all_gather_object(found, (type(e).__name__, str(e), getattr(e, "status", None), getattr(e, "rank", None)))
+        assert libdcp.steps(directory) == [1]
+        return found
+
+    def fail(done, whole):
+        raise RuntimeError("enough")
+
+    other = said(lambda: libdcp.save(directory, 2, {"x": torch.ones(4), **({"y": torch.ones(3)} if rank else {})}))
+    assert other[0] and len(set(other)) == 1, other
+    # what only one rank finds wrong with its own state, or raises: all learn of it
+    alone = said(lambda: libdcp.save(directory, 2, {"x": torch.ones(4), "y": object() if rank else 1}))
+    assert alone[0][0] == "Error" and alone[0][3] == 1, alone
+    assert alone[1][0] == "TypeError" and "state['y']" in alone[1][1], alone
+    raising = said(lambda: libdcp.save(directory, 2, {"x": torch.ones(4)}, progress=fail if rank else None))
+    assert raising[0][0] == "Error" and raising[0][2] == libdcp.Status.CANCELLED, raising
+    assert raising[1][:2] == ("RuntimeError", "enough"), raising
+    wrong = said(lambda: libdcp.load(directory, {"x": object() if rank else torch.ones(4)}, cast=True))
+    assert wrong[0] is None or wrong[0][0] == "Error", wrong
+    libdcp.save(directory, 2, {"x": torch.ones(4)})
 
 
 def killed(directory):

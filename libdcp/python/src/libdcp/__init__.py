@@ -10,8 +10,9 @@ from ._options import Report
 from ._state import State
 from .checkpoint import Checkpoint, Entry, Proof, prove
 from .errors import Error, Status
+from .ranks import Loader, PerRank, random_state, set_random_state
 from .store import Saving, Store, load, save, save_async, steps
 
 __version__: str = _lib.version().decode()
-__all__ = ["Checkpoint", "Entry", "Error", "Proof", "Report", "Saving", "Shard", "State", "Status", "Store", "load",
-           "prove", "save", "save_async", "steps"]
+__all__ = ["Checkpoint", "Entry", "Error", "Loader", "PerRank", "Proof", "Report", "Saving", "Shard", "State", "Status",
+           "Store", "load", "prove", "random_state", "save", "save_async", "set_random_state", "steps"]

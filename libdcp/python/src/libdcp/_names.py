@@ -9,12 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import is_tensor
+from . import _arrays
+from .ranks import Loader, PerRank
 
 OBJECTS = "state"  # the member of the checkpoint's JSON that has what is no tensor
 _WORDS = (str, int, float, bool, type(None))
 
 Key = tuple[Any, ...]  # the keys that lead to a value
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is one in the checkpoint; else it goes into the JSON."""
+    return _arrays.is_tensor(value) or isinstance(value, (PerRank, Loader))
 
 
 def _is_optimizer(value: Any) -> bool:

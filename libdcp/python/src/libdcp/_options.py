@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import fnmatch
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,12 +109,22 @@ def save_options(failures: Failures, *, layout: Layout = "global", engine: Engin
     return options
 
 
-def load_options(failures: Failures, *, only: str | Sequence[str] | None, rename: Mapping[str, str] | None, cast: bool,
-                 strict: bool, engine: Engine = "auto", progress: Progress | None = None) -> _capi.LoadOptions:
+def _globs(only: str | Sequence[str]) -> Sequence[str]:
+    return [only] if isinstance(only, str) else only
+
+
+def selects(only: str | Sequence[str] | None) -> Callable[[str], bool]:
+    """Whether a path is loaded."""
+    return lambda path: only is None or any(fnmatch.fnmatchcase(path, glob) for glob in _globs(only))
+
+
+def load_options(failures: Failures, *, only: str | Sequence[str] | None = None,
+                 rename: Mapping[str, str] | None = None, cast: bool = False, strict: bool = True,
+                 engine: Engine = "auto", progress: Progress | None = None) -> _capi.LoadOptions:
     options = _capi.LoadOptions(cast=cast, missing_keys=not strict, unexpected_keys=strict and only is None,
                                 engine=_number("engine", engine, _ENGINES))
     if only is not None:
-        globs = [glob.encode() for glob in ([only] if isinstance(only, str) else only)]
+        globs = [glob.encode() for glob in _globs(only)]
         options.only = (c.c_char_p * len(globs))(*globs)
         options.n_only = len(globs)
     if rename:

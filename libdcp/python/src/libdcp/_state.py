@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes as c
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from . import _arrays, _capi, _devices, _names
 from ._capi import MAX_DIMS, lib
+from .ranks import Loader, PerRank, Shape
 
 # struct dcp_tensor and dcp_box
 _TENSOR = np.dtype([("path", np.uint64), ("dtype", np.int32), ("ndim", np.uint32), ("shape", np.uint64, MAX_DIMS)])
@@ -32,11 +33,16 @@ class State:
 
     Args:
         state: a (nested) mapping, see :func:`libdcp.save`.
+        rank, size: of the ranks that save or load it.
+        stored: what a tensor's shape is in the checkpoint that it is loaded from; None, it has none.
     """
 
-    def __init__(self, state: Mapping[Any, Any]) -> None:
+    def __init__(self, state: Mapping[Any, Any], rank: int = 0, size: int = 1,
+                 stored: Callable[[str], Shape | None] = lambda path: None) -> None:
         self.state = state
+        self._rank, self._size, self._stored = rank, size, stored
         self._owners: list[Any] = []
+        self._rows: list[tuple[str, str, PerRank | Loader]] = []  # with path and name
         self.handle = c.c_void_p()
         lib.state_create(c.byref(self.handle))
         try:
@@ -48,7 +54,11 @@ class State:
     def _add_all(self) -> None:
         dense: list[tuple[bytes, _arrays.Piece]] = []
         for path, keys, value in _names.tensors(self.state):
-            for piece in _arrays.pieces(value, _names.text_of(keys)):
+            name = _names.text_of(keys)
+            if isinstance(value, (PerRank, Loader)):
+                self._rows.append((path, name, value))
+                value = value.part(self._rank, self._size, self._stored(path))
+            for piece in _arrays.pieces(value, name):
                 self._owners.append(piece.owner)
                 if piece.device is None and piece.strides is None:
                     dense.append((path.encode(), piece))
@@ -85,9 +95,24 @@ class State:
         data = np.array([piece.address for _, piece in dense], np.uint64)
         lib.state_add_many(self.handle, len(dense), tensors.ctypes.data, boxes.ctypes.data, data.ctypes.data)
 
+    def refresh(self) -> None:
+        """Before a save: its loaders' states are what they are now."""
+        for _, name, value in self._rows:
+            if isinstance(value, Loader):
+                value.refresh(name)
+
     def json(self, given: Mapping[str, Any] | None) -> bytes:
         """The JSON to save with it, of what its objects are now."""
         return _names.json_of(self.state, given).encode()
+
+    def restore(self, is_loaded: Callable[[str], bool]) -> None:
+        """After a load: what each rank has for itself."""
+        for path, name, value in self._rows:
+            stored = self._stored(path) if is_loaded(path) else None
+            if isinstance(value, PerRank):
+                value.loaded = stored is not None and self._rank < stored[0]
+            elif stored:
+                value.restore(self._rank, self._size, name)
 
     def close(self) -> None:
         """Frees it; the arrays stay."""

@@ -185,8 +185,9 @@ def prove(state: Mapping[Any, Any], *, group: Any = None, replicas: _options.Rep
     proof = c.c_void_p()
     options = _capi.ProveOptions(replicas=_options.replicas_number(replicas), log=_options.LOG)
     try:
-        whole = State(state)
+        whole = State(state, comm.rank, comm.size)
         try:
+            whole.refresh()
             lib.prove(comm.handle, whole.handle, c.byref(options), c.byref(proof))
         finally:
             whole.close()

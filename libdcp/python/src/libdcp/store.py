@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -161,38 +161,27 @@ class Store:
     def declare(self, state: Mapping[Any, Any]) -> State:
         """Looks at a state's tensors once, for many saves of the same memory: pass what this returns in its place. Not
         collective. The arrays' places in memory, shapes and types must stay; their contents may change."""
-        return State(state)
+        return State(state, self._comm.rank, self._comm.size)
 
     def save(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
              **options: Any) -> Report:
         """Saves a step; see :func:`libdcp.save`."""
         self._settle()
-        failures = _options.Failures()
-        made = _options.save_options(failures, **options)
         report = _capi.ReportStruct()
-        with _Borrowed(state) as whole:
-            try:
-                lib.save(self._handle, step, whole.handle, whole.json(json), c.byref(made), c.byref(report))
-            finally:
-                failures.raise_first()
+        with _Prepared(self._comm, state) as prepared:
+            made = prepared.save_options(json, options)
+            lib.save(self._handle, step, prepared.handle, prepared.text, c.byref(made), c.byref(report))
         return _options.report_of(report)
 
     def save_async(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
                    **options: Any) -> Saving:
         """Begins to save a step beside what the program does, and returns at once; see :func:`libdcp.save_async`."""
         self._settle()
-        failures = _options.Failures()
-        made = _options.save_options(failures, **options)
         handle = c.c_void_p()
-        whole = state if isinstance(state, State) else State(state)
-        owns = whole is not state
-        try:
-            lib.save_async(self._handle, step, whole.handle, whole.json(json), c.byref(made), c.byref(handle))
-        except BaseException:
-            if owns:
-                whole.close()
-            raise
-        self._saving = Saving(handle, whole, owns, failures, made)
+        with _Prepared(self._comm, state) as prepared:
+            made = prepared.save_options(json, options)
+            lib.save_async(self._handle, step, prepared.handle, prepared.text, c.byref(made), c.byref(handle))
+            self._saving = Saving(handle, *prepared.release(), prepared.failures, made)
         return self._saving
 
     def load(self, state: Mapping[Any, Any], *, step: int | None = None, **options: Any) -> dict[str, Any]:
@@ -200,7 +189,7 @@ class Store:
         save. See :func:`libdcp.load`."""
         self._settle()
         path = self.directory if step is None else os.path.join(self.directory, f"step-{step:08}")
-        members = _load(self._comm, path, state, **options)
+        members = _load(self._comm, path, state, options)
         lib.store_continue_from(self._handle, members["step"])
         lib.store_mark_intact(self._handle, members["step"])
         return members
@@ -240,37 +229,89 @@ class Store:
         self.close()
 
 
-class _Borrowed:
-    """A state for one call: the caller's, or one made for it."""
+class _Prepared:
+    """What one call of the library takes. What is wrong with it on this rank is raised once all ranks know: the library is
+    given no state then, and fails on all of them."""
 
-    def __init__(self, state: Mapping[Any, Any] | State) -> None:
-        self._made = not isinstance(state, State)
-        self._state = State(state) if not isinstance(state, State) else state
+    def __init__(self, comm: Comm, state: Mapping[Any, Any] | State,
+                 stored: Callable[[str], tuple[int, ...] | None] = lambda path: None) -> None:
+        self.failures = _options.Failures()
+        self.text = b"{}"
+        self._state: State | None = None
+        self._owns = not isinstance(state, State)
+        self._try(lambda: self._take(comm, state, stored))
 
-    def __enter__(self) -> State:
-        return self._state
+    def _take(self, comm: Comm, state: Mapping[Any, Any] | State,
+              stored: Callable[[str], tuple[int, ...] | None]) -> None:
+        self._state = state if isinstance(state, State) else State(state, comm.rank, comm.size, stored)
+
+    def _try(self, function: Callable[[], None]) -> None:
+        if self.failures.first is None:
+            try:
+                function()
+            except Exception as e:
+                self.failures.first = e
+
+    @property
+    def handle(self) -> c.c_void_p | None:
+        return self._state.handle if self._state and self.failures.first is None else None
+
+    def save_options(self, json: Mapping[str, Any] | None, options: dict[str, Any]) -> _capi.SaveOptions:
+        """With them :attr:`text` is the JSON to save."""
+        made = _capi.SaveOptions()
+
+        def make() -> None:
+            nonlocal made
+            made = _options.save_options(self.failures, **options)
+            if self._state:
+                self._state.refresh()
+                self.text = self._state.json(json)
+        self._try(make)
+        return made
+
+    def load_options(self, options: dict[str, Any]) -> _capi.LoadOptions:
+        made = _capi.LoadOptions()
+
+        def make() -> None:
+            nonlocal made
+            made = _options.load_options(self.failures, **options)
+        self._try(make)
+        return made
+
+    def restore(self, is_loaded: Callable[[str], bool]) -> None:
+        """After a load."""
+        if self._state:
+            self._state.restore(is_loaded)
+
+    def release(self) -> tuple[State, bool]:
+        """The state, and whether its receiver has to close it."""
+        assert self._state
+        owned, self._owns = self._owns, False
+        return self._state, owned
+
+    def __enter__(self) -> _Prepared:
+        return self
 
     def __exit__(self, *_exception: object) -> None:
-        if self._made:
+        if self._owns and self._state:
             self._state.close()
+        self.failures.raise_first()
 
 
-def _load(comm: Comm, path: Path, state: Mapping[Any, Any], *, only: str | Sequence[str] | None = None,
-          rename: Mapping[str, str] | None = None, cast: bool = False, strict: bool = True, engine: Engine = "auto",
-          progress: Progress | None = None) -> dict[str, Any]:
-    failures = _options.Failures()
-    options = _options.load_options(failures, only=only, rename=rename, cast=cast, strict=strict, engine=engine,
-                                    progress=progress)
+def _load(comm: Comm, path: Path, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:
     checkpoint = c.c_void_p()
-    with _Borrowed(state) as whole:
-        lib.checkpoint_open(comm.handle, _encode(path), c.byref(checkpoint))
-        try:
-            lib.load_with(checkpoint, whole.handle, c.byref(options), None)
-            members: dict[str, Any] = json.loads(lib.checkpoint_json(checkpoint))
-        finally:
-            lib.checkpoint_close(checkpoint)
-            failures.raise_first()
-    _names.fill_objects(state, members)
+    lib.checkpoint_open(comm.handle, _encode(path), c.byref(checkpoint))
+    try:
+        shapes = {t.path.decode(): tuple(t.shape[:t.ndim]) for t in (
+            lib.checkpoint_tensor(checkpoint, i).contents for i in range(lib.checkpoint_tensors(checkpoint)))}
+        with _Prepared(comm, state, shapes.get) as prepared:
+            made = prepared.load_options(options)
+            lib.load_with(checkpoint, prepared.handle, c.byref(made), None)
+            prepared.restore(_options.selects(options.get("only")))
+        members: dict[str, Any] = json.loads(lib.checkpoint_json(checkpoint))
+    finally:
+        lib.checkpoint_close(checkpoint)
+    _names.fill_objects(state.state if isinstance(state, State) else state, members)
     return members
 
 
@@ -350,8 +391,8 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, only: str |
     """
     comm = Comm(group)
     try:
-        return _load(comm, path, state, only=only, rename=rename, cast=cast, strict=strict, engine=engine,
-                     progress=progress)
+        return _load(comm, path, state, {"only": only, "rename": rename, "cast": cast, "strict": strict,
+                                         "engine": engine, "progress": progress})
     finally:
         comm.close()
 

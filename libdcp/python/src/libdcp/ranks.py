@@ -1,0 +1,158 @@
+"""What each rank has for itself: random number generators, and where its data loader is."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ._arrays import Shard
+from .errors import Error, Status
+
+Shape = tuple[int, ...]
+SAMPLES = "samples"  # the member of a loader's state that says how many this rank has had
+
+
+class PerRank:
+    """An array that each rank has for itself, of one shape and type on all of them; in the checkpoint a tensor with a row
+    for each rank. On a load rank r gets row r; a rank that the saving run did not have keeps what it has.
+
+    Args:
+        array: a numpy array or a torch tensor, loaded in place.
+
+    Attributes:
+        loaded: whether the last load had a row for this rank.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.loaded = False
+
+    def part(self, rank: int, size: int, stored: Shape | None) -> Shard:
+        """This rank's row of those that are saved, or were ``stored``."""
+        rows = stored[0] if stored else size
+        row = self.array[None] if rank < rows else self.array[None][:0]
+        return Shard(row, (rows, *self.array.shape), (min(rank, rows), *[0] * len(self.array.shape)))
+
+
+class Stateful(Protocol):
+    """As torchdata's loaders are, and samplers of one's own."""
+
+    def state_dict(self) -> Mapping[str, Any]: ...
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> None: ...
+
+
+class Loader:
+    """A data loader with a state of its own on each rank, saved as JSON and given back to it by a load.
+
+    On as many ranks as it was saved on, each rank gets its state back. On another number of ranks the states have to say
+    how many samples each rank has had, as their member "samples", and to be equal but for it: then the samples that all of
+    them had are taken as the first ones of an order in which rank r of n takes samples r, r + n, r + 2 n and so on, and
+    each rank's "samples" becomes how many of them are its own. Others are refused.
+
+    Args:
+        loader: what has ``state_dict()``, of what JSON has words for, and ``load_state_dict()``.
+        room: the most bytes that a state takes as JSON, the same on all ranks.
+    """
+
+    def __init__(self, loader: Stateful, *, room: int = 4096) -> None:
+        self.loader = loader
+        self.room = room
+        self._rows = np.zeros((1, room), np.uint8)
+
+    def part(self, rank: int, size: int, stored: Shape | None) -> Shard:
+        """Where this rank's state is saved from; where all ranks' are loaded to, if some were ``stored``."""
+        self._rows = np.zeros(stored or (1, self.room), np.uint8)
+        return Shard(self._rows, stored or (size, self.room), (0 if stored else rank, 0))
+
+    def refresh(self, name: str) -> None:
+        """Writes the state there, as text that is filled up with spaces.
+
+        Raises:
+            TypeError: JSON has no word for what is in it.
+            ValueError: it is too long.
+        """
+        try:
+            text = json.dumps(self.loader.state_dict(), allow_nan=False).encode()
+        except (TypeError, ValueError) as e:
+            raise TypeError(f"{name}: the loader's state as JSON: {e}; nothing is pickled") from None
+        if len(text) > self.room:
+            raise ValueError(f"{name}: the loader's state takes {len(text)} bytes as JSON; pass room={len(text)} or more "
+                             "to libdcp.Loader")
+        self._rows[0] = np.frombuffer(text.ljust(self.room), np.uint8)
+
+    def restore(self, rank: int, size: int, name: str) -> None:
+        """Gives the loader its state, of those that were loaded.
+
+        Raises:
+            libdcp.Error: CORRUPT, a row is no JSON object; MISMATCH, they can't be had on this number of ranks.
+        """
+        states = [_object(bytes(row), name) for row in self._rows]
+        if len(states) == size:
+            self.loader.load_state_dict(states[rank])
+            return
+        counts = [state.pop(SAMPLES, None) for state in states]
+        if not all(type(count) is int and count >= 0 for count in counts):
+            raise Error(f'{name}: the loader\'s state of {len(states)} ranks does not say how many "{SAMPLES}" each had, so '
+                        f"it can't be had on {size}", status=Status.MISMATCH, tensor=name)
+        if any(state != states[0] for state in states):
+            raise Error(f'{name}: the loader\'s states of {len(states)} ranks differ in more than "{SAMPLES}", so they '
+                        f"can't be had on {size}", status=Status.MISMATCH, tensor=name)
+        had = sum(counts)
+        self.loader.load_state_dict({**states[0], SAMPLES: max(0, -(-(had - rank) // size))})
+
+
+def _object(text: bytes, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Error(f"{name}: a loader's state that is no JSON object", status=Status.CORRUPT, tensor=name)
+    return found
+
+
+def _python_words() -> npt.NDArray[np.float64]:
+    _, words, gauss = random.getstate()
+    return np.array([*words, gauss is not None, gauss or 0.0], np.float64)  # words of 32 bits, exact
+
+
+def _numpy_words() -> npt.NDArray[np.float64]:
+    state: Any = np.random.get_state(legacy=False)
+    inner = state["state"]
+    return np.array([*inner["key"], inner["pos"], state["has_gauss"], state["gauss"]], np.float64)
+
+
+def random_state() -> dict[str, PerRank]:
+    """The generators of ``random``, of ``numpy.random``, and, where torch is imported, of torch's CPU and, where it is used,
+    of this process's GPU: a section to save with a state, and to load into; then :func:`set_random_state`."""
+    found = {"python": PerRank(_python_words()), "numpy": PerRank(_numpy_words())}
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        found["torch"] = PerRank(torch.get_rng_state())
+        if torch.cuda.is_initialized():
+            found["cuda"] = PerRank(torch.cuda.get_rng_state())
+    return found
+
+
+def set_random_state(state: Mapping[str, PerRank]) -> None:
+    """Sets the generators as a load has left them in what :func:`random_state` gave. Those that the checkpoint had nothing
+    of for this rank stay as they are."""
+    loaded = {name: value.array for name, value in state.items() if value.loaded}
+    if "python" in loaded:
+        *words, has_gauss, gauss = loaded["python"].tolist()
+        random.setstate((3, tuple(map(int, words)), gauss if has_gauss else None))
+    if "numpy" in loaded:
+        words = loaded["numpy"]
+        np.random.set_state({"bit_generator": "MT19937", "has_gauss": int(words[-2]), "gauss": float(words[-1]),
+                             "state": {"key": words[:-3].astype(np.uint32), "pos": int(words[-3])}})
+    torch: Any = sys.modules.get("torch")
+    if "torch" in loaded:
+        torch.set_rng_state(loaded["torch"])
+    if "cuda" in loaded:
+        torch.cuda.set_rng_state(loaded["cuda"])
