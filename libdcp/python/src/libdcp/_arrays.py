@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,14 +38,13 @@ class Shard:
     start: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A box of a tensor in this process's memory."""
 
     dtype: int
     shape: tuple[int, ...]
     start: tuple[int, ...]
-    count: tuple[int, ...]
+    extent: tuple[int, ...]
     address: int
     strides: tuple[int, ...] | None  # in bytes; None: dense
     owner: Any  # whose memory it is
@@ -57,7 +56,7 @@ def dtype_number(name: str) -> int:
     return _NUMBERS[name]
 
 
-def _numpy_dtype(dtype: np.dtype[Any], name: str) -> int:
+def _numpy_dtype(dtype: np.dtype[Any], name: object) -> int:
     found = _NAMED.get(dtype.name) or (_NUMPY.get(dtype.str[1:]) if dtype.isnative else None)
     if found is None:
         raise TypeError(f"{name}: a checkpoint has no type for numpy's {dtype}")
@@ -78,36 +77,47 @@ def _piece(dtype: int, whole: tuple[int, ...], start: tuple[int, ...], count: tu
     return Piece(dtype, whole, start, count, address, None if dense else strides, owner)
 
 
-def _of_numpy(array: npt.NDArray[Any], whole: tuple[int, ...], start: tuple[int, ...], name: str) -> Piece:
+def _of_numpy(array: npt.NDArray[Any], whole: tuple[int, ...], start: tuple[int, ...], name: object) -> Piece:
     return _piece(_numpy_dtype(array.dtype, name), whole, start, array.shape, array.ctypes.data, array.strides,
                   array.itemsize, array)
 
 
-def _of_torch(tensor: Any, whole: tuple[int, ...], start: tuple[int, ...], name: str) -> Piece:
-    tensor = tensor.detach()
+_numbers_of_torch: dict[Any, int] = {}  # by torch's dtype
+
+
+def _torch_dtype(dtype: Any, name: object) -> int:
+    found = _TORCH.get(str(dtype).removeprefix("torch."))
+    if found is None:
+        raise TypeError(f"{name}: a checkpoint has no type for {dtype}")
+    number = _numbers_of_torch[dtype] = _NUMBERS[found]
+    return number
+
+
+def _of_torch(tensor: Any, whole: tuple[int, ...], start: tuple[int, ...], name: object) -> Piece:
     if tensor.layout is not sys.modules["torch"].strided or tensor.is_quantized:
         raise TypeError(f"{name}: {tensor.layout} tensors have no bytes that could be saved; make it dense")
     if tensor.is_conj() or tensor.is_neg():
         raise TypeError(f"{name}: a lazily conjugated or negated view; call resolve_conj() or resolve_neg() first")
-    if tensor.device.type not in ("cpu", "cuda"):
-        raise TypeError(f"{name}: a tensor on {tensor.device}; those in the memory of the CPU or of a GPU of CUDA can be "
-                        "saved, so copy it to the CPU")
-    dtype = _TORCH.get(str(tensor.dtype).removeprefix("torch."))
-    if dtype is None:
-        raise TypeError(f"{name}: a checkpoint has no type for {tensor.dtype}")
-    item = tensor.element_size()
-    strides = tuple(item * stride for stride in tensor.stride())
-    piece = _piece(_NUMBERS[dtype], whole, start, tuple(tensor.shape), tensor.data_ptr(), strides, item, tensor)
-    return piece if tensor.device.type == "cpu" else _on_device(piece, tensor.device.index, name)
+    where = tensor.device
+    if where.type not in ("cpu", "cuda"):
+        raise TypeError(f"{name}: a tensor on {where}; those in the memory of the CPU or of a GPU of CUDA can be saved, so "
+                        "copy it to the CPU")
+    dtype = _numbers_of_torch.get(tensor.dtype) or _torch_dtype(tensor.dtype, name)
+    count, strides = tuple(tensor.shape), None
+    if not tensor.is_contiguous():
+        item = tensor.element_size()
+        strides = tuple(item * stride for stride in tensor.stride())
+    piece = Piece(dtype, whole, start, count, tensor.data_ptr(), strides, tensor)
+    return piece if where.type == "cpu" else _on_device(piece, where.index, name)
 
 
-def _on_device(piece: Piece, number: int, name: str) -> Piece:
+def _on_device(piece: Piece, number: int, name: object) -> Piece:
     if piece.strides is not None:
         raise TypeError(f"{name}: an array on a GPU whose elements are not dense and row by row; call contiguous() first")
-    return replace(piece, device=number)
+    return piece._replace(device=number)
 
 
-def _of_interface(array: Any, whole: tuple[int, ...], start: tuple[int, ...], name: str) -> Piece:
+def _of_interface(array: Any, whole: tuple[int, ...], start: tuple[int, ...], name: object) -> Piece:
     """Of CuPy's, numba's and others' arrays; version 3 of the interface."""
     described = array.__cuda_array_interface__
     if described.get("mask") is not None:
@@ -116,12 +126,12 @@ def _of_interface(array: Any, whole: tuple[int, ...], start: tuple[int, ...], na
     piece = Piece(_numpy_dtype(dtype, name), whole, start, shape, described["data"][0], None, array)
     strides = described.get("strides")
     if strides is not None and 0 not in shape and not _is_dense(shape, tuple(strides), dtype.itemsize):
-        piece = replace(piece, strides=tuple(strides))
+        piece = piece._replace(strides=tuple(strides))
     where = getattr(array, "device", None)
     return _on_device(piece, getattr(where, "id", getattr(where, "index", 0)) or 0, name)
 
 
-def _of_dense(value: Any, whole: tuple[int, ...], start: tuple[int, ...], name: str) -> Piece:
+def _of_dense(value: Any, whole: tuple[int, ...], start: tuple[int, ...], name: object) -> Piece:
     if isinstance(value, np.ndarray):
         return _of_numpy(value, whole, start, name)
     if is_torch_tensor(value):
@@ -136,12 +146,13 @@ def is_torch_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def is_tensor(value: Any) -> bool:
-    """Whether ``pieces`` takes it."""
-    return isinstance(value, (np.ndarray, Shard)) or is_torch_tensor(value) or hasattr(value, "__cuda_array_interface__")
+def is_tensor_type(kind: type) -> bool:
+    """Whether ``pieces`` takes all values of a type; it takes others that have ``__cuda_array_interface__``, too."""
+    torch = sys.modules.get("torch")
+    return issubclass(kind, (np.ndarray, Shard)) or torch is not None and issubclass(kind, torch.Tensor)
 
 
-def _of_shard(shard: Shard, name: str) -> Piece:
+def _of_shard(shard: Shard, name: object) -> Piece:
     count = tuple(shard.array.shape)
     if not len(shard.shape) == len(shard.start) == len(count):
         raise ValueError(f"{name}: a part of {len(count)} dimensions of shape {shard.shape} at {shard.start}")
@@ -150,7 +161,7 @@ def _of_shard(shard: Shard, name: str) -> Piece:
     return _of_dense(shard.array, tuple(shard.shape), tuple(shard.start), name)
 
 
-def pieces(value: Any, name: str) -> list[Piece]:
+def pieces(value: Any, name: object) -> list[Piece]:
     """The boxes that this rank holds of a tensor; at least one, which may be empty.
 
     Raises:
@@ -160,9 +171,10 @@ def pieces(value: Any, name: str) -> list[Piece]:
         found = [_of_shard(value, name)]
     elif hasattr(value, "placements"):
         from . import _dtensor
-        found = [_of_dense(part, whole, start, name) for part, whole, start in _dtensor.parts(value, name)]
+        found = [_of_torch(part, whole, start, name) for part, whole, start in _dtensor.parts(value, name)]
     else:
-        found = [_of_dense(value, tuple(value.shape), (0,) * len(value.shape), name)]
+        whole = tuple(value.shape)
+        found = [_of_dense(value, whole, (0,) * len(whole), name)]
     if len(found[0].shape) > MAX_DIMS:
         raise TypeError(f"{name}: {len(found[0].shape)} dimensions; a checkpoint has at most {MAX_DIMS}")
     return found

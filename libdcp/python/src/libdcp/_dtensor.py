@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
+MOST_LAYOUTS = 65536
+Box = tuple[tuple[int, int, int], ...]
 Run = tuple[int, int]  # indices [begin, end) of a dimension
 
 
@@ -38,45 +40,74 @@ def _joined(runs: list[Run]) -> list[Run]:
     return found
 
 
-def _runs(tensor: Any, coordinate: tuple[int, ...], name: str) -> list[list[Run]]:
-    """Of each dimension of the tensor, the indices that this rank has, as they lie in its local tensor."""
-    runs: list[list[Run]] = [[(0, length)] if length else [] for length in tensor.shape]
-    for mesh_dim, placement in enumerate(tensor.placements):
+def _runs(shape: tuple[int, ...], placements: tuple[Any, ...], mesh: Any, name: object) -> list[list[Run]] | None:
+    """Of each dimension of the tensor, the indices that this rank has, as they lie in its local tensor; None: it is not in
+    the mesh."""
+    coordinate = mesh.get_coordinate()
+    runs: list[list[Run]] = [[(0, length)] if length else [] for length in shape]
+    for mesh_dim, placement in enumerate(placements):
         if placement.is_partial():
             raise TypeError(f"{name}: placement {placement} is a partial sum; redistribute it first")
-        if placement.is_replicate():
+        if placement.is_replicate() or coordinate is None:
             continue
-        ranks, own = tensor.device_mesh.size(mesh_dim), coordinate[mesh_dim]
-        dim = placement.dim % len(tensor.shape)
+        dim = placement.dim % len(shape)
         split = getattr(placement, "split_factor", 1)
-        found = [run for k in range(split) for run in _chunk(_chunk(runs[dim], split, k), ranks, own)]
+        found = [run for k in range(split)
+                 for run in _chunk(_chunk(runs[dim], split, k), mesh.size(mesh_dim), coordinate[mesh_dim])]
         runs[dim] = _joined(found)
-    return runs
+    return None if coordinate is None else runs
 
 
-def parts(tensor: Any, name: str) -> Iterator[tuple[Any, tuple[int, ...], tuple[int, ...]]]:
+class _Layout(NamedTuple):
+    """What this rank has of a DTensor."""
+
+    held: tuple[int, ...] | None  # the local tensor's shape; None: nothing, whatever that has
+    starts: tuple[Box, ...]  # for each box and dimension: where it is in the local tensor, and in the whole, and its length
+
+
+def _layout_of(shape: tuple[int, ...], runs: list[list[Run]] | None) -> _Layout:
+    if runs is None or not all(runs):
+        return _Layout(None, ())
+    places = []
+    for of_dim in runs:
+        at, found = 0, []
+        for begin, end in of_dim:
+            found.append((at, begin, end - begin))
+            at += end - begin
+        places.append(found)
+    return _Layout(tuple(sum(length for _, _, length in of_dim) for of_dim in places), tuple(product(*places)))
+
+
+_layouts: dict[tuple[Any, ...], tuple[Any, _Layout]] = {}  # by shape, placements and the mesh, which is kept
+
+
+def _layout(tensor: Any, whole: tuple[int, ...], name: object) -> _Layout:
+    """Models have thousands of tensors in few layouts."""
+    mesh, placements = tensor.device_mesh, tensor.placements
+    key = whole, placements, id(mesh)
+    found = _layouts.get(key)
+    if found is None:
+        if len(_layouts) >= MOST_LAYOUTS:
+            _layouts.clear()
+        found = _layouts[key] = mesh, _layout_of(whole, _runs(whole, placements, mesh, name))
+    return found[1]
+
+
+def parts(tensor: Any, name: object) -> Iterator[tuple[Any, tuple[int, ...], tuple[int, ...]]]:
     """The boxes of a DTensor that this rank holds: (local part, whole shape, start); one that is empty where it holds
     none, as ranks outside the mesh do."""
     whole = tuple(tensor.shape)
     local = tensor.to_local()
-    coordinate = tensor.device_mesh.get_coordinate()
-    runs = None if coordinate is None else _runs(tensor, tuple(coordinate), name)
-    if runs is None or any(not r for r in runs):
+    held, boxes = _layout(tensor, whole, name)
+    if held is None:
         yield local.new_empty((0,) * len(whole)) if whole else local.flatten()[:0], whole, (0,) * len(whole)
         return
-    held = tuple(sum(end - begin for begin, end in r) for r in runs)
     if held != tuple(local.shape):
         raise TypeError(f"{name}: its local tensor has shape {tuple(local.shape)}, but by {tensor.placements} on a mesh "
                         f"of {tuple(tensor.device_mesh.shape)} this rank holds {held}")
-    starts = []
-    for r in runs:
-        at, places = 0, []
-        for begin, end in r:
-            places.append((at, begin, end - begin))
-            at += end - begin
-        starts.append(places)
-    for box in product(*starts):
+    for box in boxes:
         part = local
-        for dim, (at, _, length) in enumerate(box):
-            part = part.narrow(dim, at, length)
-        yield part, whole, tuple(begin for _, begin, _ in box)
+        if len(boxes) > 1:
+            for dim, (at, _, length) in enumerate(box):
+                part = part.narrow(dim, at, length)
+        yield part, whole, tuple([begin for _, begin, _ in box])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
@@ -15,12 +16,46 @@ from .ranks import Loader, PerRank
 OBJECTS = "state"  # the member of the checkpoint's JSON that has what is no tensor
 _WORDS = (str, int, float, bool, type(None))
 
-Key = tuple[Any, ...]  # the keys that lead to a value
+
+class Keys(tuple[Any, ...]):
+    """The keys that lead to a value; as text, state["model"]["a"]."""
+
+    def __str__(self) -> str:
+        return "state" + "".join(f"[{key!r}]" for key in self)
+
+
+class _Kind(enum.Enum):
+    TENSOR = enum.auto()
+    MAPPING = enum.auto()
+    SEQUENCE = enum.auto()
+    OBJECT = enum.auto()
+
+
+_kinds: dict[type, _Kind] = {}  # states have thousands of values of few types
+
+
+def _kind_of_type(kind: type) -> _Kind:
+    if _arrays.is_tensor_type(kind) or issubclass(kind, (PerRank, Loader)):
+        return _Kind.TENSOR
+    if issubclass(kind, Mapping):
+        return _Kind.MAPPING
+    if issubclass(kind, Sequence) and not issubclass(kind, (str, bytes)):
+        return _Kind.SEQUENCE
+    return _Kind.OBJECT
+
+
+def _kind(value: Any) -> _Kind:
+    found = _kinds.get(type(value))
+    if found is None:
+        found = _kinds[type(value)] = _kind_of_type(type(value))
+    if found is _Kind.OBJECT and not isinstance(value, _WORDS) and hasattr(value, "__cuda_array_interface__"):
+        return _Kind.TENSOR
+    return found
 
 
 def is_tensor(value: Any) -> bool:
     """Whether it is one in the checkpoint; else it goes into the JSON."""
-    return _arrays.is_tensor(value) or isinstance(value, (PerRank, Loader))
+    return _kind(value) is _Kind.TENSOR
 
 
 def _is_optimizer(value: Any) -> bool:
@@ -28,76 +63,85 @@ def _is_optimizer(value: Any) -> bool:
     return isinstance(value, Mapping) and set(value) == {"state", "param_groups"} and isinstance(value["state"], Mapping)
 
 
-def _leaves(value: Any, keys: Key) -> Iterator[tuple[Key, Any]]:
-    """All values that are no containers, and containers without any."""
-    if isinstance(value, Mapping) and value:
+Found = tuple[str, tuple[Any, ...], Any]
+
+
+def _under(path: str, separator: str, keys: tuple[Any, ...], value: Any) -> Iterator[Found]:
+    """The tensors at a path and below it."""
+    kind = _kind(value)
+    if kind is _Kind.TENSOR:
+        yield path, keys, value
+    elif kind is _Kind.MAPPING:
         for key, inner in value.items():
-            yield from _leaves(inner, (*keys, key))
-    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and value and not is_tensor(value):
+            yield from _under(f"{path}{separator}{key}", ".", (*keys, key), inner)
+    elif kind is _Kind.SEQUENCE:
         for i, inner in enumerate(value):
-            yield from _leaves(inner, (*keys, i))
-    else:
-        yield keys, value
+            yield from _under(f"{path}{separator}{i}", ".", (*keys, i), inner)
 
 
-def text_of(keys: Key) -> str:
-    """For messages: state["model"]["a"]."""
-    return "state" + "".join(f"[{key!r}]" for key in keys)
+def _optimizer(section: str, key: Any, value: Mapping[str, Any]) -> Iterator[Found]:
+    for parameter, moments in value["state"].items():
+        keys = (key, "state", parameter)
+        if _kind(moments) is not _Kind.MAPPING:
+            yield from _under(f"/{section}/state.{parameter}", ".", keys, moments)
+            continue
+        for moment, inner in moments.items():
+            if _kind(inner) is _Kind.TENSOR:
+                yield f"/{section}/{moment}/{parameter}", (*keys, moment), inner
+            else:
+                yield from _under(f"/{section}/state.{parameter}.{moment}", ".", (*keys, moment), inner)
+    yield from _under(f"/{section}/param_groups", ".", (key, "param_groups"), value["param_groups"])
 
 
-def _path(state: Mapping[Any, Any], keys: Key) -> str:
-    section, rest = str(keys[0]), keys[1:]
-    if not rest:
-        return f"/model/{section}"
-    if _is_optimizer(state[keys[0]]) and len(rest) == 3 and rest[0] == "state":
-        return f"/{section}/{rest[2]}/{rest[1]}"
-    return f"/{section}/" + ".".join(map(str, rest))
+def _all(state: Mapping[Any, Any]) -> Iterator[Found]:
+    for key, value in state.items():
+        if _kind(value) is _Kind.TENSOR:
+            yield f"/model/{key}", (key,), value
+        elif _is_optimizer(value):
+            yield from _optimizer(str(key), key, value)
+        else:
+            yield from _under(f"/{key}", "/", (key,), value)
 
 
-def tensors(state: Mapping[Any, Any]) -> list[tuple[str, Key, Any]]:
+def tensors(state: Mapping[Any, Any]) -> list[tuple[str, Keys, Any]]:
     """Each tensor's path in the checkpoint, the keys that lead to it, and itself.
 
     Raises:
         ValueError: two have one path.
     """
-    found: list[tuple[str, Key, Any]] = []
-    seen: dict[str, Key] = {}
-    for keys, value in _leaves(state, ()):
-        if not is_tensor(value):
-            continue
-        path = _path(state, keys)
-        if path in seen:
-            raise ValueError(f"{text_of(seen[path])} and {text_of(keys)} would both be {path} in the checkpoint")
-        seen[path] = keys
-        found.append((path, keys, value))
-    return found
+    found: dict[str, tuple[str, Keys, Any]] = {}
+    for path, keys, value in _all(state):
+        if path in found:
+            raise ValueError(f"{found[path][1]} and {Keys(keys)} would both be {path} in the checkpoint")
+        found[path] = path, Keys(keys), value
+    return list(found.values())
 
 
-def _word(value: Any, keys: Key) -> Any:
+def _word(value: Any, keys: Keys) -> Any:
     """The value as JSON has it."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
-        raise TypeError(f"{text_of(keys)}: JSON has no word for {value}; save it as an array")
+        raise TypeError(f"{keys}: JSON has no word for {value}; save it as an array")
     if isinstance(value, _WORDS) or (isinstance(value, (Mapping, Sequence)) and not value):
         return value
-    raise TypeError(f"{text_of(keys)}: a {type(value).__name__} is neither a tensor nor a number, a text, a list or a "
+    raise TypeError(f"{keys}: a {type(value).__name__} is neither a tensor nor a number, a text, a list or a "
                     "mapping, and nothing is pickled; save what it consists of")
 
 
-def _inner(value: Any, keys: Key) -> Any:
+def _inner(value: Any, keys: Keys) -> Any:
     """What of a value goes into the JSON; _NOTHING where it is or has nothing but tensors."""
     if is_tensor(value):
         return _NOTHING
     if isinstance(value, Mapping) and value:
         for key in value:
             if not isinstance(key, (str, int)):
-                raise TypeError(f"{text_of((*keys, key))}: a key that is a {type(key).__name__}; JSON's are texts")
-        made = {str(key): _inner(inner, (*keys, key)) for key, inner in value.items()}
+                raise TypeError(f"{Keys((*keys, key))}: a key that is a {type(key).__name__}; JSON's are texts")
+        made = {str(key): _inner(inner, Keys((*keys, key))) for key, inner in value.items()}
         kept = {key: inner for key, inner in made.items() if inner is not _NOTHING}
         return kept or _NOTHING
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and value:
-        items = [_inner(inner, (*keys, i)) for i, inner in enumerate(value)]
+        items = [_inner(inner, Keys((*keys, i))) for i, inner in enumerate(value)]
         if all(item is _NOTHING for item in items):
             return _NOTHING
         return [None if item is _NOTHING else item for item in items]
@@ -115,7 +159,7 @@ def json_of(state: Mapping[Any, Any], given: Mapping[str, Any] | None) -> str:
         ValueError: the caller's JSON has the key "state".
     """
     members = dict(given or {})
-    objects = _inner(state, ())
+    objects = _inner(state, Keys())
     if objects is not _NOTHING:
         if OBJECTS in members:
             raise ValueError(f'json has the key "{OBJECTS}", which is that of what is no tensor in the state')

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
+import itertools
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _arrays, _capi, _devices, _names
 from ._capi import MAX_DIMS, lib
@@ -22,9 +26,11 @@ def _padded(numbers: tuple[int, ...]) -> list[int]:
     return [*numbers, *[0] * (MAX_DIMS - len(numbers))]
 
 
-def _counts(piece: _arrays.Piece) -> list[int]:
-    """A scalar's box has one dimension."""
-    return _padded(piece.count or (1,))
+def _fill(rows: npt.NDArray[np.uint64], numbers: list[tuple[int, ...]]) -> None:
+    """Writes each tuple to the beginning of its row."""
+    lengths = np.fromiter(map(len, numbers), np.int64, len(numbers))
+    flat = np.fromiter(itertools.chain.from_iterable(numbers), np.uint64, int(lengths.sum()))
+    rows[np.arange(MAX_DIMS) < lengths[:, None]] = flat
 
 
 class State:
@@ -52,26 +58,30 @@ class State:
             raise
 
     def _add_all(self) -> None:
-        dense: list[tuple[bytes, _arrays.Piece]] = []
-        for path, keys, value in _names.tensors(self.state):
-            name = _names.text_of(keys)
-            if isinstance(value, (PerRank, Loader)):
-                self._rows.append((path, name, value))
-                value = value.part(self._rank, self._size, self._stored(path))
-            for piece in _arrays.pieces(value, name):
-                self._owners.append(piece.owner)
-                if piece.device is None and piece.strides is None:
-                    dense.append((path.encode(), piece))
-                else:
-                    self._add_alone(path.encode(), piece)
+        torch: Any = sys.modules.get("torch")
+        with torch.no_grad() if torch else contextlib.nullcontext():  # local tensors of DTensors are had at once then
+            pieces = [(path.encode(), piece) for path, name, value in _names.tensors(self.state)
+                      for piece in self._pieces(path, name, value)]
+        self._owners = [piece.owner for _, piece in pieces]
+        dense = [(path, piece) for path, piece in pieces if piece.device is None and piece.strides is None]
+        if len(dense) < len(pieces):
+            for path, piece in pieces:
+                if piece.device is not None or piece.strides is not None:
+                    self._add_alone(path, piece)
         if dense:
             self._add_dense(dense)
+
+    def _pieces(self, path: str, name: _names.Keys, value: Any) -> list[_arrays.Piece]:
+        if isinstance(value, (PerRank, Loader)):
+            self._rows.append((path, str(name), value))
+            value = value.part(self._rank, self._size, self._stored(path))
+        return _arrays.pieces(value, name)
 
     def _add_alone(self, path: bytes, piece: _arrays.Piece) -> None:
         """What is not dense, or on a GPU."""
         dims = c.c_uint64 * MAX_DIMS
         tensor = _capi.Tensor(path, piece.dtype, len(piece.shape), dims(*_padded(piece.shape)))
-        box = _capi.Box(dims(*_padded(piece.start)), dims(*_counts(piece)))
+        box = _capi.Box(dims(*_padded(piece.start)), dims(*_padded(piece.extent or (1,))))
         if piece.device is not None:
             lib.state_add_device(self.handle, c.byref(tensor), c.byref(box), _devices.device(piece.device), piece.address)
             return
@@ -89,9 +99,9 @@ class State:
         tensors["path"] = c.addressof(held) + np.cumsum(lengths) - lengths
         tensors["dtype"] = [piece.dtype for _, piece in dense]
         tensors["ndim"] = [len(piece.shape) for _, piece in dense]
-        tensors["shape"] = [_padded(piece.shape) for _, piece in dense]
-        boxes["start"] = [_padded(piece.start) for _, piece in dense]
-        boxes["count"] = [_counts(piece) for _, piece in dense]
+        _fill(tensors["shape"], [piece.shape for _, piece in dense])
+        _fill(boxes["start"], [piece.start for _, piece in dense])
+        _fill(boxes["count"], [piece.extent or (1,) for _, piece in dense])  # a scalar's box has one dimension
         data = np.array([piece.address for _, piece in dense], np.uint64)
         lib.state_add_many(self.handle, len(dense), tensors.ctypes.data, boxes.ctypes.data, data.ctypes.data)
 
