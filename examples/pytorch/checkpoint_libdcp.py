@@ -1,0 +1,30 @@
+"""The steps of a training, by libdcp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libdcp
+
+
+class Checkpoints:
+    def __init__(self, directory: str) -> None:
+        self.store = libdcp.Store(directory)
+        self.saving: libdcp.Saving | None = None
+
+    def newest(self) -> int | None:
+        return max(self.store.steps(), default=None)
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.store.load(state)
+
+    def save(self, step: int, state: dict[str, Any]) -> None:
+        self.saving = self.store.save_async(step, state)
+
+    def fence(self) -> None:
+        """The state's memory may change once it returns."""
+        if self.saving:
+            self.saving.fence()
+
+    def close(self) -> None:
+        self.store.close()
