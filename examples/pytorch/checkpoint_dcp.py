@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,21 @@ import torch.distributed.checkpoint as dcp
 class Checkpoints:
     def __init__(self, directory: str) -> None:
         self.directory = Path(directory)
-        self.group = dist.new_group(backend="gloo")  # for saves beside the training's own collectives
-        self.saving: Future[Any] | None = None
+        self.group: Any = dist.new_group(backend="gloo")  # for saves beside the training's own collectives
+        self.saving: Any = None
 
     def newest(self) -> int | None:
         return max((int(file.parent.name[5:]) for file in self.directory.glob("step-*/.metadata")), default=None)
 
     def load(self, state: dict[str, Any]) -> None:
-        dcp.load(state, checkpoint_id=self.directory / f"step-{self.newest():08}")
+        folder = self.directory / f"step-{self.newest():08}"
+        dcp.load(state, checkpoint_id=folder)  # type: ignore[attr-defined]
 
     def save(self, step: int, state: dict[str, Any]) -> None:
         self.close()
-        saving = dcp.async_save(state, checkpoint_id=self.directory / f"step-{step:08}", process_group=self.group)
-        assert isinstance(saving, Future)
-        self.saving = saving
+        folder = self.directory / f"step-{step:08}"
+        self.saving = dcp.async_save(  # type: ignore[attr-defined]
+            state, checkpoint_id=folder, process_group=self.group)
 
     def fence(self) -> None:
         """The state's memory may change at once, as async_save has copied all of it."""

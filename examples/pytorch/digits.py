@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.fsdp import fully_shard
 
-WIDTH, DEPTH, HEADS = 64, 4, 4
+WIDTH, DEPTH, HEADS = 64, 2, 4
 BATCH = 48  # of all workers together
 
 
@@ -22,7 +22,7 @@ class VisionTransformer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.patches = nn.Conv2d(1, WIDTH, kernel_size=2, stride=2)
-        self.positions = nn.Parameter(0.02 * torch.randn(16, WIDTH))
+        self.positions = nn.Parameter(0.5 * torch.randn(16, WIDTH))
         self.blocks = nn.ModuleList(
             nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0, batch_first=True, norm_first=True)
             for _ in range(DEPTH))
@@ -43,7 +43,7 @@ def make_model() -> tuple[nn.Module, torch.optim.Optimizer]:
     for block in model.blocks:
         fully_shard(block)
     fully_shard(model)
-    return model, torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+    return model, torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
 
 
 class Samples:

@@ -19,11 +19,11 @@ class Checkpoints:
     def load(self, state: dict[str, Any]) -> None:
         assert self.found
         with self.found.as_directory() as folder:
-            dcp.load(state, checkpoint_id=folder)
+            dcp.load(state, checkpoint_id=folder)  # type: ignore[attr-defined]
 
     def save(self, step: int, state: dict[str, Any]) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            dcp.save(state, checkpoint_id=folder)
+            dcp.save(state, checkpoint_id=folder)  # type: ignore[attr-defined]
             ray.train.report({"step": step, "loss": state["loss"]}, ray.train.Checkpoint.from_directory(folder),
                              checkpoint_dir_name=f"step-{step:08}")
 

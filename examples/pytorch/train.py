@@ -36,7 +36,8 @@ def train(checkpoints: Any, steps: int, every: int, kill_at: int | None) -> None
     for step in range(samples.seen // BATCH + 1, steps + 1):
         images, labels = samples.next()
         loss = cross_entropy(model(images), labels, reduction="sum") / BATCH
-        (loss * workers).backward()  # FSDP takes the mean of the workers' gradients, which is to be their sum
+        mean_of_sums = loss * workers  # FSDP takes the mean of the workers' gradients
+        mean_of_sums.backward()  # type: ignore[no-untyped-call]
         checkpoints.fence()
         optimizer.step()
         optimizer.zero_grad()

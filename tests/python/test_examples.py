@@ -1,0 +1,69 @@
+"""examples/pytorch under torchrun: a worker killed, and the training going on, also on another number of workers."""
+
+import filecmp
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "pytorch"
+LIMIT_S = 300
+NEEDED = ("torch", "sklearn")
+
+
+def torchrun(workers, script, *arguments):
+    """Returns all that was printed."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(workers), "--max-restarts", "1",
+         EXAMPLES / script, *arguments], env=environment, timeout=LIMIT_S, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def losses(text):
+    """Of each step all that were printed, a line each."""
+    found = {}
+    for step, loss in re.findall(r"^step +(\d+)  loss ([\d.]+) ", text, re.MULTILINE):
+        found.setdefault(int(step), []).append(float(loss))
+    return found
+
+
+@unittest.skipUnless(all(map(importlib.util.find_spec, NEEDED)), f"needs {' and '.join(NEEDED)}")
+class Test(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-examples-")
+        self.addCleanup(scratch.cleanup)
+        self.dir = pathlib.Path(scratch.name)
+
+    def state(self, name, step):
+        return self.dir / name / f"step-{step:08}" / "state.h5"
+
+    def test_a_killed_worker_and_other_numbers(self):
+        printed = torchrun(4, "train.py", self.dir / "killed", "--steps", "12", "--every", "4", "--kill-at", "10")
+        first = int(re.search("^4 workers go on from step ([48]),", printed, re.MULTILINE)[1])
+        four = losses(printed)
+        self.assertEqual(sorted(four), list(range(1, 13)))
+        for step, found in four.items():
+            self.assertEqual(len(found), 2 if first < step <= 10 else 1, printed)
+            self.assertEqual(len(set(found)), 1, printed)
+
+        torchrun(2, "prove.py", self.dir / "killed", self.dir / "again")
+        self.assertTrue(filecmp.cmp(self.state("killed", 12), self.state("again", 12), shallow=False))
+
+        shutil.copytree(self.state("killed", 8).parent, self.state("fewer", 8).parent)
+        printed = torchrun(3, "train.py", self.dir / "fewer", "--steps", "12")
+        self.assertIn("3 workers go on from step 8,", printed)
+        three = losses(printed)
+        self.assertEqual(sorted(three), [9, 10, 11, 12])
+        for step, found in three.items():
+            self.assertAlmostEqual(found[0], four[step][0], delta=1e-3)
+
+
+if __name__ == "__main__":
+    unittest.main()
