@@ -28,8 +28,9 @@ run() {
     shift
     "$@" >"$log" 2>&1 || status=$?
     # Ray says who prints, and prints lines twice. Of the steps each fifth is shown, and the first that goes on.
-    sed -nE 's/\x1b\[[0-9;]*m//g; s/^\(RayTrainWorker[^)]*\) //; /^(step|[0-9]+ workers) /p' "$log" | uniq |
-        awk '!/ loss / || $2 % 5 == 0 || went_on {print "  " $0} {went_on = /^[0-9]+ workers/}'
+    sed -nE 's/\x1b\[[0-9;]*m//g; s/^\(RayTrainWorker[^)]*\) //; /^(step|[0-9]+ workers) /p' "$log" |
+        awk '$0 in seen {next} /^[0-9]/ {delete seen} {seen[$0]}
+             !/ loss / || $2 % 5 == 0 || went_on {print "  " $0} {went_on = /^[0-9]/}'
     if [ $status -ne 0 ]; then
         echo "quickstart: that failed; the end of $log:" >&2
         tail -n 30 "$log" >&2

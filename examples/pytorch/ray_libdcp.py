@@ -10,24 +10,23 @@ import ray.train
 
 class Checkpoints:
     def __init__(self, directory: str) -> None:
-        self.directory = directory
-        self.found = ray.train.get_checkpoint()
+        self.store = libdcp.Store(directory)
 
     def newest(self) -> int | None:
-        return int(self.found.path[-8:]) if self.found else None
+        """Of the complete steps, whether or not Ray had heard of the last one when a worker died."""
+        return max(self.store.steps(), default=None)
 
     def load(self, state: dict[str, Any]) -> None:
-        assert self.found
-        libdcp.load(self.found.path, state)
+        self.store.load(state)
 
     def save(self, step: int, state: dict[str, Any]) -> None:
-        libdcp.save(self.directory, step, state, replace=True)
-        ray.train.report({"step": step, "loss": state["loss"]},
-                         ray.train.Checkpoint.from_directory(f"{self.directory}/step-{step:08}"),
+        self.store.save(step, state)
+        folder = f"{self.store.directory}/step-{step:08}"
+        ray.train.report({"step": step, "loss": state["loss"]}, ray.train.Checkpoint.from_directory(folder),
                          checkpoint_upload_mode=ray.train.CheckpointUploadMode.NO_UPLOAD)
 
     def fence(self) -> None:
         """The state's memory may change at once, as it is saved."""
 
     def close(self) -> None:
-        """There is no save in flight."""
+        self.store.close()

@@ -1,6 +1,5 @@
 """examples/pytorch under torchrun: a worker killed, and the training going on, also on another number of workers."""
 
-import filecmp
 import importlib.util
 import os
 import pathlib
@@ -41,28 +40,22 @@ class Test(unittest.TestCase):
         self.addCleanup(scratch.cleanup)
         self.dir = pathlib.Path(scratch.name)
 
-    def state(self, name, step):
-        return self.dir / name / f"step-{step:08}" / "state.h5"
-
-    def test_a_killed_worker_and_other_numbers(self):
-        printed = torchrun(4, "train.py", self.dir / "killed", "--steps", "12", "--every", "4", "--kill-at", "10")
-        first = int(re.search("^4 workers go on from step ([48]),", printed, re.MULTILINE)[1])
-        four = losses(printed)
-        self.assertEqual(sorted(four), list(range(1, 13)))
-        for step, found in four.items():
+    def test_a_killed_worker_and_another_number(self):
+        printed = torchrun(2, "train.py", self.dir / "killed", "--steps", "12", "--every", "4", "--kill-at", "10")
+        first = int(re.search("^2 workers go on from step ([48]),", printed, re.MULTILINE)[1])
+        two = losses(printed)
+        self.assertEqual(sorted(two), list(range(1, 13)))
+        for step, found in two.items():
             self.assertEqual(len(found), 2 if first < step <= 10 else 1, printed)
             self.assertEqual(len(set(found)), 1, printed)
 
-        torchrun(2, "prove.py", self.dir / "killed", self.dir / "again")
-        self.assertTrue(filecmp.cmp(self.state("killed", 12), self.state("again", 12), shallow=False))
-
-        shutil.copytree(self.state("killed", 8).parent, self.state("fewer", 8).parent)
-        printed = torchrun(3, "train.py", self.dir / "fewer", "--steps", "12")
+        shutil.copytree(self.dir / "killed" / "step-00000008", self.dir / "more" / "step-00000008")
+        printed = torchrun(3, "train.py", self.dir / "more", "--steps", "12")
         self.assertIn("3 workers go on from step 8,", printed)
         three = losses(printed)
         self.assertEqual(sorted(three), [9, 10, 11, 12])
         for step, found in three.items():
-            self.assertAlmostEqual(found[0], four[step][0], delta=1e-3)
+            self.assertAlmostEqual(found[0], two[step][0], delta=1e-3)
 
 
 if __name__ == "__main__":
