@@ -1,6 +1,10 @@
 """Trains under torchrun; started again, on any number of workers, it goes on from the newest step.
 
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     torchrun --nproc-per-node 4 --max-restarts 3 train.py DIRECTORY
+
+Without that variable torchrun's restarted workers can find the addresses of dead ones in its store, and hang (seen with
+torch 2.15 and gloo).
 """
 
 from __future__ import annotations

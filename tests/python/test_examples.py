@@ -46,7 +46,8 @@ class Test(unittest.TestCase):
         two = losses(printed)
         self.assertEqual(sorted(two), list(range(1, 13)))
         for step, found in two.items():
-            self.assertEqual(len(found), 2 if first < step <= 10 else 1, printed)
+            if step != 10:  # the worker may die before the other one has printed it
+                self.assertEqual(len(found), 2 if first < step < 10 else 1, printed)
             self.assertEqual(len(set(found)), 1, printed)
 
         shutil.copytree(self.dir / "killed" / "step-00000008", self.dir / "more" / "step-00000008")
