@@ -10,21 +10,19 @@ import libdcp
 class Checkpoints:
     def __init__(self, directory: str) -> None:
         self.store = libdcp.Store(directory)
-        self.saving: libdcp.Saving | None = None
 
     def newest(self) -> int | None:
-        return max(self.store.steps(), default=None)
+        return self.store.newest()
 
     def load(self, state: dict[str, Any]) -> None:
         self.store.load(state)
 
     def save(self, step: int, state: dict[str, Any]) -> None:
-        self.saving = self.store.save_async(step, state)
+        self.store.save_async(step, state)
 
     def fence(self) -> None:
         """The state's memory may change once it returns."""
-        if self.saving:
-            self.saving.fence()
+        self.store.fence()
 
     def close(self) -> None:
         self.store.close()

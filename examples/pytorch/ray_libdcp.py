@@ -14,15 +14,14 @@ class Checkpoints:
 
     def newest(self) -> int | None:
         """Of the complete steps, whether or not Ray had heard of the last one when a worker died."""
-        return max(self.store.steps(), default=None)
+        return self.store.newest()
 
     def load(self, state: dict[str, Any]) -> None:
         self.store.load(state)
 
     def save(self, step: int, state: dict[str, Any]) -> None:
         self.store.save(step, state)
-        folder = f"{self.store.directory}/step-{step:08}"
-        ray.train.report({"step": step, "loss": state["loss"]}, ray.train.Checkpoint.from_directory(folder),
+        ray.train.report({"step": step, "loss": state["loss"]}, ray.train.Checkpoint.from_directory(self.store.path(step)),
                          checkpoint_upload_mode=ray.train.CheckpointUploadMode.NO_UPLOAD)
 
     def fence(self) -> None:

@@ -195,6 +195,24 @@ class Test(unittest.TestCase):
                              capture_output=True, text=True).stdout
         self.assertEqual(json.loads(out), make_state()["columns"].tolist())
 
+    def test_objects_with_state_dicts(self):
+        saved, loaded = Sampler(w=np.arange(6.0), epoch=3), Sampler(w=np.zeros(6), epoch=0)
+        with libdcp.Store(self.dir) as store:
+            self.assertIsNone(store.newest())
+            store.fence()
+            state = store.declare({"app": saved})
+            store.save(1, state)
+            saved.state["epoch"] = 4
+            store.save_async(2, state)
+            store.fence()
+            for step, epoch in [(1, 3), (2, 4)]:
+                store.load({"app": loaded}, step=step)
+                self.assertEqual(loaded.state["epoch"], epoch)
+                np.testing.assert_array_equal(loaded.state["w"], np.arange(6.0))
+            self.assertEqual(store.newest(), 2)
+            with libdcp.Checkpoint(store.path(1)) as checkpoint:
+                self.assertEqual(list(checkpoint), ["/app/w"])
+
     def test_random_state(self):
         random.seed(5)
         np.random.seed(6)
@@ -214,7 +232,7 @@ class Test(unittest.TestCase):
             own = libdcp.PerRank(np.full(3, 9, np.float32))
             state = State({"random": {"a": own}}, rank, 3, {"/random/a": (2, 3)}.get)
             libdcp.load(self.dir, state, strict=False)
-            state.restore(lambda path: True)
+            state.restore(lambda path: True, {})
             np.testing.assert_array_equal(own.array, expected)
             self.assertEqual(own.loaded, rank < 2)
 

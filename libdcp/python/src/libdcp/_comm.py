@@ -111,6 +111,13 @@ class Comm:
         self.rank: int = lib.comm_rank(handle)
         self.size: int = lib.comm_size(handle)
 
+    def first(self, number: int) -> int:
+        """Rank 0's number. Collective."""
+        words = np.array([number], np.int64)
+        if self._key:
+            _groups_by_key[self._key].broadcast(words.view(np.uint8), 0)
+        return int(words[0])
+
     def close(self) -> None:
         if self.handle:
             lib.comm_destroy(self.handle)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
@@ -56,6 +57,32 @@ def _kind(value: Any) -> _Kind:
 def is_tensor(value: Any) -> bool:
     """Whether it is one in the checkpoint; else it goes into the JSON."""
     return _kind(value) is _Kind.TENSOR
+
+
+def _is_stateful(value: Any) -> bool:
+    return not is_tensor(value) and hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
+def _state_dict(key: Any, value: Any) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.optim.Optimizer):
+        raise TypeError(f"{Keys((key,))}: an optimizer itself knows its parameters by numbers alone; pass "
+                        "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict(model, optimizer)")
+    return value.state_dict()
+
+
+def expanded(state: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """With the state dicts of objects that have one in their place."""
+    if not any(map(_is_stateful, state.values())):
+        return state
+    return {key: _state_dict(key, value) if _is_stateful(value) else value for key, value in state.items()}
+
+
+def give_back(state: Mapping[Any, Any], loaded: Mapping[Any, Any]) -> None:
+    """After a load: objects get the state dicts that stood in their place."""
+    for key, value in state.items():
+        if _is_stateful(value):
+            value.load_state_dict(loaded[key])
 
 
 def _is_optimizer(value: Any) -> bool:

@@ -45,11 +45,12 @@ class State:
 
     def __init__(self, state: Mapping[Any, Any], rank: int = 0, size: int = 1,
                  stored: Callable[[str], Shape | None] = lambda path: None) -> None:
-        self.state = state
+        self._given = state
         self._rank, self._size, self._stored = rank, size, stored
         self._owners: list[Any] = []
         self._rows: list[tuple[str, str, PerRank | Loader]] = []  # with path and name
         self.handle = c.c_void_p()
+        self._state = _names.expanded(state)
         lib.state_create(c.byref(self.handle))
         try:
             self._add_all()
@@ -60,7 +61,7 @@ class State:
     def _add_all(self) -> None:
         torch: Any = sys.modules.get("torch")
         with torch.no_grad() if torch else contextlib.nullcontext():  # local tensors of DTensors are had at once then
-            pieces = [(path.encode(), piece) for path, name, value in _names.tensors(self.state)
+            pieces = [(path.encode(), piece) for path, name, value in _names.tensors(self._state)
                       for piece in self._pieces(path, name, value)]
         self._owners = [piece.owner for _, piece in pieces]
         dense = [(path, piece) for path, piece in pieces if piece.device is None and piece.strides is None]
@@ -113,16 +114,18 @@ class State:
 
     def json(self, given: Mapping[str, Any] | None) -> bytes:
         """The JSON to save with it, of what its objects are now."""
-        return _names.json_of(self.state, given).encode()
+        return _names.json_of(_names.expanded(self._given), given).encode()
 
-    def restore(self, is_loaded: Callable[[str], bool]) -> None:
-        """After a load: what each rank has for itself."""
+    def restore(self, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
+        """After a load: what each rank has for itself, what is no tensor, and what is in objects."""
         for path, name, value in self._rows:
             stored = self._stored(path) if is_loaded(path) else None
             if isinstance(value, PerRank):
                 value.loaded = stored is not None and self._rank < stored[0]
             elif stored:
                 value.restore(self._rank, self._size, name)
+        _names.fill_objects(self._state, members)
+        _names.give_back(self._given, self._state)
 
     def close(self) -> None:
         """Frees it; the arrays stay."""

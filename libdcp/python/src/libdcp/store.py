@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from . import _capi, _names, _options
+from . import _capi, _options
 from ._capi import lib
 from ._comm import Comm
 from ._options import Engine, Progress, Report
@@ -188,7 +188,7 @@ class Store:
         """Loads a step, the newest one unless it is named, and goes on from it: later steps are set aside by the next
         save. See :func:`libdcp.load`."""
         self._settle()
-        path = self.directory if step is None else os.path.join(self.directory, f"step-{step:08}")
+        path = self.directory if step is None else self.path(step)
         members = _load(self._comm, path, state, options)
         lib.store_continue_from(self._handle, members["step"])
         lib.store_mark_intact(self._handle, members["step"])
@@ -197,6 +197,21 @@ class Store:
     def steps(self) -> list[int]:
         """The complete steps, ascending. Not collective."""
         return steps(self.directory)
+
+    def newest(self) -> int | None:
+        """The newest complete step, the same on all ranks; None: there is none."""
+        found = max(self.steps(), default=-1) if self._comm.rank == 0 else -1
+        found = self._comm.first(found)
+        return None if found < 0 else found
+
+    def path(self, step: int) -> str:
+        """The folder of a step. Not collective."""
+        return os.path.join(self.directory, f"step-{step:08}")
+
+    def fence(self) -> None:
+        """Returns once the memory of the last asynchronous save may change; at once where none is in flight."""
+        if self._saving is not None:
+            self._saving.fence()
 
     def remove(self, step: int) -> None:
         """Removes a step, durably."""
@@ -278,10 +293,10 @@ class _Prepared:
         self._try(make)
         return made
 
-    def restore(self, is_loaded: Callable[[str], bool]) -> None:
+    def restore(self, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
         """After a load."""
         if self._state:
-            self._state.restore(is_loaded)
+            self._state.restore(is_loaded, members)
 
     def release(self) -> tuple[State, bool]:
         """The state, and whether its receiver has to close it."""
@@ -306,13 +321,12 @@ def _load(comm: Comm, path: Path, state: Mapping[Any, Any] | State, options: dic
             lib.checkpoint_tensor(checkpoint, i).contents for i in range(lib.checkpoint_tensors(checkpoint)))}
         with _Prepared(comm, state, shapes.get) as prepared:
             made = prepared.load_options(options)
+            members: dict[str, Any] = json.loads(lib.checkpoint_json(checkpoint))
             lib.load_with(checkpoint, prepared.handle, c.byref(made), None)
-            prepared.restore(_options.selects(options.get("only")))
-        members: dict[str, Any] = json.loads(lib.checkpoint_json(checkpoint))
+            prepared.restore(_options.selects(options.get("only")), members)
+        return members
     finally:
         lib.checkpoint_close(checkpoint)
-    _names.fill_objects(state.state if isinstance(state, State) else state, members)
-    return members
 
 
 def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = None,
@@ -326,7 +340,8 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
             whose value is a mapping is a section: ``{"model": {"a.b": t}}`` and ``{"model": {"a": {"b": t}}}`` are both
             ``/model/a.b`` in the file; tensors at the top level are in ``/model``. A section as torch's
             ``get_state_dict`` gives an optimizer's becomes ``/optimizer/exp_avg/<parameter>`` and so on. Numbers, texts
-            and lists of them go into the checkpoint's JSON; nothing is ever pickled.
+            and lists of them go into the checkpoint's JSON; nothing is ever pickled. A top-level value that has
+            ``state_dict()`` and ``load_state_dict()``, such as a module, stands for what they give and take.
         group: see :class:`Store`.
         json: members of the checkpoint's JSON object.
         keep, replace: see :class:`Store`.
