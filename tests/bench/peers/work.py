@@ -24,7 +24,7 @@ LAYER = (
 )
 
 
-def arguments():
+def parser():
     parser = argparse.ArgumentParser()
     parser.add_argument("op", choices=("save", "load", "async"))
     parser.add_argument("dir", help="where the checkpoint is")
@@ -33,7 +33,11 @@ def arguments():
     parser.add_argument("--hidden", type=int, required=True)
     parser.add_argument("--vocab", type=int, required=True)
     parser.add_argument("--repeat", type=int, default=3)
-    return parser.parse_args()
+    return parser
+
+
+def arguments():
+    return parser().parse_args()
 
 
 def shapes(args):
@@ -101,8 +105,8 @@ def make_cold(folder):
         os.close(descriptor)
 
 
-def report(args, seconds, stall=0.0):
+def report(args, seconds, stall=0.0, **members):
     size = total_bytes(args)
-    row = {"op": args.op, "ranks": args.ranks, "bytes": size, "s": round(seconds, 4)}
+    row = {**members, "op": args.op, "ranks": args.ranks, "bytes": size, "s": round(seconds, 4)}
     row |= {"gb_per_s": round(size / seconds / 1e9, 4), "stall_s": round(stall, 4)}
     print(json.dumps(row), flush=True)

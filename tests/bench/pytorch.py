@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""The Python package beside torch's own checkpoints, torch_checkpointing and dcp-bench: saves on 4 ranks, cold loads on 8.
+
+  tests/bench/pytorch.py DIR [--rounds 3] [--works big,small,train] [--systems libdcp,dcp,torch_checkpointing]
+
+In one program under torchrun all systems save and load the same DTensors in turns; dcp-bench does it by MPI before and
+after, in each round. The table gives medians. Targets, which decide the exit status: of the big state (2.28 GB) at least
+0.85 of dcp-bench's figure for a save and for a load; of the small one (10,806 tensors, 0.30 GB) at most 2.5 times its
+time for a save and 1.8 times for a load; an asynchronous save of the big state returns within 1 % of the time of a
+durable one; steps of a training beside a save, every second one, at 0.97 of the others' speed.
+DIR: a folder on the disk to measure; needs 12 GB there. Run by a Python with torch and the package (tests/python/run.sh
+makes one). DCP_BIN: where dcp-bench is (build/bin).
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BIN = Path(os.environ.get("DCP_BIN", HERE.parents[1] / "build/bin"))
+SHAPES = {"big": "--layers 10 --hidden 1024 --vocab 32000".split(),
+          "small": "--layers 400 --hidden 64 --vocab 1000".split()}
+RANKS = {"save": 4, "async": 4, "load": 8}
+REPEAT = 3
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def lines_of(command):
+    done = subprocess.run(list(map(str, command)), env=ENVIRONMENT, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def torchrun(ranks, program, *arguments):
+    return lines_of([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks,
+                     HERE / "pytorch" / program, *arguments])
+
+
+def dcp_bench(folder, op, shape):
+    return lines_of(["mpirun", "--oversubscribe", "-n", RANKS[op], BIN / "dcp-bench", op, folder / "dcp-bench",
+                     "--repeat", REPEAT, *shape])
+
+
+def measure(folder, work, systems, rounds):
+    """(system, op) -> [(seconds, seconds of the call)]."""
+    found = {}
+
+    def note(system, row):
+        found.setdefault((system, row["op"]), []).append((row["s"], row["stall_s"]))
+    for _ in range(rounds):
+        for op in RANKS:
+            able = [s for s in systems if op != "async" or s != "torch_checkpointing"]
+            extra = ["libdcp_at_once"] if op == "load" and "libdcp" in able else []
+            for row in torchrun(RANKS[op], "ranks.py", op, folder, "--ranks", RANKS[op], "--rounds", REPEAT,
+                                "--systems", ",".join(able + extra), *SHAPES[work]):
+                note(row["system"], row)
+            for row in dcp_bench(folder, op, SHAPES[work]):
+                note("dcp-bench", row)
+    return found
+
+
+def judge(what, value, target, at_most):
+    good = value <= target if at_most else value >= target
+    print(f"{what}: {value:.3f}, target {'at most' if at_most else 'at least'} {target}: {'ok' if good else 'MISSED'}")
+    return good
+
+
+def show(work, found):
+    """Prints the rows; whether the targets are reached."""
+    s = {key: statistics.median(seconds for seconds, _ in rows) for key, rows in found.items()}
+    call = {key: statistics.median(stall for _, stall in rows) for key, rows in found.items()}
+    for (system, op), seconds in s.items():
+        note = f"  call {call[system, op] * 1e3:8.1f} ms" if op == "async" else ""
+        print(f"{work:6} {op:6} {system:20} {seconds:8.3f} s, {seconds / s['dcp-bench', op]:6.2f} times dcp-bench's{note}")
+    if ("libdcp", "save") not in s:
+        return True
+    of = {op: s["libdcp", op] / s["dcp-bench", op] for op in ("save", "load")}
+    if work == "small":
+        return all([judge("small, save, times dcp-bench's", of["save"], 2.5, True),
+                    judge("small, load, times dcp-bench's", of["load"], 1.8, True)])
+    return all([judge("big, save, of dcp-bench's speed", 1 / of["save"], 0.85, False),
+                judge("big, load, of dcp-bench's speed", 1 / of["load"], 0.85, False),
+                judge("big, save_async's call, of a durable save", call["libdcp", "async"] / s["libdcp", "save"], 0.01, True)])
+
+
+def train(folder, rounds):
+    rows = [torchrun(2, "train.py", folder / "train")[0] for _ in range(rounds)
+            if not shutil.rmtree(folder / "train", ignore_errors=True)]
+    ratio = statistics.median(row["ratio"] for row in rows)
+    print(f"train  {rows[0]['parameters'] / 1e6:.0f} M parameters, steps of {rows[0]['without_s']:.3f} s")
+    return judge("train, speed beside a save", ratio, 0.97, False)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dir", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--works", default="big,small,train")
+    parser.add_argument("--systems", default="libdcp,dcp,torch_checkpointing")
+    args = parser.parse_args()
+    args.dir.mkdir(parents=True, exist_ok=True)
+    good = True
+    for work in args.works.split(","):
+        with tempfile.TemporaryDirectory(dir=args.dir, prefix="pytorch-") as scratch:
+            if work == "train":
+                good &= train(Path(scratch), args.rounds)
+            else:
+                good &= show(work, measure(Path(scratch), work, args.systems.split(","), args.rounds))
+    sys.exit(not good)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""FSDP2 training of a model of 25 million parameters under torchrun, with a save at every second step beside the next
+one: 0.3 GB. Rank 0 prints as JSON the median step beside a save, with the call that began it, that of the others, and their
+ratio.
+
+  train.py DIR --steps N
+"""
+
+import argparse
+import json
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict
+from torch.distributed.fsdp import fully_shard
+
+import libdcp
+
+WIDTH, LAYERS, WORDS, TOKENS, SEQUENCES = 512, 8, 1000, 128, 4
+
+
+def make_model():
+    layer = nn.TransformerEncoderLayer(WIDTH, 8, 4 * WIDTH, batch_first=True, dropout=0.0)
+    model = nn.Sequential(nn.Embedding(WORDS, WIDTH), nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False),
+                          nn.Linear(WIDTH, WORDS))
+    for block in model[1].layers:
+        fully_shard(block)
+    fully_shard(model)
+    return model
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("dir")
+    parser.add_argument("--steps", type=int, default=30)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    model = make_model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    tokens = torch.randint(WORDS, (SEQUENCES, TOKENS + 1))
+    times = {False: [], True: []}
+    with libdcp.Store(args.dir, keep=2) as store:
+        state = None
+        for step in range(args.steps):
+            start = time.perf_counter()
+            logits = model(tokens[:, :-1])
+            nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+            store.fence()
+            optimizer.step()
+            optimizer.zero_grad()
+            dist.barrier()
+            taken = time.perf_counter() - start
+            if state is None:
+                weights, moments = get_state_dict(model, optimizer)
+                state = store.declare({"model": weights, "optimizer": moments})
+            if step > 4:
+                times[step % 2 == 1].append(taken)
+            if step % 2 == 0:  # beside the next step; what the call takes is that one's
+                start = time.perf_counter()
+                store.save_async(step, state)
+                called = time.perf_counter() - start
+            elif step > 4:
+                times[True][-1] += called
+    if dist.get_rank() == 0:
+        beside, without = (statistics.median(times[saves]) for saves in (True, False))
+        print(json.dumps({"op": "train", "beside_s": beside, "without_s": without, "ratio": without / beside,
+                          "parameters": sum(p.numel() for p in model.parameters())}))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
