@@ -17,7 +17,7 @@ DTYPES = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "I32", "I16"
 _NUMPY = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "i2": "I16", "i1": "I8", "u8": "U64",
           "u4": "U32", "u2": "U16", "u1": "U8", "b1": "BOOL", "c8": "C64", "c16": "C128"}
 _NAMED = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
-_TORCH = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16",
+TORCH = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16",
           "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
           "complex64": "C64", "complex128": "C128", **_NAMED}
 _NUMBERS = {name: number for number, name in enumerate(DTYPES, 1)}
@@ -86,7 +86,7 @@ _numbers_of_torch: dict[Any, int] = {}  # by torch's dtype
 
 
 def _torch_dtype(dtype: Any, name: object) -> int:
-    found = _TORCH.get(str(dtype).removeprefix("torch."))
+    found = TORCH.get(str(dtype).removeprefix("torch."))
     if found is None:
         raise TypeError(f"{name}: a checkpoint has no type for {dtype}")
     number = _numbers_of_torch[dtype] = _NUMBERS[found]

@@ -48,6 +48,7 @@ PROGRESS = c.CFUNCTYPE(None, c.c_void_p, c.c_uint64, c.c_uint64)
 STOP = c.CFUNCTYPE(c.c_int, c.c_void_p)
 PHASE = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_double, c.c_double)
 LOG = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_char_p)
+SOURCE = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_uint64, c.c_uint64, c.c_void_p, c.POINTER(DcpError))
 LINE = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
 
 
@@ -123,6 +124,7 @@ _STATUS: dict[str, list[Any]] = {
     "state_create": [OUT],
     "state_add_strided": [P, c.POINTER(Tensor), c.POINTER(Box), P, c.POINTER(c.c_int64)],
     "state_add_many": [P, c.c_size_t, P, P, P],
+    "state_add_source": [P, c.POINTER(Tensor), c.POINTER(Box), SOURCE, P, c.c_int],
     "state_add_device": [P, c.POINTER(Tensor), c.POINTER(Box), P, P],
     "device_cuda_create": [c.c_int, P, OUT],
     "store_open": [P, c.c_char_p, c.POINTER(StoreOptions), OUT],

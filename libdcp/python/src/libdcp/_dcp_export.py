@@ -1,0 +1,215 @@
+"""From a step to a torch.distributed.checkpoint directory, piece by piece. torch writes it."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from . import _names
+from ._arrays import TORCH
+from ._options import Progress
+from .checkpoint import Checkpoint, Entry
+
+PIECE_BYTES = 32 << 20
+_DATA = "__0_0.distcp"
+_TORCH = {name: torch for torch, name in TORCH.items()}
+
+Keys = tuple[str | int, ...]
+
+
+def _is_optimizer(section: str, objects: Mapping[str, Any]) -> bool:
+    described = objects.get(section)
+    return section == "optimizer" or isinstance(described, dict) and "param_groups" in described
+
+
+def _keys_of(path: str, objects: Mapping[str, Any], flat: bool) -> Keys:
+    """The keys that lead to a tensor in the nested mapping that a program saves."""
+    section, name = path[1:].split("/", 1)
+    if _is_optimizer(section, objects) and "/" in name:
+        moment, parameter = name.split("/", 1)
+        return section, "state", parameter, moment
+    return (name,) if flat and section == "model" else (section, name)
+
+
+def _fqn(keys: Keys) -> str:
+    return ".".join(map(str, keys))
+
+
+def _is_walked(value: Any) -> bool:
+    """Whether torch takes the items of a list one by one; else it is an object as a whole."""
+    return isinstance(value, dict) or isinstance(value, list) and any(map(_is_walked, value))
+
+
+class _Objects:
+    """What is no tensor, by its keys, as torch would flatten it."""
+
+    def __init__(self, tensors: set[str]) -> None:
+        self._inner = {name[:i] for name in tensors for i, letter in enumerate(name) if letter == "."}
+        self._tensors = tensors
+
+    def leaves(self, value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                yield from self.leaves(inner, (*keys, key))
+        elif isinstance(value, list) and (_is_walked(value) or _fqn(keys) in self._inner):
+            for i, inner in enumerate(value):
+                yield from self.leaves(inner, (*keys, i))
+        elif _fqn(keys) not in self._tensors and _fqn(keys) not in self._inner:
+            yield keys, value
+
+
+def _chunks(shape: tuple[int, ...], item: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(start, count) of boxes of at most PIECE_BYTES that make up a tensor."""
+    count = list(shape)
+    for dim in range(len(shape)):
+        below = item * prod(shape[dim + 1:])
+        count[dim] = max(1, min(shape[dim], PIECE_BYTES // max(below, 1)))
+        if below <= PIECE_BYTES:
+            break
+    for start in product(*(range(0, max(whole, 1), max(n, 1)) for whole, n in zip(shape, count))):
+        yield start, tuple(min(n, whole - s) for s, n, whole in zip(start, count, shape))
+
+
+@dataclass
+class _Written:
+    """What the metadata will have."""
+
+    described: dict[str, Any]
+    places: dict[Any, Any]
+    keys: dict[str, Keys]
+
+
+class _Writer:
+    def __init__(self, checkpoint: Checkpoint, folder: str, progress: Progress | None) -> None:
+        # Here, as only who converts this way needs torch.
+        import torch
+        from torch.distributed.checkpoint import filesystem, metadata
+        self._torch: Any = torch
+        self._metadata: Any = metadata
+        self._info: Any = filesystem._StorageInfo
+        self._checkpoint = checkpoint
+        self._folder = folder
+        self._progress = progress
+        self._done = 0
+        self._total = sum(map(_bytes, checkpoint.entries.values()))
+        self._written = _Written({}, {}, {})
+
+    def _tell(self, n: int) -> None:
+        self._done += n
+        if self._progress:
+            self._progress(self._done, self._total)
+
+    def _place(self, stream: io.BufferedWriter, value: Any, index: Any) -> None:
+        """Saves a tensor or an object behind what is there."""
+        begin = stream.tell()
+        self._torch.save(value, stream)
+        self._written.places[index] = self._info(_DATA, begin, stream.tell() - begin)
+
+    def _tensor(self, stream: io.BufferedWriter, path: str, keys: Keys) -> None:
+        entry, fqn = self._checkpoint.entries[path], _fqn(keys)
+        dtype = getattr(self._torch, _TORCH[entry.dtype])
+        chunks = []
+        for i, (start, count) in enumerate(_chunks(entry.shape, _item(entry))):
+            read = self._checkpoint.read(path, start, count)
+            whole = self._torch.empty(count, dtype=dtype)
+            whole.view(-1).view(self._torch.uint8).numpy()[...] = read.reshape(-1).view(np.uint8)
+            self._place(stream, whole, self._metadata.MetadataIndex(fqn, start, i))
+            chunks.append(self._metadata.ChunkStorageMetadata(self._torch.Size(start), self._torch.Size(count)))
+            self._tell(read.nbytes)
+        self._add(fqn, keys, self._metadata.TensorStorageMetadata(
+            self._metadata.TensorProperties(dtype=dtype), self._torch.Size(entry.shape), chunks))
+
+    def _object(self, stream: io.BufferedWriter, value: Any, keys: Keys) -> None:
+        self._place(stream, value, self._metadata.MetadataIndex(_fqn(keys)))
+        self._add(_fqn(keys), keys, self._metadata.BytesStorageMetadata())
+
+    def _add(self, fqn: str, keys: Keys, described: Any) -> None:
+        if fqn in self._written.described:
+            raise ValueError(f"two tensors or objects would both be {fqn}")
+        self._written.described[fqn] = described
+        self._written.keys[fqn] = keys
+
+    def write(self, flat: bool) -> None:
+        objects = self._checkpoint.json.get(_names.OBJECTS, {})
+        objects = objects if isinstance(objects, dict) else {}
+        keys = {path: _keys_of(path, objects, flat) for path in self._checkpoint}
+        with open(os.path.join(self._folder, _DATA), "wb") as stream:
+            for path in self._checkpoint:
+                self._tensor(stream, path, keys[path])
+            for where, value in _Objects({_fqn(k) for k in keys.values()}).leaves(objects):
+                self._object(stream, value, where)
+            _sync(stream)
+        made = self._metadata.Metadata(self._written.described, self._written.keys, self._written.places,
+                                       self._metadata.StorageMeta())
+        with open(os.path.join(self._folder, ".metadata"), "wb") as stream:
+            pickle.dump(made, stream)
+            _sync(stream)
+
+
+def _item(entry: Entry) -> int:
+    return int(np.dtype(_WIDTHS.get(entry.dtype, "u1")).itemsize)
+
+
+_WIDTHS = {"F64": "u8", "I64": "u8", "U64": "u8", "C64": "u8", "C128": "c16", "F32": "u4", "I32": "u4", "U32": "u4",
+           "F16": "u2", "BF16": "u2", "I16": "u2", "U16": "u2"}
+
+
+def _bytes(entry: Entry) -> int:
+    return prod(entry.shape) * _item(entry)
+
+
+def _sync(stream: io.BufferedWriter) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def _sync_folder(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def convert(source: str, directory: str, *, flat: bool = False, progress: Progress | None = None) -> list[str]:
+    """Makes a torch.distributed.checkpoint directory of a step.
+
+    Args:
+        source: a step's folder, or a directory of steps, meaning the newest one.
+        directory: made; it must not exist. It has its name once it is complete and durable.
+        flat: ``/model/a`` becomes "a", as for a state whose tensors are at its top level, instead of "model.a".
+        progress: called with the bytes that are done and those of all.
+
+    Returns:
+        The members of the step's JSON that have no place in a state: they are left out.
+
+    Raises:
+        libdcp.Error: the step is damaged.
+        ImportError: torch is not there.
+    """
+    directory = os.path.abspath(directory)
+    parent, name = os.path.split(directory)
+    made = os.path.join(parent, f".tmp-{name}-{os.getpid()}")
+    with Checkpoint(source) as checkpoint:
+        os.makedirs(parent, exist_ok=True)
+        os.mkdir(made)
+        try:
+            _Writer(checkpoint, made, progress).write(flat)
+            _sync_folder(made)
+            if os.path.lexists(directory):
+                raise FileExistsError(f"{directory} exists; nothing is overwritten")
+            os.rename(made, directory)
+            _sync_folder(parent)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+        return sorted(set(checkpoint.json) - {_names.OBJECTS, "format", "step", "shard"})

@@ -1,0 +1,144 @@
+"""From a torch.distributed.checkpoint directory to a step, piece by piece and without torch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import _dcp_archive, _dcp_metadata, _names
+from ._arrays import TORCH, Shard
+from ._dcp_archive import Files, refuse
+from ._options import Progress, Report
+from ._pickles import Budget
+from ._sources import Box, Source, SourceState
+from .errors import Error, Status
+from .store import Path, Store
+
+_JSON_CHARACTERS = 16 << 20
+_MAX_UNNAMED = 1 << 20  # items of lists of which the checkpoint says nothing
+
+Skip = Callable[[str, str], None]  # an object's name, and why
+Leaves = dict[_dcp_metadata.Keys, Any]
+
+
+@dataclass(frozen=True)
+class _Missing:
+    """An object that is left out, or an item of a list of which nothing is known."""
+
+
+class _Nest:
+    """Nested dictionaries and lists from values by their keys, as torch's set_element makes them."""
+
+    def __init__(self, leaves: Leaves) -> None:
+        self._left = _MAX_UNNAMED + len(leaves)
+        self._root: dict[Any, Any] = {}
+        for keys, value in leaves.items():
+            inner = self._root
+            for key in keys[:-1]:
+                inner = inner.setdefault(key, {})
+                if not isinstance(inner, dict):
+                    raise ValueError(f"{_names.Keys(keys)} is within what is no mapping")
+            if keys[-1] in inner:
+                raise ValueError(f"{_names.Keys(keys)} is there twice")
+            inner[keys[-1]] = _Leaf(value)
+
+    def made(self) -> dict[Any, Any]:
+        return {key: self._made(value) for key, value in self._root.items()}
+
+    def _made(self, value: Any) -> Any:
+        if isinstance(value, _Leaf):
+            return value.value
+        made = {key: self._made(inner) for key, inner in value.items()}
+        if not all(isinstance(key, int) for key in made):
+            return made
+        n = max(made) + 1
+        self._left -= n
+        if self._left < 0:
+            raise ValueError(f"a list of {n} items, of which there are {len(made)}")
+        return [made.get(i, _Missing()) for i in range(n)]
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    value: Any
+
+
+def _without_missing(value: Any) -> Any:
+    """Lists keep their length: None is in the place of what is left out."""
+    if isinstance(value, dict):
+        kept = {key: _without_missing(inner) for key, inner in value.items() if not isinstance(inner, _Missing)}
+        return {key: inner for key, inner in kept.items() if inner != {} or value[key] == {}}
+    if isinstance(value, list):
+        return [None if isinstance(inner, _Missing) else _without_missing(inner) for inner in value]
+    return value
+
+
+def _source(files: Files, fqn: str, tensor: _dcp_metadata.Tensor) -> Source:
+    boxes = []
+    for chunk in tensor.chunks:
+        stored = _dcp_archive.read_tensor(files, chunk.place)
+        if (stored.dtype, stored.shape) != (tensor.dtype, chunk.count):
+            raise refuse(files.folder, chunk.place.file,
+                         f"at byte {chunk.place.offset} there is {stored.dtype} of shape {stored.shape}, but {fqn} "
+                         f"should have {tensor.dtype} of shape {chunk.count} there")
+        boxes.append(Box(chunk.start, chunk.count, functools.partial(stored.read_into, files)))
+    return Source(TORCH[tensor.dtype], tensor.shape, boxes)
+
+
+def _objects(files: Files, contents: _dcp_metadata.Contents, skip: Skip | None) -> dict[str, Any]:
+    """By flat names. Those that can't be read are told to ``skip``, or, without it, an error."""
+    found: dict[str, Any] = {}
+    budget = Budget(_JSON_CHARACTERS)
+    for fqn, place in contents.objects.items():
+        try:
+            found[fqn] = _dcp_archive.read_object(files, place, budget)
+            _names.json_of({fqn: found[fqn]}, None)
+        except (Error, TypeError, ValueError) as e:
+            if skip is None:
+                raise Error(f"{fqn}: {e} (--skip-objects leaves such out)", status=Status.UNSUPPORTED) from None
+            skip(fqn, str(e))
+            found[fqn] = _Missing()
+    return found
+
+
+def _declare(files: Files, skip: Skip | None) -> SourceState:
+    contents = _dcp_metadata.read(files)
+    keys = {fqn: contents.keys.get(fqn, (fqn,)) for fqn in (*contents.tensors, *contents.objects)}
+    objects = _objects(files, contents, skip)
+    leaves: Leaves = {keys[fqn]: value for fqn, value in objects.items()}
+    leaves.update({keys[fqn]: Shard(fqn, t.shape, (0,) * len(t.shape)) for fqn, t in contents.tensors.items()})
+    if len(leaves) != len(keys):
+        raise refuse(files.folder, _dcp_metadata.FILE, "several tensors or objects have the same keys")
+    nested = _Nest(leaves).made()
+    sources = {path: _source(files, value.array, contents.tensors[value.array])
+               for path, _, value in _names.tensors(nested)}
+    return SourceState(sources, _without_missing(nested))
+
+
+def convert(source: str, directory: Path, step: int, *, skip: Skip | None = None,
+            progress: Progress | None = None) -> Report:
+    """Makes a step of a torch.distributed.checkpoint directory.
+
+    Args:
+        source: the directory, with ``.metadata`` in it.
+        directory: of the steps.
+        step: the number that it gets; it must not exist.
+        skip: told the name of each object that is no tensor and can't be kept, and why; None: it is an error.
+        progress: as in :func:`libdcp.save`.
+
+    Raises:
+        libdcp.Error: CORRUPT, the directory is damaged, or is not what it seems; or the step could not be saved.
+        ValueError, TypeError: names or objects that a step can't have.
+    """
+    files = Files(source)
+    try:
+        state = _declare(files, skip)
+        try:
+            with Store(directory) as store:
+                return store.save(step, state, progress=progress)
+        finally:
+            state.close()
+    finally:
+        files.close()

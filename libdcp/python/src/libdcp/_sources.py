@@ -1,0 +1,89 @@
+"""States whose tensors are not in memory, but read piece by piece by functions while they are saved."""
+
+from __future__ import annotations
+
+import ctypes as c
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import _capi, _names
+from ._arrays import dtype_number
+from ._capi import MAX_DIMS, lib
+from ._state import State
+from .errors import Error, Status
+
+Read = Callable[[int, memoryview], None]  # fills the memory with the box's dense bytes from that offset on
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of a tensor that a function reads."""
+
+    start: tuple[int, ...]
+    count: tuple[int, ...]
+    read: Read
+
+
+@dataclass(frozen=True)
+class Source:
+    """A tensor as the boxes that it consists of.
+
+    Args:
+        dtype: as the file names it, such as "F32".
+        shape: of the whole tensor.
+        boxes: disjoint, and all of the tensor; none where it is empty.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    boxes: Sequence[Box]
+
+
+def _fail(err: Any, error: BaseException) -> int:
+    said = err.contents
+    c.memset(c.addressof(said), 0, c.sizeof(said))
+    said.status = int(error.status if isinstance(error, Error) else Status.IO)
+    said.rank, said.offset = -1, 2**64 - 1
+    said.message = str(error).encode("utf-8", "replace")[:1023]
+    return int(said.status)
+
+
+class SourceState(State):
+    """For saves only.
+
+    Args:
+        sources: tensors by their paths in the checkpoint.
+        objects: what is no tensor, nested, for the checkpoint's JSON.
+    """
+
+    def __init__(self, sources: Mapping[str, Source], objects: Mapping[Any, Any]) -> None:
+        self._sources = sources
+        self._boxes: list[Box] = []
+        self._read = _capi.SOURCE(self._call)
+        super().__init__(objects)
+
+    def _add_all(self) -> None:
+        for path, source in self._sources.items():
+            if "\0" in path:
+                raise ValueError(f"{path!r}: a name with a NUL")
+            for box in source.boxes or (Box((0,) * len(source.shape), source.shape, lambda _offset, _into: None),):
+                self._add(path, source, box)
+
+    def _add(self, path: str, source: Source, box: Box) -> None:
+        dims = c.c_uint64 * MAX_DIMS
+        tensor = _capi.Tensor(path.encode(), dtype_number(source.dtype), len(source.shape), dims(*source.shape))
+        place = _capi.Box(dims(*box.start), dims(*(box.count or (1,))))
+        lib.state_add_source(self.handle, c.byref(tensor), c.byref(place), self._read, len(self._boxes), -1)
+        self._boxes.append(box)
+
+    def _call(self, number: int | None, offset: int, n: int, out: int, err: Any) -> int:
+        """What the library calls; ctypes has None for 0."""
+        try:
+            self._boxes[number or 0].read(offset, memoryview((c.c_char * n).from_address(out)).cast("B"))
+        except BaseException as e:  # told by the library
+            return _fail(err, e)
+        return 0
+
+    def json(self, given: Mapping[str, Any] | None) -> bytes:
+        return _names.json_of(self.state, given).encode()

@@ -1,0 +1,116 @@
+"""``python -m libdcp.convert SRC DST``: between torch.distributed.checkpoint's directories and steps, both ways."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+
+from . import _dcp_export, _dcp_import, _dcp_metadata
+from .errors import Error
+from .store import steps
+
+_USAGE = 2
+
+
+class _Usage(Exception):
+    pass
+
+
+class _Bar:
+    """A line on a terminal, of what takes over two seconds."""
+
+    def __init__(self) -> None:
+        self._begin = self._last = time.monotonic()
+        self._shown = False
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if sys.stderr.isatty() and now - self._begin > 2 and now - self._last > 0.2:
+            self._last, self._shown = now, True
+            print(f"\r{100 * done // max(total, 1)} % of {total / 1e9:.2f} GB", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._shown:
+            print(file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m libdcp.convert",
+        description="Converts a directory of torch.distributed.checkpoint to a step, or a step to such a directory, "
+        "whichever SRC is. Little of it is in memory at any time, and nothing that a pickle names is run.",
+        epilog="Exit status: 0 done, 1 failure, 2 wrong usage.")
+    parser.add_argument("source", metavar="SRC", help="a directory with .metadata, a step's folder, or a directory of "
+                        "steps, meaning the newest one")
+    parser.add_argument("destination", metavar="DST", help="a directory of steps, or the directory for "
+                        "torch.distributed.checkpoint, which must not exist")
+    parser.add_argument("--step", type=int, help="the number of the step that is made; by default the number at the "
+                        "end of SRC's name, else 0")
+    parser.add_argument("--skip-objects", action="store_true", help="leave out, and print, what is neither a tensor "
+                        "nor numbers, texts, lists and mappings")
+    parser.add_argument("--flat", action="store_true", help="in the directory that is made, /model/NAME is NAME "
+                        "instead of model.NAME")
+    return parser
+
+
+def _number(source: str) -> int:
+    found = re.search(r"\d{1,18}$", os.path.basename(os.path.abspath(source)))
+    return int(found.group()) if found else 0
+
+
+def _skip(name: str, why: str) -> None:
+    print(f"left out: {name}: {why}", file=sys.stderr)
+
+
+def _import(arguments: argparse.Namespace, bar: _Bar) -> str:
+    if arguments.flat:
+        raise _Usage("--flat is for the way to torch.distributed.checkpoint, and SRC is of that kind already")
+    step = _number(arguments.source) if arguments.step is None else arguments.step
+    if step < 0:
+        raise _Usage("--step: a step's number is not negative")
+    if step in steps(arguments.destination):
+        raise _Usage(f"{arguments.destination} has a step {step} already; name another by --step")
+    report = _dcp_import.convert(arguments.source, arguments.destination, step, progress=bar,
+                                 skip=_skip if arguments.skip_objects else None)
+    return f"{os.path.join(arguments.destination, f'step-{step:08}')}: {report.bytes} bytes of tensors"
+
+
+def _export(arguments: argparse.Namespace, bar: _Bar) -> str:
+    if arguments.step is not None or arguments.skip_objects:
+        raise _Usage("--step and --skip-objects are for the way to a step, and SRC is one, or has some, already")
+    if os.path.lexists(arguments.destination):
+        raise _Usage(f"{arguments.destination} exists; nothing is overwritten")
+    for member in _dcp_export.convert(arguments.source, arguments.destination, flat=arguments.flat, progress=bar):
+        print(f"left out: the member {member} of the step's JSON, which is not part of its state", file=sys.stderr)
+    return str(arguments.destination)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Returns the exit status."""
+    arguments = _parser().parse_args(words)
+    bar = _Bar()
+    try:
+        if not os.path.isdir(arguments.source):
+            raise _Usage(f"{arguments.source} is not a directory")
+        convert = _import if _dcp_metadata.is_directory(arguments.source) else _export
+        made = convert(arguments, bar)
+    except _Usage as e:
+        print(f"libdcp.convert: {e}", file=sys.stderr)
+        return _USAGE
+    except ImportError as e:
+        print(f"libdcp.convert: to write torch.distributed.checkpoint's files torch is needed: {e}", file=sys.stderr)
+        return 1
+    except (Error, OSError, TypeError, ValueError, RecursionError, MemoryError) as e:
+        print(f"libdcp.convert: {e or type(e).__name__}", file=sys.stderr)
+        return 1
+    finally:
+        bar.end()
+    print(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
