@@ -47,8 +47,8 @@ def _parser() -> argparse.ArgumentParser:
                         "steps, meaning the newest one")
     parser.add_argument("destination", metavar="DST", help="a directory of steps, or the directory for "
                         "torch.distributed.checkpoint, which must not exist")
-    parser.add_argument("--step", type=int, help="the number of the step that is made; by default the number at the "
-                        "end of SRC's name, else 0")
+    parser.add_argument("--step", type=int, help="the number of the step that is made; by default that of "
+                        "SRC's name, as in step-100, step_100, iter_0000100 and 100, else 0")
     parser.add_argument("--skip-objects", action="store_true", help="leave out, and print, what is neither a tensor "
                         "nor numbers, texts, lists and mappings")
     parser.add_argument("--flat", action="store_true", help="in the directory that is made, /model/NAME is NAME "
@@ -57,8 +57,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _number(source: str) -> int:
-    found = re.search(r"\d{1,18}$", os.path.basename(os.path.abspath(source)))
-    return int(found.group()) if found else 0
+    found = re.search(r"(?:^|step|iter)[-_]?(\d{1,18})$", os.path.basename(os.path.abspath(source)))
+    return int(found.group(1)) if found else 0
 
 
 def _skip(name: str, why: str) -> None:

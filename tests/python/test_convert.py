@@ -1,0 +1,430 @@
+"""libdcp.convert: to and from torch.distributed.checkpoint's directories, bit by bit, within little memory; and files
+that are damaged or forged."""
+
+import contextlib
+import copy
+import filecmp
+import io
+import os
+import pathlib
+import pickle
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+import zipfile
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed._shard.sharded_tensor.metadata import TensorProperties as OldTensorProperties
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
+
+import libdcp
+from libdcp import _pickles, convert
+
+HERE = pathlib.Path(__file__).parent
+LIMIT_S = 300
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
+          torch.float8_e8m0fnu, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint64, torch.uint32,
+          torch.uint16, torch.uint8, torch.bool, torch.complex64, torch.complex128]
+MEASURE = """
+import resource, sys
+from libdcp import convert
+if "torch" in sys.argv[1]:
+    import torch.distributed.checkpoint
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+status = convert.main(sys.argv[2:])
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+sys.exit(status)
+"""
+
+
+def bits(shape, dtype, seed):
+    """Any bits, NaN's and infinities' among them."""
+    item = torch.empty((), dtype=dtype).element_size()
+    generator = torch.Generator().manual_seed(seed)
+    high = 2 if dtype == torch.bool else 256
+    n = torch.empty(shape, device="meta").numel()
+    return torch.randint(0, high, (n * item,), generator=generator, dtype=torch.uint8).view(dtype).reshape(shape)
+
+
+def make_state():
+    return {
+        "model": {**{f"{i}.weight": bits((3, 5), dtype, i) for i, dtype in enumerate(DTYPES)},
+                  "scalar": torch.tensor(2.5, dtype=torch.bfloat16), "none": torch.zeros(0, 3), "turned":
+                  bits((4, 6, 5), torch.float32, 50).permute(2, 0, 1), "view": bits((9,), torch.int16, 51)[2:7]},
+        "optim": {"state": {"0.weight": {"exp_avg": bits((3, 5), torch.float32, 60), "step": torch.tensor(3.)}},
+                  "param_groups": [{"lr": 0.5, "betas": (0.5, 0.25), "params": ["0.weight"], "fused": None}]},
+        "rng": bits((5056,), torch.uint8, 70),
+        "epoch": 3, "done": False, "text": "grün", "list": [1, {"x": bits((2,), torch.float64, 71), "y": 2}, [3, [4]]],
+    }
+
+
+def save_dcp(state, path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of being alone
+        dcp.save(state, checkpoint_id=path)
+
+
+def load_dcp(state, path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.load(state, checkpoint_id=path)
+
+
+def tensors(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from tensors(inner)
+
+
+def call(module, name, *arguments):
+    """A pickle that calls a function, as protocol 2 has it."""
+    return (b"c" + f"{module}\n{name}\n".encode() + b"("
+            + b"".join(b"X" + len(a).to_bytes(4, "little") + a.encode() for a in arguments) + b"tR")
+
+
+def zip_of(compression=zipfile.ZIP_STORED, **members):
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", compression) as z:
+        for name, data in members.items():
+            z.writestr("archive/" + {"pickle": "data.pkl", "storage": "data/0"}[name], data)
+    return made.getvalue()
+
+
+class Base(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-convert-")
+        self.addCleanup(scratch.cleanup)
+        self.dir = pathlib.Path(scratch.name)
+
+    def convert(self, *words, expect=0):
+        """What was printed on stderr."""
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+            status = convert.main([str(word) for word in words])
+        self.assertEqual(status, expect, said.getvalue())
+        return said.getvalue()
+
+
+class Test(Base):
+    def test_round_trip(self):
+        state = make_state()
+        save_dcp(state, self.dir / "dcp")
+        self.convert(self.dir / "dcp", self.dir / "steps", "--step", 7)
+        libdcp.save(self.dir / "native", 7, state)
+        step, native = (self.dir / name / "step-00000007" for name in ("steps", "native"))
+        self.assertTrue(filecmp.cmp(step / "state.h5", native / "state.h5", shallow=False))
+        self.assertEqual(libdcp.Checkpoint(step).verify(), [])
+
+        flat = [key for key in state if not isinstance(state[key], dict)]
+        at_top = {key: state.pop(key) for key in ("rng", "list")}  # these come back as model.rng, and list.1.x
+        self.convert(step, self.dir / "back")
+        loaded = copy.deepcopy(state)
+        for t in tensors(loaded):
+            t.zero_()
+        loaded.update(epoch=0, done=True, text="", list=[0, {"x": torch.zeros(2).double(), "y": 0}, [0, [0]]])
+        loaded["model"]["rng"] = torch.zeros(5056, dtype=torch.uint8)
+        loaded["optim"]["param_groups"][0].update(lr=0., betas=(0., 0.), fused=True)
+        load_dcp(loaded, self.dir / "back")
+        self.assertTrue(torch.equal(loaded["model"].pop("rng"), at_top["rng"]))
+        self.assertEqual([loaded[key] for key in flat if key not in at_top],
+                         [state[key] for key in flat if key not in at_top])
+        self.assertEqual((loaded["list"][1]["y"], loaded["list"][2]), (2, [3, [4]]))
+        self.assertEqual(loaded["optim"]["param_groups"][0], {"lr": 0.5, "betas": [0.5, 0.25], "params": ["0.weight"],
+                                                              "fused": None})
+        state["list"] = at_top["list"]
+        for found, saved in zip(tensors(loaded), tensors(state), strict=True):
+            self.assertEqual(found.contiguous().view(-1).view(torch.uint8).tolist(),
+                             saved.contiguous().view(-1).view(torch.uint8).tolist())
+
+    def test_flat(self):
+        state = {"a.weight": torch.arange(4.), "b": torch.ones(2, 2)}
+        save_dcp(state, self.dir / "step_00120")
+        self.convert(self.dir / "step_00120", self.dir / "steps")
+        self.assertEqual(libdcp.steps(self.dir / "steps"), [120])
+        self.convert(self.dir / "steps", self.dir / "back", "--flat")
+        loaded = {"a.weight": torch.zeros(4), "b": torch.zeros(2, 2)}
+        load_dcp(loaded, self.dir / "back")
+        self.assertTrue(all(torch.equal(loaded[key], state[key]) for key in state))
+
+    def test_large_tensors_in_parts(self):
+        state = {"model": {"a": torch.arange(12_000_000, dtype=torch.int32).reshape(3, 4_000_000), "b": torch.ones(1)}}
+        libdcp.save(self.dir / "steps", 1, state)
+        self.convert(self.dir / "steps", self.dir / "dcp")
+        chunks = dcp.FileSystemReader(self.dir / "dcp").read_metadata().state_dict_metadata["model.a"].chunks
+        self.assertGreater(len(chunks), 1)
+        loaded = {"model": {"a": torch.zeros(3, 4_000_000, dtype=torch.int32), "b": torch.zeros(1)}}
+        load_dcp(loaded, self.dir / "dcp")
+        self.assertTrue(torch.equal(loaded["model"]["a"], state["model"]["a"]))
+
+    def test_ranks(self):
+        for ranks, what in ((4, "save"), (2, "load")):
+            if what == "load":
+                self.convert(self.dir / "dcp", self.dir / "steps", "--step", 1)
+                self.assertTrue(filecmp.cmp(*(self.dir / name / "step-00000001" / "state.h5"
+                                              for name in ("steps", "native")), shallow=False))
+                self.convert(self.dir / "steps", self.dir / "back")
+            done = subprocess.run(
+                [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks),
+                 HERE / "convert_ranks.py", what, self.dir], env={**os.environ, "OMP_NUM_THREADS": "1"},
+                timeout=LIMIT_S, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_memory(self):
+        save_dcp({"model": {"a": torch.ones(100_000_000), "b": torch.ones(30_000_000)}}, self.dir / "dcp")
+
+        def measure(*words):
+            done = subprocess.run([sys.executable, "-c", MEASURE, *words], env={**os.environ, "OMP_NUM_THREADS": "1"},
+                                  timeout=LIMIT_S, capture_output=True, text=True, check=True)
+            return int(done.stdout.split()[-1])
+        self.assertLess(measure("", self.dir / "dcp", self.dir / "steps"), 200)
+        self.assertLess(measure("torch", self.dir / "steps", self.dir / "back"), 200)
+
+    def test_usage(self):
+        save_dcp({"a": torch.ones(1)}, self.dir / "dcp")
+        self.convert(self.dir / "dcp", self.dir / "steps")
+        self.assertIn("step 0 already", self.convert(self.dir / "dcp", self.dir / "steps", expect=2))
+        self.convert(self.dir / "dcp", self.dir / "steps", "--step", 3)
+        self.assertIn("exists", self.convert(self.dir / "steps", self.dir / "dcp", expect=2))
+        self.assertIn("not a directory", self.convert(self.dir / "no", self.dir / "x", expect=2))
+        self.convert(self.dir / "dcp", self.dir / "x", "--flat", expect=2)
+        self.convert(self.dir / "steps", self.dir / "x", "--skip-objects", expect=2)
+        (self.dir / "empty").mkdir()
+        self.convert(self.dir / "empty", self.dir / "x", expect=1)
+        self.assertFalse((self.dir / "x").exists())
+
+    def test_without_torch(self):
+        save_dcp({"a": torch.arange(5.), "n": 1}, self.dir / "dcp")
+        hidden = "import sys; sys.modules['torch'] = None; from libdcp import convert; sys.exit(convert.main(sys.argv[1:]))"
+        words = [sys.executable, "-c", hidden]
+        subprocess.run([*words, self.dir / "dcp", self.dir / "steps"], check=True, timeout=LIMIT_S, capture_output=True)
+        with libdcp.Checkpoint(self.dir / "steps") as checkpoint:
+            self.assertEqual(checkpoint["/model/a"].tolist(), [0, 1, 2, 3, 4])
+        done = subprocess.run([*words, self.dir / "steps", self.dir / "back"], timeout=LIMIT_S, capture_output=True)
+        self.assertEqual((done.returncode, b"torch is needed" in done.stderr), (1, True), done.stderr)
+        self.assertEqual([path.name for path in self.dir.iterdir() if "back" in path.name], [])
+
+    def test_damaged_step(self):
+        """Nothing is left of a directory that could not be made."""
+        libdcp.save(self.dir / "steps", 1, {"a": torch.arange(5000.)})
+        path = self.dir / "steps" / "step-00000001" / "state.h5"
+        data = path.read_bytes()
+        at = data.index(torch.tensor([777., 778.]).numpy().tobytes())
+        path.write_bytes(data[:at] + b"\1" + data[at + 1:])
+        self.assertIn("/model/a", self.convert(self.dir / "steps", self.dir / "back", expect=1))
+        self.assertEqual([p.name for p in self.dir.iterdir()], ["steps"])
+
+
+class Hostile(Base):
+    """Each forged directory is refused with a message, and no step is there."""
+
+    def setUp(self):
+        super().setUp()
+        self.src = self.dir / "dcp"
+        save_dcp({"model": {"w": torch.arange(12.).reshape(3, 4), "v": torch.ones(2)}, "note": {"a": [1, 2]}}, self.src)
+        self.metadata = (self.src / ".metadata").read_bytes()
+        self.data = (self.src / "__0_0.distcp").read_bytes()
+
+    def refused(self, pattern, *options):
+        said = self.convert(self.src, self.dir / "steps", *options, expect=1)
+        self.assertRegex(said, pattern)
+        self.assertEqual(libdcp.steps(self.dir / "steps"), [])
+        return said
+
+    def forge(self, change):
+        """Changes the metadata by a function."""
+        metadata = pickle.loads(self.metadata)
+        change(metadata)
+        (self.src / ".metadata").write_bytes(pickle.dumps(metadata))
+
+    def put(self, name, data):
+        """Other bytes for an item: behind the others."""
+        (self.src / "__0_0.distcp").write_bytes(self.data + data)
+
+        def change(metadata):
+            info = next(info for index, info in metadata.storage_data.items() if index.fqn == name)
+            info.offset, info.length = len(self.data), len(data)
+        self.forge(change)
+
+    def test_nothing_is_run(self):
+        touch = call("os", "system", f"touch {self.dir}/ran") + b"."
+        (self.src / ".metadata").write_bytes(b"\x80\2" + touch)
+        self.refused(r"\.metadata: it names os\.system")
+        for name in ("note", "model.w"):
+            self.put(name if name != "note" else "note.a", zip_of(pickle=b"\x80\2" + touch, storage=bytes(48)))
+            self.refused(r"__0_0\.distcp: at bytes \d+ to \d+: data\.pkl: it names os\.system")
+        self.put("note.a", zip_of(pickle=b"\x80\2" + call("builtins", "eval", "1") + b"."))
+        said = self.convert(self.src, self.dir / "steps", "--skip-objects")
+        self.assertIn("left out: note.a", said)
+        self.assertEqual(list(libdcp.Checkpoint(self.dir / "steps")), ["/model/v", "/model/w"])
+        self.assertFalse((self.dir / "ran").exists())
+
+    def test_objects(self):
+        for code, pattern in ((pickle.dumps({1, 2}, 2), "note.a.*not known|note.a.*names"),
+                              (pickle.dumps({"k": b"x"}, 3), "note.a.*a bytes"),
+                              (pickle.dumps({(1, 2): 3}, 2), "note.a.*a key that is a tuple"),
+                              (pickle.dumps(float("nan"), 2), "note.a.*nan"),
+                              (pickle.dumps(1 << 5000, 2), "note.a.*5001 bits"),
+                              (pickle.dumps(pathlib.Path("x"), 2), "note.a.*pathlib")):
+            self.put("note.a", zip_of(pickle=code))
+            self.refused(pattern)
+
+    def test_bombs(self):
+        again = b"]q\0h\0a"  # a list within itself
+        twice = b"]" + b"".join(b"q" + bytes([i]) + b"]q" + bytes([i + 1]) + b"(" + b"h" + bytes([i]) + b"h" + bytes([i])
+                                + b"e" for i in range(0, 60))
+        text = b"X" + (1 << 20).to_bytes(4, "little") + bytes(1 << 20) + b"q\0](" + b"h\0" * 1000 + b"e"
+        for code, pattern in ((again, "within each other"), (twice, "room for|within each other"), (text, "room for"),
+                              (b"Nr\xff\xff\xff\xff0N", None), (b"\x8e" + b"\xff" * 7 + b"\x7f", "it ends"),
+                              (b"\x8b\xff\xff\xff\x7f", "it ends"), (b"(" * 100000, "missing"), (b"h\5", "not known"),
+                              (b"N0N", None), (b"}NNs", "a key that is None"), (b"Na", "missing|added"), (b"NNb", "state")):
+            self.put("note.a", zip_of(pickle=b"\x80\2" + code + b"."))
+            if pattern:
+                self.refused(pattern)
+        self.put("note.a", zip_of(zipfile.ZIP_DEFLATED, pickle=b"\x80\2X" + (1 << 24).to_bytes(4, "little")
+                                  + bytes(1 << 24) + b"."))
+        self.refused("compressed")
+        self.put("note.a", zip_of(pickle=bytes(17 << 20)))
+        self.refused("at most")
+
+    def test_places(self):
+        def place(**members):
+            def change(metadata):
+                info = next(i for index, i in metadata.storage_data.items() if index.fqn == "model.w")
+                vars(info).update(members)
+            return change
+        os.mkfifo(self.src / "fifo")
+        (self.dir / "outside").write_bytes(self.data)
+        for change, pattern in (
+                (place(relative_path="../outside"), "not in that folder"), (place(relative_path="/etc/passwd"), "not in"),
+                (place(relative_path=".."), "not in"), (place(relative_path="a\0b"), "not in"),
+                (place(relative_path="none.distcp"), "cannot be opened"), (place(relative_path="fifo"), "not a file"),
+                (place(offset=-1), "makes no sense"), (place(offset=1 << 70), "makes no sense"),
+                (place(offset=1 << 40), "has \\d+ bytes, but"), (place(length=1 << 40), "are both at byte|has \\d+ bytes, but"),
+                (place(length=30), "no zip"), (place(offset="0"), "makes no sense"), (place(relative_path=5), "no sense"),
+                (place(transform_descriptors=["zstd"]), "extension")):
+            self.forge(change)
+            self.refused(pattern)
+
+        def share(metadata):
+            infos = [i for index, i in metadata.storage_data.items() if index.fqn.startswith("model")]
+            vars(infos[0]).update(vars(infos[1]))
+        self.forge(share)
+        self.refused("are both at byte")
+
+    def test_shapes(self):
+        def tensor(size=None, chunks=None):
+            def change(metadata):
+                described = metadata.state_dict_metadata["model.w"]
+                described.size = described.size if size is None else torch.Size(size)
+                if chunks is not None:
+                    info = next(i for index, i in metadata.storage_data.items() if index.fqn == "model.w")
+                    described.chunks = [ChunkStorageMetadata(torch.Size(o), torch.Size(s)) for o, s in chunks]
+                    metadata.storage_data.update({MetadataIndex("model.w", o): info for o, _ in chunks})
+            return change
+        for change, pattern in (
+                (tensor((3, 5)), r"model\.w: its chunks leave a gap at \(0, 4\)"), (tensor((3, 3)), "not within"),
+                (tensor((3, 4), []), r"leave a gap at \(0, 0\)"), (tensor((3,)), "not within"),
+                (tensor((2**40, 2**40), [((0, 0), (2**40, 2**40))]), "too large"),
+                (tensor((2**30, 2**20), [((0, 0), (2**30, 2**20))]), "should have float32 of shape"),
+                (tensor((6, 4), [((0, 0), (3, 4)), ((2, 0), (3, 4)), ((5, 0), (1, 4))]), r"overlap at \(2, 0\)"),
+                (tensor((6, 4), [((0, 0), (3, 4)), ((4, 0), (2, 4))]), r"leave a gap at \(3, 0\)"),
+                (tensor((1,) * 9, [((0,) * 9, (1,) * 9)]), "at most 8 sizes"),
+                (tensor((4, 3), [((0, 0), (4, 3))]), "should have float32 of shape")):
+            self.forge(change)
+            self.refused(pattern)
+
+        def other_type(metadata):
+            metadata.state_dict_metadata["model.w"].properties.dtype = torch.float64
+        self.forge(other_type)
+        self.refused("should have float64")
+        self.forge(lambda metadata: metadata.storage_data.clear())
+        self.refused("nothing says in which file|makes no sense|None in the place")
+
+    def test_forged_tensors(self):
+        def tensor(first=0, shape=(3, 4), strides=(4, 1), elements=12):
+            made = io.BytesIO()
+            torch.save(torch.arange(12.).reshape(3, 4), made)
+            code = zipfile.ZipFile(made).read("archive/data.pkl")
+            for old, new in ((b"K\3K\4\x86", shape), (b"K\4K\1\x86", strides)):
+                self.assertEqual(code.count(old), 1)
+                code = code.replace(old, b"(" + b"".join(b"\x8a\x09" + n.to_bytes(9, "little", signed=True) for n in new)
+                                    + b"t")
+            code = code.replace(b"QK\0", b"Q\x8a\x09" + first.to_bytes(9, "little", signed=True))
+            return zip_of(pickle=code, storage=bytes(4 * elements))
+        self.put("model.w", tensor())
+        self.convert(self.src, self.dir / "good")
+        for forged, pattern in (
+                (tensor(elements=11), "needs 48 bytes, but data/0 has 44"), (tensor(first=1), "needs 52 bytes"),
+                (tensor(strides=(2**61, 1)), "needs"), (tensor(strides=(-4, 1)), "make no sense"),
+                (tensor(first=-1), "make no sense"), (tensor(shape=(2**61, 2**61)), "needs"),
+                (tensor(shape=(3,)), "make no sense"), (zip_of(storage=b""), "no data.pkl"), (b"", "no zip"),
+                (zip_of(pickle=b"\x80\2N."), "None in the place of a dense tensor"), (b"PK\5\6" + bytes(18), "no zip|no data.pkl")):
+            self.put("model.w", forged)
+            self.refused(pattern)
+
+    def test_names(self):
+        def keys(*names):
+            def change(metadata):
+                metadata.planner_data["model.w"] = names
+            return change
+        for change, pattern in (
+                (keys("dcp", "w"), "reserved|dcp"), (keys("model", "../w"), r"/model/\.\./w"), (keys("model", "a\0b"), "NUL"),
+                (keys("model", "x" * 2000), "1.?024"), (keys("model", ""), "/model/"), (keys("model", "v"), "same keys"),
+                (keys("model", "v", "w"), "no mapping|twice"), (keys("model", "l", 2**30), "a list of"),
+                (keys("model", 1.5), "neither texts nor indices"), (keys("model", "\ud800"), "UTF-8")):
+            self.forge(change)
+            self.refused(pattern)
+
+    def test_truncated(self):
+        for n in range(0, len(self.metadata), 61):
+            (self.src / ".metadata").write_bytes(self.metadata[:n])
+            self.refused(r"\.metadata: ")
+        (self.src / ".metadata").write_bytes(self.metadata)
+        for n in range(0, len(self.data), 61):
+            (self.src / "__0_0.distcp").write_bytes(self.data[:n])
+            self.refused("__0_0.distcp")
+
+    def test_flipped(self):
+        """Whatever is changed, it ends by a status."""
+        random.seed(1)
+        for name, whole in ((".metadata", self.metadata), ("__0_0.distcp", self.data)):
+            for _ in range(400):
+                forged = bytearray(whole)
+                for _ in range(random.randrange(1, 4)):
+                    forged[random.randrange(len(forged))] = random.randrange(256)
+                (self.src / name).write_bytes(forged)
+                with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+                    self.assertIn(convert.main([str(self.src), str(self.dir / "steps")]), (0, 1))
+                shutil.rmtree(self.dir / "steps", ignore_errors=True)
+            (self.src / name).write_bytes(whole)
+
+    def test_older_names(self):
+        """Torch 2.0 has TensorProperties elsewhere, and no storage_meta or version."""
+        def change(metadata):
+            for described in metadata.state_dict_metadata.values():
+                if hasattr(described, "properties"):
+                    described.properties = OldTensorProperties(dtype=described.properties.dtype)
+            del metadata.storage_meta, metadata.version
+        self.forge(change)
+        self.assertIn(b"sharded_tensor.metadata", (self.src / ".metadata").read_bytes())
+        self.convert(self.src, self.dir / "steps")
+
+
+class Pickles(unittest.TestCase):
+    def test_values(self):
+        value = {"a": [1, -1, 255, 256, 65536, 2**31, -2**70, 1.5, None, True, False], "b": ((), (1,), (1, 2), (1, 2, 3)),
+                 "c": ("x" * 300, "", "grün", (1, 2, 3, 4, 5)), 7: {}, "d": [[]], "e": b"bytes"}
+        value["again"] = value["a"]
+        for protocol in (3, 4, 5):
+            self.assertEqual(_pickles.read(pickle.dumps(value, protocol), frozenset()), value)
+
+
+if __name__ == "__main__":
+    unittest.main()
