@@ -64,6 +64,13 @@ class Test(unittest.TestCase):
             self.assertEqual(state[key], saved[key])
         self.assertEqual(state["optimizer"]["param_groups"], saved["optimizer"]["param_groups"])
 
+    def test_lists_with_arrays(self):
+        libdcp.save(self.dir, 1, {"m": {"l": [1, {"a": np.ones(2)}, 2], "n": None}})
+        array = np.zeros(2)
+        state = {"m": {"l": [0, {"a": array}, 0], "n": 1}}
+        libdcp.load(self.dir, state)
+        self.assertEqual((array.tolist(), state["m"]), ([1, 1], {"l": [1, {"a": array}, 2], "n": None}))
+
     def test_names(self):
         libdcp.save(self.dir, 1, make_state())
         with libdcp.Checkpoint(self.dir) as checkpoint:

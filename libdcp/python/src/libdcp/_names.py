@@ -194,6 +194,10 @@ def json_of(state: Mapping[Any, Any], given: Mapping[str, Any] | None) -> str:
     return json.dumps(members, allow_nan=False)
 
 
+def _has_tensors(value: Any) -> bool:
+    return any(True for _ in _under("", ".", (), value))
+
+
 def _fill(value: Any, stored: Any, put: Callable[[Any], None]) -> None:
     """Puts what was stored in the place of what is no tensor."""
     if is_tensor(value):
@@ -205,7 +209,7 @@ def _fill(value: Any, stored: Any, put: Callable[[Any], None]) -> None:
     elif isinstance(value, MutableSequence) and value and isinstance(stored, list) and len(stored) == len(value):
         for i, inner in enumerate(stored):
             _fill(value[i], inner, _setter(value, i))
-    else:
+    elif stored is not None or not _has_tensors(value):  # in a list None is in the place of those that have some
         put(stored)
 
 
