@@ -1,7 +1,7 @@
 """The parts of torch.distributed.checkpoint's ``.distcp`` files: what torch.save wrote, read without torch.
 
-Each part is a zip: ``data.pkl``, a pickle that says what the elements are, and ``data/0`` and so on, the elements, which
-lie in the file as they are.
+Each part is a zip: ``data.pkl``, a pickle that says what the elements are, and ``data/0`` and so on, the elements,
+which lie in the file as they are.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import mmap
 import os
+import stat
 import struct
 import zipfile
 from collections import OrderedDict
@@ -20,6 +21,7 @@ import numpy as np
 from . import _pickles
 from ._arrays import TORCH
 from ._pickles import Call, Global, Persistent, PickleError
+from .checkpoint import _numpy_dtype
 from .errors import Error, Status
 
 _MAX_PICKLE = 16 << 20  # the JSON of a checkpoint has no room for more
@@ -37,8 +39,6 @@ _REBUILD_V3 = Global("torch._utils", "_rebuild_tensor_v3")
 ORDERED_DICT = ("collections", "OrderedDict")
 _NAMES = frozenset({(g.module, g.name) for g in (_REBUILD_V2, _REBUILD_V3, *_UNTYPED)}
                    | {("torch", name) for name in (*_STORAGES, *TORCH)} | {ORDERED_DICT})
-_ITEM_BYTES = {"float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16, "float32": 4, "int32": 4,
-               "uint32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2}
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,11 @@ class Files:
             fd = os.open(os.path.join(self.folder, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as e:
             raise refuse(self.folder, name, f"cannot be opened: {e.strerror}") from None
-        if not os.path.isfile(f"/proc/self/fd/{fd}"):
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
             os.close(fd)
             raise refuse(self.folder, name, "is not a file")
-        return fd, os.fstat(fd).st_size
+        return fd, found.st_size
 
     def read_into(self, name: str, offset: int, into: memoryview) -> None:
         """Fills memory from a file."""
@@ -153,16 +154,16 @@ class _Archive:
         try:
             found = zipfile.ZipFile(self._view)
         except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError, OverflowError) as e:
-            raise self._refuse(f"no zip: {e}") from None
+            raise self.refused(f"no zip: {e}") from None
         self._members = {member.filename: member for member in found.infolist()}
         roots = [name[:-len("data.pkl")] for name in self._members if name.endswith("/data.pkl")]
         if len(self._members) != len(found.infolist()) or len(roots) != 1:
-            raise self._refuse("a zip that torch.save has not written: it has no data.pkl, or names twice")
+            raise self.refused("a zip that torch.save has not written: it has no data.pkl, or names twice")
         self._root = roots[0]
         if self._members.get(self._root + "byteorder") and self.bytes_of("byteorder", 16) != b"little":
-            raise self._refuse("its elements are not little-endian")
+            raise self.refused("its elements are not little-endian")
 
-    def _refuse(self, what: str) -> Error:
+    def refused(self, what: str) -> Error:
         return refuse(self._files.folder, self._place.file,
                       f"at bytes {self._place.offset} to {self._place.offset + self._place.bytes}: {what}")
 
@@ -170,9 +171,9 @@ class _Archive:
         """Where in the file a member's bytes are."""
         member = self._members.get(self._root + name)
         if member is None:
-            raise self._refuse(f"the zip has no {name}")
+            raise self.refused(f"the zip has no {name}")
         if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-            raise self._refuse(f"{name} is compressed or encrypted in the zip, as torch.save never does it")
+            raise self.refused(f"{name} is compressed or encrypted in the zip, as torch.save never does it")
         try:
             self._view.seek(member.header_offset)
             magic, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(self._view.read(_LOCAL_HEADER.size))
@@ -180,13 +181,13 @@ class _Archive:
             magic, name_bytes, extra_bytes = b"", 0, 0
         begin = member.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
         if magic != b"PK\3\4" or begin + member.file_size > self._place.bytes:
-            raise self._refuse(f"{name} is not where the zip's table says")
+            raise self.refused(f"{name} is not where the zip's table says")
         return Place(self._place.file, self._place.offset + begin, member.file_size)
 
     def bytes_of(self, name: str, limit: int) -> bytes:
         place = self.place_of(name)
         if place.bytes > limit:
-            raise self._refuse(f"{name} has {place.bytes} bytes; at most {limit} are read")
+            raise self.refused(f"{name} has {place.bytes} bytes; at most {limit} are read")
         data = bytearray(place.bytes)
         self._files.read_into(place.file, place.offset, memoryview(data))
         return bytes(data)
@@ -195,7 +196,11 @@ class _Archive:
         try:
             return _pickles.read(self.bytes_of("data.pkl", _MAX_PICKLE), names)
         except PickleError as e:
-            raise self._refuse(f"data.pkl: {e}") from None
+            raise self.refused(f"data.pkl: {e}") from None
+
+
+def _item(dtype: str) -> int:
+    return _numpy_dtype(TORCH[dtype]).itemsize
 
 
 def _is_sizes(value: Any, n: int | None = None) -> bool:
@@ -215,7 +220,7 @@ class StoredTensor:
 
     @property
     def item(self) -> int:
-        return _ITEM_BYTES.get(self.dtype, 1)
+        return _item(self.dtype)
 
     def _is_dense(self) -> bool:
         length = 1
@@ -267,18 +272,18 @@ def read_tensor(files: Files, place: Place) -> StoredTensor:
     made = archive.value(_NAMES)
     of = made.of if isinstance(made, Call) else None
     if of not in (_REBUILD_V2, _REBUILD_V3) or len(made.arguments) < (7 if of == _REBUILD_V3 else 6):
-        raise archive._refuse(f"{_pickles.describe(made)} in the place of a dense tensor")
+        raise archive.refused(f"{_pickles.describe(made)} in the place of a dense tensor")
     reference, first, shape, strides = made.arguments[:4]
     dtype = _dtype_of(made.arguments[6]) if of == _REBUILD_V3 else None
     storage = _storage(reference, dtype)
     if storage is None or not _is_sizes((first,)) or not _is_sizes(shape) or not _is_sizes(strides, len(shape)):
-        raise archive._refuse("a tensor whose storage, shape or strides make no sense")
+        raise archive.refused("a tensor whose storage, shape or strides make no sense")
     dtype, member, _ = storage
     data = archive.place_of(member)
-    item = _ITEM_BYTES.get(dtype, 1)
+    item = _item(dtype)
     end = 0 if 0 in shape else first + sum((n - 1) * stride for n, stride in zip(shape, strides)) + 1
     if end * item > data.bytes:
-        raise archive._refuse(f"a tensor of shape {shape} needs {end * item} bytes, but {member} has {data.bytes}")
+        raise archive.refused(f"a tensor of shape {shape} needs {end * item} bytes, but {member} has {data.bytes}")
     begin = data.offset if 0 in shape else data.offset + first * item
     return StoredTensor(dtype, shape, strides, Place(data.file, begin, data.offset + data.bytes - begin))
 
@@ -293,4 +298,4 @@ def read_object(files: Files, place: Place, budget: _pickles.Budget) -> Any:
     try:
         return _pickles.plain(archive.value(frozenset({ORDERED_DICT})), budget)
     except PickleError as e:
-        raise archive._refuse(f"data.pkl has {e}") from None
+        raise archive.refused(f"data.pkl has {e}") from None

@@ -17,7 +17,7 @@ import numpy as np
 from . import _names
 from ._arrays import TORCH
 from ._options import Progress
-from .checkpoint import Checkpoint, Entry
+from .checkpoint import Checkpoint, Entry, _numpy_dtype
 
 PIECE_BYTES = 32 << 20
 _DATA = "__0_0.distcp"
@@ -156,11 +156,7 @@ class _Writer:
 
 
 def _item(entry: Entry) -> int:
-    return int(np.dtype(_WIDTHS.get(entry.dtype, "u1")).itemsize)
-
-
-_WIDTHS = {"F64": "u8", "I64": "u8", "U64": "u8", "C64": "u8", "C128": "c16", "F32": "u4", "I32": "u4", "U32": "u4",
-           "F16": "u2", "BF16": "u2", "I16": "u2", "U16": "u2"}
+    return _numpy_dtype(entry.dtype).itemsize
 
 
 def _bytes(entry: Entry) -> int:

@@ -1,5 +1,5 @@
-"""What a torch.distributed.checkpoint directory says it has: its ``.metadata``, a pickle, read without torch, and nothing
-of it is run."""
+"""What a torch.distributed.checkpoint directory says it has: its ``.metadata``, a pickle, which is read without torch
+and not run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ._arrays import TORCH
 from ._capi import MAX_DIMS
 from ._dcp_archive import ORDERED_DICT, Files, Place, refuse
 from ._pickles import Call, Global, PickleError
+from .errors import Error, Status
 
 FILE = ".metadata"
 _MAX_BYTES = 1 << 30
@@ -127,9 +128,9 @@ def _corners(start: Sizes, count: Sizes) -> Iterator[tuple[Sizes, int]]:
 
 
 def _check_tiling(shape: Sizes, chunks: list[Chunk]) -> None:
-    """Each element of the tensor has to be in one chunk. With a box goes a sign at each of its corners, alternating; boxes
-    tile another one if and only if their signs add up to that one's, as these sums tell how many boxes each element is
-    in. At the first corner that is left over there are too many or too few."""
+    """Each element of the tensor has to be in one chunk. With a box goes a sign at each of its corners, alternating;
+    boxes tile another one if and only if their signs add up to that one's, as these sums tell how many boxes each
+    element is in. At the first corner that is left over there are too many or too few."""
     signs: dict[Sizes, int] = {}
     boxes = [(c.start, c.count) for c in chunks]
     for start, count, weight in [*((s, n, 1) for s, n in boxes), ((0,) * len(shape), shape, -1)]:
@@ -226,5 +227,12 @@ def read(files: Files) -> Contents:
 
 
 def is_directory(path: str) -> bool:
-    """Whether torch.distributed.checkpoint has written it, by the look of it."""
+    """Whether torch.distributed.checkpoint has written it, by the look of it.
+
+    Raises:
+        libdcp.Error: UNSUPPORTED, each rank has written a ``.metadata`` of its own.
+    """
+    if os.path.isfile(os.path.join(path, "__0" + FILE)):
+        raise Error(f"{path}: each rank has saved for itself (use_collectives=False); save with collectives to convert",
+                    status=Status.UNSUPPORTED, path=path)
     return os.path.isfile(os.path.join(path, FILE))

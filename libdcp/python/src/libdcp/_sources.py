@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _capi, _names
+from . import _capi
 from ._arrays import dtype_number
 from ._capi import MAX_DIMS, lib
 from ._state import State
@@ -84,6 +84,3 @@ class SourceState(State):
         except BaseException as e:  # told by the library
             return _fail(err, e)
         return 0
-
-    def json(self, given: Mapping[str, Any] | None) -> bytes:
-        return _names.json_of(self.state, given).encode()
