@@ -31,6 +31,8 @@ class Shard:
         array: its elements: a numpy array, a torch tensor, or what has ``__cuda_array_interface__``.
         shape: of the whole tensor.
         start: the index of the part's first element, a number for each dimension.
+
+    A rank that has nothing of a tensor gives an array without elements; of a scalar, one of shape (0,).
     """
 
     array: Any
@@ -154,7 +156,8 @@ def is_tensor_type(kind: type) -> bool:
 
 def _of_shard(shard: Shard, name: object) -> Piece:
     count = tuple(shard.array.shape)
-    if not len(shard.shape) == len(shard.start) == len(count):
+    nothing = not shard.shape and count == (0,)  # of a scalar
+    if not len(shard.shape) == len(shard.start) == len(count) - nothing:
         raise ValueError(f"{name}: a part of {len(count)} dimensions of shape {shard.shape} at {shard.start}")
     if any(s < 0 or s + n > whole for s, n, whole in zip(shard.start, count, shard.shape)):
         raise ValueError(f"{name}: the part {count} at {shard.start} is not within {shard.shape}")

@@ -1,0 +1,437 @@
+"""torchtitan's checkpoints, from 0.3 on, as steps of a libdcp store.
+
+In the function of a ``config_registry`` that makes the trainer's configuration::
+
+    checkpoint=libdcp.torchtitan.CheckpointManager.Config(enable=True, interval=500, async_mode="async")
+
+or, for a configuration that has torchtitan's own manager, on the command line::
+
+    --override.imports libdcp.torchtitan.use_libdcp
+
+Needs torchtitan; ``import libdcp`` does not.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import importlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from . import _names, store
+from ._arrays import Shard
+from .errors import Error, Status
+from .ranks import Loader, Shape, Stateful
+
+torch: Any = importlib.import_module("torch")
+_dist: Any = importlib.import_module("torch.distributed")
+_base: Any = importlib.import_module("torchtitan.components.checkpointer.base")
+_own: Any = importlib.import_module("torchtitan.components.checkpointer.dcp")
+_data: Any = importlib.import_module("torchtitan.components.dataloader")
+_config: Any = importlib.import_module("torchtitan.config")
+_override: Any = importlib.import_module("torchtitan.config.override")
+_trace: Any = importlib.import_module("torchtitan.observability.structured_logger")
+_files: Any = importlib.import_module("torchtitan.tools.filesystem")
+_log: Any = importlib.import_module("torchtitan.tools.logging").logger
+
+MODEL, OPTIMIZER, DATALOADER = "model", "optimizer", "dataloader"
+_TUPLE, _ITEMS = "tuple", "items"  # keys of JSON objects that stand for what JSON has no word for
+_LEAST_ROOM = 4096
+
+
+def _to_json(value: Any) -> Any:
+    """With words for tuples and for keys that are no texts, which torchtitan's loaders have."""
+    if isinstance(value, tuple):
+        return {_TUPLE: [_to_json(inner) for inner in value]}
+    if isinstance(value, list):
+        return [_to_json(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    if all(type(key) is str for key in value) and not value.keys() & {_TUPLE, _ITEMS}:
+        return {key: _to_json(inner) for key, inner in value.items()}
+    return {_ITEMS: [[_to_json(key), _to_json(inner)] for key, inner in value.items()]}
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_json(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {_TUPLE}:
+        return tuple(_from_json(inner) for inner in value[_TUPLE])
+    if value.keys() == {_ITEMS}:
+        return {_from_json(key): _from_json(inner) for key, inner in value[_ITEMS]}
+    return {key: _from_json(inner) for key, inner in value.items()}
+
+
+class _Unpickled:
+    """A data loader whose state JSON has words for: torchtitan's class would give it as a pickle of what it inherits."""
+
+    def __init__(self, dataloader: Any) -> None:
+        pickling = _data.ParallelAwareDataloader
+        inherits = isinstance(dataloader, pickling) and type(dataloader).state_dict is pickling.state_dict
+        self._loader: Any = super(pickling, dataloader) if inherits else dataloader
+
+    def state_dict(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = _to_json(self._loader.state_dict())
+        return found
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._loader.load_state_dict(_from_json(state_dict))
+
+
+class _Rows(Loader):
+    """A data loader's state, a row for each data-parallel rank: those that share a batch have equal ones."""
+
+    def __init__(self, dataloader: Any) -> None:
+        super().__init__(_Unpickled(dataloader))
+        self._place: tuple[int, int] = (getattr(dataloader, "dp_rank", _dist.get_rank()),
+                                        getattr(dataloader, "dp_world_size", _dist.get_world_size()))
+
+    def needs(self) -> int:
+        """How many bytes the state takes as JSON; 0 where it has no words for it, which the save tells all ranks."""
+        try:
+            return len(json.dumps(self.loader.state_dict()))
+        except (TypeError, ValueError):
+            return 0
+
+    def part(self, rank: int, size: int, stored: Shape | None) -> Shard:
+        return super().part(*self._place, stored)
+
+    def restore(self, rank: int, size: int, name: str) -> None:
+        try:
+            super().restore(*self._place, name)
+        except Error as e:
+            if e.status != Status.MISMATCH:
+                raise
+            raise Error(f'{e}; checkpoint.exclude_from_loading=["{DATALOADER}"] begins with the data anew',
+                        status=e.status, tensor=e.tensor) from None
+
+
+class _Optimizers:
+    """torchtitan's container of optimizers, whose flat names are ``state.<parameter>.<moment>`` and
+    ``param_groups.<parameter>.<option>``, as torch's get_state_dict names one optimizer's state."""
+
+    def __init__(self, container: Stateful) -> None:
+        self._container = container
+        self._flat: dict[str, Any] = dict(container.state_dict())
+        self._options: dict[str, dict[str, Any]] = {}
+        for name, value in self._flat.items():
+            if name.startswith("param_groups."):
+                parameter, option = name.removeprefix("param_groups.").rsplit(".", 1)
+                self._options.setdefault(parameter, {})[option] = value
+
+    def moments(self) -> dict[str, dict[str, Any]]:
+        """By parameter and name."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, value in self._flat.items():
+            if name.startswith("state."):
+                parameter, moment = self._split(name.removeprefix("state."))
+                found.setdefault(parameter, {})[moment] = value
+        return found
+
+    def _split(self, name: str) -> tuple[str, str]:
+        """A moment can have a dot in its name, as nested ones have."""
+        parameter, _, moment = name.rpartition(".")
+        while parameter and parameter not in self._options:
+            parameter, _, inner = parameter.rpartition(".")
+            moment = f"{inner}.{moment}"
+        if not parameter:
+            raise ValueError(f"the optimizers' state has {name!r}, which belongs to none of their parameters")
+        return parameter, moment
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Parameters with the same options together."""
+        return _grouped([{"params": [parameter], **{option: _number(value) for option, value in options.items()}}
+                         for parameter, options in self._options.items()])
+
+    def restore(self, groups: Iterable[Mapping[str, Any]]) -> None:
+        """After the moments were loaded in place: gives the options to the optimizers, and what they may do beside."""
+        for group in groups:
+            for parameter in group["params"]:
+                for option in self._options.get(parameter, {}).keys() & group.keys():
+                    name = f"param_groups.{parameter}.{option}"
+                    self._flat[name] = _as_before(group[option], self._flat[name])
+        self._container.load_state_dict(self._flat)
+
+
+def _grouped(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for group in groups:
+        options = {option: value for option, value in group.items() if option != "params"}
+        first = found.setdefault(_names.json_of({OPTIMIZER: options}, None), {"params": [], **options})
+        first["params"] += group["params"]
+    return list(found.values())
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+
+
+def _as_before(value: Any, before: Any) -> Any:
+    """JSON has neither tuples nor tensors, such as a learning rate that a compiled step reads."""
+    if isinstance(before, tuple):
+        return tuple(value)
+    return torch.full_like(before, value) if isinstance(before, torch.Tensor) else value
+
+
+def _texts(group: Any, mine: str) -> list[str]:
+    """The different texts that ranks have, each from the first rank that has it. Collective."""
+    data = mine.encode()
+    told = torch.zeros(2, _dist.get_world_size(group), dtype=torch.int64)
+    told[:, _dist.get_rank(group)] = torch.tensor(
+        [int.from_bytes(hashlib.blake2b(data, digest_size=7).digest(), "little"), len(data)])
+    _dist.all_reduce(told, group=group)
+    digests, lengths = told.tolist()
+    found = []
+    for rank in sorted({digests.index(digest) for digest in digests}):
+        text = bytearray(data if rank == _dist.get_rank(group) else lengths[rank])
+        _dist.broadcast(torch.frombuffer(text, dtype=torch.uint8), _dist.get_global_rank(group, rank), group=group)
+        found.append(text.decode())
+    return found
+
+
+def _without_elements(dtype: str, shape: list[int]) -> Shard:
+    """This rank's part of a tensor that only others have."""
+    array = torch.empty((0,) * len(shape), dtype=getattr(torch, dtype))
+    return Shard(array if shape else array[None][:0], tuple(shape), (0,) * len(shape))
+
+
+def _join_stages(group: Any, state: dict[str, Any]) -> None:
+    """Adds to the model's and the optimizer's section what ranks of other pipeline stages have of them, since all ranks
+    name all tensors of a checkpoint. Collective."""
+    sections = {key: state[key] for key in (MODEL, OPTIMIZER) if key in state}
+    groups = sections.get(OPTIMIZER, {}).get("param_groups", [])
+    mine = {"tensors": [[keys, str(value.dtype).removeprefix("torch."), list(value.shape)]
+                        for _, keys, value in _names.tensors(sections)], "groups": groups}
+    others = _texts(group, json.dumps(mine))
+    if len(others) == 1:
+        return
+    described = [json.loads(text) for text in others]
+    for stage in described:
+        for (*keys, last), dtype, shape in stage["tensors"]:
+            inner = state
+            for key in keys:
+                inner = inner.setdefault(key, {})
+            inner.setdefault(last, _without_elements(dtype, shape))
+    if groups:
+        state[OPTIMIZER]["param_groups"] = _grouped([options for stage in described for options in stage["groups"]])
+
+
+class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
+    """Saves and loads a torchtitan trainer's model, optimizers, learning rates, data loader and progress.
+
+    A step is ``<dump_folder>/<folder>/step-00000500``, with the tensors ``/model/<parameter>``,
+    ``/optimizer/<moment>/<parameter>`` and ``/dataloader/state``, a row for each data-parallel rank; the rest is in its
+    JSON, and nothing is pickled. It loads on any number of ranks and with any parallelism, the data loader's state on
+    as many data-parallel ranks as it was saved on, or by samples where it says how many (:class:`libdcp.Loader`).
+
+    Built by :meth:`Config.build`, as torchtitan does it; collective.
+
+    Raises:
+        libdcp.Error: the same on all ranks; older steps are as they were.
+        ValueError: a setting that makes no sense here.
+    """
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(_base.BaseCheckpointManager.Config):  # type: ignore[misc]
+        """torchtitan's settings of checkpoints; saves as Hugging Face's files and remote folders are refused."""
+
+        async_mode: Literal["disabled", "async"] = "disabled"
+        """Whether a save returns when the step is durable, or goes on beside the training; the optimizer's step then
+        waits until the memory was copied or written."""
+
+        def __post_init__(self) -> None:
+            _base.BaseCheckpointManager.Config.__post_init__(self)
+            if self.async_mode not in ("disabled", "async"):
+                raise ValueError(f"checkpoint.async_mode={self.async_mode!r}: it is \"disabled\" or \"async\", which "
+                                 "copies no more than it has to")
+            if self.last_save_in_hf:
+                raise ValueError("checkpoint.last_save_in_hf: all steps are libdcp's; dcp-export makes safetensors of one")
+            for name in ("folder", "initial_load_path"):
+                _refuse_remote(name, getattr(self, name) or "")
+
+    def __init__(self, config: Config, *, dataloader: Any, model_parts: list[Any], optimizers: Any, lr_schedulers: Any,
+                 states: dict[str, Any], sd_adapter: Any, base_folder: str = "") -> None:
+        self.enable = config.enable
+        self.save_future: store.Saving | None = None
+        if not self.enable:
+            return
+        self.config = config
+        self.folder = os.path.join(base_folder, config.folder)
+        _refuse_remote("folder", self.folder)
+        self.states = states
+        self.states.update({MODEL: _base.ModelWrapper(model_parts), OPTIMIZER: optimizers,
+                            _base.LR_SCHEDULER: lr_schedulers, DATALOADER: dataloader})
+        unknown = set(config.exclude_from_loading) - set(states)
+        if unknown:
+            raise ValueError(f"checkpoint.exclude_from_loading: the state has {sorted(states)}, not {sorted(unknown)}")
+        self._adapter = sd_adapter
+        self._group: Any = _dist.new_group(backend="gloo")
+        self._store: store.Store | None = None
+
+    def _load(self, step: int = -1) -> bool:
+        with _trace.log_trace_span("checkpoint_load"), torch.no_grad():
+            if not self.config.load_only:
+                self._opened()
+            step = self._newest() if step == -1 else step
+            if step >= 0:
+                self._load_from(os.path.join(self.folder, f"step-{step:08}"), step, model_only=step == 0)
+                return True
+            self._refuse_foreign(os.path.join(self.folder, "step-*"))
+            return self._load_initial()
+
+    def _load_initial(self) -> bool:
+        path = self.config.initial_load_path
+        if self.config.initial_load_in_hf:
+            self._load_hugging_face(path)
+        elif path:
+            self._refuse_foreign(path)
+            self._load_from(path, None, model_only=self.config.initial_load_model_only)
+        else:
+            _log.info(f"{self.folder} has no checkpoint, and there is no initial one: a fresh start.")
+            return False
+        return True
+
+    def _load_hugging_face(self, path: str | None) -> None:
+        """The model's weights, under the names that Hugging Face's files have, by torch's reader of them."""
+        path = path or getattr(self._adapter, "hf_assets_path", None)
+        if self._adapter is None or not path:
+            raise ValueError("checkpoint.initial_load_in_hf: needs a model with a state dict adapter, and "
+                             "initial_load_path or hf_assets_path")
+        _log.info(f"Loading the weights in {path}.")
+        theirs = self._adapter.to_hf(self.states[MODEL].state_dict())
+        reader = self._adapter.get_hf_storage_reader(path, self.config.initial_load_in_hf_quantized)
+        importlib.import_module("torch.distributed.checkpoint").load(theirs, storage_reader=reader)
+        self.states[MODEL].load_state_dict(self._adapter.from_hf(theirs))
+
+    def _load_from(self, path: str, step: int | None, *, model_only: bool) -> None:
+        """Loads a checkpoint; ``step``: it is that of the run's own folder, which goes on from it."""
+        _log.info(f"Loading the checkpoint {path}.")
+        excluded = self.states.keys() - {MODEL} if model_only else set(self.config.exclude_from_loading)
+        state, optimizers = self._state(self.states.keys() - excluded)
+        model = state[MODEL]
+        _join_stages(self._group, state)
+        if optimizers:
+            state[OPTIMIZER]["param_groups"] = []  # becomes what is stored, as any other object
+        only = [f"/{key}/*" for key in state if _names.tensors({key: state[key]})] if excluded else None
+        if step is None or self.config.load_only:
+            members = store.load(path, state, group=self._group, only=only)
+        else:
+            members = self._opened().load(state, step=step, only=only)
+        self._give_back(path, {**state, MODEL: model}, optimizers, members.get(_names.OBJECTS, {}))
+
+    def _give_back(self, path: str, state: dict[str, Any], optimizers: _Optimizers | None,
+                   objects: Mapping[str, Any]) -> None:
+        """Hands what was loaded in place to those that gave it."""
+        for key, value in state.items():
+            if key not in (MODEL, DATALOADER) and key not in objects:
+                raise Error(f"{path}: has no {key}; name it in checkpoint.exclude_from_loading", path=path,
+                            status=Status.NOT_FOUND)
+            if optimizers and key == OPTIMIZER:
+                optimizers.restore(value["param_groups"])
+            elif key != DATALOADER:  # has it already
+                self.states[key].load_state_dict(value)
+
+    def _save(self, curr_step: int, last_step: bool = False) -> bool:
+        if not self._is_due(curr_step, last_step):
+            return False
+        with _trace.log_trace_span("checkpoint_save"), torch.no_grad():
+            _trace.add_step_tag("checkpoint_save")
+            self.maybe_wait_for_saving()
+            if last_step and self.config.last_save_model_only:
+                state: dict[str, Any] = {MODEL: self._exported()}
+            else:
+                state, _ = self._state(self.states)
+            _join_stages(self._group, state)
+            self._make_room(state)
+            if last_step or self.config.async_mode == "disabled":
+                report = self._opened().save(curr_step, state)
+                _log.info(f"Saved the checkpoint of step {curr_step}: {report.bytes} bytes in {report.total_s:.2f} s.")
+            else:
+                self.save_future = self._opened().save_async(curr_step, state)
+                _log.info(f"Saving the checkpoint of step {curr_step} beside the training.")
+        return True
+
+    def _is_due(self, step: int, last_step: bool) -> bool:
+        if self.config.load_only:
+            return False
+        first = step == 1 and self.config.enable_first_step_checkpoint
+        return first or last_step or step % self.config.interval == 0
+
+    def _state(self, keys: Iterable[str]) -> tuple[dict[str, Any], _Optimizers | None]:
+        """What is saved or loaded, a section a key; with it the optimizers, if they are asked for."""
+        found: dict[str, Any] = {}
+        optimizers = None
+        for key in sorted(keys):
+            value = self.states[key]
+            if key == OPTIMIZER:
+                optimizers = _Optimizers(value)
+                found[key] = {"state": optimizers.moments(), "param_groups": optimizers.groups()}
+            elif key != DATALOADER:
+                found[key] = dict(value.state_dict())
+            elif value is not None:
+                found[key] = {"state": _Rows(value)}
+        return found, optimizers
+
+    def _make_room(self, state: Mapping[str, Any]) -> None:
+        """All rows of the data loader's state are as long, and as a rule as long as they were. Collective."""
+        if DATALOADER in state:
+            rows = state[DATALOADER]["state"]
+            needed = torch.tensor(rows.needs())
+            _dist.all_reduce(needed, _dist.ReduceOp.MAX, group=self._group)
+            rows.room = max(_LEAST_ROOM, 1 << (int(needed) - 1).bit_length())
+
+    def _exported(self) -> dict[str, Any]:
+        dtype = _config.TORCH_DTYPE_MAP[self.config.export_dtype]
+        return {name: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+                for name, value in self.states[MODEL].state_dict().items()}
+
+    def _newest(self) -> int:
+        """The newest step of the folder; -1: none. Collective, as file systems may show it to some ranks late."""
+        newest = torch.tensor(max(store.steps(self.folder), default=-1))
+        _dist.all_reduce(newest, _dist.ReduceOp.MAX, group=self._group)
+        return int(newest)
+
+    def _refuse_foreign(self, pattern: str) -> None:
+        """Else a run would begin anew beside the steps that it has."""
+        for path in glob.glob(os.path.join(pattern, ".metadata")):
+            raise ValueError(f"{os.path.dirname(path)} is a checkpoint of torch.distributed.checkpoint; convert it by "
+                             "python -m libdcp.convert, or load and save it by torchtitan's own manager")
+
+    def _opened(self) -> store.Store:
+        if self._store is None:
+            self._store = store.Store(self.folder, group=self._group, keep=self.config.keep_latest_k)
+        return self._store
+
+    def _maybe_wait_for_staging(self) -> None:
+        if self.save_future is not None:
+            self.save_future.fence()
+
+    def _wait_for_saving(self) -> None:
+        assert self.save_future is not None  # by the base class
+        saving, self.save_future = self.save_future, None
+        saving.wait()
+
+    def _close(self) -> None:
+        opened, self._store, self.save_future = self._store, None, None
+        if opened is not None:
+            opened.close()
+
+
+def _refuse_remote(name: str, path: str) -> None:
+    if _files.is_remote(path):
+        raise ValueError(f"checkpoint.{name}={path}: libdcp saves to and loads from file systems")
+
+
+def use_libdcp(config: Any) -> CheckpointManager.Config:
+    """Replaces torchtitan's own manager, with the same settings."""
+    found: CheckpointManager.Config = _override.derive(config, CheckpointManager.Config)
+    return found
+
+
+_override.override(target=_own.CheckpointManager.Config, exact=True, description="checkpoints by libdcp")(use_libdcp)

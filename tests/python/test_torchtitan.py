@@ -1,0 +1,131 @@
+"""torchtitan's trainer, its smallest model, on CPUs with checkpoints by libdcp: titan_ranks.py under torchrun."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import libdcp
+
+HERE = pathlib.Path(__file__).parent
+LIMIT_S = 400
+
+
+def write_assets(scratch):
+    """A tokenizer of bytes and some text, which torchtitan's package lacks."""
+    import tokenizers
+    (scratch / "assets").mkdir()
+    (scratch / "data").mkdir()
+    words = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()) + ["<s>", "</s>"]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({word: i for i, word in enumerate(words)}, []))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.save(str(scratch / "assets" / "tokenizer.json"))
+    (scratch / "assets" / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
+    with open(scratch / "data" / "text.jsonl", "w") as text:
+        for i in range(200):
+            print(json.dumps({"text": " ".join(str(i * j % 97) for j in range(20 + i % 13))}), file=text)
+
+
+@unittest.skipUnless(importlib.util.find_spec("torchtitan"), "torchtitan is not installed")
+class Test(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-titan-")
+        cls.addClassCleanup(scratch.cleanup)
+        cls.dir = pathlib.Path(scratch.name)
+        write_assets(cls.dir)
+        cls.run_ranks(2, "train", "undisturbed")
+
+    @classmethod
+    def run_ranks(cls, ranks, what, folder, *, fails=False, **environment):
+        done = subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), HERE / "titan_ranks.py", what,
+             cls.dir, folder], env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HOME": str(cls.dir / "cache"), **environment},
+            timeout=LIMIT_S, capture_output=True, text=True)
+        if (done.returncode != 0) != fails:
+            raise AssertionError(done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def begun(self, folder):
+        return [int(line) for line in (self.dir / f"{folder}.begun").read_text().split()]
+
+    def test_killed(self):
+        """A rank is killed while it saves beside the training; the run goes on and ends with the same bytes."""
+        self.run_ranks(2, "train", "killed", fails=True, KILL_AT="7", ASYNC_MODE="async")
+        self.assertEqual(self.begun("killed"), [1, 2, 3, 4, 5, 6, 7])
+        self.assertIn(libdcp.steps(self.dir / "killed")[-1], (4, 6))
+        self.run_ranks(2, "train", "killed", OVERRIDE="1")
+        again = self.begun("killed")[7:]
+        self.assertIn(again, ([5, 6, 7, 8], [7, 8]))
+        self.assertEqual(libdcp.steps(self.dir / "killed"), [6, 8])
+        with libdcp.Checkpoint(self.dir / "undisturbed") as one, libdcp.Checkpoint(self.dir / "killed") as other:
+            self.assertIn("/optimizer/exp_avg/layers.0.feed_forward.w1.weight", one)
+            self.assertEqual(one.shape("/dataloader/state")[0], 2)
+            self.assertEqual(one.proof(), other.proof())
+            self.assertEqual(one.json["state"], other.json["state"])
+
+    def test_raising(self):
+        """A rank that raises while all save ends the run; the step is there."""
+        text = self.run_ranks(2, "train", "raising", fails=True, RAISE_AT="3", ASYNC_MODE="async")
+        self.assertIn("enough", text)
+        self.assertEqual(libdcp.steps(self.dir / "raising"), [2])
+
+    def test_one_rank(self):
+        self.run_ranks(1, "other_ranks", "one", SOURCE="undisturbed")
+
+    def test_pipeline(self):
+        self.run_ranks(2, "other_ranks", "stages", SOURCE="undisturbed")
+
+    def test_settings(self):
+        done = subprocess.run([sys.executable, "-c", SETTINGS], capture_output=True, text=True)
+        self.assertEqual(done.stdout, "4 refused\n", done.stderr)
+
+    def test_loader(self):
+        """The state of a loader with tuples and keys that are no texts, as torchtitan has one, through JSON."""
+        done = subprocess.run([sys.executable, "-c", LOADER], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+SETTINGS = """
+import libdcp.torchtitan
+refused = 0
+for name, value in {"async_mode": "async_with_pinned_mem", "last_save_in_hf": True, "folder": "gs://bucket/checkpoints",
+                    "initial_load_path": "s3://bucket/step"}.items():
+    try:
+        libdcp.torchtitan.CheckpointManager.Config(**{name: value})
+    except ValueError as e:
+        assert name in str(e), e
+        refused += 1
+print(refused, "refused")
+"""
+
+LOADER = """
+import json, random
+from torchtitan.hf_datasets.interleaved import InterleavedDataset
+import libdcp.torchtitan
+
+class Source:
+    def __init__(self):
+        self.at = {"items": 3, "tuple": (1, ("a", None), [2.5]), "deep": {"x": {7: [()]}}}
+    def state_dict(self):
+        return self.at
+    def load_state_dict(self, state):
+        self.at = state
+
+def loader(seed):
+    return InterleavedDataset([Source(), Source()], [1, 2], seed)
+
+wanted = loader(1)
+text = json.dumps(libdcp.torchtitan._Unpickled(wanted).state_dict())
+other = loader(2)
+assert other.state_dict() != wanted.state_dict()
+libdcp.torchtitan._Unpickled(other).load_state_dict(json.loads(text))
+assert other.state_dict() == wanted.state_dict()
+"""
+
+if __name__ == "__main__":
+    unittest.main()
