@@ -12,7 +12,7 @@ fi
 root=$(cd "$(dirname "$0")/../.." && pwd)
 environment=$1/environment
 [ -x "$environment/bin/python" ] || python3 -m venv "$environment"
-"$environment/bin/python" -m pip install --quiet numpy h5py torch mypy scikit-learn "ray[train]"
+"$environment/bin/python" -m pip install --quiet numpy h5py torch mypy scikit-learn "ray[train]" "torchtitan==0.3.*"
 export LIBDCP_LIBRARY=${LIBDCP_LIBRARY:-$root/build/lib/libdcp.so.1} PYTHONPATH=$root/libdcp/python/src
 "$environment/bin/python" -m mypy --strict "$root/libdcp/python/src/libdcp"
 "$environment/bin/python" -m mypy --strict "$root/examples/pytorch"
