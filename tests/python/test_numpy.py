@@ -98,6 +98,9 @@ class Test(unittest.TestCase):
         np.testing.assert_array_equal(part.array, whole[4:7, 1:3])
         with self.assertRaisesRegex(ValueError, "is not within"):
             libdcp.load(self.dir, {"x": libdcp.Shard(np.zeros((3, 2)), (10, 4), (8, 1))})
+        libdcp.State({"x": libdcp.Shard(np.zeros(0), (), ())}).close()  # what a rank gives that has no part of a scalar
+        with self.assertRaisesRegex(ValueError, "a part of 1 dimensions"):
+            libdcp.State({"x": libdcp.Shard(np.zeros(1), (), ())})
         with self.assertRaises(libdcp.Error) as caught:
             libdcp.save(self.dir, 2, {"x": part})
         self.assertEqual(caught.exception.status, libdcp.Status.MISMATCH)

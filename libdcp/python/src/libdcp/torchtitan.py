@@ -145,9 +145,15 @@ class _Optimizers:
         return parameter, moment
 
     def groups(self) -> list[dict[str, Any]]:
-        """Parameters with the same options together."""
-        return _grouped([{"params": [parameter], **{option: _number(value) for option, value in options.items()}}
-                         for parameter, options in self._options.items()])
+        """Parameters with the same options together.
+
+        Raises:
+            TypeError: JSON has no word for an option.
+        """
+        found = _grouped([{"params": [parameter], **{option: _number(value) for option, value in options.items()}}
+                          for parameter, options in self._options.items()])
+        _names.json_of({OPTIMIZER: {"param_groups": found}}, None)
+        return found
 
     def restore(self, groups: Iterable[Mapping[str, Any]]) -> None:
         """After the moments were loaded in place: gives the options to the optimizers, and what they may do beside."""
@@ -163,7 +169,7 @@ def _grouped(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for group in groups:
         options = {option: value for option, value in group.items() if option != "params"}
-        first = found.setdefault(_names.json_of({OPTIMIZER: options}, None), {"params": [], **options})
+        first = found.setdefault(repr(options), {"params": [], **options})
         first["params"] += group["params"]
     return list(found.values())
 
@@ -251,7 +257,8 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
                 raise ValueError(f"checkpoint.async_mode={self.async_mode!r}: it is \"disabled\" or \"async\", which "
                                  "copies no more than it has to")
             if self.last_save_in_hf:
-                raise ValueError("checkpoint.last_save_in_hf: all steps are libdcp's; dcp-export makes safetensors of one")
+                raise ValueError("checkpoint.last_save_in_hf: all steps are libdcp's; dcp-export makes safetensors of one, "
+                                 "under the model's own names")
             for name in ("folder", "initial_load_path"):
                 _refuse_remote(name, getattr(self, name) or "")
 
@@ -279,7 +286,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
             if not self.config.load_only:
                 self._opened()
             step = self._newest() if step == -1 else step
-            if step >= 0:
+            if step >= 0:  # 0 is a seed
                 self._load_from(os.path.join(self.folder, f"step-{step:08}"), step, model_only=step == 0)
                 return True
             self._refuse_foreign(os.path.join(self.folder, "step-*"))
