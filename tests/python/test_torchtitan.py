@@ -43,8 +43,9 @@ class Test(unittest.TestCase):
     @classmethod
     def run_ranks(cls, ranks, what, folder, *, fails=False, **environment):
         done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), HERE / "titan_ranks.py", what,
-             cls.dir, folder], env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HOME": str(cls.dir / "cache"), **environment},
+            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), HERE / "titan_ranks.py",
+             what, cls.dir, folder],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HOME": str(cls.dir / "cache"), **environment},
             timeout=LIMIT_S, capture_output=True, text=True)
         if (done.returncode != 0) != fails:
             raise AssertionError(done.stdout + done.stderr)

@@ -1,4 +1,4 @@
-"""What test_torchtitan.py runs under torchrun: titan_ranks.py WHAT SCRATCH FOLDER; the checkpoints are in SCRATCH/FOLDER."""
+"""What test_torchtitan.py runs under torchrun: titan_ranks.py WHAT SCRATCH FOLDER; it saves to SCRATCH/FOLDER."""
 
 import os
 import pathlib
@@ -68,7 +68,8 @@ def make(scratch, stages=1, override=False, seed=1, **checkpoint):
 
 
 def train(scratch, folder):
-    """All steps; KILL_AT=N, RAISE_AT=N: the last rank kills itself, or raises, in step N. Which steps it begins is written down."""
+    """All steps; KILL_AT=N, RAISE_AT=N: the last rank kills itself, or raises, in step N. The steps that it begins are
+    written down."""
     trainer = make(scratch, folder=folder, keep_latest_k=2, override=os.environ.get("OVERRIDE") == "1",
                    async_mode=os.environ.get("ASYNC_MODE", "disabled"))
     step = trainer.train_step
@@ -106,8 +107,8 @@ def refuse_foreign(trainer, scratch):
     (step / ".metadata").touch()
     for settings in ({"folder": name}, {"folder": f"{name}-empty", "initial_load_path": str(step)}):
         config = CheckpointManager.Config(enable=True, load_only=True, **settings)
-        manager = CheckpointManager(config, states={}, base_folder=str(scratch), dataloader=None,
-                                    model_parts=trainer.model_parts, optimizers=None, lr_schedulers=None, sd_adapter=None)
+        manager = CheckpointManager(config, states={}, base_folder=str(scratch), model_parts=trainer.model_parts,
+                                    dataloader=None, optimizers=None, lr_schedulers=None, sd_adapter=None)
         refused(["step-10", "libdcp.convert"], manager.load)
 
 
@@ -117,7 +118,8 @@ def hugging_face(trainer, scratch):
     wanted = {name: value.full_tensor() for name, value in trainer.checkpointer.states["model"].state_dict().items()}
     adapter = trainer.checkpointer._adapter
     (scratch / "hf").mkdir()
-    save_file({name: value.contiguous() for name, value in adapter.to_hf(wanted).items()}, scratch / "hf" / "model.safetensors")
+    theirs = {name: value.contiguous() for name, value in adapter.to_hf(wanted).items()}
+    save_file(theirs, scratch / "hf" / "model.safetensors")
     other = make(scratch, folder="from-hf", seed=3, initial_load_in_hf=True, initial_load_path=str(scratch / "hf"))
     assert other.checkpointer.load() and other.step == 0
     for name, value in other.checkpointer.states["model"].state_dict().items():
@@ -126,29 +128,31 @@ def hugging_face(trainer, scratch):
 
 
 def other_ranks(scratch, folder):
-    """On one rank, or in pipeline stages, from what was saved by data-parallel ranks: same weights, moments and progress;
+    """On one rank, or in pipeline stages, from what was saved by data-parallel ranks: same weights and moments;
     SOURCE says which folder."""
     source = scratch / os.environ["SOURCE"]
     stages = dist.get_world_size() if dist.is_initialized() else int(os.environ["WORLD_SIZE"])
     trainer = make(scratch, stages=stages, folder=source.name, seed=2)
     refused(["2 ranks", "samples", "exclude_from_loading"], trainer.checkpointer.load)
     trainer.close()
-    trainer = make(scratch, stages=stages, folder=source.name, seed=2, exclude_from_loading=["dataloader"], load_only=True)
+    trainer = make(scratch, stages=stages, folder=source.name, seed=2, load_only=True,
+                   exclude_from_loading=["dataloader"])
     assert trainer.checkpointer.load(step=STEPS) and trainer.step == STEPS and trainer.ntokens_seen == 128 * 2 * STEPS
     assert trainer.lr_schedulers.schedulers[0].last_epoch == STEPS
     assert not trainer.checkpointer.save(STEPS, last_step=True)
     # what was loaded, saved elsewhere
     states = trainer.checkpointer.states
-    writer = CheckpointManager(CheckpointManager.Config(enable=True, folder=folder, last_save_model_only=False), states=states,
-                               base_folder=str(scratch), dataloader=None, model_parts=trainer.model_parts,
-                               optimizers=trainer.optimizers, lr_schedulers=trainer.lr_schedulers, sd_adapter=None)
+    writer = CheckpointManager(CheckpointManager.Config(enable=True, folder=folder, last_save_model_only=False),
+                               states=states, base_folder=str(scratch), dataloader=None, sd_adapter=None,
+                               model_parts=trainer.model_parts, optimizers=trainer.optimizers,
+                               lr_schedulers=trainer.lr_schedulers)
     assert not writer.save(STEPS + 1) and writer.save(STEPS, last_step=True)
     writer.close()
     with libdcp.Checkpoint(source) as before, libdcp.Checkpoint(scratch / folder) as after:
         old, new = before.proof().crc, after.proof().crc
         assert {**new, "/dataloader/state": old["/dataloader/state"]} == old, set(old.items()) ^ set(new.items())
-        was, is_now = ([{**g, "params": sorted(g["params"])} for g in c.json["state"]["optimizer"]["param_groups"]]
-                       for c in (before, after))
+        was, is_now = ([{**group, "params": sorted(group["params"])} for group in options["param_groups"]]
+                       for options in (before.json["state"]["optimizer"], after.json["state"]["optimizer"]))
         assert was == is_now, (was, is_now)
     refuse_foreign(trainer, scratch)
     if dist.get_world_size() == 1:

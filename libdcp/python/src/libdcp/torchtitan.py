@@ -69,7 +69,7 @@ def _from_json(value: Any) -> Any:
 
 
 class _Unpickled:
-    """A data loader whose state JSON has words for: torchtitan's class would give it as a pickle of what it inherits."""
+    """A data loader whose state JSON has words for: torchtitan's class gives a pickle of what it inherits."""
 
     def __init__(self, dataloader: Any) -> None:
         pickling = _data.ParallelAwareDataloader
@@ -257,8 +257,8 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
                 raise ValueError(f"checkpoint.async_mode={self.async_mode!r}: it is \"disabled\" or \"async\", which "
                                  "copies no more than it has to")
             if self.last_save_in_hf:
-                raise ValueError("checkpoint.last_save_in_hf: all steps are libdcp's; dcp-export makes safetensors of one, "
-                                 "under the model's own names")
+                raise ValueError("checkpoint.last_save_in_hf: all steps are libdcp's; dcp-export makes safetensors of "
+                                 "one, under the model's own names")
             for name in ("folder", "initial_load_path"):
                 _refuse_remote(name, getattr(self, name) or "")
 
