@@ -4,6 +4,9 @@
     libdcp.load("checkpoints", {"model": model.state_dict()})
 """
 
+import importlib
+from typing import Any
+
 from ._arrays import Shard
 from ._capi import lib as _lib
 from ._options import Report
@@ -16,3 +19,10 @@ from .store import Saving, Store, load, save, save_async, steps
 __version__: str = _lib.version().decode()
 __all__ = ["Checkpoint", "Entry", "Error", "Loader", "PerRank", "Proof", "Report", "Saving", "Shard", "State", "Status",
            "Store", "load", "prove", "random_state", "save", "save_async", "set_random_state", "steps"]
+
+
+def __getattr__(name: str) -> Any:
+    """``libdcp.dcp``, which needs torch, once it is asked for."""
+    if name == "dcp":
+        return importlib.import_module(".dcp", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

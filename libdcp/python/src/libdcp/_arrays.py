@@ -53,6 +53,30 @@ class Piece(NamedTuple):
     device: int | None = None  # the number of the GPU that has it
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """The boxes of a tensor that this rank holds, found before; at least one, which may be empty."""
+
+    pieces: tuple[Piece, ...]
+
+
+def empty_piece(dtype: int, shape: tuple[int, ...]) -> Piece:
+    """Of a tensor that this rank holds nothing of. A scalar's box has one dimension."""
+    nothing = (0,) * max(len(shape), 1)
+    return Piece(dtype, shape, nothing, nothing, 0, None, None)
+
+
+def torch_dtype(number: int) -> Any:
+    """The torch.dtype of a dtype's number."""
+    name = next(name for name, found in _TORCH.items() if _NUMBERS[found] == number)
+    return getattr(sys.modules["torch"], name)
+
+
+def numpy_dtype(number: int) -> np.dtype[Any]:
+    """The numpy type of a dtype's number; KeyError where numpy lacks it."""
+    return np.dtype({found: name for name, found in _NUMPY.items()}[DTYPES[number - 1]])
+
+
 def dtype_number(name: str) -> int:
     """Of a dtype's name in the file, such as "F32"."""
     return _NUMBERS[name]
@@ -151,7 +175,7 @@ def is_torch_tensor(value: Any) -> bool:
 def is_tensor_type(kind: type) -> bool:
     """Whether ``pieces`` takes all values of a type; it takes others that have ``__cuda_array_interface__``, too."""
     torch = sys.modules.get("torch")
-    return issubclass(kind, (np.ndarray, Shard)) or torch is not None and issubclass(kind, torch.Tensor)
+    return issubclass(kind, (np.ndarray, Shard, Pieces)) or torch is not None and issubclass(kind, torch.Tensor)
 
 
 def _of_shard(shard: Shard, name: object) -> Piece:
@@ -170,6 +194,8 @@ def pieces(value: Any, name: object) -> list[Piece]:
     Raises:
         TypeError: of what has no word in a checkpoint; the message begins with ``name``.
     """
+    if isinstance(value, Pieces):
+        return list(value.pieces)
     if isinstance(value, Shard):
         found = [_of_shard(value, name)]
     elif hasattr(value, "placements"):

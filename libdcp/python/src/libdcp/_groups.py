@@ -41,15 +41,25 @@ class Group(Protocol):
     def close(self) -> None: ...
 
 
+class Alone:
+    """This process, whatever groups there are. It has no collectives."""
+
+    rank = 0
+    size = 1
+
+    def close(self) -> None:
+        """There is nothing."""
+
+
 class TorchGroup:
-    """Over gloo groups of its own, with the ranks of a torch.distributed group, whatever that one's backend."""
+    """Over gloo groups of its own, of some ranks of torch.distributed's default group, whatever that one's backend."""
 
     threads = True
 
-    def __init__(self, group: Any) -> None:
+    def __init__(self, ranks: Sequence[int]) -> None:
         self._torch: Any = sys.modules["torch"]
         self._dist: Any = sys.modules["torch.distributed"]
-        self._ranks: list[int] = self._dist.get_process_group_ranks(group)
+        self._ranks = list(ranks)
         self.size = len(self._ranks)
         self.rank = self._ranks.index(self._dist.get_rank())
         self._made = [self._make() for _ in range(2)]
@@ -100,7 +110,7 @@ class TorchGroup:
             request.wait()
 
     def duplicate(self) -> TorchGroup:
-        return TorchGroup(self._group)
+        return TorchGroup(self._ranks)
 
     def close(self) -> None:
         for group in self._made:
@@ -163,11 +173,15 @@ def _torch_group(group: Any) -> TorchGroup | None:
         return None
     if group is None:
         group = dist.group.WORLD
-    return TorchGroup(group) if isinstance(group, dist.ProcessGroup) else None
+    return TorchGroup(dist.get_process_group_ranks(group)) if isinstance(group, dist.ProcessGroup) else None
 
 
 def find(group: Any) -> Group | None:
     """What ``group`` means, as documented at :class:`libdcp.Store`; None: this process alone."""
+    if isinstance(group, Alone):
+        return None
+    if isinstance(group, (TorchGroup, MpiGroup)):
+        return group
     found = _torch_group(group)
     if found is not None or group is None:
         return found

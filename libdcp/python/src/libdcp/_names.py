@@ -144,8 +144,12 @@ def tensors(state: Mapping[Any, Any]) -> list[tuple[str, Keys, Any]]:
     return list(found.values())
 
 
-def _word(value: Any, keys: Keys) -> Any:
-    """The value as JSON has it."""
+def word(value: Any, keys: Keys) -> Any:
+    """The value as JSON has it.
+
+    Raises:
+        TypeError: it has none for it; the message names the keys.
+    """
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
@@ -172,7 +176,7 @@ def _inner(value: Any, keys: Keys) -> Any:
         if all(item is _NOTHING for item in items):
             return _NOTHING
         return [None if item is _NOTHING else item for item in items]
-    return _word(value, keys)
+    return word(value, keys)
 
 
 _NOTHING = object()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+from typing import Any
 
 
 class Status(enum.IntEnum):
@@ -48,3 +50,9 @@ class Error(Exception):
         self.tensor = tensor
         self.offset = offset
         self.errno = errno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For processes that tell each other of failures."""
+        made = functools.partial(type(self), status=self.status, rank=self.rank, ranks=self.ranks, path=self.path,
+                                 tensor=self.tensor, offset=self.offset, errno=self.errno)
+        return made, self.args

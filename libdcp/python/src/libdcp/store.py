@@ -189,7 +189,7 @@ class Store:
         save. See :func:`libdcp.load`."""
         self._settle()
         path = self.directory if step is None else self.path(step)
-        members = _load(self._comm, path, state, options)
+        members = load_from(self._comm, path, state, options)
         lib.store_continue_from(self._handle, members["step"])
         lib.store_mark_intact(self._handle, members["step"])
         return members
@@ -212,6 +212,12 @@ class Store:
         """Returns once the memory of the last asynchronous save may change; at once where none is in flight."""
         if self._saving is not None:
             self._saving.fence()
+
+    def continue_from(self, step: int) -> None:
+        """Says that the run goes on from that step: later ones are set aside by the next save. :meth:`load` says it,
+        too."""
+        self._settle()
+        lib.store_continue_from(self._handle, step)
 
     def remove(self, step: int) -> None:
         """Removes a step, durably."""
@@ -313,7 +319,8 @@ class _Prepared:
         self.failures.raise_first()
 
 
-def _load(comm: Comm, path: Path, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:
+def load_from(comm: Comm, path: Path, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:
+    """:func:`load` over a communicator."""
     checkpoint = c.c_void_p()
     lib.checkpoint_open(comm.handle, _encode(path), c.byref(checkpoint))
     try:
@@ -406,7 +413,7 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, only: str |
     """
     comm = Comm(group)
     try:
-        return _load(comm, path, state, {"only": only, "rename": rename, "cast": cast, "strict": strict,
+        return load_from(comm, path, state, {"only": only, "rename": rename, "cast": cast, "strict": strict,
                                          "engine": engine, "progress": progress})
     finally:
         comm.close()

@@ -1,0 +1,39 @@
+"""What a checkpoint_id of torch.distributed.checkpoint means here; the rules are in ``libdcp.dcp``."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+_STEP = re.compile(r"(?:.*[^A-Za-z0-9])?step[-_=]?([0-9]{1,19})")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A directory of steps, and a step in it; None: the newest one, or the one to come."""
+
+    directory: str
+    step: int | None
+
+    @property
+    def path(self) -> str:
+        return self.directory if self.step is None else os.path.join(self.directory, f"step-{self.step:08}")
+
+
+def place_of(path: str | os.PathLike[str]) -> Place:
+    text = os.fspath(path)
+    folder, name = os.path.split(text.rstrip("/"))
+    found = _STEP.fullmatch(name)
+    return Place(folder or ".", int(found[1])) if found else Place(text, None)
+
+
+def place_within(place: Place, checkpoint_id: str | os.PathLike[str] | int) -> Place:
+    """Of a checkpoint_id that an adapter for ``place`` is given."""
+    text = str(checkpoint_id) if isinstance(checkpoint_id, int) else os.fspath(checkpoint_id)
+    if os.path.basename(text) != text:
+        return place_of(text)
+    if text.isascii() and text.isdigit():
+        return Place(place.directory, int(text))
+    found = _STEP.fullmatch(text)
+    return Place(place.directory, int(found[1])) if found else Place(text, None)

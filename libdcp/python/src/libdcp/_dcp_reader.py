@@ -1,0 +1,196 @@
+"""The storage reader for torch.distributed.checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed.checkpoint._traverse import set_element
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.storage import StorageReader
+from torch.futures import Future
+
+from . import _arrays, _dcp_ranks, _dcp_state
+from ._arrays import Piece, Shard
+from ._comm import Comm
+from ._dcp_contents import Stored
+from ._dcp_exchange import Table, attempt
+from ._dcp_place import Place, place_of, place_within
+from ._dcp_planner import loads_by_default, variable_of_torch
+from ._options import Engine, Progress
+from .checkpoint import Checkpoint
+from .errors import Error, Status
+from .store import load_from
+
+
+class Reader(StorageReader):
+    """Loads a step, on any number of ranks: the ``storage_reader`` of torch.distributed.checkpoint's ``load``.
+
+    Args:
+        path: a step, or a directory of steps, meaning the newest one: see :mod:`libdcp.dcp`.
+        step: its number in the directory, in place of one in the path.
+        cast: tensors of another dtype are converted; else they are an error.
+        engine, progress: as in :func:`libdcp.load`.
+
+    A key that the checkpoint lacks, or a tensor of another shape, is torch's planner's error; all others are
+    :class:`libdcp.Error` within torch's CheckpointException, on all ranks.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, step: int | None = None, cast: bool = False,
+                 engine: Engine = "auto", progress: Progress | None = None) -> None:
+        super().__init__()
+        self._place = place_of(path) if step is None else Place(os.fspath(path), step)
+        self._options: dict[str, Any] = {"cast": cast, "engine": engine, "progress": progress, "strict": False}
+        self._checkpoint: Checkpoint | None = None
+        self._stored: Stored | None = None
+        self._failure: Error | None = None
+        self._plans_itself = False
+
+    @property
+    def checkpoint_id(self) -> str:
+        """What the next load takes."""
+        return self._place.path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Whether it is a path that a step can be loaded from."""
+        return os.path.isdir(place_of(checkpoint_id).path)
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        if checkpoint_id is not None:
+            self._place = place_within(self._place, checkpoint_id)
+
+    def read_metadata(self, *args: Any, **ignored: Any) -> Metadata:
+        """What is stored, as torch's planners want it. A failure is told by what torch calls next, since torch would
+        make another exception of it here."""
+        self._close()
+        try:
+            self._checkpoint = Checkpoint(self._place.path)
+        except Error as e:
+            self._failure = e
+            return Metadata({})
+        self._stored = Stored(self._checkpoint)
+        return self._stored.metadata()
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        self._plans_itself = loads_by_default(variable_of_torch("planner"))
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        assert self._checkpoint
+        data = (_dcp_ranks.own_rank(), self._checkpoint.step)
+        return LoadPlan([], storage_data=data) if self._plans_itself else dataclasses.replace(plan, storage_data=data)
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        found = {plan.storage_data[1] for plan in plans}
+        if len(found) > 1:
+            raise Error(f"{self._place.path}: ranks see different newest steps, {sorted(found)}; name the step",
+                        status=Status.MISMATCH, path=self._place.path)
+        return _dcp_ranks.give_ranks([dataclasses.replace(p, storage_data=p.storage_data[0]) for p in plans])
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        assert self._checkpoint and self._stored
+        comm = Comm(group := _dcp_ranks.group_of(plan.storage_data))
+        try:
+            load = _Load(self._stored)
+
+            def tables() -> list[Table]:
+                load.collect(plan, planner)
+                return [load.table()]
+            tensors, = attempt(group, tables)
+            if tensors.rows:
+                load_from(comm, self._checkpoint.path, _dcp_state.whole(load.tensors, tensors), self._options)
+        finally:
+            comm.close()
+            self._close()
+        load.finish()
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def _close(self) -> None:
+        if self._checkpoint:
+            self._checkpoint.close()
+        self._checkpoint = self._stored = None
+
+
+class _Load:
+    """What a rank loads: the places of tensors in memory, and what is to be done once they are filled."""
+
+    def __init__(self, stored: Stored) -> None:
+        self._stored = stored
+        self.tensors: _dcp_state.Tensors = {}
+        self._after: list[Callable[[], None]] = []
+
+    def collect(self, plan: LoadPlan, planner: Any) -> None:
+        with torch.no_grad():  # local tensors of DTensors are had at once then
+            if loads_by_default(planner):
+                for name, value in planner.state_dict.items():
+                    self._add(name, value, planner)
+            else:
+                for item in plan.items:
+                    self._add_item(item, planner)
+
+    def table(self) -> Table:
+        return Table({path: (found[0].dtype, found[0].shape) for path, found in self.tensors.items()}, everywhere=True)
+
+    def finish(self) -> None:
+        for function in self._after:
+            function()
+
+    def _add_pieces(self, name: str, found: list[Piece]) -> None:
+        if found:
+            self.tensors.setdefault(self._stored.paths[name], []).extend(found)
+
+    def _add(self, name: str, value: Any, planner: Any) -> None:
+        """Of a planner as torch's default one, what it has of a name."""
+        if self._stored.is_tensor(name):
+            self._add_pieces(name, _dcp_state.pieces(value, name))
+        elif name in self._stored.objects or name in self._stored.paths:
+            arrays = self._arrays(name)
+            keys = planner.mappings.get(name, (name,))
+            root = planner.original_state_dict if planner.flatten_state_dict else planner.state_dict
+
+            def put() -> None:
+                loaded = self._stored.object(name, arrays)
+                as_tuple = isinstance(value, tuple) and isinstance(loaded, list)
+                set_element(root, keys, tuple(loaded) if as_tuple else loaded)
+            self._after.append(put)
+
+    def _arrays(self, name: str) -> dict[str, Any]:
+        """Memory for the arrays in an object."""
+        made: dict[str, Any] = {}
+        for inner, kind in self._stored.arrays_of(name).items():
+            entry = self._stored.entry(inner)
+            number = _arrays.dtype_number(entry.dtype)
+            made[inner] = (np.empty(entry.shape, _arrays.numpy_dtype(number)) if kind == "numpy" else
+                           torch.empty(entry.shape, dtype=_arrays.torch_dtype(number)))
+            self._add_pieces(inner, _arrays.pieces(made[inner], inner))
+        return made
+
+    def _add_item(self, item: ReadItem, planner: Any) -> None:
+        name = item.storage_index.fqn
+        if item.type == LoadItemType.BYTE_IO:
+            arrays = self._arrays(name)
+            self._after.append(lambda: planner.load_bytes(item, _as_bytes(self._stored.object(name, arrays))))
+            return
+        target = planner.resolve_tensor(item)
+        start = tuple(a + b for a, b in zip(item.storage_index.offset or (), item.storage_offsets))
+        self._add_pieces(name, _arrays.pieces(Shard(target.detach(), self._stored.entry(name).shape, start), name))
+        self._after.append(lambda: planner.commit_tensor(item, target))
+
+
+def _as_bytes(value: Any) -> io.BytesIO:
+    """As planners want objects: they read them by torch.load."""
+    made = io.BytesIO()
+    torch.save(value, made)
+    made.seek(0)
+    return made

@@ -1,0 +1,134 @@
+"""The storage writer for torch.distributed.checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+from torch.futures import Future
+
+from . import _dcp_ranks, _dcp_state, _options
+from ._dcp_contents import Stored
+from ._dcp_exchange import Ranks, Table, attempt, decide
+from ._dcp_place import Place, place_of, place_within
+from ._dcp_planner import saves_by_default, variable_of_torch
+from ._options import Report
+from .checkpoint import Checkpoint
+from .store import Store, steps
+
+
+class Writer(StorageWriter):
+    """Saves steps: the ``storage_writer`` of torch.distributed.checkpoint's ``save`` and ``async_save``.
+
+    Args:
+        path: a directory of steps, or a step in it: see :mod:`libdcp.dcp`.
+        step: its number; by default what the path or the checkpoint_id says, else the one after the newest.
+        keep, replace: see :class:`libdcp.Store`.
+        continue_from: the run goes on from this step: later ones are set aside before the save.
+        json: further members of the checkpoint's JSON object.
+        options: as in :func:`libdcp.save`: layout, engine, replicas, staging_bytes, progress and others.
+
+    Failures are :class:`libdcp.Error` within torch's CheckpointException, on all ranks; older steps are as they were.
+    An object that JSON has no word for is a TypeError there, which names its key.
+
+    Attributes:
+        report: of the last save; None before the first.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, step: int | None = None, keep: int = 0, replace: bool = False,
+                 continue_from: int | None = None, json: Mapping[str, Any] | None = None, **options: Any) -> None:
+        super().__init__()
+        _options.save_options(_options.Failures(), **options)  # refuses wrong ones now
+        self._place = place_of(path) if step is None else Place(os.fspath(path), step)
+        self._keep, self._replace = keep, replace
+        self._continue_from = continue_from
+        self._json = dict(json or {})
+        self._options = options
+        self._plans_itself = False
+        self._wrapper: Any = None  # torch's, of a save without collectives
+        self._written = ""
+        self.report: Report | None = None
+
+    @property
+    def checkpoint_id(self) -> str:
+        """Where the next save goes."""
+        return self._place.path
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a process that saves in this one's place."""
+        return {**self.__dict__, "_wrapper": None}
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Whether it is a path of a file system."""
+        return "://" not in os.fspath(checkpoint_id)
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        if checkpoint_id is not None:
+            self._place = place_within(self._place, checkpoint_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        self._plans_itself = saves_by_default(variable_of_torch("planner"))
+        self._wrapper = None if kwargs.get("use_collectives", True) else (variable_of_torch("distW"),)
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        rank = _dcp_ranks.own_rank()
+        if self._plans_itself:
+            return SavePlan([], storage_data=rank, planner_data={})
+        return dataclasses.replace(plan, storage_data=rank)
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        return [dataclasses.replace(plan, usable=True) if self._plans_itself else plan
+                for plan in _dcp_ranks.give_ranks(plans)]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        wrapper, self._wrapper = self._wrapper, None
+        group = _dcp_ranks.group_without_plans(*wrapper) if wrapper else _dcp_ranks.group_of(plan.storage_data)
+        try:
+            contents = _dcp_state.Contents()
+
+            def tables() -> list[Table]:
+                nonlocal contents
+                contents = _dcp_state.of_plan(plan, planner)
+                return contents.tables()
+            tensors, others = attempt(group, tables)
+            step, text = json.loads(decide(group, lambda: self._decide(tensors, others)))
+        except BaseException:
+            group.close()
+            raise
+        self._save(group, step, _dcp_state.whole(contents.tensors, tensors), json.loads(text))
+        done: Future[list[WriteResult]] = Future()
+        done.set_result([])
+        return done
+
+    def _decide(self, tensors: Table, others: Table) -> str:
+        """On rank 0: the step's number, and the checkpoint's JSON."""
+        step = self._place.step
+        if step is None:
+            step = max(steps(self._place.directory), default=-1) + 1
+        members = _dcp_state.members(others, tensors)
+        taken = sorted(set(members) & set(self._json))
+        if taken:
+            raise ValueError(f"json has the key {taken[0]!r}, which is that of what is no tensor in the state")
+        return json.dumps([step, json.dumps({**self._json, **members}, allow_nan=False)])
+
+    def _save(self, group: Ranks, step: int, state: Mapping[str, Any], members: Mapping[str, Any]) -> None:
+        with Store(self._place.directory, group=group, keep=self._keep, replace=self._replace) as store:
+            if self._continue_from is not None:
+                store.continue_from(self._continue_from)
+            self.report = store.save(step, state, json=members, **self._options)
+        self._written = Place(self._place.directory, step).path
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Gives torch the metadata of what was saved, where it has none of its own planning."""
+        if self._plans_itself:
+            with Checkpoint(self._written) as checkpoint:
+                stored = Stored(checkpoint).metadata()
+            metadata.state_dict_metadata.update(stored.state_dict_metadata)
+            metadata.planner_data = stored.planner_data

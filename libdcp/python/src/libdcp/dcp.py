@@ -1,0 +1,27 @@
+"""torch.distributed.checkpoint on libdcp: a storage for its ``save``, ``async_save`` and ``load``.
+
+    import libdcp.dcp
+    dcp.save(state, storage_writer=libdcp.dcp.Writer("checkpoints", step=120))
+    dcp.load(state, storage_reader=libdcp.dcp.Reader("checkpoints"))           # the newest step
+    dcp.load(state, storage_reader=libdcp.dcp.Reader("checkpoints/step-120"))
+
+What is written is a step as :func:`libdcp.save` writes it, the same file for the same state; each reads what the other
+has saved. Objects that are no tensors go into the checkpoint's JSON; nothing is pickled.
+
+**Where a step lies.** A path that ends in ``step`` and a number (``checkpoints/step-120``, ``step_120``, ``step=120``,
+``step-00000120``) is that step in the folder before it, written as ``checkpoints/step-00000120``. Any other path is a
+directory of steps, in which a save writes the step after the newest one (the first is 0), and a load takes the newest.
+A ``checkpoint_id`` is such a path in place of the adapter's own; one without a folder (``step-120``, ``120``) is a step
+in the adapter's.
+
+**Planning.** With torch's own planner neither plans nor metadata are gathered on one rank: each rank hands out an empty
+plan, and the library plans. Planners that replace parts of it are asked, as torch does it.
+
+**Ranks** may save and load other keys, as with pipeline parallelism. Where several save an object or a tensor that is
+not distributed under one key, the lowest rank's is saved.
+"""
+
+from ._dcp_reader import Reader
+from ._dcp_writer import Writer
+
+__all__ = ["Reader", "Writer"]

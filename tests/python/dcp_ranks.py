@@ -1,0 +1,347 @@
+"""What test_dcp.py runs under torchrun: dcp_ranks.py WHAT DIR."""
+
+import dataclasses
+import filecmp
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed._shard.sharded_tensor import Shard, init_from_local_shards
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+from torch.distributed.checkpoint.stateful import Stateful
+from torch_ranks import local, make_model, numbers, tensors
+
+import libdcp
+from libdcp.dcp import Reader, Writer
+
+OBJECTS = {"epoch": 3, "name": "a \u00fc", "rates": [0.1, 0.2], "betas": (0.5, 0.9), "none": None,
+           "nested": {"on": True}}
+
+
+def state_of(blank=False):
+    """The same whole state for any number of ranks."""
+    model = tensors()
+    if blank:
+        for value in model.values():
+            local(value).zero_()
+    return {"model": model, "extra": {key: None if blank else value for key, value in OBJECTS.items()}}
+
+
+def check_state(state):
+    for name, value in tensors().items():
+        assert torch.equal(local(value), local(state["model"][name])), name
+    found = {key: list(value) if isinstance(value, tuple) else value for key, value in state["extra"].items()}
+    assert found == {**OBJECTS, "betas": [0.5, 0.9]}, found
+
+
+class Watching(Writer):
+    """Keeps what the coordinator was given to plan."""
+
+    plans = None
+
+    def prepare_global_plan(self, plans):
+        self.plans = plans
+        return super().prepare_global_plan(plans)
+
+
+def same_step(one, other):
+    return filecmp.cmp(f"{one}/step-00000001/state.h5", f"{other}/step-00000001/state.h5", shallow=False)
+
+
+def storage(directory):
+    """Saves as the library itself does, and loads what any other number of ranks has saved."""
+    source = os.environ.get("SOURCE")
+    if source:
+        state = state_of(blank=True)
+        dcp.load(state, checkpoint_id=f"{source}/state/step-1", storage_reader=Reader("elsewhere"))
+        check_state(state)
+    writer = Watching(f"{directory}/state")
+    metadata = dcp.save(state_of(), storage_writer=writer, checkpoint_id="step_1")
+    assert writer.report.bytes and not any(plan.items for plan in writer.plans or [])
+    assert metadata.state_dict_metadata["model.tiles"].size == torch.Size([9, 11])
+    libdcp.save(f"{directory}/plain", 1, state_of())
+    assert same_step(f"{directory}/state", f"{directory}/plain")
+    state = state_of(blank=True)
+    libdcp.load(f"{directory}/state", state)
+    check_state(state)
+    partial(f"{directory}/state")
+    models(directory)
+    others(directory)
+    rank_keys(directory)
+    planners(directory)
+    without_plans(directory)
+
+
+def partial(directory):
+    """Some keys; a model's own state dict from where it was saved in a section; and keys that are not there."""
+    wanted = tensors()["columns"]
+    for state in ({"model": {"columns": wanted}}, {"columns": wanted}):
+        local(wanted).zero_()
+        dcp.load(state, storage_reader=Reader(directory))
+        assert torch.equal(local(wanted), local(tensors()["columns"]))
+    state = {"model": {"columns": wanted, "missing": torch.ones(2)}}
+    try:
+        dcp.load(state, storage_reader=Reader(directory))
+        raise AssertionError("a strict load takes a state with a missing key")
+    except dcp.CheckpointException as e:
+        assert "model.missing" in str(e)
+    local(wanted).zero_()
+    dcp.load(state, storage_reader=Reader(directory), planner=DefaultLoadPlanner(allow_partial_load=True))
+    assert torch.equal(local(wanted), local(tensors()["columns"]))
+    assert torch.equal(state["model"]["missing"], torch.ones(2))
+
+
+class Program(Stateful):
+    """As torch's tutorials have it."""
+
+    def __init__(self):
+        self.model, _ = make_model(8, 22)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+
+    def train(self):
+        self.model(torch.ones(4, 8)).square().sum().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def state_dict(self):
+        weights, moments = get_state_dict(self.model, self.optimizer)
+        return {"model": weights, "optim": moments}
+
+    def load_state_dict(self, state):
+        set_state_dict(self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"])
+
+
+def models(directory):
+    """FSDP and tensor parallelism, by get_state_dict: _StridedShard, moments, param_groups."""
+    program = Program()
+    program.train()
+    proof = libdcp.prove(program.state_dict())
+    dcp.save({"app": program}, storage_writer=Writer(f"{directory}/models", step=5))
+    other = Program()
+    other.optimizer.param_groups[0]["lr"] = 1.0
+    dcp.load({"app": other}, storage_reader=Reader(f"{directory}/models"))
+    assert libdcp.prove(other.state_dict()) == proof
+    assert other.optimizer.param_groups[0]["lr"] == 1e-3
+    for each in (program, other):
+        each.train()
+    assert libdcp.prove(other.state_dict()) == libdcp.prove(program.state_dict())
+
+
+def pieces_of_rows(tensor):
+    """This rank's part of a tensor's rows, as torch.chunk cuts them, and where it begins."""
+    parts = tensor.tensor_split(dist.get_world_size())
+    return parts[dist.get_rank()].clone(), sum(len(part) for part in parts[:dist.get_rank()])
+
+
+def others(directory):
+    """torch's other tensors of several ranks; arrays in objects; tensors in lists."""
+    whole = numbers((7, 3), 80)
+
+    def make():
+        part, start = pieces_of_rows(whole)
+        sharded = init_from_local_shards([Shard.from_tensor_and_offsets(part, [start, 0], dist.get_rank())], 7, 3)
+        own, _ = pieces_of_rows(whole)
+        own.global_shape, own.global_offsets = (7, 3), ((start, 0),)
+        own.local_offsets, own.local_sizes = ((0, 0),), (tuple(own.shape),)
+        return sharded, own
+    sharded, own = make()
+    dcp.save({"sharded": sharded, "own": own, "np": np.arange(4), "rng": ("MT", np.arange(3, dtype=np.uint32), 0.5),
+              "list": [torch.ones(2), {"a": 1}]}, storage_writer=Writer(f"{directory}/others/step-1"))
+    for part in (sharded.local_shards()[0].tensor, own):
+        part.zero_()
+    state = {"sharded": sharded, "own": own, "np": None, "rng": (), "list": [torch.zeros(2), {"a": 0}]}
+    dcp.load(state, storage_reader=Reader(f"{directory}/others"))
+    wanted, _ = pieces_of_rows(whole)
+    assert torch.equal(sharded.local_shards()[0].tensor, wanted) and torch.equal(own, wanted)
+    name, array, number = state["rng"]
+    assert (state["np"] == np.arange(4)).all() and (array == np.arange(3)).all() and (name, number) == ("MT", 0.5)
+    assert torch.equal(state["list"][0], torch.ones(2)) and state["list"][1] == {"a": 1}
+
+
+def rank_keys(directory):
+    """Each rank has keys of its own, as with pipeline parallelism."""
+    rank = dist.get_rank()
+    dcp.save({"model": {"all": torch.ones(3), f"own.{rank}": torch.full((2,), float(rank))}, f"seed.{rank}": rank},
+             storage_writer=Writer(f"{directory}/keys"))
+    for seen in (rank, (rank + 1) % dist.get_world_size()):
+        state = {"model": {"all": torch.zeros(3), f"own.{seen}": torch.zeros(2)}, f"seed.{seen}": None}
+        dcp.load(state, storage_reader=Reader(f"{directory}/keys"))
+        assert state["model"][f"own.{seen}"].tolist() == [seen, seen] and state[f"seed.{seen}"] == seen
+
+
+class Halving(DefaultSavePlanner):
+    """Saves half of each number, in another type."""
+
+    def create_local_plan(self):
+        plan = super().create_local_plan()
+        items = [item if item.tensor_data is None else dataclasses.replace(item, tensor_data=dataclasses.replace(
+            item.tensor_data, properties=dataclasses.replace(item.tensor_data.properties, dtype=torch.float64)))
+            for item in plan.items]
+        self.plan = dataclasses.replace(plan, items=items)
+        return self.plan
+
+    def transform_object(self, write_item, object):
+        made = super().transform_object(write_item, object)
+        return made.double() / 2 if isinstance(made, torch.Tensor) else made
+
+
+class Doubling(DefaultLoadPlanner):
+    """Loads into a copy, and doubles it."""
+
+    def transform_tensor(self, read_item, tensor):
+        return torch.zeros(tensor.shape, dtype=torch.float64)
+
+    def commit_tensor(self, read_item, tensor):
+        super().transform_tensor(read_item, self.lookup_tensor(read_item.dest_index)).copy_(tensor * 2)
+
+
+def planners(directory):
+    """Planners that do more than torch's default ones are asked."""
+    names = ("rows.0", "columns", "tiles", "plain")
+    state = {"model": {name: tensors()[name] for name in names}, "epoch": 3}
+    writer = Watching(f"{directory}/planners/step-1")
+    dcp.save(state, storage_writer=writer, planner=Halving())
+    assert dist.get_rank() or any(plan.items for plan in writer.plans)
+    with libdcp.Checkpoint(f"{directory}/planners") as checkpoint:
+        assert checkpoint.dtype("/model/tiles") == "F64"
+    for value in state["model"].values():
+        local(value).zero_()
+    state["epoch"] = 0
+    dcp.load(state, storage_reader=Reader(f"{directory}/planners"), planner=Doubling())
+    for name in names:
+        assert torch.equal(local(state["model"][name]), local(tensors()[name])), name
+    assert state["epoch"] == 3
+    for _ in range(2):  # the second time with cached plans, of another state
+        state["model"]["plain"] += 1
+        dcp.save(state, storage_writer=Writer(f"{directory}/cached"),
+                 planner=DefaultSavePlanner(enable_plan_caching=True))
+        with libdcp.Checkpoint(f"{directory}/cached") as checkpoint:
+            assert (checkpoint["/model/plain"] == state["model"]["plain"].numpy()).all()
+    assert libdcp.steps(f"{directory}/cached") == [0, 1]
+
+
+def without_plans(directory):
+    """use_collectives=False; and no_dist, which one rank calls alone."""
+    dcp.save(state_of(), storage_writer=Writer(f"{directory}/direct/step-1"), use_collectives=False)
+    assert same_step(f"{directory}/direct", f"{directory}/plain")
+    rank = dist.get_rank()
+    for collectives in (True, False):
+        if rank == 0:
+            own = {"x": torch.full((2,), float(collectives))}
+            dcp.save(own, storage_writer=Writer(f"{directory}/alone"), no_dist=True, use_collectives=collectives)
+            state = {"x": torch.zeros(2)}
+            dcp.load(state, storage_reader=Reader(f"{directory}/alone"), no_dist=True)
+            assert torch.equal(state["x"], own["x"])
+    half = dist.new_group([0])
+    if rank == 0:
+        dcp.save({"x": torch.ones(2)}, storage_writer=Writer(f"{directory}/half"), process_group=half)
+    dist.barrier()
+
+
+def asynchronous(directory):
+    """By a thread, and by a process, to which writer and planner are sent."""
+    group = dist.new_group()
+    thread, process = AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS
+    for step, kind in enumerate((thread, process, process)):
+        state = state_of()
+        saving = dcp.async_save(state, storage_writer=Writer(f"{directory}/steps", step=step), process_group=group,
+                                async_checkpointer_type=kind)
+        for value in state["model"].values():
+            local(value).zero_()
+        metadata = saving.result()
+        assert "model.tiles" in metadata.state_dict_metadata
+        state = state_of(blank=True)
+        dcp.load(state, checkpoint_id=str(step), storage_reader=Reader(f"{directory}/steps"))
+        check_state(state)
+    saving = dcp.async_save({"x": object()} if dist.get_rank() else {"x": 1}, process_group=group,
+                            storage_writer=Writer(f"{directory}/steps"), async_checkpointer_type=process)
+    expect(saving.result, TypeError, libdcp.Error)
+    assert libdcp.steps(f"{directory}/steps") == [0, 1, 2]
+
+
+def expect(function, *kinds):
+    """Fails on all ranks by one CheckpointException, in which are these."""
+    try:
+        function()
+    except dcp.CheckpointException as e:
+        kinds_found = {type(failure) for failure, _ in e.failures.values()}
+        assert kinds_found == set(kinds), str(e)
+        said = [None] * dist.get_world_size()
+        dist.all_gather_object(said, sorted((rank, str(failure)) for rank, (failure, _) in e.failures.items()))
+        assert all(each == said[0] for each in said), said
+        return [failure for failure, _ in e.failures.values()]
+    raise AssertionError("nothing was raised")
+
+
+def failures(directory):
+    """The same exception on all ranks, and older steps stay."""
+    rank, steps = dist.get_rank(), f"{directory}/steps"
+    dcp.save({"x": torch.arange(1000)}, storage_writer=Writer(steps, step=1))
+    wrong = {"x": torch.ones(4), **({"y": {"z": object()}} if rank else {})}
+    raised = expect(lambda: dcp.save(wrong, storage_writer=Writer(steps)), TypeError, libdcp.Error)
+    assert any("state['y']['z']" in str(failure) for failure in raised)
+    shapes = {"x": torch.ones(4 + rank)}
+    raised = expect(lambda: dcp.save(shapes, storage_writer=Writer(steps)), libdcp.Error)
+    assert {failure.status.name for failure in raised} == {"MISMATCH"}
+    raised = expect(lambda: dcp.save({"x": torch.ones(4)}, storage_writer=Writer(steps, step=1)), libdcp.Error)
+    assert {failure.status.name for failure in raised} == {"STATE"}
+
+    def stop(done, total):
+        if rank:
+            raise KeyError("no more")
+    large = {"x": torch.ones(1 << 20)}
+    expect(lambda: dcp.save(large, storage_writer=Writer(steps, progress=stop)), KeyError, libdcp.Error)
+    assert libdcp.steps(steps) == [1]
+    raised = expect(lambda: dcp.load({"x": torch.ones(4)}, storage_reader=Reader(f"{directory}/none")), libdcp.Error)
+    assert {failure.status.name for failure in raised} == {"NOT_FOUND"}
+    floats = {"x": torch.zeros(1000, dtype=torch.float64)}
+    raised = expect(lambda: dcp.load(floats, storage_reader=Reader(steps)), libdcp.Error)
+    assert {failure.status.name for failure in raised} == {"MISMATCH"}
+    damage(f"{steps}/step-00000001/state.h5")
+    whole = {"x": torch.zeros(1000, dtype=torch.int64)}
+    raised = expect(lambda: dcp.load(whole, storage_reader=Reader(steps)), libdcp.Error)
+    assert {failure.status.name for failure in raised} == {"CORRUPT"} and raised[0].tensor == "/model/x"
+
+
+def killed(directory):
+    """A rank dies while the others save; torchrun would end them at once."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    dcp.save({"x": torch.ones(4)}, storage_writer=Writer(directory))
+    rank = dist.get_rank()
+
+    def die(done, total):
+        if rank == 2:
+            os.kill(os.getpid(), 9)
+    begin = time.monotonic()
+    try:
+        dcp.save({"x": torch.ones(1 << 20)}, storage_writer=Writer(directory, progress=die))
+    except (RuntimeError, dcp.CheckpointException):
+        with open(f"{directory}/said-{rank}", "w") as f:
+            f.write(str(time.monotonic() - begin))
+        os._exit(0)
+
+
+def damage(path):
+    """Flips a bit of the number 999."""
+    if dist.get_rank() == 0:
+        with open(path, "r+b") as f:
+            data = f.read()
+            at = data.index(np.array([998, 999], np.int64).tobytes())
+            f.seek(at)
+            f.write(bytes([data[at] ^ 1]))
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    {"storage": storage, "asynchronous": asynchronous, "failures": failures,
+     "killed": killed}[sys.argv[1]](sys.argv[2])
+    dist.barrier()
+    dist.destroy_process_group()

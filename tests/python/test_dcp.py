@@ -1,0 +1,125 @@
+"""The storage for torch.distributed.checkpoint, on several ranks over gloo: dcp_ranks.py under torchrun."""
+
+import os
+import pathlib
+import pickle
+import pprint
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+from torch.distributed.checkpoint.format_utils import _load_state_dict
+
+import libdcp
+from libdcp.dcp import Reader, Writer
+
+HERE = pathlib.Path(__file__).parent
+LIMIT_S = 300
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-torch-")
+        self.addCleanup(scratch.cleanup)
+        self.dir = pathlib.Path(scratch.name)
+
+    def run_ranks(self, ranks, what, name, **environment):
+        done = subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), HERE / "dcp_ranks.py", what,
+             self.dir / name], env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, timeout=LIMIT_S,
+            capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_storage(self):
+        self.run_ranks(1, "storage", "1")
+        for ranks, source in ((4, 1), (2, 4)):
+            self.run_ranks(ranks, "storage", str(ranks), SOURCE=str(self.dir / str(source)))
+
+    def test_asynchronous(self):
+        self.run_ranks(2, "asynchronous", "asynchronous")
+
+    def test_failures(self):
+        self.run_ranks(2, "failures", "failures")
+
+    def test_killed(self):
+        """torch itself tells the others, as it can't gather the ranks' results; here it is that they don't wait."""
+        subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", HERE / "dcp_ranks.py",
+                        "killed", self.dir], env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=LIMIT_S,
+                       capture_output=True)
+        for rank in (0, 1):
+            self.assertLess(float((self.dir / f"said-{rank}").read_text()), 30)
+        self.assertEqual(libdcp.steps(self.dir), [0])
+
+    def test_places(self):
+        """What paths and checkpoint_ids mean."""
+        here = str(self.dir)
+        for make, checkpoint_id, where in (
+                (lambda: Writer(f"{here}/a/step-7"), None, "a/step-00000007"),
+                (lambda: Writer(f"{here}/b", step=8), None, "b/step-00000008"),
+                (lambda: Writer(f"{here}/c"), "step_9", "c/step-00000009"),
+                (lambda: Writer(f"{here}/c"), 10, "c/step-00000010"),
+                (lambda: Writer(f"{here}/c"), f"{here}/d/run.step=11", "d/step-00000011"),
+                (lambda: Writer(f"{here}/c"), f"{here}/e12", "e12/step-00000000"),
+                (lambda: Writer(f"{here}/e12"), None, "e12/step-00000001")):
+            writer = make()
+            dcp.save({"x": torch.ones(1)}, storage_writer=writer, checkpoint_id=checkpoint_id)
+            self.assertTrue((self.dir / where / "state.h5").exists(), where)
+        state = {"x": torch.zeros(1)}
+        dcp.load(state, storage_reader=Reader(f"{here}/c"), checkpoint_id="step-10")
+        self.assertEqual(state["x"].item(), 1)
+        self.assertTrue(Reader.validate_checkpoint_id(f"{here}/c/step-10"))
+        self.assertFalse(Reader.validate_checkpoint_id(f"{here}/c/step-99"))
+
+    def test_options(self):
+        """Those of a store; wrong ones at once."""
+        for step in range(4):
+            dcp.save({"x": torch.ones(1)}, storage_writer=Writer(self.dir, keep=2, json={"run": "a"}))
+        self.assertEqual(libdcp.steps(self.dir), [2, 3])
+        with libdcp.Checkpoint(self.dir) as checkpoint:
+            self.assertEqual(checkpoint.json["run"], "a")
+        dcp.save({"x": torch.ones(1)}, storage_writer=Writer(self.dir, step=3, continue_from=2))
+        self.assertEqual(libdcp.steps(self.dir), [2, 3])
+        dcp.save({"x": torch.ones(1, dtype=torch.float64)}, storage_writer=Writer(self.dir, step=3, replace=True))
+        state = {"x": torch.zeros(1)}
+        dcp.load(state, storage_reader=Reader(self.dir, step=3, cast=True))
+        self.assertEqual(state["x"].item(), 1)
+        with self.assertRaises(TypeError):
+            Writer(self.dir, no_such_option=1)
+        with self.assertRaises(ValueError):
+            Writer(self.dir, layout="round")
+        with self.assertRaises(dcp.CheckpointException) as caught:
+            dcp.save({"a": 1}, storage_writer=Writer(self.dir, json={"state": {}}))
+        self.assertIsInstance(caught.exception.failures[0][0], ValueError)
+
+    def test_without_a_state(self):
+        """torch's tools make the state dict from the metadata, nested as it was."""
+        saved = {"app": {"model": {"a.b": torch.ones(2)}, "list": [torch.ones(1), [torch.zeros(1)]]},
+                 "top": torch.ones(3), "rate": 0.5, "rates": [1, 2], "groups": [{"params": ["a"], "lr": 1.0}]}
+        dcp.save(saved, storage_writer=Writer(self.dir))
+        found = {}
+        _load_state_dict(found, storage_reader=Reader(self.dir), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
+        self.assertEqual(pprint.pformat(found), pprint.pformat(saved))
+
+    def test_same_path(self):
+        with self.assertRaises(dcp.CheckpointException) as caught:
+            dcp.save({"a": torch.ones(1), "model": {"a": torch.ones(1)}}, storage_writer=Writer(self.dir))
+        self.assertIn("/model/a", str(caught.exception.failures[0][0]))
+
+    def test_pickles(self):
+        """async_save sends writers to a process, and failures come back."""
+        writer = pickle.loads(pickle.dumps(Writer(self.dir, step=4, keep=3)))
+        dcp.save({"x": torch.ones(1)}, storage_writer=writer)
+        self.assertEqual(libdcp.steps(self.dir), [4])
+        error = pickle.loads(pickle.dumps(libdcp.Error("no", status=libdcp.Status.IO, rank=3, ranks=(3, 4), offset=5)))
+        self.assertEqual((str(error), error.status, error.rank, error.ranks, error.offset),
+                         ("no", libdcp.Status.IO, 3, (3, 4), 5))
+
+
+if __name__ == "__main__":
+    unittest.main()
