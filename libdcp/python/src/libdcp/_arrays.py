@@ -68,7 +68,7 @@ def empty_piece(dtype: int, shape: tuple[int, ...]) -> Piece:
 
 def torch_dtype(number: int) -> Any:
     """The torch.dtype of a dtype's number."""
-    name = next(name for name, found in _TORCH.items() if _NUMBERS[found] == number)
+    name = next(name for name, found in TORCH.items() if _NUMBERS[found] == number)
     return getattr(sys.modules["torch"], name)
 
 
