@@ -6,7 +6,7 @@
 #include "io/file.h"
 #include "io/striping.h"
 
-#define SERVERS_A_HOST 4 /* as many as ranks of it write: one object has one writer */
+#define SERVERS_A_HOST 4 /* as many as a host's network keeps busy */
 
 static io_striping asked_of(const dcp_store *store) {
     return (io_striping){store->options.stripe_count, store->options.stripe_bytes};
