@@ -110,6 +110,17 @@ static void read_row(const unsigned char *in, uint64_t path_bytes, char *path, s
     get_dims(p + 12, r->tensor.shape);
 }
 
+/* A shard's row names its tensor, and behind that maybe the box's number. */
+static int row_path_valid(char *path, const step_userblock *ub, const char **wrong) {
+    if (!core_path_valid(path, wrong)) return 0;
+    const size_t length = step_index_tensor_path(path);
+    if (ub->layout != DCP_LAYOUT_SHARDED || !path[length]) return 1;
+    path[length] = 0;
+    const int valid = core_path_valid(path, wrong);
+    path[length] = '@';
+    return valid;
+}
+
 /* Decodes a row; what is wrong with it by itself, or NULL. */
 static const char *decode_row(const unsigned char *in, uint64_t path_bytes,
                               const step_userblock *ub, char *path, dcp_box *box, step_row *r) {
@@ -117,7 +128,7 @@ static const char *decode_row(const unsigned char *in, uint64_t path_bytes,
     const unsigned char *p = in + path_bytes;
     const char *wrong;
     read_row(in, path_bytes, path, r);
-    if (!core_path_valid(path, &wrong)) return wrong;
+    if (!row_path_valid(path, ub, &wrong)) return wrong;
     if (r->tensor.ndim > DCP_MAX_DIMS) return "it has more than 8 dimensions";
     if (!decode_dtype(p, &r->tensor.dtype)) return "its dtype is unknown";
     wrong = decode_box(p + FIXED_BYTES, ub, box, r);

@@ -149,6 +149,9 @@ static void drop_name(forge *f) {
     match_fingerprint(f, LAST_ROW, tensors, 1);
 }
 
+/* A path of which a tensor's is left that no tensor can have. */
+static void name_no_tensor(forge *f) { set_path(f, ROW, "/b/..@1"); }
+
 static void change_meta(forge *f) {
     char *meta = (char *)f->bytes + forge_at(f, UB_META);
     char *letters = memmem(meta, forge_length(f, UB_META), COLLIDE_LETTERS, LETTERS);
@@ -169,6 +172,7 @@ static const forgery forgeries[] = {
     {reshape_renamed, DCP_ERR_MISMATCH, "its home told numbers that are none"},
     {shift_names, DCP_ERR_CORRUPT, "under the same checksums"},
     {drop_name, DCP_ERR_CORRUPT, "the shards don't cover it once"},
+    {name_no_tensor, DCP_ERR_CORRUPT, "row 1 is not valid: it has an empty, '.' or '..' component"},
     {change_meta, DCP_ERR_CORRUPT, "under the same checksums"},
 };
 
