@@ -41,6 +41,9 @@ class Libdcp:
     def load(self, state):
         self.store.load(self.state)
 
+    def close(self):
+        self.store.close()
+
 
 class LibdcpAtOnce:
     """The call of a program that has neither a store nor a declared state."""
@@ -129,6 +132,9 @@ def main():
                 torch_ranks.check(args, state, rank)
             if rank == 0:
                 work.report(args, seconds, call, system=name)
+    for system in systems.values():
+        if hasattr(system, "close"):
+            system.close()
     dist.destroy_process_group()
 
 
