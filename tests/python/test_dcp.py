@@ -106,6 +106,13 @@ class Test(unittest.TestCase):
         _load_state_dict(found, storage_reader=Reader(self.dir), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
         self.assertEqual(pprint.pformat(found), pprint.pformat(saved))
 
+    def test_without_tensors(self):
+        for saved in ({}, {"foo": {}}, {"foo": {"a": 1}}):
+            dcp.save(saved, storage_writer=Writer(self.dir))
+            found = {"foo": {"a": None}} if saved.get("foo") else {"foo": {}}
+            dcp.load(found, storage_reader=Reader(self.dir))
+            self.assertEqual(found["foo"], saved.get("foo", {}))
+
     def test_same_path(self):
         with self.assertRaises(dcp.CheckpointException) as caught:
             dcp.save({"a": torch.ones(1), "model": {"a": torch.ones(1)}}, storage_writer=Writer(self.dir))

@@ -85,7 +85,7 @@ class Reader(StorageReader):
         self._plans_itself = loads_by_default(variable_of_torch("planner"))
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        assert self._checkpoint
+        assert self._checkpoint is not None
         data = (_dcp_ranks.own_rank(), self._checkpoint.step)
         return LoadPlan([], storage_data=data) if self._plans_itself else dataclasses.replace(plan, storage_data=data)
 
@@ -97,7 +97,7 @@ class Reader(StorageReader):
         return _dcp_ranks.give_ranks([dataclasses.replace(p, storage_data=p.storage_data[0]) for p in plans])
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        assert self._checkpoint and self._stored
+        assert self._checkpoint is not None and self._stored is not None
         comm = Comm(group := _dcp_ranks.group_of(plan.storage_data))
         try:
             load = _Load(self._stored)
@@ -117,7 +117,7 @@ class Reader(StorageReader):
         return done
 
     def _close(self) -> None:
-        if self._checkpoint:
+        if self._checkpoint is not None:  # which is false where it has no tensors
             self._checkpoint.close()
         self._checkpoint = self._stored = None
 

@@ -190,7 +190,7 @@ def json_of(state: Mapping[Any, Any], given: Mapping[str, Any] | None) -> str:
         ValueError: the caller's JSON has the key "state".
     """
     members = dict(given or {})
-    objects = _inner(state, Keys())
+    objects = _inner(state, Keys()) if state else _NOTHING
     if objects is not _NOTHING:
         if OBJECTS in members:
             raise ValueError(f'json has the key "{OBJECTS}", which is that of what is no tensor in the state')
