@@ -240,9 +240,7 @@ class Test(unittest.TestCase):
         libdcp.save(self.dir, 1, {"random": {"a": rows}})
         for rank, expected in [(0, rows[0]), (1, rows[1]), (2, np.full(3, 9))]:
             own = libdcp.PerRank(np.full(3, 9, np.float32))
-            state = State({"random": {"a": own}}, rank, 3, {"/random/a": (2, 3)}.get)
-            libdcp.load(self.dir, state, strict=False)
-            state.restore(lambda path: True, {})
+            libdcp.load(self.dir, State({"random": {"a": own}}, rank, 3), strict=False)
             np.testing.assert_array_equal(own.array, expected)
             self.assertEqual(own.loaded, rank < 2)
 
@@ -262,6 +260,23 @@ class Test(unittest.TestCase):
                 libdcp.load(self.dir / f"step-{step:08}", {"data": {"loader": libdcp.Loader(loader)}})
                 self.assertEqual(loader.state, {"samples": samples, "epoch": 2})
 
+    def test_loader_in_several_states(self):
+        loader = libdcp.Loader(Sampler(samples=7))
+        mine = libdcp.PerRank(np.arange(3.0))
+        with libdcp.Store(self.dir) as store:
+            declared = store.declare({"data": {"loader": loader, "mine": mine}})
+            store.save(1, declared)
+            loader.loader.state = {"samples": 8}
+            mine.array[:] = 0
+            store.load(declared)  # which is as good for a load
+            self.assertEqual(loader.loader.state, {"samples": 7})
+            self.assertTrue(mine.loaded)
+            np.testing.assert_array_equal(mine.array, np.arange(3.0))
+            loader.loader.state = {"samples": 9}
+            store.save(2, declared)  # not from the memory of the load
+            libdcp.load(self.dir, {"data": {"loader": libdcp.Loader(other := Sampler())}}, strict=False)
+            self.assertEqual(other.state, {"samples": 9})
+
     def test_loader_on_another_number_of_ranks(self):
         self.save_loaders(*({"samples": n, "epoch": 2} for n in (3, 3, 3)))
         loader = Sampler()
@@ -269,9 +284,7 @@ class Test(unittest.TestCase):
         self.assertEqual(loader.state, {"samples": 9, "epoch": 2})
         rows = libdcp.Loader(loader)
         for rank, samples in [(0, 5), (1, 4)]:  # samples 0, 2, 4, 6, 8 and 1, 3, 5, 7
-            state = State({"data": {"loader": rows}}, rank, 2, {"/data/loader": (3, 100)}.get)
-            libdcp.load(self.dir, state)
-            rows.restore(rank, 2, "loader")
+            libdcp.load(self.dir, State({"data": {"loader": rows}}, rank, 2))
             self.assertEqual(loader.state["samples"], samples)
 
     def test_loader_refused(self):

@@ -162,6 +162,7 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "checkpoint_layout": (c.c_int, [P]),
     "checkpoint_json": (c.c_char_p, [P]),
     "checkpoint_tensors": (c.c_size_t, [P]),
+    "checkpoint_find": (c.POINTER(Tensor), [P, c.c_char_p]),
     "checkpoint_tensor": (c.POINTER(Tensor), [P, c.c_size_t]),
     "checkpoint_state_id": (c.c_int, [P, U64P]),
     "proof_destroy": (None, [P]),

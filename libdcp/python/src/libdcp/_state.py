@@ -7,7 +7,7 @@ import ctypes as c
 import itertools
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,15 @@ def _fill(rows: npt.NDArray[np.uint64], numbers: list[tuple[int, ...]]) -> None:
     rows[np.arange(MAX_DIMS) < lengths[:, None]] = flat
 
 
+class _Row(NamedTuple):
+    """What a rank has for itself, and the memory that this state has of it."""
+
+    path: str
+    name: str
+    value: PerRank | Loader
+    part: _arrays.Shard
+
+
 class State:
     """Tensors by path, with the boxes that this rank holds, as the library keeps them. Their memory has to stay where it
     is; its contents may change.
@@ -48,7 +57,7 @@ class State:
         self._given = state
         self._rank, self._size, self._stored = rank, size, stored
         self._owners: list[Any] = []
-        self._rows: list[tuple[str, str, PerRank | Loader]] = []  # with path and name
+        self._rows: list[_Row] = []
         self.handle = c.c_void_p()
         self._state = _names.expanded(state)
         lib.state_create(c.byref(self.handle))
@@ -64,18 +73,20 @@ class State:
             pieces = [(path.encode(), piece) for path, name, value in _names.tensors(self._state)
                       for piece in self._pieces(path, name, value)]
         self._owners = [piece.owner for _, piece in pieces]
-        dense = [(path, piece) for path, piece in pieces if piece.device is None and piece.strides is None]
-        if len(dense) < len(pieces):
-            for path, piece in pieces:
-                if piece.device is not None or piece.strides is not None:
-                    self._add_alone(path, piece)
+        dense: list[tuple[bytes, _arrays.Piece]] = []
+        for path, piece in pieces:
+            if piece.device is None and piece.strides is None:
+                dense.append((path, piece))
+            else:
+                self._add_alone(path, piece)
         if dense:
             self._add_dense(dense)
 
     def _pieces(self, path: str, name: _names.Keys, value: Any) -> list[_arrays.Piece]:
         if isinstance(value, (PerRank, Loader)):
-            self._rows.append((path, str(name), value))
-            value = value.part(self._rank, self._size, self._stored(path))
+            part = value.part(self._rank, self._size, self._stored(path))
+            self._rows.append(_Row(path, str(name), value, part))
+            value = part
         return _arrays.pieces(value, name)
 
     def _add_alone(self, path: bytes, piece: _arrays.Piece) -> None:
@@ -106,11 +117,15 @@ class State:
         data = np.array([piece.address for _, piece in dense], np.uint64)
         lib.state_add_many(self.handle, len(dense), tensors.ctypes.data, boxes.ctypes.data, data.ctypes.data)
 
+    def as_stored(self, stored: Callable[[str], Shape | None]) -> State:
+        """For a load: itself, or one with the checkpoint's rows where ranks have something for themselves."""
+        return State(self._given, self._rank, self._size, stored) if self._rows else self
+
     def refresh(self) -> None:
         """Before a save: its loaders' states are what they are now."""
-        for _, name, value in self._rows:
-            if isinstance(value, Loader):
-                value.refresh(name)
+        for row in self._rows:
+            if isinstance(row.value, Loader):
+                row.value.refresh(row.part.array, row.name)
 
     def json(self, given: Mapping[str, Any] | None) -> bytes:
         """The JSON to save with it, of what its objects are now."""
@@ -118,12 +133,12 @@ class State:
 
     def restore(self, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
         """After a load: what each rank has for itself, what is no tensor, and what is in objects."""
-        for path, name, value in self._rows:
-            stored = self._stored(path) if is_loaded(path) else None
-            if isinstance(value, PerRank):
-                value.loaded = stored is not None and self._rank < stored[0]
+        for row in self._rows:
+            stored = self._stored(row.path) if is_loaded(row.path) else None
+            if isinstance(row.value, PerRank):
+                row.value.loaded = stored is not None and self._rank < stored[0]
             elif stored:
-                value.restore(self._rank, self._size, name)
+                row.value.restore(row.part.array, self._rank, self._size, row.name)
         _names.fill_objects(self._state, members)
         _names.give_back(self._given, self._state)
 

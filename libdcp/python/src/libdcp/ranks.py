@@ -15,6 +15,7 @@ from ._arrays import Shard
 from .errors import Error, Status
 
 Shape = tuple[int, ...]
+Rows = npt.NDArray[np.uint8]
 SAMPLES = "samples"  # the member of a loader's state that says how many this rank has had
 
 
@@ -63,14 +64,13 @@ class Loader:
     def __init__(self, loader: Stateful, *, room: int = 4096) -> None:
         self.loader = loader
         self.room = room
-        self._rows = np.zeros((1, room), np.uint8)
 
     def part(self, rank: int, size: int, stored: Shape | None) -> Shard:
-        """Where this rank's state is saved from; where all ranks' are loaded to, if some were ``stored``."""
-        self._rows = np.zeros(stored or (1, self.room), np.uint8)
-        return Shard(self._rows, stored or (size, self.room), (0 if stored else rank, 0))
+        """New memory, where this rank's state is saved from; where all ranks' are loaded to, if some were ``stored``."""
+        rows = np.zeros(stored or (1, self.room), np.uint8)
+        return Shard(rows, stored or (size, self.room), (0 if stored else rank, 0))
 
-    def refresh(self, name: str) -> None:
+    def refresh(self, row: Rows, name: str) -> None:
         """Writes the state there, as text that is filled up with spaces.
 
         Raises:
@@ -84,15 +84,15 @@ class Loader:
         if len(text) > self.room:
             raise ValueError(f"{name}: the loader's state takes {len(text)} bytes as JSON; pass room={len(text)} or more "
                              "to libdcp.Loader")
-        self._rows[0] = np.frombuffer(text.ljust(self.room), np.uint8)
+        row[0] = np.frombuffer(text.ljust(self.room), np.uint8)
 
-    def restore(self, rank: int, size: int, name: str) -> None:
+    def restore(self, rows: Rows, rank: int, size: int, name: str) -> None:
         """Gives the loader its state, of those that were loaded.
 
         Raises:
             libdcp.Error: CORRUPT, a row is no JSON object; MISMATCH, they can't be had on this number of ranks.
         """
-        states = [_object(bytes(row), name) for row in self._rows]
+        states = [_object(bytes(row), name) for row in rows]
         if len(states) == size:
             self.loader.load_state_dict(states[rank])
             return

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from . import _capi, _options
 from ._capi import lib
@@ -19,6 +19,8 @@ from ._options import Engine, Progress, Report
 from ._state import State
 
 Path = str | os.PathLike[str]
+Stored = Callable[[str], tuple[int, ...] | None]  # a tensor's shape in a checkpoint
+T = TypeVar("T")
 
 
 def _encode(path: Path) -> bytes:
@@ -250,28 +252,30 @@ class Store:
         self.close()
 
 
+def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Stored | None) -> State:
+    if not isinstance(state, State):
+        return State(state, comm.rank, comm.size, stored or (lambda path: None))
+    return state.as_stored(stored) if stored else state
+
+
 class _Prepared:
     """What one call of the library takes. What is wrong with it on this rank is raised once all ranks know: the library is
     given no state then, and fails on all of them."""
 
-    def __init__(self, comm: Comm, state: Mapping[Any, Any] | State,
-                 stored: Callable[[str], tuple[int, ...] | None] = lambda path: None) -> None:
+    def __init__(self, comm: Comm, state: Mapping[Any, Any] | State, stored: Stored | None = None) -> None:
         self.failures = _options.Failures()
         self.text = b"{}"
-        self._state: State | None = None
-        self._owns = not isinstance(state, State)
-        self._try(lambda: self._take(comm, state, stored))
+        self._state = self._try(lambda: _taken(comm, state, stored), None)
+        self._owns = self._state is not state
 
-    def _take(self, comm: Comm, state: Mapping[Any, Any] | State,
-              stored: Callable[[str], tuple[int, ...] | None]) -> None:
-        self._state = state if isinstance(state, State) else State(state, comm.rank, comm.size, stored)
-
-    def _try(self, function: Callable[[], None]) -> None:
+    def _try(self, function: Callable[[], T], otherwise: T) -> T:
+        """What the function returns; otherwise where it, or one before it, has raised something."""
         if self.failures.first is None:
             try:
-                function()
+                return function()
             except Exception as e:
                 self.failures.first = e
+        return otherwise
 
     @property
     def handle(self) -> c.c_void_p | None:
@@ -279,25 +283,15 @@ class _Prepared:
 
     def save_options(self, json: Mapping[str, Any] | None, options: dict[str, Any]) -> _capi.SaveOptions:
         """With them :attr:`text` is the JSON to save."""
-        made = _capi.SaveOptions()
-
-        def make() -> None:
-            nonlocal made
-            made = _options.save_options(self.failures, **options)
+        def make() -> _capi.SaveOptions:
             if self._state:
                 self._state.refresh()
                 self.text = self._state.json(json)
-        self._try(make)
-        return made
+            return _options.save_options(self.failures, **options)
+        return self._try(make, _capi.SaveOptions())
 
     def load_options(self, options: dict[str, Any]) -> _capi.LoadOptions:
-        made = _capi.LoadOptions()
-
-        def make() -> None:
-            nonlocal made
-            made = _options.load_options(self.failures, **options)
-        self._try(make)
-        return made
+        return self._try(lambda: _options.load_options(self.failures, **options), _capi.LoadOptions())
 
     def restore(self, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
         """After a load."""
@@ -324,9 +318,10 @@ def load_from(comm: Comm, path: Path, state: Mapping[Any, Any] | State, options:
     checkpoint = c.c_void_p()
     lib.checkpoint_open(comm.handle, _encode(path), c.byref(checkpoint))
     try:
-        shapes = {t.path.decode(): tuple(t.shape[:t.ndim]) for t in (
-            lib.checkpoint_tensor(checkpoint, i).contents for i in range(lib.checkpoint_tensors(checkpoint)))}
-        with _Prepared(comm, state, shapes.get) as prepared:
+        def stored(path: str) -> tuple[int, ...] | None:
+            found = lib.checkpoint_find(checkpoint, path.encode())
+            return tuple(found.contents.shape[:found.contents.ndim]) if found else None
+        with _Prepared(comm, state, stored) as prepared:
             made = prepared.load_options(options)
             members: dict[str, Any] = json.loads(lib.checkpoint_json(checkpoint))
             lib.load_with(checkpoint, prepared.handle, c.byref(made), None)

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from . import _names, store
 from ._arrays import Shard
 from .errors import Error, Status
-from .ranks import Loader, Shape, Stateful
+from .ranks import Loader, Rows, Shape, Stateful
 
 torch: Any = importlib.import_module("torch")
 _dist: Any = importlib.import_module("torch.distributed")
@@ -102,9 +102,9 @@ class _Rows(Loader):
     def part(self, rank: int, size: int, stored: Shape | None) -> Shard:
         return super().part(*self._place, stored)
 
-    def restore(self, rank: int, size: int, name: str) -> None:
+    def restore(self, rows: Rows, rank: int, size: int, name: str) -> None:
         try:
-            super().restore(*self._place, name)
+            super().restore(rows, *self._place, name)
         except Error as e:
             if e.status != Status.MISMATCH:
                 raise
