@@ -231,27 +231,15 @@ static inline void table_free(void *ctx) {
     free(seat);
 }
 
-static const dcp_comm_ops table_functions = {.size = sizeof(dcp_comm_ops),
-                                             .broadcast = table_broadcast,
-                                             .allreduce = table_allreduce,
-                                             .gather = table_gather,
-                                             .alltoall = table_alltoall,
-                                             .barrier = table_barrier,
-                                             .duplicate = table_duplicate,
-                                             .free = table_free,
-                                             .threads = 1};
+#define TABLE_FUNCTIONS                                                                            \
+    .size = sizeof(dcp_comm_ops), .broadcast = table_broadcast, .allreduce = table_allreduce,      \
+    .gather = table_gather, .alltoall = table_alltoall, .barrier = table_barrier,                  \
+    .duplicate = table_duplicate, .free = table_free, .threads = 1
+
+static const dcp_comm_ops table_functions = {TABLE_FUNCTIONS};
 
 /* With messages as well. */
-static const dcp_comm_ops table_with_exchange = {.size = sizeof(dcp_comm_ops),
-                                                 .broadcast = table_broadcast,
-                                                 .allreduce = table_allreduce,
-                                                 .gather = table_gather,
-                                                 .alltoall = table_alltoall,
-                                                 .barrier = table_barrier,
-                                                 .duplicate = table_duplicate,
-                                                 .free = table_free,
-                                                 .threads = 1,
-                                                 .exchange = table_exchange};
+static const dcp_comm_ops table_with_exchange = {TABLE_FUNCTIONS, .exchange = table_exchange};
 
 static inline table_world *table_world_make(void) {
     table_world *world =
