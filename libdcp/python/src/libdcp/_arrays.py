@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ DTYPES = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "I32", "I16"
 _NUMPY = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "i2": "I16", "i1": "I8", "u8": "U64",
           "u4": "U32", "u2": "U16", "u1": "U8", "b1": "BOOL", "c8": "C64", "c16": "C128"}
 _NAMED = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
+_OF_NUMPY = {name: numpy for numpy, name in _NUMPY.items()}
+_OF_NAMED = {name: named for named, name in _NAMED.items()}
 TORCH = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16",
           "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
           "complex64": "C64", "complex128": "C128", **_NAMED}
@@ -72,9 +75,16 @@ def torch_dtype(number: int) -> Any:
     return getattr(sys.modules["torch"], name)
 
 
-def numpy_dtype(number: int) -> np.dtype[Any]:
-    """The numpy type of a dtype's number; KeyError where numpy lacks it."""
-    return np.dtype({found: name for name, found in _NUMPY.items()}[DTYPES[number - 1]])
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Of a dtype's name in the file. Types that numpy lacks are ml_dtypes' where that is installed, else their bits."""
+    if name in _OF_NUMPY:
+        return np.dtype(_OF_NUMPY[name])
+    try:
+        found: Any = getattr(importlib.import_module("ml_dtypes"), _OF_NAMED[name])
+    except (ImportError, AttributeError):
+        found = "u2" if name == "BF16" else "u1"
+    dtype: np.dtype[Any] = np.dtype(found)
+    return dtype
 
 
 def dtype_number(name: str) -> int:
@@ -82,7 +92,7 @@ def dtype_number(name: str) -> int:
     return _NUMBERS[name]
 
 
-def _numpy_dtype(dtype: np.dtype[Any], name: object) -> int:
+def _number_of_numpy(dtype: np.dtype[Any], name: object) -> int:
     found = _NAMED.get(dtype.name) or (_NUMPY.get(dtype.str[1:]) if dtype.isnative else None)
     if found is None:
         raise TypeError(f"{name}: a checkpoint has no type for numpy's {dtype}")
@@ -104,7 +114,7 @@ def _piece(dtype: int, whole: tuple[int, ...], start: tuple[int, ...], count: tu
 
 
 def _of_numpy(array: npt.NDArray[Any], whole: tuple[int, ...], start: tuple[int, ...], name: object) -> Piece:
-    return _piece(_numpy_dtype(array.dtype, name), whole, start, array.shape, array.ctypes.data, array.strides,
+    return _piece(_number_of_numpy(array.dtype, name), whole, start, array.shape, array.ctypes.data, array.strides,
                   array.itemsize, array)
 
 
@@ -149,7 +159,7 @@ def _of_interface(array: Any, whole: tuple[int, ...], start: tuple[int, ...], na
     if described.get("mask") is not None:
         raise TypeError(f"{name}: an array with a mask; a checkpoint has none")
     dtype, shape = np.dtype(described["typestr"]), tuple(described["shape"])
-    piece = Piece(_numpy_dtype(dtype, name), whole, start, shape, described["data"][0], None, array)
+    piece = Piece(_number_of_numpy(dtype, name), whole, start, shape, described["data"][0], None, array)
     strides = described.get("strides")
     if strides is not None and 0 not in shape and not _is_dense(shape, tuple(strides), dtype.itemsize):
         piece = piece._replace(strides=tuple(strides))

@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from . import _pickles
-from ._arrays import TORCH
+from ._arrays import TORCH, numpy_dtype
 from ._pickles import Call, Global, Persistent, PickleError
-from .checkpoint import _numpy_dtype
 from .errors import Error, Status
 
 _MAX_PICKLE = 16 << 20  # the JSON of a checkpoint has no room for more
@@ -200,7 +199,7 @@ class _Archive:
 
 
 def _item(dtype: str) -> int:
-    return _numpy_dtype(TORCH[dtype]).itemsize
+    return numpy_dtype(TORCH[dtype]).itemsize
 
 
 def _is_sizes(value: Any, n: int | None = None) -> bool:

@@ -75,10 +75,9 @@ class _Hints:
         section, _, name = path[1:].partition("/")
         if section == "model" and (self._all_at_top or name in self._top):
             return (name,)
-        objects = self.objects.get(section)
-        if "/" in name and (section == "optimizer" or isinstance(objects, dict) and "param_groups" in objects):
-            moment, _, parameter = name.partition("/")
-            return (section, "state", parameter, moment)
+        keys = _names.keys_of(path, self.objects)
+        if len(keys) > 2:
+            return keys
         end = len(section) + len(name) + 1
         text = f"{section}.{name}"
         while (end := text.rfind(".", 0, end)) >= 0:
@@ -86,7 +85,7 @@ class _Hints:
                 around, is_list = self._nested[text[:end]]
                 last = text[end + 1:]
                 return (*around, int(last) if is_list and _is_index(last) else last)
-        return (section, name)
+        return keys
 
 
 def _is_index(text: str) -> bool:

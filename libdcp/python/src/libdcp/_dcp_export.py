@@ -14,30 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from . import _names
-from ._arrays import TORCH
+from . import _arrays, _names
 from ._options import Progress
-from .checkpoint import Checkpoint, Entry, _numpy_dtype
+from .checkpoint import Checkpoint, Entry
 
 PIECE_BYTES = 32 << 20
 _DATA = "__0_0.distcp"
-_TORCH = {name: torch for torch, name in TORCH.items()}
 
 Keys = tuple[str | int, ...]
 
 
-def _is_optimizer(section: str, objects: Mapping[str, Any]) -> bool:
-    described = objects.get(section)
-    return section == "optimizer" or isinstance(described, dict) and "param_groups" in described
-
-
 def _keys_of(path: str, objects: Mapping[str, Any], flat: bool) -> Keys:
     """The keys that lead to a tensor in the nested mapping that a program saves."""
-    section, name = path[1:].split("/", 1)
-    if _is_optimizer(section, objects) and "/" in name:
-        moment, parameter = name.split("/", 1)
-        return section, "state", parameter, moment
-    return (name,) if flat and section == "model" else (section, name)
+    keys = _names.keys_of(path, objects)
+    return keys[1:] if flat and keys[0] == "model" else keys
 
 
 def _fqn(keys: Keys) -> str:
@@ -116,7 +106,7 @@ class _Writer:
 
     def _tensor(self, stream: io.BufferedWriter, path: str, keys: Keys) -> None:
         entry, fqn = self._checkpoint.entries[path], _fqn(keys)
-        dtype = getattr(self._torch, _TORCH[entry.dtype])
+        dtype = _arrays.torch_dtype(_arrays.dtype_number(entry.dtype))
         chunks = []
         for i, (start, count) in enumerate(_chunks(entry.shape, _item(entry))):
             read = self._checkpoint.read(path, start, count)
@@ -156,7 +146,7 @@ class _Writer:
 
 
 def _item(entry: Entry) -> int:
-    return _numpy_dtype(entry.dtype).itemsize
+    return _arrays.numpy_dtype(entry.dtype).itemsize
 
 
 def _bytes(entry: Entry) -> int:

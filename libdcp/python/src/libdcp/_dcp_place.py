@@ -6,6 +6,8 @@ import os
 import re
 from dataclasses import dataclass
 
+from .store import step_path
+
 _STEP = re.compile(r"(?:.*[^A-Za-z0-9])?step[-_=]?([0-9]{1,19})")
 
 
@@ -18,7 +20,7 @@ class Place:
 
     @property
     def path(self) -> str:
-        return self.directory if self.step is None else os.path.join(self.directory, f"step-{self.step:08}")
+        return self.directory if self.step is None else step_path(self.directory, self.step)
 
 
 def place_of(path: str | os.PathLike[str]) -> Place:

@@ -170,9 +170,8 @@ class _Load:
         made: dict[str, Any] = {}
         for inner, kind in self._stored.arrays_of(name).items():
             entry = self._stored.entry(inner)
-            number = _arrays.dtype_number(entry.dtype)
-            made[inner] = (np.empty(entry.shape, _arrays.numpy_dtype(number)) if kind == "numpy" else
-                           torch.empty(entry.shape, dtype=_arrays.torch_dtype(number)))
+            made[inner] = (np.empty(entry.shape, _arrays.numpy_dtype(entry.dtype)) if kind == "numpy" else
+                           torch.empty(entry.shape, dtype=_arrays.torch_dtype(_arrays.dtype_number(entry.dtype))))
             self._add_pieces(inner, _arrays.pieces(made[inner], inner))
         return made
 

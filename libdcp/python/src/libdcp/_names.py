@@ -90,6 +90,20 @@ def _is_optimizer(value: Any) -> bool:
     return isinstance(value, Mapping) and set(value) == {"state", "param_groups"} and isinstance(value["state"], Mapping)
 
 
+def keys_of(path: str, objects: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys that have led to a tensor, but for what lay nested below its section, whose keys a dot joins.
+
+    Args:
+        objects: what of the checkpoint's JSON was no tensor.
+    """
+    section, name = path[1:].split("/", 1)
+    described = objects.get(section)
+    if "/" in name and (section == "optimizer" or isinstance(described, dict) and "param_groups" in described):
+        moment, parameter = name.split("/", 1)
+        return section, "state", parameter, moment
+    return section, name
+
+
 Found = tuple[str, tuple[Any, ...], Any]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes as c
-import importlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -20,23 +19,6 @@ from ._comm import Comm
 from ._state import State
 from .errors import Error
 from .store import Path, _encode
-
-_READ_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
-            "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?", "C64": "<c8", "C128": "<c16"}
-_ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
-_BITS = {"BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "F8_E8M0": "u1"}
-
-
-def _numpy_dtype(name: str) -> np.dtype[Any]:
-    """Types that numpy lacks are ml_dtypes' where that is installed, else their bits."""
-    if name in _READ_AS:
-        return np.dtype(_READ_AS[name])
-    try:
-        found: Any = getattr(importlib.import_module("ml_dtypes"), _ML_DTYPES[name])
-    except (ImportError, AttributeError):
-        found = _BITS[name]
-    dtype: np.dtype[Any] = np.dtype(found)
-    return dtype
 
 
 @dataclass(frozen=True)
@@ -122,7 +104,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         if not len(start) == len(count) == len(entry.shape) or any(
                 s < 0 or n < 0 or s + n > whole for s, n, whole in zip(start, count, entry.shape)):
             raise ValueError(f"{name}: {count} elements from {start} on are not within its shape, {entry.shape}")
-        array = np.empty(count, _numpy_dtype(entry.dtype))
+        array = np.empty(count, _arrays.numpy_dtype(entry.dtype))
         dims = c.c_uint64 * MAX_DIMS
         box = _capi.Box(dims(*start), dims(*(count or (1,))))
         if array.size:

@@ -10,7 +10,7 @@ import time
 
 from . import _dcp_export, _dcp_import, _dcp_metadata
 from .errors import Error
-from .store import steps
+from .store import step_path, steps
 
 _USAGE = 2
 
@@ -75,7 +75,7 @@ def _import(arguments: argparse.Namespace, bar: _Bar) -> str:
         raise _Usage(f"{arguments.destination} has a step {step} already; name another by --step")
     report = _dcp_import.convert(arguments.source, arguments.destination, step, progress=bar,
                                  skip=_skip if arguments.skip_objects else None)
-    return f"{os.path.join(arguments.destination, f'step-{step:08}')}: {report.bytes} bytes of tensors"
+    return f"{step_path(arguments.destination, step)}: {report.bytes} bytes of tensors"
 
 
 def _export(arguments: argparse.Namespace, bar: _Bar) -> str:

@@ -23,6 +23,11 @@ Stored = Callable[[str], tuple[int, ...] | None]  # a tensor's shape in a checkp
 T = TypeVar("T")
 
 
+def step_path(directory: Path, step: int) -> str:
+    """The folder of a step."""
+    return os.path.join(os.fspath(directory), f"step-{step:08}")
+
+
 def _encode(path: Path) -> bytes:
     return os.fsencode(path)
 
@@ -208,7 +213,7 @@ class Store:
 
     def path(self, step: int) -> str:
         """The folder of a step. Not collective."""
-        return os.path.join(self.directory, f"step-{step:08}")
+        return step_path(self.directory, step)
 
     def fence(self) -> None:
         """Returns once the memory of the last asynchronous save may change; at once where none is in flight."""

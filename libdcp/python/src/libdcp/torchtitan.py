@@ -287,7 +287,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
                 self._opened()
             step = self._newest() if step == -1 else step
             if step >= 0:  # 0 is a seed
-                self._load_from(os.path.join(self.folder, f"step-{step:08}"), step, model_only=step == 0)
+                self._load_from(store.step_path(self.folder, step), step, model_only=step == 0)
                 return True
             self._refuse_foreign(os.path.join(self.folder, "step-*"))
             return self._load_initial()
