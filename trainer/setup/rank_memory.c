@@ -17,7 +17,7 @@
 static const uint64_t program_bytes = (uint64_t)38 << 20;
 static const uint64_t messages_bytes = (uint64_t)4 << 20; /* of MPI and libdcp between ranks */
 /* Of an update, or a save: 16 MiB, and what the kernel maps around each page, 3 to 10 MiB. */
-static const uint64_t paged_bytes = (uint64_t)20 << 20;
+static const uint64_t paged_bytes = (uint64_t)22 << 20;
 static const uint64_t save_buffers = (uint64_t)16 << 20; /* dcp/save.h */
 /* What several ranks of a host save goes from their memory to the disk, but for shorter runs. */
 static const uint64_t short_run_bytes = (uint64_t)64 << 10;
