@@ -171,6 +171,39 @@ class Test(unittest.TestCase):
             store.save(4, {"x": np.ones(2)})
             self.assertEqual(store.steps(), [3, 4])
 
+    def test_asynchronous_failures_of_a_declared_state(self):
+        with libdcp.Store(self.dir) as store:
+            declared = store.declare({"x": np.ones(2)})
+            store.save_async(3, declared)
+            for _ in range(2):  # begun by a thread, and after a failure not
+                saving = store.save_async(2, declared)
+                saving.fence()
+                saving.cancel()
+                with self.assertRaises(libdcp.Error) as caught:
+                    saving.wait()
+                self.assertEqual(caught.exception.status, libdcp.Status.STATE)
+            store.save_async(4, declared)
+        self.assertEqual(libdcp.steps(self.dir), [3, 4])
+
+    def test_words_added_to_a_declared_state(self):
+        state = {"model": {"a": np.ones(2), "b": {"c": np.ones(3)}}, "epoch": 1}
+        with libdcp.Store(self.dir) as store:
+            declared = store.declare(state)
+            store.save(1, declared)
+            state["model"]["b"]["lr"] = 0.5
+            state["epoch"] = 2
+            store.save_async(2, declared).fence()
+            state["epoch"] = 3
+        with libdcp.Checkpoint(self.dir) as checkpoint:
+            self.assertEqual(checkpoint.json["state"], {"model": {"b": {"lr": 0.5}}, "epoch": 2})
+
+    def test_a_program_that_ends_waits_for_its_save(self):
+        program = ("import sys, numpy, libdcp; store = libdcp.Store(sys.argv[1]);"
+                   "state = store.declare({'x': numpy.ones(1 << 23)});"
+                   "store.save_async(1, state); store.save_async(2, state)")
+        subprocess.run([sys.executable, "-c", program, self.dir], check=True)
+        self.assertEqual(libdcp.steps(self.dir), [1, 2])
+
     def test_progress_that_raises(self):
         def progress(done, total):
             raise RuntimeError("enough")

@@ -14,7 +14,8 @@ from ._state import State
 from .checkpoint import Checkpoint, Entry, Proof, prove
 from .errors import Error, Status
 from .ranks import Loader, PerRank, random_state, set_random_state
-from .store import Saving, Store, load, save, save_async, steps
+from .saving import Saving
+from .store import Store, load, save, save_async, steps
 
 __version__: str = _lib.version().decode()
 __all__ = ["Checkpoint", "Entry", "Error", "Loader", "PerRank", "Proof", "Report", "Saving", "Shard", "State", "Status",

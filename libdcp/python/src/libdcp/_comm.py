@@ -102,6 +102,7 @@ class Comm:
         found = None if alone else _groups.find(group)
         handle = c.c_void_p()
         self._key = 0
+        self.threads = found is None or found.threads  # whether other threads than this one can use it
         if found is None or found.size == 1:
             lib.comm_self(c.byref(handle))
         else:

@@ -174,19 +174,46 @@ def word(value: Any, keys: Keys) -> Any:
                     "mapping, and nothing is pickled; save what it consists of")
 
 
-def _inner(value: Any, keys: Keys) -> Any:
+class TensorMappings:
+    """Those of a state's mappings that hold tensors alone, so that thousands need not be looked at before each save: they
+    are the same ones as before, of the same length."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[Mapping[Any, Any], int]] = {}  # with the mapping, so that its id stays its own
+        self._now: dict[int, tuple[Mapping[Any, Any], int]] = {}
+
+    def begin(self) -> None:
+        """Before the state is gone through once more."""
+        self._before, self._now = self._now, {}
+
+    def add(self, mapping: Mapping[Any, Any]) -> None:
+        self._now[id(mapping)] = mapping, len(mapping)
+
+    def knows(self, mapping: Mapping[Any, Any]) -> bool:
+        _, length = self._before.get(id(mapping), (None, -1))
+        if length == len(mapping):
+            self.add(mapping)
+        return length == len(mapping)
+
+
+def _inner(value: Any, keys: Keys, known: TensorMappings) -> Any:
     """What of a value goes into the JSON; _NOTHING where it is or has nothing but tensors."""
     if is_tensor(value):
         return _NOTHING
     if isinstance(value, Mapping) and value:
+        if known.knows(value):
+            return _NOTHING
         for key in value:
             if not isinstance(key, (str, int)):
                 raise TypeError(f"{Keys((*keys, key))}: a key that is a {type(key).__name__}; JSON's are texts")
-        made = {str(key): _inner(inner, Keys((*keys, key))) for key, inner in value.items()}
+        if all(map(is_tensor, value.values())):
+            known.add(value)
+            return _NOTHING
+        made = {str(key): _inner(inner, Keys((*keys, key)), known) for key, inner in value.items()}
         kept = {key: inner for key, inner in made.items() if inner is not _NOTHING}
         return kept or _NOTHING
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and value:
-        items = [_inner(inner, Keys((*keys, i))) for i, inner in enumerate(value)]
+        items = [_inner(inner, Keys((*keys, i)), known) for i, inner in enumerate(value)]
         if all(item is _NOTHING for item in items):
             return _NOTHING
         return [None if item is _NOTHING else item for item in items]
@@ -196,15 +223,20 @@ def _inner(value: Any, keys: Keys) -> Any:
 _NOTHING = object()
 
 
-def json_of(state: Mapping[Any, Any], given: Mapping[str, Any] | None) -> str:
+def json_of(state: Mapping[Any, Any], given: Mapping[str, Any] | None, known: TensorMappings | None = None) -> str:
     """The checkpoint's JSON: what the caller gives, and what of the state is no tensor under "state".
+
+    Args:
+        known: of earlier calls for the same state.
 
     Raises:
         TypeError: an object that JSON has no word for; it names the key.
         ValueError: the caller's JSON has the key "state".
     """
     members = dict(given or {})
-    objects = _inner(state, Keys()) if state else _NOTHING
+    known = known or TensorMappings()
+    known.begin()
+    objects = _inner(state, Keys(), known) if state else _NOTHING
     if objects is not _NOTHING:
         if OBJECTS in members:
             raise ValueError(f'json has the key "{OBJECTS}", which is that of what is no tensor in the state')

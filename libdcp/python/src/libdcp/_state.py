@@ -58,6 +58,7 @@ class State:
         self._rank, self._size, self._stored = rank, size, stored
         self._owners: list[Any] = []
         self._rows: list[_Row] = []
+        self._known = _names.TensorMappings()
         self.handle = c.c_void_p()
         self._state = _names.expanded(state)
         lib.state_create(c.byref(self.handle))
@@ -129,7 +130,8 @@ class State:
 
     def json(self, given: Mapping[str, Any] | None) -> bytes:
         """The JSON to save with it, of what its objects are now."""
-        return _names.json_of(_names.expanded(self._given), given).encode()
+        state = _names.expanded(self._given)
+        return _names.json_of(state, given, self._known if state is self._given else None).encode()
 
     def restore(self, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
         """After a load: what each rank has for itself, what is no tensor, and what is in objects."""

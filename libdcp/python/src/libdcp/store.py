@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import ctypes as c
 import json
 import os
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -17,6 +14,7 @@ from ._capi import lib
 from ._comm import Comm
 from ._options import Engine, Progress, Report
 from ._state import State
+from .saving import Saving
 
 Path = str | os.PathLike[str]
 Stored = Callable[[str], tuple[int, ...] | None]  # a tensor's shape in a checkpoint
@@ -30,107 +28,6 @@ def step_path(directory: Path, step: int) -> str:
 
 def _encode(path: Path) -> bytes:
     return os.fsencode(path)
-
-
-class Saving(concurrent.futures.Future[Report]):
-    """A save in flight. The state's memory must not change before :meth:`fence`.
-
-    It is a future of its :class:`Report`. Each rank calls :meth:`wait`, or asks for the :meth:`result`; a store's next
-    save and its close do it for those that nobody asked for, and then raise what went wrong with it.
-    """
-
-    def __init__(self, handle: c.c_void_p, state: State, owns_state: bool, failures: _options.Failures,
-                 kept: Any) -> None:
-        super().__init__()
-        self._handle = handle
-        self._saved = state
-        self._owns_saved = owns_state
-        self._failures = failures
-        self._kept = kept  # the functions that the library calls
-        self._ending = threading.Lock()  # held by whoever waits for the end, or at the fence
-        self._alive = threading.Lock()  # held while the handle is used that the end frees
-        self._freed = False  # the handle
-        self._told = False
-        self.set_running_or_notify_cancel()
-        if lib.save_is_done(handle) >= 0:  # else nobody does it until somebody waits
-            threading.Thread(target=self._watch, name="libdcp-saving", daemon=True).start()
-
-    def fence(self) -> None:
-        """Returns once the memory may change: what was not written by then was copied."""
-        with self._ending:
-            if not self._freed:
-                lib.save_fence(self._handle)
-
-    def wait(self) -> Report:
-        """Waits until the step is durable.
-
-        Raises:
-            libdcp.Error: the save failed, with the same status on all ranks; older steps are as they were.
-        """
-        return self.result()
-
-    def result(self, timeout: float | None = None) -> Report:
-        if timeout is None:
-            self._finish()
-        self._told = True
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        if timeout is None:
-            self._finish()
-        self._told = True
-        return super().exception(timeout)
-
-    def cancel(self) -> bool:
-        """Asks for the save to be given up, on all ranks. False, as it may come too late: :meth:`wait` says."""
-        with self._alive:
-            if not self._freed:
-                lib.save_cancel(self._handle)
-        return False
-
-    def _watch(self) -> None:
-        """Ends the future without anybody who waits for it, as those do who have given it a callback."""
-        nap = 0.001
-        while not self._has_ended():
-            time.sleep(nap)
-            nap = min(2 * nap, 0.02)
-        self._finish()
-
-    def _has_ended(self) -> bool:
-        with self._alive:
-            return self._freed or lib.save_is_done(self._handle) != 0
-
-    def _finish(self) -> None:
-        """The first who comes here waits for the end and tells it, outside of the locks, as callbacks may come back."""
-        with self._ending:
-            if self._freed:
-                return
-            report = _capi.ReportStruct()
-            failure = self._end(report)
-        if failure is None:
-            self.set_result(_options.report_of(report))
-        else:
-            self.set_exception(failure)
-
-    def _end(self, report: _capi.ReportStruct) -> BaseException | None:
-        while not self._has_ended():  # so that the handle is free for who cancels
-            time.sleep(0.001)
-        failure = None
-        with self._alive:
-            self._freed = True
-            try:
-                lib.save_wait(self._handle, c.byref(report))
-            except BaseException as e:
-                failure = e
-        if self._owns_saved:
-            self._saved.close()
-        return self._failures.first or failure
-
-    def _settle(self) -> None:
-        """Before the store goes on: raises what nobody has heard of."""
-        self._finish()
-        if not self._told:
-            self.result()
 
 
 class Store:
@@ -156,6 +53,7 @@ class Store:
         self._handle = c.c_void_p()
         self._states: dict[int, State] = {}
         self._saving: Saving | None = None
+        self._laid_out: State | None = None  # declared, and what the last save was an asynchronous one of
         self._comm = Comm(group)
         options = _capi.StoreOptions(keep=keep, replace=replace, tool=b"libdcp (Python)", log=_options.LOG,
                                      take_over=take_over, stripe_count=stripe_count, stripe_bytes=stripe_bytes)
@@ -174,6 +72,7 @@ class Store:
              **options: Any) -> Report:
         """Saves a step; see :func:`libdcp.save`."""
         self._settle()
+        self._laid_out = None
         report = _capi.ReportStruct()
         with _Prepared(self._comm, state) as prepared:
             made = prepared.save_options(json, options)
@@ -182,13 +81,22 @@ class Store:
 
     def save_async(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
                    **options: Any) -> Saving:
-        """Begins to save a step beside what the program does, and returns at once; see :func:`libdcp.save_async`."""
+        """Begins to save a step beside what the program does, and returns at once; see :func:`libdcp.save_async`.
+
+        From the second save of a declared state on, all but its JSON is a thread's work. The first one lays the files
+        out, and makes groups for the threads."""
         self._settle()
-        handle = c.c_void_p()
         with _Prepared(self._comm, state) as prepared:
             made = prepared.save_options(json, options)
-            lib.save_async(self._handle, step, prepared.handle, prepared.text, c.byref(made), c.byref(handle))
-            self._saving = Saving(handle, *prepared.release(), prepared.failures, made)
+
+            def begin() -> c.c_void_p:
+                handle = c.c_void_p()
+                lib.save_async(self._handle, step, prepared.handle, prepared.text, c.byref(made), c.byref(handle))
+                return handle
+            beside = state is self._laid_out and self._comm.threads and prepared.failures.first is None
+            handle = None if beside else begin()
+            self._saving = Saving(begin, handle, *prepared.release(), prepared.failures)
+            self._laid_out = state if isinstance(state, State) else None
         return self._saving
 
     def load(self, state: Mapping[Any, Any], *, step: int | None = None, **options: Any) -> dict[str, Any]:
@@ -207,6 +115,8 @@ class Store:
 
     def newest(self) -> int | None:
         """The newest complete step, the same on all ranks; None: there is none."""
+        if self._saving is not None:
+            self._saving.await_begin()
         found = max(self.steps(), default=-1) if self._comm.rank == 0 else -1
         found = self._comm.first(found)
         return None if found < 0 else found
@@ -235,8 +145,13 @@ class Store:
         if not self._handle:
             raise ValueError("the store is closed")
         saving, self._saving = self._saving, None
-        if saving is not None:
-            saving._settle()
+        if saving is None:
+            return
+        try:
+            saving.settle()
+        finally:
+            if saving.has_failed:
+                self._laid_out = None
 
     def close(self) -> None:
         """Waits for a save in flight and gives the store back. Every rank calls it."""

@@ -26,6 +26,7 @@ from . import _names, store
 from ._arrays import Shard
 from .errors import Error, Status
 from .ranks import Loader, Rows, Shape, Stateful
+from .saving import Saving
 
 torch: Any = importlib.import_module("torch")
 _dist: Any = importlib.import_module("torch.distributed")
@@ -265,7 +266,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
     def __init__(self, config: Config, *, dataloader: Any, model_parts: list[Any], optimizers: Any, lr_schedulers: Any,
                  states: dict[str, Any], sd_adapter: Any, base_folder: str = "") -> None:
         self.enable = config.enable
-        self.save_future: store.Saving | None = None
+        self.save_future: Saving | None = None
         if not self.enable:
             return
         self.config = config
