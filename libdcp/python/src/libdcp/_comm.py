@@ -41,8 +41,8 @@ def _guarded(function: Callable[..., None]) -> Callable[..., int]:
         try:
             function(*arguments)
             return 0
-        except BaseException:  # also KeyboardInterrupt: the other ranks have to learn of it
-            log.exception("the group failed in %s", function.__name__)
+        except BaseException as e:  # also KeyboardInterrupt: the other ranks have to learn of it
+            log.error("the group failed in %s: %s: %s", function.__name__.strip("_"), type(e).__name__, e)
             return 1
     return call
 

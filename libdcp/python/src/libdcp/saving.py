@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import ctypes as c
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -13,13 +14,16 @@ from ._capi import lib
 from ._options import Report
 from ._state import State
 
+log = logging.getLogger("libdcp")
+
 
 class Saving(concurrent.futures.Future[Report]):
     """A save in flight. The state's memory must not change before :meth:`fence`.
 
     It is a future of its :class:`Report`. Each rank calls :meth:`wait`, or asks for the :meth:`result`; a store's next
-    save and its close do it for those that nobody asked for, and then raise what went wrong with it. A program that ends
-    meanwhile waits for it.
+    save and its close do it for those that nobody asked for, and then raise what went wrong with it, which is logged,
+    too. A program that ends meanwhile waits for it; torch's groups have to stay until then: close the store before
+    ``destroy_process_group()``.
 
     Args:
         begin: begins it, and returns the library's handle.
@@ -62,15 +66,15 @@ class Saving(concurrent.futures.Future[Report]):
         return self.result()
 
     def result(self, timeout: float | None = None) -> Report:
+        self._told = True
         if timeout is None:
             self._finish()
-        self._told = True
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._told = True
         if timeout is None:
             self._finish()
-        self._told = True
         return super().exception(timeout)
 
     def cancel(self) -> bool:
@@ -90,8 +94,9 @@ class Saving(concurrent.futures.Future[Report]):
 
     def settle(self) -> None:
         """Before the store goes on: raises what nobody has heard of."""
-        self._finish()
-        if not self._told:
+        if self._told:
+            self._finish()
+        else:
             self.result()
 
     def _is_alive(self) -> bool:
@@ -110,6 +115,8 @@ class Saving(concurrent.futures.Future[Report]):
             time.sleep(nap)
             nap = min(2 * nap, 0.02)
         self._finish()
+        if self.has_failed and not self._told:  # perhaps nobody will ask
+            log.error("an asynchronous save failed: %s", super().exception())
 
     def _has_ended(self) -> bool:
         with self._alive:
