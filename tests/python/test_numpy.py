@@ -204,6 +204,46 @@ class Test(unittest.TestCase):
         subprocess.run([sys.executable, "-c", program, self.dir], check=True)
         self.assertEqual(libdcp.steps(self.dir), [1, 2])
 
+    def test_list_of_stores(self):
+        fast, slow = self.dir / "fast", self.dir / "slow"
+        tiers = [libdcp.Tier(fast, keep=2), libdcp.Tier(slow, every=3, layout="sharded")]
+        state = {"x": np.zeros(1 << 16), "epoch": 0}
+        with libdcp.Store(tiers) as store:
+            declared = store.declare(state)
+            for step in range(1, 8):
+                self.assertTrue(store.is_due(step))
+                state["x"][...] = state["epoch"] = step
+                saving = store.save_async(step, declared)
+                saving.fence()
+            saving.wait()
+            self.assertEqual(store.newest(), 7)
+        self.assertEqual((libdcp.steps(fast), libdcp.steps(slow)), ([6, 7], [3, 6]))
+        with open(fast / "step-00000007/state.h5", "r+b") as file:
+            file.truncate(5000)
+        with libdcp.Store(tiers) as store:
+            self.assertEqual(store.load(state)["step"], 6)
+            self.assertEqual((set(state["x"]), state["epoch"]), ({6.0}, 6))
+            self.assertEqual(store.load(state, step=3)["step"], 3)
+            self.assertEqual(set(state["x"]), {3.0})
+            with self.assertRaisesRegex(libdcp.Error, "step 2 is in none"):
+                store.load(state, step=2)
+            with self.assertRaisesRegex(ValueError, "none of auto"):
+                store.load(state, engine="fast")
+            store.save(4, state)  # into the last one, too
+            self.assertEqual(store.steps(), [3, 4])
+        self.assertEqual((libdcp.steps(fast), libdcp.steps(slow)), ([4], [3, 4]))
+        with self.assertRaisesRegex(ValueError, "libdcp.Tier"):
+            libdcp.Store(tiers, keep=2)
+
+    def test_cancelled_save_into_a_list(self):
+        with libdcp.Store([libdcp.Tier(self.dir)]) as store:
+            saving = store.save_async(1, {"x": np.zeros(1 << 24)})
+            saving.cancel()
+            try:
+                saving.wait()  # it came too late
+            except libdcp.Error as e:
+                self.assertEqual((e.status, libdcp.steps(self.dir)), (libdcp.Status.CANCELLED, []))
+
     def test_progress_that_raises(self):
         def progress(done, total):
             raise RuntimeError("enough")

@@ -48,6 +48,9 @@ class Test(unittest.TestCase):
     def test_failures(self):
         self.run_ranks(2, "failures", "failures")
 
+    def test_list_of_stores(self):
+        self.run_ranks(4, "tiers", "tiers")
+
     def test_killed(self):
         torchrun(3, "killed", self.dir / "killed")
         for rank in (0, 1):

@@ -1,6 +1,7 @@
 """What test_torch.py runs under torchrun: torch_ranks.py WHAT DIR."""
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -137,6 +138,30 @@ def failures(directory):
     libdcp.save(directory, 2, {"x": torch.ones(4)})
 
 
+def tiers(directory):
+    """Hosts' memory with copies, and a directory that all see: a host is lost, and the newest step is made whole."""
+    rank = dist.get_rank()
+    host = os.environ["DCP_HOST"] = f"host{rank // 2}"
+    memory = f"{directory}/memory"
+    stores = [libdcp.Tier(memory + "-{env:DCP_HOST}", keep=2, private=True, redundancy="partner"),
+              libdcp.Tier(f"{directory}/shared", every=2)]
+    state = {"x": distribute_tensor(torch.zeros(101, 7), init_device_mesh("cpu", (4,)), [Shard(0)])}
+    with libdcp.Store(stores) as store:
+        declared = store.declare(state)
+        for step in range(1, 6):
+            local(state["x"]).fill_(step)
+            store.save_async(step, declared).fence()
+    assert libdcp.steps(f"{directory}/shared") == [2, 4] and libdcp.steps(f"{memory}-{host}") == [4, 5]
+    dist.barrier()
+    if rank == 0:
+        shutil.rmtree(f"{memory}-host1")
+    dist.barrier()
+    with libdcp.Store(stores) as store:
+        local(state["x"]).zero_()
+        assert store.newest() == 5 and store.load(state)["step"] == 5
+        assert (local(state["x"]) == 5).all()
+
+
 def killed(directory):
     """A rank dies while the others save; torchrun would end these before they have said what they saw."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -155,6 +180,6 @@ def killed(directory):
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    {"meshes": meshes, "fsdp": fsdp, "failures": failures, "killed": killed}[sys.argv[1]](sys.argv[2])
+    {"meshes": meshes, "fsdp": fsdp, "failures": failures, "tiers": tiers, "killed": killed}[sys.argv[1]](sys.argv[2])
     dist.barrier()
     dist.destroy_process_group()

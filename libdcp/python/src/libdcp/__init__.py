@@ -15,11 +15,11 @@ from .checkpoint import Checkpoint, Entry, Proof, prove
 from .errors import Error, Status
 from .ranks import Loader, PerRank, random_state, set_random_state
 from .saving import Saving
-from .store import Store, load, save, save_async, steps
+from .store import Store, Tier, load, save, save_async, steps
 
 __version__: str = _lib.version().decode()
 __all__ = ["Checkpoint", "Entry", "Error", "Loader", "PerRank", "Proof", "Report", "Saving", "Shard", "State", "Status",
-           "Store", "load", "prove", "random_state", "save", "save_async", "set_random_state", "steps"]
+           "Store", "Tier", "load", "prove", "random_state", "save", "save_async", "set_random_state", "steps"]
 
 
 def __getattr__(name: str) -> Any:

@@ -50,6 +50,8 @@ PHASE = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_double, c.c_double)
 LOG = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_char_p)
 SOURCE = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_uint64, c.c_uint64, c.c_void_p, c.POINTER(DcpError))
 LINE = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
+FILLED = c.CFUNCTYPE(None, c.c_void_p, c.c_size_t, c.c_uint64, c.c_double, c.c_double)
+TIERS_LOAD = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.POINTER(DcpError))
 
 
 class Sized(c.Structure):
@@ -70,6 +72,22 @@ class StoreOptions(Sized):
                 ("private_dirs", c.c_int), ("redundancy", c.c_char_p), ("tool", c.c_char_p), ("log", LOG),
                 ("log_ctx", c.c_void_p), ("take_over", c.c_int), ("domain", c.c_char_p), ("stripe_count", c.c_int64),
                 ("stripe_bytes", c.c_uint64)]
+
+
+class TierStruct(Sized):
+    _fields_ = [("size", c.c_size_t), ("path", c.c_char_p), ("every", c.c_uint64), ("keep", c.c_uint32),
+                ("is_private", c.c_int), ("redundancy", c.c_char_p), ("layout", c.c_int), ("domain", c.c_char_p),
+                ("stripe_count", c.c_int64), ("stripe_bytes", c.c_uint64)]
+
+
+class TiersOptions(Sized):
+    _fields_ = [("size", c.c_size_t), ("replace", c.c_int), ("tool", c.c_char_p), ("log", LOG), ("log_ctx", c.c_void_p),
+                ("on_filled", FILLED), ("filled_ctx", c.c_void_p), ("take_over", c.c_int),
+                ("on_fill_progress", PROGRESS), ("fill_progress_ctx", c.c_void_p), ("loads_only", c.c_int)]
+
+
+class TiersStep(c.Structure):
+    _fields_ = [("step", c.c_uint64), ("tier", c.c_size_t)]
 
 
 class SaveOptions(Sized):
@@ -135,6 +153,15 @@ _STATUS: dict[str, list[Any]] = {
     "save": [P, c.c_uint64, P, c.c_char_p, c.POINTER(SaveOptions), c.POINTER(ReportStruct)],
     "save_async": [P, c.c_uint64, P, c.c_char_p, c.POINTER(SaveOptions), OUT],
     "save_wait": [P, c.POINTER(ReportStruct)],
+    "tiers_open": [P, c.POINTER(TierStruct), c.c_size_t, c.POINTER(TiersOptions), OUT],
+    "tiers_continue_from": [P, c.c_uint64],
+    "tiers_mark_intact": [P, c.c_size_t, c.c_uint64],
+    "tiers_save": [P, c.c_uint64, P, c.c_char_p, c.POINTER(SaveOptions), c.c_int, c.POINTER(ReportStruct)],
+    "tiers_save_async": [P, c.c_uint64, P, c.c_char_p, c.POINTER(SaveOptions)],
+    "tiers_wait": [P, c.POINTER(ReportStruct)],
+    "tiers_steps": [P, c.POINTER(TierStruct), c.c_size_t, c.POINTER(c.POINTER(TiersStep)), c.POINTER(c.c_size_t)],
+    "tiers_open_step": [P, c.POINTER(TierStruct), c.POINTER(TiersStep), OUT],
+    "tiers_load": [P, TIERS_LOAD, P, U64P],
     "checkpoint_open": [P, c.c_char_p, OUT],
     "checkpoint_open_private": [P, c.c_char_p, OUT],
     "load_with": [P, P, c.POINTER(LoadOptions), c.POINTER(ReportStruct)],
@@ -156,6 +183,10 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "save_fence": (None, [P]),
     "save_is_done": (c.c_int, [P]),
     "save_cancel": (None, [P]),
+    "tiers_close": (None, [P]),
+    "tiers_is_due": (c.c_int, [P, c.c_uint64]),
+    "tiers_fence": (None, [P]),
+    "tiers_is_done": (c.c_int, [P]),
     "checkpoint_close": (None, [P]),
     "checkpoint_path": (c.c_char_p, [P]),
     "checkpoint_step": (c.c_uint64, [P]),

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from . import _arrays, _dcp_ranks, _dcp_state
+from . import _arrays, _calls, _dcp_ranks, _dcp_state
 from ._arrays import Piece, Shard
 from ._comm import Comm
 from ._dcp_contents import Stored
@@ -26,7 +26,6 @@ from ._dcp_planner import loads_by_default, variable_of_torch
 from ._options import Engine, Progress
 from .checkpoint import Checkpoint
 from .errors import Error, Status
-from .store import load_from
 
 
 class Reader(StorageReader):
@@ -107,7 +106,8 @@ class Reader(StorageReader):
                 return [load.table()]
             tensors, = attempt(group, tables)
             if tensors.rows:
-                load_from(comm, self._checkpoint.path, _dcp_state.whole(load.tensors, tensors), self._options)
+                whole = _dcp_state.whole(load.tensors, tensors)
+                _calls.load_path(comm, os.fsencode(self._checkpoint.path), whole, self._options)
         finally:
             comm.close()
             self._close()

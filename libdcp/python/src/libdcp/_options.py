@@ -70,6 +70,7 @@ class Failures:
 
     def __init__(self) -> None:
         self.first: BaseException | None = None
+        self.is_cancelled = False
 
     def guard(self, function: Callable[..., Any]) -> Callable[..., None]:
         def call(_ctx: Any, *arguments: Any) -> None:
@@ -84,7 +85,11 @@ class Failures:
         """Has the library tell its progress, and give up, on all ranks, once that has raised something."""
         if progress:
             options.on_progress = _capi.PROGRESS(self.guard(progress))
-            options.stop = _capi.STOP(lambda _ctx: self.first is not None)
+            self.follow_cancel(options)
+
+    def follow_cancel(self, options: Any) -> None:
+        """Has the library give up, on all ranks, once something was raised or it is cancelled."""
+        options.stop = _capi.STOP(lambda _ctx: self.first is not None or self.is_cancelled)
 
     def raise_first(self) -> None:
         if self.first is not None:
@@ -96,12 +101,13 @@ def _write_log(_ctx: Any, level: int, line: bytes) -> None:
 
 
 LOG = _capi.LOG(_write_log)  # kept: the library calls it
+TOOL = b"libdcp (Python)"
 
 
 def save_options(failures: Failures, *, layout: Layout = "global", engine: Engine = "auto", shards: int = 0,
                  about: str | None = None, staging_bytes: int = 0, replicas: Replicas = "warn",
                  make_room: bool = False, progress: Progress | None = None) -> _capi.SaveOptions:
-    options = _capi.SaveOptions(layout=_number("layout", layout, _LAYOUTS), engine=_number("engine", engine, _ENGINES),
+    options = _capi.SaveOptions(layout=layout_number(layout), engine=_number("engine", engine, _ENGINES),
                                 shards=shards, about_json=about.encode() if about else None,
                                 staging_bytes=staging_bytes, replicas=_number("replicas", replicas, _REPLICAS),
                                 make_room=make_room)
@@ -135,6 +141,10 @@ def load_options(failures: Failures, *, only: str | Sequence[str] | None = None,
         options.on_missing = _capi.LINE(lambda _ctx, path: log.info("%s is not in the checkpoint", path.decode()))
     failures.follow(options, progress)
     return options
+
+
+def layout_number(layout: Layout) -> int:
+    return _number("layout", layout, _LAYOUTS)
 
 
 def replicas_number(replicas: Replicas) -> int:

@@ -40,7 +40,8 @@ class Source:
     boxes: Sequence[Box]
 
 
-def _fail(err: Any, error: BaseException) -> int:
+def fail(err: Any, error: BaseException) -> int:
+    """Tells the library, which has called us, what was raised."""
     said = err.contents
     c.memset(c.addressof(said), 0, c.sizeof(said))
     said.status = int(error.status if isinstance(error, Error) else Status.IO)
@@ -82,5 +83,5 @@ class SourceState(State):
         try:
             self._boxes[number or 0].read(offset, memoryview((c.c_char * n).from_address(out)).cast("B"))
         except BaseException as e:  # told by the library
-            return _fail(err, e)
+            return fail(err, e)
         return 0

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from . import _arrays, _capi, _options
 from ._capi import MAX_DIMS, lib
 from ._comm import Comm
+from ._directory import Path
 from ._state import State
 from .errors import Error
-from .store import Path, _encode
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
     def __init__(self, path: Path) -> None:
         self._comm = Comm(alone=True)
         self._handle = c.c_void_p()
-        lib.checkpoint_open(self._comm.handle, _encode(path), c.byref(self._handle))
+        lib.checkpoint_open(self._comm.handle, os.fsencode(path), c.byref(self._handle))
         self.path: str = os.fsdecode(lib.checkpoint_path(self._handle))
         self.step: int = lib.checkpoint_step(self._handle)
         self.json: dict[str, Any] = json.loads(lib.checkpoint_json(self._handle))
@@ -130,7 +130,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
             on_damage=_capi.LINE(failures.guard(lambda what: damage.append(what.decode("utf-8", "replace")))))
         failures.follow(options, progress)
         try:
-            lib.verify(_encode(self.path), c.byref(options))
+            lib.verify(os.fsencode(self.path), c.byref(options))
         except Error:
             if not damage or failures.first:
                 raise

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-import ctypes as c
-import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
-from . import _capi, _options
-from ._capi import lib
+from . import _calls, _capi, _options
 from ._comm import Comm
+from ._directory import Directory, Path, step_path, steps
 from ._options import Engine, Progress, Report
 from ._state import State
-from .saving import Saving
+from ._tiers import Tier, Tiers
+from .saving import Flight, Saving
 
-Path = str | os.PathLike[str]
-Stored = Callable[[str], tuple[int, ...] | None]  # a tensor's shape in a checkpoint
-T = TypeVar("T")
-
-
-def step_path(directory: Path, step: int) -> str:
-    """The folder of a step."""
-    return os.path.join(os.fspath(directory), f"step-{step:08}")
-
-
-def _encode(path: Path) -> bytes:
-    return os.fsencode(path)
+__all__ = ["Path", "Store", "Tier", "load", "save", "save_async", "step_path", "steps"]
 
 
 class Store:
-    """A directory of steps, held for writing until it is closed. Collective; all of its methods are, too.
+    """A directory of steps, held for writing until it is closed, or a list of them. Collective; all of its methods are,
+    too, but for those that say otherwise.
+
+    Of a list, such as ``[Tier("/dev/shm/run", keep=2, private=True), Tier("/data/run", every=100)]``, an asynchronous
+    save goes into the fastest store that is due; slower ones that are due are filled from its files in the background.
+    That begins once the save has been waited for, or with the store's next call.
+    :meth:`save` saves into all that are due and, whatever its ``every`` says, into the last one. A load takes the
+    newest step of all that is whole, or can be made so from its redundancy.
 
     Args:
-        directory: where the steps are; rank 0's counts.
+        directory: where the steps are; rank 0's counts. Or stores, fastest first: :class:`Tier`.
         group: a torch.distributed group, an mpi4py communicator, or None: torch's default group where that is
             initialized, else this process alone.
         keep: how many complete steps stay after a save; 0: all.
@@ -45,23 +40,27 @@ class Store:
 
     Raises:
         libdcp.Error: BUSY, another writer has it; IO, it can't be written.
+        ValueError: ``keep`` or a stripe beside a list, whose stores have their own.
     """
 
-    def __init__(self, directory: Path, *, group: Any = None, keep: int = 0, replace: bool = False,
+    def __init__(self, directory: Path | Sequence[Tier], *, group: Any = None, keep: int = 0, replace: bool = False,
                  take_over: bool = False, stripe_count: int = 0, stripe_bytes: int = 0) -> None:
-        self.directory = os.fspath(directory)
-        self._handle = c.c_void_p()
-        self._states: dict[int, State] = {}
         self._saving: Saving | None = None
         self._laid_out: State | None = None  # declared, and what the last save was an asynchronous one of
+        self._is_open = False
         self._comm = Comm(group)
-        options = _capi.StoreOptions(keep=keep, replace=replace, tool=b"libdcp (Python)", log=_options.LOG,
-                                     take_over=take_over, stripe_count=stripe_count, stripe_bytes=stripe_bytes)
+        self._backend: Directory | Tiers
         try:
-            lib.store_open(self._comm.handle, _encode(directory), c.byref(options), c.byref(self._handle))
+            if isinstance(directory, (str, os.PathLike)):
+                self._backend = Directory(self._comm, directory, keep, replace, take_over, stripe_count, stripe_bytes)
+            elif keep or stripe_count or stripe_bytes:
+                raise ValueError("of a list each store has its keep, stripe_count and stripe_bytes: see libdcp.Tier")
+            else:
+                self._backend = Tiers(self._comm, directory, replace, take_over)
         except BaseException:
             self._comm.close()
             raise
+        self._is_open = True
 
     def declare(self, state: Mapping[Any, Any]) -> State:
         """Looks at a state's tensors once, for many saves of the same memory: pass what this returns in its place. Not
@@ -74,56 +73,61 @@ class Store:
         self._settle()
         self._laid_out = None
         report = _capi.ReportStruct()
-        with _Prepared(self._comm, state) as prepared:
-            made = prepared.save_options(json, options)
-            lib.save(self._handle, step, prepared.handle, prepared.text, c.byref(made), c.byref(report))
+        with _calls.Prepared(self._comm, state) as prepared:
+            self._backend.save(step, prepared, prepared.save_options(json, options), report)
         return _options.report_of(report)
 
     def save_async(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
                    **options: Any) -> Saving:
         """Begins to save a step beside what the program does, and returns at once; see :func:`libdcp.save_async`.
 
-        From the second save of a declared state on, all but its JSON is a thread's work. The first one lays the files
-        out, and makes groups for the threads."""
+        From the second save of a declared state into a directory on, all but its JSON is a thread's work. The first one
+        lays the files out, and makes groups for the threads."""
         self._settle()
-        with _Prepared(self._comm, state) as prepared:
+        with _calls.Prepared(self._comm, state) as prepared:
             made = prepared.save_options(json, options)
 
-            def begin() -> c.c_void_p:
-                handle = c.c_void_p()
-                lib.save_async(self._handle, step, prepared.handle, prepared.text, c.byref(made), c.byref(handle))
-                return handle
-            beside = state is self._laid_out and self._comm.threads and prepared.failures.first is None
-            handle = None if beside else begin()
-            self._saving = Saving(begin, handle, *prepared.release(), prepared.failures)
-            self._laid_out = state if isinstance(state, State) else None
+            def begin() -> Flight:
+                return self._backend.begin(step, prepared, made)
+            beside = state is self._laid_out and prepared.failures.first is None
+            flight = None if beside else begin()
+            self._saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures)
+            self._laid_out = state if isinstance(state, State) and self._may_begin_beside() else None
         return self._saving
 
-    def load(self, state: Mapping[Any, Any], *, step: int | None = None, **options: Any) -> dict[str, Any]:
+    def _may_begin_beside(self) -> bool:
+        return self._comm.threads and self._backend.ends_alone
+
+    def is_due(self, step: int) -> bool:
+        """Whether a save of the step would go anywhere: of a directory always, of a list where one is due. Not
+        collective, and the same on all ranks."""
+        return self._backend.is_due(step)
+
+    def load(self, state: Mapping[Any, Any] | State, *, step: int | None = None, **options: Any) -> dict[str, Any]:
         """Loads a step, the newest one unless it is named, and goes on from it: later steps are set aside by the next
         save. See :func:`libdcp.load`."""
         self._settle()
-        path = self.directory if step is None else self.path(step)
-        members = load_from(self._comm, path, state, options)
-        lib.store_continue_from(self._handle, members["step"])
-        lib.store_mark_intact(self._handle, members["step"])
+        members = self._backend.load(state, step, options)
+        self._backend.continue_from(members["step"])
         return members
 
     def steps(self) -> list[int]:
-        """The complete steps, ascending. Not collective."""
-        return steps(self.directory)
+        """The complete steps, ascending. Of a directory not collective."""
+        return self._backend.steps()
 
     def newest(self) -> int | None:
         """The newest complete step, the same on all ranks; None: there is none."""
         if self._saving is not None:
             self._saving.await_begin()
+        if isinstance(self._backend, Tiers):
+            return max(self._backend.steps(), default=None)
         found = max(self.steps(), default=-1) if self._comm.rank == 0 else -1
         found = self._comm.first(found)
         return None if found < 0 else found
 
     def path(self, step: int) -> str:
-        """The folder of a step. Not collective."""
-        return step_path(self.directory, step)
+        """The folder of a step, of a directory. Not collective."""
+        return step_path(self._directory("path").path, step)
 
     def fence(self) -> None:
         """Returns once the memory of the last asynchronous save may change; at once where none is in flight."""
@@ -134,15 +138,20 @@ class Store:
         """Says that the run goes on from that step: later ones are set aside by the next save. :meth:`load` says it,
         too."""
         self._settle()
-        lib.store_continue_from(self._handle, step)
+        self._backend.continue_from(step)
 
     def remove(self, step: int) -> None:
-        """Removes a step, durably."""
+        """Removes a step, durably, of a directory."""
         self._settle()
-        lib.step_remove(self._handle, step)
+        self._directory("remove").remove(step)
+
+    def _directory(self, what: str) -> Directory:
+        if not isinstance(self._backend, Directory):
+            raise ValueError(f"{what}: this store is a list of directories; open a store of the one that is meant")
+        return self._backend
 
     def _settle(self) -> None:
-        if not self._handle:
+        if not self._is_open:
             raise ValueError("the store is closed")
         saving, self._saving = self._saving, None
         if saving is None:
@@ -154,14 +163,15 @@ class Store:
                 self._laid_out = None
 
     def close(self) -> None:
-        """Waits for a save in flight and gives the store back. Every rank calls it."""
-        if not self._handle:
+        """Waits for a save in flight, and of a list for the stores that are being filled, and gives the store back.
+        Every rank calls it."""
+        if not self._is_open:
             return
         try:
             self._settle()
         finally:
-            lib.store_close(self._handle)
-            self._handle = c.c_void_p()
+            self._is_open = False
+            self._backend.close()
             self._comm.close()
 
     def __enter__(self) -> Store:
@@ -170,85 +180,6 @@ class Store:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  trace: TracebackType | None) -> None:
         self.close()
-
-
-def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Stored | None) -> State:
-    if not isinstance(state, State):
-        return State(state, comm.rank, comm.size, stored or (lambda path: None))
-    return state.as_stored(stored) if stored else state
-
-
-class _Prepared:
-    """What one call of the library takes. What is wrong with it on this rank is raised once all ranks know: the library is
-    given no state then, and fails on all of them."""
-
-    def __init__(self, comm: Comm, state: Mapping[Any, Any] | State, stored: Stored | None = None) -> None:
-        self.failures = _options.Failures()
-        self.text = b"{}"
-        self._state = self._try(lambda: _taken(comm, state, stored), None)
-        self._owns = self._state is not state
-
-    def _try(self, function: Callable[[], T], otherwise: T) -> T:
-        """What the function returns; otherwise where it, or one before it, has raised something."""
-        if self.failures.first is None:
-            try:
-                return function()
-            except Exception as e:
-                self.failures.first = e
-        return otherwise
-
-    @property
-    def handle(self) -> c.c_void_p | None:
-        return self._state.handle if self._state and self.failures.first is None else None
-
-    def save_options(self, json: Mapping[str, Any] | None, options: dict[str, Any]) -> _capi.SaveOptions:
-        """With them :attr:`text` is the JSON to save."""
-        def make() -> _capi.SaveOptions:
-            if self._state:
-                self._state.refresh()
-                self.text = self._state.json(json)
-            return _options.save_options(self.failures, **options)
-        return self._try(make, _capi.SaveOptions())
-
-    def load_options(self, options: dict[str, Any]) -> _capi.LoadOptions:
-        return self._try(lambda: _options.load_options(self.failures, **options), _capi.LoadOptions())
-
-    def restore(self, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
-        """After a load."""
-        if self._state:
-            self._state.restore(is_loaded, members)
-
-    def release(self) -> tuple[State, bool]:
-        """The state, and whether its receiver has to close it."""
-        assert self._state
-        owned, self._owns = self._owns, False
-        return self._state, owned
-
-    def __enter__(self) -> _Prepared:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        if self._owns and self._state:
-            self._state.close()
-        self.failures.raise_first()
-
-
-def load_from(comm: Comm, path: Path, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:
-    """:func:`load` over a communicator."""
-    checkpoint = c.c_void_p()
-    lib.checkpoint_open(comm.handle, _encode(path), c.byref(checkpoint))
-    try:
-        def stored(path: str) -> tuple[int, ...] | None:
-            found = lib.checkpoint_find(checkpoint, path.encode())
-            return tuple(found.contents.shape[:found.contents.ndim]) if found else None
-        with _Prepared(comm, state, stored) as prepared:
-            made = prepared.load_options(options)
-            members: dict[str, Any] = json.loads(lib.checkpoint_json(checkpoint))
-            lib.load_with(checkpoint, prepared.handle, c.byref(made), None)
-            prepared.restore(_options.selects(options.get("only")), members)
-        return members
-    finally:
-        lib.checkpoint_close(checkpoint)
 
 
 def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = None,
@@ -328,18 +259,8 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, only: str |
     """
     comm = Comm(group)
     try:
-        return load_from(comm, path, state, {"only": only, "rename": rename, "cast": cast, "strict": strict,
-                                         "engine": engine, "progress": progress})
+        options = {"only": only, "rename": rename, "cast": cast, "strict": strict, "engine": engine,
+                   "progress": progress}
+        return _calls.load_path(comm, os.fsencode(path), state, options)
     finally:
         comm.close()
-
-
-def steps(directory: Path) -> list[int]:
-    """The complete steps in a directory, ascending; none where there is no directory."""
-    listed = c.POINTER(_capi.Step)()
-    n = c.c_size_t()
-    lib.steps_list(_encode(directory), c.byref(listed), c.byref(n))
-    try:
-        return [listed[i].step for i in range(n.value) if listed[i].kind == 0]
-    finally:
-        _capi.free(listed)

@@ -1,0 +1,101 @@
+"""What one call of the library takes of a Python state, for saves and loads."""
+
+from __future__ import annotations
+
+import ctypes as c
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from . import _capi, _options
+from ._capi import lib
+from ._comm import Comm
+from ._state import State
+
+Stored = Callable[[str], tuple[int, ...] | None]  # a tensor's shape in a checkpoint
+T = TypeVar("T")
+
+
+def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Stored | None) -> State:
+    if not isinstance(state, State):
+        return State(state, comm.rank, comm.size, stored or (lambda path: None))
+    return state.as_stored(stored) if stored else state
+
+
+class Prepared:
+    """What one call of the library takes. What is wrong with it on this rank is raised once all ranks know: the library
+    is given no state then, and fails on all of them."""
+
+    def __init__(self, comm: Comm, state: Mapping[Any, Any] | State, stored: Stored | None = None) -> None:
+        self.failures = _options.Failures()
+        self.text = b"{}"
+        self._state = self._try(lambda: _taken(comm, state, stored), None)
+        self._owns = self._state is not state
+
+    def _try(self, function: Callable[[], T], otherwise: T) -> T:
+        """What the function returns; otherwise where it, or one before it, has raised something."""
+        if self.failures.first is None:
+            try:
+                return function()
+            except Exception as e:
+                self.failures.first = e
+        return otherwise
+
+    @property
+    def handle(self) -> c.c_void_p | None:
+        return self._state.handle if self._state and self.failures.first is None else None
+
+    def save_options(self, json: Mapping[str, Any] | None, options: dict[str, Any]) -> _capi.SaveOptions:
+        """With them :attr:`text` is the JSON to save."""
+        def make() -> _capi.SaveOptions:
+            if self._state:
+                self._state.refresh()
+                self.text = self._state.json(json)
+            return _options.save_options(self.failures, **options)
+        return self._try(make, _capi.SaveOptions())
+
+    def load_options(self, options: dict[str, Any]) -> _capi.LoadOptions:
+        return self._try(lambda: _options.load_options(self.failures, **options), _capi.LoadOptions())
+
+    def restore(self, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
+        """After a load."""
+        if self._state:
+            self._state.restore(is_loaded, members)
+
+    def release(self) -> tuple[State, bool]:
+        """The state, and whether its receiver has to close it."""
+        assert self._state
+        owned, self._owns = self._owns, False
+        return self._state, owned
+
+    def __enter__(self) -> Prepared:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._owns and self._state:
+            self._state.close()
+        self.failures.raise_first()
+
+
+def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State,
+              options: dict[str, Any]) -> dict[str, Any]:
+    """Fills a state from an open checkpoint, and returns its JSON."""
+    def stored(path: str) -> tuple[int, ...] | None:
+        found = lib.checkpoint_find(checkpoint, path.encode())
+        return tuple(found.contents.shape[:found.contents.ndim]) if found else None
+    with Prepared(comm, state, stored) as prepared:
+        made = prepared.load_options(options)
+        members: dict[str, Any] = json.loads(lib.checkpoint_json(checkpoint))
+        lib.load_with(checkpoint, prepared.handle, c.byref(made), None)
+        prepared.restore(_options.selects(options.get("only")), members)
+    return members
+
+
+def load_path(comm: Comm, path: bytes, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:
+    """The same of a step's folder, or of the newest one of a directory of steps."""
+    checkpoint = c.c_void_p()
+    lib.checkpoint_open(comm.handle, path, c.byref(checkpoint))
+    try:
+        return load_open(checkpoint, comm, state, options)
+    finally:
+        lib.checkpoint_close(checkpoint)

@@ -1,0 +1,152 @@
+"""A store that is a list of directories, fastest first."""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import _calls, _capi, _options
+from ._capi import lib
+from ._comm import Comm
+from ._options import Layout
+from ._sources import fail
+from ._state import State
+from .errors import Error, Status
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A directory of a list of them, such as memory at every step, a disk at some, the shared file system at few. The
+    same on all ranks, but for path and domain.
+
+    Attributes:
+        path: of a private one, "{rank}" stands for this rank's number, "{host}" for its host's name and "{env:NAME}"
+            for a variable of its environment.
+        every: due at the steps that it divides; 0: at none.
+        keep: how many complete steps stay after a save; 0: all.
+        private: a directory of each host, which only its ranks see: in memory, say.
+        redundancy: of a private one, what its saves add so that steps survive the loss of hosts: "none", "partner" or
+            "rs(K)".
+        layout: of a shared one; a private one is "sharded".
+        domain: of a private one, the failure domain that this rank is in, with braces as in the path; "": its host.
+        stripe_count, stripe_bytes: see :class:`libdcp.Store`.
+    """
+
+    path: str | os.PathLike[str]
+    every: int = 1
+    keep: int = 0
+    private: bool = False
+    redundancy: str = "none"
+    layout: Layout = "global"
+    domain: str = ""
+    stripe_count: int = 0
+    stripe_bytes: int = 0
+
+    def struct(self) -> _capi.TierStruct:
+        return _capi.TierStruct(path=os.fsencode(self.path), every=self.every, keep=self.keep, is_private=self.private,
+                                redundancy=self.redundancy.encode(), layout=_options.layout_number(self.layout),
+                                domain=self.domain.encode() or None, stripe_count=self.stripe_count,
+                                stripe_bytes=self.stripe_bytes)
+
+
+class _Flight:
+    def __init__(self, tiers: c.c_void_p, failures: _options.Failures) -> None:
+        self._tiers = tiers
+        self._failures = failures
+
+    def fence(self) -> None:
+        lib.tiers_fence(self._tiers)
+
+    def progress(self) -> int:
+        return int(lib.tiers_is_done(self._tiers))
+
+    def cancel(self) -> None:
+        self._failures.is_cancelled = True
+
+    def wait(self, report: _capi.ReportStruct) -> None:
+        lib.tiers_wait(self._tiers, c.byref(report))
+
+
+class Tiers:
+    """See :class:`libdcp.Store`."""
+
+    ends_alone = False  # what is due next depends on what has been waited for, and is the same on all ranks
+
+    def __init__(self, comm: Comm, tiers: Sequence[Tier], replace: bool, take_over: bool) -> None:
+        self._comm = comm
+        self._n = len(tiers)
+        self._list = (_capi.TierStruct * self._n)(*[tier.struct() for tier in tiers])
+        self._handle = c.c_void_p()
+        options = _capi.TiersOptions(replace=replace, tool=_options.TOOL, log=_options.LOG, take_over=take_over,
+                                     loads_only=True)
+        lib.tiers_open(comm.handle, self._list, self._n, c.byref(options), c.byref(self._handle))
+
+    def is_due(self, step: int) -> bool:
+        return bool(lib.tiers_is_due(self._handle, step))
+
+    def save(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions,
+             report: _capi.ReportStruct) -> None:
+        lib.tiers_save(self._handle, step, prepared.handle, prepared.text, c.byref(options), True, c.byref(report))
+
+    def begin(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions) -> _Flight:
+        prepared.failures.follow_cancel(options)
+        lib.tiers_save_async(self._handle, step, prepared.handle, prepared.text, c.byref(options))
+        return _Flight(self._handle, prepared.failures)
+
+    def load(self, state: Mapping[Any, Any] | State, step: int | None, options: dict[str, Any]) -> dict[str, Any]:
+        return self._load_newest(state, options) if step is None else self._load_step(step, state, options)
+
+    def _load_newest(self, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:
+        members: dict[str, Any] = {}
+        failed: list[Exception] = []
+
+        def load(_ctx: Any, checkpoint: int, err: Any) -> int:
+            try:
+                members.update(_calls.load_open(c.c_void_p(checkpoint), self._comm, state, options))
+            except Exception as e:
+                failed.append(e)
+                return fail(err, e)
+            return 0
+        try:
+            lib.tiers_load(self._handle, _capi.TIERS_LOAD(load), None, None)
+        except Error as e:
+            if failed and e.status not in (Status.CORRUPT, Status.NOT_FOUND):
+                raise failed[-1] from None
+            raise
+        return members
+
+    def _load_step(self, step: int, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:
+        which = next((found for found in self._found() if found.step == step), None)
+        if which is None:
+            raise Error(f"step {step} is in none of the {self._n} stores", status=Status.NOT_FOUND)
+        checkpoint = c.c_void_p()
+        lib.tiers_open_step(self._comm.handle, self._list, c.byref(which), c.byref(checkpoint))
+        try:
+            members = _calls.load_open(checkpoint, self._comm, state, options)
+        finally:
+            lib.checkpoint_close(checkpoint)
+        lib.tiers_mark_intact(self._handle, which.tier, step)
+        return members
+
+    def _found(self) -> list[_capi.TiersStep]:
+        """Newest first, of equal ones the faster store's first."""
+        listed = c.POINTER(_capi.TiersStep)()
+        n = c.c_size_t()
+        lib.tiers_steps(self._comm.handle, self._list, self._n, c.byref(listed), c.byref(n))
+        try:
+            return [_capi.TiersStep(listed[i].step, listed[i].tier) for i in range(n.value)]
+        finally:
+            if listed:
+                _capi.free(listed)
+
+    def steps(self) -> list[int]:
+        return sorted({found.step for found in self._found()})
+
+    def continue_from(self, step: int) -> None:
+        lib.tiers_continue_from(self._handle, step)
+
+    def close(self) -> None:
+        lib.tiers_close(self._handle)
