@@ -61,6 +61,7 @@ for python in "${all[@]}"; do
     if ldd "$native"/*.so | grep '=>' | grep -vE "=> ($native/|[^ ]*/lib(c|m|dl|rt|pthread)\.so)"; then
         fail "$native needs what is not in the wheel"
     fi
+    [ -s "$native/licenses/libdcp.txt" ] || fail "the licence is not in the wheel"
     echo "== $name"
     (cd "$dir" && hidden "$env/bin/python" -B "$root/tests/python/test_numpy.py" -q &&
         "$env/bin/python" -B "$root/tests/python/test_numpy.py" -q && "$env/bin/python" -B "$root/tests/python/test_h5py.py" -q)
