@@ -1,19 +1,38 @@
 #!/usr/bin/env bash
-# Tests the Python package with torch: makes an environment below DIR (some gigabytes), and runs all tests of this
-# folder in it, on the library of build/lib.
+# All tests of the Python package, as `pip install ./libdcp/python` gives it: with numpy alone on each Python from 3.10
+# to 3.13 that is here (wheel.sh), all in an environment with torch, ray, torchtitan and transformers, and those of torch
+# states on each other Python from 3.11 on. Also mypy on the package and its examples.
 #   tests/python/run.sh DIR
-# LIBDCP_LIBRARY says where another library is.
+# Makes environments below DIR (some gigabytes each), or uses those that are there. tests/run.sh has built the programs
+# that some tests run.
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
-    sed -n '2,5s/^# //p' "$0" >&2
+    sed -n '2,7s/^# //p' "$0" >&2
     exit 2
 fi
 root=$(cd "$(dirname "$0")/../.." && pwd)
-environment=$1/environment
-[ -x "$environment/bin/python" ] || python3 -m venv "$environment"
-"$environment/bin/python" -m pip install --quiet numpy h5py torch mypy scikit-learn "ray[train]" "torchtitan==0.3.*"
-export LIBDCP_LIBRARY=${LIBDCP_LIBRARY:-$root/build/lib/libdcp.so.1} PYTHONPATH=$root/libdcp/python/src
-"$environment/bin/python" -m mypy --strict "$root/libdcp/python/src/libdcp"
-"$environment/bin/python" -m mypy --strict "$root/examples/pytorch"
-"$environment/bin/python" -m unittest discover --start-directory "$root/tests/python"
+mkdir -p "$1"
+dir=$(cd "$1" && pwd)
+tests=$root/tests/python
+unset LIBDCP_LIBRARY PYTHONPATH
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 DCP_STAND_IN=$root/build/lib/libstand_in_module.so
+
+"$tests/wheel.sh" "$dir"
+
+python=$dir/environment/bin/python
+[ -x "$python" ] || python3 -m venv "$dir/environment"
+"$python" -m pip install --quiet numpy h5py torch mypy transformers safetensors scikit-learn 'ray[train]' 'torchtitan==0.3.*'
+"$python" -m pip install --quiet --force-reinstall --no-deps "$dir"/wheel/*.whl
+"$python" -m mypy --strict "$root/libdcp/python/src/libdcp"
+"$python" -m mypy --strict "$root/examples/pytorch"
+"$python" -W ignore -m unittest discover --start-directory "$tests" --durations 10
+
+own=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+for other in "$dir"/python3.1[1-9]; do
+    if [ -x "$other/bin/python" ] && [ "${other##*/}" != "$own" ]; then
+        echo "== torch on ${other##*/}"
+        "$other/bin/python" -m pip install --quiet torch
+        "$other/bin/python" "$tests/test_torch.py"
+    fi
+done

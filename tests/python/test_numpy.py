@@ -144,6 +144,19 @@ class Test(unittest.TestCase):
         state["model"]["a"][0, 0] += 1
         self.assertNotEqual(libdcp.prove(state), proof)
 
+    def test_diff(self):
+        state = {name: np.ones((2, 3)) for name in ("same", "bytes", "shape", "dtype", "here")}
+        libdcp.save(self.dir, 1, state)
+        del state["here"]
+        state.update(shape=np.ones((3, 2)), dtype=np.ones((2, 3), np.float32), there=np.ones(1))
+        state["bytes"][1, 2] = -1
+        libdcp.save(self.dir, 2, state, layout="sharded")
+        with (libdcp.Checkpoint(self.dir / "step-00000001") as a, libdcp.Checkpoint(self.dir) as b):
+            self.assertEqual(a.diff(b), {
+                "/model/bytes": "bytes", "/model/dtype": "dtype F64, there F32", "/model/here": "only here",
+                "/model/shape": "shape (2, 3), there (3, 2)", "/model/there": "only there"})
+            self.assertEqual(a.diff(a), {})
+
     def test_asynchronous(self):
         state = {"x": np.zeros(1 << 20)}
         done = threading.Event()

@@ -122,6 +122,25 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
             raise ValueError(f"{self.path} has no state id")
         return Proof(f"{word.value:016x}", crc)
 
+    def diff(self, other: Checkpoint) -> dict[str, str]:
+        """The tensors that differ, by path, and how: "only here", "only there", "dtype F32, there BF16",
+        "shape (2, 3), there (3, 2)" or "bytes". From the tables: no tensor is read."""
+        ours, theirs = self.proof().crc, other.proof().crc
+
+        def said(name: str) -> str:
+            if name not in theirs:
+                return "only here"
+            if name not in ours:
+                return "only there"
+            a, b = self._entries[name], other._entries[name]
+            if a.dtype != b.dtype:
+                return f"dtype {a.dtype}, there {b.dtype}"
+            if a.shape != b.shape:
+                return f"shape {a.shape}, there {b.shape}"
+            return "bytes" if ours[name] != theirs[name] else ""
+        found = {name: said(name) for name in sorted({*ours, *theirs})}
+        return {name: how for name, how in found.items() if how}
+
     def verify(self, progress: _options.Progress | None = None) -> list[str]:
         """Reads every byte and checks it. Returns a line for each damage found: none, and it is intact."""
         damage: list[str] = []
