@@ -26,7 +26,7 @@ python=$dir/environment/bin/python
 "$python" -m pip install --quiet --force-reinstall --no-deps "$dir"/wheel/*.whl
 "$python" -m mypy --strict "$root/libdcp/python/src/libdcp"
 "$python" -m mypy --strict "$root/examples/pytorch"
-"$python" -W ignore -m unittest discover --start-directory "$tests" --durations 10
+"$python" -W ignore -m unittest discover -v --start-directory "$tests"
 
 own=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
 for other in "$dir"/python3.1[1-9]; do
