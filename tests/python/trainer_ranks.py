@@ -1,0 +1,117 @@
+"""What test_trainer.py runs under torchrun: trainer_ranks.py WHAT DIR. The model is the golden Llama, with FSDP of each
+layer and of the whole, and on demand tensor parallel below that."""
+
+import json
+import os
+import pathlib
+import sys
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import libdcp
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "data" / "golden" / "llama"
+SETTINGS = json.loads((GOLDEN / "golden.json").read_text())
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+SAVED, LAST = 2, 5  # steps
+TENSOR_PARALLEL = {
+    "model.embed_tokens": RowwiseParallel, "lm_head": ColwiseParallel,
+    **{f"model.layers.*.self_attn.{name}_proj": ColwiseParallel for name in "qkv"},
+    "model.layers.*.self_attn.o_proj": RowwiseParallel, "model.layers.*.mlp.gate_proj": ColwiseParallel,
+    "model.layers.*.mlp.up_proj": ColwiseParallel, "model.layers.*.mlp.down_proj": RowwiseParallel}
+
+
+def shard(model, pairs):
+    """Over all ranks, of which so many neighbours share each layer by tensor parallel."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // pairs, pairs), mesh_dim_names=("fsdp", "tp"))
+    if pairs > 1:
+        parallelize_module(model, mesh["tp"], {name: style() for name, style in TENSOR_PARALLEL.items()})
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh["fsdp"])
+    fully_shard(model, mesh=mesh["fsdp"])
+
+
+def make(dtype, pairs=1, pretrained=False):
+    """A model and an optimizer; other weights and another learning rate where they are to be loaded."""
+    kind = AutoModelForCausalLM
+    model = (kind.from_pretrained(GOLDEN) if pretrained else kind.from_config(AutoConfig.from_pretrained(GOLDEN)))
+    model = model.to(dtype)
+    shard(model, pairs)
+    params = {key: SETTINGS["optimizer"][key] for key in ("lr", "betas", "eps", "weight_decay")}
+    return model, torch.optim.AdamW(model.parameters(), **(params if pretrained else {"lr": 1}))
+
+
+def state_of(model, optimizer):
+    weights, moments = get_state_dict(model, optimizer)
+    return {"model": weights, "optimizer": moments}
+
+
+def give(model, optimizer, state):
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+
+
+def loss_of(model):
+    batch = load_file(GOLDEN / "golden.safetensors")
+    return model(input_ids=batch["input_ids"], labels=batch["labels"]).loss
+
+
+def train(model, optimizer):
+    """Returns the loss before the update."""
+    loss = loss_of(model)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), SETTINGS["clip"])
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
+def save(directory, step, model, optimizer):
+    members = {"model": model.config.to_diff_dict()}
+    state = state_of(model, optimizer)
+    libdcp.save(directory, step, state, json=members, replicas="check")
+    with libdcp.Checkpoint(f"{directory}/step-{step:08}") as checkpoint:
+        assert checkpoint.proof() == libdcp.prove(state)
+
+
+def start(directory):
+    """On one rank: trains, saves, and trains on; writes the losses, in which the first of those after the save is that of
+    the saved weights in fp32."""
+    losses = {}
+    for name, dtype in DTYPES.items():
+        model, optimizer = make(dtype, pretrained=True)
+        for _ in range(SAVED):
+            train(model, optimizer)
+        save(f"{directory}/{name}", SAVED, model, optimizer)
+        if dtype == torch.float32:
+            losses[name] = [train(model, optimizer) for _ in range(SAVED, LAST)]
+            save(f"{directory}/{name}", LAST, model, optimizer)
+        else:
+            losses[name] = [loss_of(model.float()).item()]
+    pathlib.Path(directory, "losses.json").write_text(json.dumps(losses))
+
+
+def again(directory):
+    """Loads what SOURCE has, and saves it on these ranks, with FSDP alone and, on an even number, with tensor parallel."""
+    ranks = dist.get_world_size()
+    for pairs in {4: (1, 2), 8: (1, 2, 4)}.get(ranks, (1,)):
+        for name, dtype in DTYPES.items():
+            model, optimizer = make(dtype, pairs)
+            state = state_of(model, optimizer)
+            assert libdcp.load(f"{os.environ['SOURCE']}/{name}/step-{SAVED:08}", state)["step"] == SAVED
+            give(model, optimizer, state)
+            assert optimizer.param_groups[0]["lr"] == SETTINGS["optimizer"]["lr"]
+            save(f"{directory}/{ranks // pairs}x{pairs}/{name}", SAVED, model, optimizer)
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    {"start": start, "again": again}[sys.argv[1]](sys.argv[2])
+    dist.barrier()
+    dist.destroy_process_group()
