@@ -284,6 +284,33 @@ class Test(unittest.TestCase):
         self.assertEqual(caught.exception.status, libdcp.Status.MISMATCH)
         libdcp.load(self.dir, {"model": {"a": np.zeros((3, 4), np.float32), "new": loaded}}, strict=False)
 
+    def test_counts_of_updates_of_dcp_train(self):
+        """Its steps have moments without torch's counts of updates: what they would be follows from the step."""
+        def state(value):
+            return {"optimizer": {"param_groups": [], "state": {
+                name: {"exp_avg": np.full(2, value), "step": np.array(value)} for name in ("a", "b")}}}
+        saved, members = state(3.0), {"optimizer": {"type": "AdamW"}, "samples": 14, "schedule": {"type": "constant"}}
+        for moments in saved["optimizer"]["state"].values():
+            del moments["step"]
+        libdcp.save(self.dir, 7, saved, json={**members, "moments_since": {"b": 5}})
+        for rename in (None, {"/optim/*": "/optimizer/*"}):
+            loaded = state(0.0)
+            libdcp.load(self.dir, {"optim": loaded["optimizer"]} if rename else loaded, rename=rename)
+            moments = loaded["optimizer"]["state"]
+            self.assertEqual([moments[name]["step"] for name in "ab"], [7, 2])
+            self.assertEqual([moments[name]["exp_avg"].tolist() for name in "ab"], [[3, 3], [3, 3]])
+        loaded = {"m": np.zeros(2), **state(0.0)}
+        libdcp.load(self.dir, loaded, only="/optimizer/exp_avg/*")
+        self.assertEqual(loaded["optimizer"]["state"]["a"]["step"], 0)
+
+        libdcp.save(self.dir, 8, saved)  # no step of dcp-train
+        with self.assertRaisesRegex(libdcp.Error, "/optimizer/step/a is not in the checkpoint"):
+            libdcp.load(self.dir, state(0.0))
+        with libdcp.Store(self.dir) as store:
+            loaded = state(0.0)
+            store.load(store.declare(loaded), step=7)
+            self.assertEqual(loaded["optimizer"]["state"]["b"]["step"], 2)
+
     def test_another_program_reads_it(self):
         libdcp.save(self.dir, 1, make_state())
         program = "import h5py, sys; print(h5py.File(sys.argv[1])['/model/columns'][()].tolist())"

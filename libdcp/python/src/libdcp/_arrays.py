@@ -182,6 +182,30 @@ def is_torch_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def memory(value: Any) -> object:
+    """What is equal for torch's tensors that are the same elements of the same memory, on all ranks alike; None for all
+    else."""
+    if not is_torch_tensor(value) or value.layout is not sys.modules["torch"].strided:
+        return None
+    placements = getattr(value, "placements", None)
+    local = value if placements is None else value.to_local()
+    return (local.untyped_storage()._cdata, local.storage_offset(), local.shape, local.stride(), value.shape, value.dtype,
+            placements)
+
+
+def has_fill(value: Any) -> bool:
+    """Whether ``fill`` takes it."""
+    return isinstance(value, np.ndarray) or is_torch_tensor(value)
+
+
+def fill(value: Any, number: int) -> None:
+    """Has all its elements be that number."""
+    if isinstance(value, np.ndarray):
+        value[...] = number
+    else:
+        value.fill_(number)
+
+
 def is_tensor_type(kind: type) -> bool:
     """Whether ``pieces`` takes all values of a type; it takes others that have ``__cuda_array_interface__``, too."""
     torch = sys.modules.get("torch")

@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 from . import _capi, _options
 from ._capi import lib
 from ._comm import Comm
+from ._lookup import Lookup
 from ._state import State
 
-Stored = Callable[[str], tuple[int, ...] | None]  # a tensor's shape in a checkpoint
 T = TypeVar("T")
 
 
-def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Stored | None) -> State:
+def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None) -> State:
     if not isinstance(state, State):
-        return State(state, comm.rank, comm.size, stored or (lambda path: None))
+        return State(state, comm.rank, comm.size, stored)
     return state.as_stored(stored) if stored else state
 
 
@@ -26,7 +26,7 @@ class Prepared:
     """What one call of the library takes. What is wrong with it on this rank is raised once all ranks know: the library
     is given no state then, and fails on all of them."""
 
-    def __init__(self, comm: Comm, state: Mapping[Any, Any] | State, stored: Stored | None = None) -> None:
+    def __init__(self, comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None = None) -> None:
         self.failures = _options.Failures()
         self.text = b"{}"
         self._state = self._try(lambda: _taken(comm, state, stored), None)
@@ -80,12 +80,12 @@ class Prepared:
 def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State,
               options: dict[str, Any]) -> dict[str, Any]:
     """Fills a state from an open checkpoint, and returns its JSON."""
-    def stored(path: str) -> tuple[int, ...] | None:
+    def shape(path: str) -> tuple[int, ...] | None:
         found = lib.checkpoint_find(checkpoint, path.encode())
         return tuple(found.contents.shape[:found.contents.ndim]) if found else None
-    with Prepared(comm, state, stored) as prepared:
+    members: dict[str, Any] = json.loads(lib.checkpoint_json(checkpoint))
+    with Prepared(comm, state, Lookup(shape, members, options.get("rename"))) as prepared:
         made = prepared.load_options(options)
-        members: dict[str, Any] = json.loads(lib.checkpoint_json(checkpoint))
         lib.load_with(checkpoint, prepared.handle, c.byref(made), None)
         prepared.restore(_options.selects(options.get("only")), members)
     return members

@@ -14,12 +14,16 @@ import numpy.typing as npt
 
 from . import _arrays, _capi, _devices, _names
 from ._capi import MAX_DIMS, lib
+from ._lookup import Lookup
 from .ranks import Loader, PerRank, Shape
 
 # struct dcp_tensor and dcp_box
 _TENSOR = np.dtype([("path", np.uint64), ("dtype", np.int32), ("ndim", np.uint32), ("shape", np.uint64, MAX_DIMS)])
 _BOX = np.dtype([("start", np.uint64, MAX_DIMS), ("count", np.uint64, MAX_DIMS)])
 assert _TENSOR.itemsize == c.sizeof(_capi.Tensor) and _BOX.itemsize == c.sizeof(_capi.Box)
+
+
+_Tensor = tuple[str, _names.Keys, Any]
 
 
 def _padded(numbers: tuple[int, ...]) -> list[int]:
@@ -49,16 +53,16 @@ class State:
     Args:
         state: a (nested) mapping, see :func:`libdcp.save`.
         rank, size: of the ranks that save or load it.
-        stored: what a tensor's shape is in the checkpoint that it is loaded from; None, it has none.
+        stored: the checkpoint that it is loaded from.
     """
 
-    def __init__(self, state: Mapping[Any, Any], rank: int = 0, size: int = 1,
-                 stored: Callable[[str], Shape | None] = lambda path: None) -> None:
+    def __init__(self, state: Mapping[Any, Any], rank: int = 0, size: int = 1, stored: Lookup | None = None) -> None:
         self._given = state
         self._rank, self._size, self._stored = rank, size, stored
         self._owners: list[Any] = []
         self._rows: list[_Row] = []
         self._known = _names.TensorMappings()
+        self._counts: list[tuple[str, Any, int]] = []  # paths, and tensors that become a number
         self.handle = c.c_void_p()
         self._state = _names.expanded(state)
         lib.state_create(c.byref(self.handle))
@@ -71,7 +75,7 @@ class State:
     def _add_all(self) -> None:
         torch: Any = sys.modules.get("torch")
         with torch.no_grad() if torch else contextlib.nullcontext():  # local tensors of DTensors are had at once then
-            pieces = [(path.encode(), piece) for path, name, value in _names.tensors(self._state)
+            pieces = [(path.encode(), piece) for path, name, value in self._stored_ones(_names.tensors(self._state))
                       for piece in self._pieces(path, name, value)]
         self._owners = [piece.owner for _, piece in pieces]
         dense: list[tuple[bytes, _arrays.Piece]] = []
@@ -83,9 +87,23 @@ class State:
         if dense:
             self._add_dense(dense)
 
+    def _stored_ones(self, found: list[_Tensor]) -> list[_Tensor]:
+        """Without those that a load fills otherwise: counts of updates, and tied tensors of which the checkpoint has
+        one."""
+        stored = self._stored
+        if stored is None:
+            return found
+        self._counts = [(path, value, n) for path, _, value in found
+                        if (n := stored.updates(path)) is not None and _arrays.has_fill(value)]
+        lacking = {path for path, _, _ in found if stored.shape(path) is None}
+        memory = {_arrays.memory(value) for path, _, value in found if path not in lacking} if lacking else set()
+        left_out = {path for path, _, _ in self._counts}
+        left_out |= {path for path, _, value in found if path in lacking and _arrays.memory(value) in memory - {None}}
+        return [row for row in found if row[0] not in left_out]
+
     def _pieces(self, path: str, name: _names.Keys, value: Any) -> list[_arrays.Piece]:
         if isinstance(value, (PerRank, Loader)):
-            part = value.part(self._rank, self._size, self._stored(path))
+            part = value.part(self._rank, self._size, self._shape(path))
             self._rows.append(_Row(path, str(name), value, part))
             value = part
         return _arrays.pieces(value, name)
@@ -118,9 +136,14 @@ class State:
         data = np.array([piece.address for _, piece in dense], np.uint64)
         lib.state_add_many(self.handle, len(dense), tensors.ctypes.data, boxes.ctypes.data, data.ctypes.data)
 
-    def as_stored(self, stored: Callable[[str], Shape | None]) -> State:
-        """For a load: itself, or one with the checkpoint's rows where ranks have something for themselves."""
-        return State(self._given, self._rank, self._size, stored) if self._rows else self
+    def _shape(self, path: str) -> Shape | None:
+        return self._stored.shape(path) if self._stored else None
+
+    def as_stored(self, stored: Lookup) -> State:
+        """For a load: itself, or one with the checkpoint's rows where ranks have something for themselves, and without
+        what the checkpoint has no tensor for."""
+        is_whole = all(stored.shape(path) is not None for path, _, _ in _names.tensors(self._state))
+        return self if is_whole and not self._rows else State(self._given, self._rank, self._size, stored)
 
     def refresh(self) -> None:
         """Before a save: its loaders' states are what they are now."""
@@ -135,8 +158,11 @@ class State:
 
     def restore(self, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
         """After a load: what each rank has for itself, what is no tensor, and what is in objects."""
+        for path, value, n in self._counts:
+            if is_loaded(path):
+                _arrays.fill(value, n)
         for row in self._rows:
-            stored = self._stored(row.path) if is_loaded(row.path) else None
+            stored = self._shape(row.path) if is_loaded(row.path) else None
             if isinstance(row.value, PerRank):
                 row.value.loaded = stored is not None and self._rank < stored[0]
             elif stored:

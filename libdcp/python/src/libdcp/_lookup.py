@@ -1,0 +1,53 @@
+"""What a load finds in a checkpoint, by the paths of the state that it fills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .ranks import Shape
+
+_UPDATES = "/optimizer/step/"
+_MOMENT = "/optimizer/exp_avg/"
+_OF_TRAINER = {"optimizer", "samples", "schedule"}  # members of dcp-train's JSON
+
+
+class Lookup:
+    """The tensors of a checkpoint.
+
+    Args:
+        shape: of a tensor in the checkpoint, by its path there; None, there is none.
+        members: the checkpoint's JSON.
+        rename: as in :func:`libdcp.load`.
+    """
+
+    def __init__(self, shape: Callable[[str], Shape | None], members: Mapping[str, Any],
+                 rename: Mapping[str, str] | None) -> None:
+        self._shape = shape
+        self._members = members
+        self._rename = rename or {}
+
+    def _stored(self, path: str) -> str:
+        """Its path in the checkpoint."""
+        for pattern, stored in self._rename.items():
+            before, star, after = pattern.partition("*")
+            if path == pattern or star and len(path) >= len(before + after) and path.startswith(
+                    before) and path.endswith(after):
+                return stored.replace("*", path[len(before):len(path) - len(after)], 1)
+        return path
+
+    def shape(self, path: str) -> Shape | None:
+        return self._shape(self._stored(path))
+
+    def updates(self, path: str) -> int | None:
+        """The number that torch's optimizers keep as a parameter's ``step``, where a step of dcp-train has its moments:
+        it counts updates once for all parameters, as its own number, and in its JSON what began later. None of all other
+        paths."""
+        stored = self._stored(path)
+        if not stored.startswith(_UPDATES) or not _OF_TRAINER <= self._members.keys():
+            return None
+        parameter = stored[len(_UPDATES):]
+        if self._shape(stored) is not None or self._shape(_MOMENT + parameter) is None:
+            return None
+        since = self._members.get("moments_since", {}).get(parameter, 0)
+        return int(self._members["step"] - since)
