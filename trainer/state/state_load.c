@@ -171,6 +171,35 @@ static int add_unit(train_state *s, const dcp_checkpoint *ckpt, size_t unit, int
     return status;
 }
 
+/* PyTorch's optimizers keep a count of updates with each parameter. *n: of this one; *found: there
+ * is one. */
+static int read_updates(dcp_checkpoint *ckpt, const char *name, int *found, float *n,
+                        dcp_error *err) {
+    char path[DCP_MAX_PATH];
+    snprintf(path, sizeof path, "/optimizer/step/%s", name);
+    const dcp_tensor *tensor = dcp_checkpoint_find(ckpt, path);
+    *found = tensor != NULL;
+    if (!tensor) return DCP_OK;
+    if (tensor->dtype != DCP_F32 || tensor->ndim != 0)
+        return core_fail(err, DCP_ERR_MISMATCH, "%s: %s is no number of type F32",
+                         dcp_checkpoint_path(ckpt), path);
+    const dcp_box whole = dcp_box_whole(tensor);
+    return dcp_checkpoint_read(ckpt, path, &whole, n, err);
+}
+
+/* The same as read_since of a checkpoint that has such a count. */
+static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, uint64_t *out,
+                         dcp_error *err) {
+    const uint64_t step = dcp_checkpoint_step(ckpt);
+    if (!(n >= 0 && n <= (float)step))
+        return core_fail(err, DCP_ERR_MISMATCH,
+                         "%s: %g updates were made of %s, which a step of this number can't have "
+                         "had; save it as step %.0f or a later one",
+                         dcp_checkpoint_path(ckpt), (double)n, name, (double)n);
+    *out = step - (uint64_t)n;
+    return DCP_OK;
+}
+
 /* From which step on a parameter counts its updates: with `slots` where `kept`, the checkpoint's
  * object of them, says, or from 0; without any from here. */
 static int read_since(const json_t *kept, const char *name, int slots, uint64_t step, uint64_t *out,
@@ -183,8 +212,19 @@ static int read_since(const json_t *kept, const char *name, int slots, uint64_t 
                      name, step);
 }
 
-static int take_since(train_state *s, const dcp_checkpoint *ckpt, unsigned sections,
-                      dcp_error *err) {
+static int take_since_of(train_state *s, dcp_checkpoint *ckpt, const json_t *kept, size_t i,
+                         dcp_error *err) {
+    const char *name = s->layout->params[i].info.name;
+    const int slots = count_slots(ckpt, s->optimizer, &s->layout->params[i]);
+    int counted = 0;
+    float n = 0;
+    const int status = slots > 0 ? read_updates(ckpt, name, &counted, &n, err) : DCP_OK;
+    if (status != DCP_OK) return status;
+    if (counted) return since_updates(ckpt, name, n, &s->since[i], err);
+    return read_since(kept, name, slots, dcp_checkpoint_step(ckpt), &s->since[i], err);
+}
+
+static int take_since(train_state *s, dcp_checkpoint *ckpt, unsigned sections, dcp_error *err) {
     const size_t n = s->layout->n_params;
     int status = DCP_OK;
     memset(s->since, 0, n * sizeof *s->since);
@@ -192,12 +232,8 @@ static int take_since(train_state *s, const dcp_checkpoint *ckpt, unsigned secti
     json_t *meta =
         core_json_read(dcp_checkpoint_json(ckpt), strlen(dcp_checkpoint_json(ckpt)), NULL);
     const json_t *kept = json_object_get(meta, STATE_META_SINCE);
-    for (size_t i = 0; i < n && status == DCP_OK; i++) {
-        const fsdp_param *param = &s->layout->params[i];
-        if (!param->info.frozen)
-            status = read_since(kept, param->info.name, count_slots(ckpt, s->optimizer, param),
-                                dcp_checkpoint_step(ckpt), &s->since[i], err);
-    }
+    for (size_t i = 0; i < n && status == DCP_OK; i++)
+        if (!s->layout->params[i].info.frozen) status = take_since_of(s, ckpt, kept, i, err);
     json_decref(meta);
     return status;
 }

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""PyTorch keeps a count of updates with each parameter, /optimizer/step/NAME: a run that goes on from such a step has
+its bias corrections, whatever the step's number, and its own steps keep the counts. A count that can't be is named."""
+import re, struct
+
+from train_lib import *
+
+FOLDER = f"{SOURCE}/tests/data/golden/llama"
+UPDATES = 2
+NORM = "model.norm.weight"
+
+
+def run(ranks, name, last, expect=0, **checkpoint):
+    c = config(f"{name}.json", model=FOLDER, init=FOLDER, max_steps=last, train_batch_size=4,
+               train_micro_batch_size_per_gpu=1,
+               data={"type": "safetensors", "path": f"{FOLDER}/golden.safetensors", "sequence_length": 32},
+               scheduler={"type": "constant", "params": {}}, checkpoint={"dir": name, **checkpoint},
+               metrics=f"{name}.jsonl")
+    return train(ranks, c, expect=expect)[1]
+
+
+def numbers(name):
+    return [(line["loss"], line["grad_norm"]) for line in metrics(f"{name}.jsonl")]
+
+
+def tensors(path, section):
+    """Of an export: shape and bytes of each tensor."""
+    with open(path, "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = f.read()
+    header.pop("__metadata__", None)
+    return {f"/{section}/{name}": (t["shape"], data[slice(*t["data_offsets"])]) for name, t in header.items()}
+
+
+def save(directory, step, found, count):
+    """The state with a count of each parameter, as a step of PyTorch's."""
+    os.mkdir(directory)
+    counts = {path.replace("/model/", "/optimizer/step/"): ([], count) for path in found if path.startswith("/model/")}
+    lines = []
+    for i, (path, (shape, data)) in enumerate({**counts, **found}.items()):
+        with open(f"{directory}/.data-{i}", "wb") as f:
+            f.write(data)
+        lines.append(f"{path} F32 {','.join(map(str, shape)) or '-'} {directory}/.data-{i}\n")
+    subprocess.run([os.environ["MAKE_STATE"], directory, str(step), "global", "{}"], input="".join(lines), text=True,
+                   check=True)
+
+
+run(2, "whole", UPDATES + 4)
+tool("dcp-export", step_path(UPDATES, "whole"), "hf", "--with-optimizer")
+found = tensors("hf/model.safetensors", "model")
+for name, tensor in tensors("hf/optimizer.safetensors", "optimizer").items():
+    found[re.sub("^/optimizer/(exp_avg_sq|exp_avg)[.]", r"/optimizer/\1/", name)] = tensor
+want = numbers("whole")[UPDATES:]
+
+save("late", 100, found, struct.pack("<f", UPDATES))
+for ranks in (1, 3):
+    name = f"late{ranks}"
+    run(ranks, name, 102, resume="late")
+    run(ranks, name, 104)
+    check(numbers(name) == want, f"{numbers(name)} after {UPDATES} updates, not {want}")
+
+for name, step, count in (("many", 1, UPDATES), ("negative", 1, -1.0), ("nan", 1, math.nan)):
+    save(name, step, found, struct.pack("<f", count))
+    err = run(2, f"from-{name}", 3, expect=2, resume=name)
+    check("updates were made of" in messages(err)[-1], err)
+save("shaped", 1, {**found, f"/optimizer/step/{NORM}": ([2], bytes(8))}, bytes(4))
+err = run(2, "from-shaped", 3, expect=2, resume="shaped")
+check(f"/optimizer/step/{NORM} is no number" in messages(err)[-1], err)
