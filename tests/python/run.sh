@@ -18,6 +18,7 @@ tests=$root/tests/python
 unset LIBDCP_LIBRARY PYTHONPATH
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 DCP_STAND_IN=$root/build/lib/libstand_in_module.so
 
+. "$root/cmake/mpi-env.sh"
 "$tests/wheel.sh" "$dir"
 
 python=$dir/environment/bin/python

@@ -1,31 +1,52 @@
 """PyTorch's states and dcp-train's are the same files: FSDP of a transformers model on any number of ranks, with tensor
-parallel and without; dcp-train from such a step, and back; the tools on it. trainer_ranks.py under torchrun. The programs
-are those beside the library, or of LIBDCP_PROGRAMS."""
+parallel and without; dcp-train from such a step, and back; the tools on it. trainer_ranks.py under torchrun. The
+programs are those of build/bin, or of LIBDCP_PROGRAMS."""
 
 import filecmp
 import importlib.util
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
 import libdcp
+import numpy as np
 
 HERE = pathlib.Path(__file__).parent
+GOLDEN = HERE.parent / "data" / "golden" / "llama"
+PROGRAMS = pathlib.Path(os.environ.get("LIBDCP_PROGRAMS") or HERE.parents[1] / "build" / "bin")
+HAS_TRAINER = (PROGRAMS / "dcp-train").exists() and shutil.which("mpirun")
 LIMIT_S = 300
 NEEDED = ("torch", "transformers", "h5py")
-STEP = "step-00000002"
+STEP, LAST = "step-00000002", "step-00000005"
+LOSS, PARAMETERS = 1e-5, 4e-3  # as tests/trainer/train_golden.py has it of dcp-train and transformers
 KINDS = ("f32", "bf16")
 
 
-def run(*words, **environment):
-    """What a program prints."""
+def run(*words, expect=0, **environment):
+    """What a program prints on stdout; on stderr where it is to fail."""
     done = subprocess.run(list(map(str, words)), env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
                           timeout=LIMIT_S, capture_output=True, text=True)
-    assert done.returncode == 0, f"{words}: {done.returncode}: {done.stdout}{done.stderr}"
-    return done.stdout
+    assert done.returncode == expect, f"{words}: {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stderr if expect else done.stdout
+
+
+def tool(name, *words, expect=0):
+    return run(PROGRAMS / name, *words, expect=expect)
+
+
+def numbered(step, directory, number):
+    """The same state as another step of a directory."""
+    with libdcp.Checkpoint(step) as checkpoint:
+        state = {}
+        for path, array in checkpoint.items():
+            section, name = path[1:].split("/", 1)
+            state.setdefault(section, {})[name] = array
+        libdcp.save(directory, number, state)
 
 
 def run_ranks(ranks, what, directory, **environment):
@@ -59,6 +80,96 @@ class Test(unittest.TestCase):
                 for kind in KINDS:
                     self.check_equal(self.dir / "1x1" / kind / STEP, self.dir / mesh / kind / STEP)
             source = meshes[-1]
+
+    def train(self, ranks, name, last, expect=0, **start):
+        """The losses that dcp-train writes, by steps; or what it says where it is to fail."""
+        golden = json.loads((GOLDEN / "golden.json").read_text())
+        params = {key: golden["optimizer"][key] for key in ("lr", "betas", "eps", "weight_decay")}
+        directory = self.dir / name
+        configuration = {
+            "model": str(GOLDEN), "max_steps": last, "train_batch_size": 4, "train_micro_batch_size_per_gpu": 1,
+            "data": {"type": "safetensors", "path": str(GOLDEN / "golden.safetensors"), "sequence_length": 32},
+            "gradient_clipping": golden["clip"], "optimizer": {"params": params}, "scheduler": {"type": "constant"},
+            "checkpoint": {"dir": str(directory), "keep": 0}}
+        for key, value in start.items():
+            (configuration["checkpoint"] if key == "resume" else configuration)[key] = str(value)
+        written = self.dir / f"{name}.json"
+        written.write_text(json.dumps(configuration))
+        said = run("mpirun", "--oversubscribe", "-n", ranks, PROGRAMS / "dcp-train", written, expect=expect)
+        if expect:
+            return said
+        lines = map(json.loads, (directory / "metrics.jsonl").read_text().splitlines())
+        return {line["step"]: line["loss"] for line in lines}
+
+    def check_close(self, losses, others):
+        self.assertEqual(len(losses), len(others))
+        for loss, other in zip(losses, others):
+            self.assertLess(abs(loss / other - 1), LOSS, (losses, others))
+
+    @unittest.skipUnless(HAS_TRAINER, f"no dcp-train in {PROGRAMS}, or no mpirun")
+    def test_dcp_train(self):
+        """It starts with the weights; or goes on with the moments as torch does, whatever number the step has."""
+        torch_losses = json.loads((self.dir / "1x1" / "losses.json").read_text())
+        for ranks, kind in enumerate(KINDS, 1):
+            losses = self.train(ranks, f"init-{kind}", 1, init=self.dir / "1x1" / kind / STEP)
+            self.check_close(losses.values(), torch_losses[kind][:1])
+
+        losses = self.train(2, "resumed", 7, resume=self.dir / "1x1" / "f32" / STEP)
+        self.check_close([losses[step] for step in (3, 4, 5)], torch_losses["f32"])
+        with libdcp.Checkpoint(self.dir / "1x1" / "f32" / LAST) as mine, libdcp.Checkpoint(
+                self.dir / "resumed" / LAST) as its:
+            self.assertEqual(set(mine) - set(its), {path for path in mine if path.startswith("/optimizer/step/")})
+            for path in mine.keys() & {path for path in its if path.startswith("/model/")}:
+                self.assertLess(np.abs(mine[path] - its[path]).max(), PARAMETERS * np.abs(mine[path]).max(), path)
+
+        tool("dcp-import", GOLDEN, self.dir / "imported")
+        run_ranks(3, "back", self.dir, SOURCE=str(self.dir / "resumed" / LAST), IMPORTED=str(self.dir / "imported"))
+        back = json.loads((self.dir / "losses-back.json").read_text())
+        self.check_close(back, [losses[6], losses[7], json.loads((GOLDEN / "golden.json").read_text())["loss"]])
+
+    @unittest.skipUnless(HAS_TRAINER, f"no dcp-train in {PROGRAMS}, or no mpirun")
+    def test_updates_are_counted(self):
+        """As torch has counted them, where the step has another number; and back as dcp-train counts on."""
+        torch_losses = json.loads((self.dir / "1x1" / "losses.json").read_text())["f32"]
+        numbered(self.dir / "1x1" / "f32" / STEP, self.dir / "late", 100)
+        losses = self.train(1, "from-late", 103, resume=self.dir / "late")
+        self.check_close(losses.values(), torch_losses)
+        name = "model.norm.weight"
+        moments = {"exp_avg": np.zeros(64, np.float32), "step": np.zeros((), np.float32)}
+        libdcp.load(self.dir / "from-late", {"optimizer": {"state": {name: moments}, "param_groups": []}},
+                    only="/optimizer/*")
+        self.assertEqual(moments["step"], 5)
+        numbered(self.dir / "1x1" / "f32" / STEP, self.dir / "early", 1)
+        said = self.train(1, "from-early", 3, expect=2, resume=self.dir / "early")
+        self.assertIn("2 updates were made of", said)
+
+    @unittest.skipUnless((PROGRAMS / "dcp-inspect").exists(), f"no dcp-inspect in {PROGRAMS}")
+    def test_tools(self):
+        import h5py
+        import torch
+        from transformers import AutoModelForCausalLM
+        for kind in KINDS:
+            directory = self.dir / "1x1" / kind
+            step = directory / STEP
+            with libdcp.Checkpoint(step) as checkpoint:
+                self.assertIn(STEP, tool("dcp-inspect", "ls", directory))
+                self.assertIn("intact", tool("dcp-inspect", "verify", step))
+                self.assertIn(checkpoint.proof().id, tool("dcp-inspect", "prove", step))
+                with h5py.File(step / "state.h5") as file:
+                    for path, array in checkpoint.items():
+                        self.assertEqual(file[path].shape, array.shape)
+                        if kind == "f32":
+                            np.testing.assert_array_equal(file[path][()], array)
+                exported = self.dir / f"exported-{kind}"
+                tool("dcp-export", step, exported)
+                model = AutoModelForCausalLM.from_pretrained(exported)
+                self.assertEqual(model.dtype, torch.bfloat16 if kind == "bf16" else torch.float32)
+                for name, tensor in model.state_dict().items():
+                    bits = tensor.contiguous().view(torch.uint8).numpy()
+                    np.testing.assert_array_equal(bits, checkpoint["/model/" + name].view(np.uint8), name)
+        one, two = (self.dir / "1x1" / "f32" / name for name in (STEP, LAST))
+        tool("dcp-inspect", "diff", one, one)
+        tool("dcp-inspect", "diff", one, two, expect=1)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import libdcp
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "data" / "golden" / "llama"
 SETTINGS = json.loads((GOLDEN / "golden.json").read_text())
+PARAMS = {key: SETTINGS["optimizer"][key] for key in ("lr", "betas", "eps", "weight_decay")}
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 SAVED, LAST = 2, 5  # steps
 TENSOR_PARALLEL = {
@@ -44,8 +45,7 @@ def make(dtype, pairs=1, pretrained=False):
     model = (kind.from_pretrained(GOLDEN) if pretrained else kind.from_config(AutoConfig.from_pretrained(GOLDEN)))
     model = model.to(dtype)
     shard(model, pairs)
-    params = {key: SETTINGS["optimizer"][key] for key in ("lr", "betas", "eps", "weight_decay")}
-    return model, torch.optim.AdamW(model.parameters(), **(params if pretrained else {"lr": 1}))
+    return model, torch.optim.AdamW(model.parameters(), **(PARAMS if pretrained else {"lr": 1}))
 
 
 def state_of(model, optimizer):
@@ -81,8 +81,8 @@ def save(directory, step, model, optimizer):
 
 
 def start(directory):
-    """On one rank: trains, saves, and trains on; writes the losses, in which the first of those after the save is that of
-    the saved weights in fp32."""
+    """On one rank: trains, saves, and trains on; writes the losses after the save, of which the first is that of the
+    saved weights in fp32."""
     losses = {}
     for name, dtype in DTYPES.items():
         model, optimizer = make(dtype, pretrained=True)
@@ -93,12 +93,14 @@ def start(directory):
             losses[name] = [train(model, optimizer) for _ in range(SAVED, LAST)]
             save(f"{directory}/{name}", LAST, model, optimizer)
         else:
-            losses[name] = [loss_of(model.float()).item()]
+            wide, _ = make(torch.float32)
+            libdcp.load(f"{directory}/{name}", {"model": wide.state_dict()}, only="/model/*", cast=True)
+            losses[name] = [loss_of(wide).item()]
     pathlib.Path(directory, "losses.json").write_text(json.dumps(losses))
 
 
 def again(directory):
-    """Loads what SOURCE has, and saves it on these ranks, with FSDP alone and, on an even number, with tensor parallel."""
+    """Loads what SOURCE has, and saves it on these ranks, with FSDP alone and, on 4 and 8, with tensor parallel."""
     ranks = dist.get_world_size()
     for pairs in {4: (1, 2), 8: (1, 2, 4)}.get(ranks, (1,)):
         for name, dtype in DTYPES.items():
@@ -110,8 +112,27 @@ def again(directory):
             save(f"{directory}/{ranks // pairs}x{pairs}/{name}", SAVED, model, optimizer)
 
 
+def back(directory):
+    """Loads the step of dcp-train that SOURCE is, strictly, and trains on; writes the losses. Also what dcp-import has
+    made of the model, which IMPORTED is."""
+    model, optimizer = make(torch.float32)
+    state = state_of(model, optimizer)
+    step = libdcp.load(os.environ["SOURCE"], state)["step"]
+    assert {moments["step"].item() for moments in state["optimizer"]["state"].values()} == {step}
+    with libdcp.Checkpoint(os.environ["SOURCE"]) as checkpoint:
+        found, stored = libdcp.prove(state).crc, checkpoint.proof().crc
+    assert {path: crc for path, crc in found.items() if not path.startswith("/optimizer/step/")} == stored
+    give(model, optimizer, state)
+    optimizer.param_groups[0].update(PARAMS)
+    losses = [train(model, optimizer), loss_of(model).item()]
+    libdcp.load(os.environ["IMPORTED"], {"model": model.state_dict()})
+    losses.append(loss_of(model).item())
+    if dist.get_rank() == 0:
+        pathlib.Path(directory, "losses-back.json").write_text(json.dumps(losses))
+
+
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    {"start": start, "again": again}[sys.argv[1]](sys.argv[2])
+    {"start": start, "again": again, "back": back}[sys.argv[1]](sys.argv[2])
     dist.barrier()
     dist.destroy_process_group()

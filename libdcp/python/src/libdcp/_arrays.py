@@ -189,8 +189,8 @@ def memory(value: Any) -> object:
         return None
     placements = getattr(value, "placements", None)
     local = value if placements is None else value.to_local()
-    return (local.untyped_storage()._cdata, local.storage_offset(), local.shape, local.stride(), value.shape, value.dtype,
-            placements)
+    return (local.untyped_storage()._cdata, local.storage_offset(), local.shape, local.stride(), value.shape,
+            value.dtype, placements)
 
 
 def has_fill(value: Any) -> bool:

@@ -41,8 +41,8 @@ class Lookup:
 
     def updates(self, path: str) -> int | None:
         """The number that torch's optimizers keep as a parameter's ``step``, where a step of dcp-train has its moments:
-        it counts updates once for all parameters, as its own number, and in its JSON what began later. None of all other
-        paths."""
+        it counts updates once for all parameters, as its own number, and has in its JSON what began later. None of all
+        other paths."""
         stored = self._stored(path)
         if not stored.startswith(_UPDATES) or not _OF_TRAINER <= self._members.keys():
             return None
