@@ -78,7 +78,8 @@ typedef struct dcp_rename {
 } dcp_rename;
 
 /* Tensors of the state that the checkpoint lacks (missing), and tensors of the checkpoint that no
- * tensor of the state is loaded from (unexpected). PyTorch's strict=True refuses both. */
+ * tensor of the state is loaded from (unexpected), but for /files, which an import keeps for the
+ * export. PyTorch's strict=True refuses both. */
 typedef enum dcp_missing_keys {
     DCP_MISSING_KEYS_REFUSE, /* DCP_ERR_NOT_FOUND names the first and how many there are */
     DCP_MISSING_KEYS_KEEP,   /* their memory is left as it is; see on_missing */

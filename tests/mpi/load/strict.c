@@ -91,6 +91,23 @@ static void unexpected_ones(const scratch *s, dcp_checkpoint *ckpt, const given 
     held_free(&half);
 }
 
+/* What an import has kept need not be loaded: the glob is of /files/notes.txt as well. */
+static void files_are_let_be(dcp_checkpoint *ckpt, const given *g) {
+    dcp_tensor four = *given_find(g, "/model/four");
+    const char *const both = "/*/[fn]o*";
+    const dcp_load_options options = {.size = sizeof options,
+                                      .only = &both,
+                                      .n_only = 1,
+                                      .unexpected_keys = DCP_UNEXPECTED_KEYS_REFUSE};
+    int16_t data[5 * 3 * 2 * 7];
+    dcp_state *state = NULL;
+    SUCCEEDS(dcp_state_create(&state, err));
+    SUCCEEDS(dcp_state_add(state, &four, NULL, data, err));
+    SUCCEEDS(dcp_load_with(ckpt, state, &options, NULL, err));
+    CHECK(!memcmp(data, g->data[given_find(g, "/model/four") - g->tensors], sizeof data));
+    dcp_state_destroy(state);
+}
+
 static void no_such_value(const scratch *s, dcp_checkpoint *ckpt, const given *g) {
     held h;
     dcp_error failure = {0};
@@ -114,6 +131,7 @@ int main(int argc, char **argv) {
     missing_ones(&s, ckpt, &g, BLOCKS);
     missing_ones(&s, ckpt, &g, HALO);
     unexpected_ones(&s, ckpt, &g);
+    files_are_let_be(ckpt, &g);
     no_such_value(&s, ckpt, &g);
     dcp_checkpoint_close(ckpt);
     given_free(&g);
