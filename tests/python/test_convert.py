@@ -143,6 +143,39 @@ class Test(Base):
             self.assertEqual(found.contiguous().view(-1).view(torch.uint8).tolist(),
                              saved.contiguous().view(-1).view(torch.uint8).tolist())
 
+    def test_rename(self):
+        """A state as torch's tutorial saves it gets dcp-train's sections, and back."""
+        state = make_state()
+        state = {"app": {"model": state["model"], "optim": state["optim"]}, "epoch": 3}
+        save_dcp(state, self.dir / "dcp")
+        there = ["--rename", "app.model=model", "--rename", "app.optim=optimizer"]
+        self.convert(self.dir / "dcp", self.dir / "steps", *there)
+        libdcp.save(self.dir / "native", 0, {"model": state["app"]["model"], "optimizer": state["app"]["optim"], "epoch": 3})
+        step, native = (self.dir / name / "step-00000000" for name in ("steps", "native"))
+        self.assertTrue(filecmp.cmp(step / "state.h5", native / "state.h5", shallow=False))
+
+        self.convert(step, self.dir / "back", "--rename", "model=app.model", "--rename", "optimizer=app.optim")
+        loaded = copy.deepcopy(state)
+        for t in tensors(loaded):
+            t.zero_()
+        loaded["app"]["optim"]["param_groups"][0]["lr"] = 0
+        load_dcp(loaded, self.dir / "back")
+        self.assertEqual(loaded["app"]["optim"]["param_groups"][0]["lr"], 0.5)
+        for found, saved in zip(tensors(loaded), tensors(state), strict=True):
+            self.assertEqual(found.contiguous().view(-1).view(torch.uint8).tolist(),
+                             saved.contiguous().view(-1).view(torch.uint8).tolist())
+
+        for wrong in ("optim", "=b", "app.=b"):
+            self.assertIn("has to be OLD=NEW", self.convert(self.dir / "dcp", self.dir / "none", "--rename", wrong, expect=2))
+        said = self.convert(self.dir / "dcp", self.dir / "none", "--rename", "optim=optimizer", expect=2)
+        self.assertIn("--rename optim: nothing has these keys; the first ones are app, epoch", said)
+        said = self.convert(step, self.dir / "none", "--rename", "optim=optimizer", expect=2)
+        self.assertIn("the first ones are model, optimizer", said)
+        save_dcp({"a": {"x": torch.ones(2)}, "b": {"x": torch.ones(2)}}, self.dir / "two")
+        said = self.convert(self.dir / "two", self.dir / "none", "--rename", "a=b", expect=1)
+        self.assertIn("would both be state['b']['x']", said)
+        self.assertFalse((self.dir / "none").exists())
+
     def test_flat(self):
         state = {"a.weight": torch.arange(4.), "b": torch.ones(2, 2)}
         save_dcp(state, self.dir / "step_00120")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import _arrays, _names
+from ._dcp_rename import Renames
 from ._options import Progress
 from .checkpoint import Checkpoint, Entry
 
@@ -128,15 +129,17 @@ class _Writer:
         self._written.described[fqn] = described
         self._written.keys[fqn] = keys
 
-    def write(self, flat: bool) -> None:
+    def write(self, flat: bool, renames: Renames) -> None:
         objects = self._checkpoint.json.get(_names.OBJECTS, {})
         objects = objects if isinstance(objects, dict) else {}
         keys = {path: _keys_of(path, objects, flat) for path in self._checkpoint}
+        leaves = list(_Objects({_fqn(k) for k in keys.values()}).leaves(objects))
+        keys = renames.of_all(keys)
         with open(os.path.join(self._folder, _DATA), "wb") as stream:
             for path in self._checkpoint:
                 self._tensor(stream, path, keys[path])
-            for where, value in _Objects({_fqn(k) for k in keys.values()}).leaves(objects):
-                self._object(stream, value, where)
+            for where, value in leaves:
+                self._object(stream, value, renames.of(where))
             _sync(stream)
         made = self._metadata.Metadata(self._written.described, self._written.keys, self._written.places,
                                        self._metadata.StorageMeta())
@@ -166,13 +169,15 @@ def _sync_folder(path: str) -> None:
         os.close(fd)
 
 
-def convert(source: str, directory: str, *, flat: bool = False, progress: Progress | None = None) -> list[str]:
+def convert(source: str, directory: str, *, flat: bool = False, renames: Renames = Renames(()),
+            progress: Progress | None = None) -> list[str]:
     """Makes a torch.distributed.checkpoint directory of a step.
 
     Args:
         source: a step's folder, or a directory of steps, meaning the newest one.
         directory: made; it must not exist. It has its name once it is complete and durable.
         flat: ``/model/a`` becomes "a", as for a state whose tensors are at its top level, instead of "model.a".
+        renames: other keys for the checkpoint's sections, such as "optimizer".
         progress: called with the bytes that are done and those of all.
 
     Returns:
@@ -189,7 +194,7 @@ def convert(source: str, directory: str, *, flat: bool = False, progress: Progre
         os.makedirs(parent, exist_ok=True)
         os.mkdir(made)
         try:
-            _Writer(checkpoint, made, progress).write(flat)
+            _Writer(checkpoint, made, progress).write(flat, renames)
             _sync_folder(made)
             if os.path.lexists(directory):
                 raise FileExistsError(f"{directory} exists; nothing is overwritten")

@@ -10,6 +10,7 @@ from typing import Any
 from . import _dcp_archive, _dcp_metadata, _names
 from ._arrays import TORCH, Shard
 from ._dcp_archive import Files, refuse
+from ._dcp_rename import Renames
 from ._options import Progress, Report
 from ._pickles import Budget
 from ._sources import Box, Source, SourceState
@@ -103,9 +104,9 @@ def _objects(files: Files, contents: _dcp_metadata.Contents, skip: Skip | None) 
     return found
 
 
-def _declare(files: Files, skip: Skip | None) -> SourceState:
+def _declare(files: Files, renames: Renames, skip: Skip | None) -> SourceState:
     contents = _dcp_metadata.read(files)
-    keys = {fqn: contents.keys.get(fqn, (fqn,)) for fqn in (*contents.tensors, *contents.objects)}
+    keys = renames.of_all({fqn: contents.keys.get(fqn, (fqn,)) for fqn in (*contents.tensors, *contents.objects)})
     objects = _objects(files, contents, skip)
     leaves: Leaves = {keys[fqn]: value for fqn, value in objects.items()}
     leaves.update({keys[fqn]: Shard(fqn, t.shape, (0,) * len(t.shape)) for fqn, t in contents.tensors.items()})
@@ -117,7 +118,7 @@ def _declare(files: Files, skip: Skip | None) -> SourceState:
     return SourceState(sources, _without_missing(nested))
 
 
-def convert(source: str, directory: Path, step: int, *, skip: Skip | None = None,
+def convert(source: str, directory: Path, step: int, *, renames: Renames = Renames(()), skip: Skip | None = None,
             progress: Progress | None = None) -> Report:
     """Makes a step of a torch.distributed.checkpoint directory.
 
@@ -125,6 +126,7 @@ def convert(source: str, directory: Path, step: int, *, skip: Skip | None = None
         source: the directory, with ``.metadata`` in it.
         directory: of the steps.
         step: the number that it gets; it must not exist.
+        renames: other keys for what has been saved under some.
         skip: told the name of each object that is no tensor and can't be kept, and why; None: it is an error.
         progress: as in :func:`libdcp.save`.
 
@@ -134,7 +136,7 @@ def convert(source: str, directory: Path, step: int, *, skip: Skip | None = None
     """
     files = Files(source)
     try:
-        state = _declare(files, skip)
+        state = _declare(files, renames, skip)
         try:
             with Store(directory) as store:
                 return store.save(step, state, progress=progress)

@@ -9,6 +9,7 @@ import sys
 import time
 
 from . import _dcp_export, _dcp_import, _dcp_metadata
+from ._dcp_rename import Renames, Unusable
 from .errors import Error
 from .store import step_path, steps
 
@@ -49,6 +50,9 @@ def _parser() -> argparse.ArgumentParser:
                         "torch.distributed.checkpoint, which must not exist")
     parser.add_argument("--step", type=int, help="the number of the step that is made; by default that of "
                         "SRC's name, as in step-100, step_100, iter_0000100 and 100, else 0")
+    parser.add_argument("--rename", metavar="OLD=NEW", action="append", default=[], help="what SRC has under the keys "
+                        "OLD, with dots between them, is under NEW in DST, as in optim=optimizer or app.model=model; "
+                        "can be given several times. dcp-train takes the weights in model and the moments in optimizer")
     parser.add_argument("--skip-objects", action="store_true", help="leave out, and print, what is neither a tensor "
                         "nor numbers, texts, lists and mappings")
     parser.add_argument("--flat", action="store_true", help="in the directory that is made, /model/NAME is NAME "
@@ -73,8 +77,8 @@ def _import(arguments: argparse.Namespace, bar: _Bar) -> str:
         raise _Usage("--step: a step's number is not negative")
     if step in steps(arguments.destination):
         raise _Usage(f"{arguments.destination} has a step {step} already; name another by --step")
-    report = _dcp_import.convert(arguments.source, arguments.destination, step, progress=bar,
-                                 skip=_skip if arguments.skip_objects else None)
+    report = _dcp_import.convert(arguments.source, arguments.destination, step, renames=Renames(arguments.rename),
+                                 progress=bar, skip=_skip if arguments.skip_objects else None)
     return f"{step_path(arguments.destination, step)}: {report.bytes} bytes of tensors"
 
 
@@ -83,7 +87,8 @@ def _export(arguments: argparse.Namespace, bar: _Bar) -> str:
         raise _Usage("--step and --skip-objects are for the way to a step, and SRC is one, or has some, already")
     if os.path.lexists(arguments.destination):
         raise _Usage(f"{arguments.destination} exists; nothing is overwritten")
-    for member in _dcp_export.convert(arguments.source, arguments.destination, flat=arguments.flat, progress=bar):
+    for member in _dcp_export.convert(arguments.source, arguments.destination, flat=arguments.flat,
+                                      renames=Renames(arguments.rename), progress=bar):
         print(f"left out: the member {member} of the step's JSON, which is not part of its state", file=sys.stderr)
     return str(arguments.destination)
 
@@ -97,7 +102,7 @@ def main(words: list[str] | None = None) -> int:
             raise _Usage(f"{arguments.source} is not a directory")
         convert = _import if _dcp_metadata.is_directory(arguments.source) else _export
         made = convert(arguments, bar)
-    except _Usage as e:
+    except (_Usage, Unusable) as e:
         print(f"libdcp.convert: {e}", file=sys.stderr)
         return _USAGE
     except ImportError as e:

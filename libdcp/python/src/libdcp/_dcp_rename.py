@@ -1,0 +1,62 @@
+"""Other keys for what is converted, as the program that loads it has them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+from ._names import Keys
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+class Unusable(ValueError):
+    """A renaming that is none, or fits nothing."""
+
+
+def _parsed(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    old, is_pair, new = text.partition("=")
+    found = tuple(old.split(".")), tuple(new.split("."))
+    if not is_pair or not all(map(all, found)):
+        raise Unusable(f"--rename {text}: has to be OLD=NEW, keys with dots between them, as app.optim=optimizer")
+    return found
+
+
+class Renames:
+    """From the keys that lead to something in a nested state to others.
+
+    Args:
+        texts: "OLD=NEW" each: what has OLD's keys as its first ones gets NEW's in their place.
+
+    Raises:
+        Unusable: a text is not of this form.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._pairs = dict(map(_parsed, texts))
+
+    def of(self, keys: tuple[str | int, ...]) -> tuple[str | int, ...]:
+        """The other keys; the same where no renaming fits."""
+        for old, new in self._pairs.items():
+            if tuple(map(str, keys[:len(old)])) == old:
+                return *new, *keys[len(old):]
+        return keys
+
+    def of_all(self, all_keys: Mapping[Name, tuple[str | int, ...]]) -> dict[Name, tuple[str | int, ...]]:
+        """The other keys of each.
+
+        Raises:
+            Unusable: a renaming fits none.
+            ValueError: two would have the same keys.
+        """
+        for old in self._pairs:
+            if not any(tuple(map(str, keys[:len(old)])) == old for keys in all_keys.values()):
+                first = sorted({str(keys[0]) for keys in all_keys.values()})
+                raise Unusable(f"--rename {'.'.join(old)}: nothing has these keys; the first ones are {', '.join(first)}")
+        made = {name: self.of(keys) for name, keys in all_keys.items()}
+        had: dict[tuple[str | int, ...], Name] = {}
+        for name, keys in made.items():
+            if had.setdefault(keys, name) != name and self._pairs:
+                raise ValueError(f"--rename: {Keys(all_keys[had[keys]])} and {Keys(all_keys[name])} would both be "
+                                 f"{Keys(keys)}")
+        return made
