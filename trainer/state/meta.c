@@ -144,7 +144,8 @@ static void as_configured(const char *section, const char *key, char *out, size_
 
 /* Whether a model computes the same whatever the value; dcp-export writes these anew. */
 static int is_label(const char *section, const char *key) {
-    static const char *const labels[] = {"architectures", "dtype", "torch_dtype"};
+    static const char *const labels[] = {"architectures", "dtype", "torch_dtype",
+                                         "transformers_version"};
     for (size_t i = 0; i < sizeof labels / sizeof *labels && strcmp(section, "model") == 0; i++)
         if (strcmp(labels[i], key) == 0) return 1;
     return 0;
