@@ -12,6 +12,7 @@ from ._capi import lib
 from ._comm import Comm
 from ._lookup import Lookup
 from ._state import State
+from .errors import Error, Status
 
 T = TypeVar("T")
 
@@ -84,11 +85,23 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
         found = lib.checkpoint_find(checkpoint, path.encode())
         return tuple(found.contents.shape[:found.contents.ndim]) if found else None
     members: dict[str, Any] = json.loads(lib.checkpoint_json(checkpoint))
-    with Prepared(comm, state, Lookup(shape, members, options.get("rename"))) as prepared:
+    lookup = Lookup(shape, members, options.get("rename"))
+    try:
+        _fill(checkpoint, comm, state, options, lookup)
+    except Error as e:
+        if e.status != Status.NOT_FOUND or lookup.may_lack:
+            raise
+        lookup.may_lack = True  # one of two tied tensors, perhaps
+        _fill(checkpoint, comm, state, options, lookup)
+    return members
+
+
+def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, options: dict[str, Any],
+          lookup: Lookup) -> None:
+    with Prepared(comm, state, lookup) as prepared:
         made = prepared.load_options(options)
         lib.load_with(checkpoint, prepared.handle, c.byref(made), None)
-        prepared.restore(_options.selects(options.get("only")), members)
-    return members
+        prepared.restore(_options.selects(options.get("only")), lookup.members)
 
 
 def load_path(comm: Comm, path: bytes, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:

@@ -24,8 +24,9 @@ class Lookup:
     def __init__(self, shape: Callable[[str], Shape | None], members: Mapping[str, Any],
                  rename: Mapping[str, str] | None) -> None:
         self._shape = shape
-        self._members = members
+        self.members = members
         self._rename = rename or {}
+        self.may_lack = _OF_TRAINER <= members.keys()  # tensors that a load fills otherwise
 
     def _stored(self, path: str) -> str:
         """Its path in the checkpoint."""
@@ -44,10 +45,10 @@ class Lookup:
         it counts updates once for all parameters, as its own number, and has in its JSON what began later. None of all
         other paths."""
         stored = self._stored(path)
-        if not stored.startswith(_UPDATES) or not _OF_TRAINER <= self._members.keys():
+        if not stored.startswith(_UPDATES) or not _OF_TRAINER <= self.members.keys():
             return None
         parameter = stored[len(_UPDATES):]
         if self._shape(stored) is not None or self._shape(_MOMENT + parameter) is None:
             return None
-        since = self._members.get("moments_since", {}).get(parameter, 0)
-        return int(self._members["step"] - since)
+        since = self.members.get("moments_since", {}).get(parameter, 0)
+        return int(self.members["step"] - since)

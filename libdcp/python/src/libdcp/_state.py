@@ -91,7 +91,7 @@ class State:
         """Without those that a load fills otherwise: counts of updates, and tied tensors of which the checkpoint has
         one."""
         stored = self._stored
-        if stored is None:
+        if stored is None or not stored.may_lack:
             return found
         self._counts = [(path, value, n) for path, _, value in found
                         if (n := stored.updates(path)) is not None and _arrays.has_fill(value)]
@@ -142,8 +142,7 @@ class State:
     def as_stored(self, stored: Lookup) -> State:
         """For a load: itself, or one with the checkpoint's rows where ranks have something for themselves, and without
         what the checkpoint has no tensor for."""
-        is_whole = all(stored.shape(path) is not None for path, _, _ in _names.tensors(self._state))
-        return self if is_whole and not self._rows else State(self._given, self._rank, self._size, stored)
+        return State(self._given, self._rank, self._size, stored) if self._rows or stored.may_lack else self
 
     def refresh(self) -> None:
         """Before a save: its loaders' states are what they are now."""
