@@ -245,6 +245,18 @@ def without_plans(directory):
     dist.barrier()
 
 
+def groups_of_some(directory):
+    """Ranks that are in other numbers of groups than others; and torch's own groups go on after a save by some ranks."""
+    half = dist.new_group([0, 1])
+    if dist.get_rank() < 2:
+        dcp.save({"x": torch.zeros(2)}, storage_writer=Writer(f"{directory}/half"), process_group=half)
+    dcp.save({"x": torch.ones(2)}, storage_writer=Writer(f"{directory}/all"))
+    state = {"x": torch.zeros(2)}
+    dcp.load(state, storage_reader=Reader(f"{directory}/all"))
+    assert torch.equal(state["x"], torch.ones(2))
+    dist.barrier(group=dist.new_group())
+
+
 def asynchronous(directory):
     """By a thread, and by a process, to which writer and planner are sent."""
     group = dist.new_group()
@@ -341,7 +353,7 @@ def damage(path):
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    {"storage": storage, "asynchronous": asynchronous, "failures": failures,
+    {"storage": storage, "groups_of_some": groups_of_some, "asynchronous": asynchronous, "failures": failures,
      "killed": killed}[sys.argv[1]](sys.argv[2])
     dist.barrier()
     dist.destroy_process_group()

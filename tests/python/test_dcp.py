@@ -41,6 +41,9 @@ class Test(unittest.TestCase):
         for ranks, source in ((4, 1), (2, 4)):
             self.run_ranks(ranks, "storage", str(ranks), SOURCE=str(self.dir / str(source)))
 
+    def test_groups_of_some(self):
+        self.run_ranks(3, "groups_of_some", "groups")
+
     def test_asynchronous(self):
         self.run_ranks(2, "asynchronous", "asynchronous")
 

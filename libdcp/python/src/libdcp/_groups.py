@@ -5,6 +5,7 @@ Buffers are numpy arrays over the library's memory.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -52,7 +53,11 @@ class Alone:
 
 
 class TorchGroup:
-    """Over gloo groups of its own, of some ranks of torch.distributed's default group, whatever that one's backend."""
+    """Over gloo groups of its own, of some ranks of torch.distributed's default group, whatever that one's backend.
+
+    They are none of torch's list of groups. By that, new_group names groups, so it waits forever where ranks have been
+    in different numbers of them, and it wants to be called by all ranks, or else later ones have that trouble.
+    """
 
     threads = True
 
@@ -62,17 +67,20 @@ class TorchGroup:
         self._ranks = list(ranks)
         self.size = len(self._ranks)
         self.rank = self._ranks.index(self._dist.get_rank())
-        self._made = [self._make() for _ in range(2)]
-        self._group, self._pairs = self._made
+        self._group, self._pairs = self._make(), self._make()
 
     def _make(self) -> Any:
-        return self._dist.new_group(self._ranks, backend="gloo", use_local_synchronization=True)
+        """The nth of these ranks, by each one's own count in torch's store."""
+        store = self._dist.distributed_c10d._get_default_store()
+        name = "libdcp/" + hashlib.blake2b(repr(self._ranks).encode(), digest_size=16).hexdigest()
+        count = store.add(f"{name}/made/{self.rank}", 1)
+        return self._dist.ProcessGroupGloo(self._dist.PrefixStore(f"{name}/{count}", store), self.rank, self.size)
 
     def _tensor(self, array: npt.NDArray[Any]) -> Any:
         return self._torch.from_numpy(array)
 
     def broadcast(self, data: Bytes, root: int) -> None:
-        self._dist.broadcast(self._tensor(data), self._ranks[root], group=self._group)
+        self._group.broadcast(self._tensor(data), root).wait()
 
     def allreduce(self, words: Words, op: int) -> None:
         if self.size <= FEW_RANKS and words.nbytes <= FEW_BYTES:
@@ -86,26 +94,27 @@ class TorchGroup:
         signed = words.view(np.int64)
         if op in (MAX, MIN):
             words ^= np.uint64(1 << 63)  # the order of unsigned words in signed ones
-        self._dist.all_reduce(self._tensor(signed), (ops.MAX, ops.MIN, ops.SUM, ops.BXOR)[op], group=self._group)
+        self._group.allreduce([self._tensor(signed)], (ops.MAX, ops.MIN, ops.SUM, ops.BXOR)[op]).wait()
         if op in (MAX, MIN):
             words ^= np.uint64(1 << 63)
 
     def gather(self, send: Bytes, receive: Bytes | None, root: int) -> None:
-        parts = None
+        parts = []
         if receive is not None:
-            parts = list(self._tensor(receive).view(self.size, len(send)).unbind())
-        self._dist.gather(self._tensor(send), parts, self._ranks[root], group=self._group)
+            parts = [list(self._tensor(receive).view(self.size, len(send)).unbind())]
+        options = self._dist.GatherOptions()
+        options.rootRank = root
+        self._group.gather(parts, [self._tensor(send)], options).wait()
 
     def alltoall(self, send: Bytes, sizes: list[int], receive: Bytes, receive_sizes: list[int]) -> None:
-        self._dist.all_to_all_single(self._tensor(receive), self._tensor(send), receive_sizes, sizes,
-                                     group=self._group)
+        self._group.alltoall_base(self._tensor(receive), self._tensor(send), receive_sizes, sizes).wait()
 
     def barrier(self) -> None:
         self.allreduce(np.zeros(1, np.uint64), SUM)
 
     def exchange(self, sends: Sequence[tuple[int, Bytes]], receives: Sequence[tuple[int, Bytes]]) -> None:
-        begun = [self._dist.irecv(self._tensor(data), self._ranks[peer], group=self._pairs) for peer, data in receives]
-        begun += [self._dist.isend(self._tensor(data), self._ranks[peer], group=self._pairs) for peer, data in sends]
+        begun = [self._pairs.recv([self._tensor(data)], peer, 0) for peer, data in receives]
+        begun += [self._pairs.send([self._tensor(data)], peer, 0) for peer, data in sends]
         for request in begun:
             request.wait()
 
@@ -113,8 +122,7 @@ class TorchGroup:
         return TorchGroup(self._ranks)
 
     def close(self) -> None:
-        for group in self._made:
-            self._dist.destroy_process_group(group)
+        self._group = self._pairs = None
 
 
 class MpiGroup:
