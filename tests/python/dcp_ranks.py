@@ -2,6 +2,7 @@
 
 import dataclasses
 import filecmp
+import importlib.util
 import os
 import signal
 import sys
@@ -16,6 +17,10 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, Def
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from torch.distributed.checkpoint.stateful import Stateful
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import Shard as Sharded
+from torch.distributed.tensor._shards_wrapper import LocalShardsWrapper
 from torch_ranks import local, make_model, numbers, tensors
 
 import libdcp
@@ -23,6 +28,7 @@ from libdcp.dcp import Reader, Writer
 
 OBJECTS = {"epoch": 3, "name": "a \u00fc", "rates": [0.1, 0.2], "betas": (0.5, 0.9), "none": None,
            "nested": {"on": True}}
+HAS_CHECKPOINTABLE = importlib.util.find_spec("torch.distributed.checkpoint.protocol") is not None  # torch 2.15's
 
 
 def state_of(blank=False):
@@ -74,6 +80,7 @@ def storage(directory):
     partial(f"{directory}/state")
     models(directory)
     others(directory)
+    own_shards(directory)
     rank_keys(directory)
     planners(directory)
     without_plans(directory)
@@ -148,21 +155,46 @@ def others(directory):
         part, start = pieces_of_rows(whole)
         sharded = init_from_local_shards([Shard.from_tensor_and_offsets(part, [start, 0], dist.get_rank())], 7, 3)
         own, _ = pieces_of_rows(whole)
+        if not HAS_CHECKPOINTABLE:
+            return sharded, own, {}
         own.global_shape, own.global_offsets = (7, 3), ((start, 0),)
         own.local_offsets, own.local_sizes = ((0, 0),), (tuple(own.shape),)
-        return sharded, own
-    sharded, own = make()
-    dcp.save({"sharded": sharded, "own": own, "np": np.arange(4), "rng": ("MT", np.arange(3, dtype=np.uint32), 0.5),
+        return sharded, own, {"own": own}
+    sharded, own, as_own = make()
+    dcp.save({"sharded": sharded, **as_own, "np": np.arange(4), "rng": ("MT", np.arange(3, dtype=np.uint32), 0.5),
               "list": [torch.ones(2), {"a": 1}]}, storage_writer=Writer(f"{directory}/others/step-1"))
-    for part in (sharded.local_shards()[0].tensor, own):
+    for part in (sharded.local_shards()[0].tensor, *as_own.values()):
         part.zero_()
-    state = {"sharded": sharded, "own": own, "np": None, "rng": (), "list": [torch.zeros(2), {"a": 0}]}
+    state = {"sharded": sharded, **as_own, "np": None, "rng": (), "list": [torch.zeros(2), {"a": 0}]}
     dcp.load(state, storage_reader=Reader(f"{directory}/others"))
     wanted, _ = pieces_of_rows(whole)
     assert torch.equal(sharded.local_shards()[0].tensor, wanted) and torch.equal(own, wanted)
     name, array, number = state["rng"]
     assert (state["np"] == np.arange(4)).all() and (array == np.arange(3)).all() and (name, number) == ("MT", 0.5)
     assert torch.equal(state["list"][0], torch.ones(2)) and state["list"][1] == {"a": 1}
+
+
+def own_shards(directory):
+    """A tensor that tells torch what its shards are, as torchrec's: unevenly cut rows."""
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    whole, mesh = numbers((4 * ranks, 3), 81), init_device_mesh("cpu", (ranks,))
+
+    def make(first):
+        """The rows of the first rank, and where the others begin; the last rank has two shards."""
+        begin, end = (0 if rank == 0 else first + 3 * rank), (first + 3 * rank + 3 if rank < ranks - 1 else len(whole))
+        cuts = [begin, begin + 1, end] if rank == ranks - 1 else [begin, end]
+        shards = [whole[a:b].clone() for a, b in zip(cuts, cuts[1:])]
+        wrapper = LocalShardsWrapper(shards, [(a, 0) for a in cuts[:-1]])
+        return shards, DTensor.from_local(wrapper, mesh, [Sharded(0)], shape=whole.shape, stride=whole.stride())
+    dcp.save({"rows": make(0)[1]}, storage_writer=Writer(f"{directory}/own"))
+    shards, rows = make(1)
+    wanted = [shard.clone() for shard in shards]
+    for shard in shards:
+        shard.zero_()
+    dcp.load({"rows": rows}, storage_reader=Reader(f"{directory}/own"))
+    assert all(torch.equal(a, b) for a, b in zip(shards, wanted))
+    with libdcp.Checkpoint(f"{directory}/own") as checkpoint:
+        assert (checkpoint["/model/rows"] == whole.numpy()).all()
 
 
 def rank_keys(directory):
@@ -246,7 +278,7 @@ def without_plans(directory):
 
 
 def groups_of_some(directory):
-    """Ranks that are in other numbers of groups than others; and torch's own groups go on after a save by some ranks."""
+    """Ranks that are in other numbers of groups than others; torch's own groups go on after a save by some ranks."""
     half = dist.new_group([0, 1])
     if dist.get_rank() < 2:
         dcp.save({"x": torch.zeros(2)}, storage_writer=Writer(f"{directory}/half"), process_group=half)
