@@ -3,6 +3,7 @@
 import dataclasses
 import filecmp
 import importlib.util
+import io
 import os
 import signal
 import sys
@@ -81,6 +82,7 @@ def storage(directory):
     models(directory)
     others(directory)
     own_shards(directory)
+    in_base64(directory)
     rank_keys(directory)
     planners(directory)
     without_plans(directory)
@@ -195,6 +197,17 @@ def own_shards(directory):
     assert all(torch.equal(a, b) for a, b in zip(shards, wanted))
     with libdcp.Checkpoint(f"{directory}/own") as checkpoint:
         assert (checkpoint["/model/rows"] == whole.numpy()).all()
+
+
+def in_base64(directory):
+    """Bytes come back as they were; of several ranks' the lowest's, with its type."""
+    rank = dist.get_rank()
+    dcp.save({"own": b"0" if rank == 0 else str(rank), "loader": {"rank": b"\x80\xff", "names": ["MQ==", b"1"]},
+              "losses": io.BytesIO(b"12")}, storage_writer=Writer(f"{directory}/bytes"))
+    state = {"own": None, "loader": {"rank": b"", "names": []}, "losses": io.BytesIO()}
+    dcp.load(state, storage_reader=Reader(f"{directory}/bytes"))
+    assert state.pop("losses").getvalue() == b"12"
+    assert state == {"own": b"0", "loader": {"rank": b"\x80\xff", "names": ["MQ==", b"1"]}}, state
 
 
 def rank_keys(directory):

@@ -16,6 +16,7 @@ from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlan
 from torch.distributed.checkpoint.format_utils import _load_state_dict
 
 import libdcp
+import libdcp.convert
 from libdcp.dcp import Reader, Writer
 
 HERE = pathlib.Path(__file__).parent
@@ -115,6 +116,21 @@ class Test(unittest.TestCase):
             found = {"foo": {"a": None}} if saved.get("foo") else {"foo": {}}
             dcp.load(found, storage_reader=Reader(self.dir))
             self.assertEqual(found["foo"], saved.get("foo", {}))
+
+    def test_bytes_converted(self):
+        """To torch's files they go as bytes; and hints that are nonsense leave texts as they are."""
+        saved = {"loader": [b"\xff", "MQ=="], "x": torch.ones(1)}
+        dcp.save(saved, storage_writer=Writer(self.dir / "steps"))
+        libdcp.convert.main(["--flat", str(self.dir / "steps"), str(self.dir / "torch")])
+        found = {"loader": None, "x": torch.zeros(1)}
+        dcp.load(found, checkpoint_id=str(self.dir / "torch"))
+        self.assertEqual(found, saved)
+        hints = {"loader": "bytes", "name": "file", "odd": {}, "none.1": "bytes", 5: "bytes"}
+        libdcp.save(self.dir / "steps", 1, {"x": torch.ones(1), "loader": "no base64", "name": "MQ=="},
+                    json={"torch": {"bytes": hints}})
+        found = {"loader": None, "name": None}
+        dcp.load(found, storage_reader=Reader(self.dir / "steps"))
+        self.assertEqual(found, {"loader": "no base64", "name": "MQ=="})
 
     def test_same_path(self):
         with self.assertRaises(dcp.CheckpointException) as caught:

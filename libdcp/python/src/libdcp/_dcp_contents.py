@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkStorageMetadata, Metadata,
                                                    TensorProperties, TensorStorageMetadata)
 
-from . import _arrays, _names
+from . import _arrays, _dcp_bytes, _names
 from ._dcp_state import TORCH
 from .checkpoint import Checkpoint, Entry
 
@@ -56,6 +55,7 @@ class _Hints:
 
     Attributes:
         inside: which tensors are or lie within objects, and as what.
+        bytes: what objects are or have in them that is base64, and of what.
     """
 
     def __init__(self, members: Mapping[str, Any]) -> None:
@@ -67,6 +67,7 @@ class _Hints:
         self.inside: dict[str, str] = {name: kind for name, kind in inside.items() if kind in ("numpy", "torch")} if (
             isinstance(inside, dict)) else {}
         self._nested = {**_prefixes(hints.get("nested"), False), **_prefixes(hints.get("lists"), True)}
+        self.bytes = _dcp_bytes.hints_of(hints)
         stored = members.get(_names.OBJECTS)
         self.objects: dict[str, Any] = stored if isinstance(stored, dict) else {}
 
@@ -124,6 +125,7 @@ class Stored:
         self._entries = checkpoint.entries
         hints = _Hints(checkpoint.json)
         self.inside = hints.inside
+        self._bytes = hints.bytes
         self.objects: dict[str, Any] = {_name(keys): value for keys, value in _nodes(hints.objects, ())}
         keys = {path: hints.keys_of(path) for path in self._entries}
         self.paths: dict[str, str] = {_name(found): path for path, found in keys.items()}
@@ -174,17 +176,10 @@ class Stored:
                 if inner in self.paths and (inner == name or inner.startswith(name + "."))}
 
     def object(self, name: str, arrays: Mapping[str, Any]) -> Any:
-        """A copy of an object, with its arrays, by their names, in their places."""
+        """A copy of an object, with its bytes, and its arrays, by their names, in their places."""
         if name in arrays:
             return arrays[name]
-        value = copy.deepcopy(self.objects[name])
-        for inner, array in arrays.items():
-            keys = inner[len(name) + 1:].split(".")
-            container = value
-            for key in keys[:-1]:
-                container = container[int(key) if isinstance(container, list) else key]
-            container[int(keys[-1]) if isinstance(container, list) else keys[-1]] = array
-        return value
+        return _dcp_bytes.restored(name, self.objects[name], self._bytes, arrays)
 
     def metadata(self) -> Metadata:
         """As torch's planners want it; of each tensor, one chunk."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _names
+from . import _arrays, _dcp_bytes, _names
 from ._dcp_rename import Renames
 from ._options import Progress
 from .checkpoint import Checkpoint, Entry
@@ -132,6 +132,7 @@ class _Writer:
     def write(self, flat: bool, renames: Renames) -> None:
         objects = self._checkpoint.json.get(_names.OBJECTS, {})
         objects = objects if isinstance(objects, dict) else {}
+        in_base64 = _dcp_bytes.hints_of(self._checkpoint.json.get("torch"))
         keys = {path: _keys_of(path, objects, flat) for path in self._checkpoint}
         leaves = list(_Objects({_fqn(k) for k in keys.values()}).leaves(objects))
         keys = renames.of_all(keys)
@@ -139,7 +140,8 @@ class _Writer:
             for path in self._checkpoint:
                 self._tensor(stream, path, keys[path])
             for where, value in leaves:
-                self._object(stream, value, renames.of(where))
+                whole = _dcp_bytes.restored(_fqn(where), value, in_base64, {})
+                self._object(stream, whole, renames.of(where))
             _sync(stream)
         made = self._metadata.Metadata(self._written.described, self._written.keys, self._written.places,
                                        self._metadata.StorageMeta())

@@ -13,7 +13,7 @@ from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType
 
-from . import _arrays, _names
+from . import _arrays, _dcp_bytes, _names
 from ._arrays import Piece, Pieces, Shard
 from ._dcp_exchange import Table
 from ._dcp_planner import saves_by_default
@@ -79,7 +79,8 @@ class Contents:
 
     def __init__(self) -> None:
         self.tensors: Tensors = {}
-        self._objects: dict[str, Any] = {}
+        self._objects: dict[str, Any] = {}  # each with what of it are bytes
+        self._bytes: dict[str, str] = {}
         self._inside: dict[str, str] = {}
         self._top: list[str] = []
         self._nested: dict[str, bool] = {}  # keys of what tensors lie deeper in than a section, and if it is a list
@@ -109,9 +110,10 @@ class Contents:
         self.tensors.setdefault(path, []).extend(found)
 
     def add_object(self, keys: Keys, value: Any) -> None:
+        self._bytes = {}
         plain = self._plain(value, keys)
         if not isinstance(value, np.ndarray):
-            self._objects[_row(keys)] = plain
+            self._objects[_row(keys)] = plain, self._bytes
 
     def _plain(self, value: Any, keys: Keys) -> Any:
         """The value as JSON has it; null for arrays."""
@@ -119,6 +121,9 @@ class Contents:
             self.add_tensor(keys, _arrays.pieces(value, keys))
             self._inside[".".join(map(str, keys))] = "numpy" if isinstance(value, np.ndarray) else "torch"
             return None
+        if isinstance(value, (bytes, bytearray, io.BytesIO)):
+            self._bytes[".".join(map(str, keys))] = type(value).__name__
+            return _dcp_bytes.encoded(value)
         if isinstance(value, Mapping) and all(isinstance(key, (str, int)) for key in value):
             return {str(key): self._plain(inner, Keys((*keys, str(key)))) for key, inner in value.items()}
         if isinstance(value, (list, tuple)):
@@ -219,7 +224,7 @@ def members(others: Table, tensors: Table) -> dict[str, Any]:
         kinds[kind][key] = value
     made: dict[str, Any] = {}
     if kinds["object"]:
-        made[_names.OBJECTS] = _nested(kinds["object"])
+        made[_names.OBJECTS] = _nested({row: plain for row, (plain, _) in kinds["object"].items()})
     torch_members: dict[str, Any] = {}
     if kinds["top"]:
         all_are = len(kinds["top"]) == sum(path.startswith("/model/") for path in tensors.rows)
@@ -230,6 +235,9 @@ def members(others: Table, tensors: Table) -> dict[str, Any]:
             torch_members[hint] = [json.loads(row) for row in found]
     if kinds["inside"]:
         torch_members["inside"] = kinds["inside"]
+    in_base64 = {name: kind for _, found in kinds["object"].values() for name, kind in found.items()}
+    if in_base64:
+        torch_members["bytes"] = in_base64
     if torch_members:
         made[TORCH] = torch_members
     return made
