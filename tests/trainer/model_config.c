@@ -260,6 +260,55 @@ static void wrong(void **state) {
     assert_refused("{\"model_type\":\"llama\"}", DCP_ERR_ARG, "vocab_size");
 }
 
+/* All that speaks against a config is told at once, with what to set. */
+static void all_reasons(void **state) {
+    (void)state;
+    static const char *const hub_gpt2 =
+        "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_embd\":768,\"n_layer\":12,\"n_head\":12,"
+        "\"n_positions\":1024,\"n_ctx\":1024,\"resid_pdrop\":0.1,\"embd_pdrop\":0.1,"
+        "\"attn_pdrop\":0.1,\"summary_first_dropout\":0.1}";
+    assert_refused(hub_gpt2, DCP_ERR_UNSUPPORTED,
+                   "model config: resid_pdrop 0.1: dropout is not supported; embd_pdrop 0.1: "
+                   "dropout is not supported; attn_pdrop 0.1: dropout is not supported; to train "
+                   "without, add: model.resid_pdrop=0 model.embd_pdrop=0 model.attn_pdrop=0");
+    static const char *const gemma2 =
+        "{\"model_type\":\"gemma2\",\"attn_logit_softcapping\":50.0,"
+        "\"final_logit_softcapping\":30.0,\"sliding_window\":4096,\"hidden_size\":2304}";
+    assert_refused(gemma2, DCP_ERR_UNSUPPORTED,
+                   "; attn_logit_softcapping 50: caps on scores are not supported; "
+                   "final_logit_softcapping 30: caps on logits are not supported");
+    static const char *const mixtral =
+        "{\"model_type\":\"mixtral\",\"num_local_experts\":8,\"num_experts_per_tok\":2,"
+        "\"sliding_window\":null,\"hidden_size\":4096}";
+    assert_refused(mixtral, DCP_ERR_UNSUPPORTED,
+                   "model config: model_type \"mixtral\" is not supported (gpt2, llama, ");
+    assert_refused(mixtral, DCP_ERR_UNSUPPORTED,
+                   "; num_local_experts 8: experts are not supported");
+}
+
+/* Where a reason goes away by no setting, none is given. */
+static void helpless(void **state) {
+    (void)state;
+    model *m = NULL;
+    dcp_error err = {0};
+    assert_int_equal(
+        create("{\"model_type\":\"gemma2\",\"final_logit_softcapping\":30.0}", &m, &err),
+        DCP_ERR_UNSUPPORTED);
+    assert_null(strstr(err.message, "model.final_logit_softcapping"));
+    assert_refused("{" VIT ",\"num_labels\":1,\"hidden_dropout_prob\":0.5}", DCP_ERR_UNSUPPORTED,
+                   "one label: a regression is not supported; hidden_dropout_prob 0.5");
+}
+
+/* More than a message holds: the rest is counted. */
+static void many_reasons(void **state) {
+    (void)state;
+    char text[4096] = "{\"model_type\":\"mlp\",\"sizes\":[4,2]";
+    for (int i = 0; i < 30; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), ",\"unknown_%02d\":1", i);
+    strcat(text, "}");
+    assert_refused(text, DCP_ERR_UNSUPPORTED, "and 23 more");
+}
+
 /* Operations of a sample, where the parameters for which trains[unit][i] holds are trained; NULL:
  * all are. */
 static double flops(const char *text, uint64_t sequence, int (*trains)(const char *name)) {
@@ -314,15 +363,12 @@ static void counts_operations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(older_llama),
-        cmocka_unit_test(newer_qwen3),
-        cmocka_unit_test(unsupported),
-        cmocka_unit_test(wrong),
-        cmocka_unit_test(biased_llama),
-        cmocka_unit_test(spellings_of_gpt2),
-        cmocka_unit_test(images),
-        cmocka_unit_test(other_families_refuse),
-        cmocka_unit_test(counts_operations),
+        cmocka_unit_test(older_llama),  cmocka_unit_test(newer_qwen3),
+        cmocka_unit_test(unsupported),  cmocka_unit_test(wrong),
+        cmocka_unit_test(biased_llama), cmocka_unit_test(spellings_of_gpt2),
+        cmocka_unit_test(images),       cmocka_unit_test(other_families_refuse),
+        cmocka_unit_test(all_reasons),  cmocka_unit_test(helpless),
+        cmocka_unit_test(many_reasons), cmocka_unit_test(counts_operations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * all of them. */
 #include "models/families.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +40,7 @@ static const family_names gpt2 = {
     .down = "mlp.c_proj",
 };
 
-static int read_gpt2_sizes(const json_t *config, model_config *c, dcp_error *err) {
+static int read_gpt2_sizes(const model_keys *keys, model_config *c, dcp_error *err) {
     const keys_entry entries[] = {
         {.key = "vocab_size", .out = &c->classes},
         {.key = "n_embd", .other = "hidden_size", .out = &c->hidden},
@@ -53,33 +54,33 @@ static int read_gpt2_sizes(const json_t *config, model_config *c, dcp_error *err
          .absent = 1024,
          .out = &c->max_positions},
     };
-    int status = model_keys_sizes(config, entries, sizeof entries / sizeof *entries, err);
+    int status = model_keys_sizes(keys, entries, sizeof entries / sizeof *entries, err);
     if (status) return status;
     c->kv_heads = c->heads;
     const keys_entry inner = {.key = "n_inner", .absent = 4 * c->hidden, .out = &c->intermediate};
-    status = model_keys_size(config, &inner, err);
+    status = model_keys_size(keys, &inner, err);
     return status ? status : take_head_dim(c, "n_embd", "n_head", err);
 }
 
-static int read_gpt2(const json_t *config, model_config *c, dcp_error *err) {
+static int read_gpt2(const model_keys *keys, model_config *c, dcp_error *err) {
     static const char *const dropout[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
     c->names = &gpt2;
     c->input = INPUT_TOKENS;
     c->causal = c->layer_norm = c->in_first = 1;
     c->qkv_bias = c->o_bias = c->mlp_bias = 1;
-    int status = read_gpt2_sizes(config, c, err);
-    if (!status) status = model_keys_flag(config, "tie_word_embeddings", 1, &c->tied, err);
+    int status = read_gpt2_sizes(keys, c, err);
+    if (!status) status = model_keys_flag(keys, "tie_word_embeddings", 1, &c->tied, err);
     if (!status)
-        status = model_keys_number(config, "layer_norm_epsilon", 1e-5, 0.0, &c->norm_eps, err);
+        status = model_keys_number(keys, "layer_norm_epsilon", 1e-5, 0.0, &c->norm_eps, err);
     if (!status)
-        status = model_keys_number(config, "initializer_range", 0.02, 0.0, &c->init_std, err);
+        status = model_keys_number(keys, "initializer_range", 0.02, 0.0, &c->init_std, err);
     if (!status)
         status =
-            model_keys_activation(config, "activation_function", "gelu_new", &c->activation, err);
-    if (!status) status = model_keys_no_dropout(config, dropout, 3, err);
-    if (!status) status = model_keys_only_flag(config, "scale_attn_weights", 1, err);
-    if (!status) status = model_keys_only_flag(config, "scale_attn_by_inverse_layer_idx", 0, err);
-    if (!status) status = model_keys_only_flag(config, "add_cross_attention", 0, err);
+            model_keys_activation(keys, "activation_function", "gelu_new", &c->activation, err);
+    if (!status) status = model_keys_no_dropout(keys, dropout, 3, err);
+    if (!status) status = model_keys_only_flag(keys, "scale_attn_weights", 1, err);
+    if (!status) status = model_keys_only_flag(keys, "scale_attn_by_inverse_layer_idx", 0, err);
+    if (!status) status = model_keys_only_flag(keys, "add_cross_attention", 0, err);
     return status;
 }
 
@@ -99,8 +100,9 @@ static const family_names llama = {LLAMA_NAMES};
 static const family_names qwen3 = {LLAMA_NAMES, .q_norm = "self_attn.q_norm",
                                    .k_norm = "self_attn.k_norm"};
 
-static int check_layer_types(const json_t *config, const model_config *c, dcp_error *err) {
-    const json_t *types = model_keys_value(config, "layer_types"), *type;
+static int check_layer_types(const model_keys *keys, const model_config *c, dcp_error *err) {
+    const json_t *types = model_keys_value(keys, "layer_types"), *type;
+    char text[112];
     size_t i;
     if (!types) return DCP_OK;
     if (!json_is_array(types))
@@ -111,54 +113,56 @@ static int check_layer_types(const json_t *config, const model_config *c, dcp_er
                          json_array_size(types), (unsigned long long)c->layers);
     json_array_foreach(types, i, type) {
         const char *name = json_string_value(type);
-        if (!name || strcmp(name, "full_attention"))
-            return core_fail(err, DCP_ERR_UNSUPPORTED,
-                             "model config: layer_types: \"%.100s\" is not supported (only "
-                             "full_attention)",
-                             name ? name : "?");
+        if (name && !strcmp(name, "full_attention")) continue;
+        snprintf(text, sizeof text, "\"%.100s\"", name ? name : "?");
+        model_keys_refuse(keys, "layer_types", text, "is not supported (only full_attention)",
+                          "null");
+        break;
     }
     return DCP_OK;
 }
 
 /* rope_parameters (newer) or rope_scaling (older): only the plain rotation. */
-static int check_rope(const json_t *config, const char *key, dcp_error *err) {
-    const json_t *rope = model_keys_value(config, key);
-    if (!rope) return DCP_OK;
-    if (!json_is_object(rope))
-        return core_fail(err, DCP_ERR_ARG, "model config: %s is not an object", key);
+static int check_rope(const model_keys *keys, const char *key, dcp_error *err) {
+    char path[32], text[112];
     const char *member;
     json_t *value;
-    json_object_foreach((json_t *)rope, member, value) {
-        if (json_is_object(value))
-            return core_fail(err, DCP_ERR_UNSUPPORTED,
-                             "model config: %s.%.100s: rotations that differ between layers "
-                             "are not supported",
-                             key, member);
+    const model_keys rope = {model_keys_value(keys, key), path, keys->refused};
+    if (!rope.object) return DCP_OK;
+    if (!json_is_object(rope.object))
+        return core_fail(err, DCP_ERR_ARG, "model config: %s is not an object", key);
+    snprintf(path, sizeof path, "%s.", key);
+    json_object_foreach((json_t *)rope.object, member, value) {
+        if (!json_is_object(value)) continue;
+        model_refusals_add(keys->refused, NULL, NULL,
+                           "%s%.100s: rotations that differ between layers are not supported", path,
+                           member);
+        return DCP_OK;
     }
-    const json_t *type = model_keys_value(rope, "rope_type");
-    type = type ? type : model_keys_value(rope, "type");
+    const json_t *type = model_keys_value(&rope, "rope_type");
+    type = type ? type : model_keys_value(&rope, "type");
     const char *name = type ? json_string_value(type) : "default";
+    snprintf(text, sizeof text, "\"%.100s\"", name ? name : "?");
     if (!name || strcmp(name, "default"))
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "model config: %s.rope_type \"%.100s\" is not supported (only default)",
-                         key, name ? name : "?");
-    return model_keys_only_number(rope, "partial_rotary_factor", 1.0, err);
+        model_keys_refuse(&rope, "rope_type", text, "is not supported (only default)", "default");
+    return model_keys_only_number(&rope, "partial_rotary_factor", 1.0, err);
 }
 
 /* As transformers: rope_scaling goes before rope_parameters, and either's rope_theta before the
  * config's own. */
-static int read_rope(const json_t *config, model_config *c, dcp_error *err) {
-    int status = check_rope(config, "rope_parameters", err);
-    if (!status) status = check_rope(config, "rope_scaling", err);
-    if (!status) status = model_keys_only_number(config, "partial_rotary_factor", 1.0, err);
+static int read_rope(const model_keys *keys, model_config *c, dcp_error *err) {
+    int status = check_rope(keys, "rope_parameters", err);
+    if (!status) status = check_rope(keys, "rope_scaling", err);
+    if (!status) status = model_keys_only_number(keys, "partial_rotary_factor", 1.0, err);
     if (status) return status;
-    const json_t *older = model_keys_value(config, "rope_scaling");
-    const json_t *rope = older ? older : model_keys_value(config, "rope_parameters");
-    const json_t *holder = model_keys_value(rope, "rope_theta") ? rope : config;
+    const json_t *older = model_keys_value(keys, "rope_scaling");
+    const model_keys rope = {older ? older : model_keys_value(keys, "rope_parameters"), "",
+                             keys->refused};
+    const model_keys *holder = model_keys_value(&rope, "rope_theta") ? &rope : keys;
     return model_keys_number(holder, "rope_theta", 10000.0, 1.0, &c->rope_theta, err);
 }
 
-static int read_llama_sizes(const json_t *config, model_config *c, dcp_error *err) {
+static int read_llama_sizes(const model_keys *keys, model_config *c, dcp_error *err) {
     const keys_entry entries[] = {
         {.key = "vocab_size", .out = &c->classes},
         {.key = "hidden_size", .out = &c->hidden},
@@ -167,64 +171,63 @@ static int read_llama_sizes(const json_t *config, model_config *c, dcp_error *er
         {.key = "num_attention_heads", .out = &c->heads},
         {.key = "max_position_embeddings", .absent = c->max_positions, .out = &c->max_positions},
     };
-    int status = model_keys_sizes(config, entries, sizeof entries / sizeof *entries, err);
+    int status = model_keys_sizes(keys, entries, sizeof entries / sizeof *entries, err);
     if (status) return status;
     const keys_entry kv_heads = {
         .key = "num_key_value_heads", .absent = c->heads, .out = &c->kv_heads};
-    status = model_keys_size(config, &kv_heads, err);
-    if (!status && !c->head_dim && !model_keys_value(config, "head_dim"))
+    status = model_keys_size(keys, &kv_heads, err);
+    if (!status && !c->head_dim && !model_keys_value(keys, "head_dim"))
         return take_head_dim(c, "hidden_size", "num_attention_heads", err);
     const keys_entry head_dim = {.key = "head_dim", .absent = c->head_dim, .out = &c->head_dim};
-    return status ? status : model_keys_size(config, &head_dim, err);
+    return status ? status : model_keys_size(keys, &head_dim, err);
 }
 
-static int read_rest(const json_t *config, model_config *c, dcp_error *err) {
+static int read_rest(const model_keys *keys, model_config *c, dcp_error *err) {
     static const char *const dropout[] = {"attention_dropout"};
-    int status = model_keys_flag(config, "tie_word_embeddings", 0, &c->tied, err);
-    if (!status) status = model_keys_number(config, "rms_norm_eps", 1e-6, 0.0, &c->norm_eps, err);
+    int status = model_keys_flag(keys, "tie_word_embeddings", 0, &c->tied, err);
+    if (!status) status = model_keys_number(keys, "rms_norm_eps", 1e-6, 0.0, &c->norm_eps, err);
     if (!status)
-        status = model_keys_number(config, "initializer_range", 0.02, 0.0, &c->init_std, err);
-    if (!status) status = read_rope(config, c, err);
-    if (!status) status = model_keys_flag(config, "attention_bias", 0, &c->qkv_bias, err);
-    if (!status) status = model_keys_activation(config, "hidden_act", "silu", &c->activation, err);
-    if (!status) status = model_keys_only_flag(config, "use_sliding_window", 0, err);
-    if (!status) status = model_keys_no_dropout(config, dropout, 1, err);
+        status = model_keys_number(keys, "initializer_range", 0.02, 0.0, &c->init_std, err);
+    if (!status) status = read_rope(keys, c, err);
+    if (!status) status = model_keys_flag(keys, "attention_bias", 0, &c->qkv_bias, err);
+    if (!status) status = model_keys_activation(keys, "hidden_act", "silu", &c->activation, err);
+    if (!status) status = model_keys_only_flag(keys, "use_sliding_window", 0, err);
+    if (!status) status = model_keys_no_dropout(keys, dropout, 1, err);
     c->o_bias = c->qkv_bias;
-    return status ? status : check_layer_types(config, c, err);
+    return status ? status : check_layer_types(keys, c, err);
 }
 
-static int read_decoder(const json_t *config, model_config *c, dcp_error *err) {
+static int read_decoder(const model_keys *keys, model_config *c, dcp_error *err) {
     c->input = INPUT_TOKENS;
     c->causal = 1;
-    const int status = read_llama_sizes(config, c, err);
-    return status ? status : read_rest(config, c, err);
+    const int status = read_llama_sizes(keys, c, err);
+    return status ? status : read_rest(keys, c, err);
 }
 
 /* The key is none of Llama's: transformers ignores it there, and whoever set it expects something
  * else. Qwen3 asks for windows by use_sliding_window. */
-static int refuse_window(const json_t *config, dcp_error *err) {
-    const json_t *window = model_keys_value(config, "sliding_window");
-    if (!window || json_is_false(model_keys_value(config, "use_sliding_window"))) return DCP_OK;
-    return core_fail(err, DCP_ERR_UNSUPPORTED,
-                     "model config: sliding_window %" JSON_INTEGER_FORMAT
-                     ": sliding windows are not supported; set it to null for full attention",
-                     json_integer_value(window));
+static void refuse_window(const model_keys *keys) {
+    char text[32];
+    const json_t *window = model_keys_value(keys, "sliding_window");
+    if (!window || json_is_false(model_keys_value(keys, "use_sliding_window"))) return;
+    snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(window));
+    model_keys_refuse(keys, "sliding_window", text, "sliding windows are not supported", "null");
 }
 
-static int read_llama(const json_t *config, model_config *c, dcp_error *err) {
+static int read_llama(const model_keys *keys, model_config *c, dcp_error *err) {
     c->names = &llama;
     c->max_positions = 2048;
-    int status = read_decoder(config, c, err);
-    if (!status) status = refuse_window(config, err);
-    return status ? status : model_keys_flag(config, "mlp_bias", 0, &c->mlp_bias, err);
+    const int status = read_decoder(keys, c, err);
+    refuse_window(keys);
+    return status ? status : model_keys_flag(keys, "mlp_bias", 0, &c->mlp_bias, err);
 }
 
-static int read_qwen3(const json_t *config, model_config *c, dcp_error *err) {
+static int read_qwen3(const model_keys *keys, model_config *c, dcp_error *err) {
     c->names = &qwen3;
     c->head_dim = 128;
     c->max_positions = 32768;
-    const int status = read_decoder(config, c, err);
-    return status ? status : model_keys_only_flag(config, "mlp_bias", 0, err);
+    const int status = read_decoder(keys, c, err);
+    return status ? status : model_keys_only_flag(keys, "mlp_bias", 0, err);
 }
 
 /* ViT for image classification. */
@@ -248,7 +251,7 @@ static const family_names vit = {
     .down = "output.dense",
 };
 
-static int read_vit_sizes(const json_t *config, model_config *c, dcp_error *err) {
+static int read_vit_sizes(const model_keys *keys, model_config *c, dcp_error *err) {
     const keys_entry entries[] = {
         {.key = "hidden_size", .out = &c->hidden},
         {.key = "intermediate_size", .out = &c->intermediate},
@@ -256,19 +259,19 @@ static int read_vit_sizes(const json_t *config, model_config *c, dcp_error *err)
         {.key = "num_attention_heads", .out = &c->heads},
         {.key = "num_channels", .absent = 3, .out = &c->channels},
     };
-    int status = model_keys_sizes(config, entries, sizeof entries / sizeof *entries, err);
+    int status = model_keys_sizes(keys, entries, sizeof entries / sizeof *entries, err);
     if (status) return status;
     c->kv_heads = c->heads;
-    if (!model_keys_value(config, "head_dim"))
+    if (!model_keys_value(keys, "head_dim"))
         return take_head_dim(c, "hidden_size", "num_attention_heads", err);
     const keys_entry head_dim = {.key = "head_dim", .out = &c->head_dim};
-    return model_keys_size(config, &head_dim, err);
+    return model_keys_size(keys, &head_dim, err);
 }
 
 /* The patches that fit; a convolution leaves out what is over. */
-static int read_image(const json_t *config, model_config *c, dcp_error *err) {
-    int status = model_keys_pair(config, "image_size", 224, c->image, err);
-    if (!status) status = model_keys_pair(config, "patch_size", 16, c->patch, err);
+static int read_image(const model_keys *keys, model_config *c, dcp_error *err) {
+    int status = model_keys_pair(keys, "image_size", 224, c->image, err);
+    if (!status) status = model_keys_pair(keys, "patch_size", 16, c->patch, err);
     if (status) return status;
     for (size_t i = 0; i < 2; i++)
         if (c->patch[i] > c->image[i])
@@ -285,46 +288,45 @@ static int read_image(const json_t *config, model_config *c, dcp_error *err) {
 }
 
 /* As many as id2label has; num_labels where that is missing; else 2. */
-static int read_classes(const json_t *config, model_config *c, dcp_error *err) {
-    const json_t *labels = model_keys_value(config, "id2label");
+static int read_classes(const model_keys *keys, model_config *c, dcp_error *err) {
+    static const char usual[] = "single_label_classification";
+    const json_t *labels = model_keys_value(keys, "id2label");
     if (labels && !json_is_object(labels))
         return core_fail(err, DCP_ERR_ARG, "model config: id2label is not an object");
     const uint64_t named = labels ? json_object_size(labels) : 2;
     const keys_entry classes = {.key = "num_labels", .absent = named, .out = &c->classes};
-    const int status = model_keys_size(config, &classes, err);
+    const int status = model_keys_size(keys, &classes, err);
     if (status) return status;
     if (labels && c->classes != named)
         return core_fail(err, DCP_ERR_ARG, "model config: num_labels is %llu, id2label names %llu",
                          (unsigned long long)c->classes, (unsigned long long)named);
-    const json_t *problem = model_keys_value(config, "problem_type");
-    const char *name = problem ? json_string_value(problem) : "single_label_classification";
-    if (!name || strcmp(name, "single_label_classification") != 0)
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "model config: problem_type \"%.100s\" is not supported (only "
-                         "single_label_classification)",
-                         name ? name : "?");
+    const json_t *problem = model_keys_value(keys, "problem_type");
+    const char *name = problem ? json_string_value(problem) : usual;
+    char text[112];
+    snprintf(text, sizeof text, "\"%.100s\"", name ? name : "?");
+    if (!name || strcmp(name, usual) != 0)
+        model_keys_refuse(keys, "problem_type", text,
+                          "is not supported (only single_label_classification)", usual);
     if (c->classes == 1)
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "model config: %s: one label, which is a regression, is not supported",
-                         labels ? "id2label" : "num_labels");
+        model_keys_refuse(keys, labels ? "id2label" : "num_labels", "with one label",
+                          "a regression is not supported", NULL);
     return DCP_OK;
 }
 
-static int read_vit(const json_t *config, model_config *c, dcp_error *err) {
+static int read_vit(const model_keys *keys, model_config *c, dcp_error *err) {
     static const char *const dropout[] = {"hidden_dropout_prob", "attention_probs_dropout_prob"};
     c->names = &vit;
     c->input = INPUT_IMAGE;
     c->layer_norm = c->o_bias = c->mlp_bias = c->head_bias = 1;
-    int status = read_vit_sizes(config, c, err);
-    if (!status) status = read_image(config, c, err);
-    if (!status) status = read_classes(config, c, err);
-    if (!status) status = model_keys_flag(config, "qkv_bias", 1, &c->qkv_bias, err);
+    int status = read_vit_sizes(keys, c, err);
+    if (!status) status = read_image(keys, c, err);
+    if (!status) status = read_classes(keys, c, err);
+    if (!status) status = model_keys_flag(keys, "qkv_bias", 1, &c->qkv_bias, err);
+    if (!status) status = model_keys_number(keys, "layer_norm_eps", 1e-12, 0.0, &c->norm_eps, err);
     if (!status)
-        status = model_keys_number(config, "layer_norm_eps", 1e-12, 0.0, &c->norm_eps, err);
-    if (!status)
-        status = model_keys_number(config, "initializer_range", 0.02, 0.0, &c->init_std, err);
-    if (!status) status = model_keys_activation(config, "hidden_act", "gelu", &c->activation, err);
-    return status ? status : model_keys_no_dropout(config, dropout, 2, err);
+        status = model_keys_number(keys, "initializer_range", 0.02, 0.0, &c->init_std, err);
+    if (!status) status = model_keys_activation(keys, "hidden_act", "gelu", &c->activation, err);
+    return status ? status : model_keys_no_dropout(keys, dropout, 2, err);
 }
 
 /* A plain MLP for classification: {"model_type": "mlp", "sizes": [784, 512, 10]}, linear layers
@@ -332,21 +334,19 @@ static int read_vit(const json_t *config, model_config *c, dcp_error *err) {
 
 static const family_names mlp = {.base = "", .block = "layers.", .after = "", .head = "layers."};
 
-static int check_mlp_keys(const json_t *config, dcp_error *err) {
+static void check_mlp_keys(const model_keys *keys) {
     static const char *const known[] = {"model_type", "sizes",       "activation",
                                         "dtype",      "torch_dtype", "transformers_version"};
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)config, key, value) {
-        int found = key[0] == '_' || strcmp(key, "architectures") == 0;
+    json_object_foreach((json_t *)keys->object, key, value) {
+        int found = key[0] == '_' || strcmp(key, "architectures") == 0 || json_is_null(value);
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             found |= strcmp(key, known[i]) == 0;
         if (!found)
-            return core_fail(err, DCP_ERR_UNSUPPORTED,
-                             "model config: %.100s: an mlp has no such key (sizes, activation)",
-                             key);
+            model_refusals_add(keys->refused, key, "null",
+                               "%.100s: an mlp has no such key (sizes, activation)", key);
     }
-    return DCP_OK;
 }
 
 static int read_mlp_sizes(const json_t *sizes, model_config *c, dcp_error *err) {
@@ -371,19 +371,18 @@ static int read_mlp_sizes(const json_t *sizes, model_config *c, dcp_error *err) 
     return DCP_OK;
 }
 
-static int read_mlp(const json_t *config, model_config *c, dcp_error *err) {
+static int read_mlp(const model_keys *keys, model_config *c, dcp_error *err) {
     c->names = &mlp;
     c->input = INPUT_VECTOR;
     c->mlp_bias = c->head_bias = 1;
-    int status = check_mlp_keys(config, err);
-    if (!status) status = read_mlp_sizes(model_keys_value(config, "sizes"), c, err);
-    return status ? status
-                  : model_keys_activation(config, "activation", "relu", &c->activation, err);
+    check_mlp_keys(keys);
+    const int status = read_mlp_sizes(model_keys_value(keys, "sizes"), c, err);
+    return status ? status : model_keys_activation(keys, "activation", "relu", &c->activation, err);
 }
 
 static const struct family {
     const char *model_type;
-    int (*read)(const json_t *config, model_config *c, dcp_error *err);
+    int (*read)(const model_keys *keys, model_config *c, dcp_error *err);
 } families[] = {
     {"gpt2", read_gpt2}, {"llama", read_llama}, {"qwen3", read_qwen3},
     {"vit", read_vit},   {"mlp", read_mlp},
@@ -408,23 +407,35 @@ static int check_heads(const model_config *c, dcp_error *err) {
     return DCP_OK;
 }
 
+/* What speaks against a family that is not here, too. */
+static int refuse_family(const model_keys *keys, const char *type, dcp_error *err) {
+    char names[128] = "";
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
+                 families[i].model_type);
+    model_refusals_add(keys->refused, NULL, NULL, "model_type \"%.100s\" is not supported (%s)",
+                       type, names);
+    model_keys_no_extras(keys);
+    return model_refusals_tell(keys->refused, err);
+}
+
 int model_config_read(const json_t *config, model_config *out, dcp_error *err) {
+    model_refusals refused = {0};
+    const model_keys keys = {config, "", &refused};
     if (!json_is_object(config))
         return core_fail(err, DCP_ERR_ARG, "model config: not a JSON object");
-    const char *type = json_string_value(model_keys_value(config, "model_type"));
+    const char *type = json_string_value(model_keys_value(&keys, "model_type"));
     if (!type) return core_fail(err, DCP_ERR_ARG, "model config: model_type is missing");
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         if (strcmp(families[i].model_type, type) != 0) continue;
-        int status = families[i].read(config, out, err);
-        if (!status) status = model_keys_no_quantization(config, err);
+        int status = families[i].read(&keys, out, err);
+        model_keys_no_extras(&keys);
         if (!status) status = check_heads(out, err);
+        if (!status) status = model_refusals_tell(&refused, err);
         if (status) model_config_free(out);
         return status;
     }
-    return core_fail(err, DCP_ERR_UNSUPPORTED,
-                     "model config: model_type \"%.100s\" is not supported (gpt2, llama, qwen3, "
-                     "vit, mlp)",
-                     type);
+    return refuse_family(&keys, type, err);
 }
 
 void model_config_free(model_config *c) {

@@ -2,12 +2,13 @@
 #include "models/keys.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "programs/fail.h"
 
-const json_t *model_keys_value(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
+const json_t *model_keys_value(const model_keys *keys, const char *key) {
+    const json_t *value = json_object_get(keys->object, key);
     return json_is_null(value) ? NULL : value;
 }
 
@@ -26,9 +27,9 @@ static uint64_t size_of(const json_t *value, const char *key, uint64_t most, dcp
     return 0;
 }
 
-int model_keys_size(const json_t *config, const keys_entry *entry, dcp_error *err) {
-    const json_t *value = model_keys_value(config, entry->key);
-    const json_t *other = entry->other ? model_keys_value(config, entry->other) : NULL;
+int model_keys_size(const model_keys *keys, const keys_entry *entry, dcp_error *err) {
+    const json_t *value = model_keys_value(keys, entry->key);
+    const json_t *other = entry->other ? model_keys_value(keys, entry->other) : NULL;
     if (value && other && !json_equal(value, other))
         return core_fail(err, DCP_ERR_ARG,
                          "model config: %s and %s are two spellings of one key, and differ",
@@ -45,15 +46,15 @@ int model_keys_size(const json_t *config, const keys_entry *entry, dcp_error *er
     return DCP_OK;
 }
 
-int model_keys_sizes(const json_t *config, const keys_entry *entries, size_t n, dcp_error *err) {
+int model_keys_sizes(const model_keys *keys, const keys_entry *entries, size_t n, dcp_error *err) {
     int status = DCP_OK;
-    for (size_t i = 0; i < n && !status; i++) status = model_keys_size(config, &entries[i], err);
+    for (size_t i = 0; i < n && !status; i++) status = model_keys_size(keys, &entries[i], err);
     return status;
 }
 
-int model_keys_pair(const json_t *config, const char *key, uint64_t absent, uint64_t out[2],
+int model_keys_pair(const model_keys *keys, const char *key, uint64_t absent, uint64_t out[2],
                     dcp_error *err) {
-    const json_t *value = model_keys_value(config, key);
+    const json_t *value = model_keys_value(keys, key);
     if (!value) {
         out[0] = out[1] = absent;
         return DCP_OK;
@@ -71,23 +72,24 @@ int model_keys_pair(const json_t *config, const char *key, uint64_t absent, uint
     return DCP_OK;
 }
 
-int model_keys_number(const json_t *object, const char *key, double absent, double least,
+int model_keys_number(const model_keys *keys, const char *key, double absent, double least,
                       double *out, dcp_error *err) {
-    const json_t *value = model_keys_value(object, key);
+    const json_t *value = model_keys_value(keys, key);
     if (value && !json_is_number(value))
-        return core_fail(err, DCP_ERR_ARG, "model config: %s is not a number", key);
+        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is not a number", keys->path, key);
     const double number = value ? json_number_value(value) : absent;
     if (!isfinite(number) || number < least)
-        return core_fail(err, DCP_ERR_ARG, "model config: %s is %g, which is too small", key,
-                         number);
+        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is %g, which is too small",
+                         keys->path, key, number);
     *out = number;
     return DCP_OK;
 }
 
-int model_keys_flag(const json_t *config, const char *key, int absent, int *out, dcp_error *err) {
-    const json_t *value = model_keys_value(config, key);
+int model_keys_flag(const model_keys *keys, const char *key, int absent, int *out, dcp_error *err) {
+    const json_t *value = model_keys_value(keys, key);
     if (value && !json_is_boolean(value))
-        return core_fail(err, DCP_ERR_ARG, "model config: %s is neither true nor false", key);
+        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is neither true nor false",
+                         keys->path, key);
     *out = value ? json_is_true(value) : absent;
     return DCP_OK;
 }
@@ -108,53 +110,92 @@ static const struct activation_name {
     {"gelu_accurate", KERNELS_GELU_TANH},
 };
 
-int model_keys_activation(const json_t *config, const char *key, const char *absent,
+int model_keys_activation(const model_keys *keys, const char *key, const char *absent,
                           kernels_activation *out, dcp_error *err) {
-    const json_t *value = model_keys_value(config, key);
+    const json_t *value = model_keys_value(keys, key);
     const char *name = value ? json_string_value(value) : absent;
-    if (!name) return core_fail(err, DCP_ERR_ARG, "model config: %s is not a name", key);
-    for (size_t i = 0; i < sizeof activation_names / sizeof *activation_names; i++)
-        if (!strcmp(activation_names[i].name, name)) {
-            *out = activation_names[i].f;
-            return DCP_OK;
-        }
-    return core_fail(err, DCP_ERR_UNSUPPORTED,
-                     "model config: %s \"%.100s\" is not supported (relu, silu, gelu, gelu_new)",
-                     key, name);
+    const size_t n = sizeof activation_names / sizeof *activation_names;
+    if (!name)
+        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is not a name", keys->path, key);
+    size_t i = 0, usual = 0;
+    while (i < n && strcmp(activation_names[i].name, name) != 0) i++;
+    while (strcmp(activation_names[usual].name, absent) != 0) usual++;
+    if (i == n) {
+        char text[112];
+        snprintf(text, sizeof text, "\"%.100s\"", name);
+        model_keys_refuse(keys, key, text, "is not supported (relu, silu, gelu, gelu_new)", absent);
+        i = usual;
+    }
+    *out = activation_names[i].f;
+    return DCP_OK;
 }
 
-int model_keys_only_flag(const json_t *config, const char *key, int only, dcp_error *err) {
+void model_keys_refuse(const model_keys *keys, const char *key, const char *text, const char *why,
+                       const char *set) {
+    char path[128];
+    snprintf(path, sizeof path, "%s%s", keys->path, key);
+    model_refusals_add(keys->refused, set ? path : NULL, set, "%s %s%s%s", path, text,
+                       strncmp(why, "is ", 3) ? ": " : " ", why);
+}
+
+int model_keys_only_flag(const model_keys *keys, const char *key, int only, dcp_error *err) {
     int set = only;
-    const int status = model_keys_flag(config, key, only, &set, err);
-    if (status || set == only) return status;
-    return core_fail(err, DCP_ERR_UNSUPPORTED, "model config: %s %s is not supported", key,
-                     set ? "true" : "false");
+    const int status = model_keys_flag(keys, key, only, &set, err);
+    if (!status && set != only)
+        model_keys_refuse(keys, key, set ? "true" : "false", "is not supported",
+                          only ? "true" : "false");
+    return status;
 }
 
-int model_keys_only_number(const json_t *object, const char *key, double only, dcp_error *err) {
+int model_keys_only_number(const model_keys *keys, const char *key, double only, dcp_error *err) {
+    char text[32], usual[32];
     double number = only;
-    const int status = model_keys_number(object, key, only, -HUGE_VAL, &number, err);
+    const int status = model_keys_number(keys, key, only, -HUGE_VAL, &number, err);
     if (status || number == only) return status;
-    return core_fail(err, DCP_ERR_UNSUPPORTED, "model config: %s %g is not supported (only %g)",
-                     key, number, only);
+    snprintf(text, sizeof text, "%g", number);
+    snprintf(usual, sizeof usual, "%g", only);
+    model_keys_refuse(keys, key, text, "is not supported", usual);
+    return DCP_OK;
 }
 
-int model_keys_no_dropout(const json_t *config, const char *const *keys, size_t n, dcp_error *err) {
+int model_keys_no_dropout(const model_keys *keys, const char *const *names, size_t n,
+                          dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
+        char text[32];
         double rate = 0.0;
-        const int status = model_keys_number(config, keys[i], 0.0, -HUGE_VAL, &rate, err);
+        const int status = model_keys_number(keys, names[i], 0.0, -HUGE_VAL, &rate, err);
         if (status) return status;
-        if (rate != 0.0)
-            return core_fail(err, DCP_ERR_UNSUPPORTED,
-                             "model config: %s %g: dropout is not supported; set it to 0 to "
-                             "train without",
-                             keys[i], rate);
+        snprintf(text, sizeof text, "%g", rate);
+        if (rate != 0.0) model_keys_refuse(keys, names[i], text, "dropout is not supported", "0");
     }
     return DCP_OK;
 }
 
-int model_keys_no_quantization(const json_t *config, dcp_error *err) {
-    if (!model_keys_value(config, "quantization_config")) return DCP_OK;
-    return core_fail(err, DCP_ERR_UNSUPPORTED,
-                     "model config: quantization_config is not supported");
+/* A number for a message; what else there is, as its kind. */
+static const char *number_text(const json_t *value, char text[32]) {
+    snprintf(text, 32, "%g", json_number_value(value));
+    return json_is_number(value) ? text : "that is set";
+}
+
+/* Keys whose presence asks for it. */
+static const struct extra {
+    const char *key, *why;
+} extras[] = {
+    {"num_local_experts", "experts are not supported"},
+    {"num_experts", "experts are not supported"},
+    {"n_routed_experts", "experts are not supported"},
+    {"attn_logit_softcapping", "caps on scores are not supported"},
+    {"final_logit_softcapping", "caps on logits are not supported"},
+};
+
+void model_keys_no_extras(const model_keys *keys) {
+    for (size_t i = 0; i < sizeof extras / sizeof *extras; i++) {
+        char text[32];
+        const json_t *value = model_keys_value(keys, extras[i].key);
+        if (value)
+            model_keys_refuse(keys, extras[i].key, number_text(value, text), extras[i].why, "null");
+    }
+    if (model_keys_value(keys, "quantization_config"))
+        model_keys_refuse(keys, "quantization_config", "that is set",
+                          "quantized weights are not supported", "null");
 }
