@@ -70,16 +70,13 @@ void kernels_linear_apart(kernels *k, float *y, const kernels_linear *l) {
     if (l->activated) k->activation_forward(k, l->activated, y, n, l->f, KERNELS_F32);
 }
 
-/* On the host for every backend. Frequency and angle are rounded to fp32 as transformers does,
- * since models were trained with those roundings. */
-void kernels_rope_table(float *cosines, float *sines, size_t sequence, size_t dim, double theta) {
-    size_t half = dim / 2;
-    for (size_t i = 0; i < half; i++) {
-        float frequency = (float)(1.0 / pow(theta, 2.0 * (double)i / (double)dim));
+/* On the host for every backend. */
+void kernels_rope_table(float *cosines, float *sines, size_t sequence, size_t half,
+                        const float *frequencies, float scale) {
+    for (size_t i = 0; i < half; i++)
         for (size_t t = 0; t < sequence; t++) {
-            float angle = (float)t * frequency;
-            cosines[t * half + i] = (float)cos((double)angle);
-            sines[t * half + i] = (float)sin((double)angle);
+            const float angle = (float)t * frequencies[i];
+            cosines[t * half + i] = scale * (float)cos((double)angle);
+            sines[t * half + i] = scale * (float)sin((double)angle);
         }
-    }
 }

@@ -54,7 +54,10 @@ static double loss_of(void *ctx) {
 static float *table(conform *c, const kernels_heads *h, int sines) {
     const size_t n = h->sequence * (h->dim / 2);
     float *cosine = conform_host(c, n, sizeof *cosine), *sine = conform_host(c, n, sizeof *sine);
-    kernels_rope_table(cosine, sine, h->sequence, h->dim, 10000.0);
+    float *frequencies = conform_host(c, h->dim / 2, sizeof *frequencies);
+    for (size_t i = 0; i < h->dim / 2; i++)
+        frequencies[i] = (float)(1.0 / pow(10000.0, 2.0 * (double)i / (double)h->dim));
+    kernels_rope_table(cosine, sine, h->sequence, h->dim / 2, frequencies, 1.0f);
     return conform_floats(c, sines ? sine : cosine, n);
 }
 

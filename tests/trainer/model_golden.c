@@ -1,6 +1,6 @@
-/* model_golden [BACKEND]: all four families compute what transformers computes: logits, loss, every
- * gradient, and the parameters after five clipped AdamW steps (tests/data/golden). In bf16 they
- * stay within its rounding of that. */
+/* model_golden [BACKEND]: all families, and each scaling of rotary positions, compute what
+ * transformers computes: logits, loss, every gradient, and the parameters after five clipped AdamW
+ * steps (tests/data/golden). In bf16 they stay within its rounding of that. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -290,36 +290,20 @@ static void check_bf16(const char *family) {
     tear_down(&g);
 }
 
-static void in_bf16(void **state) {
-    (void)state;
-    const char *const families[] = {"gpt2", "llama", "qwen3", "vit"};
-    for (size_t i = 0; i < 4; i++) check_bf16(families[i]);
-}
+static const char *const models[] = {"gpt2",         "llama",        "qwen3",     "vit",
+                                     "llama_linear", "llama_llama3", "llama_yarn"};
+enum { MODELS = sizeof models / sizeof *models };
 
-static void gpt2(void **state) {
-    (void)state;
-    check_family("gpt2");
-}
-
-static void llama(void **state) {
-    (void)state;
-    check_family("llama");
-}
-
-static void qwen3(void **state) {
-    (void)state;
-    check_family("qwen3");
-}
-
-static void vit(void **state) {
-    (void)state;
-    check_family("vit");
-}
+static void in_fp32(void **state) { check_family(*state); }
+static void in_bf16(void **state) { check_bf16(*state); }
 
 int main(int argc, char **argv) {
+    struct CMUnitTest tests[2 * MODELS];
     if (argc > 1) backend = argv[1];
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(llama),
-                                       cmocka_unit_test(qwen3), cmocka_unit_test(vit),
-                                       cmocka_unit_test(in_bf16)};
+    for (size_t i = 0; i < MODELS; i++) {
+        tests[2 * i] = (struct CMUnitTest)cmocka_unit_test_prestate(in_fp32, (void *)models[i]);
+        tests[2 * i + 1] = (struct CMUnitTest)cmocka_unit_test_prestate(in_bf16, (void *)models[i]);
+        tests[2 * i].name = tests[2 * i + 1].name = models[i];
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

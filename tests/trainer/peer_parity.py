@@ -42,6 +42,21 @@ def gpt2():
         layer_norm_epsilon=choose([1e-5, 1e-6, 1e-3]), tie_word_embeddings=choose([True, True, False]))
 
 
+def rope():
+    """Rotary positions with one of the scalings, which within a few tokens slows some pairs down."""
+    theta = choose([10000.0, 500000.0, 1e6, 100.0])
+    factor, first = choose([1.0, 2.0, 4.5, 32.0]), choose([8, 16, 32, 64])
+    yarn = {"factor": factor, "original_max_position_embeddings": first}
+    if choose([True, False]):
+        yarn |= {"beta_fast": choose([8, 32.0]), "beta_slow": choose([1.0, 2]), "truncate": choose([True, False])}
+    if choose([True, False]):
+        yarn |= choose([{"attention_factor": 1.25}, {"mscale": 0.707, "mscale_all_dim": 1.0}, {"mscale": 0.5}])
+    return {"rope_theta": theta, **choose([
+        {"rope_type": "default"}, {"rope_type": "linear", "factor": factor}, {"rope_type": "yarn", **yarn},
+        {"rope_type": "llama3", "factor": factor, "low_freq_factor": choose([0.5, 1.0]),
+         "high_freq_factor": choose([2.0, 4.0]), "original_max_position_embeddings": first}])}
+
+
 def decoder(kind, make, **more):
     n, kv, dim = heads()
     hidden = n * choose([4, 8, 10, 16])
@@ -52,7 +67,7 @@ def decoder(kind, make, **more):
         vocab_size=choose([50, 97, 256, 1000]), hidden_size=hidden, intermediate_size=choose([24, 50, 112]),
         num_hidden_layers=choose([1, 2, 3, 4]), num_attention_heads=n, num_key_value_heads=kv,
         max_position_embeddings=choose([32, 64]), rms_norm_eps=choose([1e-5, 1e-6, 1e-3]),
-        rope_parameters={"rope_type": "default", "rope_theta": choose([10000.0, 500000.0, 1e6, 100.0])},
+        rope_parameters=rope(),
         attention_bias=choose([True, False]), tie_word_embeddings=choose([True, False]),
         hidden_act=choose(["silu", "silu", "gelu", "relu", "gelu_pytorch_tanh"]), **head_dim, **more)
 
@@ -163,8 +178,11 @@ def respell(folder):
     tensors = load_file(f"{folder}/model.safetensors")
     kind, tied = config["model_type"], config.get("tie_word_embeddings")
     if kind in ("llama", "qwen3") and choose([True, False]):
-        config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
-        config["rope_scaling"] = None
+        rope = config.pop("rope_parameters")
+        config["rope_theta"] = rope.pop("rope_theta")
+        kind_of_rope = rope.pop("rope_type")
+        config["rope_scaling"] = None if kind_of_rope == "default" else {
+            choose(["type", "rope_type"]): kind_of_rope, **rope}
     if kind == "gpt2" and choose([True, False]):
         for new, old in (("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"),
                          ("num_attention_heads", "n_head"), ("max_position_embeddings", "n_positions")):

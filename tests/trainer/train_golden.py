@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """dcp-train agrees with transformers on any number of ranks: five steps on the golden batch give
 its losses (1e-5), norms (5e-5) and parameters (4e-3 of a tensor's largest value), and the first
-moments after one step its gradients (2e-5): model_golden.c tells why so far. All four families. On
+moments after one step its gradients (2e-5): model_golden.c tells why so far. All families. On
 another device than the CPU fewer of the same, within 1e-4, whose sums have another order; and in bf16 the first step's loss and
 norm within 2e-2 and gradients within 2.5e-2 (model_golden.c), since AdamW then makes much of what is little in a gradient."""
 from train_lib import *
@@ -14,7 +14,7 @@ if "DCP_TEST_DEVICE" in os.environ:
 if "DCP_TEST_RANKS" in os.environ:  # at most so many: a build without MPI has one
     RUNS = [run for run in RUNS if run[0] <= int(os.environ["DCP_TEST_RANKS"])]
 
-for family in ("gpt2", "llama", "qwen3", "vit"):
+for family in ("gpt2", "llama", "qwen3", "vit", "llama_yarn"):
     folder = f"{SOURCE}/tests/data/golden/{family}"
     golden = json.load(open(f"{folder}/golden.json"))
     optimizer = golden["optimizer"]

@@ -148,7 +148,7 @@ static operand dstream_operand(const model_run *run) {
 static kernels_heads heads_of(model_run *run, const norm *n, size_t heads,
                               const float *const *params) {
     const model_config *c = &run->m->c;
-    const int turn = c->rope_theta > 0.0;
+    const int turn = c->rope.theta > 0.0;
     return (kernels_heads){
         .batch = run->batch,
         .sequence = run->length,

@@ -122,46 +122,6 @@ static int check_layer_types(const model_keys *keys, const model_config *c, dcp_
     return DCP_OK;
 }
 
-/* rope_parameters (newer) or rope_scaling (older): only the plain rotation. */
-static int check_rope(const model_keys *keys, const char *key, dcp_error *err) {
-    char path[32], text[112];
-    const char *member;
-    json_t *value;
-    const model_keys rope = {model_keys_value(keys, key), path, keys->refused};
-    if (!rope.object) return DCP_OK;
-    if (!json_is_object(rope.object))
-        return core_fail(err, DCP_ERR_ARG, "model config: %s is not an object", key);
-    snprintf(path, sizeof path, "%s.", key);
-    json_object_foreach((json_t *)rope.object, member, value) {
-        if (!json_is_object(value)) continue;
-        model_refusals_add(keys->refused, NULL, NULL,
-                           "%s%.100s: rotations that differ between layers are not supported", path,
-                           member);
-        return DCP_OK;
-    }
-    const json_t *type = model_keys_value(&rope, "rope_type");
-    type = type ? type : model_keys_value(&rope, "type");
-    const char *name = type ? json_string_value(type) : "default";
-    snprintf(text, sizeof text, "\"%.100s\"", name ? name : "?");
-    if (!name || strcmp(name, "default"))
-        model_keys_refuse(&rope, "rope_type", text, "is not supported (only default)", "default");
-    return model_keys_only_number(&rope, "partial_rotary_factor", 1.0, err);
-}
-
-/* As transformers: rope_scaling goes before rope_parameters, and either's rope_theta before the
- * config's own. */
-static int read_rope(const model_keys *keys, model_config *c, dcp_error *err) {
-    int status = check_rope(keys, "rope_parameters", err);
-    if (!status) status = check_rope(keys, "rope_scaling", err);
-    if (!status) status = model_keys_only_number(keys, "partial_rotary_factor", 1.0, err);
-    if (status) return status;
-    const json_t *older = model_keys_value(keys, "rope_scaling");
-    const model_keys rope = {older ? older : model_keys_value(keys, "rope_parameters"), "",
-                             keys->refused};
-    const model_keys *holder = model_keys_value(&rope, "rope_theta") ? &rope : keys;
-    return model_keys_number(holder, "rope_theta", 10000.0, 1.0, &c->rope_theta, err);
-}
-
 static int read_llama_sizes(const model_keys *keys, model_config *c, dcp_error *err) {
     const keys_entry entries[] = {
         {.key = "vocab_size", .out = &c->classes},
@@ -188,7 +148,7 @@ static int read_rest(const model_keys *keys, model_config *c, dcp_error *err) {
     if (!status) status = model_keys_number(keys, "rms_norm_eps", 1e-6, 0.0, &c->norm_eps, err);
     if (!status)
         status = model_keys_number(keys, "initializer_range", 0.02, 0.0, &c->init_std, err);
-    if (!status) status = read_rope(keys, c, err);
+    if (!status) status = model_rope_read(keys, c->max_positions, &c->rope, err);
     if (!status) status = model_keys_flag(keys, "attention_bias", 0, &c->qkv_bias, err);
     if (!status) status = model_keys_activation(keys, "hidden_act", "silu", &c->activation, err);
     if (!status) status = model_keys_only_flag(keys, "use_sliding_window", 0, err);
@@ -395,7 +355,7 @@ static int check_heads(const model_config *c, dcp_error *err) {
                          "model config: num_attention_heads %llu is no multiple of "
                          "num_key_value_heads %llu",
                          (unsigned long long)c->heads, (unsigned long long)c->kv_heads);
-    if (c->rope_theta > 0.0 && c->head_dim % 2)
+    if (c->rope.theta > 0.0 && c->head_dim % 2)
         return core_fail(err, DCP_ERR_ARG, "model config: head_dim %llu is odd",
                          (unsigned long long)c->head_dim);
     if (c->heads * c->head_dim > KEYS_MAX_SIZE)

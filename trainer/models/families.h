@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "kernels/kernels.h"
+#include "models/rope.h"
 #include <dcp/error.h>
 
 typedef enum model_input { INPUT_TOKENS, INPUT_IMAGE, INPUT_VECTOR } model_input;
@@ -33,7 +34,7 @@ typedef struct model_config {
     uint64_t max_positions;                /* of tokens; 0 for other inputs */
     uint64_t channels, image[2], patch[2]; /* of images; height, width */
     kernels_activation activation;
-    double rope_theta; /* 0: no rotary positions */
+    model_rope rope;
     double norm_eps;
     double init_std;
     int causal;

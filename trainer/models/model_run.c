@@ -21,7 +21,7 @@ static void lay_out_stream(model_run *run, arena *a) {
 
 static void lay_out_norms(model_run *run, arena *a) {
     const model *m = run->m;
-    const size_t half = m->c.rope_theta > 0.0 ? m->c.head_dim / 2 : 0;
+    const size_t half = m->c.rope.theta > 0.0 ? m->c.head_dim / 2 : 0;
     model_norm_lay_out(&m->root.final, a, run->rows, &run->stats);
     run->unwanted =
         model_arena_floats(a, 1, m->c.hidden > m->c.head_dim ? m->c.hidden : m->c.head_dim);
@@ -111,12 +111,15 @@ static int take_run_memory(model_run *run, dcp_error *err) {
 
 /* The angles of its positions. */
 static int fill_rope(model_run *run, dcp_error *err) {
-    const size_t half = run->m->c.rope_theta > 0.0 ? run->m->c.head_dim / 2 : 0;
+    const size_t half = run->m->c.rope.theta > 0.0 ? run->m->c.head_dim / 2 : 0;
     const size_t n = run->length * half, bytes = n * sizeof(float);
     if (n == 0) return DCP_OK;
-    float *table = malloc(2 * bytes);
+    float *table = malloc(2 * bytes + half * sizeof *table);
     if (!table) return core_fail_memory(err, 2 * bytes);
-    kernels_rope_table(table, table + n, run->length, run->m->c.head_dim, run->m->c.rope_theta);
+    float *frequencies = table + 2 * n;
+    model_rope_frequencies(&run->m->c.rope, run->m->c.head_dim, frequencies);
+    kernels_rope_table(table, table + n, run->length, half, frequencies,
+                       (float)run->m->c.rope.scale);
     run->k->upload(run->k, run->cosines, table, bytes);
     run->k->upload(run->k, run->sines, table + n, bytes);
     free(table);

@@ -249,9 +249,10 @@ void kernels_close(kernels *k);
 /* For backends: linear in single steps (copy, multiply, add, activate) by their other functions. */
 void kernels_linear_apart(kernels *k, float *y, const kernels_linear *l);
 
-/* host cosines, sines [sequence,dim/2] of position * theta^(-2i/dim): frequency and angle in fp32,
- * as transformers computes them. */
-void kernels_rope_table(float *cosines, float *sines, size_t sequence, size_t dim, double theta);
+/* host cosines, sines [sequence,half] = scale times those of position * frequencies[half]. Angles
+ * are rounded to fp32 as transformers does, since models were trained with those roundings. */
+void kernels_rope_table(float *cosines, float *sines, size_t sequence, size_t half,
+                        const float *frequencies, float scale);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,178 @@
+/* The formulas are those of transformers' modeling_rope_utils.py. Models were trained with its
+ * roundings to fp32, so those are kept. */
+#include "models/rope.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "programs/fail.h"
+
+static const char *const type_names[] = {[MODEL_ROPE_DEFAULT] = "default",
+                                         [MODEL_ROPE_LINEAR] = "linear",
+                                         [MODEL_ROPE_LLAMA3] = "llama3",
+                                         [MODEL_ROPE_YARN] = "yarn"};
+
+static void read_type(const model_keys *rope, model_rope_type *out) {
+    const json_t *newer = model_keys_value(rope, "rope_type");
+    const json_t *value = newer ? newer : model_keys_value(rope, "type");
+    const char *name = value ? json_string_value(value) : "default";
+    char text[112];
+    for (size_t i = 0; name && i < sizeof type_names / sizeof *type_names; i++)
+        if (!strcmp(type_names[i], name)) {
+            *out = (model_rope_type)i;
+            return;
+        }
+    snprintf(text, sizeof text, "\"%.100s\"", name ? name : "?");
+    model_keys_refuse(rope, "rope_type", text,
+                      "is not supported (only default, linear, llama3, yarn)", "default");
+}
+
+/* Positions of the first training: the config's own key goes first. */
+static int read_positions(const model_keys *keys, const model_keys *rope, uint64_t max_positions,
+                          double *out, dcp_error *err) {
+    static const char key[] = "original_max_position_embeddings";
+    const model_keys *holder = model_keys_value(keys, key) ? keys : rope;
+    return model_keys_number(holder, key, (double)max_positions, 1.0, out, err);
+}
+
+/* A number above 0, which may have to be there. */
+static int read_positive(const model_keys *rope, const char *key, double absent, double *out,
+                         dcp_error *err) {
+    if (absent == 0.0 && !model_keys_value(rope, key))
+        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is missing", rope->path, key);
+    return model_keys_number(rope, key, absent, 1e-9, out, err);
+}
+
+static int read_llama3(const model_keys *rope, model_rope *out, dcp_error *err) {
+    int status = read_positive(rope, "low_freq_factor", 0.0, &out->seldom, err);
+    if (!status) status = read_positive(rope, "high_freq_factor", 0.0, &out->often, err);
+    if (status || out->often > out->seldom) return status;
+    return core_fail(err, DCP_ERR_ARG,
+                     "model config: %shigh_freq_factor %g is not above low_freq_factor %g",
+                     rope->path, out->often, out->seldom);
+}
+
+/* 0 counts as absent where transformers does that. */
+static int read_or(const model_keys *rope, const char *key, double absent, double *out,
+                   dcp_error *err) {
+    const int status = model_keys_number(rope, key, absent, 0.0, out, err);
+    if (*out == 0.0) *out = absent;
+    return status;
+}
+
+/* How much sharper attention gets to be with so many times more positions. */
+static double sharpness(double factor, double by) {
+    return factor <= 1.0 ? 1.0 : 0.1 * by * log(factor) + 1.0;
+}
+
+static int read_yarn(const model_keys *rope, model_rope *out, dcp_error *err) {
+    double by = 0.0, by_all = 0.0;
+    int status = read_or(rope, "beta_slow", 1.0, &out->seldom, err);
+    if (!status) status = read_or(rope, "beta_fast", 32.0, &out->often, err);
+    if (!status) status = model_keys_flag(rope, "truncate", 1, &out->whole, err);
+    if (!status) status = model_keys_number(rope, "mscale", 0.0, 0.0, &by, err);
+    if (!status) status = model_keys_number(rope, "mscale_all_dim", 0.0, 0.0, &by_all, err);
+    if (status) return status;
+    const double usual = by != 0.0 && by_all != 0.0
+                             ? sharpness(out->factor, by) / sharpness(out->factor, by_all)
+                             : sharpness(out->factor, 1.0);
+    return read_positive(rope, "attention_factor", usual, &out->scale, err);
+}
+
+static int read_scaling(const model_keys *keys, const model_keys *rope, uint64_t max_positions,
+                        model_rope *out, dcp_error *err) {
+    double usual = 0.0; /* the factor has to be there */
+    int status = DCP_OK;
+    if (out->type == MODEL_ROPE_DEFAULT) return DCP_OK;
+    if (out->type != MODEL_ROPE_LINEAR)
+        status = read_positions(keys, rope, max_positions, &out->positions, err);
+    if (out->type == MODEL_ROPE_YARN) usual = (double)max_positions / out->positions;
+    if (!status) status = read_positive(rope, "factor", usual, &out->factor, err);
+    if (status || out->type == MODEL_ROPE_LINEAR) return status;
+    return out->type == MODEL_ROPE_YARN ? read_yarn(rope, out, err) : read_llama3(rope, out, err);
+}
+
+/* Nonzero: the object has one for each type of layers, which is refused. */
+static int is_nested(const model_keys *rope) {
+    const char *member;
+    json_t *value;
+    json_object_foreach((json_t *)rope->object, member, value) if (json_is_object(value)) {
+        model_refusals_add(rope->refused, NULL, NULL,
+                           "%s%.100s: rotations that differ between layers are not supported",
+                           rope->path, member);
+        return 1;
+    }
+    return 0;
+}
+
+int model_rope_read(const model_keys *keys, uint64_t max_positions, model_rope *out,
+                    dcp_error *err) {
+    model_keys rope = {model_keys_value(keys, "rope_scaling"), "rope_scaling.", keys->refused};
+    if (!rope.object || (json_is_object(rope.object) && !json_object_size(rope.object)))
+        rope = (model_keys){model_keys_value(keys, "rope_parameters"), "rope_parameters.",
+                            keys->refused};
+    if (rope.object && !json_is_object(rope.object))
+        return core_fail(err, DCP_ERR_ARG, "model config: %.*s is not an object",
+                         (int)strcspn(rope.path, "."), rope.path);
+    *out = (model_rope){.theta = 10000.0, .factor = 1.0, .scale = 1.0};
+    if (is_nested(&rope)) return DCP_OK;
+    read_type(&rope, &out->type);
+    const model_keys *holder = model_keys_value(&rope, "rope_theta") ? &rope : keys;
+    int status = model_keys_number(holder, "rope_theta", 10000.0, 1.0, &out->theta, err);
+    if (!status) status = model_keys_only_number(&rope, "partial_rotary_factor", 1.0, err);
+    if (!status) status = model_keys_only_number(keys, "partial_rotary_factor", 1.0, err);
+    return status ? status : read_scaling(keys, &rope, max_positions, out, err);
+}
+
+static float slow_down_seldom(const model_rope *r, float frequency) {
+    const float wave = (float)(2.0 * M_PI) / frequency;
+    const float turns = (float)r->positions / wave, seldom = (float)r->seldom;
+    const float often = (float)r->often, factor = (float)r->factor;
+    if (wave > (float)(r->positions / r->seldom)) return frequency / factor;
+    if (wave < (float)(r->positions / r->often)) return frequency;
+    const float left = (turns - seldom) / (often - seldom);
+    return (1.0f - left) * frequency / factor + left * frequency;
+}
+
+/* The pair of `dim` elements that turns so many times within the first positions. */
+static double pair_of_turns(const model_rope *r, double turns, double dim) {
+    return dim * log(r->positions / (turns * 2.0 * M_PI)) / (2.0 * log(r->theta));
+}
+
+/* The pairs from which on frequencies are slowed down, and behind which all are. */
+static void yarn_bounds(const model_rope *r, size_t dim, double *first, double *last) {
+    *first = pair_of_turns(r, r->often, (double)dim);
+    *last = pair_of_turns(r, r->seldom, (double)dim);
+    if (r->whole) {
+        *first = floor(*first);
+        *last = ceil(*last);
+    }
+    *first = fmax(*first, 0.0);
+    *last = fmin(*last, (double)dim - 1.0);
+    if (*first == *last) *last += 0.001;
+}
+
+static void yarn_frequencies(const model_rope *r, size_t dim, float *out) {
+    double first, last;
+    yarn_bounds(r, dim, &first, &last);
+    for (size_t i = 0; i < dim / 2; i++) {
+        const float power = (float)pow(r->theta, 2.0 * (double)i / (double)dim);
+        const float along = ((float)i - (float)first) / (float)(last - first);
+        const float left = 1.0f - fminf(fmaxf(along, 0.0f), 1.0f);
+        const float slow = 1.0f / ((float)r->factor * power), fast = 1.0f / power;
+        out[i] = slow * (1.0f - left) + fast * left;
+    }
+}
+
+void model_rope_frequencies(const model_rope *r, size_t dim, float *out) {
+    if (r->type == MODEL_ROPE_YARN) {
+        yarn_frequencies(r, dim, out);
+        return;
+    }
+    for (size_t i = 0; i < dim / 2; i++) {
+        out[i] = (float)(1.0 / pow(r->theta, 2.0 * (double)i / (double)dim));
+        if (r->type == MODEL_ROPE_LINEAR) out[i] /= (float)r->factor;
+        if (r->type == MODEL_ROPE_LLAMA3) out[i] = slow_down_seldom(r, out[i]);
+    }
+}
