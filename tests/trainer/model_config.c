@@ -76,6 +76,30 @@ static void newer_qwen3(void **state) {
     model_destroy(m);
 }
 
+/* Biases of queries, keys and values, whatever attention_bias says; 32 heads of keys where none are
+ * told, and as many as of queries where they are null. */
+static void qwen2(void **state) {
+    (void)state;
+    model *m = NULL;
+    static const char *const texts[] = {
+        "{\"model_type\":\"qwen2\"," SIZES ",\"num_key_value_heads\":null,"
+        "\"use_sliding_window\":false,\"sliding_window\":32768,\"max_window_layers\":2}",
+        "{\"model_type\":\"qwen2\",\"vocab_size\":300,\"hidden_size\":64,\"intermediate_size\":112,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":64,\"attention_bias\":false,\"head_dim\":"
+        "2}",
+    };
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(create(texts[i], &m, NULL), DCP_OK);
+        assert_int_equal(model_max_sequence(m), 32768);
+        assert_int_equal(model_unit_params(m, 1), 12);
+        assert_int_equal(param(m, "model.layers.1.self_attn.k_proj.bias")->shape[0], 64);
+        assert_int_equal(param(m, "model.layers.1.self_attn.q_proj.bias")->shape[0], i ? 128 : 64);
+        assert_null(param(m, "model.layers.1.self_attn.o_proj.bias"));
+        model_destroy(m);
+    }
+    assert_refused("{\"model_type\":\"qwen2\"," SIZES "}", DCP_ERR_ARG, "num_key_value_heads 32");
+}
+
 static void unsupported(void **state) {
     (void)state;
     const struct {
@@ -361,12 +385,19 @@ static void counts_operations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(older_llama),  cmocka_unit_test(newer_qwen3),
-        cmocka_unit_test(unsupported),  cmocka_unit_test(wrong),
-        cmocka_unit_test(biased_llama), cmocka_unit_test(spellings_of_gpt2),
-        cmocka_unit_test(images),       cmocka_unit_test(other_families_refuse),
-        cmocka_unit_test(all_reasons),  cmocka_unit_test(helpless),
-        cmocka_unit_test(many_reasons), cmocka_unit_test(counts_operations),
+        cmocka_unit_test(older_llama),
+        cmocka_unit_test(newer_qwen3),
+        cmocka_unit_test(qwen2),
+        cmocka_unit_test(unsupported),
+        cmocka_unit_test(wrong),
+        cmocka_unit_test(biased_llama),
+        cmocka_unit_test(spellings_of_gpt2),
+        cmocka_unit_test(images),
+        cmocka_unit_test(other_families_refuse),
+        cmocka_unit_test(all_reasons),
+        cmocka_unit_test(helpless),
+        cmocka_unit_test(many_reasons),
+        cmocka_unit_test(counts_operations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

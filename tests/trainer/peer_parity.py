@@ -17,8 +17,8 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TQDM_DISAB
                   OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config,
-                          Qwen3ForCausalLM, ViTConfig, ViTForImageClassification)
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM,
+                          Qwen3Config, Qwen3ForCausalLM, ViTConfig, ViTForImageClassification)
 
 STEPS, CLIP = 5, 1.0
 WHAT, LIMITS = ("losses", "norms", "gradients", "parameters"), (1e-5, 1e-3, 2e-5, 4e-3)
@@ -60,9 +60,7 @@ def rope():
 def decoder(kind, make, **more):
     n, kv, dim = heads()
     hidden = n * choose([4, 8, 10, 16])
-    head_dim = {"head_dim": choose([None, dim])} if kind is LlamaForCausalLM else {"head_dim": dim}
-    if not head_dim["head_dim"] and hidden // n % 2:
-        head_dim = {"head_dim": dim}
+    head_dim = {"head_dim": dim} if kind is Qwen3ForCausalLM or hidden // n % 2 else choose([{}, {"head_dim": dim}])
     return kind, make(
         vocab_size=choose([50, 97, 256, 1000]), hidden_size=hidden, intermediate_size=choose([24, 50, 112]),
         num_hidden_layers=choose([1, 2, 3, 4]), num_attention_heads=n, num_key_value_heads=kv,
@@ -74,6 +72,10 @@ def decoder(kind, make, **more):
 
 def llama():
     return decoder(LlamaForCausalLM, LlamaConfig, mlp_bias=choose([True, False]))
+
+
+def qwen2():
+    return decoder(Qwen2ForCausalLM, Qwen2Config)
 
 
 def qwen3():
@@ -177,7 +179,7 @@ def respell(folder):
     config = json.load(open(f"{folder}/config.json"))
     tensors = load_file(f"{folder}/model.safetensors")
     kind, tied = config["model_type"], config.get("tie_word_embeddings")
-    if kind in ("llama", "qwen3") and choose([True, False]):
+    if kind in ("llama", "qwen2", "qwen3") and choose([True, False]):
         rope = config.pop("rope_parameters")
         config["rope_theta"] = rope.pop("rope_theta")
         kind_of_rope = rope.pop("rope_type")
@@ -190,7 +192,7 @@ def respell(folder):
     if kind == "vit" and choose([True, False]):
         config["num_labels"] = len(config.pop("id2label", [0, 1]))
         config.pop("label2id", None)
-    prefix = {"gpt2": "transformer.", "llama": "model.", "qwen3": "model."}.get(kind)
+    prefix = {"gpt2": "transformer.", "llama": "model.", "qwen2": "model.", "qwen3": "model."}.get(kind)
     if prefix and tied and choose([True, False]):
         tensors = {name.removeprefix(prefix): t for name, t in tensors.items()}
         if kind == "gpt2":
@@ -313,9 +315,9 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--configs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--family", choices=["gpt2", "llama", "qwen3", "vit", "mlp"])
+    parser.add_argument("--family", choices=["gpt2", "llama", "qwen2", "qwen3", "vit", "mlp"])
     a = parser.parse_args()
-    families = [f for f in (gpt2, llama, qwen3, vit, mlp) if a.family in (None, f.__name__)]
+    families = [f for f in (gpt2, llama, qwen2, qwen3, vit, mlp) if a.family in (None, f.__name__)]
     torch.set_num_threads(1)
     worst, ratios = (collections.defaultdict(lambda: [0.0] * 4) for _ in range(2))
     runs, failed, excused = collections.Counter(), 0, 0

@@ -84,9 +84,9 @@ static int read_gpt2(const model_keys *keys, model_config *c, dcp_error *err) {
     return status;
 }
 
-/* Llama and Qwen3. Defaults are those of transformers' configuration classes. Keys that change the
- * computation in a way that we don't have are refused by name; all others (token ids, dtype,
- * versions) pass. */
+/* Llama and its kin, Qwen2 and Qwen3. Defaults are those of transformers' configuration classes.
+ * Keys that change the computation in a way that we don't have are refused by name; all others
+ * (token ids, dtype, versions) pass. */
 
 #define LLAMA_NAMES                                                                                \
     .base = "model.", .embed = "model.embed_tokens", .final_norm = "model.norm",                   \
@@ -133,8 +133,11 @@ static int read_llama_sizes(const model_keys *keys, model_config *c, dcp_error *
     };
     int status = model_keys_sizes(keys, entries, sizeof entries / sizeof *entries, err);
     if (status) return status;
-    const keys_entry kv_heads = {
-        .key = "num_key_value_heads", .absent = c->heads, .out = &c->kv_heads};
+    /* null means as many as heads, whatever the family's default is. */
+    const int usual = c->kv_heads && !json_object_get(keys->object, "num_key_value_heads");
+    const keys_entry kv_heads = {.key = "num_key_value_heads",
+                                 .absent = usual ? c->kv_heads : c->heads,
+                                 .out = &c->kv_heads};
     status = model_keys_size(keys, &kv_heads, err);
     if (!status && !c->head_dim && !model_keys_value(keys, "head_dim"))
         return take_head_dim(c, "hidden_size", "num_attention_heads", err);
@@ -180,6 +183,17 @@ static int read_llama(const model_keys *keys, model_config *c, dcp_error *err) {
     const int status = read_decoder(keys, c, err);
     refuse_window(keys);
     return status ? status : model_keys_flag(keys, "mlp_bias", 0, &c->mlp_bias, err);
+}
+
+/* Biases where queries, keys and values come from, and nowhere else. */
+static int read_qwen2(const model_keys *keys, model_config *c, dcp_error *err) {
+    c->names = &llama;
+    c->kv_heads = 32;
+    c->max_positions = 32768;
+    const int status = read_decoder(keys, c, err);
+    c->qkv_bias = 1;
+    c->o_bias = 0;
+    return status ? status : model_keys_only_flag(keys, "mlp_bias", 0, err);
 }
 
 static int read_qwen3(const model_keys *keys, model_config *c, dcp_error *err) {
@@ -344,8 +358,8 @@ static const struct family {
     const char *model_type;
     int (*read)(const model_keys *keys, model_config *c, dcp_error *err);
 } families[] = {
-    {"gpt2", read_gpt2}, {"llama", read_llama}, {"qwen3", read_qwen3},
-    {"vit", read_vit},   {"mlp", read_mlp},
+    {"gpt2", read_gpt2},   {"llama", read_llama}, {"qwen2", read_qwen2},
+    {"qwen3", read_qwen3}, {"vit", read_vit},     {"mlp", read_mlp},
 };
 
 static int check_heads(const model_config *c, dcp_error *err) {
