@@ -82,6 +82,10 @@ static void overrides_win(void **state) {
     assert_int_equal(load(MINIMAL, "optimizer.params.lr=0.5", &c, &err), DCP_OK);
     assert_true(c->lr == 0.5);
     config_free(c);
+    assert_int_equal(load(MINIMAL, "max_steps=1e3", &c, &err), DCP_OK);
+    assert_true(c->max_steps == 1000 &&
+                json_is_integer(json_object_get(c->tree, "max_steps")));
+    config_free(c);
     assert_int_equal(load(MINIMAL, "data.path=2024", &c, &err), DCP_OK);
     assert_string_equal(c->data_path, "2024");
     config_free(c);
@@ -146,6 +150,7 @@ static const struct {
     {"verbosity=1", "verbosity: unknown key, and like none that there is"},
     {"max_steps=0", "max_steps: 0 is not an integer from 1 to 2147483647"},
     {"max_steps=2.5", "max_steps: 2.5 is not an integer"},
+    {"max_steps=1e10", "max_steps: 10000000000.0 is not an integer from 1 to 2147483647"},
     {"max_steps=ten", "max_steps: \"ten\" is not an integer"},
     {"optimizer.params.betas=[0.9,1]", "optimizer.params.betas: [0.9,1] is not two numbers"},
     {"optimizer.params.lr=-1", "optimizer.params.lr: -1 is not a number from 0"},

@@ -98,6 +98,13 @@ static json_t *fallback(const config_key *key, const json_t *given, const json_t
     return placed;
 }
 
+/* A new reference to a value that was given: 1e3 as 1000 where an integer is asked for. */
+static json_t *take_value(const config_key *key, json_t *value) {
+    return key->type == CONFIG_INTEGER && json_is_real(value)
+               ? json_integer((json_int_t)json_real_value(value))
+               : json_incref(value);
+}
+
 /* optimizer.type comes before the keys of optimizers in the table. */
 static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     json_t *tree = json_object();
@@ -112,7 +119,7 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
             json_decref(tree);
             return core_fail(err, DCP_ERR_ARG, "%s: missing; it has no default", key->path);
         }
-        value = value ? json_incref(value) : fallback(key, given, tree);
+        value = value ? take_value(key, value) : fallback(key, given, tree);
         if (key->type == CONFIG_STORES) failed = config_stores_complete(value) != 0;
         failed |= config_json_set(tree, key->path, value) != 0;
     }

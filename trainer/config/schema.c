@@ -190,10 +190,11 @@ int config_key_is_group(const char *path) {
     return 0;
 }
 
+/* 1e3 is an integer, too. */
 static int integer_fits(const config_key *key, const json_t *value) {
-    if (!json_is_integer(value)) return 0;
-    const double number = (double)json_integer_value(value);
-    return number >= key->min && number <= key->max;
+    const double number = json_number_value(value);
+    return json_is_number(value) && number == floor(number) && number >= key->min &&
+           number <= key->max;
 }
 
 static int number_fits(const config_key *key, const json_t *value) {
