@@ -158,19 +158,32 @@ static int go_on_from_own(config *c, dcp_error *err) {
     return status;
 }
 
-static int read_config(const options *a, config **own, char **text, dcp_error *err) {
-    int status = config_load(a->path, a->overrides, a->n_overrides, own, err);
+/* Tells how keys of DeepSpeed's were understood. *wrong: what the message of a failure goes on
+ * with, or NULL; freed with free(). */
+static int load_config(const options *a, config **out, char **wrong, dcp_error *err) {
+    char *rest = NULL;
+    const int status = config_load(a->path, a->overrides, a->n_overrides, out, wrong, err);
+    if (status != DCP_OK || !*wrong) return status;
+    for (char *line = strtok_r(*wrong, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        ranks_warn(0, "%s", line);
+    free(*wrong);
+    *wrong = NULL;
+    return DCP_OK;
+}
+
+static int read_config(const options *a, config **own, char **text, char **wrong, dcp_error *err) {
+    int status = load_config(a, own, wrong, err);
     if (status == DCP_OK) status = go_on_after_restart(*own, err);
     if (status == DCP_OK) status = config_pack(*own, text, err);
     return status;
 }
 
-/* Rank 0 reads, all ranks get the same. */
-static int share_config(const options *a, int rank, config **out, dcp_error *err) {
+/* Rank 0 reads, all ranks get the same. *wrong as load_config's, on rank 0. */
+static int share_config(const options *a, int rank, config **out, char **wrong, dcp_error *err) {
     char *text = NULL;
     config *own = NULL;
-    int status =
-        ranks_agree(MPI_COMM_WORLD, rank == 0 ? read_config(a, &own, &text, err) : DCP_OK, err);
+    int status = rank == 0 ? read_config(a, &own, &text, wrong, err) : DCP_OK;
+    status = ranks_agree(MPI_COMM_WORLD, status, err);
     if (status != DCP_OK) goto free_own;
     uint64_t bytes = text ? strlen(text) + 1 : 0;
     MPI_Bcast(&bytes, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
@@ -229,10 +242,12 @@ static int run_configured(const options *a) {
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     config *c;
+    char *wrong = NULL;
     dcp_error err;
-    int status = share_config(a, rank, &c, &err);
+    int status = share_config(a, rank, &c, &wrong, &err);
     if (status != DCP_OK) {
-        ranks_say(rank, "%s", err.message);
+        ranks_say(rank, "%s%s", err.message, wrong ? wrong : "");
+        free(wrong);
         return status == DCP_ERR_NO_MEMORY ? PROGRAM_FAILED : PROGRAM_USAGE;
     }
     status = PROGRAM_DONE;
@@ -254,13 +269,15 @@ static int draw_metrics(const options *a) {
 
 static int print_plan(const options *a) {
     config *c;
+    char *wrong = NULL;
     dcp_error err;
-    int status = config_load(a->path, a->overrides, a->n_overrides, &c, &err);
+    int status = load_config(a, &c, &wrong, &err);
     if (status == DCP_OK) {
         status = setup_preview_print(c, (int)a->ranks, &err);
         config_free(c);
     }
-    if (status != DCP_OK) ranks_say(0, "%s", err.message);
+    if (status != DCP_OK) ranks_say(0, "%s%s", err.message, wrong ? wrong : "");
+    free(wrong);
     return status == DCP_OK              ? PROGRAM_DONE
            : status == DCP_ERR_NO_MEMORY ? PROGRAM_FAILED
                                          : PROGRAM_USAGE;

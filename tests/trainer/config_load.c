@@ -20,8 +20,9 @@ static int load(const char *text, const char *override, config **out, dcp_error 
     const int fd = mkstemp(path);
     assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
     close(fd);
-    char *overrides[] = {(char *) override};
-    const int status = config_load(path, overrides, override != NULL, out, err);
+    char *overrides[] = {(char *) override}, *lines;
+    const int status = config_load(path, overrides, override != NULL, out, &lines, err);
+    free(lines);
     unlink(path);
     return status;
 }
@@ -206,19 +207,19 @@ static const struct {
     {"checkpoint.stores=[{\"path\":\"a\"},{\"path\":\"./a//\"}]",
      "checkpoint.stores[0].path: a is checkpoint.stores[1].path, too"},
     /* DeepSpeed's */
-    {"fp16.enabled=true", "fp16: a key of DeepSpeed's that is not here; use bf16.enabled"},
+    {"fp16.enabled=true", "command line: fp16.enabled: true; fp16 is not built: set fp16.enabled=fa"},
     {"zero_optimization.overlap_comm=yes", "zero_optimization.overlap_comm: "},
-    {"zero_optimization.offload_optimizer={\"device\":\"cpu\"}", "use fsdp.cpu_offload"},
-    {"zero_optimization.allgather_bucket_size=5e8", "a key of DeepSpeed's that is not here; drop"},
+    {"zero_optimization.offload_param={\"device\":\"tpu\"}", "device is none of none, cpu and nvme"},
+    {"zero_optimization.offload_param={\"device\":\"nvme\"}", "device nvme needs a nvme_path"},
     {"zero_optimization.overlap_com=true", "zero_optimization.overlap_com: unknown key; did you"},
-    {"activation_checkpointing.partition_activations=true", "use fsdp.activation_checkpointing"},
-    {"torch_autocast.enabled=true", "torch_autocast: a key of DeepSpeed's that is not here; use"},
-    {"zero_optimization.stage3_module_granularity_threshold=1", "threshold: a key of DeepSpeed's"},
-    {"bf16.immediate_grad_update=true", "bf16.immediate_grad_update: a key of DeepSpeed's"},
-    {"gradient_clipping=auto", "from 0 to 1e+30; nobody fills it in here: give a value, or leave"},
-    {"steps_per_print=10", "steps_per_print: a key of DeepSpeed's that is not here; drop it"},
-    {"scheduler.type=WarmupCosineLR", "wsd; DeepSpeed's name for cosine with min_lr"},
-    {"scheduler.params.warmup_num_steps=5", "use scheduler.params.warmup_steps"},
+    {"zero_optimization.mics_shard_size=4", "mics_shard_size: 4; set fsdp.replicas to the number"},
+    {"torch_autocast.enabled=true", "torch_autocast.enabled: true; autocast is PyTorch's: set"},
+    {"bf16.enable=true", "bf16.enable: unknown key; did you mean bf16.enabled?"},
+    {"max_steps=auto", "max_steps: \"auto\" is not an integer from 1 to 2147483647; nobody fills"},
+    {"scheduler.type=OneCycle", "scheduler.type: \"OneCycle\" is not one of constant|linear|cosine"},
+    {"scheduler.params.cycle_min_lr=1e-5", "schedules of that kind are not built"},
+    {"scheduler.params.warmup_min_lr=1e-6", "warmup_min_lr: 1e-6; a warm-up begins at 0 here"},
+    {"optimizer={\"type\":\"Adam\",\"params\":{\"adam_w_mode\":false}}", "adam_w_mode: false; AdamW"},
 };
 
 static void names_each_mistake(void **state) {
@@ -230,6 +231,39 @@ static void names_each_mistake(void **state) {
         if (!strstr(err.message, wrong[i].message) || strstr(err.message, "config-"))
             fail_msg("%s: %s", wrong[i].override, err.message);
     }
+}
+
+/* Overrides that mean nothing, or what another key does. */
+static void takes_deepspeeds(void **state) {
+    (void)state;
+    static const char *const taken[] = {
+        "fp16={\"enabled\":false,\"loss_scale\":0}",
+        "zero_optimization.offload_optimizer={\"device\":\"cpu\",\"pin_memory\":true}",
+        "zero_optimization.stage3_max_live_parameters=1e9",
+        "activation_checkpointing.partition_activations=true",
+        "bf16.immediate_grad_update=true",
+        "tensor_parallel.autotp_size=1",
+        "elasticity={\"enabled\":false}",
+        "steps_per_print=10",
+    };
+    config *c;
+    dcp_error err;
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        if (load(MINIMAL, taken[i], &c, &err) != DCP_OK) fail_msg("%s: %s", taken[i], err.message);
+        assert_true(!c->offloads && c->stage == 3);
+        config_free(c);
+    }
+    assert_int_equal(load(MINIMAL, "scheduler.type=warmupdecaylr", &c, &err), DCP_OK);
+    assert_true(c->schedule == SCHEDULE_LINEAR && c->warmup_steps == 1000 && c->min_lr_ratio == 0);
+    config_free(c);
+    assert_int_equal(load(MINIMAL,
+                          "zero_optimization.offload_param={\"device\":\"nvme\","
+                          "\"nvme_path\":\"/x\"}",
+                          &c, &err),
+                     DCP_OK);
+    assert_true(c->offloads);
+    assert_string_equal(c->offload_path, "/x");
+    config_free(c);
 }
 
 static void refuses_broken_files(void **state) {
@@ -274,6 +308,7 @@ int main(void) {
         cmocka_unit_test(overrides_reach_into_the_models_file),
         cmocka_unit_test(a_stored_batch_has_its_length),
         cmocka_unit_test(names_each_mistake),
+        cmocka_unit_test(takes_deepspeeds),
         cmocka_unit_test(refuses_broken_files),
         cmocka_unit_test(checks_a_given_accumulation),
         cmocka_unit_test(stores_come_before_the_directory),

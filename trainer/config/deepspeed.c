@@ -1,175 +1,511 @@
 #include "config/deepspeed.h"
 
-#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-#define BY_UNIT "drop it: a unit is gathered and reduced at once; fsdp.wrap_policy says what one is"
-#define OFFLOAD "use fsdp.cpu_offload"
-#define BF16 "use bf16.enabled; bf16 needs no loss scaling"
-#define EXACT "drop it: gradients are added in fp32"
-#define ANY_WORLD "drop it: any number of ranks loads any checkpoint"
-#define METRICS "use metrics, a JSON line a step; dcp-train --plot draws it"
-#define NOT_HERE "drop it: nothing like it is built"
+#include "config/json_tree.h"
+#include "config/schema.h"
 
-static const struct {
-    const char *path, *instead;
-} their_keys[] = {
-    {"fp16", BF16},
-    {"amp", BF16},
-    {"bfloat16", "use bf16"},
-    {"bf16.immediate_grad_update", EXACT},
-    {"bf16.check_grad_overflow", "drop it: a loss or norm that is no number ends the run"},
-    {"bf16.bf16_master_weights_and_grads", "drop it: master weights and gradients are fp32"},
-    {"bf16.bf16_optimizer_states", "drop it: moments are fp32"},
-    {"data_types", EXACT},
-    {"communication_data_type", EXACT},
-    {"seq_parallel_communication_data_type", EXACT},
-    {"fp32_allreduce", EXACT},
-    {"prescale_gradients", EXACT},
-    {"gradient_predivide_factor", EXACT},
-    {"sparse_gradients", "drop it: all gradients are dense"},
-    {"disable_allgather", BY_UNIT},
-    {"zero_allow_untested_optimizer", "drop it: AdamW and SGD are the optimizers"},
-    {"zero_force_ds_cpu_optimizer", "drop it: AdamW and SGD are the optimizers"},
-    {"zero_optimization.offload_optimizer", OFFLOAD},
-    {"zero_optimization.offload_param", OFFLOAD},
-    {"zero_optimization.cpu_offload", OFFLOAD},
-    {"zero_optimization.cpu_offload_param", OFFLOAD},
-    {"zero_optimization.cpu_offload_use_pin_memory", OFFLOAD},
-    {"zero_optimization.stage3_prefetch_bucket_size", "use fsdp.prefetch, in units"},
-    {"zero_optimization.prefetch_bucket_size", "use fsdp.prefetch, in units"},
-    {"zero_optimization.stage3_max_live_parameters", "use fsdp.prefetch, in units"},
-    {"zero_optimization.max_live_parameters", "use fsdp.prefetch, in units"},
-    {"zero_optimization.stage3_max_reuse_distance", "use fsdp.reshard_after_forward"},
-    {"zero_optimization.max_reuse_distance", "use fsdp.reshard_after_forward"},
-    {"zero_optimization.stage3_param_persistence_threshold",
-     "drop it: the root unit stays gathered, blocks do not"},
-    {"zero_optimization.param_persistence_threshold",
-     "drop it: the root unit stays gathered, blocks do not"},
-    {"zero_optimization.stage3_model_persistence_threshold",
-     "drop it: the root unit stays gathered, blocks do not"},
-    {"zero_optimization.model_persistence_threshold",
-     "drop it: the root unit stays gathered, blocks do not"},
-    {"zero_optimization.stage3_gather_16bit_weights_on_model_save",
-     "drop it: a checkpoint holds whole tensors; dcp-export --dtype bf16 rounds them"},
-    {"zero_optimization.stage3_gather_fp16_weights_on_model_save",
-     "drop it: a checkpoint holds whole tensors; dcp-export --dtype f16 rounds them"},
-    {"zero_optimization.gather_16bit_weights_on_model_save",
-     "drop it: a checkpoint holds whole tensors; dcp-export --dtype bf16 rounds them"},
-    {"zero_optimization.allgather_bucket_size", BY_UNIT},
-    {"zero_optimization.reduce_bucket_size", BY_UNIT},
-    {"zero_optimization.allgather_partitions", BY_UNIT},
-    {"zero_optimization.reduce_scatter", BY_UNIT},
-    {"zero_optimization.contiguous_gradients", BY_UNIT},
-    {"zero_optimization.round_robin_gradients", BY_UNIT},
-    {"zero_optimization.use_multi_rank_bucket_allreduce", BY_UNIT},
-    {"zero_optimization.sub_group_size", BY_UNIT},
-    {"zero_optimization.zero_hpz_partition_size", "use fsdp.replicas"},
-    {"zero_optimization.mics_shard_size", "use fsdp.replicas: ranks over the shard's size"},
-    {"zero_optimization.mics_hierarchical_params_gather", "use fsdp.replicas"},
-    {"zero_optimization.zero_quantized_weights", EXACT},
-    {"zero_optimization.zero_quantized_gradients", EXACT},
-    {"zero_optimization.zero_quantized_nontrainable_weights", EXACT},
-    {"zero_optimization.elastic_checkpoint", ANY_WORLD},
-    {"zero_optimization.load_from_fp32_weights", ANY_WORLD},
-    {"zero_optimization.legacy_stage1", "drop it"},
-    {"zero_optimization.ignore_unused_parameters", "drop it: frozen names what is not trained"},
-    {"zero_optimization.memory_efficient_linear", "use fsdp.activation_checkpointing"},
-    {"activation_checkpointing", "use fsdp.activation_checkpointing"},
-    {"optimizer.legacy_fusion", "drop it"},
-    {"optimizer.params.adam_w_mode", "drop it: AdamW decouples the decay"},
-    {"optimizer.params.torch_adam", "drop it: AdamW is PyTorch's"},
-    {"optimizer.params.bias_correction", "drop it: AdamW corrects biases"},
-    {"optimizer.params.amsgrad", NOT_HERE},
-    {"optimizer.params.freeze_step", NOT_HERE},
-    {"optimizer.params.max_grad_norm", "use gradient_clipping"},
-    {"optimizer.params.fused", "drop it: AdamW is one kernel a parameter"},
-    {"scheduler.params.warmup_num_steps", "use scheduler.params.warmup_steps"},
-    {"scheduler.params.total_num_steps", "use max_steps"},
-    {"scheduler.params.warmup_max_lr", "use optimizer.params.lr"},
-    {"scheduler.params.warmup_min_lr", "drop it: a warm-up begins near 0"},
-    {"scheduler.params.warmup_min_ratio", "drop it: a warm-up begins near 0"},
-    {"scheduler.params.warmup_type", "drop it: a warm-up is linear"},
-    {"scheduler.params.cos_min_ratio", "use scheduler.params.min_lr_ratio"},
-    {"scheduler.params.last_batch_iteration", "drop it: a checkpoint holds the step"},
-    {"steps_per_print", "drop it: each step has its line"},
-    {"wall_clock_breakdown", "drop it: a table comes at the end; dcp-train --trace has each piece"},
-    {"memory_breakdown", "use dcp-train --plan"},
-    {"dump_state", "use dcp-train --print-config"},
-    {"flops_profiler", "drop it: metrics have mfu; dcp-train --trace has each piece"},
-    {"comms_logger", "use dcp-train --trace"},
-    {"tensorboard", METRICS},
-    {"wandb", METRICS},
-    {"comet", METRICS},
-    {"csv_monitor", METRICS},
-    {"monitor_config", METRICS},
-    {"elasticity", "use dcp-run --restart-ranks; " ANY_WORLD},
-    {"checkpoint.tag_validation", ANY_WORLD},
-    {"checkpoint.load_universal", ANY_WORLD},
-    {"checkpoint.use_node_local_storage", "use checkpoint.stores"},
-    {"checkpoint.parallel_write", "drop it: all ranks write"},
-    {"load_universal_checkpoint", ANY_WORLD},
-    {"use_node_local_storage", "use checkpoint.stores"},
-    {"dataloader_drop_last", "drop it: batches go on over the end of an epoch"},
-    {"gradient_accumulation_dtype", EXACT},
-    {"aio", "drop it: saves write beside the computation by themselves"},
-    {"pipeline", NOT_HERE},
-    {"tensor_parallel", NOT_HERE},
-    {"sequence_parallel_size", NOT_HERE},
-    {"autotuning", NOT_HERE},
-    {"compression_training", NOT_HERE},
-    {"curriculum_learning", NOT_HERE},
-    {"data_efficiency", NOT_HERE},
-    {"eigenvalue", NOT_HERE},
-    {"hybrid_engine", NOT_HERE},
-    {"graph_harvesting", NOT_HERE},
-    {"nebula", NOT_HERE},
-    {"weight_quantization", NOT_HERE},
-    {"zero_optimization.zenflow", NOT_HERE},
-    {"zero_optimization.leaf_module", NOT_HERE},
-    {"zero_optimization.zeropp_loco_param", NOT_HERE},
-    {"zero_optimization.stage3_module_granularity_threshold", NOT_HERE},
-    {"zero_optimization.module_granularity_threshold", NOT_HERE},
-    {"zero_optimization.pipeline_loading_checkpoint", ANY_WORLD},
-    {"zero_optimization.log_trace_cache_warnings", NOT_HERE},
-    {"zero_optimization.enable_sanity_checks", NOT_HERE},
-    {"zero_optimization.override_module_apply", NOT_HERE},
-    {"zero_optimization.stage3_use_all_reduce_for_fetch_params", NOT_HERE},
-    {"zero_optimization.use_all_reduce_for_fetch_params", NOT_HERE},
-    {"zero_optimization.stage3_allgather_sequential", NOT_HERE},
-    {"vocabulary_size", "drop it: the model's config.json has vocab_size"},
-    {"timers", "drop it: a table comes at the end"},
-    {"torch_autocast", BF16},
-    {"compile", NOT_HERE},
-    {"progressive_layer_drop", NOT_HERE},
-    {"quantize_training", NOT_HERE},
-    {"sparse_attention", NOT_HERE},
+typedef enum deepspeed_kind {
+    NO_EFFECT, /* says how DeepSpeed goes about it, or what it prints */
+    REFUSED,   /* `text`: why, and what to do */
+    RENAMED,   /* `text`: the key here */
+    OFFLOAD,   /* where parameters or moments lie */
+} deepspeed_kind;
+
+/* A row counts for its key and for all below it; the first one that fits does. A star at the end
+ * is any text. */
+typedef struct deepspeed_row {
+    const char *path;
+    deepspeed_kind kind;
+    const char *text;
+    const char *off; /* a list, as JSON: values that ask for nothing; NULL: false, null, {} and an
+                      * object whose "enabled" is false. So is "auto", in either case */
+} deepspeed_row;
+
+#define BF16 "set bf16.enabled=true, which needs no loss scaling, or leave it for fp32"
+#define NOT_HERE "nothing like it is built: drop it"
+#define ONE_BIT "compression of 1-bit optimizers is not built: drop it"
+#define LAMB "of LAMB, which is not built: drop it"
+#define WARM_UP "a warm-up begins at 0 here: set it to 0"
+#define CYCLES "schedules of that kind are not built: drop it, and see scheduler.type"
+
+static const deepspeed_row rows[] = {
+    {"bfloat16.enabled", RENAMED, "bf16.enabled", NULL},
+    {"bfloat16", NO_EFFECT, NULL, NULL},
+    {"bf16.loss_scale", NO_EFFECT, NULL, NULL},
+    {"bf16.immediate_grad_update", NO_EFFECT, NULL, NULL},
+    {"bf16.check_grad_overflow", NO_EFFECT, NULL, NULL},
+    {"bf16.bf16_*", NO_EFFECT, NULL, NULL}, /* what is kept in bf16: here all is fp32 */
+    {"fp16.enabled", REFUSED,
+     "fp16 is not built: set fp16.enabled=false, and bf16.enabled=true for bf16, else fp32 it is",
+     NULL},
+    {"fp16", NO_EFFECT, NULL, NULL},
+    {"amp.enabled", REFUSED, "amp is not built: set amp.enabled=false; " BF16, NULL},
+    {"amp", NO_EFFECT, NULL, NULL},
+    {"torch_autocast.enabled", REFUSED,
+     "autocast is PyTorch's: set torch_autocast.enabled=false; " BF16, NULL},
+    {"torch_autocast", NO_EFFECT, NULL, NULL},
+    {"data_types", NO_EFFECT, NULL, NULL}, /* gradients are added, and travel, in fp32 */
+    {"communication_data_type", NO_EFFECT, NULL, NULL},
+    {"seq_parallel_communication_data_type", NO_EFFECT, NULL, NULL},
+    {"seq_parallel_comm_data_type", NO_EFFECT, NULL, NULL},
+    {"gradient_accumulation_dtype", NO_EFFECT, NULL, NULL},
+    {"fp32_allreduce", NO_EFFECT, NULL, NULL},
+    {"prescale_gradients", NO_EFFECT, NULL, NULL},
+    {"gradient_predivide_factor", NO_EFFECT, NULL, NULL},
+    {"gradient_allreduce_op", REFUSED, "gradients are averaged here: drop it", "[\"mean\"]"},
+    {"sparse_gradients", NO_EFFECT, NULL, NULL},
+    {"disable_allgather", NO_EFFECT, NULL, NULL},
+    {"managed_gradient_accumulation", NO_EFFECT, NULL, NULL},
+    {"zero_allow_untested_optimizer", NO_EFFECT, NULL, NULL},
+    {"zero_force_ds_cpu_optimizer", NO_EFFECT, NULL, NULL},
+
+    {"zero_optimization.offload_optimizer", OFFLOAD, NULL, NULL},
+    {"zero_optimization.offload_param", OFFLOAD, NULL, NULL},
+    {"zero_optimization.cpu_offload", OFFLOAD, NULL, NULL},
+    {"zero_optimization.cpu_offload_param", OFFLOAD, NULL, NULL},
+    {"zero_optimization.cpu_offload_use_pin_memory", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.mics_shard_size", REFUSED,
+     "set fsdp.replicas to the number of ranks over this size, and drop it", "[-1]"},
+    {"zero_optimization.mics_hierarchical_params_gather", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.zenflow", REFUSED,
+     "updates that lag behind the gradients are not built: drop it", NULL},
+    /* how much is gathered or reduced at once: here a unit, see fsdp.wrap_policy and prefetch */
+    {"zero_optimization.allgather_*", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.reduce_*", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.stage3_*", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.prefetch_bucket_size", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.param_persistence_threshold", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.model_persistence_threshold", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.max_live_parameters", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.max_reuse_distance", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.sub_group_size", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.contiguous_gradients", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.round_robin_gradients", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.use_multi_rank_bucket_allreduce", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.use_all_reduce_for_fetch_params", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.module_granularity_threshold", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.partition_stream_chunk_size", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.parameter_alignment", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.compute_grad_norm", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.gather_16bit_weights_on_model_save", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.zero_hpz_partition_size", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.zero_quantized_*", NO_EFFECT, NULL, NULL}, /* what travels is exact */
+    {"zero_optimization.zeropp_loco_param", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.elastic_checkpoint", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.load_from_fp32_weights", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.pipeline_loading_checkpoint", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.legacy_stage1", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.ignore_unused_parameters", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.memory_efficient_linear", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.override_module_apply", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.log_trace_cache_warnings", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.enable_sanity_checks", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.leaf_module", NO_EFFECT, NULL, NULL},
+    {"zero_optimization.save_muon_momentum_buffer_in_memory", NO_EFFECT, NULL, NULL},
+
+    {"optimizer.legacy_fusion", NO_EFFECT, NULL, NULL},
+    {"optimizer.params.torch_adam", NO_EFFECT, NULL, NULL},
+    {"optimizer.params.fused", NO_EFFECT, NULL, NULL},
+    {"optimizer.params.foreach", NO_EFFECT, NULL, NULL},
+    {"optimizer.params.set_grad_none", NO_EFFECT, NULL, NULL},
+    {"optimizer.params.adam_w_mode", REFUSED,
+     "AdamW decouples the decay, and Adam with decay in the gradient is not built: drop it",
+     "[true]"},
+    {"optimizer.params.bias_correction", REFUSED, "AdamW corrects biases here: drop it", "[true]"},
+    {"optimizer.params.amsgrad", REFUSED, NOT_HERE, NULL},
+    {"optimizer.params.max_grad_norm", REFUSED, "set gradient_clipping, and drop it", "[null, 0]"},
+    {"optimizer.params.freeze_step", REFUSED, ONE_BIT, "[]"},
+    {"optimizer.params.cuda_aware", NO_EFFECT, NULL, NULL},
+    {"optimizer.params.comm_backend_name", NO_EFFECT, NULL, NULL},
+    {"optimizer.params.var_freeze_step", REFUSED, ONE_BIT, "[]"},
+    {"optimizer.params.var_update_scaler", REFUSED, ONE_BIT, "[]"},
+    {"optimizer.params.local_step_*", REFUSED, ONE_BIT, "[]"},
+    {"optimizer.params.coeff_beta", REFUSED, LAMB, "[]"},
+    {"optimizer.params.max_coeff", REFUSED, LAMB, "[]"},
+    {"optimizer.params.min_coeff", REFUSED, LAMB, "[]"},
+    {"optimizer.params.factor_*", REFUSED, LAMB, "[]"},
+
+    {"scheduler.params.warmup_num_steps", RENAMED, "scheduler.params.warmup_steps", NULL},
+    {"scheduler.params.total_num_steps", RENAMED, "max_steps", NULL},
+    {"scheduler.params.warmup_max_lr", RENAMED, "optimizer.params.lr", NULL},
+    {"scheduler.params.cos_min_ratio", RENAMED, "scheduler.params.min_lr_ratio", NULL},
+    {"scheduler.params.warmup_min_lr", REFUSED, WARM_UP, "[0]"},
+    {"scheduler.params.warmup_min_ratio", REFUSED, WARM_UP, "[0]"},
+    {"scheduler.params.warmup_type", NO_EFFECT, NULL, NULL},
+    {"scheduler.params.last_batch_iteration", NO_EFFECT, NULL, NULL},
+    {"scheduler.params.cycle_*", REFUSED, CYCLES, "[]"},
+    {"scheduler.params.decay_lr_rate", REFUSED, CYCLES, "[]"},
+    {"scheduler.params.decay_mom_rate", REFUSED, CYCLES, "[]"},
+    {"scheduler.params.decay_step_size", REFUSED, CYCLES, "[]"},
+    {"scheduler.params.lr_range_test_*", REFUSED, CYCLES, "[]"},
+
+    {"steps_per_print", NO_EFFECT, NULL, NULL},
+    {"wall_clock_breakdown", NO_EFFECT, NULL, NULL},
+    {"memory_breakdown", NO_EFFECT, NULL, NULL},
+    {"dump_state", NO_EFFECT, NULL, NULL},
+    {"timers", NO_EFFECT, NULL, NULL},
+    {"flops_profiler", NO_EFFECT, NULL, NULL},
+    {"comms_logger", NO_EFFECT, NULL, NULL},
+    {"tensorboard", NO_EFFECT, NULL, NULL}, /* metrics has a JSON line a step */
+    {"wandb", NO_EFFECT, NULL, NULL},
+    {"comet", NO_EFFECT, NULL, NULL},
+    {"csv_monitor", NO_EFFECT, NULL, NULL},
+    {"monitor_config", NO_EFFECT, NULL, NULL},
+    {"activation_checkpointing", NO_EFFECT, NULL, NULL}, /* how, not whether */
+    {"checkpoint.tag_validation", NO_EFFECT, NULL, NULL},
+    {"checkpoint.load_universal", NO_EFFECT, NULL, NULL},
+    {"checkpoint.use_node_local_storage", NO_EFFECT, NULL, NULL},
+    {"checkpoint.parallel_write", NO_EFFECT, NULL, NULL},
+    {"checkpoint.writer", NO_EFFECT, NULL, NULL},
+    {"load_universal_checkpoint", NO_EFFECT, NULL, NULL},
+    {"use_node_local_storage", NO_EFFECT, NULL, NULL},
+    {"nebula", NO_EFFECT, NULL, NULL},
+    {"aio", NO_EFFECT, NULL, NULL},
+    {"compile", NO_EFFECT, NULL, NULL},
+    {"graph_harvesting", NO_EFFECT, NULL, NULL},
+    {"dataloader_drop_last", NO_EFFECT, NULL, NULL}, /* a batch goes over the end of an epoch */
+    {"use_data_before_expert_parallelism", NO_EFFECT, NULL, NULL},
+    {"vocabulary_size", NO_EFFECT, NULL, NULL}, /* the model's config.json has it */
+
+    {"elasticity", REFUSED,
+     "a batch is the same on any number of ranks here: drop it; dcp-run changes their number",
+     NULL},
+    {"pipeline", REFUSED, NOT_HERE, NULL},
+    {"tensor_parallel.autotp_size", REFUSED, "tensor parallelism is not built: drop it", "[0, 1]"},
+    {"tensor_parallel", NO_EFFECT, NULL, NULL},
+    {"sequence_parallel_size", REFUSED, "sequence parallelism is not built: drop it", "[1]"},
+    {"expert_parallel", REFUSED, NOT_HERE, NULL},
+    {"autotuning", REFUSED, NOT_HERE, NULL},
+    {"compression_training", REFUSED, NOT_HERE, NULL},
+    {"curriculum_learning", REFUSED, NOT_HERE, NULL},
+    {"data_efficiency", REFUSED, NOT_HERE, NULL},
+    {"eigenvalue", REFUSED, NOT_HERE, NULL},
+    {"hybrid_engine", REFUSED, NOT_HERE, NULL},
+    {"progressive_layer_drop", REFUSED, NOT_HERE, NULL},
+    {"quantize_training", REFUSED, NOT_HERE, NULL},
+    {"weight_quantization", REFUSED, NOT_HERE, NULL},
+    {"sparse_attention", REFUSED, "attention is dense here: drop it", NULL},
 };
+
+/* Names of types; case counts for neither of them. What such a schedule brings along where the
+ * file does not say it is set, too. */
+static const struct {
+    const char *path, *theirs, *ours, *as;
+    double min_lr_ratio; /* below 0: none */
+    int is_schedule;
+} types[] = {
+    {"scheduler.type", "WarmupLR", "constant", "constant", -1, 1},
+    {"scheduler.type", "WarmupDecayLR", "linear", "linear", 0, 1},
+    {"scheduler.type", "WarmupCosineLR", "cosine", "cosine", 0.0001, 1},
+    {"optimizer.type", "Adam", "AdamW", "AdamW, as there unless adam_w_mode is false", -1, 0},
+    {"optimizer.type", "FusedAdam", "AdamW", "AdamW", -1, 0},
+    {"optimizer.type", "DeepSpeedCPUAdam", "AdamW", "AdamW", -1, 0},
+    {"optimizer.type", "AdamW", "AdamW", NULL, -1, 0},
+    {"optimizer.type", "SGD", "SGD", NULL, -1, 0},
+};
+
+/* Our keys that DeepSpeed's files have, too, and groups of them: "auto" is the default there. */
+static const char *const shared[] = {"train_batch_size",
+                                     "train_micro_batch_size_per_gpu",
+                                     "gradient_accumulation_steps",
+                                     "gradient_clipping",
+                                     "optimizer.params",
+                                     "scheduler.params",
+                                     "bf16.enabled",
+                                     "zero_optimization"};
+
+/* Defaults that differ; what DeepSpeed does where a file says nothing. */
+static const struct {
+    const char *path, *theirs;
+} defaults[] = {
+    {"gradient_clipping", "0"},
+    {"optimizer.params.betas", "[0.9, 0.999]"},
+    {"optimizer.params.weight_decay", "0"},
+};
+
+enum { WARM_UP_STEPS = 1000, PATH_BYTES = 512 }; /* DeepSpeed's default */
+
+typedef struct translation {
+    json_t *tree;
+    const json_t *from_line;
+    json_t *meant; /* may be NULL */
+    config_findings *f;
+    char offload[64]; /* the key that asked for it; empty: none */
+    json_t *folder;   /* of files, where a disk is asked for; else NULL */
+} translation;
 
 static int is_or_below(const char *path, const char *key) {
     const size_t n = strlen(key);
+    if (n && key[n - 1] == '*') return strncmp(path, key, n - 1) == 0;
     return strncmp(path, key, n) == 0 && (path[n] == '\0' || path[n] == '.');
 }
 
-const char *config_deepspeed_instead(const char *path) {
-    for (size_t i = 0; i < sizeof their_keys / sizeof *their_keys; i++)
-        if (is_or_below(path, their_keys[i].path)) return their_keys[i].instead;
+static const deepspeed_row *find_their_row(const char *path) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (is_or_below(path, rows[i].path)) return &rows[i];
     return NULL;
 }
 
-const char *config_deepspeed_name(const char *path, const char *value) {
-    static const struct {
-        const char *path, *theirs, *ours;
-    } names[] = {
-        {"scheduler.type", "WarmupLR", "constant"},
-        {"scheduler.type", "WarmupDecayLR", "linear with min_lr_ratio 0"},
-        {"scheduler.type", "WarmupCosineLR", "cosine with min_lr_ratio 0.0001"},
-        {"optimizer.type", "Adam", "AdamW"},
-        {"optimizer.type", "FusedAdam", "AdamW"},
-        {"optimizer.type", "DeepSpeedCPUAdam", "AdamW"},
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names && value; i++)
-        if (strcmp(path, names[i].path) == 0 && strcmp(value, names[i].theirs) == 0)
-            return names[i].ours;
-    return NULL;
+/* Whether rows lie below the path. */
+static int is_their_group(const char *path) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].path, path) != 0 && is_or_below(rows[i].path, path)) return 1;
+    return 0;
+}
+
+static int is_auto(const json_t *value) {
+    const char *text = json_string_value(value);
+    return text && strcmp(text, "auto") == 0;
+}
+
+static int same_value(const json_t *a, const json_t *b) {
+    if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b);
+}
+
+/* Whether the value asks for nothing. */
+static int is_off(const deepspeed_row *r, const json_t *value) {
+    if (is_auto(value)) return 1;
+    if (r->off) {
+        json_t *list = json_loads(r->off, 0, NULL);
+        int is = 0;
+        for (size_t i = 0; i < json_array_size(list); i++)
+            is |= same_value(json_array_get(list, i), value);
+        json_decref(list);
+        return is;
+    }
+    if (json_is_object(value))
+        return json_object_size(value) == 0 || json_is_false(json_object_get(value, "enabled"));
+    return json_is_null(value) || json_is_false(value);
+}
+
+/* A value in short, NULL for an object or a list. Freed with free(). */
+static char *value_text(const json_t *value) {
+    if (json_is_object(value) || json_is_array(value)) return NULL;
+    return json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+}
+
+/* A group that is DeepSpeed's alone counts as one key. */
+static void pass_over(translation *t, const char *path) {
+    char group[PATH_BYTES];
+    snprintf(group, sizeof group, "%.*s", (int)strcspn(path, "."), path);
+    config_findings_add(t->f, CONFIG_NO_EFFECT, "%s", config_key_is_group(group) ? path : group);
+}
+
+static void refuse_key(translation *t, const char *path, const json_t *value, const char *why) {
+    char *text = value_text(value);
+    config_findings_add(t->f, CONFIG_WRONG, "%.300s: %.100s%s%s", path, text ? text : "",
+                        text ? "; " : "", why);
+    free(text);
+}
+
+static const char *optimizer_of(const json_t *tree) {
+    const char *type = json_string_value(config_json_at(tree, "optimizer.type"));
+    return type && strcasecmp(type, "SGD") == 0 ? "SGD" : "AdamW";
+}
+
+static const char *default_of(const translation *t, const char *path) {
+    const config_key *key = config_key_of(path, optimizer_of(t->tree));
+    return key ? key->fallback : NULL;
+}
+
+/* Our key gets the value of theirs. Takes `value`. */
+static void set_ours(translation *t, const char *ours, const char *theirs, json_t *value) {
+    const json_t *there = config_json_at(t->tree, ours);
+    char *text = value_text(value), *other = value_text(there);
+    if (!there || is_auto(there)) {
+        const int is_told = text && !json_is_boolean(value);
+        config_findings_add(t->f, CONFIG_TAKEN, "%s%s%.100s as %s", theirs, is_told ? " " : "",
+                            is_told ? text : "", ours);
+        config_json_set(t->tree, ours, json_incref(value));
+        if (t->meant) config_json_set(t->meant, ours, json_incref(value));
+    } else if (!same_value(there, value) && !config_json_at(t->from_line, ours)) {
+        config_findings_add(t->f, CONFIG_WRONG, "%s: %.100s, but %s is %.100s: drop one of them",
+                            theirs, text ? text : "", ours, other ? other : "something else");
+    }
+    free(other);
+    free(text);
+    json_decref(value);
+}
+
+static void take_auto(translation *t, const char *ours) {
+    const char *text = default_of(t, ours);
+    if (text && !config_json_at(t->tree, ours))
+        config_findings_add(t->f, CONFIG_AUTO, "%s %s", ours,
+                            strcmp(text, "null") == 0 ? "follows" : text);
+}
+
+/* {"device": "cpu"}, or true, as older files have it. */
+static void note_offload(translation *t, const char *path, const json_t *value) {
+    const char *device =
+        json_is_true(value) ? "cpu" : json_string_value(json_object_get(value, "device"));
+    if (!device || strcmp(device, "none") == 0 || strcmp(device, "auto") == 0) {
+        pass_over(t, path);
+        return;
+    }
+    if (strcmp(device, "nvme") == 0) {
+        json_t *folder = json_object_get(value, "nvme_path");
+        if (json_string_length(folder) == 0) {
+            refuse_key(t, path, value, "device nvme needs a nvme_path");
+            return;
+        }
+        json_decref(t->folder);
+        t->folder = json_incref(folder);
+    } else if (strcmp(device, "cpu") != 0) {
+        refuse_key(t, path, value, "device is none of none, cpu and nvme");
+        return;
+    }
+    snprintf(t->offload, sizeof t->offload, "%s", path);
+}
+
+/* Which device computes says where there is something to offload to. */
+static void set_offload(translation *t) {
+    const char *device = json_string_value(config_json_at(t->tree, "device"));
+    const int on_gpu = device && strcmp(device, "cuda") == 0;
+    if (!*t->offload) return;
+    if (t->folder && on_gpu) {
+        refuse_key(t, t->offload, NULL, "a GPU reaches no file: take device cpu in it");
+    } else if (t->folder) {
+        set_ours(t, "fsdp.cpu_offload", t->offload, json_true());
+        set_ours(t, "fsdp.offload_path", t->offload, json_incref(t->folder));
+    } else if (on_gpu) {
+        set_ours(t, "fsdp.cpu_offload", t->offload, json_true());
+    } else { /* a CPU has all in its memory */
+        pass_over(t, t->offload);
+    }
+    json_decref(t->folder);
+}
+
+/* Applies a row; the key is taken out by the caller. Takes `value`. */
+static void apply_row(translation *t, const deepspeed_row *r, const char *path, json_t *value) {
+    if (r->kind == RENAMED && is_auto(value))
+        take_auto(t, r->text);
+    else if (r->kind == RENAMED)
+        set_ours(t, r->text, path, json_incref(value));
+    else if (r->kind == OFFLOAD)
+        note_offload(t, path, value);
+    else if (r->kind == REFUSED && !is_off(r, value))
+        refuse_key(t, path, value, r->text);
+    else
+        pass_over(t, path);
+    json_decref(value);
+}
+
+static int is_shared_key(const char *path) {
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+        if (is_or_below(path, shared[i])) return 1;
+    return 0;
+}
+
+static void walk(translation *t, json_t *node, const char *prefix);
+
+static void walk_entry(translation *t, json_t *node, const char *name, const char *path) {
+    json_t *value = json_object_get(node, name);
+    const config_key *key = config_key_find(path);
+    if (key && !(is_auto(value) && is_shared_key(path))) return;
+    if (key) {
+        json_object_del(node, name);
+        take_auto(t, path);
+        return;
+    }
+    const int is_ours = config_key_is_group(path);
+    if (json_is_object(value) && (is_ours || is_their_group(path))) {
+        walk(t, value, path);
+        if (!is_ours && json_object_size(value) == 0) json_object_del(node, name);
+        return;
+    }
+    const deepspeed_row *r = find_their_row(path);
+    if (!r) return;
+    json_incref(value);
+    json_object_del(node, name);
+    apply_row(t, r, path, value);
+}
+
+/* The names are collected first: keys of ours are added on the way. */
+static void walk(translation *t, json_t *node, const char *prefix) {
+    json_t *names = json_array(), *name;
+    const char *text;
+    json_t *value;
+    size_t i;
+    json_object_foreach(node, text, value) json_array_append_new(names, json_string(text));
+    json_array_foreach(names, i, name) {
+        char path[PATH_BYTES];
+        text = json_string_value(name);
+        const int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", text);
+        if (n > 0 && (size_t)n < sizeof path && !strchr(text, '.')) walk_entry(t, node, text, path);
+    }
+    json_decref(names);
+}
+
+/* What a schedule of DeepSpeed's brings along. */
+static void complete_schedule(translation *t, double min_lr_ratio) {
+    if (!config_json_at(t->tree, "scheduler.params.warmup_num_steps") &&
+        !config_json_at(t->tree, "scheduler.params.warmup_steps"))
+        config_json_set(t->tree, "scheduler.params.warmup_steps", json_integer(WARM_UP_STEPS));
+    if (min_lr_ratio >= 0 && !config_json_at(t->tree, "scheduler.params.cos_min_ratio") &&
+        !config_json_at(t->tree, "scheduler.params.min_lr_ratio"))
+        config_json_set(t->tree, "scheduler.params.min_lr_ratio", json_real(min_lr_ratio));
+}
+
+static void translate_type(translation *t, const char *path) {
+    const char *name = json_string_value(config_json_at(t->tree, path));
+    for (size_t i = 0; i < sizeof types / sizeof *types && name; i++) {
+        if (strcmp(path, types[i].path) != 0 || strcasecmp(name, types[i].theirs) != 0) continue;
+        if (types[i].as)
+            config_findings_add(t->f, CONFIG_TAKEN, "%s %s as %s%s", path, name, types[i].as,
+                                types[i].is_schedule ? " after a linear warm-up" : "");
+        if (types[i].is_schedule) complete_schedule(t, types[i].min_lr_ratio);
+        config_json_set(t->tree, path, json_string(types[i].ours));
+        return;
+    }
+}
+
+static int has_theirs(const config_findings *f) {
+    return config_findings_count(f, CONFIG_TAKEN) || config_findings_count(f, CONFIG_AUTO) ||
+           config_findings_count(f, CONFIG_NO_EFFECT);
+}
+
+/* In DeepSpeed the third of batch, micro-batch and accumulation follows from the others and the
+ * number of ranks; here accumulation does, so that a batch is the same on any number of ranks. */
+static void drop_accumulation(translation *t) {
+    const char *path = "gradient_accumulation_steps";
+    const int follows = config_json_at(t->tree, "train_batch_size") &&
+                        config_json_at(t->tree, "train_micro_batch_size_per_gpu");
+    const json_t *value = config_json_at(t->tree, path);
+    if (follows || !json_is_number(value) || config_json_at(t->from_line, path)) return;
+    config_findings_add(t->f, CONFIG_TAKEN,
+                        "%s as null, as not both train_batch_size and "
+                        "train_micro_batch_size_per_gpu are given",
+                        path);
+    json_object_del(t->tree, path);
+}
+
+static void note_defaults(translation *t) {
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
+        const char *path = defaults[i].path, *ours = default_of(t, path);
+        json_t *as_auto = json_sprintf("%s %s", path, ours ? ours : "");
+        int is_told = 0;
+        for (size_t k = 0; k < config_findings_count(t->f, CONFIG_AUTO); k++)
+            is_told |= json_equal(json_array_get(t->f->lists[CONFIG_AUTO], k), as_auto);
+        json_decref(as_auto);
+        if (ours && !is_told && !config_json_at(t->tree, path) && strcmp(ours, defaults[i].theirs))
+            config_findings_add(t->f, CONFIG_LEFT_OUT, "%s %s (DeepSpeed's is %s)", path, ours,
+                                defaults[i].theirs);
+    }
+}
+
+void config_deepspeed_translate(json_t *tree, const json_t *from_line, json_t *meant,
+                                config_findings *f) {
+    translation t = {.tree = tree, .from_line = from_line, .meant = meant, .f = f};
+    translate_type(&t, "scheduler.type");
+    translate_type(&t, "optimizer.type");
+    walk(&t, tree, "");
+    set_offload(&t);
+    if (!has_theirs(f)) return;
+    drop_accumulation(&t);
+    note_defaults(&t);
 }

@@ -1,9 +1,15 @@
-/* Keys and values of DeepSpeed's configuration that dcp-train has not. */
+/* Keys and values of DeepSpeed's configuration. What only says how DeepSpeed is to go about it is
+ * passed over; what means something here is set by its name here; what would change what is
+ * trained, and is not built, is refused. */
 #pragma once
 
-/* What to do about the key: "use bf16.enabled", "drop it: ..."; NULL where it is none of
- * DeepSpeed's. Keys below a known one count as that. Static storage. */
-const char *config_deepspeed_instead(const char *path);
+#include <jansson.h>
 
-/* What DeepSpeed's name of a scheduler or optimizer is here; NULL: none of its. */
-const char *config_deepspeed_name(const char *path, const char *value);
+#include "config/findings.h"
+
+/* Takes DeepSpeed's keys, and "auto", out of `tree`, sets what they mean, and adds to f. A key of
+ * ours that the command line has (`from_line`, a tree; NULL: none) counts in place of one of
+ * theirs; where the tree has both, and they differ, that is wrong. meant: gets the keys of ours
+ * that were set in place of one of theirs; may be NULL. */
+void config_deepspeed_translate(json_t *tree, const json_t *from_line, json_t *meant,
+                                config_findings *f);

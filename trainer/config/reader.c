@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "config/deepspeed.h"
+#include "config/findings.h"
 #include "config/json_tree.h"
 #include "config/places.h"
 #include "config/schema.h"
@@ -37,43 +38,52 @@ static int resolve_model(json_t *model, json_t **out, dcp_error *err) {
     return status == DCP_OK ? DCP_OK : core_fail(err, status, "model: %s", why.message);
 }
 
-static int unknown_key(const char *path, dcp_error *err) {
+static void note_unknown(const char *path, config_findings *f) {
     char nearest[CONFIG_PATH_MAX];
-    const char *instead = config_deepspeed_instead(path);
-    if (instead)
-        return core_fail(err, DCP_ERR_ARG, "%.300s: a key of DeepSpeed's that is not here; %s",
-                         path, instead);
     if (config_suggest_key(path, nearest))
-        return core_fail(err, DCP_ERR_ARG, "%.300s: unknown key; did you mean %s?", path, nearest);
-    return core_fail(err, DCP_ERR_ARG,
-                     "%.300s: unknown key, and like none that there is; dcp-train.json(5) "
-                     "tells of each",
-                     path);
+        config_findings_add(f, CONFIG_WRONG, "%.300s: unknown key; did you mean %s?", path,
+                            nearest);
+    else
+        config_findings_add(f, CONFIG_WRONG,
+                            "%.300s: unknown key, and like none that there is; dcp-train.json(5) "
+                            "tells of each",
+                            path);
 }
 
-static int check_tree(const json_t *tree, const char *prefix, dcp_error *err);
+static void check_tree(const json_t *tree, const char *prefix, config_findings *f);
 
-static int check_entry(const char *path, const json_t *value, dcp_error *err) {
+static void check_entry(const char *path, const json_t *value, config_findings *f) {
     const config_key *key = config_key_find(path);
-    if (key) return config_key_check(key, value, err);
-    if (!config_key_is_group(path)) return unknown_key(path, err);
-    if (!json_is_object(value))
-        return core_fail(err, DCP_ERR_ARG, "%s: an object with keys is asked for", path);
-    return check_tree(value, path, err);
+    dcp_error err;
+    if (key && config_key_check(key, value, &err) != DCP_OK)
+        config_findings_add(f, CONFIG_WRONG, "%s", err.message);
+    if (key) return;
+    if (!config_key_is_group(path))
+        note_unknown(path, f);
+    else if (!json_is_object(value))
+        config_findings_add(f, CONFIG_WRONG, "%s: an object with keys is asked for", path);
+    else
+        check_tree(value, path, f);
 }
 
-static int check_tree(const json_t *tree, const char *prefix, dcp_error *err) {
+static void check_tree(const json_t *tree, const char *prefix, config_findings *f) {
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)tree, name, value) {
         char path[512];
         const int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", name);
         if (n < 0 || (size_t)n >= sizeof path || strchr(name, '.'))
-            return core_fail(err, DCP_ERR_ARG, "%.300s: unknown key", path);
-        const int status = check_entry(path, value, err);
-        if (status != DCP_OK) return status;
+            config_findings_add(f, CONFIG_WRONG, "%.300s: unknown key", path);
+        else
+            check_entry(path, value, f);
     }
-    return DCP_OK;
+}
+
+static void check_missing(const json_t *given, config_findings *f) {
+    for (size_t i = 0; i < config_keys_count; i++)
+        if (!config_keys[i].fallback && !config_json_at(given, config_keys[i].path))
+            config_findings_add(f, CONFIG_WRONG, "%s: missing; it has no default",
+                                config_keys[i].path);
 }
 
 /* A text that begins with <checkpoint.dir> has its value there, which comes before in the table. */
@@ -115,10 +125,6 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
         if (config_key_of(key->path, json_string_value(config_json_at(tree, "optimizer.type"))) !=
             key)
             continue;
-        if (!value && !key->fallback) {
-            json_decref(tree);
-            return core_fail(err, DCP_ERR_ARG, "%s: missing; it has no default", key->path);
-        }
         value = value ? take_value(key, value) : fallback(key, given, tree);
         if (key->type == CONFIG_STORES) failed = config_stores_complete(value) != 0;
         failed |= config_json_set(tree, key->path, value) != 0;
@@ -280,12 +286,24 @@ static int apply(json_t *tree, char *const *overrides, int n, dcp_error *err) {
     return status;
 }
 
-/* A checked tree of the overrides alone, so that their mistakes are not blamed on the file. */
-static int read_overrides(char *const *overrides, int n, json_t **out, dcp_error *err) {
+/* A tree of the overrides alone, checked, so that their mistakes are not blamed on the file.
+ * *meant: keys that DeepSpeed's among them stand for. */
+static int read_overrides(char *const *overrides, int n, json_t **out, json_t **meant, char **lines,
+                          dcp_error *err) {
     *out = json_object();
-    if (!*out) return core_fail_memory(err, 0);
-    const int status = apply(*out, overrides, n, err);
-    return status == DCP_OK ? check_tree(*out, "", err) : status;
+    *meant = json_object();
+    if (!*out || !*meant) return core_fail_memory(err, 0);
+    int status = apply(*out, overrides, n, err);
+    if (status != DCP_OK) return blame(LINE, status, err);
+    json_t *checked = json_deep_copy(*out);
+    if (!checked) return core_fail_memory(err, 0);
+    config_findings found = {0};
+    config_deepspeed_translate(checked, NULL, *meant, &found);
+    check_tree(checked, "", &found);
+    status = config_findings_judge(&found, LINE, lines, err);
+    config_findings_clear(&found);
+    json_decref(checked);
+    return status;
 }
 
 /* Not the model's own file. */
@@ -296,14 +314,27 @@ static int check_kind(const json_t *given, dcp_error *err) {
                      "\"config.json\", \"data\": {\"path\": \"corpus\"}}");
 }
 
-/* Makes the result from the file's tree with the overrides applied. Both trees stay the caller's.
- */
+/* Translates DeepSpeed's keys and checks each key. */
+static int check_keys(const char *path, json_t *given, const json_t *from_line, char **lines,
+                      dcp_error *err) {
+    config_findings found = {0};
+    int status = blame(path, check_kind(given, err), err);
+    if (status != DCP_OK) return status;
+    config_deepspeed_translate(given, from_line, NULL, &found);
+    check_tree(given, "", &found);
+    check_missing(given, &found);
+    status = config_findings_judge(&found, path, lines, err);
+    if (status == DCP_OK) *lines = config_findings_notes(&found, path);
+    config_findings_clear(&found);
+    return status;
+}
+
+/* Makes the result from the file's tree with the overrides applied, whose keys are checked. Both
+ * trees stay the caller's. */
 static int finish(const char *path, const json_t *given, const json_t *from_line, config **out,
                   dcp_error *err) {
     json_t *tree = NULL, *model = NULL;
-    int status = check_kind(given, err);
-    if (status == DCP_OK) status = check_tree(given, "", err);
-    if (status == DCP_OK) status = effective_tree(given, &tree, err);
+    int status = effective_tree(given, &tree, err);
     if (status != DCP_OK) return blame(path, status, err);
     const char *to_blame = config_json_at(from_line, "optimizer") ? LINE : path;
     status = check_optimizer(given, tree, err);
@@ -326,15 +357,30 @@ static int finish(const char *path, const json_t *given, const json_t *from_line
     return blame(by_line ? LINE : path, assemble(tree, model, out, err), err);
 }
 
+/* Into the file's tree. */
+static int merge(json_t *given, char *const *overrides, int n, json_t *meant, dcp_error *err) {
+    const int status = apply(given, overrides, n, err);
+    if (status != DCP_OK) return blame(LINE, status, err);
+    return json_object_update_recursive(given, meant) ? core_fail_memory(err, 0) : DCP_OK;
+}
+
 int config_load(const char *path, char *const *overrides, int n_overrides, config **out,
-                dcp_error *err) {
-    json_t *given, *from_line = NULL;
+                char **lines, dcp_error *err) {
+    json_t *given, *from_line = NULL, *meant = NULL;
+    *lines = NULL;
     int status = config_json_read(path, &given, err);
     if (status != DCP_OK) return status;
-    status = read_overrides(overrides, n_overrides, &from_line, err);
-    if (status == DCP_OK) status = apply(given, overrides, n_overrides, err);
-    status = blame(LINE, status, err);
-    if (status == DCP_OK) status = finish(path, given, from_line, out, err);
+    status = read_overrides(overrides, n_overrides, &from_line, &meant, lines, err);
+    if (status == DCP_OK) status = merge(given, overrides, n_overrides, meant, err);
+    if (status == DCP_OK) status = check_keys(path, given, from_line, lines, err);
+    if (status == DCP_OK) {
+        status = finish(path, given, from_line, out, err);
+        if (status != DCP_OK) {
+            free(*lines);
+            *lines = NULL;
+        }
+    }
+    json_decref(meant);
     json_decref(from_line);
     json_decref(given);
     return status;

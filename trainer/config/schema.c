@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/deepspeed.h"
 #include "config/json_tree.h"
 #include "config/stores.h"
 #include "programs/fail.h"
@@ -296,10 +295,9 @@ int config_key_check(const config_key *key, const json_t *value, dcp_error *err)
     char *given = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     char wanted[160];
     expect(key, wanted, sizeof wanted);
-    const char *text = json_string_value(value), *ours = config_deepspeed_name(key->path, text);
-    const int status = core_fail(
-        err, DCP_ERR_ARG, "%s: %.200s is not %s%s%s", key->path, given ? given : "the value",
-        wanted, ours ? "; DeepSpeed's name for " : advice(key, text), ours ? ours : "");
+    const int status =
+        core_fail(err, DCP_ERR_ARG, "%s: %.200s is not %s%s", key->path,
+                  given ? given : "the value", wanted, advice(key, json_string_value(value)));
     free(given);
     return status;
 }

@@ -3,11 +3,13 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static void line(const char *prefix, const char *fmt, va_list args) {
-    char text[1280];
-    vsnprintf(text, sizeof text, fmt, args);
-    fprintf(stderr, "dcp-train: %s%s\n", prefix, text);
+    char *text;
+    if (vasprintf(&text, fmt, args) < 0) text = NULL;
+    fprintf(stderr, "dcp-train: %s%s\n", prefix, text ? text : fmt); /* where memory is short */
+    free(text);
 }
 
 void ranks_say(int rank, const char *fmt, ...) {
