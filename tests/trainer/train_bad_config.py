@@ -21,11 +21,14 @@ CASES = [  # overrides, and what the line must hold
     (["max_steps=many"], 'max_steps: "many" is not an integer'),
     (["train_micro_batch_size_per_gpu=4"], "14 is not a multiple of train_micro_batch_size_per_gpu 4"),
     (["gradient_accumulation_steps=3"], "train_batch_size 14 is not micro-batch 2 x accumulation 3"),
-    (["data.path=nowhere"], "data.path: cannot read nowhere: No such file or directory"),
+    (["data.path=nowhere"], "data.path: cannot read nowhere: No such file or directory; from the current folder, "
+                            f"where the run starts, it is {os.getcwd()}/nowhere"),
+    (["data.path=/nowhere"], "data.path: cannot read /nowhere: No such file or directory"),
     (["data.path=empty"], "data.path: empty holds 0 bytes"),
     (["data.path=short"], "data.path: short holds 9 bytes"),
     (["data.path=text/below"], "text/below: Not a directory"),
-    (["data.path=no*match"], "data.path: nothing matches no*match"),
+    (["data.path=no*match"], f"data.path: nothing matches no*match; from the current folder, where the run starts, it "
+                             f"is {os.getcwd()}/no*match"),
     (["data.type=safetensors", "data.path=garbage.safetensors"], "data.path: garbage.safetensors"),
     (["data.sequence_length=129"], "129 is more than the model's max_position_embeddings 128"),
     (["model=nowhere.json"], "model: nowhere.json: cannot read"),

@@ -8,6 +8,8 @@
 #include <fts.h>
 #include <glob.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,12 +17,25 @@
 
 #include "programs/fail.h"
 
+/* Where a relative path leads, as the end of a message; "" for one that is none. Into text[]. */
+static const char *tell_place(const char *path, char *text, size_t size) {
+    char folder[PATH_MAX];
+    *text = '\0';
+    if (*path != '/' && getcwd(folder, sizeof folder))
+        snprintf(text, size, "; from the current folder, where the run starts, it is %s/%s", folder,
+                 path);
+    return text;
+}
+
 /* What a start finds is missing, or wrong; what the system fails to tell may be there later. */
 static int fail_to_find(const char *path, int code, dcp_error *err) {
     const int is_wrong = code == ENOENT || code == ENOTDIR || code == EACCES || code == EPERM ||
                          code == ELOOP || code == ENAMETOOLONG;
+    char place[2 * PATH_MAX];
+    const int is_missing = code == ENOENT || code == ENOTDIR;
     return core_fail(err, is_wrong ? DCP_ERR_NOT_FOUND : DCP_ERR_IO,
-                     "data.path: cannot read %s: %s", path, strerror(code));
+                     "data.path: cannot read %s: %s%s", path, strerror(code),
+                     is_missing ? tell_place(path, place, sizeof place) : "");
 }
 
 static int append_file(data_files *files, const char *path, uint64_t bytes, dcp_error *err) {
@@ -78,8 +93,10 @@ static int add_path(data_files *files, const char *path, dcp_error *err) {
     }
     glob_t found;
     const int failed = glob(path, GLOB_NOSORT, NULL, &found);
+    char place[2 * PATH_MAX];
     if (failed == GLOB_NOMATCH)
-        return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: nothing matches %s", path);
+        return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: nothing matches %s%s", path,
+                         tell_place(path, place, sizeof place));
     if (failed) return core_fail_memory(err, 0);
     int status = DCP_OK;
     for (size_t i = 0; i < found.gl_pathc && status == DCP_OK; i++)
