@@ -16,7 +16,7 @@ def evaluations(name):
 
 train(1, config(**{**over, "data": {}, "eval_every": 0}, checkpoint={"dir": "without"}, metrics="without.jsonl"))
 out, err = train(1, config(**over))
-check("19 samples of other are evaluated after the last step, and every eval_every steps" in err, err)
+check("19 samples of other are evaluated after the last step, and every 2 steps" in err, err)
 check(losses() == losses("without.jsonl"), "evaluations change losses")
 check(state(5) == state(5, "without"), "evaluations change the state")
 found = evaluations("metrics.jsonl")

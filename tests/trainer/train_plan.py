@@ -53,6 +53,10 @@ many, _, text = plan(ranks=100000)
 check("does not fit" in text, "a hundred thousand ranks fit")
 check(not os.path.exists("ckpt") and not os.path.exists("metrics.jsonl"), "something is made")
 
+_, err = train(1, "config.json", "--plan", "--ranks", "6")
+check("warning: 2 of 6 ranks have nothing to compute: train_batch_size 4 by" in err, err)
+_, err = train(1, "config.json", "--plan", "--ranks", "4")
+check(not err, err)
 _, err = train(1, "config.json", "--plan", "fsdp.replicas=3", "--ranks", "4", expect=2)
 check("replicas" in err, err)
 for args in (["--ranks", "4"], ["--plan", "--ranks", "0"], ["--plan", "--ranks", "x"], ["--plan", "max_step=1"]):

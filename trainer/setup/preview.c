@@ -124,6 +124,7 @@ static int print_model(const config *c, const model *m, int ranks, dcp_error *er
     plan.layout = layout;
     if (status == DCP_OK) status = setup_memory_predict(c, m, &plan, sequence, &needs, err);
     if (status == DCP_OK) {
+        setup_warn_of_idle(c, 0, ranks);
         print_head(c, &plan, ranks);
         print_units(&plan);
         print_memory(&needs, plan.is_on_host, ranks, plan.strategy.replicas);

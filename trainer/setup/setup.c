@@ -188,15 +188,14 @@ static int check_start(const trainer *t, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Ranks without a micro-batch hold their part of the state, and wait for the others. */
-static void warn_of_idle(const trainer *t, uint64_t micro_batches) {
-    if ((uint64_t)t->world > micro_batches)
-        ranks_warn(t->rank,
+void setup_warn_of_idle(const config *c, int rank, int world) {
+    const uint64_t micro_batches = config_micro_batches(c);
+    if ((uint64_t)world > micro_batches)
+        ranks_warn(rank,
                    "%" PRIu64 " of %d ranks have nothing to compute: train_batch_size %" PRIu64
                    " by train_micro_batch_size_per_gpu %" PRIu64 " makes %" PRIu64
                    " micro-batches a step; a smaller micro-batch or a larger batch makes more",
-                   (uint64_t)t->world - micro_batches, t->world, t->c->batch, t->c->micro,
-                   micro_batches);
+                   (uint64_t)world - micro_batches, world, c->batch, c->micro, micro_batches);
 }
 
 static void tell_plan(const trainer *t) {
@@ -208,13 +207,15 @@ static void tell_plan(const trainer *t) {
               (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
               t->world == 1 ? "rank" : "ranks", micro_batches, (micro_batches + world - 1) / world,
               data_samples(t->samples), t->k->describe(t->k));
-    warn_of_idle(t, micro_batches);
+    setup_warn_of_idle(t->c, t->rank, t->world);
     if (strcmp(t->transport.name, "mpi") != 0 && t->world > 1)
         ranks_say(t->rank, "units and gradients travel by %s", t->transport.name);
-    if (t->eval_samples)
-        ranks_say(t->rank, "%" PRIu64 " samples of %s are evaluated after the last step%s",
-                  data_samples(t->eval_samples), t->c->eval_path,
-                  t->c->eval_every ? ", and every eval_every steps" : "");
+    if (!t->eval_samples) return;
+    char often[64] = "";
+    if (t->c->eval_every)
+        snprintf(often, sizeof often, ", and every %" PRIu64 " steps", t->c->eval_every);
+    ranks_say(t->rank, "%" PRIu64 " samples of %s are evaluated after the last step%s",
+              data_samples(t->eval_samples), t->c->eval_path, often);
 }
 
 /* Collective: what computes, and what is evaluated on. */
