@@ -86,7 +86,10 @@ static int open_folder(const launch *job, const char *path, folder *f) {
     dcp_error err = {0};
     int status = check_folder(path);
     if (status == 0) status = import_config_read(path, &f->config);
-    if (status == 0 && dcp_st_open(path, &f->reader, &err)) status = program_report(&err);
+    if (status == 0 && dcp_st_open(path, &f->reader, &err)) {
+        status = program_report(&err);
+        if (err.status == DCP_ERR_NOT_FOUND) import_note_pickles(path);
+    }
     if (status == 0 && dcp_st_tensors(f->reader) == 0)
         status =
             program_fail(PROGRAM_DIFFERS, "%s: names no tensors at all: nothing to import", path);

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,16 +82,41 @@ static int is_read(const dcp_st_reader *reader, const char *name) {
     return 0;
 }
 
+/* As dcp-export --with-optimizer writes it. */
+static int is_optimizer(const char *name) { return strncmp(name, "optimizer", 9) == 0; }
+
 void import_note_unnamed(const char *folder, const dcp_st_reader *reader) {
     struct dirent **entries;
-    int n = scandir(folder, &entries, is_safetensors, compare_entries);
+    int n = scandir(folder, &entries, is_safetensors, compare_entries), moments = 0;
     for (int i = 0; i < n; i++) {
-        if (!is_read(reader, entries[i]->d_name))
-            program_note("%s/%s: not a file of the model%s: not imported", folder,
-                         entries[i]->d_name,
+        const char *name = entries[i]->d_name;
+        if (is_optimizer(name) && !is_read(reader, name) && moments++ == 0)
+            program_note("%s/%s: not imported, as an import is step 0 and has no moments; to go "
+                         "on with them, train from the checkpoint that was exported",
+                         folder, name);
+        else if (!is_optimizer(name) && !is_read(reader, name))
+            program_note("%s/%s: not a file of the model%s: not imported", folder, name,
                          is_read(reader, WHOLE) ? ", which is " WHOLE " alone" : ", by its index");
         free(entries[i]);
     }
+    if (n >= 0) free(entries);
+}
+
+static int is_pickle(const struct dirent *entry) {
+    return fnmatch("pytorch_model*.bin", entry->d_name, 0) == 0 ||
+           fnmatch("*.pt", entry->d_name, FNM_PERIOD) == 0 ||
+           fnmatch("*.pth", entry->d_name, FNM_PERIOD) == 0;
+}
+
+void import_note_pickles(const char *folder) {
+    struct dirent **entries;
+    const int n = scandir(folder, &entries, is_pickle, compare_entries);
+    if (n > 0)
+        program_note("%s/%s: pickled weights, which are not read here; transformers writes them "
+                     "as safetensors: python3 -c \"from transformers import AutoModelForCausalLM "
+                     "as M; M.from_pretrained('%s').save_pretrained('%s-safetensors')\"",
+                     folder, entries[0]->d_name, folder, folder);
+    for (int i = 0; i < n; i++) free(entries[i]);
     if (n >= 0) free(entries);
 }
 
@@ -242,43 +268,85 @@ void import_source_free(import_source *source) {
 /* The tensors against config.json: a folder that does not fit is found when it is imported, not
  * when it is trained. */
 
-enum { MOST_LISTED = 5 }; /* of a kind */
-
 enum { MISSING, SURPLUS, OTHER_SHAPE, KINDS };
+enum { MOST_LISTED = 12, LINE_BYTES = 640 }; /* of a kind; a name has at most 256 characters here */
+
+/* Differences that are the same but for the layer's number. */
+typedef struct check_line {
+    char first[LINE_BYTES], like[LINE_BYTES]; /* like: numbers between dots are stars */
+    size_t n;
+} check_line;
 
 typedef struct check_report {
     const char *folder;
-    size_t n[KINDS];
+    check_line lines[KINDS * MOST_LISTED]; /* in the order in which they were found */
+    size_t n, of_kind[KINDS], differences, listed;
 } check_report;
 
+static int is_number(const char *from, const char *text, size_t length) {
+    const int begins = from == text || from[-1] == '.';
+    return length > 0 && begins && (from[length] == '.' || from[length] == ' ');
+}
+
+static void make_like(const char *text, char *out) {
+    for (const char *at = text; *at;) {
+        const size_t digits = strspn(at, "0123456789");
+        if (is_number(at, text, digits)) {
+            *out++ = '*';
+            at += digits;
+        } else {
+            *out++ = *at++;
+        }
+    }
+    *out = '\0';
+}
+
+static void count_line(check_report *r, int kind, const char *text) {
+    char like[LINE_BYTES];
+    size_t i = 0;
+    make_like(text, like);
+    while (i < r->n && strcmp(r->lines[i].like, like) != 0) i++;
+    r->differences++;
+    if (i == r->n) {
+        if (r->of_kind[kind] == MOST_LISTED) return;
+        r->of_kind[kind]++;
+        strcpy(r->lines[r->n].first, text);
+        strcpy(r->lines[r->n++].like, like);
+    }
+    r->lines[i].n++;
+    r->listed++;
+}
+
 static void note_difference(void *to, weights_difference difference) {
-    check_report *r = to;
     const model_param *param = difference.param;
     const dcp_tensor *tensor = difference.tensor;
-    char asked[160], there[160];
-    if (r->n[!tensor ? MISSING : !param ? SURPLUS : OTHER_SHAPE]++ >= MOST_LISTED) return;
+    char asked[160], there[160], text[LINE_BYTES];
     if (param) model_weights_shape_text(param->ndim, param->shape, asked, sizeof asked);
     if (tensor) model_weights_shape_text(tensor->ndim, tensor->shape, there, sizeof there);
     if (!tensor)
-        program_note("%s: %s %s is missing, config.json asks for it", r->folder, param->name,
-                     asked);
+        snprintf(text, sizeof text, "%.256s %s is missing, config.json asks for it", param->name,
+                 asked);
     else if (!param)
-        program_note("%s: %s %s is surplus, config.json asks for no such tensor", r->folder,
-                     tensor->path, there);
+        snprintf(text, sizeof text, "%.256s %s is surplus, config.json asks for no such tensor",
+                 tensor->path, there);
     else
-        program_note("%s: %s is %s, config.json asks for %s", r->folder, tensor->path, there,
-                     asked);
+        snprintf(text, sizeof text, "%.256s is %s, config.json asks for %s", tensor->path, there,
+                 asked);
+    count_line(to, !tensor ? MISSING : !param ? SURPLUS : OTHER_SHAPE, text);
 }
 
-/* Says how many differences were not listed, and judges. An exit status. */
+/* Lists the differences, and judges. An exit status. */
 static int judge_report(const check_report *r, int allow) {
-    size_t n = 0, more = 0;
-    for (int kind = 0; kind < KINDS; kind++) {
-        n += r->n[kind];
-        if (r->n[kind] > MOST_LISTED) more += r->n[kind] - MOST_LISTED;
+    for (size_t i = 0; i < r->n; i++) {
+        const check_line *line = &r->lines[i];
+        if (line->n == 1)
+            program_note("%s: %s", r->folder, line->first);
+        else
+            program_note("%s: %s (%zu tensors)", r->folder, line->like, line->n);
     }
-    if (more) program_note("%s: and %zu more differences", r->folder, more);
-    if (n == 0 || allow) return 0;
+    if (r->differences > r->listed)
+        program_note("%s: and %zu more differences", r->folder, r->differences - r->listed);
+    if (r->differences == 0 || allow) return 0;
     return program_fail(
         PROGRAM_DIFFERS,
         "%s: these are not the tensors of its config.json, and dcp-train would refuse them: mend "

@@ -29,13 +29,16 @@ void import_files_close(import_files *files);
  * there is none), since nothing is imported from them. */
 void import_note_unnamed(const char *folder, const dcp_st_reader *reader);
 
+/* Of a folder without safetensors: says how its pickled weights, if it has some, become such. */
+void import_note_pickles(const char *folder);
+
 /* What the checkpoint keeps of the folder's config.json: all but transformers_version and keys that
  * begin with `_`. *out is released with json_decref. */
 int import_config_read(const char *folder, json_t **out);
 
 /* Compares the tensors with those that config.json asks for, where dcp-train takes that
- * configuration (dropout aside). Lists the first ones that are missing, surplus or of another
- * shape: a failure, or with `allow` a note. What dcp-train would refuse in config.json is a note.
+ * configuration (dropout aside). Lists those that are missing, surplus or of another shape,
+ * those alike in all layers once: a failure, or with `allow` a note. What dcp-train would refuse in config.json is a note.
  * Returns an exit status. */
 int import_source_check(const char *folder, const json_t *config, const dcp_st_reader *reader,
                         int allow);

@@ -50,6 +50,20 @@ json.dump({"metadata": {}, "weight_map": {}}, open("surplus/model.safetensors.in
 err = run("dcp-import", "surplus", "none-ckpt", expect=1)
 check("names no tensors" in err and not os.path.exists("none-ckpt"), err)
 
+# what an export has besides, and what is pickled, is told with what to do
+shutil.copytree("one", "moments")
+for part in ("optimizer-00001-of-00002", "optimizer-00002-of-00002"):
+    shutil.copy("one/model.safetensors", f"moments/{part}.safetensors")
+said = run("dcp-import", "moments", "moments-ckpt", err=True)
+check(said.count("not imported") == 1 and "moments/optimizer-00001-of-00002.safetensors: not imported, as an import is "
+      "step 0 and has no moments; to go on with them, train from the checkpoint" in said, said)
+os.mkdir("pickled")
+for name in ("config.json", "pytorch_model.bin"):
+    shutil.copy(f"one/{name}", "pickled")
+err = run("dcp-import", "pickled", "pickled-ckpt", expect=2)
+check("holds neither model.safetensors" in err and "pickled/pytorch_model.bin: pickled weights" in err and
+      "M.from_pretrained('pickled').save_pretrained('pickled-safetensors')" in err, err)
+
 # the tensors are those of config.json, or it is told which are not
 MODEL = {"model_type": "llama", "vocab_size": 6, "hidden_size": 4, "intermediate_size": 3, "num_hidden_layers": 1,
          "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-6, "max_position_embeddings": 8}
@@ -64,6 +78,7 @@ OLD = {f"{LAYER}self_attn.rotary_emb.inv_freq": values("F32", (1,))}
 WITHOUT = {n: t for n, t in FITTING.items() if n != "model.norm.weight"}
 NARROW = {**FITTING, "lm_head.weight": values("F64", (4, 6))}
 MANY = {**FITTING, **{f"more.{i}": values("U8", (1,)) for i in range(11)}}
+FOURTEEN = {**FITTING, **{f"other{i:02}": values("U8", (1,)) for i in range(14)}}
 FITS = [  # folder, exit status, and what is said of it
     (folder("fits", {**FITTING, **OLD}, MODEL), 0, []),
     (folder("base", {n.removeprefix("model."): t for n, t in WITHOUT.items()}, MODEL), 1,
@@ -71,7 +86,9 @@ FITS = [  # folder, exit status, and what is said of it
     (folder("tied", {**FITTING, "x.y": values("U8", (2, 3))}, {**MODEL, "tie_word_embeddings": True}), 1,
      ["tied: x.y [2,3] is surplus, config.json asks for no such tensor"]),
     (folder("narrow", NARROW, MODEL), 1, ["narrow: lm_head.weight is [4,6], config.json asks for [6,4]"]),
-    (folder("eleven", MANY, MODEL), 1, [*(f"eleven: more.{i} [1] is surplus" for i in (0, 1, 10, 2, 3)), "eleven: and 6 more differences"]),
+    (folder("eleven", MANY, MODEL), 1, ["eleven: more.* [1] is surplus, config.json asks for no such tensor (11 tensors)"]),
+    (folder("fourteen", FOURTEEN, MODEL), 1,
+     [*(f"fourteen: other{i:02} [1] is surplus" for i in range(12)), "fourteen: and 2 more differences"]),
     (folder("escape", {**FITTING, "x\x1b[31m": values("U8", (1,))}, MODEL), 1, ["escape: x?[31m [1] is surplus"]),
     (folder("dropout", NARROW, {**MODEL, "attention_dropout": 0.1}), 1,
      ["dropout/config.json: attention_dropout 0.1", "dropout: lm_head.weight is [4,6]"]),
