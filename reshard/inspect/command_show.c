@@ -10,6 +10,7 @@
 #include "common/element.h"
 #include "common/progress_bar.h"
 #include "common/step_path.h"
+#include "inspect/filter.h"
 #include "inspect/slice.h"
 #include "inspect/stats.h"
 #include "inspect/text.h"
@@ -167,7 +168,7 @@ static json_t *steps_json(const inspect_slice *s) {
     return array;
 }
 
-static int print_view_json(const show_view *v) {
+static int view_json(const show_view *v, json_t **out) {
     const inspect_slice *s = &v->slice;
     uint64_t kept[DCP_MAX_DIMS];
     uint32_t ndim = inspect_slice_shape(s, kept);
@@ -187,23 +188,74 @@ static int print_view_json(const show_view *v) {
     }
     int status = values_json(v, values);
     json_object_set_new(root, "values", values);
-    if (status)
+    *out = root;
+    return status;
+}
+
+/* json: where not NULL, gets the object in place of a print. */
+static int show_tensor(dcp_checkpoint *ckpt, const char *name, uint64_t values, json_t **json) {
+    show_view v = {.ckpt = ckpt, .values = values};
+    int status = inspect_slice_parse(ckpt, name, &v.slice);
+    if (!status) status = read_view(&v);
+    if (status) return status;
+    return json ? view_json(&v, json) : print_view(&v);
+}
+
+static int show_one(dcp_checkpoint *ckpt, const char *name, uint64_t values, int json) {
+    json_t *root = NULL;
+    const int status = show_tensor(ckpt, name, values, json ? &root : NULL);
+    if (status || !json)
         json_decref(root);
     else
         inspect_text_print_json(root);
     return status;
 }
 
-static int show_tensor(dcp_checkpoint *ckpt, const char *name, uint64_t values, int json) {
-    show_view v = {.ckpt = ckpt, .values = values};
-    int status = inspect_slice_parse(ckpt, name, &v.slice);
-    if (!status) status = read_view(&v);
-    if (status) return status;
-    return json ? print_view_json(&v) : print_view(&v);
+/* The glob without the slice, into glob[]; 0: the text is no glob. */
+static int split_glob(const char *text, char *glob, size_t size, const char **slice) {
+    const char *bracket = strrchr(text, '[');
+    const size_t length = strlen(text);
+    *slice = bracket && text[length - 1] == ']' ? bracket : text + length;
+    snprintf(glob, size, "%.*s", (int)(*slice - text), text);
+    return strpbrk(glob, "*?") != NULL;
+}
+
+static int show_matches(dcp_checkpoint *ckpt, char *glob, const char *slice, uint64_t values,
+                        json_t *list) {
+    const size_t n = dcp_checkpoint_tensors(ckpt);
+    unsigned char *take = calloc(n + 1, 1);
+    int status =
+        take ? inspect_filter_tensors(ckpt, (char *const *)&glob, 1, take) : program_no_memory();
+    for (size_t i = 0, shown = 0; i < n && !status; i++) {
+        char name[2 * DCP_MAX_PATH];
+        json_t *root = NULL;
+        if (!take[i]) continue;
+        if (!list && shown++) putchar('\n');
+        snprintf(name, sizeof name, "%s%s", dcp_checkpoint_tensor(ckpt, i)->path, slice);
+        status = show_tensor(ckpt, name, values, list ? &root : NULL);
+        if (root) json_array_append_new(list, root);
+    }
+    free(take);
+    return status;
+}
+
+static int show_glob(dcp_checkpoint *ckpt, char *glob, const char *slice, uint64_t values,
+                     int json) {
+    json_t *list = json ? json_array() : NULL;
+    const int status = show_matches(ckpt, glob, slice, values, list);
+    if (json && !status)
+        inspect_text_print_json(json_pack("{s:o}", "tensors", list));
+    else
+        json_decref(list);
+    return status;
 }
 
 static int show(dcp_checkpoint *ckpt, const char *name, uint64_t values, int json) {
-    if (name) return show_tensor(ckpt, name, values, json);
+    char glob[2 * DCP_MAX_PATH];
+    const char *slice;
+    if (name && split_glob(name, glob, sizeof glob, &slice))
+        return show_glob(ckpt, glob, slice, values, json);
+    if (name) return show_one(ckpt, name, values, json);
     if (json)
         print_table_json(ckpt);
     else
@@ -217,6 +269,7 @@ static const char about[] =
     "  dcp-inspect show ckpt model.norm.weight               a tensor's numbers\n"
     "  dcp-inspect show ckpt 'lm_head.weight[0:2,:]'         a slice of it\n"
     "  dcp-inspect show ckpt 'lm_head.weight[-1,::2]'        as Python's: -1 is the last\n"
+    "  dcp-inspect show ckpt '*norm.weight[:4]'              each tensor that the glob matches\n"
     "\n"
     "Without NAME: path, type, shape and size of each tensor. With it: of the elements that\n"
     "are meant the smallest, largest, mean and standard deviation (of what is finite), how\n"
@@ -227,7 +280,7 @@ static const char about[] =
     "JSON: path, step, layout, files, tensors (path, dtype, shape, bytes), meta; with NAME\n"
     "path, dtype, shape, bytes, start, count, step (of each dimension), shown (the slice's\n"
     "shape), zeros, nan, inf, min, max, mean, std (where some are finite), values (the first\n"
-    "ones, row by row).";
+    "ones, row by row); with a glob tensors, a list of such objects.";
 
 int inspect_show(int argc, char **argv) {
     int json = 0;

@@ -10,6 +10,7 @@
 
 #include "programs/fail.h"
 #include "programs/program.h"
+#include "programs/words.h"
 
 static const dcp_tensor *find_tensor(const dcp_checkpoint *ckpt, const char *name, size_t length) {
     static const char *const prefixes[] = {"", "/", "/model/"};
@@ -20,6 +21,46 @@ static const dcp_tensor *find_tensor(const dcp_checkpoint *ckpt, const char *nam
         tensor = dcp_checkpoint_find(ckpt, path);
     }
     return tensor;
+}
+
+/* The path, as people name it. */
+static const char *short_name(const char *path) {
+    static const char model[] = "/model/";
+    return strncmp(path, model, sizeof model - 1) == 0 ? path + sizeof model - 1 : path;
+}
+
+/* How unlike a name is what was asked for; 0: it has that in it. */
+static size_t unlikeness(const char *asked, const char *name) {
+    return strstr(name, asked) ? 0 : program_word_distance(asked, name);
+}
+
+enum { MOST_NEAR = 3, NEAR_BYTES = 512 };
+
+/* The names most like what was asked for, as "; did you mean a, b", or "" where none is. */
+static void suggest_names(const dcp_checkpoint *ckpt, const char *asked, char out[NEAR_BYTES]) {
+    const size_t n = dcp_checkpoint_tensors(ckpt), most = 1 + strlen(asked) / 4;
+    size_t *unlike = calloc(n + 1, sizeof *unlike), at = 0;
+    *out = '\0';
+    for (size_t i = 0; unlike && i < n; i++)
+        unlike[i] = unlikeness(asked, short_name(dcp_checkpoint_tensor(ckpt, i)->path));
+    for (int found = 0; unlike && found < MOST_NEAR && at < NEAR_BYTES; found++) {
+        size_t best = 0;
+        for (size_t i = 1; i < n; i++)
+            if (unlike[i] < unlike[best]) best = i;
+        if (n == 0 || unlike[best] > most) break;
+        at += (size_t)snprintf(out + at, NEAR_BYTES - at, "%s%s", found ? ", " : "; did you mean ",
+                               short_name(dcp_checkpoint_tensor(ckpt, best)->path));
+        unlike[best] = SIZE_MAX;
+    }
+    free(unlike);
+}
+
+static int refuse_name(const dcp_checkpoint *ckpt, const char *text) {
+    char asked[DCP_MAX_PATH + 16], near[NEAR_BYTES];
+    snprintf(asked, sizeof asked, "%.*s", (int)strcspn(text, "["), short_name(text));
+    suggest_names(ckpt, asked, near);
+    return program_refuse("%s: has no tensor '%s'%s%s", dcp_checkpoint_path(ckpt), text, near,
+                          *near ? "?" : "; without a name all are listed");
 }
 
 /* Reads a whole number into *out, where one is given; -1 where there is something else. */
@@ -110,8 +151,7 @@ int inspect_slice_parse(const dcp_checkpoint *ckpt, const char *text, inspect_sl
     *out = (inspect_slice){.tensor = find_tensor(ckpt, text, strlen(text))};
     if (!out->tensor && (bracket = strrchr(text, '[')))
         out->tensor = find_tensor(ckpt, text, (size_t)(bracket - text));
-    if (!out->tensor)
-        return program_refuse("%s: has no tensor '%s'", dcp_checkpoint_path(ckpt), text);
+    if (!out->tensor) return refuse_name(ckpt, text);
     for (uint32_t d = 0; d < out->tensor->ndim; d++) {
         out->count[d] = out->tensor->shape[d];
         out->step[d] = 1;

@@ -28,7 +28,19 @@ gives 0 dcp-inspect show "$dir/c/step-00000003" boolean
 prints "false, true"
 gives 0 dcp-inspect show "$dir/c/step-00000003" empty
 gives 2 dcp-inspect show "$dir/c/step-00000003" nothing
-says "has no tensor 'nothing'"
+says "has no tensor 'nothing'; without a name all are listed"
+gives 2 dcp-inspect show "$dir/c/step-00000003" "/model/layer.0.f23[1]"
+says "has no tensor '/model/layer.0.f23\[1\]'; did you mean layer.0.f[0-9]*"
+gives 2 dcp-inspect show "$dir/c/step-00000003" bits
+says "did you mean bits.[a-z0-9]*, [a-z.]*bits.*, "
+gives 0 dcp-inspect show "$dir/c/step-00000003" "layer.?.f*[0]" --values 1
+for shown in "layer.0.f16: F16 \[5, 3, 2\]" "layer.0.f32: F32 \[5, 3, 2, 2\]" "layer.0.f64: F64 \[11\]"; do
+    prints "^/model/$shown"
+done
+prints "^shown: \[3, 2, 2\], 12 elements"
+dcp-inspect show "$dir/c/step-00000003" "*layer.0.f32[0,0,0]" --json >"$dir/glob.json"
+gives 2 dcp-inspect show "$dir/c/step-00000003" "no*match"
+says "no tensor matches 'no\*match'"
 for slice in "[" "[]" "[0:1" "[0,0,0,0,0]" "[x]" "[::0]" "[0:1:2:3]" "[...,...]" "[99999999999999999999]"; do
     gives 2 dcp-inspect show "$dir/c/step-00000003" "layer.0.f32$slice"
     says "is no slice"
@@ -55,6 +67,8 @@ show = json.load(open(d + "/show.json"))
 assert show["step"] == 4 and show["layout"] == "sharded" and show["files"] == 1
 assert show["meta"]["model"]["model_type"] == "qwen3" and show["meta"]["lr"] == 0.1
 tensors = {t["path"]: t for t in show["tensors"]}
+matched = json.load(open(d + "/glob.json"))["tensors"]
+assert {t["path"] for t in matched} == {p for p in tensors if p.endswith("layer.0.f32")} and matched[0]["shown"] == [2]
 assert tensors["/model/layer.0.f32"] == {"path": "/model/layer.0.f32", "dtype": "F32",
                                          "shape": [5, 3, 2, 2], "bytes": 240}
 assert tensors["/model/scalar.bits"]["shape"] == [] and tensors["/model/empty"]["bytes"] == 0

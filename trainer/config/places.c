@@ -8,8 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "config/suggest.h"
+#include "config/schema.h"
 #include "programs/fail.h"
+#include "programs/words.h"
 
 enum { SLIP = 2 }; /* up to so many edits a word counts as misspelled */
 
@@ -65,7 +66,7 @@ static int check_resume(const config *c, dcp_error *err) {
         const int length = (int)strcspn(at, "|");
         snprintf(word, sizeof word, "%.*s", length, at);
         at += length + (at[length] == '|');
-        const size_t edits = config_suggest_distance(c->resume, word);
+        const size_t edits = program_word_distance(c->resume, word);
         if (edits > 0 && edits <= SLIP)
             return core_fail(err, DCP_ERR_ARG,
                              "checkpoint.resume: there is no %.300s; did you mean %s?", c->resume,

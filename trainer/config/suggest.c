@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { LONGEST = CONFIG_PATH_MAX }; /* longer words resemble no key */
+#include "programs/words.h"
 
 static const struct {
     const char *theirs, *ours;
@@ -57,28 +57,6 @@ static const struct {
     {"model_name_or_path", "model"},
 };
 
-static size_t min3(size_t a, size_t b, size_t c) {
-    const size_t ab = a < b ? a : b;
-    return ab < c ? ab : c;
-}
-
-/* One row of the table at a time. */
-size_t config_suggest_distance(const char *a, const char *b) {
-    size_t row[LONGEST + 1];
-    const size_t n = strnlen(b, LONGEST);
-    for (size_t j = 0; j <= n; j++) row[j] = j;
-    for (size_t i = 0; a[i] && i < LONGEST; i++) {
-        size_t diagonal = row[0];
-        row[0] = i + 1;
-        for (size_t j = 0; j < n; j++) {
-            const size_t above = row[j + 1];
-            row[j + 1] = min3(above + 1, row[j] + 1, diagonal + (a[i] != b[j]));
-            diagonal = above;
-        }
-    }
-    return row[n];
-}
-
 static const char *last_part(const char *path) {
     const char *dot = strrchr(path, '.');
     return dot ? dot + 1 : path;
@@ -94,8 +72,8 @@ static void consider(search *s, const char *candidate, size_t length) {
     char name[CONFIG_PATH_MAX];
     memcpy(name, candidate, length);
     name[length] = '\0';
-    const size_t whole = config_suggest_distance(s->path, name);
-    const size_t moved = config_suggest_distance(last_part(s->path), last_part(name)) + 1;
+    const size_t whole = program_word_distance(s->path, name);
+    const size_t moved = program_word_distance(last_part(s->path), last_part(name)) + 1;
     const size_t d = whole < moved ? whole : moved;
     if (d >= s->least) return;
     s->least = d;

@@ -7,6 +7,3 @@
 
 /* Writes the key, or group of keys, that `path` is most like into best[]; 0: none is like it. */
 int config_suggest_key(const char *path, char best[CONFIG_PATH_MAX]);
-
-/* Levenshtein's distance of two words. */
-size_t config_suggest_distance(const char *a, const char *b);
