@@ -138,11 +138,26 @@ class Tokenizer:
                 yield from self.plain(part)
 
 
+def documents(paths):
+    """Files, and of a folder all files below it but hidden ones, in the order of their paths."""
+    for path in paths:
+        if not os.path.isdir(path):
+            yield path
+            continue
+        found = []
+        for folder, folders, names in os.walk(path):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            found += [os.path.join(folder, name) for name in names if not name.startswith(".")]
+        if not found:
+            fail(f"{path} holds no files")
+        yield from sorted(found)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("tokenizer", help="tokenizer.json, or the folder that holds it")
     parser.add_argument("out", help="file to write: little-endian uint16 where the vocabulary fits, else uint32")
-    parser.add_argument("text", nargs="+", help="UTF-8 files, one document each")
+    parser.add_argument("text", nargs="+", help="UTF-8 files, one document each, or folders of them")
     parser.add_argument("--end", metavar="TOKEN", help="follows each document, as <|endoftext|>")
     args = parser.parse_args()
     path = args.tokenizer
@@ -152,8 +167,9 @@ def main():
         fail(f"--end: {args.end} is not in the vocabulary")
     wide = tokenizer.size > 65536
     total = 0
+    names = list(documents(args.text))
     with open(args.out, "wb") as out:
-        for name in args.text:
+        for name in names:
             with open(name, encoding="utf-8", newline="") as f:
                 ids = array.array("I" if wide else "H", tokenizer.ids(f.read()))
             ids.extend(end)

@@ -64,6 +64,18 @@ got = ids("out.bin", "I")
 if got[-3:] != [0, 70000, 0] or len(got) < 4:
     fail(f"documents: {got}")
 
+os.makedirs("texts/sub/.git")
+for name, text in (("texts/sub/b", "the "), ("texts/a", "<tool>"), ("texts/.hidden", "no"), ("texts/sub/.git/c", "no")):
+    with open(name, "w") as f:
+        f.write(text)
+run("large", "files.bin", "texts/a", "texts/sub/b", "--end", "<|end|>")
+run("large", "folder.bin", "texts", "--end", "<|end|>")
+if ids("folder.bin", "I") != ids("files.bin", "I"):
+    fail("a folder is not its files")
+os.mkdir("empty")
+if "empty holds no files" not in run("large", "out2.bin", "empty", expect=2) or os.path.exists("out2.bin"):
+    fail("an empty folder is taken")
+
 for change, says in (({"model": {**spec["model"], "type": "Unigram"}}, "no byte-level BPE"),
                      ({"normalizer": {"type": "Lowercase"}}, "the normalizer Lowercase is not known"),
                      ({"pre_tokenizer": {"type": "Metaspace"}}, "['Metaspace'] is not known")):
