@@ -4,6 +4,10 @@
 #   examples/quickstart.sh [TEXT]     TEXT: a file or folder to learn from (default: the C headers)
 # All of it goes to build/quickstart, in place of what an earlier quickstart left there.
 set -euo pipefail
+case "${1:-}" in
+--help | -h) sed -n '2,5s/^# *//p' "${BASH_SOURCE[0]}" && exit 0 ;;
+-*) echo "quickstart: unknown option $1; try --help" >&2 && exit 2 ;;
+esac
 least=4096 # bytes of text; a sample takes 129
 text=$(realpath -e -- "${1:-/usr/include}") || exit 2
 bytes=$(find -L "$text" -type f -printf '%s\n' 2>/dev/null | awk '{n += $1} END {print n + 0}') || true

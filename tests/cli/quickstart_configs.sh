@@ -41,3 +41,7 @@ kill -TERM $!
 status=0
 wait $! || status=$?
 [ $status -eq 143 ] && [ -e "$dir/ended" ] || { echo "exit $status, before dcp-run" && cat "$dir/out" && exit 1; }
+"$DCP_SOURCE/examples/quickstart.sh" --help | grep -q "examples/quickstart.sh \[TEXT\]" || { echo "--help shows no usage"; exit 1; }
+status=0
+said=$("$DCP_SOURCE/examples/quickstart.sh" --foo 2>&1) || status=$?
+[ $status = 2 ] && [ "$said" = "quickstart: unknown option --foo; try --help" ] || { echo "--foo: $status: $said"; exit 1; }
