@@ -1,5 +1,5 @@
-# What `cmake --install` gives: headers, libdcp, programs, their man pages and bash completion, a
-# CMake package (find_package(dcp 1.0), targets dcp::dcp and dcp::fortran) and dcp.pc.
+# What `cmake --install` gives: headers, libdcp, programs, their man pages and bash completion,
+# examples, a CMake package (find_package(dcp 1.0), targets dcp::dcp and dcp::fortran) and dcp.pc.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS dcp dcp_fortran EXPORT dcpTargets)
@@ -10,6 +10,9 @@ endif()
 install(DIRECTORY libdcp/include/ TYPE INCLUDE FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp"
   ${dcp_other_headers})
 install(FILES libdcp/fortran/dcp.f90 DESTINATION ${CMAKE_INSTALL_DATADIR}/dcp) # .mod files are a compiler's own
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DATADIR}/dcp USE_SOURCE_PERMISSIONS
+  PATTERN quickstart.sh EXCLUDE PATTERN __pycache__ EXCLUDE) # a quickstart builds the source tree
+install(FILES cmake/mpi-env.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/dcp)
 install(TARGETS dcp-train dcp-run) # reshard/ installs its own
 
 install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")

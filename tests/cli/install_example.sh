@@ -10,7 +10,12 @@ dir=$(mktemp -d "${TMPDIR:-/tmp}/install_example.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 
 cmake --install "$build" --prefix "$dir/usr" >/dev/null
-cp -r "$DCP_SOURCE/examples/heat2d" "$dir/src"
+share=$dir/usr/share/dcp
+cp -r "$share/examples/heat2d" "$dir/src"
+(. "$share/mpi-env.sh" && [ "$OMP_NUM_THREADS" = 1 ])
+[ -x "$share/examples/slurm/train.sh" ] && "$share/examples/tokenize_text.py" --help >/dev/null
+[ -z "$(find "$share" -name quickstart.sh)" ] # it builds the source tree
+for config in "$share"/examples/configs/*.json; do "$dir/usr/bin/dcp-train" "$config" data.path=x --print-config >/dev/null; done
 for program in train run reshard export import inspect bench; do
     "$dir/usr/bin/dcp-$program" --version >/dev/null
     [ -e "$dir/usr/share/man/man1/dcp-$program.1" ]
