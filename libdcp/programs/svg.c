@@ -127,11 +127,19 @@ void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *st
             y1, x2, y2, stroke);
 }
 
-void svg_path(svg *s, const double *x, const double *y, size_t n, const char *stroke) {
-    fprintf(s->file, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"1.5\" points=\"",
-            stroke);
+static void draw_path(svg *s, const double *x, const double *y, size_t n, const char *stroke,
+                      const char *style) {
+    fprintf(s->file, "<polyline fill=\"none\" stroke=\"%s\" %s points=\"", stroke, style);
     for (size_t i = 0; i < n; i++) fprintf(s->file, "%s%.2f,%.2f", i ? " " : "", x[i], y[i]);
     fputs("\"/>\n", s->file);
+}
+
+void svg_path(svg *s, const double *x, const double *y, size_t n, const char *stroke) {
+    draw_path(s, x, y, n, stroke, "stroke-width=\"1.5\"");
+}
+
+void svg_path_faint(svg *s, const double *x, const double *y, size_t n, const char *stroke) {
+    draw_path(s, x, y, n, stroke, "stroke-width=\"0.5\" stroke-opacity=\"0.5\"");
 }
 
 void svg_dot(svg *s, double x, double y, double radius, const char *fill, const char *hint) {

@@ -25,6 +25,8 @@ void svg_rect(svg *s, double x, double y, double width, double height, const cha
 void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *stroke);
 /* A line through n points. */
 void svg_path(svg *s, const double *x, const double *y, size_t n, const char *stroke);
+/* The same, thin and half transparent: what lies behind another line. */
+void svg_path_faint(svg *s, const double *x, const double *y, size_t n, const char *stroke);
 void svg_dot(svg *s, double x, double y, double radius, const char *fill, const char *hint);
 /* A translucent band `height` thick, from (x1, y1) to (x2, y2), which are its upper corners. */
 void svg_band(svg *s, double x1, double y1, double x2, double y2, double height, const char *fill,

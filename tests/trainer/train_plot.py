@@ -33,8 +33,10 @@ for entry in many[20000:]:
     entry["ranks"] = 8
 write("many.jsonl", many)
 curves, texts, dots = draw("many.jsonl")
-check(len(curves) == 4, f"{len(curves)} curves, not loss, evaluation, speed and stall")
-loss, evaluation, speed, stall = curves
+check(len(curves) == 5, f"{len(curves)} curves, not loss, its mean, evaluation, speed and stall")
+loss, mean, evaluation, speed, stall = curves
+heights = lambda curve: max(y for _, y in curve) - min(y for _, y in curve)
+check(heights(mean) < heights(loss) / 20 and mean[-1][0] == loss[-1][0], "the mean of the loss is not smooth")
 check(len(loss) < 3000 and os.path.getsize("out.svg") < 300000, "too many points are drawn")
 base = sorted(y for _, y in loss)[len(loss) // 2]
 above, below = [p for p in loss if p[1] < base - 50], [p for p in loss if p[1] > base + 20]
@@ -63,10 +65,19 @@ check(not curves and len(dots) == 3 and texts.count("7") == 3, "one step is thre
 # what is not finite is null, and left out
 write("null.jsonl", [line(1, eval_loss=None), line(2, loss=None, tokens_per_s=None), line(3)])
 curves, texts, dots = draw("null.jsonl")
-check([len(c) for c in curves] == [2, 2, 3] and len(dots) == 7, f"{curves}")
+check([len(c) for c in curves] == [3] and len(dots) == 7, f"a gap has a line over it: {curves}")
 write("nulls.jsonl", [line(s, loss=None) for s in (1, 2)])
 curves, texts, dots = draw("nulls.jsonl")
 check([len(c) for c in curves] == [2, 2], f"{curves}")
+
+write("gap.jsonl", [line(s, loss=None if s in (3, 90) else 2.0, eval_loss=1.0 if s % 50 == 0 else None) for s in range(1, 101)])
+curves, texts, dots = draw("gap.jsonl")
+check([len(c) for c in curves[:7]] == [2, 86, 10, 2, 86, 10, 2], f"{[len(c) for c in curves]}")
+with open("nan.jsonl", "w") as f:  # as Python's json writes what is not finite
+    for s, loss in enumerate((3.0, math.nan, math.inf, -math.inf, 2.0, 1.0), 1):
+        f.write(json.dumps(line(s, loss=loss)) + "\n")
+curves, texts, dots = draw("nan.jsonl")
+check([len(c) for c in curves] == [2, 6, 6] and len(dots) == 15, f"{curves}")
 
 
 def refused(status, *args, **options):

@@ -1,4 +1,5 @@
-/* Three panels over one axis of steps. Lines of another number of ranks begin at a grey mark. */
+/* Three panels over one axis of steps. The loss of many steps is thin behind its mean; where a
+ * value is null, its curve has a gap. Lines of another number of ranks begin at a grey mark. */
 #include "report/plot.h"
 
 #include <errno.h>
@@ -140,6 +141,36 @@ static int series_add_line(plot_series *s, const json_t *line) {
     return 1;
 }
 
+/* The line with null in place of NaN and Infinity, which other writers have there: -Infinity, the
+ * longest, begins with a minus. No key or string of a metrics line has these words. NULL: memory.
+ */
+static char *null_numbers(const char *text) {
+    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
+    char *mended = malloc(2 * strlen(text) + 1), *out = mended;
+    while (mended && *text) {
+        size_t n = 0;
+        for (size_t i = 0; i < sizeof words / sizeof *words && !n; i++)
+            if (strncmp(text, words[i], strlen(words[i])) == 0) n = strlen(words[i]);
+        if (n)
+            out = stpcpy(out, "null");
+        else
+            *out++ = *text;
+        text += n ? n : 1;
+    }
+    if (mended) *out = '\0';
+    return mended;
+}
+
+/* NULL: no JSON. */
+static json_t *parse_line(const char *text, size_t n) {
+    json_t *line = json_loadb(text, n, 0, NULL);
+    if (line) return line;
+    char *mended = null_numbers(text);
+    line = mended ? json_loads(mended, 0, NULL) : NULL;
+    free(mended);
+    return line;
+}
+
 static int read_lines(FILE *file, const char *path, plot_series *s, dcp_error *err) {
     char *text = NULL;
     size_t room = 0, number = 0;
@@ -151,7 +182,7 @@ static int read_lines(FILE *file, const char *path, plot_series *s, dcp_error *e
             status = core_fail_memory(err, s->room * sizeof(double));
             break;
         }
-        json_t *line = json_loadb(text, (size_t)n, 0, NULL);
+        json_t *line = parse_line(text, (size_t)n);
         if (!series_add_line(s, line) && text[n - 1] == '\n')
             status = core_fail(err, DCP_ERR_ARG, "%s:%zu: no line of a metrics file", path, number);
         json_decref(line);
@@ -186,13 +217,18 @@ typedef struct plot_panel {
     const char *title;
     series_column column, also; /* `also`: SERIES_STEP for none */
     const char *names[2];
-    int from_zero;
+    int from_zero, scatters;
 } plot_panel;
 
 static const plot_panel panels[PANELS] = {
-    {"loss", SERIES_LOSS, SERIES_EVAL_LOSS, {"training", "evaluation"}, 0},
-    {"tokens a second (of images and vectors: samples)", SERIES_TOKENS_PER_S, SERIES_STEP, {0}, 1},
-    {"seconds that a step waited for saves", SERIES_STALL, SERIES_STEP, {0}, 1},
+    {"loss", SERIES_LOSS, SERIES_EVAL_LOSS, {"training", "evaluation"}, 0, 1},
+    {"tokens a second (of images and vectors: samples)",
+     SERIES_TOKENS_PER_S,
+     SERIES_STEP,
+     {0},
+     1,
+     0},
+    {"seconds that a step waited for saves", SERIES_STALL, SERIES_STEP, {0}, 1, 0},
 };
 
 typedef struct plot {
@@ -203,23 +239,32 @@ typedef struct plot {
     size_t *keep;  /* [n] */
 } plot;
 
-/* The points of a column that are there. */
-static size_t points(plot *p, series_column column) {
+/* The next points of a column, from line *at on, which moves behind them: up to one that is null,
+ * unless the column may lack some, as evaluations. */
+static size_t take_run(plot *p, series_column column, size_t *at) {
     size_t n = 0;
-    for (size_t i = 0; i < p->data->n; i++) {
-        const double value = p->data->columns[column][i];
+    for (; *at < p->data->n; ++*at) {
+        const double value = p->data->columns[column][*at];
+        if (!isfinite(value) && n > 0 && !series_keys[column].may_lack) break;
         if (!isfinite(value)) continue;
-        p->x[n] = p->data->columns[SERIES_STEP][i];
+        p->x[n] = p->data->columns[SERIES_STEP][*at];
         p->y[n++] = value;
     }
     return n;
 }
 
-static void extend(plot *p, series_column column, double *low, double *high) {
-    const size_t n = points(p, column);
-    for (size_t i = 0; i < n; i++) {
-        *low = fmin(*low, p->y[i]);
-        *high = fmax(*high, p->y[i]);
+static size_t count_points(const plot *p, series_column column) {
+    size_t n = 0;
+    for (size_t i = 0; i < p->data->n; i++) n += isfinite(p->data->columns[column][i]) != 0;
+    return n;
+}
+
+static void extend(const plot *p, series_column column, double *low, double *high) {
+    for (size_t i = 0; i < p->data->n; i++) {
+        const double value = p->data->columns[column][i];
+        if (!isfinite(value)) continue;
+        *low = fmin(*low, value);
+        *high = fmax(*high, value);
     }
 }
 
@@ -236,18 +281,56 @@ static plot_axis axis_of(plot *p, const plot_panel *what, double top) {
     return a;
 }
 
-static void draw_curve(plot *p, const plot_axis *a, series_column column, size_t color) {
-    const size_t n = points(p, column), kept = axis_thin(&p->steps, p->x, p->y, n, WIDTH, p->keep);
+/* How a curve is drawn: points of few, one through all, one behind another, the mean of some. */
+typedef enum curve_style { DOTTED, PLAIN, FAINT, SMOOTH } curve_style;
+
+enum { SMOOTHED = 50, LEAST_SMOOTHED = 10 }; /* a mean is over one of 50 parts of the points */
+
+/* In place of each value the mean of those before it, whose weights fall by 1/e in `over` points.
+ */
+static void smooth(double *y, size_t n, double over) {
+    const double keep = exp(-1 / over);
+    double sum = 0, weights = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum = keep * sum + y[i];
+        weights = keep * weights + 1;
+        y[i] = sum / weights;
+    }
+}
+
+static void draw_run(plot *p, const plot_axis *a, size_t n, size_t color, curve_style style) {
+    const size_t kept = axis_thin(&p->steps, p->x, p->y, n, WIDTH, p->keep);
     char hint[96];
-    const int dots = kept <= FEW;
     for (size_t i = 0; i < kept; i++) { /* keep[i] >= i */
         const double step = p->x[p->keep[i]], value = p->y[p->keep[i]];
         p->x[i] = axis_place(&p->steps, step);
         p->y[i] = axis_place(a, value);
         snprintf(hint, sizeof hint, "step %.0f: %.6g", step, value);
-        if (dots) svg_dot(p->s, p->x[i], p->y[i], 2.5, svg_color(color), hint);
+        if (style == DOTTED || kept == 1)
+            svg_dot(p->s, p->x[i], p->y[i], style == DOTTED ? 2.5 : 1, svg_color(color), hint);
     }
-    if (kept > 1) svg_path(p->s, p->x, p->y, kept, svg_color(color));
+    if (kept > 1 && style == FAINT)
+        svg_path_faint(p->s, p->x, p->y, kept, svg_color(color));
+    else if (kept > 1)
+        svg_path(p->s, p->x, p->y, kept, svg_color(color));
+}
+
+static void draw_styled(plot *p, const plot_axis *a, series_column column, size_t color,
+                        curve_style style) {
+    const double over = fmax(LEAST_SMOOTHED, (double)p->data->n / SMOOTHED);
+    size_t at = 0;
+    for (size_t n; (n = take_run(p, column, &at)) > 0;) {
+        if (style == SMOOTH) smooth(p->y, n, over);
+        draw_run(p, a, n, color, style);
+    }
+}
+
+/* Values that scatter are thin behind their mean, where there are enough of them. */
+static void draw_curve(plot *p, const plot_axis *a, series_column column, size_t color,
+                       int scatters) {
+    const int is_long = count_points(p, column) > FEW;
+    if (is_long && scatters) draw_styled(p, a, column, color, FAINT);
+    draw_styled(p, a, column, color, !is_long ? DOTTED : scatters ? SMOOTH : PLAIN);
 }
 
 static void draw_grid(plot *p, const plot_axis *a, double top) {
@@ -281,8 +364,8 @@ static void draw_ranks(plot *p, double top, int is_named) {
     }
 }
 
-static int has_any(plot *p, series_column column) {
-    return column != SERIES_STEP && points(p, column) > 0;
+static int has_any(const plot *p, series_column column) {
+    return column != SERIES_STEP && count_points(p, column) > 0;
 }
 
 static void draw_names(plot *p, const plot_panel *what, double top) {
@@ -298,9 +381,9 @@ static void draw_panel(plot *p, const plot_panel *what, double top, int is_first
     svg_text(p->s, LEFT, top - 8, 13, SVG_START, what->title);
     draw_grid(p, &a, top);
     draw_ranks(p, top, is_first);
-    draw_curve(p, &a, what->column, 0);
+    draw_curve(p, &a, what->column, 0, what->scatters);
     if (!has_any(p, what->also)) return;
-    draw_curve(p, &a, what->also, 1);
+    draw_curve(p, &a, what->also, 1, 0);
     draw_names(p, what, top);
 }
 
