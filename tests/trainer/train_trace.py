@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """--trace: one file of all ranks, whole JSON also where SIGTERM ends the run, in which the pieces of
-work nest, every unit is computed, gathered and reduced on every rank, saves have their pieces, where they were, and a slower
+work nest, each step has its slice with number and loss, every unit is computed, gathered and reduced on every rank, saves have their pieces, where they were, and a slower
 store's fillings are there."""
 from collections import defaultdict
 from train_lib import *
@@ -54,8 +54,22 @@ def check_save(timeline, save):
     return sum(e["name"] == "write" for e in own)
 
 
-def check_trace(path, steps, leaves, saves=1):
+def check_steps(path, names, threads):
+    """A slice a step on rank 0, one after the other, which holds the step's optimizer."""
+    lines = metrics(path)
+    slices = threads[0, 0]
+    check(names[0, 0] == "steps" and not any((rank, 0) in threads for rank in range(1, RANKS)), f"{names}")
+    check([(e["name"], e["args"]["loss"]) for e in slices] == [(f"step {v['step']}", v["loss"]) for v in lines],
+          f"{slices}, not {[(v['step'], v['loss']) for v in lines]}")
+    updates = [e for e in threads[0, 1] if e["name"] == "optimizer"]
+    for e in slices:
+        inside = [u for u in updates if e["ts"] - EPSILON <= u["ts"] and u["ts"] + u["dur"] <= e["ts"] + e["dur"] + EPSILON]
+        check(inside, f"{e} holds no update of {updates}")
+
+
+def check_trace(path, steps, leaves, saves=1, told="metrics.jsonl"):
     names, threads = events(path)
+    check_steps(told, names, threads)
     check({pid for pid, _ in threads} == set(range(RANKS)), "not all ranks are there")
     for (pid, tid), timeline in threads.items():
         nests(timeline)
@@ -96,7 +110,7 @@ for rank in range(RANKS):
     check([e["name"] for e in fills] == ["fill with step 2"] and fills[0]["dur"] > 0
           and fills[0]["ts"] >= saved["ts"] + saved["dur"] - EPSILON, f"rank {rank}: {fills}, {saved}")
 # one clock: the ranks go through a step's last reduction together, so it overlaps on any two of them
-last = [max((e for e in threads[r, 1] if e["name"] == "sum losses"), key=lambda e: e["ts"]) for r in range(RANKS)]
+last = [max((e for e in threads[r, 2] if e["name"] == "sum losses"), key=lambda e: e["ts"]) for r in range(RANKS)]
 check(max(e["ts"] for e in last) <= min(e["ts"] + e["dur"] for e in last) + 20000, f"clocks differ: {last}")
 
 # SIGTERM; a trace is replaced by the next one

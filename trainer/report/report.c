@@ -187,6 +187,7 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
     gather_usage(r, v.forward_s + v.backward_s, &v);
     if (t->rank == 0) write_line(r, &v);
     memcpy(r->spent, now, sizeof now);
+    if (r->trace && t->rank == 0) report_trace_step(r->trace, v.step, v.loss, r->line_at, at);
     flush_trace(r);
     r->line_at = at;
     r->sent = sent;

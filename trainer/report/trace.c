@@ -12,7 +12,7 @@
 #include "ranks/agree.h"
 
 /* Threads of a rank; gathers and fills have as many as lanes. */
-enum { COMPUTE, COMM, SAVE, SUMS, GATHERS, FILLS = GATHERS + TIMELINE_LANES };
+enum { STEPS, COMPUTE, COMM, SAVE, SUMS, GATHERS, FILLS = GATHERS + TIMELINE_LANES };
 enum { TAG_PING = 1, TAG_EVENTS, PINGS = 16 };
 static const char head[] =
     "{\"otherData\": {\"program\": \"dcp-train\"}, \"displayTimeUnit\": \"ms\",\n"
@@ -93,6 +93,7 @@ static void name_rank(report_trace *t, int rank) {
             "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, "
             "\"args\": {\"name\": \"rank %d\"}}",
             rank, rank);
+    if (rank == 0) name_thread(t, rank, STEPS, "steps");
     name_thread(t, rank, COMPUTE, "compute");
     name_thread(t, rank, COMM, "comm");
     name_thread(t, rank, SAVE, "save");
@@ -122,6 +123,19 @@ static void put_event(report_trace *t, int rank, const timeline_event *e) {
             begin / 1e3, (nanoseconds(t, rank, e->end) - begin) / 1e3);
     if (takes_unit && e->which >= 0) fprintf(t->file, ", \"args\": {\"unit\": %d}", e->which);
     fputs("}", t->file);
+}
+
+void report_trace_step(report_trace *t, uint64_t step, double loss, double begin, double end) {
+    const double from = nanoseconds(t, 0, begin);
+    if (!t->file) return;
+    fseek(t->file, t->end, SEEK_SET);
+    begin_event(t);
+    fprintf(t->file,
+            "{\"ph\": \"X\", \"name\": \"step %" PRIu64
+            "\", \"pid\": 0, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"loss\": ",
+            step, STEPS, from / 1e3, (nanoseconds(t, 0, end) - from) / 1e3);
+    fprintf(t->file, isfinite(loss) ? "%.9g}}" : "null}}", loss);
+    t->end = ftell(t->file);
 }
 
 /* Makes the file whole, and notes where to go on. */

@@ -1,6 +1,6 @@
 /* --trace: the timelines of all ranks in one file, in Chrome's trace event format, which
- * ui.perfetto.dev and chrome://tracing open. A process is a rank; its threads are the computation,
- * the communication that holds it up, saves, gathers on their way, and fills of stores. Times are
+ * ui.perfetto.dev and chrome://tracing open. A process is a rank; its threads are, on rank 0, the
+ * steps by their numbers, and the computation, the communication that holds it up, saves, gathers on their way, and fills of stores. Times are
  * microseconds since the start of the trace, by rank 0's clock: the others' are compared with it
  * once, by the fastest of a few round trips.
  *
@@ -20,6 +20,8 @@ int report_trace_check(const char *path, dcp_error *err);
  * `room` events of a rank find room in a flush. */
 int report_trace_open(const char *path, MPI_Comm comm, size_t room, report_trace **out,
                       dcp_error *err);
+/* On rank 0, before the step's flush: a slice for the step, which took from `begin` to `end`. */
+void report_trace_step(report_trace *t, uint64_t step, double loss, double begin, double end);
 /* Collective: moves the ranks' events to the file, and clears them. DCP_ERR_IO, on rank 0 and once:
  * the file could not be written; what follows is lost. */
 int report_trace_flush(report_trace *t, timeline *tl, dcp_error *err);
