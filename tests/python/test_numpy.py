@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 import unittest
 
 import numpy as np
@@ -89,6 +90,28 @@ class Test(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "no type for numpy's <U1"):
             libdcp.save(self.dir, 1, {"x": np.array(["a"])})
         self.assertEqual(libdcp.steps(self.dir), [])
+
+    def test_wrong_arguments(self):
+        state = {"x": np.ones(2)}
+        for step, what in ((-1, ValueError), (1.0, TypeError), ("1", TypeError), (state, TypeError)):
+            with self.subTest(step), self.assertRaisesRegex(what, "^step: "):
+                libdcp.save(self.dir, step, state)
+            with self.subTest(step), self.assertRaisesRegex(what, "^step: "), libdcp.Store(self.dir) as store:
+                store.save_async(step, state)
+        for wrong in (Sampler(), [np.ones(2)], None, 1):
+            with self.subTest(wrong), self.assertRaisesRegex(TypeError, f"of type {type(wrong).__name__}, and not a map"):
+                libdcp.save(self.dir, 1, wrong)
+        with self.assertRaisesRegex(TypeError, "'memory' in a list of stores is no libdcp.Tier"):
+            libdcp.Store(["memory", libdcp.Tier(self.dir)])
+        self.assertEqual(libdcp.steps(self.dir), [])
+        libdcp.save(self.dir, np.int64(1), state)
+        self.assertEqual(libdcp.steps(self.dir), [1])
+
+    def test_only_the_cause_is_shown(self):
+        """And not the library's own failure, which only says that it was given no state."""
+        with self.assertRaises(TypeError) as caught:
+            libdcp.save(self.dir, 1, {"x": object()})
+        self.assertNotIn("libdcp.errors.Error", "".join(traceback.format_exception(caught.exception)))
 
     def test_parts(self):
         whole = np.arange(40.0).reshape(10, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import json
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -21,6 +22,15 @@ def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None) 
     if not isinstance(state, State):
         return State(state, comm.rank, comm.size, stored)
     return state.as_stored(stored) if stored else state
+
+
+def _step(step: Any) -> int:
+    if not hasattr(type(step), "__index__"):
+        raise TypeError(f"step: {step!r} is no integer")
+    number = operator.index(step)
+    if number < 0:
+        raise ValueError(f"step: {number} is negative")
+    return number
 
 
 class Prepared:
@@ -45,6 +55,10 @@ class Prepared:
     @property
     def handle(self) -> c.c_void_p | None:
         return self._state.handle if self._state and self.failures.first is None else None
+
+    def step(self, step: Any) -> int:
+        """Its number, as an int."""
+        return self._try(lambda: _step(step), 0)
 
     def save_options(self, json: Mapping[str, Any] | None, options: dict[str, Any]) -> _capi.SaveOptions:
         """With them :attr:`text` is the JSON to save."""

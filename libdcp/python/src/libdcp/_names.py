@@ -73,6 +73,9 @@ def _state_dict(key: Any, value: Any) -> Any:
 
 def expanded(state: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """With the state dicts of objects that have one in their place."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"the state is of type {type(state).__name__}, and not a mapping to tensors, sections of them "
+                        'or objects with a state dict, such as {"model": model}')
     if not any(map(_is_stateful, state.values())):
         return state
     return {key: _state_dict(key, value) if _is_stateful(value) else value for key, value in state.items()}

@@ -93,7 +93,7 @@ class Failures:
 
     def raise_first(self) -> None:
         if self.first is not None:
-            raise self.first
+            raise self.first from self.first.__cause__  # and not from what the library says of it
 
 
 def _write_log(_ctx: Any, level: int, line: bytes) -> None:

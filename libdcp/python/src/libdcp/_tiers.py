@@ -77,6 +77,9 @@ class Tiers:
 
     def __init__(self, comm: Comm, tiers: Sequence[Tier], replace: bool, take_over: bool) -> None:
         self._comm = comm
+        for tier in tiers:
+            if not isinstance(tier, Tier):
+                raise TypeError(f"{tier!r} in a list of stores is no libdcp.Tier")
         self._n = len(tiers)
         self._list = (_capi.TierStruct * self._n)(*[tier.struct() for tier in tiers])
         self._handle = c.c_void_p()

@@ -74,7 +74,7 @@ class Store:
         self._laid_out = None
         report = _capi.ReportStruct()
         with _calls.Prepared(self._comm, state) as prepared:
-            self._backend.save(step, prepared, prepared.save_options(json, options), report)
+            self._backend.save(prepared.step(step), prepared, prepared.save_options(json, options), report)
         return _options.report_of(report)
 
     def save_async(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
@@ -85,10 +85,11 @@ class Store:
         lays the files out, and makes groups for the threads."""
         self._settle()
         with _calls.Prepared(self._comm, state) as prepared:
+            number = prepared.step(step)
             made = prepared.save_options(json, options)
 
             def begin() -> Flight:
-                return self._backend.begin(step, prepared, made)
+                return self._backend.begin(number, prepared, made)
             beside = state is self._laid_out and prepared.failures.first is None
             flight = None if beside else begin()
             self._saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures)
