@@ -78,6 +78,7 @@ class Test(unittest.TestCase):
             self.assertEqual(list(checkpoint), ["/ema/a", "/model/a", "/model/b.c", "/model/b.e", "/model/columns",
                                                 "/optimizer/exp_avg/a", "/optimizer/step/a"])
             self.assertEqual((checkpoint.dtype("/ema/a"), checkpoint.shape("/model/columns")), ("F16", (6, 4)))
+            self.assertEqual(repr(checkpoint), f"<libdcp.Checkpoint {str(self.dir / 'step-00000001')!r}: 7 tensors>")
 
     def test_one_name_twice(self):
         with self.assertRaisesRegex(ValueError, r"state\['model'\]\['a'\] and state\['a'\] would both be /model/a"):
@@ -99,7 +100,7 @@ class Test(unittest.TestCase):
             with self.subTest(step), self.assertRaisesRegex(what, "^step: "), libdcp.Store(self.dir) as store:
                 store.save_async(step, state)
         for wrong in (Sampler(), [np.ones(2)], None, 1):
-            with self.subTest(wrong), self.assertRaisesRegex(TypeError, f"of type {type(wrong).__name__}, and not a map"):
+            with self.subTest(wrong), self.assertRaisesRegex(TypeError, f"of type {type(wrong).__name__}, and not"):
                 libdcp.save(self.dir, 1, wrong)
         with self.assertRaisesRegex(TypeError, "'memory' in a list of stores is no libdcp.Tier"):
             libdcp.Store(["memory", libdcp.Tier(self.dir)])

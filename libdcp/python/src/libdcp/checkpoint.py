@@ -49,6 +49,11 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         path: a step's folder, or a directory of steps, meaning the newest one. Until it is closed no writer removes
             the step.
 
+    Attributes:
+        path: the step's folder.
+        step: its number.
+        json: its JSON object; what was no tensor in the state that was saved is in its "state".
+
     Tensors of types that numpy lacks (BF16, the 8-bit floats) are ml_dtypes' where that is installed, else their bits
     as unsigned integers.
     """
@@ -87,6 +92,9 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"<libdcp.Checkpoint {self.path!r}: {len(self)} tensors>"
 
     def read(self, name: str, start: tuple[int, ...] | None = None,
              count: tuple[int, ...] | None = None) -> npt.NDArray[Any]:
