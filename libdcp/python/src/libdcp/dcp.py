@@ -5,9 +5,10 @@
     dcp.load(state, storage_reader=libdcp.dcp.Reader("checkpoints"))           # the newest step
     dcp.load(state, storage_reader=libdcp.dcp.Reader("checkpoints/step-120"))
 
-What is written is a step as :func:`libdcp.save` writes it, the same file for the same state; each reads what the other
-has saved. Objects that are no tensors go into the checkpoint's JSON, bytes and io.BytesIO as base64, which
-:func:`libdcp.load` leaves as that text; nothing is pickled.
+What is written is a step as :func:`libdcp.save` writes it, the same tensors and checksums for the same state, and each
+reads what the other has saved. Where mappings lay below a section, as in ``{"app": {"model": ...}}``, the JSON says so
+in "torch"; else the files are equal. Objects that are no tensors go into the checkpoint's JSON, bytes and io.BytesIO as
+base64, which :func:`libdcp.load` leaves as that text; nothing is pickled.
 
 **Where a step lies.** A path that ends in ``step`` and a number (``checkpoints/step-120``, ``step_120``, ``step=120``,
 ``step-00000120``) is that step in the folder before it, written as ``checkpoints/step-00000120``. Any other path is a
