@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+import libdcp
+
 HERE = pathlib.Path(__file__).parent
 LIMIT_S = 300
 
@@ -53,6 +55,11 @@ class Test(unittest.TestCase):
 
     def test_list_of_stores(self):
         self.run_ranks(4, "tiers", "tiers")
+
+    def test_group_destroyed_with_a_save_in_flight(self):
+        self.run_ranks(2, "destroyed", "destroyed")
+        with libdcp.Checkpoint(self.dir / "destroyed") as checkpoint:
+            self.assertEqual((checkpoint.step, checkpoint.verify()), (1, []))
 
     def test_killed(self):
         torchrun(3, "killed", self.dir / "killed")

@@ -188,6 +188,16 @@ def tiers(directory):
         assert (local(state["x"]) == 5).all()
 
 
+def destroyed(directory):
+    """The program has ended its groups, and leaves its store open with a save in flight."""
+    state = {"x": distribute_tensor(torch.ones(1 << 20, 4), init_device_mesh("cpu", (2,)), [Shard(0)])}
+    store = libdcp.Store(directory)
+    store.save_async(1, state)
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.exit()
+
+
 def killed(directory):
     """A rank dies while the others save; torchrun would end these before they have said what they saw."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -207,6 +217,7 @@ def killed(directory):
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     {"meshes": meshes, "fsdp": fsdp, "tied": tied, "failures": failures, "tiers": tiers,
-     "killed": killed}[sys.argv[1]](sys.argv[2])
+     "killed": killed,
+     "destroyed": destroyed}[sys.argv[1]](sys.argv[2])
     dist.barrier()
     dist.destroy_process_group()

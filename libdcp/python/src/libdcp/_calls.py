@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes as c
-import json
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from . import _capi, _options
+from . import _capi, _names, _options
 from ._capi import lib
 from ._comm import Comm
 from ._lookup import Lookup
@@ -98,7 +97,7 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
     def shape(path: str) -> tuple[int, ...] | None:
         found = lib.checkpoint_find(checkpoint, path.encode())
         return tuple(found.contents.shape[:found.contents.ndim]) if found else None
-    members: dict[str, Any] = json.loads(lib.checkpoint_json(checkpoint))
+    members: dict[str, Any] = _names.parsed(lib.checkpoint_json(checkpoint))
     lookup = Lookup(shape, members, options.get("rename"))
     try:
         _fill(checkpoint, comm, state, options, lookup)

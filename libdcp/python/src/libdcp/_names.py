@@ -161,6 +161,17 @@ def tensors(state: Mapping[Any, Any]) -> list[tuple[str, Keys, Any]]:
     return list(found.values())
 
 
+_FLOAT = "float"  # {"float": "inf"} stands for a number that JSON lacks
+_NOT_FINITE = ("inf", "-inf", "nan")
+
+
+def parsed(text: bytes) -> Any:
+    """The checkpoint's JSON, with the numbers that JSON lacks."""
+    def restored(found: dict[str, Any]) -> Any:
+        return float(found[_FLOAT]) if len(found) == 1 and found.get(_FLOAT) in _NOT_FINITE else found
+    return json.loads(text, object_hook=restored)
+
+
 def word(value: Any, keys: Keys) -> Any:
     """The value as JSON has it.
 
@@ -170,7 +181,7 @@ def word(value: Any, keys: Keys) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
-        raise TypeError(f"{keys}: JSON has no word for {value}; save it as an array")
+        return {_FLOAT: str(value)}
     if isinstance(value, _WORDS) or (isinstance(value, (Mapping, Sequence)) and not value):
         return value
     raise TypeError(f"{keys}: a {type(value).__name__} is neither a tensor nor a number, a text, a list or a "

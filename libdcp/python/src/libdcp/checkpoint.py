@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes as c
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _arrays, _capi, _options
+from . import _arrays, _capi, _names, _options
 from ._capi import MAX_DIMS, lib
 from ._comm import Comm
 from ._directory import Path
@@ -64,7 +63,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         lib.checkpoint_open(self._comm.handle, os.fsencode(path), c.byref(self._handle))
         self.path: str = os.fsdecode(lib.checkpoint_path(self._handle))
         self.step: int = lib.checkpoint_step(self._handle)
-        self.json: dict[str, Any] = json.loads(lib.checkpoint_json(self._handle))
+        self.json: dict[str, Any] = _names.parsed(lib.checkpoint_json(self._handle))
         self._numbers: dict[str, int] = {}
         self._entries: dict[str, Entry] = {}
         for i in range(lib.checkpoint_tensors(self._handle)):

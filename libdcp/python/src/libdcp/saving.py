@@ -32,8 +32,7 @@ class Saving(concurrent.futures.Future[Report]):
 
     It is a future of its :class:`Report`. Each rank calls :meth:`wait`, or asks for the :meth:`result`; a store's next
     save and its close do it for those that nobody asked for, and then raise what went wrong with it, which is logged,
-    too. A program that ends meanwhile waits for it; torch's groups have to stay until then: close the store before
-    ``destroy_process_group()``.
+    too. A program that ends meanwhile waits for it, also after ``destroy_process_group()``.
 
     Args:
         begin: begins it.
