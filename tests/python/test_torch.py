@@ -61,6 +61,9 @@ class Test(unittest.TestCase):
         with libdcp.Checkpoint(self.dir / "destroyed") as checkpoint:
             self.assertEqual((checkpoint.step, checkpoint.verify()), (1, []))
 
+    def test_one_rank_makes_no_groups(self):
+        self.run_ranks(1, "alone", "alone")
+
     def test_killed(self):
         torchrun(3, "killed", self.dir / "killed")
         for rank in (0, 1):

@@ -198,6 +198,13 @@ def destroyed(directory):
     sys.exit()
 
 
+def alone(directory):
+    """One rank needs no groups, of which each would have threads and sockets."""
+    dist.ProcessGroupGloo = None
+    for step in range(3):
+        libdcp.save(directory, step, {"x": torch.ones(4)}, group=dist.group.WORLD if step else None)
+
+
 def killed(directory):
     """A rank dies while the others save; torchrun would end these before they have said what they saw."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -216,8 +223,7 @@ def killed(directory):
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    {"meshes": meshes, "fsdp": fsdp, "tied": tied, "failures": failures, "tiers": tiers,
-     "killed": killed,
-     "destroyed": destroyed}[sys.argv[1]](sys.argv[2])
+    {"meshes": meshes, "fsdp": fsdp, "tied": tied, "failures": failures, "tiers": tiers, "alone": alone,
+     "destroyed": destroyed, "killed": killed}[sys.argv[1]](sys.argv[2])
     dist.barrier()
     dist.destroy_process_group()

@@ -174,14 +174,17 @@ def _starts(sizes: list[int]) -> list[int]:
     return starts
 
 
-def _torch_group(group: Any) -> TorchGroup | None:
-    """Of a torch group, or of the default one, where torch.distributed runs."""
+def _torch_group(group: Any) -> TorchGroup | Alone | None:
+    """Of a torch group, or of the default one, where torch.distributed runs; no groups are made for one rank."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return None
     if group is None:
         group = dist.group.WORLD
-    return TorchGroup(dist.get_process_group_ranks(group)) if isinstance(group, dist.ProcessGroup) else None
+    if not isinstance(group, dist.ProcessGroup):
+        return None
+    ranks = dist.get_process_group_ranks(group)
+    return TorchGroup(ranks) if len(ranks) > 1 else Alone()
 
 
 def find(group: Any) -> Group | None:
@@ -191,6 +194,8 @@ def find(group: Any) -> Group | None:
     if isinstance(group, (TorchGroup, MpiGroup)):
         return group
     found = _torch_group(group)
+    if isinstance(found, Alone):
+        return None
     if found is not None or group is None:
         return found
     if type(group).__module__.split(".")[0] == "mpi4py":
