@@ -45,7 +45,8 @@ class _Flight:
         lib.save_cancel(self._handle)
 
     def wait(self, report: _capi.ReportStruct) -> None:
-        lib.save_wait(self._handle, c.byref(report))
+        handle, self._handle = self._handle, c.c_void_p()  # of which a signal's handler may ask
+        lib.save_wait(handle, c.byref(report))
 
 
 class Directory:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes as c
 import itertools
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -63,6 +64,9 @@ class State:
         self._rows: list[_Row] = []
         self._known = _names.TensorMappings()
         self._counts: list[tuple[str, Any, int]] = []  # paths, and tensors that become a number
+        self._users = 0  # saves in flight
+        self._is_closed = False
+        self._lock = threading.RLock()
         self.handle = c.c_void_p()
         self._state = _names.expanded(state)
         lib.state_create(c.byref(self.handle))
@@ -169,9 +173,31 @@ class State:
         _names.fill_objects(self._state, members)
         _names.give_back(self._given, self._state)
 
+    def hold(self) -> None:
+        """From now on a save in flight uses it."""
+        with self._lock:
+            self._users += 1
+
+    def release(self) -> None:
+        """It has ended."""
+        with self._lock:
+            self._users -= 1
+            if self._is_closed and not self._users:
+                self._free()
+
     def close(self) -> None:
-        """Frees it; the arrays stay."""
+        """Frees it, once no save in flight uses it; the arrays stay."""
+        with self._lock:
+            self._is_closed = True
+            if not self._users:
+                self._free()
+
+    def _free(self) -> None:
         if self.handle:
             lib.state_destroy(self.handle)
             self.handle = c.c_void_p()
         self._owners.clear()
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._free()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from . import _capi, _options
@@ -52,15 +53,25 @@ class Saving(concurrent.futures.Future[Report]):
         self._owns_saved = owns_state
         self._failures = failures
         self._begun: concurrent.futures.Future[Flight] = concurrent.futures.Future()
-        self._ending = threading.Lock()  # held by whoever waits for the end, or at the fence
-        self._alive = threading.Lock()  # held while the flight is used that the end frees
+        # A signal's handler may come back while its own thread holds one of these.
+        self._ending = threading.RLock()  # held by whoever waits for the end, or at the fence
+        self._alive = threading.RLock()  # held while the flight is used that the end frees
         self._freed = False  # the flight
+        self._finisher = 0  # the thread that frees it
         self._told = False
         self.set_running_or_notify_cancel()
+        state.hold()
         if flight:
             self._begun.set_result(flight)
         if not flight or flight.progress() >= 0:  # else nobody does it until somebody waits
+            self._start()
+
+    def _start(self) -> None:
+        try:
             threading.Thread(target=self._run, name="libdcp-saving", daemon=False).start()
+        except RuntimeError:  # there are no more threads, or the interpreter ends
+            self._ends_alone = False
+            self._begin_here()
 
     def fence(self) -> None:
         """Returns once the memory may change: what was not written by then was copied."""
@@ -77,16 +88,36 @@ class Saving(concurrent.futures.Future[Report]):
         return self.result()
 
     def result(self, timeout: float | None = None) -> Report:
-        self._told = True
-        if timeout is None:
-            self._finish()
-        return super().result(timeout)
+        with self._telling():
+            return super().result(self._finish_within(timeout))
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
+        with self._telling():
+            return super().exception(self._finish_within(timeout))
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Somebody is told how it ended, unless time is up before, or a signal comes."""
         self._told = True
+        try:
+            yield
+        except BaseException as e:
+            self._told = self.done() and e is super().exception()
+            raise
+
+    def _finish_within(self, timeout: float | None) -> float | None:
+        """Ends the future, where no thread does, and returns how long to wait for it."""
         if timeout is None:
             self._finish()
-        return super().exception(timeout)
+        if timeout is None or self._ends_alone:
+            return timeout
+        end = time.monotonic() + timeout
+        while not self._has_ended():
+            if time.monotonic() >= end:
+                return 0
+            time.sleep(0.001)
+        self._finish()
+        return 0
 
     def cancel(self) -> bool:
         """Asks for the save to be given up, on all ranks. False, as it may come too late: :meth:`wait` says."""
@@ -116,11 +147,7 @@ class Saving(concurrent.futures.Future[Report]):
 
     def _run(self) -> None:
         """Begins it, where it has not begun, and stays until it has ended, so that a program can't end before."""
-        if not self._begun.done():
-            try:
-                self._begun.set_result(self._begin())
-            except BaseException as e:
-                self._begun.set_exception(e)
+        self._begin_here()
         nap = 0.001
         while not self._has_ended():
             time.sleep(nap)
@@ -131,16 +158,27 @@ class Saving(concurrent.futures.Future[Report]):
         if self.has_failed and not self._told:  # perhaps nobody will ask
             log.error("an asynchronous save failed: %s", super().exception())
 
+    def _begin_here(self) -> None:
+        if not self._begun.done():
+            try:
+                self._begun.set_result(self._begin())
+            except BaseException as e:
+                self._begun.set_exception(e)
+
     def _has_ended(self) -> bool:
         with self._alive:
             return not self._is_alive() or self._begun.result().progress() != 0
 
     def _finish(self) -> None:
         """The first who comes here waits for the end and tells it, outside of the locks, as callbacks may come back."""
+        report = _capi.ReportStruct()
         with self._ending:
+            while not self._has_ended():  # so that the flight is free for who cancels
+                time.sleep(0.001)
             if self._freed:
+                if self._finisher == threading.get_ident() and not self.done():
+                    raise RuntimeError("a signal's handler waits for a save whose end it has interrupted")
                 return
-            report = _capi.ReportStruct()
             failure = self._end(report)
         if failure is None:
             self.set_result(_options.report_of(report))
@@ -148,15 +186,15 @@ class Saving(concurrent.futures.Future[Report]):
             self.set_exception(failure)
 
     def _end(self, report: _capi.ReportStruct) -> BaseException | None:
-        while not self._has_ended():  # so that the flight is free for who cancels
-            time.sleep(0.001)
         failure = None
         with self._alive:
+            self._finisher = threading.get_ident()
             self._freed = True
             try:
                 self._begun.result().wait(report)
             except BaseException as e:
                 failure = e
+        self._saved.release()
         if self._owns_saved:
             self._saved.close()
         return self._failures.first or failure

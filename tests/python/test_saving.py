@@ -1,0 +1,127 @@
+"""A save in flight, as several ask for it: libdcp.Saving on a flight that ends when the test says so."""
+
+import concurrent.futures
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from unittest import mock
+
+import numpy as np
+
+import libdcp
+from libdcp import State
+from libdcp._options import Failures
+
+LIMIT_S = 60
+
+
+class Flight:
+    """One that fails, or not, once it is let end."""
+
+    def __init__(self, failure=None):
+        self.end = threading.Event()
+        self.failure = failure
+
+    def fence(self):
+        pass
+
+    def progress(self):
+        return int(self.end.is_set())
+
+    def cancel(self):
+        pass
+
+    def wait(self, report):
+        if self.failure:
+            raise self.failure
+
+
+def saving_of(flight, ends_alone=True, state=None):
+    return libdcp.Saving(lambda: flight, flight, ends_alone, state or State({"x": np.ones(1)}), False, Failures())
+
+
+class Test(unittest.TestCase):
+    def test_a_failure_after_time_was_up_is_told(self):
+        for ask in (libdcp.Saving.result, libdcp.Saving.exception):
+            flight = Flight(RuntimeError("no space"))
+            saving = saving_of(flight)
+            with self.assertRaises(concurrent.futures.TimeoutError):
+                ask(saving, timeout=0)
+            flight.end.set()
+            with self.assertLogs("libdcp", "ERROR"):
+                concurrent.futures.wait([saving], LIMIT_S)
+                saving_thread(saving)
+            with self.assertRaisesRegex(RuntimeError, "no space"):
+                saving.settle()
+            saving.settle()  # once
+
+    def test_time_for_what_no_thread_ends(self):
+        flight = Flight()
+        saving = saving_of(flight, ends_alone=False)
+        with self.assertRaises(concurrent.futures.TimeoutError):
+            saving.result(timeout=0)
+        flight.end.set()
+        self.assertEqual(saving.result(timeout=LIMIT_S).bytes, 0)
+
+    def test_a_state_closed_in_flight(self):
+        state, flight = State({"x": np.ones(1)}), Flight()
+        saving = saving_of(flight, state=state)
+        state.close()
+        self.assertTrue(state.handle)
+        flight.end.set()
+        saving.wait()
+        self.assertFalse(state.handle)
+
+    def test_no_more_threads(self):
+        with tempfile.TemporaryDirectory(prefix="dcp-saving-") as scratch, libdcp.Store(scratch) as store:
+            state = store.declare({"x": np.ones(1)})
+            with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
+                for step in (1, 2, 3):
+                    store.save_async(step, state)
+                store.fence()
+            self.assertEqual(store.newest(), 2)
+            store.close()
+            self.assertEqual(libdcp.steps(scratch), [1, 2, 3])
+
+    def test_signals_in_a_fence_and_in_a_wait(self):
+        for what in ("fence", "wait"):
+            subprocess.run([sys.executable, __file__, "signalled", what], check=True, timeout=LIMIT_S)
+
+
+def saving_thread(saving):
+    """Returns once the thread of a save has ended."""
+    for thread in threading.enumerate():
+        if thread.name == "libdcp-saving":
+            thread.join(LIMIT_S)
+
+
+def signalled(what):
+    """A signal's handler waits for the save that its thread is waiting for."""
+    flight, asked = Flight(), []
+
+    def handler(*_signal):
+        flight.end.set()
+        saving.fence()
+        saving.wait()
+        asked.append(saving.done())
+
+    def progress():
+        if threading.current_thread() is threading.main_thread() and not asked and not flight.end.is_set():
+            signal.raise_signal(signal.SIGTERM)
+        return int(flight.end.is_set())
+    signal.signal(signal.SIGTERM, handler)
+    flight.fence = lambda: flight.end.is_set() or signal.raise_signal(signal.SIGTERM)
+    saving = saving_of(flight)
+    flight.progress = progress
+    getattr(saving, what)()
+    assert asked == [True]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["signalled"]:
+        signalled(sys.argv[2])
+    else:
+        unittest.main()
