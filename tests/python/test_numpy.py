@@ -333,6 +333,13 @@ class Test(unittest.TestCase):
             moments = loaded["optimizer"]["state"]
             self.assertEqual([moments[name]["step"] for name in "ab"], [7, 2])
             self.assertEqual([moments[name]["exp_avg"].tolist() for name in "ab"], [[3, 3], [3, 3]])
+        for begun in ([], {"b": "x"}, {"b": None}):
+            libdcp.save(self.dir, 9, saved, json={**members, "moments_since": begun}, replace=True)
+            with self.assertRaisesRegex(libdcp.Error, '"moments_since"') as failed:
+                libdcp.load(self.dir / "step-00000009", state(0.0))
+            self.assertEqual(failed.exception.status, libdcp.Status.CORRUPT)
+        with libdcp.Store(self.dir) as store:
+            store.remove(9)
         loaded = {"m": np.zeros(2), **state(0.0)}
         libdcp.load(self.dir, loaded, only="/optimizer/exp_avg/*")
         self.assertEqual(loaded["optimizer"]["state"]["a"]["step"], 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .errors import Error, Status
 from .ranks import Shape
 
 _UPDATES = "/optimizer/step/"
@@ -50,5 +51,9 @@ class Lookup:
         parameter = stored[len(_UPDATES):]
         if self._shape(stored) is not None or self._shape(_MOMENT + parameter) is None:
             return None
-        since = self.members.get("moments_since", {}).get(parameter, 0)
-        return int(self.members["step"] - since)
+        begun = self.members.get("moments_since", {})
+        since = begun.get(parameter, 0) if isinstance(begun, dict) else None
+        if not isinstance(since, int):
+            raise Error(f'the member "moments_since" of the JSON has no number for {parameter}', status=Status.CORRUPT,
+                        tensor=_MOMENT + parameter)
+        return int(self.members["step"]) - since
