@@ -175,6 +175,10 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
             self._handle = c.c_void_p()
             self._comm.close()
 
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
     def __enter__(self) -> Checkpoint:
         return self
 
