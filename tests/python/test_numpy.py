@@ -124,6 +124,45 @@ class Test(unittest.TestCase):
         self.assertTrue(math.isnan(state["s"]["n"]))
         self.assertEqual(members["state"]["best"], math.inf)
 
+    def test_keys_that_are_lost_in_names(self):
+        for state in ({"m": {1: 5, "1": 6}}, {1: 5, "1": 6}):
+            with self.assertRaisesRegex(ValueError, "differ in type alone"):
+                libdcp.save(self.dir, 1, state)
+        with self.assertRaisesRegex(ValueError, r"^state\['m'\]\['a\\x00b'\]: a name with a NUL"):
+            libdcp.save(self.dir, 1, {"m": {"a\0b": np.ones(2)}})
+
+    def test_masked_arrays(self):
+        with self.assertRaisesRegex(TypeError, r"^state\['x'\]: an array with a mask"):
+            libdcp.save(self.dir, 1, {"x": np.ma.masked_array([1.0, 2.0], mask=[0, 1])})
+
+    def test_tuples_with_arrays(self):
+        array = np.zeros(2)
+        libdcp.save(self.dir, 1, {"m": {"t": (np.ones(2), 5, ["a", np.ones(1)])}})
+        state = {"m": {"t": (array, 0, ["", np.zeros(1)])}}
+        libdcp.load(self.dir, state)
+        loaded = state["m"]["t"]
+        self.assertIs(loaded[0], array)
+        self.assertEqual((array.tolist(), loaded[1:]), ([1, 1], (5, ["a", np.ones(1)])))
+
+    def test_objects_do_not_take_the_place_of_arrays(self):
+        for stored in (3, [None, 5], None):
+            libdcp.save(self.dir, 1, {"m": {"a": np.ones(2)}}, json={"state": {"m": stored}}, replace=True)
+            state = {"m": {"a": np.zeros(2)}}
+            libdcp.load(self.dir, state)
+            self.assertEqual(state["m"]["a"].tolist(), [1, 1])
+
+    def test_read_only_arrays(self):
+        array, other = np.zeros(2), np.zeros(2)
+        array.flags.writeable = False
+        libdcp.save(self.dir, 1, {"x": np.ones(2), "y": np.ones(2)})
+        state = {"x": array, "y": other}
+        for given in (state, libdcp.State(state)):
+            with self.assertRaisesRegex(ValueError, r"^state\['x'\]: a read-only array"):
+                libdcp.load(self.dir, given)
+        libdcp.load(self.dir, state, only="/model/y")
+        self.assertEqual((array.tolist(), other.tolist()), ([0, 0], [1, 1]))
+        libdcp.save(self.dir, 2, state)
+
     def test_parts(self):
         whole = np.arange(40.0).reshape(10, 4)
         libdcp.save(self.dir, 1, {"x": whole})
@@ -243,6 +282,24 @@ class Test(unittest.TestCase):
             state["epoch"] = 3
         with libdcp.Checkpoint(self.dir) as checkpoint:
             self.assertEqual(checkpoint.json["state"], {"model": {"b": {"lr": 0.5}}, "epoch": 2})
+
+    def test_arrays_added_to_a_declared_state(self):
+        state = {"model": {"a": np.ones(2)}, "optimizer": {"state": {}, "param_groups": []}}
+        with libdcp.Store(self.dir) as store:
+            declared = store.declare(state)
+            store.save(1, declared)
+            state["optimizer"]["state"]["a"] = {"exp_avg": np.ones(2)}
+            with self.assertRaisesRegex(ValueError, "has 2 tensors, and had 1 when it was declared"):
+                store.save_async(2, declared)
+            store.save(2, store.declare(state))
+        with libdcp.Checkpoint(self.dir) as checkpoint:
+            self.assertIn("/optimizer/exp_avg/a", checkpoint)
+
+    def test_checkpoints_that_nobody_closes(self):
+        libdcp.save(self.dir, 1, {"x": np.ones(2)})
+        libdcp.Checkpoint(self.dir)
+        libdcp.save(self.dir, 2, {"x": np.ones(2)}, keep=1)
+        self.assertEqual(libdcp.steps(self.dir), [2])
 
     def test_a_program_that_ends_waits_for_its_save(self):
         program = ("import sys, numpy, libdcp; store = libdcp.Store(sys.argv[1]);"

@@ -64,6 +64,9 @@ class Test(unittest.TestCase):
     def test_one_rank_makes_no_groups(self):
         self.run_ranks(1, "alone", "alone")
 
+    def test_moved_memory(self):
+        self.run_ranks(1, "moved", "moved")
+
     def test_killed(self):
         torchrun(3, "killed", self.dir / "killed")
         for rank in (0, 1):

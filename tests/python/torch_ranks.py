@@ -205,6 +205,29 @@ def alone(directory):
         libdcp.save(directory, step, {"x": torch.ones(4)}, group=dist.group.WORLD if step else None)
 
 
+def moved(directory):
+    """Tensors that are given other memory while a save is in flight, and after their state was declared."""
+    weight = nn.Parameter(torch.full((1 << 25,), 3.0))
+    with libdcp.Store(directory) as store:
+        saving = store.save_async(1, {"w": weight})
+        weight.data = torch.zeros(1)
+        saving.wait()
+        weight.data = torch.ones(4)
+        declared = store.declare({"w": weight})
+        store.save(2, declared)
+        weight.data = torch.zeros(4)
+        for save in (store.save, store.save_async):
+            try:
+                save(3, declared)
+                assert False
+            except ValueError as e:
+                assert str(e).startswith("state['w'] has other memory"), e
+        assert store.steps() == [1, 2]
+    loaded = torch.zeros(1 << 25)
+    libdcp.load(f"{directory}/step-00000001", {"w": loaded})
+    assert (loaded == 3).all()
+
+
 def killed(directory):
     """A rank dies while the others save; torchrun would end these before they have said what they saw."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -223,7 +246,7 @@ def killed(directory):
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    {"meshes": meshes, "fsdp": fsdp, "tied": tied, "failures": failures, "tiers": tiers, "alone": alone,
+    {"meshes": meshes, "fsdp": fsdp, "tied": tied, "failures": failures, "tiers": tiers, "alone": alone, "moved": moved,
      "destroyed": destroyed, "killed": killed}[sys.argv[1]](sys.argv[2])
     dist.barrier()
     dist.destroy_process_group()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -114,6 +115,8 @@ def _piece(dtype: int, whole: tuple[int, ...], start: tuple[int, ...], count: tu
 
 
 def _of_numpy(array: npt.NDArray[Any], whole: tuple[int, ...], start: tuple[int, ...], name: object) -> Piece:
+    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name}: an array with a mask; a checkpoint has none")
     return _piece(_number_of_numpy(array.dtype, name), whole, start, array.shape, array.ctypes.data, array.strides,
                   array.itemsize, array)
 
@@ -180,6 +183,36 @@ def _of_dense(value: Any, whole: tuple[int, ...], start: tuple[int, ...], name: 
 def is_torch_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def storage(owner: Any) -> Any:
+    """What keeps the memory of a piece's owner, also where a torch tensor is given another one by ``.data =``."""
+    return owner.untyped_storage() if is_torch_tensor(owner) else owner
+
+
+class Places:
+    """Where torch tensors have their memory.
+
+    Args:
+        pieces: with names.
+    """
+
+    def __init__(self, pieces: Iterable[tuple[object, Piece]]) -> None:
+        found = [(name, piece) for name, piece in pieces if is_torch_tensor(piece.owner)]
+        self._names = [name for name, _ in found]
+        self._owners = [piece.owner for _, piece in found]
+        self._then = [piece.address for _, piece in found]
+
+    def moved(self) -> object | None:
+        """The name of one that has another memory than its piece had; for thousands at once."""
+        if not self._owners:
+            return None
+        now = list(map(sys.modules["torch"].Tensor.data_ptr, self._owners))
+        return None if now == self._then else next(n for n, a, b in zip(self._names, now, self._then) if a != b)
+
+
+def is_read_only(owner: Any) -> bool:
+    return isinstance(owner, np.ndarray) and not owner.flags.writeable
 
 
 def memory(value: Any) -> object:

@@ -59,6 +59,12 @@ class Prepared:
         """Its number, as an int."""
         return self._try(lambda: _step(step), 0)
 
+    def handle_to_save(self) -> c.c_void_p | None:
+        """The same, once its tensors were found to be where they were declared."""
+        if self._state:
+            self._try(self._state.refuse_moved, None)
+        return self.handle
+
     def save_options(self, json: Mapping[str, Any] | None, options: dict[str, Any]) -> _capi.SaveOptions:
         """With them :attr:`text` is the JSON to save."""
         def make() -> _capi.SaveOptions:
@@ -69,7 +75,11 @@ class Prepared:
         return self._try(make, _capi.SaveOptions())
 
     def load_options(self, options: dict[str, Any]) -> _capi.LoadOptions:
-        return self._try(lambda: _options.load_options(self.failures, **options), _capi.LoadOptions())
+        def make() -> _capi.LoadOptions:
+            if self._state:
+                self._state.refuse_read_only(_options.selects(options.get("only")))
+            return _options.load_options(self.failures, **options)
+        return self._try(make, _capi.LoadOptions())
 
     def restore(self, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
         """After a load."""

@@ -151,10 +151,12 @@ def tensors(state: Mapping[Any, Any]) -> list[tuple[str, Keys, Any]]:
     """Each tensor's path in the checkpoint, the keys that lead to it, and itself.
 
     Raises:
-        ValueError: two have one path.
+        ValueError: two have one path, or one has none.
     """
     found: dict[str, tuple[str, Keys, Any]] = {}
     for path, keys, value in _all(state):
+        if "\0" in path:
+            raise ValueError(f"{Keys(keys)}: a name with a NUL")
         if path in found:
             raise ValueError(f"{found[path][1]} and {Keys(keys)} would both be {path} in the checkpoint")
         found[path] = path, Keys(keys), value
@@ -195,13 +197,16 @@ class TensorMappings:
     def __init__(self) -> None:
         self._before: dict[int, tuple[Mapping[Any, Any], int]] = {}  # with the mapping, so that its id stays its own
         self._now: dict[int, tuple[Mapping[Any, Any], int]] = {}
+        self.tensors = 0  # in the whole state
 
     def begin(self) -> None:
         """Before the state is gone through once more."""
         self._before, self._now = self._now, {}
+        self.tensors = 0
 
     def add(self, mapping: Mapping[Any, Any]) -> None:
         self._now[id(mapping)] = mapping, len(mapping)
+        self.tensors += len(mapping)
 
     def knows(self, mapping: Mapping[Any, Any]) -> bool:
         _, length = self._before.get(id(mapping), (None, -1))
@@ -213,6 +218,7 @@ class TensorMappings:
 def _inner(value: Any, keys: Keys, known: TensorMappings) -> Any:
     """What of a value goes into the JSON; _NOTHING where it is or has nothing but tensors."""
     if is_tensor(value):
+        known.tensors += 1
         return _NOTHING
     if isinstance(value, Mapping) and value:
         if known.knows(value):
@@ -224,6 +230,8 @@ def _inner(value: Any, keys: Keys, known: TensorMappings) -> Any:
             known.add(value)
             return _NOTHING
         made = {str(key): _inner(inner, Keys((*keys, key)), known) for key, inner in value.items()}
+        if len(made) != len(value):
+            raise ValueError(f"{Keys(keys)}: keys that differ in type alone, as 1 and '1' do; JSON's are texts")
         kept = {key: inner for key, inner in made.items() if inner is not _NOTHING}
         return kept or _NOTHING
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and value:
@@ -245,10 +253,10 @@ def json_of(state: Mapping[Any, Any], given: Mapping[str, Any] | None, known: Te
 
     Raises:
         TypeError: an object that JSON has no word for; it names the key.
-        ValueError: the caller's JSON has the key "state".
+        ValueError: the caller's JSON has the key "state"; two keys are one as texts.
     """
     members = dict(given or {})
-    known = known or TensorMappings()
+    known = TensorMappings() if known is None else known
     known.begin()
     objects = _inner(state, Keys(), known) if state else _NOTHING
     if objects is not _NOTHING:
@@ -273,8 +281,13 @@ def _fill(value: Any, stored: Any, put: Callable[[Any], None]) -> None:
     elif isinstance(value, MutableSequence) and value and isinstance(stored, list) and len(stored) == len(value):
         for i, inner in enumerate(stored):
             _fill(value[i], inner, _setter(value, i))
-    elif stored is not None or not _has_tensors(value):  # in a list None is in the place of those that have some
+    elif not _has_tensors(value):
         put(stored)
+    elif isinstance(value, tuple) and isinstance(stored, list) and len(stored) == len(value):
+        items = list(value)
+        for i, inner in enumerate(stored):
+            _fill(value[i], inner, _setter(items, i))
+        put(value._make(items) if hasattr(value, "_make") else tuple(items))
 
 
 def _setter(container: Any, key: Any) -> Callable[[Any], None]:

@@ -60,7 +60,10 @@ class State:
     def __init__(self, state: Mapping[Any, Any], rank: int = 0, size: int = 1, stored: Lookup | None = None) -> None:
         self._given = state
         self._rank, self._size, self._stored = rank, size, stored
-        self._owners: list[Any] = []
+        self._placed: list[tuple[str, _names.Keys, _arrays.Piece]] = []  # all pieces
+        self._places = _arrays.Places([])
+        self._storages: list[Any] = []  # of their owners
+        self._n_given: int | None = None  # tensors, where they are in the mapping
         self._rows: list[_Row] = []
         self._known = _names.TensorMappings()
         self._counts: list[tuple[str, Any, int]] = []  # paths, and tensors that become a number
@@ -79,15 +82,18 @@ class State:
     def _add_all(self) -> None:
         torch: Any = sys.modules.get("torch")
         with torch.no_grad() if torch else contextlib.nullcontext():  # local tensors of DTensors are had at once then
-            pieces = [(path.encode(), piece) for path, name, value in self._stored_ones(_names.tensors(self._state))
-                      for piece in self._pieces(path, name, value)]
-        self._owners = [piece.owner for _, piece in pieces]
+            found = _names.tensors(self._state)
+            self._n_given = len(found)
+            self._placed = [(path, name, piece) for path, name, value in self._stored_ones(found)
+                            for piece in self._pieces(path, name, value)]
+            self._places = _arrays.Places((name, piece) for _, name, piece in self._placed)
+            self._storages = [_arrays.storage(piece.owner) for _, _, piece in self._placed]
         dense: list[tuple[bytes, _arrays.Piece]] = []
-        for path, piece in pieces:
+        for path, _, piece in self._placed:
             if piece.device is None and piece.strides is None:
-                dense.append((path, piece))
+                dense.append((path.encode(), piece))
             else:
-                self._add_alone(path, piece)
+                self._add_alone(path.encode(), piece)
         if dense:
             self._add_dense(dense)
 
@@ -154,10 +160,33 @@ class State:
             if isinstance(row.value, Loader):
                 row.value.refresh(row.part.array, row.name)
 
+    def refuse_moved(self) -> None:
+        """Before a save.
+
+        Raises:
+            ValueError: a tensor is elsewhere than when the state was declared.
+        """
+        moved = self._places.moved()
+        if moved is not None:
+            raise ValueError(f"{moved} has other memory than when the state was declared; declare it anew")
+
     def json(self, given: Mapping[str, Any] | None) -> bytes:
         """The JSON to save with it, of what its objects are now."""
         state = _names.expanded(self._given)
-        return _names.json_of(state, given, self._known if state is self._given else None).encode()
+        known = self._known if state is self._given else _names.TensorMappings()
+        text = _names.json_of(state, given, known)
+        if self._n_given not in (None, known.tensors):
+            raise ValueError(f"the state has {known.tensors} tensors, and had {self._n_given} when it was declared; declare "
+                             "it anew")
+        return text.encode()
+
+    def refuse_read_only(self, is_loaded: Callable[[str], bool]) -> None:
+        """Before a load."""
+        for path, name, piece in self._placed:
+            if not _arrays.is_read_only(piece.owner) or not is_loaded(path):
+                continue
+            if self._stored is None or self._shape(path) is not None:
+                raise ValueError(f"{name}: a read-only array, which can't be loaded into")
 
     def restore(self, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
         """After a load: what each rank has for itself, what is no tensor, and what is in objects."""
@@ -196,7 +225,9 @@ class State:
         if self.handle:
             lib.state_destroy(self.handle)
             self.handle = c.c_void_p()
-        self._owners.clear()
+        self._placed.clear()
+        self._places = _arrays.Places([])
+        self._storages.clear()
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):

@@ -160,6 +160,7 @@ class Saving(concurrent.futures.Future[Report]):
 
     def _begin_here(self) -> None:
         if not self._begun.done():
+            time.sleep(0.0001)  # the caller's turn: beginning takes some milliseconds of Python
             try:
                 self._begun.set_result(self._begin())
             except BaseException as e:
