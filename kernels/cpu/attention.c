@@ -1,5 +1,5 @@
 /* Attention by matrix products, one head and one block of QUERIES query rows at a time. The scores
- * of a block exist only in scratch, as [QUERIES, keys up to the block's end]. Sums run over blocks
+ * of a block exist only in scratch, as [QUERIES, keys that the block sees]. Sums run over blocks
  * and heads in ascending order, so their order depends on the shape alone. Heads in bf16 are
  * widened into scratch; results are rounded from there into the output. */
 #include <math.h>
@@ -9,15 +9,21 @@
 
 enum { QUERIES = 64 };
 
-/* One head's view of a block of queries: rows [first, first + rows) see keys [0, keys), or with
- * `causal` those up to themselves. */
+/* One head's view of a block of queries: rows [first, first + rows) see keys [from, from + keys),
+ * or with `causal` those of them up to themselves, or with `window` the last so many of these. */
 typedef struct block {
-    size_t first, rows, keys;
+    size_t first, rows, from, keys;
     size_t dim;
     size_t q_stride, kv_stride; /* floats from one token to the next */
     float inv_root;             /* head_dim^-1/2 */
     int causal;
+    size_t window;
 } block;
+
+/* A row's keys among those of its block. */
+typedef struct row_view {
+    size_t first, end;
+} row_view;
 
 /* A head's arrays in scratch, [sequence,head_dim] each, where they are not fp32 already. */
 enum { KEY, VALUE, DKEY, DVALUE, Q, OUT, DOUT, WIDENED };
@@ -39,16 +45,29 @@ static float *blocks_scratch(const kernels_attention *s, float *scratch) {
     return is_wide(s) ? scratch : widened(s, scratch, WIDENED);
 }
 
+/* The first key that a causal position sees. */
+static size_t first_key(size_t window, size_t position) {
+    return window && position >= window ? position - window + 1 : 0;
+}
+
 static block block_at(const kernels_attention *s, size_t first) {
     size_t rows = s->sequence - first < QUERIES ? s->sequence - first : QUERIES;
+    size_t from = s->causal ? first_key(s->window, first) : 0;
     return (block){.first = first,
                    .rows = rows,
-                   .keys = s->causal ? first + rows : s->sequence,
+                   .from = from,
+                   .keys = (s->causal ? first + rows : s->sequence) - from,
                    .dim = s->head_dim,
                    .q_stride = is_wide(s) ? s->heads * s->head_dim : s->head_dim,
                    .kv_stride = is_wide(s) ? s->kv_heads * s->head_dim : s->head_dim,
                    .inv_root = 1.0f / sqrtf((float)s->head_dim),
-                   .causal = s->causal};
+                   .causal = s->causal,
+                   .window = s->window};
+}
+
+static row_view view_of_row(const block *b, size_t row) {
+    if (!b->causal) return (row_view){0, b->keys};
+    return (row_view){first_key(b->window, b->first + row) - b->from, b->first + row + 1 - b->from};
 }
 
 /* One of the `heads` heads of an array [batch,sequence,heads,head_dim]. */
@@ -102,7 +121,7 @@ static void rows_by_keys(kernels *k, const block *b, float alpha, float *out, co
                      .lda = b->q_stride,
                      .ldb = b->kv_stride,
                      .ldc = b->keys};
-    cpu_matmul_run(k, &p, x, y, out);
+    cpu_matmul_run(k, &p, x, y + b->from * b->kv_stride, out);
 }
 
 /* out[rows,dim] = alpha w[rows,keys] y[keys,dim]; out is strided as queries */
@@ -118,7 +137,7 @@ static void weigh_keys(kernels *k, const block *b, float alpha, float *out, cons
                      .lda = b->keys,
                      .ldb = b->kv_stride,
                      .ldc = b->q_stride};
-    cpu_matmul_run(k, &p, w, y, out);
+    cpu_matmul_run(k, &p, w, y + b->from * b->kv_stride, out);
 }
 
 /* out[keys,dim] += alpha w[rows,keys]^T x[rows,dim]; out is strided as keys */
@@ -134,20 +153,27 @@ static void add_to_keys(kernels *k, const block *b, float alpha, float *out, con
                      .lda = b->keys,
                      .ldb = b->q_stride,
                      .ldc = b->kv_stride};
-    cpu_matmul_run(k, &p, w, x, out);
+    cpu_matmul_run(k, &p, w, x, out + b->from * b->kv_stride);
+}
+
+/* 0 for the keys that the row does not see. */
+CPU_INLINE void hide_rest(float *x, size_t keys, row_view v) {
+    for (size_t j = 0; j < v.first; j++) x[j] = 0.0f;
+    for (size_t j = v.end; j < keys; j++) x[j] = 0.0f;
 }
 
 /* Scores [rows,keys] become the softmax over each row's visible keys, the rest 0; lse [rows]. */
 CPU_CLONES static void softmax_rows(const block *b, float *scores, float *lse) {
     size_t keys = b->keys;
     for (size_t row = 0; row < b->rows; row++) {
-        float *s = scores + row * keys;
-        size_t visible = b->causal ? b->first + row + 1 : keys;
+        const row_view v = view_of_row(b, row);
+        float *s = scores + row * keys + v.first;
+        size_t visible = v.end - v.first;
         float most = lanes_largest(s, KERNELS_F32, 0, visible);
         for (size_t j = 0; j < visible; j++) s[j] = lanes_exp(s[j] - most);
         float sum = lanes_sum(s, visible), inverse = 1.0f / sum;
         for (size_t j = 0; j < visible; j++) s[j] *= inverse;
-        for (size_t j = visible; j < keys; j++) s[j] = 0.0f;
+        hide_rest(scores + row * keys, keys, v);
         lse[row] = (float)((double)most + log((double)sum));
     }
 }
@@ -161,12 +187,13 @@ CPU_CLONES static void softmax_rows_backward(const block *b, float *restrict sco
     for (size_t row = 0; row < b->rows; row++) {
         float *p = scores + row * keys, *d = dp + row * keys;
         float log_sum = lse[row], minus = delta[row];
-        size_t visible = b->causal ? b->first + row + 1 : keys;
-        for (size_t j = 0; j < visible; j++) {
+        const row_view v = view_of_row(b, row);
+        for (size_t j = v.first; j < v.end; j++) {
             p[j] = lanes_exp(p[j] - log_sum);
             d[j] = p[j] * (d[j] - minus);
         }
-        for (size_t j = visible; j < keys; j++) p[j] = d[j] = 0.0f;
+        hide_rest(p, keys, v);
+        hide_rest(d, keys, v);
     }
 }
 

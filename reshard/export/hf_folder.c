@@ -16,6 +16,7 @@
 
 static const char *const architectures[][2] = {
     {"llama", "LlamaForCausalLM"},
+    {"mistral", "MistralForCausalLM"},
     {"qwen2", "Qwen2ForCausalLM"},
     {"qwen3", "Qwen3ForCausalLM"},
     {"gpt2", "GPT2LMHeadModel"},

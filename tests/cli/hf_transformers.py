@@ -8,14 +8,16 @@ files instead; prints times and peak memory of import and export, alone and by t
 from hf_peers import *  # goes on in another Python: before anything else
 import time
 from hf_folder import *
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM,
-                          Qwen3Config, Qwen3ForCausalLM, ViTConfig, ViTForImageClassification)
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM, ViTConfig, ViTForImageClassification)
 
 TEXT = dict(vocab_size=99, hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4)
 MODELS = {
     "gpt2": (GPT2LMHeadModel, GPT2Config(vocab_size=99, n_positions=40, n_embd=24, n_layer=2, n_head=3)),
     "llama": (LlamaForCausalLM, LlamaConfig(**TEXT, num_key_value_heads=2, attention_bias=True)),
     "llama-tied": (LlamaForCausalLM, LlamaConfig(**TEXT, num_key_value_heads=1, tie_word_embeddings=True)),
+    "mistral": (MistralForCausalLM, MistralConfig(**TEXT, num_key_value_heads=2, sliding_window=6)),
     "qwen2": (Qwen2ForCausalLM, Qwen2Config(**TEXT, num_key_value_heads=2, rope_parameters={
         "rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 8192})),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config(**TEXT, num_key_value_heads=2, head_dim=24)),

@@ -25,6 +25,10 @@ def rope(kind, **more):
 # Within 32 tokens each scaling leaves some pairs of a head, slows others down, and mixes in between.
 MODELS = {
     "qwen2": Qwen2Config(**SIZES, tie_word_embeddings=True, **rope("default")),
+    "mistral": MistralConfig(**SIZES, **HEAD, sliding_window=7, **rope("default")),
+    # the second of its layers alone has a window
+    "qwen2_window": Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=5, max_window_layers=1,
+                                **rope("default")),
     "llama_linear": LlamaConfig(**SIZES, **HEAD, **rope("linear", factor=4.0)),
     "llama_llama3": LlamaConfig(**SIZES, **HEAD, tie_word_embeddings=True, **rope(
         "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)),

@@ -1,5 +1,5 @@
-/* Conformance: grouped-query attention, causal and full. The reference keeps the whole softmax, in
- * fp64. */
+/* Conformance: grouped-query attention, causal, in windows and full. The reference keeps the whole
+ * softmax, in fp64. */
 #include <math.h>
 #include <stdio.h>
 
@@ -19,6 +19,11 @@ static size_t kv_floats(const kernels_attention *s) {
     return tokens(s) * s->kv_heads * s->head_dim;
 }
 
+/* The first key that position t sees. */
+static size_t first_of(const kernels_attention *s, size_t t) {
+    return s->window && t >= s->window ? t + 1 - s->window : 0;
+}
+
 static void attend_row(heads *h, size_t batch, size_t head, size_t t) {
     const kernels_attention *s = &h->s;
     size_t d = s->head_dim, kv_row = s->kv_heads * d;
@@ -26,7 +31,7 @@ static void attend_row(heads *h, size_t batch, size_t head, size_t t) {
     size_t kv = batch * s->sequence * kv_row + head / (s->heads / s->kv_heads) * d;
     size_t visible = s->causal ? t + 1 : s->sequence;
     double sum = 0.0;
-    for (size_t j = 0; j < visible; j++) {
+    for (size_t j = first_of(s, t); j < visible; j++) {
         double dot = 0.0;
         for (size_t i = 0; i < d; i++) dot += h->q[at + i] * h->key[kv + j * kv_row + i];
         h->scores[j] = exp(dot / sqrt((double)d));
@@ -35,7 +40,7 @@ static void attend_row(heads *h, size_t batch, size_t head, size_t t) {
     h->lse[(batch * s->heads + head) * s->sequence + t] = log(sum);
     for (size_t i = 0; i < d; i++) {
         double out = 0.0;
-        for (size_t j = 0; j < visible; j++)
+        for (size_t j = first_of(s, t); j < visible; j++)
             out += h->scores[j] / sum * h->value[kv + j * kv_row + i];
         h->out[at + i] = out;
     }
@@ -50,14 +55,14 @@ static void attend_row_backward(const heads *h, size_t batch, size_t head, size_
     size_t kv = batch * s->sequence * kv_row + head / (s->heads / s->kv_heads) * d;
     size_t visible = s->causal ? t + 1 : s->sequence;
     double sum = 0.0, mean = 0.0, root = sqrt((double)d);
-    for (size_t j = 0; j < visible; j++) {
+    for (size_t j = first_of(s, t); j < visible; j++) {
         double dot = 0.0;
         for (size_t i = 0; i < d; i++) dot += h->q[at + i] * h->key[kv + j * kv_row + i];
         h->scores[j] = exp(dot / root);
         sum += h->scores[j];
     }
     for (size_t i = 0; i < d; i++) mean += (double)h->dout[at + i] * h->out[at + i];
-    for (size_t j = 0; j < visible; j++) {
+    for (size_t j = first_of(s, t); j < visible; j++) {
         double p = h->scores[j] / sum, dp = 0.0;
         size_t from = kv + j * kv_row;
         for (size_t i = 0; i < d; i++) dp += (double)h->dout[at + i] * h->value[from + i];
@@ -125,8 +130,9 @@ static double tolerance_of(const kernels_attention *s, double fp32) {
 }
 
 static void name(conform *c, char text[112], const char *direction, const kernels_attention *s) {
-    snprintf(text, 112, "attention_%s %zu x %zu, %zu of %zu heads of %zu%s%s", direction, s->batch,
-             s->sequence, s->kv_heads, s->heads, s->head_dim, s->causal ? ", causal" : "",
+    snprintf(text, 112, "attention_%s %zu x %zu (%zu), %zu of %zu heads of %zu%s%s", direction,
+             s->batch, s->sequence, s->window, s->kv_heads, s->heads, s->head_dim,
+             s->causal ? ", causal" : "",
              s->type == KERNELS_BF16       ? ", bf16"
              : s->operands == KERNELS_BF16 ? ", operands in bf16"
                                            : "");
@@ -215,15 +221,41 @@ static void every_shape(conform *c, void (*test)(conform *, const kernels_attent
         }
 }
 
+/* Windows end within tiles, at their edges, and far behind; one is a single key, one covers all. */
+static const kernels_attention windows[] = {
+    {.batch = 1, .sequence = 9, .heads = 1, .kv_heads = 1, .head_dim = 4, .window = 1},
+    {.batch = 2, .sequence = 7, .heads = 2, .kv_heads = 1, .head_dim = 6, .window = 3},
+    {.batch = 1, .sequence = 70, .heads = 2, .kv_heads = 1, .head_dim = 8, .window = 64},
+    {.batch = 1, .sequence = 150, .heads = 2, .kv_heads = 2, .head_dim = 16, .window = 5},
+    {.batch = 1, .sequence = 260, .heads = 2, .kv_heads = 1, .head_dim = 24, .window = 63},
+    {.batch = 1, .sequence = 260, .heads = 1, .kv_heads = 1, .head_dim = 40, .window = 65},
+    {.batch = 1, .sequence = 300, .heads = 1, .kv_heads = 1, .head_dim = 8, .window = 127},
+    {.batch = 1, .sequence = 200, .heads = 1, .kv_heads = 1, .head_dim = 96, .window = 129},
+    {.batch = 1, .sequence = 90, .heads = 1, .kv_heads = 1, .head_dim = 144, .window = 20},
+    {.batch = 1, .sequence = 80, .heads = 1, .kv_heads = 1, .head_dim = 16, .window = 1000},
+};
+
+static void every_window(conform *c, void (*test)(conform *, const kernels_attention *)) {
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++)
+        for (int which = 0; which < 3; which++) {
+            kernels_attention shape = windows[i];
+            shape.causal = 1;
+            shape.type = which == 2 ? KERNELS_BF16 : KERNELS_F32;
+            shape.operands = which >= 1 ? KERNELS_BF16 : KERNELS_F32;
+            /* dq is 0 but for rounding, where a row sees a single key */
+            if (shape.window > 1 || test == forward_of) test(c, &shape);
+        }
+}
+
 /* In bf16 tiles have up to 128 queries and 128 keys, and the next is copied while one is used. */
 static const kernels_attention bf16_shapes[] = {
-    {1, 63, 2, 1, 32, 1, KERNELS_BF16, KERNELS_BF16},
-    {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16},
-    {1, 200, 3, 1, 16, 1, KERNELS_BF16, KERNELS_BF16},
-    {1, 257, 1, 1, 24, 1, KERNELS_BF16, KERNELS_BF16},
-    {1, 300, 1, 1, 12, 1, KERNELS_F32, KERNELS_BF16},
-    {1, 129, 1, 1, 128, 0, KERNELS_BF16, KERNELS_BF16},
-    {1, 20, 2, 2, 160, 1, KERNELS_BF16, KERNELS_BF16},
+    {1, 63, 2, 1, 32, 1, KERNELS_BF16, KERNELS_BF16, 0},
+    {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16, 0},
+    {1, 200, 3, 1, 16, 1, KERNELS_BF16, KERNELS_BF16, 0},
+    {1, 257, 1, 1, 24, 1, KERNELS_BF16, KERNELS_BF16, 0},
+    {1, 300, 1, 1, 12, 1, KERNELS_F32, KERNELS_BF16, 0},
+    {1, 129, 1, 1, 128, 0, KERNELS_BF16, KERNELS_BF16, 0},
+    {1, 20, 2, 2, 160, 1, KERNELS_BF16, KERNELS_BF16, 0},
 };
 
 static void every_bf16_shape(conform *c, void (*test)(conform *, const kernels_attention *)) {
@@ -233,7 +265,7 @@ static void every_bf16_shape(conform *c, void (*test)(conform *, const kernels_a
 
 /* Scores that grow from tile to tile: what was summed has to be scaled down again and again. */
 static void rising_scores(conform *c) {
-    const kernels_attention s = {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16};
+    const kernels_attention s = {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16, 0};
     inputs in = prepare(c, &s);
     for (size_t i = 0; i < kv_floats(&s); i++)
         in.key[i] = fabsf(in.q[i % 8]) + (float)(i / 8) / 10.0f;
@@ -256,14 +288,16 @@ static void rising_scores(conform *c) {
 
 void case_attention_forward(conform *c) {
     every_shape(c, forward_of);
+    every_window(c, forward_of);
     every_bf16_shape(c, forward_of);
     rising_scores(c);
     for (int causal = 0; causal < 2; causal++)
-        forward_of(c, &(kernels_attention){1, 300, 2, 1, 64, causal, KERNELS_F32, KERNELS_F32});
+        forward_of(c, &(kernels_attention){1, 300, 2, 1, 64, causal, KERNELS_F32, KERNELS_F32, 0});
 }
 
 void case_attention_backward(conform *c) {
     every_shape(c, backward_of);
+    every_window(c, backward_of);
     every_bf16_shape(c, backward_of);
 }
 
@@ -303,9 +337,57 @@ static void alone(conform *c, const kernels_attention *s) {
     conform_finish(c);
 }
 
+/* A window that covers all changes no bit. */
+static void covered(conform *c, const kernels_attention *s) {
+    static const char *const names[RESULTS] = {"out", "lse", "dq", "dkey", "dvalue"};
+    kernels_attention in_window = *s;
+    inputs in = prepare(c, s);
+    const void *dout = conform_typed(c, in.dout, q_floats(s), s->type);
+    float *got[RESULTS], *want[RESULTS];
+    size_t n[RESULTS];
+    in_window.window = s->sequence;
+    results_of(c, s, &in, dout, want, n);
+    results_of(c, &in_window, &in, dout, got, n);
+    for (int i = 0; i < RESULTS; i++)
+        conform_close(c, names[i], got[i], conform_wide(c, want[i], n[i]), n[i], 0.0);
+    conform_finish(c);
+}
+
+/* Keys far outside of all windows are not even read: they may be NaN. */
+static void unread(conform *c, const kernels_attention *s) {
+    static const char *const names[RESULTS] = {"out", "lse", "dq", "dkey", "dvalue"};
+    enum { UNREAD = 128, SEEN = 256 }; /* tokens; those from SEEN on are compared */
+    inputs in = prepare(c, s);
+    const void *dout = conform_typed(c, in.dout, q_floats(s), s->type);
+    float *got[RESULTS], *want[RESULTS];
+    size_t n[RESULTS];
+    results_of(c, s, &in, dout, want, n);
+    for (size_t i = 0; i < UNREAD * s->head_dim; i++) in.key[i] = in.value[i] = NAN;
+    in.key_here = conform_typed(c, in.key, kv_floats(s), s->type);
+    in.value_here = conform_typed(c, in.value, kv_floats(s), s->type);
+    results_of(c, s, &in, dout, got, n);
+    for (int i = 0; i < RESULTS; i++) {
+        const size_t from = n[i] / s->sequence * SEEN;
+        conform_close(c, names[i], got[i] + from, conform_wide(c, want[i] + from, n[i] - from),
+                      n[i] - from, 0.0);
+    }
+    conform_finish(c);
+}
+
 void case_attention_alone(conform *c) {
+    c->what = "attention in windows that leave keys out";
+    for (int which = 0; which < 3; which++)
+        unread(c, &(kernels_attention){1, 384, 1, 1, 16, 1, which == 2 ? KERNELS_BF16 : KERNELS_F32,
+                                       which ? KERNELS_BF16 : KERNELS_F32, 64});
+
+    c->what = "attention in a window that covers all";
+    for (int which = 0; which < 3; which++)
+        covered(c,
+                &(kernels_attention){2, 150, 2, 1, 20, 1, which == 2 ? KERNELS_BF16 : KERNELS_F32,
+                                     which ? KERNELS_BF16 : KERNELS_F32, 0});
+
     c->what = "attention of one sequence and of three";
     for (int which = 0; which < 3; which++)
         alone(c, &(kernels_attention){3, 67, 2, 1, 20, 1, which == 2 ? KERNELS_BF16 : KERNELS_F32,
-                                      which ? KERNELS_BF16 : KERNELS_F32});
+                                      which ? KERNELS_BF16 : KERNELS_F32, 0});
 }

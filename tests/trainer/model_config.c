@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "models/families.h"
 #include "models/flops.h"
 #include "models/model.h"
 
@@ -100,6 +101,107 @@ static void qwen2(void **state) {
     assert_refused("{\"model_type\":\"qwen2\"," SIZES "}", DCP_ERR_ARG, "num_key_value_heads 32");
 }
 
+static void expect_windows(const char *members, const uint64_t *want, size_t layers) {
+    char text[512];
+    model_config c = {0};
+    snprintf(text, sizeof text, "{" SIZES ",\"num_key_value_heads\":2,%s}", members);
+    json_t *config = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(config);
+    assert_int_equal(model_config_read(config, &c, NULL), DCP_OK);
+    assert_int_equal(c.layers, layers);
+    assert_int_equal(!c.windows, !want);
+    for (size_t i = 0; want && i < layers; i++) assert_int_equal(c.windows[i], want[i]);
+    model_config_free(&c);
+    json_decref(config);
+}
+
+/* Which layers of which family have a window, as in transformers. */
+static void windows(void **state) {
+    (void)state;
+    static const struct {
+        const char *members;
+        uint64_t want[2]; /* of the two layers; none at all: no list is made */
+    } cases[] = {
+        {"\"model_type\":\"mistral\"", {4096, 4096}},
+        {"\"model_type\":\"mistral\",\"sliding_window\":null", {0, 0}},
+        {"\"model_type\":\"mistral\",\"sliding_window\":12", {12, 12}},
+        {"\"model_type\":\"mistral\",\"sliding_window\":12,\"max_window_layers\":1", {12, 12}},
+        {"\"model_type\":\"mistral\",\"sliding_window\":12,\"layer_types\":[\"sliding_attention\","
+         "\"full_attention\"]",
+         {12, 0}},
+        {"\"model_type\":\"mistral\",\"sliding_window\":null,\"layer_types\":[\"full_attention\","
+         "\"full_attention\"]",
+         {0, 0}},
+        {"\"model_type\":\"qwen2\",\"sliding_window\":12", {0, 0}},
+        {"\"model_type\":\"qwen2\",\"sliding_window\":12,\"use_sliding_window\":true", {0, 0}},
+        {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"max_window_layers\":0",
+         {4096, 4096}},
+        {"\"model_type\":\"qwen2\",\"sliding_window\":12,\"use_sliding_window\":true,"
+         "\"max_window_layers\":1",
+         {0, 12}},
+        {"\"model_type\":\"qwen3\",\"sliding_window\":12,\"use_sliding_window\":true,"
+         "\"layer_types\":[\"sliding_attention\",\"full_attention\"]",
+         {12, 0}},
+        {"\"model_type\":\"qwen3\",\"sliding_window\":null,\"use_sliding_window\":true,"
+         "\"max_window_layers\":0",
+         {0, 0}},
+        {"\"model_type\":\"llama\",\"layer_types\":[\"full_attention\",\"full_attention\"]",
+         {0, 0}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint64_t *want = cases[i].want;
+        expect_windows(cases[i].members, want[0] || want[1] ? want : NULL, 2);
+    }
+}
+
+static void wrong_windows(void **state) {
+    (void)state;
+    static const struct {
+        const char *members;
+        int status;
+        const char *named;
+    } cases[] = {
+        {"\"model_type\":\"mistral\",\"sliding_window\":0", DCP_ERR_ARG,
+         "sliding_window is 0, not in 1.."},
+        {"\"model_type\":\"mistral\",\"sliding_window\":\"12\"", DCP_ERR_ARG, "sliding_window"},
+        {"\"model_type\":\"mistral\",\"sliding_window\":null,\"layer_types\":[\"sliding_"
+         "attention\","
+         "\"full_attention\"]",
+         DCP_ERR_ARG, "there is no window (sliding_window)"},
+        {"\"model_type\":\"qwen2\",\"layer_types\":[\"sliding_attention\",\"full_attention\"]",
+         DCP_ERR_ARG, "there is no window (use_sliding_window, sliding_window)"},
+        {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"max_window_layers\":-1",
+         DCP_ERR_ARG, "max_window_layers is -1"},
+        {"\"model_type\":\"qwen2\",\"layer_types\":[\"chunked_attention\",\"full_attention\"]",
+         DCP_ERR_UNSUPPORTED,
+         "layer_types \"chunked_attention\" is not supported (only full_attention, "
+         "sliding_attention)"},
+        {"\"model_type\":\"llama\",\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+         DCP_ERR_UNSUPPORTED,
+         "layer_types \"sliding_attention\" is not supported (only full_attention)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "{" SIZES ",\"num_key_value_heads\":2,%s}", cases[i].members);
+        assert_refused(text, cases[i].status, cases[i].named);
+    }
+}
+
+/* Mistral has no biases, and 8 heads of keys where none are told. */
+static void mistral(void **state) {
+    (void)state;
+    model *m = NULL;
+    static const char *const text =
+        "{\"model_type\":\"mistral\",\"vocab_size\":300,\"hidden_size\":64,\"intermediate_size\":"
+        "112,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":16,\"attention_bias\":true}";
+    assert_int_equal(create(text, &m, NULL), DCP_OK);
+    assert_int_equal(model_max_sequence(m), 131072);
+    assert_int_equal(model_unit_params(m, 1), 9);
+    assert_int_equal(param(m, "model.layers.0.self_attn.k_proj.weight")->shape[0], 32);
+    model_destroy(m);
+}
+
 static void unsupported(void **state) {
     (void)state;
     const struct {
@@ -112,7 +214,9 @@ static void unsupported(void **state) {
         {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0}", "rope_scaling"},
         {"\"partial_rotary_factor\":0.5", "partial_rotary_factor"},
         {"\"quantization_config\":{}", "quantization_config"},
-        {"\"sliding_window\":4096", "sliding_window 4096"},
+        {"\"sliding_window\":4096",
+         "sliding_window 4096: windows are not supported in this family; to train without, add: "
+         "model.sliding_window=null"},
         {"\"sliding_window\":\"4096\",\"use_sliding_window\":null", "sliding_window"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -328,7 +432,7 @@ static void many_reasons(void **state) {
     for (int i = 0; i < 30; i++)
         snprintf(text + strlen(text), sizeof text - strlen(text), ",\"unknown_%02d\":1", i);
     strcat(text, "}");
-    assert_refused(text, DCP_ERR_UNSUPPORTED, "and 23 more");
+    assert_refused(text, DCP_ERR_UNSUPPORTED, "and 22 more");
 }
 
 /* Operations of a sample, where the parameters for which trains[unit][i] holds are trained; NULL:
@@ -375,6 +479,11 @@ static void counts_operations(void **state) {
                 forward + 2 * n * (head + block + q + 3 * up + q) + 2 * 2 * attention);
     /* nothing before the first block's norm is trained, which needs its input's gradient */
     assert_true(flops(untied, 10, not_embedding) == 3 * forward);
+    /* of 10 tokens 4 in the second layer's window */
+    static const char window[] =
+        "{\"model_type\":\"qwen3\"," SIZES ",\"head_dim\":16,"
+        "\"sliding_window\":4,\"use_sliding_window\":true,\"max_window_layers\":1}";
+    assert_true(flops(window, 10, NULL) == 3 * (forward - attention + attention * 4 / 10));
     /* 16 patches of 48 numbers, whose gradient nobody needs; one class token is judged */
     static const char vit[] = "{" VIT ",\"image_size\":16,\"patch_size\":4,\"num_labels\":7}";
     const double blocks = 2 * (17 * (4 * 48 * 48 + 2 * 80 * 48.0) * 2 + 4 * 17 * 17 * 48.0);
@@ -385,19 +494,14 @@ static void counts_operations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(older_llama),
-        cmocka_unit_test(newer_qwen3),
-        cmocka_unit_test(qwen2),
-        cmocka_unit_test(unsupported),
-        cmocka_unit_test(wrong),
-        cmocka_unit_test(biased_llama),
-        cmocka_unit_test(spellings_of_gpt2),
-        cmocka_unit_test(images),
-        cmocka_unit_test(other_families_refuse),
-        cmocka_unit_test(all_reasons),
-        cmocka_unit_test(helpless),
-        cmocka_unit_test(many_reasons),
-        cmocka_unit_test(counts_operations),
+        cmocka_unit_test(older_llama),   cmocka_unit_test(newer_qwen3),
+        cmocka_unit_test(qwen2),         cmocka_unit_test(windows),
+        cmocka_unit_test(wrong_windows), cmocka_unit_test(mistral),
+        cmocka_unit_test(unsupported),   cmocka_unit_test(wrong),
+        cmocka_unit_test(biased_llama),  cmocka_unit_test(spellings_of_gpt2),
+        cmocka_unit_test(images),        cmocka_unit_test(other_families_refuse),
+        cmocka_unit_test(all_reasons),   cmocka_unit_test(helpless),
+        cmocka_unit_test(many_reasons),  cmocka_unit_test(counts_operations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

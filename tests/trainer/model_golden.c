@@ -290,8 +290,9 @@ static void check_bf16(const char *family) {
     tear_down(&g);
 }
 
-static const char *const models[] = {"gpt2", "llama",        "qwen2",        "qwen3",
-                                     "vit",  "llama_linear", "llama_llama3", "llama_yarn"};
+static const char *const models[] = {"gpt2",         "llama",     "qwen2", "mistral",
+                                     "qwen2_window", "qwen3",     "vit",   "llama_linear",
+                                     "llama_llama3", "llama_yarn"};
 enum { MODELS = sizeof models / sizeof *models };
 
 static void in_fp32(void **state) { check_family(*state); }

@@ -17,8 +17,9 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TQDM_DISAB
                   OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM,
-                          Qwen3Config, Qwen3ForCausalLM, ViTConfig, ViTForImageClassification)
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM, ViTConfig, ViTForImageClassification)
 
 STEPS, CLIP = 5, 1.0
 WHAT, LIMITS = ("losses", "norms", "gradients", "parameters"), (1e-5, 1e-3, 2e-5, 4e-3)
@@ -61,9 +62,12 @@ def decoder(kind, make, **more):
     n, kv, dim = heads()
     hidden = n * choose([4, 8, 10, 16])
     head_dim = {"head_dim": dim} if kind is Qwen3ForCausalLM or hidden // n % 2 else choose([{}, {"head_dim": dim}])
+    layers = choose([1, 2, 3, 4])
+    if more.get("layer_types"):
+        more["layer_types"] = random.choices(["full_attention", "sliding_attention"], k=layers)
     return kind, make(
         vocab_size=choose([50, 97, 256, 1000]), hidden_size=hidden, intermediate_size=choose([24, 50, 112]),
-        num_hidden_layers=choose([1, 2, 3, 4]), num_attention_heads=n, num_key_value_heads=kv,
+        num_hidden_layers=layers, num_attention_heads=n, num_key_value_heads=kv,
         max_position_embeddings=choose([32, 64]), rms_norm_eps=choose([1e-5, 1e-6, 1e-3]),
         rope_parameters=rope(),
         attention_bias=choose([True, False]), tie_word_embeddings=choose([True, False]),
@@ -74,12 +78,22 @@ def llama():
     return decoder(LlamaForCausalLM, LlamaConfig, mlp_bias=choose([True, False]))
 
 
+def mistral():
+    return decoder(MistralForCausalLM, MistralConfig, sliding_window=choose([None, 1, 3, 8, 15, 64]))
+
+
+def windows():
+    """Of Qwen: none, some layers', or those of layer_types, which decoder makes of True."""
+    return choose([{}, {}, {"use_sliding_window": True, "sliding_window": choose([1, 4, 9, 64]),
+                            "max_window_layers": choose([0, 1, 2, 28]), "layer_types": choose([None, True])}])
+
+
 def qwen2():
-    return decoder(Qwen2ForCausalLM, Qwen2Config)
+    return decoder(Qwen2ForCausalLM, Qwen2Config, **windows())
 
 
 def qwen3():
-    return decoder(Qwen3ForCausalLM, Qwen3Config)
+    return decoder(Qwen3ForCausalLM, Qwen3Config, **windows())
 
 
 def vit():
@@ -179,7 +193,7 @@ def respell(folder):
     config = json.load(open(f"{folder}/config.json"))
     tensors = load_file(f"{folder}/model.safetensors")
     kind, tied = config["model_type"], config.get("tie_word_embeddings")
-    if kind in ("llama", "qwen2", "qwen3") and choose([True, False]):
+    if kind in ("llama", "mistral", "qwen2", "qwen3") and choose([True, False]):
         rope = config.pop("rope_parameters")
         config["rope_theta"] = rope.pop("rope_theta")
         kind_of_rope = rope.pop("rope_type")
@@ -192,7 +206,7 @@ def respell(folder):
     if kind == "vit" and choose([True, False]):
         config["num_labels"] = len(config.pop("id2label", [0, 1]))
         config.pop("label2id", None)
-    prefix = {"gpt2": "transformer.", "llama": "model.", "qwen2": "model.", "qwen3": "model."}.get(kind)
+    prefix = {"gpt2": "transformer.", "llama": "model.", "mistral": "model.", "qwen2": "model.", "qwen3": "model."}.get(kind)
     if prefix and tied and choose([True, False]):
         tensors = {name.removeprefix(prefix): t for name, t in tensors.items()}
         if kind == "gpt2":
@@ -315,9 +329,9 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--configs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--family", choices=["gpt2", "llama", "qwen2", "qwen3", "vit", "mlp"])
+    parser.add_argument("--family", choices=["gpt2", "llama", "mistral", "qwen2", "qwen3", "vit", "mlp"])
     a = parser.parse_args()
-    families = [f for f in (gpt2, llama, qwen2, qwen3, vit, mlp) if a.family in (None, f.__name__)]
+    families = [f for f in (gpt2, llama, mistral, qwen2, qwen3, vit, mlp) if a.family in (None, f.__name__)]
     torch.set_num_threads(1)
     worst, ratios = (collections.defaultdict(lambda: [0.0] * 4) for _ in range(2))
     runs, failed, excused = collections.Counter(), 0, 0

@@ -14,7 +14,7 @@ if "DCP_TEST_DEVICE" in os.environ:
 if "DCP_TEST_RANKS" in os.environ:  # at most so many: a build without MPI has one
     RUNS = [run for run in RUNS if run[0] <= int(os.environ["DCP_TEST_RANKS"])]
 
-for family in ("gpt2", "llama", "qwen2", "qwen3", "vit", "llama_yarn"):
+for family in ("gpt2", "llama", "mistral", "qwen2", "qwen2_window", "qwen3", "vit", "llama_yarn"):
     folder = f"{SOURCE}/tests/data/golden/{family}"
     golden = json.load(open(f"{folder}/golden.json"))
     optimizer = golden["optimizer"]

@@ -49,9 +49,13 @@ check([exported[key] for key in ("resid_pdrop", "embd_pdrop", "attn_pdrop")] == 
 # one override of each kind
 odd = {**MODEL, "model_type": "llama", "attention_dropout": 0.1, "hidden_act": "quick_gelu", "sliding_window": 64,
        "partial_rotary_factor": 0.5, "rope_scaling": {"type": "dynamic", "factor": 2.0},
-       "final_logit_softcapping": 30.0, "layer_types": ["chunked_attention"] * 3}
+       "layer_types": ["chunked_attention"] * 3}
 mended(config(model=odd), ["attention_dropout 0.1", 'hidden_act "quick_gelu"', "sliding_window 64", "rope_scaling.rope_"
-       'type "dynamic"', "partial_rotary_factor 0.5", "final_logit_softcapping 30"], "--plan")
+       'type "dynamic"', "partial_rotary_factor 0.5"], "--plan")
+extra = {"num_experts": 4, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+         "quantization_config": {"bits": 4}}
+mended(config(model={**MODEL, **extra}), ["num_experts 4: experts", "attn_logit_softcapping 50: caps on scores",
+                                         "final_logit_softcapping 30: caps on logits", "quantized weights"], "--plan")
 mended(config(model={"model_type": "mlp", "sizes": [4, 2], "bias": False}), ["bias: an mlp has no such key"], "--plan")
 
 # nothing that can be set

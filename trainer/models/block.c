@@ -5,7 +5,7 @@
 #include "models/layers.h"
 #include "models/parts.h"
 
-static kernels_attention attention_shape(const model_run *run) {
+static kernels_attention attention_shape(const model_run *run, size_t layer) {
     const model_config *c = &run->m->c;
     return (kernels_attention){.batch = run->batch,
                                .sequence = run->length,
@@ -14,7 +14,8 @@ static kernels_attention attention_shape(const model_run *run) {
                                .head_dim = c->head_dim,
                                .causal = c->causal,
                                .type = model_heads_type(run->m),
-                               .operands = run->m->type};
+                               .operands = run->m->type,
+                               .window = model_window(run->m, layer)};
 }
 
 static int is_fused(const model_run *run) { return run->m->block.qkv.out > 0; }
@@ -40,9 +41,10 @@ static void block_keep(model_run *run, arena *a, size_t layer) {
 static void block_work(model_run *run, arena *a) {
     const model *m = run->m;
     const size_t n = run->rows, q = model_q_dim(m), kv = model_kv_dim(m);
-    const kernels_attention shape = attention_shape(run);
+    kernels_attention shape = attention_shape(run, 0);
     const kernels_type type = model_heads_type(m);
     arena attention = *a, mlp = *a;
+    shape.window = 0; /* a layer that sees everything takes most */
     run->attention = (attention_work){
         .fused = model_arena_floats(&attention, is_fused(run) ? n : 0, q + 2 * kv),
         .q = model_arena_typed(&attention, n, q, type),
@@ -183,9 +185,11 @@ static void rotate_both(model_run *run, const block_run *b, const float *const *
     rotate(run, &p->k_norm, run->attention.key, b->key, c->kv_heads, params);
 }
 
-static void attend(model_run *run, block_run *b, const float *in, const float *const *params) {
+static void attend(model_run *run, size_t layer, const float *const *params) {
     const block_parts *p = &run->m->block;
-    const kernels_attention shape = attention_shape(run);
+    const kernels_attention shape = attention_shape(run, layer);
+    const float *in = run->stream[layer];
+    block_run *b = &run->blocks[layer];
     kernels *k = run->k;
     model_norm_forward(run, &p->attention_norm, run->normed, in, run->rows, params, &run->stats);
     project(run, b, params);
@@ -196,11 +200,13 @@ static void attend(model_run *run, block_run *b, const float *in, const float *c
                               params);
 }
 
-static void attend_backward(model_run *run, block_run *b, const float *in,
-                            const float *const *params, float *const *grads) {
+static void attend_backward(model_run *run, size_t layer, const float *const *params,
+                            float *const *grads) {
     const block_parts *p = &run->m->block;
     const model_config *c = &run->m->c;
-    const kernels_attention shape = attention_shape(run);
+    const kernels_attention shape = attention_shape(run, layer);
+    const float *in = run->stream[layer];
+    block_run *b = &run->blocks[layer];
     attention_work *w = &run->attention;
     model_linear_backward(run, &p->o, w->dattended, dstream_operand(run), attended_operand(run, b),
                           run->rows, params, grads, heads_flags(run));
@@ -280,16 +286,14 @@ static void feed_forward_backward(model_run *run, block_run *b, const float *con
 }
 
 static void block_forward(model_run *run, size_t layer, const float *const *params) {
-    block_run *b = &run->blocks[layer];
-    attend(run, b, run->stream[layer], params);
-    feed_forward(run, b, run->stream[layer + 1], params);
+    attend(run, layer, params);
+    feed_forward(run, &run->blocks[layer], run->stream[layer + 1], params);
 }
 
 static void block_backward(model_run *run, size_t layer, const float *const *params,
                            float *const *grads) {
-    block_run *b = &run->blocks[layer];
-    feed_forward_backward(run, b, params, grads);
-    attend_backward(run, b, run->stream[layer], params, grads);
+    feed_forward_backward(run, &run->blocks[layer], params, grads);
+    attend_backward(run, layer, params, grads);
 }
 
 const stage_kind stage_transformer = {

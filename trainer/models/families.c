@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "models/keys.h"
+#include "models/windows.h"
 #include "programs/fail.h"
 
 /* heads and head_dim where the config gives hidden_size / heads. */
@@ -84,9 +85,9 @@ static int read_gpt2(const model_keys *keys, model_config *c, dcp_error *err) {
     return status;
 }
 
-/* Llama and its kin, Qwen2 and Qwen3. Defaults are those of transformers' configuration classes.
- * Keys that change the computation in a way that we don't have are refused by name; all others
- * (token ids, dtype, versions) pass. */
+/* Llama and its kin: Mistral, Qwen2 and Qwen3. Defaults are those of transformers' configuration
+ * classes. Keys that change the computation in a way that we don't have are refused by name; all
+ * others (token ids, dtype, versions) pass. */
 
 #define LLAMA_NAMES                                                                                \
     .base = "model.", .embed = "model.embed_tokens", .final_norm = "model.norm",                   \
@@ -99,28 +100,6 @@ static const family_names llama = {LLAMA_NAMES};
 /* RMSNorm of each head's query and key before their rotation. */
 static const family_names qwen3 = {LLAMA_NAMES, .q_norm = "self_attn.q_norm",
                                    .k_norm = "self_attn.k_norm"};
-
-static int check_layer_types(const model_keys *keys, const model_config *c, dcp_error *err) {
-    const json_t *types = model_keys_value(keys, "layer_types"), *type;
-    char text[112];
-    size_t i;
-    if (!types) return DCP_OK;
-    if (!json_is_array(types))
-        return core_fail(err, DCP_ERR_ARG, "model config: layer_types is not a list");
-    if (json_array_size(types) != c->layers)
-        return core_fail(err, DCP_ERR_ARG,
-                         "model config: layer_types names %zu layers, num_hidden_layers is %llu",
-                         json_array_size(types), (unsigned long long)c->layers);
-    json_array_foreach(types, i, type) {
-        const char *name = json_string_value(type);
-        if (name && !strcmp(name, "full_attention")) continue;
-        snprintf(text, sizeof text, "\"%.100s\"", name ? name : "?");
-        model_keys_refuse(keys, "layer_types", text, "is not supported (only full_attention)",
-                          "null");
-        break;
-    }
-    return DCP_OK;
-}
 
 static int read_llama_sizes(const model_keys *keys, model_config *c, dcp_error *err) {
     const keys_entry entries[] = {
@@ -145,7 +124,8 @@ static int read_llama_sizes(const model_keys *keys, model_config *c, dcp_error *
     return status ? status : model_keys_size(keys, &head_dim, err);
 }
 
-static int read_rest(const model_keys *keys, model_config *c, dcp_error *err) {
+static int read_rest(const model_keys *keys, model_windows_of windows, model_config *c,
+                     dcp_error *err) {
     static const char *const dropout[] = {"attention_dropout"};
     int status = model_keys_flag(keys, "tie_word_embeddings", 0, &c->tied, err);
     if (!status) status = model_keys_number(keys, "rms_norm_eps", 1e-6, 0.0, &c->norm_eps, err);
@@ -154,34 +134,23 @@ static int read_rest(const model_keys *keys, model_config *c, dcp_error *err) {
     if (!status) status = model_rope_read(keys, c->max_positions, &c->rope, err);
     if (!status) status = model_keys_flag(keys, "attention_bias", 0, &c->qkv_bias, err);
     if (!status) status = model_keys_activation(keys, "hidden_act", "silu", &c->activation, err);
-    if (!status) status = model_keys_only_flag(keys, "use_sliding_window", 0, err);
-    if (!status) status = model_keys_no_dropout(keys, dropout, 1, err);
+    if (!status) status = model_windows_read(keys, windows, c->layers, &c->windows, err);
     c->o_bias = c->qkv_bias;
-    return status ? status : check_layer_types(keys, c, err);
+    return status ? status : model_keys_no_dropout(keys, dropout, 1, err);
 }
 
-static int read_decoder(const model_keys *keys, model_config *c, dcp_error *err) {
+static int read_decoder(const model_keys *keys, model_windows_of windows, model_config *c,
+                        dcp_error *err) {
     c->input = INPUT_TOKENS;
     c->causal = 1;
     const int status = read_llama_sizes(keys, c, err);
-    return status ? status : read_rest(keys, c, err);
-}
-
-/* The key is none of Llama's: transformers ignores it there, and whoever set it expects something
- * else. Qwen3 asks for windows by use_sliding_window. */
-static void refuse_window(const model_keys *keys) {
-    char text[32];
-    const json_t *window = model_keys_value(keys, "sliding_window");
-    if (!window || json_is_false(model_keys_value(keys, "use_sliding_window"))) return;
-    snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(window));
-    model_keys_refuse(keys, "sliding_window", text, "sliding windows are not supported", "null");
+    return status ? status : read_rest(keys, windows, c, err);
 }
 
 static int read_llama(const model_keys *keys, model_config *c, dcp_error *err) {
     c->names = &llama;
     c->max_positions = 2048;
-    const int status = read_decoder(keys, c, err);
-    refuse_window(keys);
+    const int status = read_decoder(keys, MODEL_WINDOWS_NEVER, c, err);
     return status ? status : model_keys_flag(keys, "mlp_bias", 0, &c->mlp_bias, err);
 }
 
@@ -190,9 +159,19 @@ static int read_qwen2(const model_keys *keys, model_config *c, dcp_error *err) {
     c->names = &llama;
     c->kv_heads = 32;
     c->max_positions = 32768;
-    const int status = read_decoder(keys, c, err);
+    const int status = read_decoder(keys, MODEL_WINDOWS_ASKED, c, err);
     c->qkv_bias = 1;
     c->o_bias = 0;
+    return status ? status : model_keys_only_flag(keys, "mlp_bias", 0, err);
+}
+
+/* No biases at all, and a window in every layer. */
+static int read_mistral(const model_keys *keys, model_config *c, dcp_error *err) {
+    c->names = &llama;
+    c->kv_heads = 8;
+    c->max_positions = 131072;
+    const int status = read_decoder(keys, MODEL_WINDOWS_ALWAYS, c, err);
+    c->qkv_bias = c->o_bias = 0;
     return status ? status : model_keys_only_flag(keys, "mlp_bias", 0, err);
 }
 
@@ -200,7 +179,7 @@ static int read_qwen3(const model_keys *keys, model_config *c, dcp_error *err) {
     c->names = &qwen3;
     c->head_dim = 128;
     c->max_positions = 32768;
-    const int status = read_decoder(keys, c, err);
+    const int status = read_decoder(keys, MODEL_WINDOWS_ASKED, c, err);
     return status ? status : model_keys_only_flag(keys, "mlp_bias", 0, err);
 }
 
@@ -358,7 +337,7 @@ static const struct family {
     const char *model_type;
     int (*read)(const model_keys *keys, model_config *c, dcp_error *err);
 } families[] = {
-    {"gpt2", read_gpt2},   {"llama", read_llama}, {"qwen2", read_qwen2},
+    {"gpt2", read_gpt2},   {"llama", read_llama}, {"mistral", read_mistral}, {"qwen2", read_qwen2},
     {"qwen3", read_qwen3}, {"vit", read_vit},     {"mlp", read_mlp},
 };
 
@@ -414,5 +393,6 @@ int model_config_read(const json_t *config, model_config *out, dcp_error *err) {
 
 void model_config_free(model_config *c) {
     free(c->sizes);
-    c->sizes = NULL;
+    free(c->windows);
+    c->sizes = c->windows = NULL;
 }

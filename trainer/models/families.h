@@ -43,6 +43,9 @@ typedef struct model_config {
     int in_first;   /* linear weights are stored [in,out] */
     int qkv_bias, o_bias, mlp_bias, head_bias;
     uint64_t *sizes; /* [layers + 2] of a plain MLP, allocated; NULL for transformers */
+    /* [layers] how many tokens up to itself a token sees, allocated; 0: all. NULL: all everywhere.
+     */
+    uint64_t *windows;
 } model_config;
 
 /* Fills `out`, which the caller has zeroed. DCP_ERR_UNSUPPORTED: the config asks for what we don't

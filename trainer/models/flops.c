@@ -35,11 +35,14 @@ static void pass_norm(flops_walk *w, const norm *n) {
     pass_place(w, n->bias);
 }
 
-static void count_attention(flops_walk *w, const model *m) {
-    w->sum += 4.0 * w->rows * w->rows * (double)model_q_dim(m) * (1 + 2 * w->reached);
+/* A row sees all of them, as is the custom, or its window. */
+static void count_attention(flops_walk *w, const model *m, size_t layer) {
+    const double window = (double)model_window(m, layer);
+    const double seen = window > 0.0 && window < w->rows ? window : w->rows;
+    w->sum += 4.0 * w->rows * seen * (double)model_q_dim(m) * (1 + 2 * w->reached);
 }
 
-static void count_transformer(flops_walk *w, const model *m) {
+static void count_transformer(flops_walk *w, const model *m, size_t layer) {
     const block_parts *b = &m->block;
     const linear *const projections[] = {&b->q, &b->k, &b->v, &b->qkv};
     pass_norm(w, &b->attention_norm);
@@ -47,7 +50,7 @@ static void count_transformer(flops_walk *w, const model *m) {
     for (int i = 0; i < 4; i++) pass_linear(w, projections[i]);
     pass_norm(w, &b->q_norm);
     pass_norm(w, &b->k_norm);
-    count_attention(w, m);
+    count_attention(w, m, layer);
     count_linear(w, &b->o);
     pass_linear(w, &b->o);
     pass_norm(w, &b->mlp_norm);
@@ -95,7 +98,7 @@ double model_flops_per_sample(const model *m, uint64_t sequence, const unsigned 
         if (m->c.sizes)
             count_dense(&w, m, layer);
         else
-            count_transformer(&w, m);
+            count_transformer(&w, m, layer);
         if (next) next += m->units[layer + 1].n;
     }
     w.trained = trained;

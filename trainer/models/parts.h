@@ -151,6 +151,10 @@ static inline size_t model_kv_dim(const model *m) { return m->c.kv_heads * m->c.
 static inline size_t model_width(const model *m, size_t layer) {
     return m->c.sizes ? m->c.sizes[layer] : m->c.hidden;
 }
+/* Tokens that one of the layer sees, up to itself; 0: all. */
+static inline size_t model_window(const model *m, size_t layer) {
+    return m->c.windows ? m->c.windows[layer] : 0;
+}
 static inline size_t model_patches(const model *m) {
     return (m->c.image[0] / m->c.patch[0]) * (m->c.image[1] / m->c.patch[1]);
 }

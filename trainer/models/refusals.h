@@ -10,7 +10,7 @@
 typedef struct model_refusals {
     size_t n, told;      /* reasons; those of them that had room */
     int helpless;        /* one of them goes away by no setting */
-    char reasons[440];   /* joined */
+    char reasons[500];   /* joined */
     char overrides[400]; /* likewise, of the form model.key=value */
 } model_refusals;
 

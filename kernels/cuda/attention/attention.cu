@@ -31,9 +31,12 @@ static __device__ size_t kv_at(const attention_view &v, size_t batch, size_t tok
     return ((batch * v.sequence + token) * v.kv_heads + kv_head) * v.dim;
 }
 
-/* How many keys a position sees. */
+/* Behind the last key that a position sees, and the first one. */
 static __device__ size_t visible_from(const attention_view &v, size_t token) {
     return v.causal ? token + 1 : v.sequence;
+}
+static __device__ size_t first_visible(const attention_view &v, size_t token) {
+    return v.causal ? first_key_of(v.window, token) : 0;
 }
 
 static __device__ float dot(const float *a, const float *b, size_t n) {
@@ -53,7 +56,7 @@ static __global__ void forward_kernel(attention_view v, float *out, float *lse, 
     size_t visible = visible_from(v, p.token);
     float most = -INFINITY, sum = 0.0f;
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) acc[i] = 0.0f;
-    for (size_t first = 0; first < visible; first += THREADS) {
+    for (size_t first = first_visible(v, p.token); first < visible; first += THREADS) {
         size_t j = first + threadIdx.x, here = min((size_t)THREADS, visible - first);
         float score = j >= visible
                           ? -INFINITY
@@ -89,12 +92,13 @@ static __global__ void key_kernel(attention_view v, float *dkey, float *dvalue, 
     float *dk = shared, *dv = dk + v.dim, *p = dv + v.dim, *ds = p + THREADS;
     attention_place own = place_of(blockIdx.x, v.kv_heads, v.sequence);
     size_t at = kv_at(v, own.batch, own.token, own.head);
+    size_t end = v.causal ? end_of_queries(v.window, own.token, v.sequence) : v.sequence;
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) dk[i] = dv[i] = 0.0f;
     for (size_t head = own.head * v.group; head < (own.head + 1) * v.group; head++) {
         size_t row = (own.batch * v.heads + head) * v.sequence;
-        for (size_t first = v.causal ? own.token : 0; first < v.sequence; first += THREADS) {
-            size_t t = first + threadIdx.x, here = min((size_t)THREADS, v.sequence - first);
-            if (t < v.sequence) {
+        for (size_t first = v.causal ? own.token : 0; first < end; first += THREADS) {
+            size_t t = first + threadIdx.x, here = min((size_t)THREADS, end - first);
+            if (t < end) {
                 size_t from = q_at(v, own.batch, t, head);
                 float score = v.inv_root * dot(q + from, key + at, v.dim);
                 p[threadIdx.x] = expf(score - lse[row + t]);
@@ -127,7 +131,7 @@ static __global__ void query_kernel(attention_view v, float *dq, const float *de
     size_t at = q_at(v, p.batch, p.token, p.head), kv_head = p.head / v.group;
     size_t visible = visible_from(v, p.token);
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) acc[i] = 0.0f;
-    for (size_t first = 0; first < visible; first += THREADS) {
+    for (size_t first = first_visible(v, p.token); first < visible; first += THREADS) {
         size_t j = first + threadIdx.x, here = min((size_t)THREADS, visible - first);
         if (j < visible) {
             size_t from = kv_at(v, p.batch, j, kv_head);

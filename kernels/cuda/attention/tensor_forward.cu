@@ -15,8 +15,8 @@ typedef struct soft_rows {
  * o is seldom scaled. */
 #define GROWTH 8.0f
 
-/* Updates `most` where scores have grown too much, and scales o and sum down. Every row sees key 0,
- * so `most` is finite from the first tile on. */
+/* Updates `most` where scores have grown too much, and scales o and sum down. It is -infinity until
+ * the row's window begins. */
 template <int DIM>
 static __device__ __forceinline__ void take_most(const bf16_shape &shape, soft_rows *rows,
                                                  const float (&s)[2][KEYS / 8][4],
@@ -42,7 +42,9 @@ static __device__ __forceinline__ void take_most(const bf16_shape &shape, soft_r
     for (int m = 0; m < 2; m++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const float shrink = power_of_2(shape.scale * (rows->most[m][i] - most[m][i]));
+            const float shrink = rows->most[m][i] == most[m][i]
+                                     ? 1.0f
+                                     : power_of_2(shape.scale * (rows->most[m][i] - most[m][i]));
             rows->most[m][i] = most[m][i];
             rows->sum[m][i] *= shrink;
 #pragma unroll
@@ -60,7 +62,8 @@ static __device__ __forceinline__ void soften(const bf16_shape &shape, soft_rows
     for (int m = 0; m < 2; m++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float minus = -shape.scale * rows->most[m][i / 2];
+            const float most = rows->most[m][i / 2];
+            const float minus = most == -INFINITY ? 0.0f : -shape.scale * most;
 #pragma unroll
             for (int n = 0; n < KEYS / 8; n++) {
                 s[m][n][i] = power_of_2(fmaf(shape.scale, s[m][n][i], minus));
@@ -94,6 +97,7 @@ static __global__ void __launch_bounds__(BLOCK, DIM > 64 ? 2 : 3)
     const unsigned first = p.first + warp_of() * 32, kv_head = p.head / s.group;
     const unsigned q_stride = s.heads * s.width, kv_stride = s.kv_heads * s.width;
     const unsigned keys = s.causal ? min(p.first + QUERIES, s.sequence) : s.sequence;
+    const unsigned begin = first_keys(s, p.first, KEYS);
     const uint16_t *key = head_of(in.key, s, p.batch, s.kv_heads, kv_head, s.width);
     const uint16_t *value = head_of(in.value, s, p.batch, s.kv_heads, kv_head, s.width);
     const shared_at tile = shared_address(dynamic_shared());
@@ -103,10 +107,10 @@ static __global__ void __launch_bounds__(BLOCK, DIM > 64 ? 2 : 3)
     clear(o);
     fetch<DIM, QUERIES, BLOCK>(tile, s, head_of(in.q, s, p.batch, s.heads, p.head, s.width),
                                q_stride, p.first);
-    fetch<DIM, KEYS, BLOCK>(stages, s, key, kv_stride, 0);
-    fetch<DIM, KEYS, BLOCK>(stages + STAGE / 2, s, value, kv_stride, 0);
+    fetch<DIM, KEYS, BLOCK>(stages, s, key, kv_stride, begin);
+    fetch<DIM, KEYS, BLOCK>(stages + STAGE / 2, s, value, kv_stride, begin);
     copies_close();
-    for (unsigned at = 0, turn = 0; at < keys; at += KEYS, turn ^= 1) {
+    for (unsigned at = begin, turn = 0; at < keys; at += KEYS, turn ^= 1) {
         const shared_at stage = stages + turn * STAGE, next = stages + (turn ^ 1) * STAGE;
         float x[2][KEYS / 8][4];
         copies_wait<0>();
@@ -116,7 +120,7 @@ static __global__ void __launch_bounds__(BLOCK, DIM > 64 ? 2 : 3)
             fetch<DIM, KEYS, BLOCK>(next + STAGE / 2, s, value, kv_stride, at + KEYS);
             copies_close();
         }
-        if (first >= s.sequence || (s.causal && at >= first + 32)) continue; /* no row, or key */
+        if (first >= s.sequence || none_seen(s, first, at, KEYS)) continue; /* no row, or key */
         clear(x);
         add_products<DIM>(x, q, rows::right(stage));
         if (!all_seen(s, first, at, KEYS)) hide(s, x, first, at);

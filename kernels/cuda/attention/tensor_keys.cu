@@ -27,10 +27,16 @@ static __device__ __forceinline__ unsigned first_query(const bf16_shape &s, cons
     return s.causal ? p.first : 0;
 }
 
+/* Where they end: no query from there on sees one of the block's keys. */
+static __device__ __forceinline__ unsigned end_of_tiles(const bf16_shape &s, const block_place &p) {
+    const unsigned last = min(p.first + KEYS, s.sequence) - 1;
+    return s.causal ? end_of_queries(s.window, last, s.sequence) : s.sequence;
+}
+
 static __device__ __forceinline__ void go_on(query_tile *t, const bf16_shape &s,
                                              const block_place &p) {
     t->first += QUERIES;
-    if (t->first < s.sequence) return;
+    if (t->first < end_of_tiles(s, p)) return;
     t->first = first_query(s, p);
     t->head++;
 }
@@ -121,14 +127,25 @@ static __device__ __forceinline__ void grade_queries(const bf16_shape &shape,
 }
 
 /* Scores of queries that do not see a key become -infinity. */
-static __device__ __forceinline__ void hide_keys(float (&s)[1][PART / 8][4], unsigned key,
-                                                 unsigned query) {
+static __device__ __forceinline__ void
+hide_keys(const bf16_shape &shape, float (&s)[1][PART / 8][4], unsigned key, unsigned query) {
 #pragma unroll
     for (int n = 0; n < PART / 8; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (key + lane_of() / 4 + i / 2 * 8 > query + 8 * n + lane_of() % 4 * 2 + i % 2)
-                s[0][n][i] = -INFINITY;
+        for (int i = 0; i < 4; i++) {
+            const unsigned row = key + lane_of() / 4 + i / 2 * 8;
+            const unsigned col = query + 8 * n + lane_of() % 4 * 2 + i % 2;
+            if (row > col || col - row >= shape.window) s[0][n][i] = -INFINITY;
+        }
+}
+
+/* Whether some of PART queries see some of 16 keys, and whether all see all. */
+static __device__ __forceinline__ bool sees_some(const bf16_shape &s, unsigned query,
+                                                 unsigned key) {
+    return query + PART > key && (query < key + 15 || query - (key + 15) < s.window);
+}
+static __device__ __forceinline__ bool sees_all(const bf16_shape &s, unsigned query, unsigned key) {
+    return query >= key + 15 && query + PART - 1 - key < s.window;
 }
 
 /* Adds to the gradients of the warp's keys, from `key` on, what a stage's queries contribute, which
@@ -144,11 +161,11 @@ static __device__ __forceinline__ void add_queries(const bf16_shape &shape, held
         const unsigned first = query + part;
         const shared_at q = stage + part * rows::BYTES, dout = q + parts::DOUT;
         const shared_at terms = stage + parts::TERMS + part * 8;
-        if (first >= shape.sequence || (shape.causal && first + PART <= key)) continue;
+        if (first >= shape.sequence || (shape.causal && !sees_some(shape, first, key))) continue;
         clear(s);
         begin_with_delta(d, terms);
         add_scores(s, d, h, rows::right(q), rows::right(dout));
-        if (shape.causal && first < key + 15) hide_keys(s, key, first);
+        if (shape.causal && !sees_all(shape, first, key)) hide_keys(shape, s, key, first);
         grade_queries(shape, s, d, terms);
         add_weighted<DIM>(h.dvalue, s, rows::across(dout));
         add_weighted<DIM>(h.dkey, d, rows::across(q));

@@ -59,6 +59,7 @@ static __global__ void __launch_bounds__(BLOCK, 2)
     const unsigned first = p.first + warp_of() * 32, kv_head = p.head / s.group;
     const unsigned q_stride = s.heads * s.width, kv_stride = s.kv_heads * s.width;
     const unsigned keys = s.causal ? min(p.first + QUERIES, s.sequence) : s.sequence;
+    const unsigned begin = first_keys(s, p.first, KEYS);
     const uint16_t *key = head_of(in.key, s, p.batch, s.kv_heads, kv_head, s.width);
     const uint16_t *value = head_of(in.value, s, p.batch, s.kv_heads, kv_head, s.width);
     const shared_at tile = shared_address(dynamic_shared()), stages = tile + 2 * TILE_BYTES;
@@ -74,10 +75,10 @@ static __global__ void __launch_bounds__(BLOCK, 2)
     fetch<DIM, QUERIES, BLOCK>(tile + TILE_BYTES, s,
                                head_of(in.dout, s, p.batch, s.heads, p.head, s.width), q_stride,
                                p.first);
-    fetch<DIM, KEYS, BLOCK>(stages, s, key, kv_stride, 0);
-    fetch<DIM, KEYS, BLOCK>(stages + STAGE / 2, s, value, kv_stride, 0);
+    fetch<DIM, KEYS, BLOCK>(stages, s, key, kv_stride, begin);
+    fetch<DIM, KEYS, BLOCK>(stages + STAGE / 2, s, value, kv_stride, begin);
     copies_close();
-    for (unsigned at = 0, turn = 0; at < keys; at += KEYS, turn ^= 1) {
+    for (unsigned at = begin, turn = 0; at < keys; at += KEYS, turn ^= 1) {
         const shared_at stage = stages + turn * STAGE, next = stages + (turn ^ 1) * STAGE;
         float x[2][KEYS / 8][4], d[2][KEYS / 8][4];
         copies_wait<0>();
@@ -87,7 +88,7 @@ static __global__ void __launch_bounds__(BLOCK, 2)
             fetch<DIM, KEYS, BLOCK>(next + STAGE / 2, s, value, kv_stride, at + KEYS);
             copies_close();
         }
-        if (first >= s.sequence || (s.causal && at >= first + 32)) continue; /* no row, or key */
+        if (first >= s.sequence || none_seen(s, first, at, KEYS)) continue; /* no row, or key */
         clear(x);
         begin_with_delta(d, terms);
         add_products<DIM>(x, q, rows::right(stage));

@@ -17,6 +17,7 @@ typedef struct bf16_shape {
     unsigned width;   /* of a head where it is read: a multiple of 8 */
     unsigned dim;     /* of a head where it is written */
     unsigned section; /* see block_place_of */
+    unsigned window;  /* a causal position sees so many keys at most; UINT32_MAX: no limit */
     bool causal;
     float root, scale; /* head_dim^-1/2; the same for exponentials of base 2 */
 } bf16_shape;
@@ -194,14 +195,31 @@ static __device__ __forceinline__ void hide(const bf16_shape &shape, float (&s)[
             for (int i = 0; i < 4; i++) {
                 const unsigned row = query + 16 * m + r + i / 2 * 8,
                                col = key + 8 * n + 2 * c + i % 2;
-                if (col >= shape.sequence || (shape.causal && col > row)) s[m][n][i] = -INFINITY;
+                if (col >= shape.sequence ||
+                    (shape.causal && (col > row || row - col >= shape.window)))
+                    s[m][n][i] = -INFINITY;
             }
 }
 
-/* Whether hide would change nothing. */
+/* Whether hide would change nothing, of 32 queries. */
 static __device__ __forceinline__ bool all_seen(const bf16_shape &s, unsigned query, unsigned key,
                                                 unsigned keys) {
-    return key + keys <= s.sequence && (!s.causal || key + keys <= query + 1);
+    return key + keys <= s.sequence &&
+           (!s.causal || (key + keys <= query + 1 && query + 32 - key <= s.window));
+}
+
+/* Whether hide would leave nothing, of 32 queries: the keys are all behind them, or out of their
+ * windows. */
+static __device__ __forceinline__ bool none_seen(const bf16_shape &s, unsigned query, unsigned key,
+                                                 unsigned keys) {
+    return s.causal &&
+           (key >= query + 32 || (query >= key + keys - 1 && query - (key + keys - 1) >= s.window));
+}
+
+/* Where the tiles of keys begin that queries from `query` on see. */
+static __device__ __forceinline__ unsigned first_keys(const bf16_shape &s, unsigned query,
+                                                      unsigned keys) {
+    return s.causal ? first_key_of(s.window, query) / keys * keys : 0;
 }
 
 /* The sum, or the largest, of a row's numbers on the four threads that have it. */

@@ -139,13 +139,19 @@ static __device__ tile_place tile_place_of(const attention_view &v, size_t heads
 /* In 32 bits, which are enough here, and faster. */
 static __device__ __forceinline__ bool sees(const attention_view &v, unsigned query, unsigned key) {
     return key < (unsigned)v.sequence && query < (unsigned)v.sequence &&
-           (!v.causal || key <= query);
+           (!v.causal || (key <= query && query - key < v.window));
+}
+
+/* The first tile of keys that a tile of queries sees. */
+static __device__ size_t first_tile(const attention_view &v, size_t first_query) {
+    return v.causal ? first_key_of(v.window, first_query) / TILE * TILE : 0;
 }
 
 /* Whether every query of the tile sees every key. */
 static __device__ bool all_see(const attention_view &v, size_t first_query, size_t first_key) {
     return max(first_query, first_key) + TILE <= v.sequence &&
-           (!v.causal || first_key + TILE <= first_query + 1);
+           (!v.causal ||
+            (first_key + TILE <= first_query + 1 && first_query + TILE - first_key <= v.window));
 }
 
 /* The sum, or the largest, of a row's values on all its threads. */
@@ -186,9 +192,9 @@ static __device__ void put_rows(const attention_view &v, float *to, const tile_p
 }
 
 /* Online softmax (Milakov and Gimelshein 2018): s becomes the row's weights beside `most`, the
- * largest score so far; sum and o are scaled down as that grows. Every row sees key 0, so that
- * `most` is a number from the first tile on; a row behind the sequence is NaN, and not put
- * anywhere. */
+ * largest score so far; sum and o are scaled down as that grows. It is -infinity until the row's
+ * window begins: then the weights are 0. A row behind the sequence sees nothing, becomes NaN, and
+ * is not put anywhere. */
 template <int OUT>
 static __device__ void soften_rows(const attention_view &v, float (&s)[ROWS][COLS],
                                    float (&most)[ROWS], float (&sum)[ROWS], float (&o)[ROWS][OUT],
@@ -206,10 +212,10 @@ static __device__ void soften_rows(const attention_view &v, float (&s)[ROWS][COL
             above = fmaxf(above, s[i][j]);
         }
         above = lanes_max(above);
-        const float shrink = exp2f(most[i] - above);
+        const float over = above == -INFINITY ? 0.0f : above, shrink = exp2f(most[i] - over);
 #pragma unroll
         for (int j = 0; j < COLS; j++) {
-            s[i][j] = exp2f(s[i][j] - above);
+            s[i][j] = exp2f(s[i][j] - over);
             part += s[i][j];
         }
         most[i] = above;
@@ -233,7 +239,7 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     }
     clear_tile(o);
     fetch_tile<DIM>(q, v, in.q, p.batch, p.head, v.heads, p.first);
-    for (size_t first = 0; first < keys; first += TILE) {
+    for (size_t first = first_tile(v, p.first); first < keys; first += TILE) {
         float s[ROWS][COLS];
         fetch_tile<DIM>(key, v, in.key, p.batch, kv_head, v.kv_heads, first);
         fetch_tile<DIM>(value, v, in.value, p.batch, kv_head, v.kv_heads, first);
@@ -281,7 +287,7 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     clear_tile(o);
     fetch_tile<DIM>(q, v, in.q, p.batch, p.head, v.heads, p.first);
     fetch_tile<DIM>(dout, v, in.dout, p.batch, p.head, v.heads, p.first);
-    for (size_t first = 0; first < keys; first += TILE) {
+    for (size_t first = first_tile(v, p.first); first < keys; first += TILE) {
         float s[ROWS][COLS], d[ROWS][COLS];
         fetch_tile<DIM>(key, v, in.key, p.batch, kv_head, v.kv_heads, first);
         fetch_tile<DIM>(value, v, in.value, p.batch, kv_head, v.kv_heads, first);
@@ -313,6 +319,8 @@ static __global__ void __launch_bounds__(BLOCK, 1)
           *dout = tile_at<DIM>(3);
     float *tile_lse = tile_at<DIM>(4) + TILE * WEIGHTS, *tile_delta = tile_lse + TILE;
     const tile_place p = tile_place_of(v, v.kv_heads, false);
+    const size_t last = min(p.first + TILE, v.sequence) - 1;
+    const size_t end = v.causal ? end_of_queries(v.window, last, v.sequence) : v.sequence;
     float root[ROWS], one[ROWS], dk[ROWS][DIM / ACROSS], dv[ROWS][DIM / ACROSS];
     for (int i = 0; i < ROWS; i++) {
         root[i] = v.inv_root;
@@ -323,7 +331,7 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     fetch_tile<DIM>(key, v, in.key, p.batch, p.head, v.kv_heads, p.first);
     fetch_tile<DIM>(value, v, in.value, p.batch, p.head, v.kv_heads, p.first);
     for (size_t head = p.head * v.group; head < (p.head + 1) * v.group; head++)
-        for (size_t first = v.causal ? p.first : 0; first < v.sequence; first += TILE) {
+        for (size_t first = v.causal ? p.first : 0; first < end; first += TILE) {
             float s[ROWS][COLS], d[ROWS][COLS];
             fetch_tile<DIM>(q, v, in.q, p.batch, head, v.heads, first);
             fetch_tile<DIM>(dout, v, in.dout, p.batch, head, v.heads, first);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <math.h>
+#include <stdint.h>
 
 #include <type_traits>
 
@@ -12,6 +13,7 @@
 /* The shape, and where a head's token lies. */
 typedef struct attention_view {
     size_t batch, sequence, heads, kv_heads, dim, group;
+    size_t window; /* a causal position sees so many keys at most; SIZE_MAX: no limit */
     float inv_root;
     bool causal;
 } attention_view;
@@ -24,9 +26,21 @@ static inline attention_view view_of(const kernels_attention *s) {
     v.kv_heads = s->kv_heads;
     v.dim = s->head_dim;
     v.group = s->heads / s->kv_heads;
+    v.window = s->causal && s->window ? s->window : SIZE_MAX;
     v.inv_root = 1.0f / sqrtf((float)s->head_dim);
     v.causal = s->causal != 0;
     return v;
+}
+
+/* The first key that a causal position sees. */
+template <typename T> static inline __host__ __device__ T first_key_of(T window, T position) {
+    return position >= window ? position - window + 1 : 0;
+}
+
+/* Behind the last of `sequence` queries that see a key of a window. */
+template <typename T>
+static inline __host__ __device__ T end_of_queries(T window, T key, T sequence) {
+    return window < sequence - key ? key + window : sequence;
 }
 
 /* Rows of lse. */

@@ -39,6 +39,7 @@ typedef struct kernels_attention {
     /* KERNELS_BF16: a backend may round the operands of attention's products to bf16, where that is
      * faster; sums stay fp32. */
     kernels_type operands;
+    size_t window; /* causal: position t sees keys t - window + 1 ... t alone; 0: all of 0 ... t */
 } kernels_attention;
 
 /* Heads on their way from a projection to attention: normed (RMSNorm of each head), turned by
