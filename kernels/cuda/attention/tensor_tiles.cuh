@@ -17,7 +17,8 @@ typedef struct bf16_shape {
     unsigned width;   /* of a head where it is read: a multiple of 8 */
     unsigned dim;     /* of a head where it is written */
     unsigned section; /* see block_place_of */
-    unsigned window;  /* a causal position sees so many keys at most; UINT32_MAX: no limit */
+    unsigned window;  /* of kernels with WINDOW: a causal position sees so many keys at most;
+                         UINT32_MAX: no limit */
     bool causal;
     float root, scale; /* head_dim^-1/2; the same for exponentials of base 2 */
 } bf16_shape;
@@ -183,7 +184,7 @@ static __device__ __forceinline__ void add_weighted(float (&x)[M][DIM / 8][4],
 
 /* Of this thread's scores s[16 M, 8 N], with queries from `query` on and keys from `key` on, those
  * that are not visible become -infinity. */
-template <int M, int N>
+template <bool WINDOW, int M, int N>
 static __device__ __forceinline__ void hide(const bf16_shape &shape, float (&s)[M][N][4],
                                             unsigned query, unsigned key) {
     const unsigned r = lane_of() / 4, c = lane_of() % 4;
@@ -196,30 +197,33 @@ static __device__ __forceinline__ void hide(const bf16_shape &shape, float (&s)[
                 const unsigned row = query + 16 * m + r + i / 2 * 8,
                                col = key + 8 * n + 2 * c + i % 2;
                 if (col >= shape.sequence ||
-                    (shape.causal && (col > row || row - col >= shape.window)))
+                    (shape.causal && (col > row || (WINDOW && row - col >= shape.window))))
                     s[m][n][i] = -INFINITY;
             }
 }
 
 /* Whether hide would change nothing, of 32 queries. */
+template <bool WINDOW>
 static __device__ __forceinline__ bool all_seen(const bf16_shape &s, unsigned query, unsigned key,
                                                 unsigned keys) {
     return key + keys <= s.sequence &&
-           (!s.causal || (key + keys <= query + 1 && query + 32 - key <= s.window));
+           (!s.causal || (key + keys <= query + 1 && (!WINDOW || query + 32 - key <= s.window)));
 }
 
 /* Whether hide would leave nothing, of 32 queries: the keys are all behind them, or out of their
  * windows. */
+template <bool WINDOW>
 static __device__ __forceinline__ bool none_seen(const bf16_shape &s, unsigned query, unsigned key,
                                                  unsigned keys) {
-    return s.causal &&
-           (key >= query + 32 || (query >= key + keys - 1 && query - (key + keys - 1) >= s.window));
+    return s.causal && (key >= query + 32 || (WINDOW && query >= key + keys - 1 &&
+                                              query - (key + keys - 1) >= s.window));
 }
 
 /* Where the tiles of keys begin that queries from `query` on see. */
+template <bool WINDOW>
 static __device__ __forceinline__ unsigned first_keys(const bf16_shape &s, unsigned query,
                                                       unsigned keys) {
-    return s.causal ? first_key_of(s.window, query) / keys * keys : 0;
+    return WINDOW && s.causal ? first_key_of(s.window, query) / keys * keys : 0;
 }
 
 /* The sum, or the largest, of a row's numbers on the four threads that have it. */

@@ -137,21 +137,32 @@ static __device__ tile_place tile_place_of(const attention_view &v, size_t heads
 }
 
 /* In 32 bits, which are enough here, and faster. */
+template <bool WINDOW>
 static __device__ __forceinline__ bool sees(const attention_view &v, unsigned query, unsigned key) {
     return key < (unsigned)v.sequence && query < (unsigned)v.sequence &&
-           (!v.causal || (key <= query && query - key < v.window));
+           (!v.causal || (key <= query && (!WINDOW || query - key < v.window)));
 }
 
 /* The first tile of keys that a tile of queries sees. */
-static __device__ size_t first_tile(const attention_view &v, size_t first_query) {
-    return v.causal ? first_key_of(v.window, first_query) / TILE * TILE : 0;
+template <bool WINDOW>
+static __device__ __forceinline__ size_t first_tile(const attention_view &v, size_t first_query) {
+    return WINDOW && v.causal ? first_key_of(v.window, first_query) / TILE * TILE : 0;
+}
+
+/* Behind the last query that sees a key of the tile. */
+template <bool WINDOW>
+static __device__ __forceinline__ size_t end_of_tile(const attention_view &v, size_t first_key) {
+    if (!WINDOW || !v.causal) return v.sequence;
+    return end_of_queries(v.window, min(first_key + TILE, v.sequence) - 1, v.sequence);
 }
 
 /* Whether every query of the tile sees every key. */
-static __device__ bool all_see(const attention_view &v, size_t first_query, size_t first_key) {
+template <bool WINDOW>
+static __device__ __forceinline__ bool all_see(const attention_view &v, size_t first_query,
+                                               size_t first_key) {
     return max(first_query, first_key) + TILE <= v.sequence &&
-           (!v.causal ||
-            (first_key + TILE <= first_query + 1 && first_query + TILE - first_key <= v.window));
+           (!v.causal || (first_key + TILE <= first_query + 1 &&
+                          (!WINDOW || first_query + TILE - first_key <= v.window)));
 }
 
 /* The sum, or the largest, of a row's values on all its threads. */
@@ -195,24 +206,25 @@ static __device__ void put_rows(const attention_view &v, float *to, const tile_p
  * largest score so far; sum and o are scaled down as that grows. It is -infinity until the row's
  * window begins: then the weights are 0. A row behind the sequence sees nothing, becomes NaN, and
  * is not put anywhere. */
-template <int OUT>
+template <bool WINDOW, int OUT>
 static __device__ void soften_rows(const attention_view &v, float (&s)[ROWS][COLS],
                                    float (&most)[ROWS], float (&sum)[ROWS], float (&o)[ROWS][OUT],
                                    size_t first, size_t first_key) {
     const float scale = v.inv_root * LOG2_E;
-    const bool whole = all_see(v, first, first_key);
+    const bool whole = all_see<WINDOW>(v, first, first_key);
     const unsigned row = (unsigned)first, col = (unsigned)first_key;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         float above = most[i], part = 0.0f;
 #pragma unroll
         for (int j = 0; j < COLS; j++) {
-            bool seen = whole || sees(v, row + row_of(i), col + col_of(j));
+            bool seen = whole || sees<WINDOW>(v, row + row_of(i), col + col_of(j));
             s[i][j] = seen ? scale * s[i][j] : -INFINITY;
             above = fmaxf(above, s[i][j]);
         }
         above = lanes_max(above);
-        const float over = above == -INFINITY ? 0.0f : above, shrink = exp2f(most[i] - over);
+        const float over = WINDOW && above == -INFINITY ? 0.0f : above,
+                    shrink = exp2f(most[i] - over);
 #pragma unroll
         for (int j = 0; j < COLS; j++) {
             s[i][j] = exp2f(s[i][j] - over);
@@ -225,7 +237,7 @@ static __device__ void soften_rows(const attention_view &v, float (&s)[ROWS][COL
     }
 }
 
-template <int DIM>
+template <int DIM, bool WINDOW>
 static __global__ void __launch_bounds__(BLOCK, 1)
     forward_tile_kernel(attention_view v, tile_sources in, float *out, float *lse) {
     float *q = tile_at<DIM>(0), *key = tile_at<DIM>(1), *value = tile_at<DIM>(2);
@@ -239,13 +251,13 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     }
     clear_tile(o);
     fetch_tile<DIM>(q, v, in.q, p.batch, p.head, v.heads, p.first);
-    for (size_t first = first_tile(v, p.first); first < keys; first += TILE) {
+    for (size_t first = first_tile<WINDOW>(v, p.first); first < keys; first += TILE) {
         float s[ROWS][COLS];
         fetch_tile<DIM>(key, v, in.key, p.batch, kv_head, v.kv_heads, first);
         fetch_tile<DIM>(value, v, in.value, p.batch, kv_head, v.kv_heads, first);
         __syncthreads();
         form_scores<DIM>(s, q, key);
-        soften_rows(v, s, most, sum, o, p.first, first);
+        soften_rows<WINDOW>(v, s, most, sum, o, p.first, first);
         add_weighted_rows(o, s, value, tile_at<DIM>(3));
         __syncthreads();
     }
@@ -267,7 +279,7 @@ static __device__ __forceinline__ void grade_score(const attention_view &v, floa
     *d = *s * (*d - delta);
 }
 
-template <int DIM>
+template <int DIM, bool WINDOW>
 static __global__ void __launch_bounds__(BLOCK, 1)
     query_tile_kernel(attention_view v, tile_sources in, float *dq, const float *lse,
                       const float *delta) {
@@ -287,20 +299,20 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     clear_tile(o);
     fetch_tile<DIM>(q, v, in.q, p.batch, p.head, v.heads, p.first);
     fetch_tile<DIM>(dout, v, in.dout, p.batch, p.head, v.heads, p.first);
-    for (size_t first = first_tile(v, p.first); first < keys; first += TILE) {
+    for (size_t first = first_tile<WINDOW>(v, p.first); first < keys; first += TILE) {
         float s[ROWS][COLS], d[ROWS][COLS];
         fetch_tile<DIM>(key, v, in.key, p.batch, kv_head, v.kv_heads, first);
         fetch_tile<DIM>(value, v, in.value, p.batch, kv_head, v.kv_heads, first);
         __syncthreads();
         form_scores<DIM>(s, q, key);
         form_scores<DIM>(d, dout, value);
-        const bool whole = all_see(v, p.first, first);
+        const bool whole = all_see<WINDOW>(v, p.first, first);
         const unsigned row = (unsigned)p.first, col = (unsigned)first;
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
 #pragma unroll
             for (int j = 0; j < COLS; j++) {
-                bool seen = whole || sees(v, row + row_of(i), col + col_of(j));
+                bool seen = whole || sees<WINDOW>(v, row + row_of(i), col + col_of(j));
                 grade_score(v, &s[i][j], &d[i][j], seen, row_lse[i], row_delta[i]);
             }
         add_weighted_rows(o, d, key, tile_at<DIM>(4));
@@ -311,7 +323,7 @@ static __global__ void __launch_bounds__(BLOCK, 1)
 
 /* Rows are keys here, and columns queries. Behind the tiles and weights in shared memory stands
  * what the queries of a tile need: lse [TILE], delta [TILE]. */
-template <int DIM>
+template <int DIM, bool WINDOW>
 static __global__ void __launch_bounds__(BLOCK, 1)
     key_tile_kernel(attention_view v, tile_sources in, float *dkey, float *dvalue, const float *lse,
                     const float *delta) {
@@ -319,8 +331,6 @@ static __global__ void __launch_bounds__(BLOCK, 1)
           *dout = tile_at<DIM>(3);
     float *tile_lse = tile_at<DIM>(4) + TILE * WEIGHTS, *tile_delta = tile_lse + TILE;
     const tile_place p = tile_place_of(v, v.kv_heads, false);
-    const size_t last = min(p.first + TILE, v.sequence) - 1;
-    const size_t end = v.causal ? end_of_queries(v.window, last, v.sequence) : v.sequence;
     float root[ROWS], one[ROWS], dk[ROWS][DIM / ACROSS], dv[ROWS][DIM / ACROSS];
     for (int i = 0; i < ROWS; i++) {
         root[i] = v.inv_root;
@@ -331,7 +341,8 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     fetch_tile<DIM>(key, v, in.key, p.batch, p.head, v.kv_heads, p.first);
     fetch_tile<DIM>(value, v, in.value, p.batch, p.head, v.kv_heads, p.first);
     for (size_t head = p.head * v.group; head < (p.head + 1) * v.group; head++)
-        for (size_t first = v.causal ? p.first : 0; first < end; first += TILE) {
+        for (size_t first = v.causal ? p.first : 0; first < end_of_tile<WINDOW>(v, p.first);
+             first += TILE) {
             float s[ROWS][COLS], d[ROWS][COLS];
             fetch_tile<DIM>(q, v, in.q, p.batch, head, v.heads, first);
             fetch_tile<DIM>(dout, v, in.dout, p.batch, head, v.heads, first);
@@ -344,13 +355,13 @@ static __global__ void __launch_bounds__(BLOCK, 1)
             __syncthreads();
             form_scores<DIM>(s, key, q);
             form_scores<DIM>(d, value, dout);
-            const bool whole = all_see(v, first, p.first);
+            const bool whole = all_see<WINDOW>(v, first, p.first);
             const unsigned row = (unsigned)p.first, col = (unsigned)first;
 #pragma unroll
             for (int i = 0; i < ROWS; i++)
 #pragma unroll
                 for (int j = 0; j < COLS; j++) {
-                    bool seen = whole || sees(v, col + col_of(j), row + row_of(i));
+                    bool seen = whole || sees<WINDOW>(v, col + col_of(j), row + row_of(i));
                     grade_score(v, &s[i][j], &d[i][j], seen, tile_lse[col_of(j)],
                                 tile_delta[col_of(j)]);
                 }
@@ -380,7 +391,10 @@ int attention_tiles_forward(kernels *k, const attention_view &v, float *out, flo
     const size_t blocks = tiles_of(v.sequence) * v.batch * v.heads;
     return by_tiles(k, v.dim, [&](auto dim) {
         enum { DIM = decltype(dim)::value };
-        launch(k, forward_tile_kernel<DIM>, blocks, BLOCK, shared_bytes(3, DIM), v, in, out, lse);
+        by_window(has_window(v), [&](auto window) {
+            launch(k, forward_tile_kernel<DIM, decltype(window)::value>, blocks, BLOCK,
+                   shared_bytes(3, DIM), v, in, out, lse);
+        });
     });
 }
 
@@ -390,9 +404,12 @@ int attention_tiles_backward(kernels *k, const attention_view &v, const attentio
     const size_t tiles = tiles_of(v.sequence) * v.batch;
     return by_tiles(k, v.dim, [&](auto dim) {
         enum { DIM = decltype(dim)::value };
-        launch(k, key_tile_kernel<DIM>, tiles * v.kv_heads, BLOCK, most_shared_bytes(DIM), v, in,
-               g.dkey, g.dvalue, g.lse, g.delta);
-        launch(k, query_tile_kernel<DIM>, tiles * v.heads, BLOCK, shared_bytes(4, DIM), v, in, g.dq,
-               g.lse, g.delta);
+        by_window(has_window(v), [&](auto window) {
+            enum { WINDOW = decltype(window)::value };
+            launch(k, key_tile_kernel<DIM, WINDOW>, tiles * v.kv_heads, BLOCK,
+                   most_shared_bytes(DIM), v, in, g.dkey, g.dvalue, g.lse, g.delta);
+            launch(k, query_tile_kernel<DIM, WINDOW>, tiles * v.heads, BLOCK, shared_bytes(4, DIM),
+                   v, in, g.dq, g.lse, g.delta);
+        });
     });
 }

@@ -32,6 +32,8 @@ static inline attention_view view_of(const kernels_attention *s) {
     return v;
 }
 
+static inline bool has_window(const attention_view &v) { return v.window != SIZE_MAX; }
+
 /* The first key that a causal position sees. */
 template <typename T> static inline __host__ __device__ T first_key_of(T window, T position) {
     return position >= window ? position - window + 1 : 0;
@@ -61,6 +63,15 @@ template <typename Job> static int by_dim(size_t dim, const Job &job) {
     if (dim <= 96) return job(std::integral_constant<int, 96>());
     if (dim <= TILES_DIM) return job(std::integral_constant<int, 128>());
     return 1;
+}
+
+/* job(std::integral_constant<bool, whether there is a window>()): kernels are compiled without
+ * windows as well, where each register counts. */
+template <typename Job> static void by_window(bool windowed, const Job &job) {
+    if (windowed)
+        job(std::true_type());
+    else
+        job(std::false_type());
 }
 
 static inline __host__ __device__ size_t tiles_of(size_t sequence) {
