@@ -67,6 +67,7 @@ typedef struct config {
     uint64_t staging_mb, staging_bytes; /* what a fence may copy instead of waiting */
     int skip_when_busy;                 /* a save that is due while one is in flight is left out */
     const char *metrics;                /* NULL: none */
+    uint64_t log_every;                 /* steps from line to line on stdout */
     int restarted;                      /* by dcp-run, of a run that has published a step */
 } config;
 

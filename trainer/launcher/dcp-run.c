@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -29,6 +30,16 @@ static void name_run(void) {
     setenv("DCP_RUN_NAME", text, 1);
 }
 
+/* So that ranks draw a bar where a person looks on, and print lines where their output is kept. */
+static void tell_terminal(const launcher_options *options) {
+    struct winsize size;
+    char text[16];
+    const int is_seen = !options->logs && isatty(STDOUT_FILENO) &&
+                        ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    snprintf(text, sizeof text, "%d", is_seen ? size.ws_col - 1 : 0);
+    setenv("DCP_RUN_TERMINAL", text, 1);
+}
+
 /* A standard stream that is closed would be the next file that is opened, and get our messages. */
 static void open_standard_streams(void) {
     int fd;
@@ -49,6 +60,7 @@ static int run_with(launcher_run *run, const launcher_watched *dirs) {
         launcher_folders_sweep();
         launcher_budget_begin(&run->budget, dirs, o->max_restarts);
         name_run();
+        tell_terminal(run->options);
         status = launcher_supervise(run);
         launcher_recovery_sum_up(&run->recovery);
         launcher_budget_end(&run->budget);

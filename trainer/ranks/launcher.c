@@ -24,6 +24,12 @@ int ranks_launcher_goes_on(void) { return is_set("DCP_RUN_RESTART"); }
 
 int ranks_launcher_takes_over(void) { return is_set("DCP_RUN_TAKE_OVER"); }
 
+int ranks_launcher_columns(void) {
+    const char *value = getenv("DCP_RUN_TERMINAL");
+    const long columns = value ? strtol(value, NULL, 10) : 0;
+    return columns > 0 && columns < 10000 ? (int)columns : 0;
+}
+
 void ranks_launcher_name(char name[RANKS_NAME_BYTES]) {
     const char *value = getenv("DCP_RUN_NAME");
     const uint64_t number = value ? strtoull(value, NULL, 16) : 0;
@@ -38,7 +44,14 @@ static void tell(const char *variable, const char *text) {
     close(fd);
 }
 
-void ranks_launcher_begin(void) { ranks_board_open(program_rank()); }
+static int is_started;
+
+void ranks_launcher_begin(void) {
+    is_started = program_is_launched();
+    ranks_board_open(program_rank());
+}
+
+int ranks_launcher_is_there(void) { return is_started; }
 
 void ranks_launcher_end(int status) { ranks_board_end(status); }
 

@@ -12,6 +12,10 @@ int ranks_launcher_goes_on(void);
 /* Whether all processes of an earlier start are known to have ended (DCP_RUN_TAKE_OVER). */
 int ranks_launcher_takes_over(void);
 
+/* Columns of the terminal to which this dcp-run passes the ranks' stdout on (DCP_RUN_TERMINAL); 0:
+ * it goes elsewhere. */
+int ranks_launcher_columns(void);
+
 enum { RANKS_NAME_BYTES = 17 }; /* of a run's name: 16 hexadecimal digits, and NUL */
 
 /* The name that this dcp-run has (DCP_RUN_NAME); "" without one. */
@@ -21,6 +25,10 @@ void ranks_launcher_name(char name[RANKS_NAME_BYTES]);
  * has told is the launcher's own, or MPI's. */
 void ranks_launcher_begin(void);
 void ranks_launcher_end(int status);
+
+/* Whether mpirun or its like started this process. MPI_Init sets the variables that tell it in any
+ * case, so this is how they were at the first call. */
+int ranks_launcher_is_there(void);
 
 /* Of a failure, the only one of the run: a restart would only repeat it. `why` must be the same
  * words each time. Rank 0 tells, others do nothing. */

@@ -2,12 +2,35 @@
 #include "ranks/say.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+/* Lines may come from the thread that saves. */
+static atomic_int is_bar_drawn;
+
+void ranks_bar_draw(const char *text) {
+    printf("\r%s\033[K", text);
+    fflush(stdout);
+    is_bar_drawn = 1;
+}
+
+void ranks_bar_clear(void) {
+    if (!atomic_exchange(&is_bar_drawn, 0)) return;
+    fputs("\r\033[K", stdout);
+    fflush(stdout);
+}
+
+void ranks_bar_leave(void) {
+    if (!atomic_exchange(&is_bar_drawn, 0)) return;
+    putchar('\n');
+    fflush(stdout);
+}
 
 static void line(const char *prefix, const char *fmt, va_list args) {
     char *text;
     if (vasprintf(&text, fmt, args) < 0) text = NULL;
+    ranks_bar_clear();
     fprintf(stderr, "dcp-train: %s%s\n", prefix, text ? text : fmt); /* where memory is short */
     free(text);
 }

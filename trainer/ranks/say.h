@@ -1,4 +1,4 @@
-/* Lines for people on stderr, from rank 0 alone. */
+/* Lines for people on stderr, from rank 0 alone, and a bar beside them. */
 #pragma once
 
 #include <dcp/error.h>
@@ -7,6 +7,12 @@
 void ranks_say(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
 /* "dcp-train: warning: ..." */
 void ranks_warn(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
+
+/* A bar on the terminal that stdout is, drawn over the one before. Any line above takes it away,
+ * and so does clear; leave goes to the next line after it. */
+void ranks_bar_draw(const char *text);
+void ranks_bar_clear(void);
+void ranks_bar_leave(void);
 
 /* A dcp_log_fn. libdcp calls it on rank 0 only. */
 void ranks_log(void *ctx, dcp_log_level level, const char *line);

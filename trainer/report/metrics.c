@@ -45,8 +45,7 @@ void report_metrics_close(report_metrics *m) {
     free(m);
 }
 
-/* Above 1 the fastest products were measured too slow. */
-static double utilization(const report_values *v) { return v->mfu < 1 ? v->mfu : 1; }
+double report_metrics_utilization(const report_values *v) { return v->mfu < 1 ? v->mfu : 1; }
 
 /* A line of the file while it is made. */
 typedef struct metrics_line {
@@ -81,7 +80,7 @@ static void make_line(metrics_line *line, const report_values *v, const char *ru
     append_number(line, "lr", 9, v->lr);
     append_count(line, "tokens", v->tokens);
     append_number(line, "tokens_per_s", 6, v->tokens_per_s);
-    append_number(line, "mfu", 4, utilization(v));
+    append_number(line, "mfu", 4, report_metrics_utilization(v));
     append_number(line, "step_s", 6, v->step_s);
     append_number(line, "forward_s", 6, v->forward_s);
     append_number(line, "backward_s", 6, v->backward_s);
@@ -121,27 +120,4 @@ int report_metrics_write(report_metrics *m, const report_values *v, dcp_error *e
     if (written > 0) cut_end(fileno(m->file), written);
     if (written >= 0) errno = ENOSPC; /* a short write to a file: the rest had no room */
     return report_file_fail(m->path, "cannot write", err);
-}
-
-int report_metrics_print(const report_values *v, uint64_t max_steps, int are_tokens) {
-    printf("step %" PRIu64 "/%" PRIu64 "  loss %.5f  norm %.4f  lr %.3g  %" PRIu64 " %s  "
-           "%.0f %s/s  mfu %.0f%%  step %.3f s (forward %.3f, backward %.3f, comm %.3f, "
-           "optimizer %.3f, data %.3f, save %.3f)  memory %.0f MiB",
-           v->step, max_steps, v->loss, v->grad_norm, v->lr, v->tokens,
-           are_tokens ? "tokens" : "samples", v->tokens_per_s, are_tokens ? "tok" : "samples",
-           100 * utilization(v), v->step_s, v->forward_s, v->backward_s, v->comm_s, v->optimizer_s,
-           v->data_s, v->save_stall_s, (double)v->mem_peak_bytes / 1048576);
-    if (v->partial_sums_bytes)
-        printf(" (%.0f of it partial sums)", (double)v->partial_sums_bytes / 1048576);
-    printf("  imbalance %.2f  %d %s\n", v->imbalance, v->ranks, v->ranks == 1 ? "rank" : "ranks");
-    if (v->evaluated) {
-        printf("evaluation after step %" PRIu64 "  loss %.5f", v->step, v->eval_loss);
-        if (v->eval_accuracy >= 0) printf("  accuracy %.2f%%", 100 * v->eval_accuracy);
-        printf("  (%.3f s)\n", v->eval_s);
-    }
-    if (v->is_proven)
-        printf("state id after step %" PRIu64 "  %016" PRIx64 "\n", v->step, v->state_id);
-    const int failed = fflush(stdout) != 0 || ferror(stdout);
-    clearerr(stdout);
-    return failed ? -1 : 0;
 }

@@ -40,6 +40,5 @@ void report_metrics_close(report_metrics *m);
  * whatever happens then. Where it fails, nothing of the line is left, and the next may be tried. */
 int report_metrics_write(report_metrics *m, const report_values *values, dcp_error *err);
 
-/* The same for people, on stdout; what `tokens` counts are tokens, or samples. 0, or -1 with errno
- * where it could not be written. */
-int report_metrics_print(const report_values *values, uint64_t max_steps, int are_tokens);
+/* mfu, at most 1: above it the fastest products were measured too slow. */
+double report_metrics_utilization(const report_values *values);

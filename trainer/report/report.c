@@ -68,6 +68,8 @@ static int open_on_rank_0(run_report *r, dcp_error *err) {
     r->usage = calloc(2 * (size_t)t->world, sizeof *r->usage);
     r->ranks = report_balance_create(&micro_batches, tell_unbalanced, r);
     if (!r->usage || !r->ranks) return core_fail_memory(err, 0);
+    report_console_begin(&r->console, t->c->log_every, t->c->max_steps, t->shape.tokens > 0,
+                         report_console_columns());
     return open_metrics(r, err);
 }
 
@@ -140,7 +142,7 @@ static void write_metrics(run_report *r, const report_values *v) {
 }
 
 static void write_line(run_report *r, const report_values *v) {
-    if (!r->is_mute && report_metrics_print(v, r->t->c->max_steps, r->t->shape.tokens > 0) != 0 &&
+    if (!r->is_mute && report_console_step(&r->console, v) != 0 &&
         errno != EPIPE) { /* a reader that has seen enough */
         ranks_warn(0, "stdout: %s: no more lines are shown; training goes on", strerror(errno));
         r->is_mute = 1;
@@ -260,6 +262,7 @@ static void tell_memory(const run_report *r) {
 }
 
 int report_end(run_report *r, int status) {
+    if (r->t->rank == 0) ranks_bar_leave();
     if (status == PROGRAM_DONE || status == PROGRAM_STOPPED) {
         tell_time(r->t, r->steps, MPI_Wtime() - r->begin);
         tell_memory(r);

@@ -2,6 +2,7 @@
  * the end. */
 #pragma once
 
+#include "report/console.h"
 #include "step/evaluate.h"
 #include "step/update.h"
 #include "timeline/timeline.h"
@@ -9,6 +10,7 @@
 typedef struct run_report {
     trainer *t;
     struct report_metrics *lines; /* on rank 0; NULL: none */
+    report_console console;       /* on rank 0 */
     struct report_balance *ranks; /* on rank 0 */
     double *usage;                /* [2 * world] on rank 0: compute times, then memory */
     struct report_trace *trace;   /* NULL: none is asked for */

@@ -1,8 +1,8 @@
 /* --trace: the timelines of all ranks in one file, in Chrome's trace event format, which
  * ui.perfetto.dev and chrome://tracing open. A process is a rank; its threads are, on rank 0, the
- * steps by their numbers, and the computation, the communication that holds it up, saves, gathers on their way, and fills of stores. Times are
- * microseconds since the start of the trace, by rank 0's clock: the others' are compared with it
- * once, by the fastest of a few round trips.
+ * steps by their numbers, and the computation, the communication that holds it up, saves, gathers
+ * on their way, and fills of stores. Times are microseconds since the start of the trace, by rank
+ * 0's clock: the others' are compared with it once, by the fastest of a few round trips.
  *
  * The file is whole JSON after every flush, whatever happens then. A rank needs memory for the
  * events of one flush, rank 0 twice. */
