@@ -234,8 +234,8 @@ typedef struct translation {
     const json_t *from_line;
     json_t *meant; /* may be NULL */
     config_findings *f;
-    char offload[64]; /* the key that asked for it; empty: none */
-    json_t *folder;   /* of files, where a disk is asked for; else NULL */
+    const char *offload; /* the key that asked for it; NULL: none */
+    json_t *folder;      /* of files, where a disk is asked for; else NULL */
 } translation;
 
 static int is_or_below(const char *path, const char *key) {
@@ -339,7 +339,7 @@ static void take_auto(translation *t, const char *ours) {
                             strcmp(text, "null") == 0 ? "follows" : text);
 }
 
-/* {"device": "cpu"}, or true, as older files have it. */
+/* {"device": "cpu"}, or true, as older files have it. `path`: static storage. */
 static void note_offload(translation *t, const char *path, const json_t *value) {
     const char *device =
         json_is_true(value) ? "cpu" : json_string_value(json_object_get(value, "device"));
@@ -359,14 +359,14 @@ static void note_offload(translation *t, const char *path, const json_t *value) 
         refuse_key(t, path, value, "device is none of none, cpu and nvme");
         return;
     }
-    snprintf(t->offload, sizeof t->offload, "%s", path);
+    t->offload = path;
 }
 
 /* Which device computes says where there is something to offload to. */
 static void set_offload(translation *t) {
     const char *device = json_string_value(config_json_at(t->tree, "device"));
     const int on_gpu = device && strcmp(device, "cuda") == 0;
-    if (!*t->offload) return;
+    if (!t->offload) return;
     if (t->folder && on_gpu) {
         refuse_key(t, t->offload, NULL, "a GPU reaches no file: take device cpu in it");
     } else if (t->folder) {
@@ -387,7 +387,7 @@ static void apply_row(translation *t, const deepspeed_row *r, const char *path, 
     else if (r->kind == RENAMED)
         set_ours(t, r->text, path, json_incref(value));
     else if (r->kind == OFFLOAD)
-        note_offload(t, path, value);
+        note_offload(t, r->path, value);
     else if (r->kind == REFUSED && !is_off(r, value))
         refuse_key(t, path, value, r->text);
     else
