@@ -301,6 +301,16 @@ class Test(unittest.TestCase):
         libdcp.save(self.dir, 2, {"x": np.ones(2)}, keep=1)
         self.assertEqual(libdcp.steps(self.dir), [2])
 
+    def test_stores_after_their_close(self):
+        for directory in (self.dir, [libdcp.Tier(self.dir)]):
+            with libdcp.Store(directory) as store:
+                store.save(len(libdcp.steps(self.dir)), {"x": np.ones(2)})
+            store.close()
+            for call in (lambda: store.is_due(1), store.steps, store.newest, lambda: store.save(9, {}),
+                         lambda: store.load({}), lambda: store.remove(1), lambda: store.continue_from(1)):
+                with self.assertRaisesRegex(ValueError, "the store is closed"):
+                    call()
+
     def test_a_program_that_ends_waits_for_its_save(self):
         program = ("import sys, numpy, libdcp; store = libdcp.Store(sys.argv[1]);"
                    "state = store.declare({'x': numpy.ones(1 << 23)});"

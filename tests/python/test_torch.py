@@ -53,6 +53,9 @@ class Test(unittest.TestCase):
     def test_failures(self):
         self.run_ranks(2, "failures", "failures")
 
+    def test_one_rank_alone(self):
+        self.run_ranks(2, "apart", "apart")
+
     def test_list_of_stores(self):
         self.run_ranks(4, "tiers", "tiers")
 

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -164,6 +165,63 @@ def failures(directory):
     libdcp.save(directory, 2, {"x": torch.ones(4)})
 
 
+class Sampler:
+    """One that only the first rank can load."""
+
+    def state_dict(self):
+        return {"samples": 1}
+
+    def load_state_dict(self, state):
+        if dist.get_rank():
+            raise RuntimeError("mine")
+
+
+def apart(directory):
+    """What one rank alone raises, or has not been asked about, leaves no rank alone in the next call."""
+    rank, state = dist.get_rank(), {"x": torch.ones(4), "sampler": Sampler()}
+
+    def said(call):
+        found = [None] * dist.get_world_size()
+        try:
+            call()
+            mine = None
+        except Exception as e:
+            mine = type(e).__name__, str(e), getattr(e, "rank", None)
+        dist.all_gather_object(found, mine)
+        return found
+
+    def fails_on_the_second(call, kind, message):
+        first, second = said(call)
+        assert second and second[0] == kind and message in second[1], second
+        assert first and first[0] == "Error" and first[2] == 1, first
+
+    with libdcp.Store(directory) as store:
+        declared = store.declare(state)
+        store.save(1, declared)
+        fails_on_the_second(lambda: store.save(1.5 if rank else 2, declared), "TypeError", "no integer")
+        fails_on_the_second(lambda: store.save(2**64 + 2 if rank else 2, declared), "ValueError", "64 bits")
+        fails_on_the_second(lambda: store.load(state), "RuntimeError", "mine")
+        odd = {"x": np.array(["a"]) if rank else torch.ones(4)}
+        fails_on_the_second(lambda: store.load({**odd, "none": torch.ones(2)}), "TypeError", "no type")
+        fails_on_the_second(lambda: libdcp.prove(odd), "TypeError", "no type")
+        for call in (lambda: store.save(2, declared), lambda: store.save_async(2, declared).wait(),
+                     lambda: store.load({"x": torch.ones(4)}), lambda: store.remove(1)):
+            saving = store.save_async(1, declared)  # which is there already
+            if rank == 0:
+                assert saving.exception()
+            fails_on_the_second(call, "Error", "exists already")
+        for step in (2, 3):
+            store.save_async(step, declared)
+        assert said(lambda: store.save_async(4, declared, json={"a": object()} if rank else None))[1][0] == "TypeError"
+        assert said(lambda: store.save_async(5, declared))[1 if rank == 0 else 0]
+        store.save_async(6, declared).wait()
+        assert store.steps() == [1, 2, 3, 6]
+    with libdcp.Store([libdcp.Tier(f"{directory}/list")]) as store:
+        store.save(1, state)
+        fails_on_the_second(lambda: store.load(state), "RuntimeError", "mine")
+        store.save(2, state)
+
+
 def tiers(directory):
     """Hosts' memory with copies, and a directory that all see: a host is lost, and the newest step is made whole."""
     rank = dist.get_rank()
@@ -246,7 +304,7 @@ def killed(directory):
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    {"meshes": meshes, "fsdp": fsdp, "tied": tied, "failures": failures, "tiers": tiers, "alone": alone, "moved": moved,
-     "destroyed": destroyed, "killed": killed}[sys.argv[1]](sys.argv[2])
+    {"meshes": meshes, "fsdp": fsdp, "tied": tied, "failures": failures, "apart": apart, "tiers": tiers, "alone": alone,
+     "moved": moved, "destroyed": destroyed, "killed": killed}[sys.argv[1]](sys.argv[2])
     dist.barrier()
     dist.destroy_process_group()

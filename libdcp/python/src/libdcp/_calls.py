@@ -27,8 +27,8 @@ def _step(step: Any) -> int:
     if not hasattr(type(step), "__index__"):
         raise TypeError(f"step: {step!r} is no integer")
     number = operator.index(step)
-    if number < 0:
-        raise ValueError(f"step: {number} is negative")
+    if not 0 <= number < 2**64:
+        raise ValueError(f"step: {number} is {'negative' if number < 0 else 'more than 64 bits hold'}")
     return number
 
 
@@ -36,8 +36,10 @@ class Prepared:
     """What one call of the library takes. What is wrong with it on this rank is raised once all ranks know: the library
     is given no state then, and fails on all of them."""
 
-    def __init__(self, comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None = None) -> None:
+    def __init__(self, comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None = None,
+                 earlier: BaseException | None = None) -> None:
         self.failures = _options.Failures()
+        self.failures.first = earlier
         self.text = b"{}"
         self._state = self._try(lambda: _taken(comm, state, stored), None)
         self._owns = self._state is not state
@@ -75,16 +77,28 @@ class Prepared:
         return self._try(make, _capi.SaveOptions())
 
     def load_options(self, options: dict[str, Any]) -> _capi.LoadOptions:
-        def make() -> _capi.LoadOptions:
+        """Those of the caller also where the state is none, so that all ranks have the same."""
+        def check() -> None:
             if self._state:
                 self._state.refuse_read_only(_options.selects(options.get("only")))
+        self._try(check, None)
+        try:
             return _options.load_options(self.failures, **options)
-        return self._try(make, _capi.LoadOptions())
+        except Exception as e:
+            self.failures.first = self.failures.first or e
+            return _capi.LoadOptions()
 
-    def restore(self, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
-        """After a load."""
+    def refresh(self) -> None:
+        """Before the state is read."""
         if self._state:
-            self._state.restore(is_loaded, members)
+            self._try(self._state.refresh, None)
+
+    def restore(self, comm: Comm, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
+        """After a load: on all ranks, or a failure on all of them."""
+        if self._state:
+            state = self._state
+            self._try(lambda: state.restore(is_loaded, members), None)
+        comm.agree(self.failures.first)
 
     def release(self) -> tuple[State, bool]:
         """The state, and whether its receiver has to close it."""
@@ -111,9 +125,11 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
     lookup = Lookup(shape, members, options.get("rename"))
     try:
         _fill(checkpoint, comm, state, options, lookup)
-    except Error as e:
-        if e.status != Status.NOT_FOUND or lookup.may_lack:
+    except Exception as e:
+        status = e.status if isinstance(e, Error) else None
+        if status == Status.COMM or lookup.may_lack:
             raise
+        comm.agree(None if status == Status.NOT_FOUND else e)  # a rank may have raised something of its own
         lookup.may_lack = True  # one of two tied tensors, perhaps
         _fill(checkpoint, comm, state, options, lookup)
     return members
@@ -124,7 +140,7 @@ def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, 
     with Prepared(comm, state, lookup) as prepared:
         made = prepared.load_options(options)
         lib.load_with(checkpoint, prepared.handle, c.byref(made), None)
-        prepared.restore(_options.selects(options.get("only")), lookup.members)
+        prepared.restore(comm, _options.selects(options.get("only")), lookup.members)
 
 
 def load_path(comm: Comm, path: bytes, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:

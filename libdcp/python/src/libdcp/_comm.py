@@ -11,9 +11,11 @@ import numpy as np
 
 from . import _capi, _groups
 from ._capi import lib
+from .errors import Error, Status, status_of
 
 log = logging.getLogger("libdcp")
 
+_NONE = 2**64 - 1  # no rank has failed
 _groups_by_key: dict[int, _groups.Group] = {}  # the library's ctx is a key
 _last_key = 0
 
@@ -118,6 +120,23 @@ class Comm:
         if self._key:
             _groups_by_key[self._key].broadcast(words.view(np.uint8), 0)
         return int(words[0])
+
+    def agree(self, failure: BaseException | None) -> None:
+        """Raises this rank's failure, and on the other ranks that it has failed. Collective.
+
+        Raises:
+            libdcp.Error: with the status of the first rank that failed.
+        """
+        word = _NONE if failure is None else self.rank << 8 | -status_of(failure)
+        words = np.array([word], np.uint64)
+        if self._key and _guarded(_groups_by_key[self._key].allreduce)(words, _groups.MIN) and failure is None:
+            raise Error("the group failed; end this rank and start again", status=Status.COMM)
+        if failure is not None:
+            raise failure
+        if words[0] != _NONE:
+            first, status = divmod(int(words[0]), 256)
+            raise Error(f"rank {first} failed by an exception of its own, which it has raised", status=Status(-status),
+                        rank=first, ranks=(first,))
 
     def close(self) -> None:
         if self.handle:

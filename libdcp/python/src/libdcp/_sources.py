@@ -11,7 +11,7 @@ from . import _capi
 from ._arrays import dtype_number
 from ._capi import MAX_DIMS, lib
 from ._state import State
-from .errors import Error, Status
+from .errors import status_of
 
 Read = Callable[[int, memoryview], None]  # fills the memory with the box's dense bytes from that offset on
 
@@ -44,7 +44,7 @@ def fail(err: Any, error: BaseException) -> int:
     """Tells the library, which has called us, what was raised."""
     said = err.contents
     c.memset(c.addressof(said), 0, c.sizeof(said))
-    said.status = int(error.status if isinstance(error, Error) else Status.IO)
+    said.status = int(status_of(error))
     said.rank, said.offset = -1, 2**64 - 1
     said.message = str(error).encode("utf-8", "replace")[:1023]
     return int(said.status)

@@ -176,8 +176,8 @@ class State:
         known = self._known if state is self._given else _names.TensorMappings()
         text = _names.json_of(state, given, known)
         if self._n_given not in (None, known.tensors):
-            raise ValueError(f"the state has {known.tensors} tensors, and had {self._n_given} when it was declared; declare "
-                             "it anew")
+            raise ValueError(f"the state has {known.tensors} tensors, and had {self._n_given} when it was declared; "
+                             "declare it anew")
         return text.encode()
 
     def refuse_read_only(self, is_loaded: Callable[[str], bool]) -> None:

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _arrays, _capi, _names, _options
+from . import _arrays, _calls, _capi, _names, _options
 from ._capi import MAX_DIMS, lib
 from ._comm import Comm
 from ._directory import Path
-from ._state import State
 from .errors import Error
 
 
@@ -195,14 +194,11 @@ def prove(state: Mapping[Any, Any], *, group: Any = None, replicas: _options.Rep
     """
     comm = Comm(group)
     proof = c.c_void_p()
-    options = _capi.ProveOptions(replicas=_options.replicas_number(replicas), log=_options.LOG)
     try:
-        whole = State(state, comm.rank, comm.size)
-        try:
-            whole.refresh()
-            lib.prove(comm.handle, whole.handle, c.byref(options), c.byref(proof))
-        finally:
-            whole.close()
+        options = _capi.ProveOptions(replicas=_options.replicas_number(replicas), log=_options.LOG)
+        with _calls.Prepared(comm, state) as prepared:
+            prepared.refresh()
+            lib.prove(comm.handle, prepared.handle, c.byref(options), c.byref(proof))
         crc = {lib.proof_tensor(proof, i).contents.path.decode(): lib.proof_crc(proof, i)
                for i in range(lib.proof_tensors(proof))}
         return Proof(f"{lib.proof_id(proof):016x}", crc)

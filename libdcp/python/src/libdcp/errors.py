@@ -27,6 +27,11 @@ class Status(enum.IntEnum):
     CANCELLED = -14
 
 
+def status_of(error: BaseException) -> Status:
+    """As the other ranks learn it."""
+    return error.status if isinstance(error, Error) else Status.IO
+
+
 class Error(Exception):
     """A call of the library that failed, the same on all ranks of a collective call.
 

@@ -70,11 +70,12 @@ class Store:
     def save(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
              **options: Any) -> Report:
         """Saves a step; see :func:`libdcp.save`."""
-        self._settle()
+        earlier = self._settle()
         self._laid_out = None
         report = _capi.ReportStruct()
-        with _calls.Prepared(self._comm, state) as prepared:
-            self._backend.save(prepared.step(step), prepared, prepared.save_options(json, options), report)
+        with _calls.Prepared(self._comm, state, earlier=earlier) as prepared:
+            made = prepared.save_options(json, options)
+            self._backend.save(prepared.step(step), prepared, made, report)
         return _options.report_of(report)
 
     def save_async(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
@@ -83,14 +84,15 @@ class Store:
 
         From the second save of a declared state into a directory on, all but its JSON is a thread's work. The first one
         lays the files out, and makes groups for the threads."""
-        self._settle()
-        with _calls.Prepared(self._comm, state) as prepared:
-            number = prepared.step(step)
+        earlier = self._settle()
+        with _calls.Prepared(self._comm, state, earlier=earlier) as prepared:
             made = prepared.save_options(json, options)
+            number = prepared.step(step)
 
             def begin() -> Flight:
                 return self._backend.begin(number, prepared, made)
             beside = state is self._laid_out and prepared.failures.first is None
+            self._laid_out = None
             flight = None if beside else begin()
             self._saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures)
             self._laid_out = state if isinstance(state, State) and self._may_begin_beside() else None
@@ -102,22 +104,25 @@ class Store:
     def is_due(self, step: int) -> bool:
         """Whether a save of the step would go anywhere: of a directory always, of a list where one is due. Not
         collective, and the same on all ranks."""
+        self._check_open()
         return self._backend.is_due(step)
 
     def load(self, state: Mapping[Any, Any] | State, *, step: int | None = None, **options: Any) -> dict[str, Any]:
         """Loads a step, the newest one unless it is named, and goes on from it: later steps are set aside by the next
         save. See :func:`libdcp.load`."""
-        self._settle()
+        self._comm.agree(self._settle())
         members = self._backend.load(state, step, options)
         self._backend.continue_from(members["step"])
         return members
 
     def steps(self) -> list[int]:
         """The complete steps, ascending. Of a directory not collective."""
+        self._check_open()
         return self._backend.steps()
 
     def newest(self) -> int | None:
         """The newest complete step, the same on all ranks; None: there is none."""
+        self._check_open()
         if self._saving is not None:
             self._saving.await_begin()
         if isinstance(self._backend, Tiers):
@@ -138,12 +143,14 @@ class Store:
     def continue_from(self, step: int) -> None:
         """Says that the run goes on from that step: later ones are set aside by the next save. :meth:`load` says it,
         too."""
-        self._settle()
+        earlier = self._settle()
         self._backend.continue_from(step)
+        if earlier:
+            raise earlier
 
     def remove(self, step: int) -> None:
         """Removes a step, durably, of a directory."""
-        self._settle()
+        self._comm.agree(self._settle())
         self._directory("remove").remove(step)
 
     def _directory(self, what: str) -> Directory:
@@ -151,29 +158,40 @@ class Store:
             raise ValueError(f"{what}: this store is a list of directories; open a store of the one that is meant")
         return self._backend
 
-    def _settle(self) -> None:
+    def _check_open(self) -> None:
         if not self._is_open:
             raise ValueError("the store is closed")
+
+    def _settle(self) -> Exception | None:
+        """Waits for the save in flight. Returns what nobody has heard of yet: a rank that raised it at once would leave
+        the other ranks, whose programs have heard of it, alone in the next call."""
+        self._check_open()
         saving, self._saving = self._saving, None
         if saving is None:
-            return
+            return None
         try:
             saving.settle()
+        except Exception as e:
+            return e
         finally:
             if saving.has_failed:
                 self._laid_out = None
+        return None
 
     def close(self) -> None:
         """Waits for a save in flight, and of a list for the stores that are being filled, and gives the store back.
         Every rank calls it."""
         if not self._is_open:
             return
+        earlier = None
         try:
-            self._settle()
+            earlier = self._settle()
         finally:
             self._is_open = False
             self._backend.close()
             self._comm.close()
+        if earlier:
+            raise earlier
 
     def __enter__(self) -> Store:
         return self
