@@ -50,8 +50,8 @@ class Test(unittest.TestCase):
             saving = saving_of(flight)
             with self.assertRaises(concurrent.futures.TimeoutError):
                 ask(saving, timeout=0)
-            flight.end.set()
             with self.assertLogs("libdcp", "ERROR"):
+                flight.end.set()
                 concurrent.futures.wait([saving], LIMIT_S)
                 saving_thread(saving)
             with self.assertRaisesRegex(RuntimeError, "no space"):
