@@ -25,6 +25,8 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata
 import libdcp
 from libdcp import _pickles, convert
 
+from torchrun import torchrun
+
 HERE = pathlib.Path(__file__).parent
 LIMIT_S = 300
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
@@ -203,10 +205,7 @@ class Test(Base):
                 self.assertTrue(filecmp.cmp(*(self.dir / name / "step-00000001" / "state.h5"
                                               for name in ("steps", "native")), shallow=False))
                 self.convert(self.dir / "steps", self.dir / "back")
-            done = subprocess.run(
-                [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks),
-                 HERE / "convert_ranks.py", what, self.dir], env={**os.environ, "OMP_NUM_THREADS": "1"},
-                timeout=LIMIT_S, capture_output=True, text=True)
+            done = torchrun(ranks, HERE / "convert_ranks.py", what, self.dir)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_memory(self):

@@ -1,11 +1,8 @@
 """The storage for torch.distributed.checkpoint, on several ranks over gloo: dcp_ranks.py under torchrun."""
 
-import os
 import pathlib
 import pickle
 import pprint
-import subprocess
-import sys
 import tempfile
 import unittest
 import warnings
@@ -19,8 +16,9 @@ import libdcp
 import libdcp.convert
 from libdcp.dcp import Reader, Writer
 
-HERE = pathlib.Path(__file__).parent
-LIMIT_S = 300
+from torchrun import torchrun
+
+PROGRAM = pathlib.Path(__file__).with_name("dcp_ranks.py")
 
 
 class Test(unittest.TestCase):
@@ -31,10 +29,7 @@ class Test(unittest.TestCase):
         self.dir = pathlib.Path(scratch.name)
 
     def run_ranks(self, ranks, what, name, **environment):
-        done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), HERE / "dcp_ranks.py", what,
-             self.dir / name], env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, timeout=LIMIT_S,
-            capture_output=True, text=True)
+        done = torchrun(ranks, PROGRAM, what, self.dir / name, **environment)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_storage(self):
@@ -53,9 +48,7 @@ class Test(unittest.TestCase):
 
     def test_killed(self):
         """torch itself tells the others, as it can't gather the ranks' results; here it is that they don't wait."""
-        subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", HERE / "dcp_ranks.py",
-                        "killed", self.dir], env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=LIMIT_S,
-                       capture_output=True)
+        torchrun(3, PROGRAM, "killed", self.dir)
         for rank in (0, 1):
             self.assertLess(float((self.dir / f"said-{rank}").read_text()), 30)
         self.assertEqual(libdcp.steps(self.dir), [0])

@@ -1,26 +1,22 @@
 """examples/pytorch under torchrun: a worker killed, and the training going on, also on another number of workers."""
 
 import importlib.util
-import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import unittest
 
+from torchrun import torchrun
+
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "pytorch"
-LIMIT_S = 300
 NEEDED = ("torch", "sklearn")
 
 
-def torchrun(workers, script, *arguments):
+def train(workers, script, *arguments):
     """Returns all that was printed."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(workers), "--max-restarts", "1",
-         EXAMPLES / script, *arguments], env=environment, timeout=LIMIT_S, capture_output=True, text=True)
+    done = torchrun(workers, EXAMPLES / script, *arguments, options=("--max-restarts", "1"),
+                    TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -41,7 +37,7 @@ class Test(unittest.TestCase):
         self.dir = pathlib.Path(scratch.name)
 
     def test_a_killed_worker_and_another_number(self):
-        printed = torchrun(2, "train.py", self.dir / "killed", "--steps", "12", "--every", "4", "--kill-at", "10")
+        printed = train(2, "train.py", self.dir / "killed", "--steps", "12", "--every", "4", "--kill-at", "10")
         first = int(re.search("^2 workers go on from step ([48]),", printed, re.MULTILINE)[1])
         two = losses(printed)
         self.assertEqual(sorted(two), list(range(1, 13)))
@@ -51,7 +47,7 @@ class Test(unittest.TestCase):
             self.assertEqual(len(set(found)), 1, printed)
 
         shutil.copytree(self.dir / "killed" / "step-00000008", self.dir / "more" / "step-00000008")
-        printed = torchrun(3, "train.py", self.dir / "more", "--steps", "12")
+        printed = train(3, "train.py", self.dir / "more", "--steps", "12")
         self.assertIn("3 workers go on from step 8,", printed)
         three = losses(printed)
         self.assertEqual(sorted(three), [9, 10, 11, 12])

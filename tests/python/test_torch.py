@@ -1,26 +1,15 @@
 """The Python package with torch, on several ranks over gloo: torch_ranks.py under torchrun."""
 
 import filecmp
-import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 import unittest
 
 import libdcp
 
-HERE = pathlib.Path(__file__).parent
-LIMIT_S = 300
+from torchrun import torchrun
 
-
-def torchrun(ranks, what, directory, **environment):
-    """Returns the exit status and all that was printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), HERE / "torch_ranks.py", what,
-         directory], env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, timeout=LIMIT_S, capture_output=True,
-        text=True)
-    return done.returncode, done.stdout + done.stderr
+PROGRAM = pathlib.Path(__file__).with_name("torch_ranks.py")
 
 
 class Test(unittest.TestCase):
@@ -30,8 +19,8 @@ class Test(unittest.TestCase):
         self.dir = pathlib.Path(scratch.name)
 
     def run_ranks(self, ranks, what, name, **environment):
-        status, text = torchrun(ranks, what, self.dir / name, **environment)
-        self.assertEqual(status, 0, text)
+        done = torchrun(ranks, PROGRAM, what, self.dir / name, **environment)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_meshes(self):
         self.run_ranks(1, "meshes", "1")
@@ -71,7 +60,7 @@ class Test(unittest.TestCase):
         self.run_ranks(1, "moved", "moved")
 
     def test_killed(self):
-        torchrun(3, "killed", self.dir / "killed")
+        torchrun(3, PROGRAM, "killed", self.dir / "killed")
         for rank in (0, 1):
             status, seconds = (self.dir / "killed" / f"said-{rank}").read_text().split()
             self.assertEqual(status, "COMM")

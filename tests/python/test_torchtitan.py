@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -10,6 +9,8 @@ import tempfile
 import unittest
 
 import libdcp
+
+from torchrun import torchrun
 
 HERE = pathlib.Path(__file__).parent
 LIMIT_S = 400
@@ -42,11 +43,8 @@ class Test(unittest.TestCase):
 
     @classmethod
     def run_ranks(cls, ranks, what, folder, *, fails=False, **environment):
-        done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), HERE / "titan_ranks.py",
-             what, cls.dir, folder],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HOME": str(cls.dir / "cache"), **environment},
-            timeout=LIMIT_S, capture_output=True, text=True)
+        done = torchrun(ranks, HERE / "titan_ranks.py", what, cls.dir, folder, limit_s=LIMIT_S,
+                        **{"HF_HOME": str(cls.dir / "cache"), **environment})
         if (done.returncode != 0) != fails:
             raise AssertionError(done.stdout + done.stderr)
         return done.stdout + done.stderr

@@ -9,12 +9,13 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
 import libdcp
 import numpy as np
+
+from torchrun import torchrun
 
 HERE = pathlib.Path(__file__).parent
 GOLDEN = HERE.parent / "data" / "golden" / "llama"
@@ -50,8 +51,8 @@ def numbered(step, directory, number):
 
 
 def run_ranks(ranks, what, directory, **environment):
-    run(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks, HERE / "trainer_ranks.py", what,
-        directory, **environment)
+    done = torchrun(ranks, HERE / "trainer_ranks.py", what, directory, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @unittest.skipUnless(all(map(importlib.util.find_spec, NEEDED)), f"needs {', '.join(NEEDED)}")

@@ -1,0 +1,12 @@
+"""Programs of this folder on several ranks of this host."""
+
+import os
+import subprocess
+import sys
+
+
+def torchrun(ranks, program, *arguments, options=(), limit_s=300, **environment):
+    """Runs a program under torchrun, with options of torchrun's; what subprocess.run returns, with what was printed."""
+    return subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *options, program, *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, timeout=limit_s, capture_output=True, text=True)
