@@ -487,12 +487,10 @@ static void drop_accumulation(translation *t) {
 static void note_defaults(translation *t) {
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
         const char *path = defaults[i].path, *ours = default_of(t, path);
-        json_t *as_auto = json_sprintf("%s %s", path, ours ? ours : "");
-        int is_told = 0;
-        for (size_t k = 0; k < config_findings_count(t->f, CONFIG_AUTO); k++)
-            is_told |= json_equal(json_array_get(t->f->lists[CONFIG_AUTO], k), as_auto);
-        json_decref(as_auto);
-        if (ours && !is_told && !config_json_at(t->tree, path) && strcmp(ours, defaults[i].theirs))
+        char as_auto[PATH_BYTES];
+        snprintf(as_auto, sizeof as_auto, "%s %s", path, ours ? ours : "");
+        if (ours && !config_findings_has(t->f, CONFIG_AUTO, as_auto) &&
+            !config_json_at(t->tree, path) && strcmp(ours, defaults[i].theirs))
             config_findings_add(t->f, CONFIG_LEFT_OUT, "%s %s (DeepSpeed's is %s)", path, ours,
                                 defaults[i].theirs);
     }

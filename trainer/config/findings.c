@@ -6,9 +6,10 @@
 
 #include "programs/fail.h"
 
-static int has(const json_t *list, const json_t *text) {
+int config_findings_has(const config_findings *f, config_finding kind, const char *text) {
+    const json_t *list = f->lists[kind];
     for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_equal(json_array_get(list, i), text)) return 1;
+        if (strcmp(json_string_value(json_array_get(list, i)), text) == 0) return 1;
     return 0;
 }
 
@@ -18,10 +19,10 @@ void config_findings_add(config_findings *f, config_finding kind, const char *fm
     json_t *text = json_vsprintf(fmt, args);
     va_end(args);
     if (!f->lists[kind]) f->lists[kind] = json_array();
-    if (has(f->lists[kind], text))
-        json_decref(text);
-    else
-        json_array_append_new(f->lists[kind], text ? text : json_string("?"));
+    if (!text) text = json_string("?");
+    if (text && !config_findings_has(f, kind, json_string_value(text)))
+        json_array_append(f->lists[kind], text);
+    json_decref(text);
 }
 
 size_t config_findings_count(const config_findings *f, config_finding kind) {

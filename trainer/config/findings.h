@@ -23,6 +23,8 @@ typedef struct config_findings {
 /* Adds to a list; what is in it already is not added again. */
 void config_findings_add(config_findings *f, config_finding kind, const char *fmt, ...)
     DCP_PRINTF(3, 4);
+/* Whether the text is in a list. */
+int config_findings_has(const config_findings *f, config_finding kind, const char *text);
 size_t config_findings_count(const config_findings *f, config_finding kind);
 void config_findings_clear(config_findings *f);
 
