@@ -37,9 +37,9 @@ void import_note_pickles(const char *folder);
 int import_config_read(const char *folder, json_t **out);
 
 /* Compares the tensors with those that config.json asks for, where dcp-train takes that
- * configuration (dropout aside). Lists those that are missing, surplus or of another shape,
- * those alike in all layers once: a failure, or with `allow` a note. What dcp-train would refuse in config.json is a note.
- * Returns an exit status. */
+ * configuration (dropout aside). Lists those that are missing, surplus or of another shape, those
+ * alike in all layers once: a failure, or with `allow` a note. What dcp-train would refuse in
+ * config.json is a note. Returns an exit status. */
 int import_source_check(const char *folder, const json_t *config, const dcp_st_reader *reader,
                         int allow);
 

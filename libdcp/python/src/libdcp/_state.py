@@ -23,7 +23,6 @@ _TENSOR = np.dtype([("path", np.uint64), ("dtype", np.int32), ("ndim", np.uint32
 _BOX = np.dtype([("start", np.uint64, MAX_DIMS), ("count", np.uint64, MAX_DIMS)])
 assert _TENSOR.itemsize == c.sizeof(_capi.Tensor) and _BOX.itemsize == c.sizeof(_capi.Box)
 
-
 _Tensor = tuple[str, _names.Keys, Any]
 
 

@@ -212,7 +212,8 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
             whose value is a mapping is a section: ``{"model": {"a.b": t}}`` and ``{"model": {"a": {"b": t}}}`` are both
             ``/model/a.b`` in the file; tensors at the top level are in ``/model``. A section as torch's
             ``get_state_dict`` gives an optimizer's becomes ``/optimizer/exp_avg/<parameter>`` and so on. Numbers, texts
-            and lists of them go into the checkpoint's JSON; nothing is ever pickled. A top-level value that has
+            and lists of them go into the checkpoint's JSON, where {"float": "inf"} (or "-inf", "nan") stands for a
+            number that JSON lacks; nothing is ever pickled. A top-level value that has
             ``state_dict()`` and ``load_state_dict()``, such as a module, stands for what they give and take.
         group: see :class:`Store`.
         json: members of the checkpoint's JSON object.
