@@ -61,6 +61,7 @@ def check_steps(path, names, threads):
     check(names[0, 0] == "steps" and not any((rank, 0) in threads for rank in range(1, RANKS)), f"{names}")
     check([(e["name"], e["args"]["loss"]) for e in slices] == [(f"step {v['step']}", v["loss"]) for v in lines],
           f"{slices}, not {[(v['step'], v['loss']) for v in lines]}")
+    check(slices[0]["ts"] >= 0, f"the first step begins before the trace: {slices[0]}")
     updates = [e for e in threads[0, 1] if e["name"] == "optimizer"]
     for e in slices:
         inside = [u for u in updates if e["ts"] - EPSILON <= u["ts"] and u["ts"] + u["dur"] <= e["ts"] + e["dur"] + EPSILON]

@@ -82,7 +82,8 @@ static int begin_trace(run_report *r, dcp_error *err) {
     const uint64_t step = 1024 + STEP_SAVE_PHASES + 6 * passes * model_stages(t->m);
     const size_t room = step < most ? step : most;
     const int status = ranks_agree(t->comm, timeline_init(&t->tl, room, err), err);
-    return status == DCP_OK ? report_trace_open(t->trace, t->comm, room, &r->trace, err) : status;
+    if (status != DCP_OK) return status;
+    return report_trace_open(t->trace, t->comm, room, r->begin, &r->trace, err);
 }
 
 /* Collective. */

@@ -180,14 +180,15 @@ static int make_file(report_trace *t, const char *path, dcp_error *err) {
     return put_tail(t, err);
 }
 
-int report_trace_open(const char *path, MPI_Comm comm, size_t room, report_trace **out,
-                      dcp_error *err) {
+int report_trace_open(const char *path, MPI_Comm comm, size_t room, double begin,
+                      report_trace **out, dcp_error *err) {
     report_trace *t = calloc(1, sizeof *t);
     if (ranks_agree(comm, t ? DCP_OK : core_fail_memory(err, sizeof *t), err) != DCP_OK) {
         free(t);
         return err->status;
     }
     t->room = room;
+    t->origin = begin;
     MPI_Comm_dup(comm, &t->comm);
     MPI_Comm_rank(comm, &t->rank);
     MPI_Comm_size(comm, &t->world);
@@ -198,7 +199,6 @@ int report_trace_open(const char *path, MPI_Comm comm, size_t room, report_trace
     }
     for (int r = 1; r < t->world && t->rank == 0; r++) t->offsets[r] = compare_clocks(t, r);
     if (t->rank != 0) compare_clocks(t, t->rank);
-    t->origin = MPI_Wtime();
     *out = t;
     return DCP_OK;
 }

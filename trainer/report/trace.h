@@ -17,9 +17,10 @@ typedef struct report_trace report_trace;
 /* DCP_ERR_ARG: a file of that name is there, and no trace. */
 int report_trace_check(const char *path, dcp_error *err);
 /* Collective. Makes the file; one that is there is replaced if it is a trace, else DCP_ERR_ARG.
- * `room` events of a rank find room in a flush. */
-int report_trace_open(const char *path, MPI_Comm comm, size_t room, report_trace **out,
-                      dcp_error *err);
+ * `room` events of a rank find room in a flush. Times count from `begin`, rank 0's MPI_Wtime()
+ * before anything that is to be in the trace. */
+int report_trace_open(const char *path, MPI_Comm comm, size_t room, double begin,
+                      report_trace **out, dcp_error *err);
 /* On rank 0, before the step's flush: a slice for the step, which took from `begin` to `end`. */
 void report_trace_step(report_trace *t, uint64_t step, double loss, double begin, double end);
 /* Collective: moves the ranks' events to the file, and clears them. DCP_ERR_IO, on rank 0 and once:
