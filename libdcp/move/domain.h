@@ -9,6 +9,9 @@
  * last row of n domains turns are shifted by one, so that the first aggregator, rank 0, has the
  * last domain as well as the first: it writes a file's user block and tables there, beside data.
  *
+ * Where next to nothing of what is read lies in fragments, each rank is the aggregator of all its
+ * own, and waits for no other: it costs less to read a page twice than to hand it out.
+ *
  * Where only some ranks can reach some addresses, each rank has a reader range, addresses of its
  * own, is its aggregator, and its domains lie in there one after the other. */
 #pragma once
@@ -39,6 +42,7 @@ typedef struct move_windows {
     move_aggregator *aggregators;
     int n_aggregators;
     int areas;                 /* the most that a group has */
+    int is_apart;              /* each rank reads for itself; the only aggregator is this one */
     const comm_groups *groups; /* sharing groups; the communicator's */
     /* rank r's is [reader_ranges[r], reader_ranges[r + 1]); borrowed; NULL: there are none */
     const uint64_t *reader_ranges;
@@ -46,7 +50,7 @@ typedef struct move_windows {
     uint64_t last_row; /* the first domain of its row; UINT64_MAX: there is one row */
     uint64_t count;    /* of windows below the end */
     uint64_t *list; /* the windows in which this rank's group takes part, ascending; where there is
-                       one group, in which any rank has a fragment */
+                       one group, in which any rank has a fragment; apart, in which this rank has */
     size_t n;
     struct move_routes *routes; /* between groups (talks.h); NULL: there is one */
     int is_known;               /* all ranks have theirs */

@@ -13,6 +13,8 @@
  * which also tells that the window before last, whose areas are read into now, was taken by all;
  * when other groups' wants are marked; after the reading; and when other groups' pages are there.
  *
+ * Ranks that read apart have no barriers, and an area each as a rank by itself has.
+ *
  * Barriers that are for other groups are left out where those give or want nothing. Groups wait for
  * each other by messages alone, each in the order of windows, so the one that is at the earliest
  * window can always go on.
@@ -46,7 +48,11 @@ typedef struct exchange {
     _Atomic uint16_t *own_marks; /* of a rank by itself */
 } exchange;
 
-static int is_alone(const exchange *e) { return e->x->comm->local.size == 1; }
+static int is_alone(const exchange *e) { return e->w->is_apart || e->x->comm->local.size == 1; }
+
+static int group_barrier(const exchange *e, dcp_error *err) {
+    return e->w->is_apart ? DCP_OK : comm_local_barrier(e->x->comm, err);
+}
 
 static size_t area_start(const exchange *e, const move_domain *d) {
     return (size_t)d->aggregator->area * e->w->domain_bytes;
@@ -165,6 +171,7 @@ static void start_own(const exchange *e, move_half *half) {
 /* A barrier, at which a group that is alone learns of failures. */
 static int meet(exchange *e, dcp_error *err) {
     uint64_t failed = e->x->status != DCP_OK;
+    if (e->w->is_apart) return DCP_OK;
     int status = comm_local_max(e->x->comm, &failed, 1, err);
     if (!e->has_carriers) e->x->is_over = failed != 0;
     return status;
@@ -220,7 +227,7 @@ static int begin_reading(exchange *e, size_t i, dcp_error *err) {
     const int asks = e->has_carriers && i % block == 0;
     prepare_window(e, i, half);
     if (asks) want_windows(e, i, end);
-    int status = comm_local_barrier(e->x->comm, err);
+    int status = group_barrier(e, err);
     if (asks && !status) status = move_carriers_ask(&e->carriers, i, end, err);
     if (e->has_carriers && !status) {
         move_carriers_mark(&e->carriers, i, half);
@@ -308,16 +315,24 @@ static int use_areas(exchange *e, area_sizes *sizes, dcp_error *err) {
     return status;
 }
 
+/* Of a rank by itself. */
+static int make_own_marks(exchange *e, dcp_error *err) {
+    const size_t n = 2 * MOVE_DOMAIN_PAGES;
+    e->own_marks = calloc(n, sizeof *e->own_marks);
+    for (unsigned i = 0; i < 2 && e->own_marks; i++)
+        e->halves[i].marks = e->own_marks + i * MOVE_DOMAIN_PAGES;
+    return e->own_marks && e->x->cursors ? DCP_OK : core_fail_memory(err, n * sizeof *e->own_marks);
+}
+
 /* This rank's own memory. */
 static int make_own(exchange *e, area_sizes *sizes, dcp_error *err) {
     const size_t n = CARRIERS + (size_t)e->x->comm->local.size;
     sizes->bytes = calloc(n, sizeof *sizes->bytes);
     sizes->carriers = calloc(n, sizeof *sizes->carriers);
-    if (is_alone(e)) e->own_marks = calloc(2 * MOVE_DOMAIN_PAGES, sizeof *e->own_marks);
-    for (unsigned i = 0; i < 2 && e->own_marks; i++)
-        e->halves[i].marks = e->own_marks + i * MOVE_DOMAIN_PAGES;
-    if (!sizes->bytes || !sizes->carriers || !e->x->cursors || (is_alone(e) && !e->own_marks))
+    if (!sizes->bytes || !sizes->carriers || !e->x->cursors)
         return core_fail_memory(err, n * sizeof *sizes->carriers);
+    int status = is_alone(e) ? make_own_marks(e, err) : DCP_OK;
+    if (status) return status;
     return e->has_carriers ? move_carriers_open(&e->carriers, e->x, err) : DCP_OK;
 }
 
@@ -344,7 +359,7 @@ int move_exchange_run(move_exchange *x, dcp_error *err) {
                   .halves = {{.number = 0}, {.number = 1}},
                   .has_carriers = x->windows.routes != NULL};
     if (!x->windows.n && !e.has_carriers) return DCP_OK;
-    int status = make_memory(&e, err);
+    int status = x->windows.is_apart ? make_own_marks(&e, err) : make_memory(&e, err);
     if (!status && x->windows.n)
         status = (x->transfer->direction == MOVE_TO_FILE ? write_windows : read_windows)(&e, err);
     if (e.has_carriers) move_carriers_close(&e.carriers);

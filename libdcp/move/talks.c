@@ -1,6 +1,7 @@
 /* Each rank counts its fragments by domain. Ranks of a group tell the carriers, which add up and
  * tell each other. First each rank tells each other one a word: how many talks its message to it
- * has, and how wide its group can take the windows. The least width is that of all. */
+ * has, and how wide its group can take the windows. The least width is that of all. Where all ranks
+ * can read apart, that is all. */
 #include "move/talks.h"
 
 #include <stdlib.h>
@@ -33,6 +34,7 @@ typedef struct agreeing {
     move_windows *w;
     move_routes *t;
     int to_file;
+    int apart;         /* whether this rank, and then whether all can read apart */
     tally own;         /* of this rank, ascending */
     tally carried;     /* of its group, where this rank is the carrier: by group */
     uint64_t *foreign; /* of each domain: what this group has in it, where it is another one's */
@@ -44,8 +46,9 @@ typedef struct agreeing {
     dcp_error *err;
 } agreeing;
 
-/* Of a word: the width is above that bit, and how many talks below; without a width, it is 0. */
-enum { WORD_WIDTH = 32 };
+/* Of a word: the width is above that bit, and how many talks below; without a width, it is 0. The
+ * highest bit: the rank can read apart. */
+enum { WORD_WIDTH = 32, WORD_APART = 63 };
 
 int move_routes_carrier(const comm_groups *groups, int group, int other) {
     const int distance = (other - group + groups->n) % groups->n;
@@ -337,14 +340,19 @@ static int note_partners(agreeing *a) {
 static int tell_words(agreeing *a, int width, const uint64_t **told, int *least) {
     dcp_comm *comm = a->comm;
     uint64_t *out = comm->numbers, *in = out + comm->size;
-    for (int r = 0; r < comm->size; r++) out[r] = (uint64_t)width << WORD_WIDTH;
+    const uint64_t own = (uint64_t)width << WORD_WIDTH | (uint64_t)(width && a->apart)
+                                                             << WORD_APART;
+    for (int r = 0; r < comm->size; r++) out[r] = own;
     for (int i = 0; width && i < a->t->n_partners; i++)
         out[a->t->partners[i].rank] += a->t->partners[i].own.n;
     *told = in;
     *least = a->w->width;
     int status = comm_alltoall(comm, out, comm->eights, in, comm->eights, a->err);
-    for (int r = 0; r < comm->size; r++)
-        if (in[r] >> WORD_WIDTH < (uint64_t)*least) *least = (int)(in[r] >> WORD_WIDTH);
+    for (int r = 0; r < comm->size; r++) {
+        a->apart &= (int)(in[r] >> WORD_APART);
+        const int told_width = (int)(in[r] << 1 >> (WORD_WIDTH + 1));
+        if (told_width < *least) *least = told_width;
+    }
     return status;
 }
 
@@ -367,6 +375,7 @@ static int tell_partners(agreeing *a, int status, int width, uint64_t end) {
     int comm_status = tell_words(a, status ? 0 : width, &told, &least);
     if (comm_status) return comm_status;
     if (!least) return comm_agree(a->comm, status, a->err);
+    if (a->apart) return DCP_OK;
     status = a->w->reader_ranges ? make_told_room(a, told) : DCP_OK;
     if (!status) status = exchange_talks(a, told);
     if (status) return status;
@@ -408,13 +417,14 @@ static int make_tables(agreeing *a) {
 }
 
 int move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n, uint64_t end,
-                      int to_file, move_windows *w, dcp_error *err) {
-    agreeing a = {.comm = comm, .w = w, .to_file = to_file, .err = err};
+                      int to_file, int *apart, move_windows *w, dcp_error *err) {
+    agreeing a = {.comm = comm, .w = w, .to_file = to_file, .apart = *apart, .err = err};
     int width = w->width;
     if (!status) status = make_tables(&a);
     if (!status) status = count_fragments(&a, pieces, n);
     status = w->reader_ranges ? tell_carriers(&a, status) : add_up_in_group(&a, status, &width);
     status = tell_partners(&a, status, width, end);
+    *apart = a.apart;
     free(a.own.list);
     free(a.carried.list);
     free(a.foreign);

@@ -42,9 +42,10 @@ typedef struct move_routes {
 int move_routes_carrier(const comm_groups *groups, int group, int other);
 
 /* Collective: chooses the windows' width, and fills in `routes`. `status` is this rank's so far.
- * move_routes_list has to follow. */
+ * *apart: whether this rank can read apart (domain.h); it becomes whether all do, and there are no
+ * routes then. Else move_routes_list has to follow. */
 int move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n, uint64_t end,
-                      int to_file, move_windows *w, dcp_error *err);
+                      int to_file, int *apart, move_windows *w, dcp_error *err);
 /* Collective: fills in `list`, and tells all ranks how they have fared; `status` is this rank's so
  * far, with that of its routes. */
 int move_routes_list(dcp_comm *comm, move_windows *w, int status, dcp_error *err);

@@ -1,4 +1,5 @@
-/* Choosing windows. Where there is one group of ranks that share memory, a rank marks the windows
+/* Choosing windows. Ranks read apart where each of them finds that its fragments are so few. Else,
+ * where there is one group of ranks that share memory, a rank marks the windows
  * that its fragments touch, and those that nobody marked are skipped by all. Else who sends what to
  * whom is agreed on (talks.c). */
 #include "move/window.h"
@@ -6,6 +7,7 @@
 #include <stdlib.h>
 
 #include "comm/topology.h"
+#include "core/bytes.h"
 #include "core/fail.h"
 #include "core/search.h"
 #include "move/talks.h"
@@ -129,20 +131,74 @@ static int cut_addresses(const dcp_comm *comm, const comm_groups *hosts, uint64_
     return DCP_OK;
 }
 
-/* Collective: all ranks mark their windows. `status` is this rank's so far. */
-static int find_marked(dcp_comm *comm, int status, const move_piece *pieces, size_t n,
-                       move_windows *w, dcp_error *err) {
-    w->list = status ? NULL : calloc(w->count, sizeof *w->list);
-    if (!status && !w->list) status = core_fail_memory(err, w->count * 8);
-    status = comm_agree(comm, status, err);
+/* Ranks read apart where fragments touch pages of at most that part of what each rank reads. */
+#define APART 64
+
+/* Of the pages that the piece's fragments touch, at most so many bytes. */
+static uint64_t bytes_of_fragments(const move_piece *p) {
+    const uint64_t runs = p->copy->runs,
+                   each = core_round_to_pages(p->copy->run_bytes) + PAGE_BYTES;
+    if (!p->bulk) return core_min_u64(runs * each, core_round_to_pages(p->bytes) + PAGE_BYTES);
+    uint64_t bytes = 0;
+    for (uint64_t i = 0, a, b, from, to; i < runs; i++) {
+        core_box_copy_run(p->copy, i, &a, &b);
+        move_piece_interior(p, i, &from, &to);
+        bytes += core_round_to_pages(from - (p->file_offset + a)) +
+                 core_round_to_pages(p->file_offset + a + p->copy->run_bytes - to);
+    }
+    return bytes;
+}
+
+static int suits_apart(const move_piece *pieces, size_t n) {
+    uint64_t all = 0, of_fragments = 0;
+    for (size_t i = 0; i < n; i++) {
+        all += pieces[i].copy->runs * pieces[i].copy->run_bytes;
+        of_fragments += bytes_of_fragments(&pieces[i]);
+    }
+    return of_fragments <= all / APART;
+}
+
+static void list_marked(move_windows *w) {
+    for (uint64_t i = 0; i < w->count; i++)
+        if (w->list[i]) w->list[w->n++] = i;
+    w->is_known = 1;
+}
+
+static int make_list(move_windows *w, dcp_error *err) {
+    w->list = calloc(w->count, sizeof *w->list);
+    return w->list ? DCP_OK : core_fail_memory(err, w->count * sizeof *w->list);
+}
+
+/* Not collective: the domains of this rank's fragments become its windows. */
+static int find_apart(const dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
+                      move_windows *w, dcp_error *err) {
+    w->is_apart = w->areas = w->n_aggregators = 1;
+    w->aggregators[0] = (move_aggregator){.rank = comm->rank, .group = w->groups->own};
+    move_windows_set_width(w, 1, end);
+    move_routes_free(w->routes);
+    w->routes = NULL;
+    free(w->list);
+    int status = make_list(w, err);
     if (status) return status;
+    for (size_t i = 0; i < n; i++) mark_piece(w, &pieces[i], comm->size);
+    list_marked(w);
+    return DCP_OK;
+}
+
+/* Collective: all ranks mark their windows, unless all can read apart. `status` is this rank's so
+ * far. */
+static int find_marked(dcp_comm *comm, int status, const move_piece *pieces, size_t n, int *apart,
+                       move_windows *w, dcp_error *err) {
+    uint64_t all = (uint64_t)*apart;
+    if (!status) status = make_list(w, err);
+    status = comm_agree_least(comm, status, &all, 1, err);
+    *apart = !status && all;
+    if (status || *apart) return status;
     for (size_t i = 0; i < n; i++) mark_piece(w, &pieces[i], comm->size);
     if (n && pieces[0].skip && !w->reader_ranges)
         unmark_skipped(pieces[0].skip, w->list, w->window_bytes);
     status = comm_allreduce(comm, w->list, w->count, DCP_REDUCE_MAX, err);
-    for (uint64_t i = 0; i < w->count && !status; i++)
-        if (w->list[i]) w->list[w->n++] = i;
-    w->is_known = !status;
+    if (!status) list_marked(w);
     return status;
 }
 
@@ -150,12 +206,15 @@ int move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64
                       const uint64_t *reader_ranges, int to_file, move_windows *out,
                       dcp_error *err) {
     move_windows w = {.reader_ranges = reader_ranges};
+    int apart = !to_file && !reader_ranges && suits_apart(pieces, n);
     const comm_groups *hosts;
     int status = comm_hosts(comm, &hosts, err);
     if (status) return status;
     const int own = cut_addresses(comm, hosts, end, &w, err);
-    status = w.groups->n == 1 ? find_marked(comm, own, pieces, n, &w, err)
-                              : move_routes_agree(comm, own, pieces, n, end, to_file, &w, err);
+    status = w.groups->n == 1
+                 ? find_marked(comm, own, pieces, n, &apart, &w, err)
+                 : move_routes_agree(comm, own, pieces, n, end, to_file, &apart, &w, err);
+    if (!status && apart) status = find_apart(comm, pieces, n, end, &w, err);
     *out = w;
     if (status) move_windows_free(out);
     return status;

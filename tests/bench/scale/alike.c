@@ -69,9 +69,11 @@ void __wrap_comm_groups_release(comm_groups *groups) {
 }
 
 int __real_move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n,
-                             uint64_t end, int to_file, move_windows *w, dcp_error *err);
+                             uint64_t end, int to_file, int *apart, move_windows *w,
+                             dcp_error *err);
 int __wrap_move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n,
-                             uint64_t end, int to_file, move_windows *w, dcp_error *err);
+                             uint64_t end, int to_file, int *apart, move_windows *w,
+                             dcp_error *err);
 void __real_move_windows_free(move_windows *w);
 void __wrap_move_windows_free(move_windows *w);
 
@@ -94,11 +96,22 @@ static void share_aggregators(move_windows *w) {
     heap_add((ptrdiff_t)bytes);
 }
 
+/* A list of the rank's own, which it may change. */
+static void take_aggregators(move_windows *w) {
+    heap_add(-(ptrdiff_t)aggregator_bytes);
+    w->aggregators = malloc(aggregator_bytes);
+    NEED(w->aggregators);
+    memcpy(w->aggregators, aggregators, aggregator_bytes);
+}
+
 int __wrap_move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n,
-                             uint64_t end, int to_file, move_windows *w, dcp_error *err) {
+                             uint64_t end, int to_file, int *apart, move_windows *w,
+                             dcp_error *err) {
     NEED(!status);
     share_aggregators(w);
-    return __real_move_routes_agree(comm, status, pieces, n, end, to_file, w, err);
+    status = __real_move_routes_agree(comm, status, pieces, n, end, to_file, apart, w, err);
+    if (!status && *apart) take_aggregators(w);
+    return status;
 }
 
 void __wrap_move_windows_free(move_windows *w) {

@@ -1,13 +1,20 @@
 /* How many collectives it asks of a caller's table to open a step, load it and close it, beside
- * those that carry tensors' data. LAYERS HIDDEN VOCAB as arguments take another state than the
- * test's own. */
+ * those that carry tensors' data; of large tensors none does, since each rank reads all of its own.
+ * LAYERS HIDDEN VOCAB as arguments take another state than the test's own. */
 #include "support/bench_state.h"
 #include "support/counted.h"
 #include "support/scratch.h"
 
 enum { MOST_GLOBAL = 15, MOST_SHARDED = 19 };
 
-static void load_once(const scratch *s, dcp_comm *comm, bench_state *b, const char *name) {
+static size_t calls_with_data(void) {
+    size_t n = 0;
+    for (size_t i = 0; i < counted.n; i++) n += counted.list[i].has_data != 0;
+    return n;
+}
+
+static void load_once(const scratch *s, dcp_comm *comm, bench_state *b, const char *name,
+                      int is_large) {
     char what[128];
     bench_state_fill(b, 0);
     counted_begin();
@@ -21,6 +28,7 @@ static void load_once(const scratch *s, dcp_comm *comm, bench_state *b, const ch
     CHECK(counted.n >= opened);
     snprintf(what, sizeof what, "%s, %s", name, "open and load");
     CHECK(counted_end(what) <= (is_sharded ? MOST_SHARDED : MOST_GLOBAL));
+    CHECK(!is_large || calls_with_data() == 0);
     CHECK(bench_state_is(b, COUNTED_BYTE));
 }
 
@@ -35,7 +43,7 @@ static void load_state(const scratch *s, dcp_comm *comm, const char *name, unsig
         bench_state_fill(&b, COUNTED_BYTE);
         SUCCEEDS(dcp_save(store, 1, b.state, NULL, &options, NULL, err));
         dcp_store_close(store);
-        load_once(s, comm, &b, folder);
+        load_once(s, comm, &b, folder, hidden >= 512);
     }
     bench_state_free(&b);
 }
@@ -51,6 +59,7 @@ int main(int argc, char **argv) {
         load_state(&s, comm, "276-tensors", 10, 64, 2000);
         load_state(&s, comm, "276-tensors-in-many-windows", 10, 256, 4000);
         load_state(&s, comm, "10806-tensors", 400, 8, 128);
+        load_state(&s, comm, "large-tensors", 1, 512, 2000);
     }
     dcp_comm_destroy(comm);
     return scratch_end(&s);
