@@ -11,15 +11,15 @@
 #include <liburing.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/fail.h"
+#include "io/buffers.h"
 #include "io/threads.h"
 
 #define REQUESTS 128u
-#define HUGE_PAGE (2u << 20)
+#define MEMORY_BYTES ((size_t)IO_SLOTS * IO_SLOT_BYTES)
 
 typedef struct request {
     io_job job; /* must be first; what is left to do */
@@ -49,9 +49,8 @@ struct io_queue {
 static int create(int ring, io_queue **out, dcp_error *err) {
     io_queue *q = calloc(1, sizeof *q);
     if (!q) return core_fail_memory(err, sizeof *q);
-    size_t bytes = (size_t)IO_SLOTS * IO_SLOT_BYTES;
-    if (posix_memalign((void **)&q->memory, HUGE_PAGE, bytes)) goto free_queue;
-    madvise(q->memory, bytes, MADV_HUGEPAGE); /* fewer faults and pins; any answer will do */
+    q->memory = io_buffers_create(MEMORY_BYTES);
+    if (!q->memory) goto free_queue;
     for (unsigned i = 0; i < REQUESTS; i++) {
         q->requests[i].next_free = q->free;
         q->free = &q->requests[i];
@@ -63,10 +62,10 @@ static int create(int ring, io_queue **out, dcp_error *err) {
     *out = q;
     return DCP_OK;
 free_memory:
-    free(q->memory);
+    io_buffers_free(q->memory, MEMORY_BYTES);
 free_queue:
     free(q);
-    return core_fail_memory(err, bytes);
+    return core_fail_memory(err, MEMORY_BYTES);
 }
 
 int io_queue_create(io_queue **out, dcp_error *err) { return create(1, out, err); }
@@ -78,7 +77,7 @@ void io_queue_destroy(io_queue *q) {
     io_queue_drain(q);
     if (!q->threads) io_uring_queue_exit(&q->ring);
     io_threads_destroy(q->threads);
-    free(q->memory);
+    io_buffers_free(q->memory, MEMORY_BYTES);
     free(q);
 }
 

@@ -5,11 +5,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "core/box.h"
 #include "core/bytes.h"
 #include "core/fail.h"
+#include "io/buffers.h"
 #include "io/queue.h"
 #include "move/piece.h"
 #include "move/progress.h"
@@ -222,7 +222,6 @@ static int write_batch(batch *b, io_queue *queue, unsigned slot, dcp_error *err)
 static void clear_batch(batch *b) { b->n_extents = b->n_parts = b->used = 0; }
 
 enum { BATCHES = IO_SLOTS, AHEAD = 2 };
-#define HUGE_PAGE (2u << 20)
 
 /* A bulk piece of a new file. */
 typedef struct entry {
@@ -391,12 +390,15 @@ static int list_pieces(save_image *const *images, size_t n, entry **out, size_t 
     return DCP_OK;
 }
 
+static uint64_t batch_bytes(const mover *m) {
+    return m->owner->memory_bytes / BATCHES / PAGE_BYTES * PAGE_BYTES;
+}
+
 static int make_batches(mover *m) {
-    uint64_t each = m->owner->memory_bytes / BATCHES / PAGE_BYTES * PAGE_BYTES;
+    const uint64_t each = batch_bytes(m);
     m->batches = calloc(BATCHES, sizeof *m->batches);
-    if (!m->batches || posix_memalign((void **)&m->memory, HUGE_PAGE, each * BATCHES))
-        return core_fail_memory(m->err, each * BATCHES);
-    madvise(m->memory, each * BATCHES, MADV_HUGEPAGE); /* fewer faults and pins */
+    m->memory = io_buffers_create(each * BATCHES);
+    if (!m->batches || !m->memory) return core_fail_memory(m->err, each * BATCHES);
     for (size_t i = 0; i < BATCHES; i++)
         m->batches[i] =
             (batch){.owner = m->owner, .memory = m->memory + i * each, .capacity = each};
@@ -418,7 +420,7 @@ int rewrite_move(void *ctx, save_image *const *images, size_t n, dcp_error *err)
         }
     }
     io_queue_destroy(m.queue);
-    free(m.memory);
+    io_buffers_free(m.memory, batch_bytes(&m) * BATCHES);
     free(m.batches);
     free(m.parts);
     free(entries);

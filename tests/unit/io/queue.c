@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -222,6 +223,27 @@ static int run_broken_ring(void) {
     return status != DCP_ERR_IO && status != DCP_OK; /* DCP_OK: there was no ring to break */
 }
 
+/* Buffers are no part of a heap that was used before, where a disk would find page after page apart
+ * from the one before. */
+static int run_used_heap(void) {
+    const size_t bytes = (size_t)64 << 20;
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    void *used = malloc(bytes);
+    if (!used) return 77;
+    const uintptr_t start = (uintptr_t)used;
+    free(used);
+    io_queue *q = make_queue();
+    int within = 0;
+    for (unsigned slot = 0; slot < IO_SLOTS; slot++) {
+        const uintptr_t at = (uintptr_t)io_queue_buffer(q, slot);
+        within |= at >= start && at < start + bytes;
+        memset(io_queue_buffer(q, slot), 1, IO_SLOT_BYTES);
+    }
+    io_queue_destroy(q);
+    return within;
+}
+
 /* A child, as a filter stays for the rest of a process. */
 static int in_child(int (*run)(void), long refused) {
     fflush(NULL);
@@ -239,7 +261,8 @@ static int in_child(int (*run)(void), long refused) {
 int main(void) {
     int failed = in_child(run_all, 0), threads = in_child(run_threads, 0);
     int without = in_child(run_all, SYS_io_uring_setup), broken = in_child(run_broken_ring, 0);
-    printf("with io_uring: %d, threads: %d, refused: %d, broken: %d (77: no seccomp)\n", failed,
-           threads, without, broken);
-    return failed || threads || (without && without != 77) || (broken && broken != 77);
+    int heap = in_child(run_used_heap, 0);
+    printf("with io_uring: %d, threads: %d, refused: %d, broken: %d (77: no seccomp), heap: %d\n",
+           failed, threads, without, broken, heap);
+    return failed || threads || heap || (without && without != 77) || (broken && broken != 77);
 }
