@@ -157,6 +157,7 @@ def failures(directory):
     alone = said(lambda: libdcp.save(directory, 2, {"x": torch.ones(4), "y": object() if rank else 1}))
     assert alone[0][0] == "Error" and alone[0][3] == 1, alone
     assert alone[1][0] == "TypeError" and "state['y']" in alone[1][1], alone
+    assert alone[0][1] == f"rank 1: TypeError: {alone[1][1]}", alone
     raising = said(lambda: libdcp.save(directory, 2, {"x": torch.ones(4)}, progress=fail if rank else None))
     assert raising[0][0] == "Error" and raising[0][2] == libdcp.Status.CANCELLED, raising
     assert raising[1][:2] == ("RuntimeError", "enough"), raising
@@ -194,6 +195,7 @@ def apart(directory):
         first, second = said(call)
         assert second and second[0] == kind and message in second[1], second
         assert first and first[0] == "Error" and first[2] == 1, first
+        assert "a state is needed" not in first[1], first
 
     with libdcp.Store(directory) as store:
         declared = store.declare(state)

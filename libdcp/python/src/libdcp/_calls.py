@@ -16,6 +16,8 @@ from .errors import Error, Status
 
 T = TypeVar("T")
 
+_NO_STATE = ": a state is needed"  # what the library says of a rank that gives it none
+
 
 def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None) -> State:
     if not isinstance(state, State):
@@ -38,6 +40,7 @@ class Prepared:
 
     def __init__(self, comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None = None,
                  earlier: BaseException | None = None) -> None:
+        self._comm = comm
         self.failures = _options.Failures()
         self.failures.first = earlier
         self.text = b"{}"
@@ -56,6 +59,16 @@ class Prepared:
     @property
     def handle(self) -> c.c_void_p | None:
         return self._state.handle if self._state and self.failures.first is None else None
+
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Calls the library. Where a rank had no state to give, the others hear why."""
+        try:
+            function(*arguments)
+        except Error as e:
+            if not str(e).endswith(_NO_STATE) or e.rank < 0:
+                raise
+            said = self._comm.text(f"{type(self.failures.first).__name__}: {self.failures.first}", e.rank)
+            raise Error(f"rank {e.rank}: {said}", status=e.status, rank=e.rank, ranks=e.ranks) from None
 
     def step(self, step: Any) -> int:
         """Its number, as an int."""
@@ -139,7 +152,7 @@ def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, 
           lookup: Lookup) -> None:
     with Prepared(comm, state, lookup) as prepared:
         made = prepared.load_options(options)
-        lib.load_with(checkpoint, prepared.handle, c.byref(made), None)
+        prepared.call(lib.load_with, checkpoint, prepared.handle, c.byref(made), None)
         prepared.restore(comm, _options.selects(options.get("only")), lookup.members)
 
 

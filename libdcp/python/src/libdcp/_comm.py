@@ -121,6 +121,19 @@ class Comm:
             _groups_by_key[self._key].broadcast(words.view(np.uint8), 0)
         return int(words[0])
 
+    def text(self, text: str, rank: int) -> str:
+        """A rank's text, on all ranks. Collective."""
+        if not self._key:
+            return text
+        data = np.frombuffer(text.encode("utf-8", "replace"), np.uint8).copy()
+        length = np.array([len(data)], np.int64)
+        group = _groups_by_key[self._key]
+        group.broadcast(length.view(np.uint8), rank)
+        if rank != self.rank:
+            data = np.empty(int(length[0]), np.uint8)
+        group.broadcast(data, rank)
+        return data.tobytes().decode("utf-8", "replace")
+
     def agree(self, failure: BaseException | None) -> None:
         """Raises this rank's failure, and on the other ranks that it has failed. Collective.
 

@@ -68,11 +68,13 @@ class Directory:
 
     def save(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions,
              report: _capi.ReportStruct) -> None:
-        lib.save(self._handle, step, prepared.handle_to_save(), prepared.text, c.byref(options), c.byref(report))
+        prepared.call(lib.save, self._handle, step, prepared.handle_to_save(), prepared.text,
+                      c.byref(options), c.byref(report))
 
     def begin(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions) -> _Flight:
         handle = c.c_void_p()
-        lib.save_async(self._handle, step, prepared.handle_to_save(), prepared.text, c.byref(options), c.byref(handle))
+        prepared.call(lib.save_async, self._handle, step, prepared.handle_to_save(), prepared.text,
+                      c.byref(options), c.byref(handle))
         return _Flight(handle)
 
     def load(self, state: Mapping[Any, Any] | State, step: int | None, options: dict[str, Any]) -> dict[str, Any]:

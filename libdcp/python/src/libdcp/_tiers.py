@@ -92,11 +92,13 @@ class Tiers:
 
     def save(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions,
              report: _capi.ReportStruct) -> None:
-        lib.tiers_save(self._handle, step, prepared.handle_to_save(), prepared.text, c.byref(options), True, c.byref(report))
+        prepared.call(lib.tiers_save, self._handle, step, prepared.handle_to_save(), prepared.text,
+                      c.byref(options), True, c.byref(report))
 
     def begin(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions) -> _Flight:
         prepared.failures.follow_cancel(options)
-        lib.tiers_save_async(self._handle, step, prepared.handle_to_save(), prepared.text, c.byref(options))
+        prepared.call(lib.tiers_save_async, self._handle, step, prepared.handle_to_save(), prepared.text,
+                      c.byref(options))
         return _Flight(self._handle, prepared.failures)
 
     def load(self, state: Mapping[Any, Any] | State, step: int | None, options: dict[str, Any]) -> dict[str, Any]:
