@@ -151,7 +151,7 @@ class Saving(concurrent.futures.Future[Report]):
         nap = 0.001
         while not self._has_ended():
             time.sleep(nap)
-            nap = min(2 * nap, 0.02)
+            nap = min(2 * nap, 0.1)  # each look takes the interpreter from what computes
         if not self._ends_alone:
             return
         self._finish()
