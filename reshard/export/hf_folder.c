@@ -11,16 +11,14 @@
 
 #include "common/element.h"
 #include "common/json_text.h"
+#include "export/byte_tokenizer.h"
 #include "export/stream.h"
 #include "programs/program.h"
 
 static const char *const architectures[][2] = {
-    {"llama", "LlamaForCausalLM"},
-    {"mistral", "MistralForCausalLM"},
-    {"qwen2", "Qwen2ForCausalLM"},
-    {"qwen3", "Qwen3ForCausalLM"},
-    {"gpt2", "GPT2LMHeadModel"},
-    {"vit", "ViTForImageClassification"},
+    {"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"},
+    {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"},
+    {"gpt2", "GPT2LMHeadModel"},   {"vit", "ViTForImageClassification"},
 };
 
 static void add_architecture(json_t *config) {
@@ -87,8 +85,13 @@ int export_config(const dcp_checkpoint *ckpt, const export_contents *contents, c
         program_note("%s: holds no model configuration: no config.json", dcp_checkpoint_path(ckpt));
         return 0;
     }
+    int status = export_byte_tokenizer_write(ckpt, config, dir);
     snprintf(path, sizeof path, "%s/config.json", dir);
-    return json_text_write_file(config, path);
+    if (!status)
+        status = json_text_write_file(config, path);
+    else
+        json_decref(config);
+    return status;
 }
 
 static int create_files(const export_contents *contents, const char *dir) {

@@ -148,6 +148,28 @@ class Test(unittest.TestCase):
         self.assertIn("2 updates were made of", said)
 
     @unittest.skipUnless((PROGRAMS / "dcp-inspect").exists(), f"no dcp-inspect in {PROGRAMS}")
+    @unittest.skipUnless(HAS_TRAINER, f"no dcp-train in {PROGRAMS}, or no mpirun")
+    def test_tokenizer_of_bytes(self):
+        """That of an export, as transformers loads it."""
+        transformers = importlib.import_module("transformers")
+        text = "Hello,\n\tWörld  日本 \x00\x7f \U0001f642 two  spaces "
+        folder = self.dir / "bytes"
+        folder.mkdir()
+        (folder / "text").write_bytes(bytes(range(256)) * 8)
+        model = {"model_type": "llama", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 24,
+                 "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+                 "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0}
+        (folder / "config.json").write_text(json.dumps(
+            {"model": model, "data": {"type": "text", "path": str(folder / "text"), "sequence_length": 32},
+             "max_steps": 1, "train_batch_size": 1, "train_micro_batch_size_per_gpu": 1,
+             "optimizer": {"params": {"lr": 1e-3}}, "checkpoint": {"dir": str(folder / "ckpt")}}))
+        tool("dcp-train", folder / "config.json")
+        tool("dcp-export", folder / "ckpt", folder / "export")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "export")
+        ids = tokenizer(text)["input_ids"]
+        self.assertEqual((len(tokenizer), ids), (256, list(text.encode())))
+        self.assertEqual(tokenizer.decode(ids), text)
+
     def test_tools(self):
         import h5py
         import torch
