@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "common/launch.h"
-#include "common/model_files.h"
+#include "programs/model_files.h"
 #include "export/hdf5_file.h"
 #include "io/publish.h"
 #include "programs/program.h"

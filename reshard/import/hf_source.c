@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/launch.h"
-#include "common/model_files.h"
+#include "programs/model_files.h"
 #include "models/weights_check.h"
 #include "programs/fail.h"
 #include "programs/json_read.h"

@@ -23,6 +23,7 @@ typedef struct config {
     const char *init;
     const char *data_type, *data_path, *data_dtype;
     const char *eval_path; /* NULL: none */
+    const char *tokenizer; /* NULL: none */
     uint64_t eval_every;   /* 0: at the last step alone */
     uint64_t sequence;     /* 0: what the file of data_path has */
     uint64_t seed;

@@ -34,6 +34,7 @@
 #include "setup/disk_room.h"
 #include "setup/rank_memory.h"
 #include "state/resume.h"
+#include "state/tokenizer.h"
 #include "state/train_state.h"
 #include "step/evaluate.h"
 #include "step/saves.h"
@@ -178,7 +179,9 @@ static int make_transport(trainer *t, dcp_error *err) {
 static int check_start(const trainer *t, dcp_error *err) {
     int resumes;
     dcp_error why;
-    int status = dcp_engine_check(t->c->engine, &why);
+    int status = t->c->tokenizer ? state_tokenizer_check(t->c->tokenizer, err) : DCP_OK;
+    if (status != DCP_OK) return status;
+    status = dcp_engine_check(t->c->engine, &why);
     if (status != DCP_OK) return core_fail(err, status, "checkpoint.engine: %s", why.message);
     status = state_resume_expected(t->c, t->dcp, &resumes, err);
     if (status != DCP_OK) return status;
@@ -516,6 +519,8 @@ int setup_start(trainer *t, dcp_error *err) {
     ranks_board_reach(RANKS_PHASE_LOADED);
     if (status == DCP_OK) ranks_board_step(t->state->step, 0);
     if (status == DCP_OK) status = check_data(t, err);
+    if (status == DCP_OK && t->c->tokenizer)
+        status = ranks_agree(t->comm, state_tokenizer_keep(t->state, t->c->tokenizer, err), err);
     if (status == DCP_OK) status = name_run(t, err);
     if (status == DCP_OK)
         status = ranks_agree(t->comm, setup_memory_explain(t, make_work(t, err), err), err);

@@ -362,6 +362,14 @@ static int take_file(train_state *s, const dcp_tensor *tensor, dcp_error *err) {
     return file->tensor.path && file->data ? DCP_OK : core_fail_memory(err, bytes);
 }
 
+int state_add_file(train_state *s, const char *path, uint64_t bytes, dcp_error *err) {
+    const dcp_tensor tensor = {path, DCP_U8, 1, {bytes}};
+    kept_file *files = realloc(s->files, (s->n_files + 1) * sizeof *files);
+    if (!files) return core_fail_memory(err, (s->n_files + 1) * sizeof *files);
+    s->files = files;
+    return take_file(s, &tensor, err);
+}
+
 int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err) {
     drop_files(s);
     s->files = calloc(dcp_checkpoint_tensors(ckpt) + 1, sizeof *s->files);

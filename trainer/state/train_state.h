@@ -84,5 +84,8 @@ void *state_slot_at(const train_state *s, size_t slot, const fsdp_param *param);
 int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
               void *data, dcp_error *err);
 
+/* One more file, of so many bytes, with memory for this rank's part, which is the caller's to fill:
+ * s->files' last. */
+int state_add_file(train_state *s, const char *path, uint64_t bytes, dcp_error *err);
 /* Takes over which files the checkpoint holds, with memory for this rank's part. */
 int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err);

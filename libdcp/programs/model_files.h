@@ -5,5 +5,8 @@
  * it in the checkpoint, an export writes it again. */
 int model_files_is_companion(const char *name);
 
+/* A companion that is its tokenizer's, or its chat template. */
+int model_files_is_tokenizer(const char *name);
+
 /* A file that an export may have written. */
 int model_files_is_exported(const char *name);

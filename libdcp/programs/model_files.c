@@ -1,10 +1,9 @@
-#include "common/model_files.h"
+#include "programs/model_files.h"
 
 #include <fnmatch.h>
 #include <stddef.h>
 
-static const char *const companions[] = {
-    "generation_config.json",
+static const char *const tokenizers[] = {
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -16,6 +15,10 @@ static const char *const companions[] = {
     "*.tiktoken",
     "chat_template.json",
     "chat_template.jinja",
+};
+
+static const char *const others[] = {
+    "generation_config.json",
     "*preprocessor_config.json",
     "processor_config.json",
 };
@@ -33,8 +36,12 @@ static int is_in(const char *name, const char *const *patterns, size_t n) {
     return 0;
 }
 
+int model_files_is_tokenizer(const char *name) {
+    return is_in(name, tokenizers, sizeof tokenizers / sizeof *tokenizers);
+}
+
 int model_files_is_companion(const char *name) {
-    return is_in(name, companions, sizeof companions / sizeof *companions);
+    return model_files_is_tokenizer(name) || is_in(name, others, sizeof others / sizeof *others);
 }
 
 int model_files_is_exported(const char *name) {

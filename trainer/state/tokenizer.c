@@ -1,0 +1,115 @@
+/* Files are in the state in the order of their names, cut over the ranks like any tensor; each rank
+ * reads its part. */
+#include "state/tokenizer.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "programs/fail.h"
+#include "programs/model_files.h"
+
+static const char section[] = "/files/";
+
+typedef int (*file_fn)(void *ctx, const char *path, const char *name, uint64_t bytes,
+                       dcp_error *err);
+
+static int fail_file(const char *path, dcp_error *err) {
+    return core_fail(err, DCP_ERR_ARG, "data.tokenizer: cannot read %s: %s", path, strerror(errno));
+}
+
+static int visit_file(const char *path, const char *name, file_fn visit, void *ctx,
+                      dcp_error *err) {
+    struct stat st;
+    if (stat(path, &st) != 0 || access(path, R_OK) != 0) return fail_file(path, err);
+    if (!S_ISREG(st.st_mode) || st.st_size == 0)
+        return core_fail(err, DCP_ERR_ARG, "data.tokenizer: %s is %s", path,
+                         S_ISREG(st.st_mode) ? "empty" : "no file");
+    return visit(ctx, path, name, (uint64_t)st.st_size, err);
+}
+
+static int is_wanted(const struct dirent *entry) { return model_files_is_tokenizer(entry->d_name); }
+
+static int visit_folder(const char *folder, file_fn visit, void *ctx, dcp_error *err) {
+    char path[PATH_MAX];
+    struct dirent **entries;
+    const int n = scandir(folder, &entries, is_wanted, alphasort);
+    if (n < 0) return fail_file(folder, err);
+    int status = DCP_OK;
+    if (n == 0)
+        status = core_fail(err, DCP_ERR_ARG,
+                           "data.tokenizer: %s holds no file of a tokenizer, as tokenizer.json, "
+                           "vocab.json or tokenizer.model is",
+                           folder);
+    for (int i = 0; i < n; i++) {
+        const int length = snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        errno = ENAMETOOLONG;
+        if (status == DCP_OK && (length < 0 || (size_t)length >= sizeof path))
+            status = fail_file(folder, err);
+        if (status == DCP_OK) status = visit_file(path, entries[i]->d_name, visit, ctx, err);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+static int visit_all(const char *path, file_fn visit, void *ctx, dcp_error *err) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    struct stat st;
+    if (stat(path, &st) != 0) return fail_file(path, err);
+    if (S_ISDIR(st.st_mode)) return visit_folder(path, visit, ctx, err);
+    if (model_files_is_tokenizer(name)) return visit_file(path, name, visit, ctx, err);
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.tokenizer: %s has not the name of a tokenizer's file, as "
+                     "tokenizer.json is; a folder that holds one will do as well",
+                     path);
+}
+
+static int accept(void *ctx, const char *path, const char *name, uint64_t bytes, dcp_error *err) {
+    (void)ctx, (void)path, (void)name, (void)bytes, (void)err;
+    return DCP_OK;
+}
+
+int state_tokenizer_check(const char *path, dcp_error *err) {
+    return visit_all(path, accept, NULL, err);
+}
+
+/* This rank's part of it. */
+static int read_part(const kept_file *file, const char *path, dcp_error *err) {
+    const uint64_t bytes = file->box.count[0];
+    uint64_t done = 0;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return fail_file(path, err);
+    while (done < bytes) {
+        const ssize_t n =
+            pread(fd, (char *)file->data + done, bytes - done, (off_t)(file->box.start[0] + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n == 0) errno = ENODATA; /* it has become shorter */
+        if (n <= 0) break;
+        done += (uint64_t)n;
+    }
+    const int status = done < bytes ? fail_file(path, err) : DCP_OK;
+    close(fd);
+    return status;
+}
+
+static int keep_file(void *ctx, const char *path, const char *name, uint64_t bytes,
+                     dcp_error *err) {
+    train_state *s = ctx;
+    char full[sizeof section + NAME_MAX];
+    snprintf(full, sizeof full, "%s%s", section, name);
+    const int status = state_add_file(s, full, bytes, err);
+    return status == DCP_OK ? read_part(&s->files[s->n_files - 1], path, err) : status;
+}
+
+int state_tokenizer_keep(train_state *s, const char *path, dcp_error *err) {
+    for (size_t i = 0; i < s->n_files; i++)
+        if (model_files_is_tokenizer(s->files[i].tensor.path + strlen(section))) return DCP_OK;
+    return visit_all(path, keep_file, s, err);
+}
