@@ -69,6 +69,7 @@ class Run:
         env = {**os.environ, "OMPI_MCA_orte_tmpdir_base": tempfile.mkdtemp(prefix="o", dir=scratch)}
         self.process = subprocess.Popen(command(ranks, *args), stdin=subprocess.DEVNULL,
                                         stdout=self.out, stderr=self.err, env=env)
+        atexit.register(lambda: self.process.poll() is None and self.end())  # where the test fails
 
     def text(self, file):
         file.seek(0)

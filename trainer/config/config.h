@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
+#include "config/sources.h"
 #include <dcp/save.h>
 #include <dcp/tier.h>
 
@@ -24,6 +25,8 @@ typedef struct config {
     const char *data_type, *data_path, *data_dtype;
     const char *eval_path; /* NULL: none */
     const char *tokenizer; /* NULL: none */
+    config_source sources[CONFIG_MOST_SOURCES];
+    size_t n_sources;
     uint64_t eval_every;   /* 0: at the last step alone */
     uint64_t sequence;     /* 0: what the file of data_path has */
     uint64_t seed;

@@ -14,6 +14,7 @@
 #include "config/json_tree.h"
 #include "config/places.h"
 #include "config/schema.h"
+#include "config/sources.h"
 #include "config/stores.h"
 #include "config/suggest.h"
 #include "programs/fail.h"
@@ -162,6 +163,10 @@ static int check_sequence(const json_t *tree, dcp_error *err) {
 
 /* Checks what depends on several keys. */
 static int check_together(const config *c, dcp_error *err) {
+    if (c->n_sources && strcmp(c->data_type, "safetensors") == 0)
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.sources: of data.type safetensors there is one fixed batch; leave "
+                         "data.sources out");
     if (c->batch % c->micro != 0)
         return core_fail(err, DCP_ERR_ARG,
                          "train_batch_size: %" PRIu64
@@ -190,6 +195,7 @@ static void fill_struct(config *c) {
     dcp_engine_parse(c->engine_name, &c->engine);
     c->by_hdf5 = c->engine == DCP_ENGINE_MPIO;
     c->staging_bytes = c->staging_mb << 20;
+    c->n_sources = config_sources_fill(config_json_at(c->tree, "data.sources"), c->sources);
     c->n_stores =
         config_stores_fill(config_json_at(c->tree, "checkpoint.stores"), c->domain, c->stores);
     c->stores[c->n_stores++] = (dcp_tier){.size = sizeof(dcp_tier),

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "config/json_tree.h"
+#include "config/sources.h"
 #include "config/stores.h"
 #include "programs/fail.h"
 
@@ -32,6 +33,8 @@ const config_key config_keys[] = {
      .words = "uint16|uint32", .nullable = 1, TO(data_dtype)},
     {KEY("data.eval_path", CONFIG_TEXT, "null", "data to evaluate on, of the same type"),
      .nullable = 1, TO(eval_path)},
+    {KEY("data.sources", CONFIG_SOURCES, "[]",
+         "further data of the same type: objects with path and weight")},
     {KEY("data.tokenizer", CONFIG_TEXT, "null",
          "a folder or file of a tokenizer, to go with the checkpoints"),
      .nullable = 1, TO(tokenizer)},
@@ -256,6 +259,7 @@ static int value_fits(const config_key *key, const json_t *value) {
     case CONFIG_NAMES:
         return names_fit(value);
     case CONFIG_STORES:
+    case CONFIG_SOURCES:
         return json_is_array(value);
     case CONFIG_MODEL:
         return json_is_object(value) || json_string_length(value) > 0;
@@ -271,6 +275,7 @@ static void expect(const config_key *key, char *out, size_t size) {
         [CONFIG_SWITCH] = "true or false",
         [CONFIG_NAMES] = "a list of strings",
         [CONFIG_STORES] = "a list of objects",
+        [CONFIG_SOURCES] = "a list of objects",
         [CONFIG_MODEL] = "the path of a config.json, or an object",
     };
     if (key->words && key->type != CONFIG_TEXT)
@@ -295,8 +300,10 @@ static const char *advice(const config_key *key, const char *text) {
 
 /* Messages name the key's full path, what was given and what is asked for. */
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err) {
-    if (value_fits(key, value))
+    if (value_fits(key, value)) {
+        if (key->type == CONFIG_SOURCES) return config_sources_check(key->path, value, err);
         return key->type == CONFIG_STORES ? config_stores_check(key->path, value, err) : DCP_OK;
+    }
     char *given = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     char wanted[160];
     expect(key, wanted, sizeof wanted);
@@ -341,9 +348,9 @@ void config_schema_fill(config *c) {
 /* What a key takes, in short. */
 static void describe_values(const config_key *key, char *out, size_t size) {
     static const char *const fixed[] = {
-        [CONFIG_TEXT] = "TEXT",   [CONFIG_NUMBER] = "NUMBER", [CONFIG_SWITCH] = "true|false",
-        [CONFIG_BETAS] = "[B,B]", [CONFIG_NAMES] = "LIST",    [CONFIG_STORES] = "LIST",
-        [CONFIG_MODEL] = "PATH",
+        [CONFIG_TEXT] = "TEXT",    [CONFIG_NUMBER] = "NUMBER", [CONFIG_SWITCH] = "true|false",
+        [CONFIG_BETAS] = "[B,B]",  [CONFIG_NAMES] = "LIST",    [CONFIG_STORES] = "LIST",
+        [CONFIG_SOURCES] = "LIST", [CONFIG_MODEL] = "PATH",
     };
     if (key->words)
         snprintf(out, size, "%s%s", key->words, key->type == CONFIG_TEXT ? "|PATH" : "");

@@ -21,6 +21,7 @@ typedef enum config_type {
     CONFIG_BETAS,   /* two numbers of [0, 1); const json_t *, as those below */
     CONFIG_NAMES,   /* list of strings */
     CONFIG_STORES,  /* list of objects (stores.h) */
+    CONFIG_SOURCES, /* the same (sources.h) */
     CONFIG_MODEL,   /* path, or an object with keys of its own */
 } config_type;
 

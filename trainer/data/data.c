@@ -1,4 +1,6 @@
-/* Samples by global number: sample g is number g % samples of epoch g / samples. */
+/* Samples by global number: sample g is number g % samples of epoch g / samples. With several
+ * sources, it is one of them by where g goes in a permutation of its cycle; the source's own number
+ * is its share of the cycles before, and its samples before this one. */
 #include "data/data.h"
 
 #include <stdlib.h>
@@ -8,13 +10,30 @@
 #include "data/idx.h"
 #include "data/sequences.h"
 #include "programs/fail.h"
+#include "random/random.h"
 
 /* Samples of the checksum: all where they are few and small, else some. */
 enum { ALL_SAMPLES = 4096, SOME_SAMPLES = 256, CHECKED_BYTES = 16 << 20 };
 
+typedef struct data_part {
+    void *state;
+    uint64_t samples;      /* of an epoch */
+    uint32_t first, count; /* its places in a cycle */
+} data_part;
+
+/* What a cycle's samples are, in their order. */
+typedef struct data_cycle {
+    int is_known;
+    uint64_t seed, number;
+    uint8_t part[DATA_CYCLE];
+    uint16_t within[DATA_CYCLE]; /* the part's samples of this cycle before it */
+} data_cycle;
+
 struct data {
     const data_source *source;
-    void *state;
+    data_part parts[1 + DATA_MOST_SOURCES];
+    size_t n;         /* that are open */
+    data_cycle cycle; /* the last one asked for */
     uint64_t fingerprint;
     sample_shape shape;
 };
@@ -52,18 +71,30 @@ static uint64_t hash_words(uint64_t hash, const void *memory, uint64_t n) {
 }
 
 /* `room`: of one sample. The order of epoch 0 with seed 0 spreads the first samples. */
-static int hash_samples(data *d, const sample_batch *room, uint64_t words, dcp_error *err) {
-    const uint64_t samples = data_samples(d), n = count_checked(samples, words * 4);
-    uint64_t hash = hash_words(0xcbf29ce484222325, &samples, 2);
+static int hash_samples(const data *d, const data_part *part, const sample_batch *room,
+                        uint64_t words, uint64_t *hash, dcp_error *err) {
+    const uint64_t samples = part->samples, n = count_checked(samples, words * 4);
+    *hash = hash_words(*hash, &samples, 2);
     for (uint64_t i = 0; i < n; i++) {
-        const int status = d->source->read(d->state, 0, 0, i, room, err);
+        const int status = d->source->read(part->state, 0, 0, i, room, err);
         if (status != DCP_OK) return status;
-        hash = hash_words(hash, room->ids, d->shape.tokens);
-        hash = hash_words(hash, room->values, model_sample_values(&d->shape));
-        hash = hash_words(hash, room->targets, d->shape.targets);
+        *hash = hash_words(*hash, room->ids, d->shape.tokens);
+        *hash = hash_words(*hash, room->values, model_sample_values(&d->shape));
+        *hash = hash_words(*hash, room->targets, d->shape.targets);
+    }
+    return DCP_OK;
+}
+
+/* Of all sources, one after the other, and of their shares where there are several. */
+static int hash_parts(data *d, const sample_batch *room, uint64_t words, dcp_error *err) {
+    uint64_t hash = 0xcbf29ce484222325;
+    int status = DCP_OK;
+    for (size_t i = 0; i < d->n && status == DCP_OK; i++) {
+        status = hash_samples(d, &d->parts[i], room, words, &hash, err);
+        if (d->n > 1) hash = hash_words(hash, &d->parts[i].count, 1);
     }
     d->fingerprint = hash;
-    return DCP_OK;
+    return status;
 }
 
 static int take_fingerprint(data *d, dcp_error *err) {
@@ -74,9 +105,59 @@ static int take_fingerprint(data *d, dcp_error *err) {
     sample_batch room = {.targets = (int32_t *)memory + tokens + values};
     if (tokens) room.ids = (int32_t *)memory;
     if (values) room.values = (float *)memory + tokens;
-    const int status = hash_samples(d, &room, words, err);
+    const int status = hash_parts(d, &room, words, err);
     free(memory);
     return status;
+}
+
+/* Messages of a source name data.path. */
+static int blame_source(size_t i, int status, const dcp_error *why, dcp_error *err) {
+    static const char path[] = "data.path: ";
+    const size_t n = strlen(path);
+    const char *what = why->message;
+    if (strncmp(what, path, n) == 0) what += n;
+    if (i == 0) return core_fail(err, status, "%s", why->message);
+    return core_fail(err, status, "data.sources[%zu].path: %s", i - 1, what);
+}
+
+static int open_parts(data *d, const data_options *options, dcp_error *err) {
+    int status = DCP_OK;
+    for (size_t i = 0; i <= options->n_others && status == DCP_OK; i++) {
+        data_options own = *options;
+        dcp_error why;
+        if (i > 0) own.path = options->others[i - 1].path;
+        data_part *part = &d->parts[i];
+        status = d->source->open(&own, &part->state, &why);
+        if (status != DCP_OK) return blame_source(i, status, &why, err);
+        part->samples = d->source->samples(part->state);
+        d->n++;
+    }
+    return status;
+}
+
+static double weight_of(const data_options *options, size_t i) {
+    return i == 0 ? 1 : options->others[i - 1].weight;
+}
+
+/* Places [first, first + count) of a cycle: ends are rounded, so each source has its share but for
+ * less than one. */
+static int share_cycle(data *d, const data_options *options, dcp_error *err) {
+    double all = 0, before = 0;
+    for (size_t i = 0; i < d->n; i++) all += weight_of(options, i);
+    for (size_t i = 0; i < d->n; i++) {
+        const double after = before + weight_of(options, i);
+        const uint32_t first = (uint32_t)(before / all * DATA_CYCLE + 0.5),
+                       end = (uint32_t)(after / all * DATA_CYCLE + 0.5);
+        if (first == end)
+            return core_fail(err, DCP_ERR_ARG,
+                             "data.sources: %s has a weight of less than one sample in %d; leave "
+                             "it out, or give it more",
+                             i == 0 ? options->path : options->others[i - 1].path, DATA_CYCLE);
+        d->parts[i].first = first;
+        d->parts[i].count = end - first;
+        before = after;
+    }
+    return DCP_OK;
 }
 
 int data_open(const data_options *options, data **out, dcp_error *err) {
@@ -84,12 +165,9 @@ int data_open(const data_options *options, data **out, dcp_error *err) {
     if (!d) return core_fail_memory(err, sizeof *d);
     d->shape = options->shape;
     int status = find_source(options, &d->source, err);
-    if (status == DCP_OK) status = d->source->open(options, &d->state, err);
-    if (status != DCP_OK) {
-        free(d);
-        return status;
-    }
-    status = take_fingerprint(d, err);
+    if (status == DCP_OK) status = open_parts(d, options, err);
+    if (status == DCP_OK) status = share_cycle(d, options, err);
+    if (status == DCP_OK) status = take_fingerprint(d, err);
     if (status == DCP_OK)
         *out = d;
     else
@@ -99,20 +177,60 @@ int data_open(const data_options *options, data **out, dcp_error *err) {
 
 void data_close(data *d) {
     if (!d) return;
-    d->source->close(d->state);
+    for (size_t i = 0; i < d->n; i++) d->source->close(d->parts[i].state);
     free(d);
 }
 
-uint64_t data_samples(const data *d) { return d->source->samples(d->state); }
+uint64_t data_samples(const data *d) {
+    uint64_t samples = 0;
+    for (size_t i = 0; i < d->n; i++) samples += d->parts[i].samples;
+    return samples;
+}
 
 uint64_t data_fingerprint(const data *d) { return d->fingerprint; }
 
+static void make_cycle(data *d, uint64_t seed, uint64_t number) {
+    data_cycle *c = &d->cycle;
+    uint16_t before[1 + DATA_MOST_SOURCES] = {0};
+    if (c->is_known && c->seed == seed && c->number == number) return;
+    for (uint64_t i = 0; i < DATA_CYCLE; i++) {
+        const uint64_t place = random_permute(i, DATA_CYCLE, seed, number);
+        uint8_t part = 0;
+        while (place >= d->parts[part].first + d->parts[part].count) part++;
+        c->part[i] = part;
+        c->within[i] = before[part]++;
+    }
+    c->seed = seed;
+    c->number = number;
+    c->is_known = 1;
+}
+
+/* Whose sample number g is, and its number there. */
+static const data_part *find_part(data *d, uint64_t seed, uint64_t g, uint64_t *own) {
+    *own = g;
+    if (d->n == 1) return d->parts;
+    const uint64_t cycle = g / DATA_CYCLE, i = g % DATA_CYCLE;
+    make_cycle(d, seed, cycle);
+    const data_part *part = &d->parts[d->cycle.part[i]];
+    *own = cycle * part->count + d->cycle.within[i];
+    return part;
+}
+
+static int read_sample(data *d, uint64_t seed, uint64_t g, const sample_batch *out,
+                       dcp_error *err) {
+    uint64_t own;
+    dcp_error why;
+    const data_part *part = find_part(d, seed, g, &own);
+    const int status =
+        d->source->read(part->state, seed, own / part->samples, own % part->samples, out, &why);
+    return status == DCP_OK ? DCP_OK : blame_source((size_t)(part - d->parts), status, &why, err);
+}
+
 int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, const sample_batch *out,
               uint64_t *counted, dcp_error *err) {
-    const uint64_t samples = data_samples(d);
     for (uint64_t g = first; g < first + n; g++) {
         const sample_batch at = model_sample_batch_at(out, &d->shape, g - first);
-        const int status = d->source->read(d->state, seed, g / samples, g % samples, &at, err);
+        const int status = read_sample(d, seed, g, &at, err);
         if (status != DCP_OK) return status;
     }
     uint64_t count = 0;

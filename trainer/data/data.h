@@ -1,10 +1,14 @@
 /* Training samples. Samples are numbered globally through all epochs, and sample g is a function of
- * the data, the seed and g alone: never of ranks or of what was read before. */
+ * the data, the seed and g alone: never of ranks or of what was read before. Of several sources
+ * each DATA_CYCLE samples have as many of each as the weights say, in an order of their own, and
+ * each source goes through its own epochs. */
 #pragma once
 
 #include <stdint.h>
 
 #include "data/source.h"
+
+enum { DATA_CYCLE = 1000 };
 
 typedef struct data data;
 
@@ -13,7 +17,7 @@ typedef struct data data;
 int data_open(const data_options *options, data **out, dcp_error *err);
 void data_close(data *d);
 
-/* Samples of an epoch. */
+/* Samples of an epoch; of several sources those of all together. */
 uint64_t data_samples(const data *d);
 /* A checksum of the number of samples and of what is in them, however files hold it: of all, or of
  * a large data set of a few hundred that are spread over it. Where it differs, so do the samples.
