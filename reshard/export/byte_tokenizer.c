@@ -10,6 +10,7 @@
 
 #include "common/json_text.h"
 #include "programs/json_read.h"
+#include "programs/model_files.h"
 
 enum { BYTES = 256, FIRST_OTHER = 0x100 };
 
@@ -52,13 +53,11 @@ static json_t *tokenizer(void) {
 }
 
 static int has_tokenizer(const dcp_checkpoint *ckpt) {
-    static const char *const names[] = {"/files/tokenizer", "/files/vocab.", "/files/merges."};
+    static const char section[] = "/files/";
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
-        const char *path = dcp_checkpoint_tensor(ckpt, i)->path, *dot = strrchr(path, '.');
-        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-            if (strncmp(path, names[k], strlen(names[k])) == 0) return 1;
-        if (strncmp(path, "/files/", 7) == 0 && dot &&
-            (strcmp(dot, ".model") == 0 || strcmp(dot, ".tiktoken") == 0))
+        const char *path = dcp_checkpoint_tensor(ckpt, i)->path;
+        if (strncmp(path, section, strlen(section)) == 0 &&
+            model_files_is_tokenizer(path + strlen(section)))
             return 1;
     }
     return 0;
