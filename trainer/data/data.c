@@ -3,6 +3,7 @@
  * is its share of the cycles before, and its samples before this one. */
 #include "data/data.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,7 @@ typedef struct data_cycle {
 
 struct data {
     const data_source *source;
-    data_part parts[1 + DATA_MOST_SOURCES];
+    data_part parts[1 + CONFIG_MOST_SOURCES];
     size_t n;         /* that are open */
     data_cycle cycle; /* the last one asked for */
     uint64_t fingerprint;
@@ -110,14 +111,19 @@ static int take_fingerprint(data *d, dcp_error *err) {
     return status;
 }
 
-/* Messages of a source name data.path. */
-static int blame_source(size_t i, int status, const dcp_error *why, dcp_error *err) {
+int data_blame(const char *key, int status, const dcp_error *why, dcp_error *err) {
     static const char path[] = "data.path: ";
     const size_t n = strlen(path);
     const char *what = why->message;
     if (strncmp(what, path, n) == 0) what += n;
+    return core_fail(err, status, "%s: %s", key, what);
+}
+
+static int blame_source(size_t i, int status, const dcp_error *why, dcp_error *err) {
+    char key[64];
     if (i == 0) return core_fail(err, status, "%s", why->message);
-    return core_fail(err, status, "data.sources[%zu].path: %s", i - 1, what);
+    snprintf(key, sizeof key, "data.sources[%zu].path", i - 1);
+    return data_blame(key, status, why, err);
 }
 
 static int open_parts(data *d, const data_options *options, dcp_error *err) {
@@ -191,7 +197,7 @@ uint64_t data_fingerprint(const data *d) { return d->fingerprint; }
 
 static void make_cycle(data *d, uint64_t seed, uint64_t number) {
     data_cycle *c = &d->cycle;
-    uint16_t before[1 + DATA_MOST_SOURCES] = {0};
+    uint16_t before[1 + CONFIG_MOST_SOURCES] = {0};
     if (c->is_known && c->seed == seed && c->number == number) return;
     for (uint64_t i = 0; i < DATA_CYCLE; i++) {
         const uint64_t place = random_permute(i, DATA_CYCLE, seed, number);

@@ -17,6 +17,10 @@ typedef struct data data;
 int data_open(const data_options *options, data **out, dcp_error *err);
 void data_close(data *d);
 
+/* The error `why` of data whose path another key names: messages begin with data.path, and then
+ * with that. Returns `status`. */
+int data_blame(const char *key, int status, const dcp_error *why, dcp_error *err);
+
 /* Samples of an epoch; of several sources those of all together. */
 uint64_t data_samples(const data *d);
 /* A checksum of the number of samples and of what is in them, however files hold it: of all, or of

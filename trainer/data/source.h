@@ -3,17 +3,11 @@
 
 #include <stdint.h>
 
+#include "config/sources.h"
 #include "models/sample.h"
 #include <dcp/error.h>
 
 enum { DATA_ANY_BATCH = 0 }; /* a fixed batch may be of any size */
-enum { DATA_MOST_SOURCES = 63 }; /* a configuration's most */
-
-/* Further data, and how much of it beside 1 of data_options.path. */
-typedef struct data_share {
-    const char *path;
-    double weight;
-} data_share;
 
 typedef struct data_options {
     const char *type; /* "text", "tokens", "idx" or "safetensors" */
@@ -21,8 +15,7 @@ typedef struct data_options {
     const char *dtype; /* of tokens: "uint16" or "uint32"; NULL: uint16 where the vocabulary fits */
     uint64_t batch;    /* samples of a step; DATA_ANY_BATCH */
     sample_shape shape;
-    const data_share
-        *others; /* [n_others], at most DATA_MOST_SOURCES; borrowed by data_open alone */
+    const config_source *others; /* [n_others], beside `path`; borrowed by data_open alone */
     size_t n_others;
 } data_options;
 

@@ -98,15 +98,12 @@ static int open_data(trainer *t, dcp_error *err) {
     const int status = setup_sequence(t->c, t->m, &t->sequence, err);
     if (status != DCP_OK) return status;
     t->shape = model_sample(t->m, t->sequence);
-    data_share others[DATA_MOST_SOURCES];
-    for (size_t i = 0; i < t->c->n_sources; i++)
-        others[i] = (data_share){t->c->sources[i].path, t->c->sources[i].weight};
     const data_options options = {.type = t->c->data_type,
                                   .path = t->c->data_path,
                                   .dtype = t->c->data_dtype,
                                   .batch = t->c->batch,
                                   .shape = t->shape,
-                                  .others = others,
+                                  .others = t->c->sources,
                                   .n_others = t->c->n_sources};
     return data_open(&options, &t->samples, err);
 }

@@ -25,13 +25,8 @@ typedef struct evaluation_sums {
     uint64_t counted, right;
 } evaluation_sums;
 
-/* Messages of data/ name data.path; here it is data.eval_path. */
 static int blame_eval_path(int status, const dcp_error *why, dcp_error *err) {
-    static const char path[] = "data.path: ";
-    const size_t n = strlen(path);
-    const char *what = why->message;
-    if (strncmp(what, path, n) == 0) what += n;
-    return core_fail(err, status, "data.eval_path: %s", what);
+    return data_blame("data.eval_path", status, why, err);
 }
 
 int step_evaluate_open(trainer *t, dcp_error *err) {
