@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "data/data.h"
+#include "data_folder.h"
 
 #define IMAGES_FILE "bad-images-idx3"
 #define LABELS_FILE "bad-labels-idx1"
@@ -57,13 +58,6 @@ static int make_folder(void **state) {
     put("parts/notes", "text", 4, "", 0);
     *state = strdup(dir);
     return 0;
-}
-
-static int remove_folder(void **state) {
-    char command[64];
-    snprintf(command, sizeof command, "rm -r '%s'", (char *)*state);
-    free(*state);
-    return chdir("..") != 0 || system(command) != 0;
 }
 
 static int open_idx(const char *path, const sample_shape *shape, data **out, dcp_error *err) {

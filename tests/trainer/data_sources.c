@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "data/data.h"
+#include "data_folder.h"
 
 enum { SEQUENCE = 4, SOURCES = 3, EACH = 20000, READ = 3 * DATA_CYCLE };
 
@@ -35,13 +36,6 @@ static int make_folder(void **state) {
     }
     *state = strdup(dir);
     return 0;
-}
-
-static int remove_folder(void **state) {
-    char command[64];
-    snprintf(command, sizeof command, "rm -r '%s'", (char *)*state);
-    free(*state);
-    return chdir("..") != 0 || system(command) != 0;
 }
 
 static data_options options_of(const config_source *more, size_t n) {

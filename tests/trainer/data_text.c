@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "data/data.h"
+#include "data_folder.h"
 
 enum { SEQUENCE = 5 };
 static const char all[] = "abcdefghijklmnopqrstuvwxyz0123456"; /* 33 bytes: 6 windows */
@@ -36,13 +37,6 @@ static int make_folder(void **state) {
     put("whole", all, 33);
     *state = strdup(dir);
     return 0;
-}
-
-static int remove_folder(void **state) {
-    char command[64];
-    snprintf(command, sizeof command, "rm -r '%s'", (char *)*state);
-    free(*state);
-    return chdir("..") != 0 || system(command) != 0;
 }
 
 static data_options options(const char *path) {

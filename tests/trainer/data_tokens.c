@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "data/data.h"
+#include "data_folder.h"
 #include "random/random.h"
 
 enum { SEQUENCE = 5, TOKENS = 33, SAMPLES = 6 };
@@ -43,13 +44,6 @@ static int make_folder(void **state) {
     put("odd", 0, TOKENS, 2);
     *state = strdup(dir);
     return truncate("odd", 65);
-}
-
-static int remove_folder(void **state) {
-    char command[64];
-    snprintf(command, sizeof command, "rm -r '%s'", (char *)*state);
-    free(*state);
-    return chdir("..") != 0 || system(command) != 0;
 }
 
 static sample_shape shape_of(uint64_t sequence, uint64_t vocabulary) {
