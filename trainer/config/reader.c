@@ -127,7 +127,7 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
             key)
             continue;
         value = value ? take_value(key, value) : fallback(key, given, tree);
-        if (key->type == CONFIG_STORES) failed = config_stores_complete(value) != 0;
+        if (key->complete) failed = key->complete(value) != 0;
         failed |= config_json_set(tree, key->path, value) != 0;
     }
     if (failed) {

@@ -33,8 +33,9 @@ const config_key config_keys[] = {
      .words = "uint16|uint32", .nullable = 1, TO(data_dtype)},
     {KEY("data.eval_path", CONFIG_TEXT, "null", "data to evaluate on, of the same type"),
      .nullable = 1, TO(eval_path)},
-    {KEY("data.sources", CONFIG_SOURCES, "[]",
-         "further data of the same type: objects with path and weight")},
+    {KEY("data.sources", CONFIG_OBJECTS, "[]",
+         "further data of the same type: objects with path and weight"),
+     .check = config_sources_check},
     {KEY("data.tokenizer", CONFIG_TEXT, "null",
          "a folder or file of a tokenizer, to go with the checkpoints"),
      .nullable = 1, TO(tokenizer)},
@@ -162,7 +163,8 @@ const config_key config_keys[] = {
     {KEY("checkpoint.domain", CONFIG_TEXT, "null",
          "the failure domain of a rank, with {rank}, {host} or {env:NAME}; null: its host"),
      .nullable = 1, TO(domain)},
-    {KEY("checkpoint.stores", CONFIG_STORES, "[]", "faster stores in front of checkpoint.dir")},
+    {KEY("checkpoint.stores", CONFIG_OBJECTS, "[]", "faster stores in front of checkpoint.dir"),
+     .check = config_stores_check, .complete = config_stores_complete},
     {KEY("device", CONFIG_WORD, "\"auto\"", "what computes; cuda is experimental"),
      .words = "auto|cpu|cuda", TO(device)},
     {KEY("cuda.tf32", CONFIG_SWITCH, "false", "a GPU may round operands of fp32 products to tf32"),
@@ -258,8 +260,7 @@ static int value_fits(const config_key *key, const json_t *value) {
         return json_is_boolean(value);
     case CONFIG_NAMES:
         return names_fit(value);
-    case CONFIG_STORES:
-    case CONFIG_SOURCES:
+    case CONFIG_OBJECTS:
         return json_is_array(value);
     case CONFIG_MODEL:
         return json_is_object(value) || json_string_length(value) > 0;
@@ -274,8 +275,7 @@ static void expect(const config_key *key, char *out, size_t size) {
         [CONFIG_BETAS] = "two numbers from 0 to below 1",
         [CONFIG_SWITCH] = "true or false",
         [CONFIG_NAMES] = "a list of strings",
-        [CONFIG_STORES] = "a list of objects",
-        [CONFIG_SOURCES] = "a list of objects",
+        [CONFIG_OBJECTS] = "a list of objects",
         [CONFIG_MODEL] = "the path of a config.json, or an object",
     };
     if (key->words && key->type != CONFIG_TEXT)
@@ -300,10 +300,7 @@ static const char *advice(const config_key *key, const char *text) {
 
 /* Messages name the key's full path, what was given and what is asked for. */
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err) {
-    if (value_fits(key, value)) {
-        if (key->type == CONFIG_SOURCES) return config_sources_check(key->path, value, err);
-        return key->type == CONFIG_STORES ? config_stores_check(key->path, value, err) : DCP_OK;
-    }
+    if (value_fits(key, value)) return key->check ? key->check(key->path, value, err) : DCP_OK;
     char *given = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     char wanted[160];
     expect(key, wanted, sizeof wanted);
@@ -348,9 +345,9 @@ void config_schema_fill(config *c) {
 /* What a key takes, in short. */
 static void describe_values(const config_key *key, char *out, size_t size) {
     static const char *const fixed[] = {
-        [CONFIG_TEXT] = "TEXT",    [CONFIG_NUMBER] = "NUMBER", [CONFIG_SWITCH] = "true|false",
-        [CONFIG_BETAS] = "[B,B]",  [CONFIG_NAMES] = "LIST",    [CONFIG_STORES] = "LIST",
-        [CONFIG_SOURCES] = "LIST", [CONFIG_MODEL] = "PATH",
+        [CONFIG_TEXT] = "TEXT",   [CONFIG_NUMBER] = "NUMBER", [CONFIG_SWITCH] = "true|false",
+        [CONFIG_BETAS] = "[B,B]", [CONFIG_NAMES] = "LIST",    [CONFIG_OBJECTS] = "LIST",
+        [CONFIG_MODEL] = "PATH",
     };
     if (key->words)
         snprintf(out, size, "%s%s", key->words, key->type == CONFIG_TEXT ? "|PATH" : "");

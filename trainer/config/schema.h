@@ -20,8 +20,7 @@ typedef enum config_type {
     CONFIG_SWITCH,  /* true or false; int */
     CONFIG_BETAS,   /* two numbers of [0, 1); const json_t *, as those below */
     CONFIG_NAMES,   /* list of strings */
-    CONFIG_STORES,  /* list of objects (stores.h) */
-    CONFIG_SOURCES, /* the same (sources.h) */
+    CONFIG_OBJECTS, /* list of objects; see `check` */
     CONFIG_MODEL,   /* path, or an object with keys of its own */
 } config_type;
 
@@ -37,6 +36,9 @@ typedef struct config_key {
      * defaults differ, a key has a row for each of them. */
     const char *optimizer;
     size_t offset; /* of the struct's member; 0: none */
+    /* Of a list of objects: whether they are right, and what completes them, NULL: nothing. */
+    int (*check)(const char *path, const json_t *list, dcp_error *err);
+    int (*complete)(json_t *list);
 } config_key;
 
 extern const config_key config_keys[];
