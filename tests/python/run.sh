@@ -3,8 +3,8 @@
 # to 3.13 that is here (wheel.sh), all in an environment with torch, ray, torchtitan and transformers, and those of torch
 # states on each other Python from 3.11 on. Also mypy on the package and its examples.
 #   tests/python/run.sh DIR
-# Makes environments below DIR (some gigabytes each), or uses those that are there. tests/run.sh has built the programs
-# that some tests run.
+# Makes environments below DIR, or uses those that are there; takes up to 10 GB at a time, and keeps 7. tests/run.sh has
+# built the programs that some tests run.
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
@@ -21,6 +21,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 DCP_STAND_IN=$r
 . "$root/cmake/mpi-env.sh"
 "$tests/wheel.sh" "$dir"
 
+# One environment with torch at a time: each takes 6 GB.
+own=$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+trap 'rm -rf "$dir/torch"' EXIT
+for other in "$dir"/python3.1[1-9]; do
+    if [ -x "$other/bin/python" ] && [ "${other##*/}" != "$own" ]; then
+        echo "== torch on ${other##*/}"
+        "$other/bin/python" -m venv --clear "$dir/torch"
+        "$dir/torch/bin/python" -m pip install --quiet numpy torch "$dir"/wheel/*.whl
+        "$dir/torch/bin/python" "$tests/test_torch.py"
+        rm -rf "$dir/torch"
+    fi
+done
+
 python=$dir/environment/bin/python
 [ -x "$python" ] || python3 -m venv "$dir/environment"
 "$python" -m pip install --quiet numpy h5py torch mypy transformers safetensors scikit-learn 'ray[train]' 'torchtitan==0.3.*'
@@ -28,12 +41,3 @@ python=$dir/environment/bin/python
 "$python" -m mypy --strict "$root/libdcp/python/src/libdcp"
 "$python" -m mypy --strict "$root/examples/pytorch"
 "$python" -W ignore -m unittest discover -v --start-directory "$tests"
-
-own=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
-for other in "$dir"/python3.1[1-9]; do
-    if [ -x "$other/bin/python" ] && [ "${other##*/}" != "$own" ]; then
-        echo "== torch on ${other##*/}"
-        "$other/bin/python" -m pip install --quiet torch
-        "$other/bin/python" "$tests/test_torch.py"
-    fi
-done
