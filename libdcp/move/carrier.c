@@ -73,8 +73,9 @@ int move_carriers_open(move_carriers *c, move_exchange *x, dcp_error *err) {
     c->own = calloc((size_t)c->w->areas, sizeof *c->own);
     c->send = calloc(partners + 1, sizeof *c->send);
     c->receive = calloc(partners + 1, sizeof *c->receive);
+    c->parts = calloc(partners + 1, sizeof *c->parts);
     c->buffer = malloc(bytes + 1);
-    int ok = c->seen && c->memory && c->own && c->send && c->receive && c->buffer;
+    int ok = c->seen && c->memory && c->own && c->send && c->receive && c->parts && c->buffer;
     if (ok && !c->to_file) {
         c->asked = calloc(c->sets * partners + 1, bits_bytes(c));
         c->asks = malloc(2 * asks + 1);
@@ -96,6 +97,7 @@ void move_carriers_close(move_carriers *c) {
     free(c->own);
     free(c->send);
     free(c->receive);
+    free(c->parts);
     free(c->buffer);
     free(c->asked);
     free(c->asks);
@@ -124,11 +126,22 @@ static size_t area_start(const move_carriers *c, const move_domain *d) {
     return (size_t)d->aggregator->area * c->w->domain_bytes;
 }
 
-/* Of that window; 0: nothing. */
-static uint64_t talk_bytes(const move_talks *talks, uint64_t window) {
+/* What is said in that window; of no bytes: nothing. */
+static move_talk find_talk(const move_talks *talks, uint64_t window) {
     const size_t i =
         talks->n ? core_first_from(&talks->list->window, talks->n, sizeof *talks->list, window) : 0;
-    return i < talks->n && talks->list[i].window == window ? talks->list[i].bytes : 0;
+    const int is_there = i < talks->n && talks->list[i].window == window;
+    return is_there ? talks->list[i] : (move_talk){.window = window};
+}
+
+static uint64_t talk_bytes(const move_talks *talks, uint64_t window) {
+    return find_talk(talks, window).bytes;
+}
+
+/* Of the message that has that window's. */
+static uint64_t message_bytes(const move_carriers *c, const move_talks *talks, uint64_t window) {
+    if (!c->routes->is_one_message) return talk_bytes(talks, window);
+    return talks->n ? talks->list[talks->n - 1].before + talks->list[talks->n - 1].bytes : 0;
 }
 
 static void add_send(move_carriers *c, const move_partner *p, void *data, uint64_t bytes) {
@@ -153,8 +166,8 @@ void move_carriers_empty(move_carriers *c, uint64_t window) {
     uint64_t at = 0;
     for (int i = 0; i < c->routes->n_partners; i++) {
         const move_partner *p = &c->routes->partners[i];
-        atomic_store(&c->places[p->group], at);
-        at += talk_bytes(&p->own, window);
+        atomic_store(&c->places[p->group], at + find_talk(&p->own, window).before);
+        at += message_bytes(c, &p->own, window);
     }
 }
 
@@ -232,28 +245,41 @@ static void count_message(move_carriers *c, const dcp_comm_message *m, const mov
     }
 }
 
-int move_carriers_send(move_carriers *c, size_t i, const move_half *half, dcp_error *err) {
+int move_carriers_send(move_carriers *c, size_t i, size_t end, dcp_error *err) {
     const uint64_t window = c->w->list[i];
     unsigned char *from = c->memory[c->x->comm->local.rank], *to = c->buffer;
     c->sends = c->receives = 0;
     for (int k = 0; k < c->routes->n_partners; k++) {
         const move_partner *p = &c->routes->partners[k];
-        const uint64_t out = talk_bytes(&p->own, window), in = talk_bytes(&p->theirs, window);
+        const uint64_t out = message_bytes(c, &p->own, window),
+                       in = message_bytes(c, &p->theirs, window);
         if (out) add_send(c, p, from, out);
         if (in) add_receive(c, p, to, in);
         from += out;
         to += in;
     }
-    int status = exchange_messages(c, i, i + 1, err);
-    if (status || !c->receives) return status;
-    find_own(c, window);
-    for (size_t k = 0; k < c->receives; k++) count_message(c, &c->receive[k], half);
-    return DCP_OK;
+    return exchange_messages(c, i, end, err);
+}
+
+void move_carriers_count(move_carriers *c, size_t i, const move_half *half) {
+    const uint64_t window = c->w->list[i];
+    unsigned char *message = c->buffer;
+    c->n_parts = 0;
+    for (int k = 0; k < c->routes->n_partners; k++) {
+        const move_talks *theirs = &c->routes->partners[k].theirs;
+        const move_talk talk = find_talk(theirs, window);
+        if (talk.bytes)
+            c->parts[c->n_parts++] =
+                (dcp_comm_message){.data = message + talk.before, .bytes = talk.bytes};
+        message += message_bytes(c, theirs, window);
+    }
+    if (c->n_parts) find_own(c, window);
+    for (size_t k = 0; k < c->n_parts; k++) count_message(c, &c->parts[k], half);
 }
 
 void move_carriers_place(move_carriers *c, const move_half *half) {
-    for (size_t i = 0; i < c->receives; i++) {
-        const unsigned char *at = c->receive[i].data, *end = at + c->receive[i].bytes;
+    for (size_t i = 0; i < c->n_parts; i++) {
+        const unsigned char *at = c->parts[i].data, *end = at + c->parts[i].bytes;
         sent_fragment f;
         while (next_fragment(c, &at, end, &f))
             memcpy(half->data + area_start(c, f.domain) + f.offset, f.data, f.bytes);

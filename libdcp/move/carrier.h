@@ -2,8 +2,9 @@
  * Ranks put them together in shared memory, and their carriers (talks.h) send and take them.
  *
  * To the file, a carrier's memory holds a message to each of its partners: fragments with their
- * heads, as the ranks of the group put them there, in any order. Who gets them counts their bytes
- * in the marks, and then places them like fragments of its own group.
+ * heads, as the ranks of the group put them there, those of a window in any order. Who gets them
+ * counts their bytes in the marks, and then places them like fragments of its own group. A message
+ * is of one window; or, where there are few fragments, of all windows, and goes before the first.
  *
  * From the file, it holds a bit for each page of its partners' domains: whether a rank of the group
  * wants it. The bits go to the partners, who mark the pages, and answer with them. So a page
@@ -33,9 +34,11 @@ typedef struct move_carriers {
     /* of this rank as a carrier */
     dcp_comm_message *send, *receive;
     size_t sends, receives;
-    unsigned char *buffer; /* to the file: what partners sent; from it: what goes to them */
-    uint64_t *asked;       /* the bits of each partner, by sets */
-    unsigned char *asks;   /* messages of them, to all partners and from them */
+    unsigned char *buffer;   /* to the file: what partners sent; from it: what goes to them */
+    dcp_comm_message *parts; /* to the file: of what each partner sent, that of this window */
+    size_t n_parts;
+    uint64_t *asked;     /* the bits of each partner, by sets */
+    unsigned char *asks; /* messages of them, to all partners and from them */
 } move_carriers;
 
 /* Collective: memory. `c` is to be closed in either case. */
@@ -55,14 +58,15 @@ void move_carriers_rewind(move_carriers *c);
  * window calls it for each such domain. */
 uint32_t move_carriers_number(move_carriers *c, const move_domain *d);
 
-/* To the file. Before ranks put anything: the carrier's messages of the window are empty. */
+/* To the file. Before ranks put anything of a window: the carrier's messages have nothing of it. */
 void move_carriers_empty(move_carriers *c, uint64_t window);
 /* Puts this rank's fragments of the domain with number `number`; walks of these numbers see it. */
 void move_carriers_put(move_carriers *c, const move_domain *d, uint32_t number, int count_walk,
                        int put_walk);
-/* Waits for partners: messages of the window at place `i` of the list go and come. What comes is
- * counted in the marks. */
-int move_carriers_send(move_carriers *c, size_t i, const move_half *half, dcp_error *err);
+/* Waits for partners: messages of windows [i, end) of the list go and come: of one, or of all. */
+int move_carriers_send(move_carriers *c, size_t i, size_t end, dcp_error *err);
+/* What has come of the window at place `i` is counted in the marks. */
+void move_carriers_count(move_carriers *c, size_t i, const move_half *half);
 /* Then, once the pages are ready: to the areas. */
 void move_carriers_place(move_carriers *c, const move_half *half);
 

@@ -31,7 +31,8 @@
 #include "move/carrier.h"
 #include "move/transfer.h"
 
-enum { MARK_WALK, COPY_WALK, CARRY_WALK, WANT_WALK };
+/* COUNT_WALK: over what is for other groups, before it is carried. */
+enum { MARK_WALK, COPY_WALK, CARRY_WALK, COUNT_WALK };
 
 /* Numbers of areas of the group's memory. */
 enum { PLACES, HALVES, CARRIERS = HALVES + 2 };
@@ -106,20 +107,31 @@ static void walk_areas(exchange *e, int walk, size_t i, const move_half *half,
     }
 }
 
-/* Before window i is exchanged, marks what this rank will put into the areas or take from there. To
- * the file, what is for other groups is put to their carriers. */
-static void prepare_window(exchange *e, size_t i, const move_half *half) {
+/* Before window i is exchanged, marks what this rank will put into the areas or take from there. */
+static void mark_window(exchange *e, size_t i, const move_half *half) {
     const int to_file = e->x->transfer->direction == MOVE_TO_FILE;
-    if (e->has_carriers) move_carriers_rewind(&e->carriers);
+    walk_areas(e, MARK_WALK, i, half, to_file ? count_bytes : mark_wanted);
+}
+
+/* To the file, what is for other groups in window i is put to their carriers. */
+static void put_foreign(exchange *e, size_t i) {
+    move_carriers_rewind(&e->carriers);
     for (int k = 0; k < e->w->width; k++) {
         const move_domain d = move_windows_domain(e->w, e->w->list[i], k);
-        if (!is_foreign(e, &d)) {
-            walk_area(e, MARK_WALK, &d, half, to_file ? count_bytes : mark_wanted);
-            continue;
-        }
+        if (!is_foreign(e, &d)) continue;
         const uint32_t number = move_carriers_number(&e->carriers, &d);
-        if (to_file) move_carriers_put(&e->carriers, &d, number, MARK_WALK, CARRY_WALK);
+        move_carriers_put(&e->carriers, &d, number, COUNT_WALK, CARRY_WALK);
     }
+}
+
+/* Whether messages of one window each go to other groups. */
+static int has_messages(const exchange *e) {
+    return e->has_carriers && !e->w->routes->is_one_message;
+}
+
+static void prepare_writing(exchange *e, size_t i, const move_half *half) {
+    mark_window(e, i, half);
+    if (has_messages(e)) put_foreign(e, i);
 }
 
 /* Tells carriers what this rank wants of other groups in windows [i, end). */
@@ -130,7 +142,7 @@ static void want_windows(exchange *e, size_t i, size_t end) {
             const move_domain d = move_windows_domain(e->w, e->w->list[i], k);
             if (!is_foreign(e, &d)) continue;
             const uint32_t number = move_carriers_number(&e->carriers, &d);
-            move_carriers_want(&e->carriers, i, &d, number, WANT_WALK);
+            move_carriers_want(&e->carriers, i, &d, number, COUNT_WALK);
         }
     }
 }
@@ -180,9 +192,10 @@ static int meet(exchange *e, dcp_error *err) {
 /* Collective in the group: what goes to other groups goes, and what comes is counted. */
 static int carry_window(exchange *e, size_t i, const move_half *half, dcp_error *err) {
     if (!e->has_carriers) return DCP_OK;
-    int status = move_carriers_send(&e->carriers, i, half, err);
-    if (!status && e->w->routes->has_theirs[i]) status = comm_local_barrier(e->x->comm, err);
-    return status;
+    int status = has_messages(e) ? move_carriers_send(&e->carriers, i, i + 1, err) : DCP_OK;
+    if (status) return status;
+    move_carriers_count(&e->carriers, i, half);
+    return e->w->routes->has_theirs[i] ? comm_local_barrier(e->x->comm, err) : DCP_OK;
 }
 
 static int write_window(exchange *e, size_t i, dcp_error *err) {
@@ -191,13 +204,13 @@ static int write_window(exchange *e, size_t i, dcp_error *err) {
     int status = carry_window(e, i, half, err);
     if (status) return status;
     take_marks(e, i, half, 1);
-    if (e->has_carriers && !is_last) move_carriers_empty(&e->carriers, e->w->list[i + 1]);
+    if (has_messages(e) && !is_last) move_carriers_empty(&e->carriers, e->w->list[i + 1]);
     status = comm_local_barrier(e->x->comm, err);
     if (status) return status;
     move_exchange_ask(e->x);
     walk_areas(e, COPY_WALK, i, half, put_fragment);
     if (e->has_carriers) move_carriers_place(&e->carriers, half);
-    if (!is_last) prepare_window(e, i + 1, other);
+    if (!is_last) prepare_writing(e, i + 1, other);
     status = meet(e, err);
     if (!status && !e->x->is_over)
         start_own(e, half);
@@ -206,14 +219,34 @@ static int write_window(exchange *e, size_t i, dcp_error *err) {
     return status;
 }
 
+/* Collective in the group: its part of window i in one message. */
+static int put_in_turn(exchange *e, size_t i, dcp_error *err) {
+    if (!e->w->routes->has_own[i]) return DCP_OK;
+    move_carriers_empty(&e->carriers, e->w->list[i]);
+    int status = comm_local_barrier(e->x->comm, err);
+    if (status) return status;
+    put_foreign(e, i);
+    return comm_local_barrier(e->x->comm, err);
+}
+
+/* Collective in the group: all that is for other groups goes, and comes. */
+static int carry_at_once(exchange *e, dcp_error *err) {
+    int status = DCP_OK;
+    move_exchange_ask(e->x);
+    for (size_t i = 0; i < e->w->n && !status; i++) status = put_in_turn(e, i, err);
+    return status ? status : move_carriers_send(&e->carriers, 0, e->w->n, err);
+}
+
 static int write_windows(exchange *e, dcp_error *err) {
     int status = DCP_OK;
-    if (e->has_carriers) {
+    if (has_messages(e)) {
         move_carriers_empty(&e->carriers, e->w->list[0]);
         status = comm_local_barrier(e->x->comm, err);
+    } else if (e->has_carriers) {
+        status = carry_at_once(e, err);
     }
     if (status) return status;
-    prepare_window(e, 0, &e->halves[0]);
+    prepare_writing(e, 0, &e->halves[0]);
     status = comm_local_barrier(e->x->comm, err);
     for (size_t i = 0; i < e->w->n && !status && !e->x->is_over; i++)
         status = write_window(e, i, err);
@@ -225,7 +258,7 @@ static int begin_reading(exchange *e, size_t i, dcp_error *err) {
     const size_t block = e->has_carriers ? e->carriers.block : 1,
                  end = i + block < e->w->n ? i + block : e->w->n;
     const int asks = e->has_carriers && i % block == 0;
-    prepare_window(e, i, half);
+    mark_window(e, i, half);
     if (asks) want_windows(e, i, end);
     int status = group_barrier(e, err);
     if (asks && !status) status = move_carriers_ask(&e->carriers, i, end, err);

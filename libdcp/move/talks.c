@@ -1,7 +1,8 @@
 /* Each rank counts its fragments by domain. Ranks of a group tell the carriers, which add up and
  * tell each other. First each rank tells each other one a word: how many talks its message to it
  * has, and how wide its group can take the windows. The least width is that of all. Where all ranks
- * can read apart, that is all. */
+ * can read apart, that is all. Where all can send what they have for others in one message, they
+ * do. */
 #include "move/talks.h"
 
 #include <stdlib.h>
@@ -34,7 +35,8 @@ typedef struct agreeing {
     move_windows *w;
     move_routes *t;
     int to_file;
-    int apart;         /* whether this rank, and then whether all can read apart */
+    int apart;         /* whether this rank, and then whether all can read apart, */
+    int one_message;   /* and send in one message */
     tally own;         /* of this rank, ascending */
     tally carried;     /* of its group, where this rank is the carrier: by group */
     uint64_t *foreign; /* of each domain: what this group has in it, where it is another one's */
@@ -47,8 +49,8 @@ typedef struct agreeing {
 } agreeing;
 
 /* Of a word: the width is above that bit, and how many talks below; without a width, it is 0. The
- * highest bit: the rank can read apart. */
-enum { WORD_WIDTH = 32, WORD_APART = 63 };
+ * highest bits: the rank can read apart; it can send in one message. */
+enum { WORD_WIDTH = 32, WORD_ONE_MESSAGE = 62, WORD_APART = 63 };
 
 int move_routes_carrier(const comm_groups *groups, int group, int other) {
     const int distance = (other - group + groups->n) % groups->n;
@@ -122,6 +124,15 @@ static int fitting_width(const agreeing *a) {
     }
 }
 
+/* Less where many ranks send to few: those take as much as others send. */
+static int fits_one_message(const agreeing *a) {
+    const uint64_t ranks = (uint64_t)a->comm->size,
+                   most = MOVE_FOREIGN_BYTES * (uint64_t)a->w->n_aggregators / ranks;
+    uint64_t bytes = 0;
+    for (uint64_t d = 0; d < a->domains; d++) bytes += a->foreign[d];
+    return a->to_file && bytes <= most;
+}
+
 static int order_entries(const void *a, const void *b) {
     const tally_entry *x = a, *y = b;
     if (x->group != y->group) return x->group < y->group ? -1 : 1;
@@ -163,6 +174,7 @@ static int add_up_in_group(agreeing *a, int status, int *width) {
     if (a->carried.is_short) return core_fail_memory(a->err, a->carried.room);
     merge_entries(&a->carried);
     *width = fitting_width(a);
+    a->one_message = fits_one_message(a);
     return DCP_OK;
 }
 
@@ -238,7 +250,8 @@ static int list_own(agreeing *a) {
         p->own.list = malloc((end - i) * sizeof *p->own.list);
         if (!p->own.list) return core_fail_memory(a->err, (end - i) * sizeof *p->own.list);
         for (size_t k = i; k < end; k++)
-            p->own.list[p->own.n++] = (move_talk){carried->list[k].domain, carried->list[k].bytes};
+            p->own.list[p->own.n++] =
+                (move_talk){.window = carried->list[k].domain, .bytes = carried->list[k].bytes};
     }
     sort_partners(a->t);
     return comm_messages_reserve(a->comm, carried->n * sizeof *a->in, a->in_most * sizeof *a->in,
@@ -286,7 +299,8 @@ static void find_talk_windows(const agreeing *a, move_talks *talks) {
     const uint64_t most = (uint64_t)a->w->areas * a->w->domain_bytes;
     size_t n = 0;
     for (size_t i = 0; i < talks->n; i++) {
-        const move_talk t = {talks->list[i].window / (uint64_t)a->w->width, talks->list[i].bytes};
+        const move_talk t = {.window = talks->list[i].window / (uint64_t)a->w->width,
+                             .bytes = talks->list[i].bytes};
         if (n && talks->list[n - 1].window == t.window)
             talks->list[n - 1].bytes += t.bytes;
         else
@@ -297,12 +311,17 @@ static void find_talk_windows(const agreeing *a, move_talks *talks) {
     talks->n = n;
 }
 
-/* Adds the talks' windows to the parts, and their bytes to the sums of all windows. */
-static void note_talks(const agreeing *a, const move_talks *talks, int part, uint64_t *sums) {
+/* Adds the talks' windows to the parts, and their bytes to the sums of all windows, or to that of
+ * the one message. */
+static void note_talks(const agreeing *a, move_talks *talks, int part, uint64_t *sums) {
+    uint64_t before = 0;
     for (size_t i = 0; i < talks->n; i++) {
-        uint64_t *parts = &a->t->parts[3 * talks->list[i].window];
+        move_talk *talk = &talks->list[i];
+        uint64_t *parts = &a->t->parts[3 * talk->window];
         parts[0] = parts[part] = 1;
-        sums[talks->list[i].window] += talks->list[i].bytes;
+        sums[a->one_message ? 0 : talk->window] += talk->bytes;
+        if (a->one_message) talk->before = before;
+        before += talk->bytes;
     }
 }
 
@@ -317,6 +336,7 @@ static int note_partners(agreeing *a) {
     move_routes *t = a->t;
     const uint64_t n = a->w->count;
     uint64_t *sums = calloc(2 * n, sizeof *sums);
+    t->is_one_message = a->one_message;
     t->has_own = calloc(2 * n, 1);
     t->has_theirs = t->has_own ? t->has_own + n : NULL;
     a->w->list = calloc(n, sizeof *a->w->list);
@@ -340,8 +360,9 @@ static int note_partners(agreeing *a) {
 static int tell_words(agreeing *a, int width, const uint64_t **told, int *least) {
     dcp_comm *comm = a->comm;
     uint64_t *out = comm->numbers, *in = out + comm->size;
-    const uint64_t own = (uint64_t)width << WORD_WIDTH | (uint64_t)(width && a->apart)
-                                                             << WORD_APART;
+    const uint64_t own = (uint64_t)width << WORD_WIDTH |
+                         (uint64_t)(width && a->one_message) << WORD_ONE_MESSAGE |
+                         (uint64_t)(width && a->apart) << WORD_APART;
     for (int r = 0; r < comm->size; r++) out[r] = own;
     for (int i = 0; width && i < a->t->n_partners; i++)
         out[a->t->partners[i].rank] += a->t->partners[i].own.n;
@@ -350,7 +371,8 @@ static int tell_words(agreeing *a, int width, const uint64_t **told, int *least)
     int status = comm_alltoall(comm, out, comm->eights, in, comm->eights, a->err);
     for (int r = 0; r < comm->size; r++) {
         a->apart &= (int)(in[r] >> WORD_APART);
-        const int told_width = (int)(in[r] << 1 >> (WORD_WIDTH + 1));
+        a->one_message &= (int)(in[r] >> WORD_ONE_MESSAGE) & 1;
+        const int told_width = (int)(in[r] << 2 >> (WORD_WIDTH + 2));
         if (told_width < *least) *least = told_width;
     }
     return status;

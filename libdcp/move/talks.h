@@ -10,6 +10,7 @@
 /* In that window a group has so many bytes for another one's domains, or wants them. */
 typedef struct move_talk {
     uint64_t window, bytes;
+    uint64_t before; /* in the same message; 0 where each window has one */
 } move_talk;
 
 typedef struct move_talks {
@@ -27,7 +28,8 @@ typedef struct move_partner {
 typedef struct move_routes {
     move_partner *partners; /* of this rank, by rank; only those that talk */
     int n_partners;
-    uint64_t most_own, most_theirs; /* of a window, together, at most */
+    int is_one_message;             /* to the file: it has what goes to a partner in all windows */
+    uint64_t most_own, most_theirs; /* of a window, or of one message, together, at most */
     unsigned char *has_own,
         *has_theirs; /* of each window of the list: whether this group has any */
     uint64_t *parts; /* of each window, three: takes part, has own, has theirs; and one more. NULL
@@ -35,7 +37,8 @@ typedef struct move_routes {
     int status;      /* this rank's own; others learn of it at the end (move_routes_list) */
 } move_routes;
 
-/* A fragment in a message: a u32 where it lies, a u32 how long it is; its bytes follow. */
+/* A fragment in a message: a u32 where it lies in its window, a u32 how long it is; its bytes
+ * follow. */
 #define MOVE_HEAD_BYTES 8
 
 /* The rank of `group` that carries what goes to and comes from `other`. */

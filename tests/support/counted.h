@@ -121,6 +121,13 @@ static inline void counted_begin(void) {
     counted.n = 0;
 }
 
+/* Of this rank's calls since counted_begin. */
+static inline size_t counted_with_data(void) {
+    size_t n = 0;
+    for (size_t i = 0; i < counted.n; i++) n += counted.list[i].has_data != 0;
+    return n;
+}
+
 /* Collective: how many calls since counted_begin carried no rank's data. Rank 0 prints them, all of
  * them one by one where DCP_TEST_CALLS is set. */
 static inline unsigned counted_end(const char *what) {

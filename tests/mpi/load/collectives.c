@@ -7,12 +7,6 @@
 
 enum { MOST_GLOBAL = 15, MOST_SHARDED = 19 };
 
-static size_t calls_with_data(void) {
-    size_t n = 0;
-    for (size_t i = 0; i < counted.n; i++) n += counted.list[i].has_data != 0;
-    return n;
-}
-
 static void load_once(const scratch *s, dcp_comm *comm, bench_state *b, const char *name,
                       int is_large) {
     char what[128];
@@ -28,7 +22,7 @@ static void load_once(const scratch *s, dcp_comm *comm, bench_state *b, const ch
     CHECK(counted.n >= opened);
     snprintf(what, sizeof what, "%s, %s", name, "open and load");
     CHECK(counted_end(what) <= (is_sharded ? MOST_SHARDED : MOST_GLOBAL));
-    CHECK(!is_large || calls_with_data() == 0);
+    CHECK(!is_large || counted_with_data() == 0);
     CHECK(bench_state_is(b, COUNTED_BYTE));
 }
 

@@ -1,5 +1,6 @@
 /* How many collectives a save asks of a caller's table, beside those that carry tensors' data; with
- * replicas one more where the plan is new.
+ * replicas one more where the plan is new. One at most carries data where most of the state is
+ * large tensors, in however many windows their ends and the small ones lie.
  * LAYERS HIDDEN VOCAB as arguments take another state than the test's own. */
 #include "support/bench_state.h"
 #include "support/counted.h"
@@ -17,7 +18,7 @@ static const struct {
 };
 
 static void save_some(const scratch *s, dcp_comm *comm, bench_state *b, dcp_layout layout,
-                      const char *name, int has_replicas) {
+                      const char *name, int has_replicas, int is_large) {
     char what[128];
     const dcp_save_options options = {.size = sizeof options, .layout = layout};
     dcp_store *store = scratch_store(s, comm, name);
@@ -33,6 +34,7 @@ static void save_some(const scratch *s, dcp_comm *comm, bench_state *b, dcp_layo
         }
         snprintf(what, sizeof what, "%s, %s", name, calls[c].name);
         CHECK(counted_end(what) <= calls[c].most[layout] + (c == NEW && has_replicas));
+        CHECK(!is_large || counted_with_data() <= 1);
     }
     dcp_store_close(store);
 }
@@ -42,9 +44,9 @@ static void save_state(const scratch *s, dcp_comm *comm, const char *name, unsig
     char layout_name[64];
     bench_state b = bench_state_make(layers, hidden, vocab, s->rank / holders, s->size / holders);
     snprintf(layout_name, sizeof layout_name, "%s-global", name);
-    save_some(s, comm, &b, DCP_LAYOUT_GLOBAL, layout_name, holders > 1);
+    save_some(s, comm, &b, DCP_LAYOUT_GLOBAL, layout_name, holders > 1, hidden >= 512);
     snprintf(layout_name, sizeof layout_name, "%s-sharded", name);
-    save_some(s, comm, &b, DCP_LAYOUT_SHARDED, layout_name, holders > 1);
+    save_some(s, comm, &b, DCP_LAYOUT_SHARDED, layout_name, holders > 1, hidden >= 512);
     bench_state_free(&b);
 }
 
@@ -58,6 +60,7 @@ int main(int argc, char **argv) {
     } else {
         save_state(&s, comm, "276-tensors", 10, 64, 2000, 1);
         save_state(&s, comm, "10806-tensors", 400, 8, 128, 1);
+        save_state(&s, comm, "large-tensors", 6, 512, 2000, 1);
         if (s.size > 2) /* of two, each writes what it holds, and only metadata travel */
             save_state(&s, comm, "276-tensors-twice", 10, 64, 2000, 2);
     }
