@@ -1,0 +1,215 @@
+/* A file has U32 input_ids [tokens] and U8 loss_mask [tokens] of all its records, one after the
+ * other, and I64 starts [records + 1]: where each begins, and the end. A sample is one record, from
+ * its first token on: each token is to predict the next one, which counts where its mask is 1.
+ * What is left of the sample's length has id 0 and does not count; under a causal mask no token
+ * before it sees it. Every epoch has its own order. examples/chat_to_records.py makes such files.
+ */
+#include "data/records.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/joined_files.h"
+#include "programs/fail.h"
+#include "random/random.h"
+#include <dcp/safetensors.h>
+
+static const char ids_name[] = "input_ids", mask_name[] = "loss_mask", starts_name[] = "starts";
+
+typedef struct records_file {
+    dcp_st_reader *reader;
+    const char *path;        /* of `files` */
+    int64_t *starts;         /* [records + 1] */
+    uint64_t records, first; /* first: number of its first record among all */
+} records_file;
+
+typedef struct records {
+    data_files files;
+    records_file *list; /* [files.n] */
+    uint64_t records;
+    uint64_t sequence, vocab;
+    uint32_t *ids; /* [sequence + 1] */
+    uint8_t *mask; /* [sequence + 1] */
+} records;
+
+static void records_close(void *state) {
+    records *r = state;
+    for (size_t i = 0; r->list && i < r->files.n; i++) {
+        if (r->list[i].reader) dcp_st_close(r->list[i].reader);
+        free(r->list[i].starts);
+    }
+    free(r->list);
+    data_files_close(&r->files);
+    free(r->ids);
+    free(r->mask);
+    free(r);
+}
+
+static int find_tensor(const records_file *f, const char *name, dcp_dtype dtype,
+                       const dcp_tensor **out, dcp_error *err) {
+    const dcp_tensor *tensor = dcp_st_find(f->reader, name);
+    *out = tensor;
+    if (tensor && tensor->dtype == dtype && tensor->ndim == 1) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.path: %s: %s is %s%s; records have input_ids U32, loss_mask U8 and "
+                     "starts I64 of one dimension each (examples/chat_to_records.py)",
+                     f->path, name, tensor ? dcp_dtype_name(tensor->dtype) : "missing",
+                     tensor && tensor->ndim != 1 ? ", not of one dimension" : "");
+}
+
+static int check_starts(const records *r, const records_file *f, uint64_t tokens, dcp_error *err) {
+    const int64_t *starts = f->starts;
+    const uint64_t n = f->records;
+    if (starts[0] != 0 || starts[n] < 0 || (uint64_t)starts[n] != tokens)
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.path: %s: starts goes from %" PRId64 " to %" PRId64
+                         ", input_ids from 0 to %" PRIu64,
+                         f->path, starts[0], starts[n], tokens);
+    for (uint64_t i = 0; i < n; i++) {
+        if (starts[i + 1] <= starts[i] + 1 || (uint64_t)starts[i + 1] > tokens)
+            return core_fail(err, DCP_ERR_ARG,
+                             "data.path: %s: starts of record %" PRIu64 " is %" PRId64
+                             ", and of the next one %" PRId64
+                             "; they ascend by 2 at least, a token and one to predict",
+                             f->path, i, starts[i], starts[i + 1]);
+        const uint64_t length = (uint64_t)(starts[i + 1] - starts[i]);
+        if (length > r->sequence + 1)
+            return core_fail(err, DCP_ERR_ARG,
+                             "data.path: %s: record %" PRIu64 " has %" PRIu64
+                             " tokens; a sample of data.sequence_length %" PRIu64 " takes %" PRIu64
+                             ": set it to %" PRIu64 ", or make records with fewer",
+                             f->path, i, length, r->sequence, r->sequence + 1, length - 1);
+    }
+    return DCP_OK;
+}
+
+static int read_starts(const records *r, records_file *f, dcp_error *err) {
+    const dcp_tensor *ids, *mask, *starts;
+    int status = find_tensor(f, ids_name, DCP_U32, &ids, err);
+    if (status == DCP_OK) status = find_tensor(f, mask_name, DCP_U8, &mask, err);
+    if (status == DCP_OK) status = find_tensor(f, starts_name, DCP_I64, &starts, err);
+    if (status != DCP_OK) return status;
+    if (mask->shape[0] != ids->shape[0] || starts->shape[0] < 2)
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.path: %s: %" PRIu64 " input_ids, %" PRIu64 " loss_mask and %" PRIu64
+                         " starts; there are as many of the first two, and at least 2 starts",
+                         f->path, ids->shape[0], mask->shape[0], starts->shape[0]);
+    const uint64_t bytes = dcp_tensor_bytes(starts);
+    f->starts = malloc(bytes);
+    if (!f->starts) return core_fail_memory(err, bytes);
+    status = dcp_st_read(f->reader, starts_name, 0, bytes, f->starts, err);
+    f->records = starts->shape[0] - 1;
+    return status == DCP_OK ? check_starts(r, f, ids->shape[0], err) : status;
+}
+
+static int open_holder(records *r, size_t i, dcp_error *err) {
+    records_file *f = &r->list[i];
+    dcp_error why;
+    f->path = r->files.list[i].path;
+    f->first = r->records;
+    int status = dcp_st_open(f->path, &f->reader, &why);
+    if (status != DCP_OK) return core_fail(err, status, "data.path: %s", why.message);
+    status = read_starts(r, f, err);
+    r->records += f->records;
+    return status;
+}
+
+static int is_safetensors(const char *path) {
+    static const char end[] = ".safetensors";
+    const size_t n = strlen(path), m = sizeof end - 1;
+    return n >= m && strcmp(path + n - m, end) == 0;
+}
+
+static int find_files(records *r, const char *path, dcp_error *err) {
+    const int status = data_files_find(path, &r->files, err);
+    if (status != DCP_OK) return status;
+    if (r->files.n > 1) data_files_keep(&r->files, is_safetensors);
+    if (r->files.n > 0) return DCP_OK;
+    return core_fail(err, DCP_ERR_NOT_FOUND,
+                     "data.path: %s holds no .safetensors file with records", path);
+}
+
+static int open_files(records *r, const char *path, dcp_error *err) {
+    int status = find_files(r, path, err);
+    if (status != DCP_OK) return status;
+    r->list = calloc(r->files.n, sizeof *r->list);
+    if (!r->list) return core_fail_memory(err, r->files.n * sizeof *r->list);
+    for (size_t i = 0; i < r->files.n && status == DCP_OK; i++) status = open_holder(r, i, err);
+    return status;
+}
+
+static int records_open(const data_options *options, void **state, dcp_error *err) {
+    records *r = calloc(1, sizeof *r);
+    if (!r) return core_fail_memory(err, sizeof *r);
+    r->files.fd = -1;
+    r->sequence = options->shape.tokens;
+    r->vocab = options->shape.classes;
+    r->ids = malloc((r->sequence + 1) * sizeof *r->ids);
+    r->mask = malloc(r->sequence + 1);
+    const int status = r->ids && r->mask
+                           ? open_files(r, options->path, err)
+                           : core_fail_memory(err, (r->sequence + 1) * sizeof *r->ids);
+    if (status == DCP_OK)
+        *state = r;
+    else
+        records_close(r);
+    return status;
+}
+
+static uint64_t records_samples(const void *state) { return ((const records *)state)->records; }
+
+static const records_file *find_holder(const records *r, uint64_t record) {
+    size_t low = 0, high = r->files.n;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (r->list[middle].first <= record)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &r->list[low];
+}
+
+/* Into ids and mask; *n: its tokens. */
+static int fetch_record(records *r, uint64_t record, uint64_t *n, dcp_error *err) {
+    const records_file *f = find_holder(r, record);
+    const uint64_t own = record - f->first, begin = (uint64_t)f->starts[own];
+    dcp_error why;
+    *n = (uint64_t)f->starts[own + 1] - begin;
+    int status =
+        dcp_st_read(f->reader, ids_name, begin * sizeof *r->ids, *n * sizeof *r->ids, r->ids, &why);
+    if (status == DCP_OK) status = dcp_st_read(f->reader, mask_name, begin, *n, r->mask, &why);
+    if (status != DCP_OK) return core_fail(err, status, "data.path: %s", why.message);
+    for (uint64_t i = 0; i < *n; i++)
+        if (r->ids[i] >= r->vocab || r->mask[i] > 1)
+            return core_fail(err, DCP_ERR_ARG,
+                             "data.path: %s: token %" PRIu64 " of record %" PRIu64 " is %" PRIu32
+                             " with mask %d; the model's vocabulary has %" PRIu64
+                             ", and a mask is 0 or 1: another tokenizer's records?",
+                             f->path, i, own, r->ids[i], r->mask[i], r->vocab);
+    return DCP_OK;
+}
+
+static int records_read(void *state, uint64_t seed, uint64_t epoch, uint64_t index,
+                        const sample_batch *out, dcp_error *err) {
+    records *r = state;
+    uint64_t n;
+    const uint64_t record = random_permute(index, r->records, seed, epoch);
+    const int status = fetch_record(r, record, &n, err);
+    if (status != DCP_OK) return status;
+    for (uint64_t i = 0; i < r->sequence; i++) {
+        out->ids[i] = i + 1 < n ? (int32_t)r->ids[i] : 0;
+        out->targets[i] = i + 1 < n && r->mask[i + 1] ? (int32_t)r->ids[i + 1] : SAMPLE_IGNORE;
+    }
+    return DCP_OK;
+}
+
+const data_source data_records = {
+    .type = "records",
+    .tokens = 1,
+    .open = records_open,
+    .close = records_close,
+    .samples = records_samples,
+    .read = records_read,
+};
