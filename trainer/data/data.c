@@ -189,6 +189,11 @@ void data_close(data *d) {
     free(d);
 }
 
+void data_normalize(data *d, const sample_normalization *how) {
+    for (size_t i = 0; i < d->n && d->source->normalize; i++)
+        d->source->normalize(d->parts[i].state, how);
+}
+
 uint64_t data_samples(const data *d) {
     uint64_t samples = 0;
     for (size_t i = 0; i < d->n; i++) samples += d->parts[i].samples;

@@ -17,6 +17,9 @@ typedef struct data data;
 int data_open(const data_options *options, data **out, dcp_error *err);
 void data_close(data *d);
 
+/* From now on bytes of images become numbers like that. It changes no fingerprint. */
+void data_normalize(data *d, const sample_normalization *how);
+
 /* The error `why` of data whose path another key names: messages begin with data.path, and then
  * with that. Returns `status`. */
 int data_blame(const char *key, int status, const dcp_error *why, dcp_error *err);

@@ -217,6 +217,7 @@ static int idx_read(idx_array *a, uint64_t item, uint64_t n, void *out, dcp_erro
 typedef struct idx {
     idx_array images, labels;
     sample_shape shape;
+    sample_normalization normalization;
     uint8_t *image; /* as in the file */
 } idx;
 
@@ -403,6 +404,16 @@ static int fail_number(const idx *x, uint64_t item, uint64_t i, dcp_error *err) 
                      within + i * idx_type_bytes(x->images.type));
 }
 
+/* Number i of an image of n. */
+static float image_value(const idx *x, uint64_t i, uint64_t n) {
+    const sample_normalization *how = &x->normalization;
+    const idx_type type = x->images.type;
+    if (type != IDX_U8 || !how->channels)
+        return idx_float(type, x->image + i * idx_type_bytes(type));
+    const uint64_t channel = i / (n / how->channels);
+    return ((float)(x->image[i] * how->scale) - how->mean[channel]) / how->std[channel];
+}
+
 static int idx_source_read(void *state, uint64_t seed, uint64_t epoch, uint64_t index,
                            const sample_batch *out, dcp_error *err) {
     idx *x = state;
@@ -411,15 +422,18 @@ static int idx_source_read(void *state, uint64_t seed, uint64_t epoch, uint64_t 
     int status = idx_read(&x->images, item, 1, x->image, err);
     if (status == DCP_OK) status = idx_read(&x->labels, item, 1, label, err);
     if (status != DCP_OK) return status;
-    const uint32_t width = idx_type_bytes(x->images.type);
-    const uint64_t n = x->images.item_bytes / width;
+    const uint64_t n = x->images.item_bytes / idx_type_bytes(x->images.type);
     for (uint64_t i = 0; i < n; i++) {
-        out->values[i] = idx_float(x->images.type, x->image + i * width);
+        out->values[i] = image_value(x, i, n);
         if (!isfinite(out->values[i])) return fail_number(x, item, i, err);
     }
     const int64_t class = idx_integer(x->labels.type, label);
     out->targets[0] = (int32_t) class;
     return check_label(x, item, class, err); /* the file may have changed since the start */
+}
+
+static void idx_source_normalize(void *state, const sample_normalization *how) {
+    ((idx *)state)->normalization = *how;
 }
 
 const data_source data_idx = {
@@ -429,4 +443,5 @@ const data_source data_idx = {
     .close = idx_source_close,
     .samples = idx_samples,
     .read = idx_source_read,
+    .normalize = idx_source_normalize,
 };

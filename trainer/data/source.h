@@ -28,4 +28,5 @@ typedef struct data_source {
     /* Sample number `index` of `epoch`, into the memory that `out` points to. */
     int (*read)(void *state, uint64_t seed, uint64_t epoch, uint64_t index, const sample_batch *out,
                 dcp_error *err);
+    void (*normalize)(void *state, const sample_normalization *how); /* NULL: it has no bytes */
 } data_source;

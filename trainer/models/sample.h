@@ -23,6 +23,15 @@ typedef struct sample_batch {
     int32_t *targets; /* [n, targets] */
 } sample_batch;
 
+enum { SAMPLE_MOST_CHANNELS = 16 };
+
+/* How a byte of an image becomes a number: (byte * scale - mean) / std of its channel. */
+typedef struct sample_normalization {
+    uint64_t channels; /* 0: it is byte / 255 */
+    double scale;
+    float mean[SAMPLE_MOST_CHANNELS], std[SAMPLE_MOST_CHANNELS];
+} sample_normalization;
+
 /* Numbers of one sample; 0 for tokens. */
 static inline uint64_t model_sample_values(const sample_shape *shape) {
     uint64_t n = shape->ndim > 0;

@@ -33,6 +33,7 @@
 #include "setup/device.h"
 #include "setup/disk_room.h"
 #include "setup/rank_memory.h"
+#include "state/preprocessor.h"
 #include "state/resume.h"
 #include "state/tokenizer.h"
 #include "state/train_state.h"
@@ -230,6 +231,20 @@ static int begin_about(trainer *t, dcp_error *err) {
     if (status != DCP_OK || !t->eval_samples) return status;
     snprintf(checksum, sizeof checksum, "%016" PRIx64, data_fingerprint(t->eval_samples));
     json_object_set_new(t->about, STATE_EVAL_DATA, json_string(checksum));
+    return DCP_OK;
+}
+
+/* Collective. As the preprocessor of the state says; a run that began without goes on without. */
+static int normalize_images(trainer *t, dcp_error *err) {
+    sample_normalization how;
+    if (t->shape.ndim != 3 || t->state->has_raw_images) return DCP_OK;
+    const int status = state_preprocessor_read(t->state, t->comm, t->shape.dims[0], &how, err);
+    if (status != DCP_OK || !how.channels) return status;
+    t->state->normalizes = 1;
+    data_normalize(t->samples, &how);
+    if (t->eval_samples) data_normalize(t->eval_samples, &how);
+    ranks_say(t->rank, "bytes of images are normalized as the model's preprocessor_config.json has "
+                       "it");
     return DCP_OK;
 }
 
@@ -523,6 +538,7 @@ int setup_start(trainer *t, dcp_error *err) {
     if (status == DCP_OK) status = check_data(t, err);
     if (status == DCP_OK && t->c->tokenizer)
         status = ranks_agree(t->comm, state_tokenizer_keep(t->state, t->c->tokenizer, err), err);
+    if (status == DCP_OK) status = normalize_images(t, err);
     if (status == DCP_OK) status = name_run(t, err);
     if (status == DCP_OK)
         status = ranks_agree(t->comm, setup_memory_explain(t, make_work(t, err), err), err);

@@ -12,6 +12,9 @@
 #include "programs/json_read.h"
 #include "ranks/say.h"
 
+/* The member of "data" that says whether images are. */
+static const char normalized[] = "normalized";
+
 json_t *state_meta_model(const json_t *given) {
     json_t *stored = json_object();
     const char *key;
@@ -110,6 +113,8 @@ int state_meta_write(const train_state *s, const config *c, const meta_data *dat
     const int failed = !o || !batch || json_object_update(o, batch) != 0;
     json_t *since = since_object(s);
     if (since && !failed) json_object_set(o, STATE_META_SINCE, since);
+    if (s->normalizes && !failed)
+        json_object_set_new(json_object_get(o, "data"), normalized, json_true());
     json_decref(since);
     *text = failed ? NULL : json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(batch);
@@ -226,9 +231,12 @@ static int tell_data(const meta_run *run, const json_t *there) {
     json_t *was = json_deep_copy(there), *checksum = json_object_get(here, "checksum");
     const json_t *old = json_object_get(there, "checksum"); /* setting was's frees its own */
     json_object_set(was, "checksum", checksum);
+    json_object_del(was, normalized); /* a run goes on as it began */
     const int is_cut_alike = json_equal(was, here);
     const int is_other = there && (!is_cut_alike || (old && !json_equal(old, checksum)));
-    tell_object(run->rank, "data", is_cut_alike ? there : was, here);
+    if (is_cut_alike) json_object_del(was, "checksum");
+    if (is_cut_alike && old) json_object_set(was, "checksum", (json_t *)old);
+    tell_object(run->rank, "data", was, here);
     json_decref(was);
     return is_other;
 }
@@ -251,6 +259,9 @@ int state_meta_read(const meta_run *run, const char *text, meta_place *out, dcp_
         read_seed(out, run, json_object_get(o, "rng"));
         tell_all(run, o);
         out->has_other_data = tell_data(run, json_object_get(o, "data"));
+        out->has_raw_images =
+            json_object_get(o, "samples") &&
+            !json_is_true(json_object_get(json_object_get(o, "data"), normalized));
     }
     json_decref(o);
     return status;

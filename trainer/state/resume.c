@@ -17,6 +17,7 @@
 #include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "state/meta.h"
+#include "state/preprocessor.h"
 #include "state/provenance.h"
 #include "state/state_load.h"
 #include <dcp/inspect.h>
@@ -126,6 +127,7 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
         s->tokens = place.tokens;
         s->seed = place.seed;
         s->has_other_data = place.has_other_data;
+        s->has_raw_images = place.has_raw_images;
         s->is_own_run = is_text(from->c->resume, "auto") || is_own_step(from->c, path);
         if (rank == 0) state_provenance_name(path, STATE_RUN, s->saved_by);
     }
@@ -314,6 +316,11 @@ static int init_from_checkpoint(const resume_from *from, train_state *s, dcp_err
     return status;
 }
 
+static int read_hf(train_state *s, const char *folder, dcp_error *err) {
+    const int status = state_read_hf(s, folder, err);
+    return status == DCP_OK ? state_preprocessor_keep(s, folder, err) : status;
+}
+
 static int init_state(const resume_from *from, train_state *s, dcp_error *err) {
     const char *path = from->c->init;
     s->seed = from->c->seed;
@@ -329,7 +336,7 @@ static int init_state(const resume_from *from, train_state *s, dcp_error *err) {
     if (checkpoint)
         status = init_from_checkpoint(from, s, &why);
     else
-        status = ranks_agree(from->comm, state_read_hf(s, path, &why), &why);
+        status = ranks_agree(from->comm, read_hf(s, path, &why), &why);
     if (status != DCP_OK) return core_fail(err, status, "init: %s", why.message);
     if (!checkpoint) ranks_say(s->layout->rank, "weights from %s", path);
     return DCP_OK;

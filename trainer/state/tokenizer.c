@@ -1,10 +1,8 @@
-/* Files are in the state in the order of their names, cut over the ranks like any tensor; each rank
- * reads its part. */
+/* Files are in the state in the order of their names. */
 #include "state/tokenizer.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +12,7 @@
 
 #include "programs/fail.h"
 #include "programs/model_files.h"
+#include "state/kept_files.h"
 
 static const char section[] = "/files/";
 
@@ -80,32 +79,10 @@ int state_tokenizer_check(const char *path, dcp_error *err) {
     return visit_all(path, accept, NULL, err);
 }
 
-/* This rank's part of it. */
-static int read_part(const kept_file *file, const char *path, dcp_error *err) {
-    const uint64_t bytes = file->box.count[0];
-    uint64_t done = 0;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return fail_file(path, err);
-    while (done < bytes) {
-        const ssize_t n =
-            pread(fd, (char *)file->data + done, bytes - done, (off_t)(file->box.start[0] + done));
-        if (n < 0 && errno == EINTR) continue;
-        if (n == 0) errno = ENODATA; /* it has become shorter */
-        if (n <= 0) break;
-        done += (uint64_t)n;
-    }
-    const int status = done < bytes ? fail_file(path, err) : DCP_OK;
-    close(fd);
-    return status;
-}
-
 static int keep_file(void *ctx, const char *path, const char *name, uint64_t bytes,
                      dcp_error *err) {
-    train_state *s = ctx;
-    char full[sizeof section + NAME_MAX];
-    snprintf(full, sizeof full, "%s%s", section, name);
-    const int status = state_add_file(s, full, bytes, err);
-    return status == DCP_OK ? read_part(&s->files[s->n_files - 1], path, err) : status;
+    (void)bytes;
+    return state_files_keep(ctx, "data.tokenizer", path, name, err);
 }
 
 int state_tokenizer_keep(train_state *s, const char *path, dcp_error *err) {

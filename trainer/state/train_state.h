@@ -40,8 +40,10 @@ typedef struct train_state {
     uint64_t step;            /* updates made */
     uint64_t samples, tokens; /* consumed */
     uint64_t seed;
+    int normalizes; /* images, as its preprocessor_config.json says */
     /* Of the step that the state was loaded from: */
     int has_other_data; /* it was trained on other samples */
+    int has_raw_images; /* a run has saved it that did not normalize images */
     int is_own_run;     /* it is one of this run's own, not where a new one branches off */
     char saved_by[STATE_RUN_BYTES]; /* its run, as rank 0 reads it; "" where that is unknown */
 } train_state;
