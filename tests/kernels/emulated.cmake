@@ -9,7 +9,7 @@ if(CMAKE_CXX_COMPILER)
   # Templates for every width of rows take long to compile, and little time to run.
   file(GLOB cuda_row_sources CONFIGURE_DEPENDS ${cuda}/arrays/*.cu ${cuda}/common/*.cu
     ${cuda}/layers/*.cu)
-  file(GLOB cuda_sources CONFIGURE_DEPENDS ${cuda}/attention/*.cu)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS ${cuda}/attention/*.cu ${cuda}/products/*.cu)
   list(APPEND cuda_sources ${cuda_row_sources})
   set_source_files_properties(${cuda_row_sources} PROPERTIES COMPILE_OPTIONS -O1)
   set_source_files_properties(${cuda_sources} PROPERTIES LANGUAGE CXX)

@@ -116,8 +116,9 @@ static void product_of(conform *c, size_t m, size_t n, size_t depth, unsigned fl
 
 /* Larger ones than the panels that are widened or packed at once, in all directions. */
 void case_matmul_bf16(conform *c) {
-    const size_t shapes[][3] = {{1, 1, 1},    {3, 5, 7},     {257, 1, 33},  {33, 17, 9},
-                                {64, 96, 64}, {2060, 9, 20}, {20, 9, 4100}, {7, 530, 40}};
+    const size_t shapes[][3] = {{1, 1, 1},     {3, 5, 7},     {257, 1, 33},
+                                {33, 17, 9},   {35, 50, 11},  {64, 96, 64},
+                                {2060, 9, 20}, {20, 9, 4100}, {7, 530, 40}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (unsigned flags = 0; flags < 16; flags++)
             if (!(flags & KERNELS_ADD && flags & KERNELS_NARROW))

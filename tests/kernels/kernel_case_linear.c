@@ -63,8 +63,8 @@ static void matmul_of(conform *c, product s, unsigned flags) {
 }
 
 void case_matmul(conform *c) {
-    const product shapes[] = {{1, 1, 1},   {3, 5, 7},    {1, 300, 64},  {257, 1, 33},
-                              {33, 17, 9}, {64, 96, 64}, {130, 65, 600}};
+    const product shapes[] = {{1, 1, 1},   {3, 5, 7},    {1, 300, 64}, {257, 1, 33},
+                              {33, 17, 9}, {35, 50, 11}, {64, 96, 64}, {130, 65, 600}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (unsigned flags = 0; flags < 8; flags++) matmul_of(c, shapes[i], flags);
 }

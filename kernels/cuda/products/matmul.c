@@ -1,9 +1,11 @@
-/* Matrix products and linear layers, by the algorithms that blas_plan.c chooses for their shapes.
+/* Matrix products and linear layers, by the algorithms that blas_plan.c chooses for their shapes,
+ * or by a simple kernel where there is none.
  */
 #include <stdio.h>
 
 #include "cuda/common/cuda_state.h"
 #include "cuda/products/blas_plan.h"
+#include "cuda/products/simple.h"
 
 /* c[m,n] = a[m,depth] b[depth,n] + add[m,n] + bias[n], row-major, in the backend's memory. */
 typedef struct blas_product {
@@ -106,12 +108,6 @@ static void fail_product(kernels *k, const blas_product *p, cublasStatus_t statu
     note_failure(state, p, status);
 }
 
-static void multiply_or_fail(kernels *k, const blas_product *p) {
-    if (!p->m || !p->n) return;
-    const cublasStatus_t status = try_product(k, p);
-    if (status != CUBLAS_STATUS_SUCCESS) fail_product(k, p, status);
-}
-
 /* Nonzero where cuBLASLt refuses the product, by either status that means so. Then nothing was
  * done, and it is not asked for this shape again. Other failures end the run. */
 static int is_refused(kernels *k, const blas_product *p) {
@@ -128,15 +124,16 @@ static int is_refused(kernels *k, const blas_product *p) {
 /* c = a b, or c += a b, without an epilogue. */
 static void multiply_plain(kernels *k, void *c, const void *a, const void *b, size_t m, size_t n,
                            size_t depth, kernels_type operands, unsigned flags) {
-    multiply_or_fail(k, &(blas_product){.c = c,
-                                        .a = a,
-                                        .b = b,
-                                        .add = flags & KERNELS_ADD ? c : NULL,
-                                        .m = m,
-                                        .n = n,
-                                        .depth = depth,
-                                        .operands = operands,
-                                        .flags = flags});
+    const blas_product p = {.c = c,
+                            .a = a,
+                            .b = b,
+                            .add = flags & KERNELS_ADD ? c : NULL,
+                            .m = m,
+                            .n = n,
+                            .depth = depth,
+                            .operands = operands,
+                            .flags = flags};
+    if (is_refused(k, &p)) cuda_product_simple(k, c, a, b, m, n, depth, operands, flags);
 }
 
 static void cuda_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,

@@ -35,8 +35,8 @@ static int fits(const struct emulated_product *p, const struct emulated_matrix *
            (!has_gelu(p) || (p->aux_ld >= (int64_t)d->rows && p->aux_ld % 8 == 0));
 }
 
-/* Of some products it has no algorithm, as may happen: with an epilogue, of those whose depth is 7;
- * with GELU, also of those whose depth is 8. */
+/* Of some products it has no algorithm, as may happen: of those whose depth is 11; with an epilogue,
+ * also of those whose depth is 7; with GELU, also of those whose depth is 8. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -49,7 +49,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     /* Parts of sums in anything but fp32, or added in place, would be other bits. */
     if (wish->reduction & ~(uint32_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
         return CUBLAS_STATUS_INVALID_VALUE;
-    if ((product->epilogue != CUBLASLT_EPILOGUE_DEFAULT && depth == 7) ||
+    if (depth == 11 || (product->epilogue != CUBLASLT_EPILOGUE_DEFAULT && depth == 7) ||
         (has_gelu(product) && depth == 8))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (has_gelu(product) && depth == 9) return CUBLAS_STATUS_INVALID_VALUE;
