@@ -35,6 +35,11 @@ CPU_CLONES static void cpu_copy_rows(kernels *k, float *restrict y, size_t y_str
             memcpy(y, x, dim * sizeof *y);
 }
 
+static void cpu_copy_parts(kernels *k, float *y, const float *x, const kernels_part *parts,
+                           size_t n) {
+    for (size_t i = 0; i < n; i++) cpu_copy(k, y + parts[i].to, x + parts[i].from, parts[i].n);
+}
+
 CPU_CLONES static void cpu_sum_rows(kernels *k, float *restrict sum, const float *restrict x,
                                     size_t x_stride, size_t rows, size_t dim) {
     (void)k;
@@ -48,5 +53,6 @@ void cpu_vector_fill(kernels *k) {
     k->scale = cpu_scale;
     k->add = cpu_add;
     k->copy_rows = cpu_copy_rows;
+    k->copy_parts = cpu_copy_parts;
     k->sum_rows = cpu_sum_rows;
 }

@@ -94,6 +94,11 @@ static void fenced_copy_rows(kernels *k, float *y, size_t y_stride, const float 
     CPU->copy_rows(CPU, IN(y), y_stride, IN(x), x_stride, rows, dim, flags);
 }
 
+static void fenced_copy_parts(kernels *k, float *y, const float *x, const kernels_part *parts,
+                              size_t n) {
+    CPU->copy_parts(CPU, IN(y), IN(x), IN(parts), n);
+}
+
 static void fenced_sum_rows(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows,
                             size_t dim) {
     CPU->sum_rows(CPU, IN(sum), IN(x), x_stride, rows, dim);
@@ -291,6 +296,7 @@ const kernels kernels_cuda = {
     .scale = fenced_scale,
     .add = fenced_add,
     .copy_rows = fenced_copy_rows,
+    .copy_parts = fenced_copy_parts,
     .sum_rows = fenced_sum_rows,
     .matmul = fenced_matmul,
     .narrow = fenced_narrow,

@@ -34,7 +34,28 @@ static void sum_of(conform *c, const rows_shape *s) {
     conform_close(c, "sum", conform_fetch_floats(c, sum, s->dim), want, s->dim, 2e-6);
 }
 
+/* Parts of all lengths, aligned and not, backwards; what lies between them stays. */
+static void parts_of(conform *c) {
+    enum { PARTS = 40, ROOM = 1200 };
+    kernels_part *parts = conform_host(c, PARTS, sizeof *parts);
+    float *x = conform_random(c, PARTS * ROOM), *before = conform_random(c, PARTS * ROOM);
+    double *want = conform_wide(c, before, PARTS * ROOM);
+    for (size_t i = 0; i < PARTS; i++) {
+        parts[i] = (kernels_part){i * ROOM + i % 5, (PARTS - 1 - i) * ROOM + i % 4, i * 29 % 1190};
+        if (i % 8 == 4) parts[i].to = i * ROOM, parts[i].n = 1024; /* in wide accesses */
+        for (size_t e = 0; e < parts[i].n; e++)
+            want[parts[i].to + e] = (double)x[parts[i].from + e];
+    }
+    kernels_part *table = conform_given(c, parts, PARTS, sizeof *parts);
+    float *y = conform_floats(c, before, PARTS * ROOM);
+    c->what = "copy_parts";
+    c->k->copy_parts(c->k, y, conform_floats(c, x, PARTS * ROOM), table, PARTS);
+    c->k->copy_parts(c->k, y, y, table, 0);
+    conform_close(c, "y", conform_fetch_floats(c, y, PARTS * ROOM), want, PARTS * ROOM, 0.0);
+}
+
 void case_rows(conform *c) {
+    parts_of(c);
     const rows_shape shapes[] = {{1, 1, 1, 1},       {7, 5, 5, 5},       {7, 5, 11, 5},
                                  {3, 64, 64, 192},   {40, 33, 33, 0},    {300, 3, 9, 17},
                                  {2, 1000, 1003, 0}, {9, 128, 130, 256}, {5, 2052, 2052, 2053},

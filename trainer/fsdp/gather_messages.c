@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "fsdp/alloc.h"
+#include "fsdp/slices.h"
 #include "programs/fail.h"
 
 enum { ROOT = 0 };
@@ -25,6 +26,7 @@ typedef struct messages_flight {
 typedef struct gather_messages {
     fsdp_gather gather; /* first */
     fsdp_gather_of of;
+    fsdp_slices *joins;
     fsdp_transport *transport;
     int is_on_host, narrows;    /* parameters are in the host's memory; travel in bf16 */
     float *root, *block, *kept; /* whole units; NULL: none */
@@ -89,7 +91,7 @@ static float *messages_finish(fsdp_gather *g) {
     m->transport->finish(m->transport, &f->transfer);
     if (m->narrows)
         m->of.k->widen_upper(m->of.k, f->staging, m->of.layout->units[f->unit].gathered_elems);
-    fsdp_join(m->of.layout, f->unit, m->of.k, whole, f->staging);
+    fsdp_slices_copy(m->joins, f->unit, whole, f->staging);
     timeline_add(m->of.tl, TIMELINE_GATHER, (long)f->unit, f->started, MPI_Wtime());
     g->in_flight--;
     m->oldest = g->in_flight ? (m->oldest + 1) % g->most_in_flight
@@ -106,6 +108,7 @@ static float *messages_gradient_room(fsdp_gather *g, size_t unit) {
 static void messages_destroy(fsdp_gather *g) {
     gather_messages *m = (gather_messages *)g;
     kernels *k = m->of.k;
+    fsdp_slices_destroy(m->joins);
     k->free(k, m->root);
     k->free(k, m->block);
     k->free(k, m->kept);
@@ -132,7 +135,8 @@ static int messages_take(gather_messages *m, const fsdp_sizes *s, dcp_error *err
     m->whole = calloc(m->of.layout->n, sizeof *m->whole);
     m->flights = calloc(s->n_staging + 1, sizeof *m->flights);
     if (!m->whole || !m->flights) return core_fail_memory(err, s->n_staging);
-    int status = fsdp_alloc(k, &m->root, s->root, err);
+    int status = fsdp_slices_create(m->of.layout, k, FSDP_JOIN, &m->joins, err);
+    if (!status) status = fsdp_alloc(k, &m->root, s->root, err);
     if (!status) status = fsdp_alloc(k, &m->block, s->block, err);
     if (!status) status = fsdp_alloc(k, &m->kept, s->kept_blocks, err);
     for (size_t i = 0; i < s->n_staging && !status; i++) {

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fsdp/slices.h"
 #include "programs/fail.h"
 
 /* A sum of micro-batches in an order that depends on their numbers alone: a binary counter of
@@ -200,6 +201,7 @@ static void destroy_sums(sum_counters *s) {
 
 struct fsdp_reduce {
     const fsdp_layout *layout;
+    fsdp_slices *splits;
     kernels *k;
     fsdp_transport *transport;
     timeline *tl;
@@ -264,7 +266,8 @@ int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels
                        .batches = fsdp_plan_micro_batches(plan),
                        .ring = plan->strategy.ring && plan->layout->world > 1,
                        .grads = grads};
-    const int status = take_received(r, plan, err);
+    int status = take_received(r, plan, err);
+    if (status == DCP_OK) status = fsdp_slices_create(r->layout, k, FSDP_SPLIT, &r->splits, err);
     if (status == DCP_OK)
         *out = r;
     else
@@ -274,6 +277,7 @@ int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels
 
 void fsdp_reduce_destroy(fsdp_reduce *r) {
     if (!r) return;
+    fsdp_slices_destroy(r->splits);
     if (r->received) r->k->free(r->k, r->received);
     destroy_sums(&r->sums);
     free(r->spread_counts);
@@ -291,7 +295,7 @@ static int is_last(const fsdp_reduce *r, uint64_t micro) {
 static float *in_rank_order(const fsdp_reduce *r, size_t unit, float *sum, const float *whole,
                             float *scratch) {
     if (r->layout->shards > 1)
-        fsdp_split(r->layout, unit, r->k, sum, scratch);
+        fsdp_slices_copy(r->splits, unit, scratch, sum);
     else if (scratch && sum == whole)
         r->k->copy(r->k, scratch, whole, r->layout->units[unit].whole_grad_elems);
     else
@@ -444,7 +448,7 @@ static void start_ring(fsdp_reduce *r, size_t unit, uint64_t micro, float *sum, 
         add_to_shard(r, unit, micro, sum);
         return;
     }
-    fsdp_split(r->layout, unit, r->k, sum, scratch);
+    fsdp_slices_copy(r->splits, unit, scratch, sum);
     r->transport->reduce_scatter(r->transport, FSDP_SHARDS, scratch, r->received,
                                  r->layout->units[unit].grad_counts, &r->arriving);
     r->sent += fsdp_ring_sends(r->layout, unit);

@@ -14,9 +14,7 @@
 
 enum { ROOT = 0 };
 
-static uint64_t padded(uint64_t elems) {
-    return (elems + FSDP_ALIGN - 1) / FSDP_ALIGN * FSDP_ALIGN;
-}
+uint64_t fsdp_padded(uint64_t elems) { return (elems + FSDP_ALIGN - 1) / FSDP_ALIGN * FSDP_ALIGN; }
 
 dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path) {
     dcp_tensor tensor = {.path = path, .dtype = DCP_F32, .ndim = param->info.ndim};
@@ -24,7 +22,7 @@ dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path) {
     return tensor;
 }
 
-static dcp_box slice_box(const fsdp_param *param, int rank, int world) {
+dcp_box fsdp_slice_box(const fsdp_param *param, int rank, int world) {
     const dcp_tensor tensor = fsdp_param_tensor(param, NULL);
     return dcp_box_chunk(&tensor, rank, world);
 }
@@ -46,14 +44,14 @@ static void place_params(const fsdp_layout *layout, fsdp_unit *unit, int frozen,
         if (param->info.frozen != frozen) continue;
         const uint64_t elems = model_param_elems(&param->info);
         param->row_elems = param->info.ndim ? elems / param->info.shape[0] : 1;
-        param->box = slice_box(param, layout->shard, layout->shards);
+        param->box = fsdp_slice_box(param, layout->shard, layout->shards);
         param->elems = slice_elems(param, &param->box);
         param->whole_at = unit->whole_elems;
         param->ranked_at = *held;
         param->param_at = unit->param_at + (layout->in_place ? slice_at(param) : *held);
         param->grad_at = frozen ? 0 : unit->grad_at + *held;
-        unit->whole_elems += padded(elems);
-        *held += padded(param->elems);
+        unit->whole_elems += fsdp_padded(elems);
+        *held += fsdp_padded(param->elems);
     }
 }
 
@@ -68,10 +66,10 @@ static void place_unit(const fsdp_layout *layout, fsdp_unit *unit) {
  * hold nothing. */
 static void count_slices(const fsdp_param *param, int shards, int *counts) {
     for (int r = 0; r < shards; r++) {
-        const dcp_box box = slice_box(param, r, shards);
+        const dcp_box box = fsdp_slice_box(param, r, shards);
         const uint64_t elems = slice_elems(param, &box);
         if (elems == 0) break;
-        counts[r] += (int)padded(elems);
+        counts[r] += (int)fsdp_padded(elems);
     }
 }
 
@@ -308,7 +306,7 @@ fsdp_range fsdp_grad_range(const fsdp_layout *layout, size_t unit, int rank) {
     const fsdp_unit *u = &layout->units[unit];
     const int shard = rank % layout->shards, replicas = layout->world / layout->shards;
     const uint64_t own = (uint64_t)u->grad_counts[shard], row = (uint64_t)(rank / layout->shards);
-    const uint64_t most = padded((own + (uint64_t)replicas - 1) / (uint64_t)replicas);
+    const uint64_t most = fsdp_padded((own + (uint64_t)replicas - 1) / (uint64_t)replicas);
     const uint64_t from = row * most < own ? row * most : own;
     return (fsdp_range){.start = (int)((uint64_t)u->grad_starts[shard] + from),
                         .count = (int)(own - from < most ? own - from : most)};
@@ -324,39 +322,4 @@ dcp_box fsdp_saved_box(const fsdp_layout *layout, const fsdp_param *param, uint6
     box.count[0] = rows - skipped < most ? rows - skipped : most;
     *first = skipped * param->row_elems;
     return box;
-}
-
-/* Copies the slices that rank r has of the unit's trained, or of its frozen, parameters between
- * where each stands in the whole unit, and where they follow each other from `ranked` on. Returns
- * where the next would stand. */
-static float *copy_slices(const fsdp_layout *layout, const fsdp_unit *unit, int r, int frozen,
-                          kernels *k, int to_whole, float *whole, float *ranked) {
-    for (size_t i = 0; i < unit->n; i++) {
-        const fsdp_param *param = &unit->params[i];
-        if (param->info.frozen != frozen) continue;
-        const dcp_box box = slice_box(param, r, layout->shards);
-        const uint64_t elems = slice_elems(param, &box);
-        float *in_whole = whole + param->whole_at + box.start[0] * param->row_elems;
-        if (elems) k->copy(k, to_whole ? in_whole : ranked, to_whole ? ranked : in_whole, elems);
-        ranked += padded(elems);
-    }
-    return ranked;
-}
-
-void fsdp_join(const fsdp_layout *layout, size_t unit, kernels *k, float *whole,
-               const float *ranked) {
-    const fsdp_unit *u = &layout->units[unit];
-    for (int r = 0; r < layout->shards; r++) {
-        float *from = (float *)ranked + u->starts[r];
-        if (layout->in_place && r == layout->shard) continue;
-        from = copy_slices(layout, u, r, 0, k, 1, whole, from);
-        copy_slices(layout, u, r, 1, k, 1, whole, from);
-    }
-}
-
-void fsdp_split(const fsdp_layout *layout, size_t unit, kernels *k, const float *whole,
-                float *ranked) {
-    const fsdp_unit *u = &layout->units[unit];
-    for (int r = 0; r < layout->shards; r++)
-        copy_slices(layout, u, r, 0, k, 0, (float *)whole, ranked + u->grad_starts[r]);
 }

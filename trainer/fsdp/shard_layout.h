@@ -101,13 +101,10 @@ dcp_box fsdp_saved_box(const fsdp_layout *layout, const fsdp_param *param, uint6
 /* The parameter as a tensor of that path. */
 dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path);
 
-/* Makes a whole unit from the shards of all ranks in rank order, both in the memory of k. What this
- * rank stores in place is left as it is. */
-void fsdp_join(const fsdp_layout *layout, size_t unit, kernels *k, float *whole,
-               const float *ranked);
-/* The shards of a unit's gradient, in rank order, from the whole. */
-void fsdp_split(const fsdp_layout *layout, size_t unit, kernels *k, const float *whole,
-                float *ranked);
+/* What rank `rank` of the `world` of a group holds of the parameter. */
+dcp_box fsdp_slice_box(const fsdp_param *param, int rank, int world);
+/* The place that so many elements take, up to the next parameter's. */
+uint64_t fsdp_padded(uint64_t elems);
 
 /* Globs of parameter names, as fnmatch(3) without flags reads them: `*` is any text. Whether one of
  * the list's matches. */

@@ -33,6 +33,25 @@ static void cuda_copy_rows(kernels *k, float *y, size_t y_stride, const float *x
     });
 }
 
+/* A block copies a part. */
+static __global__ void __launch_bounds__(THREADS)
+    copy_parts_kernel(float *y, const float *x, const kernels_part *parts) {
+    const kernels_part p = parts[blockIdx.x];
+    float *to = y + p.to;
+    const float *from = x + p.from;
+    if (((uintptr_t)to | (uintptr_t)from | p.n * sizeof *to) % sizeof(float4) == 0) {
+        for (size_t i = threadIdx.x; i < p.n / 4; i += THREADS)
+            ((float4 *)to)[i] = ((const float4 *)from)[i];
+        return;
+    }
+    for (size_t i = threadIdx.x; i < p.n; i += THREADS) to[i] = from[i];
+}
+
+static void cuda_copy_parts(kernels *k, float *y, const float *x, const kernels_part *parts,
+                            size_t n) {
+    LAUNCH(k, copy_parts_kernel, n, 0, y, x, parts);
+}
+
 template <typename W>
 static __global__ void __launch_bounds__(THREADS)
     embedding_forward_kernel(float *out, const float *table, const int32_t *ids, size_t rows,
@@ -76,6 +95,7 @@ static void cuda_patches(kernels *k, float *out, const float *images,
 
 void cuda_rows_fill(kernels *k) {
     k->copy_rows = cuda_copy_rows;
+    k->copy_parts = cuda_copy_parts;
     k->embedding_forward = cuda_embedding_forward;
     k->patches = cuda_patches;
 }

@@ -11,9 +11,9 @@ typedef struct strides {
     size_t down, across;
 } strides;
 
-typedef struct extent {
+typedef struct product_size {
     size_t m, n, depth;
-} extent;
+} product_size;
 
 template <typename T>
 static __device__ float element(const T *x, strides s, size_t row, size_t col, size_t rows,
@@ -23,7 +23,8 @@ static __device__ float element(const T *x, strides s, size_t row, size_t col, s
 
 template <typename T, typename C>
 static __global__ void __launch_bounds__(THREADS)
-    product_kernel(C *c, const T *a, const T *b, extent e, strides of_a, strides of_b, bool adds) {
+    product_kernel(C *c, const T *a, const T *b, product_size e, strides of_a, strides of_b,
+                   bool adds) {
     __shared__ float left[SIDE][SIDE + 1], right[SIDE][SIDE + 1];
     const size_t across = (e.n + SIDE - 1) / SIDE, x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
     const size_t row = blockIdx.x / across * SIDE + y, col = blockIdx.x % across * SIDE + x;
@@ -43,7 +44,7 @@ static __global__ void __launch_bounds__(THREADS)
 void cuda_product_simple(kernels *k, void *c, const void *a, const void *b, size_t m, size_t n,
                          size_t depth, kernels_type operands, unsigned flags) {
     static_assert(SIDE * SIDE == THREADS, "a thread for each element");
-    const extent e = {m, n, depth};
+    const product_size e = {m, n, depth};
     const strides of_a = flags & KERNELS_TRANSPOSE_A ? strides{1, m} : strides{depth, 1},
                   of_b = flags & KERNELS_TRANSPOSE_B ? strides{1, depth} : strides{n, 1};
     const size_t blocks = pieces_of(m, SIDE) * pieces_of(n, SIDE);

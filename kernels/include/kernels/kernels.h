@@ -92,6 +92,9 @@ struct kernels {
      * apart. x_stride 0: every row of y gets x[dim]. */
     void (*copy_rows)(kernels *k, float *y, size_t y_stride, const float *x, size_t x_stride,
                       size_t rows, size_t dim, unsigned flags);
+    /* For each of parts[n], in the backend's memory: y[to ...] = x[from ...]. No two overlap in y.
+     */
+    void (*copy_parts)(kernels *k, float *y, const float *x, const kernels_part *parts, size_t n);
     /* sum[dim] += the rows of x[rows,dim], which begin x_stride floats apart. */
     void (*sum_rows)(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows,
                      size_t dim);

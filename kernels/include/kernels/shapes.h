@@ -19,6 +19,14 @@ typedef enum kernels_type { KERNELS_F32, KERNELS_BF16 } kernels_type;
 /* A place whose target is KERNELS_IGNORE does not count for the loss. */
 enum { KERNELS_IGNORE = -100 };
 
+/* n floats from one place of an array to one of another. */
+typedef struct kernels_part {
+    uint64_t to, from, n;
+} kernels_part;
+
+/* What copy_parts copies at once; longer parts are slower than several. */
+enum { KERNELS_PART_FLOATS = 1 << 15 };
+
 typedef enum kernels_activation {
     KERNELS_RELU,
     KERNELS_GELU,      /* x Phi(x), by the error function */
