@@ -9,8 +9,9 @@
 
 enum { QUERIES = 64 };
 
-/* One head's view of a block of queries: rows [first, first + rows) see keys [from, from + keys),
- * or with `causal` those of them up to themselves, or with `window` the last so many of these. */
+/* One head's view of a block of queries: positions [first, first + rows) see keys [from, from +
+ * keys), or with `causal` those of them up to themselves, or with `window` the last so many of
+ * these. */
 typedef struct block {
     size_t first, rows, from, keys;
     size_t dim;
@@ -25,19 +26,21 @@ typedef struct row_view {
     size_t first, end;
 } row_view;
 
-/* A head's arrays in scratch, [sequence,head_dim] each, where they are not fp32 already. */
+/* A head's arrays in scratch, [keys,head_dim] at most each, where they are not fp32 already. */
 enum { KEY, VALUE, DKEY, DVALUE, Q, OUT, DOUT, WIDENED };
 
 static int is_wide(const kernels_attention *s) { return s->type == KERNELS_F32; }
 
+static size_t keys_of(const kernels_attention *s) { return s->past + s->sequence; }
+
 static size_t cpu_attention_scratch(const kernels_attention *shape) {
     const size_t rows = shape->sequence < QUERIES ? shape->sequence : QUERIES;
-    const size_t head = is_wide(shape) ? 0 : shape->sequence * shape->head_dim;
-    return WIDENED * head + 2 * rows * shape->sequence + QUERIES;
+    const size_t head = is_wide(shape) ? 0 : keys_of(shape) * shape->head_dim;
+    return WIDENED * head + 2 * rows * keys_of(shape) + QUERIES;
 }
 
 static float *widened(const kernels_attention *s, float *scratch, int which) {
-    return scratch + (size_t)which * s->sequence * s->head_dim;
+    return scratch + (size_t)which * keys_of(s) * s->head_dim;
 }
 
 /* The part of scratch that follows the widened heads. */
@@ -50,13 +53,14 @@ static size_t first_key(size_t window, size_t position) {
     return window && position >= window ? position - window + 1 : 0;
 }
 
-static block block_at(const kernels_attention *s, size_t first) {
-    size_t rows = s->sequence - first < QUERIES ? s->sequence - first : QUERIES;
-    size_t from = s->causal ? first_key(s->window, first) : 0;
+/* From query `row` on. */
+static block block_at(const kernels_attention *s, size_t row) {
+    size_t rows = s->sequence - row < QUERIES ? s->sequence - row : QUERIES;
+    size_t first = s->past + row, from = s->causal ? first_key(s->window, first) : 0;
     return (block){.first = first,
                    .rows = rows,
                    .from = from,
-                   .keys = (s->causal ? first + rows : s->sequence) - from,
+                   .keys = (s->causal ? first + rows : keys_of(s)) - from,
                    .dim = s->head_dim,
                    .q_stride = is_wide(s) ? s->heads * s->head_dim : s->head_dim,
                    .kv_stride = is_wide(s) ? s->kv_heads * s->head_dim : s->head_dim,
@@ -70,14 +74,14 @@ static row_view view_of_row(const block *b, size_t row) {
     return (row_view){first_key(b->window, b->first + row) - b->from, b->first + row + 1 - b->from};
 }
 
-/* One of the `heads` heads of an array [batch,sequence,heads,head_dim]. */
+/* One of the `heads` heads of an array [batch,tokens,heads,head_dim]. */
 typedef struct cpu_head {
-    size_t batch, heads, head;
+    size_t batch, tokens, heads, head;
 } cpu_head;
 
 /* Offset of its first token. */
 static size_t head_offset(const kernels_attention *s, cpu_head p) {
-    return (p.batch * s->sequence * p.heads + p.head) * s->head_dim;
+    return (p.batch * p.tokens * p.heads + p.head) * s->head_dim;
 }
 
 /* Where the head's rows are kept as fp32: in the array itself, or in scratch. */
@@ -93,7 +97,7 @@ CPU_CLONES static const float *wide_head(const kernels_attention *s, const void 
     const uint16_t *from = (const uint16_t *)array + head_offset(s, p);
     float *to = widened(s, scratch, which);
     const size_t dim = s->head_dim, stride = p.heads * dim;
-    for (size_t token = 0; token < s->sequence; token++)
+    for (size_t token = 0; token < p.tokens; token++)
         for (size_t i = 0; i < dim; i++) to[token * dim + i] = bf16_wide(from[token * stride + i]);
     return to;
 }
@@ -103,7 +107,7 @@ CPU_CLONES static void put_head(const kernels_attention *s, void *array, kernels
                                 cpu_head p, const float *room) {
     const size_t dim = s->head_dim, stride = p.heads * dim, at = head_offset(s, p);
     if (is_wide(s)) return;
-    for (size_t token = 0; token < s->sequence; token++)
+    for (size_t token = 0; token < p.tokens; token++)
         for (size_t i = 0; i < dim; i++)
             lanes_store(array, at + token * stride + i, type, room[token * dim + i]);
 }
@@ -220,11 +224,11 @@ static void cpu_attention_forward(kernels *k, const kernels_attention *s, void *
                                   float *scratch) {
     const size_t group = s->heads / s->kv_heads;
     for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
-        const cpu_head kv = {i / s->kv_heads, s->kv_heads, i % s->kv_heads};
+        const cpu_head kv = {i / s->kv_heads, keys_of(s), s->kv_heads, i % s->kv_heads};
         const float *one_key = wide_head(s, key, kv, scratch, KEY);
         const float *one_value = wide_head(s, value, kv, scratch, VALUE);
         for (size_t head = kv.head * group; head < (kv.head + 1) * group; head++) {
-            const cpu_head p = {kv.batch, s->heads, head};
+            const cpu_head p = {kv.batch, s->sequence, s->heads, head};
             float *to = room_of(s, out, p, scratch, OUT);
             head_forward(k, s, to, lse + (p.batch * s->heads + head) * s->sequence,
                          wide_head(s, q, p, scratch, Q), one_key, one_value,
@@ -270,14 +274,14 @@ static void cpu_attention_backward(kernels *k, const kernels_attention *s, float
                                    const void *value, float *scratch) {
     const size_t group = s->heads / s->kv_heads;
     for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
-        const cpu_head kv = {i / s->kv_heads, s->kv_heads, i % s->kv_heads};
+        const cpu_head kv = {i / s->kv_heads, keys_of(s), s->kv_heads, i % s->kv_heads};
         head_gradient h = {.dkey = room_of(s, dkey, kv, scratch, DKEY),
                            .dvalue = room_of(s, dvalue, kv, scratch, DVALUE),
                            .key = wide_head(s, key, kv, scratch, KEY),
                            .value = wide_head(s, value, kv, scratch, VALUE)};
         clear_heads(k, s, &h, kv);
         for (size_t head = kv.head * group; head < (kv.head + 1) * group; head++) {
-            const cpu_head p = {kv.batch, s->heads, head};
+            const cpu_head p = {kv.batch, s->sequence, s->heads, head};
             h.dq = room_of(s, dq, p, scratch, Q); /* q's own in bf16 */
             h.dout = wide_head(s, dout, p, scratch, DOUT);
             h.out = wide_head(s, out, p, scratch, OUT);

@@ -249,13 +249,13 @@ static void every_window(conform *c, void (*test)(conform *, const kernels_atten
 
 /* In bf16 tiles have up to 128 queries and 128 keys, and the next is copied while one is used. */
 static const kernels_attention bf16_shapes[] = {
-    {1, 63, 2, 1, 32, 1, KERNELS_BF16, KERNELS_BF16, 0},
-    {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16, 0},
-    {1, 200, 3, 1, 16, 1, KERNELS_BF16, KERNELS_BF16, 0},
-    {1, 257, 1, 1, 24, 1, KERNELS_BF16, KERNELS_BF16, 0},
-    {1, 300, 1, 1, 12, 1, KERNELS_F32, KERNELS_BF16, 0},
-    {1, 129, 1, 1, 128, 0, KERNELS_BF16, KERNELS_BF16, 0},
-    {1, 20, 2, 2, 160, 1, KERNELS_BF16, KERNELS_BF16, 0},
+    {1, 63, 2, 1, 32, 1, KERNELS_BF16, KERNELS_BF16, 0, 0},
+    {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16, 0, 0},
+    {1, 200, 3, 1, 16, 1, KERNELS_BF16, KERNELS_BF16, 0, 0},
+    {1, 257, 1, 1, 24, 1, KERNELS_BF16, KERNELS_BF16, 0, 0},
+    {1, 300, 1, 1, 12, 1, KERNELS_F32, KERNELS_BF16, 0, 0},
+    {1, 129, 1, 1, 128, 0, KERNELS_BF16, KERNELS_BF16, 0, 0},
+    {1, 20, 2, 2, 160, 1, KERNELS_BF16, KERNELS_BF16, 0, 0},
 };
 
 static void every_bf16_shape(conform *c, void (*test)(conform *, const kernels_attention *)) {
@@ -265,7 +265,7 @@ static void every_bf16_shape(conform *c, void (*test)(conform *, const kernels_a
 
 /* Scores that grow from tile to tile: what was summed has to be scaled down again and again. */
 static void rising_scores(conform *c) {
-    const kernels_attention s = {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16, 0};
+    const kernels_attention s = {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16, 0, 0};
     inputs in = prepare(c, &s);
     for (size_t i = 0; i < kv_floats(&s); i++)
         in.key[i] = fabsf(in.q[i % 8]) + (float)(i / 8) / 10.0f;
@@ -292,7 +292,8 @@ void case_attention_forward(conform *c) {
     every_bf16_shape(c, forward_of);
     rising_scores(c);
     for (int causal = 0; causal < 2; causal++)
-        forward_of(c, &(kernels_attention){1, 300, 2, 1, 64, causal, KERNELS_F32, KERNELS_F32, 0});
+        forward_of(c,
+                   &(kernels_attention){1, 300, 2, 1, 64, causal, KERNELS_F32, KERNELS_F32, 0, 0});
 }
 
 void case_attention_backward(conform *c) {
@@ -378,16 +379,16 @@ void case_attention_alone(conform *c) {
     c->what = "attention in windows that leave keys out";
     for (int which = 0; which < 3; which++)
         unread(c, &(kernels_attention){1, 384, 1, 1, 16, 1, which == 2 ? KERNELS_BF16 : KERNELS_F32,
-                                       which ? KERNELS_BF16 : KERNELS_F32, 64});
+                                       which ? KERNELS_BF16 : KERNELS_F32, 64, 0});
 
     c->what = "attention in a window that covers all";
     for (int which = 0; which < 3; which++)
         covered(c,
                 &(kernels_attention){2, 150, 2, 1, 20, 1, which == 2 ? KERNELS_BF16 : KERNELS_F32,
-                                     which ? KERNELS_BF16 : KERNELS_F32, 0});
+                                     which ? KERNELS_BF16 : KERNELS_F32, 0, 0});
 
     c->what = "attention of one sequence and of three";
     for (int which = 0; which < 3; which++)
         alone(c, &(kernels_attention){3, 67, 2, 1, 20, 1, which == 2 ? KERNELS_BF16 : KERNELS_F32,
-                                      which ? KERNELS_BF16 : KERNELS_F32, 0});
+                                      which ? KERNELS_BF16 : KERNELS_F32, 0, 0});
 }

@@ -2,6 +2,7 @@
  * stream and leaves the next block's. Backwards, run->dstream carries the gradient of the stream;
  * what the forward did not keep is computed again, and gradients take the place of activations that
  * are no longer needed, so a block runs backwards once for each forward. */
+#include "models/cache.h"
 #include "models/layers.h"
 #include "models/parts.h"
 
@@ -15,7 +16,8 @@ static kernels_attention attention_shape(const model_run *run, size_t layer) {
                                .causal = c->causal,
                                .type = model_heads_type(run->m),
                                .operands = run->m->type,
-                               .window = model_window(run->m, layer)};
+                               .window = model_window(run->m, layer),
+                               .past = run->cache.past};
 }
 
 static int is_fused(const model_run *run) { return run->m->block.qkv.out > 0; }
@@ -45,6 +47,7 @@ static void block_work(model_run *run, arena *a) {
     const kernels_type type = model_heads_type(m);
     arena attention = *a, mlp = *a;
     shape.window = 0; /* a layer that sees everything takes most */
+    shape.past = model_positions(run) - run->length;
     run->attention = (attention_work){
         .fused = model_arena_floats(&attention, is_fused(run) ? n : 0, q + 2 * kv),
         .q = model_arena_typed(&attention, n, q, type),
@@ -151,6 +154,7 @@ static kernels_heads heads_of(model_run *run, const norm *n, size_t heads,
                               const float *const *params) {
     const model_config *c = &run->m->c;
     const int turn = c->rope.theta > 0.0;
+    const size_t angles = run->cache.past * (c->head_dim / 2);
     return (kernels_heads){
         .batch = run->batch,
         .sequence = run->length,
@@ -159,8 +163,8 @@ static kernels_heads heads_of(model_run *run, const norm *n, size_t heads,
         .type = model_heads_type(run->m),
         .weight = n->dim ? model_operand_rounded(run, 0, params[n->weight], n->dim) : NULL,
         .eps = n->eps,
-        .cosines = turn ? run->cosines : NULL,
-        .sines = turn ? run->sines : NULL};
+        .cosines = turn ? run->cosines + angles : NULL,
+        .sines = turn ? run->sines + angles : NULL};
 }
 
 static void rotate(model_run *run, const norm *n, void *out, const void *in, size_t heads,
@@ -191,11 +195,12 @@ static void attend(model_run *run, size_t layer, const float *const *params) {
     const float *in = run->stream[layer];
     block_run *b = &run->blocks[layer];
     kernels *k = run->k;
+    const kv_rows seen = model_cache_place(run, layer);
     model_norm_forward(run, &p->attention_norm, run->normed, in, run->rows, params, &run->stats);
     project(run, b, params);
     rotate_both(run, b, params);
-    k->attention_forward(k, &shape, b->attended, b->lse, run->attention.q, run->attention.key,
-                         b->value, run->attention.scratch);
+    k->attention_forward(k, &shape, b->attended, b->lse, run->attention.q, seen.key, seen.value,
+                         run->attention.scratch);
     model_linear_forward_onto(run, &p->o, b->middle, in, attended_operand(run, b), run->rows,
                               params);
 }

@@ -17,12 +17,13 @@ static void head_work(model_run *run, arena *a) {
     run->logits = model_arena_typed(a, run->counted, run->m->c.classes, model_logits_type(run->m));
 }
 
-/* The rows that count: each sample's first, or all. */
+/* The rows that count: each sample's first, of a text that comes in pieces the last, or all. */
 static const float *pick(model_run *run) {
     const size_t hidden = run->m->c.hidden;
     if (run->counted == run->rows) return last(run);
-    run->k->copy_rows(run->k, run->picked, hidden, last(run), run->length * hidden, run->counted,
-                      hidden, 0);
+    const float *from = last(run) + (run->cache.room ? run->length - 1 : 0) * hidden;
+    run->k->copy_rows(run->k, run->picked, hidden, from, run->length * hidden, run->counted, hidden,
+                      0);
     return run->picked;
 }
 

@@ -3,13 +3,15 @@
 #include "models/layers.h"
 #include "models/parts.h"
 
-/* Every sample gets the same positions, [length,hidden]. */
+/* Every sample gets the same positions, [length,hidden], behind those of a text's earlier pieces.
+ */
 static void add_positions(model_run *run, const float *const *params) {
     const size_t place = run->m->root.positions, sample = run->length * run->m->c.hidden;
-    if (place != NO_PLACE)
-        run->k->copy_rows(run->k, run->stream[0], sample,
-                          model_operand_rounded(run, 0, params[place], sample), 0, run->batch,
-                          sample, KERNELS_ADD);
+    if (place == NO_PLACE) return;
+    const float *positions = params[place] + run->cache.past * run->m->c.hidden;
+    run->k->copy_rows(run->k, run->stream[0], sample,
+                      model_operand_rounded(run, 0, positions, sample), 0, run->batch, sample,
+                      KERNELS_ADD);
 }
 
 static void add_positions_backward(model_run *run, float *const *grads) {

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "models/cache.h"
 #include "models/layers.h"
 #include "models/parts.h"
 #include "programs/fail.h"
@@ -25,8 +26,8 @@ static void lay_out_norms(model_run *run, arena *a) {
     model_norm_lay_out(&m->root.final, a, run->rows, &run->stats);
     run->unwanted =
         model_arena_floats(a, 1, m->c.hidden > m->c.head_dim ? m->c.hidden : m->c.head_dim);
-    run->cosines = model_arena_floats(a, run->length, half);
-    run->sines = model_arena_floats(a, run->length, half);
+    run->cosines = model_arena_floats(a, model_positions(run), half);
+    run->sines = model_arena_floats(a, model_positions(run), half);
 }
 
 static void lay_out_samples(model_run *run, arena *a) {
@@ -54,6 +55,7 @@ static void lay_out_run(model_run *run, arena *a) {
     lay_out_stream(run, a);
     lay_out_norms(run, a);
     lay_out_keeps(run, a);
+    model_cache_lay_out(run, a);
     stage_head.keep(run, a, 0);
     model_operand_lay_out(run, a);
     const arena before = *a;
@@ -112,13 +114,13 @@ static int take_run_memory(model_run *run, dcp_error *err) {
 /* The angles of its positions. */
 static int fill_rope(model_run *run, dcp_error *err) {
     const size_t half = run->m->c.rope.theta > 0.0 ? run->m->c.head_dim / 2 : 0;
-    const size_t n = run->length * half, bytes = n * sizeof(float);
+    const size_t n = model_positions(run) * half, bytes = n * sizeof(float);
     if (n == 0) return DCP_OK;
     float *table = malloc(2 * bytes + half * sizeof *table);
     if (!table) return core_fail_memory(err, 2 * bytes);
     float *frequencies = table + 2 * n;
     model_rope_frequencies(&run->m->c.rope, run->m->c.head_dim, frequencies);
-    kernels_rope_table(table, table + n, run->length, half, frequencies,
+    kernels_rope_table(table, table + n, model_positions(run), half, frequencies,
                        (float)run->m->c.rope.scale);
     run->k->upload(run->k, run->cosines, table, bytes);
     run->k->upload(run->k, run->sines, table + n, bytes);
@@ -126,10 +128,10 @@ static int fill_rope(model_run *run, dcp_error *err) {
     return DCP_OK;
 }
 
-/* A run without its memory. */
-static int begin_stage(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
-                       dcp_error *err) {
-    int status = check_batch_shape(m, batch, sequence, err);
+/* A run without its memory. room: of a cache, or 0. */
+static int begin_run(const model *m, uint64_t batch, uint64_t sequence, uint64_t room,
+                     model_run **out, dcp_error *err) {
+    int status = check_batch_shape(m, batch, room ? room : sequence, err);
     if (status) return status;
     model_run *run = calloc(1, sizeof *run);
     if (!run) return core_fail_memory(err, sizeof *run);
@@ -139,6 +141,8 @@ static int begin_stage(const model *m, uint64_t batch, uint64_t sequence, model_
     run->length = model_length(m, sequence);
     run->rows = batch * run->length;
     run->shape = model_sample(m, sequence);
+    run->cache.room = room;
+    if (room) run->shape.targets = 1;
     run->counted = batch * run->shape.targets;
     status = measure_run(run, err);
     if (status)
@@ -151,17 +155,17 @@ static int begin_stage(const model *m, uint64_t batch, uint64_t sequence, model_
 int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_t *bytes,
                       dcp_error *err) {
     model_run *run;
-    const int status = begin_stage(m, batch, sequence, &run, err);
+    const int status = begin_run(m, batch, sequence, 0, &run, err);
     if (status) return status;
     *bytes = run->bytes + run->kept_bytes;
     model_run_destroy(run);
     return DCP_OK;
 }
 
-int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
-                     dcp_error *err) {
+static int create_run(const model *m, uint64_t batch, uint64_t sequence, uint64_t room,
+                      model_run **out, dcp_error *err) {
     model_run *run;
-    int status = begin_stage(m, batch, sequence, &run, err);
+    int status = begin_run(m, batch, sequence, room, &run, err);
     if (status) return status;
     status = take_run_memory(run, err);
     if (!status) status = fill_rope(run, err);
@@ -170,6 +174,27 @@ int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_ru
     else
         *out = run;
     return status;
+}
+
+int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
+                     dcp_error *err) {
+    return create_run(m, batch, sequence, 0, out, err);
+}
+
+int model_run_create_cached(const model *m, uint64_t piece, uint64_t room, model_run **out,
+                            dcp_error *err) {
+    if (m->c.input != INPUT_TOKENS || !m->c.causal || !kernels_on_host(m->k))
+        return core_fail(err, DCP_ERR_ARG, "a cache is for models of text, on the CPU");
+    if (!piece || piece > room)
+        return core_fail(err, DCP_ERR_ARG,
+                         "pieces of %" PRIu64 " tokens in a cache for %" PRIu64
+                         ": from 1 to all of it are possible",
+                         piece, room);
+    const int status = create_run(m, 1, piece, room, out, err);
+    if (status) return status;
+    (*out)->cache.piece = piece;
+    (*out)->length = 0; /* no piece yet */
+    return DCP_OK;
 }
 
 void model_run_destroy(model_run *run) {
@@ -213,6 +238,20 @@ int model_run_set_batch(model_run *run, const sample_batch *batch, float scale, 
     upload_samples(run, batch);
     run->scale = scale;
     return DCP_OK;
+}
+
+int model_run_set_piece(model_run *run, const int32_t *ids, uint64_t n, dcp_error *err) {
+    const uint64_t past = run->cache.past + run->length;
+    int32_t ignored = SAMPLE_IGNORE;
+    if (!n || n > run->cache.piece || n > run->cache.room - past)
+        return core_fail(err, DCP_ERR_ARG,
+                         "%" PRIu64 " tokens behind %" PRIu64 " in a cache for %zu: from 1 to %zu "
+                         "at a time are possible",
+                         n, past, run->cache.room, run->cache.piece);
+    run->cache.past = past;
+    run->length = run->rows = run->shape.tokens = n;
+    return model_run_set_batch(run, &(sample_batch){.ids = (int32_t *)ids, .targets = &ignored},
+                               0.0f, err);
 }
 
 void model_run_set_poll(model_run *run, void (*poll)(void *ctx), void *ctx) {

@@ -15,6 +15,14 @@ typedef struct model_run model_run;
 /* Memory for one micro-batch of `batch` samples: every allocation is made here. */
 int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
                      dcp_error *err);
+/* A run over one text that comes in pieces of up to `piece` tokens, forwards alone, on the CPU.
+ * Keys and values of up to `room` tokens are kept, and the logits are those of a piece's last
+ * token. DCP_ERR_ARG: no model of text, or one that sees fewer positions. */
+int model_run_create_cached(const model *m, uint64_t piece, uint64_t room, model_run **out,
+                            dcp_error *err);
+/* Sets the next piece, of 1 to `piece` tokens, before its stages. DCP_ERR_ARG: an id outside the
+ * vocabulary, or no room. */
+int model_run_set_piece(model_run *run, const int32_t *ids, uint64_t n, dcp_error *err);
 /* The bytes that it takes, with what the kernels will keep for it, without taking them. */
 int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_t *bytes,
                       dcp_error *err);
@@ -40,6 +48,6 @@ void model_backward(model_run *run, size_t stage, const float *const *params, fl
 /* Sum over the counted tokens of the last micro-batch that went forward of the negative log
  * likelihood, times scale; 0 before. Waits for it. */
 double model_run_loss(const model_run *run);
-/* Logits of the last forward [batch*sequence, vocab], in the memory of the model's kernels; valid
- * until the backward. *type: what they are. Classifiers' are fp32. */
+/* Logits of the last forward [batch*sequence, vocab], with a cache [vocab], in the memory of the
+ * model's kernels; valid until the backward. *type: what they are. Classifiers' are fp32. */
 const void *model_run_logits(const model_run *run, kernels_type *type);

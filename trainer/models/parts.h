@@ -94,6 +94,21 @@ typedef struct attention_work {
     float *scratch;
 } attention_work;
 
+/* Of a run over a text that comes piece by piece: keys, normed and rotated, and values of all of
+ * it.
+ */
+typedef struct kv_cache {
+    size_t room;  /* tokens that it can hold; 0: the run has none */
+    size_t piece; /* those that come at a time, at most */
+    size_t past;  /* those before the piece at hand */
+    void *memory; /* [layers,2,room,kv_heads,head_dim] of model_heads_type: keys, then values */
+} kv_cache;
+
+/* What attention sees of a layer, from the first token on. */
+typedef struct kv_rows {
+    const void *key, *value;
+} kv_rows;
+
 /* What a norm's backward needs of its forward. */
 typedef struct norm_stats {
     float *mean; /* [rows], of LayerNorm */
@@ -127,13 +142,15 @@ struct model_run {
     float *dnormed;            /* [rows,hidden] */
     norm_stats stats;          /* [rows] */
     float *unwanted;           /* [hidden or head_dim] gradients of norms that are frozen */
-    float *cosines, *sines;    /* [length,head_dim/2] */
+    float *cosines, *sines;    /* [model_positions,head_dim/2] */
     block_run *blocks;         /* [layers] */
     attention_work attention;
+    kv_cache cache;
     void *mlp;        /* [rows,intermediate] */
     float *patches;   /* [batch * patches, channels * patch] */
     float *projected; /* [batch * patches, hidden] */
-    size_t counted;   /* rows that the head sees: all, or one a sample */
+    size_t counted;   /* rows that the head sees: all, or one a sample: its first, or with a cache
+                         its last */
     float *picked;    /* [counted,hidden] those rows, where they are not all */
     void *logits;   /* [counted,classes] of model_logits_type; their gradient after the backward */
     float *lse;     /* [counted] */
@@ -165,6 +182,11 @@ static inline size_t model_patch_dim(const model *m) {
 static inline size_t model_length(const model *m, size_t sequence) {
     if (m->c.input == INPUT_IMAGE) return 1 + model_patches(m);
     return m->c.input == INPUT_TOKENS ? sequence : 1;
+}
+
+/* Positions that tokens of the run may have. */
+static inline size_t model_positions(const model_run *run) {
+    return run->cache.room ? run->cache.room : run->length;
 }
 
 /* What the arrays between the MLP's products hold, and heads on their way from their projection

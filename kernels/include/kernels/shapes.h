@@ -48,6 +48,9 @@ typedef struct kernels_attention {
      * faster; sums stay fp32. */
     kernels_type operands;
     size_t window; /* causal: position t sees keys t - window + 1 ... t alone; 0: all of 0 ... t */
+    /* Keys that stand before those of the queries: query t is position past + t, and key and value
+     * have past + sequence rows a sample. Forwards on the CPU alone; 0 elsewhere. */
+    size_t past;
 } kernels_attention;
 
 /* Heads on their way from a projection to attention: normed (RMSNorm of each head), turned by
