@@ -2,6 +2,7 @@
  * configuration, so that all ranks have the same; failures are told by rank 0 alone, in one line.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "report/plot.h"
+#include "sample/sample.h"
 #include "setup/preview.h"
 #include "setup/setup.h"
 #include "state/resume.h"
@@ -31,16 +33,18 @@
 enum { MOST_RANKS = 1 << 20, MOST_ARGUMENTS = 1 << 20 };
 
 typedef struct options {
-    const char *path; /* CONFIG.json; of --plot METRICS.jsonl */
+    const char *path; /* CONFIG.json; of --plot METRICS.jsonl, of --sample CKPT */
     char *const *overrides;
     int n_overrides;
     const char *trace, *plot; /* their files; NULL: not asked for */
+    sample_options sample;    /* its text NULL: not asked for */
     uint64_t ranks;           /* of --plan */
     uint64_t prove_every;     /* 0: not asked for */
     int plan, print_config, print_keys, dry_run;
 } options;
 
 static const char usage[] = "CONFIG.json [key.path=value ...]\n"
+                            "--sample TEXT [options] CKPT\n"
                             "--plot FILE.svg METRICS.jsonl\n"
                             "--print-keys";
 static const char about[] =
@@ -48,6 +52,7 @@ static const char about[] =
     "  dcp-train llama.json data.path=corpus --dry-run      what would be done\n"
     "  dcp-run -n 4 -- dcp-train llama.json data.path=corpus\n"
     "  mpirun -n 4 dcp-train llama.json data.path=corpus\n"
+    "  dcp-train --sample 'Once upon' ckpt                  what the model makes of that\n"
     "\n"
     "Trains a language model or a classifier, fully sharded over N ranks, and saves its state.\n"
     "Goes on by itself from the newest complete checkpoint, whatever number of ranks wrote it.\n"
@@ -68,23 +73,58 @@ static int misuse(const char *what) {
     return PROGRAM_USAGE;
 }
 
+static int is_sampling(const options *o) { return o->sample.text != NULL; }
+
 static int check_options(const options *o, const char *ranks, int n_args) {
-    if (o->print_keys + o->print_config + o->plan + o->dry_run + (o->plot != NULL) > 1)
-        return misuse("--print-keys, --print-config, --plan, --dry-run and --plot: one at a time");
+    if (o->print_keys + o->print_config + o->plan + o->dry_run + (o->plot != NULL) +
+            is_sampling(o) >
+        1)
+        return misuse("--print-keys, --print-config, --plan, --dry-run, --plot and --sample: one "
+                      "at a time");
     if (o->print_keys && n_args > 0) return misuse("--print-keys takes no CONFIG.json");
-    if (o->trace && (o->print_config || o->plan || o->plot))
+    if (o->trace && (o->print_config || o->plan || o->plot || is_sampling(o)))
         return misuse("--trace goes with training");
-    if (o->prove_every && (o->print_config || o->plan || o->plot || o->print_keys))
+    if (o->prove_every &&
+        (o->print_config || o->plan || o->plot || o->print_keys || is_sampling(o)))
         return misuse("--prove-every goes with training");
     if (ranks && !o->plan) return misuse("--ranks goes with --plan");
     if (o->plot && n_args != 1)
         return misuse("--plot takes the drawing's name and one METRICS.jsonl");
+    if (is_sampling(o) && n_args != 1) return misuse("--sample takes the text and one CKPT");
     return -1;
+}
+
+/* What --sample's options are given as; NULL: not at all. */
+typedef struct sample_words {
+    const char *tokens, *temperature, *seed;
+} sample_words;
+
+/* 0, or PROGRAM_USAGE after a message. */
+static int read_temperature(const char *text, double *out) {
+    char *end;
+    *out = strtod(text, &end);
+    if (end != text && !*end && *out >= 0.0 && isfinite(*out)) return 0;
+    return program_refuse("--temperature: '%s' is no number from 0 on", text);
+}
+
+/* The same. */
+static int read_sample(const sample_words *words, sample_options *out) {
+    int status = 0;
+    if (!out->text && (words->tokens || words->temperature || words->seed))
+        return misuse("--tokens, --temperature and --seed go with --sample");
+    if (words->tokens)
+        status = program_count_parse("--tokens", words->tokens, 1, INT32_MAX, &out->tokens);
+    if (words->seed && !status)
+        status = program_count_parse("--seed", words->seed, 0, INT64_MAX, &out->seed);
+    if (words->temperature && !status)
+        status = read_temperature(words->temperature, &out->temperature);
+    return status;
 }
 
 /* -1 to go on, or the status to exit with. */
 static int read_command_line(int argc, char **argv, options *out) {
     const char *ranks = NULL, *prove = NULL;
+    sample_words words = {0};
     *out = (options){.ranks = 1};
     const program_option table[] = {
         PROGRAM_FLAG("print-config", "show every key with its effective value", &out->print_config),
@@ -107,6 +147,14 @@ static int read_command_line(int argc, char **argv, options *out) {
                       &prove),
         PROGRAM_VALUE("plot", "FILE.svg", "draw loss, speed and stalls from a METRICS.jsonl",
                       &out->plot),
+        PROGRAM_VALUE("sample", "TEXT", "continue a text by the model of a checkpoint",
+                      &out->sample.text),
+        PROGRAM_VALUE("tokens", "N", "how many tokens --sample adds, at most (100)", &words.tokens),
+        PROGRAM_VALUE("temperature", "T",
+                      "draw each token by chance, from probabilities that a higher T\n"
+                      "                           makes more alike (0: the likeliest)",
+                      &words.temperature),
+        PROGRAM_VALUE("seed", "S", "of --temperature: another seed, another text (0)", &words.seed),
         {0},
     };
     const program_command command = {.name = "dcp-train",
@@ -122,11 +170,12 @@ static int read_command_line(int argc, char **argv, options *out) {
     if (prove && program_count_parse("--prove-every", prove, 1, INT64_MAX, &out->prove_every) != 0)
         return PROGRAM_USAGE;
     status = check_options(out, ranks, n);
+    if (status < 0 && read_sample(&words, &out->sample) != 0) return PROGRAM_USAGE;
     if (status >= 0 || out->print_keys) return status;
     if (n == 0) return misuse("CONFIG.json is missing");
     if (ranks && program_count_parse("--ranks", ranks, 1, MOST_RANKS, &out->ranks) != 0)
         return PROGRAM_USAGE;
-    out->path = args[0];
+    out->path = out->sample.ckpt = args[0];
     out->overrides = args + 1;
     out->n_overrides = n - 1;
     return -1;
@@ -305,10 +354,11 @@ static int run_program(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* training goes on when the reader of its lines is gone */
     int status = read_command_line(argc, argv, &o);
     if (status >= 0) return status;
-    if (o.plot || o.plan || o.print_keys) {
+    if (o.plot || o.plan || o.print_keys || is_sampling(&o)) {
         if (program_rank() != 0) return PROGRAM_DONE;
         if (o.print_keys) config_schema_print();
         if (o.print_keys) return PROGRAM_DONE;
+        if (is_sampling(&o)) return sample_run(&o.sample);
         return o.plot ? draw_metrics(&o) : print_plan(&o);
     }
     if (!o.print_config && !o.dry_run && (status = step_signals_hold()) != 0)

@@ -224,11 +224,13 @@ static void tell_plan(const trainer *t) {
               data_samples(t->eval_samples), t->c->eval_path, often);
 }
 
-/* Collective: what computes, and what is evaluated on. */
+/* Collective: what computes, what the data are, and what is evaluated on. */
 static int begin_about(trainer *t, dcp_error *err) {
     char checksum[17];
     const int status = state_provenance_gather(t->comm, t->k->describe(t->k), &t->about, err);
-    if (status != DCP_OK || !t->eval_samples) return status;
+    if (status != DCP_OK) return status;
+    json_object_set_new(t->about, STATE_DATA_TYPE, json_string(t->c->data_type));
+    if (!t->eval_samples) return DCP_OK;
     snprintf(checksum, sizeof checksum, "%016" PRIx64, data_fingerprint(t->eval_samples));
     json_object_set_new(t->about, STATE_EVAL_DATA, json_string(checksum));
     return DCP_OK;

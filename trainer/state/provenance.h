@@ -12,6 +12,7 @@
 /* Members of about.json that whoever saves adds. */
 #define STATE_RUN "run"             /* the run's name */
 #define STATE_LAUNCH "launch"       /* the name of the dcp-run whose ranks saved it */
+#define STATE_DATA_TYPE "data_type" /* data.type */
 #define STATE_EVAL_DATA "eval_data" /* the checksum of what data.eval_path names */
 
 enum { STATE_RUN_BYTES = RANKS_NAME_BYTES }; /* of a run's name */
