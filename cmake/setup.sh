@@ -11,6 +11,7 @@ packages=(
     libisal-dev libjansson-dev liburing-dev
     libhdf5-dev                                             # the same without MPI: -DDCP_MPI=OFF
     libdnnl-dev libopenblas-serial-dev                      # matrix products
+    libpcre2-dev libutf8proc-dev                            # tokenizers
     libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy fio # tests, quickstart, benchmark
     g++ gfortran                                            # tests of the installed interfaces
     mandoc groff-base                                       # checks the man pages in tests/cli
