@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The whole way, small and real: train on 4 ranks, lose one to SIGKILL, go on with 8, compare with a
-# run that nothing disturbed, export, read the export back.
+# run that nothing disturbed, export, read the export back, sample from what was learned.
 #   examples/quickstart.sh [TEXT]     TEXT: a file or folder to learn from (default: the C headers)
 # All of it goes to build/quickstart, in place of what an earlier quickstart left there.
 set -euo pipefail
@@ -111,5 +111,10 @@ dcp-export "$work/killed" "$work/export"
 echo "numpy on the exported model.safetensors, h5py on the checkpoint's state.h5:"
 /usr/bin/python3 examples/compare_export.py "$work/export" "$work/killed/$last/state.h5"
 echo "$work/export is a Hugging Face folder:" $(ls "$work/export")
+
+begun='#include <std'
+say "What the model makes of \"$begun\": it has seen little, and writes one byte after the other"
+printf '%s' "$begun"
+dcp-train --sample "$begun" --tokens 80 "$work/killed"
 
 say "Done. Checkpoints, logs, metrics and the export are in $work; the programs are in build/bin"

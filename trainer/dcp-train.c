@@ -22,7 +22,7 @@
 #include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "report/plot.h"
-#include "sample/sample.h"
+#include "sample/continue.h"
 #include "setup/preview.h"
 #include "setup/setup.h"
 #include "state/resume.h"
@@ -358,7 +358,7 @@ static int run_program(int argc, char **argv) {
         if (program_rank() != 0) return PROGRAM_DONE;
         if (o.print_keys) config_schema_print();
         if (o.print_keys) return PROGRAM_DONE;
-        if (is_sampling(&o)) return sample_run(&o.sample);
+        if (is_sampling(&o)) return sample_continue(&o.sample);
         return o.plot ? draw_metrics(&o) : print_plan(&o);
     }
     if (!o.print_config && !o.dry_run && (status = step_signals_hold()) != 0)

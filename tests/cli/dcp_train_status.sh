@@ -43,6 +43,10 @@ ends 0 dcp-train config.json --plan --ranks 8
 prints "8 ranks on this machine: .* fits"
 ends 0 dcp-train --plot drawing.svg traced/metrics.jsonl
 [ -s drawing.svg ] || fail "--plot draws nothing"
+ends 0 dcp-train --sample "12 times" --tokens 9 --temperature 0.5 --seed 3 ckpt
+[ "$(wc -l <out)" -ge 1 ] || fail "--sample writes nothing"
+ends 2 dcp-train --sample "12 times"
+says "one CKPT"
 ends 2 dcp-train config.json max_step=3
 says "unknown key; did you mean max_steps"
 ends 2 dcp-train config.json --no-such-option

@@ -43,7 +43,7 @@ static size_t count_params(const model *m) {
     return n;
 }
 
-static void list_params(const model *m, const model_param **list) {
+static void collect_params(const model *m, const model_param **list) {
     for (size_t unit = 0, n = 0; unit < model_units(m); unit++)
         for (size_t i = 0; i < model_unit_params(m, unit); i++)
             list[n++] = model_unit_param(m, unit, i);
@@ -117,7 +117,7 @@ static int load_params(sample_loaded *s, const found_tensors *found,
 
 static int load_found(sample_loaded *s, const found_tensors *found, const model_param **params,
                       dcp_error *err) {
-    list_params(s->m, params);
+    collect_params(s->m, params);
     int status = compare(s, found, params, err);
     if (!status) status = take_memory(s, params, err);
     return status ? status : load_params(s, found, params, err);

@@ -1,6 +1,6 @@
 /* The text goes through the model in pieces, then each token that was chosen by itself; a cache
  * keeps what attention needs of those before. */
-#include "sample/sample.h"
+#include "sample/continue.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -166,7 +166,7 @@ static int load(const char *ckpt, sample_loaded *out, dcp_error *err) {
     return status;
 }
 
-int sample_run(const sample_options *o) {
+int sample_continue(const sample_options *o) {
     sample_loaded from = {0};
     sampling s = {.o = o, .from = &from};
     dcp_error err;

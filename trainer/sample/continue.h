@@ -16,4 +16,4 @@ enum { SAMPLE_TOKENS = 100 };
 
 /* Writes what follows the text to stdout, token by token, up to the model's eos_token_id. Returns
  * the status to exit with, after a message where it is not PROGRAM_DONE. */
-int sample_run(const sample_options *o);
+int sample_continue(const sample_options *o);

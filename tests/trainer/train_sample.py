@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""--sample: a model that has learned a text by heart goes on with it, the same from any layout and number of ranks; a seed
+gives a text, another seed another one; characters come whole; and what cannot be sampled is told in one message."""
+from train_lib import *
+
+TEXT = "Zwölf Boxkämpfer jagen Viktor — quer über den Sylter Deich. "
+SMALL = {**MODEL, "num_hidden_layers": 2, "head_dim": 16}
+with open("text", "w", encoding="utf-8") as f:
+    f.write(TEXT * 200)
+
+
+def learn(directory, ranks=1, model=SMALL, steps=100, checkpoint={}, bf16=False, **data):
+    config(model=model, max_steps=steps, bf16={"enabled": bf16}, optimizer={"params": {"lr": 3e-3}}, train_batch_size=8, train_micro_batch_size_per_gpu=2, metrics=None,
+           data={"sequence_length": 64, **data}, checkpoint={"dir": directory, "every": 0, **checkpoint})
+    train(ranks, "config.json")
+
+
+def sample(text, *options, ranks=1):
+    out, err = train(ranks, "--sample", text, *options)
+    check(not messages(err), f"{text}, {options}: {err}")
+    check(out.endswith("\n"), f"no line: {out!r}")
+    return out[:-1]
+
+
+# by heart; --tokens are bytes here, the last of which may be half a character
+learn("one")
+begun = TEXT[:20]
+rest = (TEXT * 3)[len(begun):].encode()
+check(sample(begun, "one").encode() == rest[:100], f"{sample(begun, 'one')!r}")
+for n in (1, 2, 28, 29, 30):
+    check(sample(begun, "one", "--tokens", n) == rest[:n].decode(errors="ignore"), f"{n} tokens")
+check(sample(begun, step_path(100, "one"), "--temperature", "0") == sample(begun, "one"), "a step by name")
+check(sample(begun * 4, "one", "--tokens", 20), "a text of several pieces")
+
+# any layout, any number of ranks; and under a launcher one of them speaks
+learn("three", ranks=3, checkpoint={"layout": "sharded"})
+check(sample(begun, "three") == sample(begun, "one"), "three ranks' checkpoint goes on otherwise")
+check(sample(begun, "one", ranks=2) == sample(begun, "one"), "two ranks say something else")
+
+# by chance
+warm = [sample(begun, "one", "--temperature", "2", "--seed", seed) for seed in (0, 0, 1, 2**40)]
+check(warm[0] == warm[1] and len(set(warm)) == 3, f"{warm}")
+check(sample(begun, "one", "--temperature", "1e-9", "--seed", 5) == sample(begun, "one"), "almost greedy")
+
+# what ends a text: its eos token, a byte here
+learn("ends", model={**SMALL, "eos_token_id": [300, ord(".")], "bos_token_id": ord(".")})
+check(sample(begun, "ends") == TEXT[len(begun):-2], f"{sample(begun, 'ends')!r}")
+check(sample("", "ends") == " " + TEXT[:-2], f"{sample('', 'ends')!r}: not begun by the bos token")
+
+# bf16, and GPT-2's learned positions
+learn("bf16", steps=120, bf16=True)
+check(sample(begun, "bf16").encode() == rest[:100], f"{sample(begun, 'bf16')!r}")
+GPT2 = {"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128,
+        "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+learn("gpt2", model=GPT2, steps=200)
+check(sample(begun, "gpt2", "--tokens", 40) == rest[:40].decode(errors="ignore"), f"{sample(begun, 'gpt2')!r}")
+
+# a damaged step is told, and the one before it taken
+learn("twice", steps=2, checkpoint={"every": 1})
+before = sample("a", step_path(1, "twice"))
+with open(step_path(2, "twice") + "/state.h5", "r+b") as f:
+    f.seek(100000)
+    f.write(b"damage")
+out, err = train(1, "--sample", "a", "twice")
+check(out == before + "\n" and len(messages(err)) == 1 and "taking the step before it" in err, err)
+
+
+def refused(why, *args, expect=2):
+    out, err = train(1, *args, expect=expect)
+    check(len(messages(err)) == 1 and why in err and not out.strip(), f"{args}: {why} is not in: {err}{out}")
+
+
+refused("takes the text and one CKPT", "--sample", "a")
+refused("takes the text and one CKPT", "--sample", "a", "one", "max_steps=3")
+refused("go with --sample", "config.json", "--tokens", "5")
+refused("go with --sample", "config.json", "--seed", "5")
+refused("one at a time", "--sample", "a", "one", "--dry-run")
+refused("--trace goes with training", "--sample", "a", "one", "--trace", "trace.json")
+for option, words in (("--tokens", ("0", "-1", "many", "1e3")), ("--seed", ("-1", "x", "1.5")),
+                      ("--temperature", ("-0.1", "hot", "nan", "inf", "1x", ""))):
+    for word in words:
+        refused(option, "--sample", "a", "one", f"{option}={word}")
+refused("nowhere", "--sample", "a", "nowhere")
+os.mkdir("empty")
+refused("empty", "--sample", "a", "empty")
+refused("text", "--sample", "a", "text")
+refused("step-00000101", "--sample", "a", step_path(101, "one"))
+refused("no bos_token_id to begin with; give it a text", "--sample", "", "one")
+refused("max_position_embeddings is 128: nothing can follow", "--sample", "a" * 128, "one")
+refused("--tokens: 126 behind a text of 3 are more than the model's max_position_embeddings 128; at most 125 fit",
+        "--sample", "abc", "one", "--tokens=126")
+check(len(sample("a" * 100, "one").encode()) <= 28, "more tokens than the model has positions")
+refused("differs from what was saved", "--sample", "a", step_path(2, "twice"), expect=1)
+with open(step_path(1, "twice") + "/state.h5", "r+b") as f:
+    f.truncate(5000)
+refused("twice/step-00000001", "--sample", "a", step_path(1, "twice"), expect=1)
+
+# tokens of a tokenizer that the checkpoint does not carry
+with open("ids", "wb") as f:
+    f.write(struct.pack("<2560H", *list(range(256)) * 10))
+learn("of-ids", steps=1, type="tokens", path="ids")
+refused("carries no tokenizer, and its tokens are no bytes; have dcp-train go on from it with data.tokenizer",
+        "--sample", "a", "of-ids")
+
+# other models, and none
+tool("dcp-bench", "save", "bench", "--layers", 1, "--hidden", 8, "--vocab", 256)
+refused("holds no model's configuration; --sample takes checkpoints of dcp-train", "--sample", "a", "bench")
+golden = f"{SOURCE}/tests/data/golden/vit"
+learn("vit", model=golden, steps=1, type="safetensors", path=f"{golden}/golden.safetensors", sequence_length=None)
+refused("model_type vit takes no text; --sample is for language models", "--sample", "a", "vit")
+pixels = struct.pack(">4I", 0x803, 4, 2, 2) + bytes(range(16)), struct.pack(">2I", 0x801, 4) + bytes([0, 1, 2, 0])
+os.mkdir("images")
+for name, content in zip(("train-images-idx3-ubyte", "train-labels-idx1-ubyte"), pixels):
+    with open(f"images/{name}", "wb") as f:
+        f.write(content)
+learn("mlp", model={"model_type": "mlp", "sizes": [4, 5, 3]}, steps=1, type="idx", path="images")
+refused("model_type mlp takes no text", "--sample", "a", "mlp")
