@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""--sample: a model that has learned a text by heart goes on with it, the same from any layout and number of ranks; a seed
-gives a text, another seed another one; characters come whole; and what cannot be sampled is told in one message."""
+"""--sample: a model that has learned a text by heart goes on with it, the same from any layout and number of ranks; a
+seed gives a text, another seed another one; characters come whole; and what cannot be sampled is told in one message."""
 from train_lib import *
 
 TEXT = "Zwölf Boxkämpfer jagen Viktor — quer über den Sylter Deich. "
@@ -9,8 +9,9 @@ with open("text", "w", encoding="utf-8") as f:
     f.write(TEXT * 200)
 
 
-def learn(directory, ranks=1, model=SMALL, steps=100, checkpoint={}, bf16=False, **data):
-    config(model=model, max_steps=steps, bf16={"enabled": bf16}, optimizer={"params": {"lr": 3e-3}}, train_batch_size=8, train_micro_batch_size_per_gpu=2, metrics=None,
+def learn(directory, ranks=1, model=SMALL, steps=100, batch=8, checkpoint={}, bf16=False, **data):
+    config(model=model, max_steps=steps, bf16={"enabled": bf16}, optimizer={"params": {"lr": 3e-3}},
+           train_batch_size=batch, train_micro_batch_size_per_gpu=2, metrics=None,
            data={"sequence_length": 64, **data}, checkpoint={"dir": directory, "every": 0, **checkpoint})
     train(ranks, "config.json")
 
@@ -95,10 +96,39 @@ with open(step_path(1, "twice") + "/state.h5", "r+b") as f:
     f.truncate(5000)
 refused("twice/step-00000001", "--sample", "a", step_path(1, "twice"), expect=1)
 
+# tokens of a tokenizer that the checkpoint carries; special ones have no text, and may end it
+os.mkdir("hf")
+shutil.copy(f"{SOURCE}/tests/data/tokenizers/llama3.json", "hf/tokenizer.json")
+for i in range(200):
+    with open(f"hf/{i}.txt", "w", encoding="utf-8") as f:
+        f.write(TEXT[:-1])
+tool(f"{SOURCE}/examples/tokenize_text.py", "hf/tokenizer.json", "bpe.bin", *glob.glob("hf/*.txt"), "--end", "<|end|>")
+BPE = {**SMALL, "vocab_size": 416}
+learn("bpe", model=BPE, type="tokens", path="bpe.bin", tokenizer="hf")
+said = sample("Zwölf Boxkämpfer jagen", "bpe")
+check(said.startswith(TEXT[22:-1] + TEXT[:-1]), f"{said!r}")
+learn("bpe-ends", model={**BPE, "eos_token_id": 0}, type="tokens", path="bpe.bin", tokenizer="hf")
+check(sample("Zwölf Boxkämpfer jagen", "bpe-ends") == TEXT[22:-1], "not ended by eos_token_id")
+
 # tokens of a tokenizer that the checkpoint does not carry
 with open("ids", "wb") as f:
     f.write(struct.pack("<2560H", *list(range(256)) * 10))
 learn("of-ids", steps=1, type="tokens", path="ids")
+learn("small", steps=1, tokenizer="hf")
+word, number = next((k, v) for k, v in json.load(open("hf/tokenizer.json"))["model"]["vocab"].items()
+                    if v >= 300 and k.isalpha() and k.isascii())
+refused(f"the tokenizer has token {number} for a part of the text, and the model's vocab_size is 259", "--sample", word,
+        "small", expect=1)
+for name, text, status, why in (("tokenizer.json", "{", 1, "tokenizer.json: line 1"),
+                                ("vocab.json", "{}", 2, "without tokenizer.json, which alone can be read"),
+                                ("tokenizer.json", '{"decoder": {"type": "ByteLevel"}, "model": {"type": "Unigram"}}', 2,
+                                 "Unigram")):
+    shutil.rmtree("hf")
+    os.mkdir("hf")
+    with open(f"hf/{name}", "w") as f:
+        f.write(text)
+    learn(f"no-{len(text)}", steps=1, tokenizer="hf")
+    refused(why, "--sample", "a", f"no-{len(text)}", expect=status)
 refused("carries no tokenizer, and its tokens are no bytes; have dcp-train go on from it with data.tokenizer",
         "--sample", "a", "of-ids")
 
@@ -106,7 +136,8 @@ refused("carries no tokenizer, and its tokens are no bytes; have dcp-train go on
 tool("dcp-bench", "save", "bench", "--layers", 1, "--hidden", 8, "--vocab", 256)
 refused("holds no model's configuration; --sample takes checkpoints of dcp-train", "--sample", "a", "bench")
 golden = f"{SOURCE}/tests/data/golden/vit"
-learn("vit", model=golden, steps=1, type="safetensors", path=f"{golden}/golden.safetensors", sequence_length=None)
+learn("vit", model=golden, steps=1, batch=4, type="safetensors", path=f"{golden}/golden.safetensors",
+      sequence_length=None)
 refused("model_type vit takes no text; --sample is for language models", "--sample", "a", "vit")
 pixels = struct.pack(">4I", 0x803, 4, 2, 2) + bytes(range(16)), struct.pack(">2I", 0x801, 4) + bytes([0, 1, 2, 0])
 os.mkdir("images")
