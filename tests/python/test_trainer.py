@@ -170,6 +170,39 @@ class Test(unittest.TestCase):
         self.assertEqual((len(tokenizer), ids), (256, list(text.encode())))
         self.assertEqual(tokenizer.decode(ids), text)
 
+    @unittest.skipUnless(HAS_TRAINER, f"no dcp-train in {PROGRAMS}, or no mpirun")
+    def test_sample(self):
+        """dcp-train --sample writes what transformers generates from the export of the same checkpoint."""
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        common = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+                  "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+                  "tie_word_embeddings": True, "rope_theta": 10000.0}
+        models = {"llama": {}, "qwen2": {}, "qwen3": {"head_dim": 8}, "mistral": {"sliding_window": 11},
+                  "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128, "resid_pdrop": 0,
+                           "embd_pdrop": 0, "attn_pdrop": 0}}
+        text, tokens = "7 times 5 is 35; 8 times", 80
+        for kind, own in models.items():
+            folder = self.dir / f"sample-{kind}"
+            folder.mkdir()
+            lines = (f"{i % 10} times {i % 7} is {i % 10 * (i % 7)}; " for i in range(2000))
+            (folder / "text").write_text("".join(lines))
+            model = {"model_type": kind, **({"vocab_size": 256} if kind == "gpt2" else common), **own}
+            (folder / "config.json").write_text(json.dumps(
+                {"model": model, "data": {"type": "text", "path": str(folder / "text"), "sequence_length": 64},
+                 "max_steps": 40, "train_batch_size": 8, "train_micro_batch_size_per_gpu": 2,
+                 "optimizer": {"params": {"lr": 5e-3}}, "checkpoint": {"dir": str(folder / "ckpt")}}))
+            tool("dcp-train", folder / "config.json")
+            tool("dcp-export", folder / "ckpt", folder / "export")
+            tokenizer = AutoTokenizer.from_pretrained(folder / "export")
+            its = AutoModelForCausalLM.from_pretrained(folder / "export")
+            given = tokenizer(text, return_tensors="pt")
+            with torch.no_grad():
+                ids = its.generate(**given, do_sample=False, max_new_tokens=tokens, pad_token_id=0, eos_token_id=None)
+            expected = tokenizer.decode(ids[0, given["input_ids"].shape[1]:])
+            said = tool("dcp-train", "--sample", text, "--tokens", tokens, folder / "ckpt")
+            self.assertEqual((len(ids[0]), said), (len(text) + tokens, expected + "\n"), kind)
+
     def test_tools(self):
         import h5py
         import torch

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """--sample: a model that has learned a text by heart goes on with it, the same from any layout and number of ranks; a
-seed gives a text, another seed another one; characters come whole; and what cannot be sampled is told in one message."""
+seed gives a text, another seed another one; characters come whole; and what cannot be sampled is told in one
+message."""
 from train_lib import *
 
 TEXT = "Zwölf Boxkämpfer jagen Viktor — quer über den Sylter Deich. "
@@ -119,10 +120,10 @@ word, number = next((k, v) for k, v in json.load(open("hf/tokenizer.json"))["mod
                     if v >= 300 and k.isalpha() and k.isascii())
 refused(f"the tokenizer has token {number} for a part of the text, and the model's vocab_size is 259", "--sample", word,
         "small", expect=1)
+UNIGRAM = '{"decoder": {"type": "ByteLevel"}, "model": {"type": "Unigram"}}'
 for name, text, status, why in (("tokenizer.json", "{", 1, "tokenizer.json: line 1"),
                                 ("vocab.json", "{}", 2, "without tokenizer.json, which alone can be read"),
-                                ("tokenizer.json", '{"decoder": {"type": "ByteLevel"}, "model": {"type": "Unigram"}}', 2,
-                                 "Unigram")):
+                                ("tokenizer.json", UNIGRAM, 2, "Unigram")):
     shutil.rmtree("hf")
     os.mkdir("hf")
     with open(f"hf/{name}", "w") as f:
