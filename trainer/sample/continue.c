@@ -42,6 +42,7 @@ static int begin_with_bos(sampling *s, dcp_error *err) {
                          "--sample: the text is empty, and the model of %s has no bos_token_id to "
                          "begin with; give it a text",
                          dcp_checkpoint_path(s->from->ckpt));
+    free(s->ids);
     s->ids = malloc(sizeof *s->ids);
     if (!s->ids) return core_fail_memory(err, sizeof *s->ids);
     s->ids[0] = (int32_t)id;
