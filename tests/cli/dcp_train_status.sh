@@ -72,6 +72,8 @@ says "warning: stdout: No space left on device: no more lines are shown; trainin
 ends 3 to_full dcp-train config.json --print-config
 says "cannot write to stdout"
 ends 3 to_full dcp-train --help
+ends 3 to_full dcp-train --sample 12 ckpt
+says "cannot write to stdout"
 ends 3 dcp-train config.json optimizer.params.lr=1e30 checkpoint.dir=diverged max_steps=20
 says "diverged"
 for file in ckpt/step-*/state.h5; do # all but the user block

@@ -25,13 +25,13 @@ struct sample_tokens {
     sample_characters written;
 };
 
-/* Whether data.type of the run was `type`; *told: whether the step tells it. */
-static int is_data(const sample_loaded *from, const char *type, int *told) {
+/* Whether data.type of the run was text; *told: whether the step tells it. */
+static int was_text(const sample_loaded *from, int *told) {
     char *text = NULL;
     const int status = dcp_about_read(dcp_checkpoint_path(from->ckpt), &text, NULL);
     json_t *about = status ? NULL : core_json_read(text, strlen(text), NULL);
     const char *name = json_string_value(json_object_get(about, STATE_DATA_TYPE));
-    const int is = name && strcmp(name, type) == 0;
+    const int is = name && strcmp(name, "text") == 0;
     *told = name != NULL;
     json_decref(about);
     free(text);
@@ -40,7 +40,7 @@ static int is_data(const sample_loaded *from, const char *type, int *told) {
 
 static int is_of_bytes(const sample_loaded *from, uint64_t classes) {
     int told;
-    if (is_data(from, "text", &told)) return classes >= BYTES;
+    if (was_text(from, &told)) return classes >= BYTES;
     return !told && classes == BYTES && json_is_object(json_object_get(from->meta, "data"));
 }
 
