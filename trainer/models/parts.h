@@ -94,9 +94,7 @@ typedef struct attention_work {
     float *scratch;
 } attention_work;
 
-/* Of a run over a text that comes piece by piece: keys, normed and rotated, and values of all of
- * it.
- */
+/* Of a run over a text that comes piece by piece: its keys, normed and rotated, and values. */
 typedef struct kv_cache {
     size_t room;  /* tokens that it can hold; 0: the run has none */
     size_t piece; /* those that come at a time, at most */
