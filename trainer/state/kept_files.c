@@ -59,23 +59,17 @@ int state_files_gather(const kept_file *file, MPI_Comm comm, char **text, uint64
     int world;
     MPI_Comm_size(comm, &world);
     *bytes = file->tensor.shape[0];
-    *text = *bytes <= INT_MAX - 1 ? malloc(*bytes + 1) : NULL;
-    int *parts = calloc(2 * (size_t)world, sizeof *parts);
-    int status = *text && parts ? DCP_OK : core_fail_memory(err, *bytes);
-    status = ranks_agree(comm, status, err);
-    for (int r = 0; r < world && status == DCP_OK; r++) {
-        const dcp_box box = dcp_box_chunk(&file->tensor, r, world);
-        parts[r] = (int)box.count[0];
-        parts[world + r] = (int)box.start[0];
-    }
-    if (status == DCP_OK) {
-        MPI_Allgatherv(file->data, (int)file->box.count[0], MPI_BYTE, *text, parts, parts + world,
-                       MPI_BYTE, comm);
-        (*text)[*bytes] = '\0';
-    } else {
+    *text = *bytes < INT_MAX ? malloc(*bytes + 1) : NULL;
+    const int status = ranks_agree(comm, *text ? DCP_OK : core_fail_memory(err, *bytes), err);
+    if (status != DCP_OK) {
         free(*text);
-        *text = NULL;
+        return status;
     }
-    free(parts);
-    return status;
+    memcpy(*text + file->box.start[0], file->data, file->box.count[0]);
+    for (int r = 0; r < world; r++) {
+        const dcp_box box = dcp_box_chunk(&file->tensor, r, world);
+        MPI_Bcast(*text + box.start[0], (int)box.count[0], MPI_BYTE, r, comm);
+    }
+    (*text)[*bytes] = '\0';
+    return DCP_OK;
 }

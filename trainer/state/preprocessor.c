@@ -58,8 +58,8 @@ static int read_scale(const json_t *o, double *out, dcp_error *err) {
     return *out > 0.0 ? DCP_OK : fail_value("rescale_factor", "a number above 0", err);
 }
 
-static int parse(const char *text, uint64_t bytes, uint64_t channels, sample_normalization *out,
-                 dcp_error *err) {
+static int read_normalization(const char *text, uint64_t bytes, uint64_t channels,
+                              sample_normalization *out, dcp_error *err) {
     json_t *o = core_json_read(text, bytes, NULL);
     int status = json_is_object(o) ? DCP_OK : fail_value("it", "a JSON object", err);
     const int normalizes = status == DCP_OK && !is_off(o, "do_normalize") &&
@@ -87,7 +87,7 @@ int state_preprocessor_read(const train_state *s, MPI_Comm comm, uint64_t channe
     if (!file) return DCP_OK;
     int status = state_files_gather(file, comm, &text, &bytes, err);
     if (status != DCP_OK) return status;
-    status = parse(text, bytes, channels, out, err); /* the same on all ranks */
+    status = read_normalization(text, bytes, channels, out, err); /* the same on all ranks */
     free(text);
     return status;
 }
