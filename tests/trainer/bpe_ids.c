@@ -76,8 +76,12 @@ int main(int argc, char **argv) {
     if (!file) return fprintf(stderr, "bpe_ids: no file\n"), 2;
     char *json = read_all(file, &json_bytes), *text = read_all(stdin, &bytes);
     fclose(file);
-    if (text_bpe_open(argv[1], json, json_bytes, &t, &err)) return fail(&err);
-    int status = 0;
+    int status = text_bpe_open(argv[1], json, json_bytes, &t, &err) ? fail(&err) : 0;
+    free(json);
+    if (status) {
+        free(text);
+        return status;
+    }
     if (!strcmp(how, "--time")) {
         status = print_speed(t, text, bytes, argc > 3 ? atoi(argv[3]) : 1);
     } else {
@@ -88,7 +92,6 @@ int main(int argc, char **argv) {
         }
     }
     text_bpe_close(t);
-    free(json);
     free(text);
     return status;
 }

@@ -78,6 +78,10 @@
     "{" SPM_ADDED "'normalizer':{'type':'Sequence','normalizers':[{'type':'Prepend','prepend':"    \
     "'\\u2581'},{'type':'Replace','pattern':{'String':' '},'content':'\\u2581'}]},"                \
     "'pre_tokenizer':null," SPM_DECODER SPM_MODEL "}"
+#define FIRST_OF_DIGITS                                                                            \
+    "{'normalizer':null,'pre_tokenizer':{'type':'Sequence','pretokenizers':[{'type':'Digits'},"    \
+    "{'type':'Metaspace','replacement':'\\u2581','prepend_scheme':'first'}]}," SPM_DECODER         \
+        SPM_MODEL "}"
 #define METASPACE(more)                                                                            \
     "{" SPM_ADDED                                                                                  \
     "'normalizer':null,'pre_tokenizer':{'type':'Metaspace','replacement':'\\u2581'," more "},"     \
@@ -153,6 +157,7 @@ static const text_case cases[] = {
     {METASPACE("'prepend_scheme':'first','split':false"), "ab  ab<s>", "10 6 10 1 "},
     {METASPACE("'prepend_scheme':'never','split':false"), "ab   b", "9 11 6 8 "},
     {METASPACE("'add_prefix_space':true"), " ab", "10 "},
+    {FIRST_OF_DIGITS, "ab1ab", "10 0 9 "},
 };
 
 static void ids_are_those_of_tokenizers(void **state) {
@@ -308,6 +313,7 @@ static const struct {
     {MODEL(AB "'merges':[],'fuse_unk':1"), DCP_ERR_ARG, "fuse_unk is neither true nor false"},
     {MODEL(AB "'merges':[],'unk_token':'<unk>'"), DCP_ERR_CORRUPT,
      "model: unk_token \"<unk>\" is no token"},
+    {MODEL(AB "'merges':[],'unk_token':false"), DCP_ERR_ARG, "unk_token is not a string"},
     {MODEL("'vocab':{'a':0,'b':0},'merges':[]"), DCP_ERR_CORRUPT, "id 0 has two tokens, \""},
     {MODEL("'vocab':{'a':-1},'merges':[]"), DCP_ERR_ARG,
      "the id of token \"a\" is not an integer of 0 to 16777215"},

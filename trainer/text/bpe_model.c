@@ -176,7 +176,7 @@ static int add_character(const bpe_model *m, const char *text, size_t bytes, tex
     const int is_unknown = id < 0 && m->unknown_id >= 0;
     if (*waits && (id >= 0 || (is_unknown && !m->joins_unknown)))
         status = text_word_add(out, m->unknown_id, err);
-    *waits = is_unknown || (*waits && id < 0);
+    *waits = is_unknown;
     return status || id < 0 ? status : text_word_add(out, id, err);
 }
 

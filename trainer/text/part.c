@@ -57,12 +57,13 @@ int text_part_string(const text_part *part, const char *member, const char *abse
                      const char **out, dcp_error *err) {
     const json_t *value = json_object_get(part->value, member);
     const int is_absent = !value || json_is_null(value);
-    *out = is_absent ? absent : json_string_value(value);
+    const char *text = is_absent ? absent : json_string_value(value);
     if (is_absent && !absent)
         return text_part_fail(part, DCP_ERR_ARG, err, "%s is missing", member);
-    if (!*out) return text_part_fail(part, DCP_ERR_ARG, err, "%s is not a string", member);
-    if (!is_absent && strlen(*out) != json_string_length(value))
+    if (!text) return text_part_fail(part, DCP_ERR_ARG, err, "%s is not a string", member);
+    if (!is_absent && strlen(text) != json_string_length(value))
         return text_part_fail(part, DCP_ERR_UNSUPPORTED, err, "%s holds a NUL", member);
+    *out = text;
     return DCP_OK;
 }
 

@@ -77,7 +77,7 @@ static int read_prepend(text_steps *steps, const text_part *part, dcp_error *err
 }
 
 static int read_replace(text_steps *steps, const text_part *part, dcp_error *err) {
-    const char *by;
+    const char *by = NULL;
     text_step step = {.kind = STEP_REPLACE};
     int status = text_part_string(part, "content", NULL, &by, err);
     if (!status) status = text_pattern_read(part, &step.pattern, err);
