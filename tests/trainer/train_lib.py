@@ -132,6 +132,22 @@ def train(ranks, *args, expect=0):
     return out, err
 
 
+def train_killed(directory):
+    """Two ranks train by config.json into `directory`, and are killed after step 3; one rank goes on to the end, from
+    step 4 at the latest."""
+    run = Run(2, "config.json", "max_steps=100000")
+    pids = []
+    run.wait_for(lambda: pids or pids.extend(run.pids()), "its ranks")
+    run.wait_for(lambda: os.path.isdir(step_path(3, directory)), "step 3")
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    run.wait()
+    for path in glob.glob(f"{directory}/step-*"):
+        if int(path[-8:]) > 4:
+            shutil.rmtree(path)
+    train(1, "config.json")
+
+
 def messages(err):
     """Lines of dcp-train itself, without mpirun's."""
     return [line for line in err.splitlines() if line.startswith("dcp-train: ")]

@@ -39,17 +39,7 @@ for ranks in 1, 3:
 check(state(6, "on-1") == state(6, "on-3"), "three ranks have saved other bytes")
 
 configured("killed")
-run = Run(2, "config.json", "max_steps=100000")
-pids = []
-run.wait_for(lambda: pids or pids.extend(run.pids()), "its ranks")
-run.wait_for(lambda: os.path.isdir(step_path(3, "killed")), "step 3")
-for pid in pids:
-    os.kill(pid, signal.SIGKILL)
-run.wait()
-for path in glob.glob("killed/step-*"):
-    if int(path[-8:]) > 4:
-        shutil.rmtree(path)
-train(1, "config.json")
+train_killed("killed")
 check(state(6, "killed") == state(6, "on-1"), "a run that was killed has saved other bytes")
 
 configured("ends", path="ends.safetensors", eval_path="all.safetensors")
