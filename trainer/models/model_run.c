@@ -2,6 +2,7 @@
 #include "models/model_run.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "models/cache.h"
@@ -291,6 +292,15 @@ double model_run_loss(const model_run *run) {
     run->k->download(run->k, run->host_losses, run->losses, run->counted * sizeof(double));
     for (size_t i = 0; i < run->counted; i++) sum += run->host_losses[i];
     return sum * (double)run->scale;
+}
+
+size_t model_likeliest(const float *logits, size_t classes) {
+    size_t best = 0;
+    for (size_t i = 0; i < classes; i++) {
+        if (isnan(logits[i])) return classes;
+        if (logits[i] > logits[best]) best = i;
+    }
+    return best;
 }
 
 const void *model_run_logits(const model_run *run, kernels_type *type) {

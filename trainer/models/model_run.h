@@ -51,3 +51,5 @@ double model_run_loss(const model_run *run);
 /* Logits of the last forward [batch*sequence, vocab], with a cache [vocab], in the memory of the
  * model's kernels; valid until the backward. *type: what they are. Classifiers' are fp32. */
 const void *model_run_logits(const model_run *run, kernels_type *type);
+/* The class with the largest logit, the first of them; `classes` where a logit is no number. */
+size_t model_likeliest(const float *logits, size_t classes);

@@ -1,19 +1,11 @@
-/* The characters of Unicode's table 3-7, well-formed UTF-8. */
 #include "sample/characters.h"
 
-/* How long a character is that begins so; 0: none does. Its second byte lies in [*low, *high]. */
-static size_t character_bytes(unsigned char lead, unsigned char *low, unsigned char *high) {
-    *low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-    *high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-    if (lead < 0x80) return 1;
-    if (lead < 0xc2 || lead > 0xf4) return 0;
-    return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-}
+#include "text/utf8.h"
 
 /* Whether the byte continues what is begun. */
 static int continues(const sample_characters *c, unsigned char byte) {
     unsigned char low, high;
-    character_bytes(c->begun[0], &low, &high);
+    text_utf8_length(c->begun[0], &low, &high);
     return c->n == 1 ? byte >= low && byte <= high : byte >= 0x80 && byte <= 0xbf;
 }
 
@@ -25,7 +17,7 @@ static void put_byte(sample_characters *c, unsigned char byte, FILE *to) {
         c->n = 0;
     }
     c->begun[c->n++] = byte;
-    const size_t length = character_bytes(c->begun[0], &low, &high);
+    const size_t length = text_utf8_length(c->begun[0], &low, &high);
     if (c->n < length) return;
     if (length == 0)
         fputs(replacement, to);

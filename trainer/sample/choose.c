@@ -3,17 +3,8 @@
 
 #include <math.h>
 
+#include "models/model_run.h"
 #include "random/random.h"
-
-/* `classes` where a logit is no number, or all are infinitely small. */
-static size_t likeliest(const float *logits, size_t classes) {
-    size_t best = 0;
-    for (size_t i = 0; i < classes; i++) {
-        if (isnan(logits[i])) return classes;
-        if (logits[i] > logits[best]) best = i;
-    }
-    return isfinite(logits[best]) ? best : classes;
-}
 
 /* Number `at` of the seed's, from [0, 1). */
 static double chance(uint64_t seed, uint64_t at) {
@@ -28,8 +19,8 @@ static double chance(uint64_t seed, uint64_t at) {
 
 int sample_choose(const float *logits, size_t classes, double temperature, uint64_t seed,
                   uint64_t at, int32_t *out) {
-    const size_t best = likeliest(logits, classes);
-    if (best == classes) return 0;
+    const size_t best = model_likeliest(logits, classes);
+    if (best == classes || !isfinite(logits[best])) return 0; /* or all are infinitely small */
     *out = (int32_t)best;
     if (temperature <= 0.0) return 1;
     double sum = 0.0, passed = 0.0;

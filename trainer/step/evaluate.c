@@ -72,16 +72,6 @@ static int read_micro_batch(trainer *t, uint64_t number, sample_batch *out, dcp_
     return DCP_OK;
 }
 
-/* `classes`, which is none, where a logit is no number. */
-static size_t likeliest(const float *logits, size_t classes) {
-    size_t best = 0;
-    for (size_t i = 0; i < classes; i++) {
-        if (isnan(logits[i])) return classes;
-        if (logits[i] > logits[best]) best = i;
-    }
-    return best;
-}
-
 static void add_micro_batch(const trainer *t, const sample_batch *batch, evaluation_sums *s) {
     const size_t classes = t->shape.classes;
     const float *logits = t->logits;
@@ -95,7 +85,7 @@ static void add_micro_batch(const trainer *t, const sample_batch *batch, evaluat
         if (batch->targets[i] == SAMPLE_IGNORE) continue;
         s->counted++;
         if (logits)
-            s->right += likeliest(logits + i * classes, classes) == (size_t)batch->targets[i];
+            s->right += model_likeliest(logits + i * classes, classes) == (size_t)batch->targets[i];
     }
 }
 

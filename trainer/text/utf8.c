@@ -3,8 +3,7 @@
 
 enum { FIRST_OTHER = 0x100, BYTES = 256 };
 
-/* How many bytes a character has that begins so, and what its second byte may be. */
-static size_t length_of(unsigned char first, unsigned char *low, unsigned char *high) {
+size_t text_utf8_length(unsigned char first, unsigned char *low, unsigned char *high) {
     *low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
     *high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
     if (first < 0x80) return 1;
@@ -14,7 +13,7 @@ static size_t length_of(unsigned char first, unsigned char *low, unsigned char *
 
 size_t text_utf8_character(const char *text, size_t n, size_t *invalid) {
     unsigned char low, high;
-    const size_t length = length_of((unsigned char)text[0], &low, &high);
+    const size_t length = text_utf8_length((unsigned char)text[0], &low, &high);
     for (size_t i = 1; i < length; i++) {
         const unsigned char byte = i < n ? (unsigned char)text[i] : 0;
         if (byte < low || byte > high) {

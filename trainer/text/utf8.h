@@ -4,6 +4,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* How many bytes a character has that begins so; 0: none does. Its second byte is from *low to
+ * *high. */
+size_t text_utf8_length(unsigned char first, unsigned char *low, unsigned char *high);
+
 /* The length of the character at text[0], of n > 0 bytes. Where none is: 0, and *invalid is how
  * many bytes Python's errors="replace" makes one U+FFFD of. */
 size_t text_utf8_character(const char *text, size_t n, size_t *invalid);
