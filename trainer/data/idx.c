@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "data/joined_files.h"
+#include "data/sorted.h"
 #include "programs/fail.h"
 #include "random/random.h"
 
@@ -193,15 +194,9 @@ static void idx_close(idx_array *a) {
 
 /* Where the file starts among all files. */
 static uint64_t offset_of(const idx_array *a, uint64_t item) {
-    size_t low = 0, high = a->files.n;
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (a->parts[middle].first <= item)
-            low = middle;
-        else
-            high = middle;
-    }
-    return a->parts[low].begin + (item - a->parts[low].first) * a->item_bytes;
+    const idx_part *part =
+        &a->parts[data_sorted_last(&a->parts->first, a->files.n, sizeof *a->parts, item)];
+    return part->begin + (item - part->first) * a->item_bytes;
 }
 
 /* Which file item number `item` lies in, and its offset there. */

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/sorted.h"
 #include "programs/fail.h"
 
 /* Where a relative path leads, as the end of a message; "" for one that is none. Into text[]. */
@@ -158,15 +159,7 @@ void data_files_close(data_files *files) {
 }
 
 static size_t file_at(const data_files *files, uint64_t offset) {
-    size_t low = 0, high = files->n;
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (files->list[middle].begin <= offset)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    return data_sorted_last(&files->list->begin, files->n, sizeof *files->list, offset);
 }
 
 const char *data_files_at(const data_files *files, uint64_t offset, uint64_t *within) {

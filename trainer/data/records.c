@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "data/joined_files.h"
+#include "data/sorted.h"
 #include "programs/fail.h"
 #include "random/random.h"
 #include <dcp/safetensors.h>
@@ -160,15 +161,7 @@ static int records_open(const data_options *options, void **state, dcp_error *er
 static uint64_t records_samples(const void *state) { return ((const records *)state)->records; }
 
 static const records_file *find_holder(const records *r, uint64_t record) {
-    size_t low = 0, high = r->files.n;
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (r->list[middle].first <= record)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &r->list[low];
+    return &r->list[data_sorted_last(&r->list->first, r->files.n, sizeof *r->list, record)];
 }
 
 /* Into ids and mask; *n: its tokens. */
