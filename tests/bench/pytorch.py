@@ -101,7 +101,9 @@ def train(folder, rounds):
     rows = [torchrun(2, "train.py", folder / "train")[0] for _ in range(rounds)
             if not shutil.rmtree(folder / "train", ignore_errors=True)]
     ratio = statistics.median(row["ratio"] for row in rows)
-    print(f"train  {rows[0]['parameters'] / 1e6:.0f} M parameters, steps of {rows[0]['without_s']:.3f} s")
+    step, lost = (statistics.median(row[a] - row.get(b, 0) for row in rows)
+                  for a, b in (("without_s", None), ("beside_s", "without_s")))
+    print(f"train  {rows[0]['parameters'] / 1e6:.0f} M parameters, steps of {step:.3f} s, {1e3 * lost:.0f} ms more beside a save")
     return judge("train, speed beside a save", ratio, 0.97, False)
 
 
