@@ -2,6 +2,7 @@
 """Training beside PyTorch FSDP2 on the same cores, as a table.
 
     train_peers.py DIR [--only fp32,bf16,ranks4] [--steps 8] [--repeat 2] [--limit 300] [--alone]
+                   [--before BIN]
 
 Trains a Qwen3 of 25 M parameters, 8 samples of 256 tokens a rank, with dcp-train and with FSDP2
 (gloo, transformers' Qwen3, fused AdamW, a process a rank), eager and compiled, by turns, and takes
@@ -16,7 +17,8 @@ OpenBLAS) dcp-train reaches, at 6 operations a parameter and token plus attentio
 which is the share of its own products, and how much of its steps rank 0 waited for gathers. Exit
 status 1 where a target is missed: 1.2, 1.35 and 1.25 times the better FSDP2; 0.85 of sgemm in fp32
 on 2 ranks; under 10 % of waiting on 4 ranks. --alone runs dcp-train without anything to compare it
-to, and needs no PyTorch.
+to, and needs no PyTorch. --before BIN runs by turns the dcp-train of that folder as well, such as
+an older one's, and prints the time of a step as a ratio to its.
 
 PEERS_VENV: a Python environment for PyTorch (XDG_CACHE_HOME/libdcp-peers), made and filled by pip
 where it is missing (6 GB). DCP_BIN: where dcp-train is (build/bin). DIR: for scratch files.
@@ -49,6 +51,7 @@ BATCH, SEQUENCE = 8, 256
 WARM_UP = 2  # steps at the start that are not counted
 SGEMM_TARGET = 0.85
 WAIT_TARGET = 0.1  # of a step, for gathers
+BEFORE = "dcp-train before"
 NEVER = float("inf")
 Case = collections.namedtuple("Case", "name dtype ranks target")
 CASES = [Case("fp32", "fp32", 2, 1.2), Case("bf16", "bf16", 2, 1.35),
@@ -110,12 +113,12 @@ print(2 * 2048**3 / min(once() for _ in range(12)))"""
     return float(run(python, "-c", code, OPENBLAS_NUM_THREADS="2", OMP_NUM_THREADS="2"))
 
 
-def ours(case, scratch, steps):
+def ours(case, scratch, steps, folder=BIN):
     """The fastest step's seconds, its mfu, and the share of all counted steps that gathers were
     waited for."""
     metrics = os.path.join(scratch, "metrics.jsonl")
     with tempfile.TemporaryDirectory(dir=scratch) as ckpt:
-        run("mpirun", "--oversubscribe", "-n", case.ranks, os.path.join(BIN, "dcp-train"),
+        run("mpirun", "--oversubscribe", "-n", case.ranks, os.path.join(folder, "dcp-train"),
             os.path.join(scratch, "train.json"), f"max_steps={steps}",
             f"train_batch_size={BATCH * case.ranks}", f"checkpoint.dir={ckpt}",
             f"bf16.enabled={'true' if case.dtype == 'bf16' else 'false'}", f"metrics={metrics}")
@@ -207,6 +210,8 @@ def measure(case, python, scratch, args):
     if not args.alone:
         for name, options in variants(case, python).items():
             systems[name] = functools.partial(peer, python, case, scratch, args, name, options)
+    if args.before:
+        systems[BEFORE] = functools.partial(ours, case, scratch, args.steps, args.before)
     best, rates = {}, []
     for _ in range(args.repeat):
         if not args.alone:
@@ -217,6 +222,9 @@ def measure(case, python, scratch, args):
     sgemm = max(rates, default=None)
     seconds, mfu, waited = best.pop("dcp-train")
     share = row(case, "dcp-train", seconds, sgemm, f"mfu {mfu:.2f}, waited {100 * waited:.1f} %")
+    if args.before:
+        before = best.pop(BEFORE)[0]
+        row(case, BEFORE, before, sgemm, f"a step now takes {seconds / before:.3f} of its time")
     for name, (peer_s, _) in best.items():
         if peer_s < NEVER:
             row(case, name, peer_s, sgemm)
@@ -232,6 +240,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--limit", type=int, default=300)
     parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--before", metavar="BIN")
     args = parser.parse_args()
     chosen = args.only.split(",")
     unknown = set(chosen) - {case.name for case in CASES}
