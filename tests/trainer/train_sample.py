@@ -111,6 +111,19 @@ check(said.startswith(TEXT[22:-1] + TEXT[:-1]), f"{said!r}")
 learn("bpe-ends", model={**BPE, "eos_token_id": 0}, type="tokens", path="bpe.bin", tokenizer="hf")
 check(sample("Zwölf Boxkämpfer jagen", "bpe-ends") == TEXT[22:-1], "not ended by eos_token_id")
 
+# a chat template's text has the token that begins one, which the tokenizer would put before it
+os.mkdir("begins")
+tokenizer = json.load(open("hf/tokenizer.json"))
+tokenizer["post_processor"] = {
+    "type": "TemplateProcessing", "pair": [],
+    "single": [{"SpecialToken": {"id": "<|end|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [0], "tokens": ["<|end|>"]}}}
+with open("begins/tokenizer.json", "w") as f:
+    json.dump(tokenizer, f)
+learn("begins", model=BPE, steps=1, type="tokens", path="bpe.bin", tokenizer="begins")
+for text, n in ("q", 2), ("<|end|>q", 2), ("<|end|><|end|>q", 3), ("<|end|>", 1):
+    refused(f"behind a text of {n} are", "--sample", text, "begins", "--tokens", BPE["max_position_embeddings"])
+
 # tokens of a tokenizer that the checkpoint does not carry
 with open("ids", "wb") as f:
     f.write(struct.pack("<2560H", *list(range(256)) * 10))

@@ -113,10 +113,20 @@ static int read_bytes(const char *text, int32_t **ids, size_t *n, dcp_error *err
     return DCP_OK;
 }
 
+/* A text by a chat template has what begins one in it; trained texts had it once. */
+static void drop_second_begin(const text_bpe *t, int32_t *ids, size_t *n) {
+    const int32_t *before;
+    const size_t own = text_bpe_before(t, &before), bytes = own * sizeof *ids;
+    if (own == 0 || *n < 2 * own || memcmp(ids + own, before, bytes) != 0) return;
+    *n -= own;
+    memmove(ids, ids + own, *n * sizeof *ids);
+}
+
 int sample_tokens_read(const sample_tokens *t, const char *text, int32_t **ids, size_t *n,
                        dcp_error *err) {
     if (!t->bpe) return read_bytes(text, ids, n, err);
     const int status = text_bpe_encode(t->bpe, text, strlen(text), 1, ids, n, err);
+    if (!status) drop_second_begin(t->bpe, *ids, n);
     for (size_t i = 0; i < *n && !status; i++)
         if ((uint64_t)(*ids)[i] >= t->classes)
             return core_fail(err, DCP_ERR_MISMATCH,

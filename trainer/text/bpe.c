@@ -198,6 +198,11 @@ int text_bpe_bytes(const text_bpe *t, int32_t id, const char **out, size_t *n, i
     return DCP_OK;
 }
 
+size_t text_bpe_before(const text_bpe *t, const int32_t **ids) {
+    *ids = t->frame.before;
+    return t->frame.n_before;
+}
+
 /* One call of text_bpe_encode. */
 typedef struct encoding {
     const text_bpe *t;

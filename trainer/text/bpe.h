@@ -19,6 +19,9 @@ void text_bpe_close(text_bpe *t);
 /* The highest id, and one. */
 uint64_t text_bpe_vocabulary(const text_bpe *t);
 
+/* The ids that `special` puts before a text; how many there are. *ids is the tokenizer's. */
+size_t text_bpe_before(const text_bpe *t, const int32_t **ids);
+
 /* *ids is the caller's to free. Added tokens that are written in the text become their ids. With
  * `special` the tokens that the post-processor adds are added, such as one that begins a sequence.
  * Bytes that are no UTF-8 are encoded as they are where the tokenizer is byte-level; else each is
