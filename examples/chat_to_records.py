@@ -189,6 +189,15 @@ class Tokenizer:
         except Exception as e:  # a template raises what it wants
             fail(f"{where}: the chat template of {self.folder} does not take it: {' '.join(str(e).split())}")
 
+    def question(self) -> str | None:
+        """QUESTION as a chat begins with it, up to where the assistant is to answer; None where the template does not
+        take such a chat."""
+        try:
+            return str(self.tokenizer.apply_chat_template([{"role": "user", "content": "QUESTION"}], tokenize=False,
+                                                          add_generation_prompt=True))
+        except Exception:  # a template raises what it wants
+            return None
+
     def all_tokens(self, where: str, messages: list[dict[str, str]]) -> tuple[list[int], bytearray]:
         ids = self.apply(where, messages, return_dict=True)["input_ids"]
         return ids, bytearray(b"\1" * len(ids))
@@ -289,6 +298,13 @@ class Records:
         return int(lengths.max())
 
 
+def quoted(text: str) -> str:
+    """For bash, in one line."""
+    for written, meant in ("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"):
+        text = text.replace(written, meant)
+    return f"$'{text}'"
+
+
 def share(text: str) -> float:
     value = float(text)
     if not (0 < value < math.inf) or (value >= 1 and value != int(value)):
@@ -362,6 +378,9 @@ def make(args: argparse.Namespace) -> None:
     data = {"type": "records", "path": args.out, "sequence_length": -(-longest // 64) * 64, "tokenizer": args.tokenizer}
     if args.held_out:
         data["eval_path"] = held_path
+    question = tokenizer.question()
+    if question is not None:
+        print(f"To ask the model afterwards: dcp-train --sample {quoted(question)} CKPT")
     print(f"The model's vocab_size is to be at least {len(tokenizer.tokenizer)}. For dcp-train's configuration:")
     print(f'"data": {json.dumps(data)}')
 

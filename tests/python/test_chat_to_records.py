@@ -36,6 +36,8 @@ FORGETS = ("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% if m['role'] 
 MARKED = FORGETS.replace("{{ m['content'] }}<|im_end|>\n", "{% if m['role'] == 'assistant' %}{% generation %}"
                          "{{ m['content'] }}<|im_end|>{% endgeneration %}{% else %}{{ m['content'] }}<|im_end|>"
                          "{% endif %}{{ '\n' }}")
+QUOTES = r"{{ 'it\'s \\n' }}" + CHATML
+SYSTEM_FIRST = "{% if messages[0]['role'] != 'system' %}{{ raise_exception('?') }}{% endif %}" + CHATML
 NO_PROMPT = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
 PLAIN = ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
          "{% if add_generation_prompt %}assistant: {% endif %}")
@@ -88,7 +90,8 @@ class Test(unittest.TestCase):
                                     vocab_size=500, special_tokens=SPECIAL, show_progress=False,
                                     initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
         templates = {"chatml": CHATML, "generation": GENERATION, "llama3": LLAMA3, "mistral": MISTRAL, "plain": PLAIN,
-                     "forgets": FORGETS, "marked": MARKED, "no_prompt": NO_PROMPT, "none": None}
+                     "forgets": FORGETS, "marked": MARKED, "no_prompt": NO_PROMPT, "none": None,
+                     "quotes": QUOTES, "system_first": SYSTEM_FIRST}
         for name, template in templates.items():
             tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=own, eos_token="<|im_end|>")
             tokenizer.chat_template = template
@@ -287,6 +290,18 @@ class Test(unittest.TestCase):
         printed = self.run_script(out, first, second, "--tokenizer", folder, "--held-out", "1")
         self.assertEqual(json.loads("{" + printed.splitlines()[-1] + "}")["data"]["eval_path"],
                          str(self.dir / "sum-held-out.safetensors"))
+
+    def test_how_to_ask(self) -> None:
+        """What bash makes of the line is the template's text; of a template that takes no such chat there is none."""
+        system = {"role": "system", "content": "be kind"}
+        source = self.file("ask.jsonl", {"messages": [system, *chat("what", "it is 4.")["messages"]]})
+        said = {name: self.run_script(str(self.dir / "ask.safetensors"), source, "--tokenizer", str(self.dir / name))
+                for name in ("quotes", "system_first")}
+        self.assertNotIn("--sample", said["system_first"])
+        line = next(line for line in said["quotes"].splitlines() if "--sample" in line)
+        words = line.partition("--sample ")[2].removesuffix(" CKPT")
+        done = subprocess.run(["bash", "-c", f"printf %s {words}"], capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout, "it's \\n<|im_start|>user\nQUESTION<|im_end|>\n<|im_start|>assistant\n")
 
     def test_as_a_program(self) -> None:
         """Again in another process, with the same bytes."""
