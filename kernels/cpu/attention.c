@@ -11,7 +11,7 @@ enum { QUERIES = 64 };
 
 /* One head's view of a block of queries: positions [first, first + rows) see keys [from, from +
  * keys), or with `causal` those of them up to themselves, or with `window` the last so many of
- * these. */
+ * these, or with `places` those of the own document. */
 typedef struct block {
     size_t first, rows, from, keys;
     size_t dim;
@@ -19,6 +19,7 @@ typedef struct block {
     float inv_root;             /* head_dim^-1/2 */
     int causal;
     size_t window;
+    const int32_t *places; /* [rows] */
 } block;
 
 /* A row's keys among those of its block. */
@@ -48,15 +49,18 @@ static float *blocks_scratch(const kernels_attention *s, float *scratch) {
     return is_wide(s) ? scratch : widened(s, scratch, WIDENED);
 }
 
-/* The first key that a causal position sees. */
-static size_t first_key(size_t window, size_t position) {
-    return window && position >= window ? position - window + 1 : 0;
+/* The first key that a causal position sees; place: NULL, or its place in its document. */
+static size_t first_key(size_t window, size_t position, const int32_t *place) {
+    const size_t from = window && position >= window ? position - window + 1 : 0;
+    const size_t own = place ? position - (size_t)*place : 0;
+    return from > own ? from : own;
 }
 
-/* From query `row` on. */
-static block block_at(const kernels_attention *s, size_t row) {
+/* From query `row` of sample `batch` on. */
+static block block_at(const kernels_attention *s, size_t batch, size_t row) {
     size_t rows = s->sequence - row < QUERIES ? s->sequence - row : QUERIES;
-    size_t first = s->past + row, from = s->causal ? first_key(s->window, first) : 0;
+    const int32_t *places = s->places ? s->places + batch * s->sequence + row : NULL;
+    size_t first = s->past + row, from = s->causal ? first_key(s->window, first, places) : 0;
     return (block){.first = first,
                    .rows = rows,
                    .from = from,
@@ -66,12 +70,15 @@ static block block_at(const kernels_attention *s, size_t row) {
                    .kv_stride = is_wide(s) ? s->kv_heads * s->head_dim : s->head_dim,
                    .inv_root = 1.0f / sqrtf((float)s->head_dim),
                    .causal = s->causal,
-                   .window = s->window};
+                   .window = s->window,
+                   .places = places};
 }
 
 static row_view view_of_row(const block *b, size_t row) {
     if (!b->causal) return (row_view){0, b->keys};
-    return (row_view){first_key(b->window, b->first + row) - b->from, b->first + row + 1 - b->from};
+    const int32_t *place = b->places ? b->places + row : NULL;
+    return (row_view){first_key(b->window, b->first + row, place) - b->from,
+                      b->first + row + 1 - b->from};
 }
 
 /* One of the `heads` heads of an array [batch,tokens,heads,head_dim]. */
@@ -208,10 +215,11 @@ CPU_CLONES static void row_dots(float *restrict delta, const float *restrict dou
         delta[row] = lanes_dot(dout + row * stride, out + row * stride, dim);
 }
 
-static void head_forward(kernels *k, const kernels_attention *s, float *out, float *lse,
-                         const float *q, const float *key, const float *value, float *scratch) {
+static void head_forward(kernels *k, const kernels_attention *s, size_t batch, float *out,
+                         float *lse, const float *q, const float *key, const float *value,
+                         float *scratch) {
     for (size_t first = 0; first < s->sequence; first += QUERIES) {
-        block b = block_at(s, first);
+        block b = block_at(s, batch, first);
         size_t at = first * b.q_stride;
         rows_by_keys(k, &b, b.inv_root, scratch, q + at, key);
         softmax_rows(&b, scratch, lse + first);
@@ -230,7 +238,7 @@ static void cpu_attention_forward(kernels *k, const kernels_attention *s, void *
         for (size_t head = kv.head * group; head < (kv.head + 1) * group; head++) {
             const cpu_head p = {kv.batch, s->sequence, s->heads, head};
             float *to = room_of(s, out, p, scratch, OUT);
-            head_forward(k, s, to, lse + (p.batch * s->heads + head) * s->sequence,
+            head_forward(k, s, p.batch, to, lse + (p.batch * s->heads + head) * s->sequence,
                          wide_head(s, q, p, scratch, Q), one_key, one_value,
                          blocks_scratch(s, scratch));
             put_head(s, out, s->type, p, to);
@@ -239,6 +247,7 @@ static void cpu_attention_forward(kernels *k, const kernels_attention *s, void *
 }
 
 typedef struct head_gradient {
+    size_t batch;
     float *dq, *dkey, *dvalue;
     const float *dout, *out, *lse, *q, *key, *value;
 } head_gradient;
@@ -246,7 +255,7 @@ typedef struct head_gradient {
 static void head_backward(kernels *k, const kernels_attention *s, const head_gradient *h,
                           float *scratch) {
     for (size_t first = 0; first < s->sequence; first += QUERIES) {
-        block b = block_at(s, first);
+        block b = block_at(s, h->batch, first);
         size_t at = first * b.q_stride;
         float *delta = scratch, *p = delta + QUERIES, *dp = p + b.rows * b.keys;
         row_dots(delta, h->dout + at, h->out + at, b.rows, b.q_stride, b.dim);
@@ -275,7 +284,8 @@ static void cpu_attention_backward(kernels *k, const kernels_attention *s, float
     const size_t group = s->heads / s->kv_heads;
     for (size_t i = 0; i < s->batch * s->kv_heads; i++) {
         const cpu_head kv = {i / s->kv_heads, keys_of(s), s->kv_heads, i % s->kv_heads};
-        head_gradient h = {.dkey = room_of(s, dkey, kv, scratch, DKEY),
+        head_gradient h = {.batch = kv.batch,
+                           .dkey = room_of(s, dkey, kv, scratch, DKEY),
                            .dvalue = room_of(s, dvalue, kv, scratch, DVALUE),
                            .key = wide_head(s, key, kv, scratch, KEY),
                            .value = wide_head(s, value, kv, scratch, VALUE)};

@@ -122,8 +122,10 @@ CPU_INLINE void backward(const kernels_heads *h, kernels_type type, int norm, co
 
 /* Head number i, counted over all tokens. */
 CPU_INLINE head head_at(const kernels_heads *h, size_t i) {
-    const size_t angle = i / h->heads % h->sequence * (h->dim / 2);
     if (!h->cosines) return (head){.at = i * h->dim};
+    const size_t token = i / h->heads;
+    const size_t row = h->places ? (size_t)h->places[token] : token % h->sequence;
+    const size_t angle = row * (h->dim / 2);
     return (head){i * h->dim, h->cosines + angle, h->sines + angle};
 }
 

@@ -189,6 +189,7 @@ static kernels_heads heads_in(const kernels *k, const kernels_heads *h) {
     in.weight = IN(h->weight);
     in.cosines = IN(h->cosines);
     in.sines = IN(h->sines);
+    in.places = IN(h->places);
     return in;
 }
 
@@ -207,17 +208,25 @@ static size_t fenced_attention_scratch(const kernels_attention *shape) {
     return cpu_attention_scratch(shape);
 }
 
+static kernels_attention attention_in(const kernels *k, const kernels_attention *shape) {
+    kernels_attention in = *shape;
+    in.places = IN(shape->places);
+    return in;
+}
+
 static void fenced_attention_forward(kernels *k, const kernels_attention *shape, void *out,
                                      float *lse, const void *q, const void *key, const void *value,
                                      float *scratch) {
-    CPU->attention_forward(CPU, shape, IN(out), IN(lse), IN(q), IN(key), IN(value), IN(scratch));
+    const kernels_attention in = attention_in(k, shape);
+    CPU->attention_forward(CPU, &in, IN(out), IN(lse), IN(q), IN(key), IN(value), IN(scratch));
 }
 
 static void fenced_attention_backward(kernels *k, const kernels_attention *shape, float *dq,
                                       float *dkey, void *dvalue, const void *dout, const void *out,
                                       const float *lse, const void *q, const void *key,
                                       const void *value, float *scratch) {
-    CPU->attention_backward(CPU, shape, IN(dq), IN(dkey), IN(dvalue), IN(dout), IN(out), IN(lse),
+    const kernels_attention in = attention_in(k, shape);
+    CPU->attention_backward(CPU, &in, IN(dq), IN(dkey), IN(dvalue), IN(dout), IN(out), IN(lse),
                             IN(q), IN(key), IN(value), IN(scratch));
 }
 

@@ -1,12 +1,12 @@
-/* Conformance: grouped-query attention, causal, in windows and full. The reference keeps the whole
- * softmax, in fp64. */
+/* Conformance: grouped-query attention, causal, in windows, in documents and full. The reference
+ * keeps the whole softmax, in fp64. */
 #include <math.h>
 #include <stdio.h>
 
 #include "kernel_cases.h"
 
 typedef struct heads {
-    kernels_attention s;
+    kernels_attention s; /* with places of the host */
     const double *q, *key, *value;
     const float *dout;
     double *out, *lse; /* written by attend */
@@ -20,8 +20,10 @@ static size_t kv_floats(const kernels_attention *s) {
 }
 
 /* The first key that position t sees. */
-static size_t first_of(const kernels_attention *s, size_t t) {
-    return s->window && t >= s->window ? t + 1 - s->window : 0;
+static size_t first_of(const kernels_attention *s, size_t batch, size_t t) {
+    const size_t own = s->places ? t - (size_t)s->places[batch * s->sequence + t] : 0;
+    const size_t first = s->window && t >= s->window ? t + 1 - s->window : 0;
+    return first > own ? first : own;
 }
 
 static void attend_row(heads *h, size_t batch, size_t head, size_t t) {
@@ -31,7 +33,7 @@ static void attend_row(heads *h, size_t batch, size_t head, size_t t) {
     size_t kv = batch * s->sequence * kv_row + head / (s->heads / s->kv_heads) * d;
     size_t visible = s->causal ? t + 1 : s->sequence;
     double sum = 0.0;
-    for (size_t j = first_of(s, t); j < visible; j++) {
+    for (size_t j = first_of(s, batch, t); j < visible; j++) {
         double dot = 0.0;
         for (size_t i = 0; i < d; i++) dot += h->q[at + i] * h->key[kv + j * kv_row + i];
         h->scores[j] = exp(dot / sqrt((double)d));
@@ -40,7 +42,7 @@ static void attend_row(heads *h, size_t batch, size_t head, size_t t) {
     h->lse[(batch * s->heads + head) * s->sequence + t] = log(sum);
     for (size_t i = 0; i < d; i++) {
         double out = 0.0;
-        for (size_t j = first_of(s, t); j < visible; j++)
+        for (size_t j = first_of(s, batch, t); j < visible; j++)
             out += h->scores[j] / sum * h->value[kv + j * kv_row + i];
         h->out[at + i] = out;
     }
@@ -55,14 +57,14 @@ static void attend_row_backward(const heads *h, size_t batch, size_t head, size_
     size_t kv = batch * s->sequence * kv_row + head / (s->heads / s->kv_heads) * d;
     size_t visible = s->causal ? t + 1 : s->sequence;
     double sum = 0.0, mean = 0.0, root = sqrt((double)d);
-    for (size_t j = first_of(s, t); j < visible; j++) {
+    for (size_t j = first_of(s, batch, t); j < visible; j++) {
         double dot = 0.0;
         for (size_t i = 0; i < d; i++) dot += h->q[at + i] * h->key[kv + j * kv_row + i];
         h->scores[j] = exp(dot / root);
         sum += h->scores[j];
     }
     for (size_t i = 0; i < d; i++) mean += (double)h->dout[at + i] * h->out[at + i];
-    for (size_t j = first_of(s, t); j < visible; j++) {
+    for (size_t j = first_of(s, batch, t); j < visible; j++) {
         double p = h->scores[j] / sum, dp = 0.0;
         size_t from = kv + j * kv_row;
         for (size_t i = 0; i < d; i++) dp += (double)h->dout[at + i] * h->value[from + i];
@@ -91,6 +93,7 @@ typedef struct inputs {
     void *out;
     float *lse, *scratch;
     heads reference;
+    kernels_attention s; /* with places of the backend */
 } inputs;
 
 static inputs prepare(conform *c, const kernels_attention *s) {
@@ -121,6 +124,8 @@ static inputs prepare(conform *c, const kernels_attention *s) {
                            .out = conform_host(c, nq, 8),
                            .lse = conform_host(c, rows, 8),
                            .scores = conform_host(c, s->sequence, 8)};
+    in.s = *s;
+    if (s->places) in.s.places = conform_given(c, s->places, tokens(s), sizeof *s->places);
     return in;
 }
 
@@ -132,7 +137,9 @@ static double tolerance_of(const kernels_attention *s, double fp32) {
 static void name(conform *c, char text[112], const char *direction, const kernels_attention *s) {
     snprintf(text, 112, "attention_%s %zu x %zu (%zu), %zu of %zu heads of %zu%s%s", direction,
              s->batch, s->sequence, s->window, s->kv_heads, s->heads, s->head_dim,
-             s->causal ? ", causal" : "",
+             s->places   ? ", documents"
+             : s->causal ? ", causal"
+                         : "",
              s->type == KERNELS_BF16       ? ", bf16"
              : s->operands == KERNELS_BF16 ? ", operands in bf16"
                                            : "");
@@ -144,7 +151,7 @@ static void forward_of(conform *c, const kernels_attention *s) {
     name(c, text, "forward", s);
     inputs in = prepare(c, s);
     attend(&in.reference);
-    c->k->attention_forward(c->k, s, in.out, in.lse, in.q_here, in.key_here, in.value_here,
+    c->k->attention_forward(c->k, &in.s, in.out, in.lse, in.q_here, in.key_here, in.value_here,
                             in.scratch);
     conform_close(c, "out", conform_fetch_typed(c, in.out, q_floats(s), s->type), in.reference.out,
                   q_floats(s), tolerance_of(s, 3e-6));
@@ -165,8 +172,9 @@ static void backward_of(conform *c, const kernels_attention *s) {
     void *dout = conform_typed(c, in.dout, nq, s->type);
     float *dq = conform_poisoned(c, nq, 4), *dkey = conform_poisoned(c, nkv, 4);
     void *dvalue = conform_poisoned_typed(c, nkv, s->type);
-    k->attention_forward(k, s, in.out, in.lse, in.q_here, in.key_here, in.value_here, in.scratch);
-    k->attention_backward(k, s, dq, dkey, dvalue, dout, in.out, in.lse, in.q_here, in.key_here,
+    k->attention_forward(k, &in.s, in.out, in.lse, in.q_here, in.key_here, in.value_here,
+                         in.scratch);
+    k->attention_backward(k, &in.s, dq, dkey, dvalue, dout, in.out, in.lse, in.q_here, in.key_here,
                           in.value_here, in.scratch);
     float *got = conform_fetch_floats(c, dq, nq), *got_key = conform_fetch_floats(c, dkey, nkv);
     float *got_value = conform_fetch_typed(c, dvalue, nkv, s->type);
@@ -186,7 +194,7 @@ static void backward_of(conform *c, const kernels_attention *s) {
                          tolerance);
     }
     if (s->type == KERNELS_F32) {
-        k->attention_backward(k, s, in.q_here, dkey, dvalue, dout, in.out, in.lse, in.q_here,
+        k->attention_backward(k, &in.s, in.q_here, dkey, dvalue, dout, in.out, in.lse, in.q_here,
                               in.key_here, in.value_here, in.scratch);
         conform_close(c, "dq over q", conform_fetch_floats(c, in.q_here, nq),
                       conform_wide(c, got, nq), nq, 0.0);
@@ -247,15 +255,53 @@ static void every_window(conform *c, void (*test)(conform *, const kernels_atten
         }
 }
 
+/* Places of documents of some lengths, other ones in each sample, the last cut off. */
+static int32_t *documents(conform *c, const kernels_attention *s) {
+    static const size_t lengths[] = {37, 1, 64, 90, 5, 128, 2, 63, 3};
+    enum { LENGTHS = sizeof lengths / sizeof *lengths };
+    int32_t *places = conform_host(c, tokens(s), sizeof *places);
+    for (size_t batch = 0; batch < s->batch; batch++) {
+        int32_t *own = places + batch * s->sequence;
+        for (size_t t = 0, i = batch * 4, left = 0; t < s->sequence; t++, left--) {
+            if (left == 0) left = lengths[i++ % LENGTHS];
+            own[t] = t && left != lengths[(i - 1) % LENGTHS] ? own[t - 1] + 1 : 0;
+        }
+    }
+    return places;
+}
+
+static const kernels_attention packed[] = {
+    {.batch = 2, .sequence = 50, .heads = 2, .kv_heads = 1, .head_dim = 6},
+    {.batch = 2, .sequence = 300, .heads = 2, .kv_heads = 1, .head_dim = 24},
+    {.batch = 1, .sequence = 420, .heads = 1, .kv_heads = 1, .head_dim = 64},
+    {.batch = 2, .sequence = 260, .heads = 4, .kv_heads = 2, .head_dim = 16, .window = 40},
+    {.batch = 1, .sequence = 200, .heads = 1, .kv_heads = 1, .head_dim = 96, .window = 129},
+    {.batch = 1, .sequence = 129, .heads = 2, .kv_heads = 1, .head_dim = 128, .window = 7},
+    {.batch = 2, .sequence = 150, .heads = 2, .kv_heads = 1, .head_dim = 144},
+    {.batch = 1, .sequence = 90, .heads = 1, .kv_heads = 1, .head_dim = 144, .window = 20},
+};
+
+static void every_packed_shape(conform *c, void (*test)(conform *, const kernels_attention *)) {
+    for (size_t i = 0; i < sizeof packed / sizeof packed[0]; i++)
+        for (int which = 0; which < 3; which++) {
+            kernels_attention shape = packed[i];
+            shape.causal = 1;
+            shape.type = which == 2 ? KERNELS_BF16 : KERNELS_F32;
+            shape.operands = which >= 1 ? KERNELS_BF16 : KERNELS_F32;
+            shape.places = documents(c, &shape);
+            test(c, &shape);
+        }
+}
+
 /* In bf16 tiles have up to 128 queries and 128 keys, and the next is copied while one is used. */
 static const kernels_attention bf16_shapes[] = {
-    {1, 63, 2, 1, 32, 1, KERNELS_BF16, KERNELS_BF16, 0, 0},
-    {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16, 0, 0},
-    {1, 200, 3, 1, 16, 1, KERNELS_BF16, KERNELS_BF16, 0, 0},
-    {1, 257, 1, 1, 24, 1, KERNELS_BF16, KERNELS_BF16, 0, 0},
-    {1, 300, 1, 1, 12, 1, KERNELS_F32, KERNELS_BF16, 0, 0},
-    {1, 129, 1, 1, 128, 0, KERNELS_BF16, KERNELS_BF16, 0, 0},
-    {1, 20, 2, 2, 160, 1, KERNELS_BF16, KERNELS_BF16, 0, 0},
+    {1, 63, 2, 1, 32, 1, KERNELS_BF16, KERNELS_BF16, 0, 0, NULL},
+    {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16, 0, 0, NULL},
+    {1, 200, 3, 1, 16, 1, KERNELS_BF16, KERNELS_BF16, 0, 0, NULL},
+    {1, 257, 1, 1, 24, 1, KERNELS_BF16, KERNELS_BF16, 0, 0, NULL},
+    {1, 300, 1, 1, 12, 1, KERNELS_F32, KERNELS_BF16, 0, 0, NULL},
+    {1, 129, 1, 1, 128, 0, KERNELS_BF16, KERNELS_BF16, 0, 0, NULL},
+    {1, 20, 2, 2, 160, 1, KERNELS_BF16, KERNELS_BF16, 0, 0, NULL},
 };
 
 static void every_bf16_shape(conform *c, void (*test)(conform *, const kernels_attention *)) {
@@ -265,7 +311,7 @@ static void every_bf16_shape(conform *c, void (*test)(conform *, const kernels_a
 
 /* Scores that grow from tile to tile: what was summed has to be scaled down again and again. */
 static void rising_scores(conform *c) {
-    const kernels_attention s = {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16, 0, 0};
+    const kernels_attention s = {1, 200, 1, 1, 8, 0, KERNELS_BF16, KERNELS_BF16, 0, 0, NULL};
     inputs in = prepare(c, &s);
     for (size_t i = 0; i < kv_floats(&s); i++)
         in.key[i] = fabsf(in.q[i % 8]) + (float)(i / 8) / 10.0f;
@@ -289,16 +335,18 @@ static void rising_scores(conform *c) {
 void case_attention_forward(conform *c) {
     every_shape(c, forward_of);
     every_window(c, forward_of);
+    every_packed_shape(c, forward_of);
     every_bf16_shape(c, forward_of);
     rising_scores(c);
     for (int causal = 0; causal < 2; causal++)
-        forward_of(c,
-                   &(kernels_attention){1, 300, 2, 1, 64, causal, KERNELS_F32, KERNELS_F32, 0, 0});
+        forward_of(c, &(kernels_attention){1, 300, 2, 1, 64, causal, KERNELS_F32, KERNELS_F32, 0, 0,
+                                           NULL});
 }
 
 void case_attention_backward(conform *c) {
     every_shape(c, backward_of);
     every_window(c, backward_of);
+    every_packed_shape(c, backward_of);
     every_bf16_shape(c, backward_of);
 }
 
@@ -338,23 +386,28 @@ static void alone(conform *c, const kernels_attention *s) {
     conform_finish(c);
 }
 
-/* A window that covers all changes no bit. */
-static void covered(conform *c, const kernels_attention *s) {
+/* A window that covers all changes no bit, nor does a document. */
+static void covered(conform *c, const kernels_attention *s, int in_document) {
     static const char *const names[RESULTS] = {"out", "lse", "dq", "dkey", "dvalue"};
-    kernels_attention in_window = *s;
+    kernels_attention limited = *s;
     inputs in = prepare(c, s);
     const void *dout = conform_typed(c, in.dout, q_floats(s), s->type);
     float *got[RESULTS], *want[RESULTS];
     size_t n[RESULTS];
-    in_window.window = s->sequence;
+    int32_t *places = conform_host(c, tokens(s), sizeof *places);
+    for (size_t i = 0; i < tokens(s); i++) places[i] = (int32_t)(i % s->sequence);
+    if (in_document)
+        limited.places = conform_given(c, places, tokens(s), sizeof *places);
+    else
+        limited.window = s->sequence;
     results_of(c, s, &in, dout, want, n);
-    results_of(c, &in_window, &in, dout, got, n);
+    results_of(c, &limited, &in, dout, got, n);
     for (int i = 0; i < RESULTS; i++)
         conform_close(c, names[i], got[i], conform_wide(c, want[i], n[i]), n[i], 0.0);
     conform_finish(c);
 }
 
-/* Keys far outside of all windows are not even read: they may be NaN. */
+/* Keys far outside of all windows, or in documents before, are not even read: they may be NaN. */
 static void unread(conform *c, const kernels_attention *s) {
     static const char *const names[RESULTS] = {"out", "lse", "dq", "dkey", "dvalue"};
     enum { UNREAD = 128, SEEN = 256 }; /* tokens; those from SEEN on are compared */
@@ -362,11 +415,11 @@ static void unread(conform *c, const kernels_attention *s) {
     const void *dout = conform_typed(c, in.dout, q_floats(s), s->type);
     float *got[RESULTS], *want[RESULTS];
     size_t n[RESULTS];
-    results_of(c, s, &in, dout, want, n);
+    results_of(c, &in.s, &in, dout, want, n);
     for (size_t i = 0; i < UNREAD * s->head_dim; i++) in.key[i] = in.value[i] = NAN;
     in.key_here = conform_typed(c, in.key, kv_floats(s), s->type);
     in.value_here = conform_typed(c, in.value, kv_floats(s), s->type);
-    results_of(c, s, &in, dout, got, n);
+    results_of(c, &in.s, &in, dout, got, n);
     for (int i = 0; i < RESULTS; i++) {
         const size_t from = n[i] / s->sequence * SEEN;
         conform_close(c, names[i], got[i] + from, conform_wide(c, want[i] + from, n[i] - from),
@@ -376,19 +429,21 @@ static void unread(conform *c, const kernels_attention *s) {
 }
 
 void case_attention_alone(conform *c) {
-    c->what = "attention in windows that leave keys out";
-    for (int which = 0; which < 3; which++)
-        unread(c, &(kernels_attention){1, 384, 1, 1, 16, 1, which == 2 ? KERNELS_BF16 : KERNELS_F32,
-                                       which ? KERNELS_BF16 : KERNELS_F32, 64, 0});
-
-    c->what = "attention in a window that covers all";
-    for (int which = 0; which < 3; which++)
-        covered(c,
-                &(kernels_attention){2, 150, 2, 1, 20, 1, which == 2 ? KERNELS_BF16 : KERNELS_F32,
-                                     which ? KERNELS_BF16 : KERNELS_F32, 0, 0});
-
-    c->what = "attention of one sequence and of three";
-    for (int which = 0; which < 3; which++)
-        alone(c, &(kernels_attention){3, 67, 2, 1, 20, 1, which == 2 ? KERNELS_BF16 : KERNELS_F32,
-                                      which ? KERNELS_BF16 : KERNELS_F32, 0, 0});
+    static const kernels_type types[][2] = {
+        {KERNELS_F32, KERNELS_F32}, {KERNELS_F32, KERNELS_BF16}, {KERNELS_BF16, KERNELS_BF16}};
+    int32_t places[384];
+    for (int32_t t = 0; t < 384; t++) places[t] = t % 192;
+    for (int i = 0; i < 3; i++) {
+        const kernels_type type = types[i][0], operands = types[i][1];
+        c->what = "attention in windows that leave keys out";
+        unread(c, &(kernels_attention){1, 384, 1, 1, 16, 1, type, operands, 64, 0, NULL});
+        c->what = "attention in documents that leave keys out";
+        unread(c, &(kernels_attention){1, 384, 1, 1, 16, 1, type, operands, 0, 0, places});
+        c->what = "attention in a window that covers all";
+        covered(c, &(kernels_attention){2, 150, 2, 1, 20, 1, type, operands, 0, 0, NULL}, 0);
+        c->what = "attention in a document that covers all";
+        covered(c, &(kernels_attention){2, 150, 2, 1, 20, 1, type, operands, 0, 0, NULL}, 1);
+        c->what = "attention of one sequence and of three";
+        alone(c, &(kernels_attention){3, 67, 2, 1, 20, 1, type, operands, 0, 0, NULL});
+    }
 }

@@ -8,7 +8,7 @@ static const float eps = 0.02f; /* large enough that a single element has a grad
 
 /* Heads in fp64, and what the gradients are taken of: the sum of dout * out. */
 typedef struct heads {
-    kernels_heads h;
+    kernels_heads h; /* with places of the host */
     const double *x, *weight;
     const float *dout;
     double *out;
@@ -43,8 +43,9 @@ static double loss_of(void *ctx) {
     double loss = 0.0;
     for (size_t at = 0; at < elements(&r->h); at += dim) {
         norm_head(r, r->out + at, r->x + at);
-        if (r->h.cosines)
-            turn_head(r->out + at, (double)(at / dim / r->h.heads % r->h.sequence), dim);
+        const size_t token = at / dim / r->h.heads;
+        const size_t row = r->h.places ? (size_t)r->h.places[token] : token % r->h.sequence;
+        if (r->h.cosines) turn_head(r->out + at, (double)row, dim);
         for (size_t i = 0; i < dim; i++) loss += (double)r->dout[at + i] * r->out[at + i];
     }
     return loss;
@@ -61,12 +62,23 @@ static float *table(conform *c, const kernels_heads *h, int sines) {
     return conform_floats(c, sines ? sine : cosine, n);
 }
 
-static void check(conform *c, kernels_heads h, int norm, int turn) {
+/* Of documents of three tokens, and in the next sample of four. */
+static int32_t *places_of(conform *c, const kernels_heads *h) {
+    int32_t *places = conform_host(c, h->batch * h->sequence, sizeof *places);
+    for (size_t i = 0; i < h->batch * h->sequence; i++)
+        places[i] = (int32_t)(i % h->sequence % (3 + i / h->sequence));
+    return places;
+}
+
+static void check(conform *c, kernels_heads h, int norm, int turn, int place) {
     kernels *k = c->k;
     char text[112];
     const size_t n = elements(&h);
     snprintf(text, sizeof text, "heads %zu x %zu, %zu of %zu%s%s%s", h.batch, h.sequence, h.heads,
-             h.dim, norm ? ", normed" : "", turn ? ", turned" : "",
+             h.dim, norm ? ", normed" : "",
+             place  ? ", turned by places"
+             : turn ? ", turned"
+                    : "",
              h.type == KERNELS_BF16 ? ", bf16" : "");
     c->what = text;
     float *x = conform_random(c, n), *dout = conform_random(c, n);
@@ -77,9 +89,11 @@ static void check(conform *c, kernels_heads h, int norm, int turn) {
     h.cosines = turn ? table(c, &h, 0) : NULL;
     h.sines = turn ? table(c, &h, 1) : NULL;
     double *wide = conform_wide(c, x, n), *wide_weight = conform_wide(c, weight, h.dim);
+    h.places = place ? places_of(c, &h) : NULL;
     heads r = {h, wide, norm ? wide_weight : NULL, dout, conform_host(c, n, sizeof(double))};
     const double once = h.type == KERNELS_BF16 ? 0x1p-8 : 0.0; /* rounded */
     loss_of(&r);
+    if (place) h.places = conform_given(c, h.places, h.batch * h.sequence, sizeof *h.places);
 
     void *in = conform_typed(c, x, n, h.type), *out = conform_poisoned_typed(c, n, h.type);
     k->heads_forward(k, &h, out, in);
@@ -126,7 +140,9 @@ void case_heads(conform *c) {
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int which = 0; which < 8; which++) {
             kernels_heads h = shapes[i];
+            const int turn = (which & 2) && h.dim % 2 == 0;
             h.type = which & 4 ? KERNELS_BF16 : KERNELS_F32;
-            check(c, h, which & 1, (which & 2) && h.dim % 2 == 0);
+            check(c, h, which & 1, turn, 0);
+            if (turn && h.sequence > 1) check(c, h, which & 1, turn, 1);
         }
 }

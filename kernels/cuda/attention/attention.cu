@@ -35,9 +35,9 @@ static __device__ size_t kv_at(const attention_view &v, size_t batch, size_t tok
 static __device__ size_t visible_from(const attention_view &v, size_t token) {
     return v.causal ? token + 1 : v.sequence;
 }
-template <bool WINDOW>
+template <int LIMITS>
 static __device__ size_t first_visible(const attention_view &v, size_t token) {
-    return WINDOW && v.causal ? first_key_of(v.window, token) : 0;
+    return LIMITS && v.causal ? first_key_of<LIMITS>(v, token) : 0;
 }
 
 static __device__ float dot(const float *a, const float *b, size_t n) {
@@ -48,7 +48,7 @@ static __device__ float dot(const float *a, const float *b, size_t n) {
 
 /* Online softmax (Milakov and Gimelshein 2018): what was summed is scaled down as the largest score
  * grows. Shared: out [dim], then the chunk's weights [THREADS]. */
-template <bool WINDOW>
+template <int LIMITS>
 static __global__ void forward_kernel(attention_view v, float *out, float *lse, const float *q,
                                       const float *key, const float *value) {
     float *shared = dynamic_shared();
@@ -56,9 +56,10 @@ static __global__ void forward_kernel(attention_view v, float *out, float *lse, 
     attention_place p = place_of(blockIdx.x, v.heads, v.sequence);
     size_t at = q_at(v, p.batch, p.token, p.head), kv_head = p.head / v.group;
     size_t visible = visible_from(v, p.token);
+    if (LIMITS == IN_DOCUMENTS) v.places += p.batch * v.sequence;
     float most = -INFINITY, sum = 0.0f;
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) acc[i] = 0.0f;
-    for (size_t first = first_visible<WINDOW>(v, p.token); first < visible; first += THREADS) {
+    for (size_t first = first_visible<LIMITS>(v, p.token); first < visible; first += THREADS) {
         size_t j = first + threadIdx.x, here = min((size_t)THREADS, visible - first);
         float score = j >= visible
                           ? -INFINITY
@@ -82,15 +83,15 @@ static __global__ void forward_kernel(attention_view v, float *out, float *lse, 
 static void forward_rows(kernels *k, const attention_view &v, float *out, float *lse,
                          const float *q, const float *key, const float *value) {
     size_t shared = (v.dim + THREADS) * sizeof(float);
-    by_window(has_window(v), [&](auto window) {
-        LAUNCH(k, forward_kernel<decltype(window)::value>, rows_of(v), shared, v, out, lse, q, key,
+    by_limits(limits_of(v), [&](auto limits) {
+        LAUNCH(k, forward_kernel<decltype(limits)::value>, rows_of(v), shared, v, out, lse, q, key,
                value);
     });
 }
 
 /* A block owns a key's row: dkey and dvalue over the heads that share it, in order, and over the
  * queries that see it. Shared: dkey [dim], dvalue [dim], then p and ds of a chunk [THREADS]. */
-template <bool WINDOW>
+template <int LIMITS>
 static __global__ void key_kernel(attention_view v, float *dkey, float *dvalue, const float *delta,
                                   const float *dout, const float *lse, const float *q,
                                   const float *key, const float *value) {
@@ -98,7 +99,8 @@ static __global__ void key_kernel(attention_view v, float *dkey, float *dvalue, 
     float *dk = shared, *dv = dk + v.dim, *p = dv + v.dim, *ds = p + THREADS;
     attention_place own = place_of(blockIdx.x, v.kv_heads, v.sequence);
     size_t at = kv_at(v, own.batch, own.token, own.head);
-    size_t end = WINDOW && v.causal ? end_of_queries(v.window, own.token, v.sequence) : v.sequence;
+    if (LIMITS == IN_DOCUMENTS) v.places += own.batch * v.sequence;
+    size_t end = LIMITS && v.causal ? end_of_queries<LIMITS>(v, own.token) : v.sequence;
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) dk[i] = dv[i] = 0.0f;
     for (size_t head = own.head * v.group; head < (own.head + 1) * v.group; head++) {
         size_t row = (own.batch * v.heads + head) * v.sequence;
@@ -128,7 +130,7 @@ static __global__ void key_kernel(attention_view v, float *dkey, float *dvalue, 
 }
 
 /* A block owns a query's row. Shared: dq [dim], then ds of a chunk [THREADS]. */
-template <bool WINDOW>
+template <int LIMITS>
 static __global__ void query_kernel(attention_view v, float *dq, const float *delta,
                                     const float *dout, const float *lse, const float *q,
                                     const float *key, const float *value) {
@@ -137,8 +139,9 @@ static __global__ void query_kernel(attention_view v, float *dq, const float *de
     attention_place p = place_of(blockIdx.x, v.heads, v.sequence);
     size_t at = q_at(v, p.batch, p.token, p.head), kv_head = p.head / v.group;
     size_t visible = visible_from(v, p.token);
+    if (LIMITS == IN_DOCUMENTS) v.places += p.batch * v.sequence;
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) acc[i] = 0.0f;
-    for (size_t first = first_visible<WINDOW>(v, p.token); first < visible; first += THREADS) {
+    for (size_t first = first_visible<LIMITS>(v, p.token); first < visible; first += THREADS) {
         size_t j = first + threadIdx.x, here = min((size_t)THREADS, visible - first);
         if (j < visible) {
             size_t from = kv_at(v, p.batch, j, kv_head);
@@ -158,11 +161,11 @@ static __global__ void query_kernel(attention_view v, float *dq, const float *de
 /* The queries last: dq may be q, of which a block reads only its own row. */
 static void backward_rows(kernels *k, const attention_view &v, const attention_gradients &g) {
     size_t row = v.dim * sizeof(float), chunk = THREADS * sizeof(float);
-    by_window(has_window(v), [&](auto window) {
-        enum { WINDOW = decltype(window)::value };
-        LAUNCH(k, key_kernel<WINDOW>, v.batch * v.kv_heads * v.sequence, 2 * (row + chunk), v,
+    by_limits(limits_of(v), [&](auto limits) {
+        enum { LIMITS = decltype(limits)::value };
+        LAUNCH(k, key_kernel<LIMITS>, v.batch * v.kv_heads * v.sequence, 2 * (row + chunk), v,
                g.dkey, g.dvalue, g.delta, g.dout, g.lse, g.q, g.key, g.value);
-        LAUNCH(k, query_kernel<WINDOW>, rows_of(v), row + chunk, v, g.dq, g.delta, g.dout, g.lse,
+        LAUNCH(k, query_kernel<LIMITS>, rows_of(v), row + chunk, v, g.dq, g.delta, g.dout, g.lse,
                g.q, g.key, g.value);
     });
 }

@@ -86,6 +86,7 @@ static bf16_shape tensor_shape_of(const attention_view &v) {
     s.width = (unsigned)round_up(v.dim, 8);
     s.causal = v.causal;
     s.window = (unsigned)min(v.window, (size_t)UINT32_MAX);
+    s.places = v.places;
     s.root = v.inv_root;
     s.scale = v.inv_root * LOG2_E;
     return s;

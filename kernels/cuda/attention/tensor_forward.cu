@@ -17,7 +17,7 @@ typedef struct soft_rows {
 
 /* Updates `most` where scores have grown too much, and scales o and sum down. It is -infinity until
  * the row's window begins. */
-template <int DIM, bool WINDOW>
+template <int DIM, int LIMITS>
 static __device__ __forceinline__ void take_most(const bf16_shape &shape, soft_rows *rows,
                                                  const float (&s)[2][KEYS / 8][4],
                                                  float (&o)[2][DIM / 8][4]) {
@@ -42,7 +42,7 @@ static __device__ __forceinline__ void take_most(const bf16_shape &shape, soft_r
     for (int m = 0; m < 2; m++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const float shrink = WINDOW && rows->most[m][i] == most[m][i]
+            const float shrink = LIMITS && rows->most[m][i] == most[m][i]
                                      ? 1.0f
                                      : power_of_2(shape.scale * (rows->most[m][i] - most[m][i]));
             rows->most[m][i] = most[m][i];
@@ -56,7 +56,7 @@ static __device__ __forceinline__ void take_most(const bf16_shape &shape, soft_r
 }
 
 /* Scores become weights. */
-template <bool WINDOW>
+template <int LIMITS>
 static __device__ __forceinline__ void soften(const bf16_shape &shape, soft_rows *rows,
                                               float (&s)[2][KEYS / 8][4]) {
 #pragma unroll
@@ -64,7 +64,7 @@ static __device__ __forceinline__ void soften(const bf16_shape &shape, soft_rows
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float most = rows->most[m][i / 2];
-            const float minus = WINDOW && most == -INFINITY ? 0.0f : -shape.scale * most;
+            const float minus = LIMITS && most == -INFINITY ? 0.0f : -shape.scale * most;
 #pragma unroll
             for (int n = 0; n < KEYS / 8; n++) {
                 s[m][n][i] = power_of_2(fmaf(shape.scale, s[m][n][i], minus));
@@ -88,9 +88,15 @@ static __device__ void end_rows(const bf16_shape &shape, const soft_rows &rows, 
         }
 }
 
+/* Blocks of a multiprocessor. Rows of documents begin at keys of their own, which takes registers.
+ */
+static constexpr int blocks_of(int dim, int limits) {
+    return dim > 64 || (dim == 64 && limits == IN_DOCUMENTS) ? 2 : 3;
+}
+
 /* Shared: q [QUERIES], then twice key [KEYS] and value [KEYS]. */
-template <int DIM, bool WINDOW, typename T>
-static __global__ void __launch_bounds__(BLOCK, DIM > 64 ? 2 : 3)
+template <int DIM, int LIMITS, typename T>
+static __global__ void __launch_bounds__(BLOCK, blocks_of(DIM, LIMITS))
     forward_kernel(bf16_shape s, bf16_sources in, T *out, float *lse) {
     typedef rows_of_tile<DIM> rows;
     enum { STAGE = 2 * KEYS * rows::BYTES };
@@ -98,7 +104,8 @@ static __global__ void __launch_bounds__(BLOCK, DIM > 64 ? 2 : 3)
     const unsigned first = p.first + warp_of() * 32, kv_head = p.head / s.group;
     const unsigned q_stride = s.heads * s.width, kv_stride = s.kv_heads * s.width;
     const unsigned keys = s.causal ? min(p.first + QUERIES, s.sequence) : s.sequence;
-    const unsigned begin = first_keys<WINDOW>(s, p.first, KEYS);
+    if (LIMITS == IN_DOCUMENTS) s.places += (size_t)p.batch * s.sequence;
+    const unsigned begin = first_keys<LIMITS>(s, p.first, KEYS);
     const uint16_t *key = head_of(in.key, s, p.batch, s.kv_heads, kv_head, s.width);
     const uint16_t *value = head_of(in.value, s, p.batch, s.kv_heads, kv_head, s.width);
     const shared_at tile = shared_address(dynamic_shared());
@@ -121,13 +128,13 @@ static __global__ void __launch_bounds__(BLOCK, DIM > 64 ? 2 : 3)
             fetch<DIM, KEYS, BLOCK>(next + STAGE / 2, s, value, kv_stride, at + KEYS);
             copies_close();
         }
-        if (first >= s.sequence || none_seen<WINDOW>(s, first, at, KEYS))
+        if (first >= s.sequence || none_seen<LIMITS>(s, first, at, KEYS))
             continue; /* no row, or key */
         clear(x);
         add_products<DIM>(x, q, rows::right(stage));
-        if (!all_seen<WINDOW>(s, first, at, KEYS)) hide<WINDOW>(s, x, first, at);
-        take_most<DIM, WINDOW>(s, &soft, x, o);
-        soften<WINDOW>(s, &soft, x);
+        if (!all_seen<LIMITS>(s, first, at, KEYS)) hide<LIMITS>(s, x, first, at);
+        take_most<DIM, LIMITS>(s, &soft, x, o);
+        soften<LIMITS>(s, &soft, x);
         add_weighted<DIM>(o, x, rows::across(stage + STAGE / 2));
     }
     end_rows(s, soft, first, head_of(lse, s, p.batch * s.heads + p.head, 1, 0, 1), factor);
@@ -143,8 +150,8 @@ static void launch_forward(kernels *k, const bf16_shape &s, const bf16_sources &
         enum { BYTES = (QUERIES + 4 * KEYS) * rows_of_tile<DIM>::BYTES };
         static_assert((int)BYTES <= MOST_SHARED, "there is room");
         const size_t tiles = (s.sequence + QUERIES - 1) / QUERIES;
-        by_window(s.window != UINT32_MAX, [&](auto window) {
-            launch(k, forward_kernel<DIM, decltype(window)::value, T>, tiles * s.batch * s.heads,
+        by_limits(limits_of(s), [&](auto limits) {
+            launch(k, forward_kernel<DIM, decltype(limits)::value, T>, tiles * s.batch * s.heads,
                    BLOCK, BYTES, s, in, out, lse);
         });
         return 0;

@@ -28,17 +28,16 @@ static __device__ __forceinline__ unsigned first_query(const bf16_shape &s, cons
 }
 
 /* Where they end: no query from there on sees one of the block's keys. */
-template <bool WINDOW>
+template <int LIMITS>
 static __device__ __forceinline__ unsigned end_of_tiles(const bf16_shape &s, const block_place &p) {
     const unsigned last = min(p.first + KEYS, s.sequence) - 1;
-    return WINDOW && s.causal ? end_of_queries(s.window, last, s.sequence) : s.sequence;
+    return LIMITS && s.causal ? end_of_queries<LIMITS>(s, last) : s.sequence;
 }
 
-template <bool WINDOW>
 static __device__ __forceinline__ void go_on(query_tile *t, const bf16_shape &s,
-                                             const block_place &p) {
+                                             const block_place &p, unsigned end) {
     t->first += QUERIES;
-    if (t->first < end_of_tiles<WINDOW>(s, p)) return;
+    if (t->first < end) return;
     t->first = first_query(s, p);
     t->head++;
 }
@@ -129,7 +128,7 @@ static __device__ __forceinline__ void grade_queries(const bf16_shape &shape,
 }
 
 /* Scores of queries that do not see a key become -infinity. */
-template <bool WINDOW>
+template <int LIMITS>
 static __device__ __forceinline__ void
 hide_keys(const bf16_shape &shape, float (&s)[1][PART / 8][4], unsigned key, unsigned query) {
 #pragma unroll
@@ -138,24 +137,27 @@ hide_keys(const bf16_shape &shape, float (&s)[1][PART / 8][4], unsigned key, uns
         for (int i = 0; i < 4; i++) {
             const unsigned row = key + lane_of() / 4 + i / 2 * 8;
             const unsigned col = query + 8 * n + lane_of() % 4 * 2 + i % 2;
-            if (row > col || (WINDOW && col - row >= shape.window)) s[0][n][i] = -INFINITY;
+            if (row > col || (LIMITS && col - row >= sight_of_row<LIMITS>(shape, col)))
+                s[0][n][i] = -INFINITY;
         }
 }
 
 /* Whether some of PART queries see some of 16 keys, and whether all see all. */
-template <bool WINDOW>
+template <int LIMITS>
 static __device__ __forceinline__ bool sees_some(const bf16_shape &s, unsigned query,
                                                  unsigned key) {
-    return query + PART > key && (!WINDOW || query < key + 15 || query - (key + 15) < s.window);
+    return query + PART > key &&
+           (!LIMITS || query < key + 15 || query - (key + 15) < sight_of<LIMITS>(s, query));
 }
-template <bool WINDOW>
+template <int LIMITS>
 static __device__ __forceinline__ bool sees_all(const bf16_shape &s, unsigned query, unsigned key) {
-    return query >= key + 15 && (!WINDOW || query + PART - 1 - key < s.window);
+    const unsigned last = query + PART - 1;
+    return query >= key + 15 && (!LIMITS || last - key < sight_of_row<LIMITS>(s, last));
 }
 
 /* Adds to the gradients of the warp's keys, from `key` on, what a stage's queries contribute, which
  * begin with `query`. */
-template <int DIM, bool WINDOW>
+template <int DIM, int LIMITS>
 static __device__ __forceinline__ void add_queries(const bf16_shape &shape, held_keys<DIM> &h,
                                                    shared_at stage, unsigned key, unsigned query) {
     typedef rows_of_tile<DIM> rows;
@@ -166,13 +168,13 @@ static __device__ __forceinline__ void add_queries(const bf16_shape &shape, held
         const unsigned first = query + part;
         const shared_at q = stage + part * rows::BYTES, dout = q + parts::DOUT;
         const shared_at terms = stage + parts::TERMS + part * 8;
-        if (first >= shape.sequence || (shape.causal && !sees_some<WINDOW>(shape, first, key)))
+        if (first >= shape.sequence || (shape.causal && !sees_some<LIMITS>(shape, first, key)))
             continue;
         clear(s);
         begin_with_delta(d, terms);
         add_scores(s, d, h, rows::right(q), rows::right(dout));
-        if (shape.causal && !sees_all<WINDOW>(shape, first, key))
-            hide_keys<WINDOW>(shape, s, key, first);
+        if (shape.causal && !sees_all<LIMITS>(shape, first, key))
+            hide_keys<LIMITS>(shape, s, key, first);
         grade_queries(shape, s, d, terms);
         add_weighted<DIM>(h.dvalue, s, rows::across(dout));
         add_weighted<DIM>(h.dkey, d, rows::across(q));
@@ -200,12 +202,14 @@ static __device__ __forceinline__ void begin_keys(held_keys<DIM> &h, const bf16_
     __syncthreads();
 }
 
-template <int DIM, bool WINDOW, typename T>
+template <int DIM, int LIMITS, typename T>
 static __global__ void __launch_bounds__(BLOCK, 1)
     key_kernel(bf16_shape s, bf16_sources in, float *dkey, T *dvalue) {
     enum { STAGE = stage_of<DIM>::BYTES };
     const block_place p = block_place_of(s, s.kv_heads, KEYS, false);
     const unsigned key = p.first + warp_of() * 16, stride = s.kv_heads * s.dim;
+    if (LIMITS == IN_DOCUMENTS) s.places += (size_t)p.batch * s.sequence;
+    const unsigned end = end_of_tiles<LIMITS>(s, p);
     query_tile now = {p.head * s.group, first_query(s, p)}, next = now;
     const shared_at tile = shared_address(dynamic_shared());
     const shared_at own = tile + warp_of() * 16 * rows_of_tile<DIM>::BYTES;
@@ -213,14 +217,14 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     held_keys<DIM> h;
     begin_keys(h, s, in, p, tile);
     fetch_queries<DIM>(tile, s, in, p, next);
-    go_on<WINDOW>(&next, s, p);
+    go_on(&next, s, p, end);
     fetch_queries<DIM>(tile + STAGE, s, in, p, next);
-    for (unsigned turn = 0; now.head < (p.head + 1) * s.group; go_on<WINDOW>(&now, s, p)) {
+    for (unsigned turn = 0; now.head < (p.head + 1) * s.group; go_on(&now, s, p, end)) {
         copies_wait<STAGES - 2>();
         __syncthreads(); /* this tile has arrived, and no warp still reads the one before */
-        go_on<WINDOW>(&next, s, p);
+        go_on(&next, s, p, end);
         fetch_queries<DIM>(tile + (turn ? turn - 1 : STAGES - 1) * STAGE, s, in, p, next);
-        if (key < s.sequence) add_queries<DIM, WINDOW>(s, h, tile + turn * STAGE, key, now.first);
+        if (key < s.sequence) add_queries<DIM, LIMITS>(s, h, tile + turn * STAGE, key, now.first);
         turn = turn == STAGES - 1 ? 0 : turn + 1;
     }
     __syncthreads();
@@ -238,8 +242,8 @@ static void to_keys(kernels *k, const bf16_shape &s, const bf16_sources &in, flo
         enum { BYTES = STAGES * stage_of<DIM>::BYTES };
         static_assert((int)BYTES <= MOST_SHARED, "there is room");
         const size_t tiles = (s.sequence + KEYS - 1) / KEYS;
-        by_window(s.window != UINT32_MAX, [&](auto window) {
-            launch(k, key_kernel<DIM, decltype(window)::value, T>, tiles * s.batch * s.kv_heads,
+        by_limits(limits_of(s), [&](auto limits) {
+            launch(k, key_kernel<DIM, decltype(limits)::value, T>, tiles * s.batch * s.kv_heads,
                    BLOCK, BYTES, s, in, dkey, dvalue);
         });
         return 0;

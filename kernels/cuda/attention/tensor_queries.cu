@@ -50,7 +50,7 @@ static __device__ __forceinline__ float2 terms_at(const bf16_shape &s, const bf1
 
 /* Shared: q [QUERIES], dout [QUERIES], twice key [KEYS] and value [KEYS], terms [QUERIES]. dq may
  * be q: a block reads only the rows that it writes. */
-template <int DIM, bool WINDOW>
+template <int DIM, int LIMITS>
 static __global__ void __launch_bounds__(BLOCK, 2)
     query_kernel(bf16_shape s, bf16_sources in, float *dq) {
     typedef rows_of_tile<DIM> rows;
@@ -59,7 +59,8 @@ static __global__ void __launch_bounds__(BLOCK, 2)
     const unsigned first = p.first + warp_of() * 32, kv_head = p.head / s.group;
     const unsigned q_stride = s.heads * s.width, kv_stride = s.kv_heads * s.width;
     const unsigned keys = s.causal ? min(p.first + QUERIES, s.sequence) : s.sequence;
-    const unsigned begin = first_keys<WINDOW>(s, p.first, KEYS);
+    if (LIMITS == IN_DOCUMENTS) s.places += (size_t)p.batch * s.sequence;
+    const unsigned begin = first_keys<LIMITS>(s, p.first, KEYS);
     const uint16_t *key = head_of(in.key, s, p.batch, s.kv_heads, kv_head, s.width);
     const uint16_t *value = head_of(in.value, s, p.batch, s.kv_heads, kv_head, s.width);
     const shared_at tile = shared_address(dynamic_shared()), stages = tile + 2 * TILE_BYTES;
@@ -88,13 +89,13 @@ static __global__ void __launch_bounds__(BLOCK, 2)
             fetch<DIM, KEYS, BLOCK>(next + STAGE / 2, s, value, kv_stride, at + KEYS);
             copies_close();
         }
-        if (first >= s.sequence || none_seen<WINDOW>(s, first, at, KEYS))
+        if (first >= s.sequence || none_seen<LIMITS>(s, first, at, KEYS))
             continue; /* no row, or key */
         clear(x);
         begin_with_delta(d, terms);
         add_products<DIM>(x, q, rows::right(stage));
         add_products<DIM>(d, dout, rows::right(stage + STAGE / 2));
-        if (!all_seen<WINDOW>(s, first, at, KEYS)) hide<WINDOW>(s, x, first, at);
+        if (!all_seen<LIMITS>(s, first, at, KEYS)) hide<LIMITS>(s, x, first, at);
         grade_keys(s, d, x, terms);
         add_weighted<DIM>(o, d, rows::across(stage));
     }
@@ -108,8 +109,8 @@ void tensor_queries_run(kernels *k, const bf16_shape &s, const bf16_sources &in,
         enum { BYTES = (2 * QUERIES + 4 * KEYS) * rows_of_tile<DIM>::BYTES + QUERIES * 8 };
         static_assert((int)BYTES <= MOST_SHARED, "there is room");
         const size_t tiles = (s.sequence + QUERIES - 1) / QUERIES;
-        by_window(s.window != UINT32_MAX, [&](auto window) {
-            launch(k, query_kernel<DIM, decltype(window)::value>, tiles * s.batch * s.heads, BLOCK,
+        by_limits(limits_of(s), [&](auto limits) {
+            launch(k, query_kernel<DIM, decltype(limits)::value>, tiles * s.batch * s.heads, BLOCK,
                    BYTES, s, in, dq);
         });
         return 0;

@@ -14,11 +14,12 @@
  * a sequence. */
 typedef struct bf16_shape {
     unsigned batch, sequence, heads, kv_heads, group;
-    unsigned width;   /* of a head where it is read: a multiple of 8 */
-    unsigned dim;     /* of a head where it is written */
-    unsigned section; /* see block_place_of */
-    unsigned window;  /* of kernels with WINDOW: a causal position sees so many keys at most;
-                         UINT32_MAX: no limit */
+    unsigned width;        /* of a head where it is read: a multiple of 8 */
+    unsigned dim;          /* of a head where it is written */
+    unsigned section;      /* see block_place_of */
+    unsigned window;       /* of kernels with LIMITS: a causal position sees so many keys at most;
+                              UINT32_MAX: no limit */
+    const int32_t *places; /* as attention_view has them */
     bool causal;
     float root, scale; /* head_dim^-1/2; the same for exponentials of base 2 */
 } bf16_shape;
@@ -182,9 +183,15 @@ static __device__ __forceinline__ void add_weighted(float (&x)[M][DIM / 8][4],
     }
 }
 
+/* sight_of, also of rows behind the sequence, of which it does not matter. */
+template <int LIMITS>
+static __device__ __forceinline__ unsigned sight_of_row(const bf16_shape &s, unsigned row) {
+    return sight_of<LIMITS>(s, LIMITS == IN_DOCUMENTS ? min(row, s.sequence - 1) : row);
+}
+
 /* Of this thread's scores s[16 M, 8 N], with queries from `query` on and keys from `key` on, those
  * that are not visible become -infinity. */
-template <bool WINDOW, int M, int N>
+template <int LIMITS, int M, int N>
 static __device__ __forceinline__ void hide(const bf16_shape &shape, float (&s)[M][N][4],
                                             unsigned query, unsigned key) {
     const unsigned r = lane_of() / 4, c = lane_of() % 4;
@@ -197,33 +204,36 @@ static __device__ __forceinline__ void hide(const bf16_shape &shape, float (&s)[
                 const unsigned row = query + 16 * m + r + i / 2 * 8,
                                col = key + 8 * n + 2 * c + i % 2;
                 if (col >= shape.sequence ||
-                    (shape.causal && (col > row || (WINDOW && row - col >= shape.window))))
+                    (shape.causal &&
+                     (col > row || (LIMITS && row - col >= sight_of_row<LIMITS>(shape, row)))))
                     s[m][n][i] = -INFINITY;
             }
 }
 
-/* Whether hide would change nothing, of 32 queries. */
-template <bool WINDOW>
+/* Whether hide would change nothing, of 32 queries. Rows behind the sequence see the least. */
+template <int LIMITS>
 static __device__ __forceinline__ bool all_seen(const bf16_shape &s, unsigned query, unsigned key,
                                                 unsigned keys) {
     return key + keys <= s.sequence &&
-           (!s.causal || (key + keys <= query + 1 && (!WINDOW || query + 32 - key <= s.window)));
+           (!s.causal || (key + keys <= query + 1 &&
+                          (!LIMITS || query + 32 - key <= sight_of_row<LIMITS>(s, query + 31))));
 }
 
 /* Whether hide would leave nothing, of 32 queries: the keys are all behind them, or out of their
  * windows. */
-template <bool WINDOW>
+template <int LIMITS>
 static __device__ __forceinline__ bool none_seen(const bf16_shape &s, unsigned query, unsigned key,
                                                  unsigned keys) {
-    return s.causal && (key >= query + 32 || (WINDOW && query >= key + keys - 1 &&
-                                              query - (key + keys - 1) >= s.window));
+    return s.causal &&
+           (key >= query + 32 || (LIMITS && query >= key + keys - 1 &&
+                                  query - (key + keys - 1) >= sight_of<LIMITS>(s, query)));
 }
 
 /* Where the tiles of keys begin that queries from `query` on see. */
-template <bool WINDOW>
+template <int LIMITS>
 static __device__ __forceinline__ unsigned first_keys(const bf16_shape &s, unsigned query,
                                                       unsigned keys) {
-    return WINDOW && s.causal ? first_key_of(s.window, query) / keys * keys : 0;
+    return LIMITS && s.causal ? first_key_of<LIMITS>(s, query) / keys * keys : 0;
 }
 
 /* The sum, or the largest, of a row's numbers on the four threads that have it. */

@@ -137,32 +137,33 @@ static __device__ tile_place tile_place_of(const attention_view &v, size_t heads
 }
 
 /* In 32 bits, which are enough here, and faster. */
-template <bool WINDOW>
+template <int LIMITS>
 static __device__ __forceinline__ bool sees(const attention_view &v, unsigned query, unsigned key) {
     return key < (unsigned)v.sequence && query < (unsigned)v.sequence &&
-           (!v.causal || (key <= query && (!WINDOW || query - key < v.window)));
+           (!v.causal || (key <= query && (!LIMITS || query - key < sight_of<LIMITS>(v, query))));
 }
 
 /* The first tile of keys that a tile of queries sees. */
-template <bool WINDOW>
+template <int LIMITS>
 static __device__ __forceinline__ size_t first_tile(const attention_view &v, size_t first_query) {
-    return WINDOW && v.causal ? first_key_of(v.window, first_query) / TILE * TILE : 0;
+    return LIMITS && v.causal ? first_key_of<LIMITS>(v, first_query) / TILE * TILE : 0;
 }
 
 /* Behind the last query that sees a key of the tile. */
-template <bool WINDOW>
+template <int LIMITS>
 static __device__ __forceinline__ size_t end_of_tile(const attention_view &v, size_t first_key) {
-    if (!WINDOW || !v.causal) return v.sequence;
-    return end_of_queries(v.window, min(first_key + TILE, v.sequence) - 1, v.sequence);
+    if (!LIMITS || !v.causal) return v.sequence;
+    return end_of_queries<LIMITS>(v, min(first_key + TILE, v.sequence) - 1);
 }
 
 /* Whether every query of the tile sees every key. */
-template <bool WINDOW>
+template <int LIMITS>
 static __device__ __forceinline__ bool all_see(const attention_view &v, size_t first_query,
                                                size_t first_key) {
     return max(first_query, first_key) + TILE <= v.sequence &&
            (!v.causal || (first_key + TILE <= first_query + 1 &&
-                          (!WINDOW || first_query + TILE - first_key <= v.window)));
+                          (!LIMITS || first_query + TILE - first_key <=
+                                          sight_of<LIMITS>(v, first_query + TILE - 1))));
 }
 
 /* The sum, or the largest, of a row's values on all its threads. */
@@ -206,24 +207,24 @@ static __device__ void put_rows(const attention_view &v, float *to, const tile_p
  * largest score so far; sum and o are scaled down as that grows. It is -infinity until the row's
  * window begins: then the weights are 0. A row behind the sequence sees nothing, becomes NaN, and
  * is not put anywhere. */
-template <bool WINDOW, int OUT>
+template <int LIMITS, int OUT>
 static __device__ void soften_rows(const attention_view &v, float (&s)[ROWS][COLS],
                                    float (&most)[ROWS], float (&sum)[ROWS], float (&o)[ROWS][OUT],
                                    size_t first, size_t first_key) {
     const float scale = v.inv_root * LOG2_E;
-    const bool whole = all_see<WINDOW>(v, first, first_key);
+    const bool whole = all_see<LIMITS>(v, first, first_key);
     const unsigned row = (unsigned)first, col = (unsigned)first_key;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         float above = most[i], part = 0.0f;
 #pragma unroll
         for (int j = 0; j < COLS; j++) {
-            bool seen = whole || sees<WINDOW>(v, row + row_of(i), col + col_of(j));
+            bool seen = whole || sees<LIMITS>(v, row + row_of(i), col + col_of(j));
             s[i][j] = seen ? scale * s[i][j] : -INFINITY;
             above = fmaxf(above, s[i][j]);
         }
         above = lanes_max(above);
-        const float over = WINDOW && above == -INFINITY ? 0.0f : above,
+        const float over = LIMITS && above == -INFINITY ? 0.0f : above,
                     shrink = exp2f(most[i] - over);
 #pragma unroll
         for (int j = 0; j < COLS; j++) {
@@ -237,13 +238,14 @@ static __device__ void soften_rows(const attention_view &v, float (&s)[ROWS][COL
     }
 }
 
-template <int DIM, bool WINDOW>
+template <int DIM, int LIMITS>
 static __global__ void __launch_bounds__(BLOCK, 1)
     forward_tile_kernel(attention_view v, tile_sources in, float *out, float *lse) {
     float *q = tile_at<DIM>(0), *key = tile_at<DIM>(1), *value = tile_at<DIM>(2);
     const tile_place p = tile_place_of(v, v.heads, v.causal);
     const size_t kv_head = p.head / v.group;
     const size_t keys = v.causal ? min(p.first + TILE, v.sequence) : v.sequence;
+    if (LIMITS == IN_DOCUMENTS) v.places += p.batch * v.sequence;
     float most[ROWS], sum[ROWS], factor[ROWS], o[ROWS][DIM / ACROSS];
     for (int i = 0; i < ROWS; i++) {
         most[i] = -INFINITY;
@@ -251,13 +253,13 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     }
     clear_tile(o);
     fetch_tile<DIM>(q, v, in.q, p.batch, p.head, v.heads, p.first);
-    for (size_t first = first_tile<WINDOW>(v, p.first); first < keys; first += TILE) {
+    for (size_t first = first_tile<LIMITS>(v, p.first); first < keys; first += TILE) {
         float s[ROWS][COLS];
         fetch_tile<DIM>(key, v, in.key, p.batch, kv_head, v.kv_heads, first);
         fetch_tile<DIM>(value, v, in.value, p.batch, kv_head, v.kv_heads, first);
         __syncthreads();
         form_scores<DIM>(s, q, key);
-        soften_rows<WINDOW>(v, s, most, sum, o, p.first, first);
+        soften_rows<LIMITS>(v, s, most, sum, o, p.first, first);
         add_weighted_rows(o, s, value, tile_at<DIM>(3));
         __syncthreads();
     }
@@ -279,7 +281,7 @@ static __device__ __forceinline__ void grade_score(const attention_view &v, floa
     *d = *s * (*d - delta);
 }
 
-template <int DIM, bool WINDOW>
+template <int DIM, int LIMITS>
 static __global__ void __launch_bounds__(BLOCK, 1)
     query_tile_kernel(attention_view v, tile_sources in, float *dq, const float *lse,
                       const float *delta) {
@@ -288,6 +290,7 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     const tile_place p = tile_place_of(v, v.heads, v.causal);
     const size_t kv_head = p.head / v.group;
     const size_t keys = v.causal ? min(p.first + TILE, v.sequence) : v.sequence;
+    if (LIMITS == IN_DOCUMENTS) v.places += p.batch * v.sequence;
     float row_lse[ROWS], row_delta[ROWS], factor[ROWS], o[ROWS][DIM / ACROSS];
     for (int i = 0; i < ROWS; i++) {
         size_t token = p.first + row_of(i);
@@ -299,20 +302,20 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     clear_tile(o);
     fetch_tile<DIM>(q, v, in.q, p.batch, p.head, v.heads, p.first);
     fetch_tile<DIM>(dout, v, in.dout, p.batch, p.head, v.heads, p.first);
-    for (size_t first = first_tile<WINDOW>(v, p.first); first < keys; first += TILE) {
+    for (size_t first = first_tile<LIMITS>(v, p.first); first < keys; first += TILE) {
         float s[ROWS][COLS], d[ROWS][COLS];
         fetch_tile<DIM>(key, v, in.key, p.batch, kv_head, v.kv_heads, first);
         fetch_tile<DIM>(value, v, in.value, p.batch, kv_head, v.kv_heads, first);
         __syncthreads();
         form_scores<DIM>(s, q, key);
         form_scores<DIM>(d, dout, value);
-        const bool whole = all_see<WINDOW>(v, p.first, first);
+        const bool whole = all_see<LIMITS>(v, p.first, first);
         const unsigned row = (unsigned)p.first, col = (unsigned)first;
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
 #pragma unroll
             for (int j = 0; j < COLS; j++) {
-                bool seen = whole || sees<WINDOW>(v, row + row_of(i), col + col_of(j));
+                bool seen = whole || sees<LIMITS>(v, row + row_of(i), col + col_of(j));
                 grade_score(v, &s[i][j], &d[i][j], seen, row_lse[i], row_delta[i]);
             }
         add_weighted_rows(o, d, key, tile_at<DIM>(4));
@@ -323,7 +326,7 @@ static __global__ void __launch_bounds__(BLOCK, 1)
 
 /* Rows are keys here, and columns queries. Behind the tiles and weights in shared memory stands
  * what the queries of a tile need: lse [TILE], delta [TILE]. */
-template <int DIM, bool WINDOW>
+template <int DIM, int LIMITS>
 static __global__ void __launch_bounds__(BLOCK, 1)
     key_tile_kernel(attention_view v, tile_sources in, float *dkey, float *dvalue, const float *lse,
                     const float *delta) {
@@ -331,6 +334,8 @@ static __global__ void __launch_bounds__(BLOCK, 1)
           *dout = tile_at<DIM>(3);
     float *tile_lse = tile_at<DIM>(4) + TILE * WEIGHTS, *tile_delta = tile_lse + TILE;
     const tile_place p = tile_place_of(v, v.kv_heads, false);
+    if (LIMITS == IN_DOCUMENTS) v.places += p.batch * v.sequence;
+    const size_t end = end_of_tile<LIMITS>(v, p.first);
     float root[ROWS], one[ROWS], dk[ROWS][DIM / ACROSS], dv[ROWS][DIM / ACROSS];
     for (int i = 0; i < ROWS; i++) {
         root[i] = v.inv_root;
@@ -341,8 +346,7 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     fetch_tile<DIM>(key, v, in.key, p.batch, p.head, v.kv_heads, p.first);
     fetch_tile<DIM>(value, v, in.value, p.batch, p.head, v.kv_heads, p.first);
     for (size_t head = p.head * v.group; head < (p.head + 1) * v.group; head++)
-        for (size_t first = v.causal ? p.first : 0; first < end_of_tile<WINDOW>(v, p.first);
-             first += TILE) {
+        for (size_t first = v.causal ? p.first : 0; first < end; first += TILE) {
             float s[ROWS][COLS], d[ROWS][COLS];
             fetch_tile<DIM>(q, v, in.q, p.batch, head, v.heads, first);
             fetch_tile<DIM>(dout, v, in.dout, p.batch, head, v.heads, first);
@@ -355,13 +359,13 @@ static __global__ void __launch_bounds__(BLOCK, 1)
             __syncthreads();
             form_scores<DIM>(s, key, q);
             form_scores<DIM>(d, value, dout);
-            const bool whole = all_see<WINDOW>(v, first, p.first);
+            const bool whole = all_see<LIMITS>(v, first, p.first);
             const unsigned row = (unsigned)p.first, col = (unsigned)first;
 #pragma unroll
             for (int i = 0; i < ROWS; i++)
 #pragma unroll
                 for (int j = 0; j < COLS; j++) {
-                    bool seen = whole || sees<WINDOW>(v, col + col_of(j), row + row_of(i));
+                    bool seen = whole || sees<LIMITS>(v, col + col_of(j), row + row_of(i));
                     grade_score(v, &s[i][j], &d[i][j], seen, tile_lse[col_of(j)],
                                 tile_delta[col_of(j)]);
                 }
@@ -391,8 +395,8 @@ int attention_tiles_forward(kernels *k, const attention_view &v, float *out, flo
     const size_t blocks = tiles_of(v.sequence) * v.batch * v.heads;
     return by_tiles(k, v.dim, [&](auto dim) {
         enum { DIM = decltype(dim)::value };
-        by_window(has_window(v), [&](auto window) {
-            launch(k, forward_tile_kernel<DIM, decltype(window)::value>, blocks, BLOCK,
+        by_limits(limits_of(v), [&](auto limits) {
+            launch(k, forward_tile_kernel<DIM, decltype(limits)::value>, blocks, BLOCK,
                    shared_bytes(3, DIM), v, in, out, lse);
         });
     });
@@ -404,11 +408,11 @@ int attention_tiles_backward(kernels *k, const attention_view &v, const attentio
     const size_t tiles = tiles_of(v.sequence) * v.batch;
     return by_tiles(k, v.dim, [&](auto dim) {
         enum { DIM = decltype(dim)::value };
-        by_window(has_window(v), [&](auto window) {
-            enum { WINDOW = decltype(window)::value };
-            launch(k, key_tile_kernel<DIM, WINDOW>, tiles * v.kv_heads, BLOCK,
+        by_limits(limits_of(v), [&](auto limits) {
+            enum { LIMITS = decltype(limits)::value };
+            launch(k, key_tile_kernel<DIM, LIMITS>, tiles * v.kv_heads, BLOCK,
                    most_shared_bytes(DIM), v, in, g.dkey, g.dvalue, g.lse, g.delta);
-            launch(k, query_tile_kernel<DIM, WINDOW>, tiles * v.heads, BLOCK, shared_bytes(4, DIM),
+            launch(k, query_tile_kernel<DIM, LIMITS>, tiles * v.heads, BLOCK, shared_bytes(4, DIM),
                    v, in, g.dq, g.lse, g.delta);
         });
     });

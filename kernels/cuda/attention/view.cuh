@@ -13,7 +13,9 @@
 /* The shape, and where a head's token lies. */
 typedef struct attention_view {
     size_t batch, sequence, heads, kv_heads, dim, group;
-    size_t window; /* a causal position sees so many keys at most; SIZE_MAX: no limit */
+    size_t window;         /* a causal position sees so many keys at most; SIZE_MAX: no limit */
+    const int32_t *places; /* [batch, sequence] each token's in its document, in kernels of one
+                              sequence its own; NULL: a sequence is one document */
     float inv_root;
     bool causal;
 } attention_view;
@@ -26,23 +28,59 @@ static inline attention_view view_of(const kernels_attention *s) {
     v.kv_heads = s->kv_heads;
     v.dim = s->head_dim;
     v.group = s->heads / s->kv_heads;
-    v.window = s->causal && s->window ? s->window : SIZE_MAX;
+    v.window = s->causal && s->window && s->window < UINT32_MAX ? s->window : SIZE_MAX;
+    v.places = s->causal ? s->places : NULL;
     v.inv_root = 1.0f / sqrtf((float)s->head_dim);
     v.causal = s->causal != 0;
     return v;
 }
 
-static inline bool has_window(const attention_view &v) { return v.window != SIZE_MAX; }
+/* What keeps a causal position from seeing all keys up to itself. Kernels are compiled for each,
+ * where each register counts. */
+typedef enum attention_limits {
+    NO_LIMITS,
+    IN_WINDOWS,
+    IN_DOCUMENTS, /* and in windows, which may have no limit */
+} attention_limits;
 
-/* The first key that a causal position sees. */
-template <typename T> static inline __host__ __device__ T first_key_of(T window, T position) {
-    return position >= window ? position - window + 1 : 0;
+/* Here and below, s is an attention_view or a bf16_shape. */
+template <typename S> static attention_limits limits_of(const S &s) {
+    return s.places ? IN_DOCUMENTS : ~s.window ? IN_WINDOWS : NO_LIMITS;
 }
 
-/* Behind the last of `sequence` queries that see a key of a window. */
-template <typename T>
-static inline __host__ __device__ T end_of_queries(T window, T key, T sequence) {
-    return window < sequence - key ? key + window : sequence;
+/* How many keys a causal query sees at most, the last one being itself. */
+template <int LIMITS, typename S, typename T>
+static inline __device__ T sight_of(const S &s, T query) {
+    return LIMITS == IN_DOCUMENTS ? min((T)s.window, (T)s.places[query] + 1) : (T)s.window;
+}
+
+/* The first key that a causal query sees. */
+template <int LIMITS, typename S, typename T>
+static inline __device__ T first_key_of(const S &s, T query) {
+    const T sight = sight_of<LIMITS>(s, query);
+    return query >= sight ? query - sight + 1 : 0;
+}
+
+/* Behind the last token of the document that has the key: the first one whose document begins
+ * later. */
+template <typename S, typename T> static __device__ T end_of_document(const S &s, T key) {
+    T low = key + 1, high = (T)s.sequence;
+    while (low < high) {
+        const T middle = low + (high - low) / 2;
+        if (middle - (T)s.places[middle] > key)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Behind the last query that sees the key. */
+template <int LIMITS, typename S, typename T>
+static inline __device__ T end_of_queries(const S &s, T key) {
+    const T sequence = (T)s.sequence, window = (T)s.window;
+    const T end = window < sequence - key ? key + window : sequence;
+    return LIMITS == IN_DOCUMENTS ? min(end, end_of_document(s, key)) : end;
 }
 
 /* Rows of lse. */
@@ -65,13 +103,14 @@ template <typename Job> static int by_dim(size_t dim, const Job &job) {
     return 1;
 }
 
-/* job(std::integral_constant<bool, whether there is a window>()): kernels are compiled without
- * windows as well, where each register counts. */
-template <typename Job> static void by_window(bool windowed, const Job &job) {
-    if (windowed)
-        job(std::true_type());
+/* job(std::integral_constant<int, limits>()) */
+template <typename Job> static void by_limits(attention_limits limits, const Job &job) {
+    if (limits == IN_DOCUMENTS)
+        job(std::integral_constant<int, IN_DOCUMENTS>());
+    else if (limits == IN_WINDOWS)
+        job(std::integral_constant<int, IN_WINDOWS>());
     else
-        job(std::false_type());
+        job(std::integral_constant<int, NO_LIMITS>());
 }
 
 static inline __host__ __device__ size_t tiles_of(size_t sequence) {

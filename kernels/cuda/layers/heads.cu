@@ -49,10 +49,12 @@ template <typename W> struct head_place {
     __device__ __forceinline__ void turn(two_shares<W> &v, const kernels_heads &h, unsigned first,
                                          float sign) const {
         if (!h.cosines) return;
-        const unsigned token = (unsigned)half[0].row / (unsigned)h.heads % (unsigned)h.sequence;
+        const unsigned token = (unsigned)half[0].row / (unsigned)h.heads;
+        const bool placed = h.places && half[0].there;
+        const size_t angles = placed ? (unsigned)h.places[token] : token % (unsigned)h.sequence;
         share<W> c, s;
-        half[0].load(c, h.cosines + (size_t)token * second, first);
-        half[0].load(s, h.sines + (size_t)token * second, first);
+        half[0].load(c, h.cosines + angles * second, first);
+        half[0].load(s, h.sines + angles * second, first);
         FOR_SHARE(W, u, e) {
             const float low = v[0][u][e], high = v[1][u][e], sine = sign * s[u][e];
             v[0][u][e] = fmaf(low, c[u][e], -(high * sine));

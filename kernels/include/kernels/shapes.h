@@ -51,6 +51,10 @@ typedef struct kernels_attention {
     /* Keys that stand before those of the queries: query t is position past + t, and key and value
      * have past + sequence rows a sample. Forwards on the CPU alone; 0 elsewhere. */
     size_t past;
+    /* [batch,sequence] causal, of samples that hold several documents: the place of each token in
+     * its own, which is 0 or one more than that of the token before. It sees keys of its own
+     * document alone. NULL: a sample is one document. Not with past. */
+    const int32_t *places;
 } kernels_attention;
 
 /* Heads on their way from a projection to attention: normed (RMSNorm of each head), turned by
@@ -63,6 +67,8 @@ typedef struct kernels_heads {
     float eps;                    /* of the norm */
     const float *cosines, *sines; /* [sequence,dim/2] kernels_rope_table's; NULL: no turn. dim is
                                      even where there is one. */
+    const int32_t *places; /* [batch,sequence] the table's row of each token, as kernels_attention
+                              has them; NULL: each sample's tokens have rows 0, 1 and so on */
 } kernels_heads;
 
 /* A linear layer forwards, with what follows it. */
