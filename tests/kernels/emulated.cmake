@@ -39,18 +39,20 @@ if(CMAKE_CXX_COMPILER)
 
   # Whole models on it, beside the CPU's.
   if(TARGET trainer_models)
-    set(golden ${PROJECT_SOURCE_DIR}/tests/trainer/model_golden.c)
-    if(DCP_MPI) # the other trainer's tests are there, too
-      set(golden $<TARGET_OBJECTS:model_golden>)
-    endif()
-    add_executable(model_emulated ${golden})
-    target_compile_definitions(model_emulated PRIVATE _GNU_SOURCE
-      TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
-    target_include_directories(model_emulated PRIVATE ${PROJECT_SOURCE_DIR}/tests/trainer)
-    target_link_libraries(model_emulated PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_registry
-      kernel_emulated_backend trainer_models dcp m)
-    add_test(NAME model_emulated COMMAND model_emulated cuda)
-    list(APPEND emulated_tests model_emulated)
+    foreach(test golden packed)
+      set(own ${PROJECT_SOURCE_DIR}/tests/trainer/model_${test}.c)
+      if(DCP_MPI) # the other trainer's tests are there, too
+        set(own $<TARGET_OBJECTS:model_${test}>)
+      endif()
+      add_executable(model_emulated_${test} ${own})
+      target_compile_definitions(model_emulated_${test} PRIVATE _GNU_SOURCE
+        TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+      target_include_directories(model_emulated_${test} PRIVATE ${PROJECT_SOURCE_DIR}/tests/trainer)
+      target_link_libraries(model_emulated_${test} PRIVATE dcp_warnings PkgConfig::CMOCKA
+        kernel_registry kernel_emulated_backend trainer_models dcp m)
+      add_test(NAME model_emulated_${test} COMMAND model_emulated_${test} cuda)
+      list(APPEND emulated_tests model_emulated_${test})
+    endforeach()
   endif()
   set_tests_properties(${emulated_tests} PROPERTIES ENVIRONMENT "${DCP_TEST_ENV}"
     COST 20 TIMEOUT $<IF:$<BOOL:${DCP_SANITIZE}>,900,300>)

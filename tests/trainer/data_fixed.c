@@ -52,7 +52,7 @@ static void check_batch(const sample_shape *shape) {
     float values[2 * VALUES];
     int32_t targets[2];
     uint64_t counted;
-    const sample_batch out = {NULL, values, targets};
+    const sample_batch out = {.values = values, .targets = targets};
     assert_int_equal(data_read(d, 3, ROWS + 1, 2, &out, &counted, NULL), DCP_OK); /* next epoch */
     assert_int_equal(counted, 1);
     assert_int_equal(targets[0], SAMPLE_IGNORE);

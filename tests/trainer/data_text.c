@@ -61,8 +61,9 @@ static void windows_cover_the_bytes(void **state) {
         for (uint64_t g = 0; g < 6; g++) {
             int32_t ids[SEQUENCE], targets[SEQUENCE];
             uint64_t counted;
-            assert_int_equal(
-                data_read(d, 3, g, 1, &(sample_batch){ids, NULL, targets}, &counted, NULL), DCP_OK);
+            assert_int_equal(data_read(d, 3, g, 1, &(sample_batch){.ids = ids, .targets = targets},
+                                       &counted, NULL),
+                             DCP_OK);
             assert_int_equal(counted, SEQUENCE);
             const char *at = strchr(all, ids[0]);
             for (int i = 0; i < SEQUENCE; i++) {
@@ -85,12 +86,14 @@ static void a_sample_is_a_function_of_its_number(void **state) {
     assert_int_equal(data_open(&o, &d, NULL), DCP_OK);
     int32_t ids[20][SEQUENCE], targets[20][SEQUENCE], again[SEQUENCE], next[SEQUENCE];
     uint64_t counted;
-    assert_int_equal(
-        data_read(d, 3, 0, 20, &(sample_batch){ids[0], NULL, targets[0]}, &counted, NULL), DCP_OK);
+    assert_int_equal(data_read(d, 3, 0, 20, &(sample_batch){.ids = ids[0], .targets = targets[0]},
+                               &counted, NULL),
+                     DCP_OK);
     assert_int_equal(counted, 100);
     for (uint64_t g = 20; g-- > 0;) {
-        assert_int_equal(data_read(d, 3, g, 1, &(sample_batch){again, NULL, next}, &counted, NULL),
-                         DCP_OK);
+        assert_int_equal(
+            data_read(d, 3, g, 1, &(sample_batch){.ids = again, .targets = next}, &counted, NULL),
+            DCP_OK);
         assert_memory_equal(again, ids[g], sizeof again);
         assert_memory_equal(next, targets[g], sizeof next);
     }
@@ -127,8 +130,9 @@ static void notices_a_file_that_shrinks(void **state) {
     assert_int_equal(truncate("shrinks", 3), 0);
     int32_t ids[6 * SEQUENCE], targets[6 * SEQUENCE];
     uint64_t counted;
-    assert_int_equal(data_read(d, 3, 0, 6, &(sample_batch){ids, NULL, targets}, &counted, NULL),
-                     DCP_ERR_IO);
+    assert_int_equal(
+        data_read(d, 3, 0, 6, &(sample_batch){.ids = ids, .targets = targets}, &counted, NULL),
+        DCP_ERR_IO);
     data_close(d);
 }
 

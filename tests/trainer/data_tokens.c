@@ -71,7 +71,8 @@ static void both_widths_give_the_same_samples(void **state) {
     assert_int_equal(data_samples(four), SAMPLES);
     for (uint64_t g = 0; g < 2 * SAMPLES; g++) {
         int32_t ids[2][SEQUENCE], targets[2][SEQUENCE];
-        const sample_batch out[2] = {{ids[0], NULL, targets[0]}, {ids[1], NULL, targets[1]}};
+        const sample_batch out[2] = {{.ids = ids[0], .targets = targets[0]},
+                                     {.ids = ids[1], .targets = targets[1]}};
         uint64_t counted;
         assert_int_equal(data_read(two, 3, g, 1, &out[0], &counted, NULL), DCP_OK);
         assert_int_equal(data_read(four, 3, g, 1, &out[1], &counted, NULL), DCP_OK);
@@ -142,7 +143,7 @@ static void finds_a_wrong_id_far_in_a_large_file(void **state) {
     assert_int_equal(data_open(&o, &d, &err), DCP_OK);
     assert_int_equal(data_samples(d), samples);
     int32_t *ids = malloc(2 * sequence * sizeof *ids);
-    const sample_batch out = {ids, NULL, ids + sequence};
+    const sample_batch out = {.ids = ids, .targets = ids + sequence};
     uint64_t counted, last = 0;
     while (random_permute(last, samples, 3, 0) != samples - 1) last++;
     assert_int_equal(data_read(d, 3, (last + 1) % samples, 1, &out, &counted, &err), DCP_OK);

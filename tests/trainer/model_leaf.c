@@ -62,7 +62,7 @@ static void set_up(leaf *l, const char *config_text) {
     json_decref(config);
     assert_int_equal(model_run_create(l->m, BATCH, SEQUENCE, &l->run, NULL), DCP_OK);
     l->root = model_unit_params(l->m, 0);
-    l->batch = (sample_batch){l->ids, l->values, l->targets};
+    l->batch = (sample_batch){.ids = l->ids, .values = l->values, .targets = l->targets};
     l->elems = place_params(l, NULL, NULL);
     l->params = calloc(l->elems + 1, sizeof *l->params);
     l->grads = calloc(l->elems + 1, sizeof *l->grads);
@@ -106,7 +106,9 @@ static void check_family(const char *config_text) {
     float *first = malloc(l.elems * sizeof *first);
     memcpy(first, l.grads, l.elems * sizeof *first);
     assert_int_equal(
-        model_run_set_batch(l.run, &(sample_batch){l.ids, l.values, l.ids}, 3.0f, NULL), DCP_OK);
+        model_run_set_batch(
+            l.run, &(sample_batch){.ids = l.ids, .values = l.values, .targets = l.ids}, 3.0f, NULL),
+        DCP_OK);
     assert_true(compute(&l) != loss);
     memmove(l.params + 1, l.params, l.elems * sizeof *l.params);
     place_params(&l, l.params + 1, l.grads + 1);

@@ -94,7 +94,7 @@ static void set_up(mlp *t, const char *text) {
     for (size_t i = 0; i < BATCH * t->sizes[0]; i++) t->values[i] = 3.0f * noise(7 * i + 3);
     for (size_t s = 0; s < BATCH; s++)
         t->targets[s] = s == 2 ? SAMPLE_IGNORE : (int32_t)(s % t->sizes[t->layers]);
-    t->batch = (sample_batch){NULL, t->values, t->targets};
+    t->batch = (sample_batch){.values = t->values, .targets = t->targets};
     sample_shape shape = model_sample(t->m, 256);
     assert_int_equal(model_sample_values(&shape), t->sizes[0]);
     assert_int_equal(shape.targets, 1);

@@ -17,7 +17,8 @@ static kernels_attention attention_shape(const model_run *run, size_t layer) {
                                .type = model_heads_type(run->m),
                                .operands = run->m->type,
                                .window = model_window(run->m, layer),
-                               .past = run->cache.past};
+                               .past = run->cache.past,
+                               .places = model_places(run)};
 }
 
 static int is_fused(const model_run *run) { return run->m->block.qkv.out > 0; }
@@ -164,7 +165,8 @@ static kernels_heads heads_of(model_run *run, const norm *n, size_t heads,
         .weight = n->dim ? model_operand_rounded(run, 0, params[n->weight], n->dim) : NULL,
         .eps = n->eps,
         .cosines = turn ? run->cosines + angles : NULL,
-        .sines = turn ? run->sines + angles : NULL};
+        .sines = turn ? run->sines + angles : NULL,
+        .places = model_places(run)};
 }
 
 static void rotate(model_run *run, const norm *n, void *out, const void *in, size_t heads,

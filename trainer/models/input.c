@@ -3,11 +3,32 @@
 #include "models/layers.h"
 #include "models/parts.h"
 
-/* Every sample gets the same positions, [length,hidden], behind those of a text's earlier pieces.
- */
+/* Rows of a table, as parameters are used. */
+static void round_rows(model_run *run, float *rows) {
+    const size_t n = run->rows * run->m->c.hidden;
+    if (run->m->type != KERNELS_BF16) return;
+    run->k->narrow(run->k, run->in, rows, n);
+    run->k->widen(run->k, rows, run->in, n);
+}
+
+/* Each token gets its own position, of its document. */
+static void add_places(model_run *run, const float *const *params) {
+    float *rows = run->dnormed; /* the backward's */
+    run->k->embedding_forward(run->k, rows, params[run->m->root.positions], run->samples.places,
+                              run->rows, run->m->c.hidden);
+    round_rows(run, rows);
+    run->k->add(run->k, run->stream[0], rows, run->rows * run->m->c.hidden);
+}
+
+/* Every sample gets the same positions, [length,hidden], behind those of a text's earlier pieces,
+ * unless samples are packed. */
 static void add_positions(model_run *run, const float *const *params) {
     const size_t place = run->m->root.positions, sample = run->length * run->m->c.hidden;
     if (place == NO_PLACE) return;
+    if (run->shape.packed) {
+        add_places(run, params);
+        return;
+    }
     const float *positions = params[place] + run->cache.past * run->m->c.hidden;
     run->k->copy_rows(run->k, run->stream[0], sample,
                       model_operand_rounded(run, 0, positions, sample), 0, run->batch, sample,
@@ -16,23 +37,19 @@ static void add_positions(model_run *run, const float *const *params) {
 
 static void add_positions_backward(model_run *run, float *const *grads) {
     const size_t place = run->m->root.positions, sample = run->length * run->m->c.hidden;
-    if (place != NO_PLACE && grads[place])
+    if (place == NO_PLACE || !grads[place]) return;
+    if (run->shape.packed)
+        run->k->embedding_backward(run->k, grads[place], run->dstream, run->samples.places,
+                                   run->rows, run->m->c.max_positions, run->m->c.hidden);
+    else
         run->k->sum_rows(run->k, grads[place], run->dstream, sample, run->batch, sample);
-}
-
-/* Rows of the table, as parameters are used. */
-static void round_embedded(model_run *run) {
-    const size_t n = run->rows * run->m->c.hidden;
-    if (run->m->type != KERNELS_BF16) return;
-    run->k->narrow(run->k, run->in, run->stream[0], n);
-    run->k->widen(run->k, run->stream[0], run->in, n);
 }
 
 static void tokens_forward(model_run *run, size_t layer, const float *const *params) {
     (void)layer;
     run->k->embedding_forward(run->k, run->stream[0], params[run->m->root.embed], run->samples.ids,
                               run->rows, run->m->c.hidden);
-    round_embedded(run);
+    round_rows(run, run->stream[0]);
     add_positions(run, params);
 }
 

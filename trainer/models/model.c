@@ -34,6 +34,7 @@ void model_destroy(model *m) {
 
 void model_set_kernels(model *m, kernels *k) { m->k = k; }
 void model_set_checkpointing(model *m, int on) { m->checkpointing = on; }
+void model_set_packed(model *m, int on) { m->packed = on && m->c.input == INPUT_TOKENS; }
 void model_set_type(model *m, kernels_type type) { m->type = type; }
 kernels_type model_type(const model *m) { return m->type; }
 
@@ -69,6 +70,7 @@ sample_shape model_sample(const model *m, uint64_t sequence) {
         return (sample_shape){
             .ndim = 1, .dims = {c->sizes[0]}, .targets = 1, .classes = c->classes};
     default:
-        return (sample_shape){.tokens = sequence, .targets = sequence, .classes = c->classes};
+        return (sample_shape){
+            .tokens = sequence, .targets = sequence, .classes = c->classes, .packed = m->packed};
     }
 }

@@ -28,6 +28,9 @@ void model_destroy(model *m);
 /* Activation checkpointing (Chen et al. 2016): runs that are created afterwards keep what enters
  * each block alone, and compute its forward again before its backward. Same bits. */
 void model_set_checkpointing(model *m, int on);
+/* Whether samples of tokens may hold several documents, of which none sees another, nor counts its
+ * positions on. Before any run is created. */
+void model_set_packed(model *m, int on);
 /* What it computes with, instead of the CPU: borrowed. Before any run is created. */
 void model_set_kernels(model *m, kernels *k);
 /* What it computes in; fp32 unless this is called, before any run is created. */

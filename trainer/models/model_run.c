@@ -36,6 +36,8 @@ static void lay_out_samples(model_run *run, arena *a) {
     run->samples.ids =
         model_arena_take(a, run->batch * run->shape.tokens, sizeof *run->samples.ids);
     run->samples.values = model_arena_floats(a, run->batch, values);
+    run->samples.places = model_arena_take(
+        a, run->shape.packed ? run->batch * run->shape.tokens : 0, sizeof *run->samples.places);
     run->samples.targets = model_arena_take(a, run->counted, sizeof *run->samples.targets);
 }
 
@@ -144,6 +146,7 @@ static int begin_run(const model *m, uint64_t batch, uint64_t sequence, uint64_t
     run->shape = model_sample(m, sequence);
     run->cache.room = room;
     if (room) run->shape.targets = 1;
+    if (room) run->shape.packed = 0; /* it is one text */
     run->counted = batch * run->shape.targets;
     status = measure_run(run, err);
     if (status)
@@ -218,12 +221,27 @@ static int check_class(const model_run *run, const char *what, size_t at, int32_
                      classes);
 }
 
+/* Kernels skip keys by places, so these have to be right. */
+static int check_places(const model_run *run, const int32_t *places, dcp_error *err) {
+    const size_t n = run->shape.packed ? run->batch * run->shape.tokens : 0;
+    for (size_t i = 0; i < n; i++) {
+        const int32_t next = i % run->shape.tokens ? places[i - 1] + 1 : 0;
+        if (places[i] == 0 || places[i] == next) continue;
+        return core_fail(err, DCP_ERR_ARG,
+                         "the token at place %zu of the micro-batch is number %" PRId32
+                         " of its document, which is neither 0 nor %" PRId32,
+                         i, places[i], next);
+    }
+    return DCP_OK;
+}
+
 static void upload_samples(model_run *run, const sample_batch *from) {
     const sample_batch *to = &run->samples;
     const size_t ids = run->batch * run->shape.tokens;
     const size_t values = run->batch * model_sample_values(&run->shape);
     kernels *k = run->k;
     if (ids) k->upload(k, to->ids, from->ids, ids * sizeof *to->ids);
+    if (run->shape.packed) k->upload(k, to->places, from->places, ids * sizeof *to->places);
     if (values) k->upload(k, to->values, from->values, values * sizeof *to->values);
     k->upload(k, to->targets, from->targets, run->counted * sizeof *to->targets);
 }
@@ -235,6 +253,7 @@ int model_run_set_batch(model_run *run, const sample_batch *batch, float scale, 
     for (size_t i = 0; i < run->counted && !status; i++)
         if (batch->targets[i] != SAMPLE_IGNORE)
             status = check_class(run, "target", i, batch->targets[i], err);
+    if (!status) status = check_places(run, batch->places, err);
     if (status) return status;
     upload_samples(run, batch);
     run->scale = scale;

@@ -31,7 +31,7 @@ void model_run_destroy(model_run *run);
 /* Sets the micro-batch: `batch` samples, copied. A target is what the token at that
  * place should predict, or the sample's class; SAMPLE_IGNORE: not counted. Gradients and loss are
  * multiplied by `scale` (1 / targets counted in the whole step). DCP_ERR_ARG: an id or target
- * outside the vocabulary. */
+ * outside the vocabulary, or places that are none. */
 int model_run_set_batch(model_run *run, const sample_batch *batch, float scale, dcp_error *err);
 
 /* poll(ctx) is called after each matrix product, so that transfers that are on their way proceed

@@ -66,6 +66,7 @@ struct model {
     block_parts block;
     const stage_kind *input, *body;
     int checkpointing; /* one block's keep serves all of them */
+    int packed;        /* samples of its runs are */
 };
 
 /* What a block keeps for its backward, n rows. Cheap things (normed inputs, rotated queries and
@@ -180,6 +181,11 @@ static inline size_t model_patch_dim(const model *m) {
 static inline size_t model_length(const model *m, size_t sequence) {
     if (m->c.input == INPUT_IMAGE) return 1 + model_patches(m);
     return m->c.input == INPUT_TOKENS ? sequence : 1;
+}
+
+/* What kernels get as places: NULL where samples are not packed. */
+static inline const int32_t *model_places(const model_run *run) {
+    return run->shape.packed ? run->samples.places : NULL;
 }
 
 /* Positions that tokens of the run may have. */

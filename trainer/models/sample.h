@@ -14,6 +14,7 @@ typedef struct sample_shape {
     uint64_t dims[3];
     uint64_t targets; /* as many as tokens, or 1 */
     uint64_t classes; /* ids and targets lie below: the vocabulary, or the number of classes */
+    int packed;       /* a sample of tokens may hold several documents */
 } sample_shape;
 
 /* Samples one after the other. */
@@ -21,6 +22,8 @@ typedef struct sample_batch {
     int32_t *ids;     /* [n, tokens]; NULL without tokens */
     float *values;    /* [n, dims]; NULL with tokens */
     int32_t *targets; /* [n, targets] */
+    int32_t *places; /* [n, tokens] of packed samples, each token's place in its document: 0, or one
+                        more than that of the token before; NULL for others */
 } sample_batch;
 
 enum { SAMPLE_MOST_CHANNELS = 16 };
@@ -45,5 +48,6 @@ static inline sample_batch model_sample_batch_at(const sample_batch *batch,
     return (sample_batch){.ids = batch->ids ? batch->ids + i * shape->tokens : NULL,
                           .values =
                               batch->values ? batch->values + i * model_sample_values(shape) : NULL,
-                          .targets = batch->targets + i * shape->targets};
+                          .targets = batch->targets + i * shape->targets,
+                          .places = batch->places ? batch->places + i * shape->tokens : NULL};
 }
