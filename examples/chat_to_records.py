@@ -381,7 +381,8 @@ def make(args: argparse.Namespace) -> None:
     question = tokenizer.question()
     if question is not None:
         print(f"To ask the model afterwards: dcp-train --sample {quoted(question)} CKPT")
-    print(f"The model's vocab_size is to be at least {len(tokenizer.tokenizer)}. For dcp-train's configuration:")
+    print(f"The model's vocab_size is to be at least {len(tokenizer.tokenizer)}. For dcp-train's configuration, where "
+          '"pack": true puts as many records into a sample as fit:')
     print(f'"data": {json.dumps(data)}')
 
 

@@ -80,13 +80,15 @@ static int make_folder(void **state) {
     return fputs("no records", notes) < 0 || fclose(notes);
 }
 
+static int open_shape(const char *path, sample_shape shape, data **d, dcp_error *err) {
+    const data_options o = {.type = "records", .path = path, .batch = 4, .shape = shape};
+    return data_open(&o, d, err);
+}
+
 static int open_path(const char *path, uint64_t sequence, uint64_t vocab, data **d,
                      dcp_error *err) {
-    const data_options o = {.type = "records",
-                            .path = path,
-                            .batch = 4,
-                            .shape = {.tokens = sequence, .targets = sequence, .classes = vocab}};
-    return data_open(&o, d, err);
+    return open_shape(
+        path, (sample_shape){.tokens = sequence, .targets = sequence, .classes = vocab}, d, err);
 }
 
 static data *open_records(const char *path) {
@@ -126,6 +128,56 @@ static void samples_are_records(void **state) {
     }
     data_close(one);
     data_close(two);
+}
+
+enum { ROOM = 8, BINS = 2 };
+
+static data *open_packed(const char *path) {
+    data *d;
+    dcp_error err;
+    const sample_shape shape = {.tokens = ROOM, .targets = ROOM, .classes = VOCAB, .packed = 1};
+    if (open_shape(path, shape, &d, &err) != DCP_OK) fail_msg("%s: %s", path, err.message);
+    return d;
+}
+
+/* Records 1 and 0 fill a sample, records 3 and 2 half of one, whose rest counts for nothing. */
+static void check_packed(data *d, uint64_t seed, uint64_t g) {
+    static const int32_t expected[BINS][3][ROOM] = {{{10, 11, 12, 13, 14, 15, 0, 1},
+                                                     {11, -100, 13, -100, 15, -100, 1, -100},
+                                                     {0, 1, 2, 3, 4, 5, 0, 1}},
+                                                    {{30, 31, 32, 20, 0, 0, 0, 0},
+                                                     {31, -100, 33, 21, -100, -100, -100, -100},
+                                                     {0, 1, 2, 0, 0, 1, 2, 3}}};
+    int32_t ids[ROOM], targets[ROOM], places[ROOM];
+    const sample_batch out = {.ids = ids, .targets = targets, .places = places};
+    uint64_t counted;
+    const uint64_t bin = random_permute(g % BINS, BINS, seed, g / BINS);
+    assert_int_equal(data_read(d, seed, g, 1, &out, &counted, NULL), DCP_OK);
+    assert_memory_equal(ids, expected[bin][0], sizeof ids);
+    assert_memory_equal(targets, expected[bin][1], sizeof targets);
+    assert_memory_equal(places, expected[bin][2], sizeof places);
+    assert_int_equal(counted, bin ? 3 : 4);
+}
+
+static void packed_samples_are_several_records(void **state) {
+    (void)state;
+    data *one = open_packed("one.safetensors"), *two = open_packed("two"), *apart;
+    uint64_t records;
+    double share;
+    assert_int_equal(open_path("two", ROOM, VOCAB, &apart, NULL), DCP_OK);
+    assert_int_equal(data_samples(one), BINS);
+    assert_true(data_fingerprint(one) == data_fingerprint(two));
+    assert_true(data_fingerprint(one) != data_fingerprint(apart));
+    for (uint64_t g = 0; g < 5 * BINS; g++) {
+        check_packed(one, 7, g);
+        check_packed(two, 7, g);
+    }
+    data_packed(two, &records, &share);
+    assert_int_equal(records, RECORDS);
+    assert_true(share == 12.0 / 16.0);
+    data_close(one);
+    data_close(two);
+    data_close(apart);
 }
 
 static void a_mask_is_part_of_the_fingerprint(void **state) {
@@ -199,6 +251,7 @@ static void says_what_is_wrong(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_are_records),
+        cmocka_unit_test(packed_samples_are_several_records),
         cmocka_unit_test(a_mask_is_part_of_the_fingerprint),
         cmocka_unit_test(says_what_is_wrong),
     };

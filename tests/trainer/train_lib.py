@@ -1,5 +1,5 @@
 """What the tests of dcp-train share: a scratch folder, a small model, running and killing ranks."""
-import atexit, glob, json, math, os, shutil, signal, struct, subprocess, sys, tempfile, time
+import atexit, glob, json, math, os, random, shutil, signal, struct, subprocess, sys, tempfile, time
 
 BIN = os.environ["DCP_BIN"]
 SOURCE = os.environ["DCP_SOURCE"]
@@ -35,6 +35,24 @@ def make_text(name="text"):
     with open(name, "w") as f:
         f.writelines(lines)
     return name
+
+
+def make_records(path, mask_of):
+    """64 records of bytes, 4 to 33 of them; mask_of(place in the record, length)."""
+    generator = random.Random(3)
+    lengths = [generator.randint(4, 33) for _ in range(64)]
+    ids = [generator.choice(b"abcdefgh") for _ in range(sum(lengths))]
+    mask = [mask_of(i, n) for n in lengths for i in range(n)]
+    starts = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+    data = struct.pack(f"<{len(starts)}q{len(ids)}I{len(mask)}B", *starts, *ids, *mask)
+    ends = [0, 8 * len(starts), 8 * len(starts) + 4 * len(ids), len(data)]
+    header = {name: {"dtype": dtype, "shape": [n], "data_offsets": [ends[i], ends[i + 1]]}
+              for i, (name, dtype, n) in enumerate([("starts", "I64", len(starts)), ("input_ids", "U32", len(ids)),
+                                                    ("loss_mask", "U8", len(mask))])}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
 
 
 def config(name="config.json", **over):

@@ -24,11 +24,12 @@ typedef struct config {
     const char *init;
     const char *data_type, *data_path, *data_dtype;
     const char *eval_path; /* NULL: none */
+    int packs;             /* several records a sample */
     const char *tokenizer; /* NULL: none */
     config_source sources[CONFIG_MOST_SOURCES];
     size_t n_sources;
-    uint64_t eval_every;   /* 0: at the last step alone */
-    uint64_t sequence;     /* 0: what the file of data_path has */
+    uint64_t eval_every; /* 0: at the last step alone */
+    uint64_t sequence;   /* 0: what the file of data_path has */
     uint64_t seed;
     uint64_t max_steps;
     uint64_t batch, micro; /* micro divides batch */

@@ -167,6 +167,11 @@ static int check_together(const config *c, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG,
                          "data.sources: of data.type safetensors there is one fixed batch; leave "
                          "data.sources out");
+    if (c->packs && strcmp(c->data_type, "records") != 0)
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.pack: data.type %s has no records to pack; leave data.pack out, or "
+                         "set data.type=records",
+                         c->data_type);
     if (c->batch % c->micro != 0)
         return core_fail(err, DCP_ERR_ARG,
                          "train_batch_size: %" PRIu64

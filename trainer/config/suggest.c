@@ -44,6 +44,8 @@ static const struct {
     {"seq_length", "data.sequence_length"},
     {"max_seq_length", "data.sequence_length"},
     {"context_length", "data.sequence_length"},
+    {"packing", "data.pack"},
+    {"sample_packing", "data.pack"},
     {"eval_steps", "eval_every"},
     {"eval_interval", "eval_every"},
     {"output_dir", "checkpoint.dir"},

@@ -84,6 +84,7 @@ static int hash_samples(const data *d, const data_part *part, const sample_batch
         *hash = hash_words(*hash, room->ids, d->shape.tokens);
         *hash = hash_words(*hash, room->values, model_sample_values(&d->shape));
         *hash = hash_words(*hash, room->targets, d->shape.targets);
+        *hash = hash_words(*hash, room->places, d->shape.tokens);
     }
     return DCP_OK;
 }
@@ -102,12 +103,14 @@ static int hash_parts(data *d, const sample_batch *room, uint64_t words, dcp_err
 
 static int take_fingerprint(data *d, dcp_error *err) {
     const uint64_t values = model_sample_values(&d->shape), tokens = d->shape.tokens;
-    const uint64_t words = tokens + values + d->shape.targets;
+    const uint64_t places = d->shape.packed ? tokens : 0;
+    const uint64_t words = tokens + values + d->shape.targets + places;
     uint32_t *memory = malloc(words * sizeof *memory);
     if (!memory) return core_fail_memory(err, words * sizeof *memory);
     sample_batch room = {.targets = (int32_t *)memory + tokens + values};
     if (tokens) room.ids = (int32_t *)memory;
     if (values) room.values = (float *)memory + tokens;
+    if (places) room.places = room.targets + d->shape.targets;
     const int status = hash_parts(d, &room, words, err);
     free(memory);
     return status;
@@ -198,6 +201,13 @@ uint64_t data_samples(const data *d) {
     uint64_t samples = 0;
     for (size_t i = 0; i < d->n; i++) samples += d->parts[i].samples;
     return samples;
+}
+
+void data_packed(const data *d, uint64_t *records, double *share) {
+    uint64_t tokens = 0;
+    *records = 0;
+    for (size_t i = 0; i < d->n; i++) d->source->count(d->parts[i].state, records, &tokens);
+    *share = (double)tokens / ((double)data_samples(d) * (double)d->shape.tokens);
 }
 
 uint64_t data_fingerprint(const data *d) { return d->fingerprint; }

@@ -3,13 +3,16 @@
  * its first token on: each token is to predict the next one, which counts where its mask is 1.
  * What is left of the sample's length has id 0 and does not count; under a causal mask no token
  * before it sees it. Every epoch has its own order. examples/chat_to_records.py makes such files.
- */
+ *
+ * Packed, a sample is a bin of records, one after the other, each with places of its own; what is
+ * left is one more. Bins are the same in every epoch, which orders them. */
 #include "data/records.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/bins.h"
 #include "data/joined_files.h"
 #include "data/sorted.h"
 #include "programs/fail.h"
@@ -30,8 +33,9 @@ typedef struct records {
     records_file *list; /* [files.n] */
     uint64_t records;
     uint64_t sequence, vocab;
-    uint32_t *ids; /* [sequence + 1] */
-    uint8_t *mask; /* [sequence + 1] */
+    uint32_t *ids;  /* [sequence + 1] */
+    uint8_t *mask;  /* [sequence + 1] */
+    data_bins bins; /* of packed records; n: 0 of others */
 } records;
 
 static void records_close(void *state) {
@@ -42,6 +46,7 @@ static void records_close(void *state) {
     }
     free(r->list);
     data_files_close(&r->files);
+    data_bins_free(&r->bins);
     free(r->ids);
     free(r->mask);
     free(r);
@@ -140,6 +145,18 @@ static int open_files(records *r, const char *path, dcp_error *err) {
     return status;
 }
 
+/* Tokens of records that go in: all but a record's last one. */
+static int pack_records(records *r, dcp_error *err) {
+    uint64_t *sizes = malloc(r->records * sizeof *sizes), n = 0;
+    if (!sizes) return core_fail_memory(err, r->records * sizeof *sizes);
+    for (size_t i = 0; i < r->files.n; i++)
+        for (uint64_t own = 0; own < r->list[i].records; own++)
+            sizes[n++] = (uint64_t)(r->list[i].starts[own + 1] - r->list[i].starts[own]) - 1;
+    const int status = data_bins_pack(sizes, n, r->sequence, &r->bins, err);
+    free(sizes);
+    return status;
+}
+
 static int records_open(const data_options *options, void **state, dcp_error *err) {
     records *r = calloc(1, sizeof *r);
     if (!r) return core_fail_memory(err, sizeof *r);
@@ -148,9 +165,9 @@ static int records_open(const data_options *options, void **state, dcp_error *er
     r->vocab = options->shape.classes;
     r->ids = malloc((r->sequence + 1) * sizeof *r->ids);
     r->mask = malloc(r->sequence + 1);
-    const int status = r->ids && r->mask
-                           ? open_files(r, options->path, err)
-                           : core_fail_memory(err, (r->sequence + 1) * sizeof *r->ids);
+    int status = r->ids && r->mask ? open_files(r, options->path, err)
+                                   : core_fail_memory(err, (r->sequence + 1) * sizeof *r->ids);
+    if (status == DCP_OK && options->shape.packed) status = pack_records(r, err);
     if (status == DCP_OK)
         *state = r;
     else
@@ -158,7 +175,10 @@ static int records_open(const data_options *options, void **state, dcp_error *er
     return status;
 }
 
-static uint64_t records_samples(const void *state) { return ((const records *)state)->records; }
+static uint64_t records_samples(const void *state) {
+    const records *r = state;
+    return r->bins.n ? r->bins.n : r->records;
+}
 
 static const records_file *find_holder(const records *r, uint64_t record) {
     return &r->list[data_sorted_last(&r->list->first, r->files.n, sizeof *r->list, record)];
@@ -184,18 +204,48 @@ static int fetch_record(records *r, uint64_t record, uint64_t *n, dcp_error *err
     return DCP_OK;
 }
 
+/* From *at on, which then is behind it. */
+static int put_record(records *r, uint64_t record, const sample_batch *out, uint64_t *at,
+                      dcp_error *err) {
+    uint64_t n;
+    const int status = fetch_record(r, record, &n, err);
+    if (status != DCP_OK) return status;
+    for (uint64_t i = 0; i + 1 < n; i++) {
+        out->ids[*at + i] = (int32_t)r->ids[i];
+        out->targets[*at + i] = r->mask[i + 1] ? (int32_t)r->ids[i + 1] : SAMPLE_IGNORE;
+        if (out->places) out->places[*at + i] = (int32_t)i;
+    }
+    *at += n - 1;
+    return DCP_OK;
+}
+
+static void fill_rest(const records *r, const sample_batch *out, uint64_t at) {
+    for (uint64_t i = at; i < r->sequence; i++) {
+        out->ids[i] = 0;
+        out->targets[i] = SAMPLE_IGNORE;
+        if (out->places) out->places[i] = (int32_t)(i - at);
+    }
+}
+
 static int records_read(void *state, uint64_t seed, uint64_t epoch, uint64_t index,
                         const sample_batch *out, dcp_error *err) {
     records *r = state;
-    uint64_t n;
-    const uint64_t record = random_permute(index, r->records, seed, epoch);
-    const int status = fetch_record(r, record, &n, err);
-    if (status != DCP_OK) return status;
-    for (uint64_t i = 0; i < r->sequence; i++) {
-        out->ids[i] = i + 1 < n ? (int32_t)r->ids[i] : 0;
-        out->targets[i] = i + 1 < n && r->mask[i + 1] ? (int32_t)r->ids[i + 1] : SAMPLE_IGNORE;
-    }
-    return DCP_OK;
+    const uint64_t number = random_permute(index, records_samples(r), seed, epoch);
+    const uint64_t *which = r->bins.n ? r->bins.things + r->bins.first[number] : &number;
+    const uint64_t n = r->bins.n ? r->bins.first[number + 1] - r->bins.first[number] : 1;
+    uint64_t at = 0;
+    int status = DCP_OK;
+    for (uint64_t i = 0; i < n && status == DCP_OK; i++)
+        status = put_record(r, which[i], out, &at, err);
+    if (status == DCP_OK) fill_rest(r, out, at);
+    return status;
+}
+
+static void records_count(const void *state, uint64_t *n, uint64_t *tokens) {
+    const records *r = state;
+    *n += r->records;
+    for (size_t i = 0; i < r->files.n; i++)
+        *tokens += (uint64_t)r->list[i].starts[r->list[i].records] - r->list[i].records;
 }
 
 const data_source data_records = {
@@ -205,4 +255,5 @@ const data_source data_records = {
     .close = records_close,
     .samples = records_samples,
     .read = records_read,
+    .count = records_count,
 };

@@ -28,5 +28,8 @@ typedef struct data_source {
     /* Sample number `index` of `epoch`, into the memory that `out` points to. */
     int (*read)(void *state, uint64_t seed, uint64_t epoch, uint64_t index, const sample_batch *out,
                 dcp_error *err);
+    /* Adds how many records an epoch has, and the tokens of these that go in; NULL: samples cannot
+     * be packed. */
+    void (*count)(const void *state, uint64_t *records, uint64_t *tokens);
     void (*normalize)(void *state, const sample_normalization *how); /* NULL: it has no bytes */
 } data_source;

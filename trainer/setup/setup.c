@@ -60,6 +60,7 @@ int setup_model(const config *c, model **out, dcp_error *err) {
     const int status = model_create(c->model, out, &why);
     if (status != DCP_OK) return core_fail(err, status, "model: %s", why.message);
     model_set_checkpointing(*out, c->checkpointing);
+    model_set_packed(*out, c->packs);
     model_set_type(*out, c->bf16 ? KERNELS_BF16 : KERNELS_F32);
     return DCP_OK;
 }
@@ -204,6 +205,15 @@ void setup_warn_of_idle(const config *c, int rank, int world) {
                    (uint64_t)world - micro_batches, world, c->batch, c->micro, micro_batches);
 }
 
+static void tell_packed(const trainer *t) {
+    uint64_t records;
+    double share;
+    data_packed(t->samples, &records, &share);
+    ranks_say(t->rank,
+              "%" PRIu64 " records are packed into these samples, and fill %.1f %% of them",
+              records, 100 * share);
+}
+
 static void tell_plan(const trainer *t) {
     const uint64_t micro_batches = config_micro_batches(t->c), world = (uint64_t)t->world;
     ranks_say(t->rank,
@@ -213,6 +223,7 @@ static void tell_plan(const trainer *t) {
               (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
               t->world == 1 ? "rank" : "ranks", micro_batches, (micro_batches + world - 1) / world,
               data_samples(t->samples), t->k->describe(t->k));
+    if (t->shape.packed) tell_packed(t);
     setup_warn_of_idle(t->c, t->rank, t->world);
     if (strcmp(t->transport.name, "mpi") != 0 && t->world > 1)
         ranks_say(t->rank, "units and gradients travel by %s", t->transport.name);
@@ -312,6 +323,7 @@ void setup_end(trainer *t) {
     if (t->k) t->k->free(t->k, t->norm_scratch);
     free(t->logits);
     free(t->losses);
+    free(t->inputs.places);
     free(t->inputs.targets);
     free(t->inputs.values);
     free(t->inputs.ids);
@@ -423,7 +435,7 @@ static int open_stores(trainer *t, dcp_error *err) {
     }
 }
 
-/* Memory of n samples, of 4 bytes a token, number and target. */
+/* Memory of n samples, of 4 bytes a token, number, target and place. */
 static int make_samples(trainer *t, uint64_t n, dcp_error *err) {
     const sample_shape *s = &t->shape;
     const uint64_t values = model_sample_values(s), most = s->tokens > values ? s->tokens : values;
@@ -431,7 +443,10 @@ static int make_samples(trainer *t, uint64_t n, dcp_error *err) {
     if (s->tokens) t->inputs.ids = malloc(n * s->tokens * sizeof *t->inputs.ids);
     if (values) t->inputs.values = malloc(n * values * sizeof *t->inputs.values);
     t->inputs.targets = malloc(n * s->targets * sizeof *t->inputs.targets);
-    if ((t->inputs.ids || t->inputs.values) && t->inputs.targets) return DCP_OK;
+    if (s->packed) t->inputs.places = malloc(n * s->tokens * sizeof *t->inputs.places);
+    if ((t->inputs.ids || t->inputs.values) && t->inputs.targets &&
+        (t->inputs.places || !s->packed))
+        return DCP_OK;
     return core_fail_memory(err, n * most * 4);
 }
 

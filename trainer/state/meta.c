@@ -14,6 +14,8 @@
 
 /* The member of "data" that says whether images are. */
 static const char normalized[] = "normalized";
+/* And the one that is there where several records are a sample. */
+static const char packed[] = "pack";
 
 json_t *state_meta_model(const json_t *given) {
     json_t *stored = json_object();
@@ -47,13 +49,14 @@ static json_t *schedule_object(const config *c) {
     return o;
 }
 
-static json_t *data_object(const meta_data *data) {
+static json_t *data_object(const meta_data *data, const config *c) {
     char checksum[17];
     snprintf(checksum, sizeof checksum, "%016" PRIx64, data->fingerprint);
     json_t *o =
         json_pack("{sIss}", "epoch_samples", (json_int_t)data->epoch_samples, "checksum", checksum);
     if (o && data->sequence)
         json_object_set_new(o, "sequence_length", json_integer((json_int_t)data->sequence));
+    if (o && c->packs) json_object_set_new(o, packed, json_true());
     return o;
 }
 
@@ -108,7 +111,7 @@ int state_meta_write(const train_state *s, const config *c, const meta_data *dat
     json_t *o = json_pack("{sIsIsososososo}", "samples", (json_int_t)s->samples, "tokens",
                           (json_int_t)s->tokens, "rng", random_object(s), "schedule",
                           schedule_object(c), "optimizer", optimizer_object(c), "data",
-                          data_object(data), "model", state_meta_model(c->model));
+                          data_object(data, c), "model", state_meta_model(c->model));
     json_t *batch = batch_members(c);
     const int failed = !o || !batch || json_object_update(o, batch) != 0;
     json_t *since = since_object(s);
@@ -227,11 +230,13 @@ static void read_seed(meta_place *place, const meta_run *run, const json_t *rng)
 /* The checksum is of samples as they are cut, so it says something of equal cuts alone; older
  * checkpoints have none. */
 static int tell_data(const meta_run *run, const json_t *there) {
-    json_t *here = data_object(&run->data);
+    json_t *here = data_object(&run->data, run->c);
     json_t *was = json_deep_copy(there), *checksum = json_object_get(here, "checksum");
     const json_t *old = json_object_get(there, "checksum"); /* setting was's frees its own */
     json_object_set(was, "checksum", checksum);
     json_object_del(was, normalized); /* a run goes on as it began */
+    if (!json_object_get(was, packed) != !json_object_get(here, packed))
+        json_object_set_new(json_object_get(here, packed) ? was : here, packed, json_false());
     const int is_cut_alike = json_equal(was, here);
     const int is_other = there && (!is_cut_alike || (old && !json_equal(old, checksum)));
     if (is_cut_alike) json_object_del(was, "checksum");
