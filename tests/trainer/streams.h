@@ -6,6 +6,7 @@
 
 #include <mpi.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* What NCCL does wrong, from its first failing call on. */
 typedef enum streams_fault {
@@ -22,6 +23,8 @@ extern int streams_aborted;       /* communicators */
 extern int streams_sums;          /* reductions and all-reductions that it was given */
 extern MPI_Comm streams_comms[3]; /* the ranks of those that a transport makes, in order */
 extern int streams_n_comms;
+extern int streams_host_ranks;         /* consecutive ranks of the world are a host; 0: all are */
+extern uint64_t streams_between_hosts; /* bytes that this rank has sent by NCCL to other hosts */
 
 /* The kernels' stream, and work for it: writes value, value + 1 ... to at[n], or checks that they
  * are there. */

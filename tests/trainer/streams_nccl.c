@@ -32,7 +32,8 @@ struct ncclComm {
 
 int streams_version, streams_loaded, streams_aborted, streams_sums;
 MPI_Comm streams_comms[3];
-int streams_n_comms;
+int streams_n_comms, streams_host_ranks;
+uint64_t streams_between_hosts;
 static message group[MOST_PARTS];
 static size_t n_group;
 static cudaStream_t group_stream, busy_stream;
@@ -119,8 +120,21 @@ static ncclResult_t add(message m, ncclDataType_t type, ncclComm_t comm, cudaStr
     group_stream = s;
     return ncclSuccess;
 }
+static int is_on_other_host(ncclComm_t comm, int peer) {
+    MPI_Group here, world;
+    int own, there;
+    MPI_Comm_group(comm->mpi, &here);
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_rank(world, &own);
+    MPI_Group_translate_ranks(here, 1, &peer, world, &there);
+    MPI_Group_free(&here);
+    MPI_Group_free(&world);
+    return streams_host_ranks > 0 && own / streams_host_ranks != there / streams_host_ranks;
+}
+
 static ncclResult_t send_part(const void *at, size_t n, ncclDataType_t type, int peer,
                               ncclComm_t comm, cudaStream_t s) {
+    if (is_on_other_host(comm, peer)) streams_between_hosts += n * (type == ncclBfloat16 ? 2 : 4);
     return add((message){.kind = SENT, .peer = peer, .from = at, .n = n}, type, comm, s);
 }
 static ncclResult_t receive_part(void *at, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,

@@ -33,8 +33,8 @@ static const double small[WORLD] = {100. * MIB, 100. * MIB, 100. * MIB, 100. * M
 
 static void tells_once_until_it_changes(void **state) {
     (void)state;
-    report_balance *b =
-        report_balance_create(&(fsdp_micro_batches){.n = WORLD, .world = WORLD}, tell, NULL);
+    report_balance *b = report_balance_create(
+        &(fsdp_micro_batches){.n = WORLD, .world = WORLD, .group = WORLD}, tell, NULL);
     const double slow[WORLD] = {1, 1, 1.5, 1}, nearly[WORLD] = {1, 1, 1.15, 1};
     window(b, same, small, "");
     window(b, slow, small, "2 slow 1.50;");
@@ -48,8 +48,8 @@ static void tells_once_until_it_changes(void **state) {
 
 static void noise_is_not_told_of(void **state) {
     (void)state;
-    report_balance *b =
-        report_balance_create(&(fsdp_micro_batches){.n = WORLD, .world = WORLD}, tell, NULL);
+    report_balance *b = report_balance_create(
+        &(fsdp_micro_batches){.n = WORLD, .world = WORLD, .group = WORLD}, tell, NULL);
     told[0] = '\0';
     for (int i = 0; i < 4 * REPORT_BALANCE_STEPS; i++) { /* another rank is slow at each step */
         double times[WORLD] = {1, 1, 1, 1};
@@ -67,26 +67,27 @@ static void noise_is_not_told_of(void **state) {
 
 static void times_are_judged_a_leaf(void **state) {
     (void)state;
-    report_balance *b =
-        report_balance_create(&(fsdp_micro_batches){.n = 5, .world = WORLD}, tell, NULL);
+    report_balance *b = report_balance_create(
+        &(fsdp_micro_batches){.n = 5, .world = WORLD, .group = WORLD}, tell, NULL);
     const double twice[WORLD] = {2, 1, 1, 1};
     window(b, twice, small, "");
     const double faster[WORLD] = {1.5, 1, 1, 1}; /* the others are not slow for that */
     window(b, faster, small, "");
     report_balance_destroy(b);
-    b = report_balance_create(&(fsdp_micro_batches){.n = 2, .world = WORLD}, tell, NULL);
+    b = report_balance_create(&(fsdp_micro_batches){.n = 2, .world = WORLD, .group = WORLD}, tell,
+                              NULL);
     const double idle[WORLD] = {1, 1, 0, 0};
     window(b, idle, small, "");
     report_balance_destroy(b);
-    b = report_balance_create(&(fsdp_micro_batches){.n = 2, .world = 1}, tell, NULL);
+    b = report_balance_create(&(fsdp_micro_batches){.n = 2, .world = 1, .group = 1}, tell, NULL);
     window(b, same, small, "");
     report_balance_destroy(b);
 }
 
 static void large_ranks(void **state) {
     (void)state;
-    report_balance *b =
-        report_balance_create(&(fsdp_micro_batches){.n = WORLD, .world = WORLD}, tell, NULL);
+    report_balance *b = report_balance_create(
+        &(fsdp_micro_batches){.n = WORLD, .world = WORLD, .group = WORLD}, tell, NULL);
     const double tiny[WORLD] = {50. * MIB, 30. * MIB, 30. * MIB, 30. * MIB};
     const double large[WORLD] = {100. * MIB, 100. * MIB, 100. * MIB, 200. * MIB};
     const double grown[WORLD] = {200. * MIB, 200. * MIB, 200. * MIB, 200. * MIB};

@@ -139,6 +139,7 @@ uint64_t fsdp_own_micro_batch(const fsdp *f, uint64_t micro) {
 uint64_t fsdp_sent_bytes(const fsdp *f) {
     return (f->gather ? f->gather->sent : 0) + fsdp_reduce_sent_bytes(f->reduce);
 }
+uint64_t fsdp_sent_across_bytes(const fsdp *f) { return fsdp_reduce_across_bytes(f->reduce); }
 
 void fsdp_set_done(fsdp *f, void (*done)(void *ctx, size_t unit), void *ctx) {
     f->done = done;

@@ -41,6 +41,8 @@ uint64_t fsdp_micro_steps(const fsdp *f);
 uint64_t fsdp_own_micro_batch(const fsdp *f, uint64_t micro);
 /* Bytes that this rank has sent for gathers and reductions since the creation. */
 uint64_t fsdp_sent_bytes(const fsdp *f);
+/* The part of them that went to other groups of ranks that hold the state. */
+uint64_t fsdp_sent_across_bytes(const fsdp *f);
 
 /* Collective: gathers the root's parameters, as the storage now holds them. */
 void fsdp_step_begin(fsdp *f);

@@ -8,10 +8,17 @@ static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static int is_cut(const fsdp_plan *plan) { return plan->layout->shards > 1; }
 static int gathers(const fsdp_plan *plan) { return is_cut(plan) || plan->is_on_host; }
 
+int fsdp_plan_is_hybrid(const fsdp_plan *plan) {
+    const fsdp_layout *layout = plan->layout;
+    return layout->shards > 1 && layout->shards < layout->world && !plan->strategy.ring;
+}
+
 /* A single rank adds its micro-batches up in its own shard whatever the strategy says. */
 fsdp_micro_batches fsdp_plan_micro_batches(const fsdp_plan *plan) {
+    const fsdp_layout *layout = plan->layout;
     return (fsdp_micro_batches){.n = plan->micro_batches,
-                                .world = plan->layout->world,
+                                .world = layout->world,
+                                .group = fsdp_plan_is_hybrid(plan) ? layout->shards : layout->world,
                                 .local = plan->strategy.local_sums && plan->layout->world > 1};
 }
 
@@ -79,19 +86,45 @@ static void size_outgoing(const fsdp_plan *plan, fsdp_sizes *s) {
         s->outgoing = elems;
 }
 
+static uint64_t piece_elems(const fsdp_layout *layout, size_t unit) {
+    return (uint64_t)fsdp_grad_range(layout, unit, layout->rank).count;
+}
+
+static uint64_t shard_elems(const fsdp_layout *layout, size_t unit) {
+    return (uint64_t)layout->units[unit].grad_counts[layout->shard];
+}
+
+/* What the rank adds up of what ranks send each other after a micro-step. */
+static uint64_t added_elems(const fsdp_plan *plan, size_t unit) {
+    return fsdp_plan_is_hybrid(plan) ? shard_elems(plan->layout, unit)
+                                     : piece_elems(plan->layout, unit);
+}
+
 /* The largest of what one reduction brings to this rank. */
 static void size_received(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     const uint64_t last = fsdp_micro_batches_steps(&batches) - 1;
-    const uint64_t first = fsdp_micro_batches_all_parts(&batches, 0);
-    const uint64_t parts = most(first, fsdp_micro_batches_all_parts(&batches, last));
+    const uint64_t first = fsdp_micro_batches_all_parts(&batches, layout->rank, 0);
+    const uint64_t parts = most(first, fsdp_micro_batches_all_parts(&batches, layout->rank, last));
     const int in_place = plan->strategy.ring && !is_cut(plan);
     for (size_t u = 0; u < layout->n; u++) {
-        const uint64_t piece = (uint64_t)fsdp_grad_range(layout, u, layout->rank).count;
-        const uint64_t shard = (uint64_t)layout->units[u].grad_counts[layout->shard];
-        const uint64_t n = plan->strategy.ring ? shard : parts * piece;
+        const uint64_t n =
+            plan->strategy.ring ? shard_elems(layout, u) : parts * added_elems(plan, u);
         if (!in_place) s->received = most(s->received, n);
+    }
+}
+
+static void size_across(const fsdp_plan *plan, fsdp_sizes *s) {
+    const fsdp_layout *layout = plan->layout;
+    const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
+    const uint64_t own = fsdp_micro_batches_group_parts(&batches, layout->rank, NULL);
+    uint64_t all = 0;
+    for (int r = layout->shard; r < layout->world; r += layout->shards)
+        all += fsdp_micro_batches_group_parts(&batches, r, NULL);
+    for (size_t u = 0; u < layout->n; u++) {
+        s->outbound = most(s->outbound, own * shard_elems(layout, u));
+        s->crossed = most(s->crossed, all * piece_elems(layout, u));
     }
 }
 
@@ -100,17 +133,21 @@ static size_t local_sums(const fsdp_plan *plan, size_t kept) {
     return kept > 0 && !is_cut(plan) ? kept - 1 : kept;
 }
 
+/* Whether sums are added up over micro-steps where they end, and take memory there. */
+static int adds_often(const fsdp_plan *plan) {
+    const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
+    return !batches.local && (!plan->strategy.ring || plan->layout->world == 1);
+}
+
 static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     for (size_t u = 0; u < layout->n; u++) {
-        s->own_sum += (uint64_t)fsdp_grad_range(layout, u, layout->rank).count;
+        s->own_sum += added_elems(plan, u);
         s->local_sum += layout->units[u].whole_grad_elems;
     }
     s->n_local_sums = local_sums(plan, fsdp_micro_batches_kept(&batches, layout->rank));
-    const int adds_often = !batches.local && (!plan->strategy.ring || layout->world == 1);
-    if (adds_often)
-        s->n_own_sums = fsdp_micro_batches_slots(batches.n, (uint64_t)batches.world) - 1;
+    if (adds_often(plan)) s->n_own_sums = fsdp_micro_batches_group_kept(&batches, layout->rank) - 1;
 }
 
 fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan) {
@@ -121,6 +158,7 @@ fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan) {
         size_outgoing(plan, &s);
         size_received(plan, &s);
     }
+    if (fsdp_plan_is_hybrid(plan)) size_across(plan, &s);
     size_sums(plan, &s);
     return s;
 }
@@ -130,8 +168,8 @@ fsdp_memory fsdp_plan_memory(const fsdp_plan *plan) {
     const fsdp_sizes s = fsdp_plan_sizes(plan);
     const uint64_t staging = s.n_staging ? s.first_staging + (s.n_staging - 1) * s.staging : 0;
     const uint64_t gathered = s.root + s.n_blocks * s.block + s.kept_blocks;
-    const uint64_t units =
-        s.root_grads + s.block_grads + gathered + staging + s.outgoing + s.received;
+    const uint64_t units = s.root_grads + s.block_grads + gathered + staging + s.outgoing +
+                           s.received + s.outbound + s.crossed;
     const uint64_t partial = s.n_own_sums * s.own_sum + s.n_local_sums * s.local_sum;
     const uint64_t grads = layout->grad_elems * sizeof(float);
     const uint64_t params = layout->param_elems * sizeof(float);
@@ -148,7 +186,8 @@ uint64_t fsdp_plan_most_partial(const fsdp_plan *plan) {
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     const fsdp_sizes s = fsdp_plan_sizes(plan);
     const uint64_t local = local_sums(plan, fsdp_micro_batches_most_kept(&batches)) * s.local_sum;
-    return (s.n_own_sums * s.own_sum + local) * sizeof(float);
+    const uint64_t own = adds_often(plan) ? fsdp_micro_batches_most_group_kept(&batches) - 1 : 0;
+    return (own * s.own_sum + local) * sizeof(float);
 }
 
 uint64_t fsdp_param_bytes(int bf16) { return bf16 ? sizeof(uint16_t) : sizeof(float); }
@@ -157,40 +196,54 @@ uint64_t fsdp_gather_sends(const fsdp_layout *layout, size_t unit) {
     return (uint64_t)layout->units[unit].counts[layout->shard] * (uint64_t)(layout->shards - 1);
 }
 
-uint64_t fsdp_reduce_sends(const fsdp_layout *layout, size_t unit) {
-    const uint64_t own = (uint64_t)fsdp_grad_range(layout, unit, layout->rank).count;
-    return layout->units[unit].gathered_grad_elems - own;
+uint64_t fsdp_reduce_sends(const fsdp_layout *layout, int is_hybrid, size_t unit) {
+    if (is_hybrid) return fsdp_ring_sends(layout, unit);
+    return layout->units[unit].gathered_grad_elems - piece_elems(layout, unit);
 }
 
 uint64_t fsdp_ring_sends(const fsdp_layout *layout, size_t unit) {
-    const fsdp_unit *u = &layout->units[unit];
-    return u->gathered_grad_elems - (uint64_t)u->grad_counts[layout->shard];
+    return layout->units[unit].gathered_grad_elems - shard_elems(layout, unit);
+}
+
+uint64_t fsdp_across_sends(const fsdp_layout *layout, size_t unit) {
+    return shard_elems(layout, unit) - piece_elems(layout, unit);
 }
 
 uint64_t fsdp_spread_sends(const fsdp_layout *layout, size_t unit) {
-    const uint64_t own = (uint64_t)fsdp_grad_range(layout, unit, layout->rank).count;
-    return own * (uint64_t)(layout->world / layout->shards - 1);
+    return piece_elems(layout, unit) * (uint64_t)(layout->world / layout->shards - 1);
 }
 
-static uint64_t all_units(const fsdp_layout *layout,
-                          uint64_t (*sends)(const fsdp_layout *, size_t)) {
-    uint64_t elems = 0;
-    for (size_t u = 0; u < layout->n; u++) elems += sends(layout, u);
-    return elems;
-}
-
-static uint64_t reduced(const fsdp_plan *plan) {
-    const fsdp_layout *layout = plan->layout;
+/* Sums that the rank sends in a step, or that its group does. */
+static uint64_t own_parts(const fsdp_plan *plan) {
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     const uint64_t micro_steps = fsdp_micro_batches_steps(&batches);
-    const uint64_t spread = all_units(layout, fsdp_spread_sends);
-    if (plan->strategy.ring)
-        return all_units(layout, fsdp_ring_sends) * (batches.local ? 1 : micro_steps) + 2 * spread;
-    uint64_t parts = 0;
     fsdp_part list[FSDP_MOST_PARTS];
+    uint64_t parts = 0;
+    if (plan->strategy.ring) return batches.local ? 1 : micro_steps;
     for (uint64_t micro = 0; micro < micro_steps; micro++)
-        parts += fsdp_micro_batches_parts(&batches, layout->rank, micro, list);
-    return parts * all_units(layout, fsdp_reduce_sends) + spread;
+        parts += fsdp_micro_batches_parts(&batches, plan->layout->rank, micro, list);
+    return parts;
+}
+
+static uint64_t group_parts(const fsdp_plan *plan) {
+    const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
+    return fsdp_micro_batches_group_parts(&batches, plan->layout->rank, NULL);
+}
+
+/* Elements for the reductions of a step; *across: the part of them that leaves the group. */
+static uint64_t reduced(const fsdp_plan *plan, uint64_t *across) {
+    const fsdp_layout *layout = plan->layout;
+    const int is_hybrid = fsdp_plan_is_hybrid(plan), ring = plan->strategy.ring;
+    uint64_t first = 0, then = 0;
+    for (size_t u = 0; u < layout->n; u++) {
+        const uint64_t spread = fsdp_spread_sends(layout, u);
+        first += ring ? fsdp_ring_sends(layout, u) : fsdp_reduce_sends(layout, is_hybrid, u);
+        then += ring ? 2 * spread : spread;
+        if (is_hybrid) then += group_parts(plan) * fsdp_across_sends(layout, u);
+    }
+    first *= own_parts(plan);
+    *across = is_cut(plan) ? then : first + then; /* a group of one rank keeps nothing */
+    return first + then;
 }
 
 fsdp_traffic fsdp_plan_traffic(const fsdp_plan *plan) {
@@ -203,6 +256,7 @@ fsdp_traffic fsdp_plan_traffic(const fsdp_plan *plan) {
         for (size_t i = 0; i < fsdp_plan_gathers(plan, micro); i++)
             gathered += fsdp_gather_sends(layout, fsdp_plan_gather(plan, i));
     t.gathers = gathered * fsdp_param_bytes(plan->strategy.bf16);
-    t.reductions = reduced(plan) * sizeof(float);
+    t.reductions = reduced(plan, &t.across) * sizeof(float);
+    t.across *= sizeof(float);
     return t;
 }

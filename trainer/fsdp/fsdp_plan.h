@@ -19,6 +19,11 @@ typedef struct fsdp_plan {
     int is_shared;  /* ranks of a group share one copy of gathered units, in memory of their host */
 } fsdp_plan;
 
+/* Whether gradients are added up within each group of ranks first, and the groups' sums then:
+ * groups of several ranks hold the state each. The ring does that by itself, in an order of its
+ * own. */
+int fsdp_plan_is_hybrid(const fsdp_plan *plan);
+
 /* Sizes of buffers in elements of fp32; 0: there is none. What is stored where it is gathered needs
  * none. */
 typedef struct fsdp_sizes {
@@ -34,6 +39,8 @@ typedef struct fsdp_sizes {
     uint64_t staging;       /* each other one's */
     uint64_t outgoing;      /* a unit's gradient in flight, where it needs memory of its own */
     uint64_t received;      /* what a reduction brings */
+    uint64_t outbound;      /* sums of a group on their way to other groups, and what comes of */
+    uint64_t crossed;       /* theirs */
     size_t n_own_sums;      /* partial sums, with memory of their own, of what this rank adds up */
     uint64_t own_sum;       /* each, over all units */
     size_t n_local_sums;    /* partial sums, with memory of their own, of whole gradients */
@@ -60,6 +67,7 @@ uint64_t fsdp_plan_most_partial(const fsdp_plan *plan);
  * counted twice; what others read in shared memory counts as sent to them. */
 typedef struct fsdp_traffic {
     uint64_t gathers, reductions;
+    uint64_t across; /* the part of them that goes to other groups */
 } fsdp_traffic;
 
 fsdp_traffic fsdp_plan_traffic(const fsdp_plan *plan);
@@ -74,10 +82,11 @@ size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i); /* the unit of the i-t
 /* Bytes of a parameter that is sent. */
 uint64_t fsdp_param_bytes(int bf16);
 
-/* Elements that the rank sends for one gather of a unit; for one reduction of it (a sum of
- * micro-batches, or the ring's one); and for spreading its sums to those that hold the same shard.
- */
+/* Elements that the rank sends for one gather of a unit; for one reduction of it, a sum of
+ * micro-batches, to all ranks, or with hybrid sharding to those of its group, as the ring's one is
+ * to; and to those that hold the same shard, of each sum of its group's, and of the result. */
 uint64_t fsdp_gather_sends(const fsdp_layout *layout, size_t unit);
-uint64_t fsdp_reduce_sends(const fsdp_layout *layout, size_t unit);
+uint64_t fsdp_reduce_sends(const fsdp_layout *layout, int is_hybrid, size_t unit);
 uint64_t fsdp_ring_sends(const fsdp_layout *layout, size_t unit);
+uint64_t fsdp_across_sends(const fsdp_layout *layout, size_t unit);
 uint64_t fsdp_spread_sends(const fsdp_layout *layout, size_t unit);

@@ -8,15 +8,27 @@ uint64_t fsdp_micro_batches_steps(const fsdp_micro_batches *l) {
     return l->n / world + (l->n % world != 0);
 }
 
+/* Of the group that a rank is in. */
+static uint64_t group_first(const fsdp_micro_batches *l, int rank) {
+    const uint64_t before = (uint64_t)(rank / l->group * l->group);
+    return least(l->n, before * fsdp_micro_batches_steps(l));
+}
+
+static uint64_t group_end(const fsdp_micro_batches *l, int rank) {
+    return group_first(l, rank + l->group);
+}
+
 /* Of a rank's consecutive micro-batches. */
 static uint64_t first_batch(const fsdp_micro_batches *l, int rank) {
     return least(l->n, (uint64_t)rank * fsdp_micro_batches_steps(l));
 }
 
 uint64_t fsdp_micro_batch_of(const fsdp_micro_batches *l, int rank, uint64_t micro) {
-    if (!l->local) return least(l->n, micro * (uint64_t)l->world + (uint64_t)rank);
-    const uint64_t batch = first_batch(l, rank) + micro;
-    return batch < first_batch(l, rank + 1) ? batch : l->n;
+    const uint64_t group = (uint64_t)l->group, place = (uint64_t)(rank % l->group);
+    const uint64_t batch =
+        l->local ? first_batch(l, rank) + micro : group_first(l, rank) + micro * group + place;
+    const uint64_t end = l->local ? first_batch(l, rank + 1) : group_end(l, rank);
+    return batch < end ? batch : l->n;
 }
 
 /* The largest subtree that begins at a micro-batch and ends before `end`. */
@@ -50,11 +62,18 @@ size_t fsdp_micro_batches_parts(const fsdp_micro_batches *l, int rank, uint64_t 
     return 1;
 }
 
-size_t fsdp_micro_batches_all_parts(const fsdp_micro_batches *l, uint64_t micro) {
+size_t fsdp_micro_batches_all_parts(const fsdp_micro_batches *l, int rank, uint64_t micro) {
     fsdp_part parts[FSDP_MOST_PARTS];
+    const int first = rank / l->group * l->group;
     size_t n = 0;
-    for (int r = 0; r < l->world; r++) n += fsdp_micro_batches_parts(l, r, micro, parts);
+    for (int r = first; r < first + l->group; r++)
+        n += fsdp_micro_batches_parts(l, r, micro, parts);
     return n;
+}
+
+size_t fsdp_micro_batches_group_parts(const fsdp_micro_batches *l, int rank,
+                                      fsdp_part parts[FSDP_MOST_PARTS]) {
+    return subtrees(group_first(l, rank), group_end(l, rank), parts);
 }
 
 size_t fsdp_micro_batches_kept(const fsdp_micro_batches *l, int rank) {
@@ -78,11 +97,23 @@ size_t fsdp_micro_batches_most_kept(const fsdp_micro_batches *l) {
     return most;
 }
 
-static size_t count_bits(uint64_t x) { return (size_t)__builtin_popcountll(x); }
-
-size_t fsdp_micro_batches_slots(uint64_t n, uint64_t together) {
+/* Where ranks keep sums of their own, all that a group adds up comes after the last micro-step. */
+size_t fsdp_micro_batches_group_kept(const fsdp_micro_batches *l, int rank) {
+    const uint64_t first = group_first(l, rank), end = group_end(l, rank);
+    const uint64_t micro_steps = fsdp_micro_batches_steps(l);
     size_t most = 1;
-    for (uint64_t done = together; done < n; done += together)
-        if (count_bits(done) > most) most = count_bits(done);
+    for (uint64_t micro = 1; micro < micro_steps && !l->local; micro++) {
+        const size_t n = subtrees(first, least(first + micro * (uint64_t)l->group, end), NULL);
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+size_t fsdp_micro_batches_most_group_kept(const fsdp_micro_batches *l) {
+    size_t most = 1;
+    for (int r = 0; r < l->world && group_first(l, r) < l->n; r += l->group) {
+        const size_t n = fsdp_micro_batches_group_kept(l, r);
+        if (n > most) most = n;
+    }
     return most;
 }

@@ -1,125 +1,35 @@
 /* Every rank sends every other one the part of its micro-batches' gradients that the other adds up:
  * as many bytes as a reduce-scatter moves. They are added in the order of micro-batches. A rank
  * without a micro-batch sends nothing and is skipped. It does not count as a micro-batch of zeros:
- * adding those would change the order of the sum. Where several ranks hold a shard, each adds up a
- * range of it, and they exchange the results.
+ * adding those would change the order of the sum.
  *
- * The gradients of one unit are in flight at a time, and the results of the unit before it. With
+ * With hybrid sharding the ranks of a group do that among themselves, and what their group adds up
+ * to crosses to the others after a step's last micro-batch (fsdp/across.c). Where every rank holds
+ * all of the state, a group is a rank, so all ranks send each other a range of the gradients to add
+ * up, and then the results.
+ *
+ * The gradients of one unit are in flight at a time, and what crosses of the unit before it. With
  * the ring the transport does the additions. */
 #include "fsdp/reduce.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "fsdp/across.h"
 #include "fsdp/slices.h"
+#include "fsdp/sum_counter.h"
 #include "programs/fail.h"
-
-/* A sum of micro-batches in an order that depends on their numbers alone: a binary counter of
- * partial sums, as in pairwise summation. Two sums that are halves of one subtree become one; what
- * is left at the end is folded from the fewest micro-batches to the most. An addition's result
- * replaces the older sum: fp32 addition commutes, so its place changes no bit.
- *
- * Sums that were pushed since the last settle_sums may lie in borrowed memory; they are newer than
- * all that lie in slots. A sum's first slot is the storage where it ends, if that is as long. The
- * other slots are beside it, each for all units. */
-enum { SUM_DEPTH = FSDP_MOST_PARTS };
-
-typedef struct sum_counter {
-    kernels *k;
-    float *result;       /* [elems] the first slot: where the sum ends */
-    float *const *slots; /* [n_slots - 1][offset + elems] the others */
-    size_t n_slots;
-    uint64_t offset, elems;
-    uint64_t used; /* bit s: slot s holds a sum */
-    size_t depth;
-    struct {
-        fsdp_part part;
-        float *at;     /* a slot's memory, or borrowed from the caller of push_sum */
-        int slot;      /* -1: borrowed */
-    } sums[SUM_DEPTH]; /* in the order of micro-batches */
-} sum_counter;
 
 /* The partial sums of gradients that a rank keeps, and their memory. */
 typedef struct sum_counters {
-    sum_counter *own;   /* [units] of the piece that this rank adds up; ends in its storage */
-    sum_counter *local; /* [units] of this rank's micro-batches, whole */
+    fsdp_sum_counter *own;   /* [units] of the piece that this rank adds up; ends in its storage */
+    fsdp_sum_counter *local; /* [units] of this rank's micro-batches, whole */
     float **own_slots, **local_slots;
     size_t n_own, n_local;
     kernels *k;
 } sum_counters;
-
-/* The newest sum is added to the one before it. */
-static void merge_newest(sum_counter *p) {
-    const size_t newest = p->depth - 1, older = p->depth - 2;
-    p->k->add(p->k, p->sums[older].at, p->sums[newest].at, p->elems);
-    p->sums[older].part.n += p->sums[newest].part.n;
-    if (p->sums[newest].slot >= 0) p->used &= ~((uint64_t)1 << p->sums[newest].slot);
-    p->depth--;
-}
-
-/* Whether the two newest sums are the halves of a subtree. */
-static int are_halves(const sum_counter *p) {
-    if (p->depth < 2) return 0;
-    const fsdp_part newest = p->sums[p->depth - 1].part, older = p->sums[p->depth - 2].part;
-    return newest.n == older.n && older.first % (2 * older.n) == 0;
-}
-
-/* Adds the next micro-batch, or sum of micro-batches, of `elems` elements: its memory is used up,
- * and may not be touched before settle_sums, join_sums, fold_sums or clear_sums.
- * The first one may lie in `result`. */
-static void push_sum(sum_counter *p, fsdp_part part, float *batch) {
-    assert(p->depth < SUM_DEPTH);
-    p->sums[p->depth].part = part;
-    p->sums[p->depth].at = batch;
-    p->sums[p->depth].slot = -1;
-    p->depth++;
-    while (are_halves(p)) merge_newest(p);
-}
-
-static int unused_slot(const sum_counter *p) {
-    int slot = 0;
-    while (p->used >> slot & 1) slot++;
-    assert((size_t)slot < p->n_slots);
-    return slot;
-}
-
-/* Moves sums out of borrowed memory into slots. */
-static void settle_sums(sum_counter *p) {
-    for (size_t i = 0; i < p->depth; i++) {
-        if (p->sums[i].slot >= 0) continue;
-        const int slot = unused_slot(p);
-        float *to = slot ? p->slots[slot - 1] + p->offset : p->result;
-        if (to != p->sums[i].at) p->k->copy(p->k, to, p->sums[i].at, p->elems);
-        p->sums[i].at = to;
-        p->sums[i].slot = slot;
-        p->used |= (uint64_t)1 << slot;
-    }
-}
-
-/* Forgets all sums. */
-static void clear_sums(sum_counter *p) {
-    p->used = 0;
-    p->depth = 0;
-}
-
-/* Ends the sum, and returns where it stands until the next push; the counter is empty again. At
- * least one micro-batch was pushed. */
-static float *join_sums(sum_counter *p) {
-    assert(p->depth > 0);
-    while (p->depth >= 2) merge_newest(p);
-    float *sum = p->sums[0].at;
-    clear_sums(p);
-    return sum;
-}
-
-/* The same; the sum stands in the first slot. */
-static void fold_sums(sum_counter *p) {
-    const float *sum = join_sums(p);
-    if (sum != p->result) p->k->copy(p->k, p->result, sum, p->elems);
-}
 
 static int take_slots(kernels *k, float ***out, size_t n, uint64_t elems, dcp_error *err) {
     *out = calloc(n + 1, sizeof **out);
@@ -141,18 +51,19 @@ static int take_counters(sum_counters *s, const fsdp_layout *layout, const fsdp_
     return take_slots(s->k, &s->local_slots, s->n_local, sizes->local_sum, err);
 }
 
-static void place_own(sum_counters *s, const fsdp_layout *layout, float *grads) {
+static void place_own(sum_counters *s, const fsdp_layout *layout, int is_hybrid, float *grads) {
     uint64_t offset = 0;
     for (size_t u = 0; u < layout->n; u++) {
         const fsdp_unit *unit = &layout->units[u];
-        const fsdp_range piece = fsdp_grad_range(layout, u, layout->rank);
-        const int before = piece.start - unit->grad_starts[layout->shard];
-        s->own[u] = (sum_counter){.k = s->k,
-                                  .result = grads + unit->grad_at + before,
-                                  .slots = s->own_slots,
-                                  .n_slots = 1 + s->n_own,
-                                  .offset = offset,
-                                  .elems = (uint64_t)piece.count};
+        fsdp_range piece = fsdp_grad_range(layout, u, layout->rank);
+        int before = piece.start - unit->grad_starts[layout->shard];
+        if (is_hybrid) before = 0, piece.count = unit->grad_counts[layout->shard];
+        s->own[u] = (fsdp_sum_counter){.k = s->k,
+                                       .result = grads + unit->grad_at + before,
+                                       .slots = s->own_slots,
+                                       .n_slots = 1 + s->n_own,
+                                       .offset = offset,
+                                       .elems = (uint64_t)piece.count};
         offset += (uint64_t)piece.count;
     }
 }
@@ -165,12 +76,12 @@ static void place_local(sum_counters *s, const fsdp_layout *layout, float *grads
         const uint64_t elems = layout->units[u].whole_grad_elems;
         float *result = in_storage ? grads + layout->units[u].grad_at : NULL;
         if (!in_storage && s->n_local) result = slots[0] + offset;
-        s->local[u] = (sum_counter){.k = s->k,
-                                    .result = result,
-                                    .slots = in_storage ? slots : slots + 1,
-                                    .n_slots = s->n_local + (size_t)in_storage,
-                                    .offset = offset,
-                                    .elems = elems};
+        s->local[u] = (fsdp_sum_counter){.k = s->k,
+                                         .result = result,
+                                         .slots = in_storage ? slots : slots + 1,
+                                         .n_slots = s->n_local + (size_t)in_storage,
+                                         .offset = offset,
+                                         .elems = elems};
         offset += elems;
     }
 }
@@ -182,7 +93,7 @@ static int create_sums(const fsdp_plan *plan, kernels *k, float *grads, sum_coun
     *out = (sum_counters){.n_own = sizes.n_own_sums, .n_local = sizes.n_local_sums, .k = k};
     const int status = take_counters(out, plan->layout, &sizes, err);
     if (status != DCP_OK) return status;
-    place_own(out, plan->layout, grads);
+    place_own(out, plan->layout, fsdp_plan_is_hybrid(plan), grads);
     place_local(out, plan->layout, grads);
     return DCP_OK;
 }
@@ -207,11 +118,14 @@ struct fsdp_reduce {
     timeline *tl;
     fsdp_micro_batches batches;
     int ring;
+    int is_hybrid;    /* ranks of a group add up what it computed; the groups' sums cross later */
+    fsdp_group group; /* the ranks that send each other gradients: */
+    int first, ranks; /* so many, from that one on */
     float *grads;
     float *received; /* pieces of all sums of a reduction, in micro-batch order */
     sum_counters sums;
-    int *counts;        /* four times [world]: what is sent and received, and where it begins */
-    int *spread_counts; /* twice [replicas] */
+    fsdp_across *across;
+    int *counts; /* four times [ranks]: what is sent and received, and where it begins */
     struct {
         int is_on;
         size_t unit;
@@ -219,44 +133,41 @@ struct fsdp_reduce {
         double started;
     } flight;               /* the unit whose gradients are in flight */
     fsdp_transfer arriving; /* they */
-    fsdp_transfer spreading;
-    uint64_t sent; /* elements */
+    uint64_t sent;          /* elements, within the group */
 };
 
 static int replicas_of(const fsdp_reduce *r) { return r->layout->world / r->layout->shards; }
 
-/* One unit is in flight at a time, and one to the ranks that hold the same shard. */
-static int reserve_transfers(fsdp_reduce *r, uint64_t received, dcp_error *err) {
-    uint64_t sent = 0, shard = 0;
-    for (size_t u = 0; u < r->layout->n; u++) {
-        const fsdp_unit *unit = &r->layout->units[u];
-        const uint64_t own = (uint64_t)unit->grad_counts[r->layout->shard];
-        if (unit->gathered_grad_elems > sent) sent = unit->gathered_grad_elems;
-        if (own > shard) shard = own;
-    }
+static int reserve_transfer(fsdp_reduce *r, uint64_t received, dcp_error *err) {
+    uint64_t sent = 0;
+    for (size_t u = 0; u < r->layout->n; u++)
+        if (r->layout->units[u].gathered_grad_elems > sent)
+            sent = r->layout->units[u].gathered_grad_elems;
     if (r->layout->world == 1) return DCP_OK;
-    sent *= sizeof(float), received *= sizeof(float), shard *= sizeof(float);
-    int failed = fsdp_transport_reserve(r->transport, FSDP_WORLD, sent, received);
-    if (replicas_of(r) > 1) failed |= fsdp_transport_reserve(r->transport, FSDP_REPLICAS, 0, shard);
-    return failed ? core_fail_memory(err, sent + received + shard) : DCP_OK;
+    sent *= sizeof(float), received *= sizeof(float);
+    const int failed = fsdp_transport_reserve(r->transport, r->group, sent, received);
+    return failed ? core_fail_memory(err, sent + received) : DCP_OK;
 }
 
 static int take_received(fsdp_reduce *r, const fsdp_plan *plan, dcp_error *err) {
-    const uint64_t elems = fsdp_plan_sizes(plan).received;
-    if (elems > INT_MAX)
+    const fsdp_sizes sizes = fsdp_plan_sizes(plan);
+    const uint64_t elems = sizes.received;
+    if (elems > INT_MAX || sizes.outbound > INT_MAX || sizes.crossed > INT_MAX)
         return core_fail(err, DCP_ERR_UNSUPPORTED,
                          "model: too few rows in a unit of %" PRIu64 " elements", elems);
-    r->counts = calloc(4 * (size_t)r->layout->world, sizeof *r->counts);
-    r->spread_counts = calloc(2 * (size_t)replicas_of(r), sizeof *r->spread_counts);
-    if (!r->counts || !r->spread_counts) return core_fail_memory(err, 0);
+    r->counts = calloc(4 * (size_t)r->ranks, sizeof *r->counts);
+    if (!r->counts) return core_fail_memory(err, 0);
     r->received = r->k->alloc(r->k, elems * sizeof(float)); /* never NULL, also for nothing */
     if (!r->received) return core_fail_memory(err, elems * sizeof(float));
-    const int status = reserve_transfers(r, elems, err);
-    return status ? status : create_sums(plan, r->k, r->grads, &r->sums, err);
+    int status = reserve_transfer(r, elems, err);
+    if (status == DCP_OK) status = create_sums(plan, r->k, r->grads, &r->sums, err);
+    if (status != DCP_OK) return status;
+    return fsdp_across_create(plan, r->transport, r->k, r->grads, &r->across, err);
 }
 
 int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels *k, timeline *tl,
                        float *grads, fsdp_reduce **out, dcp_error *err) {
+    const int is_hybrid = fsdp_plan_is_hybrid(plan);
     fsdp_reduce *r = calloc(1, sizeof *r);
     if (!r) return core_fail_memory(err, sizeof *r);
     *r = (fsdp_reduce){.layout = plan->layout,
@@ -265,6 +176,10 @@ int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels
                        .tl = tl,
                        .batches = fsdp_plan_micro_batches(plan),
                        .ring = plan->strategy.ring && plan->layout->world > 1,
+                       .is_hybrid = is_hybrid,
+                       .group = is_hybrid ? FSDP_SHARDS : FSDP_WORLD,
+                       .first = is_hybrid ? plan->layout->rank - plan->layout->shard : 0,
+                       .ranks = is_hybrid ? plan->layout->shards : plan->layout->world,
                        .grads = grads};
     int status = take_received(r, plan, err);
     if (status == DCP_OK) status = fsdp_slices_create(r->layout, k, FSDP_SPLIT, &r->splits, err);
@@ -280,12 +195,20 @@ void fsdp_reduce_destroy(fsdp_reduce *r) {
     fsdp_slices_destroy(r->splits);
     if (r->received) r->k->free(r->k, r->received);
     destroy_sums(&r->sums);
-    free(r->spread_counts);
+    fsdp_across_destroy(r->across);
     free(r->counts);
     free(r);
 }
 
-uint64_t fsdp_reduce_sent_bytes(const fsdp_reduce *r) { return r->sent * sizeof(float); }
+uint64_t fsdp_reduce_sent_bytes(const fsdp_reduce *r) {
+    return (r->sent + fsdp_across_sent(r->across)) * sizeof(float);
+}
+
+/* Where a group is one rank, all goes to others. */
+uint64_t fsdp_reduce_across_bytes(const fsdp_reduce *r) {
+    if (r->layout->shards == 1) return fsdp_reduce_sent_bytes(r);
+    return fsdp_across_sent(r->across) * sizeof(float);
+}
 
 static int is_last(const fsdp_reduce *r, uint64_t micro) {
     return micro + 1 == fsdp_micro_batches_steps(&r->batches);
@@ -303,35 +226,41 @@ static float *in_rank_order(const fsdp_reduce *r, size_t unit, float *sum, const
     return scratch;
 }
 
+/* What a rank adds up of what the ranks send each other. */
+static fsdp_range range_of(const fsdp_reduce *r, size_t unit, int rank) {
+    const fsdp_unit *u = &r->layout->units[unit];
+    const int shard = rank % r->layout->shards;
+    if (!r->is_hybrid) return fsdp_grad_range(r->layout, unit, rank);
+    return (fsdp_range){.start = u->grad_starts[shard], .count = u->grad_counts[shard]};
+}
+
 /* Each rank sends its sum number `round`, where it has so many; `send` is this rank's. What comes
  * is placed in the order of micro-batches. */
 static void exchange_sums(fsdp_reduce *r, size_t unit, uint64_t micro, size_t round, float *send) {
-    const int world = r->layout->world, me = r->layout->rank;
-    const int own = fsdp_grad_range(r->layout, unit, me).count;
-    int *send_counts = r->counts, *send_starts = send_counts + world;
-    int *counts = send_starts + world, *starts = counts + world;
+    const int own = range_of(r, unit, r->layout->rank).count;
+    int *send_counts = r->counts, *send_starts = send_counts + r->ranks;
+    int *counts = send_starts + r->ranks, *starts = counts + r->ranks;
     fsdp_part parts[FSDP_MOST_PARTS];
     size_t before = 0;
-    for (int i = 0; i < world; i++) {
-        const fsdp_range piece = fsdp_grad_range(r->layout, unit, i);
-        const size_t n = fsdp_micro_batches_parts(&r->batches, i, micro, parts);
+    for (int i = 0; i < r->ranks; i++) {
+        const fsdp_range piece = range_of(r, unit, r->first + i);
+        const size_t n = fsdp_micro_batches_parts(&r->batches, r->first + i, micro, parts);
         send_counts[i] = send ? piece.count : 0;
         send_starts[i] = piece.start;
         counts[i] = round < n ? own : 0;
         starts[i] = round < n ? (int)(before + round) * own : 0;
         before += n;
     }
-    r->transport->exchange(r->transport, FSDP_WORLD,
-                           (fsdp_stretches){send, send_counts, send_starts},
+    r->transport->exchange(r->transport, r->group, (fsdp_stretches){send, send_counts, send_starts},
                            (fsdp_stretches){r->received, counts, starts}, &r->arriving);
-    if (send) r->sent += fsdp_reduce_sends(r->layout, unit);
+    if (send) r->sent += fsdp_reduce_sends(r->layout, r->is_hybrid, unit);
 }
 
 static size_t most_parts(const fsdp_reduce *r, uint64_t micro) {
     fsdp_part parts[FSDP_MOST_PARTS];
     size_t most = 0;
-    for (int i = 0; i < r->layout->world; i++) {
-        const size_t n = fsdp_micro_batches_parts(&r->batches, i, micro, parts);
+    for (int i = 0; i < r->ranks; i++) {
+        const size_t n = fsdp_micro_batches_parts(&r->batches, r->first + i, micro, parts);
         if (n > most) most = n;
     }
     return most;
@@ -341,7 +270,7 @@ static size_t most_parts(const fsdp_reduce *r, uint64_t micro) {
  * are still in flight when it returns. */
 static void start_exchanges(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole,
                             float *scratch) {
-    sum_counter *local = &r->sums.local[unit];
+    fsdp_sum_counter *local = &r->sums.local[unit];
     fsdp_part parts[FSDP_MOST_PARTS];
     const size_t own = fsdp_micro_batches_parts(&r->batches, r->layout->rank, micro, parts);
     const size_t rounds = most_parts(r, micro);
@@ -354,43 +283,28 @@ static void start_exchanges(fsdp_reduce *r, size_t unit, uint64_t micro, float *
         }
         exchange_sums(r, unit, micro, round, send);
     }
-    clear_sums(local);
+    fsdp_sum_clear(local);
 }
 
 static void push_received(fsdp_reduce *r, size_t unit, uint64_t micro) {
-    sum_counter *own = &r->sums.own[unit];
+    fsdp_sum_counter *own = &r->sums.own[unit];
     fsdp_part parts[FSDP_MOST_PARTS];
     float *at = r->received;
-    for (int i = 0; i < r->layout->world; i++) {
-        const size_t n = fsdp_micro_batches_parts(&r->batches, i, micro, parts);
-        for (size_t p = 0; p < n; p++, at += own->elems) push_sum(own, parts[p], at);
+    for (int i = 0; i < r->ranks; i++) {
+        const size_t n = fsdp_micro_batches_parts(&r->batches, r->first + i, micro, parts);
+        for (size_t p = 0; p < n; p++, at += own->elems) fsdp_sum_push(own, parts[p], at);
     }
 }
 
 /* What was pushed in this micro-step is borrowed no longer. */
 static void keep_sums(fsdp_reduce *r, size_t unit, uint64_t micro) {
-    sum_counter *own = &r->sums.own[unit];
-    if (is_last(r, micro))
-        fold_sums(own);
+    fsdp_sum_counter *own = &r->sums.own[unit];
+    if (!is_last(r, micro))
+        fsdp_sum_settle(own);
+    else if (r->is_hybrid)
+        fsdp_across_exchange(r->across, unit, own);
     else
-        settle_sums(own);
-}
-
-/* Ranks that hold the same shard tell each other the pieces that they added up. */
-static void spread(fsdp_reduce *r, size_t unit) {
-    const fsdp_layout *layout = r->layout;
-    const fsdp_unit *u = &layout->units[unit];
-    const int replicas = replicas_of(r), row = layout->rank / layout->shards;
-    int *counts = r->spread_counts, *starts = counts + replicas;
-    float *own_shard = r->grads + u->grad_at;
-    for (int i = 0; i < replicas; i++) {
-        const fsdp_range piece = fsdp_grad_range(layout, unit, i * layout->shards + layout->shard);
-        counts[i] = piece.count;
-        starts[i] = piece.start - u->grad_starts[layout->shard];
-    }
-    r->transport->gather(r->transport, FSDP_REPLICAS, KERNELS_F32, own_shard + starts[row],
-                         (fsdp_stretches){own_shard, counts, starts}, &r->spreading);
-    r->sent += fsdp_spread_sends(layout, unit);
+        fsdp_sum_fold(own);
 }
 
 /* The ring's sum over the ranks of this group: copied or added to the shard. */
@@ -405,14 +319,7 @@ static void add_to_shard(fsdp_reduce *r, size_t unit, uint64_t micro, const floa
         r->k->add(r->k, own_shard, sum, own);
 }
 
-static void sum_replicas(fsdp_reduce *r, size_t unit) {
-    const fsdp_unit *u = &r->layout->units[unit];
-    r->transport->all_reduce(r->transport, FSDP_REPLICAS, r->grads + u->grad_at,
-                             u->grad_counts[r->layout->shard], &r->spreading);
-    r->sent += 2 * fsdp_spread_sends(r->layout, unit);
-}
-
-/* Adds up what has come, and begins to spread a step's sums. */
+/* Adds up what has come; sums of a step go on to the ranks that hold the same shard. */
 static void finish_flight(fsdp_reduce *r) {
     const size_t unit = r->flight.unit;
     const uint64_t micro = r->flight.micro;
@@ -424,12 +331,11 @@ static void finish_flight(fsdp_reduce *r) {
         push_received(r, unit, micro);
         keep_sums(r, unit, micro);
     }
-    r->transport->finish(r->transport, &r->spreading); /* of the unit before */
     if (is_last(r, micro) && replicas_of(r) > 1) {
         if (r->ring)
-            sum_replicas(r, unit);
-        else
-            spread(r, unit);
+            fsdp_across_add(r->across, unit);
+        else if (!r->is_hybrid)
+            fsdp_across_spread(r->across, unit);
     }
     timeline_add(r->tl, TIMELINE_SUM, (long)unit, r->flight.started, MPI_Wtime());
     r->flight.is_on = 0;
@@ -437,8 +343,8 @@ static void finish_flight(fsdp_reduce *r) {
 
 /* Of this rank's micro-batches, whole; zeros where it has none. */
 static float *sum_batches(fsdp_reduce *r, size_t unit, int has_batch, float *whole) {
-    sum_counter *local = &r->sums.local[unit];
-    if (local->depth > 0) return join_sums(local);
+    fsdp_sum_counter *local = &r->sums.local[unit];
+    if (local->depth > 0) return fsdp_sum_join(local);
     if (!has_batch) r->k->zero(r->k, whole, local->elems);
     return whole;
 }
@@ -459,14 +365,14 @@ void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole
     const int has_batch = batch < r->batches.n;
     if (r->layout->units[unit].whole_grad_elems == 0) return;
     if (r->layout->world == 1) {
-        push_sum(&r->sums.own[unit], (fsdp_part){batch, 1}, whole);
+        fsdp_sum_push(&r->sums.own[unit], (fsdp_part){batch, 1}, whole);
         keep_sums(r, unit, micro);
         return;
     }
     if (r->batches.local) {
-        if (has_batch) push_sum(&r->sums.local[unit], (fsdp_part){batch, 1}, whole);
+        if (has_batch) fsdp_sum_push(&r->sums.local[unit], (fsdp_part){batch, 1}, whole);
         if (!is_last(r, micro)) {
-            settle_sums(&r->sums.local[unit]);
+            fsdp_sum_settle(&r->sums.local[unit]);
             return;
         }
     }
@@ -482,10 +388,13 @@ void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole
 }
 
 void fsdp_reduce_poll(fsdp_reduce *r) {
-    r->transport->poll(r->transport, r->arriving.is_on ? &r->arriving : &r->spreading);
+    if (r->arriving.is_on)
+        r->transport->poll(r->transport, &r->arriving);
+    else
+        fsdp_across_poll(r->across);
 }
 
 void fsdp_reduce_finish(fsdp_reduce *r) {
     finish_flight(r);
-    r->transport->finish(r->transport, &r->spreading);
+    fsdp_across_finish(r->across);
 }

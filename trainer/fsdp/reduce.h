@@ -29,5 +29,7 @@ void fsdp_reduce_poll(fsdp_reduce *r);
  * the sums stand in the shards. */
 void fsdp_reduce_finish(fsdp_reduce *r);
 
-/* Bytes that this rank has sent since the creation. */
+/* Bytes that this rank has sent since the creation; those of them that went to other groups of
+ * ranks that hold the state. */
 uint64_t fsdp_reduce_sent_bytes(const fsdp_reduce *r);
+uint64_t fsdp_reduce_across_bytes(const fsdp_reduce *r);

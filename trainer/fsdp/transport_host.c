@@ -10,7 +10,7 @@
 #include "fsdp/transport_mpi.h"
 
 /* What a transfer's memory is meant for: so that none takes what another one will want. */
-typedef enum copies_use { UNUSED, GATHERS, REDUCTIONS, SPREADS } copies_use;
+typedef enum copies_use { UNUSED, GATHERS, REDUCTIONS, CROSSINGS, SPREADS } copies_use;
 
 /* One transfer's memory, and where what comes goes. */
 typedef struct copies {
@@ -36,9 +36,11 @@ typedef struct host_transport {
 static host_transport *of(fsdp_transport *t) { return t->state; }
 
 static copies_use use_of(fsdp_group group, int sends) {
-    if (sends) return REDUCTIONS;
-    return group == FSDP_REPLICAS ? SPREADS : GATHERS;
+    if (group == FSDP_REPLICAS) return sends ? CROSSINGS : SPREADS;
+    return sends ? REDUCTIONS : GATHERS;
 }
+
+static int has_from(copies_use use) { return use == REDUCTIONS || use == CROSSINGS; }
 
 static int grow_memory(kernels *k, char **memory, size_t *has, size_t bytes) {
     if (*memory && bytes <= *has) return 0;
@@ -50,7 +52,7 @@ static int grow_memory(kernels *k, char **memory, size_t *has, size_t bytes) {
 
 static int fit(host_transport *h, copies *c, copies_use use, size_t sent, size_t received) {
     c->use = use;
-    return (use == REDUCTIONS && grow_memory(h->k, &c->from, &c->from_bytes, sent)) ||
+    return (has_from(use) && grow_memory(h->k, &c->from, &c->from_bytes, sent)) ||
            grow_memory(h->k, &c->to, &c->to_bytes, received);
 }
 
@@ -129,7 +131,7 @@ static void host_exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches fr
     int rank;
     const int ranks = ranks_of(h, group, &rank);
     const size_t bytes = extent(from, ranks) * sizeof(float);
-    copies *c = begin_copies(h, REDUCTIONS, bytes, extent(to, ranks) * sizeof(float), out);
+    copies *c = begin_copies(h, use_of(group, 1), bytes, extent(to, ranks) * sizeof(float), out);
     c->ranks = ranks;
     c->size = sizeof(float);
     c->places = to;
@@ -147,7 +149,7 @@ static void host_reduce_scatter(fsdp_transport *t, fsdp_group group, const float
     const int ranks = ranks_of(h, group, &rank);
     for (int i = 0; i < ranks; i++) n += (size_t)counts[i];
     const size_t own = (size_t)counts[rank];
-    copies *c = begin_copies(h, REDUCTIONS, n * sizeof(float), own * sizeof(float), out);
+    copies *c = begin_copies(h, use_of(group, 1), n * sizeof(float), own * sizeof(float), out);
     c->summed = 1;
     c->sums = to;
     c->sums_n = own;

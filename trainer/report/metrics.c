@@ -93,6 +93,7 @@ static void make_line(metrics_line *line, const report_values *v, const char *ru
     append_count(line, "partial_sums_bytes", v->partial_sums_bytes);
     append_count(line, "state_bytes", v->state_bytes);
     append_count(line, "sent_bytes", v->sent_bytes);
+    append_count(line, "sent_across_bytes", v->sent_across_bytes);
     append_number(line, "imbalance", 4, v->imbalance);
     append_count(line, "ranks", (uint64_t)v->ranks);
     if (v->evaluated) append_number(line, "eval_loss", 9, v->eval_loss);

@@ -17,8 +17,9 @@ typedef struct report_values {
     double save_stall_s; /* of the save between the last line and this one */
     uint64_t mem_peak_bytes;
     uint64_t partial_sums_bytes;
-    uint64_t state_bytes; /* parameters, gradients and moments of rank 0 in memory */
-    uint64_t sent_bytes;  /* by rank 0 in this step, for gathers and reductions */
+    uint64_t state_bytes;       /* parameters, gradients and moments of rank 0 in memory */
+    uint64_t sent_bytes;        /* by rank 0 in this step, for gathers and reductions */
+    uint64_t sent_across_bytes; /* the part of them to other groups that hold the state */
     double imbalance;
     int ranks;
     int evaluated; /* whether the next three are there */

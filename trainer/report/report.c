@@ -161,6 +161,7 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
     const double at = MPI_Wtime(), samples = (double)t->c->batch;
     const fsdp_memory memory = fsdp_plan_memory(&t->plan);
     const uint64_t sent = fsdp_sent_bytes(t->sharded);
+    const uint64_t sent_across = fsdp_sent_across_bytes(t->sharded);
     report_values v = {.step = t->state->step,
                        .loss = result->loss,
                        .grad_norm = result->grad_norm,
@@ -177,6 +178,7 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
                        .partial_sums_bytes = memory.partial,
                        .state_bytes = memory.state,
                        .sent_bytes = sent - r->sent,
+                       .sent_across_bytes = sent_across - r->sent_across,
                        .ranks = t->world,
                        .evaluated = evaluated->done,
                        .eval_loss = evaluated->loss,
@@ -194,6 +196,7 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
     flush_trace(r);
     r->line_at = at;
     r->sent = sent;
+    r->sent_across = sent_across;
     r->steps++;
 }
 

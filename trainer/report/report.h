@@ -19,7 +19,7 @@ typedef struct run_report {
     uint64_t steps;               /* told of */
     double begin, line_at;        /* when the run began; when the last line was written */
     double spent[TIMELINE_SPENT]; /* the timeline's seconds at the last line */
-    uint64_t sent;                /* bytes sent until the last line */
+    uint64_t sent, sent_across;   /* bytes sent until the last line */
 } run_report;
 
 /* Collective, as all below. Opens the metrics file, and the trace's. */

@@ -93,6 +93,8 @@ static void print_traffic(const fsdp_plan *plan) {
     printf("\nsent by a rank in a step, MiB\n  %-20s %12.2f\n  %-20s %12.2f\n  %-20s %12.2f\n",
            "gathers", setup_mib(sent.gathers), "reductions", setup_mib(sent.reductions), "together",
            setup_mib(sent.gathers + sent.reductions));
+    if (plan->strategy.replicas > 1)
+        printf("  %-20s %12.2f\n", "to other groups", setup_mib(sent.across));
 }
 
 static void print_head(const config *c, const fsdp_plan *plan, int ranks) {

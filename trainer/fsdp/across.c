@@ -1,0 +1,195 @@
+#include "fsdp/across.h"
+
+#include <stdlib.h>
+
+#include "programs/fail.h"
+
+struct fsdp_across {
+    const fsdp_layout *layout;
+    kernels *k;
+    fsdp_transport *transport;
+    fsdp_micro_batches batches;
+    float *grads;
+    float *outbound;         /* sums of this group; what goes to one rank is side by side */
+    float *crossed;          /* pieces of all groups' sums, in the order of micro-batches */
+    size_t unit;             /* whose sums cross */
+    fsdp_transfer crossing;  /* they */
+    fsdp_transfer spreading; /* results */
+    int *counts;             /* four times [groups]: what crosses, and where it begins */
+    int *spread_counts;      /* twice */
+    fsdp_sum_counter sum;    /* of this rank's piece */
+    uint64_t sent;           /* elements */
+};
+
+static int groups_of(const fsdp_layout *layout) { return layout->world / layout->shards; }
+static int own_row(const fsdp_layout *layout) { return layout->rank / layout->shards; }
+
+/* A group's rank that holds the same shard. */
+static int peer_of(const fsdp_layout *layout, int group) {
+    return group * layout->shards + layout->shard;
+}
+
+/* The part of this shard, from its beginning, that the group's rank adds up. */
+static fsdp_range piece_of(const fsdp_across *a, size_t unit, int group) {
+    fsdp_range piece = fsdp_grad_range(a->layout, unit, peer_of(a->layout, group));
+    piece.start -= a->layout->units[unit].grad_starts[a->layout->shard];
+    return piece;
+}
+
+static size_t parts_of(const fsdp_across *a, int group, fsdp_part parts[FSDP_MOST_PARTS]) {
+    return fsdp_micro_batches_group_parts(&a->batches, peer_of(a->layout, group), parts);
+}
+
+static float *shard_of(const fsdp_across *a, size_t unit) {
+    return a->grads + a->layout->units[unit].grad_at;
+}
+
+/* Of a unit's sums on their way, and of the results of another one's. */
+static int reserve_across(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
+    const size_t in = s->crossed * sizeof(float);
+    const size_t out = s->outbound ? s->outbound * sizeof(float) : 1; /* 0 would mean a gather */
+    uint64_t shard = 0;
+    for (size_t u = 0; u < a->layout->n; u++) {
+        const uint64_t here = (uint64_t)a->layout->units[u].grad_counts[a->layout->shard];
+        if (here > shard) shard = here;
+    }
+    int failed = fsdp_transport_reserve(a->transport, FSDP_REPLICAS, 0, shard * sizeof(float));
+    if (s->crossed) failed |= fsdp_transport_reserve(a->transport, FSDP_REPLICAS, out, in);
+    return failed ? core_fail_memory(err, out + in + shard) : DCP_OK;
+}
+
+static int take_across(fsdp_across *a, const fsdp_plan *plan, dcp_error *err) {
+    const fsdp_sizes s = fsdp_plan_sizes(plan);
+    const size_t groups = (size_t)groups_of(a->layout);
+    a->counts = calloc(4 * groups, sizeof *a->counts);
+    a->spread_counts = calloc(2 * groups, sizeof *a->spread_counts);
+    a->outbound = a->k->alloc(a->k, s.outbound * sizeof(float)); /* never NULL, also for nothing */
+    a->crossed = a->k->alloc(a->k, s.crossed * sizeof(float));
+    if (!a->counts || !a->spread_counts || !a->outbound || !a->crossed)
+        return core_fail_memory(err, (s.outbound + s.crossed) * sizeof(float));
+    return groups > 1 ? reserve_across(a, &s, err) : DCP_OK;
+}
+
+int fsdp_across_create(const fsdp_plan *plan, fsdp_transport *transport, kernels *k, float *grads,
+                       fsdp_across **out, dcp_error *err) {
+    fsdp_across *a = calloc(1, sizeof *a);
+    if (!a) return core_fail_memory(err, sizeof *a);
+    *a = (fsdp_across){.layout = plan->layout,
+                       .k = k,
+                       .transport = transport,
+                       .batches = fsdp_plan_micro_batches(plan),
+                       .grads = grads};
+    const int status = take_across(a, plan, err);
+    if (status == DCP_OK)
+        *out = a;
+    else
+        fsdp_across_destroy(a);
+    return status;
+}
+
+void fsdp_across_destroy(fsdp_across *a) {
+    if (!a) return;
+    a->k->free(a->k, a->outbound);
+    a->k->free(a->k, a->crossed);
+    free(a->spread_counts);
+    free(a->counts);
+    free(a);
+}
+
+uint64_t fsdp_across_sent(const fsdp_across *a) { return a->sent; }
+
+/* Pieces of one rank side by side, in the order of ranks and in that of micro-batches. */
+static void pack_pieces(fsdp_across *a, size_t unit, const fsdp_sum_counter *sums) {
+    const int groups = groups_of(a->layout);
+    if (sums->depth == 1) {
+        a->k->copy(a->k, a->outbound, sums->sums[0].at, sums->elems);
+        return;
+    }
+    float *to = a->outbound;
+    for (int g = 0; g < groups; g++) {
+        const fsdp_range piece = piece_of(a, unit, g);
+        for (size_t p = 0; p < sums->depth && piece.count > 0; p++, to += piece.count)
+            a->k->copy(a->k, to, sums->sums[p].at + piece.start, (size_t)piece.count);
+    }
+}
+
+static void exchange_pieces(fsdp_across *a, size_t unit, size_t own_parts) {
+    const int groups = groups_of(a->layout);
+    const int own = piece_of(a, unit, own_row(a->layout)).count;
+    int *send_counts = a->counts, *send_starts = send_counts + groups;
+    int *counts = send_starts + groups, *starts = counts + groups;
+    fsdp_part parts[FSDP_MOST_PARTS];
+    int from = 0, to = 0;
+    for (int g = 0; g < groups; g++) {
+        send_counts[g] = (int)own_parts * piece_of(a, unit, g).count;
+        send_starts[g] = from;
+        counts[g] = (int)parts_of(a, g, parts) * own;
+        starts[g] = to;
+        from += send_counts[g];
+        to += counts[g];
+    }
+    a->transport->exchange(a->transport, FSDP_REPLICAS,
+                           (fsdp_stretches){a->outbound, send_counts, send_starts},
+                           (fsdp_stretches){a->crossed, counts, starts}, &a->crossing);
+    a->sent += own_parts * fsdp_across_sends(a->layout, unit);
+}
+
+/* Adds up what has come. */
+static void add_pieces(fsdp_across *a) {
+    const fsdp_range own = piece_of(a, a->unit, own_row(a->layout));
+    fsdp_part parts[FSDP_MOST_PARTS];
+    float *at = a->crossed;
+    a->sum = (fsdp_sum_counter){
+        .k = a->k, .result = shard_of(a, a->unit) + own.start, .elems = (uint64_t)own.count};
+    for (int g = 0; g < groups_of(a->layout); g++) {
+        const size_t n = parts_of(a, g, parts);
+        for (size_t p = 0; p < n; p++, at += own.count) fsdp_sum_push(&a->sum, parts[p], at);
+    }
+    fsdp_sum_fold(&a->sum);
+}
+
+static void finish_crossing(fsdp_across *a) {
+    if (!a->crossing.is_on) return;
+    a->transport->finish(a->transport, &a->crossing);
+    add_pieces(a);
+    fsdp_across_spread(a, a->unit);
+}
+
+void fsdp_across_exchange(fsdp_across *a, size_t unit, fsdp_sum_counter *sums) {
+    finish_crossing(a);
+    a->unit = unit;
+    pack_pieces(a, unit, sums);
+    exchange_pieces(a, unit, sums->depth);
+    fsdp_sum_clear(sums);
+}
+
+void fsdp_across_spread(fsdp_across *a, size_t unit) {
+    const int groups = groups_of(a->layout), row = own_row(a->layout);
+    int *counts = a->spread_counts, *starts = counts + groups;
+    float *shard = shard_of(a, unit);
+    a->transport->finish(a->transport, &a->spreading); /* of the unit before, which uses `counts` */
+    for (int g = 0; g < groups; g++) {
+        const fsdp_range piece = piece_of(a, unit, g);
+        counts[g] = piece.count;
+        starts[g] = piece.start;
+    }
+    a->transport->gather(a->transport, FSDP_REPLICAS, KERNELS_F32, shard + starts[row],
+                         (fsdp_stretches){shard, counts, starts}, &a->spreading);
+    a->sent += fsdp_spread_sends(a->layout, unit);
+}
+
+void fsdp_across_add(fsdp_across *a, size_t unit) {
+    a->transport->finish(a->transport, &a->spreading);
+    a->transport->all_reduce(a->transport, FSDP_REPLICAS, shard_of(a, unit),
+                             a->layout->units[unit].grad_counts[a->layout->shard], &a->spreading);
+    a->sent += 2 * fsdp_spread_sends(a->layout, unit);
+}
+
+void fsdp_across_poll(fsdp_across *a) {
+    a->transport->poll(a->transport, a->crossing.is_on ? &a->crossing : &a->spreading);
+}
+
+void fsdp_across_finish(fsdp_across *a) {
+    finish_crossing(a);
+    a->transport->finish(a->transport, &a->spreading);
+}
