@@ -37,6 +37,18 @@ static void cpu_room(kernels *k, uint64_t *unused, uint64_t *all, uint64_t *late
     *unused = *all = *later = 0;
 }
 
+static uint64_t cpu_peak(const kernels *k) {
+    (void)k;
+    return 0;
+}
+
+static void cpu_span(kernels *k, unsigned span) { (void)k, (void)span; }
+
+static int cpu_spans(kernels *k, double *seconds) {
+    (void)k, (void)seconds;
+    return 0;
+}
+
 /* Uses pages of 2 MiB where the system has them, except at the end: address translation misses less
  * often, and a disk reads such memory in fewer pieces. */
 static void *alloc_huge(size_t bytes) {
@@ -81,6 +93,9 @@ static void set_kernels(kernels *k) {
     k->allow_tf32 = cpu_allow_tf32;
     k->device = cpu_device;
     k->room = cpu_room;
+    k->peak = cpu_peak;
+    k->span = cpu_span;
+    k->spans = cpu_spans;
     k->alloc = cpu_alloc;
     k->free = cpu_free;
     k->alloc_host = cpu_alloc;

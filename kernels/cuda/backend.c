@@ -7,11 +7,6 @@
 #include "cuda/common/cuda_state.h"
 #include "cuda/products/blas_plan.h"
 
-/* Bytes. CUDA loads a kernel's code when it is first called, and takes memory then for what its
- * threads spill. Loading all kernels at the start would cost more, since most of cuBLAS' are never
- * called. */
-enum { LOADED_LATER = 256 << 20 };
-
 /* Of the stream; a lower number is a higher priority. 0, the lowest, is what streams have by
  * default: work beside the training, like checksums of what is saved, should have that. NCCL's
  * transfers have the highest. */
@@ -39,6 +34,8 @@ static void release(cuda_state *state) {
     if (state->blas) cuda_blas_unload(state->blas);
     free(state->plans);
     free(state->blas);
+    cuda_spans_close(state->spans);
+    cuda_memory_close(state->memory);
     cudaFree(state->workspace);
     if (state->stream) cudaStreamDestroy(state->stream);
     free(state);
@@ -57,6 +54,9 @@ static int start_device(cuda_state *state) {
     if (cudaStreamCreateWithPriority(&state->stream, cudaStreamNonBlocking, PRIORITY) ||
         cudaMalloc(&state->workspace, CUDA_WORKSPACE) || blas->create(&blas->handle))
         return KERNELS_NO_MEMORY;
+    state->memory = cuda_memory_open();
+    state->spans = cuda_spans_open();
+    if (!state->memory || !state->spans) return KERNELS_NO_MEMORY;
     return describe_device(state);
 }
 
@@ -85,38 +85,6 @@ static int cuda_place(const kernels *k, void **stream) {
 }
 
 static const char *cuda_device(const kernels *k) { return ((const cuda_state *)k->state)->bus; }
-
-static void cuda_room(kernels *k, uint64_t *unused, uint64_t *all, uint64_t *later) {
-    size_t now = 0, total = 0;
-    cuda_check(k, cudaMemGetInfo(&now, &total));
-    *unused = now;
-    *all = total;
-    *later = LOADED_LATER;
-}
-
-static void *cuda_alloc(kernels *k, size_t bytes) {
-    (void)k;
-    void *memory = NULL;
-    if (cudaMalloc(&memory, bytes ? bytes : 1) == cudaSuccess) return memory;
-    (void)cudaGetLastError(); /* clears the error, which the next launch would report again */
-    return NULL;
-}
-
-static void cuda_free(kernels *k, void *memory) { cuda_check(k, cudaFree(memory)); }
-
-/* 64-bit systems have unified addresses, so kernels use the host's address. */
-static void *cuda_alloc_host(kernels *k, size_t bytes) {
-    (void)k;
-    void *memory = NULL;
-    const unsigned flags = cudaHostAllocPortable | cudaHostAllocMapped;
-    if (cudaHostAlloc(&memory, bytes ? bytes : 1, flags) == cudaSuccess) return memory;
-    (void)cudaGetLastError();
-    return NULL;
-}
-
-static void cuda_free_host(kernels *k, void *memory) {
-    if (memory) cuda_check(k, cudaFreeHost(memory));
-}
 
 static const char *cuda_sync(kernels *k) {
     cuda_check(k, cudaStreamSynchronize(cuda_of(k)->stream));
@@ -158,11 +126,6 @@ static void set_kernels(kernels *k) {
     k->place = cuda_place;
     k->allow_tf32 = cuda_allow_tf32;
     k->device = cuda_device;
-    k->room = cuda_room;
-    k->alloc = cuda_alloc;
-    k->free = cuda_free;
-    k->alloc_host = cuda_alloc_host;
-    k->free_host = cuda_free_host;
     k->upload = cuda_upload;
     k->download = cuda_download;
     k->sync = cuda_sync;
@@ -176,9 +139,11 @@ static void set_kernels(kernels *k) {
     cuda_heads_fill(k);
     cuda_loss_fill(k);
     cuda_matmul_fill(k);
+    cuda_memory_fill(k);
     cuda_norm_fill(k);
     cuda_optimizer_fill(k);
     cuda_rows_fill(k);
+    cuda_spans_fill(k);
     cuda_sums_fill(k);
 }
 

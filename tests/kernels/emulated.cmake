@@ -13,7 +13,7 @@ if(CMAKE_CXX_COMPILER)
   list(APPEND cuda_sources ${cuda_row_sources})
   set_source_files_properties(${cuda_row_sources} PROPERTIES COMPILE_OPTIONS -O1)
   set_source_files_properties(${cuda_sources} PROPERTIES LANGUAGE CXX)
-  add_library(kernel_emulated_backend OBJECT ${cuda_sources} ${cuda}/backend.c
+  add_library(kernel_emulated_backend OBJECT ${cuda_sources} ${cuda}/backend.c ${cuda}/memory.c ${cuda}/spans.c
     ${cuda}/products/blas_plan.c ${cuda}/products/matmul.c emulated/blas.c emulated/blas_product.c
     emulated/language.cpp emulated/runtime.c)
   target_compile_options(kernel_emulated_backend PUBLIC -O3 -ffp-contract=off
@@ -35,7 +35,11 @@ if(CMAKE_CXX_COMPILER)
   target_link_libraries(kernel_plans PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_emulated_alone
     kernel_emulated_backend)
   add_test(NAME kernel_plans COMMAND kernel_plans)
-  set(emulated_tests kernel_emulated kernel_plans)
+  add_executable(kernel_spans kernel_spans.c)
+  target_link_libraries(kernel_spans PRIVATE dcp_warnings PkgConfig::CMOCKA kernel_emulated_alone
+    kernel_emulated_backend)
+  add_test(NAME kernel_spans COMMAND kernel_spans)
+  set(emulated_tests kernel_emulated kernel_plans kernel_spans)
 
   # Whole models on it, beside the CPU's.
   if(TARGET trainer_models)

@@ -5,7 +5,10 @@
  * host's memory where the device's is wanted ends the program, too, and so does an allocation when
  * a step has begun. FENCED_MEMORY: bytes of it that a process may have; FENCED_LARGEST: in a
  * piece, whatever is free. FENCED_LATER: what it says that it may yet take. FENCED_REPORT: the most
- * that it had is told at the end. */
+ * that it had is told at the end.
+ *
+ * Its clock stands but for products and updates, each of which takes FENCED_TICK seconds, and on
+ * the rank FENCED_SLOW three times that. A span is over once the host has waited for it. */
 #include "fenced.h"
 
 #include <stdio.h>
@@ -68,14 +71,19 @@ static const char *fenced_device(const kernels *k) {
 }
 
 static void fenced_upload(kernels *k, void *memory, const void *host, size_t bytes) {
+    fence_wait(fence_of(k));
     memcpy(IN(memory), host, bytes);
 }
 
 static void fenced_download(kernels *k, void *host, const void *memory, size_t bytes) {
+    fence_wait(fence_of(k));
     memcpy(host, IN(memory), bytes);
 }
 
-static const char *fenced_sync(kernels *k) { return CPU->sync(CPU); }
+static const char *fenced_sync(kernels *k) {
+    fence_wait(fence_of(k));
+    return CPU->sync(CPU);
+}
 
 static void fenced_copy(kernels *k, float *y, const float *x, size_t n) {
     CPU->copy(CPU, IN(y), IN(x), n);
@@ -106,6 +114,7 @@ static void fenced_sum_rows(kernels *k, float *sum, const float *x, size_t x_str
 
 static void fenced_matmul(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
                           size_t depth, unsigned flags) {
+    fence_tick(fence_of(k));
     CPU->matmul(CPU, IN(c), IN(a), IN(b), m, n, depth, flags);
 }
 
@@ -126,10 +135,12 @@ static void fenced_widen_upper(kernels *k, float *y, size_t n) { CPU->widen_uppe
 
 static void fenced_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
                                size_t n, size_t depth, unsigned flags) {
+    fence_tick(fence_of(k));
     CPU->matmul_bf16(CPU, IN(c), IN(a), IN(b), m, n, depth, flags);
 }
 
 static void fenced_linear(kernels *k, float *y, const kernels_linear *l) {
+    fence_tick(fence_of(k));
     kernels_linear inside = *l;
     inside.x = IN(l->x);
     inside.weight = IN(l->weight);
@@ -270,6 +281,7 @@ static void fenced_cross_entropy_backward(kernels *k, void *dlogits, const void 
 
 static void fenced_update(kernels *k, const kernels_update *u, float *param, void *const *slots,
                           const float *grad, size_t n) {
+    fence_tick(fence_of(k));
     void *inside[KERNELS_MOST_SLOTS];
     for (int i = 0; i < KERNELS_MOST_SLOTS; i++) inside[i] = IN(slots[i]);
     CPU->update(CPU, u, IN(param), inside, IN(grad), n);
@@ -293,6 +305,9 @@ const kernels kernels_cuda = {
     .allow_tf32 = fenced_allow_tf32,
     .device = fenced_device,
     .room = fence_room,
+    .peak = fence_peak,
+    .span = fence_span,
+    .spans = fence_spans,
     .alloc = fence_alloc,
     .free = fence_free,
     .alloc_host = fence_alloc_host,

@@ -16,7 +16,17 @@ static size_t bytes_of(const char *variable, size_t otherwise) {
     return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
+/* Of this rank. */
+static double tick_seconds(void) {
+    const char *tick = getenv("FENCED_TICK"), *slow = getenv("FENCED_SLOW");
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    const int is_slow = slow && rank && strcmp(slow, rank) == 0;
+    return (tick ? strtod(tick, NULL) : 0) * (is_slow ? 3 : 1);
+}
+
 int fence_map(fence *f) {
+    f->tick = tick_seconds();
+    f->span = KERNELS_NO_SPAN;
     f->most = bytes_of("FENCED_MEMORY", ROOM);
     f->largest = bytes_of("FENCED_LARGEST", ROOM);
     f->fd = memfd_create("fenced", MFD_CLOEXEC);
@@ -45,6 +55,19 @@ void *fence_translate(const fence *f, const void *device) {
     }
     return f->inside + (at - f->outside);
 }
+
+void fence_tick(fence *f) { f->asked[f->span] += f->tick; }
+
+void fence_wait(fence *f) { memcpy(f->over, f->asked, sizeof f->over); }
+
+void fence_span(kernels *k, unsigned span) { fence_of(k)->span = span; }
+
+int fence_spans(kernels *k, double *seconds) {
+    memcpy(seconds, fence_of(k)->over, KERNELS_SPANS * sizeof *seconds);
+    return 1;
+}
+
+uint64_t fence_peak(const kernels *k) { return fence_of(k)->peak; }
 
 void fence_room(kernels *k, uint64_t *unused, uint64_t *all, uint64_t *later) {
     const fence *f = fence_of(k);

@@ -15,6 +15,10 @@ typedef struct fence {
     size_t held, peak;    /* bytes that were asked for */
     size_t most, largest; /* and that may be */
     int steps;            /* the first one has begun */
+    double tick;          /* seconds of its clock that a product or an update takes */
+    unsigned span;
+    double asked[KERNELS_SPANS + 1]; /* seconds of each span; of none */
+    double over[KERNELS_SPANS + 1];  /* those that the host has waited for */
     struct {
         char *at;
         size_t bytes;
@@ -31,10 +35,17 @@ void fence_unmap(fence *f);
  */
 void *fence_translate(const fence *f, const void *device);
 
+/* The clock goes on by a product or an update; the host has waited for all of them. */
+void fence_tick(fence *f);
+void fence_wait(fence *f);
+
 /* Ends the program where a step has begun. */
 void fence_check_allocation(const fence *f, size_t bytes);
 
 /* Functions of the backend. */
+void fence_span(kernels *k, unsigned span);
+int fence_spans(kernels *k, double *seconds);
+uint64_t fence_peak(const kernels *k);
 void fence_room(kernels *k, uint64_t *unused, uint64_t *all, uint64_t *later);
 void *fence_alloc(kernels *k, size_t bytes);
 void fence_free(kernels *k, void *memory);

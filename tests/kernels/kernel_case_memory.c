@@ -51,6 +51,20 @@ void case_host_memory(conform *c) {
     c->k->free_host(c->k, all);
 }
 
+/* None is longer than all of it; where calls are the work, there are none. */
+static void case_spans(conform *c) {
+    double seconds[KERNELS_SPANS] = {0};
+    void *stream;
+    float *x = conform_floats(c, conform_random(c, 1000), 1000);
+    c->k->span(c->k, 3);
+    c->k->scale(c->k, x, 2, 1000);
+    c->k->span(c->k, KERNELS_NO_SPAN);
+    assert_null(c->k->sync(c->k));
+    const int are_measured = c->k->spans(c->k, seconds);
+    assert_int_equal(are_measured, c->k->place(c->k, &stream) != KERNELS_HOST);
+    assert_true(seconds[3] >= 0 && seconds[3] < 60 && seconds[2] == 0);
+}
+
 void case_device(conform *c) {
     uint64_t unused = 1, all = 0, later = 1;
     void *stream;
@@ -60,4 +74,11 @@ void case_device(conform *c) {
     assert_true(unused <= all);
     if (all == 0) assert_true(later == 0);
     assert_int_equal(all == 0, c->k->place(c->k, &stream) == KERNELS_HOST);
+    const uint64_t before = c->k->peak(c->k);
+    void *memory = c->k->alloc(c->k, 1 << 20);
+    const uint64_t after = c->k->peak(c->k);
+    c->k->free(c->k, memory);
+    assert_int_equal(after > 0, all > 0);
+    assert_true(after >= before && c->k->peak(c->k) == after);
+    case_spans(c);
 }

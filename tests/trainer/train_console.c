@@ -39,6 +39,24 @@ static void has_what_people_look_for(void **state) {
                               "51234 samples/s  0.512 s  mfu 42%  612 MiB");
 }
 
+static void tells_who_is_slow(void **state) {
+    (void)state;
+    char text[REPORT_LINE_COLUMNS + 1];
+    const report_values uneven = {.step = 7, .imbalance = 1.25, .slowest_rank = 3};
+    report_console_line(&uneven, 9, 1, -1, REPORT_LINE_COLUMNS, text);
+    assert_non_null(strstr(text, "imbalance 1.25 (rank 3)"));
+}
+
+static void tells_the_devices_memory(void **state) {
+    (void)state;
+    char text[REPORT_LINE_COLUMNS + 1];
+    const report_values on_device = {
+        .step = 7, .mem_peak_bytes = 612 << 20, .device_peak_bytes = 77 << 20};
+    report_console_line(&on_device, 9, 1, -1, REPORT_LINE_COLUMNS, text);
+    assert_non_null(strstr(text, "77 MiB"));
+    assert_null(strstr(text, "612 MiB"));
+}
+
 static void fits_whatever_the_values(void **state) {
     (void)state;
     static const double numbers[] = {0, 1.5, -1e-300, 1e30, 1e300, INFINITY, NAN};
@@ -118,6 +136,8 @@ static void lines_stand_for_the_steps_before(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_what_people_look_for),
+        cmocka_unit_test(tells_who_is_slow),
+        cmocka_unit_test(tells_the_devices_memory),
         cmocka_unit_test(fits_whatever_the_values),
         cmocka_unit_test(tells_what_is_left),
         cmocka_unit_test(lines_stand_for_the_steps_before),

@@ -221,14 +221,24 @@ static void point_at(fsdp *f, size_t stage) {
     }
 }
 
-static void run_forward(fsdp *f, model_run *run) {
+_Static_assert((int)TIMELINE_SPENT <= (int)KERNELS_SPANS,
+               "a kind of work is a span of the kernels");
+
+/* What the kernels are asked for from now on; TIMELINE_SPENT: nothing that is timed. */
+static void begin_span(const fsdp *f, timeline_kind kind) {
+    f->k->span(f->k, kind == TIMELINE_SPENT ? KERNELS_NO_SPAN : (unsigned)kind);
+}
+
+static void run_forward(fsdp *f, model_run *run, timeline_kind span) {
     for (size_t stage = 0; stage < model_stages(f->m); stage++) {
         const double start = MPI_Wtime();
         const size_t unit = stage_unit(f, stage);
         hold_unit(f, unit);
         const double held = MPI_Wtime();
         point_at(f, stage);
+        begin_span(f, span);
         if (run) model_forward(run, stage, f->places);
+        begin_span(f, TIMELINE_SPENT);
         if (!f->gather) is_done(f, unit);
         timeline_add(f->tl, TIMELINE_WAIT, (long)unit, start, held);
         timeline_add(f->tl, TIMELINE_FORWARD, (long)unit, held, MPI_Wtime());
@@ -278,9 +288,11 @@ static void run_backward(fsdp *f, model_run *run, uint64_t micro) {
         const double start = MPI_Wtime();
         hold_unit(f, unit);
         const double held = MPI_Wtime();
+        begin_span(f, TIMELINE_BACKWARD);
         if (run && begins_unit(f, stage)) zero_grads(f, unit);
         point_at(f, stage);
         if (run && stage >= f->last_backward) model_backward(run, stage, f->places, f->grad_places);
+        begin_span(f, TIMELINE_SPENT);
         if (!f->gather) is_done(f, unit);
         timeline_add(f->tl, TIMELINE_WAIT, (long)unit, start, held);
         timeline_add(f->tl, TIMELINE_BACKWARD, (long)unit, held, MPI_Wtime());
@@ -293,7 +305,7 @@ void fsdp_evaluate(fsdp *f, model_run *run) {
     drop_block(f);
     f->started = 0;
     f->to_gather = f->whole[blocks] ? 0 : blocks;
-    run_forward(f, run);
+    run_forward(f, run, TIMELINE_EVALUATE);
 }
 
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run) {
@@ -301,6 +313,6 @@ void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run) {
     f->micro = micro;
     f->started = 0;
     f->to_gather = fsdp_plan_gathers(&f->plan, micro);
-    run_forward(f, run);
+    run_forward(f, run, TIMELINE_FORWARD);
     run_backward(f, run, micro);
 }

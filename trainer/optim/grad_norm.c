@@ -62,6 +62,7 @@ double optim_norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm
     k->zero(k, scratch, 2 * SUM_ELEMS);
     const double *end = sum_all_rows(layout, k, rows, grads);
     if (end > rows) k->exact_add(k, on_device, rows, (size_t)(end - rows));
+    k->span(k, KERNELS_NO_SPAN); /* what follows waits for the other ranks */
     k->download(k, all.limbs, scratch, sizeof all.limbs);
     return sqrt(optim_exact_sum_of_ranks(&all, comm));
 }

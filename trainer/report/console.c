@@ -66,10 +66,13 @@ static void make_parts(const report_values *v, uint64_t max_steps, int are_token
     duration_text(left_s, left, sizeof left);
     if (left_s >= 0) snprintf(parts[LEFT], PART_BYTES, "left %s", left);
     snprintf(parts[UTILIZATION], PART_BYTES, "mfu %.0f%%", 100 * report_metrics_utilization(v));
-    snprintf(parts[MEMORY], PART_BYTES, "%.0f MiB", (double)v->mem_peak_bytes / 1048576);
+    snprintf(parts[MEMORY], PART_BYTES, "%.0f MiB",
+             (double)(v->device_peak_bytes ? v->device_peak_bytes : v->mem_peak_bytes) / 1048576);
     if (v->save_stall_s > waits * v->step_s)
         snprintf(parts[SAVES], PART_BYTES, "saves %.3f s", v->save_stall_s);
-    if (v->imbalance > uneven) snprintf(parts[UNEVEN], PART_BYTES, "imbalance %.2f", v->imbalance);
+    if (v->imbalance > uneven)
+        snprintf(parts[UNEVEN], PART_BYTES, "imbalance %.2f (rank %d)", v->imbalance,
+                 v->slowest_rank);
 }
 
 void report_console_line(const report_values *v, uint64_t max_steps, int are_tokens, double left_s,

@@ -90,11 +90,13 @@ static void make_line(metrics_line *line, const report_values *v, const char *ru
     append_number(line, "data_s", 6, v->data_s);
     append_number(line, "save_stall_s", 6, v->save_stall_s);
     append_count(line, "mem_peak_bytes", v->mem_peak_bytes);
+    if (v->device_peak_bytes > 0) append_count(line, "device_peak_bytes", v->device_peak_bytes);
     append_count(line, "partial_sums_bytes", v->partial_sums_bytes);
     append_count(line, "state_bytes", v->state_bytes);
     append_count(line, "sent_bytes", v->sent_bytes);
     append_count(line, "sent_across_bytes", v->sent_across_bytes);
     append_number(line, "imbalance", 4, v->imbalance);
+    append_count(line, "slowest_rank", (uint64_t)v->slowest_rank);
     append_count(line, "ranks", (uint64_t)v->ranks);
     if (v->evaluated) append_number(line, "eval_loss", 9, v->eval_loss);
     if (v->evaluated) append_number(line, "eval_s", 6, v->eval_s);

@@ -16,11 +16,13 @@ typedef struct report_values {
     double forward_s, backward_s, comm_s, gather_wait_s, optimizer_s, data_s;
     double save_stall_s; /* of the save between the last line and this one */
     uint64_t mem_peak_bytes;
+    uint64_t device_peak_bytes; /* 0: no device */
     uint64_t partial_sums_bytes;
     uint64_t state_bytes;       /* parameters, gradients and moments of rank 0 in memory */
     uint64_t sent_bytes;        /* by rank 0 in this step, for gathers and reductions */
     uint64_t sent_across_bytes; /* the part of them to other groups that hold the state */
     double imbalance;
+    int slowest_rank; /* whose imbalance it is */
     int ranks;
     int evaluated; /* whether the next three are there */
     double eval_loss, eval_s;

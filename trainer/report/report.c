@@ -65,7 +65,7 @@ static int open_on_rank_0(run_report *r, dcp_error *err) {
     const trainer *t = r->t;
     if (t->rank != 0) return DCP_OK;
     const fsdp_micro_batches micro_batches = fsdp_plan_micro_batches(&t->plan);
-    r->usage = calloc(2 * (size_t)t->world, sizeof *r->usage);
+    r->usage = calloc(5 * (size_t)t->world, sizeof *r->usage);
     r->ranks = report_balance_create(&micro_batches, tell_unbalanced, r);
     if (!r->usage || !r->ranks) return core_fail_memory(err, 0);
     report_console_begin(&r->console, t->c->log_every, t->c->max_steps, t->shape.tokens > 0,
@@ -110,23 +110,30 @@ int report_begin(run_report *r, trainer *t, dcp_error *err) {
     return status;
 }
 
-/* What rank 0 tells of all ranks: the largest memory, and the slowest rank's compute time over the
- * mean. */
+/* What rank 0 tells of all ranks: the largest memory, and who was slowest, by how much over the
+ * mean. usage: all ranks' compute times, and their memory, which is apart for report_balance_step;
+ * then what arrives, three of each rank. */
 static void gather_usage(run_report *r, double compute_s, report_values *v) {
     const int world = r->t->world;
-    const double bytes = (double)peak_bytes();
-    double *times = r->usage, *memory = r->usage ? r->usage + world : NULL;
-    MPI_Gather(&compute_s, 1, MPI_DOUBLE, times, 1, MPI_DOUBLE, 0, r->t->comm);
-    MPI_Gather(&bytes, 1, MPI_DOUBLE, memory, 1, MPI_DOUBLE, 0, r->t->comm);
+    const double own[3] = {compute_s, (double)peak_bytes(), (double)r->t->k->peak(r->t->k)};
+    double *times = r->usage, *memory = times + (r->usage ? world : 0);
+    double *all = times + (r->usage ? 2 * world : 0);
+    MPI_Gather(own, 3, MPI_DOUBLE, all, 3, MPI_DOUBLE, 0, r->t->comm);
     if (!r->usage) return;
-    double sum = 0, slowest = 0, largest = 0;
+    double sum = 0, largest = 0, on_device = 0;
+    int slowest = 0;
     for (int i = 0; i < world; i++) {
+        times[i] = all[3 * i];
+        memory[i] = all[3 * i + 1];
         sum += times[i];
-        if (times[i] > slowest) slowest = times[i];
+        if (times[i] > times[slowest]) slowest = i;
         if (memory[i] > largest) largest = memory[i];
+        if (all[3 * i + 2] > on_device) on_device = all[3 * i + 2];
     }
     v->mem_peak_bytes = (uint64_t)largest;
-    v->imbalance = sum > 0 ? slowest * world / sum : 1;
+    v->device_peak_bytes = (uint64_t)on_device;
+    v->imbalance = sum > 0 ? times[slowest] * world / sum : 1;
+    v->slowest_rank = slowest;
     report_balance_step(r->ranks, times, memory);
 }
 
@@ -233,6 +240,7 @@ static void tell_time(const trainer *t, uint64_t steps, double seconds) {
         sum[i] = t->tl.spent[i];
         sum[OTHER] -= sum[i];
     }
+    if (sum[OTHER] < 0) sum[OTHER] = 0; /* a device works while the host waits and reads */
     for (int i = 0; i < ROWS; i++) most_of[i] = (largest){sum[i], t->rank};
     const int root = t->rank == 0;
     MPI_Reduce(root ? MPI_IN_PLACE : sum, sum, ROWS, MPI_DOUBLE, MPI_SUM, 0, t->comm);
@@ -247,6 +255,20 @@ static void tell_time(const trainer *t, uint64_t steps, double seconds) {
         ranks_say(t->rank, "%-20s %10.3f %5.1f %% %10.3f  rank %d", row_names[row], mean,
                   100 * mean / seconds, most_of[row].seconds, most_of[row].rank);
     }
+}
+
+static void tell_device_memory(const run_report *r) {
+    const trainer *t = r->t;
+    uint64_t unused, all, later;
+    double most = (double)t->k->peak(t->k);
+    const int root = t->rank == 0;
+    MPI_Reduce(root ? MPI_IN_PLACE : &most, &most, 1, MPI_DOUBLE, MPI_MAX, 0, t->comm);
+    t->k->room(t->k, &unused, &all, &later);
+    if (r->steps && most > 0)
+        ranks_say(t->rank,
+                  "the device's memory of the largest rank peaked at %.1f MiB; %.1f of %.1f MiB "
+                  "of rank 0's device are free",
+                  most / 1048576, (double)unused / 1048576, (double)all / 1048576);
 }
 
 /* Beside what was predicted. */
@@ -268,8 +290,10 @@ static void tell_memory(const run_report *r) {
 int report_end(run_report *r, int status) {
     if (r->t->rank == 0) ranks_bar_leave();
     if (status == PROGRAM_DONE || status == PROGRAM_STOPPED) {
+        step_take_device_times(r->t);
         tell_time(r->t, r->steps, MPI_Wtime() - r->begin);
         tell_memory(r);
+        tell_device_memory(r);
         end_trace(r);
     }
     const int lost = r->is_mute || !report_trace_is_whole(r->trace);

@@ -12,7 +12,7 @@ typedef struct run_report {
     struct report_metrics *lines; /* on rank 0; NULL: none */
     report_console console;       /* on rank 0 */
     struct report_balance *ranks; /* on rank 0 */
-    double *usage;                /* [2 * world] on rank 0: compute times, then memory */
+    double *usage;                /* [5 * world] on rank 0: as report.c divides it */
     struct report_trace *trace;   /* NULL: none is asked for */
     int lines_fail;               /* the last line could not be written */
     int is_mute;                  /* stdout has failed */

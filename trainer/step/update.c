@@ -112,6 +112,14 @@ static int update(trainer *t, const step_result *r, dcp_error *err) {
     return failed ? core_fail(err, DCP_ERR_DEVICE, "the update: %s", failed) : DCP_OK;
 }
 
+void step_take_device_times(trainer *t) {
+    static const timeline_kind kinds[] = {TIMELINE_FORWARD, TIMELINE_BACKWARD, TIMELINE_OPTIMIZER};
+    double seconds[KERNELS_SPANS];
+    if (!t->k->spans(t->k, seconds)) return;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        timeline_set_device(&t->tl, kinds[i], seconds[kinds[i]]);
+}
+
 int step_update(trainer *t, step_result *out, dcp_error *err) {
     uint64_t counted;
     const double start = MPI_Wtime();
@@ -120,6 +128,7 @@ int step_update(trainer *t, step_result *out, dcp_error *err) {
     if (status == DCP_OK) status = compute(t, counted, out, err);
     if (status != DCP_OK) return status;
     const double computed = MPI_Wtime();
+    t->k->span(t->k, TIMELINE_OPTIMIZER);
     out->grad_norm =
         optim_norm_of_shards(t->layout, t->k, t->mesh.shards, t->state->grads, t->norm_scratch);
     status = ranks_agree(t->comm, check_finite(t, out, err), err);
@@ -128,10 +137,13 @@ int step_update(trainer *t, step_result *out, dcp_error *err) {
     dcp_tiers_fence(t->stores);
     const double free_again = MPI_Wtime();
     out->lr = optim_schedule_lr(t->c, t->state->step + 1);
+    t->k->span(t->k, TIMELINE_OPTIMIZER);
     status = update(t, out, err);
+    t->k->span(t->k, KERNELS_NO_SPAN);
     if (t->c->offloads) status = ranks_agree(t->comm, status, err);
     timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, computed, fence);
     timeline_add(&t->tl, TIMELINE_STALL, -1, fence, free_again);
     timeline_add(&t->tl, TIMELINE_OPTIMIZER, -1, free_again, MPI_Wtime());
+    step_take_device_times(t);
     return status;
 }

@@ -16,3 +16,8 @@ typedef struct step_result {
 /* Collective: moves trainer->state on by one step. On failure the state is still that of the last
  * step, since only the update at the end changes parameters and the optimizer's state. */
 int step_update(trainer *t, step_result *out, dcp_error *err);
+
+/* Where a device computes, takes its seconds of forward, backward and optimizer into the timeline,
+ * as far as it has come: waits for nothing. step_update does so at its end, when all but the update
+ * is over. */
+void step_take_device_times(trainer *t);

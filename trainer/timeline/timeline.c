@@ -54,6 +54,10 @@ void timeline_add(timeline *tl, timeline_kind kind, long which, double begin, do
     keep(tl, (timeline_event){begin, end, (uint16_t)kind, lane, (int32_t)which});
 }
 
+void timeline_set_device(timeline *tl, timeline_kind kind, double seconds) {
+    tl->spent[kind] = seconds;
+}
+
 void timeline_add_monotonic(timeline *tl, timeline_kind kind, long which, double begin,
                             double end) {
     timeline_add(tl, kind, which, begin + tl->ahead, end + tl->ahead);

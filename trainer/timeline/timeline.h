@@ -56,6 +56,9 @@ void timeline_free(timeline *tl);
 
 /* Notes a piece of work that is over. tl may be NULL. */
 void timeline_add(timeline *tl, timeline_kind kind, long which, double begin, double end);
+/* How long a device has been at a kind of work since the start, by its own clock, takes the place
+ * of how long this rank was asking for it. */
+void timeline_set_device(timeline *tl, timeline_kind kind, double seconds);
 /* Notes a piece of work of libdcp's, which goes by CLOCK_MONOTONIC. */
 void timeline_add_monotonic(timeline *tl, timeline_kind kind, long which, double begin, double end);
 /* Notes a fill of a store, as libdcp tells of it; `tl`: the timeline. */

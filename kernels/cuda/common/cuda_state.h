@@ -18,10 +18,12 @@ typedef struct cuda_state {
     cudaStream_t stream;
     struct cuda_blas *blas;   /* products/blas.h */
     struct blas_plans *plans; /* products/blas_plan.h */
-    void *workspace;          /* for whatever runs next; fixed, so that the bits of products are */
-    int major;                /* of its architecture: 9 is Hopper */
-    size_t most_shared;       /* bytes of shared memory that a block can ask for */
-    const char *failure;      /* of the first call that failed */
+    struct cuda_memory *memory;
+    struct cuda_spans *spans;
+    void *workspace;     /* for whatever runs next; fixed, so that the bits of products are */
+    int major;           /* of its architecture: 9 is Hopper */
+    size_t most_shared;  /* bytes of shared memory that a block can ask for */
+    const char *failure; /* of the first call that failed */
     char product_failure[240];
     char bus[32]; /* "0000:3b:00.0" */
     char description[320];
@@ -35,6 +37,12 @@ static inline void cuda_check(kernels *k, cudaError_t status) {
     if (status != cudaSuccess && !state->failure) state->failure = cudaGetErrorString(status);
 }
 
+/* memory.c and spans.c: NULL where there is no memory; close ignores it. */
+struct cuda_memory *cuda_memory_open(void);
+void cuda_memory_close(struct cuda_memory *m);
+struct cuda_spans *cuda_spans_open(void);
+void cuda_spans_close(struct cuda_spans *s);
+
 void cuda_activation_fill(kernels *k);
 void cuda_attention_fill(kernels *k);
 void cuda_elementwise_fill(kernels *k);
@@ -42,9 +50,11 @@ void cuda_embedding_fill(kernels *k);
 void cuda_heads_fill(kernels *k);
 void cuda_loss_fill(kernels *k);
 void cuda_matmul_fill(kernels *k);
+void cuda_memory_fill(kernels *k);
 void cuda_norm_fill(kernels *k);
 void cuda_optimizer_fill(kernels *k);
 void cuda_rows_fill(kernels *k);
+void cuda_spans_fill(kernels *k);
 void cuda_sums_fill(kernels *k);
 
 #ifdef __cplusplus

@@ -38,6 +38,8 @@ enum {
 
 enum { KERNELS_HOST = -1 };
 
+enum { KERNELS_SPANS = 16, KERNELS_NO_SPAN = KERNELS_SPANS };
+
 /* What a backend gives: kernels_open sets all members. */
 struct kernels {
     const char *name;
@@ -60,6 +62,17 @@ struct kernels {
     /* Bytes of its memory: those that are free, all, and what this backend may still take of the
      * free ones besides alloc, while it computes. 0 on the host. */
     void (*room)(kernels *k, uint64_t *unused, uint64_t *all, uint64_t *later);
+    /* Bytes of alloc, the most at once since the open, and what the backend took for itself then; 0
+     * on the host. */
+    uint64_t (*peak)(const kernels *k);
+
+    /* What is asked for from now on belongs to that span of the caller's, below KERNELS_SPANS; or,
+     * as at first, to none. */
+    void (*span)(kernels *k, unsigned span);
+    /* seconds[KERNELS_SPANS]: how long the device has been at each span since the open, by its own
+     * clock, as far as that is over: waits for nothing. 0, and nothing is set, where a call is the
+     * work itself, so that the caller's clock does. */
+    int (*spans)(kernels *k, double *seconds);
 
     /* Whether products of fp32 may round their operands to tf32 (10 bits behind the first) from now
      * on, where that is faster; sums stay fp32. They may not until this is called. describe says so

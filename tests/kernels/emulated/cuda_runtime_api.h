@@ -15,11 +15,13 @@ typedef enum cudaError {
     cudaSuccess,
     cudaErrorInvalidValue,
     cudaErrorMemoryAllocation,
-    cudaErrorNoDevice = 100
+    cudaErrorNoDevice = 100,
+    cudaErrorNotReady = 600
 } cudaError_t;
 typedef struct emulated_stream *cudaStream_t;
+typedef struct emulated_event *cudaEvent_t;
 enum cudaMemcpyKind { cudaMemcpyDefault };
-enum { cudaStreamNonBlocking = 1, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2 };
+enum { cudaEventDefault = 0, cudaStreamNonBlocking = 1, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2 };
 
 struct cudaDeviceProp {
     char name[256];
@@ -42,8 +44,19 @@ cudaError_t cudaMemsetAsync(void *memory, int byte, size_t bytes, cudaStream_t s
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t status);
+
+/* For tests: the device's clock, how many of the events that were recorded it has not come to, and how
+ * often the host waited for it. */
+extern float emulated_ms;
+extern unsigned emulated_events_ahead, emulated_waits;
 
 #ifdef __cplusplus
 }

@@ -71,10 +71,60 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     (void)stream;
+    emulated_waits++;
+    emulated_events_ahead = 0;
     return cudaSuccess;
 }
 
-cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+struct emulated_event {
+    float ms;
+    unsigned number; /* it was the so many-th to be recorded; 0: it was not */
+};
+
+float emulated_ms;
+unsigned emulated_events_ahead, emulated_waits;
+static unsigned recorded;
+static cudaError_t last_error;
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
+    *out = calloc(1, sizeof **out);
+    return *out && flags == cudaEventDefault ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    free(event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    (void)stream;
+    *event = (struct emulated_event){emulated_ms, ++recorded};
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    if (event->number + emulated_events_ahead <= recorded) return cudaSuccess;
+    return last_error = cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    emulated_waits++;
+    if (cudaEventQuery(event) == cudaErrorNotReady)
+        emulated_events_ahead = recorded - event->number;
+    return last_error = cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+    if (!from->number || cudaEventQuery(to) != cudaSuccess) return cudaErrorInvalidValue;
+    *ms = to->ms - from->ms;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void) {
+    const cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
+}
 
 const char *cudaGetErrorString(cudaError_t status) {
     return status == cudaSuccess ? "no error" : "refused by the emulated device";
