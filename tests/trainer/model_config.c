@@ -421,8 +421,9 @@ static void helpless(void **state) {
         create("{\"model_type\":\"gemma2\",\"final_logit_softcapping\":30.0}", &m, &err),
         DCP_ERR_UNSUPPORTED);
     assert_null(strstr(err.message, "model.final_logit_softcapping"));
-    assert_refused("{" VIT ",\"num_labels\":1,\"hidden_dropout_prob\":0.5}", DCP_ERR_UNSUPPORTED,
-                   "one label: a regression is not supported; hidden_dropout_prob 0.5");
+    assert_refused(
+        "{" VIT ",\"num_labels\":1,\"hidden_dropout_prob\":0.5}", DCP_ERR_UNSUPPORTED,
+        "one label: a regression is not supported (2 labels at least); hidden_dropout_prob 0.5");
 }
 
 /* More than a message holds: the rest is counted. */

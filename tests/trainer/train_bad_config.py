@@ -1,50 +1,30 @@
 #!/usr/bin/env python3
 """What is wrong with a configuration, its model or its data is told in one line with exit 2, and
-nothing is made: no directory, no metrics."""
+nothing is made: no directory, no metrics. train_wrong_inputs.py has many more, in dry runs."""
 from train_lib import *
 
 make_text()
 os.mkdir("empty")
-with open("short", "w") as f:
-    f.write("too short")
 with open("garbage.safetensors", "wb") as f:
     f.write(os.urandom(1000))
 with open("broken.json", "w") as f:
     f.write('{"model": ')
-with open("long.json", "w") as f:
-    f.write('{"a": [' + "{}," * 1000000 + "0]}")
 config("good.json")
 
 CASES = [  # overrides, and what the line must hold
-    (["checkpoint.evry=1"], "checkpoint.evry: unknown key; did you mean checkpoint.every?"),
-    (["optimizer.lr=1"], "optimizer.lr: unknown key; did you mean optimizer.params.lr?"),
-    (["max_steps=many"], 'max_steps: "many" is not an integer'),
-    (["train_micro_batch_size_per_gpu=4"], "14 is not a multiple of train_micro_batch_size_per_gpu 4"),
-    (["gradient_accumulation_steps=3"], "train_batch_size 14 is not micro-batch 2 x accumulation 3"),
     (["data.path=nowhere"], "data.path: cannot read nowhere: No such file or directory; from the current folder, "
                             f"where the run starts, it is {os.getcwd()}/nowhere"),
     (["data.path=/nowhere"], "data.path: cannot read /nowhere: No such file or directory"),
-    (["data.path=empty"], "data.path: empty holds 0 bytes"),
-    (["data.path=short"], "data.path: short holds 9 bytes"),
     (["data.path=text/below"], "text/below: Not a directory"),
     (["data.path=no*match"], f"data.path: nothing matches no*match; from the current folder, where the run starts, it "
                              f"is {os.getcwd()}/no*match"),
     (["data.type=safetensors", "data.path=garbage.safetensors"], "data.path: garbage.safetensors"),
-    (["data.sequence_length=129"], "129 is more than the model's max_position_embeddings 128"),
-    (["model=nowhere.json"], "model: nowhere.json: cannot read"),
-    (["model=long.json"], "long.json: has more than 2097152 bytes"),
-    (["model.model_type=gpt5"], "gpt5"),
-    (["model.hidden_size=null"], "hidden_size"),
-    (["model.attention_dropout=0.1"], "attention_dropout 0.1: dropout is not supported"),
     (["model.rope_scaling.rope_type=longrope"], 'rope_scaling.rope_type "longrope" is not supported'),
-    (["init=nowhere"], "init: "),
-    (["checkpoint.resume=nowhere"], "nowhere"),
-    (["optimizer.params.no_decay=[\"bais\"]"], "no_decay: bais matches no parameter"),
     (["frozen=[\"*\", \"lm_haed.*\"]"], "frozen: lm_haed.* matches no parameter"),
     (["frozen=[\"*bias*\", \"model.*\"]"], "frozen: *bias* matches no parameter"),
     (["frozen=[\"model.*\"]"], "frozen: matches every parameter of the model"),
+    (["checkpoint.resume=nowhere"], "nowhere"),
     (["metrics=empty"], "metrics: cannot open empty: Is a directory"),
-    (["checkpoint.domain={rack}"], "checkpoint.domain: {rack}: {rack} is unknown; braces hold {rank}, {host} or {env:"),
     (['checkpoint.stores=[{"path": "a-{rank", "domain": "{rank}"}]'],
      "checkpoint.stores[0].path: a-{rank: {rank is unknown"),
     (['checkpoint.stores=[{"path": "a-{host}", "domain": "x{env:}"}]'],
@@ -61,7 +41,7 @@ DRY = [
     (['checkpoint.stores=[{"path": "a", "redundancy": "partner"}]'],
      "checkpoint.stores[0].redundancy: partner needs ranks in 2 failure domains at least, they are in 1"),
 ]
-made_late = ("init=", "checkpoint.resume=", "metrics=")  # found when the directory is open
+made_late = ("checkpoint.resume=", "metrics=")  # found when the directory is open
 
 for overrides, text in CASES:
     _, err = train(1, "good.json", *overrides, expect=2)

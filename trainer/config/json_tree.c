@@ -31,8 +31,8 @@ static int parse(FILE *file, const char *path, json_t **out, dcp_error *err) {
             core_fail(err, DCP_ERR_ARG, "%s: has more than %zu bytes: no configuration is so long",
                       path, MAX_BYTES);
     else if (!(*out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where)))
-        status = core_fail(err, DCP_ERR_ARG, "%s:%d:%d: %s%s", path, where.line, where.column,
-                           is_json(&where) ? "" : "not JSON: ", where.text);
+        status = core_fail(err, DCP_ERR_ARG, "%s:%d:%d: %s%s; mend it there", path, where.line,
+                           where.column, is_json(&where) ? "" : "not JSON: ", where.text);
     free(text);
     return status;
 }
@@ -45,14 +45,17 @@ int config_json_read(const char *path, json_t **out, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG, "%s: is a directory, a JSON file is asked for", path);
     }
     if (!file)
-        return core_fail(err, DCP_ERR_NOT_FOUND, "%s: cannot read: %s", path, strerror(errno));
+        return core_fail(err, DCP_ERR_NOT_FOUND,
+                         "%s: cannot read: %s; give a JSON file that is there", path,
+                         strerror(errno));
     json_t *object = NULL;
     const int status = parse(file, path, &object, err);
     fclose(file);
     if (status != DCP_OK) return status;
     if (!json_is_object(object)) {
         json_decref(object);
-        return core_fail(err, DCP_ERR_ARG, "%s: holds no JSON object", path);
+        return core_fail(err, DCP_ERR_ARG, "%s: holds no JSON object, as {\"key\": \"value\"} is",
+                         path);
     }
     *out = object;
     return DCP_OK;

@@ -90,8 +90,9 @@ static int check_braces(const char *key, const char *text, int here, dcp_error *
         snprintf(name, sizeof name, "%.*s", (int)n - 6, at + 5);
         const char *value = here ? getenv(name) : text;
         if (!value || !*value)
-            return core_fail(err, DCP_ERR_ARG, "%s: %.300s: %s is not set in the environment", key,
-                             text, name);
+            return core_fail(err, DCP_ERR_ARG,
+                             "%s: %.300s: %s is not set in the environment; export it on all hosts",
+                             key, text, name);
     }
     return DCP_OK;
 }
@@ -143,7 +144,9 @@ int config_places_check_writable(const config *c, const char *what, const char *
     if (is_there && S_ISDIR(st.st_mode)) code = EISDIR;
     if (!code && access(is_there ? path : folder, W_OK) != 0) code = errno;
     if (!code || (code == ENOENT && will_be_made(c, folder))) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG, "%s: cannot open %.300s: %s", what, path, strerror(code));
+    return core_fail(err, DCP_ERR_ARG,
+                     "%s: cannot open %.300s: %s; name a file that can be written", what, path,
+                     strerror(code));
 }
 
 /* Whether a call fails with what no other try would change. */
@@ -179,8 +182,9 @@ int config_places_check_open(const config *c, dcp_error *err) {
         if (!is_closed(c->stores[i].path)) continue;
         const int code = errno;
         if (i + 1 < c->n_stores) snprintf(key, sizeof key, "checkpoint.stores[%zu].path", i);
-        return core_fail(err, DCP_ERR_ARG, "%s: cannot write to %.300s: %s", key, c->stores[i].path,
-                         strerror(code));
+        return core_fail(err, DCP_ERR_ARG,
+                         "%s: cannot write to %.300s: %s; choose a folder of yours", key,
+                         c->stores[i].path, strerror(code));
     }
     return DCP_OK;
 }

@@ -62,7 +62,8 @@ static void check_entry(const char *path, const json_t *value, config_findings *
     if (!config_key_is_group(path))
         note_unknown(path, f);
     else if (!json_is_object(value))
-        config_findings_add(f, CONFIG_WRONG, "%s: an object with keys is asked for", path);
+        config_findings_add(f, CONFIG_WRONG, "%s: no object; an object with keys is asked for",
+                            path);
     else
         check_tree(value, path, f);
 }
@@ -74,7 +75,9 @@ static void check_tree(const json_t *tree, const char *prefix, config_findings *
         char path[512];
         const int n = snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", name);
         if (n < 0 || (size_t)n >= sizeof path || strchr(name, '.'))
-            config_findings_add(f, CONFIG_WRONG, "%.300s: unknown key", path);
+            config_findings_add(f, CONFIG_WRONG,
+                                "%.300s: unknown key; each dot is a level of objects in a file",
+                                path);
         else
             check_entry(path, value, f);
     }
@@ -83,7 +86,7 @@ static void check_tree(const json_t *tree, const char *prefix, config_findings *
 static void check_missing(const json_t *given, config_findings *f) {
     for (size_t i = 0; i < config_keys_count; i++)
         if (!config_keys[i].fallback && !config_json_at(given, config_keys[i].path))
-            config_findings_add(f, CONFIG_WRONG, "%s: missing; it has no default",
+            config_findings_add(f, CONFIG_WRONG, "%s: missing; it has no default: set it",
                                 config_keys[i].path);
 }
 
@@ -144,8 +147,10 @@ static int check_optimizer(const json_t *given, const json_t *tree, dcp_error *e
     for (size_t i = 0; i < config_keys_count; i++) {
         const config_key *key = &config_keys[i];
         if (config_json_at(given, key->path) && !config_key_of(key->path, optimizer))
-            return core_fail(err, DCP_ERR_ARG, "%s: a key of %s, which %s does not have", key->path,
-                             key->optimizer, optimizer);
+            return core_fail(
+                err, DCP_ERR_ARG,
+                "%s: a key of %s, which %s does not have; leave it out, or change optimizer.type",
+                key->path, key->optimizer, optimizer);
     }
     return DCP_OK;
 }
@@ -175,7 +180,8 @@ static int check_together(const config *c, dcp_error *err) {
     if (c->batch % c->micro != 0)
         return core_fail(err, DCP_ERR_ARG,
                          "train_batch_size: %" PRIu64
-                         " is not a multiple of train_micro_batch_size_per_gpu %" PRIu64,
+                         " is not a multiple of train_micro_batch_size_per_gpu %" PRIu64
+                         "; change one of them",
                          c->batch, c->micro);
     if (c->stripe_bytes % STRIPE_UNIT)
         return core_fail(err, DCP_ERR_ARG,
@@ -183,13 +189,17 @@ static int check_together(const config *c, dcp_error *err) {
                          c->stripe_bytes, STRIPE_UNIT);
     if (c->eval_every > 0 && !c->eval_path)
         return core_fail(err, DCP_ERR_ARG,
-                         "eval_every: %" PRIu64 ", but there is no data.eval_path", c->eval_every);
+                         "eval_every: %" PRIu64
+                         ", but there is no data.eval_path; set that, or leave eval_every out",
+                         c->eval_every);
     if (c->offloads && !c->offload_path && strcmp(c->device, "cpu") == 0)
         return core_fail(err, DCP_ERR_ARG, "%s", config_no_offload);
     if (!c->offloads && c->offload_path)
-        return core_fail(err, DCP_ERR_ARG,
-                         "fsdp.offload_path: %.300s, but fsdp.cpu_offload is false",
-                         c->offload_path);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "fsdp.offload_path: %.300s, but fsdp.cpu_offload is false; set that to true, "
+            "or leave fsdp.offload_path out",
+            c->offload_path);
     return DCP_OK;
 }
 
@@ -280,9 +290,10 @@ static int apply_override(json_t *tree, const char *assignment, dcp_error *err) 
     int duplicate, status = DCP_OK;
     json_t *value = parse_value(path, equals + 1, &duplicate);
     if (duplicate)
-        status = core_fail(err, DCP_ERR_ARG, "%.300s: a key in it is given twice", path);
+        status = core_fail(err, DCP_ERR_ARG, "%.300s: a key in it is given twice; drop one of them",
+                           path);
     else if (!value)
-        status = core_fail(err, DCP_ERR_ARG, "%.300s: the value is not UTF-8", path);
+        status = core_fail(err, DCP_ERR_ARG, "%.300s: the value is not UTF-8; write it so", path);
     else if (config_json_set(tree, path, value) != 0)
         status = core_fail(err, DCP_ERR_ARG,
                            "%.300s: a part of this path is set to a value without keys", path);

@@ -13,7 +13,8 @@ static int check_source(const char *path, size_t i, const json_t *entry, dcp_err
     const char *key;
     json_t *value;
     if (!json_is_object(entry))
-        return core_fail(err, DCP_ERR_ARG, "%s[%zu]: an object with keys is asked for", path, i);
+        return core_fail(err, DCP_ERR_ARG, "%s[%zu]: no object; an object with keys is asked for",
+                         path, i);
     json_object_foreach((json_t *)entry, key, value) {
         const int is_path = strcmp(key, "path") == 0;
         if (!is_path && strcmp(key, "weight") != 0)
@@ -26,7 +27,7 @@ static int check_source(const char *path, size_t i, const json_t *entry, dcp_err
                                      : "a number above 0, up to 1e6");
     }
     if (json_object_get(entry, "path")) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG, "%s[%zu].path: missing; it has no default", path, i);
+    return core_fail(err, DCP_ERR_ARG, "%s[%zu].path: missing; it has no default: set it", path, i);
 }
 
 int config_sources_check(const char *path, const json_t *list, dcp_error *err) {

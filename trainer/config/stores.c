@@ -53,7 +53,8 @@ static int check_entry(const char *path, size_t i, const json_t *entry, dcp_erro
     const char *key;
     json_t *value;
     if (!json_is_object(entry))
-        return core_fail(err, DCP_ERR_ARG, "%s[%zu]: an object with keys is asked for", path, i);
+        return core_fail(err, DCP_ERR_ARG, "%s[%zu]: no object; an object with keys is asked for",
+                         path, i);
     json_object_foreach((json_t *)entry, key, value) {
         const char *wanted = what_is_wrong(key, value);
         if (wanted && !*wanted)
@@ -65,7 +66,7 @@ static int check_entry(const char *path, size_t i, const json_t *entry, dcp_erro
             return core_fail(err, DCP_ERR_ARG, "%s[%zu].%s is not %s", path, i, key, wanted);
     }
     if (json_object_get(entry, "path")) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG, "%s[%zu].path: missing; it has no default", path, i);
+    return core_fail(err, DCP_ERR_ARG, "%s[%zu].path: missing; it has no default: set it", path, i);
 }
 
 int config_stores_check(const char *path, const json_t *list, dcp_error *err) {

@@ -48,9 +48,10 @@ static int find_source(const data_options *options, const data_source **out, dcp
         if (strcmp(sources[i]->type, options->type) != 0) continue;
         *out = sources[i];
         if (tokens ? sources[i]->tokens : sources[i]->numbers) return DCP_OK;
-        return core_fail(err, DCP_ERR_ARG, "data.type: %s gives %s, the model takes %s",
-                         options->type, tokens ? "images" : "tokens",
-                         tokens ? "tokens" : "images or vectors");
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.type: %s gives %s, the model takes %s; set it to %s", options->type,
+                         tokens ? "images" : "tokens", tokens ? "tokens" : "images or vectors",
+                         tokens ? "text, tokens or records" : "idx or safetensors");
     }
     return core_fail(err, DCP_ERR_UNSUPPORTED, "data.type: %s is not built", options->type);
 }

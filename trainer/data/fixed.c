@@ -57,24 +57,30 @@ static int same_row(const dcp_tensor *tensor, const asked *a) {
 static int check_shape(const dcp_tensor *tensor, const data_options *o, const asked *a,
                        dcp_error *err) {
     if (tensor->dtype != a->dtype || tensor->ndim == 0)
-        return core_fail(err, DCP_ERR_ARG, "data.path: %s: %s is %s, not %s with rows", o->path,
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.path: %s: %s is %s, not %s with rows; save it as that", o->path,
                          a->name, dcp_dtype_name(tensor->dtype), dcp_dtype_name(a->dtype));
     if (tensor->shape[0] != o->batch)
         return core_fail(err, DCP_ERR_ARG,
-                         "data.path: %s has %" PRIu64 " rows, train_batch_size is %" PRIu64,
-                         a->name, tensor->shape[0], o->batch);
+                         "data.path: %s: %s has %" PRIu64 " rows, train_batch_size is %" PRIu64
+                         "; make them agree",
+                         o->path, a->name, tensor->shape[0], o->batch);
     if (same_row(tensor, a)) return DCP_OK;
     char there[200], here[200];
     shape_text(there, sizeof there, tensor->shape[0], tensor->ndim - 1, tensor->shape + 1);
     shape_text(here, sizeof here, o->batch, a->ndim, a->dims);
-    return core_fail(err, DCP_ERR_ARG, "data.path: %s is %s; %s asks for %s", a->name, there,
-                     o->shape.tokens ? "data.sequence_length" : "the model", here);
+    return core_fail(err, DCP_ERR_ARG, "data.path: %s: %s is %s; %s asks for %s; %s", o->path,
+                     a->name, there, o->shape.tokens ? "data.sequence_length" : "the model", here,
+                     o->shape.tokens ? "leave that out to take the file's"
+                                     : "set model to one of this size");
 }
 
 static int read_tensor(dcp_st_reader *reader, const data_options *o, const asked *a, void **out,
                        dcp_error *err) {
     const dcp_tensor *tensor = dcp_st_find(reader, a->name);
-    if (!tensor) return core_fail(err, DCP_ERR_ARG, "data.path: %s holds no %s", o->path, a->name);
+    if (!tensor)
+        return core_fail(err, DCP_ERR_ARG, "data.path: %s holds no %s; save it under that name",
+                         o->path, a->name);
     const int status = check_shape(tensor, o, a, err);
     if (status != DCP_OK) return status;
     const uint64_t bytes = dcp_tensor_bytes(tensor);
@@ -89,9 +95,9 @@ static int check_ids(const int64_t *ids, uint64_t per_row, const char *name, con
     for (uint64_t i = 0; i < o->batch * per_row; i++)
         if (ids[i] != ignored && (ids[i] < 0 || (uint64_t)ids[i] >= o->shape.classes))
             return core_fail(err, DCP_ERR_ARG,
-                             "data.path: %s holds %" PRId64 " in row %" PRIu64
-                             "; the model has %" PRIu64 " %s",
-                             name, ids[i], i / per_row, o->shape.classes,
+                             "data.path: %s: %s holds %" PRId64 " in row %" PRIu64
+                             "; the model has %" PRIu64 " %s: another model's?",
+                             o->path, name, ids[i], i / per_row, o->shape.classes,
                              o->shape.tokens ? "tokens" : "classes");
     return DCP_OK;
 }
@@ -115,17 +121,22 @@ static int read_labels(fixed *f, dcp_st_reader *reader, const data_options *o, d
     return check_ids(f->labels, s->targets, labels.name, o, SAMPLE_IGNORE, err);
 }
 
+static int fail_open(int status, const dcp_error *why, dcp_error *err) {
+    return core_fail(err, status, "data.path: %s; give a safetensors file", why->message);
+}
+
 int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err) {
     dcp_st_reader *reader;
     dcp_error why;
     int status = dcp_st_open(path, &reader, &why);
-    if (status != DCP_OK) return core_fail(err, status, "data.path: %s", why.message);
+    if (status != DCP_OK) return fail_open(status, &why, err);
     const dcp_tensor *ids = dcp_st_find(reader, "input_ids");
     if (!ids)
-        status = core_fail(err, DCP_ERR_ARG, "data.path: %s holds no input_ids", path);
+        status = core_fail(err, DCP_ERR_ARG,
+                           "data.path: %s holds no input_ids; save them under that name", path);
     else if (ids->ndim != 2 || ids->shape[1] == 0)
-        status = core_fail(err, DCP_ERR_ARG, "data.path: input_ids of %s is not [batch, sequence]",
-                           path);
+        status = core_fail(err, DCP_ERR_ARG,
+                           "data.path: input_ids of %s is not [batch, sequence]; save it so", path);
     else
         *out = ids->shape[1];
     dcp_st_close(reader);
@@ -144,7 +155,7 @@ static int fixed_open(const data_options *options, void **state, dcp_error *err)
     dcp_st_reader *reader;
     dcp_error why;
     int status = dcp_st_open(options->path, &reader, &why);
-    if (status != DCP_OK) return core_fail(err, status, "data.path: %s", why.message);
+    if (status != DCP_OK) return fail_open(status, &why, err);
     const data_options own = with_rows(options, reader);
     fixed *f = calloc(1, sizeof *f);
     if (f) {

@@ -118,7 +118,7 @@ static int check_magic(const char *path, const uint8_t *magic, dcp_error *err) {
         magic[3] > IDX_MAX_DIMS)
         return core_fail(err, DCP_ERR_ARG,
                          "data.path: %s is no idx file of 1 to %d dimensions: it begins with "
-                         "%02x %02x %02x %02x",
+                         "%02x %02x %02x %02x; give files as MNIST has them",
                          path, IDX_MAX_DIMS, magic[0], magic[1], magic[2], magic[3]);
     return DCP_OK;
 }
@@ -139,7 +139,7 @@ static int check_size(const data_file *file, idx_header *h, dcp_error *err) {
                                  h->dims[d]);
     return core_fail(err, DCP_ERR_ARG,
                      "data.path: %s holds %" PRIu64 " bytes; its header says %s elements of "
-                     "%" PRIu32,
+                     "%" PRIu32 ": cut off? make it anew",
                      file->path, file->bytes, dims, idx_type_bytes(h->type));
 }
 
@@ -170,7 +170,8 @@ static int add_part(idx_array *a, size_t i, dcp_error *err) {
     }
     if (h.type != a->type || h.ndim - 1 != a->ndim || memcmp(a->dims, h.dims + 1, dims_bytes) != 0)
         return core_fail(err, DCP_ERR_ARG,
-                         "data.path: %s has elements or dimensions that differ from those of %s",
+                         "data.path: %s has elements or dimensions that differ from those of %s; "
+                         "make them alike",
                          file->path, a->files.list[0].path);
     a->parts[i] = (idx_part){a->items, h.dims[0], file->begin + h.bytes};
     a->items += h.dims[0];
@@ -239,7 +240,9 @@ static int find_images(const char *path, data_files *files, dcp_error *err) {
     if (status != DCP_OK || (files->n == 1 && strcmp(files->list[0].path, path) == 0))
         return status;
     const size_t found = files->n;
-    if (found == 0) return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: %s is empty", path);
+    if (found == 0)
+        return core_fail(err, DCP_ERR_NOT_FOUND,
+                         "data.path: %s is empty; give a folder with images", path);
     data_files_keep(files, is_images);
     if (any(files, is_train)) data_files_keep(files, is_train);
     if (files->n > 0) return DCP_OK;
@@ -270,11 +273,11 @@ static int add_labels(const char *images, data_files *labels, dcp_error *err) {
         if (labels_path(images, one, path, sizeof path) != 0 || access(path, F_OK) != 0) continue;
         const int status = data_files_append(labels, path, err);
         if (status != DCP_OK || labels->n > before) return status;
-        return core_fail(err, DCP_ERR_ARG, "data.path: %s is empty", path);
+        return core_fail(err, DCP_ERR_ARG, "data.path: %s is empty; put labels there", path);
     }
     return core_fail(err, DCP_ERR_NOT_FOUND,
-                     "data.path: no labels beside %s; its name with labels in place of images "
-                     "(and idx1 of idx3) is looked for",
+                     "data.path: no labels beside %s; put them there, by its name with labels in "
+                     "place of images (and idx1 of idx3)",
                      images);
 }
 
@@ -298,7 +301,8 @@ static int open_labels(idx *x, dcp_error *err) {
     for (size_t i = 0; i < x->images.files.n; i++)
         if (x->images.parts[i].items != x->labels.parts[i].items)
             return core_fail(err, DCP_ERR_ARG,
-                             "data.path: %s holds %" PRIu64 " images, %s %" PRIu64 " labels",
+                             "data.path: %s holds %" PRIu64 " images, %s %" PRIu64
+                             " labels; each image needs one",
                              x->images.files.list[i].path, x->images.parts[i].items,
                              x->labels.files.list[i].path, x->labels.parts[i].items);
     return DCP_OK;
@@ -326,7 +330,8 @@ static int check_shape(const idx *x, dcp_error *err) {
     char there[128], here[128];
     dims_text(there, sizeof there, x->images.dims, x->images.ndim);
     dims_text(here, sizeof here, x->shape.dims, x->shape.ndim);
-    return core_fail(err, DCP_ERR_ARG, "data.path: an item of %s is %s; the model takes %s%s",
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.path: an item of %s is %s; the model takes %s%s: change one of them",
                      x->images.files.list[0].path, *there ? there : "a single number", here,
                      x->shape.ndim == 3 ? " (channels, height, width)" : "");
 }
@@ -337,7 +342,7 @@ static int check_label(const idx *x, uint64_t item, int64_t label, dcp_error *er
     const char *path = idx_at(&x->labels, item, &within);
     return core_fail(err, DCP_ERR_ARG,
                      "data.path: %s: the label at byte %" PRIu64 " is %" PRId64
-                     "; the model has %" PRIu64 " classes",
+                     "; the model has %" PRIu64 " classes: give it more, or mend the label",
                      path, within, label, x->shape.classes);
 }
 
@@ -358,7 +363,7 @@ static int check_labels_of(idx *x, const idx_part *part, dcp_error *err) {
 static int check_content(idx *x, const char *path, dcp_error *err) {
     int status = check_shape(x, err);
     if (status == DCP_OK && x->images.items == 0)
-        status = core_fail(err, DCP_ERR_ARG, "data.path: %s holds no image", path);
+        status = core_fail(err, DCP_ERR_ARG, "data.path: %s holds no image; give some", path);
     for (size_t i = 0; i < x->labels.files.n && status == DCP_OK; i++)
         status = check_labels_of(x, &x->labels.parts[i], err);
     return status;
@@ -395,8 +400,8 @@ static int fail_number(const idx *x, uint64_t item, uint64_t i, dcp_error *err) 
     uint64_t within;
     const char *path = idx_at(&x->images, item, &within);
     return core_fail(err, DCP_ERR_ARG,
-                     "data.path: %s: the number at byte %" PRIu64 " is not finite as fp32", path,
-                     within + i * idx_type_bytes(x->images.type));
+                     "data.path: %s: the number at byte %" PRIu64 " is not finite as fp32; mend it",
+                     path, within + i * idx_type_bytes(x->images.type));
 }
 
 /* Number i of an image of n. */

@@ -35,7 +35,7 @@ static int fail_to_find(const char *path, int code, dcp_error *err) {
     char place[2 * PATH_MAX];
     const int is_missing = code == ENOENT || code == ENOTDIR;
     return core_fail(err, is_wrong ? DCP_ERR_NOT_FOUND : DCP_ERR_IO,
-                     "data.path: cannot read %s: %s%s", path, strerror(code),
+                     "data.path: cannot read %s: %s%s; give what is there", path, strerror(code),
                      is_missing ? tell_place(path, place, sizeof place) : "");
 }
 
@@ -96,7 +96,8 @@ static int add_path(data_files *files, const char *path, dcp_error *err) {
     const int failed = glob(path, GLOB_NOSORT, NULL, &found);
     char place[2 * PATH_MAX];
     if (failed == GLOB_NOMATCH)
-        return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: nothing matches %s%s", path,
+        return core_fail(err, DCP_ERR_NOT_FOUND,
+                         "data.path: nothing matches %s%s; give what is there", path,
                          tell_place(path, place, sizeof place));
     if (failed) return core_fail_memory(err, 0);
     int status = DCP_OK;
@@ -134,7 +135,8 @@ int data_files_find(const char *path, data_files *out, dcp_error *err) {
 int data_files_append(data_files *files, const char *path, dcp_error *err) {
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
-        return core_fail(err, DCP_ERR_NOT_FOUND, "data.path: %s is no file that can be read", path);
+        return core_fail(err, DCP_ERR_NOT_FOUND,
+                         "data.path: %s is no file that can be read; make it one", path);
     const int status = append_file(files, path, (uint64_t)st.st_size, err);
     find_begins(files);
     return status;

@@ -19,6 +19,9 @@
 #include "random/random.h"
 #include <dcp/safetensors.h>
 
+/* What to do about a file that is not so. */
+#define ANEW "make it anew with examples/chat_to_records.py"
+
 static const char ids_name[] = "input_ids", mask_name[] = "loss_mask", starts_name[] = "starts";
 
 typedef struct records_file {
@@ -70,14 +73,14 @@ static int check_starts(const records *r, const records_file *f, uint64_t tokens
     if (starts[0] != 0 || starts[n] < 0 || (uint64_t)starts[n] != tokens)
         return core_fail(err, DCP_ERR_ARG,
                          "data.path: %s: starts goes from %" PRId64 " to %" PRId64
-                         ", input_ids from 0 to %" PRIu64,
+                         ", input_ids from 0 to %" PRIu64 "; " ANEW,
                          f->path, starts[0], starts[n], tokens);
     for (uint64_t i = 0; i < n; i++) {
         if (starts[i + 1] <= starts[i] + 1 || (uint64_t)starts[i + 1] > tokens)
             return core_fail(err, DCP_ERR_ARG,
                              "data.path: %s: starts of record %" PRIu64 " is %" PRId64
                              ", and of the next one %" PRId64
-                             "; they ascend by 2 at least, a token and one to predict",
+                             "; they ascend by 2 at least, a token and one to predict; " ANEW,
                              f->path, i, starts[i], starts[i + 1]);
         const uint64_t length = (uint64_t)(starts[i + 1] - starts[i]);
         if (length > r->sequence + 1)
@@ -99,7 +102,8 @@ static int read_starts(const records *r, records_file *f, dcp_error *err) {
     if (mask->shape[0] != ids->shape[0] || starts->shape[0] < 2)
         return core_fail(err, DCP_ERR_ARG,
                          "data.path: %s: %" PRIu64 " input_ids, %" PRIu64 " loss_mask and %" PRIu64
-                         " starts; there are as many of the first two, and at least 2 starts",
+                         " starts; there are as many of the first two, and at least 2 "
+                         "starts; " ANEW,
                          f->path, ids->shape[0], mask->shape[0], starts->shape[0]);
     const uint64_t bytes = dcp_tensor_bytes(starts);
     f->starts = malloc(bytes);
@@ -115,7 +119,7 @@ static int open_holder(records *r, size_t i, dcp_error *err) {
     f->path = r->files.list[i].path;
     f->first = r->records;
     int status = dcp_st_open(f->path, &f->reader, &why);
-    if (status != DCP_OK) return core_fail(err, status, "data.path: %s", why.message);
+    if (status != DCP_OK) return core_fail(err, status, "data.path: %s; " ANEW, why.message);
     status = read_starts(r, f, err);
     r->records += f->records;
     return status;
@@ -133,7 +137,7 @@ static int find_files(records *r, const char *path, dcp_error *err) {
     if (r->files.n > 1) data_files_keep(&r->files, is_safetensors);
     if (r->files.n > 0) return DCP_OK;
     return core_fail(err, DCP_ERR_NOT_FOUND,
-                     "data.path: %s holds no .safetensors file with records", path);
+                     "data.path: %s holds no .safetensors file with records; " ANEW, path);
 }
 
 static int open_files(records *r, const char *path, dcp_error *err) {

@@ -64,7 +64,7 @@ static int check_sizes(const sequences *w, dcp_error *err) {
         return core_fail(err, DCP_ERR_ARG,
                          "data.path: %s holds %" PRIu64
                          " bytes, which is no multiple of the %" PRIu32 " of a token (uint%" PRIu32
-                         ")",
+                         "); cut off, or another data.dtype?",
                          file->path, file->bytes, w->width, 8 * w->width);
     }
     return DCP_OK;
@@ -93,7 +93,8 @@ static int check_length(const sequences *w, const char *path, dcp_error *err) {
     if (tokens > w->sequence) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
                      "data.path: %s holds %" PRIu64 " %s in %zu %s; a sample of "
-                     "data.sequence_length %" PRIu64 " takes %" PRIu64,
+                     "data.sequence_length %" PRIu64 " takes %" PRIu64
+                     ": give more, or set that lower",
                      path, tokens, w->width == 1 ? "bytes" : "tokens", w->files.n,
                      w->files.n == 1 ? "file" : "files", w->sequence, w->sequence + 1);
 }
@@ -122,7 +123,8 @@ static int text_open(const data_options *options, void **state, dcp_error *err) 
     if (options->shape.classes >= BYTES_VOCABULARY) return sequences_open(options, 1, state, err);
     return core_fail(err, DCP_ERR_ARG,
                      "model: a vocabulary of %" PRIu64
-                     " is too small for data.type text, whose tokens are 256 byte values",
+                     " is too small for data.type text, whose tokens are 256 byte values; "
+                     "set model.vocab_size to as many",
                      options->shape.classes);
 }
 

@@ -175,7 +175,9 @@ int fsdp_globs_check(const fsdp_layout *layout, const char *key, const json_t *g
     for (size_t i = 0; i < json_array_size(globs); i++) {
         const char *glob = json_string_value(json_array_get(globs, i));
         if (!is_found(layout, glob))
-            return core_fail(err, DCP_ERR_ARG, "%s: %.200s matches no parameter", key, glob);
+            return core_fail(err, DCP_ERR_ARG,
+                             "%s: %.200s matches no parameter; one of them is %.200s", key, glob,
+                             layout->params[0].info.name);
     }
     return DCP_OK;
 }

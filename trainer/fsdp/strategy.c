@@ -12,9 +12,10 @@ int fsdp_strategy_of(const config *c, int world, fsdp_strategy *out, dcp_error *
                          "all of the state; leave it out, or set a stage from 1 to 3",
                          replicas);
     if (world % replicas != 0)
-        return core_fail(err, DCP_ERR_ARG,
-                         "fsdp.replicas: %d does not divide the number of ranks, %d", replicas,
-                         world);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "fsdp.replicas: %d does not divide the number of ranks, %d; choose a number that does",
+            replicas, world);
     const int keeps = c->stage < 3 || !c->reshard;
     *out = (fsdp_strategy){.replicas = c->stage == 0 ? world : replicas,
                            .keep_params = keeps,

@@ -15,7 +15,7 @@ static int take_head_dim(model_config *c, const char *hidden, const char *heads,
     if (c->hidden % c->heads)
         return core_fail(err, DCP_ERR_ARG,
                          "model config: %s %llu is no multiple of %s %llu, and head_dim is "
-                         "missing",
+                         "missing; change one of them",
                          hidden, (unsigned long long)c->hidden, heads,
                          (unsigned long long)c->heads);
     c->head_dim = c->hidden / c->heads;
@@ -228,13 +228,14 @@ static int read_image(const model_keys *keys, model_config *c, dcp_error *err) {
     if (status) return status;
     for (size_t i = 0; i < 2; i++)
         if (c->patch[i] > c->image[i])
-            return core_fail(err, DCP_ERR_ARG,
-                             "model config: patch_size %llu is more than image_size %llu",
-                             (unsigned long long)c->patch[i], (unsigned long long)c->image[i]);
+            return core_fail(
+                err, DCP_ERR_ARG,
+                "model config: patch_size %llu is more than image_size %llu; set a smaller one",
+                (unsigned long long)c->patch[i], (unsigned long long)c->image[i]);
     if (c->image[0] * c->image[1] > KEYS_MAX_SIZE / c->channels)
         return core_fail(err, DCP_ERR_ARG,
                          "model config: num_channels %llu times image_size %llu x %llu is over "
-                         "%llu",
+                         "%llu; make them smaller",
                          (unsigned long long)c->channels, (unsigned long long)c->image[0],
                          (unsigned long long)c->image[1], (unsigned long long)KEYS_MAX_SIZE);
     return DCP_OK;
@@ -245,13 +246,16 @@ static int read_classes(const model_keys *keys, model_config *c, dcp_error *err)
     static const char usual[] = "single_label_classification";
     const json_t *labels = model_keys_value(keys, "id2label");
     if (labels && !json_is_object(labels))
-        return core_fail(err, DCP_ERR_ARG, "model config: id2label is not an object");
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "model config: id2label is not an object, as {\"0\": \"cat\", \"1\": \"dog\"} is");
     const uint64_t named = labels ? json_object_size(labels) : 2;
     const keys_entry classes = {.key = "num_labels", .absent = named, .out = &c->classes};
     const int status = model_keys_size(keys, &classes, err);
     if (status) return status;
     if (labels && c->classes != named)
-        return core_fail(err, DCP_ERR_ARG, "model config: num_labels is %llu, id2label names %llu",
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: num_labels is %llu, id2label names %llu; drop one of them",
                          (unsigned long long)c->classes, (unsigned long long)named);
     const json_t *problem = model_keys_value(keys, "problem_type");
     const char *name = problem ? json_string_value(problem) : usual;
@@ -262,7 +266,7 @@ static int read_classes(const model_keys *keys, model_config *c, dcp_error *err)
                           "is not supported (only single_label_classification)", usual);
     if (c->classes == 1)
         model_keys_refuse(keys, labels ? "id2label" : "num_labels", "with one label",
-                          "a regression is not supported", NULL);
+                          "a regression is not supported (2 labels at least)", NULL);
     return DCP_OK;
 }
 
@@ -346,26 +350,32 @@ static int check_heads(const model_config *c, dcp_error *err) {
     if (c->heads % c->kv_heads)
         return core_fail(err, DCP_ERR_ARG,
                          "model config: num_attention_heads %llu is no multiple of "
-                         "num_key_value_heads %llu",
+                         "num_key_value_heads %llu; change one of them",
                          (unsigned long long)c->heads, (unsigned long long)c->kv_heads);
     if (c->rope.theta > 0.0 && c->head_dim % 2)
-        return core_fail(err, DCP_ERR_ARG, "model config: head_dim %llu is odd",
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: head_dim %llu is odd; rotary positions take an even one",
                          (unsigned long long)c->head_dim);
     if (c->heads * c->head_dim > KEYS_MAX_SIZE)
         return core_fail(err, DCP_ERR_ARG,
                          "model config: num_attention_heads %llu times head_dim %llu is over "
-                         "%llu",
+                         "%llu; make them smaller",
                          (unsigned long long)c->heads, (unsigned long long)c->head_dim,
                          (unsigned long long)KEYS_MAX_SIZE);
     return DCP_OK;
 }
 
+static void list_families(char names[128]) {
+    *names = '\0';
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        snprintf(names + strlen(names), 128 - strlen(names), "%s%s", i ? ", " : "",
+                 families[i].model_type);
+}
+
 /* What speaks against a family that is not here, too. */
 static int refuse_family(const model_keys *keys, const char *type, dcp_error *err) {
-    char names[128] = "";
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
-                 families[i].model_type);
+    char names[128];
+    list_families(names);
     model_refusals_add(keys->refused, NULL, NULL, "model_type \"%.100s\" is not supported (%s)",
                        type, names);
     model_keys_no_extras(keys);
@@ -378,7 +388,12 @@ int model_config_read(const json_t *config, model_config *out, dcp_error *err) {
     if (!json_is_object(config))
         return core_fail(err, DCP_ERR_ARG, "model config: not a JSON object");
     const char *type = json_string_value(model_keys_value(&keys, "model_type"));
-    if (!type) return core_fail(err, DCP_ERR_ARG, "model config: model_type is missing");
+    if (!type) {
+        char names[128];
+        list_families(names);
+        return core_fail(err, DCP_ERR_ARG, "model config: model_type is missing; it is one of %s",
+                         names);
+    }
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         if (strcmp(families[i].model_type, type) != 0) continue;
         int status = families[i].read(&keys, out, err);

@@ -16,9 +16,10 @@ const json_t *model_keys_value(const model_keys *keys, const char *key) {
 static uint64_t size_of(const json_t *value, const char *key, uint64_t most, dcp_error *err) {
     const json_int_t number = json_integer_value(value);
     if (!value)
-        core_fail(err, DCP_ERR_ARG, "model config: %s is missing", key);
+        core_fail(err, DCP_ERR_ARG, "model config: %s is missing; set it as the model has it", key);
     else if (!json_is_integer(value))
-        core_fail(err, DCP_ERR_ARG, "model config: %s is not an integer", key);
+        core_fail(err, DCP_ERR_ARG, "model config: %s is not an integer in 1..%llu", key,
+                  (unsigned long long)most);
     else if (number < 1 || (uint64_t)number > most)
         core_fail(err, DCP_ERR_ARG, "model config: %s is %" JSON_INTEGER_FORMAT ", not in 1..%llu",
                   key, number, (unsigned long long)most);
@@ -31,9 +32,10 @@ int model_keys_size(const model_keys *keys, const keys_entry *entry, dcp_error *
     const json_t *value = model_keys_value(keys, entry->key);
     const json_t *other = entry->other ? model_keys_value(keys, entry->other) : NULL;
     if (value && other && !json_equal(value, other))
-        return core_fail(err, DCP_ERR_ARG,
-                         "model config: %s and %s are two spellings of one key, and differ",
-                         entry->key, entry->other);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "model config: %s and %s are two spellings of one key, and differ; drop one",
+            entry->key, entry->other);
     if (!value && !other && entry->absent != KEYS_REQUIRED) {
         *entry->out = entry->absent;
         return DCP_OK;
@@ -76,11 +78,13 @@ int model_keys_number(const model_keys *keys, const char *key, double absent, do
                       double *out, dcp_error *err) {
     const json_t *value = model_keys_value(keys, key);
     if (value && !json_is_number(value))
-        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is not a number", keys->path, key);
+        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is not a number, which it has to be",
+                         keys->path, key);
     const double number = value ? json_number_value(value) : absent;
     if (!isfinite(number) || number < least)
-        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is %g, which is too small",
-                         keys->path, key, number);
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: %s%s is %g, which is too small; it is at least %g",
+                         keys->path, key, number, least);
     *out = number;
     return DCP_OK;
 }
@@ -88,8 +92,10 @@ int model_keys_number(const model_keys *keys, const char *key, double absent, do
 int model_keys_flag(const model_keys *keys, const char *key, int absent, int *out, dcp_error *err) {
     const json_t *value = model_keys_value(keys, key);
     if (value && !json_is_boolean(value))
-        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is neither true nor false",
-                         keys->path, key);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "model config: %s%s is neither true nor false; it is %s where it is left out",
+            keys->path, key, absent ? "true" : "false");
     *out = value ? json_is_true(value) : absent;
     return DCP_OK;
 }
@@ -116,7 +122,8 @@ int model_keys_activation(const model_keys *keys, const char *key, const char *a
     const char *name = value ? json_string_value(value) : absent;
     const size_t n = sizeof activation_names / sizeof *activation_names;
     if (!name)
-        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is not a name", keys->path, key);
+        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is not a name, as %s is", keys->path,
+                         key, absent);
     size_t i = 0, usual = 0;
     while (i < n && strcmp(activation_names[i].name, name) != 0) i++;
     while (strcmp(activation_names[usual].name, absent) != 0) usual++;

@@ -40,7 +40,8 @@ static int read_positions(const model_keys *keys, const model_keys *rope, uint64
 static int read_positive(const model_keys *rope, const char *key, double absent, double *out,
                          dcp_error *err) {
     if (absent == 0.0 && !model_keys_value(rope, key))
-        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is missing", rope->path, key);
+        return core_fail(err, DCP_ERR_ARG, "model config: %s%s is missing; this rope_type needs it",
+                         rope->path, key);
     return model_keys_number(rope, key, absent, 1e-9, out, err);
 }
 
@@ -48,9 +49,10 @@ static int read_llama3(const model_keys *rope, model_rope *out, dcp_error *err) 
     int status = read_positive(rope, "low_freq_factor", 0.0, &out->seldom, err);
     if (!status) status = read_positive(rope, "high_freq_factor", 0.0, &out->often, err);
     if (status || out->often > out->seldom) return status;
-    return core_fail(err, DCP_ERR_ARG,
-                     "model config: %shigh_freq_factor %g is not above low_freq_factor %g",
-                     rope->path, out->often, out->seldom);
+    return core_fail(
+        err, DCP_ERR_ARG,
+        "model config: %shigh_freq_factor %g is not above low_freq_factor %g; set it higher",
+        rope->path, out->often, out->seldom);
 }
 
 /* 0 counts as absent where transformers does that. */
@@ -113,7 +115,8 @@ int model_rope_read(const model_keys *keys, uint64_t max_positions, model_rope *
         rope = (model_keys){model_keys_value(keys, "rope_parameters"), "rope_parameters.",
                             keys->refused};
     if (rope.object && !json_is_object(rope.object))
-        return core_fail(err, DCP_ERR_ARG, "model config: %.*s is not an object",
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: %.*s is not an object, as {\"rope_type\": \"default\"} is",
                          (int)strcspn(rope.path, "."), rope.path);
     *out = (model_rope){.theta = 10000.0, .factor = 1.0, .scale = 1.0};
     if (is_nested(&rope)) return DCP_OK;

@@ -69,17 +69,21 @@ static int read_types(const model_keys *keys, model_windows_of family, uint64_t 
     size_t i;
     int slides;
     if (!json_is_array(types))
-        return core_fail(err, DCP_ERR_ARG, "model config: layer_types is not a list");
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "model config: layer_types is not a list; name each layer's, or leave it out");
     if (json_array_size(types) != layers)
-        return core_fail(err, DCP_ERR_ARG,
-                         "model config: layer_types names %zu layers, num_hidden_layers is %llu",
-                         json_array_size(types), (unsigned long long)layers);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "model config: layer_types names %zu layers, num_hidden_layers is %llu; make "
+            "them agree, or leave layer_types out",
+            json_array_size(types), (unsigned long long)layers);
     json_array_foreach(types, i, type) {
         if (read_layer(keys, family, type, &slides)) return DCP_OK;
         if (slides && !window)
             return core_fail(err, DCP_ERR_ARG,
                              "model config: layer_types has sliding_attention, but there is no "
-                             "window%s",
+                             "window%s; set it",
                              family == MODEL_WINDOWS_ASKED ? " (use_sliding_window, sliding_window)"
                                                            : " (sliding_window)");
         windows[i] = slides ? window : 0;

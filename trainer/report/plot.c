@@ -184,7 +184,9 @@ static int read_lines(FILE *file, const char *path, plot_series *s, dcp_error *e
         }
         json_t *line = parse_line(text, (size_t)n);
         if (!series_add_line(s, line) && text[n - 1] == '\n')
-            status = core_fail(err, DCP_ERR_ARG, "%s:%zu: no line of a metrics file", path, number);
+            status = core_fail(err, DCP_ERR_ARG,
+                               "%s:%zu: no line of a metrics file, as training writes them", path,
+                               number);
         json_decref(line);
     }
     if (status == DCP_OK && ferror(file))
@@ -199,11 +201,13 @@ static int read_lines(FILE *file, const char *path, plot_series *s, dcp_error *e
 static int series_read(const char *path, plot_series *out, dcp_error *err) {
     *out = (plot_series){0};
     FILE *file = fopen(path, "re");
-    if (!file) return core_fail(err, DCP_ERR_ARG, "%s: cannot read: %s", path, strerror(errno));
+    if (!file)
+        return core_fail(err, DCP_ERR_ARG, "%s: cannot read: %s; give the metrics.jsonl of a run",
+                         path, strerror(errno));
     const int status = read_lines(file, path, out, err);
     fclose(file);
     if (status != DCP_OK || out->n) return status;
-    return core_fail(err, DCP_ERR_ARG, "%s: no step is in it yet", path);
+    return core_fail(err, DCP_ERR_ARG, "%s: no step is in it yet; draw it after one", path);
 }
 
 static void series_free(plot_series *s) {
@@ -413,8 +417,9 @@ static int draw_series(const plot_series *data, const char *metrics, const char 
     free(p.y);
     free(p.x);
     if (code == EEXIST)
-        return core_fail(err, DCP_ERR_ARG,
-                         "--plot: %s is there, and no drawing: it is not replaced", path);
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "--plot: %s is there, and no drawing: it is not replaced; name another file", path);
     return code ? core_fail(err, DCP_ERR_IO, "--plot: cannot write %s: %s", path, strerror(code))
                 : DCP_OK;
 }

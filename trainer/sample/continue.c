@@ -167,11 +167,19 @@ static int load(const char *ckpt, sample_loaded *out, dcp_error *err) {
     return status;
 }
 
+/* What to do where nothing of the kind is at the path, or it is damaged. */
+static int fail_load(int status, const dcp_error *why, dcp_error *err) {
+    const int is_useless = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
+    return core_fail(err, status, "%s%s", why->message,
+                     is_useless ? "; give a checkpoint that is whole" : "");
+}
+
 int sample_continue(const sample_options *o) {
     sample_loaded from = {0};
     sampling s = {.o = o, .from = &from};
-    dcp_error err;
-    int status = load(o->ckpt, &from, &err);
+    dcp_error why, err;
+    int status = load(o->ckpt, &from, &why);
+    if (status) fail_load(status, &why, &err);
     if (!status) status = begin(&s, &err);
     if (!status) status = write_text(&s, &err);
     end(&s);

@@ -71,6 +71,16 @@ static int open_bytes(const sample_loaded *from, const sample_tokens *t, dcp_err
                      t->where);
 }
 
+/* Of what is not supported the message says what is. */
+static int fail_bpe(int status, const dcp_error *why, dcp_error *err) {
+    const char *remedy = status == DCP_ERR_NO_MEMORY ? ""
+                         : status == DCP_ERR_UNSUPPORTED
+                             ? "; sample with transformers, from dcp-export's folder"
+                             : "; save it anew by transformers' AutoTokenizer, and "
+                               "import the model with that";
+    return core_fail(err, status, "%s%s", why->message, remedy);
+}
+
 static int open_bpe(const sample_loaded *from, const dcp_tensor *file, sample_tokens *t,
                     dcp_error *err) {
     char name[4096];
@@ -80,7 +90,11 @@ static int open_bpe(const sample_loaded *from, const dcp_tensor *file, sample_to
     if (!json) return core_fail_memory(err, bytes);
     snprintf(name, sizeof name, "%s: tokenizer.json", t->where);
     int status = dcp_checkpoint_read(from->ckpt, tokenizer, &whole, json, err);
-    if (!status) status = text_bpe_open(name, json, bytes, &t->bpe, err);
+    dcp_error why;
+    if (!status) {
+        status = text_bpe_open(name, json, bytes, &t->bpe, &why);
+        if (status) status = fail_bpe(status, &why, err);
+    }
     free(json);
     return status;
 }

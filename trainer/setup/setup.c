@@ -74,7 +74,8 @@ int setup_sequence(const config *c, const model *m, uint64_t *out, dcp_error *er
     if (status != DCP_OK || *out <= most) return status;
     return core_fail(err, DCP_ERR_ARG,
                      "data.sequence_length: %" PRIu64
-                     " is more than the model's max_position_embeddings %" PRIu64,
+                     " is more than the model's max_position_embeddings %" PRIu64
+                     "; at most that fits",
                      *out, most);
 }
 
@@ -399,8 +400,8 @@ static int warn_of_room(const trainer *t, dcp_error *err) {
 
 int setup_dry_run(trainer *t, dcp_error *err) {
     const resume_from from = beginning(t);
-    int status = state_resume_preview(&from, err);
-    if (status == DCP_OK) status = check_places(t, err);
+    int status = check_places(t, err);
+    if (status == DCP_OK) status = state_resume_preview(&from, err);
     if (status == DCP_OK) status = ranks_agree(t->comm, check_stores(t, err), err);
     if (status == DCP_OK) status = warn_of_room(t, err);
     return exit_status_of(status);

@@ -289,6 +289,18 @@ static int take_newest(visit *v, int *found, dcp_error *err) {
     return status;
 }
 
+static const char init_takes[] =
+    "give a Hugging Face folder or a checkpoint that is whole, or random";
+static const char resume_takes[] = "give a step that is whole, or auto";
+
+/* `takes`: what to do where nothing of the kind is at the path, or it is damaged. */
+static int fail_key(const char *key, const char *takes, int status, const dcp_error *why,
+                    dcp_error *err) {
+    const int is_useless = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
+    return core_fail(err, status, "%s: %s%s%s", key, why->message, is_useless ? "; " : "",
+                     is_useless ? takes : "");
+}
+
 /* A checkpoint, or a Hugging Face folder or file. */
 static int is_checkpoint(const char *path) {
     static const char *const marks[] = {"config.json", "model.safetensors",
@@ -337,7 +349,7 @@ static int init_state(const resume_from *from, train_state *s, dcp_error *err) {
         status = init_from_checkpoint(from, s, &why);
     else
         status = ranks_agree(from->comm, read_hf(s, path, &why), &why);
-    if (status != DCP_OK) return core_fail(err, status, "init: %s", why.message);
+    if (status != DCP_OK) return fail_key("init", init_takes, status, &why, err);
     if (!checkpoint) ranks_say(s->layout->rank, "weights from %s", path);
     return DCP_OK;
 }
@@ -354,7 +366,7 @@ static int take_checkpoint(const resume_from *from, train_state *s, int *found, 
     const int status = take_path(&v, how, &why);
     if (status == DCP_OK) return DCP_OK;
     if (status != DCP_ERR_CORRUPT || !is_part("checkpoint.resume", how, err))
-        core_fail(err, status, "checkpoint.resume: %s", why.message);
+        fail_key("checkpoint.resume", resume_takes, status, &why, err);
     return ranks_agree(from->comm, err->status, err);
 }
 
@@ -399,7 +411,7 @@ int state_resume_preview(const resume_from *from, dcp_error *err) {
     }
     dcp_error why;
     status = check_init(from, &why);
-    if (status != DCP_OK) return core_fail(err, status, "init: %s", why.message);
+    if (status != DCP_OK) return fail_key("init", init_takes, status, &why, err);
     ranks_say(from->layout->rank, "would start with weights from %s", c->init);
     return DCP_OK;
 }

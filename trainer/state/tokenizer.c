@@ -20,7 +20,9 @@ typedef int (*file_fn)(void *ctx, const char *path, const char *name, uint64_t b
                        dcp_error *err);
 
 static int fail_file(const char *path, dcp_error *err) {
-    return core_fail(err, DCP_ERR_ARG, "data.tokenizer: cannot read %s: %s", path, strerror(errno));
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.tokenizer: cannot read %s: %s; give the folder of a tokenizer", path,
+                     strerror(errno));
 }
 
 static int visit_file(const char *path, const char *name, file_fn visit, void *ctx,
@@ -28,7 +30,7 @@ static int visit_file(const char *path, const char *name, file_fn visit, void *c
     struct stat st;
     if (stat(path, &st) != 0 || access(path, R_OK) != 0) return fail_file(path, err);
     if (!S_ISREG(st.st_mode) || st.st_size == 0)
-        return core_fail(err, DCP_ERR_ARG, "data.tokenizer: %s is %s", path,
+        return core_fail(err, DCP_ERR_ARG, "data.tokenizer: %s is %s; get it anew", path,
                          S_ISREG(st.st_mode) ? "empty" : "no file");
     return visit(ctx, path, name, (uint64_t)st.st_size, err);
 }
@@ -44,7 +46,7 @@ static int visit_folder(const char *folder, file_fn visit, void *ctx, dcp_error 
     if (n == 0)
         status = core_fail(err, DCP_ERR_ARG,
                            "data.tokenizer: %s holds no file of a tokenizer, as tokenizer.json, "
-                           "vocab.json or tokenizer.model is",
+                           "vocab.json or tokenizer.model is; give a folder that does",
                            folder);
     for (int i = 0; i < n; i++) {
         const int length = snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
