@@ -261,9 +261,10 @@ static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, lo
     int renamed = strcmp(name, s->wanted[first]->tensor.path);
     return core_fail_tensor(
         core_fail_at(err, DCP_ERR_NOT_FOUND, ckpt->path,
-                     "tensor %s is not in the checkpoint%s%s (%zu of %zu are missing)",
+                     "tensor %s is not in the checkpoint%s%s (%zu of %zu are missing)%s",
                      s->wanted[first]->tensor.path, renamed ? " under " : "", renamed ? name : "",
-                     missing, s->n),
+                     missing, s->n,
+                     renamed ? "" : "; where it is there under another name, rename it"),
         s->wanted[first]->tensor.path, err);
 }
 

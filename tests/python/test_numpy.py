@@ -385,6 +385,27 @@ class Test(unittest.TestCase):
         self.assertEqual(caught.exception.status, libdcp.Status.MISMATCH)
         libdcp.load(self.dir, {"model": {"a": np.zeros((3, 4), np.float32), "new": loaded}}, strict=False)
 
+    def test_strict_load_minds_a_missing_number(self):
+        libdcp.save(self.dir, 1, {"w": np.ones(2), "epoch": 3, "loop": {"lr": 0.5}})
+        array = np.zeros(2)
+        state = {"w": array, "epoch": 0, "loop": {"lr": 0, "new": 1}, "batch": 7}
+        with self.assertRaises(libdcp.Error) as caught:
+            libdcp.load(self.dir, state)
+        self.assertEqual(caught.exception.status, libdcp.Status.NOT_FOUND)
+        self.assertIn("state['batch'] is not in the checkpoint's JSON", str(caught.exception))
+        self.assertEqual((array.tolist(), state["epoch"]), ([0, 0], 0))
+        libdcp.load(self.dir, state, strict=False)
+        self.assertEqual((array.tolist(), state["epoch"], state["batch"]), ([1, 1], 3, 7))
+        del state["batch"]
+        libdcp.load(self.dir, state)
+        self.assertEqual(state["loop"], {"lr": 0.5, "new": 1})
+
+    def test_message_about_another_name(self):
+        libdcp.save(self.dir, 1, {"model": {"layer1": np.ones(2)}})
+        with self.assertRaises(libdcp.Error) as caught:
+            libdcp.load(self.dir, {"model": {"layer2": np.ones(2)}})
+        self.assertIn("under another name, rename it", str(caught.exception))
+
     def test_counts_of_updates_of_dcp_train(self):
         """Its steps have moments without torch's counts of updates: what they would be follows from the step."""
         def state(value):

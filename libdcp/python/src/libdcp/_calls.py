@@ -89,11 +89,13 @@ class Prepared:
             return _options.save_options(self.failures, **options)
         return self._try(make, _capi.SaveOptions())
 
-    def load_options(self, options: dict[str, Any]) -> _capi.LoadOptions:
+    def load_options(self, options: dict[str, Any], members: Mapping[str, Any]) -> _capi.LoadOptions:
         """Those of the caller also where the state is none, so that all ranks have the same."""
         def check() -> None:
             if self._state:
                 self._state.refuse_read_only(_options.selects(options.get("only")))
+                if options.get("strict", True) and not options.get("only") and not options.get("rename"):
+                    self._state.refuse_lacking(members)
         self._try(check, None)
         try:
             return _options.load_options(self.failures, **options)
@@ -151,7 +153,7 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
 def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, options: dict[str, Any],
           lookup: Lookup) -> None:
     with Prepared(comm, state, lookup) as prepared:
-        made = prepared.load_options(options)
+        made = prepared.load_options(options, lookup.members)
         prepared.call(lib.load_with, checkpoint, prepared.handle, c.byref(made), None)
         prepared.restore(comm, _options.selects(options.get("only")), lookup.members)
 

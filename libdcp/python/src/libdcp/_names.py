@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import _arrays
+from .errors import Error, Status
 from .ranks import Loader, PerRank
 
 OBJECTS = "state"  # the member of the checkpoint's JSON that has what is no tensor
@@ -294,6 +295,29 @@ def _setter(container: Any, key: Any) -> Callable[[Any], None]:
     def put(value: Any) -> None:
         container[key] = value
     return put
+
+
+def _is_of_tensors(value: Any) -> bool:
+    """Whether the JSON has nothing of it."""
+    if is_tensor(value):
+        return True
+    if isinstance(value, Mapping):
+        return bool(value) and all(map(_is_of_tensors, value.values()))
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and bool(value) and all(
+        map(_is_of_tensors, value))
+
+
+def refuse_lacking(state: Mapping[Any, Any], members: Mapping[str, Any]) -> None:
+    """Before a strict load. What is in a part that is there may be lacking: new versions of libraries add to theirs.
+
+    Raises:
+        Error: a member of the state is or has no tensor, and is not in the checkpoint, which has other such things.
+    """
+    stored = members.get(OBJECTS)
+    for key, value in state.items():
+        if isinstance(stored, Mapping) and str(key) not in stored and not _is_of_tensors(value):
+            raise Error(f"{Keys((key,))} is not in the checkpoint's JSON; leave it out, or load with strict=False",
+                        status=Status.NOT_FOUND)
 
 
 def fill_objects(state: Mapping[Any, Any], members: Mapping[str, Any]) -> None:

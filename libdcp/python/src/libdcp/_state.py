@@ -187,6 +187,10 @@ class State:
             if self._stored is None or self._shape(path) is not None:
                 raise ValueError(f"{name}: a read-only array, which can't be loaded into")
 
+    def refuse_lacking(self, members: Mapping[str, Any]) -> None:
+        """Before a strict load: members that are no tensors have to be in the checkpoint, if others are."""
+        _names.refuse_lacking(self._state, members)
+
     def restore(self, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
         """After a load: what each rank has for itself, what is no tensor, and what is in objects."""
         for path, value, n in self._counts:

@@ -268,9 +268,10 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, only: str |
         only: globs of paths, such as ``"/model/*"``: nothing else is loaded.
         rename: names in the state to those in the checkpoint; a ``*`` in both stands for the same text.
         cast: tensors of another dtype are converted; else they are an error.
-        strict: tensors that only one side has are an error; else they are left as they are. Of torch's tensors that share
-            their memory, as tied weights do, the checkpoint needs one. An optimizer's ``step`` becomes the number of
-            updates where a step that dcp-train saved has its moments.
+        strict: tensors that only one side has are an error, and so is a member of the state that is no tensor, such as
+            ``"epoch"``, where the checkpoint has others and not this one; else they are left as they are. Of torch's
+            tensors that share their memory, as tied weights do, the checkpoint needs one. An optimizer's ``step``
+            becomes the number of updates where a step that dcp-train saved has its moments.
         progress: called now and then with the bytes that have arrived and those of all.
 
     Returns:
