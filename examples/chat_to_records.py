@@ -327,7 +327,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--tokenizer", metavar="FOLDER", required=True, help="Hugging Face folder with a chat template")
     parser.add_argument("--held-out", metavar="SHARE", type=share, default=0,
                         help="a fraction, or a number of records, that goes into OUT-held-out.safetensors: chosen by a "
-                        "hash of the messages, whatever their order")
+                        "hash of the messages, whatever their order. data.path is to be OUT, not their folder")
     parser.add_argument("--max-tokens", metavar="N", type=length, help="leave out longer records")
     parser.add_argument("--all-tokens", action="store_true", help="all is learned, not the assistant's part alone")
     return parser.parse_args(words)

@@ -42,6 +42,20 @@ train(2, config(**same, checkpoint={"dir": "same/steps"}, metrics="same/lines.js
 for line in metrics("same/lines.jsonl"):
     check(abs(line["loss"] - line["eval_loss"]) < 1e-7 * line["loss"], f"{line}")
 
+# A folder that holds what was held out is told, by whatever names; the same path twice is meant.
+os.mkdir("both")
+shutil.copy("text", "both/text")
+shutil.copy("other", "both/other")
+os.link("both/other", "linked")
+for path, eval_path, key in (("both", "./both/other", "data.path"), ("both", "linked", "data.path"),
+                             ("text", "both/other", "data.sources[0].path"), ("both/text", "both/other", None),
+                             ("both", "both", None)):
+    sources = [{"path": "both"}] if path == "text" else []
+    _, err = train(2, config(data={"path": path, "eval_path": eval_path, "sources": sources}), "--dry-run",
+                   "checkpoint.dir=none")
+    told = [m for m in messages(err) if "so what is evaluated is learned, too" in m]
+    check(len(told) == (key is not None) and all(f"{eval_path} is among the files of {key}" in m for m in told), err)
+
 # What is not finite is told as it is: nan to people, null in JSON, which a resume and --plot read.
 lost = {**over, "data": {"eval_path": "other"}, "optimizer": {"params": {"lr": 1e30, "weight_decay": 1e30}}, "eval_every": 1, "max_steps": 2}
 lost["scheduler"] = {"type": "constant", "params": {"warmup_steps": 0}}

@@ -132,6 +132,49 @@ int data_files_find(const char *path, data_files *out, dcp_error *err) {
     return DCP_OK;
 }
 
+typedef struct file_identity {
+    dev_t device;
+    ino_t number;
+} file_identity;
+
+static file_identity identify_file(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 ? (file_identity){st.st_dev, st.st_ino} : (file_identity){0};
+}
+
+static int by_identity(const void *a, const void *b) {
+    const file_identity *x = a, *y = b;
+    if (x->device != y->device) return x->device < y->device ? -1 : 1;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+/* The first of `others` that is one of `files`. */
+static char *find_shared(const data_files *files, const data_files *others) {
+    file_identity *known = malloc((files->n + 1) * sizeof *known);
+    char *found = NULL;
+    for (size_t i = 0; known && i < files->n; i++) known[i] = identify_file(files->list[i].path);
+    if (known) qsort(known, files->n, sizeof *known, by_identity);
+    for (size_t i = 0; known && !found && i < others->n; i++) {
+        const file_identity own = identify_file(others->list[i].path);
+        if (own.number && bsearch(&own, known, files->n, sizeof own, by_identity))
+            found = strdup(others->list[i].path);
+    }
+    free(known);
+    return found;
+}
+
+char *data_files_shared(const char *path, const char *other) {
+    data_files files = {.fd = -1}, others = {.fd = -1};
+    dcp_error ignored;
+    char *found = NULL;
+    if (data_files_find(path, &files, &ignored) == DCP_OK &&
+        data_files_find(other, &others, &ignored) == DCP_OK)
+        found = find_shared(&files, &others);
+    data_files_close(&files);
+    data_files_close(&others);
+    return found;
+}
+
 int data_files_append(data_files *files, const char *path, dcp_error *err) {
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))

@@ -15,6 +15,7 @@
 #include "config/places.h"
 #include "data/data.h"
 #include "data/fixed.h"
+#include "data/joined_files.h"
 #include "fsdp/fsdp.h"
 #include "fsdp/gather_shared.h"
 #include "fsdp/transports.h"
@@ -121,6 +122,28 @@ static int compare_data(const trainer *t, const data *samples, const char *key, 
     return core_fail(err, DCP_ERR_ARG, "%s: ranks see different data under %s", key, path);
 }
 
+/* A folder of data may hold what was held out. Of images, whose folders have both, data.path takes
+ * a part; whoever gives the same path twice wants it so. */
+static void warn_of_shared(const config *c, const char *key, const char *path) {
+    if (strcmp(c->data_type, "idx") == 0 || strcmp(path, c->eval_path) == 0) return;
+    char *file = data_files_shared(path, c->eval_path);
+    if (file)
+        ranks_warn(0,
+                   "data.eval_path: %s is among the files of %s, so what is evaluated is learned, "
+                   "too; move it elsewhere, or name the files to learn from",
+                   file, key);
+    free(file);
+}
+
+static void warn_of_all_shared(const config *c) {
+    char key[64];
+    warn_of_shared(c, "data.path", c->data_path);
+    for (size_t i = 0; i < c->n_sources; i++) {
+        snprintf(key, sizeof key, "data.sources[%zu].path", i);
+        warn_of_shared(c, key, c->sources[i].path);
+    }
+}
+
 /* Collective. */
 static int open_all_data(trainer *t, dcp_error *err) {
     const config *c = t->c;
@@ -132,6 +155,7 @@ static int open_all_data(trainer *t, dcp_error *err) {
     if (status == DCP_OK && c->eval_path)
         status = ranks_agree(
             t->comm, compare_data(t, t->eval_samples, "data.eval_path", c->eval_path, err), err);
+    if (status == DCP_OK && c->eval_path && t->rank == 0) warn_of_all_shared(c);
     return status;
 }
 
