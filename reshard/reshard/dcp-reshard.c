@@ -146,7 +146,7 @@ static int print_plan(const reshard_request *s, const dcp_checkpoint *ckpt, int 
     int status = reshard_traffic_count(ckpt, s->layout == DCP_LAYOUT_SHARDED ? &s->mesh : &one, &f);
     if (status) return status;
     if (s->svg) {
-        errno = reshard_traffic_draw(&f, s->svg);
+        errno = reshard_traffic_draw(&f, labels.mesh, s->svg);
         if (errno) status = program_fail_errno("write", s->svg);
     }
     if (!status && s->json)

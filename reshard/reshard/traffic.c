@@ -250,10 +250,10 @@ enum {
     HINT = 160,
 };
 
-static const char *head(const reshard_traffic *f, char *text) {
+static const char *head(const reshard_traffic *f, const char *mesh, char *text) {
     char bytes[32], moved[32];
-    snprintf(text, HINT, "%d to %d ranks: %s, of which %s change ranks", f->old, f->new,
-             program_bytes_text(f->total.written, bytes),
+    snprintf(text, HINT, "%d to %d ranks%s%s: %s, of which %s change ranks", f->old, f->new,
+             mesh ? ", " : "", mesh ? mesh : "", program_bytes_text(f->total.written, bytes),
              program_bytes_text(f->total.moved, moved));
     return text;
 }
@@ -311,7 +311,7 @@ static void draw_bands(const sankey *k, bars *old, bars *new) {
     }
 }
 
-static int draw_sankey(const reshard_traffic *f, const char *path) {
+static int draw_sankey(const reshard_traffic *f, const char *mesh, const char *path) {
     int most = f->old > f->new ? f->old : f->new;
     double height = most * 44 < 320 ? 320 : most * 44, width = 900;
     bars old, new;
@@ -321,7 +321,7 @@ static int draw_sankey(const reshard_traffic *f, const char *path) {
     int code =
         svg_open(path, width, height + TOP + 24, "dcp-reshard: who gives what to whom", &k.s);
     if (code) return code;
-    svg_text(k.s, width / 2, 26, 16, SVG_MIDDLE, head(f, text));
+    svg_text(k.s, width / 2, 26, 16, SVG_MIDDLE, head(f, mesh, text));
     svg_text(k.s, k.left, 50, 13, SVG_END, "old ranks");
     svg_text(k.s, k.right, 50, 13, SVG_START, "new ranks");
     draw_bars(&k, 1, height, &old);
@@ -413,7 +413,7 @@ static void draw_scale(const matrix *m, double y) {
     svg_text(m->s, m->x + 24 + STEPS * WIDTH, y + 12, 12, SVG_START, text);
 }
 
-static int draw_matrix(const reshard_traffic *f, const char *path) {
+static int draw_matrix(const reshard_traffic *f, const char *mesh, const char *path) {
     matrix m = {.old = make_axis(f->old), .new = make_axis(f->new), .x = 90, .y = 110};
     int most = m.old.cells > m.new.cells ? m.old.cells : m.new.cells;
     char text[HINT];
@@ -431,7 +431,7 @@ static int draw_matrix(const reshard_traffic *f, const char *path) {
     int code =
         svg_open(path, m.x + width + 40, bottom + 60, "dcp-reshard: who gives what to whom", &m.s);
     if (!code) {
-        svg_text(m.s, m.x, 36, 16, SVG_START, head(f, text));
+        svg_text(m.s, m.x, 36, 16, SVG_START, head(f, mesh, text));
         draw_cells(&m);
         draw_frame(&m);
         draw_ticks(&m, &m.old, 1);
@@ -443,7 +443,7 @@ static int draw_matrix(const reshard_traffic *f, const char *path) {
     return code;
 }
 
-int reshard_traffic_draw(const reshard_traffic *f, const char *path) {
+int reshard_traffic_draw(const reshard_traffic *f, const char *mesh, const char *path) {
     int few = f->old <= MOST_BARS && f->new <= MOST_BARS;
-    return few ? draw_sankey(f, path) : draw_matrix(f, path);
+    return few ? draw_sankey(f, mesh, path) : draw_matrix(f, mesh, path);
 }

@@ -45,5 +45,5 @@ void reshard_traffic_print(const reshard_traffic *f, const reshard_traffic_label
 /* The same as JSON, with all flows; NULL: memory is short. */
 json_t *reshard_traffic_json(const reshard_traffic *f, const reshard_traffic_labels *labels);
 /* The same as a drawing: bands from old to new ranks where they are few, else a matrix whose cells
- * stand for some ranks each. 0 or errno's code. */
-int reshard_traffic_draw(const reshard_traffic *f, const char *path);
+ * stand for some ranks each. The title has the mesh, if it is not NULL. 0 or errno's code. */
+int reshard_traffic_draw(const reshard_traffic *f, const char *mesh, const char *path);

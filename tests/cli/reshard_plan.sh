@@ -50,6 +50,8 @@ grep -q '"process": *1' "$dir/out" || fail "no rank is the second process'"
 
 plan "$dir/w4" "$dir/dst" --layout sharded --world 8 --svg "$dir/few.svg"
 is_drawing "$dir/few.svg" path
+plan "$dir/w4" "$dir/dst" --layout sharded --mesh fsdp=4,tp=2 --svg "$dir/mesh.svg"
+grep -q "4 to 8 ranks, fsdp=4,tp=2: " "$dir/mesh.svg" || fail "the title has not the mesh"
 plan "$dir/w512" "$dir/dst" --layout sharded --world 1024 --svg "$dir/many.svg" --json
 is_drawing "$dir/many.svg" rect
 [ "$(stat -c %s "$dir/many.svg")" -lt 2000000 ] || fail "the drawing of many ranks is too large"
