@@ -10,7 +10,7 @@
 #define NONE UINT64_MAX
 enum { WORD = 64 };
 
-typedef struct packing {
+typedef struct open_bins {
     uint64_t n, room, bins;
     uint64_t *order;  /* [n] the things, the largest first, equal ones as they come */
     uint64_t *starts; /* [room + 1] of sizes in order, while it is made */
@@ -18,9 +18,9 @@ typedef struct packing {
     uint64_t *next;   /* [n] of a bin, the one below it in its stack */
     uint64_t *stack;  /* [room + 1] the topmost bin with so much room, or NONE */
     uint64_t *filled; /* [room / WORD + 1] bits: there is such a bin */
-} packing;
+} open_bins;
 
-static void end_packing(packing *p) {
+static void end_bins(open_bins *p) {
     free(p->order);
     free(p->starts);
     free(p->bin);
@@ -29,7 +29,7 @@ static void end_packing(packing *p) {
     free(p->filled);
 }
 
-static int begin_packing(packing *p, dcp_error *err) {
+static int begin_bins(open_bins *p, dcp_error *err) {
     const size_t things = p->n * sizeof(uint64_t), rooms = (p->room + 1) * sizeof(uint64_t);
     p->order = malloc(things);
     p->starts = calloc(p->room + 1, sizeof *p->starts);
@@ -44,7 +44,7 @@ static int begin_packing(packing *p, dcp_error *err) {
 }
 
 /* By counting. */
-static void order_things(packing *p, const uint64_t *sizes) {
+static void order_things(open_bins *p, const uint64_t *sizes) {
     uint64_t before = 0;
     for (uint64_t i = 0; i < p->n; i++) p->starts[sizes[i]]++;
     for (uint64_t size = p->room; size > 0; size--) {
@@ -55,13 +55,13 @@ static void order_things(packing *p, const uint64_t *sizes) {
     for (uint64_t i = 0; i < p->n; i++) p->order[p->starts[sizes[i]]++] = i;
 }
 
-static void push(packing *p, uint64_t bin, uint64_t left) {
+static void put_back(open_bins *p, uint64_t bin, uint64_t left) {
     p->next[bin] = p->stack[left];
     p->stack[left] = bin;
     p->filled[left / WORD] |= (uint64_t)1 << left % WORD;
 }
 
-static uint64_t pop(packing *p, uint64_t left) {
+static uint64_t take_out(open_bins *p, uint64_t left) {
     const uint64_t bin = p->stack[left];
     p->stack[left] = p->next[bin];
     if (p->stack[left] == NONE) p->filled[left / WORD] &= ~((uint64_t)1 << left % WORD);
@@ -69,7 +69,7 @@ static uint64_t pop(packing *p, uint64_t left) {
 }
 
 /* The least room of at least `size` that a bin has, or NONE. */
-static uint64_t least_room(const packing *p, uint64_t size) {
+static uint64_t least_room(const open_bins *p, uint64_t size) {
     uint64_t word = size / WORD, bits = p->filled[word] >> size % WORD << size % WORD;
     while (!bits) {
         if (++word > p->room / WORD) return NONE;
@@ -78,17 +78,17 @@ static uint64_t least_room(const packing *p, uint64_t size) {
     return word * WORD + (uint64_t)__builtin_ctzll(bits);
 }
 
-static void put_all(packing *p, const uint64_t *sizes) {
+static void put_all(open_bins *p, const uint64_t *sizes) {
     for (uint64_t i = 0; i < p->n; i++) {
         const uint64_t thing = p->order[i], size = sizes[thing];
         const uint64_t found = least_room(p, size), room = found == NONE ? p->room : found;
-        p->bin[thing] = found == NONE ? p->bins++ : pop(p, found);
-        if (room > size) push(p, p->bin[thing], room - size);
+        p->bin[thing] = found == NONE ? p->bins++ : take_out(p, found);
+        if (room > size) put_back(p, p->bin[thing], room - size);
     }
 }
 
 /* A bin's things in the order in which they were put. */
-static int list_bins(const packing *p, data_bins *out, dcp_error *err) {
+static int list_bins(const open_bins *p, data_bins *out, dcp_error *err) {
     out->n = p->bins;
     out->first = calloc(p->bins + 2, sizeof *out->first);
     out->things = malloc(p->n * sizeof *out->things);
@@ -102,15 +102,15 @@ static int list_bins(const packing *p, data_bins *out, dcp_error *err) {
 
 int data_bins_pack(const uint64_t *sizes, uint64_t n, uint64_t room, data_bins *out,
                    dcp_error *err) {
-    packing p = {.n = n, .room = room};
+    open_bins p = {.n = n, .room = room};
     *out = (data_bins){0};
-    int status = begin_packing(&p, err);
+    int status = begin_bins(&p, err);
     if (status == DCP_OK) {
         order_things(&p, sizes);
         put_all(&p, sizes);
         status = list_bins(&p, out, err);
     }
-    end_packing(&p);
+    end_bins(&p);
     if (status != DCP_OK) data_bins_free(out);
     return status;
 }

@@ -90,13 +90,13 @@ static __device__ void end_rows(const bf16_shape &shape, const soft_rows &rows, 
 
 /* Blocks of a multiprocessor. Rows of documents begin at keys of their own, which takes registers.
  */
-static constexpr int blocks_of(int dim, int limits) {
+static constexpr int blocks_resident(int dim, int limits) {
     return dim > 64 || (dim == 64 && limits == IN_DOCUMENTS) ? 2 : 3;
 }
 
 /* Shared: q [QUERIES], then twice key [KEYS] and value [KEYS]. */
 template <int DIM, int LIMITS, typename T>
-static __global__ void __launch_bounds__(BLOCK, blocks_of(DIM, LIMITS))
+static __global__ void __launch_bounds__(BLOCK, blocks_resident(DIM, LIMITS))
     forward_kernel(bf16_shape s, bf16_sources in, T *out, float *lse) {
     typedef rows_of_tile<DIM> rows;
     enum { STAGE = 2 * KEYS * rows::BYTES };
