@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,7 +270,7 @@ typedef struct sankey {
     double left, right, scale; /* inner edges of the bars; pixels a byte */
 } sankey;
 
-enum { BAR = 18, GAP = 10, TOP = 64 };
+enum { BAR = 18, GAP = 14, TOP = 64 }; /* a label is 12 high, and some bars are lines */
 
 static double bar_height(const sankey *k, uint64_t bytes) {
     double height = k->scale * (double)bytes;
@@ -382,10 +383,11 @@ static void draw_frame(const matrix *m) {
     svg_text_upwards(m->s, m->x - 52, m->y + height / 2, 13, SVG_MIDDLE, "old ranks");
 }
 
-/* A number at some eight cells of an axis, and at its end. */
+/* Numbers at eight cells of an axis, or fewer where they had no room beside each other. */
 static void draw_ticks(const matrix *m, const matrix_axis *a, int is_old) {
     char text[32];
-    int step = (a->cells + 7) / 8;
+    const int room = is_old ? 14 : 40, eighth = (a->cells + 7) / 8;
+    const int fitting = (int)ceil(room / m->cell), step = eighth > fitting ? eighth : fitting;
     for (int i = 0; i < a->cells; i += step) {
         double at = (i + 0.5) * m->cell;
         snprintf(text, sizeof text, "%d", i * a->each);

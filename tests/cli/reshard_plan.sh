@@ -14,6 +14,13 @@ import sys, xml.etree.ElementTree as tree
 root = tree.parse(sys.argv[1]).getroot()
 assert root.tag == "{http://www.w3.org/2000/svg}svg", root.tag
 shapes = [e for e in root.iter() if e.tag.endswith("}" + sys.argv[2])]
+words = [(e.get("text-anchor"), float(e.get("x")), float(e.get("y"))) for e in root.iter() if e.tag.endswith("}text") and "x" in e.attrib]
+below = {}
+for anchor, x, y in words:
+    below.setdefault((anchor, x), []).append(y)
+for column in below.values():
+    column.sort()
+    assert all(b - a >= 12 for a, b in zip(column, column[1:])), f"labels overlap: {column}"
 assert len(shapes) > 3 and not [e for e in root.iter() if "href" in str(e.attrib) or "script" in e.tag]
 PY
 }
@@ -52,6 +59,9 @@ plan "$dir/w4" "$dir/dst" --layout sharded --world 8 --svg "$dir/few.svg"
 is_drawing "$dir/few.svg" path
 plan "$dir/w4" "$dir/dst" --layout sharded --mesh fsdp=4,tp=2 --svg "$dir/mesh.svg"
 grep -q "4 to 8 ranks, fsdp=4,tp=2: " "$dir/mesh.svg" || fail "the title has not the mesh"
+gives 0 dcp-reshard "$dir/w4" "$dir/w8" --layout sharded --world 8
+plan "$dir/w8" "$dir/dst" --layout sharded --world 96 --svg "$dir/uneven.svg"
+is_drawing "$dir/uneven.svg" rect
 plan "$dir/w512" "$dir/dst" --layout sharded --world 1024 --svg "$dir/many.svg" --json
 is_drawing "$dir/many.svg" rect
 [ "$(stat -c %s "$dir/many.svg")" -lt 2000000 ] || fail "the drawing of many ranks is too large"
