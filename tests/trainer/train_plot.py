@@ -44,11 +44,17 @@ check(len(above) == 1 and len(below) == 1, "the peak or the low of the loss is l
 left, right = loss[0][0], loss[-1][0]
 check(abs((above[0][0] - left) / (right - left) - 31233 / 49999) < 0.002, "the peak is elsewhere")
 check(sum(y < max(y for _, y in stall) - 50 for _, y in stall) == 1, "the stall is lost")
+check("3000" in texts and "milliseconds that a step waited for saves" in texts, f"no milliseconds: {texts}")
 check(len(evaluation) == 5 and len(dots) == 5, "not all evaluations are drawn")
 check(len({y for _, y in speed}) == 1, "the speed is not even")
 for text in ("loss", "training", "evaluation", "step", "8 ranks", "many.jsonl", "10", "50k"):
     check(text in texts, f"no text {text} in {texts}")
 check("4 ranks" not in texts and texts.count("8 ranks") == 1, "ranks are named where they do not change")
+
+# stalls of microseconds stay at the bottom of an axis of 10 ms
+write("still.jsonl", [line(s, save_stall_s=1e-6 * (s % 7)) for s in range(1, 101)])
+curves, texts, dots = draw("still.jsonl")
+check("10" in texts and heights(curves[-1]) < 1, f"noise fills an axis: {heights(curves[-1])}, {texts}")
 
 # few steps; a file of two runs, of which the second went back; a line that a kill cut
 write("back.jsonl", [line(1, loss=3.0), line(2, loss=77.0), line(2, loss=2.0), line(3, loss=1.0)])

@@ -105,11 +105,12 @@ typedef struct plot_series {
 static const struct {
     const char *key;
     int may_lack;
+    double unit; /* what it is multiplied by; 0: nothing */
 } series_keys[SERIES_COLUMNS] = {
     [SERIES_STEP] = {"step", 0},
     [SERIES_LOSS] = {"loss", 0},
     [SERIES_TOKENS_PER_S] = {"tokens_per_s", 0},
-    [SERIES_STALL] = {"save_stall_s", 0},
+    [SERIES_STALL] = {"save_stall_s", 0, 1000}, /* milliseconds */
     [SERIES_EVAL_LOSS] = {"eval_loss", 1},
     [SERIES_RANKS] = {"ranks", 1},
 };
@@ -134,6 +135,7 @@ static int series_add_line(plot_series *s, const json_t *line) {
         const int is_nan = json_is_null(value) && c != SERIES_STEP;
         if (value ? !is_nan && !json_is_number(value) : !series_keys[c].may_lack) return 0;
         values[c] = value && !is_nan ? json_number_value(value) : NAN;
+        if (series_keys[c].unit > 0) values[c] *= series_keys[c].unit;
     }
     while (s->n && s->columns[SERIES_STEP][s->n - 1] >= values[SERIES_STEP]) s->n--;
     for (int c = 0; c < SERIES_COLUMNS; c++) s->columns[c][s->n] = values[c];
@@ -222,17 +224,19 @@ typedef struct plot_panel {
     series_column column, also; /* `also`: SERIES_STEP for none */
     const char *names[2];
     int from_zero, scatters;
+    double least; /* reach of an axis from zero: less is noise */
 } plot_panel;
 
 static const plot_panel panels[PANELS] = {
-    {"loss", SERIES_LOSS, SERIES_EVAL_LOSS, {"training", "evaluation"}, 0, 1},
+    {"loss", SERIES_LOSS, SERIES_EVAL_LOSS, {"training", "evaluation"}, 0, 1, 0},
     {"tokens a second (of images and vectors: samples)",
      SERIES_TOKENS_PER_S,
      SERIES_STEP,
      {0},
      1,
-     0},
-    {"seconds that a step waited for saves", SERIES_STALL, SERIES_STEP, {0}, 1, 0},
+     0,
+     1},
+    {"milliseconds that a step waited for saves", SERIES_STALL, SERIES_STEP, {0}, 1, 0, 10},
 };
 
 typedef struct plot {
@@ -278,7 +282,7 @@ static plot_axis axis_of(plot *p, const plot_panel *what, double top) {
     if (what->also != SERIES_STEP) extend(p, what->also, &low, &high);
     if (low > high) low = high = 0; /* no number in it */
     if (what->from_zero) low = 0;
-    if (what->from_zero && high <= 0) high = 1;
+    if (what->from_zero) high = fmax(high, what->least);
     plot_axis a = axis_over(low, high, 5, 0);
     a.from = top + TALL;
     a.to = top;
