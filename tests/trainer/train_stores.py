@@ -82,8 +82,11 @@ expect(err, "is saved in parts")  # once more: the copy there was not read by an
 _, err = train(4, settings(whole, memory, disk, every=whole), "checkpoint.resume=never", expect=2)
 expect(err, "the list of stores holds")
 # What there is to go on from, without rebuilding anything; and redundancy that one domain can't have.
+alone = {key: memory[key] for key in memory if key not in ("redundancy", "domain")}
+_, err = train(1, settings(whole, alone, disk, every=whole), "--dry-run")
+expect(err, f"would go on from step {killed + 6}: parts/")
 _, err = train(1, settings(whole, memory, disk, every=whole), "--dry-run", expect=2)
-expect(err, f"would go on from step {killed + 6}: parts/", "partner needs ranks in 2 failure domains")
+expect(err, "checkpoint.stores[0].redundancy: partner needs ranks in 2 failure domains")
 _, err = train(1, settings(whole, memory, disk, every=whole), expect=2)
 expect(err, "checkpoint.stores[0].redundancy: partner needs ranks in 2 failure domains")
 
