@@ -35,3 +35,13 @@ check("all.safetensors: record" in err and "set it to" in err and err.count("\n"
 configured("refused", eval_path="nowhere")
 _, err = train(1, "config.json", expect=2)
 check("data.eval_path: cannot read nowhere" in err and not os.path.exists("refused"), err)
+
+make_records("masked.safetensors", lambda i, n: 0)
+for name, data, says in (("masked", {"path": "masked.safetensors"}, "data.path: no token of this step's batch counts for "
+                          "the loss; unmask some, or set a larger train_batch_size"),
+                         ("eval-masked", {"eval_path": "masked.safetensors"}, "data.eval_path: nothing in it counts for "
+                          "the loss; unmask some, or leave it out")):
+    configured(name, **data)
+    for ranks in 1, 2:
+        _, err = train(ranks, "config.json", "max_steps=1", expect=2)
+        check(len([line for line in messages(err) if says in line]) == 1, err)

@@ -111,7 +111,9 @@ static int add_up_ranks(const trainer *t, evaluation_sums *s, step_evaluation *o
     MPI_Allreduce(MPI_IN_PLACE, counts, 2, MPI_UINT64_T, MPI_SUM, t->comm);
     const double loss = optim_exact_sum_of_ranks(&s->loss, t->comm);
     if (!status && counts[0] == 0)
-        status = core_fail(err, DCP_ERR_ARG, "data.eval_path: nothing in it counts for the loss");
+        status = core_fail(
+            err, DCP_ERR_ARG,
+            "data.eval_path: nothing in it counts for the loss; unmask some, or leave it out");
     out->loss = loss / (double)counts[0];
     out->accuracy = (double)counts[1] / (double)counts[0];
     return status;

@@ -48,7 +48,9 @@ static int read_step(trainer *t, uint64_t *counted, dcp_error *err) {
     if (status != DCP_OK) return status;
     MPI_Allreduce(MPI_IN_PLACE, counted, 1, MPI_UINT64_T, MPI_SUM, t->comm);
     if (*counted > 0) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG, "no %s of this step's batch counts for the loss",
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.path: no %s of this step's batch counts for the loss; unmask some, or "
+                     "set a larger train_batch_size",
                      t->shape.tokens ? "token" : "label");
 }
 
