@@ -1,0 +1,275 @@
+"""A text-to-speech talker with its code predictor (the 12 Hz family of Qwen3-TTS) in PyTorch, written from its
+description, for golden values: records go in, one at a time, logits of both levels and two losses come out. Parameters
+have their names in the published folder, of which a config.json is what models are made from.
+
+A record of t text ids (a header of 3, then the text) and T frames of codes is t + T + 7 positions:
+
+    position         0-2        3        4          5          6        7    8...t+4   t+5  t+6  t+7+j
+    text channel     header     pad      pad        pad        pad      bos  the text  eos  pad  pad
+    codec channel    nothing    nothink  think_bos  think_eos  speaker  pad  pad       pad  bos  frame j
+
+Both channels are added: the text's embedding through a projection; code 0 of a frame from the talker's table, the
+other codes from the predictor's. Position t + 6 + j predicts code 0 of frame j, and the last one the end. The
+predictor sees, of a frame, the talker's output of the position before it, then the embeddings of its codes but the
+last; its position i predicts code i."""
+import json, os
+
+import torch, torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+RESIDUAL_WEIGHT = 0.3  # of the predictor's loss beside the talker's
+HEADER = 3             # text ids that stand before the codec channel begins
+
+
+def linear(inner, outer, bias=False):
+    return nn.Linear(inner, outer, bias=bias)
+
+
+class Norm(nn.Module):
+    """RMSNorm, in fp32 at least."""
+
+    def __init__(self, dim, eps):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(dim)), eps
+
+    def forward(self, x):
+        wide = x.float() if x.dtype == torch.bfloat16 else x
+        return self.weight * wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+
+
+class Attention(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.dim, self.theta = c["head_dim"], c["rope_theta"]
+        q, kv = c["num_attention_heads"] * self.dim, c["num_key_value_heads"] * self.dim
+        self.q_proj, self.k_proj = linear(c["hidden_size"], q), linear(c["hidden_size"], kv)
+        self.v_proj, self.o_proj = linear(c["hidden_size"], kv), linear(q, c["hidden_size"])
+        self.q_norm, self.k_norm = Norm(self.dim, c["rms_norm_eps"]), Norm(self.dim, c["rms_norm_eps"])
+
+    def heads(self, x):
+        """[batch, heads, n, dim]"""
+        return x.unflatten(-1, (-1, self.dim)).transpose(1, 2)
+
+    def turn(self, x):
+        """Rotary positions: element i of a head's first half with element i of its second."""
+        half, n = self.dim // 2, x.shape[-2]
+        frequency = self.theta ** -(torch.arange(half, dtype=x.dtype) / half)
+        angle = torch.arange(n, dtype=x.dtype)[:, None] * frequency
+        a, b = x[..., :half], x[..., half:]
+        return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+
+    def forward(self, x):
+        q = self.turn(self.q_norm(self.heads(self.q_proj(x))))
+        k = self.turn(self.k_norm(self.heads(self.k_proj(x))))
+        v = self.heads(self.v_proj(x)).to(q.dtype)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.o_proj(out.transpose(1, 2).flatten(-2))
+
+
+class Mlp(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        hidden, inner = c["hidden_size"], c["intermediate_size"]
+        self.gate_proj, self.up_proj = linear(hidden, inner), linear(hidden, inner)
+        self.down_proj = linear(inner, hidden)
+
+    def forward(self, x):
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.self_attn, self.mlp = Attention(c), Mlp(c)
+        self.input_layernorm = Norm(c["hidden_size"], c["rms_norm_eps"])
+        self.post_attention_layernorm = Norm(c["hidden_size"], c["rms_norm_eps"])
+
+    def forward(self, x):
+        x = x + self.self_attn(self.input_layernorm(x))
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Decoder(nn.Module):
+    """Layers and the last norm, of x [batch, n, hidden]; the embeddings are whose the names say."""
+
+    def __init__(self, c, **embeddings):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(c) for _ in range(c["num_hidden_layers"]))
+        self.norm = Norm(c["hidden_size"], c["rms_norm_eps"])
+        for name, embedding in embeddings.items():
+            setattr(self, name, embedding)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x)
+
+
+class Predictor(nn.Module):
+    def __init__(self, c, talker):
+        super().__init__()
+        hidden, others = c["hidden_size"], c["num_code_groups"] - 1
+        self.model = Decoder(c, codec_embedding=nn.ModuleList(
+            nn.Embedding(c["vocab_size"], talker["hidden_size"]) for _ in range(others)))
+        self.lm_head = nn.ModuleList(linear(hidden, c["vocab_size"]) for _ in range(others))
+        same = hidden == talker["hidden_size"]
+        self.small_to_mtp_projection = nn.Identity() if same else linear(talker["hidden_size"], hidden, bias=True)
+
+    def embedded(self, codes):
+        """Of codes [frames, n], which are codes 1 ... n: [frames, n, the talker's hidden]."""
+        return torch.stack([self.model.codec_embedding[i](codes[:, i]) for i in range(codes.shape[1])], 1)
+
+    def forward(self, x):
+        """x [frames, codes, the talker's hidden]; logits [frames, codes - 1, vocabulary]."""
+        out = self.model(self.small_to_mtp_projection(x))
+        return torch.stack([head(out[:, i + 1]) for i, head in enumerate(self.lm_head)], 1)
+
+
+class Projection(nn.Module):
+    def __init__(self, inner, outer):
+        super().__init__()
+        self.linear_fc1, self.linear_fc2 = linear(inner, inner, bias=True), linear(inner, outer, bias=True)
+
+    def forward(self, x):
+        return self.linear_fc2(F.silu(self.linear_fc1(x)))
+
+
+class Talker(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        hidden, text = c["hidden_size"], c["text_hidden_size"]
+        self.model = Decoder(c, codec_embedding=nn.Embedding(c["vocab_size"], hidden),
+                             text_embedding=nn.Embedding(c["text_vocab_size"], text))
+        self.text_projection = Projection(text, hidden)
+        self.codec_head = linear(hidden, c["vocab_size"])
+        self.code_predictor = Predictor(c["code_predictor_config"], c)
+
+
+class Model(nn.Module):
+    """What a config.json describes, but for the speaker encoder, which makes records and is not trained."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.talker = Talker(config["talker_config"])
+
+    def text_channel(self, text, frames):
+        c = self.config
+        pad, bos, eos = (torch.tensor([c[f"tts_{name}_token_id"]]) for name in ("pad", "bos", "eos"))
+        return torch.cat([text[:HEADER], pad.repeat(4), bos, text[HEADER:], eos, pad.repeat(1 + frames)])
+
+    def embed(self, text, codes, speaker):
+        """x [positions, hidden] of a record: text [t], codes [T, groups], speaker [hidden]."""
+        c, talker = self.config["talker_config"], self.talker
+        x = talker.text_projection(talker.model.text_embedding(self.text_channel(text, len(codes))))
+        table = talker.model.codec_embedding
+        start = table(torch.tensor([c[f"codec_{name}_id"] for name in ("nothink", "think_bos", "think_eos")]))
+        pads = table(torch.tensor([c["codec_pad_id"]] * (len(text) - 1) + [c["codec_bos_id"]]))
+        frames = table(codes[:, 0]) + talker.code_predictor.embedded(codes[:, 1:]).sum(1)
+        codec = torch.cat([start, speaker[None].to(pads), pads, frames])
+        return x + F.pad(codec, (0, 0, HEADER, 0))
+
+    def forward(self, text, codes, speaker):
+        """Logits [positions, vocabulary] and [frames, groups - 1, vocabulary of the predictor]."""
+        talker, first = self.talker, len(text) + 6
+        hidden = talker.model(self.embed(text, codes, speaker)[None])[0]
+        before = hidden[first:first + len(codes)]
+        known = [before[:, None], talker.model.codec_embedding(codes[:, :1]),
+                 talker.code_predictor.embedded(codes[:, 1:-1])]
+        return talker.codec_head(hidden), talker.code_predictor(torch.cat(known, 1))
+
+    def losses(self, records):
+        """Of all records the talker's loss and the predictor's, each a mean of its own targets; and all logits."""
+        end = torch.tensor([self.config["talker_config"]["codec_eos_token_id"]])
+        logits, residual = zip(*(self(*record) for record in records))
+        predicts = torch.cat([rows[len(text) + 6:] for rows, (text, _, _) in zip(logits, records)])
+        wanted = torch.cat([torch.cat([codes[:, 0], end]) for _, codes, _ in records])
+        others = torch.cat([codes[:, 1:] for _, codes, _ in records])
+        logits, residual = torch.cat(logits), torch.cat(residual)
+        return (F.cross_entropy(widened(predicts), wanted),
+                F.cross_entropy(widened(residual).flatten(0, 1), others.flatten()), logits, residual)
+
+
+def widened(x):
+    return x.float() if x.dtype == torch.bfloat16 else x
+
+
+def total(talker, predictor):
+    return talker + RESIDUAL_WEIGHT * predictor
+
+
+def read_folder(folder, dtype=torch.float32):
+    """The model of a published folder, whose tensors of a speaker encoder are let be."""
+    with open(f"{folder}/config.json") as f:
+        model = Model(json.load(f)).to(dtype)
+    files = sorted(name for name in os.listdir(folder) if name.endswith(".safetensors"))
+    found = {k: v for name in files for k, v in load_file(f"{folder}/{name}").items() if k.startswith("talker.")}
+    model.load_state_dict(found)
+    return model
+
+
+def write_folder(model, folder, speaker=None, row=3000, vector=None):
+    """Config and weights. With a speaker's name its vector becomes a row of the talker's table, and the folder one
+    of fixed voices, which has no speaker encoder."""
+    config = json.loads(json.dumps(model.config))
+    tensors = {name: p.detach().clone().contiguous() for name, p in model.named_parameters()}
+    if speaker:
+        config["tts_model_type"] = "custom_voice"
+        config["talker_config"] |= {"spk_id": {speaker: row}, "spk_is_dialect": {speaker: False}}
+        tensors["talker.model.codec_embedding.weight"][row] = vector
+    os.makedirs(folder, exist_ok=True)
+    with open(f"{folder}/config.json", "w") as f:
+        json.dump(config, f, indent=2)
+        f.write("\n")
+    save_file(tensors, f"{folder}/model.safetensors", metadata={"format": "pt"})
+
+
+def read_records(path):
+    """text, codes and speaker of each record of a file that examples/talker/to_records.py describes."""
+    t = load_file(path)
+    ids, codes = t["text_ids"].long(), t["codes"].long()
+    for i in range(len(t["speaker_ids"])):
+        text, frames = (slice(*t[name][i:i + 2].tolist()) for name in ("text_starts", "frame_starts"))
+        yield ids[text], codes[frames], t["speakers"][t["speaker_ids"][i].long()]
+
+
+def published_config(hidden, intermediate, size):
+    """config.json as the folders of the two sizes have it."""
+    decoder = {"attention_bias": False, "attention_dropout": 0, "head_dim": 128, "hidden_act": "silu",
+               "initializer_range": 0.02, "num_attention_heads": 16, "num_code_groups": 16, "num_key_value_heads": 8,
+               "rms_norm_eps": 1e-06, "rope_theta": 1000000, "sliding_window": None, "use_cache": True,
+               "use_sliding_window": False}
+    predictor = {**decoder, "model_type": "qwen3_tts_talker_code_predictor", "hidden_size": 1024,
+                 "intermediate_size": 3072, "layer_types": ["full_attention"] * 5, "max_position_embeddings": 65536,
+                 "max_window_layers": 28, "num_hidden_layers": 5, "rope_scaling": None, "tie_word_embeddings": False,
+                 "vocab_size": 2048}
+    talker = {**decoder, "model_type": "qwen3_tts_talker", "code_predictor_config": predictor, "codec_bos_id": 2149,
+              "codec_eos_token_id": 2150, "codec_think_id": 2154,
+              "codec_language_id": {"chinese": 2055, "english": 2050, "german": 2053},
+              "codec_nothink_id": 2155, "codec_pad_id": 2148, "codec_think_bos_id": 2156, "codec_think_eos_id": 2157,
+              "hidden_size": hidden, "intermediate_size": intermediate, "max_position_embeddings": 32768,
+              "num_hidden_layers": 28, "position_id_per_seconds": 13,
+              "rope_scaling": {"interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default",
+                               "type": "default"},
+              "spk_id": {}, "spk_is_dialect": {}, "text_hidden_size": 2048, "text_vocab_size": 151936,
+              "vocab_size": 3072}
+    return {"architectures": ["Qwen3TTSForConditionalGeneration"], "assistant_token_id": 77091,
+            "im_end_token_id": 151645, "im_start_token_id": 151644, "tts_bos_token_id": 151672,
+            "tts_eos_token_id": 151673, "tts_pad_token_id": 151671, "model_type": "qwen3_tts",
+            "tokenizer_type": "qwen3_tts_tokenizer_12hz", "tts_model_size": size, "tts_model_type": "base",
+            "speaker_encoder_config": {"enc_dim": hidden, "sample_rate": 24000}, "talker_config": talker,
+            "transformers_version": "4.57.3"}
+
+
+# Their parameters, and those without the predictor's.
+PUBLISHED = {"1.7B": (published_config(2048, 6144, "1b7"), 1916676352, 1741550592),
+             "0.6B": (published_config(1024, 3072, "0b6"), 905788672, 764218368)}
+
+
+def parameters(config):
+    """How many the model has, and without the predictor; takes no memory for them."""
+    with torch.device("meta"):
+        model = Model(config)
+    counts = {name: p.numel() for name, p in model.named_parameters()}
+    return sum(counts.values()), sum(n for name, n in counts.items() if ".code_predictor." not in name)

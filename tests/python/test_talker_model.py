@@ -1,0 +1,129 @@
+"""tests/data/talker_model.py, from which the golden values of talkers come: as many parameters as the published folders
+have, folders that it reads and writes, and what the package qwen-tts computes with the same weights, where it is
+installed: logits of both levels, and what its generation chooses, step by step."""
+
+import importlib.util
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+DATA = pathlib.Path(__file__).parents[1] / "data"
+GOLDEN = DATA / "golden"
+NAMES = ("talker", "talker_small", "talker_16")
+sys.path.insert(0, str(DATA))
+
+
+def missing(*names):
+    return [name for name in names if not importlib.util.find_spec(name)]
+
+
+@unittest.skipIf(missing("torch", "safetensors"), "needs torch and safetensors")
+class Model(unittest.TestCase):
+    def test_parameters_of_the_published(self):
+        import talker_model
+        for size, (config, total, without) in talker_model.PUBLISHED.items():
+            self.assertEqual(talker_model.parameters(config), (total, without), size)
+
+    def test_golden_values(self):
+        """The files hold what the model computes, and its first losses are those that are told."""
+        import torch
+        import golden_talker
+        from safetensors.torch import load_file
+        for name in NAMES:
+            frozen, golden = golden_talker.MODELS[name][1], load_file(GOLDEN / name / "golden.safetensors")
+            told = json.loads((GOLDEN / name / "golden.json").read_text())
+            tensors, numbers = golden_talker.train(str(GOLDEN / name), frozen, False)
+            self.assertEqual(set(golden), {p + n for n in tensors for p in ("", "bf16.")})
+            for found, expected in zip(numbers["losses"], told["losses"], strict=True):
+                self.assertAlmostEqual(found / expected, 1, delta=1e-5)
+            for n in tensors:
+                if not n.startswith("step5."):
+                    torch.testing.assert_close(tensors[n], golden[n], rtol=0, atol=2e-5 * golden[n].abs().max().item())
+
+    def test_a_speaker_is_written(self):
+        import torch
+        import talker_model
+        model = talker_model.read_folder(str(GOLDEN / "talker"))
+        vector = torch.arange(16.0)
+        with tempfile.TemporaryDirectory(prefix="dcp-talker-") as folder:
+            talker_model.write_folder(model, folder, "ada", 19, vector)
+            back = talker_model.read_folder(folder)
+        self.assertEqual(back.config["tts_model_type"], "custom_voice")
+        self.assertEqual(back.config["talker_config"]["spk_id"], {"ada": 19})
+        for (name, ours), theirs in zip(model.named_parameters(), back.parameters()):
+            ours = ours.clone()
+            if name == "talker.model.codec_embedding.weight":
+                ours[19] = vector
+            self.assertTrue(torch.equal(ours, theirs), name)
+
+
+@unittest.skipIf(missing("torch", "qwen_tts"), "needs torch and qwen-tts, which wants a transformers of its own")
+class Package(unittest.TestCase):
+    """The package's published script for training is wrong in four places; its forward and its generation are not."""
+
+    def setUp(self):
+        import torch
+        torch.manual_seed(1)
+        torch.set_num_threads(1)
+
+    def both(self, name, rows=None):
+        """Its model and ours with the same weights; rows: another size of the talker's table."""
+        import torch
+        import golden_talker
+        import talker_model
+        from qwen_tts.core.models import Qwen3TTSConfig, Qwen3TTSForConditionalGeneration
+        config = json.loads(json.dumps(golden_talker.MODELS[name][0]))
+        talker = config["talker_config"]
+        talker |= {"spk_id": {"ada": 3}, "spk_is_dialect": {"ada": False}, "vocab_size": rows or talker["vocab_size"]}
+        config["tts_model_type"] = "custom_voice"
+        ours = talker_model.Model(config)
+        with torch.no_grad():
+            for p in ours.parameters():
+                p.copy_(0.5 * torch.randn_like(p))
+        theirs = Qwen3TTSForConditionalGeneration(Qwen3TTSConfig(**config))
+        theirs.load_state_dict(ours.state_dict())
+        theirs.eval()
+        return ours, theirs
+
+    def test_logits(self):
+        import torch
+        import golden_talker
+        import talker_model
+        for name in NAMES:
+            ours, theirs = self.both(name)
+            for text, codes, speaker in talker_model.read_records(GOLDEN / name / "records.safetensors"):
+                with torch.no_grad():
+                    logits, residual = ours(text, codes, speaker)
+                    out = theirs.talker(inputs_embeds=ours.embed(text, codes, speaker)[None],
+                                        attention_mask=torch.ones(1, len(logits), dtype=torch.long),
+                                        output_hidden_states=True, use_cache=False)
+                    first = len(text) + 6
+                    before = out.hidden_states[0][-1][0, first:first + len(codes)]
+                    their_residual, _ = theirs.talker.forward_sub_talker_finetune(codes, before)
+                torch.testing.assert_close(out.logits[0], logits, rtol=1e-4, atol=1e-4)
+                torch.testing.assert_close(their_residual, residual, rtol=1e-4, atol=1e-4)
+
+    def test_generation(self):
+        """Codes that the package generates by always choosing the likeliest are the likeliest of ours at every place,
+        with the speaker's row of the table as the vector: so input, offsets and heads are the same."""
+        import torch
+        for name in NAMES:
+            ours, theirs = self.both(name, rows=1100)  # it never chooses one of the last 1024, but for the end
+            ids = torch.randint(32, (1, 4 + 6 + 5))  # with the five at the end that records leave away
+            with torch.no_grad():
+                codes, _ = theirs.generate([ids], languages=["auto"], speakers=["ada"], non_streaming_mode=True,
+                                           max_new_tokens=9, do_sample=False, subtalker_dosample=False,
+                                           repetition_penalty=1.0)
+                codes = codes[0]
+                self.assertGreater(len(codes), 2, name)
+                text, speaker = ids[0, :-5], ours.talker.model.codec_embedding.weight[3]
+                logits, residual = ours(text, codes, speaker)
+            chosen = logits[len(text) + 6:-1, :1100 - 1024].clone()
+            self.assertTrue(torch.equal(chosen.argmax(-1), codes[:, 0]), name)
+            self.assertTrue(torch.equal(residual.argmax(-1), codes[:, 1:]), name)
+
+
+if __name__ == "__main__":
+    unittest.main()
