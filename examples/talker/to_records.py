@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+"""Makes data of dcp-train's type "speech" from recordings of a voice and what they say: text ids, codes of the audio
+and the speaker's vector, by the tokenizer, the codec and the speaker encoder of a published folder (Qwen3-TTS-12Hz,
+Base), which stay as they are. Needs numpy, transformers and the package qwen-tts (pip install qwen-tts).
+
+    to_records.py OUT.safetensors ROWS... --model FOLDER [--held-out SHARE] [--max-frames N] [--device DEVICE]
+
+ROWS are files of JSON lines:
+    {"audio": "a.wav", "text": "what it says", "ref_audio": "voice.wav"}
+The speaker's vector is that of ref_audio, which is best the same in all rows. A row may have "audio_codes" already, a
+list of frames, as the model's own prepare_data.py writes them: then its audio is not read.
+
+A file has of all records, one after the other:
+    text_ids      U32 [ids]                "<|im_start|>assistant\\n" and the text, without what follows it
+    text_starts   I64 [records + 1]        where each begins in text_ids, and the end
+    codes         U16 [frames, codebooks]  of the audio, 12.5 frames a second
+    frame_starts  I64 [records + 1]        where each begins in codes, and the end
+    speakers      F32 [voices, hidden]     the vectors, each once
+    speaker_ids   U32 [records]            which of them is a record's
+A record of t text ids and T frames takes t + T + 7 positions of the talker.
+"""
+from __future__ import annotations
+
+import argparse
+import glob
+import hashlib
+import json
+import math
+import os
+import sys
+from typing import Any, Iterator, NoReturn, Protocol
+
+HEADER, TAIL = 3, 5  # ids before the text, and after it
+AROUND = 7           # positions of a record that are neither text ids nor frames
+BATCH = 16           # recordings that the codec takes at a time
+
+
+def fail(why: object, status: int = 2) -> NoReturn:
+    print(f"to_records.py: {why}", file=sys.stderr)
+    sys.exit(status)
+
+
+class Voice(Protocol):
+    """What makes records from recordings. Codes are [frames, codebooks], a vector has the talker's hidden size."""
+
+    codebooks: int
+    codes_each: int  # of a codebook
+    hidden: int
+
+    def ids(self, text: str) -> list[int]:
+        """Of "<|im_start|>assistant\\n{text}<|im_end|>\\n<|im_start|>assistant\\n"."""
+
+    def codes(self, paths: list[str]) -> list[Any]: ...
+
+    def vector(self, path: str) -> Any: ...
+
+
+class Published:
+    """The parts of a published folder, each loaded when it is needed first."""
+
+    def __init__(self, folder: str, device: str) -> None:
+        self.folder, self.device = folder, device
+        try:
+            with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+                self.config = json.load(file)
+            talker = self.config["talker_config"]
+            self.codebooks, self.hidden = talker["num_code_groups"], talker["hidden_size"]
+            self.codes_each = talker["code_predictor_config"]["vocab_size"]
+        except (ValueError, KeyError, TypeError) as e:
+            fail(f"--model {folder}: config.json is not that of a talker: {type(e).__name__} {e}")
+        self.tokenizer: Any = None
+        self.codec: Any = None
+        self.encoder: Any = None
+
+    def ids(self, text: str) -> list[int]:
+        if self.tokenizer is None:
+            transformers = needed("transformers")
+            self.tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
+        around = "<|im_start|>assistant\n", "<|im_end|>\n<|im_start|>assistant\n"
+        return list(self.tokenizer(around[0] + text + around[1])["input_ids"])
+
+    def codes(self, paths: list[str]) -> list[Any]:
+        if self.codec is None:
+            kind = needed("qwen_tts").Qwen3TTSTokenizer
+            self.codec = kind.from_pretrained(os.path.join(self.folder, "speech_tokenizer"), device_map=self.device)
+        return [codes.cpu().numpy() for codes in self.codec.encode(paths).audio_codes]
+
+    def vector(self, path: str) -> Any:
+        torch, librosa = needed("torch"), needed("librosa")
+        parts = needed("qwen_tts.core.models.modeling_qwen3_tts")
+        if self.encoder is None:
+            self.encoder = self.speaker_encoder(parts)
+        rate = self.encoder.rate
+        audio, _ = librosa.load(path, sr=rate, mono=True)
+        mels = parts.mel_spectrogram(torch.from_numpy(audio)[None], n_fft=1024, num_mels=128, sampling_rate=rate,
+                                     hop_size=256, win_size=1024, fmin=0, fmax=rate // 2)
+        with torch.inference_mode():
+            return self.encoder(mels.transpose(1, 2).to(self.device))[0].cpu().numpy()
+
+    def speaker_encoder(self, parts: Any) -> Any:
+        """In fp32; without the rest of the model."""
+        from safetensors.torch import load_file
+        config = parts.Qwen3TTSSpeakerEncoderConfig(**self.config.get("speaker_encoder_config", {}))
+        encoder, begin = parts.Qwen3TTSSpeakerEncoder(config), "speaker_encoder."
+        found: dict[str, Any] = {}
+        for path in glob.glob(os.path.join(glob.escape(self.folder), "*.safetensors")):
+            found |= {name[len(begin):]: t for name, t in load_file(path).items() if name.startswith(begin)}
+        if not found:
+            fail(f"--model {self.folder}: has no weights of a speaker encoder: take the folder of a Base model")
+        encoder.load_state_dict(found)
+        encoder.rate = config.sample_rate
+        return encoder.float().eval().to(self.device)
+
+
+def needed(package: str) -> Any:
+    import importlib
+    try:
+        return importlib.import_module(package)
+    except ImportError as e:
+        fail(f"needs numpy, transformers and qwen-tts ({e}): pip install qwen-tts", 3)
+
+
+def files_of(row: dict[str, Any]) -> tuple[str, ...]:
+    """The keys of the files that the row needs."""
+    return ("ref_audio",) if "audio_codes" in row else ("ref_audio", "audio")
+
+
+# Rows, each with the words that name it in messages.
+
+
+def rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            where = f"{path}:{number}"
+            try:
+                row = json.loads(line.decode("utf-8-sig"))
+            except (ValueError, RecursionError) as e:
+                fail(f"{where}: no line of JSON: {e}")
+            if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in ("text", *files_of(row))):
+                fail(f"{where}: {json.dumps(row, default=str)[:60]}; an object with text, ref_audio, and audio or "
+                     "audio_codes is wanted")
+            yield where, row
+
+
+class Records:
+    def __init__(self, voice: Voice) -> None:
+        self.voice = voice
+        self.texts: list[Any] = []
+        self.frames: list[Any] = []
+        self.speakers: list[Any] = []
+        self.speaker_ids: list[int] = []
+        self.by_path: dict[str, int] = {}
+        self.around = voice.ids("")
+        if len(self.around) != HEADER + TAIL:
+            fail(f"the tokenizer has {len(self.around)} ids for what stands around a text, not {HEADER + TAIL}: is it "
+                 "another model's?")
+
+    def text_of(self, where: str, text: str) -> Any:
+        import numpy as np
+        ids = self.voice.ids(text.strip())
+        if ids[:HEADER] != self.around[:HEADER] or ids[-TAIL:] != self.around[HEADER:] or len(ids) <= HEADER + TAIL:
+            fail(f"{where}: the text is empty, or its ids run together with those around it")
+        return np.array(ids[:-TAIL], "<u4")
+
+    def codes_of(self, where: str, found: Any) -> Any:
+        import numpy as np
+        try:
+            codes = np.asarray(found)
+            whole = codes.ndim == 2 and codes.dtype.kind in "iu" and len(codes) > 0
+        except ValueError:  # frames of several lengths
+            whole = False
+        if not whole or codes.shape[1] != self.voice.codebooks:
+            fail(f"{where}: audio_codes is not a list of frames of {self.voice.codebooks} codes each")
+        if codes.min() < 0 or codes.max() >= self.voice.codes_each:
+            fail(f"{where}: a code is outside 0..{self.voice.codes_each - 1}")
+        return codes.astype("<u2")
+
+    def speaker_of(self, path: str) -> int:
+        """Number of its vector, which is made once for a path, and kept once if two are equal."""
+        import numpy as np
+        if path not in self.by_path:
+            vector = np.asarray(self.voice.vector(path), "<f4")
+            if vector.shape != (self.voice.hidden,) or not np.isfinite(vector).all():
+                fail(f"{path}: its speaker's vector has shape {list(vector.shape)}, not [{self.voice.hidden}], or what "
+                     "is no number")
+            same = (i for i, known in enumerate(self.speakers) if np.array_equal(known, vector))
+            number = next(same, len(self.speakers))
+            if number == len(self.speakers):
+                self.speakers.append(vector)
+            self.by_path[path] = number
+        return self.by_path[path]
+
+    def add(self, where: str, row: dict[str, Any], codes: Any) -> None:
+        self.texts.append(self.text_of(where, row["text"]))
+        self.frames.append(self.codes_of(where, codes))
+        self.speaker_ids.append(self.speaker_of(row["ref_audio"]))
+
+    def add_all(self, batch: list[tuple[str, dict[str, Any]]]) -> None:
+        unread = [row["audio"] for _, row in batch if "audio_codes" not in row]
+        made = iter(self.voice.codes(unread) if unread else [])
+        for where, row in batch:
+            self.add(where, row, row["audio_codes"] if "audio_codes" in row else next(made))
+
+    def leave_out(self, max_frames: int) -> int:
+        """Those with more frames; returns how many."""
+        keep = [i for i, codes in enumerate(self.frames) if len(codes) <= max_frames]
+        gone = len(self.frames) - len(keep)
+        self.texts, self.frames, self.speaker_ids = ([of[i] for i in keep] for of in
+                                                     (self.texts, self.frames, self.speaker_ids))
+        return gone
+
+    def held_out(self, amount: float) -> Any:
+        """Which are held out: those with the lowest hashes, whatever their order. Equal ones stay together."""
+        import numpy as np
+        digests = (hashlib.sha256(text.tobytes() + codes.tobytes()).digest()
+                   for text, codes in zip(self.texts, self.frames))
+        hashes = np.array([int.from_bytes(digest[:8], "big") for digest in digests], np.uint64)
+        if amount < 1:  # 0 is none
+            return hashes < np.uint64(int(amount * 2**64))
+        return hashes <= np.sort(hashes)[min(int(amount), len(hashes)) - 1]
+
+    def write(self, path: str, chosen: Any, about: dict[str, str]) -> tuple[int, int]:
+        """Writes the chosen ones; returns the most positions and frames that one has."""
+        import numpy as np
+        places = np.flatnonzero(chosen)
+        texts, frames = [self.texts[i] for i in places], [self.frames[i] for i in places]
+        own = sorted({self.speaker_ids[i] for i in places})
+        starts = [np.concatenate([[0], np.cumsum([len(x) for x in of])]).astype("<i8") for of in (texts, frames)]
+        tensors = (("text_starts", "I64", starts[0]), ("frame_starts", "I64", starts[1]),
+                   ("speakers", "F32", np.stack([self.speakers[i] for i in own])),
+                   ("speaker_ids", "U32", np.array([own.index(self.speaker_ids[i]) for i in places], "<u4")),
+                   ("text_ids", "U32", np.concatenate(texts)), ("codes", "U16", np.concatenate(frames)))
+        write_safetensors(path, tensors, {**about, "records": str(len(places))})
+        most = max(len(frame) for frame in frames)
+        longest = max(len(text) + len(frame) + AROUND for text, frame in zip(texts, frames))
+        print(f"{path}: {len(places)} records, {len(own)} of speakers, {starts[1][-1]} frames; the longest record has "
+              f"{longest} positions, the most frames of one are {most}")
+        return longest, most
+
+
+def write_safetensors(path: str, tensors: Any, about: dict[str, str]) -> None:
+    """In this order, each time the same."""
+    header: dict[str, Any] = {"__metadata__": about}
+    offset = 0
+    for name, dtype, values in tensors:
+        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": [offset, offset + values.nbytes]}
+        offset += values.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, _, values in tensors:
+            file.write(values.tobytes())
+
+
+def share(text: str) -> float:
+    value = float(text)
+    if not (0 < value < math.inf) or (value >= 1 and value != int(value)):
+        raise argparse.ArgumentTypeError(f"{text} is neither a fraction between 0 and 1 nor a number of records")
+    return value
+
+
+def count(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: 1 at least")
+    return int(text)
+
+
+def arguments(words: list[str] | None) -> argparse.Namespace:
+    about, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(description=about, epilog=rest.partition("\n\n")[2],
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", help="file to write")
+    parser.add_argument("rows", nargs="+", help="files of JSON lines")
+    parser.add_argument("--model", metavar="FOLDER", required=True, help="published folder of a Base model")
+    parser.add_argument("--held-out", metavar="SHARE", type=share, default=0,
+                        help="a fraction, or a number of records, that goes into OUT-held-out.safetensors: chosen by a "
+                        "hash of text and codes, whatever their order")
+    parser.add_argument("--max-frames", metavar="N", type=count, help="leave out records with more")
+    parser.add_argument("--device", default="cpu", help="where codec and speaker encoder compute (cpu), e.g. cuda:0")
+    return parser.parse_args(words)
+
+
+def check_outputs(paths: list[str], sources: list[str]) -> None:
+    """What would fail after an hour of work fails at once."""
+    for path in paths:
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            fail(f"{path}: there is no folder {folder}")
+        if os.path.isdir(path):
+            fail(f"{path} is a folder; a file is to be written")
+        for source in sources:
+            if os.path.exists(path) and os.path.exists(source) and os.path.samefile(path, source):
+                fail(f"{path} would overwrite what is read: name another file as the first argument")
+
+
+def up_to(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+def make(args: argparse.Namespace, voice: Voice) -> None:
+    root, suffix = os.path.splitext(args.out)
+    held_path = f"{root}-held-out{suffix}"
+    check_outputs([args.out, held_path] if args.held_out else [args.out], args.rows)
+    found = [row for path in args.rows for row in rows(path)]
+    for where, row in found:
+        for key in files_of(row):
+            if not os.path.isfile(row[key]):
+                fail(f"{where}: {key} {row[key]}: there is no such file")
+    records = Records(voice)
+    for i in range(0, len(found), BATCH):
+        records.add_all(found[i:i + BATCH])
+    if args.max_frames:
+        print(f"left out: {records.leave_out(args.max_frames)} with more than --max-frames {args.max_frames}")
+    if not records.frames:
+        fail("no record is left")
+    held = records.held_out(args.held_out)
+    if held.all() or (args.held_out and not held.any()):
+        fail(f"--held-out {args.held_out:g} of {len(held)} records leaves none for one of the files: give another "
+             "fraction, or a number")
+    about = {"model": os.path.basename(os.path.abspath(args.model)),
+             "sources": json.dumps([os.path.basename(path) for path in args.rows])}
+    sizes = [records.write(args.out, ~held, about)]
+    if args.held_out:
+        sizes.append(records.write(held_path, held, about))
+    longest, most = map(max, zip(*sizes))
+    data = {"type": "speech", "path": args.out, "sequence_length": up_to(longest, 64), "frames": up_to(most, 8)}
+    if args.held_out:
+        data["eval_path"] = held_path
+    print("For dcp-train's configuration:")
+    print(f'"data": {json.dumps(data)}')
+
+
+def main(words: list[str] | None = None, voice: Voice | None = None) -> None:
+    args = arguments(words)
+    try:
+        make(args, voice or Published(args.model, args.device))
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as e:
+        fail(e)
+    except OSError as e:
+        fail(e, 3)
+
+
+if __name__ == "__main__":
+    main()
