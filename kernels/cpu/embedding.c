@@ -5,18 +5,29 @@
 #include "cpu/cpu.h"
 #include "cpu/lanes.h"
 
+static void put_row(float *out, const float *from, size_t dim, unsigned flags) {
+    const int adds = (flags & KERNELS_ADD) != 0, rounds = (flags & KERNELS_ROUND) != 0;
+    for (size_t i = 0; i < dim; i++) {
+        const float value = rounds ? bf16_wide(bf16_of(from[i])) : from[i];
+        out[i] = adds ? out[i] + value : value;
+    }
+}
+
 static void cpu_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
-                                  size_t rows, size_t dim) {
-    (void)k;
-    for (size_t row = 0; row < rows; row++)
-        memcpy(out + row * dim, table + (size_t)ids[row] * dim, dim * sizeof *out);
+                                  size_t rows, size_t dim, unsigned flags) {
+    for (size_t row = 0; row < rows; row++) {
+        if (ids[row] >= 0)
+            put_row(out + row * dim, table + (size_t)ids[row] * dim, dim, flags);
+        else if (!(flags & KERNELS_ADD))
+            k->zero(k, out + row * dim, dim);
+    }
 }
 
 static void cpu_embedding_backward(kernels *k, float *dtable, const float *dout, const int32_t *ids,
                                    size_t rows, size_t vocab, size_t dim) {
     (void)vocab;
     for (size_t row = 0; row < rows; row++)
-        k->add(k, dtable + (size_t)ids[row] * dim, dout + row * dim, dim);
+        if (ids[row] >= 0) k->add(k, dtable + (size_t)ids[row] * dim, dout + row * dim, dim);
 }
 
 /* One patch of one image: [channels,patch_height,patch_width]. */

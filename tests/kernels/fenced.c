@@ -151,9 +151,9 @@ static void fenced_linear(kernels *k, float *y, const kernels_linear *l) {
 }
 
 static void fenced_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
-                                     size_t rows, size_t dim) {
+                                     size_t rows, size_t dim, unsigned flags) {
     fence_of(k)->steps = 1;
-    CPU->embedding_forward(CPU, IN(out), IN(table), IN(ids), rows, dim);
+    CPU->embedding_forward(CPU, IN(out), IN(table), IN(ids), rows, dim, flags);
 }
 
 static void fenced_embedding_backward(kernels *k, float *dtable, const float *dout,

@@ -89,29 +89,65 @@ void case_tf32(conform *c) {
     }
 }
 
-static void embedding_of(conform *c, size_t rows, size_t vocab, size_t dim) {
+/* ids[rows], every fifth below 0 where some are to be left out. */
+static int32_t *random_ids(conform *c, size_t rows, size_t vocab, int leaves_out) {
+    float *place = conform_random(c, rows);
+    int32_t *ids = conform_host(c, rows, sizeof *ids);
+    for (size_t r = 0; r < rows; r++)
+        ids[r] =
+            leaves_out && r % 5 == 1 ? -1 : (int32_t)((place[r] + 1.0f) * 0.49f * (float)vocab);
+    return ids;
+}
+
+/* out[rows,dim] in place of, or onto, what it was. */
+static void embedding_forward_of(conform *c, const float *table, const int32_t *ids, size_t rows,
+                                 size_t vocab, size_t dim, unsigned flags) {
     kernels *k = c->k;
-    float *table = conform_random(c, vocab * dim), *dout = conform_random(c, rows * dim);
-    float *start = conform_random(c, vocab * dim), *place = conform_random(c, rows);
-    double *want = conform_host(c, rows * dim, 8);
+    const int adds = (flags & KERNELS_ADD) != 0;
+    float *before = conform_random(c, rows * dim);
+    float *used = conform_host(c, vocab * dim, sizeof *used);
+    double *want = conform_host(c, rows * dim, sizeof *want);
+    memcpy(used, table, vocab * dim * sizeof *used);
+    conform_round(used, vocab * dim, flags & KERNELS_ROUND ? KERNELS_BF16 : KERNELS_F32);
+    for (size_t i = 0; i < rows * dim; i++) {
+        const int32_t id = ids[i / dim];
+        const float own = id < 0 ? 0.0f : used[(size_t)id * dim + i % dim];
+        want[i] = (double)(adds ? before[i] + own : own);
+    }
+    float *out =
+        adds ? conform_floats(c, before, rows * dim) : conform_poisoned(c, rows * dim, sizeof *out);
+    k->embedding_forward(k, out, conform_floats(c, table, vocab * dim),
+                         conform_given(c, ids, rows, sizeof *ids), rows, dim, flags);
+    conform_close(c, "out", conform_fetch_floats(c, out, rows * dim), want, rows * dim, 0.0);
+}
+
+static void embedding_backward_of(conform *c, const int32_t *ids, size_t rows, size_t vocab,
+                                  size_t dim) {
+    kernels *k = c->k;
+    float *dout = conform_random(c, rows * dim), *start = conform_random(c, vocab * dim);
     float *in_order = conform_host(c, vocab * dim, sizeof *in_order);
     memcpy(in_order, start, vocab * dim * sizeof *in_order);
-    int32_t *ids = conform_host(c, rows, sizeof *ids);
-    for (size_t r = 0; r < rows; r++) {
-        ids[r] = (int32_t)((place[r] + 1.0f) * 0.49f * (float)vocab);
-        for (size_t i = 0; i < dim; i++) {
-            want[r * dim + i] = (double)table[(size_t)ids[r] * dim + i];
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < dim && ids[r] >= 0; i++)
             in_order[(size_t)ids[r] * dim + i] += dout[r * dim + i];
-        }
-    }
-    int32_t *dids = conform_given(c, ids, rows, sizeof *ids);
-    float *out = conform_poisoned(c, rows * dim, sizeof *out);
     float *dtable = conform_floats(c, start, vocab * dim);
-    k->embedding_forward(k, out, conform_floats(c, table, vocab * dim), dids, rows, dim);
-    conform_close(c, "out", conform_fetch_floats(c, out, rows * dim), want, rows * dim, 0.0);
-    k->embedding_backward(k, dtable, conform_floats(c, dout, rows * dim), dids, rows, vocab, dim);
+    k->embedding_backward(k, dtable, conform_floats(c, dout, rows * dim),
+                          conform_given(c, ids, rows, sizeof *ids), rows, vocab, dim);
     conform_close(c, "dtable", conform_fetch_floats(c, dtable, vocab * dim),
                   conform_wide(c, in_order, vocab * dim), vocab * dim, 0.0);
+}
+
+static void embedding_of(conform *c, size_t rows, size_t vocab, size_t dim) {
+    static const unsigned flags[] = {0, KERNELS_ADD, KERNELS_ROUND, KERNELS_ADD | KERNELS_ROUND};
+    for (int leaves_out = 0; leaves_out < 2; leaves_out++) {
+        const float *table = conform_random(c, vocab * dim);
+        const int32_t *ids = random_ids(c, rows, vocab, leaves_out);
+        for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+            embedding_forward_of(c, table, ids, rows, vocab, dim, flags[i]);
+        embedding_backward_of(c, ids, rows, vocab, dim);
+        conform_finish(c);
+        c->what = "embedding";
+    }
 }
 
 void case_embedding(conform *c) {

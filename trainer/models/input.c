@@ -3,21 +3,11 @@
 #include "models/layers.h"
 #include "models/parts.h"
 
-/* Rows of a table, as parameters are used. */
-static void round_rows(model_run *run, float *rows) {
-    const size_t n = run->rows * run->m->c.hidden;
-    if (run->m->type != KERNELS_BF16) return;
-    run->k->narrow(run->k, run->in, rows, n);
-    run->k->widen(run->k, rows, run->in, n);
-}
-
 /* Each token gets its own position, of its document. */
 static void add_places(model_run *run, const float *const *params) {
-    float *rows = run->dnormed; /* the backward's */
-    run->k->embedding_forward(run->k, rows, params[run->m->root.positions], run->samples.places,
-                              run->rows, run->m->c.hidden);
-    round_rows(run, rows);
-    run->k->add(run->k, run->stream[0], rows, run->rows * run->m->c.hidden);
+    run->k->embedding_forward(run->k, run->stream[0], params[run->m->root.positions],
+                              run->samples.places, run->rows, run->m->c.hidden,
+                              KERNELS_ADD | model_table_flags(run->m));
 }
 
 /* Every sample gets the same positions, [length,hidden], behind those of a text's earlier pieces,
@@ -48,8 +38,7 @@ static void add_positions_backward(model_run *run, float *const *grads) {
 static void tokens_forward(model_run *run, size_t layer, const float *const *params) {
     (void)layer;
     run->k->embedding_forward(run->k, run->stream[0], params[run->m->root.embed], run->samples.ids,
-                              run->rows, run->m->c.hidden);
-    round_rows(run, run->stream[0]);
+                              run->rows, run->m->c.hidden, model_table_flags(run->m));
     add_positions(run, params);
 }
 

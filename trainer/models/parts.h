@@ -198,6 +198,10 @@ static inline size_t model_positions(const model_run *run) {
 static inline kernels_type model_inner_type(const model *m) {
     return m->c.mlp_bias || m->c.sizes ? KERNELS_F32 : m->type;
 }
+/* Rows of a table are used as parameters are: in bf16 they are rounded. */
+static inline unsigned model_table_flags(const model *m) {
+    return m->type == KERNELS_BF16 ? KERNELS_ROUND : 0;
+}
 /* Of logits, which no layer follows, only where they are so many that they would be the largest
  * array by far: their rounding is felt in every gradient. */
 enum { MODEL_MANY_LOGITS = 16 }; /* for each element of the stream */

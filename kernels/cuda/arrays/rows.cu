@@ -55,19 +55,30 @@ static void cuda_copy_parts(kernels *k, float *y, const float *x, const kernels_
 template <typename W>
 static __global__ void __launch_bounds__(THREADS)
     embedding_forward_kernel(float *out, const float *table, const int32_t *ids, size_t rows,
-                             unsigned dim, bool wide) {
+                             unsigned dim, bool add, bool round, bool wide) {
     const row_place<W> p(row_of_group<W>(), rows, dim, wide);
-    const float *from = table + (p.there ? (size_t)ids[p.row] * dim : 0);
-    copy_row<W>(p, out + p.row * dim, from, dim, false);
+    const int32_t id = p.there ? ids[p.row] : 0;
+    const float *from = table + (id < 0 ? 0 : (size_t)id * dim);
+    float *to = out + p.row * dim;
+    FOR_SPANS(W, first, dim) {
+        share<W> v, before;
+        p.load(v, from, first);
+        if (add) p.load(before, to, first);
+        FOR_SHARE(W, u, e) {
+            const float value = id < 0 ? 0.0f : round ? rounded_to_bf16(v[u][e]) : v[u][e];
+            v[u][e] = add ? before[u][e] + value : value;
+        }
+        if (id >= 0 || !add) p.store(to, v, first);
+    }
 }
 
 static void cuda_embedding_forward(kernels *k, float *out, const float *table, const int32_t *ids,
-                                   size_t rows, size_t dim) {
+                                   size_t rows, size_t dim, unsigned flags) {
     const bool wide = dim % 4 == 0 && aligned(out, table);
     by_width(dim, [&](auto shape) {
         typedef decltype(shape) W;
         LAUNCH(k, embedding_forward_kernel<W>, pieces_of(rows, W::GROUPS), 0, out, table, ids, rows,
-               (unsigned)dim, wide);
+               (unsigned)dim, (flags & KERNELS_ADD) != 0, (flags & KERNELS_ROUND) != 0, wide);
     });
 }
 

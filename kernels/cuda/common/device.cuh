@@ -120,6 +120,9 @@ static __device__ __forceinline__ float load(const float *x) { return *x; }
 static __device__ __forceinline__ float load(const uint16_t *x) {
     return __uint_as_float((uint32_t)*x << 16);
 }
+static __device__ __forceinline__ float rounded_to_bf16(float x) {
+    return __uint_as_float((uint32_t)bf16_of(x) << 16);
+}
 static __device__ __forceinline__ void store(float *y, float x) { *y = x; }
 static __device__ __forceinline__ void store(uint16_t *y, float x) { *y = bf16_of(x); }
 

@@ -139,10 +139,12 @@ struct kernels {
      * bf16's precision. */
     void (*linear)(kernels *k, float *y, const kernels_linear *l);
 
-    /* out[rows,dim] = table[ids[rows],dim]; ids lie inside the table. */
+    /* out[rows,dim] = (or +=, with KERNELS_ADD) table[ids[rows],dim], with KERNELS_ROUND as it is
+     * rounded to bf16. ids lie inside the table; one below 0 has a row of zeros. */
     void (*embedding_forward)(kernels *k, float *out, const float *table, const int32_t *ids,
-                              size_t rows, size_t dim);
-    /* dtable[vocab,dim] += for each row in order: dtable[ids[row]] += dout[row,dim] */
+                              size_t rows, size_t dim, unsigned flags);
+    /* dtable[vocab,dim] += for each row in order: dtable[ids[row]] += dout[row,dim]; rows whose id
+     * is below 0 are left out. */
     void (*embedding_backward)(kernels *k, float *dtable, const float *dout, const int32_t *ids,
                                size_t rows, size_t vocab, size_t dim);
 

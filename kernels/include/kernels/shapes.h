@@ -5,12 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How matmul takes its operands. */
+/* How matmul takes its operands, and what other functions do with theirs. */
 enum {
     KERNELS_TRANSPOSE_A = 1, /* a is stored [depth, m] */
     KERNELS_TRANSPOSE_B = 2, /* b is stored [n, depth] */
     KERNELS_ADD = 4,         /* c += instead of c = */
     KERNELS_NARROW = 8,      /* matmul_bf16: c is bf16; not with KERNELS_ADD */
+    KERNELS_ROUND = 16,      /* embedding_forward: rows of the table are rounded to bf16 */
 };
 
 /* What the elements of an array are. bf16 is the upper half of an fp32, in a uint16_t. */
