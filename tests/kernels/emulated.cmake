@@ -43,7 +43,7 @@ if(CMAKE_CXX_COMPILER)
 
   # Whole models on it, beside the CPU's.
   if(TARGET trainer_models)
-    foreach(test golden packed)
+    foreach(test golden packed talker)
       set(own ${PROJECT_SOURCE_DIR}/tests/trainer/model_${test}.c)
       if(DCP_MPI) # the other trainer's tests are there, too
         set(own $<TARGET_OBJECTS:model_${test}>)

@@ -12,7 +12,7 @@
 #include "dcp/safetensors.h"
 #include "models/model_run.h"
 
-enum { GOLDEN_PARAMS = 64 };
+enum { GOLDEN_PARAMS = 96 };
 
 typedef struct golden_model {
     json_t *config;

@@ -29,7 +29,7 @@ static void whole(cached *c, size_t n, float *out) {
     kernels_type type;
     assert_int_equal(model_run_create(c->g.m, 1, n, &run, NULL), DCP_OK);
     const sample_batch batch = {.ids = c->ids, .targets = c->targets};
-    assert_int_equal(model_run_set_batch(run, &batch, 1.0f, NULL), DCP_OK);
+    assert_int_equal(model_run_set_batch(run, &batch, &(float){1.0f}, NULL), DCP_OK);
     golden_model_forward(&c->g, run);
     const float *logits = model_run_logits(run, &type);
     assert_int_equal(type, KERNELS_F32);

@@ -138,7 +138,8 @@ static void load_batch(golden *g) {
     }
     size_t batch = t->shape[0], counted = load_targets(g, batch, sequence);
     assert_int_equal(model_run_create(g->m, batch, sequence, &g->run, NULL), DCP_OK);
-    assert_int_equal(model_run_set_batch(g->run, &g->batch, 1.0f / (float)counted, NULL), DCP_OK);
+    assert_int_equal(model_run_set_batch(g->run, &g->batch, &(float){1.0f / (float)counted}, NULL),
+                     DCP_OK);
 }
 
 static void set_up(golden *g) {

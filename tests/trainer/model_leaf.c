@@ -101,18 +101,18 @@ static void check_family(const char *config_text) {
     leaf l = {0};
     set_up(&l, config_text);
     place_params(&l, l.params, l.grads);
-    assert_int_equal(model_run_set_batch(l.run, &l.batch, 0.01f, NULL), DCP_OK);
+    assert_int_equal(model_run_set_batch(l.run, &l.batch, &(float){0.01f}, NULL), DCP_OK);
     double loss = compute(&l);
     float *first = malloc(l.elems * sizeof *first);
     memcpy(first, l.grads, l.elems * sizeof *first);
-    assert_int_equal(
-        model_run_set_batch(
-            l.run, &(sample_batch){.ids = l.ids, .values = l.values, .targets = l.ids}, 3.0f, NULL),
-        DCP_OK);
+    assert_int_equal(model_run_set_batch(
+                         l.run, &(sample_batch){.ids = l.ids, .values = l.values, .targets = l.ids},
+                         &(float){3.0f}, NULL),
+                     DCP_OK);
     assert_true(compute(&l) != loss);
     memmove(l.params + 1, l.params, l.elems * sizeof *l.params);
     place_params(&l, l.params + 1, l.grads + 1);
-    assert_int_equal(model_run_set_batch(l.run, &l.batch, 0.01f, NULL), DCP_OK);
+    assert_int_equal(model_run_set_batch(l.run, &l.batch, &(float){0.01f}, NULL), DCP_OK);
     assert_true(compute(&l) == loss);
     assert_memory_equal(first, l.grads + 1, l.elems * sizeof *first);
     free(first);
@@ -130,10 +130,10 @@ static void refusals(void **state) {
     model_run *run = NULL;
     set_up(&l, qwen3);
     l.ids[9] = 50;
-    assert_int_equal(model_run_set_batch(l.run, &l.batch, 1.0f, NULL), DCP_ERR_ARG);
+    assert_int_equal(model_run_set_batch(l.run, &l.batch, &(float){1.0f}, NULL), DCP_ERR_ARG);
     l.ids[9] = 0;
     l.targets[3] = -1;
-    assert_int_equal(model_run_set_batch(l.run, &l.batch, 1.0f, NULL), DCP_ERR_ARG);
+    assert_int_equal(model_run_set_batch(l.run, &l.batch, &(float){1.0f}, NULL), DCP_ERR_ARG);
     assert_int_equal(model_run_create(l.m, 1, 129, &run, NULL), DCP_ERR_ARG);
     assert_int_equal(model_run_create(l.m, 0, 8, &run, NULL), DCP_ERR_ARG);
     assert_int_equal(model_run_create(l.m, UINT64_MAX, 8, &run, NULL), DCP_ERR_ARG);

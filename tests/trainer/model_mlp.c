@@ -118,7 +118,8 @@ static size_t first_of(const mlp *t, size_t stage) {
 
 static void compute(mlp *t) {
     size_t stages = model_stages(t->m);
-    assert_int_equal(model_run_set_batch(t->run, &t->batch, 1.0f / (BATCH - 1), NULL), DCP_OK);
+    assert_int_equal(model_run_set_batch(t->run, &t->batch, &(float){1.0f / (BATCH - 1)}, NULL),
+                     DCP_OK);
     for (size_t s = 0; s < stages; s++)
         model_forward(t->run, s, (const float *const *)t->param + first_of(t, s));
     for (size_t s = stages; s-- > 0;)
@@ -166,9 +167,9 @@ static void refusals(void **state) {
     mlp t = {0};
     set_up(&t, "{\"model_type\":\"mlp\",\"sizes\":[5,7,3]}");
     t.targets[1] = 3;
-    assert_int_equal(model_run_set_batch(t.run, &t.batch, 1.0f, NULL), DCP_ERR_ARG);
+    assert_int_equal(model_run_set_batch(t.run, &t.batch, &(float){1.0f}, NULL), DCP_ERR_ARG);
     t.targets[1] = -1;
-    assert_int_equal(model_run_set_batch(t.run, &t.batch, 1.0f, NULL), DCP_ERR_ARG);
+    assert_int_equal(model_run_set_batch(t.run, &t.batch, &(float){1.0f}, NULL), DCP_ERR_ARG);
     tear_down(&t);
 }
 

@@ -79,7 +79,8 @@ static void compute(golden_model *g, const given *b, int packed, results *out) {
         grads[i] = k->alloc(k, g->elems[i] * sizeof(float));
         k->zero(k, grads[i], g->elems[i]);
     }
-    assert_int_equal(model_run_set_batch(run, &batch, 1.0f / (float)b->counted, NULL), DCP_OK);
+    assert_int_equal(model_run_set_batch(run, &batch, &(float){1.0f / (float)b->counted}, NULL),
+                     DCP_OK);
     golden_model_forward(g, run);
     out->loss = model_run_loss(run);
     golden_model_backward(g, run, grads);
@@ -145,13 +146,13 @@ static void refuses(void **state) {
     fill(&b, 1, g.classes);
     const sample_batch batch = {.ids = b.ids, .targets = b.targets, .places = b.places};
     assert_int_equal(model_run_create(g.m, SAMPLES, TOKENS, &run, NULL), DCP_OK);
-    assert_int_equal(model_run_set_batch(run, &batch, 1.0f, NULL), DCP_OK);
+    assert_int_equal(model_run_set_batch(run, &batch, &(float){1.0f}, NULL), DCP_OK);
     b.places[3] = 4;
-    assert_int_equal(model_run_set_batch(run, &batch, 1.0f, &err), DCP_ERR_ARG);
+    assert_int_equal(model_run_set_batch(run, &batch, &(float){1.0f}, &err), DCP_ERR_ARG);
     assert_non_null(strstr(err.message, "place 3 of the micro-batch is number 4 of its document"));
     b.places[3] = 3;
     b.places[TOKENS] = b.places[TOKENS - 1] + 1; /* a sample's first */
-    assert_int_equal(model_run_set_batch(run, &batch, 1.0f, &err), DCP_ERR_ARG);
+    assert_int_equal(model_run_set_batch(run, &batch, &(float){1.0f}, &err), DCP_ERR_ARG);
     model_run_destroy(run);
     golden_model_close(&g);
 }

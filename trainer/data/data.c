@@ -40,18 +40,39 @@ struct data {
     sample_shape shape;
 };
 
+/* What samples are, and the types of data that have such. */
+typedef struct sample_kind {
+    const char *name, *types;
+} sample_kind;
+
+static const sample_kind of_tokens = {"tokens", "text, tokens or records"};
+static const sample_kind of_numbers = {"images or vectors", "idx or safetensors"};
+static const sample_kind of_speech = {"recordings", "speech"};
+
+static const sample_kind *kind_of(const sample_shape *shape) {
+    return shape->frames ? &of_speech : shape->tokens ? &of_tokens : &of_numbers;
+}
+
+static int gives(const data_source *source, const sample_kind *kind) {
+    return kind == &of_speech   ? source->speech
+           : kind == &of_tokens ? source->tokens
+                                : source->numbers;
+}
+
 static int find_source(const data_options *options, const data_source **out, dcp_error *err) {
     static const data_source *const sources[] = {&data_text, &data_tokens, &data_records, &data_idx,
                                                  &data_fixed};
-    const int tokens = options->shape.tokens > 0;
+    const sample_kind *kind = kind_of(&options->shape);
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         if (strcmp(sources[i]->type, options->type) != 0) continue;
         *out = sources[i];
-        if (tokens ? sources[i]->tokens : sources[i]->numbers) return DCP_OK;
+        if (gives(sources[i], kind)) return DCP_OK;
         return core_fail(err, DCP_ERR_ARG,
                          "data.type: %s gives %s, the model takes %s; set it to %s", options->type,
-                         tokens ? "images" : "tokens", tokens ? "tokens" : "images or vectors",
-                         tokens ? "text, tokens or records" : "idx or safetensors");
+                         sources[i]->speech   ? "recordings"
+                         : sources[i]->tokens ? "tokens"
+                                              : "images",
+                         kind->name, kind->types);
     }
     return core_fail(err, DCP_ERR_UNSUPPORTED, "data.type: %s is not built", options->type);
 }
@@ -82,7 +103,7 @@ static int hash_samples(const data *d, const data_part *part, const sample_batch
     for (uint64_t i = 0; i < n; i++) {
         const int status = d->source->read(part->state, 0, 0, i, room, err);
         if (status != DCP_OK) return status;
-        *hash = hash_words(*hash, room->ids, d->shape.tokens);
+        *hash = hash_words(*hash, room->ids, model_sample_ids(&d->shape));
         *hash = hash_words(*hash, room->values, model_sample_values(&d->shape));
         *hash = hash_words(*hash, room->targets, d->shape.targets);
         *hash = hash_words(*hash, room->places, d->shape.tokens);
@@ -103,14 +124,14 @@ static int hash_parts(data *d, const sample_batch *room, uint64_t words, dcp_err
 }
 
 static int take_fingerprint(data *d, dcp_error *err) {
-    const uint64_t values = model_sample_values(&d->shape), tokens = d->shape.tokens;
-    const uint64_t places = d->shape.packed ? tokens : 0;
-    const uint64_t words = tokens + values + d->shape.targets + places;
+    const uint64_t values = model_sample_values(&d->shape), ids = model_sample_ids(&d->shape);
+    const uint64_t places = d->shape.packed ? ids : 0;
+    const uint64_t words = ids + values + d->shape.targets + places;
     uint32_t *memory = malloc(words * sizeof *memory);
     if (!memory) return core_fail_memory(err, words * sizeof *memory);
-    sample_batch room = {.targets = (int32_t *)memory + tokens + values};
-    if (tokens) room.ids = (int32_t *)memory;
-    if (values) room.values = (float *)memory + tokens;
+    sample_batch room = {.targets = (int32_t *)memory + ids + values};
+    if (ids) room.ids = (int32_t *)memory;
+    if (values) room.values = (float *)memory + ids;
     if (places) room.places = room.targets + d->shape.targets;
     const int status = hash_parts(d, &room, words, err);
     free(memory);
@@ -257,8 +278,9 @@ int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, const sample_b
         const int status = read_sample(d, seed, g, &at, err);
         if (status != DCP_OK) return status;
     }
-    uint64_t count = 0;
-    for (uint64_t i = 0; i < n * d->shape.targets; i++) count += out->targets[i] != SAMPLE_IGNORE;
-    *counted = count;
+    for (size_t i = 0; i < model_sample_losses(&d->shape); i++) counted[i] = 0;
+    for (uint64_t i = 0; i < n * d->shape.targets; i++)
+        if (out->targets[i] != SAMPLE_IGNORE)
+            counted[model_sample_loss_of(&d->shape, i % d->shape.targets)]++;
     return DCP_OK;
 }

@@ -34,6 +34,6 @@ void data_packed(const data *d, uint64_t *records, double *share);
 uint64_t data_fingerprint(const data *d);
 
 /* Samples first ... first + n - 1 into the memory that `out` points to, and how many of their
- * targets count. */
+ * targets count: counted[losses]. */
 int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, const sample_batch *out,
               uint64_t *counted, dcp_error *err);

@@ -21,7 +21,7 @@ typedef struct data_options {
 
 typedef struct data_source {
     const char *type;
-    int tokens, numbers; /* which kinds of samples it can give */
+    int tokens, numbers, speech; /* which kinds of samples it can give */
     int (*open)(const data_options *options, void **state, dcp_error *err);
     void (*close)(void *state);
     uint64_t (*samples)(const void *state);

@@ -202,19 +202,23 @@ static void assign_blocks(wrapping *w, size_t first, size_t end, size_t unit) {
     for (size_t block = first; block < end; block++) w->unit_of[block] = unit;
 }
 
-/* Joins blocks until they are large enough; what is left stays with the root. */
+/* Joins blocks that follow each other until they are large enough; what is left stays with the
+ * root, whose stages are behind them. */
 static void join_blocks(wrapping *w, uint64_t min_params) {
     uint64_t elems = 0;
-    size_t first = 1;
+    size_t first = 1, next = 1; /* the blocks at hand */
     w->n = 1;
-    for (size_t block = 1; block < model_units(w->m); block++) {
-        elems += model_unit_elems(w->m, block);
-        if (elems < min_params) continue;
-        assign_blocks(w, first, block + 1, w->n++);
-        first = block + 1;
+    for (size_t stage = 1; stage < model_stages(w->m); stage++) {
+        const size_t block = model_stage_unit(w->m, stage);
+        if (block != ROOT) {
+            next = block + 1;
+            elems += model_unit_elems(w->m, block);
+            if (elems < min_params) continue;
+        }
+        assign_blocks(w, first, next, block == ROOT ? ROOT : w->n++);
+        first = next;
         elems = 0;
     }
-    assign_blocks(w, first, model_units(w->m), ROOT);
 }
 
 static void count_unit_params(wrapping *w) {

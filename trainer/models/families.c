@@ -6,21 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/keys.h"
-#include "models/windows.h"
+#include "models/decoder.h"
+#include "models/talker.h"
 #include "programs/fail.h"
-
-/* heads and head_dim where the config gives hidden_size / heads. */
-static int take_head_dim(model_config *c, const char *hidden, const char *heads, dcp_error *err) {
-    if (c->hidden % c->heads)
-        return core_fail(err, DCP_ERR_ARG,
-                         "model config: %s %llu is no multiple of %s %llu, and head_dim is "
-                         "missing; change one of them",
-                         hidden, (unsigned long long)c->hidden, heads,
-                         (unsigned long long)c->heads);
-    c->head_dim = c->hidden / c->heads;
-    return DCP_OK;
-}
 
 /* GPT-2, in its own spelling and in that of newer families. n_ctx has no say, as in transformers:
  * the positions are n_positions. Dropout that a config does not mention counts as none. */
@@ -60,7 +48,7 @@ static int read_gpt2_sizes(const model_keys *keys, model_config *c, dcp_error *e
     c->kv_heads = c->heads;
     const keys_entry inner = {.key = "n_inner", .absent = 4 * c->hidden, .out = &c->intermediate};
     status = model_keys_size(keys, &inner, err);
-    return status ? status : take_head_dim(c, "n_embd", "n_head", err);
+    return status ? status : model_decoder_take_head_dim(c, "n_embd", "n_head", err);
 }
 
 static int read_gpt2(const model_keys *keys, model_config *c, dcp_error *err) {
@@ -91,66 +79,16 @@ static int read_gpt2(const model_keys *keys, model_config *c, dcp_error *err) {
 
 #define LLAMA_NAMES                                                                                \
     .base = "model.", .embed = "model.embed_tokens", .final_norm = "model.norm",                   \
-    .head = "lm_head", .block = "model.layers.", .after = ".",                                     \
-    .attention_norm = "input_layernorm", .q = "self_attn.q_proj", .k = "self_attn.k_proj",         \
-    .v = "self_attn.v_proj", .o = "self_attn.o_proj", .mlp_norm = "post_attention_layernorm",      \
-    .up = "mlp.up_proj", .down = "mlp.down_proj", .gate = "mlp.gate_proj"
+    .head = "lm_head", .block = "model.layers.", DECODER_BLOCK_NAMES
 
 static const family_names llama = {LLAMA_NAMES};
 /* RMSNorm of each head's query and key before their rotation. */
-static const family_names qwen3 = {LLAMA_NAMES, .q_norm = "self_attn.q_norm",
-                                   .k_norm = "self_attn.k_norm"};
-
-static int read_llama_sizes(const model_keys *keys, model_config *c, dcp_error *err) {
-    const keys_entry entries[] = {
-        {.key = "vocab_size", .out = &c->classes},
-        {.key = "hidden_size", .out = &c->hidden},
-        {.key = "intermediate_size", .out = &c->intermediate},
-        {.key = "num_hidden_layers", .out = &c->layers, .most = KEYS_MAX_LAYERS},
-        {.key = "num_attention_heads", .out = &c->heads},
-        {.key = "max_position_embeddings", .absent = c->max_positions, .out = &c->max_positions},
-    };
-    int status = model_keys_sizes(keys, entries, sizeof entries / sizeof *entries, err);
-    if (status) return status;
-    /* null means as many as heads, whatever the family's default is. */
-    const int usual = c->kv_heads && !json_object_get(keys->object, "num_key_value_heads");
-    const keys_entry kv_heads = {.key = "num_key_value_heads",
-                                 .absent = usual ? c->kv_heads : c->heads,
-                                 .out = &c->kv_heads};
-    status = model_keys_size(keys, &kv_heads, err);
-    if (!status && !c->head_dim && !model_keys_value(keys, "head_dim"))
-        return take_head_dim(c, "hidden_size", "num_attention_heads", err);
-    const keys_entry head_dim = {.key = "head_dim", .absent = c->head_dim, .out = &c->head_dim};
-    return status ? status : model_keys_size(keys, &head_dim, err);
-}
-
-static int read_rest(const model_keys *keys, model_windows_of windows, model_config *c,
-                     dcp_error *err) {
-    static const char *const dropout[] = {"attention_dropout"};
-    int status = model_keys_flag(keys, "tie_word_embeddings", 0, &c->tied, err);
-    if (!status) status = model_keys_number(keys, "rms_norm_eps", 1e-6, 0.0, &c->norm_eps, err);
-    if (!status)
-        status = model_keys_number(keys, "initializer_range", 0.02, 0.0, &c->init_std, err);
-    if (!status) status = model_rope_read(keys, c->max_positions, &c->rope, err);
-    if (!status) status = model_keys_flag(keys, "attention_bias", 0, &c->qkv_bias, err);
-    if (!status) status = model_keys_activation(keys, "hidden_act", "silu", &c->activation, err);
-    if (!status) status = model_windows_read(keys, windows, c->layers, &c->windows, err);
-    c->o_bias = c->qkv_bias;
-    return status ? status : model_keys_no_dropout(keys, dropout, 1, err);
-}
-
-static int read_decoder(const model_keys *keys, model_windows_of windows, model_config *c,
-                        dcp_error *err) {
-    c->input = INPUT_TOKENS;
-    c->causal = 1;
-    const int status = read_llama_sizes(keys, c, err);
-    return status ? status : read_rest(keys, windows, c, err);
-}
+static const family_names qwen3 = {LLAMA_NAMES, DECODER_HEAD_NORMS};
 
 static int read_llama(const model_keys *keys, model_config *c, dcp_error *err) {
     c->names = &llama;
     c->max_positions = 2048;
-    const int status = read_decoder(keys, MODEL_WINDOWS_NEVER, c, err);
+    const int status = model_decoder_read(keys, MODEL_WINDOWS_NEVER, c, err);
     return status ? status : model_keys_flag(keys, "mlp_bias", 0, &c->mlp_bias, err);
 }
 
@@ -159,7 +97,7 @@ static int read_qwen2(const model_keys *keys, model_config *c, dcp_error *err) {
     c->names = &llama;
     c->kv_heads = 32;
     c->max_positions = 32768;
-    const int status = read_decoder(keys, MODEL_WINDOWS_ASKED, c, err);
+    const int status = model_decoder_read(keys, MODEL_WINDOWS_ASKED, c, err);
     c->qkv_bias = 1;
     c->o_bias = 0;
     return status ? status : model_keys_only_flag(keys, "mlp_bias", 0, err);
@@ -170,7 +108,7 @@ static int read_mistral(const model_keys *keys, model_config *c, dcp_error *err)
     c->names = &llama;
     c->kv_heads = 8;
     c->max_positions = 131072;
-    const int status = read_decoder(keys, MODEL_WINDOWS_ALWAYS, c, err);
+    const int status = model_decoder_read(keys, MODEL_WINDOWS_ALWAYS, c, err);
     c->qkv_bias = c->o_bias = 0;
     return status ? status : model_keys_only_flag(keys, "mlp_bias", 0, err);
 }
@@ -179,7 +117,7 @@ static int read_qwen3(const model_keys *keys, model_config *c, dcp_error *err) {
     c->names = &qwen3;
     c->head_dim = 128;
     c->max_positions = 32768;
-    const int status = read_decoder(keys, MODEL_WINDOWS_ASKED, c, err);
+    const int status = model_decoder_read(keys, MODEL_WINDOWS_ASKED, c, err);
     return status ? status : model_keys_only_flag(keys, "mlp_bias", 0, err);
 }
 
@@ -216,7 +154,7 @@ static int read_vit_sizes(const model_keys *keys, model_config *c, dcp_error *er
     if (status) return status;
     c->kv_heads = c->heads;
     if (!model_keys_value(keys, "head_dim"))
-        return take_head_dim(c, "hidden_size", "num_attention_heads", err);
+        return model_decoder_take_head_dim(c, "hidden_size", "num_attention_heads", err);
     const keys_entry head_dim = {.key = "head_dim", .out = &c->head_dim};
     return model_keys_size(keys, &head_dim, err);
 }
@@ -341,29 +279,11 @@ static const struct family {
     const char *model_type;
     int (*read)(const model_keys *keys, model_config *c, dcp_error *err);
 } families[] = {
-    {"gpt2", read_gpt2},   {"llama", read_llama}, {"mistral", read_mistral}, {"qwen2", read_qwen2},
-    {"qwen3", read_qwen3}, {"vit", read_vit},     {"mlp", read_mlp},
+    {"gpt2", read_gpt2},       {"llama", read_llama},
+    {"mistral", read_mistral}, {"qwen2", read_qwen2},
+    {"qwen3", read_qwen3},     {"vit", read_vit},
+    {"mlp", read_mlp},         {"qwen3_tts", model_talker_read},
 };
-
-static int check_heads(const model_config *c, dcp_error *err) {
-    if (c->sizes) return DCP_OK;
-    if (c->heads % c->kv_heads)
-        return core_fail(err, DCP_ERR_ARG,
-                         "model config: num_attention_heads %llu is no multiple of "
-                         "num_key_value_heads %llu; change one of them",
-                         (unsigned long long)c->heads, (unsigned long long)c->kv_heads);
-    if (c->rope.theta > 0.0 && c->head_dim % 2)
-        return core_fail(err, DCP_ERR_ARG,
-                         "model config: head_dim %llu is odd; rotary positions take an even one",
-                         (unsigned long long)c->head_dim);
-    if (c->heads * c->head_dim > KEYS_MAX_SIZE)
-        return core_fail(err, DCP_ERR_ARG,
-                         "model config: num_attention_heads %llu times head_dim %llu is over "
-                         "%llu; make them smaller",
-                         (unsigned long long)c->heads, (unsigned long long)c->head_dim,
-                         (unsigned long long)KEYS_MAX_SIZE);
-    return DCP_OK;
-}
 
 static void list_families(char names[128]) {
     *names = '\0';
@@ -398,7 +318,7 @@ int model_config_read(const json_t *config, model_config *out, dcp_error *err) {
         if (strcmp(families[i].model_type, type) != 0) continue;
         int status = families[i].read(&keys, out, err);
         model_keys_no_extras(&keys);
-        if (!status) status = check_heads(out, err);
+        if (!status && !out->speech) status = model_decoder_check_heads(&keys, out, err);
         if (!status) status = model_refusals_tell(&refused, err);
         if (status) model_config_free(out);
         return status;
@@ -409,5 +329,8 @@ int model_config_read(const json_t *config, model_config *out, dcp_error *err) {
 void model_config_free(model_config *c) {
     free(c->sizes);
     free(c->windows);
+    if (c->speech) model_config_free(&c->speech->predictor);
+    free(c->speech);
     c->sizes = c->windows = NULL;
+    c->speech = NULL;
 }

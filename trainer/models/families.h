@@ -1,52 +1,10 @@
-/* What a model's config.json says, checked and with defaults filled in, in terms that all families
- * share. */
+/* The families of models, each with a reader of its config.json. */
 #pragma once
 
 #include <jansson.h>
-#include <stdint.h>
 
-#include "kernels/kernels.h"
-#include "models/rope.h"
+#include "models/model_config.h"
 #include <dcp/error.h>
-
-typedef enum model_input { INPUT_TOKENS, INPUT_IMAGE, INPUT_VECTOR } model_input;
-
-/* Hugging Face's names of a family's parts, without ".weight" and ".bias"; the two that are one
- * tensor are named in full. NULL: the family has no such part. */
-typedef struct family_names {
-    const char *base; /* prefix of the names, which files of a base model leave away */
-    const char *embed, *patches, *final_norm, *head;
-    const char *positions, *class_token; /* in full */
-    const char *block, *after;           /* a block's names begin with these around its number */
-    const char *attention_norm, *q, *k, *v, *o;
-    const char *qkv; /* in place of q, k and v: all three in one */
-    const char *q_norm, *k_norm;
-    const char *mlp_norm, *up, *down;
-    const char *gate; /* with it: down(f(gate) * up), else down(f(up)) */
-} family_names;
-
-typedef struct model_config {
-    const family_names *names; /* static */
-    model_input input;
-    uint64_t classes; /* what is told apart at the end: the vocabulary, or classes */
-    uint64_t hidden, intermediate, layers;
-    uint64_t heads, kv_heads, head_dim;
-    uint64_t max_positions;                /* of tokens; 0 for other inputs */
-    uint64_t channels, image[2], patch[2]; /* of images; height, width */
-    kernels_activation activation;
-    model_rope rope;
-    double norm_eps;
-    double init_std;
-    int causal;
-    int tied;       /* the head's weight is the embedding's */
-    int layer_norm; /* LayerNorm with biases, not RMSNorm */
-    int in_first;   /* linear weights are stored [in,out] */
-    int qkv_bias, o_bias, mlp_bias, head_bias;
-    uint64_t *sizes; /* [layers + 2] of a plain MLP, allocated; NULL for transformers */
-    /* [layers] how many tokens up to itself a token sees, allocated; 0: all. NULL: all everywhere.
-     */
-    uint64_t *windows;
-} model_config;
 
 /* Fills `out`, which the caller has zeroed. DCP_ERR_UNSUPPORTED: the config asks for what we don't
  * have. DCP_ERR_ARG: a key is missing, or its value is of the wrong type or size. Both name the

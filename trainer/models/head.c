@@ -65,6 +65,7 @@ static operand dlogits_of(model_run *run) {
     return model_operand_typed(run, type, run->dout, run->logits, run->counted * run->m->c.classes);
 }
 
+/* The predictor has left its gradient of the same rows. */
 static void head_backward(model_run *run, size_t layer, const float *const *params,
                           float *const *grads) {
     (void)layer;
@@ -77,7 +78,7 @@ static void head_backward(model_run *run, size_t layer, const float *const *para
                           run->counted, params, grads, 0);
     if (has_norm)
         model_norm_backward(run, &root->final, drows, run->dnormed, rows, run->counted, params,
-                            grads, &run->stats, 0);
+                            grads, &run->stats, run->inner ? KERNELS_ADD : 0);
     if (!all) put_back(run);
 }
 

@@ -13,16 +13,19 @@ const json_t *model_keys_value(const model_keys *keys, const char *key) {
 }
 
 /* 0 where the value is missing or no integer in 1..most, after a message. */
-static uint64_t size_of(const json_t *value, const char *key, uint64_t most, dcp_error *err) {
+static uint64_t size_of(const model_keys *keys, const json_t *value, const char *key, uint64_t most,
+                        dcp_error *err) {
     const json_int_t number = json_integer_value(value);
     if (!value)
-        core_fail(err, DCP_ERR_ARG, "model config: %s is missing; set it as the model has it", key);
+        core_fail(err, DCP_ERR_ARG, "model config: %s%s is missing; set it as the model has it",
+                  keys->path, key);
     else if (!json_is_integer(value))
-        core_fail(err, DCP_ERR_ARG, "model config: %s is not an integer in 1..%llu", key,
-                  (unsigned long long)most);
+        core_fail(err, DCP_ERR_ARG, "model config: %s%s is not an integer in 1..%llu", keys->path,
+                  key, (unsigned long long)most);
     else if (number < 1 || (uint64_t)number > most)
-        core_fail(err, DCP_ERR_ARG, "model config: %s is %" JSON_INTEGER_FORMAT ", not in 1..%llu",
-                  key, number, (unsigned long long)most);
+        core_fail(err, DCP_ERR_ARG,
+                  "model config: %s%s is %" JSON_INTEGER_FORMAT ", not in 1..%llu", keys->path, key,
+                  number, (unsigned long long)most);
     else
         return (uint64_t)number;
     return 0;
@@ -41,7 +44,7 @@ int model_keys_size(const model_keys *keys, const keys_entry *entry, dcp_error *
         return DCP_OK;
     }
     const uint64_t size =
-        size_of(value ? value : other, value || !other ? entry->key : entry->other,
+        size_of(keys, value ? value : other, value || !other ? entry->key : entry->other,
                 entry->most ? entry->most : KEYS_MAX_SIZE, err);
     if (!size) return DCP_ERR_ARG;
     *entry->out = size;
@@ -67,7 +70,7 @@ int model_keys_pair(const model_keys *keys, const char *key, uint64_t absent, ui
                          "model config: %s is neither a number nor [height, width]", key);
     uint64_t sizes[2];
     for (size_t i = 0; i < 2; i++) {
-        sizes[i] = size_of(list ? json_array_get(value, i) : value, key, KEYS_MAX_SIZE, err);
+        sizes[i] = size_of(keys, list ? json_array_get(value, i) : value, key, KEYS_MAX_SIZE, err);
         if (!sizes[i]) return DCP_ERR_ARG;
     }
     memcpy(out, sizes, sizeof sizes);

@@ -72,10 +72,35 @@ static void cover_dense(operand_sizes *s, const model_run *run) {
               run->rows);
 }
 
-void model_operand_lay_out(model_run *run, arena *a) {
+/* What a talker has besides, or its predictor. */
+static void cover_speech(operand_sizes *s, const model_run *run) {
+    const model *talker = run->outer ? run->outer->m : run->m;
+    const speech_parts *p = &talker->speech;
+    if (run->inner) {
+        cover(s, run, &p->rise, run->rows);
+        cover(s, run, &p->fall, run->rows);
+    } else if (run->outer) {
+        cover(s, run, &p->projection, run->rows);
+        for (size_t head = 0; head + 1 < talker->c.speech->groups; head++)
+            cover(s, run, &p->heads[head], run->batch);
+    }
+}
+
+/* The longest parameter that is not multiplied, and is rounded: a bias, or a norm's weight. */
+static size_t longest_vector(const model_run *run) {
     const model *m = run->m;
     const size_t positions = m->root.positions == NO_PLACE ? 0 : run->length * m->c.hidden;
-    size_t vector = positions;
+    size_t vector = larger(m->c.hidden, larger(m->c.intermediate, m->c.classes));
+    vector = larger(larger(vector, positions), model_q_dim(m) + 2 * model_kv_dim(m));
+    if (run->inner) vector = larger(vector, m->c.speech->text_hidden);
+    for (size_t layer = 0; layer <= m->c.layers; layer++)
+        vector = larger(vector, model_width(m, layer));
+    return vector;
+}
+
+void model_operand_lay_out(model_run *run, arena *a) {
+    const model *m = run->m;
+    const size_t vector = is_bf16(run) ? longest_vector(run) : 0;
     operand_sizes s = {0};
     if (is_bf16(run)) {
         cover(&s, run, &m->root.patches,
@@ -85,12 +110,7 @@ void model_operand_lay_out(model_run *run, arena *a) {
             cover_dense(&s, run);
         else
             cover_block(&s, run);
-        vector = larger(vector, larger(m->c.hidden, larger(m->c.intermediate, m->c.classes)));
-        vector = larger(vector, model_q_dim(m) + 2 * model_kv_dim(m));
-        for (size_t layer = 0; layer <= m->c.layers; layer++)
-            vector = larger(vector, model_width(m, layer));
-    } else {
-        vector = 0;
+        cover_speech(&s, run);
     }
     run->kept_bytes = s.kept;
     run->in = model_arena_typed(a, s.in, 1, KERNELS_BF16);

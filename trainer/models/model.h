@@ -4,7 +4,9 @@
  * lm_head), which stays gathered during a step; units 1..L are the transformer blocks. A stage is
  * one piece of the computation and uses the parameters of one unit. For L blocks the stages are: 0
  * embedding (unit 0), 1..L blocks (units 1..L), L+1 final norm, head and loss (unit 0). Tied
- * weights are one parameter of one unit. A plain MLP's blocks are its hidden layers.
+ * weights are one parameter of one unit. A plain MLP's blocks are its hidden layers. A talker's
+ * stages are followed by those of its predictor: what it sees (unit 0), its blocks (the units
+ * behind those of the talker's) and its heads (unit 0).
  *
  * It computes in fp32, or in bf16: then parameters are used as rounded to bf16, whether or not the
  * caller rounded them before, and so are the operands of all matrix products, whose sums are fp32;
@@ -31,16 +33,21 @@ void model_set_checkpointing(model *m, int on);
 /* Whether samples of tokens may hold several documents, of which none sees another, nor counts its
  * positions on. Before any run is created. */
 void model_set_packed(model *m, int on);
+/* How many frames a sample has room for, of a talker; others have none. Before any run is created.
+ */
+void model_set_frames(model *m, uint64_t frames);
 /* What it computes with, instead of the CPU: borrowed. Before any run is created. */
 void model_set_kernels(model *m, kernels *k);
 /* What it computes in; fp32 unless this is called, before any run is created. */
 void model_set_type(model *m, kernels_type type);
 kernels_type model_type(const model *m);
 
-size_t model_stages(const model *m); /* L + 2 */
+size_t model_stages(const model *m); /* L + 2, of a talker twice */
 size_t model_stage_unit(const model *m, size_t stage);
-/* Whether the stage uses parameter i of its unit. Tied weights are used by two stages. */
+/* Whether the stage uses parameter i of its unit. Tied weights are used by two stages, as are a
+ * talker's tables of codes. */
 int model_stage_uses(const model *m, size_t stage, size_t i);
+int model_speaks(const model *m);            /* whether its samples are of speech */
 uint64_t model_max_sequence(const model *m); /* max_position_embeddings; 0: no tokens */
 /* What a sample of this model is; `sequence`: tokens of a sample. */
 sample_shape model_sample(const model *m, uint64_t sequence);

@@ -8,6 +8,8 @@
 #include "models/cache.h"
 #include "models/layers.h"
 #include "models/parts.h"
+#include "models/speech.h"
+#include "models/stages.h"
 #include "programs/fail.h"
 
 static void lay_out_stream(model_run *run, arena *a) {
@@ -32,6 +34,11 @@ static void lay_out_norms(model_run *run, arena *a) {
 }
 
 static void lay_out_samples(model_run *run, arena *a) {
+    if (run->outer) return; /* they are the outer one's */
+    if (run->inner) {
+        model_speech_lay_out(run, a);
+        return;
+    }
     const uint64_t values = model_sample_values(&run->shape);
     run->samples.ids =
         model_arena_take(a, run->batch * run->shape.tokens, sizeof *run->samples.ids);
@@ -53,13 +60,14 @@ static void lay_out_keeps(model_run *run, arena *a) {
 
 static void lay_out_run(model_run *run, arena *a) {
     const model *m = run->m;
-    const stage_kind *const kinds[] = {m->input, m->body, &stage_head};
+    const stage_kind *const kinds[] = {m->input, m->body, m->head};
     lay_out_samples(run, a);
     lay_out_stream(run, a);
     lay_out_norms(run, a);
     lay_out_keeps(run, a);
     model_cache_lay_out(run, a);
-    stage_head.keep(run, a, 0);
+    if (m->input->keep) m->input->keep(run, a, 0);
+    m->head->keep(run, a, 0);
     model_operand_lay_out(run, a);
     const arena before = *a;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -67,6 +75,8 @@ static void lay_out_run(model_run *run, arena *a) {
         if (kinds[i]->work) kinds[i]->work(run, &work);
         model_arena_cover(a, &work);
     }
+    /* Not over the work: the logits of one lie there until both go backwards. */
+    if (run->inner) lay_out_run(run->inner, a);
 }
 
 static int check_batch_shape(const model *m, uint64_t batch, uint64_t sequence, dcp_error *err) {
@@ -76,8 +86,8 @@ static int check_batch_shape(const model *m, uint64_t batch, uint64_t sequence, 
                          "a micro-batch of %" PRIu64 " x %" PRIu64
                          " %s: from 1 to 2^31-1 in all are possible; change "
                          "train_micro_batch_size_per_gpu or data.sequence_length",
-                         batch, length, m->c.input == INPUT_TOKENS ? "tokens" : "rows");
-    if (m->c.input == INPUT_TOKENS && sequence > m->c.max_positions)
+                         batch, length, m->c.max_positions ? "tokens" : "rows");
+    if (m->c.max_positions && sequence > m->c.max_positions)
         return core_fail(err, DCP_ERR_ARG,
                          "sequence length %" PRIu64 " is over the model's "
                          "max_position_embeddings %" PRIu64,
@@ -85,17 +95,31 @@ static int check_batch_shape(const model *m, uint64_t batch, uint64_t sequence, 
     return DCP_OK;
 }
 
-/* How many bytes it takes. */
-static int measure_run(model_run *run, dcp_error *err) {
+static int take_lists(model_run *run, dcp_error *err) {
     const size_t layers = run->m->c.layers;
     run->blocks = calloc(layers + 1, sizeof *run->blocks);
     run->stream = calloc(layers + 1, sizeof *run->stream);
-    if (!run->blocks || !run->stream)
-        return core_fail_memory(err, (layers + 1) * sizeof *run->blocks);
+    if (run->blocks && run->stream) return DCP_OK;
+    return core_fail_memory(err, (layers + 1) * sizeof *run->blocks);
+}
+
+/* How many bytes it takes. */
+static int measure_run(model_run *run, dcp_error *err) {
+    int status = take_lists(run, err);
+    if (!status && run->inner) status = take_lists(run->inner, err);
+    if (status) return status;
     arena size = {0};
     lay_out_run(run, &size);
     if (size.overflow) return core_fail_memory(err, UINT64_MAX);
     run->bytes = size.used;
+    return DCP_OK;
+}
+
+/* No losses yet. */
+static int begin_losses(model_run *run, dcp_error *err) {
+    run->host_losses = calloc(run->counted, sizeof *run->host_losses);
+    if (!run->host_losses) return core_fail_memory(err, run->counted * sizeof(double));
+    run->k->upload(run->k, run->losses, run->host_losses, run->counted * sizeof(double));
     return DCP_OK;
 }
 
@@ -108,10 +132,10 @@ static int take_run_memory(model_run *run, dcp_error *err) {
                          (size_t)run->bytes, run->batch, run->length);
     arena places = {.base = run->memory};
     lay_out_run(run, &places);
-    run->host_losses = calloc(run->counted, sizeof *run->host_losses);
-    if (!run->host_losses) return core_fail_memory(err, run->counted * sizeof(double));
-    run->k->upload(run->k, run->losses, run->host_losses, run->counted * sizeof(double));
-    return DCP_OK;
+    int status = begin_losses(run, err);
+    if (status || !run->inner) return status;
+    status = begin_losses(run->inner, err);
+    return status ? status : model_speech_take_lists(run, err);
 }
 
 /* The angles of its positions. */
@@ -148,7 +172,8 @@ static int begin_run(const model *m, uint64_t batch, uint64_t sequence, uint64_t
     if (room) run->shape.targets = 1;
     if (room) run->shape.packed = 0; /* it is one text */
     run->counted = batch * run->shape.targets;
-    status = measure_run(run, err);
+    status = m->inner ? model_speech_begin(run, err) : DCP_OK;
+    if (!status) status = measure_run(run, err);
     if (status)
         model_run_destroy(run);
     else
@@ -162,6 +187,7 @@ int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_
     const int status = begin_run(m, batch, sequence, 0, &run, err);
     if (status) return status;
     *bytes = run->bytes + run->kept_bytes;
+    if (run->inner) *bytes += run->inner->kept_bytes;
     model_run_destroy(run);
     return DCP_OK;
 }
@@ -173,6 +199,7 @@ static int create_run(const model *m, uint64_t batch, uint64_t sequence, uint64_
     if (status) return status;
     status = take_run_memory(run, err);
     if (!status) status = fill_rope(run, err);
+    if (!status && run->inner) status = fill_rope(run->inner, err);
     if (status)
         model_run_destroy(run);
     else
@@ -203,7 +230,9 @@ int model_run_create_cached(const model *m, uint64_t piece, uint64_t room, model
 
 void model_run_destroy(model_run *run) {
     if (!run) return;
+    model_run_destroy(run->inner);
     run->k->free(run->k, run->memory);
+    free(run->speech.host.text);
     free(run->host_losses);
     free(run->stream);
     free(run->blocks);
@@ -246,17 +275,24 @@ static void upload_samples(model_run *run, const sample_batch *from) {
     k->upload(k, to->targets, from->targets, run->counted * sizeof *to->targets);
 }
 
-int model_run_set_batch(model_run *run, const sample_batch *batch, float scale, dcp_error *err) {
+static int check_samples(const model_run *run, const sample_batch *batch, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < run->batch * run->shape.tokens && !status; i++)
         status = check_class(run, "token", i, batch->ids[i], err);
     for (size_t i = 0; i < run->counted && !status; i++)
         if (batch->targets[i] != SAMPLE_IGNORE)
             status = check_class(run, "target", i, batch->targets[i], err);
-    if (!status) status = check_places(run, batch->places, err);
+    return status ? status : check_places(run, batch->places, err);
+}
+
+int model_run_set_batch(model_run *run, const sample_batch *batch, const float *scales,
+                        dcp_error *err) {
+    const int status =
+        run->inner ? model_speech_set(run, batch, err) : check_samples(run, batch, err);
     if (status) return status;
-    upload_samples(run, batch);
-    run->scale = scale;
+    if (!run->inner) upload_samples(run, batch);
+    run->scale = scales[0];
+    if (run->inner) run->inner->scale = scales[1];
     return DCP_OK;
 }
 
@@ -271,46 +307,57 @@ int model_run_set_piece(model_run *run, const int32_t *ids, uint64_t n, dcp_erro
     run->cache.past = past;
     run->length = run->rows = run->shape.tokens = n;
     return model_run_set_batch(run, &(sample_batch){.ids = (int32_t *)ids, .targets = &ignored},
-                               0.0f, err);
+                               &(float){0.0f}, err);
 }
 
 void model_run_set_poll(model_run *run, void (*poll)(void *ctx), void *ctx) {
     run->poll = poll;
     run->poll_ctx = ctx;
+    if (run->inner) model_run_set_poll(run->inner, poll, ctx);
 }
 
-static int is_block(const model *m, size_t stage) { return stage > 0 && stage <= m->c.layers; }
-
-static const stage_kind *kind_of(const model *m, size_t stage) {
-    if (stage == 0) return m->input;
-    return stage <= m->c.layers ? m->body : &stage_head;
+static model_run *run_of(model_run *run, const stage_place *at) {
+    return at->level == run->m ? run : run->inner;
 }
-
-static size_t layer_of(const model *m, size_t stage) { return is_block(m, stage) ? stage - 1 : 0; }
 
 void model_forward(model_run *run, size_t stage, const float *const *params) {
-    kind_of(run->m, stage)->forward(run, layer_of(run->m, stage), params);
-    if (is_block(run->m, stage)) run->kept = stage;
+    const stage_place at = model_stages_at(run->m, stage);
+    at.kind->forward(run_of(run, &at), at.layer, params);
+    if (at.is_block) run_of(run, &at)->kept = stage;
 }
 
 /* The block's keep, where another block's has taken its place; the last block's is still there. */
 static void keep_again(model_run *run, size_t stage, const float *const *params) {
-    if (!run->m->checkpointing || !is_block(run->m, stage) || run->kept == stage) return;
-    run->again = 1;
+    const stage_place at = model_stages_at(run->m, stage);
+    model_run *own = run_of(run, &at);
+    if (!run->m->checkpointing || !at.is_block || own->kept == stage) return;
+    own->again = 1;
     model_forward(run, stage, params);
-    run->again = 0;
+    own->again = 0;
 }
 
 void model_backward(model_run *run, size_t stage, const float *const *params, float *const *grads) {
+    const stage_place at = model_stages_at(run->m, stage);
     keep_again(run, stage, params);
-    kind_of(run->m, stage)->backward(run, layer_of(run->m, stage), params, grads);
+    at.kind->backward(run_of(run, &at), at.layer, params, grads);
 }
 
-double model_run_loss(const model_run *run) {
+static double loss_of(const model_run *run) {
     double sum = 0.0;
     run->k->download(run->k, run->host_losses, run->losses, run->counted * sizeof(double));
     for (size_t i = 0; i < run->counted; i++) sum += run->host_losses[i];
     return sum * (double)run->scale;
+}
+
+void model_run_losses(const model_run *run, double *out) {
+    out[0] = loss_of(run);
+    if (run->inner) out[1] = loss_of(run->inner);
+}
+
+double model_run_loss(const model_run *run) {
+    double losses[SAMPLE_MOST_LOSSES] = {0};
+    model_run_losses(run, losses);
+    return losses[0] + losses[1];
 }
 
 size_t model_likeliest(const float *logits, size_t classes) {
@@ -325,4 +372,9 @@ size_t model_likeliest(const float *logits, size_t classes) {
 const void *model_run_logits(const model_run *run, kernels_type *type) {
     *type = model_logits_type(run->m);
     return run->logits;
+}
+
+const float *model_run_code_logits(const model_run *run, size_t *frames) {
+    *frames = run->speech.frames;
+    return run->inner->logits;
 }

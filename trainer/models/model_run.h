@@ -30,9 +30,10 @@ void model_run_destroy(model_run *run);
 
 /* Sets the micro-batch: `batch` samples, copied. A target is what the token at that
  * place should predict, or the sample's class; SAMPLE_IGNORE: not counted. Gradients and loss are
- * multiplied by `scale` (1 / targets counted in the whole step). DCP_ERR_ARG: an id or target
- * outside the vocabulary, or places that are none. */
-int model_run_set_batch(model_run *run, const sample_batch *batch, float scale, dcp_error *err);
+ * multiplied by scales[losses] (the loss's weight / its targets counted in the whole step).
+ * DCP_ERR_ARG: an id or target outside the vocabulary, or places that are none. */
+int model_run_set_batch(model_run *run, const sample_batch *batch, const float *scales,
+                        dcp_error *err);
 
 /* poll(ctx) is called after each matrix product, so that transfers that are on their way proceed
  * meanwhile. NULL: none, as after the creation. */
@@ -45,11 +46,16 @@ void model_forward(model_run *run, size_t stage, const float *const *params);
  * activations. grads: the unit's gradients, +=; NULL for a parameter whose gradient nobody asks
  * for. */
 void model_backward(model_run *run, size_t stage, const float *const *params, float *const *grads);
-/* Sum over the counted tokens of the last micro-batch that went forward of the negative log
- * likelihood, times scale; 0 before. Waits for it. */
+/* out[losses]: sums over the counted targets of the last micro-batch that went forward of the
+ * negative log likelihood, times scale; 0 before. Waits for it. */
+void model_run_losses(const model_run *run, double *out);
+/* Their sum. */
 double model_run_loss(const model_run *run);
 /* Logits of the last forward [batch*sequence, vocab], with a cache [vocab], in the memory of the
  * model's kernels; valid until the backward. *type: what they are. Classifiers' are fp32. */
 const void *model_run_logits(const model_run *run, kernels_type *type);
+/* A talker's of codes but the first, [groups - 1, *frames, codes]: frames of all samples, one after
+ * the other, then some that are none. Likewise. */
+const float *model_run_code_logits(const model_run *run, size_t *frames);
 /* The class with the largest logit, the first of them; `classes` where a logit is no number. */
 size_t model_likeliest(const float *logits, size_t classes);

@@ -15,7 +15,8 @@ enum { ROOT = 0 };
 
 /* Parts being added to one unit. */
 typedef struct unit_builder {
-    model *m;
+    model *m;          /* whose parts they are */
+    model_unit *units; /* to which they are added */
     size_t unit;
     int in_first;    /* linear weights are [in,out] */
     char prefix[64]; /* of names */
@@ -24,7 +25,7 @@ typedef struct unit_builder {
 
 static size_t add_parameter(unit_builder *b, const char *name, const char *suffix, uint32_t ndim,
                             const uint64_t *shape, model_init init, double std) {
-    model_unit *unit = &b->m->units[b->unit];
+    model_unit *unit = &b->units[b->unit];
     model_param *grown = realloc(unit->params, (unit->n + 1) * sizeof *grown);
     if (!grown) {
         b->failed = 1;
@@ -166,16 +167,49 @@ static void mark_classifier(model *m) {
     m->units[ROOT].params[head->bias].fresh = 1;
 }
 
-static int add_parts(model *m) {
-    unit_builder b = {.m = m, .unit = ROOT};
-    add_embeddings(&b, &m->root);
-    m->root.patches = add_patches(&b);
-    m->root.final = add_norm(&b, m->c.names->final_norm, m->c.hidden);
-    m->root.head = add_head(&b, &m->root);
-    mark_classifier(m);
-    b.in_first = m->c.in_first;
+static size_t add_table(unit_builder *b, const char *name, size_t rows, size_t dim) {
+    const uint64_t shape[2] = {rows, dim};
+    return add_parameter(b, name, ".weight", 2, shape, MODEL_INIT_NORMAL, b->m->c.init_std);
+}
+
+/* An embedding and a head of the predictor for each code but the first. */
+static void add_codes(unit_builder *b, const model *inner, speech_parts *speech) {
+    const size_t classes = inner->c.classes;
+    for (size_t i = 0; i + 1 < b->m->c.speech->groups; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "talker.code_predictor.model.codec_embedding.%zu", i);
+        speech->tables[i] = add_table(b, name, classes, b->m->c.hidden);
+        snprintf(name, sizeof name, "talker.code_predictor.lm_head.%zu", i);
+        speech->heads[i] = add_linear(b, name, inner->c.hidden, classes, 0, inner->c.init_std);
+    }
+}
+
+/* What a talker's root has besides a decoder's. */
+static void add_speech(unit_builder *b) {
+    model *m = b->m, *inner = m->inner;
+    const speech_config *s = m->c.speech;
+    const size_t text = s->text_hidden, hidden = m->c.hidden;
+    const double std = m->c.init_std;
+    const char *projection =
+        inner->c.hidden == hidden ? NULL : "talker.code_predictor.small_to_mtp_projection";
+    speech_parts *speech = &m->speech;
+    speech->text = add_table(b, "talker.model.text_embedding", s->texts, text);
+    speech->rise = add_linear(b, "talker.text_projection.linear_fc1", text, text, 1, std);
+    speech->fall = add_linear(b, "talker.text_projection.linear_fc2", text, hidden, 1, std);
+    speech->projection = add_linear(b, projection, hidden, inner->c.hidden, 1, std);
+    add_codes(b, inner, speech);
+    unit_builder within = {.m = inner, .units = b->units, .unit = b->unit};
+    inner->root = (root_parts){.embed = NO_PLACE, .positions = NO_PLACE, .class_token = NO_PLACE};
+    inner->root.patches = inner->root.head = (linear){.weight = NO_PLACE, .bias = NO_PLACE};
+    inner->root.final = add_norm(&within, inner->c.names->final_norm, inner->c.hidden);
+    b->failed |= within.failed;
+}
+
+/* units: the first block's, and those behind it. */
+static int add_blocks(model *m, model_unit *units) {
+    unit_builder b = {.m = m, .units = units, .in_first = m->c.in_first};
     for (size_t layer = 0; layer < m->c.layers; layer++) {
-        b.unit = layer + 1;
+        b.unit = layer;
         snprintf(b.prefix, sizeof b.prefix, "%s%zu%s", m->c.names->block, layer, m->c.names->after);
         if (m->c.sizes)
             add_dense(&b, layer);
@@ -183,6 +217,33 @@ static int add_parts(model *m) {
             m->block = add_block(&b);
     }
     return b.failed;
+}
+
+static int add_parts(model *m) {
+    unit_builder b = {.m = m, .units = m->units, .unit = ROOT};
+    add_embeddings(&b, &m->root);
+    m->root.patches = add_patches(&b);
+    m->root.final = add_norm(&b, m->c.names->final_norm, m->c.hidden);
+    m->root.head = add_head(&b, &m->root);
+    mark_classifier(m);
+    if (m->inner) add_speech(&b);
+    int failed = add_blocks(m, m->units + 1);
+    if (m->inner) failed |= add_blocks(m->inner, m->inner->units + 1);
+    return b.failed || failed;
+}
+
+/* The model inside, whose blocks' units follow those of this one. */
+static int add_inner(model *m) {
+    const speech_config *s = m->c.speech;
+    m->units = calloc(model_units(m), sizeof *m->units);
+    if (!s || !m->units) return !m->units;
+    m->inner = calloc(1, sizeof *m->inner);
+    m->speech.tables = calloc(s->groups - 1, sizeof *m->speech.tables);
+    m->speech.heads = calloc(s->groups - 1, sizeof *m->speech.heads);
+    if (!m->inner || !m->speech.tables || !m->speech.heads) return 1;
+    m->inner->c = s->predictor;
+    m->inner->units = m->units + m->c.layers;
+    return 0;
 }
 
 int model_describe(const json_t *config, model **out, dcp_error *err) {
@@ -193,9 +254,8 @@ int model_describe(const json_t *config, model **out, dcp_error *err) {
         free(m);
         return status;
     }
-    m->units = calloc(m->c.layers + 1, sizeof *m->units);
-    if (!m->units || add_parts(m)) {
-        status = core_fail_memory(err, (m->c.layers + 1) * sizeof *m->units);
+    if (add_inner(m) || add_parts(m)) {
+        status = core_fail_memory(err, model_units(m) * sizeof *m->units);
         model_forget(m);
         return status;
     }
@@ -205,13 +265,18 @@ int model_describe(const json_t *config, model **out, dcp_error *err) {
 
 void model_forget(model *m) {
     if (!m) return;
-    for (size_t unit = 0; m->units && unit <= m->c.layers; unit++) free(m->units[unit].params);
+    for (size_t unit = 0; m->units && unit < model_units(m); unit++) free(m->units[unit].params);
     free(m->units);
+    free(m->inner);
+    free(m->speech.tables);
+    free(m->speech.heads);
     model_config_free(&m->c);
     free(m);
 }
 
-size_t model_units(const model *m) { return m->c.layers + 1; }
+size_t model_units(const model *m) {
+    return 1 + m->c.layers + (m->c.speech ? m->c.speech->predictor.layers : 0);
+}
 
 size_t model_unit_params(const model *m, size_t unit) { return m->units[unit].n; }
 

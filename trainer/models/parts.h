@@ -35,6 +35,15 @@ typedef struct root_parts {
     linear head;
 } root_parts;
 
+/* What a talker's root has besides, and its predictor's. Places are the root's. */
+typedef struct speech_parts {
+    size_t text;       /* the text's table */
+    linear rise, fall; /* of its embedding, with the activation between them */
+    linear projection; /* of the predictor's input; out 0: its width is the talker's */
+    size_t *tables;    /* [groups - 1] of codes but the first */
+    linear *heads;     /* [groups - 1] likewise */
+} speech_parts;
+
 typedef struct block_parts {
     norm attention_norm, q_norm, k_norm, mlp_norm;
     linear q, k, v, qkv, o, gate, up, down;
@@ -48,9 +57,11 @@ typedef struct stage_kind {
     void (*backward)(model_run *run, size_t layer, const float *const *params, float *const *grads);
 } stage_kind;
 
-extern const stage_kind stage_tokens, stage_image, stage_vector; /* how samples enter */
-extern const stage_kind stage_transformer, stage_dense;          /* blocks */
-extern const stage_kind stage_head;                              /* norm, linear, cross-entropy */
+/* How samples enter; stage_frames, the predictor, whose rows are codes of frames. */
+extern const stage_kind stage_tokens, stage_image, stage_vector, stage_speech, stage_frames;
+extern const stage_kind stage_transformer, stage_dense; /* blocks */
+extern const stage_kind stage_head;                     /* norm, linear, cross-entropy */
+extern const stage_kind stage_codes; /* likewise, of a frame's codes but the first */
 
 typedef struct model_unit {
     model_param *params;
@@ -61,12 +72,17 @@ struct model {
     model_config c;
     kernels *own, *k;  /* the CPU's; those that it computes with */
     kernels_type type; /* that it computes in */
-    model_unit *units; /* [layers + 1] */
+    model_unit *units; /* [model_units] */
     root_parts root;
     block_parts block;
-    const stage_kind *input, *body;
+    const stage_kind *input, *body, *head;
     int checkpointing; /* one block's keep serves all of them */
     int packed;        /* samples of its runs are */
+    /* A talker's predictor, whose stages follow. Its root is the talker's, unit 0, and that of its
+     * block `layer` is units[layer + 1], as here: these are the last of the talker's. */
+    model *inner;
+    speech_parts speech;
+    uint64_t frames; /* that a sample has room for */
 };
 
 /* What a block keeps for its backward, n rows. Cheap things (normed inputs, rotated queries and
@@ -114,6 +130,36 @@ typedef struct norm_stats {
     float *rstd; /* [rows] */
 } norm_stats;
 
+/* A talker's samples in lists of rows, one after the other in memory. Frames are those of all
+ * samples, and some more that are none: of these, and of what is not there, an id is -1. */
+typedef struct speech_lists {
+    int32_t *text, *codec; /* [rows] ids of both channels: the first code of a frame is of these */
+    int32_t *at, *before;  /* [frames] the frame's row in the stream, and that before it */
+    int32_t *codes;        /* [groups, frames] */
+    int32_t *targets;      /* [groups - 1, frames] */
+} speech_lists;
+
+/* A talker's run besides a decoder's. */
+typedef struct speech_run {
+    size_t frames;             /* of the predictor's run: a multiple of SPEECH_FRAMES_STEP */
+    speech_lists lists, host;  /* in the kernels' memory, and in the host's */
+    float *text, *risen, *mid; /* [rows,text_hidden]: embedded, projected once, and activated */
+    float *of_frames;          /* [frames,hidden] what codes but the first add up to */
+} speech_run;
+
+/* Its predictor's run besides. */
+typedef struct frames_run {
+    float *before; /* [frames,hidden] what left the talker's last block before each frame */
+    norm_stats before_stats;
+    float *inputs; /* [frames,groups,hidden] before the projection; NULL: the stream itself */
+    float *dinputs;
+    float *column; /* [frames,hidden] one row of each frame */
+    float *picked; /* [groups - 1,frames,hidden of the predictor] what its heads look at */
+} frames_run;
+
+/* A multiple of this many rows of any width begins at a place that kernels take. */
+enum { SPEECH_FRAMES_STEP = 32 };
+
 struct model_run {
     const model *m;
     kernels *k;
@@ -123,10 +169,13 @@ struct model_run {
     sample_shape shape;
     sample_batch samples; /* in the kernels' memory */
     float scale;
-    double *host_losses;     /* [counted] */
-    size_t kept;             /* with checkpointing: the stage whose keep is there */
-    int again;               /* a forward that only fills its keep */
-    void (*poll)(void *ctx); /* may be NULL */
+    model_run *inner, *outer; /* a talker's has its predictor's inside */
+    speech_run speech;        /* of the outer one */
+    frames_run frames;        /* of the inner one */
+    double *host_losses;      /* [counted] */
+    size_t kept;              /* with checkpointing: the stage whose keep is there */
+    int again;                /* a forward that only fills its keep */
+    void (*poll)(void *ctx);  /* may be NULL */
     void *poll_ctx;
 
     void *memory;
@@ -180,7 +229,7 @@ static inline size_t model_patch_dim(const model *m) {
 /* Rows of a sample in the stream; `sequence`: tokens of a sample. */
 static inline size_t model_length(const model *m, size_t sequence) {
     if (m->c.input == INPUT_IMAGE) return 1 + model_patches(m);
-    return m->c.input == INPUT_TOKENS ? sequence : 1;
+    return m->c.input == INPUT_TOKENS || m->c.input == INPUT_SPEECH ? sequence : 1;
 }
 
 /* What kernels get as places: NULL where samples are not packed. */

@@ -110,14 +110,16 @@ static int is_nested(const model_keys *rope) {
 
 int model_rope_read(const model_keys *keys, uint64_t max_positions, model_rope *out,
                     dcp_error *err) {
-    model_keys rope = {model_keys_value(keys, "rope_scaling"), "rope_scaling.", keys->refused};
-    if (!rope.object || (json_is_object(rope.object) && !json_object_size(rope.object)))
-        rope = (model_keys){model_keys_value(keys, "rope_parameters"), "rope_parameters.",
-                            keys->refused};
+    char path[128];
+    const char *key = "rope_scaling";
+    const json_t *older = model_keys_value(keys, key);
+    if (!older || (json_is_object(older) && !json_object_size(older))) key = "rope_parameters";
+    snprintf(path, sizeof path, "%s%s.", keys->path, key);
+    const model_keys rope = {model_keys_value(keys, key), path, keys->refused};
     if (rope.object && !json_is_object(rope.object))
         return core_fail(err, DCP_ERR_ARG,
-                         "model config: %.*s is not an object, as {\"rope_type\": \"default\"} is",
-                         (int)strcspn(rope.path, "."), rope.path);
+                         "model config: %s%s is not an object, as {\"rope_type\": \"default\"} is",
+                         keys->path, key);
     *out = (model_rope){.theta = 10000.0, .factor = 1.0, .scale = 1.0};
     if (is_nested(&rope)) return DCP_OK;
     read_type(&rope, &out->type);

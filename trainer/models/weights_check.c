@@ -42,6 +42,7 @@ typedef struct name_list {
     const char **list;
     size_t n;
     int tied;
+    int speaks; /* a talker's, whose files may have a speaker encoder, too */
 } name_list;
 
 static int order_by_name(const void *a, const void *b) {
@@ -56,6 +57,7 @@ static int list_names(const model_param *const *params, size_t n, name_list *nam
         names->list[names->n++] = params[i]->name;
         if (params[i]->base) names->list[names->n++] = params[i]->name + params[i]->base;
         names->tied |= params[i]->tied;
+        names->speaks |= strncmp(params[i]->name, "talker.", 7) == 0;
     }
     qsort(names->list, names->n, sizeof *names->list, order_by_name);
     return DCP_OK;
@@ -73,6 +75,7 @@ static int may_be_surplus(const name_list *names, const char *name) {
                                        ".pooler.dense.bias", ".embeddings.mask_token"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_in(name, ends[i])) return 1;
+    if (names->speaks && strncmp(name, "speaker_encoder.", 16) == 0) return 1;
     return names->tied && strcmp(name, WEIGHTS_COPY) == 0;
 }
 

@@ -32,7 +32,8 @@ typedef void (*weights_tell)(void *ctx, weights_difference difference);
 
 /* Calls tell(ctx) for each difference, first of the parameters in their order, then of surplus
  * tensors. Of weights alone a classifier may be missing. A surplus lm_head.weight of tied weights,
- * what a classifier does not use (pooler, mask token) and old files' constants (rotary frequencies,
+ * what a classifier does not use (pooler, mask token), a talker's speaker
+ * encoder and old files' constants (rotary frequencies,
  * GPT-2's masks) are let pass. DCP_ERR_NO_MEMORY, or DCP_OK. */
 int model_weights_compare(const model_param *const *params, size_t n, const found_tensors *found,
                           weights_tell tell, void *ctx, dcp_error *err);

@@ -62,20 +62,38 @@ static void append_member(metrics_line *line, const char *fmt, ...) {
 }
 
 /* JSON has no word for what is not finite but null. */
-static void append_number(metrics_line *line, const char *key, int digits, double value) {
+static void append_value(metrics_line *line, int digits, double value) {
     if (isfinite(value))
-        append_member(line, ", \"%s\": %.*g", key, digits, value);
+        append_member(line, "%.*g", digits, value);
     else
-        append_member(line, ", \"%s\": null", key);
+        append_member(line, "null");
+}
+
+static void append_number(metrics_line *line, const char *key, int digits, double value) {
+    append_member(line, ", \"%s\": ", key);
+    append_value(line, digits, value);
 }
 
 static void append_count(metrics_line *line, const char *key, uint64_t value) {
     append_member(line, ", \"%s\": %" PRIu64, key, value);
 }
 
+/* {"talker": 3.2, "predictor": 2.1}, where there are several. */
+static void append_losses(metrics_line *line, const char *key, const report_values *v,
+                          const double *losses) {
+    if (v->n_losses < 2) return;
+    append_member(line, ", \"%s\": {", key);
+    for (size_t i = 0; i < v->n_losses; i++) {
+        append_member(line, i ? ", \"%s\": " : "\"%s\": ", v->loss_names[i]);
+        append_value(line, 9, losses[i]);
+    }
+    append_member(line, "}");
+}
+
 static void make_line(metrics_line *line, const report_values *v, const char *run) {
     append_member(line, REPORT_LINE_START "%" PRIu64, v->step);
     append_number(line, "loss", 9, v->loss);
+    append_losses(line, "losses", v, v->losses);
     append_number(line, "grad_norm", 9, v->grad_norm);
     append_number(line, "lr", 9, v->lr);
     append_count(line, "tokens", v->tokens);
@@ -99,6 +117,7 @@ static void make_line(metrics_line *line, const report_values *v, const char *ru
     append_count(line, "slowest_rank", (uint64_t)v->slowest_rank);
     append_count(line, "ranks", (uint64_t)v->ranks);
     if (v->evaluated) append_number(line, "eval_loss", 9, v->eval_loss);
+    if (v->evaluated) append_losses(line, "eval_losses", v, v->eval_losses);
     if (v->evaluated) append_number(line, "eval_s", 6, v->eval_s);
     if (v->evaluated && v->eval_accuracy >= 0)
         append_number(line, "eval_accuracy", 6, v->eval_accuracy);

@@ -7,9 +7,14 @@
 #include "report/metrics_file.h"
 #include <dcp/error.h>
 
+enum { REPORT_MOST_LOSSES = 2 };
+
 typedef struct report_values {
     uint64_t step;
     double loss, grad_norm, lr;
+    size_t n_losses; /* that the loss is the weighted sum of; 1: it is one */
+    const char *loss_names[REPORT_MOST_LOSSES];
+    double losses[REPORT_MOST_LOSSES], eval_losses[REPORT_MOST_LOSSES];
     uint64_t tokens; /* consumed since the start of the run */
     double tokens_per_s, mfu;
     double step_s; /* from the last line to this one: with the save between them */

@@ -160,6 +160,19 @@ static void write_line(run_report *r, const report_values *v) {
 
 void report_leave_out(run_report *r, double seconds) { r->line_at += seconds; }
 
+_Static_assert((int)SAMPLE_MOST_LOSSES == (int)REPORT_MOST_LOSSES, "a line has all losses");
+
+/* What the losses are sums of. */
+static void take_losses(const trainer *t, const step_result *result,
+                        const step_evaluation *evaluated, report_values *v) {
+    v->n_losses = model_sample_losses(&t->shape);
+    for (size_t i = 0; i < v->n_losses; i++) {
+        v->loss_names[i] = model_sample_loss(&t->shape, i).name;
+        v->losses[i] = result->losses[i];
+        v->eval_losses[i] = evaluated->losses[i];
+    }
+}
+
 void report_step(run_report *r, const step_result *result, const step_evaluation *evaluated) {
     const trainer *t = r->t;
     double now[TIMELINE_SPENT], spent[TIMELINE_SPENT];
@@ -193,8 +206,9 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
                        .eval_s = spent[TIMELINE_EVALUATE],
                        .is_proven = result->is_proven,
                        .state_id = result->state_id};
+    take_losses(t, result, evaluated, &v);
     const double training_s = v.step_s - v.eval_s;
-    v.tokens_per_s = samples * (double)t->shape.targets / training_s;
+    v.tokens_per_s = samples * (double)model_sample_tokens(&t->shape) / training_s;
     if (t->matmul_peak > 0) v.mfu = t->sample_flops * samples / training_s / t->matmul_peak;
     gather_usage(r, v.forward_s + v.backward_s, &v);
     if (t->rank == 0) write_line(r, &v);

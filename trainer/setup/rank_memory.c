@@ -26,7 +26,8 @@ static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static uint64_t sample_bytes(const model *m, uint64_t sequence) {
     const sample_shape s = model_sample(m, sequence);
-    return 4 * (s.tokens + model_sample_values(&s) + s.targets + (s.packed ? s.tokens : 0));
+    return 4 *
+           (model_sample_ids(&s) + model_sample_values(&s) + s.targets + (s.packed ? s.tokens : 0));
 }
 
 /* Of a save of `saved` bytes on one host. */

@@ -58,11 +58,20 @@ static unsigned rank_on_machine(MPI_Comm comm) {
 
 int setup_model(const config *c, model **out, dcp_error *err) {
     dcp_error why;
-    const int status = model_create(c->model, out, &why);
+    model *m;
+    const int status = model_create(c->model, &m, &why);
     if (status != DCP_OK) return core_fail(err, status, "model: %s", why.message);
-    model_set_checkpointing(*out, c->checkpointing);
-    model_set_packed(*out, c->packs);
-    model_set_type(*out, c->bf16 ? KERNELS_BF16 : KERNELS_F32);
+    if (model_speaks(m)) {
+        model_destroy(m);
+        return core_fail(err, DCP_ERR_UNSUPPORTED,
+                         "data.type: %s gives no recordings, which the model takes; take a model "
+                         "of another kind",
+                         c->data_type);
+    }
+    model_set_checkpointing(m, c->checkpointing);
+    model_set_packed(m, c->packs);
+    model_set_type(m, c->bf16 ? KERNELS_BF16 : KERNELS_F32);
+    *out = m;
     return DCP_OK;
 }
 
@@ -463,25 +472,26 @@ static int open_stores(trainer *t, dcp_error *err) {
 /* Memory of n samples, of 4 bytes a token, number, target and place. */
 static int make_samples(trainer *t, uint64_t n, dcp_error *err) {
     const sample_shape *s = &t->shape;
-    const uint64_t values = model_sample_values(s), most = s->tokens > values ? s->tokens : values;
+    const uint64_t values = model_sample_values(s), ids = model_sample_ids(s);
+    const uint64_t most = ids > values ? ids : values;
     if (most > SIZE_MAX / 4 / n) return core_fail_memory(err, SIZE_MAX);
-    if (s->tokens) t->inputs.ids = malloc(n * s->tokens * sizeof *t->inputs.ids);
+    if (ids) t->inputs.ids = malloc(n * ids * sizeof *t->inputs.ids);
     if (values) t->inputs.values = malloc(n * values * sizeof *t->inputs.values);
     t->inputs.targets = malloc(n * s->targets * sizeof *t->inputs.targets);
     if (s->packed) t->inputs.places = malloc(n * s->tokens * sizeof *t->inputs.places);
-    if ((t->inputs.ids || t->inputs.values) && t->inputs.targets &&
+    if ((t->inputs.ids || !ids) && (t->inputs.values || !values) && t->inputs.targets &&
         (t->inputs.places || !s->packed))
         return DCP_OK;
     return core_fail_memory(err, n * most * 4);
 }
 
 static int make_inputs(trainer *t, dcp_error *err) {
-    const uint64_t micro_batches = config_micro_batches(t->c);
+    const uint64_t losses = config_micro_batches(t->c) * model_sample_losses(&t->shape);
     const size_t scratch = optim_norm_scratch_bytes(t->layout);
-    t->losses = malloc(micro_batches * sizeof *t->losses);
+    t->losses = malloc(losses * sizeof *t->losses);
     t->norm_scratch = t->k->alloc(t->k, scratch);
     if (!t->losses || !t->norm_scratch)
-        return core_fail_memory(err, micro_batches * sizeof *t->losses + scratch);
+        return core_fail_memory(err, losses * sizeof *t->losses + scratch);
     return make_samples(t, fsdp_micro_steps(t->sharded) * t->c->micro, err);
 }
 

@@ -21,8 +21,8 @@
 #include "step/trainer.h"
 
 typedef struct evaluation_sums {
-    exact_sum loss;
-    uint64_t counted, right;
+    exact_sum losses[SAMPLE_MOST_LOSSES];
+    uint64_t counted[SAMPLE_MOST_LOSSES], right;
 } evaluation_sums;
 
 static int blame_eval_path(int status, const dcp_error *why, dcp_error *err) {
@@ -62,11 +62,10 @@ int step_evaluate_is_due(const trainer *t) {
 static int read_micro_batch(trainer *t, uint64_t number, sample_batch *out, dcp_error *err) {
     const uint64_t micro = t->c->micro, first = number * micro, targets = t->shape.targets;
     const uint64_t left = data_samples(t->eval_samples) - first;
-    uint64_t counted;
+    uint64_t counted[SAMPLE_MOST_LOSSES];
     dcp_error why;
     *out = model_sample_batch_at(&t->inputs, &t->shape, 0);
-    const int status =
-        data_read(t->eval_samples, t->state->seed, first, micro, out, &counted, &why);
+    const int status = data_read(t->eval_samples, t->state->seed, first, micro, out, counted, &why);
     if (status != DCP_OK) return blame_eval_path(status, &why, err);
     for (uint64_t i = left * targets; i < micro * targets; i++) out->targets[i] = SAMPLE_IGNORE;
     return DCP_OK;
@@ -79,11 +78,13 @@ static void add_micro_batch(const trainer *t, const sample_batch *batch, evaluat
     const void *from = logits ? model_run_logits(t->run, &type) : NULL;
     assert(type == KERNELS_F32); /* a classifier's */
     if (logits) t->k->download(t->k, t->logits, from, t->c->micro * classes * sizeof *logits);
-    const double loss = model_run_loss(t->run);
-    optim_exact_add(&s->loss, isfinite(loss) && loss < 0 ? 0 : loss); /* by rounding */
+    double losses[SAMPLE_MOST_LOSSES];
+    model_run_losses(t->run, losses);
+    for (size_t i = 0; i < model_sample_losses(&t->shape); i++) /* below 0 by rounding */
+        optim_exact_add(&s->losses[i], isfinite(losses[i]) && losses[i] < 0 ? 0 : losses[i]);
     for (uint64_t i = 0; i < t->c->micro * t->shape.targets; i++) {
         if (batch->targets[i] == SAMPLE_IGNORE) continue;
-        s->counted++;
+        s->counted[model_sample_loss_of(&t->shape, i % t->shape.targets)]++;
         if (logits)
             s->right += model_likeliest(logits + i * classes, classes) == (size_t)batch->targets[i];
     }
@@ -91,12 +92,13 @@ static void add_micro_batch(const trainer *t, const sample_batch *batch, evaluat
 
 /* One micro-batch of each rank. */
 static int evaluate_round(trainer *t, uint64_t round, evaluation_sums *s, dcp_error *err) {
+    static const float scales[SAMPLE_MOST_LOSSES] = {1.0f, 1.0f};
     const uint64_t number = round * (uint64_t)t->world + (uint64_t)t->rank;
     const int has_one = number < step_evaluate_micro_batches(t);
     sample_batch batch;
     ranks_board_beat();
     int status = has_one ? read_micro_batch(t, number, &batch, err) : DCP_OK;
-    if (has_one && status == DCP_OK) status = model_run_set_batch(t->run, &batch, 1.0f, err);
+    if (has_one && status == DCP_OK) status = model_run_set_batch(t->run, &batch, scales, err);
     const int computes = has_one && status == DCP_OK;
     fsdp_evaluate(t->sharded, computes ? t->run : NULL);
     if (computes) add_micro_batch(t, &batch, s);
@@ -105,17 +107,20 @@ static int evaluate_round(trainer *t, uint64_t round, evaluation_sums *s, dcp_er
 
 static int add_up_ranks(const trainer *t, evaluation_sums *s, step_evaluation *out,
                         dcp_error *err) {
-    uint64_t counts[2] = {s->counted, s->right};
+    uint64_t counts[SAMPLE_MOST_LOSSES + 1] = {[SAMPLE_MOST_LOSSES] = s->right};
     const char *failed = t->k->sync(t->k);
     int status = failed ? core_fail(err, DCP_ERR_NO_MEMORY, "%s", failed) : DCP_OK;
-    MPI_Allreduce(MPI_IN_PLACE, counts, 2, MPI_UINT64_T, MPI_SUM, t->comm);
-    const double loss = optim_exact_sum_of_ranks(&s->loss, t->comm);
+    memcpy(counts, s->counted, sizeof s->counted);
+    MPI_Allreduce(MPI_IN_PLACE, counts, SAMPLE_MOST_LOSSES + 1, MPI_UINT64_T, MPI_SUM, t->comm);
+    for (size_t i = 0; i < model_sample_losses(&t->shape); i++) {
+        out->losses[i] = optim_exact_sum_of_ranks(&s->losses[i], t->comm) / (double)counts[i];
+        out->loss += model_sample_loss(&t->shape, i).weight * out->losses[i];
+    }
     if (!status && counts[0] == 0)
         status = core_fail(
             err, DCP_ERR_ARG,
             "data.eval_path: nothing in it counts for the loss; unmask some, or leave it out");
-    out->loss = loss / (double)counts[0];
-    out->accuracy = (double)counts[1] / (double)counts[0];
+    out->accuracy = (double)counts[SAMPLE_MOST_LOSSES] / (double)counts[0];
     return status;
 }
 

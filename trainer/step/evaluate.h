@@ -3,12 +3,14 @@
 
 #include <stdint.h>
 
+#include "models/sample.h"
 #include <dcp/error.h>
 
 typedef struct trainer trainer;
 
 typedef struct step_evaluation {
-    double loss;     /* mean over all counted targets; NaN where one of them is not finite */
+    double loss; /* mean over all counted targets; NaN where one of them is not finite */
+    double losses[SAMPLE_MOST_LOSSES]; /* of which that is the weighted sum */
     double accuracy; /* of a classifier: the share of samples whose class was thought likeliest */
     int done;        /* 0: SIGTERM came before its end */
 } step_evaluation;

@@ -35,7 +35,7 @@ typedef struct trainer {
     json_t *about;         /* what about.json gets; the same on all ranks */
     sample_shape shape;
     sample_batch inputs;                  /* of all micro-batches of this rank in a step */
-    double *losses;                       /* [micro-batches of the step] */
+    double *losses;                       /* [losses, micro-batches of the step] */
     void *norm_scratch;                   /* in the memory of k */
     float *logits;                        /* of a micro-batch, where an evaluation judges classes */
     double sample_flops;                  /* of a sample's forward and backward */

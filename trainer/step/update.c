@@ -27,34 +27,35 @@ static uint64_t micro_batch_of(const trainer *t, uint64_t micro) {
     return fsdp_own_micro_batch(t->sharded, micro);
 }
 
+/* counted[SAMPLE_MOST_LOSSES] */
 static int read_inputs(trainer *t, uint64_t *counted, dcp_error *err) {
     const uint64_t micro_batches = config_micro_batches(t->c);
-    *counted = 0;
+    memset(counted, 0, SAMPLE_MOST_LOSSES * sizeof *counted);
     for (uint64_t i = 0; micro_batch_of(t, i) < micro_batches; i++) {
         const uint64_t first = t->state->samples + micro_batch_of(t, i) * t->c->micro;
         const sample_batch inputs = model_sample_batch_at(&t->inputs, &t->shape, i * t->c->micro);
-        uint64_t n;
+        uint64_t n[SAMPLE_MOST_LOSSES] = {0};
         const int status =
-            data_read(t->samples, t->state->seed, first, t->c->micro, &inputs, &n, err);
+            data_read(t->samples, t->state->seed, first, t->c->micro, &inputs, n, err);
         if (status != DCP_OK) return status;
-        *counted += n;
+        for (size_t loss = 0; loss < SAMPLE_MOST_LOSSES; loss++) counted[loss] += n[loss];
     }
     return DCP_OK;
 }
 
-/* All micro-batches of this rank; how many targets count in the whole step. */
+/* All micro-batches of this rank; how many targets count in the whole step, of each loss. */
 static int read_step(trainer *t, uint64_t *counted, dcp_error *err) {
     int status = ranks_agree(t->comm, read_inputs(t, counted, err), err);
     if (status != DCP_OK) return status;
-    MPI_Allreduce(MPI_IN_PLACE, counted, 1, MPI_UINT64_T, MPI_SUM, t->comm);
-    if (*counted > 0) return DCP_OK;
+    MPI_Allreduce(MPI_IN_PLACE, counted, SAMPLE_MOST_LOSSES, MPI_UINT64_T, MPI_SUM, t->comm);
+    if (counted[0] > 0) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
                      "data.path: no %s of this step's batch counts for the loss; unmask some, or "
                      "set a larger train_batch_size",
                      t->shape.tokens ? "token" : "label");
 }
 
-static int compute_micro_batch(trainer *t, uint64_t micro, float scale, dcp_error *err) {
+static int compute_micro_batch(trainer *t, uint64_t micro, const float *scales, dcp_error *err) {
     const uint64_t number = micro_batch_of(t, micro);
     ranks_board_micro_batch(micro + 1);
     if (number >= config_micro_batches(t->c)) {
@@ -62,30 +63,53 @@ static int compute_micro_batch(trainer *t, uint64_t micro, float scale, dcp_erro
         return DCP_OK;
     }
     const sample_batch batch = model_sample_batch_at(&t->inputs, &t->shape, micro * t->c->micro);
-    const int status = model_run_set_batch(t->run, &batch, scale, err);
+    const int status = model_run_set_batch(t->run, &batch, scales, err);
     fsdp_micro_step(t->sharded, micro, status == DCP_OK ? t->run : NULL);
-    t->losses[number] = model_run_loss(t->run);
+    double losses[SAMPLE_MOST_LOSSES];
+    model_run_losses(t->run, losses);
+    for (size_t i = 0; i < model_sample_losses(&t->shape); i++)
+        t->losses[i * config_micro_batches(t->c) + number] = losses[i];
     return status;
 }
 
-/* Gradients of all micro-batches, in the shards; the step's loss. */
-static int compute(trainer *t, uint64_t counted, step_result *out, dcp_error *err) {
+/* What gradients and losses are multiplied by, so that each is a mean of its own, with its weight.
+ */
+static void scale_losses(const trainer *t, const uint64_t *counted, float *scales) {
+    for (size_t i = 0; i < model_sample_losses(&t->shape); i++)
+        scales[i] = (float)(model_sample_loss(&t->shape, i).weight / (double)counted[i]);
+}
+
+/* Of all micro-batches, in their order. */
+static void add_losses(const trainer *t, step_result *out) {
     const uint64_t micro_batches = config_micro_batches(t->c);
-    const float scale = (float)(1.0 / (double)counted);
+    out->loss = 0;
+    for (size_t i = 0; i < model_sample_losses(&t->shape); i++) {
+        double sum = 0;
+        for (uint64_t number = 0; number < micro_batches; number++)
+            sum += t->losses[i * micro_batches + number];
+        out->losses[i] = sum / model_sample_loss(&t->shape, i).weight;
+        out->loss += sum;
+    }
+}
+
+/* Gradients of all micro-batches, in the shards; the step's loss. */
+static int compute(trainer *t, const uint64_t *counted, step_result *out, dcp_error *err) {
+    const size_t losses = config_micro_batches(t->c) * model_sample_losses(&t->shape);
+    float scales[SAMPLE_MOST_LOSSES];
     int status = DCP_OK;
-    memset(t->losses, 0, micro_batches * sizeof *t->losses);
+    scale_losses(t, counted, scales);
+    memset(t->losses, 0, losses * sizeof *t->losses);
     fsdp_step_begin(t->sharded);
     for (uint64_t i = 0; i < fsdp_micro_steps(t->sharded); i++) {
         dcp_error why;
-        const int failed = compute_micro_batch(t, i, scale, &why);
+        const int failed = compute_micro_batch(t, i, scales, &why);
         if (failed && !status) status = core_fail(err, failed, "%s", why.message);
     }
     const double computed = MPI_Wtime();
     status = ranks_agree(t->comm, status, err);
     if (status != DCP_OK) return status;
-    MPI_Allreduce(MPI_IN_PLACE, t->losses, (int)micro_batches, MPI_DOUBLE, MPI_SUM, t->comm);
-    out->loss = 0;
-    for (uint64_t number = 0; number < micro_batches; number++) out->loss += t->losses[number];
+    MPI_Allreduce(MPI_IN_PLACE, t->losses, (int)losses, MPI_DOUBLE, MPI_SUM, t->comm);
+    add_losses(t, out);
     timeline_add(&t->tl, TIMELINE_REDUCE, -1, computed, MPI_Wtime());
     return DCP_OK;
 }
@@ -110,7 +134,7 @@ static int update(trainer *t, const step_result *r, dcp_error *err) {
     const char *failed = s->host_memory ? t->k->sync(t->k) : NULL;
     s->step++;
     s->samples += t->c->batch;
-    s->tokens += t->c->batch * t->shape.targets;
+    s->tokens += t->c->batch * model_sample_tokens(&t->shape);
     return failed ? core_fail(err, DCP_ERR_DEVICE, "the update: %s", failed) : DCP_OK;
 }
 
@@ -123,9 +147,9 @@ void step_take_device_times(trainer *t) {
 }
 
 int step_update(trainer *t, step_result *out, dcp_error *err) {
-    uint64_t counted;
+    uint64_t counted[SAMPLE_MOST_LOSSES];
     const double start = MPI_Wtime();
-    int status = read_step(t, &counted, err);
+    int status = read_step(t, counted, err);
     timeline_add(&t->tl, TIMELINE_DATA, -1, start, MPI_Wtime());
     if (status == DCP_OK) status = compute(t, counted, out, err);
     if (status != DCP_OK) return status;

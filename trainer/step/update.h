@@ -3,13 +3,15 @@
 
 #include <stdint.h>
 
+#include "models/sample.h"
 #include <dcp/error.h>
 
 typedef struct trainer trainer;
 
 typedef struct step_result {
-    double loss, grad_norm, lr; /* as computed in this step, before its update */
-    int is_proven;              /* after it (prove.h): */
+    double loss, grad_norm, lr;        /* as computed in this step, before its update */
+    double losses[SAMPLE_MOST_LOSSES]; /* of which the loss is the weighted sum */
+    int is_proven;                     /* after it (prove.h): */
     uint64_t state_id;
 } step_result;
 

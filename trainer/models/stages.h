@@ -1,0 +1,15 @@
+/* The stages of a model, and of the one inside it, by their numbers. */
+#pragma once
+
+#include "models/parts.h"
+
+/* A stage: where, and which. */
+typedef struct stage_place {
+    const model *level; /* the model or the one inside it */
+    const stage_kind *kind;
+    size_t layer, unit;
+    int is_block;
+} stage_place;
+
+size_t model_stages_count(const model *m);
+stage_place model_stages_at(const model *m, size_t stage);
