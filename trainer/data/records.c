@@ -10,31 +10,21 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "data/bins.h"
-#include "data/joined_files.h"
-#include "data/sorted.h"
+#include "data/record_files.h"
 #include "programs/fail.h"
 #include "random/random.h"
-#include <dcp/safetensors.h>
 
 /* What to do about a file that is not so. */
 #define ANEW "make it anew with examples/chat_to_records.py"
 
 static const char ids_name[] = "input_ids", mask_name[] = "loss_mask", starts_name[] = "starts";
 
-typedef struct records_file {
-    dcp_st_reader *reader;
-    const char *path;        /* of `files` */
-    int64_t *starts;         /* [records + 1] */
-    uint64_t records, first; /* first: number of its first record among all */
-} records_file;
+enum { STARTS = 0 };
 
 typedef struct records {
-    data_files files;
-    records_file *list; /* [files.n] */
-    uint64_t records;
+    record_files files;
     uint64_t sequence, vocab;
     uint32_t *ids;  /* [sequence + 1] */
     uint8_t *mask;  /* [sequence + 1] */
@@ -43,19 +33,14 @@ typedef struct records {
 
 static void records_close(void *state) {
     records *r = state;
-    for (size_t i = 0; r->list && i < r->files.n; i++) {
-        if (r->list[i].reader) dcp_st_close(r->list[i].reader);
-        free(r->list[i].starts);
-    }
-    free(r->list);
-    data_files_close(&r->files);
+    data_record_files_close(&r->files);
     data_bins_free(&r->bins);
     free(r->ids);
     free(r->mask);
     free(r);
 }
 
-static int find_tensor(const records_file *f, const char *name, dcp_dtype dtype,
+static int find_tensor(const record_file *f, const char *name, dcp_dtype dtype,
                        const dcp_tensor **out, dcp_error *err) {
     const dcp_tensor *tensor = dcp_st_find(f->reader, name);
     *out = tensor;
@@ -67,8 +52,8 @@ static int find_tensor(const records_file *f, const char *name, dcp_dtype dtype,
                      tensor && tensor->ndim != 1 ? ", not of one dimension" : "");
 }
 
-static int check_starts(const records *r, const records_file *f, uint64_t tokens, dcp_error *err) {
-    const int64_t *starts = f->starts;
+static int check_starts(const records *r, const record_file *f, uint64_t tokens, dcp_error *err) {
+    const int64_t *starts = f->starts[STARTS];
     const uint64_t n = f->records;
     if (starts[0] != 0 || starts[n] < 0 || (uint64_t)starts[n] != tokens)
         return core_fail(err, DCP_ERR_ARG,
@@ -93,7 +78,8 @@ static int check_starts(const records *r, const records_file *f, uint64_t tokens
     return DCP_OK;
 }
 
-static int read_starts(const records *r, records_file *f, dcp_error *err) {
+static int read_file(void *ctx, record_file *f, dcp_error *err) {
+    const records *r = ctx;
     const dcp_tensor *ids, *mask, *starts;
     int status = find_tensor(f, ids_name, DCP_U32, &ids, err);
     if (status == DCP_OK) status = find_tensor(f, mask_name, DCP_U8, &mask, err);
@@ -105,57 +91,20 @@ static int read_starts(const records *r, records_file *f, dcp_error *err) {
                          " starts; there are as many of the first two, and at least 2 "
                          "starts; " ANEW,
                          f->path, ids->shape[0], mask->shape[0], starts->shape[0]);
-    const uint64_t bytes = dcp_tensor_bytes(starts);
-    f->starts = malloc(bytes);
-    if (!f->starts) return core_fail_memory(err, bytes);
-    status = dcp_st_read(f->reader, starts_name, 0, bytes, f->starts, err);
+    status = data_record_file_starts(f, STARTS, starts_name, err);
     f->records = starts->shape[0] - 1;
     return status == DCP_OK ? check_starts(r, f, ids->shape[0], err) : status;
 }
 
-static int open_holder(records *r, size_t i, dcp_error *err) {
-    records_file *f = &r->list[i];
-    dcp_error why;
-    f->path = r->files.list[i].path;
-    f->first = r->records;
-    int status = dcp_st_open(f->path, &f->reader, &why);
-    if (status != DCP_OK) return core_fail(err, status, "data.path: %s; " ANEW, why.message);
-    status = read_starts(r, f, err);
-    r->records += f->records;
-    return status;
-}
-
-static int is_safetensors(const char *path) {
-    static const char end[] = ".safetensors";
-    const size_t n = strlen(path), m = sizeof end - 1;
-    return n >= m && strcmp(path + n - m, end) == 0;
-}
-
-static int find_files(records *r, const char *path, dcp_error *err) {
-    const int status = data_files_find(path, &r->files, err);
-    if (status != DCP_OK) return status;
-    if (r->files.n > 1) data_files_keep(&r->files, is_safetensors);
-    if (r->files.n > 0) return DCP_OK;
-    return core_fail(err, DCP_ERR_NOT_FOUND,
-                     "data.path: %s holds no .safetensors file with records; " ANEW, path);
-}
-
-static int open_files(records *r, const char *path, dcp_error *err) {
-    int status = find_files(r, path, err);
-    if (status != DCP_OK) return status;
-    r->list = calloc(r->files.n, sizeof *r->list);
-    if (!r->list) return core_fail_memory(err, r->files.n * sizeof *r->list);
-    for (size_t i = 0; i < r->files.n && status == DCP_OK; i++) status = open_holder(r, i, err);
-    return status;
-}
-
 /* Tokens of records that go in: all but a record's last one. */
 static int pack_records(records *r, dcp_error *err) {
-    uint64_t *sizes = malloc(r->records * sizeof *sizes), n = 0;
-    if (!sizes) return core_fail_memory(err, r->records * sizeof *sizes);
-    for (size_t i = 0; i < r->files.n; i++)
-        for (uint64_t own = 0; own < r->list[i].records; own++)
-            sizes[n++] = (uint64_t)(r->list[i].starts[own + 1] - r->list[i].starts[own]) - 1;
+    uint64_t *sizes = malloc(r->files.records * sizeof *sizes), n = 0;
+    if (!sizes) return core_fail_memory(err, r->files.records * sizeof *sizes);
+    for (size_t i = 0; i < r->files.files.n; i++) {
+        const int64_t *starts = r->files.list[i].starts[STARTS];
+        for (uint64_t own = 0; own < r->files.list[i].records; own++)
+            sizes[n++] = (uint64_t)(starts[own + 1] - starts[own]) - 1;
+    }
     const int status = data_bins_pack(sizes, n, r->sequence, &r->bins, err);
     free(sizes);
     return status;
@@ -164,13 +113,14 @@ static int pack_records(records *r, dcp_error *err) {
 static int records_open(const data_options *options, void **state, dcp_error *err) {
     records *r = calloc(1, sizeof *r);
     if (!r) return core_fail_memory(err, sizeof *r);
-    r->files.fd = -1;
+    r->files.files.fd = -1;
     r->sequence = options->shape.tokens;
     r->vocab = options->shape.classes;
     r->ids = malloc((r->sequence + 1) * sizeof *r->ids);
     r->mask = malloc(r->sequence + 1);
-    int status = r->ids && r->mask ? open_files(r, options->path, err)
-                                   : core_fail_memory(err, (r->sequence + 1) * sizeof *r->ids);
+    int status = r->ids && r->mask
+                     ? data_record_files_open(options->path, ANEW, read_file, r, &r->files, err)
+                     : core_fail_memory(err, (r->sequence + 1) * sizeof *r->ids);
     if (status == DCP_OK && options->shape.packed) status = pack_records(r, err);
     if (status == DCP_OK)
         *state = r;
@@ -181,23 +131,18 @@ static int records_open(const data_options *options, void **state, dcp_error *er
 
 static uint64_t records_samples(const void *state) {
     const records *r = state;
-    return r->bins.n ? r->bins.n : r->records;
-}
-
-static const records_file *find_holder(const records *r, uint64_t record) {
-    return &r->list[data_sorted_last(&r->list->first, r->files.n, sizeof *r->list, record)];
+    return r->bins.n ? r->bins.n : r->files.records;
 }
 
 /* Into ids and mask; *n: its tokens. */
 static int fetch_record(records *r, uint64_t record, uint64_t *n, dcp_error *err) {
-    const records_file *f = find_holder(r, record);
-    const uint64_t own = record - f->first, begin = (uint64_t)f->starts[own];
-    dcp_error why;
-    *n = (uint64_t)f->starts[own + 1] - begin;
-    int status =
-        dcp_st_read(f->reader, ids_name, begin * sizeof *r->ids, *n * sizeof *r->ids, r->ids, &why);
-    if (status == DCP_OK) status = dcp_st_read(f->reader, mask_name, begin, *n, r->mask, &why);
-    if (status != DCP_OK) return core_fail(err, status, "data.path: %s", why.message);
+    const record_file *f = data_record_files_holder(&r->files, record);
+    const uint64_t own = record - f->first, begin = (uint64_t)f->starts[STARTS][own];
+    *n = (uint64_t)f->starts[STARTS][own + 1] - begin;
+    int status = data_record_file_part(f, ids_name, begin * sizeof *r->ids, *n * sizeof *r->ids,
+                                       r->ids, err);
+    if (status == DCP_OK) status = data_record_file_part(f, mask_name, begin, *n, r->mask, err);
+    if (status != DCP_OK) return status;
     for (uint64_t i = 0; i < *n; i++)
         if (r->ids[i] >= r->vocab || r->mask[i] > 1)
             return core_fail(err, DCP_ERR_ARG,
@@ -247,9 +192,11 @@ static int records_read(void *state, uint64_t seed, uint64_t epoch, uint64_t ind
 
 static void records_count(const void *state, uint64_t *n, uint64_t *tokens) {
     const records *r = state;
-    *n += r->records;
-    for (size_t i = 0; i < r->files.n; i++)
-        *tokens += (uint64_t)r->list[i].starts[r->list[i].records] - r->list[i].records;
+    *n += r->files.records;
+    for (size_t i = 0; i < r->files.files.n; i++) {
+        const record_file *f = &r->files.list[i];
+        *tokens += (uint64_t)f->starts[STARTS][f->records] - f->records;
+    }
 }
 
 const data_source data_records = {
