@@ -34,9 +34,9 @@ offers "--dry-run" dcp-export a b --dr
 
 offers "" dcp-train ""
 offers "--dry-run --help --plan --plot --print-config --print-keys --prove-every --ranks --sample --seed --temperature --tokens --trace --version" dcp-train -
-offers "data.dtype= data.eval_path= data.pack= data.path= data.sequence_length= data.sources= data.tokenizer= data.type=" dcp-train config.json data.
+offers "data.dtype= data.eval_path= data.frames= data.pack= data.path= data.sequence_length= data.sources= data.tokenizer= data.type=" dcp-train config.json data.
 offers "text tokens" dcp-train config.json data.type = t
-offers "idx records safetensors text tokens" dcp-train config.json data.type =
+offers "idx records safetensors speech text tokens" dcp-train config.json data.type =
 offers "" dcp-train config.json data.path = dat # files
 offers "true" dcp-train config.json checkpoint.async = t
 offers "never" dcp-train config.json checkpoint.resume = n

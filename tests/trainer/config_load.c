@@ -162,7 +162,7 @@ static const struct {
      "optimizer.params.eps: a key of AdamW, which SGD does not have"},
     {"scheduler=cosine", "scheduler: no object; an object with keys is asked for"},
     {"scheduler.type=cos", "scheduler.type: \"cos\" is not one of constant|linear|cosine|wsd"},
-    {"data.type=token", "data.type: \"token\" is not one of text|tokens|records|idx|safetensors"},
+    {"data.type=token", "data.type: \"token\" is not one of text|tokens|records|speech|idx|safetensors"},
     {"eval_every=3", "eval_every: 3, but there is no data.eval_path"},
     {"frozen=*", "frozen: \"*\" is not a list of strings"},
     {"zero_optimization.stage=4", "zero_optimization.stage: 4 is not an integer"},

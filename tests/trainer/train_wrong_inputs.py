@@ -96,7 +96,7 @@ COUNT = "an integer from 1 to 2147483647"
 for override, *texts in (
         ("max_steps=many", '"many" is not', COUNT), ("max_steps=1.5", "1.5 is not", COUNT),
         ("train_batch_size=0", "0 is not", COUNT), ("seed=-1", "-1 is not", "an integer from 0 to 9007199254740992"),
-        ("data.type=txt", '"txt" is not', "one of text|tokens|records|idx|safetensors"),
+        ("data.type=txt", '"txt" is not', "one of text|tokens|records|speech|idx|safetensors"),
         ("data.dtype=int16", '"int16" is not', "one of uint16|uint32, or null"),
         ("data.path=", '"" is not', "a string with something in it"),
         ("gradient_clipping=-1", "-1 is not", "a number from 0 to"),

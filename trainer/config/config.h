@@ -30,6 +30,7 @@ typedef struct config {
     size_t n_sources;
     uint64_t eval_every; /* 0: at the last step alone */
     uint64_t sequence;   /* 0: what the file of data_path has */
+    uint64_t frames;     /* 0: not given */
     uint64_t seed;
     uint64_t max_steps;
     uint64_t batch, micro; /* micro divides batch */

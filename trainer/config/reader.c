@@ -177,6 +177,16 @@ static int check_together(const config *c, dcp_error *err) {
                          "data.pack: data.type %s has no records to pack; leave data.pack out, or "
                          "set data.type=records",
                          c->data_type);
+    const int speaks = strcmp(c->data_type, "speech") == 0;
+    if (speaks && !c->frames)
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.frames: data.type speech needs it; set it to the most frames that a "
+                         "recording has, as to_records.py tells");
+    if (!speaks && c->frames)
+        return core_fail(err, DCP_ERR_ARG,
+                         "data.frames: data.type %s has no frames; leave data.frames out, or set "
+                         "data.type=speech",
+                         c->data_type);
     if (c->batch % c->micro != 0)
         return core_fail(err, DCP_ERR_ARG,
                          "train_batch_size: %" PRIu64

@@ -24,11 +24,14 @@ const config_key config_keys[] = {
          "weights to start with: random, or of a Hugging Face folder or checkpoint"),
      .words = "random", TO(init)},
     {KEY("data.type", CONFIG_WORD, "\"text\"", "what data.path holds"),
-     .words = "text|tokens|records|idx|safetensors", TO(data_type)},
+     .words = "text|tokens|records|speech|idx|safetensors", TO(data_type)},
     {KEY("data.path", CONFIG_TEXT, NULL, "a file, a folder or a glob"), TO(data_path)},
     {KEY("data.sequence_length", CONFIG_INTEGER, "256",
          "tokens of a sample; of safetensors null: what the file has"),
      .min = 1, .max = MAX_INT, .nullable = 1, TO(sequence)},
+    {KEY("data.frames", CONFIG_INTEGER, "null",
+         "of speech: frames of codes that a sample has room for"),
+     .min = 1, .max = MAX_INT, .nullable = 1, TO(frames)},
     {KEY("data.dtype", CONFIG_WORD, "null", "of tokens; null: by the size of the vocabulary"),
      .words = "uint16|uint32", .nullable = 1, TO(data_dtype)},
     {KEY("data.eval_path", CONFIG_TEXT, "null", "data to evaluate on, of the same type"),
@@ -365,7 +368,7 @@ void config_schema_print(void) {
         const config_key *key = &config_keys[i];
         char values[64];
         describe_values(key, values, sizeof values);
-        printf("%-38s %-36s %-33s %s%s%s%s\n", key->path, values,
+        printf("%-38s %-43s %-33s %s%s%s%s\n", key->path, values,
                key->fallback ? key->fallback : "-", key->help, key->optimizer ? " (of " : "",
                key->optimizer ? key->optimizer : "", key->optimizer ? ")" : "");
     }

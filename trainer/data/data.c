@@ -9,6 +9,7 @@
 
 #include "data/fixed.h"
 #include "data/idx.h"
+#include "data/recordings.h"
 #include "data/records.h"
 #include "data/sequences.h"
 #include "programs/fail.h"
@@ -60,8 +61,8 @@ static int gives(const data_source *source, const sample_kind *kind) {
 }
 
 static int find_source(const data_options *options, const data_source **out, dcp_error *err) {
-    static const data_source *const sources[] = {&data_text, &data_tokens, &data_records, &data_idx,
-                                                 &data_fixed};
+    static const data_source *const sources[] = {&data_text,       &data_tokens, &data_records,
+                                                 &data_recordings, &data_idx,    &data_fixed};
     const sample_kind *kind = kind_of(&options->shape);
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         if (strcmp(sources[i]->type, options->type) != 0) continue;

@@ -78,7 +78,7 @@ static int check_starts(const records *r, const record_file *f, uint64_t tokens,
     return DCP_OK;
 }
 
-static int read_file(void *ctx, record_file *f, dcp_error *err) {
+static int read_lists(void *ctx, record_file *f, dcp_error *err) {
     const records *r = ctx;
     const dcp_tensor *ids, *mask, *starts;
     int status = find_tensor(f, ids_name, DCP_U32, &ids, err);
@@ -119,7 +119,7 @@ static int records_open(const data_options *options, void **state, dcp_error *er
     r->ids = malloc((r->sequence + 1) * sizeof *r->ids);
     r->mask = malloc(r->sequence + 1);
     int status = r->ids && r->mask
-                     ? data_record_files_open(options->path, ANEW, read_file, r, &r->files, err)
+                     ? data_record_files_open(options->path, ANEW, read_lists, r, &r->files, err)
                      : core_fail_memory(err, (r->sequence + 1) * sizeof *r->ids);
     if (status == DCP_OK && options->shape.packed) status = pack_records(r, err);
     if (status == DCP_OK)

@@ -10,7 +10,7 @@
 enum { DATA_ANY_BATCH = 0 }; /* a fixed batch may be of any size */
 
 typedef struct data_options {
-    const char *type; /* "text", "tokens", "records", "idx" or "safetensors" */
+    const char *type; /* "text", "tokens", "records", "speech", "idx" or "safetensors" */
     const char *path;
     const char *dtype; /* of tokens: "uint16" or "uint32"; NULL: uint16 where the vocabulary fits */
     uint64_t batch;    /* samples of a step; DATA_ANY_BATCH */

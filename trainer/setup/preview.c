@@ -109,6 +109,16 @@ static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
            plan->micro_batches, c->micro, fsdp_micro_batches_steps(&micro_batches));
 }
 
+/* A talker's parameters are often told without those of its predictor. */
+static void print_talker(const fsdp_layout *layout) {
+    static const char predictor[] = "talker.code_predictor.";
+    uint64_t others = 0;
+    for (size_t i = 0; i < layout->n_params; i++)
+        if (strncmp(layout->params[i].info.name, predictor, strlen(predictor)) != 0)
+            others += model_param_elems(&layout->params[i].info);
+    printf("%" PRIu64 " parameters without the code predictor\n", others);
+}
+
 static int print_model(const config *c, const model *m, int ranks, dcp_error *err) {
     fsdp_plan plan = {.micro_batches = config_micro_batches(c),
                       .slot_bytes = optim_element_bytes(optim_type_find(c->optimizer)),
@@ -128,6 +138,7 @@ static int print_model(const config *c, const model *m, int ranks, dcp_error *er
     if (status == DCP_OK) {
         setup_warn_of_idle(c, 0, ranks);
         print_head(c, &plan, ranks);
+        if (model_speaks(m)) print_talker(layout);
         print_units(&plan);
         print_memory(&needs, plan.is_on_host, ranks, plan.strategy.replicas);
         print_traffic(&plan);

@@ -61,13 +61,12 @@ int setup_model(const config *c, model **out, dcp_error *err) {
     model *m;
     const int status = model_create(c->model, &m, &why);
     if (status != DCP_OK) return core_fail(err, status, "model: %s", why.message);
-    if (model_speaks(m)) {
+    if (model_speaks(m) && !c->frames) {
         model_destroy(m);
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "data.type: %s gives no recordings, which the model takes; take a model "
-                         "of another kind",
+        return core_fail(err, DCP_ERR_ARG, "data.type: %s gives no recordings; set it to speech",
                          c->data_type);
     }
+    model_set_frames(m, c->frames);
     model_set_checkpointing(m, c->checkpointing);
     model_set_packed(m, c->packs);
     model_set_type(m, c->bf16 ? KERNELS_BF16 : KERNELS_F32);

@@ -56,6 +56,7 @@ static json_t *data_object(const meta_data *data, const config *c) {
         json_pack("{sIss}", "epoch_samples", (json_int_t)data->epoch_samples, "checksum", checksum);
     if (o && data->sequence)
         json_object_set_new(o, "sequence_length", json_integer((json_int_t)data->sequence));
+    if (o && c->frames) json_object_set_new(o, "frames", json_integer((json_int_t)c->frames));
     if (o && c->packs) json_object_set_new(o, packed, json_true());
     return o;
 }

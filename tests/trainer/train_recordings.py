@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""data.type speech: what is wrong with a file of recordings, or with the keys, is refused in one line that names it."""
+from recordings import *
+from train_lib import *
+
+GOLDEN = f"{SOURCE}/tests/data/golden/talker"
+NAN, INFINITE = float("nan"), float("inf")
+
+
+def refused(*words, status=2, **data):
+    config(model=f"{GOLDEN}/config.json", max_steps=1, frozen=[], scheduler={"type": "constant", "params": {}},
+           data={"type": "speech", "path": "file.safetensors", "sequence_length": 32, "frames": 9, **data})
+    _, err = train(1, "config.json", expect=status)
+    check(err.count("\n") == 1 and all(word in err for word in words), f"{words}: {err}")
+    check(not os.path.exists("ckpt"), f"{words}: wrote something")
+
+
+def wrong(name, change, *words):
+    """A file in which one tensor is changed: dtype, shape, values, or nothing of it is there."""
+    tensors = recordings(7)
+    tensors[name] = change(*tensors[name])
+    write_tensors("file.safetensors", [(key, *rest) for key, rest in tensors.items() if rest])
+    refused("file.safetensors", *words)
+
+
+def value(at, new):
+    return lambda dtype, shape, values: [dtype, shape, values[:at] + [new] + values[at + 1:]]
+
+
+def cast(to):
+    return lambda dtype, shape, values: [to, shape, values]
+
+
+def cut(n):
+    return lambda dtype, shape, values: [dtype, [n, *shape[1:]], values[:n * len(values) // shape[0]]]
+
+
+ANEW = "to_records.py"
+for name, other in (("text_starts", "U32"), ("frame_starts", "F64"), ("text_ids", "I64"), ("codes", "U32"),
+                    ("speakers", "F64"), ("speaker_ids", "U16")):
+    wrong(name, cast(other), f"{name} is ", ANEW)
+    wrong(name, lambda *_: None, f"{name} is missing", ANEW)
+wrong("speakers", lambda dtype, shape, values: [dtype, [len(values)], values], "speakers is F32, of others", ANEW)
+wrong("text_starts", value(0, 1), "text_starts goes from 1", ANEW)
+wrong("text_starts", value(7, 10**15), "text_starts goes from 0 to 1000000000000000", ANEW)
+wrong("text_starts", value(3, -5), "text_starts of record 2", ANEW)
+wrong("text_starts", value(3, 2**62), "text_starts of record 2", ANEW)
+wrong("frame_starts", value(7, -1), "frame_starts goes from 0 to -1", ANEW)
+wrong("frame_starts", value(1, 0), "frame_starts of record 0", "by 1 at least", ANEW)
+wrong("frame_starts", cut(5), "5 frame_starts", ANEW)
+wrong("speaker_ids", cut(3), "3 speaker_ids", ANEW)
+wrong("speaker_ids", value(2, 2), "record 2 has speaker 2 of 2", ANEW)
+wrong("speakers", value(0, NAN), "number 0 of speaker 0", ANEW)
+wrong("speakers", value(31, INFINITE), "number 15 of speaker 1", ANEW)
+wrong("text_ids", value(5, 35), "is 35, the model's text_vocab_size 35")
+wrong("text_ids", value(5, 2**32 - 1), "is 4294967295")
+wrong("codes", value(5, 12), "code 1 of frame 1 of record 0 is 12", "below 12")
+wrong("codes", value(4, 65535), "is 65535")
+for over, words in (({"groups": 3}, ("codes has 3 a frame", "num_code_groups is 4")),
+                    ({"hidden": 12}, ("12 numbers, the model takes 16", "another model size"))):
+    make_recordings("file.safetensors", 7, **over)
+    refused(*words)
+
+make_recordings("file.safetensors", 7)
+refused("frames, data.frames is 2: set it to", "--max-frames", frames=2)
+refused("positions, data.sequence_length is 13: set it to", sequence_length=13)
+refused("data.frames", "needs it", frames=None)
+refused("data.sequence_length", "needs a number", sequence_length=None)
+refused("data.sequence_length", "65", "max_position_embeddings 64", sequence_length=65)
+refused("data.frames", "has no frames", type="records")
+refused("data.type: records gives no recordings; set it to speech", type="records", frames=None)
+refused("data.eval_path", "nowhere", eval_path="nowhere")
+with open("file.safetensors", "rb") as file:
+    whole = file.read()
+with open("file.safetensors", "wb") as file:
+    file.write(whole[:-8])
+refused("file.safetensors", ANEW)
+
+config(data={"type": "speech", "path": "file.safetensors", "frames": 9})
+_, err = train(1, "config.json", expect=2)
+check("data.type: speech gives recordings, the model takes tokens" in err, err)
