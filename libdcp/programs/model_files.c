@@ -44,6 +44,8 @@ int model_files_is_companion(const char *name) {
     return model_files_is_tokenizer(name) || is_in(name, others, sizeof others / sizeof *others);
 }
 
+const char *const model_files_folders[] = {"speech_tokenizer", NULL};
+
 int model_files_is_exported(const char *name) {
     return model_files_is_companion(name) ||
            is_in(name, own_files, sizeof own_files / sizeof *own_files);

@@ -5,6 +5,9 @@
  * it in the checkpoint, an export writes it again. */
 int model_files_is_companion(const char *name);
 
+/* Folders whose files are companions, all of them; the last one is NULL. */
+extern const char *const model_files_folders[];
+
 /* A companion that is its tokenizer's, or its chat template. */
 int model_files_is_tokenizer(const char *name);
 

@@ -16,9 +16,13 @@
 #include "programs/program.h"
 
 static const char *const architectures[][2] = {
-    {"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"},
-    {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"},
-    {"gpt2", "GPT2LMHeadModel"},   {"vit", "ViTForImageClassification"},
+    {"llama", "LlamaForCausalLM"},
+    {"mistral", "MistralForCausalLM"},
+    {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"},
+    {"gpt2", "GPT2LMHeadModel"},
+    {"vit", "ViTForImageClassification"},
+    {"qwen3_tts", "Qwen3TTSForConditionalGeneration"},
 };
 
 static void add_architecture(json_t *config) {

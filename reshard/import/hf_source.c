@@ -6,21 +6,23 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/launch.h"
-#include "programs/model_files.h"
 #include "models/weights_check.h"
 #include "programs/fail.h"
 #include "programs/json_read.h"
+#include "programs/model_files.h"
 #include "programs/program.h"
 
 #define MAX_CONFIG_BYTES (2u << 20) /* what jansson makes of it then stays below 80 MB */
 #define WHOLE "model.safetensors"   /* where there is no index */
-#define MAX_COMPANION_BYTES ((uint64_t)256 << 20)
+#define MAX_COMPANION_BYTES ((uint64_t)2 << 30) /* a talker's codec has 0.7 GB */
 
 static int is_companion(const struct dirent *entry) {
     return model_files_is_companion(entry->d_name);
@@ -30,33 +32,72 @@ static int compare_entries(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int add_companion(const char *folder, const char *name, import_files *files) {
+/* prefix: of its name in the checkpoint. */
+static int add_companion(const char *folder, const char *prefix, const char *entry,
+                         import_files *files) {
     dcp_error err = {0};
+    import_file *grown = realloc(files->list, (files->n + 1) * sizeof *grown);
+    if (!grown) return program_no_memory();
+    files->list = grown;
     import_file *file = &files->list[files->n];
-    if (dcp_st_open_file(folder, name, &file->fd, &file->bytes, &err)) return program_report(&err);
+    if (dcp_st_open_file(folder, entry, &file->fd, &file->bytes, &err)) return program_report(&err);
     files->n++;
-    file->name = strdup(name);
+    if (asprintf(&file->name, "%s%s", prefix, entry) < 0) file->name = NULL;
     if (!file->name) return program_no_memory();
     files->bytes += file->bytes;
     if (file->bytes <= MAX_COMPANION_BYTES && files->bytes <= MAX_COMPANION_BYTES) return 0;
     return program_refuse("%s/%s: %" PRIu64
                           " bytes; the files that a checkpoint keeps have at most %" PRIu64
                           " together: move what no tokenizer needs out of the folder",
-                          folder, name, file->bytes, MAX_COMPANION_BYTES);
+                          folder, entry, file->bytes, MAX_COMPANION_BYTES);
 }
 
-int import_files_open(const char *folder, import_files *out) {
+static int add_companions(const char *folder, const char *prefix,
+                          int (*filter)(const struct dirent *), import_files *files) {
     struct dirent **entries;
-    int n = scandir(folder, &entries, is_companion, compare_entries), status = 0;
+    const int n = scandir(folder, &entries, filter, compare_entries);
+    int status = 0;
     if (n < 0) return program_fail_errno("cannot list", folder);
-    *out = (import_files){.list = calloc((size_t)n + 1, sizeof *out->list)};
-    if (!out->list) status = program_no_memory();
     for (int i = 0; i < n; i++) {
-        if (status == 0) status = add_companion(folder, entries[i]->d_name, out);
+        if (status == 0) status = add_companion(folder, prefix, entries[i]->d_name, files);
         free(entries[i]);
     }
     free(entries);
-    if (status) import_files_close(out);
+    return status;
+}
+
+/* Hidden ones aside; what lies deeper is no file. */
+static int is_shown(const struct dirent *entry) {
+    return entry->d_name[0] != '.' && entry->d_type != DT_DIR;
+}
+
+static int add_folders(const char *folder, import_files *files) {
+    int status = 0;
+    for (size_t i = 0; model_files_folders[i] && status == 0; i++) {
+        char path[PATH_MAX], prefix[64];
+        struct stat st;
+        const int length = snprintf(path, sizeof path, "%s/%s", folder, model_files_folders[i]);
+        if (length < 0 || (size_t)length >= sizeof path || stat(path, &st) != 0 ||
+            !S_ISDIR(st.st_mode))
+            continue;
+        snprintf(prefix, sizeof prefix, "%s/", model_files_folders[i]);
+        status = add_companions(path, prefix, is_shown, files);
+    }
+    return status;
+}
+
+static int compare_files(const void *a, const void *b) {
+    return strcmp(((const import_file *)a)->name, ((const import_file *)b)->name);
+}
+
+int import_files_open(const char *folder, import_files *out) {
+    *out = (import_files){0};
+    int status = add_companions(folder, "", is_companion, out);
+    if (status == 0) status = add_folders(folder, out);
+    if (status)
+        import_files_close(out);
+    else if (out->n)
+        qsort(out->list, out->n, sizeof *out->list, compare_files);
     return status;
 }
 

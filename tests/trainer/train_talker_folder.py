@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""A talker's folder: an import carries the codec and preprocessors along and lets the speaker encoder be; what is
+trained of it is exported with the former, without the latter, and with the voice in a row of its own."""
+from recordings import make_recordings, write_tensors
+from train_lib import *
+
+GOLDEN = f"{SOURCE}/tests/data/golden/talker"
+CODEC = {"speech_tokenizer/config.json": b"{}\n", "speech_tokenizer/model.safetensors": bytes(range(256)) * 8,
+         "speech_tokenizer/preprocessor_config.json": b'{"a": 1}\n', "preprocessor_config.json": b"{}\n",
+         "vocab.json": b"{}\n"}
+TABLE = "talker.model.codec_embedding.weight"
+
+
+def read_tensors(path):
+    """dtype, shape and bytes by name."""
+    with open(path, "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = f.read()
+    header.pop("__metadata__", None)
+    return {name: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])]) for name, t in header.items()}
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+shutil.copytree(GOLDEN, "base", ignore=shutil.ignore_patterns("golden*", "records*"))
+start = read_tensors("base/model.safetensors")
+encoder = {"speaker_encoder.fc.weight": ["F32", [2], [0.5, 1.5]]}
+write_tensors("base/model.safetensors",
+              [(name, dtype, shape, struct.unpack(f"<{len(data) // 4}f", data))
+               for name, (dtype, shape, data) in start.items()] + [(name, *t) for name, t in encoder.items()])
+for name, text in CODEC.items():
+    os.makedirs(os.path.dirname(f"base/{name}"), exist_ok=True)
+    with open(f"base/{name}", "wb") as f:
+        f.write(text)
+os.makedirs("base/speech_tokenizer/.cache")
+
+tool("dcp-import", "base", "imported")
+tool("dcp-export", "imported", "same")
+check(read_tensors("same/model.safetensors") == read_tensors("base/model.safetensors"), "other tensors come back")
+for name, text in CODEC.items():
+    check(read(f"same/{name}") == text, f"{name} does not come back")
+
+make_recordings("voice.safetensors", 8, speakers=1)
+make_recordings("two.safetensors", 8, speakers=2)
+make_recordings("small.safetensors", 8, speakers=1, hidden=12)
+config(model="base/config.json", max_steps=2, train_batch_size=4, frozen=["talker.model.text_embedding.*"],
+       data={"type": "speech", "path": "voice.safetensors", "sequence_length": 32, "frames": 9})
+for ranks in 1, 3:
+    shutil.copytree("imported", f"on-{ranks}")
+    train(ranks, "config.json", f"checkpoint.dir=on-{ranks}")
+    tool("dcp-export", f"on-{ranks}", f"tuned-{ranks}")
+    for name, text in CODEC.items():
+        check(read(f"tuned-{ranks}/{name}") == text, f"{name} does not come with what is trained")
+tuned = read_tensors("tuned-1/model.safetensors")
+check(tuned == read_tensors("tuned-3/model.safetensors") and set(tuned) == set(start), "other tensors are trained")
+check(tuned[TABLE] != start[TABLE], "the table is as it was")
