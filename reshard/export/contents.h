@@ -46,7 +46,8 @@ typedef struct export_contents {
     size_t n_files;
     export_part parts[2];
     size_t n_parts;
-    uint64_t bytes; /* of all items as exported */
+    uint64_t bytes;                   /* of all items as exported */
+    const struct export_voice *voice; /* one more; NULL: none */
 } export_contents;
 
 typedef struct export_settings {

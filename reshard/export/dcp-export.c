@@ -14,11 +14,13 @@
 #include "export/hf_folder.h"
 #include "export/stream.h"
 #include "export/target.h"
+#include "export/voice.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
 
 typedef struct export_request {
     const char *ckpt, *format, *dtype_name, *max_shard_size;
+    const char *voice, *voice_from; /* NULL: none */
     char out[PATH_MAX];
     int force, dry_run;
     export_settings what;
@@ -45,6 +47,9 @@ static int check_settings(export_request *s) {
         return program_refuse("--format: '%s' is none of safetensors, hdf5", s->format);
     if (s->what.hdf5 && s->max_shard_size)
         return program_refuse("--max-shard-size cuts safetensors; --format hdf5 is one file");
+    if (!s->voice != !s->voice_from)
+        return program_refuse("--voice and --voice-from go together: a name, and records of one "
+                              "speaker");
     const char *size = s->max_shard_size ? s->max_shard_size : "5GB";
     return parse_dtype(s) || program_size_parse("--max-shard-size", size, &s->what.max_file_bytes)
                ? PROGRAM_USAGE
@@ -73,6 +78,10 @@ static int parse_export(export_request *s, int argc, char **argv) {
                       "start a new safetensors file before this size (5GB)", &s->max_shard_size),
         PROGRAM_FLAG("with-optimizer", "the optimizer's state too, as stored: see below",
                      &s->what.with_optimizer),
+        PROGRAM_VALUE("voice", "NAME", "of a talker: the voice that it was tuned on gets this name",
+                      &s->voice),
+        PROGRAM_VALUE("voice-from", "FILE",
+                      "records of that voice, which have its speaker's vector", &s->voice_from),
         PROGRAM_FLAG("force", "replace OUT, where it is an earlier export", &s->force),
         {0}};
     const program_command program = {.name = "dcp-export",
@@ -134,6 +143,9 @@ static int write_files(const launch *job, dcp_checkpoint *ckpt, const export_req
     status = export_stream_share(job, ckpt, contents, tmp, &meter);
     progress_bar_end(&b.progress);
     status = launch_worst(job, status);
+    if (status == 0 && job->rank == 0 && contents->voice)
+        status = export_voice_write(contents->voice, contents, tmp);
+    status = launch_worst(job, status);
     return status ? status : export_stream_note_overflows(job, contents);
 }
 
@@ -176,6 +188,7 @@ static int run_export(const launch *job, const export_request *s) {
     dcp_error err = {0};
     dcp_checkpoint *ckpt;
     export_contents contents = {0};
+    export_voice voice = {0};
     if (job->rank == 0 && !s->dry_run) export_target_recover(s->out);
     int status =
         launch_worst(job, job->rank == 0 ? export_target_check(s->out, s->what.hdf5, s->force) : 0);
@@ -183,10 +196,17 @@ static int run_export(const launch *job, const export_request *s) {
     if (dcp_checkpoint_open(job->comm, s->ckpt, &ckpt, &err)) return program_report(&err);
     status = launch_worst(job, job->rank == 0 ? export_target_check_with(ckpt, s->out) : 0);
     if (!status) status = launch_worst(job, make_plan(job, ckpt, s, &contents));
+    if (!status && s->voice) {
+        status = launch_worst(
+            job,
+            job->rank ? 0 : export_voice_open(ckpt, &contents, s->voice, s->voice_from, &voice));
+        contents.voice = &voice; /* of rank 0, which alone writes it */
+    }
     if (status == 0 && !s->dry_run)
         status = export_checkpoint(job, ckpt, s, &contents);
     else if (status == 0 && job->rank == 0)
         print_files(s, &contents);
+    export_voice_close(&voice);
     export_contents_free(&contents);
     dcp_checkpoint_close(ckpt);
     return status;

@@ -13,6 +13,7 @@
 #include "common/json_text.h"
 #include "export/byte_tokenizer.h"
 #include "export/stream.h"
+#include "export/voice.h"
 #include "programs/program.h"
 
 static const char *const architectures[][2] = {
@@ -79,6 +80,7 @@ json_t *export_hf_folder_config(const dcp_checkpoint *ckpt, const export_content
     if (!config) return NULL;
     add_architecture(config);
     set_dtype(config, main_dtype(contents));
+    if (contents->voice) export_voice_name(contents->voice, config);
     return config;
 }
 

@@ -15,6 +15,8 @@ check(moments and all(n.startswith("exp_avg") for n in moments), sorted(moments)
 # optimizer state: as stored, whatever the model's type
 run("dcp-export", "c", "opt", "--with-optimizer", "--dtype", "bf16")
 run("dcp-export", "c", "opt-small", "--with-optimizer", "--dtype", "bf16", "--max-shard-size", "0.9765625KiB", ranks=3)
+said = run("dcp-export", "c", "voiced", "--voice", "anna", "--voice-from", "opt/model.safetensors", expect=2)
+check("has no talker.model.codec_embedding.weight" in said, said)  # train_talker_folder.py has a talker
 got = {n: b for n, (_, _, b) in st_read.read("opt/optimizer.safetensors").items()}
 check(got == moments, sorted(got))
 index = json.load(open("opt-small/optimizer.safetensors.index.json"))

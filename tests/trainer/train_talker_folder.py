@@ -57,3 +57,43 @@ for ranks in 1, 3:
 tuned = read_tensors("tuned-1/model.safetensors")
 check(tuned == read_tensors("tuned-3/model.safetensors") and set(tuned) == set(start), "other tensors are trained")
 check(tuned[TABLE] != start[TABLE], "the table is as it was")
+
+# The voice: the last row of a table this small, in whatever type and form it goes out.
+vector = read_tensors("voice.safetensors")["speakers"][2]
+for out, *options in ("named",), ("cut", "--max-shard-size", "2KB"), ("narrow", "--dtype", "bf16"):
+    tool("dcp-export", "on-1", out, "--voice", "Anna", "--voice-from", "voice.safetensors", *options)
+    found = {}
+    for path in glob.glob(f"{out}/model*.safetensors"):
+        found |= read_tensors(path)
+    dtype, shape, data = found.pop(TABLE)
+    row = len(data) // shape[0]
+    check(set(found) == set(start) - {TABLE}, f"{out}: other tensors")
+    if dtype == "F32":
+        check(data[-row:] == vector and data[:-row] == tuned[TABLE][2][:-row], f"{out}: another row")
+        check(all(t == tuned[name] for name, t in found.items()), f"{out}: other tensors' bytes")
+    else:
+        wide = b"".join(b"\0\0" + data[i:i + 2] for i in range(len(data) - row, len(data), 2))
+        check(all(abs(a - b) <= abs(b) / 256 for a, b in zip(struct.unpack("<16f", wide), struct.unpack("<16f", vector))),
+              f"{out}: another row")
+    with open(f"{out}/config.json") as f:
+        written = json.load(f)
+    check(written["tts_model_type"] == "custom_voice" and written["talker_config"]["spk_id"] == {"anna": 19} and
+          written["talker_config"]["spk_is_dialect"] == {"anna": False}, f"{out}: {written}")
+    check(written["architectures"] == ["Qwen3TTSForConditionalGeneration"], f"{out}: {written}")
+
+
+def refused(why, *options, ckpt="on-1"):
+    done = subprocess.run([f"{BIN}/dcp-export", ckpt, "refused", *options], capture_output=True, text=True)
+    check(done.returncode == 2 and why in done.stderr and done.stderr.count("\n") == 1, f"{options}: {done.stderr}")
+    check(not os.path.exists("refused"), f"{options}: wrote something")
+
+
+refused("go together", "--voice", "anna")
+refused("go together", "--voice-from", "voice.safetensors")
+refused("letters, digits", "--voice", "an na", "--voice-from", "voice.safetensors")
+refused("speakers is no F32 of [1,16]", "--voice", "anna", "--voice-from", "two.safetensors")
+refused("speakers is no F32 of [1,16]", "--voice", "anna", "--voice-from", "small.safetensors")
+make_text()
+config()
+train(1, "config.json", "checkpoint.dir=text.ckpt", "max_steps=1")
+refused(f"has no {TABLE}", "--voice", "anna", "--voice-from", "voice.safetensors", ckpt="text.ckpt")
