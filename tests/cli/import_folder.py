@@ -95,7 +95,7 @@ FITS = [  # folder, exit status, and what is said of it
     (folder("scaled", FITTING, {**MODEL, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}), 0,
      ["scaled/config.json: rope_scaling"]),
     (folder("layers", FITTING, {**MODEL, "num_hidden_layers": "1"}), 0,
-     ["layers/config.json: num_hidden_layers is not an integer: dcp-train would refuse it; the tensors are not"]),
+     ["layers/config.json: num_hidden_layers is not an integer in 1..16384: dcp-train would refuse it; the tensors are not"]),
     (folder("foreign", FITTING, {**MODEL, "model_type": "bert"}), 0,
      ["foreign/config.json: model_type \"bert\" is not supported"]),
     (folder("typeless", FITTING, {}), 0, ["typeless/config.json: model_type is missing"]),
