@@ -124,6 +124,19 @@ learn("begins", model=BPE, steps=1, type="tokens", path="bpe.bin", tokenizer="be
 for text, n in ("q", 2), ("<|end|>q", 2), ("<|end|><|end|>q", 3), ("<|end|>", 1):
     refused(f"behind a text of {n} are", "--sample", text, "begins", "--tokens", BPE["max_position_embeddings"])
 
+# what a tokenizer puts behind a text, such as its end, is not what the model goes on from
+os.mkdir("appends")
+single = tokenizer["post_processor"]["single"]
+for name, template in ("ends", single[::-1]), ("both", [*single, single[0], single[0]]):
+    tokenizer["post_processor"]["single"] = template
+    with open("appends/tokenizer.json", "w") as f:
+        json.dump(tokenizer, f)
+    learn(f"appends-{name}", model=BPE, steps=1, type="tokens", path="bpe.bin", tokenizer="appends")
+    for text, n in ("q", 1), ("q<|end|>", 2), ("<|end|>q", 2):
+        n += name == "both" and text[0] == "q"
+        refused(f"behind a text of {n} are", "--sample", text, f"appends-{name}", "--tokens",
+                BPE["max_position_embeddings"])
+
 # tokens of a tokenizer that the checkpoint does not carry
 with open("ids", "wb") as f:
     f.write(struct.pack("<2560H", *list(range(256)) * 10))

@@ -140,15 +140,17 @@ int sample_tokens_read(const sample_tokens *t, const char *text, int32_t **ids, 
                        dcp_error *err) {
     if (!t->bpe) return read_bytes(text, ids, n, err);
     const int status = text_bpe_encode(t->bpe, text, strlen(text), 1, ids, n, err);
-    if (!status) drop_second_begin(t->bpe, *ids, n);
-    for (size_t i = 0; i < *n && !status; i++)
+    if (status) return status;
+    *n -= text_bpe_after(t->bpe); /* the text goes on: its end is not there yet */
+    drop_second_begin(t->bpe, *ids, n);
+    for (size_t i = 0; i < *n; i++)
         if ((uint64_t)(*ids)[i] >= t->classes)
             return core_fail(err, DCP_ERR_MISMATCH,
                              "%s: the tokenizer has token %d for a part of the text, and the "
                              "model's vocab_size is %llu: the tokenizer is another model's; go on "
                              "from it with the model's own as data.tokenizer",
                              t->where, (int)(*ids)[i], (unsigned long long)t->classes);
-    return status;
+    return DCP_OK;
 }
 
 /* Tokens that are no bytes, or that the tokenizer does not know, have no text: a vocabulary is

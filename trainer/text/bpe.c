@@ -203,6 +203,8 @@ size_t text_bpe_before(const text_bpe *t, const int32_t **ids) {
     return t->frame.n_before;
 }
 
+size_t text_bpe_after(const text_bpe *t) { return t->frame.n_after; }
+
 /* One call of text_bpe_encode. */
 typedef struct encoding {
     const text_bpe *t;

@@ -21,6 +21,8 @@ uint64_t text_bpe_vocabulary(const text_bpe *t);
 
 /* The ids that `special` puts before a text; how many there are. *ids is the tokenizer's. */
 size_t text_bpe_before(const text_bpe *t, const int32_t **ids);
+/* How many `special` puts behind it. */
+size_t text_bpe_after(const text_bpe *t);
 
 /* *ids is the caller's to free. Added tokens that are written in the text become their ids. With
  * `special` the tokens that the post-processor adds are added, such as one that begins a sequence.
