@@ -4,6 +4,7 @@ touch: losses and state.h5 are those of the CPU, on 1, 2 and 4 ranks, in every s
 and moments in the host's memory; a checkpoint goes from one to the other. Where there is no device,
 `device: cuda` says so."""
 import train_lib
+from recordings import make_recordings
 from train_lib import *
 
 PLAIN, FENCED = train_lib.TRAINER, os.environ["FENCED_TRAINER"]
@@ -35,7 +36,7 @@ def alike(name, other, ranks, **over):
 
 
 def metrics_alike(a, b):
-    keys = "step", "loss", "grad_norm", "eval_loss", "eval_accuracy"
+    keys = "step", "loss", "grad_norm", "losses", "eval_loss", "eval_losses", "eval_accuracy"
     pick = lambda path: [{k: line.get(k) for k in keys} for line in metrics(f"{path}.jsonl")]
     return pick(a) == pick(b)
 
@@ -59,6 +60,14 @@ vit = f"{SOURCE}/tests/data/golden/vit"
 compare("vit", [(2, {})], model=vit, init=vit, train_batch_size=4, train_micro_batch_size_per_gpu=2,
         data={"type": "safetensors", "path": f"{vit}/golden.safetensors", "sequence_length": 32,
               "eval_path": f"{vit}/golden.safetensors"}, eval_every=1)
+
+# Two decoders, two losses, and tables that both use.
+make_recordings("recordings.safetensors", 12)
+for what, bf16 in ("talker", False), ("talker-bf16", True):
+    compare(what, [(2, {"fsdp": {"activation_checkpointing": True}})], bf16={"enabled": bf16},
+            model=f"{SOURCE}/tests/data/golden/talker/config.json", eval_every=1,
+            data={"type": "speech", "path": "recordings.safetensors", "eval_path": "recordings.safetensors",
+                  "frames": 9})
 
 # From the CPU to the device and back: the steps of one run.
 run("moved", 2, "cpu", max_steps=1)
