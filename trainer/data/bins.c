@@ -55,7 +55,7 @@ static void order_things(open_bins *p, const uint64_t *sizes) {
     for (uint64_t i = 0; i < p->n; i++) p->order[p->starts[sizes[i]]++] = i;
 }
 
-static void put_back(open_bins *p, uint64_t bin, uint64_t left) {
+static void push_bin(open_bins *p, uint64_t bin, uint64_t left) {
     p->next[bin] = p->stack[left];
     p->stack[left] = bin;
     p->filled[left / WORD] |= (uint64_t)1 << left % WORD;
@@ -83,7 +83,7 @@ static void put_all(open_bins *p, const uint64_t *sizes) {
         const uint64_t thing = p->order[i], size = sizes[thing];
         const uint64_t found = least_room(p, size), room = found == NONE ? p->room : found;
         p->bin[thing] = found == NONE ? p->bins++ : take_out(p, found);
-        if (room > size) put_back(p, p->bin[thing], room - size);
+        if (room > size) push_bin(p, p->bin[thing], room - size);
     }
 }
 

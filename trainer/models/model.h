@@ -42,8 +42,6 @@ void model_set_kernels(model *m, kernels *k);
 void model_set_type(model *m, kernels_type type);
 kernels_type model_type(const model *m);
 
-size_t model_stages(const model *m); /* L + 2, of a talker twice */
-size_t model_stage_unit(const model *m, size_t stage);
 /* Whether the stage uses parameter i of its unit. Tied weights are used by two stages, as are a
  * talker's tables of codes. */
 int model_stage_uses(const model *m, size_t stage, size_t i);

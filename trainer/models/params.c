@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "models/parts.h"
+#include "models/stages.h"
 #include "programs/fail.h"
 
 enum { ROOT = 0 };
@@ -277,6 +278,10 @@ void model_forget(model *m) {
 size_t model_units(const model *m) {
     return 1 + m->c.layers + (m->c.speech ? m->c.speech->predictor.layers : 0);
 }
+
+size_t model_stages(const model *m) { return model_stages_count(m); }
+
+size_t model_stage_unit(const model *m, size_t stage) { return model_stages_at(m, stage).unit; }
 
 size_t model_unit_params(const model *m, size_t unit) { return m->units[unit].n; }
 

@@ -19,7 +19,3 @@ stage_place model_stages_at(const model *m, size_t stage) {
     if (inner.is_block) inner.unit += m->c.layers;
     return inner;
 }
-
-size_t model_stages(const model *m) { return model_stages_count(m); }
-
-size_t model_stage_unit(const model *m, size_t stage) { return model_stages_at(m, stage).unit; }
