@@ -19,22 +19,17 @@ import argparse
 import array
 import hashlib
 import json
-import math
 import os
 import re
-import sys
-from typing import Any, Iterator, NoReturn
+from typing import Any, Iterator
+
+import record_files
+from record_files import fail
 
 FORMS = (("messages",), ("conversations",), ("prompt", "completion"), ("prompt", "response"), ("instruction", "output"))
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SHAREGPT = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
-
-
-def fail(why: object, status: int = 2) -> NoReturn:
-    print(f"chat_to_records.py: {why}", file=sys.stderr)
-    sys.exit(status)
-
 
 # Rows, each with the words that name it in messages.
 
@@ -263,17 +258,12 @@ class Records:
         self.hashes.append(int.from_bytes(digest[:8], "big"))
 
     def held_out(self, amount: float) -> Any:
-        """Which records are held out: those with the lowest hashes. Equal ones stay together, so that a number of
-        records may become more."""
+        """Which records are held out, by hashes of the messages."""
         import numpy as np
-        hashes = np.frombuffer(self.hashes, np.uint64)
-        if amount < 1:  # 0 is none
-            return hashes < np.uint64(int(amount * 2**64))
-        return hashes <= np.sort(hashes)[min(int(amount), len(hashes)) - 1]
+        return record_files.lowest(np.frombuffer(self.hashes, np.uint64), amount)
 
     def write(self, path: str, chosen: Any, about: dict[str, str]) -> int:
-        """Writes the chosen ones, and returns the longest one's length. safetensors' own writer would give about in
-        another order each time."""
+        """Writes the chosen ones, and returns the longest one's length."""
         import numpy as np
         lengths = np.diff(np.frombuffer(self.starts, np.int64)).astype(np.int64)
         tokens = np.repeat(chosen, lengths)
@@ -281,18 +271,8 @@ class Records:
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype("<i8")
         ids = np.frombuffer(self.ids, np.uint32)[tokens].astype("<u4", copy=False)
         mask = np.frombuffer(self.mask, np.uint8)[tokens]
-        header: dict[str, Any] = {"__metadata__": {**about, "records": str(len(lengths))}}
-        offset = 0
         tensors = (("starts", "I64", starts), ("input_ids", "U32", ids), ("loss_mask", "U8", mask))
-        for name, dtype, values in tensors:
-            header[name] = {"dtype": dtype, "shape": [len(values)], "data_offsets": [offset, offset + values.nbytes]}
-            offset += values.nbytes
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        with open(path, "wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for _, _, values in tensors:
-                file.write(values.data)
+        record_files.write_safetensors(path, tensors, {**about, "records": str(len(lengths))})
         print(f"{path}: {len(lengths)} records, {len(ids)} tokens, {int(mask.sum())} of them to be learned; the "
               f"longest record has {int(lengths.max())}")
         return int(lengths.max())
@@ -303,13 +283,6 @@ def quoted(text: str) -> str:
     for written, meant in ("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"):
         text = text.replace(written, meant)
     return f"$'{text}'"
-
-
-def share(text: str) -> float:
-    value = float(text)
-    if not (0 < value < math.inf) or (value >= 1 and value != int(value)):
-        raise argparse.ArgumentTypeError(f"{text} is neither a fraction between 0 and 1 nor a number of records")
-    return value
 
 
 def length(text: str) -> int:
@@ -325,7 +298,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("out", help="file to write")
     parser.add_argument("chats", nargs="+", help="files of JSON lines or parquet")
     parser.add_argument("--tokenizer", metavar="FOLDER", required=True, help="Hugging Face folder with a chat template")
-    parser.add_argument("--held-out", metavar="SHARE", type=share, default=0,
+    parser.add_argument("--held-out", metavar="SHARE", type=record_files.share, default=0,
                         help="a fraction, or a number of records, that goes into OUT-held-out.safetensors: chosen by a "
                         "hash of the messages, whatever their order. data.path is to be OUT, not their folder")
     parser.add_argument("--max-tokens", metavar="N", type=length, help="leave out longer records")
@@ -333,23 +306,9 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def check_outputs(paths: list[str], sources: list[str]) -> None:
-    """What would fail after an hour of work fails at once."""
-    for path in paths:
-        folder = os.path.dirname(path) or "."
-        if not os.path.isdir(folder):
-            fail(f"{path}: there is no folder {folder}")
-        if os.path.isdir(path):
-            fail(f"{path} is a folder; a file is to be written")
-        for source in sources:
-            if os.path.exists(path) and os.path.exists(source) and os.path.samefile(path, source):
-                fail(f"{path} would overwrite what is read: name another file as the first argument")
-
-
 def make(args: argparse.Namespace) -> None:
-    root, suffix = os.path.splitext(args.out)
-    held_path = f"{root}-held-out{suffix}"
-    check_outputs([args.out, held_path] if args.held_out else [args.out], args.chats)
+    held_path = record_files.held_out_path(args.out)
+    record_files.check_outputs([args.out, held_path] if args.held_out else [args.out], args.chats)
     tokenizer, records = Tokenizer(args.tokenizer, args.all_tokens), Records()
     left_out: dict[str, tuple[int, str]] = {}
     for path in args.chats:
@@ -367,9 +326,6 @@ def make(args: argparse.Namespace) -> None:
     if not records.hashes:
         fail("no record is left" + (f": {REMEDY}" if CHANGED in left_out else ""))
     held = records.held_out(args.held_out)
-    if held.all() or (args.held_out and not held.any()):
-        fail(f"--held-out {args.held_out:g} of {len(held)} records leaves none for one of the files: give "
-             "another fraction, or a number")
     about = {"tokenizer": os.path.basename(os.path.abspath(args.tokenizer)),
              "sources": json.dumps([os.path.basename(path) for path in args.chats])}
     longest = records.write(args.out, ~held, about)
@@ -388,12 +344,7 @@ def make(args: argparse.Namespace) -> None:
 
 def main(words: list[str] | None = None) -> None:
     args = arguments(words)
-    try:
-        make(args)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as e:
-        fail(e)
-    except OSError as e:
-        fail(e, 3)
+    record_files.run("chat_to_records.py", lambda: make(args))
 
 
 if __name__ == "__main__":

@@ -25,19 +25,17 @@ import argparse
 import glob
 import hashlib
 import json
-import math
 import os
 import sys
-from typing import Any, Iterator, NoReturn, Protocol
+from typing import Any, Iterator, Protocol
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import record_files  # noqa: E402
+from record_files import fail  # noqa: E402
 
 HEADER, TAIL = 3, 5  # ids before the text, and after it
 AROUND = 7           # positions of a record that are neither text ids nor frames
 BATCH = 16           # recordings that the codec takes at a time
-
-
-def fail(why: object, status: int = 2) -> NoReturn:
-    print(f"to_records.py: {why}", file=sys.stderr)
-    sys.exit(status)
 
 
 class Voice(Protocol):
@@ -212,14 +210,12 @@ class Records:
         return gone
 
     def held_out(self, amount: float) -> Any:
-        """Which are held out: those with the lowest hashes, whatever their order. Equal ones stay together."""
+        """Which are held out, by hashes of text and codes."""
         import numpy as np
         digests = (hashlib.sha256(text.tobytes() + codes.tobytes()).digest()
                    for text, codes in zip(self.texts, self.frames))
         hashes = np.array([int.from_bytes(digest[:8], "big") for digest in digests], np.uint64)
-        if amount < 1:  # 0 is none
-            return hashes < np.uint64(int(amount * 2**64))
-        return hashes <= np.sort(hashes)[min(int(amount), len(hashes)) - 1]
+        return record_files.lowest(hashes, amount)
 
     def write(self, path: str, chosen: Any, about: dict[str, str]) -> tuple[int, int]:
         """Writes the chosen ones; returns the most positions and frames that one has."""
@@ -232,34 +228,12 @@ class Records:
                    ("speakers", "F32", np.stack([self.speakers[i] for i in own])),
                    ("speaker_ids", "U32", np.array([own.index(self.speaker_ids[i]) for i in places], "<u4")),
                    ("text_ids", "U32", np.concatenate(texts)), ("codes", "U16", np.concatenate(frames)))
-        write_safetensors(path, tensors, {**about, "records": str(len(places))})
+        record_files.write_safetensors(path, tensors, {**about, "records": str(len(places))})
         most = max(len(frame) for frame in frames)
         longest = max(len(text) + len(frame) + AROUND for text, frame in zip(texts, frames))
         print(f"{path}: {len(places)} records, {len(own)} of speakers, {starts[1][-1]} frames; the longest record has "
               f"{longest} positions, the most frames of one are {most}")
         return longest, most
-
-
-def write_safetensors(path: str, tensors: Any, about: dict[str, str]) -> None:
-    """In this order, each time the same."""
-    header: dict[str, Any] = {"__metadata__": about}
-    offset = 0
-    for name, dtype, values in tensors:
-        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": [offset, offset + values.nbytes]}
-        offset += values.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for _, _, values in tensors:
-            file.write(values.tobytes())
-
-
-def share(text: str) -> float:
-    value = float(text)
-    if not (0 < value < math.inf) or (value >= 1 and value != int(value)):
-        raise argparse.ArgumentTypeError(f"{text} is neither a fraction between 0 and 1 nor a number of records")
-    return value
 
 
 def count(text: str) -> int:
@@ -275,7 +249,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("out", help="file to write")
     parser.add_argument("rows", nargs="+", help="files of JSON lines")
     parser.add_argument("--model", metavar="FOLDER", required=True, help="published folder of a Base model")
-    parser.add_argument("--held-out", metavar="SHARE", type=share, default=0,
+    parser.add_argument("--held-out", metavar="SHARE", type=record_files.share, default=0,
                         help="a fraction, or a number of records, that goes into OUT-held-out.safetensors: chosen by a "
                         "hash of text and codes, whatever their order")
     parser.add_argument("--max-frames", metavar="N", type=count, help="leave out records with more")
@@ -283,27 +257,13 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def check_outputs(paths: list[str], sources: list[str]) -> None:
-    """What would fail after an hour of work fails at once."""
-    for path in paths:
-        folder = os.path.dirname(path) or "."
-        if not os.path.isdir(folder):
-            fail(f"{path}: there is no folder {folder}")
-        if os.path.isdir(path):
-            fail(f"{path} is a folder; a file is to be written")
-        for source in sources:
-            if os.path.exists(path) and os.path.exists(source) and os.path.samefile(path, source):
-                fail(f"{path} would overwrite what is read: name another file as the first argument")
-
-
 def up_to(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
 def make(args: argparse.Namespace, voice: Voice) -> None:
-    root, suffix = os.path.splitext(args.out)
-    held_path = f"{root}-held-out{suffix}"
-    check_outputs([args.out, held_path] if args.held_out else [args.out], args.rows)
+    held_path = record_files.held_out_path(args.out)
+    record_files.check_outputs([args.out, held_path] if args.held_out else [args.out], args.rows)
     found = [row for path in args.rows for row in rows(path)]
     for where, row in found:
         for key in files_of(row):
@@ -317,9 +277,6 @@ def make(args: argparse.Namespace, voice: Voice) -> None:
     if not records.frames:
         fail("no record is left")
     held = records.held_out(args.held_out)
-    if held.all() or (args.held_out and not held.any()):
-        fail(f"--held-out {args.held_out:g} of {len(held)} records leaves none for one of the files: give another "
-             "fraction, or a number")
     about = {"model": os.path.basename(os.path.abspath(args.model)),
              "sources": json.dumps([os.path.basename(path) for path in args.rows])}
     sizes = [records.write(args.out, ~held, about)]
@@ -335,12 +292,7 @@ def make(args: argparse.Namespace, voice: Voice) -> None:
 
 def main(words: list[str] | None = None, voice: Voice | None = None) -> None:
     args = arguments(words)
-    try:
-        make(args, voice or Published(args.model, args.device))
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as e:
-        fail(e)
-    except OSError as e:
-        fail(e, 3)
+    record_files.run("to_records.py", lambda: make(args, voice or Published(args.model, args.device)))
 
 
 if __name__ == "__main__":

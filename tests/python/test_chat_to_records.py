@@ -75,6 +75,7 @@ class Test(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory(prefix="dcp-chats-")
         cls.addClassCleanup(scratch.cleanup)
         cls.dir = pathlib.Path(scratch.name)
+        sys.path.append(str(SCRIPT.parent))
         spec = importlib.util.spec_from_file_location("chat_to_records", SCRIPT)
         assert spec and spec.loader
         cls.script = importlib.util.module_from_spec(spec)
