@@ -195,13 +195,7 @@ static int read_classes(const model_keys *keys, model_config *c, dcp_error *err)
         return core_fail(err, DCP_ERR_ARG,
                          "model config: num_labels is %llu, id2label names %llu; drop one of them",
                          (unsigned long long)c->classes, (unsigned long long)named);
-    const json_t *problem = model_keys_value(keys, "problem_type");
-    const char *name = problem ? json_string_value(problem) : usual;
-    char text[112];
-    snprintf(text, sizeof text, "\"%.100s\"", name ? name : "?");
-    if (!name || strcmp(name, usual) != 0)
-        model_keys_refuse(keys, "problem_type", text,
-                          "is not supported (only single_label_classification)", usual);
+    model_keys_only_text(keys, "problem_type", usual, usual);
     if (c->classes == 1)
         model_keys_refuse(keys, labels ? "id2label" : "num_labels", "with one label",
                           "a regression is not supported (2 labels at least)", NULL);

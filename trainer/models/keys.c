@@ -157,6 +157,17 @@ int model_keys_only_flag(const model_keys *keys, const char *key, int only, dcp_
     return status;
 }
 
+void model_keys_only_text(const model_keys *keys, const char *key, const char *only,
+                          const char *set) {
+    const json_t *value = model_keys_value(keys, key);
+    const char *name = value ? json_string_value(value) : only;
+    char text[112], why[112];
+    if (name && strcmp(name, only) == 0) return;
+    snprintf(text, sizeof text, "\"%.100s\"", name ? name : "?");
+    snprintf(why, sizeof why, "is not supported (only %s)", only);
+    model_keys_refuse(keys, key, text, why, set);
+}
+
 int model_keys_only_number(const model_keys *keys, const char *key, double only, dcp_error *err) {
     char text[32], usual[32];
     double number = only;

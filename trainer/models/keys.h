@@ -53,6 +53,9 @@ void model_keys_refuse(const model_keys *keys, const char *key, const char *text
                        const char *set);
 /* What a key must be where it is given. */
 int model_keys_only_flag(const model_keys *keys, const char *key, int only, dcp_error *err);
+/* set: as model_keys_refuse has it; NULL: the model is another one, whatever the key is set to. */
+void model_keys_only_text(const model_keys *keys, const char *key, const char *only,
+                          const char *set);
 int model_keys_only_number(const model_keys *keys, const char *key, double only, dcp_error *err);
 /* For each: dropout is not computed, so a config that asks for it must say that it shall not be. */
 int model_keys_no_dropout(const model_keys *keys, const char *const *names, size_t n,

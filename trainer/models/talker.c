@@ -93,18 +93,6 @@ static int check_object(const model_keys *keys, dcp_error *err) {
                      keys->path, keys->object ? "not an object" : "missing");
 }
 
-/* Other codecs have another layout of their frames. */
-static void refuse_codec(const model_keys *keys) {
-    static const char usual[] = "qwen3_tts_tokenizer_12hz";
-    const json_t *value = model_keys_value(keys, "tokenizer_type");
-    const char *name = value ? json_string_value(value) : usual;
-    char text[112];
-    snprintf(text, sizeof text, "\"%.100s\"", name ? name : "?");
-    if (!name || strcmp(name, usual) != 0)
-        model_keys_refuse(keys, "tokenizer_type", text,
-                          "is not supported (only qwen3_tts_tokenizer_12hz)", NULL);
-}
-
 int model_talker_read(const model_keys *keys, model_config *c, dcp_error *err) {
     const model_keys outer = {model_keys_value(keys, "talker_config"), TALKER, keys->refused};
     int status = check_object(&outer, err);
@@ -117,7 +105,8 @@ int model_talker_read(const model_keys *keys, model_config *c, dcp_error *err) {
     if (!s) return core_fail_memory(err, sizeof *s);
     const keys_entry text[] = {{.key = "text_vocab_size", .out = &s->texts},
                                {.key = "text_hidden_size", .out = &s->text_hidden}};
-    refuse_codec(keys);
+    /* Other codecs have another layout of their frames. */
+    model_keys_only_text(keys, "tokenizer_type", "qwen3_tts_tokenizer_12hz", NULL);
     status = read_level(&outer, &talker, c, err);
     if (!status) status = read_level(&inner, &predictor, &s->predictor, err);
     if (!status) status = read_groups(&outer, &inner, s, err);
