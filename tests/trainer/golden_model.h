@@ -86,6 +86,16 @@ static inline void golden_model_forward(const golden_model *g, model_run *run) {
                           g->unit_first[model_stage_unit(g->m, stage)]);
 }
 
+/* Two tests of each family, into tests[2 * n]; they get its name. */
+static inline void golden_family_tests(struct CMUnitTest *tests, const char *const *families,
+                                       size_t n, CMUnitTestFunction in_fp32,
+                                       CMUnitTestFunction in_bf16) {
+    for (size_t i = 0; i < 2 * n; i++)
+        tests[i] = (struct CMUnitTest){.name = families[i / 2],
+                                       .test_func = i % 2 ? in_bf16 : in_fp32,
+                                       .initial_state = (void *)families[i / 2]};
+}
+
 /* grads: as g->param. */
 static inline void golden_model_backward(const golden_model *g, model_run *run,
                                          float *const *grads) {

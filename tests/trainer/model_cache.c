@@ -97,12 +97,7 @@ int main(void) {
                                            "qwen3", "qwen2_window", "mistral"};
     enum { FAMILIES = sizeof families / sizeof *families };
     struct CMUnitTest tests[2 * FAMILIES + 1];
-    for (size_t i = 0; i < FAMILIES; i++) {
-        tests[2 * i] = (struct CMUnitTest)cmocka_unit_test_prestate(in_fp32, (void *)families[i]);
-        tests[2 * i + 1] =
-            (struct CMUnitTest)cmocka_unit_test_prestate(in_bf16, (void *)families[i]);
-        tests[2 * i].name = tests[2 * i + 1].name = families[i];
-    }
+    golden_family_tests(tests, families, FAMILIES, in_fp32, in_bf16);
     tests[2 * FAMILIES] = (struct CMUnitTest)cmocka_unit_test_prestate(refuses, "llama");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

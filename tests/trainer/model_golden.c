@@ -11,6 +11,7 @@
 
 #include "dcp/safetensors.h"
 #include "golden_keys.h"
+#include "golden_update.h"
 #include "kernels/kernels.h"
 #include "models/model_run.h"
 
@@ -237,20 +238,9 @@ static void compute_gradients(golden *g, double logits) {
 }
 
 static void update(golden *g, size_t step, double tolerance) {
-    const json_t *o = json_object_get(g->expected, "optimizer");
-    const json_t *betas = json_object_get(o, "betas");
-    double norm = grad_norm(g), clip = json_number_value(json_object_get(g->expected, "clip"));
+    const double norm = grad_norm(g);
     assert_relative(norm, json_object_get(g->expected, "grad_norms"), step, tolerance);
-    kernels_update options = {
-        .rule = KERNELS_ADAMW,
-        .lr = json_number_value(json_object_get(o, "lr")),
-        .beta1 = json_number_value(json_array_get(betas, 0)),
-        .beta2 = json_number_value(json_array_get(betas, 1)),
-        .eps = json_number_value(json_object_get(o, "eps")),
-        .weight_decay = json_number_value(json_object_get(o, "weight_decay")),
-        .grad_scale = fmin(1.0, clip / (norm + 1e-6)),
-        .step = step + 1,
-    };
+    const kernels_update options = golden_update(g->expected, step, norm);
     for (size_t i = 0; i < g->params; i++)
         g->k->update(g->k, &options, g->param[i], (void *[]){g->exp_avg[i], g->exp_avg_sq[i]},
                      g->grad[i], elems(g->info[i]));

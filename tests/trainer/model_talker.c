@@ -13,6 +13,7 @@
 #include "golden_keys.h"
 #include "golden_model.h"
 #include "golden_speech.h"
+#include "golden_update.h"
 
 enum { STEPS = 5, MORE_TOKENS = 3, MORE_FRAMES = 2 };
 
@@ -218,19 +219,7 @@ static double grad_norm(const talker *t) {
 }
 
 static void update(talker *t, size_t step, double norm) {
-    const json_t *o = json_object_get(t->expected, "optimizer");
-    const json_t *betas = json_object_get(o, "betas");
-    const double clip = json_number_value(json_object_get(t->expected, "clip"));
-    const kernels_update options = {
-        .rule = KERNELS_ADAMW,
-        .lr = json_number_value(json_object_get(o, "lr")),
-        .beta1 = json_number_value(json_array_get(betas, 0)),
-        .beta2 = json_number_value(json_array_get(betas, 1)),
-        .eps = json_number_value(json_object_get(o, "eps")),
-        .weight_decay = json_number_value(json_object_get(o, "weight_decay")),
-        .grad_scale = fmin(1.0, clip / (norm + 1e-6)),
-        .step = step + 1,
-    };
+    const kernels_update options = golden_update(t->expected, step, norm);
     for (size_t i = 0; i < t->g.params; i++)
         if (t->grad[i])
             t->g.k->update(t->g.k, &options, t->g.param[i],
