@@ -132,13 +132,13 @@ static void update_run(const optim *o, const optim_memory *m, const optim_run *r
     }
 }
 
-static int continues_run(const optim_run *r, const optim_run *next, const uint64_t *since) {
+static int continues_run(const optim_run *r, const optim_run *next, const int64_t *since) {
     return r->decays == next->decays && since[r->param] == since[next->param] &&
            r->param_at + r->elems == next->param_at && r->grad_at + r->elems == next->grad_at;
 }
 
 /* The run that begins with number *next, joined with those that go on from it; moves *next on. */
-static optim_run join_runs(const optim *o, const uint64_t *since, size_t *next) {
+static optim_run join_runs(const optim *o, const int64_t *since, size_t *next) {
     optim_run run = o->runs[(*next)++];
     for (; *next < o->n && continues_run(&run, &o->runs[*next], since); ++*next)
         run.elems += o->runs[*next].elems;
@@ -152,7 +152,7 @@ void optim_step(const optim *o, const optim_memory *m, uint64_t step, double lr,
     options.grad_scale = grad_scale;
     for (size_t next = 0; next < o->n;) {
         const optim_run run = join_runs(o, m->since, &next);
-        options.step = step - m->since[run.param];
+        options.step = step - (uint64_t)m->since[run.param];
         options.weight_decay = run.decays ? o->options.weight_decay : 0;
         update_run(o, m, &run, &options);
     }

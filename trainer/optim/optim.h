@@ -42,7 +42,7 @@ void optim_destroy(optim *o);
 
 /* Where a rank's parameters, their gradients and the slots stand, laid out as fsdp_layout says. */
 typedef struct optim_memory {
-    const uint64_t *since; /* [params of the layout] the step at which its slots were zero */
+    const int64_t *since; /* [params of the layout] the step at which its slots were zero */
     float *params;
     const float *grads;
     void *slots[KERNELS_MOST_SLOTS];

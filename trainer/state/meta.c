@@ -102,7 +102,7 @@ static json_t *since_object(const train_state *s) {
         const model_param *param = &s->layout->params[i].info;
         if (param->frozen || s->since[i] == 0) continue;
         if (!since) since = json_object();
-        json_object_set_new(since, param->name, json_integer((json_int_t)s->since[i]));
+        json_object_set_new(since, param->name, json_integer(s->since[i]));
     }
     return since;
 }

@@ -6,7 +6,8 @@
 #include "state/train_state.h"
 
 /* The member that tells, of parameters that are not trained since step 0, at which step their
- * moments were zero: an object with their names. */
+ * moments were zero, a negative one where they came with updates before it: an object with their
+ * names. */
 #define STATE_META_SINCE "moments_since"
 
 /* What samples are a function of, beside the seed. */

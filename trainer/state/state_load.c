@@ -171,6 +171,8 @@ static int add_unit(train_state *s, const dcp_checkpoint *ckpt, size_t unit, int
     return status;
 }
 
+enum { MOST_UPDATES = 1 << 30 };
+
 /* PyTorch's optimizers keep a count of updates with each parameter. *n: of this one; *found: there
  * is one. */
 static int read_updates(dcp_checkpoint *ckpt, const char *name, int *found, float *n,
@@ -187,28 +189,27 @@ static int read_updates(dcp_checkpoint *ckpt, const char *name, int *found, floa
     return dcp_checkpoint_read(ckpt, path, &whole, n, err);
 }
 
-/* The same as read_since of a checkpoint that has such a count. */
-static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, uint64_t *out,
+/* The same as read_since of a checkpoint that has such a count. The step may have another number
+ * than updates were made: an import is step 0. */
+static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, int64_t *out,
                          dcp_error *err) {
-    const uint64_t step = dcp_checkpoint_step(ckpt);
-    if (!(n >= 0 && n <= (float)step))
+    if (!(n >= 0 && n <= MOST_UPDATES))
         return core_fail(err, DCP_ERR_MISMATCH,
-                         "%s: %g updates were made of %s, which a step of this number can't have "
-                         "had; save it as step %.0f or a later one",
-                         dcp_checkpoint_path(ckpt), (double)n, name, (double)n);
-    *out = step - (uint64_t)n;
+                         "%s: %g updates were made of %s, which is no count; save it anew",
+                         dcp_checkpoint_path(ckpt), (double)n, name);
+    *out = (int64_t)dcp_checkpoint_step(ckpt) - (int64_t)n;
     return DCP_OK;
 }
 
 /* From which step on a parameter counts its updates: with `slots` where `kept`, the checkpoint's
  * object of them, says, or from 0; without any from here. */
-static int read_since(const json_t *kept, const char *name, int slots, uint64_t step, uint64_t *out,
+static int read_since(const json_t *kept, const char *name, int slots, int64_t step, int64_t *out,
                       dcp_error *err) {
     const json_t *value = json_object_get(kept, name);
-    *out = slots > 0 ? (uint64_t)json_integer_value(value) : step;
+    *out = slots > 0 ? json_integer_value(value) : step;
     if (!value || (json_is_integer(value) && *out <= step)) return DCP_OK;
     return core_fail(err, DCP_ERR_CORRUPT,
-                     "the checkpoint's \"%s\" of %s is no step before %" PRIu64, STATE_META_SINCE,
+                     "the checkpoint's \"%s\" of %s is no step before %" PRId64, STATE_META_SINCE,
                      name, step);
 }
 
@@ -221,7 +222,7 @@ static int take_since_of(train_state *s, dcp_checkpoint *ckpt, const json_t *kep
     const int status = slots > 0 ? read_updates(ckpt, name, &counted, &n, err) : DCP_OK;
     if (status != DCP_OK) return status;
     if (counted) return since_updates(ckpt, name, n, &s->since[i], err);
-    return read_since(kept, name, slots, dcp_checkpoint_step(ckpt), &s->since[i], err);
+    return read_since(kept, name, slots, (int64_t)dcp_checkpoint_step(ckpt), &s->since[i], err);
 }
 
 static int take_since(train_state *s, dcp_checkpoint *ckpt, unsigned sections, dcp_error *err) {

@@ -36,7 +36,8 @@ typedef struct train_state {
     void *host_memory;
     kept_file *files;
     size_t n_files;
-    uint64_t *since;          /* [layout->n_params] the step at which its slots were zero */
+    int64_t *since;           /* [layout->n_params] the step at which its slots were zero, which may
+                                 be before step 0 */
     uint64_t step;            /* updates made */
     uint64_t samples, tokens; /* consumed */
     uint64_t seed;
