@@ -77,9 +77,9 @@ int dcp_st_open_file(const char *folder, const char *name, int *fd, uint64_t *by
     return status == DCP_OK ? open_regular(path, fd, bytes, err) : status;
 }
 
-/* The weight map of model.safetensors.index.json: which of a folder's files holds which tensor. Its
- * names are hostile until they are checked here: a file's name leads nowhere out of the folder by
- * itself; where links lead is checked when files are opened. */
+/* The weight map of an index, model.safetensors.index.json or another: which of a folder's files
+ * holds which tensor. Its names are hostile until they are checked here: a file's name leads
+ * nowhere out of the folder by itself; where links lead is checked when files are opened. */
 
 #define ST_MAX_FILES 65536u
 
@@ -431,6 +431,21 @@ static int open_folder(dcp_st_reader *reader, const char *dir, dcp_error *err) {
     return status == DCP_OK ? open_index(reader, dir, path, err) : status;
 }
 
+static int is_index(const char *path) {
+    static const char end[] = ".safetensors.index.json";
+    const size_t n = strlen(path), m = strlen(end);
+    return n > m && strcmp(path + n - m, end) == 0;
+}
+
+static int open_index_path(dcp_st_reader *reader, const char *path, dcp_error *err) {
+    char dir[PATH_MAX] = ".";
+    const size_t length = (size_t)(base_name(path) - path);
+    if (length >= sizeof dir) return core_fail_at(err, DCP_ERR_ARG, path, "the path is too long");
+    if (length) snprintf(dir, sizeof dir, "%.*s", (int)length, path);
+    const int status = check_inside(path, dir, err);
+    return status == DCP_OK ? open_index(reader, dir, path, err) : status;
+}
+
 int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err) {
     struct stat st;
     if (!path || !out) return core_fail(err, DCP_ERR_ARG, "dcp_st_open: path or out is NULL");
@@ -440,6 +455,8 @@ int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err) {
     int status;
     if (S_ISDIR(st.st_mode))
         status = open_folder(reader, path, err);
+    else if (is_index(path))
+        status = open_index_path(reader, path, err);
     else if ((status = alloc_files(reader, 1, err)) == DCP_OK)
         status = add_part(reader, path, err);
     if (status != DCP_OK)

@@ -13,6 +13,7 @@
 
 #define MODEL "/model/"
 #define OPTIMIZER "/optimizer/"
+#define COUNTS OPTIMIZER "step/"
 
 static int starts_with(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
@@ -35,6 +36,44 @@ static int add_item(export_contents *contents, const dcp_tensor *tensor, const e
     if (!optimizer && s->cast && element_is_float(tensor->dtype)) item->tensor.dtype = s->dtype;
     contents->n++;
     return 0;
+}
+
+/* Of a parameter of which nothing is stored but its moments. */
+static int add_count(const dcp_checkpoint *ckpt, const char *name, json_int_t count, int hdf5,
+                     export_contents *contents) {
+    char path[DCP_MAX_PATH];
+    export_item *item = &contents->items[contents->n];
+    snprintf(path, sizeof path, COUNTS "%s", name);
+    if (dcp_checkpoint_find(ckpt, path)) return 0;
+    *item = (export_item){.stored = DCP_F32, .tensor = {.dtype = DCP_F32}, .count = (float)count};
+    item->tensor.path = name_optimizer(path, hdf5);
+    if (!item->tensor.path) return program_no_memory();
+    contents->n++;
+    return 0;
+}
+
+/* PyTorch keeps with each parameter a count of its updates. dcp-train's steps tell it by their
+ * number and, where moments were not zero at step 0, the step at which they were. */
+static int add_counts(const dcp_checkpoint *ckpt, int hdf5, size_t first,
+                      export_contents *contents) {
+    const size_t n = contents->n;
+    json_t *meta =
+        core_json_read(dcp_checkpoint_json(ckpt), strlen(dcp_checkpoint_json(ckpt)), NULL);
+    const json_t *since = json_object_get(meta, "moments_since");
+    const int is_trained = json_is_object(json_object_get(meta, "optimizer"));
+    const char *slot = n > first ? contents->items[first].source : OPTIMIZER;
+    const size_t length = strlen(OPTIMIZER) + strcspn(slot + strlen(OPTIMIZER), "/") + 1;
+    int status = 0;
+    for (size_t i = first; is_trained && i < n && !status; i++) {
+        const char *source = contents->items[i].source, *name = source + length;
+        if (strncmp(source, slot, length) != 0) continue;
+        status = add_count(ckpt, name,
+                           (json_int_t)dcp_checkpoint_step(ckpt) -
+                               json_integer_value(json_object_get(since, name)),
+                           hdf5, contents);
+    }
+    json_decref(meta);
+    return status;
 }
 
 static int compare_names(const void *a, const void *b) {
@@ -69,6 +108,10 @@ static int add_section(const dcp_checkpoint *ckpt, const export_settings *s, con
         if (!starts_with(tensor->path, section)) continue;
         if (left_out && strcmp(tensor->path, left_out) == 0) continue;
         int status = add_item(contents, tensor, s, optimizer);
+        if (status) return status;
+    }
+    if (optimizer) {
+        const int status = add_counts(ckpt, s->hdf5, part->first, contents);
         if (status) return status;
     }
     part->n = contents->n - part->first;
@@ -159,7 +202,7 @@ static int make_files(export_contents *contents, const export_settings *s) {
 int export_contents_make(const dcp_checkpoint *ckpt, const export_settings *settings,
                          const char *left_out, export_contents *out) {
     export_contents contents = {
-        .items = calloc(dcp_checkpoint_tensors(ckpt) + 1, sizeof *contents.items)};
+        .items = calloc(2 * dcp_checkpoint_tensors(ckpt) + 1, sizeof *contents.items)};
     if (!contents.items) return program_no_memory();
     int status = add_section(ckpt, settings, left_out, 0, &contents);
     if (status == 0 && settings->with_optimizer)

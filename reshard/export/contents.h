@@ -15,7 +15,9 @@
 /* Functions return exit statuses, having said what failed. */
 
 typedef struct export_item {
-    const char *source; /* path in the checkpoint; valid until its close */
+    const char
+        *source; /* path in the checkpoint; valid until its close. NULL: `count` is exported */
+    float count;
     dcp_dtype stored;
     dcp_tensor tensor;  /* as it is exported: its name there, in the type asked for */
     size_t file;        /* of the contents's files */

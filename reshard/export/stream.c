@@ -240,10 +240,13 @@ int export_stream_share(const launch *job, dcp_checkpoint *ckpt, export_contents
         if (!bytes || at <= begin || start >= end) continue;
         status = open_share_file(&t, contents, dir, item->file);
         t.offset = item->offset;
-        if (status == 0)
+        if (status) break;
+        if (item->source)
             status = export_stream_tensor(ckpt, item->source, item->tensor.dtype,
                                           begin > start ? begin - start : 0, end - start,
                                           &item->overflows, write_piece, &t);
+        else if (begin <= start)
+            status = write_piece(&t, 0, &item->count, bytes);
     }
     return output_close(&t.out, status);
 }

@@ -16,18 +16,19 @@
 #include "common/progress_bar.h"
 #include "common/step_path.h"
 #include "import/hf_source.h"
+#include "import/moments.h"
 #include "programs/arguments.h"
 #include "programs/json_read.h"
 #include "programs/program.h"
 
 typedef struct import_request {
     const char *hf, *dst;
-    int force, take_over, dry_run, allow_mismatch;
+    int force, take_over, dry_run, allow_mismatch, with_optimizer;
 } import_request;
 
 /* What is imported. */
 typedef struct folder {
-    dcp_st_reader *reader;
+    dcp_st_reader *reader, *moments; /* NULL: none are imported */
     import_files files;
     json_t *config;
     import_source *source;
@@ -41,8 +42,9 @@ static const char about[] =
     "\n"
     "Makes the model of a Hugging Face folder (config.json, one or many safetensors files)\n"
     "step 0 of the checkpoint directory CKPT_DIR, with the files of its tokenizer. Types stay\n"
-    "as they are; dcp-train widens them, and starts with zero moments. That the tensors are\n"
-    "those of config.json is checked for the models that dcp-train knows.";
+    "as they are; dcp-train widens them, and starts with zero moments, or with those of an\n"
+    "export where --with-optimizer is given. That the tensors are those of config.json is\n"
+    "checked for the models that dcp-train knows.";
 
 static int parse_import(import_request *s, int argc, char **argv) {
     const program_option options[] = {
@@ -52,6 +54,9 @@ static int parse_import(import_request *s, int argc, char **argv) {
                      &s->take_over),
         PROGRAM_FLAG("allow-mismatch", "import tensors that are not those of config.json",
                      &s->allow_mismatch),
+        PROGRAM_FLAG("with-optimizer",
+                     "import the optimizer's state as well, which dcp-export wrote",
+                     &s->with_optimizer),
         {0}};
     const program_command program = {.name = "dcp-import",
                                      .usage = "HF_DIR CKPT_DIR [options]",
@@ -79,10 +84,19 @@ static void close_folder(folder *f) {
     import_source_free(f->source);
     json_decref(f->config);
     import_files_close(&f->files);
+    dcp_st_close(f->moments);
     dcp_st_close(f->reader);
 }
 
-static int open_folder(const launch *job, const char *path, folder *f) {
+static uint64_t bytes_of_tensors(const dcp_st_reader *reader) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < dcp_st_tensors(reader); i++)
+        bytes += dcp_tensor_bytes(dcp_st_tensor(reader, i));
+    return bytes;
+}
+
+static int open_folder(const launch *job, const import_request *s, folder *f) {
+    const char *path = s->hf;
     dcp_error err = {0};
     int status = check_folder(path);
     if (status == 0) status = import_config_read(path, &f->config);
@@ -93,24 +107,26 @@ static int open_folder(const launch *job, const char *path, folder *f) {
     if (status == 0 && dcp_st_tensors(f->reader) == 0)
         status =
             program_fail(PROGRAM_DIFFERS, "%s: names no tensors at all: nothing to import", path);
+    if (status == 0 && s->with_optimizer)
+        status = import_moments_open(path, f->reader, &f->moments);
     if (status == 0) status = import_files_open(path, &f->files);
     if (status == 0)
-        status = import_source_make(f->reader, &f->files, job->rank, job->size, &f->source);
-    for (size_t i = 0; status == 0 && i < dcp_st_tensors(f->reader); i++)
-        f->bytes += dcp_tensor_bytes(dcp_st_tensor(f->reader, i));
+        status =
+            import_source_make(f->reader, f->moments, &f->files, job->rank, job->size, &f->source);
+    if (status == 0)
+        f->bytes = bytes_of_tensors(f->reader) + (f->moments ? bytes_of_tensors(f->moments) : 0);
     return status;
 }
 
 /* Collective. Rank 0 opens first, so that what it refuses is said once. */
 static int open_folder_everywhere(const launch *job, const import_request *s, folder *f) {
-    const char *path = s->hf;
-    int status = job->rank == 0 ? open_folder(job, path, f) : 0;
+    int status = job->rank == 0 ? open_folder(job, s, f) : 0;
     if (status == 0 && job->rank == 0) {
-        import_note_unnamed(path, f->reader);
-        status = import_source_check(path, f->config, f->reader, s->allow_mismatch);
+        import_note_unnamed(s->hf, f->reader, s->with_optimizer);
+        status = import_source_check(s->hf, f->config, f->reader, s->allow_mismatch);
     }
     status = launch_worst(job, status);
-    if (status == 0) status = launch_worst(job, job->rank == 0 ? 0 : open_folder(job, path, f));
+    if (status == 0) status = launch_worst(job, job->rank == 0 ? 0 : open_folder(job, s, f));
     return status;
 }
 
@@ -182,10 +198,12 @@ static int check_space(const char *path, uint64_t bytes) {
 static void print_result(const import_request *s, const folder *f, int will) {
     char text[32];
     printf("%s%s/step-00000000: %zu tensors, %s", will ? "write " : "", s->dst,
-           dcp_st_tensors(f->reader), program_bytes_text(f->bytes, text));
+           dcp_st_tensors(f->reader) + (f->moments ? dcp_st_tensors(f->moments) : 0),
+           program_bytes_text(f->bytes, text));
     for (size_t i = 0; i < f->files.n; i++)
         printf("%s%s", i ? ", " : "; with ", f->files.list[i].name);
-    printf("; no optimizer state: training starts with zero moments\n");
+    puts(f->moments ? "; with the optimizer's state: training starts with its moments"
+                    : "; no optimizer state: training starts with zero moments");
 }
 
 /* The members of meta that an import knows. Releases the configuration, which may be large. NULL:

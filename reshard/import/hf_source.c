@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/launch.h"
+#include "import/moments.h"
 #include "models/weights_check.h"
 #include "programs/fail.h"
 #include "programs/json_read.h"
@@ -126,14 +127,14 @@ static int is_read(const dcp_st_reader *reader, const char *name) {
 /* As dcp-export --with-optimizer writes it. */
 static int is_optimizer(const char *name) { return strncmp(name, "optimizer", 9) == 0; }
 
-void import_note_unnamed(const char *folder, const dcp_st_reader *reader) {
+void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int with_optimizer) {
     struct dirent **entries;
     int n = scandir(folder, &entries, is_safetensors, compare_entries), moments = 0;
     for (int i = 0; i < n; i++) {
         const char *name = entries[i]->d_name;
-        if (is_optimizer(name) && !is_read(reader, name) && moments++ == 0)
-            program_note("%s/%s: not imported, as an import is step 0 and has no moments; to go "
-                         "on with them, train from the checkpoint that was exported",
+        if (is_optimizer(name) && !is_read(reader, name) && !with_optimizer && moments++ == 0)
+            program_note("%s/%s: not imported; --with-optimizer takes the moments that dcp-export "
+                         "--with-optimizer wrote",
                          folder, name);
         else if (!is_optimizer(name) && !is_read(reader, name))
             program_note("%s/%s: not a file of the model%s: not imported", folder, name,
@@ -251,6 +252,7 @@ static int add_range(import_source *s, source_range r, const char *section, dcp_
     dcp_error err = {0};
     char path[DCP_MAX_PATH + 64];
     snprintf(path, sizeof path, "/%s/%s", section, r.name);
+    if (strcmp(section, IMPORT_MOMENTS) == 0) *strchr(path, '.') = '/';
     tensor.path = path;
     dcp_box box = dcp_box_chunk(&tensor, rank, size), row = dcp_box_whole(&tensor);
     if (tensor.ndim) {
@@ -264,15 +266,23 @@ static int add_range(import_source *s, source_range r, const char *section, dcp_
     return 0;
 }
 
-static int add_all(import_source *s, dcp_st_reader *reader, const import_files *files, int rank,
-                   int size) {
-    dcp_error err = {0};
-    int status = dcp_state_create(&s->state, &err) ? program_report(&err) : 0;
+static int add_read_tensors(import_source *s, dcp_st_reader *reader, const char *section, int rank,
+                            int size) {
+    int status = 0;
     for (size_t i = 0; status == 0 && i < dcp_st_tensors(reader); i++) {
         const dcp_tensor *tensor = dcp_st_tensor(reader, i);
         status =
-            add_range(s, (source_range){reader, tensor->path, -1, 0}, "model", *tensor, rank, size);
+            add_range(s, (source_range){reader, tensor->path, -1, 0}, section, *tensor, rank, size);
     }
+    return status;
+}
+
+static int add_all(import_source *s, dcp_st_reader *reader, dcp_st_reader *moments,
+                   const import_files *files, int rank, int size) {
+    dcp_error err = {0};
+    int status = dcp_state_create(&s->state, &err) ? program_report(&err) : 0;
+    if (status == 0) status = add_read_tensors(s, reader, "model", rank, size);
+    if (status == 0 && moments) status = add_read_tensors(s, moments, IMPORT_MOMENTS, rank, size);
     for (size_t i = 0; status == 0 && i < files->n; i++) {
         const import_file *f = &files->list[i];
         dcp_tensor tensor = {.dtype = DCP_U8, .ndim = 1, .shape = {f->bytes}};
@@ -281,15 +291,16 @@ static int add_all(import_source *s, dcp_st_reader *reader, const import_files *
     return status;
 }
 
-int import_source_make(dcp_st_reader *reader, const import_files *files, int rank, int size,
-                       import_source **out) {
+int import_source_make(dcp_st_reader *reader, dcp_st_reader *moments, const import_files *files,
+                       int rank, int size, import_source **out) {
     import_source *s = calloc(1, sizeof *s);
-    if (s) s->ranges = calloc(dcp_st_tensors(reader) + files->n + 1, sizeof *s->ranges);
+    const size_t n = dcp_st_tensors(reader) + (moments ? dcp_st_tensors(moments) : 0) + files->n;
+    if (s) s->ranges = calloc(n + 1, sizeof *s->ranges);
     if (!s || !s->ranges) {
         free(s);
         return program_no_memory();
     }
-    int status = add_all(s, reader, files, rank, size);
+    int status = add_all(s, reader, moments, files, rank, size);
     if (status)
         import_source_free(s);
     else

@@ -26,8 +26,9 @@ int import_files_open(const char *folder, import_files *out);
 void import_files_close(import_files *files);
 
 /* Says on stderr which safetensors files of the folder are not the model's (by its index, or where
- * there is none), since nothing is imported from them. */
-void import_note_unnamed(const char *folder, const dcp_st_reader *reader);
+ * there is none), since nothing is imported from them; of the optimizer's unless `with_optimizer`.
+ */
+void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int with_optimizer);
 
 /* Of a folder without safetensors: says how its pickled weights, if it has some, become such. */
 void import_note_pickles(const char *folder);
@@ -44,9 +45,9 @@ int import_source_check(const char *folder, const json_t *config, const dcp_st_r
                         int allow);
 
 /* The state that rank `rank` of `size` contributes: its rows of every tensor and file, read when
- * the save asks for them. */
+ * the save asks for them. moments: as import_moments_open has them, or NULL. */
 typedef struct import_source import_source;
-int import_source_make(dcp_st_reader *reader, const import_files *files, int rank, int size,
-                       import_source **out);
+int import_source_make(dcp_st_reader *reader, dcp_st_reader *moments, const import_files *files,
+                       int rank, int size, import_source **out);
 const dcp_state *import_source_state(const import_source *source);
 void import_source_free(import_source *source);

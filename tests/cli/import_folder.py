@@ -55,8 +55,38 @@ shutil.copytree("one", "moments")
 for part in ("optimizer-00001-of-00002", "optimizer-00002-of-00002"):
     shutil.copy("one/model.safetensors", f"moments/{part}.safetensors")
 said = run("dcp-import", "moments", "moments-ckpt", err=True)
-check(said.count("not imported") == 1 and "moments/optimizer-00001-of-00002.safetensors: not imported, as an import is "
-      "step 0 and has no moments; to go on with them, train from the checkpoint" in said, said)
+check(said.count("not imported") == 1 and "moments/optimizer-00001-of-00002.safetensors: not imported; "
+      "--with-optimizer takes" in said, said)
+
+# moments that are asked for are those of the model's tensors, each with a count
+W, ONE = values("F32", (2, 3)), ("F32", [], struct.pack("<f", 1))
+folder("weights", {"w": W, "half": values("BF16", (2,))})
+said = run("dcp-import", "weights", "weights-ckpt", "--with-optimizer", expect=2)
+check("weights: has no optimizer.safetensors" in said, said)
+
+
+def moments(tensors):
+    write("weights/optimizer.safetensors", tensors)
+
+
+for told, expect, tensors in (
+        ("exp_avg.v is of no tensor of the model", 1, {"exp_avg.v": W}),
+        ("alone is of no tensor", 1, {"alone": W}),
+        ("step.w, how many updates were made of a parameter, is missing", 1, {"exp_avg.w": W}),
+        ("step.w, how many updates were made of a parameter, is no number", 1, {"exp_avg.w": W, "step.w": W}),
+        ("exp_avg.w has another shape than w", 1, {"exp_avg.w": values("F32", (3, 2)), "step.w": ONE}),
+        ("those of weights of type F32, half is BF16", 2, {"exp_avg.half": values("F32", (2,)), "step.half": ONE})):
+    moments(tensors)
+    for ranks in (0,) if expect == 1 else (0, 2):
+        said = run("dcp-import", "weights", "weights-ckpt", "--with-optimizer", expect=expect, ranks=ranks)
+        check(said.count("dcp-import:") == 1 and f"optimizer.safetensors: {told}" in said.replace("moments are ", ""), said)
+check(not os.path.exists("weights-ckpt"), "written")
+moments({"exp_avg.w": W, "step.w": ONE, "exp_avg_sq.w": W})
+said = run("dcp-import", "weights", "weights-ckpt", "--with-optimizer", ranks=3)
+check("5 tensors" in said and "with the optimizer's state" in said, said)
+found = stored("weights-ckpt/step-00000000/state.h5")
+check({name: data for name, (_, data) in found.items() if name.startswith("/optimizer/")} ==
+      {"/optimizer/exp_avg/w": W[2], "/optimizer/exp_avg_sq/w": W[2], "/optimizer/step/w": ONE[2]}, list(found))
 os.mkdir("pickled")
 for name in ("config.json", "pytorch_model.bin"):
     shutil.copy(f"one/{name}", "pickled")

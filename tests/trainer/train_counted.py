@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch keeps a count of updates with each parameter, /optimizer/step/NAME: a run that goes on from such a step has
-its bias corrections, whatever the step's number, and its own steps keep the counts. A count that can't be is named."""
+its bias corrections, whatever the step's number, and its own steps keep the counts; so has one that goes on from an
+export that was imported with its moments. A count that can't be is named."""
 import re, struct
 
 from train_lib import *
@@ -48,7 +49,12 @@ def save(directory, step, found, count):
 run(2, "whole", UPDATES + 4)
 tool("dcp-export", step_path(UPDATES, "whole"), "hf", "--with-optimizer")
 found = tensors("hf/model.safetensors", "model")
+counted = {path for path in found if path.startswith("/model/")}
 for name, tensor in tensors("hf/optimizer.safetensors", "optimizer").items():
+    if name.startswith("/optimizer/step."):
+        check(tensor == ([], struct.pack("<f", UPDATES)), f"{name}: {tensor}")
+        counted.remove(name.replace("/optimizer/step.", "/model/"))
+        continue
     found[re.sub("^/optimizer/(exp_avg_sq|exp_avg)[.]", r"/optimizer/\1/", name)] = tensor
 want = numbers("whole")[UPDATES:]
 
@@ -58,6 +64,26 @@ for ranks in (1, 3):
     run(ranks, name, 102, resume="late")
     run(ranks, name, 104)
     check(numbers(name) == want, f"{numbers(name)} after {UPDATES} updates, not {want}")
+
+# The same by an import, which is step 0; and again from the moments of what that has trained.
+sizes = {"one": (), "many": ("--max-shard-size", "20KB")}
+for i, (name, options) in enumerate(sizes.items()):
+    tool("dcp-export", step_path(UPDATES, "whole"), f"hf-{name}", "--with-optimizer", *options)
+    check(os.path.exists(f"hf-{name}/optimizer.safetensors") == (name == "one"), f"{name}: files")
+    out = tool("dcp-import", f"hf-{name}", f"imported-{name}", "--with-optimizer")
+    check("training starts with its moments" in out, out)
+    run(1 + 2 * i, f"imported-{name}", 2)
+    tool("dcp-export", f"imported-{name}", f"again-{name}", "--with-optimizer")
+    check(tensors(f"again-{name}/optimizer.safetensors", "optimizer")[f"/optimizer/step.{NORM}"] ==
+          ([], struct.pack("<f", UPDATES + 2)), "the count of an import's second step")
+    tool("dcp-import", f"again-{name}", f"second-{name}", "--with-optimizer")
+    run(2, f"second-{name}", 2)
+    got = numbers(f"imported-{name}") + numbers(f"second-{name}")
+    check(got == want, f"{name}: {got}, not {want}")
+check(state(2, "second-one") == state(2, "second-many"), "other files or ranks, another state")
+tool("dcp-import", "hf-one", "without")
+run(2, "without", 1)
+check(numbers("without")[0] == want[0] and state(1, "without") != state(1, "imported-one"), "moments without being asked")
 
 for name, step, count in (("infinite", 1, math.inf), ("negative", 1, -1.0), ("nan", 1, math.nan)):
     save(name, step, found, struct.pack("<f", count))

@@ -13,15 +13,15 @@ extern "C" {
 typedef struct dcp_st_reader dcp_st_reader;
 typedef struct dcp_st_writer dcp_st_writer;
 
-/* Opens one .safetensors file, or a folder with model.safetensors, or with
- * model.safetensors.index.json and the files that it names. Headers are checked before use: lengths
- * over 100,000,000 bytes or past the end, duplicate names, overlaps, holes, shapes that contradict
- * sizes, names of tensors that no checkpoint takes (empty, `.`, `..`, with a slash or over 1,024
- * bytes), tensors that the index omits or that a file lacks, and names or symbolic links that leave
- * the folder are DCP_ERR_CORRUPT with what and where (links into the blobs of the Hugging Face
- * cache that the folder is in are followed). DCP_ERR_UNSUPPORTED: another element type
- * (dcp_dtype_parse), more than 8 dimensions, 1,048,576 tensors or 65,536 files. Memory: a header's
- * bytes, and some 150 a tensor.
+/* Opens one .safetensors file, or a file *.safetensors.index.json with the files that it names,
+ * which lie beside it, or a folder with model.safetensors or model.safetensors.index.json. Headers
+ * are checked before use: lengths over 100,000,000 bytes or past the end, duplicate names,
+ * overlaps, holes, shapes that contradict sizes, names of tensors that no checkpoint takes (empty,
+ * `.`, `..`, with a slash or over 1,024 bytes), tensors that the index omits or that a file lacks,
+ * and names or symbolic links that leave the folder are DCP_ERR_CORRUPT with what and where (links
+ * into the blobs of the Hugging Face cache that the folder is in are followed).
+ * DCP_ERR_UNSUPPORTED: another element type (dcp_dtype_parse), more than 8 dimensions, 1,048,576
+ * tensors or 65,536 files. Memory: a header's bytes, and some 150 a tensor.
  */
 DCP_API int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err);
 DCP_API void dcp_st_close(dcp_st_reader *reader);
