@@ -86,4 +86,4 @@ def write_safetensors(path: str, tensors: Any, about: dict[str, str]) -> None:
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for _, _, values in tensors:
-            file.write(values.data)
+            file.write(values.tobytes())  # in rows, however they lie in memory

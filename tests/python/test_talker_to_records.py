@@ -50,7 +50,8 @@ class StandIn:
         for path in paths:
             audio = samples(path)
             whole = np.resize(audio, -(-len(audio) // HOP) * HOP).reshape(-1, self.codebooks, HOP // self.codebooks)
-            out.append((np.abs(whole).mean(-1) * self.codes_each).astype(np.int64).clip(0, self.codes_each - 1))
+            levels = (np.abs(whole).mean(-1) * self.codes_each).astype(np.int64).clip(0, self.codes_each - 1)
+            out.append(np.asfortranarray(levels))  # as the published codec's lie in memory
         return out
 
     def vector(self, path: str) -> Any:
