@@ -386,6 +386,76 @@ static void wrong(void **state) {
     assert_refused("{\"model_type\":\"llama\"}", DCP_ERR_ARG, "vocab_size");
 }
 
+/* A talker's config.json, with more members of its objects. */
+static void put_talker(char text[2048], const char *outer, const char *inner) {
+    snprintf(text, 2048,
+             "{\"model_type\":\"qwen3_tts\",\"tts_pad_token_id\":32,\"tts_bos_token_id\":33,"
+             "\"tts_eos_token_id\":34,\"talker_config\":{" SIZES
+             ",\"head_dim\":16,\"num_key_value_heads\":2,\"num_code_groups\":4,"
+             "\"text_vocab_size\":35,\"text_hidden_size\":24,\"codec_pad_id\":12,"
+             "\"codec_bos_id\":13,\"codec_eos_token_id\":14,\"codec_nothink_id\":16,"
+             "\"codec_think_bos_id\":17,\"codec_think_eos_id\":18%s,\"code_predictor_config\":{"
+             "\"vocab_size\":50,\"hidden_size\":32,\"intermediate_size\":40,"
+             "\"num_hidden_layers\":3,\"num_attention_heads\":2,\"num_key_value_heads\":1,"
+             "\"head_dim\":8,\"num_code_groups\":4%s}}}",
+             outer, inner);
+}
+
+/* What is wrong in an object inside another one is named with both. */
+static void wrong_talkers(void **state) {
+    (void)state;
+    static const struct {
+        const char *member;
+        int status;
+        const char *named;
+    } cases[] = {
+        {"\"hidden_size\":-1", DCP_ERR_ARG, "hidden_size is -1"},
+        {"\"num_hidden_layers\":null", DCP_ERR_ARG, "num_hidden_layers is missing"},
+        {"\"intermediate_size\":1152921504606846976", DCP_ERR_ARG, "intermediate_size is 11529215"},
+        {"\"vocab_size\":\"50\"", DCP_ERR_ARG, "vocab_size is not an integer"},
+        {"\"head_dim\":7", DCP_ERR_ARG, "head_dim 7 is odd"},
+        {"\"num_key_value_heads\":3", DCP_ERR_ARG, "num_attention_heads "},
+        {"\"layer_types\":\"full_attention\"", DCP_ERR_ARG, "layer_types is not a list"},
+        {"\"layer_types\":[\"full_attention\"]", DCP_ERR_ARG, "layer_types names 1 layers"},
+        {"\"num_hidden_layers\":1,\"layer_types\":[\"sliding_attention\"]", DCP_ERR_ARG,
+         "layer_types has sliding_attention, but there is no window"},
+        {"\"num_hidden_layers\":1,\"layer_types\":[\"chunked\"]", DCP_ERR_UNSUPPORTED,
+         "layer_types \"chunked\" is not supported"},
+        {"\"use_sliding_window\":1", DCP_ERR_ARG, "use_sliding_window is neither"},
+        {"\"tie_word_embeddings\":true", DCP_ERR_UNSUPPORTED, "tie_word_embeddings true"},
+        {"\"mlp_bias\":true", DCP_ERR_UNSUPPORTED, "mlp_bias true"},
+        {"\"attention_bias\":true", DCP_ERR_UNSUPPORTED, "attention_bias true"},
+        {"\"attention_dropout\":0.1", DCP_ERR_UNSUPPORTED, "attention_dropout 0.1"},
+        {"\"hidden_act\":\"mish\"", DCP_ERR_UNSUPPORTED, "hidden_act \"mish\""},
+        {"\"rope_scaling\":{\"rope_type\":\"dynamic\"}", DCP_ERR_UNSUPPORTED,
+         "rope_scaling.rope_type \"dynamic\""},
+        {"\"num_experts\":4", DCP_ERR_UNSUPPORTED, "num_experts 4"},
+        {"\"num_code_groups\":1025", DCP_ERR_ARG, "num_code_groups is 1025"},
+        {"\"num_code_groups\":5", DCP_ERR_ARG, "num_code_groups "},
+    };
+    static const char *const paths[] = {"talker_config.", "talker_config.code_predictor_config."};
+    char text[2048], named[128];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int inner = 0; inner < 2; inner++) {
+            char member[128];
+            snprintf(member, sizeof member, ",%s", cases[i].member);
+            put_talker(text, inner ? "" : member, inner ? member : "");
+            snprintf(named, sizeof named, "%s%s", paths[inner], cases[i].named);
+            assert_refused(text, cases[i].status, named);
+        }
+    put_talker(text, ",\"vocab_size\":1", "");
+    assert_refused(text, DCP_ERR_ARG, "talker_config.vocab_size is 1");
+    put_talker(text, ",\"text_vocab_size\":1", "");
+    assert_refused(text, DCP_ERR_ARG, "talker_config.text_vocab_size is 1");
+    put_talker(text, ",\"codec_pad_id\":300", "");
+    assert_refused(text, DCP_ERR_ARG, "talker_config.codec_pad_id is 300, not in 1..299");
+    put_talker(text, "", ",\"max_position_embeddings\":3");
+    assert_refused(text, DCP_ERR_ARG, "code_predictor_config.num_code_groups 4");
+    assert_refused("{\"model_type\":\"qwen3_tts\"}", DCP_ERR_ARG, "talker_config is missing");
+    assert_refused("{\"model_type\":\"qwen3_tts\",\"talker_config\":{\"code_predictor_config\":7}}",
+                   DCP_ERR_ARG, "talker_config.code_predictor_config is not an object");
+}
+
 /* All that speaks against a config is told at once, with what to set. */
 static void all_reasons(void **state) {
     (void)state;
@@ -503,6 +573,7 @@ int main(void) {
         cmocka_unit_test(images),        cmocka_unit_test(other_families_refuse),
         cmocka_unit_test(all_reasons),   cmocka_unit_test(helpless),
         cmocka_unit_test(many_reasons),  cmocka_unit_test(counts_operations),
+        cmocka_unit_test(wrong_talkers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,8 +37,8 @@ int model_keys_size(const model_keys *keys, const keys_entry *entry, dcp_error *
     if (value && other && !json_equal(value, other))
         return core_fail(
             err, DCP_ERR_ARG,
-            "model config: %s and %s are two spellings of one key, and differ; drop one",
-            entry->key, entry->other);
+            "model config: %s%s and %s are two spellings of one key, and differ; drop one",
+            keys->path, entry->key, entry->other);
     if (!value && !other && entry->absent != KEYS_REQUIRED) {
         *entry->out = entry->absent;
         return DCP_OK;
@@ -67,7 +67,8 @@ int model_keys_pair(const model_keys *keys, const char *key, uint64_t absent, ui
     const int list = json_is_array(value);
     if (list && json_array_size(value) != 2)
         return core_fail(err, DCP_ERR_ARG,
-                         "model config: %s is neither a number nor [height, width]", key);
+                         "model config: %s%s is neither a number nor [height, width]", keys->path,
+                         key);
     uint64_t sizes[2];
     for (size_t i = 0; i < 2; i++) {
         sizes[i] = size_of(keys, list ? json_array_get(value, i) : value, key, KEYS_MAX_SIZE, err);

@@ -44,6 +44,16 @@ static int read_level(const model_keys *keys, const family_names *names, model_c
     return status ? status : model_decoder_check_heads(keys, c, err);
 }
 
+/* Tables have more than one row, since ids are from 1 on. */
+static int check_tables(const model_config *c, dcp_error *err) {
+    const int is_text = c->classes > 1;
+    if (is_text && c->speech->texts > 1) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG,
+                     "model config: " TALKER "%s is 1, which has no room for the ids that stand "
+                     "beside text and codes; set it as the model has it",
+                     is_text ? "text_vocab_size" : "vocab_size");
+}
+
 /* Ids that stand in the channels beside those of text and speech. */
 static int read_text_ids(const model_keys *keys, speech_config *s, dcp_error *err) {
     const uint64_t most = s->texts - 1;
@@ -111,6 +121,7 @@ int model_talker_read(const model_keys *keys, model_config *c, dcp_error *err) {
     if (!status) status = read_level(&inner, &predictor, &s->predictor, err);
     if (!status) status = read_groups(&outer, &inner, s, err);
     if (!status) status = model_keys_sizes(&outer, text, 2, err);
+    if (!status) status = check_tables(c, err);
     if (!status) status = read_text_ids(keys, s, err);
     return status ? status : read_code_ids(&outer, c->classes, s, err);
 }

@@ -71,19 +71,21 @@ static int read_types(const model_keys *keys, model_windows_of family, uint64_t 
     if (!json_is_array(types))
         return core_fail(
             err, DCP_ERR_ARG,
-            "model config: layer_types is not a list; name each layer's, or leave it out");
+            "model config: %slayer_types is not a list; name each layer's, or leave it out",
+            keys->path);
     if (json_array_size(types) != layers)
         return core_fail(
             err, DCP_ERR_ARG,
-            "model config: layer_types names %zu layers, num_hidden_layers is %llu; make "
+            "model config: %slayer_types names %zu layers, num_hidden_layers is %llu; make "
             "them agree, or leave layer_types out",
-            json_array_size(types), (unsigned long long)layers);
+            keys->path, json_array_size(types), (unsigned long long)layers);
     json_array_foreach(types, i, type) {
         if (read_layer(keys, family, type, &slides)) return DCP_OK;
         if (slides && !window)
             return core_fail(err, DCP_ERR_ARG,
-                             "model config: layer_types has sliding_attention, but there is no "
+                             "model config: %slayer_types has sliding_attention, but there is no "
                              "window%s; set it",
+                             keys->path,
                              family == MODEL_WINDOWS_ASKED ? " (use_sliding_window, sliding_window)"
                                                            : " (sliding_window)");
         windows[i] = slides ? window : 0;
