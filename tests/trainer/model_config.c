@@ -509,10 +509,11 @@ static void many_reasons(void **state) {
 /* Operations of a sample, where the parameters for which trains[unit][i] holds are trained; NULL:
  * all are. */
 static double flops(const char *text, uint64_t sequence, int (*trains)(const char *name)) {
-    unsigned char trained[64];
+    unsigned char trained[128];
     model *m = NULL;
     size_t n = 0;
     assert_int_equal(create(text, &m, NULL), DCP_OK);
+    model_set_frames(m, 2);
     for (size_t unit = 0; unit < model_units(m); unit++)
         for (size_t i = 0; i < model_unit_params(m, unit); i++)
             trained[n++] = (unsigned char)(trains && trains(model_unit_param(m, unit, i)->name));
@@ -529,6 +530,12 @@ static int only_down_1(const char *name) {
 static int only_value_0(const char *name) {
     return strcmp(name, "model.layers.0.self_attn.v_proj.weight") == 0;
 }
+static int only_code_head(const char *name) {
+    return strcmp(name, "talker.code_predictor.lm_head.2.weight") == 0;
+}
+static int only_text(const char *name) { return strstr(name, "text_embedding") != NULL; }
+static int not_text(const char *name) { return !strstr(name, ".text_"); }
+static int only_predictor(const char *name) { return strstr(name, "code_predictor") != NULL; }
 static int not_embedding(const char *name) { return !strstr(name, "embed"); }
 
 /* By hand: of 10 tokens, elements of the products times 2 for the output, 2 for the weight's and 2
@@ -563,6 +570,32 @@ static void counts_operations(void **state) {
     assert_true(flops(mlp, 0, NULL) == 2 * 2 * 16 * 8 + 3 * 2 * 8 * 3);
 }
 
+/* A talker of 10 positions and 2 frames of 4 codes, of which a row of the predictor sees as many.
+ */
+static void counts_talker(void **state) {
+    (void)state;
+    char text[2048];
+    put_talker(text, "", "");
+    const double n = 10, frames = 2, rows = frames * 4;
+    const double project = 24 * 24 + 24 * 64, block = 2 * 64 * 64 + 2 * 32 * 64 + 3 * 112 * 64;
+    const double head = 300 * 64, fall = 64 * 32, code_head = 50 * 32;
+    const double code_block = 2 * 32 * 16 + 2 * 32 * 8 + 3 * 40 * 32;
+    const double attention = 2 * 4 * n * n * 64, code_attention = 3 * 4 * rows * 4 * 16;
+    const double talker = 2 * n * (2 * block + head) + attention;
+    const double predictor = 2 * rows * (fall + 3 * code_block) + code_attention;
+    const double heads = 2 * frames * 3 * code_head;
+    const double forward = 2 * n * project + talker + predictor + heads;
+    assert_true(flops(text, 10, NULL) == 3 * forward);
+    /* nobody needs a gradient of what leaves the text */
+    assert_true(flops(text, 10, not_text) == 3 * forward - 2 * 2 * n * project);
+    /* no weight's gradient, but all inputs' */
+    assert_true(flops(text, 10, only_text) == 2 * forward + attention + code_attention);
+    assert_true(flops(text, 10, only_code_head) == forward + 2 * frames * code_head);
+    /* its tables are at the talker's input, too */
+    assert_true(flops(text, 10, only_predictor) ==
+                2 * n * project + 2 * talker + attention + 3 * (predictor + heads));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(older_llama),   cmocka_unit_test(newer_qwen3),
@@ -573,7 +606,7 @@ int main(void) {
         cmocka_unit_test(images),        cmocka_unit_test(other_families_refuse),
         cmocka_unit_test(all_reasons),   cmocka_unit_test(helpless),
         cmocka_unit_test(many_reasons),  cmocka_unit_test(counts_operations),
-        cmocka_unit_test(wrong_talkers),
+        cmocka_unit_test(wrong_talkers), cmocka_unit_test(counts_talker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
