@@ -10,6 +10,7 @@
 #include "fsdp/shard_layout.h"
 #include "optim/optim.h"
 #include "setup/disk_room.h"
+#include "setup/model_setup.h"
 #include "setup/rank_memory.h"
 #include "setup/setup.h"
 
