@@ -23,7 +23,8 @@ def missing(*names):
 class Model(unittest.TestCase):
     def test_parameters_of_the_published(self):
         import talker_model
-        for size, (config, total, without) in talker_model.PUBLISHED.items():
+        from talker_sizes import PUBLISHED
+        for size, (config, total, without) in PUBLISHED.items():
             self.assertEqual(talker_model.parameters(config), (total, without), size)
 
     def test_golden_values(self):

@@ -1,19 +1,12 @@
 #!/usr/bin/env python3
 """--plan of both published sizes of talkers: as many parameters as they have, with and without the code predictor, and
 as much memory for the frames as are asked for."""
-import ast, re
+import re
 
 from train_lib import *
 
-
-def from_model(name):
-    """A function of tests/data/talker_model.py, which needs torch as a whole."""
-    with open(f"{SOURCE}/tests/data/talker_model.py") as f:
-        text = f.read()
-    found = next(x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef) and x.name == name)
-    names = {}
-    exec(ast.get_source_segment(text, found), names)
-    return names[name]
+sys.path.append(f"{SOURCE}/tests/data")
+from talker_sizes import PUBLISHED
 
 
 def activations(frames, **over):
@@ -23,11 +16,9 @@ def activations(frames, **over):
     return out, float(re.search(r"activations +([0-9.]+)", out).group(1))
 
 
-published = from_model("published_config")
-for sizes, all_of_them, without, root in (((2048, 6144, "1b7"), 1916676352, 1741550592, 429466624),
-                                          ((1024, 3072, "0b6"), 905788672, 764218368, 386469888)):
+for (model, all_of_them, without), root in zip(PUBLISHED.values(), (429466624, 386469888)):
     with open("model.json", "w") as f:
-        json.dump(published(*sizes), f)
+        json.dump(model, f)
     out, few = activations(80)
     check(f"{all_of_them} parameters, {all_of_them} of them trained, in 34 units" in out, out)
     check(f"\n{without} parameters without the code predictor\n" in out, out)
