@@ -17,10 +17,10 @@ def write_tensors(path, tensors):
         f.write(struct.pack("<Q", len(text)) + text + data)
 
 
-def recordings(n, groups=4, hidden=16, speakers=2, seed=1):
-    """Tensors of n records: texts of 4 to 12 ids below 32, 1 to 9 frames of codes below 12."""
+def recordings(n, groups=4, hidden=16, speakers=2, seed=1, ids=(4, 12), frames=(1, 9)):
+    """Tensors of n records: so many text ids, below 32, and so many frames of codes below 12, from least to most."""
     generator = random.Random(seed)
-    texts, frames = ([generator.randint(a, b) for _ in range(n)] for a, b in ((4, 12), (1, 9)))
+    texts, frames = ([generator.randint(*bounds) for _ in range(n)] for bounds in (ids, frames))
     starts = [[sum(of[:i]) for i in range(n + 1)] for of in (texts, frames)]
     return {"text_starts": ["I64", [n + 1], starts[0]], "frame_starts": ["I64", [n + 1], starts[1]],
             "speakers": ["F32", [speakers, hidden], [generator.gauss(0, 0.02) for _ in range(speakers * hidden)]],

@@ -17,6 +17,7 @@ typedef struct model_param {
     double std;      /* of MODEL_INIT_NORMAL */
     int frozen;      /* 0; whoever trains the model may set it in a copy */
     int fresh; /* files of weights may lack it: a classifier, which starts as at random then */
+    int table; /* rows of it are looked up, and nothing else reads it */
     int tied;  /* files may hold it a second time, as lm_head.weight */
 } model_param;
 

@@ -121,7 +121,10 @@ static void add_embeddings(unit_builder *b, root_parts *root) {
     if (names->embed)
         root->embed =
             add_parameter(b, names->embed, ".weight", 2, vocab, MODEL_INIT_NORMAL, c->init_std);
-    if (root->embed != NO_PLACE) b->m->units[ROOT].params[root->embed].tied = c->tied;
+    if (root->embed != NO_PLACE) {
+        b->m->units[ROOT].params[root->embed].tied = c->tied;
+        b->m->units[ROOT].params[root->embed].table = !c->tied;
+    }
     if (names->class_token)
         root->class_token = add_parameter(b, names->class_token, "", 3, class_token,
                                           MODEL_INIT_NORMAL, c->init_std);
@@ -170,7 +173,10 @@ static void mark_classifier(model *m) {
 
 static size_t add_table(unit_builder *b, const char *name, size_t rows, size_t dim) {
     const uint64_t shape[2] = {rows, dim};
-    return add_parameter(b, name, ".weight", 2, shape, MODEL_INIT_NORMAL, b->m->c.init_std);
+    const size_t at =
+        add_parameter(b, name, ".weight", 2, shape, MODEL_INIT_NORMAL, b->m->c.init_std);
+    if (at != NO_PLACE) b->m->units[ROOT].params[at].table = 1;
+    return at;
 }
 
 /* An embedding and a head of the predictor for each code but the first. */

@@ -77,10 +77,12 @@ static void print_memory(const setup_memory *m, int is_on_host, int ranks, int g
                 {"program", m->program},
                 {"together", setup_memory_sum(m)},
                 {"shared by a group", m->shared},
+                {"never read of that", m->unread},
                 {"staging, at most", m->staging},
                 {is_on_host ? "offloaded, to the host" : "offloaded, on disk", m->offloaded}};
     const uint64_t own = setup_memory_sum(m) + m->staging + (is_on_host ? m->offloaded : 0);
-    const uint64_t need = own * (uint64_t)ranks - m->shared * (uint64_t)(ranks - groups);
+    const uint64_t need =
+        (own + m->unread) * (uint64_t)ranks - m->shared * (uint64_t)(ranks - groups);
     const uint64_t has = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     printf("\nmemory of a rank, MiB\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

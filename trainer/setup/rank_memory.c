@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "config/config.h"
+#include "core/bytes.h"
 #include "fsdp/mesh.h"
 #include "models/model_run.h"
 #include "optim/grad_norm.h"
@@ -43,6 +44,23 @@ static uint64_t buffers_of(const fsdp_plan *plan, uint64_t saved) {
     return all ? smaller(save_buffers, (uint64_t)((double)saved * (double)bytes / (double)all)) : 0;
 }
 
+/* Of others' slices of tables in shared memory: rows that none of the run's samples can look up. */
+static uint64_t unread_bytes(const config *c, const fsdp_plan *plan, uint64_t sequence) {
+    const fsdp_layout *l = plan->layout;
+    const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
+    const double samples =
+        (double)c->max_steps * (double)fsdp_micro_batches_steps(&batches) * (double)c->micro;
+    double sum = 0;
+    for (size_t i = 0; i < l->n_params; i++) {
+        const fsdp_param *param = &l->params[i];
+        const uint64_t others = model_param_elems(&param->info) - param->elems;
+        const double row = (double)core_round_to_pages(param->row_elems * sizeof(float));
+        const double left = (double)(others * sizeof(float)) - samples * (double)sequence * row;
+        if (param->info.table && left > 0) sum += left;
+    }
+    return (uint64_t)sum;
+}
+
 int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint64_t sequence,
                          setup_memory *out, dcp_error *err) {
     const fsdp_memory shards = fsdp_plan_memory(plan);
@@ -53,6 +71,7 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
     const uint64_t shard =
         plan->layout->in_place ? params / (uint64_t)plan->layout->shards : params;
     const uint64_t saved = (shard + slots) / (uint64_t)plan->strategy.replicas;
+    const uint64_t unread = shards.shared ? unread_bytes(c, plan, sequence) : 0;
     const int is_alone = plan->layout->world == 1;
     *out = (setup_memory){.params = plan->offloads ? 0 : params,
                           .grads = grads,
@@ -61,11 +80,13 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
                           .paged = plan->is_on_host ? 0 : smaller(paged_bytes, shards.offloaded),
                           .units = shards.units,
                           .shared = shards.shared,
+                          .unread = unread,
                           .partial = fsdp_plan_most_partial(plan),
                           .samples = fsdp_micro_batches_steps(&micro_batches) * c->micro *
                                      sample_bytes(m, sequence),
                           .buffers = c->by_hdf5 ? 0 : buffers_of(plan, saved),
                           .program = program_bytes + (is_alone ? 0 : messages_bytes)};
+    *(plan->layout->in_place ? &out->params : &out->units) -= unread;
     if (c->async && !c->by_hdf5 && c->staging_bytes > save_buffers)
         out->staging = smaller(c->staging_bytes, saved) - smaller(save_buffers, saved);
     return model_run_measure(m, c->micro, sequence, &out->activations, err);

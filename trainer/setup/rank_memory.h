@@ -14,7 +14,8 @@ typedef struct setup_memory {
     uint64_t offloaded;            /* parameters and slots in a file, which takes no memory */
     uint64_t paged;                /* the part of the file that is worked on at a time */
     uint64_t units;  /* gathered units, a micro-batch's gradients, and buffers to send them */
-    uint64_t shared; /* the part of `units` that the ranks of a group share */
+    uint64_t shared; /* the part of params or `units` that the ranks of a group share */
+    uint64_t unread; /* the part of `shared` that this rank never reads: neither of them has it */
     uint64_t activations;
     uint64_t partial; /* partial sums of gradients */
     uint64_t samples; /* of a step */
