@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes golden/NAME, beside it, for the talkers below: config.json and random weights in a published folder's form,
-records.safetensors as examples/talker/to_records.py writes them, and what the model of talker_model.py computes of all
-records as one batch. Needs torch and safetensors.
+records.safetensors as examples/talker/to_records.py writes them, and what the model of talker_model.py beside that
+computes of all records as one batch. Needs torch and safetensors.
 
     golden_talker.py [NAME ...]
 
@@ -15,9 +15,10 @@ import fnmatch, json, os, sys
 import torch
 from safetensors.torch import save_file
 
-import talker_model
-
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(f"{HERE}/../../examples/talker")
+import talker_model  # noqa: E402
+
 STEPS, CLIP = 5, 1.0
 ADAMW = {"lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
 TEXT = ["talker.model.text_embedding.*", "talker.text_projection.*"]  # what fine-tuning leaves alone

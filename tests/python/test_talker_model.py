@@ -1,6 +1,6 @@
-"""tests/data/talker_model.py, from which the golden values of talkers come: as many parameters as the published folders
-have, folders that it reads and writes, and what the package qwen-tts computes with the same weights, where it is
-installed: logits of both levels, and what its generation chooses, step by step."""
+"""examples/talker/talker_model.py, from which the golden values of talkers come: as many parameters as the published
+folders have, folders that it reads and writes, and what the package qwen-tts computes with the same weights, where it
+is installed: logits of both levels, and what its generation chooses, step by step."""
 
 import importlib.util
 import json
@@ -12,7 +12,7 @@ import unittest
 DATA = pathlib.Path(__file__).parents[1] / "data"
 GOLDEN = DATA / "golden"
 NAMES = ("talker", "talker_small", "talker_16")
-sys.path.insert(0, str(DATA))
+sys.path += [str(DATA), str(DATA.parents[1] / "examples" / "talker")]
 
 
 def missing(*names):

@@ -1,6 +1,7 @@
 """A talker that was trained speaks by the package qwen-tts, where it is installed: a published folder, small and random,
 is imported, trained some steps and exported with a voice; the package's own class loads it, and chooses the codes that
-the model of tests/data/talker_model.py finds likeliest. The programs are those of build/bin, or of LIBDCP_PROGRAMS."""
+the model of examples/talker/talker_model.py finds likeliest. The programs are those of build/bin, or of
+LIBDCP_PROGRAMS."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from typing import Any
 
 TESTS = pathlib.Path(__file__).parents[1]
 PROGRAMS = pathlib.Path(os.environ.get("LIBDCP_PROGRAMS") or TESTS.parent / "build" / "bin")
-sys.path += [str(TESTS / "data"), str(TESTS / "trainer")]
+sys.path += [str(TESTS.parent / "examples" / "talker"), str(TESTS / "trainer")]
 REAL_CODES = 2048  # rows of the talker's table behind them are no codes but the end
 
 

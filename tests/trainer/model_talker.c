@@ -1,4 +1,4 @@
-/* model_talker [BACKEND]: a talker with its predictor computes what PyTorch does (tests/data/
+/* model_talker [BACKEND]: a talker with its predictor computes what PyTorch does (examples/talker/
  * talker_model.py): logits of both, losses, every gradient, and the parameters after five clipped
  * AdamW steps, with parts frozen. In bf16 it is as near to that as autocast is. What stands behind
  * a sample's end, and room for more frames, change nothing. */
