@@ -1,6 +1,6 @@
-"""A talker that was trained speaks by the package qwen-tts, where it is installed: a published folder, small and random,
-is imported, trained some steps and exported with a voice; the package's own class loads it, and chooses the codes that
-the model of examples/talker/talker_model.py finds likeliest. The programs are those of build/bin, or of
+"""A talker that was trained speaks by the package qwen-tts, where it is installed: a published folder, small and
+random, is imported, trained some steps and exported with a voice; the package loads it, and chooses the codes that the
+model of examples/talker/talker_model.py finds likeliest. The programs are those of build/bin, or of
 LIBDCP_PROGRAMS."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 TESTS = pathlib.Path(__file__).parents[1]
 PROGRAMS = pathlib.Path(os.environ.get("LIBDCP_PROGRAMS") or TESTS.parent / "build" / "bin")
-sys.path += [str(TESTS.parent / "examples" / "talker"), str(TESTS / "trainer")]
+sys.path += [str(TESTS.parent / "examples" / "talker"), str(TESTS / "data"), str(TESTS / "trainer")]
 REAL_CODES = 2048  # rows of the talker's table behind them are no codes but the end
 
 
@@ -26,8 +26,8 @@ def missing(*names: str) -> list[str]:
 
 
 def small_config(speaker: dict[str, Any]) -> dict[str, Any]:
-    import talker_model
-    config = talker_model.published_config(64, 96, "tiny")
+    import talker_sizes
+    config = talker_sizes.published_config(64, 96, "tiny")
     talker = config["talker_config"]
     heads = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     talker |= heads | {"head_dim": 16, "text_hidden_size": 32, "text_vocab_size": 300, "codec_language_id": {}}
