@@ -134,7 +134,9 @@ static int read_command_line(int argc, char **argv, options *out) {
                      "check configuration, model, data and the checkpoint to go on\n"
                      "                           from, and say what would be done",
                      &out->dry_run),
-        PROGRAM_FLAG("plan", "show units, memory and traffic of a rank, without starting any",
+        PROGRAM_FLAG("plan",
+                     "show units, memory and traffic of a rank, and which GPUs fit,\n"
+                     "                           without starting any",
                      &out->plan),
         PROGRAM_VALUE("ranks", "N", "how many ranks --plan is of (1)", &ranks),
         PROGRAM_VALUE("trace", "FILE",

@@ -182,12 +182,13 @@ static int begin_run(const model *m, uint64_t batch, uint64_t sequence, uint64_t
 }
 
 int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_t *bytes,
-                      dcp_error *err) {
+                      uint64_t *kept, dcp_error *err) {
     model_run *run;
     const int status = begin_run(m, batch, sequence, 0, &run, err);
     if (status) return status;
-    *bytes = run->bytes + run->kept_bytes;
-    if (run->inner) *bytes += run->inner->kept_bytes;
+    *bytes = run->bytes;
+    *kept = run->kept_bytes;
+    if (run->inner) *kept += run->inner->kept_bytes;
     model_run_destroy(run);
     return DCP_OK;
 }

@@ -23,9 +23,10 @@ int model_run_create_cached(const model *m, uint64_t piece, uint64_t room, model
 /* Sets the next piece, of 1 to `piece` tokens, before its stages. DCP_ERR_ARG: an id outside the
  * vocabulary, or no room. */
 int model_run_set_piece(model_run *run, const int32_t *ids, uint64_t n, dcp_error *err);
-/* The bytes that it takes, with what the kernels will keep for it, without taking them. */
+/* The bytes that it takes, without taking them, and those that the kernels will keep for it
+ * besides. */
 int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_t *bytes,
-                      dcp_error *err);
+                      uint64_t *kept, dcp_error *err);
 void model_run_destroy(model_run *run);
 
 /* Sets the micro-batch: `batch` samples, copied. A target is what the token at that

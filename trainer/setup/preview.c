@@ -8,9 +8,10 @@
 #include "config/config.h"
 #include "fsdp/fsdp_plan.h"
 #include "fsdp/shard_layout.h"
-#include "optim/optim.h"
 #include "setup/disk_room.h"
+#include "setup/gpu_fit.h"
 #include "setup/model_setup.h"
+#include "setup/planned.h"
 #include "setup/rank_memory.h"
 #include "setup/setup.h"
 
@@ -122,21 +123,13 @@ static void print_talker(const fsdp_layout *layout) {
     printf("%" PRIu64 " parameters without the code predictor\n", others);
 }
 
-static int print_model(const config *c, const model *m, int ranks, dcp_error *err) {
-    fsdp_plan plan = {.micro_batches = config_micro_batches(c),
-                      .slot_bytes = optim_element_bytes(optim_type_find(c->optimizer)),
-                      .offloads = c->offloads,
-                      .is_on_host = c->offloads && !c->offload_path,
-                      .is_shared = c->shares_memory}; /* all on this host */
-    if (plan.is_on_host) plan.is_shared = 0;          /* they are on a device, then */
+static int print_model(const config *c, model *m, int ranks, dcp_error *err) {
+    fsdp_plan plan;
     fsdp_layout *layout = NULL;
     uint64_t sequence;
     setup_memory needs;
     int status = setup_sequence(c, m, &sequence, err);
-    if (status == DCP_OK) status = fsdp_strategy_of(c, ranks, &plan.strategy, err);
-    if (status == DCP_OK)
-        status = fsdp_layout_of_model(m, c->frozen, &plan.strategy, 0, ranks, &layout, err);
-    plan.layout = layout;
+    if (status == DCP_OK) status = setup_planned(c, m, ranks, 0, &plan, &layout, err);
     if (status == DCP_OK) status = setup_memory_predict(c, m, &plan, sequence, &needs, err);
     if (status == DCP_OK) {
         setup_warn_of_idle(c, 0, ranks);
@@ -144,6 +137,9 @@ static int print_model(const config *c, const model *m, int ranks, dcp_error *er
         if (model_speaks(m)) print_talker(layout);
         print_units(&plan);
         print_memory(&needs, plan.is_on_host, ranks, plan.strategy.replicas);
+        status = setup_gpu_fit_print(c, m, ranks, sequence, err);
+    }
+    if (status == DCP_OK) {
         print_traffic(&plan);
         setup_room_print(c, layout, 1);
     }

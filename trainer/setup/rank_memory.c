@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "config/config.h"
-#include "core/bytes.h"
 #include "fsdp/mesh.h"
 #include "models/model_run.h"
 #include "optim/grad_norm.h"
@@ -44,6 +43,11 @@ static uint64_t buffers_of(const fsdp_plan *plan, uint64_t saved) {
     return all ? smaller(save_buffers, (uint64_t)((double)saved * (double)bytes / (double)all)) : 0;
 }
 
+static uint64_t up_to_pages(uint64_t bytes) {
+    const uint64_t page = 4096;
+    return (bytes + page - 1) / page * page;
+}
+
 /* Of others' slices of tables in shared memory: rows that none of the run's samples can look up. */
 static uint64_t unread_bytes(const config *c, const fsdp_plan *plan, uint64_t sequence) {
     const fsdp_layout *l = plan->layout;
@@ -54,7 +58,7 @@ static uint64_t unread_bytes(const config *c, const fsdp_plan *plan, uint64_t se
     for (size_t i = 0; i < l->n_params; i++) {
         const fsdp_param *param = &l->params[i];
         const uint64_t others = model_param_elems(&param->info) - param->elems;
-        const double row = (double)core_round_to_pages(param->row_elems * sizeof(float));
+        const double row = (double)up_to_pages(param->row_elems * sizeof(float));
         const double left = (double)(others * sizeof(float)) - samples * (double)sequence * row;
         if (param->info.table && left > 0) sum += left;
     }
@@ -89,12 +93,19 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
     *(plan->layout->in_place ? &out->params : &out->units) -= unread;
     if (c->async && !c->by_hdf5 && c->staging_bytes > save_buffers)
         out->staging = smaller(c->staging_bytes, saved) - smaller(save_buffers, saved);
-    return model_run_measure(m, c->micro, sequence, &out->activations, err);
+    const int status = model_run_measure(m, c->micro, sequence, &out->activations, &out->kept, err);
+    out->activations += out->kept;
+    return status;
 }
 
 uint64_t setup_memory_sum(const setup_memory *m) {
     return m->params + m->grads + m->slots + m->paged + m->units + m->activations + m->partial +
            m->samples + m->buffers + m->program;
+}
+
+uint64_t setup_memory_on_device(const setup_memory *m, const fsdp_layout *layout) {
+    return m->params + m->grads + m->slots + m->units + m->activations - m->kept + m->partial +
+           optim_norm_scratch_bytes(layout);
 }
 
 /* Of the device. */
@@ -119,8 +130,7 @@ static int predict(const trainer *t, needs *out, dcp_error *err) {
     const int status = setup_memory_predict(t->c, t->m, &t->plan, t->sequence, m, err);
     if (status != DCP_OK) return status;
     t->k->room(t->k, &out->unused, &out->all, &out->later);
-    out->bytes = m->params + m->grads + m->slots + m->units + m->activations + m->partial +
-                 optim_norm_scratch_bytes(t->layout) + out->later;
+    out->bytes = setup_memory_on_device(m, t->layout) + out->later;
     return DCP_OK;
 }
 

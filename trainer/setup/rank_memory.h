@@ -17,6 +17,7 @@ typedef struct setup_memory {
     uint64_t shared; /* the part of params or `units` that the ranks of a group share */
     uint64_t unread; /* the part of `shared` that this rank never reads: neither of them has it */
     uint64_t activations;
+    uint64_t kept;    /* the part of them that the host's kernels keep: others keep none */
     uint64_t partial; /* partial sums of gradients */
     uint64_t samples; /* of a step */
     uint64_t buffers; /* of a save */
@@ -31,6 +32,9 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
 
 /* All but staging. */
 uint64_t setup_memory_sum(const setup_memory *m);
+
+/* What of it lies in a device's memory where the rank computes on one: not what libraries take. */
+uint64_t setup_memory_on_device(const setup_memory *m, const fsdp_layout *layout);
 
 /* Collective, before the run takes memory: DCP_ERR_NO_MEMORY on all ranks where a device has less
  * free memory than its ranks need together; the message has both numbers. Does nothing where ranks
