@@ -77,6 +77,19 @@ uint64_t fsdp_gather_shared_bytes(const fsdp_plan *plan) {
     return bytes;
 }
 
+uint64_t fsdp_gather_shared_unread(const fsdp_plan *plan, double lookups) {
+    const fsdp_layout *layout = plan->layout;
+    double sum = 0;
+    for (size_t i = 0; i < layout->n_params; i++) {
+        const fsdp_param *param = &layout->params[i];
+        const uint64_t others = model_param_elems(&param->info) - param->elems;
+        const double row = (double)core_round_to_pages(param->row_elems * sizeof(float));
+        const double left = (double)(others * sizeof(float)) - lookups * row;
+        if (param->info.table && left > 0) sum += left;
+    }
+    return (uint64_t)sum;
+}
+
 float *fsdp_gather_shared_params(const fsdp_plan *plan, void *memory) {
     const fsdp_sizes s = fsdp_plan_sizes(plan);
     if (!memory || !plan->layout->in_place) return NULL;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "config/config.h"
+#include "fsdp/gather_shared.h"
 #include "fsdp/mesh.h"
 #include "models/model_run.h"
 #include "optim/grad_norm.h"
@@ -43,26 +44,11 @@ static uint64_t buffers_of(const fsdp_plan *plan, uint64_t saved) {
     return all ? smaller(save_buffers, (uint64_t)((double)saved * (double)bytes / (double)all)) : 0;
 }
 
-static uint64_t up_to_pages(uint64_t bytes) {
-    const uint64_t page = 4096;
-    return (bytes + page - 1) / page * page;
-}
-
-/* Of others' slices of tables in shared memory: rows that none of the run's samples can look up. */
-static uint64_t unread_bytes(const config *c, const fsdp_plan *plan, uint64_t sequence) {
-    const fsdp_layout *l = plan->layout;
+/* Rows of a table that a rank can look up in the whole run. */
+static double lookups(const config *c, const fsdp_plan *plan, uint64_t sequence) {
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
-    const double samples =
-        (double)c->max_steps * (double)fsdp_micro_batches_steps(&batches) * (double)c->micro;
-    double sum = 0;
-    for (size_t i = 0; i < l->n_params; i++) {
-        const fsdp_param *param = &l->params[i];
-        const uint64_t others = model_param_elems(&param->info) - param->elems;
-        const double row = (double)up_to_pages(param->row_elems * sizeof(float));
-        const double left = (double)(others * sizeof(float)) - samples * (double)sequence * row;
-        if (param->info.table && left > 0) sum += left;
-    }
-    return (uint64_t)sum;
+    return (double)c->max_steps * (double)fsdp_micro_batches_steps(&batches) * (double)c->micro *
+           (double)sequence;
 }
 
 int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint64_t sequence,
@@ -75,7 +61,8 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
     const uint64_t shard =
         plan->layout->in_place ? params / (uint64_t)plan->layout->shards : params;
     const uint64_t saved = (shard + slots) / (uint64_t)plan->strategy.replicas;
-    const uint64_t unread = shards.shared ? unread_bytes(c, plan, sequence) : 0;
+    const uint64_t unread =
+        shards.shared ? fsdp_gather_shared_unread(plan, lookups(c, plan, sequence)) : 0;
     const int is_alone = plan->layout->world == 1;
     *out = (setup_memory){.params = plan->offloads ? 0 : params,
                           .grads = grads,
