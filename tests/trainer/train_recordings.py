@@ -40,7 +40,7 @@ for name, other in (("text_starts", "U32"), ("frame_starts", "F64"), ("text_ids"
                     ("speakers", "F64"), ("speaker_ids", "U16")):
     wrong(name, cast(other), f"{name} is ", ANEW)
     wrong(name, lambda *_: None, f"{name} is missing", ANEW)
-wrong("speakers", lambda dtype, shape, values: [dtype, [len(values)], values], "speakers is F32, of others", ANEW)
+wrong("speakers", lambda dtype, shape, values: [dtype, [len(values)], values], "speakers is F32 with 1;", ANEW)
 wrong("text_starts", value(0, 1), "text_starts goes from 1", ANEW)
 wrong("text_starts", value(7, 10**15), "text_starts goes from 0 to 1000000000000000", ANEW)
 wrong("text_starts", value(3, -5), "text_starts of record 2", ANEW)
@@ -56,6 +56,8 @@ wrong("text_ids", value(5, 35), "is 35, the model's text_vocab_size 35")
 wrong("text_ids", value(5, 2**32 - 1), "is 4294967295")
 wrong("codes", value(5, 12), "code 1 of frame 1 of record 0 is 12", "below 12")
 wrong("codes", value(4, 65535), "is 65535")
+wrong("codes", value(4, 12), "code 0 of frame 1 of record 0 is 12", "below 12")
+wrong("speaker_ids", value(2, 2**32 - 1), "record 2 has speaker 4294967295 of 2", ANEW)
 for over, words in (({"groups": 3}, ("codes has 3 a frame", "num_code_groups is 4")),
                     ({"hidden": 12}, ("12 numbers, the model takes 16", "another model size"))):
     make_recordings("file.safetensors", 7, **over)
@@ -63,7 +65,9 @@ for over, words in (({"groups": 3}, ("codes has 3 a frame", "num_code_groups is 
 
 make_recordings("file.safetensors", 7)
 refused("frames, data.frames is 2: set it to", "--max-frames", frames=2)
-refused("positions, data.sequence_length is 13: set it to", sequence_length=13)
+refused("positions, data.sequence_length is 20: set it to", sequence_length=20)
+refused("data.frames: 9 with the 11", "data.sequence_length 19;", sequence_length=19)
+refused("data.frames: 2147483647 with", frames=2147483647)
 refused("data.frames", "needs it", frames=None)
 refused("data.sequence_length", "needs a number", sequence_length=None)
 refused("data.sequence_length", "65", "max_position_embeddings 64", sequence_length=65)
@@ -75,6 +79,23 @@ with open("file.safetensors", "rb") as file:
 with open("file.safetensors", "wb") as file:
     file.write(whole[:-8])
 refused("file.safetensors", ANEW)
+
+# Whichever record of many it is, and on any number of ranks in one message before the first step.
+many = recordings(4200)
+last = many["frame_starts"][2][-2:]
+for name, at, new, *words in (("codes", -1, 99, f"code 3 of frame {last[1] - last[0] - 1} of record 4199 is 99"),
+                              ("text_ids", -1, 35, "of record 4199 is 35"), ("speaker_ids", -1, 2, "record 4199 has")):
+    dtype, shape, values = many[name]
+    write_tensors("file.safetensors", [(key, *rest) for key, rest in
+                                       {**many, name: [dtype, shape, values[:at] + [new]]}.items()])
+    refused("data.path: file.safetensors", *words)
+make_recordings("right.safetensors", 7)
+for over in {"eval_path": "file.safetensors"}, {"sources": [{"path": "file.safetensors", "weight": 1}]}:
+    key = "data.sources[0].path" if "sources" in over else "data.eval_path"
+    refused(f"{key}: file.safetensors", "record 4199", path="right.safetensors", **over)
+wrong("speakers", value(0, NAN), "number 0 of speaker 0")
+_, err = train(3, "config.json", expect=2)
+check(err.count("dcp-train: ") == 1 and "number 0 of speaker 0" in err, err)
 
 config(data={"type": "speech", "path": "file.safetensors", "frames": 9})
 _, err = train(1, "config.json", expect=2)

@@ -78,6 +78,21 @@ static int find_source(const data_options *options, const data_source **out, dcp
     return core_fail(err, DCP_ERR_UNSUPPORTED, "data.type: %s is not built", options->type);
 }
 
+int data_blame(const char *key, int status, const dcp_error *why, dcp_error *err) {
+    static const char path[] = "data.path: ";
+    const size_t n = strlen(path);
+    const char *what = why->message;
+    if (strncmp(what, path, n) == 0) what += n;
+    return core_fail(err, status, "%s: %s", key, what);
+}
+
+static int blame_source(size_t i, int status, const dcp_error *why, dcp_error *err) {
+    char key[64];
+    if (i == 0) return core_fail(err, status, "%s", why->message);
+    snprintf(key, sizeof key, "data.sources[%zu].path", i - 1);
+    return data_blame(key, status, why, err);
+}
+
 static uint64_t count_checked(uint64_t samples, uint64_t sample_bytes) {
     const uint64_t most = CHECKED_BYTES / sample_bytes,
                    some = most < SOME_SAMPLES ? most : SOME_SAMPLES;
@@ -117,7 +132,9 @@ static int hash_parts(data *d, const sample_batch *room, uint64_t words, dcp_err
     uint64_t hash = 0xcbf29ce484222325;
     int status = DCP_OK;
     for (size_t i = 0; i < d->n && status == DCP_OK; i++) {
-        status = hash_samples(d, &d->parts[i], room, words, &hash, err);
+        dcp_error why;
+        status = hash_samples(d, &d->parts[i], room, words, &hash, &why);
+        if (status != DCP_OK) status = blame_source(i, status, &why, err);
         if (d->n > 1) hash = hash_words(hash, &d->parts[i].count, 1);
     }
     d->fingerprint = hash;
@@ -137,21 +154,6 @@ static int take_fingerprint(data *d, dcp_error *err) {
     const int status = hash_parts(d, &room, words, err);
     free(memory);
     return status;
-}
-
-int data_blame(const char *key, int status, const dcp_error *why, dcp_error *err) {
-    static const char path[] = "data.path: ";
-    const size_t n = strlen(path);
-    const char *what = why->message;
-    if (strncmp(what, path, n) == 0) what += n;
-    return core_fail(err, status, "%s: %s", key, what);
-}
-
-static int blame_source(size_t i, int status, const dcp_error *why, dcp_error *err) {
-    char key[64];
-    if (i == 0) return core_fail(err, status, "%s", why->message);
-    snprintf(key, sizeof key, "data.sources[%zu].path", i - 1);
-    return data_blame(key, status, why, err);
 }
 
 static int open_parts(data *d, const data_options *options, dcp_error *err) {
