@@ -88,6 +88,8 @@ def refused(why, *options, ckpt="on-1"):
     check(not os.path.exists("refused"), f"{options}: wrote something")
 
 
+_, err = train(1, "--sample", "hello", "on-1", expect=2)
+check(err.count("\n") == 1 and "qwen3_tts says a text and continues none; dcp-export it with --voice" in err, err)
 refused("go together", "--voice", "anna")
 refused("go together", "--voice-from", "voice.safetensors")
 refused("letters, digits", "--voice", "an na", "--voice-from", "voice.safetensors")

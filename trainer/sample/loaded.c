@@ -21,17 +21,29 @@ static int read_meta(sample_loaded *s, dcp_error *err) {
                      path);
 }
 
+/* A model of images, vectors or speech continues no text. */
+static int check_takes_text(const sample_loaded *s, const char *path, const char *type,
+                            dcp_error *err) {
+    if (model_speaks(s->m))
+        return core_fail(err, DCP_ERR_ARG,
+                         "%s: a model of model_type %s says a text and continues none; dcp-export "
+                         "it with --voice, and have it say the text with the package qwen-tts",
+                         path, type);
+    if (model_max_sequence(s->m)) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG,
+                     "%s: a model of model_type %s takes no text; --sample is for language models",
+                     path, type);
+}
+
 static int make_model(sample_loaded *s, dcp_error *err) {
     const char *path = dcp_checkpoint_path(s->ckpt);
     const json_t *config = json_object_get(s->meta, "model");
     dcp_error why;
-    const int status = model_create(config, &s->m, &why);
+    int status = model_create(config, &s->m, &why);
     if (status) return core_fail(err, status, "%s: %s", path, why.message);
-    if (!model_max_sequence(s->m))
-        return core_fail(err, DCP_ERR_ARG,
-                         "%s: a model of model_type %s takes no text; --sample is for language "
-                         "models",
-                         path, json_string_value(json_object_get(config, "model_type")));
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    status = check_takes_text(s, path, type, err);
+    if (status) return status;
     if (json_is_true(json_object_get(s->meta, "bf16"))) model_set_type(s->m, KERNELS_BF16);
     model_set_checkpointing(s->m, 1); /* nothing goes backwards: one block's memory will do */
     return DCP_OK;
