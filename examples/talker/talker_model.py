@@ -125,6 +125,11 @@ class Predictor(nn.Module):
         out = self.model(self.small_to_mtp_projection(x))
         return torch.stack([head(out[:, i + 1]) for i, head in enumerate(self.lm_head)], 1)
 
+    def following(self, x):
+        """Logits [frames, vocabulary] of the code after those of x [frames, 1 + codes, the talker's hidden]."""
+        out = self.model(self.small_to_mtp_projection(x))[:, -1]
+        return self.lm_head[x.shape[1] - 2](out)
+
 
 class Projection(nn.Module):
     def __init__(self, inner, outer):
@@ -189,6 +194,24 @@ class Model(nn.Module):
         logits, residual = torch.cat(logits), torch.cat(residual)
         return (F.cross_entropy(widened(predicts), wanted),
                 F.cross_entropy(widened(residual).flatten(0, 1), others.flatten()), logits, residual)
+
+
+@torch.no_grad()
+def speak(model, text, speaker, most):
+    """Codes [frames, groups], each the likeliest after those before it, until the end is, or so many frames."""
+    config, talker = model.config["talker_config"], model.talker
+    codes = torch.empty(0, config["num_code_groups"], dtype=torch.long)
+    while len(codes) < most:
+        hidden = talker.model(model.embed(text, codes, speaker)[None])[:, -1:]
+        frame = talker.codec_head(hidden)[:, 0].argmax(-1, keepdim=True)
+        if frame.item() == config["codec_eos_token_id"]:
+            break
+        known = torch.cat([hidden, talker.model.codec_embedding(frame)], 1)
+        while frame.shape[1] < codes.shape[1]:
+            frame = torch.cat([frame, talker.code_predictor.following(known).argmax(-1, keepdim=True)], 1)
+            known = torch.cat([known[:, :2], talker.code_predictor.embedded(frame[:, 1:])], 1)
+        codes = torch.cat([codes, frame])
+    return codes
 
 
 def widened(x):

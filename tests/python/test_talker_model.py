@@ -60,6 +60,28 @@ class Model(unittest.TestCase):
             self.assertTrue(torch.equal(ours, theirs), name)
 
 
+    def test_it_speaks(self):
+        """Each code is the likeliest after those before it, and the end comes where it is the likeliest."""
+        import torch
+        import talker_model
+        for name in NAMES:
+            model = talker_model.read_folder(str(GOLDEN / name))
+            config = model.config["talker_config"]
+            with torch.no_grad():  # the golden weights choose what is no code as well
+                model.talker.codec_head.weight[config["code_predictor_config"]["vocab_size"]:] *= 0
+            text, _, speaker = next(talker_model.read_records(GOLDEN / name / "records.safetensors"))
+            codes = talker_model.speak(model, text, speaker, 6)
+            with torch.no_grad():
+                logits, residual = model(text, codes, speaker)
+            first = logits[len(text) + 6:].argmax(-1)
+            self.assertEqual(codes.shape, (6, config["num_code_groups"]), name)
+            self.assertTrue(torch.equal(first[:-1], codes[:, 0]), name)
+            self.assertTrue(torch.equal(residual.argmax(-1), codes[:, 1:]), name)
+            config["codec_eos_token_id"] = int(codes[3, 0])
+            before = (codes[:, 0] == codes[3, 0]).int().argmax()
+            self.assertTrue(torch.equal(talker_model.speak(model, text, speaker, 6), codes[:before]), name)
+
+
 @unittest.skipIf(missing("torch", "qwen_tts"), "needs torch and qwen-tts, which wants a transformers of its own")
 class Package(unittest.TestCase):
     """The package's published script for training is wrong in four places; its forward and its generation are not."""
