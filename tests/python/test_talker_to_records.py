@@ -9,12 +9,14 @@ import importlib.util
 import io
 import json
 import pathlib
+import sys
 import tempfile
 import unittest
 import wave
 from typing import Any
 
-SCRIPT = pathlib.Path(__file__).parents[2] / "examples" / "talker" / "to_records.py"
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "talker"
+sys.path.append(str(EXAMPLE))
 MARKS = ("<|im_start|>", "<|im_end|>", "assistant")
 RATE, HOP = 24000, 1920
 
@@ -23,42 +25,25 @@ def missing(*names: str) -> list[str]:
     return [name for name in names if not importlib.util.find_spec(name)]
 
 
-def samples(path: str) -> Any:
+def voice() -> Any:
+    """The example's stand-in, with codebooks of random entries, and a list of what it has read."""
     import numpy as np
-    with wave.open(path) as file:
-        return np.frombuffer(file.readframes(file.getnframes()), "<i2") / 32768
+    import stand_in
 
+    class Voice(stand_in.StandIn):
+        def __init__(self) -> None:
+            size = stand_in.STEPS * stand_in.BANDS
+            super().__init__(np.random.default_rng(1).standard_normal((4, 16, size)), 8)
+            self.read: list[str] = []
 
-class StandIn:
-    """Ids are those of bytes; codes are levels of the parts of a frame; a vector is a spectrum."""
+        def codes(self, paths: list[str]) -> list[Any]:
+            self.read += paths
+            return super().codes(paths)
 
-    codebooks, codes_each, hidden = 4, 16, 8
-
-    def __init__(self) -> None:
-        self.read: list[str] = []
-
-    def ids(self, text: str) -> list[int]:
-        text = f"<|im_start|>assistant\n{text}<|im_end|>\n<|im_start|>assistant\n"
-        for i, mark in enumerate(MARKS):
-            text = text.replace(mark, chr(0xE000 + i))
-        return [id for c in text for id in ([256 + ord(c) - 0xE000] if c >= "\ue000" else c.encode())]
-
-    def codes(self, paths: list[str]) -> list[Any]:
-        import numpy as np
-        self.read += paths
-        out = []
-        for path in paths:
-            audio = samples(path)
-            whole = np.resize(audio, -(-len(audio) // HOP) * HOP).reshape(-1, self.codebooks, HOP // self.codebooks)
-            levels = (np.abs(whole).mean(-1) * self.codes_each).astype(np.int64).clip(0, self.codes_each - 1)
-            out.append(np.asfortranarray(levels))  # as the published codec's lie in memory
-        return out
-
-    def vector(self, path: str) -> Any:
-        import numpy as np
-        self.read.append(path)
-        spectrum = np.abs(np.fft.rfft(samples(path)))
-        return np.resize(spectrum, (self.hidden, len(spectrum) // self.hidden)).mean(-1)
+        def vector(self, path: str) -> Any:
+            self.read.append(path)
+            return super().vector(path)
+    return Voice()
 
 
 def sound(path: pathlib.Path, frames: float, pitch: float = 200.0) -> str:
@@ -78,17 +63,15 @@ class Test(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        spec = importlib.util.spec_from_file_location("to_records", SCRIPT)
-        assert spec and spec.loader
-        cls.script = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(cls.script)
+        import to_records
+        cls.script = to_records
 
     def setUp(self) -> None:
         scratch = tempfile.TemporaryDirectory(prefix="dcp-voice-")
         self.addCleanup(scratch.cleanup)
         self.dir = pathlib.Path(scratch.name)
         self.out = str(self.dir / "out.safetensors")
-        self.voice: Any = StandIn()
+        self.voice: Any = voice()
         self.ref = sound(self.dir / "ref.wav", 5)
 
     def row(self, name: str, text: str, frames: float, **more: Any) -> dict[str, Any]:
@@ -137,8 +120,8 @@ class Test(unittest.TestCase):
         self.assertEqual(len(found), 3)
         for row, (ids, codes, vector) in zip(rows, found):
             self.assertEqual(ids, [256, 258, 10, *row["text"].strip().encode()])
-            self.assertTrue(np.array_equal(codes, StandIn().codes([row["audio"]])[0]))
-            self.assertTrue(np.array_equal(vector, StandIn().vector(row["ref_audio"]).astype("f4")))
+            self.assertTrue(np.array_equal(codes, voice().codes([row["audio"]])[0]))
+            self.assertTrue(np.array_equal(vector, voice().vector(row["ref_audio"]).astype("f4")))
         self.assertEqual([len(codes) for _, codes, _ in found], [6, 3, 1])
         self.assertEqual(self.voice.read.count(self.ref), 1)  # each vector is made once
         data = json.loads("{" + printed.splitlines()[-1] + "}")["data"]
@@ -182,7 +165,7 @@ class Test(unittest.TestCase):
         self.assertIn("no record is left", self.run_script(self.file(good), "--max-frames", "1", expect=2))
         self.assertIn("leaves none", self.run_script(self.file(good), "--held-out", "1", expect=2))
         self.voice.hidden = 9
-        self.voice.vector = StandIn().vector
+        self.voice.vector = voice().vector
         self.assertIn("has shape [8], not [9]", self.run_script(self.file(good), expect=2))
         self.voice.ids = lambda text: [1, 2]
         self.assertIn("has 2 ids for what stands around", self.run_script(self.file(good), expect=2))
@@ -197,6 +180,7 @@ class Test(unittest.TestCase):
     def test_the_package(self) -> None:
         """Its own tokenizer, codec and speaker encoder, small and random, in a folder as they are published."""
         import numpy as np
+        import stand_in
         folder = self.dir / "model"
         codec, encoder, parts = published_folder(folder)
         self.voice = None
@@ -205,10 +189,10 @@ class Test(unittest.TestCase):
         found = self.records(self.out)
         for row, (ids, codes, vector) in zip(rows, found):
             self.assertEqual(len(ids), 3 + len(row["text"]))
-            audio = samples(row["audio"]).astype("f4")
+            audio = stand_in.samples(row["audio"]).astype("f4")
             self.assertTrue(np.array_equal(codes, codec.encode(audio, sr=RATE).audio_codes[0].numpy()))
         import torch
-        audio = torch.from_numpy(samples(self.ref).astype("f4"))[None]
+        audio = torch.from_numpy(stand_in.samples(self.ref).astype("f4"))[None]
         mels = parts.mel_spectrogram(audio, 1024, 128, RATE, 256, 1024, 0, 12000)
         with torch.no_grad():
             wanted = encoder(mels.transpose(1, 2))[0].numpy()

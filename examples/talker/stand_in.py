@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""A small stand-in, of numpy alone, for the tokenizer, the codec and the speaker encoder of a published folder: enough
+to make records of recordings, and sound of codes again, where there are none of the real ones. Takes what to_records.py
+takes; FOLDER is one that small_talker.py made.
+
+    stand_in.py OUT.safetensors ROWS... --model FOLDER
+
+Text ids are those of bytes. The codec is a residual vector quantizer of what is heard of 80 ms: the loudness of 60
+bands, every 10 ms. Code 0 is the nearest of a codebook's entries for all bands; the other ones are, of a few bands
+each, the nearest to what is left. A speaker's vector is the mean spectrum."""
+from __future__ import annotations
+
+import json
+import os
+import sys
+import wave
+from typing import Any
+
+import numpy as np
+
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+import to_records  # noqa: E402
+from to_records import fail, record_files  # noqa: E402
+
+RATE, STEP, STEPS = 24000, 240, 8  # samples a second, samples from one spectrum to the next, spectra of a frame
+WINDOW, BANDS = 960, 60
+QUIET = 1e-4                       # what is softer is not heard
+MARKS = ("<|im_start|>", "<|im_end|>", "assistant")  # ids behind those of bytes
+ROUNDS = 12                        # of k-means, and twice as many of phases
+
+
+def text_ids(text: str) -> list[int]:
+    for i, mark in enumerate(MARKS):
+        text = text.replace(mark, chr(0xE000 + i))
+    return [id for c in text for id in ([256 + ord(c) - 0xE000] if "\ue000" <= c < "\ue003" else c.encode())]
+
+
+def samples(path: str) -> Any:
+    """Of a WAV file of 16 bits: one channel of RATE."""
+    try:
+        with wave.open(path) as file:
+            channels, width, rate, n = file.getparams()[:4]
+            data = file.readframes(n)
+    except (wave.Error, EOFError) as e:
+        fail(f"{path}: no WAV file of PCM: {e}")
+    if width != 2 or n == 0:
+        fail(f"{path}: {n} samples of {8 * width} bits; some of 16 bits are wanted")
+    audio = np.frombuffer(data, "<i2").reshape(-1, channels).mean(-1) / 32768
+    return np.interp(np.arange(0, n, rate / RATE), np.arange(n), audio)
+
+
+def write_sound(path: str, audio: Any) -> None:
+    with wave.open(path, "wb") as file:
+        file.setparams((1, 2, RATE, 0, "NONE", ""))
+        file.writeframes((audio.clip(-1, 1) * 32767).astype("<i2").tobytes())
+
+
+def filters() -> Any:
+    """[bands, frequencies]: triangles, evenly spaced as pitch is heard."""
+    top = 2595 * np.log10(1 + RATE / 2 / 700)
+    edges = 700 * (10 ** (np.linspace(0, top, BANDS + 2) / 2595) - 1)
+    frequencies = np.fft.rfftfreq(WINDOW, 1 / RATE)
+    rise = (frequencies - edges[:-2, None]) / np.diff(edges)[:-1, None]
+    fall = (edges[2:, None] - frequencies) / np.diff(edges)[1:, None]
+    return np.maximum(1e-6, np.minimum(rise, fall))
+
+
+def waves(audio: Any, n: int) -> Any:
+    """n complex spectra, one each STEP, of what is around."""
+    padded = np.pad(audio, (WINDOW // 2, WINDOW + n * STEP))
+    starts = np.arange(n)[:, None] * STEP
+    return np.fft.rfft(padded[starts + np.arange(WINDOW)] * np.hanning(WINDOW))
+
+
+def overlapped(spectra: Any) -> Any:
+    """The samples whose spectra these are, as nearly as may be."""
+    n, window = len(spectra), np.hanning(WINDOW)
+    audio, weight = np.zeros(WINDOW + n * STEP), np.full(WINDOW + n * STEP, 1e-3)
+    for i, piece in enumerate(np.fft.irfft(spectra, WINDOW)):
+        audio[i * STEP:i * STEP + WINDOW] += piece * window
+        weight[i * STEP:i * STEP + WINDOW] += window ** 2
+    return (audio / weight)[WINDOW // 2:][:n * STEP]
+
+
+def heard(audio: Any) -> Any:
+    """[frames, STEPS * BANDS] logarithms."""
+    frames = -(-len(audio) // (STEP * STEPS))
+    loudness = np.abs(waves(audio, frames * STEPS)) @ filters().T
+    return np.log(loudness + QUIET).reshape(frames, -1)
+
+
+def sound(features: Any) -> Any:
+    """Samples that are heard so: phases are found by going to and fro (Griffin and Lim)."""
+    bank = filters()
+    bands = (np.exp(features.reshape(-1, BANDS)) - QUIET).clip(0)
+    loudness = bands / bank.sum(1) @ (bank / bank.sum(0))
+    spectra = loudness * np.exp(2j * np.pi * np.random.default_rng(1).random(loudness.shape))
+    for _ in range(2 * ROUNDS):
+        again = waves(overlapped(spectra), len(spectra))
+        spectra = loudness * again / (np.abs(again) + 1e-9)
+    return overlapped(spectra)
+
+
+def nearest(points: Any, entries: Any) -> Any:
+    return ((entries ** 2).sum(-1) - 2 * points @ entries.T).argmin(-1)
+
+
+def means(points: Any, n: int, generator: Any) -> Any:
+    """n entries of a codebook, by k-means from random points."""
+    entries = points[generator.choice(len(points), n, replace=len(points) < n)]
+    for _ in range(ROUNDS):
+        of = nearest(points, entries)
+        for i in np.unique(of):
+            entries[i] = points[of == i].mean(0)
+    return entries
+
+
+def learned(paths: list[str], codebooks: int, codes_each: int) -> Any:
+    """Codebooks [codebooks, codes_each, STEPS * BANDS] for the recordings."""
+    generator = np.random.default_rng(1)
+    rest = np.concatenate([heard(samples(path)) for path in paths])
+    part = np.tile(np.arange(BANDS) * (codebooks - 1) // BANDS, STEPS) + 1  # whose codebook's a band is
+    books = []
+    for i in range(codebooks):
+        books.append(means(rest * ((part == i) | (i == 0)), codes_each, generator))
+        rest = rest - books[-1][nearest(rest, books[-1])]
+    return np.stack(books).astype("<f4")
+
+
+class StandIn:
+    """A Voice of to_records.py."""
+
+    def __init__(self, books: Any, hidden: int) -> None:
+        self.books, self.hidden = books, hidden
+        self.codebooks, self.codes_each = books.shape[:2]
+
+    def ids(self, text: str) -> list[int]:
+        return text_ids(f"<|im_start|>assistant\n{text}<|im_end|>\n<|im_start|>assistant\n")
+
+    def codes(self, paths: list[str]) -> list[Any]:
+        return [self.encode(samples(path)) for path in paths]
+
+    def vector(self, path: str) -> Any:
+        spectrum = heard(samples(path)).reshape(-1, BANDS).mean(0)
+        at = np.interp(np.linspace(0, BANDS - 1, self.hidden), np.arange(BANDS), spectrum)
+        return (at - at.mean()) / at.std()
+
+    def encode(self, audio: Any) -> Any:
+        """Codes [frames, codebooks]."""
+        rest, codes = heard(audio), []
+        for book in self.books:
+            codes.append(nearest(rest, book))
+            rest = rest - book[codes[-1]]
+        return np.stack(codes).T  # as the published codec's lie in memory
+
+    def decode(self, codes: Any) -> Any:
+        return sound(sum(book[codes[:, i]] for i, book in enumerate(self.books)))
+
+
+CODEBOOKS = os.path.join("speech_tokenizer", "codebooks.npy")
+
+
+def read_folder(folder: str) -> StandIn:
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        hidden = json.load(file)["talker_config"]["hidden_size"]
+    return StandIn(np.load(os.path.join(folder, CODEBOOKS)), hidden)
+
+
+def main() -> None:
+    folder = to_records.arguments(None).model
+    record_files.run("stand_in.py", lambda: to_records.main(None, read_folder(folder)))
+
+
+if __name__ == "__main__":
+    main()
