@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# A voice, small and real: a random talker learns recordings by heart on two ranks, is exported with the voice's name,
+# and says them in PyTorch, code by code. A stand-in of numpy makes the codes, so no published model is needed.
+#   examples/talker/quickstart.sh [RECORDINGS [DIR]]
+# RECORDINGS: a folder of some short NAME.wav with NAME.txt, what they say (default: eight that Debian's alsa-utils
+# has). Results go to DIR/work, in place of an earlier quickstart's (default: build/talker). PYTHON: the interpreter for
+# PyTorch (default: python3); where it has no torch, DIR/environment gets one, of some gigabytes.
+set -euo pipefail
+case "${1:-}" in
+--help | -h) sed -n '2,7s/^# *//p' "${BASH_SOURCE[0]}" && exit 0 ;;
+-*) echo "quickstart: unknown option $1; try --help" >&2 && exit 2 ;;
+esac
+[ $# -le 2 ] || { echo "quickstart: $# arguments, two at most; try --help" >&2 && exit 2; }
+recordings=
+if [ $# -gt 0 ]; then
+    recordings=$(realpath -e -- "$1") || exit 2
+    compgen -G "$recordings/*.wav" >/dev/null ||
+        { echo "quickstart: $recordings holds no recording *.wav" >&2 && exit 2; }
+fi
+root=$(realpath -- "$(dirname "${BASH_SOURCE[0]}")/../..")
+dir=${2:-$root/build/talker}
+mkdir -p "$dir"
+dir=$(realpath -- "$dir")
+environment=$dir/environment work=$dir/work
+cd "$root"
+
+say() { printf '\n== %s\n' "$*"; }
+give_up() {
+    echo "quickstart: $1; the log is $2:" >&2
+    tail -n 20 "$2" >&2
+    exit 3
+}
+
+if [ -z "${LIBDCP_PROGRAMS:-}" ]; then
+    cmake/setup.sh
+    say "Building the programs into build/ (a minute the first time, nothing the second)"
+    { cmake --preset release && cmake --build --preset release --target programs; } >"$dir/build.log" 2>&1 ||
+        give_up "the build failed" "$dir/build.log"
+fi
+export PATH="${LIBDCP_PROGRAMS:-$root/build/bin}:$PATH" PYTHONDONTWRITEBYTECODE=1
+. cmake/mpi-env.sh
+rm -rf "$work" && mkdir "$work"
+cd "$work"
+example=$root/examples/talker config=$root/examples/configs/talker-small.json
+
+# Of a package of Debian, which is unpacked here and not installed.
+fetch_recordings() {
+    [ "$(id -u)" -ne 0 ] || apt-get update -q
+    apt-get download -q alsa-utils
+    dpkg-deb -x alsa-utils_*.deb package
+}
+if [ -z "$recordings" ]; then
+    sounds=/usr/share/sounds/alsa
+    say "Recordings: eight of a few words each, which Debian's package alsa-utils has"
+    if [ ! -e $sounds/Front_Center.wav ]; then
+        fetch_recordings >fetch.log 2>&1 ||
+            give_up "no recordings: install the package alsa-utils, or name a folder" "$work/fetch.log"
+        sounds=package$sounds
+    fi
+    recordings=recordings
+    mkdir $recordings
+    cp $sounds/{Front,Rear,Side}_*.wav $recordings # and not the one of noise
+else
+    say "Recordings: those of $recordings"
+fi
+
+say "A small random talker, and a codec for these recordings: 16 codes of 64 each for 80 ms"
+/usr/bin/python3 "$example/small_talker.py" "$config" base rows.jsonl "$recordings"
+
+say "Records of text, codes and the speaker's vector"
+/usr/bin/python3 "$example/stand_in.py" records.safetensors rows.jsonl --model base | tee records.log
+data=$(sed -n 's/^"data": //p' records.log)
+records=$(wc -l <rows.jsonl)
+steps=$((records > 8 ? 12 * records : 96)) # each is seen about a hundred times
+
+run= # dcp-run's pid
+# Nothing outlives this script: the ranks save and end; at the second signal they just end.
+end_run() {
+    [ -n "$run" ] || return 0
+    trap 'kill "$run" 2>/dev/null || true' INT TERM
+    echo "quickstart: waiting for the ranks to end" >&2
+    kill "$run" 2>/dev/null || return 0
+    while kill -0 "$run" 2>/dev/null; do wait "$run" || true; done
+}
+trap end_run EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+say "Training on 2 ranks, $steps steps from the imported folder, all but what reads text; half a minute"
+dcp-import base ckpt
+dcp-run -n 2 -- dcp-train "$config" "data=$data" data.eval_path=records.safetensors max_steps=$steps \
+    metrics=metrics.jsonl >train.log 2>&1 &
+run=$!
+wait $run || { run= && give_up "training failed" "$work/train.log"; }
+run=
+/usr/bin/python3 - <<'PYTHON'
+import json, sys
+lines = [json.loads(line) for line in open("metrics.jsonl")]
+print("    step    loss of the talker    of the predictor")
+for line in [lines[0]] + [line for line in lines if line["step"] % 12 == 0]:
+    print("%8d %21.4f %19.4f" % (line["step"], line["losses"]["talker"], line["losses"]["predictor"]))
+if any(lines[-1]["losses"][name] > loss / 10 for name, loss in lines[0]["losses"].items()):
+    sys.exit("the talker learned little")
+PYTHON
+
+say "Exporting it with a voice, whose name is anna"
+dcp-export ckpt export --voice Anna --voice-from records.safetensors
+/usr/bin/python3 -c 'import json; c = json.load(open("export/config.json"))["talker_config"]
+print("its vector is row %d of the %d of the table of codes" % (c["spk_id"]["anna"], c["vocab_size"]))'
+
+python=${PYTHON:-python3}
+if ! "$python" -c 'import numpy, safetensors, torch' 2>/dev/null; then
+    say "Making an environment with PyTorch in $environment (minutes the first time)"
+    [ -x "$environment/bin/python" ] || "$python" -m venv "$environment"
+    python=$environment/bin/python
+    if ! "$python" -m pip install --quiet --disable-pip-version-check numpy safetensors torch >pip.log 2>&1; then
+        tail -n 3 pip.log >&2
+        say "Done but for one thing: without PyTorch the export was NOT read and does not speak. PYTHON=... names an" \
+            "interpreter that has torch and safetensors. The log is $work/pip.log; all else is in $work"
+        exit 0
+    fi
+fi
+say "The export in PyTorch: the losses of the trained step, and what it says of each text, the likeliest code by code"
+"$python" "$example/speak.py" export records.safetensors metrics.jsonl sounds
+
+say "Done: what dcp-train learned, PyTorch computes and says. The codec that came with the export made sound of its" \
+    "codes, $work/sounds; checkpoints, records, metrics and the export are in $work, too"

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Makes a small random talker, of numpy alone, in a folder as they are published, with a stand-in codec whose codebooks
+are learned of recordings; and rows for to_records.py, a line of each recording.
+
+    small_talker.py CONFIG FOLDER ROWS.jsonl RECORDINGS
+
+CONFIG is a configuration of dcp-train, whose "model" is the talker's; RECORDINGS a folder of NAME.wav. What one says is
+in NAME.txt beside it, or else is its name. The first one is the voice of all."""
+from __future__ import annotations
+
+import glob
+import json
+import os
+import sys
+from typing import Any, Iterator
+
+import numpy as np
+
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+import stand_in  # noqa: E402
+from stand_in import fail, record_files  # noqa: E402
+
+Shapes = Iterator[tuple[str, tuple[int, ...]]]
+
+
+def linear(name: str, inner: int, outer: int) -> Shapes:
+    yield f"{name}.weight", (outer, inner)
+    yield f"{name}.bias", (outer,)
+
+
+def decoder(name: str, c: dict[str, Any]) -> Shapes:
+    hidden, inner, dim = c["hidden_size"], c["intermediate_size"], c["head_dim"]
+    q, kv = c["num_attention_heads"] * dim, c["num_key_value_heads"] * dim
+    for i in range(c["num_hidden_layers"]):
+        for part, shape in {
+                "self_attn.q_proj": (q, hidden), "self_attn.k_proj": (kv, hidden), "self_attn.v_proj": (kv, hidden),
+                "self_attn.o_proj": (hidden, q), "self_attn.q_norm": (dim,), "self_attn.k_norm": (dim,),
+                "mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner),
+                "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,)}.items():
+            yield f"{name}.layers.{i}.{part}.weight", shape
+    yield f"{name}.norm.weight", (hidden,)
+
+
+def parameters(c: dict[str, Any]) -> Shapes:
+    """Names and shapes of what "talker_config" describes."""
+    p, hidden, text = c["code_predictor_config"], c["hidden_size"], c["text_hidden_size"]
+    yield from decoder("talker.model", c)
+    yield "talker.model.codec_embedding.weight", (c["vocab_size"], hidden)
+    yield "talker.model.text_embedding.weight", (c["text_vocab_size"], text)
+    yield from linear("talker.text_projection.linear_fc1", text, text)
+    yield from linear("talker.text_projection.linear_fc2", text, hidden)
+    yield "talker.codec_head.weight", (c["vocab_size"], hidden)
+    yield from decoder("talker.code_predictor.model", p)
+    for i in range(c["num_code_groups"] - 1):
+        yield f"talker.code_predictor.model.codec_embedding.{i}.weight", (p["vocab_size"], hidden)
+        yield f"talker.code_predictor.lm_head.{i}.weight", (p["vocab_size"], p["hidden_size"])
+    if p["hidden_size"] != hidden:
+        yield from linear("talker.code_predictor.small_to_mtp_projection", hidden, p["hidden_size"])
+
+
+def random_of(name: str, shape: tuple[int, ...], generator: Any) -> Any:
+    """Norms are 1, biases 0; matrices keep the size of what goes through."""
+    if len(shape) == 1:
+        return np.full(shape, "norm" in name, "<f4")
+    size = 0.5 if "embedding" in name else shape[1] ** -0.5
+    return (size * generator.standard_normal(shape)).astype("<f4")
+
+
+def write_folder(folder: str, config: dict[str, Any], books: Any) -> None:
+    generator = np.random.default_rng(1)
+    os.makedirs(os.path.join(folder, "speech_tokenizer"))
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file, indent=2)
+    tensors = [(name, "F32", random_of(name, shape, generator)) for name, shape in parameters(config["talker_config"])]
+    record_files.write_safetensors(os.path.join(folder, "model.safetensors"), tensors, {"format": "pt"})
+    np.save(os.path.join(folder, stand_in.CODEBOOKS), books)
+    count = sum(tensor.size for _, _, tensor in tensors)
+    print(f"{folder}: a talker of {count} random parameters, and a codec of {len(books)} codebooks")
+
+
+def said(path: str) -> str:
+    """What a recording says."""
+    stem = os.path.splitext(path)[0]
+    if not os.path.isfile(f"{stem}.txt"):
+        return os.path.basename(stem).replace("_", " ")
+    with open(f"{stem}.txt", encoding="utf-8") as file:
+        return " ".join(file.read().split())
+
+
+def make(config: str, folder: str, rows: str, recordings: str) -> None:
+    paths = sorted(glob.glob(os.path.join(glob.escape(recordings), "*.wav")))
+    if not paths:
+        fail(f"{recordings} holds no recording *.wav")
+    with open(config, encoding="utf-8") as file:
+        model = json.load(file)["model"]
+    talker = model["talker_config"]
+    books = stand_in.learned(paths, talker["num_code_groups"], talker["code_predictor_config"]["vocab_size"])
+    write_folder(folder, model, books)
+    with open(rows, "w", encoding="utf-8") as file:
+        for path in paths:
+            print(json.dumps({"audio": path, "text": said(path), "ref_audio": paths[0]}), file=file)
+
+
+def main() -> None:
+    if len(sys.argv) != 5:
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
+    record_files.run("small_talker.py", lambda: make(*sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

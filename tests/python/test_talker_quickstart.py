@@ -1,0 +1,76 @@
+"""examples/talker/quickstart.sh: a random talker learns sounds by heart, and its export says their codes in PyTorch, or
+speak.py tells that it does not. The programs are those of build/bin, or of LIBDCP_PROGRAMS."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TESTS = pathlib.Path(__file__).parents[1]
+EXAMPLE = TESTS.parent / "examples" / "talker"
+PROGRAMS = pathlib.Path(os.environ.get("LIBDCP_PROGRAMS") or TESTS.parent / "build" / "bin")
+NEEDED = ("numpy", "torch", "safetensors")
+
+
+def run(*words, **variables):
+    return subprocess.run([str(word) for word in words], env=os.environ | variables, capture_output=True, text=True,
+                          timeout=600)
+
+
+@unittest.skipUnless(all(map(importlib.util.find_spec, NEEDED)), f"needs {', '.join(NEEDED)}")
+@unittest.skipUnless((PROGRAMS / "dcp-train").exists(), "needs dcp-train")
+class Test(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        import test_talker_to_records as sounds
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-quickstart-")
+        cls.addClassCleanup(scratch.cleanup)
+        cls.dir = pathlib.Path(scratch.name)
+        recordings = cls.dir / "recordings"
+        recordings.mkdir()
+        for name, frames, pitch in ("low", 5, 150.0), ("high", 6.5, 900.0):
+            sounds.sound(recordings / f"{name}.wav", frames, pitch)
+        (recordings / "high.txt").write_text("naïve\n  sound\n")
+        cls.done = run(EXAMPLE / "quickstart.sh", recordings, cls.dir, PYTHON=sys.executable,
+                       LIBDCP_PROGRAMS=str(PROGRAMS))
+        cls.work = cls.dir / "work"
+
+    def speak(self, records, metrics):
+        return run(sys.executable, EXAMPLE / "speak.py", self.work / "export", records, metrics,
+                   self.dir / "sounds")
+
+    def with_another_code(self, place):
+        """A file of the records, but for this one."""
+        from safetensors.numpy import load_file, save_file
+        tensors = load_file(self.work / "records.safetensors")
+        tensors["codes"][place] ^= 1
+        save_file(tensors, self.dir / "changed.safetensors")
+        return self.dir / "changed.safetensors"
+
+    def test_it_says_what_it_learned(self):
+        printed = self.done.stdout
+        self.assertEqual(self.done.returncode, 0, printed + self.done.stderr)
+        self.assertRegex(printed, "naïve sound +7 frames and the end; all 112 codes are the recording's")
+        self.assertRegex(printed, "low +5 frames and the end; all 80 codes are the recording's")
+        self.assertRegex(printed, "loss of the predictor .* apart by [0-9.]+e-0[5-9] of it")
+        self.assertEqual(sorted(path.name for path in (self.work / "sounds").iterdir()), ["low.wav", "naïve_sound.wav"])
+
+    def test_what_differs(self):
+        metrics = self.work / "metrics.jsonl"
+        for place in (0, 0), (-1, -1):
+            done = self.speak(self.with_another_code(place), metrics)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("not the recording's codes", done.stdout)
+        last = json.loads(metrics.read_text().splitlines()[-1])
+        last["eval_losses"]["predictor"] *= 1.001
+        (self.dir / "metrics.jsonl").write_text(json.dumps(last))
+        done = self.speak(self.work / "records.safetensors", self.dir / "metrics.jsonl")
+        self.assertEqual((done.returncode, done.stderr), (1, "speak.py: the losses differ\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
