@@ -86,7 +86,7 @@ trap end_run EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-say "Training on 2 ranks, $steps steps from the imported folder, all but what reads text; half a minute"
+say "Training on 2 ranks, $steps steps from the imported folder, all but what reads text, saved at every step"
 dcp-import base ckpt
 dcp-run -n 2 -- dcp-train "$config" "data=$data" data.eval_path=records.safetensors max_steps=$steps \
     metrics=metrics.jsonl >train.log 2>&1 &
@@ -102,6 +102,11 @@ for line in [lines[0]] + [line for line in lines if line["step"] % 12 == 0]:
 if any(lines[-1]["losses"][name] > loss / 10 for name, loss in lines[0]["losses"].items()):
     sys.exit("the talker learned little")
 PYTHON
+
+say "What the last step moved; on XFS or btrfs what did not move is stored once for all steps"
+mapfile -t last < <(printf '%s\n' ckpt/step-* | tail -n 2)
+dcp-inspect diff "${last[@]}" --all --quick >moved.log || [ $? -eq 1 ] || give_up "dcp-inspect failed" "$work/moved.log"
+grep -E '^same |^[0-9]+ tensors' moved.log
 
 say "Exporting it with a voice, whose name is anna"
 dcp-export ckpt export --voice Anna --voice-from records.safetensors
