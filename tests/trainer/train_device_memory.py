@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What a run takes of its device's memory is known before any of it is taken: a device that is too
 small is refused on all ranks, with the plan's numbers beside what is free, and the steps that were saved
-stay. Nothing is allocated in a step (the stand-in ends a program that does)."""
+stay. Nothing is allocated in a step (the stand-in ends a program that does). --plan tells the same numbers without a
+device, of a run as it is configured and with the options that take less."""
 import re, train_lib
 from train_lib import *
 
@@ -10,9 +11,9 @@ make_text()
 MIB = 1 << 20
 
 
-def run(path, ranks=2, expect=0, steps=1, offload=False, **env):
-    config("config.json", device="cuda", fsdp={"cpu_offload": offload}, max_steps=steps, train_batch_size=12,
-           train_micro_batch_size_per_gpu=6, checkpoint={"dir": path})
+def run(path, ranks=2, expect=0, steps=1, offload=False, checkpointing=False, **env):
+    config("config.json", device="cuda", fsdp={"cpu_offload": offload, "activation_checkpointing": checkpointing},
+           max_steps=steps, train_batch_size=12, train_micro_batch_size_per_gpu=6, checkpoint={"dir": path})
     os.environ.update(env)
     _, err = train(ranks, "config.json", expect=expect)
     for name in env:
@@ -28,8 +29,25 @@ def compare_with_plan(err, ranks):
     return planned
 
 
-compare_with_plan(run("offloaded", ranks=1, offload=True, FENCED_REPORT="1"), 1)
+def of_a_gpu(ranks, *args):
+    """MiB that --plan gives a rank there, in each way, without what libraries take, which is nothing here."""
+    out = tool(train_lib.TRAINER, "config.json", "--plan", "--ranks", ranks, *args).split("on a GPU of its own")[1]
+    libraries, *mib = map(float, re.findall(r"^  \D+([0-9.]+)$", out.split("GPU of 8")[0].split("GPUs of 8")[0], re.M))
+    return [n - libraries for n in mib]
+
+
+def same(numbers, wanted, what):
+    check(len(numbers) == len(wanted) and all(abs(a - b) < 0.02 for a, b in zip(numbers, wanted)),
+          f"{what}: {numbers}, not {wanted}")
+
+
+least = compare_with_plan(run("offloaded", checkpointing=True, offload=True, FENCED_REPORT="1"), 2)
+same(of_a_gpu(2), [least], "all options")
+less = compare_with_plan(run("less", checkpointing=True, FENCED_REPORT="1"), 2)
+compare_with_plan(run("alone", ranks=1, offload=True, FENCED_REPORT="1"), 1)
 planned = compare_with_plan(run("ckpt", FENCED_REPORT="1"), 2)
+same(of_a_gpu(2), [planned, less, least], "options")
+same(of_a_gpu(2, "fsdp.shared_memory=false", "device=auto"), [planned, less, least], "without shared memory")
 before = state(1)
 
 room = int((planned - 0.2) * MIB)
