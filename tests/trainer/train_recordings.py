@@ -66,8 +66,9 @@ for over, words in (({"groups": 3}, ("codes has 3 a frame", "num_code_groups is 
 make_recordings("file.safetensors", 7)
 refused("frames, data.frames is 2: set it to", "--max-frames", frames=2)
 refused("positions, data.sequence_length is 20: set it to", sequence_length=20)
-refused("data.frames: 9 with the 11", "data.sequence_length 19;", sequence_length=19)
-refused("data.frames: 2147483647 with", frames=2147483647)
+refused("data.frames: 33 is more than data.sequence_length 32", "to_records.py", frames=33)
+refused("data.frames: 2147483647 is more", frames=2147483647)
+train(1, "config.json", "data.frames=32", "--dry-run")  # rounded up, as to_records.py tells it
 refused("data.frames", "needs it", frames=None)
 refused("data.sequence_length", "needs a number", sequence_length=None)
 refused("data.sequence_length", "65", "max_position_embeddings 64", sequence_length=65)

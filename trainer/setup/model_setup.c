@@ -24,15 +24,12 @@ int setup_model(const config *c, model **out, dcp_error *err) {
     return DCP_OK;
 }
 
-/* A sample of as many frames as there is room for has a text, too. */
-static int check_frames(const config *c, const model *m, uint64_t sequence, dcp_error *err) {
-    const uint64_t others = SAMPLE_SPEECH_AROUND + SAMPLE_SPEECH_LEAST_TEXT;
-    if (!model_speaks(m) || c->frames + others <= sequence) return DCP_OK;
+static int check_frames(const config *c, uint64_t sequence, dcp_error *err) {
+    if (c->frames <= sequence) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
-                     "data.frames: %" PRIu64 " with the %" PRIu64
-                     " positions that are no frames are more than data.sequence_length %" PRIu64
-                     "; set one of them as to_records.py tells",
-                     c->frames, others, sequence);
+                     "data.frames: %" PRIu64 " is more than data.sequence_length %" PRIu64
+                     ", of which each frame takes a position; set both as to_records.py tells",
+                     c->frames, sequence);
 }
 
 int setup_sequence(const config *c, const model *m, uint64_t *out, dcp_error *err) {
@@ -42,7 +39,7 @@ int setup_sequence(const config *c, const model *m, uint64_t *out, dcp_error *er
     *out = c->sequence;
     const int status = *out ? DCP_OK : data_fixed_sequence(c->data_path, out, err);
     if (status != DCP_OK) return status;
-    if (*out <= most) return check_frames(c, m, *out, err);
+    if (*out <= most) return check_frames(c, *out, err);
     return core_fail(err, DCP_ERR_ARG,
                      "data.sequence_length: %" PRIu64
                      " is more than the model's max_position_embeddings %" PRIu64
