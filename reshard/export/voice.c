@@ -72,6 +72,13 @@ static int choose_row(const dcp_checkpoint *ckpt, const export_contents *content
                           dcp_checkpoint_path(ckpt));
 }
 
+/* Whatever is wrong with it, the checkpoint is not. */
+static int refuse_file(const dcp_error *why) {
+    return program_refuse("--voice-from: %s; give it the records of that voice "
+                          "(examples/talker/to_records.py)",
+                          why->message);
+}
+
 static int read_vector(dcp_st_reader *reader, const char *file, uint64_t hidden,
                        export_voice *out) {
     dcp_error err;
@@ -84,7 +91,7 @@ static int read_vector(dcp_st_reader *reader, const char *file, uint64_t hidden,
     out->vector = malloc(hidden * sizeof *out->vector);
     if (!out->vector) return program_no_memory();
     if (dcp_st_read(reader, "speakers", 0, hidden * sizeof *out->vector, out->vector, &err))
-        return program_report(&err);
+        return refuse_file(&err);
     for (uint64_t i = 0; i < hidden; i++)
         if (!isfinite(out->vector[i]))
             return program_refuse("--voice-from: %s: number %" PRIu64
@@ -102,7 +109,7 @@ int export_voice_open(const dcp_checkpoint *ckpt, const export_contents *content
     if (!status) status = find_table(ckpt, contents, out);
     if (!status) status = choose_row(ckpt, contents, out);
     if (status) return status;
-    if (dcp_st_open(file, &reader, &err)) return program_report(&err);
+    if (dcp_st_open(file, &reader, &err)) return refuse_file(&err);
     status = read_vector(reader, file, contents->items[out->item].tensor.shape[1], out);
     dcp_st_close(reader);
     if (status) export_voice_close(out);
