@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A talker: five steps are PyTorch's; a run is the same on any number of ranks, through a kill and with other ways to
 hold and cut it; both losses are told, of evaluations too; what is frozen stays; and what is wrong is refused."""
+import fnmatch
 from train_lib import *
 from recordings import make_recordings
 
@@ -87,6 +88,22 @@ for name, stays in ("predictor", "talker.codec_head.weight"), ("frozen", "talker
     status = {t["path"]: t["status"] for t in differences(step_path(1, name), step_path(4, name))}
     check(status[f"/model/{stays}"] == "same", f"{name}: {stays} has changed")
     check(status["/model/talker.model.codec_embedding.weight"] == "changed", f"{name}: the table has not changed")
+
+# What is left to train gets the same gradients, whatever is frozen: one step gives it the same bits.
+one = {"max_steps": 1, "gradient_clipping": 0}
+configured("whole", frozen=[], **one)
+train(1, "config.json")
+BUT_ONE_HEAD = ["talker.model.*", "talker.codec_head.*", "talker.text_projection.*", "talker.code_predictor.[ms]*",
+                "talker.code_predictor.lm_head.[01].*"]
+for i, globs in enumerate((["talker.code_predictor.*"], ["talker.model.*"], ["talker.code_predictor.model.codec*"],
+                           ["talker.model.text*", "talker.text_projection.linear_fc1.weight"],
+                           ["talker.model.norm.*", "*layers*"], ["*weight"], BUT_ONE_HEAD)):
+    configured(f"part-{i}", frozen=globs, **one)
+    train(1, "config.json")
+    for t in differences(step_path(1, "whole"), step_path(1, f"part-{i}")):
+        name = t["path"].removeprefix("/model/")
+        stays = any(fnmatch.fnmatchcase(name, glob) for glob in globs)
+        check(name == t["path"] or (t["status"] == "changed") == stays, f"{globs}: {name} is {t['status']}")
 
 configured("bf16", bf16={"enabled": True})
 train(2, "config.json")
