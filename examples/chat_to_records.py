@@ -87,10 +87,7 @@ def form_of(where: str, row: dict[str, Any]) -> tuple[str, ...]:
 def checked_text(where: str, value: Any) -> str:
     if not isinstance(value, str):
         fail(f"{where} is {json.dumps(value, default=str)[:60]}; a text is wanted")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        fail(f"{where} has half of a surrogate pair, which is no character: mend the text where it comes from")
+    record_files.check_characters(where, value)
     return value
 
 

@@ -33,6 +33,13 @@ def run(program: str, make: Callable[[], None]) -> None:
     sys.exit(status)
 
 
+def check_characters(where: str, text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        fail(f"{where} has half of a surrogate pair, which is no character: mend the text where it comes from")
+
+
 def share(text: str) -> float:
     """Of --held-out."""
     value = float(text)

@@ -139,6 +139,7 @@ def rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
             if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in ("text", *files_of(row))):
                 fail(f"{where}: {json.dumps(row, default=str)[:60]}; an object with text, ref_audio, and audio or "
                      "audio_codes is wanted")
+            record_files.check_characters(f"{where}: text", row["text"])
             yield where, row
 
 

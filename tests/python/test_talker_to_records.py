@@ -152,6 +152,7 @@ class Test(unittest.TestCase):
     def test_what_is_wrong(self) -> None:
         good = self.row("a", "text", 2)
         for row, told in ((good | {"text": " "}, "the text is empty"), ("{", "no line of JSON"),
+                          (good | {"text": "\ud800"}, ":2: text has half of a surrogate pair"),
                           ({"text": "t", "ref_audio": self.ref}, "audio or audio_codes is wanted"),
                           (good | {"audio": "none.wav"}, "audio none.wav: there is no such file"),
                           (good | {"audio_codes": [[1, 2, 3]]}, "frames of 4 codes each"),
