@@ -7,6 +7,7 @@ losses of dcp-train and says the recordings' codes; ends with 1 where not. The s
 EXPORT is a folder of one voice, RECORDS what it was trained on, METRICS the file of that training, whose last line has
 losses of the same records, SOUNDS a folder. Needs torch, safetensors and numpy."""
 import json
+import math
 import os
 import sys
 
@@ -14,8 +15,6 @@ sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 import stand_in  # noqa: E402
 import talker_model  # noqa: E402
 import torch  # noqa: E402
-
-NEAR = 1e-4  # of a loss: what other sums in fp32 may make of it
 
 
 def same_losses(model, records, metrics):
@@ -25,16 +24,15 @@ def same_losses(model, records, metrics):
         told = json.loads(file.readlines()[-1])["eval_losses"]
     same = True
     for name, loss in zip(("talker", "predictor"), map(float, found)):
-        apart = abs(loss - told[name]) / told[name]
-        same &= apart < NEAR
-        print(f"  loss of the {name:9}  PyTorch {loss:.7g}  dcp-train {told[name]:.7g}  apart by {apart:.1e} of it")
+        same &= math.isclose(loss, told[name], rel_tol=1e-4, abs_tol=1e-7)  # dcp-train's sums are in fp32
+        print(f"  loss of the {name:9}  PyTorch {loss:.7g}  dcp-train {told[name]:.7g}")
     return same
 
 
 def same_codes(model, codec, records, sounds):
     """Speaks all, and writes what it sounds like."""
     same = True
-    for text, codes, speaker in records:
+    for number, (text, codes, speaker) in enumerate(records, 1):
         said = talker_model.speak(model, text, speaker, 2 * len(codes))
         equal = said.shape == codes.shape and torch.equal(said, codes)
         same &= equal
@@ -42,7 +40,7 @@ def same_codes(model, codec, records, sounds):
         print(f"  {words[:40]:16} {len(said)} frames" + (f" and the end; all {codes.numel()} codes are the recording's"
                                                          if equal else ": not the recording's codes"))
         name = "".join(c if c.isalnum() else "_" for c in words[:40])
-        stand_in.write_sound(os.path.join(sounds, f"{name}.wav"), codec.decode(said.numpy()))
+        stand_in.write_sound(os.path.join(sounds, f"{number}_{name}.wav"), codec.decode(said.numpy()))
     return same
 
 
