@@ -4,10 +4,11 @@
 #   examples/talker/quickstart.sh [RECORDINGS [DIR]]
 # RECORDINGS: a folder of some short NAME.wav with NAME.txt, what they say (default: eight that Debian's alsa-utils
 # has). Results go to DIR/work, in place of an earlier quickstart's (default: build/talker). PYTHON: the interpreter for
-# PyTorch (default: python3); where it has no torch, DIR/environment gets one, of some gigabytes.
+# PyTorch (default: python3); where it has no torch, DIR/environment gets one, of some gigabytes. LIBDCP_PROGRAMS: a
+# folder that has the programs, which are built otherwise.
 set -euo pipefail
 case "${1:-}" in
---help | -h) sed -n '2,7s/^# *//p' "${BASH_SOURCE[0]}" && exit 0 ;;
+--help | -h) sed -n '2,8s/^# *//p' "${BASH_SOURCE[0]}" && exit 0 ;;
 -*) echo "quickstart: unknown option $1; try --help" >&2 && exit 2 ;;
 esac
 [ $# -le 2 ] || { echo "quickstart: $# arguments, two at most; try --help" >&2 && exit 2; }
@@ -97,7 +98,7 @@ run=
 import json, sys
 lines = [json.loads(line) for line in open("metrics.jsonl")]
 print("    step    loss of the talker    of the predictor")
-for line in [lines[0]] + [line for line in lines if line["step"] % 12 == 0]:
+for line in [lines[0]] + lines[::-(len(lines) // 8)][::-1]:
     print("%8d %21.4f %19.4f" % (line["step"], line["losses"]["talker"], line["losses"]["predictor"]))
 if any(lines[-1]["losses"][name] > loss / 10 for name, loss in lines[0]["losses"].items()):
     sys.exit("the talker learned little")
@@ -114,11 +115,15 @@ dcp-export ckpt export --voice Anna --voice-from records.safetensors
 print("its vector is row %d of the %d of the table of codes" % (c["spk_id"]["anna"], c["vocab_size"]))'
 
 python=${PYTHON:-python3}
+make_environment() {
+    { [ -x "$environment/bin/python" ] || "$python" -m venv "$environment"; } &&
+        "$environment/bin/python" -m pip install --quiet --disable-pip-version-check numpy safetensors torch
+}
 if ! "$python" -c 'import numpy, safetensors, torch' 2>/dev/null; then
     say "Making an environment with PyTorch in $environment (minutes the first time)"
-    [ -x "$environment/bin/python" ] || "$python" -m venv "$environment"
-    python=$environment/bin/python
-    if ! "$python" -m pip install --quiet --disable-pip-version-check numpy safetensors torch >pip.log 2>&1; then
+    if make_environment >pip.log 2>&1; then
+        python=$environment/bin/python
+    else
         tail -n 3 pip.log >&2
         say "Done but for one thing: without PyTorch the export was NOT read and does not speak. PYTHON=... names an" \
             "interpreter that has torch and safetensors. The log is $work/pip.log; all else is in $work"
