@@ -5,12 +5,13 @@ set -euo pipefail
 dir=$(mktemp -d "${TMPDIR:-/tmp}/quickstart.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 quickstart=$DCP_SOURCE/examples/talker/quickstart.sh
-"$quickstart" --help | grep -qF "examples/talker/quickstart.sh [RECORDINGS [DIR]]" || { echo "--help shows no usage"; exit 1; }
+usage="examples/talker/quickstart.sh [RECORDINGS [DIR]]"
+"$quickstart" --help | grep -qF "$usage" || { echo "--help shows no usage"; exit 1; }
 
 refused() { # MESSAGE ARGUMENTS...
     local said status=0
     said=$("$quickstart" "${@:2}" 2>&1) || status=$?
-    [ $status -eq 2 ] && [ "$said" = "$1" ] || { echo "${*:2}: exit $status: $said"; exit 1; }
+    [ "$status $said" = "2 $1" ] || { echo "${*:2}: exit $status: $said"; exit 1; }
 }
 refused "quickstart: unknown option --foo; try --help" --foo
 refused "quickstart: 3 arguments, two at most; try --help" a b c
@@ -40,5 +41,5 @@ done
 kill -TERM $!
 status=0
 wait $! || status=$?
-[ $status -eq 143 ] && [ -e "$dir/out/work/ended" ] ||
-    { echo "exit $status, before dcp-run" && cat "$dir/log" && exit 1; }
+[ $status -eq 143 ] || { echo "exit $status" && cat "$dir/log" && exit 1; }
+[ -e "$dir/out/work/ended" ] || { echo "it ended before dcp-run" && cat "$dir/log" && exit 1; }
