@@ -6,7 +6,8 @@
 Trains each for two steps from random parameters, in fp32 and bf16 with the text parts frozen, and in bf16 with the code
 predictor frozen, too; the second step is saved into a folder below DIR. Prints the memory of the largest rank
 as --plan predicts it and as it was measured, and their ratio. Exit status 1 where one is more than 10 % off the other.
-Needs 13 GB of memory and 7 GB in DIR. Further arguments are settings for dcp-train. DCP_BIN says where it is (build/bin).
+Needs 13 GB of memory, 7 GB in DIR and ten minutes. Further arguments are settings for dcp-train. DCP_BIN says where it
+is (build/bin).
 """
 import argparse
 import json
@@ -68,7 +69,7 @@ def main():
     args = parser.parse_intermixed_args()
     os.makedirs(args.dir, exist_ok=True)
     is_off = False
-    print(f"{'talker':>6} {'frozen':>15} {'':>4} {'ranks':>5} {'predicted, MiB':>14} {'measured, MiB':>13} {'ratio':>6}")
+    print(f"talker {'frozen':>15} {'':>4} ranks predicted, MiB measured, MiB  ratio")
     with tempfile.TemporaryDirectory(dir=args.dir, prefix="talker-") as scratch:
         for size in PUBLISHED:
             for frozen, bf16 in CASES:

@@ -100,9 +100,10 @@ for ranks, frozen, options in (
         (1, [], {}), (2, [], {"bf16": {"enabled": True}}), (1, TEXT, {}), (2, TEXT, {}),
         (2, [*TEXT, "talker.code_predictor.*"], {"bf16": {"enabled": True}}), (4, TEXT, {}),
         (2, TEXT, {"zero_optimization": {"stage": 1}})):
-    _, err = train(ranks, config(model=talker, frozen=frozen, train_batch_size=4, train_micro_batch_size_per_gpu=1, max_steps=2,
-                                 data={"type": "speech", "path": "recordings.safetensors", "sequence_length": 32, "frames": 9},
-                                 checkpoint={"dir": "talker", "keep": 1, "staging_mb": 0}, **options))
+    config(model=talker, frozen=frozen, train_batch_size=4, train_micro_batch_size_per_gpu=1, max_steps=2,
+           data={"type": "speech", "path": "recordings.safetensors", "sequence_length": 32, "frames": 9},
+           checkpoint={"dir": "talker", "keep": 1, "staging_mb": 0}, **options)
+    _, err = train(ranks, "config.json")
     measured = float(re.search(r"peaked at ([0-9.]+) MiB", err)[1])
     predicted, _ = planned_memory("config.json", ranks)
     print(f"talker, {len(frozen)} frozen, {options}, {ranks} ranks: {measured} MiB, {predicted} predicted")

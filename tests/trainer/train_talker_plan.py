@@ -9,8 +9,8 @@ from train_lib import *
 sys.path.append(f"{SOURCE}/tests/data")
 from talker_sizes import PUBLISHED
 
-KINDS = ("parameters", "gradients", "moments", "offloaded, at work", "gathered units", "activations", "partial sums", "samples",
-         "buffers of a save", "program")
+KINDS = ("parameters", "gradients", "moments", "offloaded, at work", "gathered units", "activations", "partial sums",
+         "samples", "buffers of a save", "program")
 TEXT = ["talker.model.text_embedding.*", "talker.text_projection.*"]
 PREDICTOR = ["talker.code_predictor.*"]
 FROZEN = {"nothing": [], "predictor": PREDICTOR, "text": TEXT, "text, predictor": TEXT + PREDICTOR}
@@ -31,7 +31,8 @@ def check_fits(out, mib, ranks):
     for gb in SIZES:
         way = next((w for w in WAYS if w in mib and mib[w] * 2**20 <= gb * 10**9), None)
         wanted = "does not fit" if not way else "fits" if way == WAYS[0] else f"fits {way}"
-        check(f"\n{ranks} {'GPU' if ranks == 1 else 'GPUs'} of {gb} GB: {wanted}\n" in out, f"{gb} GB: not '{wanted}': {out}")
+        gpus = "1 GPU" if ranks == 1 else f"{ranks} GPUs"
+        check(f"\n{gpus} of {gb} GB: {wanted}\n" in out, f"{gb} GB: not '{wanted}': {out}")
 
 
 def check_size(total, without, ranks, frozen):
