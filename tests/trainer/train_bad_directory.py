@@ -127,8 +127,9 @@ with mounted("metrics", "size=8k") as path:
 
 # Offload takes all of its room at the start, and leaves nothing behind.
 offload = ["fsdp.cpu_offload=true", "checkpoint.dir=offloaded", "max_steps=1"]
-_, err = train(2, whole, *offload, "fsdp.offload_path=nowhere", expect=2)
-check("fsdp.offload_path: cannot make a file in nowhere: No such file" in err, err)
+for dry in (), ("--dry-run",):
+    _, err = train(2, whole, *offload, "fsdp.offload_path=nowhere", *dry, expect=2)
+    check("fsdp.offload_path: cannot make a file in nowhere: No such file" in err, err)
 with mounted("tiny", "size=64k") as path:
     if path:
         _, err = train(3, whole, *offload, f"fsdp.offload_path={path}", expect=3)

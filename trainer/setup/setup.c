@@ -401,6 +401,8 @@ static int warn_of_room(const trainer *t, dcp_error *err) {
 int setup_dry_run(trainer *t, dcp_error *err) {
     const resume_from from = beginning(t);
     int status = check_places(t, err);
+    if (status == DCP_OK && t->plan.offloads && !t->plan.is_on_host)
+        status = ranks_agree(t->comm, state_check_offload(t->c->offload_path, err), err);
     if (status == DCP_OK) status = state_resume_preview(&from, err);
     if (status == DCP_OK) status = ranks_agree(t->comm, check_stores(t, err), err);
     if (status == DCP_OK) status = warn_of_room(t, err);

@@ -51,11 +51,23 @@ static int fail_room(int why, const char *folder, uint64_t bytes, dcp_error *err
                      bytes, folder, strerror(why));
 }
 
+static int make_nameless(const char *folder, int *fd, dcp_error *err) {
+    *fd = open_nameless(folder);
+    if (*fd >= 0) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG, "%s: cannot make a file in %s: %s", OFFLOAD_KEY, folder,
+                     strerror(errno));
+}
+
+int state_check_offload(const char *folder, dcp_error *err) {
+    int fd;
+    const int status = make_nameless(folder, &fd, err);
+    if (status == DCP_OK) close(fd);
+    return status;
+}
+
 static int map_offload(offload *o, const char *folder, dcp_error *err) {
-    o->fd = open_nameless(folder);
-    if (o->fd < 0)
-        return core_fail(err, DCP_ERR_ARG, "%s: cannot make a file in %s: %s", OFFLOAD_KEY, folder,
-                         strerror(errno));
+    const int status = make_nameless(folder, &o->fd, err);
+    if (status != DCP_OK) return status;
     const int failed = posix_fallocate(o->fd, 0, (off_t)o->bytes);
     if (failed) return fail_room(failed, folder, o->bytes, err);
     void *at = mmap(NULL, o->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, o->fd, 0);

@@ -56,6 +56,8 @@ typedef struct train_state {
 int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels *k,
                  const dcp_device *device, float *params, int offloads, const char *offload_path,
                  train_state **out, dcp_error *err);
+/* Whether files can be made in that folder. DCP_ERR_ARG. */
+int state_check_offload(const char *folder, dcp_error *err);
 void state_destroy(train_state *s);
 
 /* The update that makes step s->step + 1 of the parameters and slots; see optim_step. */
