@@ -109,3 +109,23 @@ for ranks, frozen, options in (
     print(f"talker, {len(frozen)} frozen, {options}, {ranks} ranks: {measured} MiB, {predicted} predicted")
     check(0.9 * predicted <= measured <= 1.1 * predicted, f"{measured} MiB, {predicted} are predicted")
     shutil.rmtree("talker")
+
+# Files that checkpoints carry, as a talker's codec: each rank has its part of them.
+GOLDEN = f"{SOURCE}/tests/data/golden/talker"
+shutil.copytree(GOLDEN, "base", ignore=shutil.ignore_patterns("golden*", "records*"))
+os.mkdir("base/speech_tokenizer")
+with open("base/speech_tokenizer/model.safetensors", "wb") as f:
+    f.truncate(256 * MIB)
+make_recordings("recordings.safetensors", 8)
+for ranks, staging_mb in (1, 0), (1, 64), (3, 64):
+    tool("dcp-import", "base", "carried")
+    config(model="base/config.json", frozen=TEXT, train_batch_size=4, train_micro_batch_size_per_gpu=1, max_steps=3,
+           data={"type": "speech", "path": "recordings.safetensors", "sequence_length": 32, "frames": 9},
+           checkpoint={"dir": "carried", "keep": 1, "staging_mb": staging_mb})
+    _, err = train(ranks, "config.json")
+    measured, predicted, more = map(float, re.search(
+        r"peaked at ([0-9.]+) MiB; predicted were ([0-9.]+)(?:, and up to ([0-9.]+) more)?", err).groups(default=0))
+    print(f"files, {ranks} ranks: {measured} MiB, {predicted} predicted, {more} of staging")
+    check(f"files that checkpoints carry, in MiB: {256 / ranks:.1f} a rank" in err, err)
+    check(0.9 * predicted <= measured <= 1.1 * (predicted + more), f"{measured} MiB, {predicted} are predicted")
+    shutil.rmtree("carried")

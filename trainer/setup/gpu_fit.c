@@ -48,7 +48,7 @@ static int measure(const config *c, const model *m, int ranks, uint64_t sequence
     fsdp_layout *layout = NULL;
     setup_memory needs;
     int status = setup_planned(c, m, ranks, 1, &plan, &layout, err);
-    if (status == DCP_OK) status = setup_memory_predict(c, m, &plan, sequence, &needs, err);
+    if (status == DCP_OK) status = setup_memory_predict(c, m, &plan, sequence, 0, &needs, err);
     if (status == DCP_OK) {
         *libraries = library_bytes(layout);
         *bytes = setup_memory_on_device(&needs, layout) + *libraries;

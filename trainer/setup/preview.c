@@ -130,7 +130,7 @@ static int print_model(const config *c, model *m, int ranks, dcp_error *err) {
     setup_memory needs;
     int status = setup_sequence(c, m, &sequence, err);
     if (status == DCP_OK) status = setup_planned(c, m, ranks, 0, &plan, &layout, err);
-    if (status == DCP_OK) status = setup_memory_predict(c, m, &plan, sequence, &needs, err);
+    if (status == DCP_OK) status = setup_memory_predict(c, m, &plan, sequence, 0, &needs, err);
     if (status == DCP_OK) {
         setup_warn_of_idle(c, 0, ranks);
         print_head(c, &plan, ranks);

@@ -31,17 +31,18 @@ static uint64_t sample_bytes(const model *m, uint64_t sequence) {
            (model_sample_ids(&s) + model_sample_values(&s) + s.targets + (s.packed ? s.tokens : 0));
 }
 
-/* Of a save of `saved` bytes on one host. */
-static uint64_t buffers_of(const fsdp_plan *plan, uint64_t saved) {
+/* Of a save of `saved` bytes on one host, and of files. */
+static uint64_t buffers_of(const fsdp_plan *plan, uint64_t saved, uint64_t files) {
     const fsdp_layout *l = plan->layout;
-    if (l->world == 1) return smaller(save_buffers, saved);
+    if (l->world == 1) return smaller(save_buffers, saved + files);
     uint64_t all = 0, bytes = 0;
     for (size_t i = 0; i < l->n_params; i++) {
         const uint64_t run = l->params[i].elems * sizeof(float);
         all += run;
         if (run < short_run_bytes) bytes += run;
     }
-    return all ? smaller(save_buffers, (uint64_t)((double)saved * (double)bytes / (double)all)) : 0;
+    const double own = all ? (double)saved * (double)bytes / (double)all : 0.0;
+    return smaller(save_buffers, (uint64_t)own + files);
 }
 
 /* Rows of a table that a rank can look up in the whole run. */
@@ -52,7 +53,7 @@ static double lookups(const config *c, const fsdp_plan *plan, uint64_t sequence)
 }
 
 int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint64_t sequence,
-                         setup_memory *out, dcp_error *err) {
+                         uint64_t files, setup_memory *out, dcp_error *err) {
     const fsdp_memory shards = fsdp_plan_memory(plan);
     const fsdp_micro_batches micro_batches = fsdp_plan_micro_batches(plan);
     const uint64_t params = plan->layout->param_elems * sizeof(float);
@@ -75,11 +76,13 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
                           .partial = fsdp_plan_most_partial(plan),
                           .samples = fsdp_micro_batches_steps(&micro_batches) * c->micro *
                                      sample_bytes(m, sequence),
-                          .buffers = c->by_hdf5 ? 0 : buffers_of(plan, saved),
+                          .files = files,
+                          .buffers = c->by_hdf5 ? 0 : buffers_of(plan, saved, files),
                           .program = program_bytes + (is_alone ? 0 : messages_bytes)};
     *(plan->layout->in_place ? &out->params : &out->units) -= unread;
     if (c->async && !c->by_hdf5 && c->staging_bytes > save_buffers)
-        out->staging = smaller(c->staging_bytes, saved) - smaller(save_buffers, saved);
+        out->staging =
+            smaller(c->staging_bytes, saved + files) - smaller(save_buffers, saved + files);
     const int status = model_run_measure(m, c->micro, sequence, &out->activations, &out->kept, err);
     out->activations += out->kept;
     return status;
@@ -87,7 +90,7 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
 
 uint64_t setup_memory_sum(const setup_memory *m) {
     return m->params + m->grads + m->slots + m->paged + m->units + m->activations + m->partial +
-           m->samples + m->buffers + m->program;
+           m->samples + m->files + m->buffers + m->program;
 }
 
 uint64_t setup_memory_on_device(const setup_memory *m, const fsdp_layout *layout) {
@@ -114,7 +117,7 @@ double setup_mib(uint64_t bytes) { return (double)bytes / 1048576; }
 
 static int predict(const trainer *t, needs *out, dcp_error *err) {
     setup_memory *m = &out->m;
-    const int status = setup_memory_predict(t->c, t->m, &t->plan, t->sequence, m, err);
+    const int status = setup_memory_predict(t->c, t->m, &t->plan, t->sequence, 0, m, err);
     if (status != DCP_OK) return status;
     t->k->room(t->k, &out->unused, &out->all, &out->later);
     out->bytes = setup_memory_on_device(m, t->layout) + out->later;

@@ -20,15 +20,17 @@ typedef struct setup_memory {
     uint64_t kept;    /* the part of them that the host's kernels keep: others keep none */
     uint64_t partial; /* partial sums of gradients */
     uint64_t samples; /* of a step */
+    uint64_t files;   /* the rank's part of those that checkpoints carry */
     uint64_t buffers; /* of a save */
     uint64_t program; /* code, libraries, MPI */
     uint64_t staging; /* in addition: what a fence may copy instead of waiting for a save */
 } setup_memory;
 
 /* For the rank of plan->layout, which must have a micro-batch. Partial sums are those of the rank
- * with the most. sequence: tokens of a sample. */
+ * with the most. sequence: tokens of a sample. files: bytes of the rank's, which a plan does not
+ * know. */
 int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan, uint64_t sequence,
-                         setup_memory *out, dcp_error *err);
+                         uint64_t files, setup_memory *out, dcp_error *err);
 
 /* All but staging. */
 uint64_t setup_memory_sum(const setup_memory *m);

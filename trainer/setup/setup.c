@@ -34,6 +34,7 @@
 #include "setup/disk_room.h"
 #include "setup/model_setup.h"
 #include "setup/rank_memory.h"
+#include "state/kept_files.h"
 #include "state/preprocessor.h"
 #include "state/resume.h"
 #include "state/tokenizer.h"
@@ -495,7 +496,8 @@ static int make_work(trainer *t, dcp_error *err) {
  * which shows it beside the measured peak. */
 static int predict(trainer *t, dcp_error *err) {
     setup_memory m;
-    const int status = setup_memory_predict(t->c, t->m, &t->plan, t->sequence, &m, err);
+    const uint64_t files = state_files_bytes(t->state);
+    const int status = setup_memory_predict(t->c, t->m, &t->plan, t->sequence, files, &m, err);
     if (status != DCP_OK) return status;
     t->memory_bytes = setup_memory_sum(&m);
     t->staging_bytes = m.staging;
@@ -505,6 +507,8 @@ static int predict(trainer *t, dcp_error *err) {
         "activations; %.1f partial sums",
         setup_mib(m.params + m.grads + m.slots), setup_mib(m.units), setup_mib(m.activations),
         setup_mib(m.partial));
+    if (setup_mib(files) >= 1.0)
+        ranks_say(t->rank, "files that checkpoints carry, in MiB: %.1f a rank", setup_mib(files));
     return DCP_OK;
 }
 

@@ -21,6 +21,12 @@ const kept_file *state_files_find(const train_state *s, const char *name) {
     return NULL;
 }
 
+uint64_t state_files_bytes(const train_state *s) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < s->n_files; i++) bytes += s->files[i].box.count[0];
+    return bytes;
+}
+
 static int fail_file(const char *key, const char *path, dcp_error *err) {
     return core_fail(err, DCP_ERR_ARG, "%s: cannot read %s: %s", key, path, strerror(errno));
 }

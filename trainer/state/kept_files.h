@@ -7,6 +7,9 @@
 /* The state's file of that name, or NULL. */
 const kept_file *state_files_find(const train_state *s, const char *name);
 
+/* Of this rank's parts of all of them. */
+uint64_t state_files_bytes(const train_state *s);
+
 /* Not collective. One more file of the state, which lies at `path`. DCP_ERR_ARG: it cannot be read;
  * messages begin with the key. */
 int state_files_keep(train_state *s, const char *key, const char *path, const char *name,
