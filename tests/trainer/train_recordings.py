@@ -64,8 +64,14 @@ for over, words in (({"groups": 3}, ("codes has 3 a frame", "num_code_groups is 
     refused(*words)
 
 make_recordings("file.safetensors", 7)
-refused("frames, data.frames is 2: set it to", "--max-frames", frames=2)
-refused("positions, data.sequence_length is 20: set it to", sequence_length=20)
+starts = [recordings(7)[f"{of}_starts"][2] for of in ("text", "frame")]
+texts, frames = [[b - a for a, b in zip(of, of[1:])] for of in starts]
+positions = [t + n + 7 for t, n in zip(texts, frames)]
+for key, room, lengths, what in ("frames", 2, frames, "frames"), ("sequence_length", 19, positions, "positions"):
+    most = max(lengths)  # not the first one that is too long, which would not be the last message
+    check(any(room < n < most for n in lengths), "one record alone is too long")
+    refused(f"record {lengths.index(most)} has {most} {what}, data.{key} is {room}: set it to {most}, ",
+            "--max-frames", **{key: room})
 refused("data.frames: 33 is more than data.sequence_length 32", "to_records.py", frames=33)
 refused("data.frames: 2147483647 is more", frames=2147483647)
 train(1, "config.json", "data.frames=32", "--dry-run")  # rounded up, as to_records.py tells it

@@ -97,25 +97,33 @@ uint64_t data_speech_file_length(const record_file *f, speech_list which, uint64
     return (uint64_t)(f->starts[which][own + 1] - f->starts[which][own]);
 }
 
+static uint64_t positions_of(const record_file *f, uint64_t own) {
+    return data_speech_file_length(f, SPEECH_TEXT, own) +
+           data_speech_file_length(f, SPEECH_FRAMES, own) + SAMPLE_SPEECH_AROUND;
+}
+
+static uint64_t frames_of(const record_file *f, uint64_t own) {
+    return data_speech_file_length(f, SPEECH_FRAMES, own);
+}
+
+/* The record that has the most of them, so that a message says what suffices. */
+static int check_room_of(const record_file *f, uint64_t (*of)(const record_file *f, uint64_t own),
+                         uint64_t room, const char *what, const char *key, dcp_error *err) {
+    uint64_t longest = 0;
+    for (uint64_t i = 1; i < f->records; i++)
+        if (of(f, i) > of(f, longest)) longest = i;
+    const uint64_t most = of(f, longest);
+    if (most <= room) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.path: %s: record %" PRIu64 " has %" PRIu64 " %s, %s is %" PRIu64
+                     ": set it to %" PRIu64 ", or make records with --max-frames",
+                     f->path, longest, most, what, key, room, most);
+}
+
 static int check_room(const sample_shape *shape, const record_file *f, dcp_error *err) {
-    for (uint64_t i = 0; i < f->records; i++) {
-        const uint64_t t = data_speech_file_length(f, SPEECH_TEXT, i);
-        const uint64_t T = data_speech_file_length(f, SPEECH_FRAMES, i);
-        const uint64_t length = t + T + SAMPLE_SPEECH_AROUND;
-        if (T > shape->frames)
-            return core_fail(err, DCP_ERR_ARG,
-                             "data.path: %s: record %" PRIu64 " has %" PRIu64
-                             " frames, data.frames is %" PRIu64 ": set it to %" PRIu64
-                             ", or make records with --max-frames",
-                             f->path, i, T, shape->frames, T);
-        if (length > shape->tokens)
-            return core_fail(err, DCP_ERR_ARG,
-                             "data.path: %s: record %" PRIu64 " has %" PRIu64
-                             " positions, data.sequence_length is %" PRIu64 ": set it to %" PRIu64
-                             ", or make records with --max-frames",
-                             f->path, i, length, shape->tokens, length);
-    }
-    return DCP_OK;
+    const int status = check_room_of(f, frames_of, shape->frames, "frames", "data.frames", err);
+    if (status != DCP_OK) return status;
+    return check_room_of(f, positions_of, shape->tokens, "positions", "data.sequence_length", err);
 }
 
 /* The record that one of the things is of which such a list has the beginnings. */
