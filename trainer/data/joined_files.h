@@ -22,8 +22,8 @@ typedef struct data_files {
 /* Finds the files: `path` is one, a folder (all regular files below it but hidden ones) or a glob
  * pattern of files and folders. DCP_ERR_NOT_FOUND: there are none, or one cannot be read. */
 int data_files_find(const char *path, data_files *out, dcp_error *err);
-/* The path of the first file of `other` that `path` names as well, by whatever spelling; NULL: there
- * is none, or it cannot be told. Freed with free(). */
+/* The path of the first file of `other` that `path` names as well, by whatever spelling; NULL:
+ * there is none, or it cannot be told. Freed with free(). */
 char *data_files_shared(const char *path, const char *other);
 /* One more file, behind the others; an empty one is left out. */
 int data_files_append(data_files *files, const char *path, dcp_error *err);

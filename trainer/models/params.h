@@ -19,7 +19,7 @@ typedef struct model model;
 int model_describe(const json_t *config, model **out, dcp_error *err);
 void model_forget(model *m);
 
-size_t model_units(const model *m); /* L + 1; a talker's L are its predictor's, too */
+size_t model_units(const model *m);  /* L + 1; a talker's L are its predictor's, too */
 size_t model_stages(const model *m); /* L + 2, of a talker twice */
 size_t model_stage_unit(const model *m, size_t stage);
 size_t model_unit_params(const model *m, size_t unit); /* parameters in that unit */
