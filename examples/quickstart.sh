@@ -8,6 +8,7 @@ case "${1:-}" in
 --help | -h) sed -n '2,5s/^# *//p' "${BASH_SOURCE[0]}" && exit 0 ;;
 -*) echo "quickstart: unknown option $1; try --help" >&2 && exit 2 ;;
 esac
+[ $# -le 1 ] || { echo "quickstart: $# arguments, one at most; try --help" >&2 && exit 2; }
 least=4096 # bytes of text; a sample takes 129
 text=$(realpath -e -- "${1:-/usr/include}") || exit 2
 bytes=$(find -L "$text" -type f -printf '%s\n' 2>/dev/null | awk '{n += $1} END {print n + 0}') || true
@@ -113,6 +114,7 @@ echo "numpy on the exported model.safetensors, h5py on the checkpoint's state.h5
 echo "$work/export is a Hugging Face folder:" $(ls "$work/export")
 
 begun='#include <std'
+[ "$text" = '/usr/include/*.h' ] || begun='The '
 say "What the model makes follow $begun: 30 steps have taught it letters and spaces, hardly words"
 printf '%s' "$begun"
 dcp-train --sample "$begun" --tokens 100 --temperature 0.8 "$work/killed"

@@ -55,8 +55,8 @@ static int check_free(const dcp_store *store, uint64_t step, const store_found *
     return store_fail_entry(
         store, name,
         core_fail(err, DCP_ERR_STATE,
-                  "%s/%s exists already: save another step, remove this one or allow it to be "
-                  "replaced",
+                  "%s/%s exists already: save another step, remove this one, or have it replaced "
+                  "(the option replace)",
                   store->dir, name),
         err);
 }

@@ -45,3 +45,5 @@ wait $! || status=$?
 status=0
 said=$("$DCP_SOURCE/examples/quickstart.sh" --foo 2>&1) || status=$?
 [ $status = 2 ] && [ "$said" = "quickstart: unknown option --foo; try --help" ] || { echo "--foo: $status: $said"; exit 1; }
+said=$("$DCP_SOURCE/examples/quickstart.sh" a b 2>&1) || status=$?
+[ $status = 2 ] && [ "$said" = "quickstart: 2 arguments, one at most; try --help" ] || { echo "a b: $status: $said"; exit 1; }
