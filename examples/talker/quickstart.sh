@@ -7,22 +7,30 @@
 # PyTorch (default: python3); where it has no torch, DIR/environment gets one, of some gigabytes. LIBDCP_PROGRAMS: a
 # folder that has the programs, which are built otherwise.
 set -euo pipefail
+refuse() { echo "quickstart: $1" >&2 && exit 2; }
 case "${1:-}" in
 --help | -h) sed -n '2,8s/^# *//p' "${BASH_SOURCE[0]}" && exit 0 ;;
--*) echo "quickstart: unknown option $1; try --help" >&2 && exit 2 ;;
+-*) refuse "unknown option $1; try --help" ;;
 esac
-[ $# -le 2 ] || { echo "quickstart: $# arguments, two at most; try --help" >&2 && exit 2; }
+[ $# -le 2 ] || refuse "$# arguments, two at most; try --help"
 recordings=
 if [ $# -gt 0 ]; then
     recordings=$(realpath -e -- "$1") || exit 2
     compgen -G "$recordings/*.wav" >/dev/null ||
-        { echo "quickstart: $recordings holds no recording *.wav" >&2 && exit 2; }
+        refuse "$recordings holds no recording *.wav"
 fi
 root=$(realpath -- "$(dirname "${BASH_SOURCE[0]}")/../..")
 dir=${2:-$root/build/talker}
-mkdir -p "$dir"
+mkdir -p -- "$dir" || exit 2
 dir=$(realpath -- "$dir")
 environment=$dir/environment work=$dir/work
+case "$recordings/" in
+"$work"/*) refuse "$recordings is in $work, which is replaced: move it, or name another DIR" ;;
+esac
+[ ! -e "$work" ] || [ -e "$work/.quickstart" ] ||
+    refuse "$work was made by no quickstart, which would replace it: move it away, or name another DIR"
+exec {lock}>>"$dir/.lock"
+flock -n "$lock" || refuse "another quickstart goes on in $dir: wait for its end, or name another DIR"
 cd "$root"
 
 say() { printf '\n== %s\n' "$*"; }
@@ -40,7 +48,8 @@ if [ -z "${LIBDCP_PROGRAMS:-}" ]; then
 fi
 export PATH="${LIBDCP_PROGRAMS:-$root/build/bin}:$PATH" PYTHONDONTWRITEBYTECODE=1
 . cmake/mpi-env.sh
-rm -rf "$work" && mkdir "$work"
+[ ! -e "$work" ] || echo "Replacing the results of an earlier quickstart in $work"
+rm -rf "$work" && mkdir "$work" && touch "$work/.quickstart"
 cd "$work"
 example=$root/examples/talker config=$root/examples/configs/talker-small.json
 

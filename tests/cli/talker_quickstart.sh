@@ -26,6 +26,8 @@ with wave.open(sys.argv[1], "wb") as f:
     f.writeframes(random.Random(1).randbytes(9600))
 PYTHON
 ln -s /bin/true "$dir/bin/dcp-import"
+mkdir "$dir/fails"
+ln -s /bin/false "$dir/fails/dcp-import"
 cat >"$dir/bin/dcp-run" <<'SH'
 #!/usr/bin/env bash
 trap 'for i in {1..20}; do sleep 0.02; done; touch ended; exit 143' TERM
@@ -34,12 +36,27 @@ while :; do sleep 0.01; done
 SH
 chmod +x "$dir/bin/dcp-run"
 LIBDCP_PROGRAMS=$dir/bin "$quickstart" "$dir/sounds" "$dir/out" >"$dir/log" 2>&1 &
+first=$!
 until [ -e "$dir/out/work/started" ]; do
-    kill -0 $! 2>/dev/null || { cat "$dir/log" && exit 1; }
+    kill -0 $first 2>/dev/null || { cat "$dir/log" && exit 1; }
     sleep 0.01
 done
-kill -TERM $!
+refused "quickstart: another quickstart goes on in $dir/out: wait for its end, or name another DIR" "$dir/sounds" "$dir/out"
+kill -TERM $first
 status=0
-wait $! || status=$?
+wait $first || status=$?
 [ $status -eq 143 ] || { echo "exit $status" && cat "$dir/log" && exit 1; }
 [ -e "$dir/out/work/ended" ] || { echo "it ended before dcp-run" && cat "$dir/log" && exit 1; }
+
+# What an earlier one left is replaced, and nothing else.
+cp -r "$dir/sounds" "$dir/out/work/mine"
+refused "quickstart: $dir/out/work/mine is in $dir/out/work, which is replaced: move it, or name another DIR" \
+    "$dir/out/work/mine" "$dir/out"
+LIBDCP_PROGRAMS=$dir/fails "$quickstart" "$dir/sounds" "$dir/out" >"$dir/log" 2>&1 || true
+[ ! -e "$dir/out/work/mine" ] || { echo "an earlier quickstart's results are still there" && exit 1; }
+grep -qxF "Replacing the results of an earlier quickstart in $dir/out/work" "$dir/log" || { cat "$dir/log" && exit 1; }
+mkdir -p "$dir/other/work"
+touch "$dir/other/work/precious"
+refused "quickstart: $dir/other/work was made by no quickstart, which would replace it: move it away, or name another \
+DIR" "$dir/sounds" "$dir/other"
+[ -e "$dir/other/work/precious" ]
