@@ -36,7 +36,7 @@ def same_codes(model, codec, records, sounds):
         said = talker_model.speak(model, text, speaker, 2 * len(codes))
         equal = said.shape == codes.shape and torch.equal(said, codes)
         same &= equal
-        words = bytes(text[talker_model.HEADER:].tolist()).decode()
+        words = stand_in.text_of(text[talker_model.HEADER:].tolist())
         print(f"  {words[:40]:16} {len(said)} frames" + (f" and the end; all {codes.numel()} codes are the recording's"
                                                          if equal else ": not the recording's codes"))
         name = "".join(c if c.isalnum() else "_" for c in words[:40])

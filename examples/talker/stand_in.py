@@ -25,14 +25,13 @@ from to_records import fail, record_files  # noqa: E402
 RATE, STEP, STEPS = 24000, 240, 8  # samples a second, samples from one spectrum to the next, spectra of a frame
 WINDOW, BANDS = 960, 60
 QUIET = 1e-4                       # what is softer is not heard
-MARKS = ("<|im_start|>", "<|im_end|>", "assistant")  # ids behind those of bytes
+IM_START, IM_END, ASSISTANT = 256, 257, 258  # ids behind those of bytes, for what stands around a text
 ROUNDS = 12                        # of k-means, and twice as many of phases
 
 
-def text_ids(text: str) -> list[int]:
-    for i, mark in enumerate(MARKS):
-        text = text.replace(mark, chr(0xE000 + i))
-    return [id for c in text for id in ([256 + ord(c) - 0xE000] if "\ue000" <= c < "\ue003" else c.encode())]
+def text_of(ids: list[int]) -> str:
+    """What can be read of them."""
+    return bytes(id for id in ids if id < IM_START).decode(errors="replace")
 
 
 def samples(path: str) -> Any:
@@ -135,7 +134,8 @@ class StandIn:
         self.codebooks, self.codes_each = books.shape[:2]
 
     def ids(self, text: str) -> list[int]:
-        return text_ids(f"<|im_start|>assistant\n{text}<|im_end|>\n<|im_start|>assistant\n")
+        header = [IM_START, ASSISTANT, *b"\n"]
+        return [*header, *text.encode(), IM_END, *b"\n", *header]
 
     def codes(self, paths: list[str]) -> list[Any]:
         return [self.encode(samples(path)) for path in paths]

@@ -127,6 +127,10 @@ class Test(unittest.TestCase):
         data = json.loads("{" + printed.splitlines()[-1] + "}")["data"]
         self.assertEqual(data, {"type": "speech", "path": self.out, "sequence_length": 64, "frames": 8})
 
+    def test_what_can_be_read_of_ids(self) -> None:
+        import stand_in
+        self.assertEqual(stand_in.text_of([*"naïve".encode(), 258, 0xc3, 70000]), "naïve\ufffd")
+
     def test_codes_that_are_there(self) -> None:
         """No audio is read for them; and equal input gives the same file."""
         rows = [self.row("a", "one", 3), {"text": "two", "ref_audio": self.ref, "audio_codes": [[1, 2, 3, 15]]}]
