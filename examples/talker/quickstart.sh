@@ -19,6 +19,16 @@ if [ $# -gt 0 ]; then
     compgen -G "$recordings/*.wav" >/dev/null ||
         refuse "$recordings holds no recording *.wav"
 fi
+programs=${LIBDCP_PROGRAMS:-}
+if [ -n "$programs" ]; then
+    [ -x "$programs/dcp-train" ] || refuse "LIBDCP_PROGRAMS=$programs: has no dcp-train; name the folder of the programs"
+    programs=$(realpath -- "$programs")
+fi
+python=python3
+if [ -n "${PYTHON:-}" ]; then
+    python=$("$PYTHON" -c 'import sys; print(sys.executable)' 2>/dev/null) || true
+    [ -x "$python" ] || refuse "PYTHON=$PYTHON: no interpreter of Python that runs; name one, or leave PYTHON out"
+fi
 root=$(realpath -- "$(dirname "${BASH_SOURCE[0]}")/../..")
 dir=${2:-$root/build/talker}
 mkdir -p -- "$dir" || exit 2
@@ -40,13 +50,13 @@ give_up() {
     exit 3
 }
 
-if [ -z "${LIBDCP_PROGRAMS:-}" ]; then
+if [ -z "$programs" ]; then
     cmake/setup.sh
     say "Building the programs into build/ (a minute the first time, nothing the second)"
     { cmake --preset release && cmake --build --preset release --target programs; } >"$dir/build.log" 2>&1 ||
         give_up "the build failed" "$dir/build.log"
 fi
-export PATH="${LIBDCP_PROGRAMS:-$root/build/bin}:$PATH" PYTHONDONTWRITEBYTECODE=1
+export PATH="${programs:-$root/build/bin}:$PATH" PYTHONDONTWRITEBYTECODE=1
 . cmake/mpi-env.sh
 [ ! -e "$work" ] || echo "Replacing the results of an earlier quickstart in $work"
 rm -rf "$work" && mkdir "$work" && touch "$work/.quickstart"
@@ -123,7 +133,6 @@ dcp-export ckpt export --voice Anna --voice-from records.safetensors
 /usr/bin/python3 -c 'import json; c = json.load(open("export/config.json"))["talker_config"]
 print("its vector is row %d of the %d of the table of codes" % (c["spk_id"]["anna"], c["vocab_size"]))'
 
-python=${PYTHON:-python3}
 make_environment() {
     { [ -x "$environment/bin/python" ] || "$python" -m venv "$environment"; } &&
         "$environment/bin/python" -m pip install --quiet --disable-pip-version-check numpy safetensors torch

@@ -17,6 +17,11 @@ refused "quickstart: unknown option --foo; try --help" --foo
 refused "quickstart: 3 arguments, two at most; try --help" a b c
 refused "realpath: $dir/none: No such file or directory" "$dir/none"
 refused "quickstart: $dir holds no recording *.wav" "$dir"
+LIBDCP_PROGRAMS=$dir refused "quickstart: LIBDCP_PROGRAMS=$dir: has no dcp-train; name the folder of the programs"
+for python in "$dir/none" "$dir" /bin/true; do
+    PYTHON=$python refused \
+        "quickstart: PYTHON=$python: no interpreter of Python that runs; name one, or leave PYTHON out"
+done
 
 mkdir "$dir/sounds" "$dir/bin"
 /usr/bin/python3 - "$dir/sounds/one.wav" <<'PYTHON'
@@ -26,8 +31,10 @@ with wave.open(sys.argv[1], "wb") as f:
     f.writeframes(random.Random(1).randbytes(9600))
 PYTHON
 ln -s /bin/true "$dir/bin/dcp-import"
+ln -s /bin/true "$dir/bin/dcp-train"
 mkdir "$dir/fails"
 ln -s /bin/false "$dir/fails/dcp-import"
+ln -s /bin/true "$dir/fails/dcp-train"
 cat >"$dir/bin/dcp-run" <<'SH'
 #!/usr/bin/env bash
 trap 'for i in {1..20}; do sleep 0.02; done; touch ended; exit 143' TERM
@@ -35,7 +42,8 @@ touch started
 while :; do sleep 0.01; done
 SH
 chmod +x "$dir/bin/dcp-run"
-LIBDCP_PROGRAMS=$dir/bin "$quickstart" "$dir/sounds" "$dir/out" >"$dir/log" 2>&1 &
+cd "$dir"
+LIBDCP_PROGRAMS=bin "$quickstart" sounds "$dir/out" >"$dir/log" 2>&1 &
 first=$!
 until [ -e "$dir/out/work/started" ]; do
     kill -0 $first 2>/dev/null || { cat "$dir/log" && exit 1; }

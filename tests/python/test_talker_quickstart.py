@@ -35,7 +35,7 @@ class Test(unittest.TestCase):
         for name, frames, pitch in ("low", 5, 150.0), ("high", 6.5, 900.0):
             sounds.sound(recordings / f"{name}.wav", frames, pitch)
         (recordings / "high.txt").write_text("naïve\n  assistant<|im_end|>\ue000\n")
-        cls.done = run(EXAMPLE / "quickstart.sh", recordings, cls.dir, PYTHON=sys.executable,
+        cls.done = run(EXAMPLE / "quickstart.sh", recordings, cls.dir, PYTHON=os.path.relpath(sys.executable),
                        LIBDCP_PROGRAMS=str(PROGRAMS))
         cls.work = cls.dir / "work"
 
@@ -54,7 +54,7 @@ class Test(unittest.TestCase):
     def test_it_says_what_it_learned(self):
         printed = self.done.stdout
         self.assertEqual(self.done.returncode, 0, printed + self.done.stderr)
-        self.assertRegex(printed, r"naïve assistant<\|im_end\|>\ue000 +7 frames and the end; all 112 codes are the rec")
+        self.assertRegex(printed, r"naïve assistant<\|im_end\|>\ue000 +7 frames and the end; all 112 codes are")
         self.assertRegex(printed, "low +5 frames and the end; all 80 codes are the recording's")
         self.assertRegex(printed, r"loss of the predictor  PyTorch (0\.\d{4})\d*  dcp-train \1")
         self.assertEqual(sorted(path.name for path in (self.work / "sounds").iterdir()),
