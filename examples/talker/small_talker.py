@@ -83,22 +83,29 @@ def said(path: str) -> str:
     stem = os.path.splitext(path)[0]
     if not os.path.isfile(f"{stem}.txt"):
         return os.path.basename(stem).replace("_", " ")
-    with open(f"{stem}.txt", encoding="utf-8") as file:
-        return " ".join(file.read().split())
+    try:
+        with open(f"{stem}.txt", encoding="utf-8-sig") as file:
+            text = " ".join(file.read().split())
+    except UnicodeDecodeError:
+        fail(f"{stem}.txt is not UTF-8: save it as UTF-8")
+    if not text:
+        fail(f"{stem}.txt is empty: write into it what {os.path.basename(path)} says, or remove it")
+    return text
 
 
 def make(config: str, folder: str, rows: str, recordings: str) -> None:
     paths = sorted(glob.glob(os.path.join(glob.escape(recordings), "*.wav")))
     if not paths:
         fail(f"{recordings} holds no recording *.wav")
+    texts = [said(path) for path in paths]
     with open(config, encoding="utf-8") as file:
         model = json.load(file)["model"]
     talker = model["talker_config"]
     books = stand_in.learned(paths, talker["num_code_groups"], talker["code_predictor_config"]["vocab_size"])
     write_folder(folder, model, books)
     with open(rows, "w", encoding="utf-8") as file:
-        for path in paths:
-            print(json.dumps({"audio": path, "text": said(path), "ref_audio": paths[0]}), file=file)
+        for path, text in zip(paths, texts):
+            print(json.dumps({"audio": path, "text": text, "ref_audio": paths[0]}), file=file)
 
 
 def main() -> None:

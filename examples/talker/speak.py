@@ -9,8 +9,10 @@ losses of the same records, SOUNDS a folder. Needs torch, safetensors and numpy.
 import json
 import math
 import os
+import signal
 import sys
 
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # it ends without a traceback
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 import stand_in  # noqa: E402
 import talker_model  # noqa: E402

@@ -36,14 +36,21 @@ def text_of(ids: list[int]) -> str:
 
 def samples(path: str) -> Any:
     """Of a WAV file of 16 bits: one channel of RATE."""
+    if os.path.getsize(path) == 0:
+        fail(f"{path} is empty: record it again, or leave it out")
     try:
         with wave.open(path) as file:
             channels, width, rate, n = file.getparams()[:4]
             data = file.readframes(n)
+        if width != 2:
+            raise wave.Error(f"{8 * width} bits")
     except (wave.Error, EOFError) as e:
-        fail(f"{path}: no WAV file of PCM: {e}")
-    if width != 2 or n == 0:
-        fail(f"{path}: {n} samples of {8 * width} bits; some of 16 bits are wanted")
+        fail(f"{path} is no WAV file of 16-bit PCM ({str(e) or 'it ends early'}): ffmpeg -i IN -c:a pcm_s16le OUT.wav makes "
+             "one")
+    if len(data) < 2 * channels * n:
+        fail(f"{path} is cut short, {len(data)} of {2 * channels * n} bytes of sound: copy it again, or leave it out")
+    if n == 0:
+        fail(f"{path} holds no sound: record it again, or leave it out")
     audio = np.frombuffer(data, "<i2").reshape(-1, channels).mean(-1) / 32768
     return np.interp(np.arange(0, n, rate / RATE), np.arange(n), audio)
 

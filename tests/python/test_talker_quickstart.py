@@ -1,17 +1,21 @@
 """examples/talker/quickstart.sh: a random talker learns sounds by heart, and its export says their codes in PyTorch, or
 speak.py tells that it does not. The programs are those of build/bin, or of LIBDCP_PROGRAMS."""
 
+import contextlib
 import importlib.util
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 TESTS = pathlib.Path(__file__).parents[1]
 EXAMPLE = TESTS.parent / "examples" / "talker"
+CONFIG = EXAMPLE.parent / "configs" / "talker-small.json"
 PROGRAMS = pathlib.Path(os.environ.get("LIBDCP_PROGRAMS") or TESTS.parent / "build" / "bin")
 NEEDED = ("numpy", "torch", "safetensors")
 
@@ -19,6 +23,53 @@ NEEDED = ("numpy", "torch", "safetensors")
 def run(*words, **variables):
     return subprocess.run([str(word) for word in words], env=os.environ | variables, capture_output=True, text=True,
                           timeout=600)
+
+
+@unittest.skipUnless(importlib.util.find_spec("numpy"), "needs numpy")
+class Recordings(unittest.TestCase):
+    """What small_talker.py says of those that cannot be used."""
+
+    def setUp(self):
+        import test_talker_to_records as sounds
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-recordings-")
+        self.addCleanup(scratch.cleanup)
+        self.dir = pathlib.Path(scratch.name)
+        self.wav = self.dir / "one.wav"
+        sounds.sound(self.wav, 5)
+
+    def made(self, status=0):
+        """What is printed, on stderr where it fails."""
+        base, rows = self.dir / "base", self.dir / "rows.jsonl"
+        done = run(sys.executable, EXAMPLE / "small_talker.py", CONFIG, base, rows, self.dir)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stderr if status else done.stdout
+
+    def refused(self, told):
+        self.assertEqual(self.made(status=2), f"small_talker.py: {self.dir}/{told}\n")
+
+    def test_transcripts(self):
+        for written, told in (("naïve".encode("latin-1"), "one.txt is not UTF-8: save it as UTF-8"),
+                              (b" \n", "one.txt is empty: write into it what one.wav says, or remove it")):
+            (self.dir / "one.txt").write_bytes(written)
+            self.refused(told)
+        (self.dir / "one.txt").write_bytes(b"\xef\xbb\xbfhello")
+        self.made()
+        self.assertIn('"text": "hello"', (self.dir / "rows.jsonl").read_text())
+
+    def test_sounds(self):
+        whole = self.wav.read_bytes()
+        n = len(whole) - 44
+        pcm = "ffmpeg -i IN -c:a pcm_s16le OUT.wav makes one"
+        for written, told in (
+                (b"", "one.wav is empty: record it again, or leave it out"),
+                (whole[:20], f"one.wav is no WAV file of 16-bit PCM (it ends early): {pcm}"),
+                (whole[:-99], f"one.wav is cut short, {n - 99} of {n} bytes of sound: copy it again, or leave it out"),
+                (whole[:40] + bytes(4), "one.wav holds no sound: record it again, or leave it out"),
+                (whole[:20] + b"\3" + whole[21:], f"one.wav is no WAV file of 16-bit PCM (unknown format: 3): {pcm}"),
+                (whole[:34] + b"\x18" + whole[35:], f"one.wav is no WAV file of 16-bit PCM (24 bits): {pcm}")):
+            with self.subTest(told):
+                self.wav.write_bytes(written)
+                self.refused(told)
 
 
 @unittest.skipUnless(all(map(importlib.util.find_spec, NEEDED)), f"needs {', '.join(NEEDED)}")
@@ -71,6 +122,21 @@ class Test(unittest.TestCase):
         (self.dir / "metrics.jsonl").write_text(json.dumps(last))
         done = self.speak(self.work / "records.safetensors", self.dir / "metrics.jsonl")
         self.assertEqual((done.returncode, done.stderr), (1, "speak.py: the losses differ\n"))
+
+    def test_interrupt(self):
+        """Its config.json is a pipe: what reads it waits."""
+        folder = self.dir / "waits"
+        folder.mkdir()
+        os.mkfifo(folder / "config.json")
+        words = sys.executable, EXAMPLE / "speak.py", folder, "records", "metrics", self.dir / "sounds"
+        with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as speak:
+            while speak.poll() is None:
+                with contextlib.suppress(OSError):  # while nothing reads
+                    self.addCleanup(os.close, os.open(folder / "config.json", os.O_WRONLY | os.O_NONBLOCK))
+                    speak.send_signal(signal.SIGINT)
+                    break
+                time.sleep(0.01)
+            self.assertEqual((speak.stderr.read(), speak.wait()), ("", -signal.SIGINT))
 
 
 if __name__ == "__main__":
