@@ -16,12 +16,13 @@ esac
 recordings=
 if [ $# -gt 0 ]; then
     recordings=$(realpath -e -- "$1") || exit 2
-    compgen -G "$recordings/*.wav" >/dev/null ||
+    [ -d "$recordings" ] || refuse "$recordings is a file: name a folder with NAME.wav and NAME.txt"
+    [ -n "$(find "$recordings" -maxdepth 1 -iname '*.wav' -print -quit)" ] ||
         refuse "$recordings holds no recording *.wav"
 fi
 programs=${LIBDCP_PROGRAMS:-}
 if [ -n "$programs" ]; then
-    [ -x "$programs/dcp-train" ] || refuse "LIBDCP_PROGRAMS=$programs: has no dcp-train; name the folder of the programs"
+    [ -x "$programs/dcp-train" ] || refuse "LIBDCP_PROGRAMS=$programs: has no dcp-train; name the programs' folder"
     programs=$(realpath -- "$programs")
 fi
 python=python3

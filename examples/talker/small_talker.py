@@ -5,7 +5,7 @@ are learned of recordings; and rows for to_records.py, a line of each recording.
     small_talker.py CONFIG FOLDER ROWS.jsonl RECORDINGS
 
 CONFIG is a configuration of dcp-train, whose "model" is the talker's; RECORDINGS a folder of NAME.wav. What one says is
-in NAME.txt beside it, or else is its name. The first one is the voice of all."""
+in NAME.txt beside it, or else is its name, and no two say the same. The first one is the voice of all."""
 from __future__ import annotations
 
 import glob
@@ -19,6 +19,7 @@ import numpy as np
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 import stand_in  # noqa: E402
 from stand_in import fail, record_files  # noqa: E402
+from to_records import AROUND, HEADER  # noqa: E402
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
@@ -82,7 +83,9 @@ def said(path: str) -> str:
     """What a recording says."""
     stem = os.path.splitext(path)[0]
     if not os.path.isfile(f"{stem}.txt"):
-        return os.path.basename(stem).replace("_", " ")
+        text = os.path.basename(stem).replace("_", " ")
+        print(f"{os.path.basename(path)} has no {os.path.basename(stem)}.txt: its name is its text, {text}")
+        return text
     try:
         with open(f"{stem}.txt", encoding="utf-8-sig") as file:
             text = " ".join(file.read().split())
@@ -93,14 +96,34 @@ def said(path: str) -> str:
     return text
 
 
+def check_texts(paths: list[str], texts: list[str]) -> None:
+    of: dict[str, str] = {}
+    for path, text in zip(paths, texts):
+        if text in of:
+            fail(f"{of[text]} and {os.path.basename(path)} say the same, and the likeliest codes can be those of one "
+                 "alone: leave one out")
+        of[text] = path
+
+
+def check_room(path: str, text: str, positions: int) -> None:
+    frame = stand_in.STEP * stand_in.STEPS
+    sound, room = len(stand_in.samples(path)), positions - AROUND - HEADER - len(text.encode())
+    if sound > room * frame:
+        fail(f"{path} is {sound / stand_in.RATE:.2f} s long; beside its text the model has room for "
+             f"{max(0, room) * frame / stand_in.RATE:.2f} s: cut it into sentences, each with its text")
+
+
 def make(config: str, folder: str, rows: str, recordings: str) -> None:
-    paths = sorted(glob.glob(os.path.join(glob.escape(recordings), "*.wav")))
+    paths = sorted(glob.glob(os.path.join(glob.escape(recordings), "*.[wW][aA][vV]")))
     if not paths:
         fail(f"{recordings} holds no recording *.wav")
-    texts = [said(path) for path in paths]
     with open(config, encoding="utf-8") as file:
         model = json.load(file)["model"]
     talker = model["talker_config"]
+    texts = [said(path) for path in paths]
+    check_texts(paths, texts)
+    for path, text in zip(paths, texts):
+        check_room(path, text, talker["max_position_embeddings"])
     books = stand_in.learned(paths, talker["num_code_groups"], talker["code_predictor_config"]["vocab_size"])
     write_folder(folder, model, books)
     with open(rows, "w", encoding="utf-8") as file:

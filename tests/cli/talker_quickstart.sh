@@ -17,14 +17,15 @@ refused "quickstart: unknown option --foo; try --help" --foo
 refused "quickstart: 3 arguments, two at most; try --help" a b c
 refused "realpath: $dir/none: No such file or directory" "$dir/none"
 refused "quickstart: $dir holds no recording *.wav" "$dir"
-LIBDCP_PROGRAMS=$dir refused "quickstart: LIBDCP_PROGRAMS=$dir: has no dcp-train; name the folder of the programs"
+refused "quickstart: $quickstart is a file: name a folder with NAME.wav and NAME.txt" "$quickstart"
+LIBDCP_PROGRAMS=$dir refused "quickstart: LIBDCP_PROGRAMS=$dir: has no dcp-train; name the programs' folder"
 for python in "$dir/none" "$dir" /bin/true; do
     PYTHON=$python refused \
         "quickstart: PYTHON=$python: no interpreter of Python that runs; name one, or leave PYTHON out"
 done
 
 mkdir "$dir/sounds" "$dir/bin"
-/usr/bin/python3 - "$dir/sounds/one.wav" <<'PYTHON'
+/usr/bin/python3 - "$dir/sounds/one.WAV" <<'PYTHON'
 import random, sys, wave
 with wave.open(sys.argv[1], "wb") as f:
     f.setparams((1, 2, 24000, 0, "NONE", ""))

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ class Recordings(unittest.TestCase):
         self.addCleanup(scratch.cleanup)
         self.dir = pathlib.Path(scratch.name)
         self.wav = self.dir / "one.wav"
+        self.sounds = sounds
         sounds.sound(self.wav, 5)
 
     def made(self, status=0):
@@ -70,6 +72,25 @@ class Recordings(unittest.TestCase):
             with self.subTest(told):
                 self.wav.write_bytes(written)
                 self.refused(told)
+
+    def test_two_of_one_text(self):
+        (self.dir / "ONE.WAV").write_bytes(self.wav.read_bytes())
+        (self.dir / "ONE.txt").write_text("one")
+        self.refused("ONE.WAV and one.wav say the same, and the likeliest codes can be those of one alone: leave one "
+                     "out")
+
+    def test_no_transcript(self):
+        self.assertIn("one.wav has no one.txt: its name is its text, one\n", self.made())
+
+    def test_how_long_it_may_be(self):
+        """Of 1024 positions 7 are around, 3 of the header, and here 1004 of the text."""
+        (self.dir / "one.txt").write_text("a" * 1004)
+        self.sounds.sound(self.wav, 10)
+        self.made()
+        shutil.rmtree(self.dir / "base")
+        self.sounds.sound(self.wav, 10.5)
+        self.refused("one.wav is 0.84 s long; beside its text the model has room for 0.80 s: cut it into sentences, "
+                     "each with its text")
 
 
 @unittest.skipUnless(all(map(importlib.util.find_spec, NEEDED)), f"needs {', '.join(NEEDED)}")
