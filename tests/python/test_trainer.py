@@ -144,8 +144,7 @@ class Test(unittest.TestCase):
                     only="/optimizer/*")
         self.assertEqual(moments["step"], 5)
         numbered(self.dir / "1x1" / "f32" / STEP, self.dir / "early", 1)
-        said = self.train(1, "from-early", 3, expect=2, resume=self.dir / "early")
-        self.assertIn("2 updates were made of", said)
+        self.check_close(self.train(1, "from-early", 4, resume=self.dir / "early").values(), torch_losses)
 
     @unittest.skipUnless((PROGRAMS / "dcp-inspect").exists(), f"no dcp-inspect in {PROGRAMS}")
     @unittest.skipUnless(HAS_TRAINER, f"no dcp-train in {PROGRAMS}, or no mpirun")
