@@ -51,6 +51,13 @@ give_up() {
     exit 3
 }
 
+# Eight lines of a run in the background: follow LOG PID
+follow() {
+    tail --pid="$2" -s 0.2 -n +1 -F "$1" 2>/dev/null | while read -r word step _ loss _; do
+        [ "$word" != step ] || ((${step%/*} % (steps / 8))) || echo "  step $step, loss $loss"
+    done
+}
+
 if [ -z "$programs" ]; then
     cmake/setup.sh
     say "Building the programs into build/ (a minute the first time, nothing the second)"
@@ -112,8 +119,11 @@ dcp-import base ckpt
 dcp-run -n 2 -- dcp-train "$config" "data=$data" data.eval_path=records.safetensors max_steps=$steps \
     metrics=metrics.jsonl >train.log 2>&1 &
 run=$!
+follow train.log $run &
+follower=$!
 wait $run || { run= && give_up "training failed" "$work/train.log"; }
 run=
+wait $follower || true
 /usr/bin/python3 - <<'PYTHON'
 import json, sys
 lines = [json.loads(line) for line in open("metrics.jsonl")]

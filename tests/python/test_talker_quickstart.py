@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -129,6 +130,7 @@ class Test(unittest.TestCase):
         self.assertRegex(printed, r"naïve assistant<\|im_end\|>\ue000 +7 frames and the end; all 112 codes are")
         self.assertRegex(printed, "low +5 frames and the end; all 80 codes are the recording's")
         self.assertRegex(printed, r"loss of the predictor  PyTorch (0\.\d{4})\d*  dcp-train \1")
+        self.assertEqual(re.findall(r"  step (\d+)/96, loss [\d.]+\n", printed), [str(12 * i) for i in range(1, 9)])
         self.assertEqual(sorted(path.name for path in (self.work / "sounds").iterdir()),
                          ["1_naïve_assistant__im_end___.wav", "2_low.wav"])
 
