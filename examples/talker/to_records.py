@@ -73,7 +73,12 @@ class Published:
     def ids(self, text: str) -> list[int]:
         if self.tokenizer is None:
             transformers = needed("transformers")
-            self.tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
+            try:
+                self.tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
+            except Exception as e:  # of any type, by what is wrong with the folder
+                why = " ".join(str(e).split()).partition(". ")[0]
+                fail(f"--model {self.folder}: no tokenizer, or not all of its files: copy tokenizer_config.json and "
+                     f"those beside it from where the model is published; transformers says: {why}")
         around = "<|im_start|>assistant\n", "<|im_end|>\n<|im_start|>assistant\n"
         return list(self.tokenizer(around[0] + text + around[1])["input_ids"])
 

@@ -12,6 +12,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import wave
 from typing import Any
 
@@ -180,6 +181,19 @@ class Test(unittest.TestCase):
         self.assertIn("config.json", self.run_script(self.file(), model=str(self.dir), expect=2))
         (self.dir / "config.json").write_text('{"model_type": "qwen3"}')
         self.assertIn("is not that of a talker", self.run_script(self.file(), model=str(self.dir), expect=2))
+
+    def test_no_tokenizer(self) -> None:
+        transformers = unittest.mock.Mock()
+        transformers.AutoTokenizer.from_pretrained.side_effect = ValueError("Unrecognized model.\n  It should\n have")
+        predictor = {"vocab_size": 16}
+        (self.dir / "config.json").write_text(json.dumps(
+            {"talker_config": {"hidden_size": 8, "num_code_groups": 4, "code_predictor_config": predictor}}))
+        self.voice = None
+        with unittest.mock.patch.object(self.script, "needed", return_value=transformers):
+            self.assertEqual(self.run_script(self.file(), model=str(self.dir), expect=2),
+                             f"to_records.py: --model {self.dir}: no tokenizer, or not all of its files: copy "
+                             "tokenizer_config.json and those beside it from where the model is published; "
+                             "transformers says: Unrecognized model\n")
 
     @unittest.skipIf(missing("torch", "qwen_tts"), "needs qwen-tts, which wants a transformers of its own")
     def test_the_package(self) -> None:
