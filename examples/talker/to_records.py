@@ -130,6 +130,8 @@ def files_of(row: dict[str, Any]) -> tuple[str, ...]:
 
 # Rows, each with the words that name it in messages.
 
+WANTED = "an object with text, ref_audio, and audio or audio_codes is wanted"
+
 
 def rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     with open(path, "rb") as file:
@@ -141,9 +143,11 @@ def rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 row = json.loads(line.decode("utf-8-sig"))
             except (ValueError, RecursionError) as e:
                 fail(f"{where}: no line of JSON: {e}")
-            if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in ("text", *files_of(row))):
-                fail(f"{where}: {json.dumps(row, default=str)[:60]}; an object with text, ref_audio, and audio or "
-                     "audio_codes is wanted")
+            if not isinstance(row, dict):
+                fail(f"{where}: {json.dumps(row)[:60]}: {WANTED}")
+            for key in "text", *files_of(row):
+                if not isinstance(row.get(key), str):
+                    fail(f"{where}: {key} is {'no string' if key in row else 'missing'}: {WANTED}")
             record_files.check_characters(f"{where}: text", row["text"])
             yield where, row
 
@@ -237,9 +241,14 @@ class Records:
         record_files.write_safetensors(path, tensors, {**about, "records": str(len(places))})
         most = max(len(frame) for frame in frames)
         longest = max(len(text) + len(frame) + AROUND for text, frame in zip(texts, frames))
-        print(f"{path}: {len(places)} records, {len(own)} of speakers, {starts[1][-1]} frames; the longest record has "
-              f"{longest} positions, the most frames of one are {most}")
+        print(f"{path}: {counted(len(places), 'record')}, {counted(len(own), 'speaker')}, "
+              f"{counted(starts[1][-1], 'frame')}; the longest record has {longest} positions, the most frames of one "
+              f"are {most}")
         return longest, most
+
+
+def counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def count(text: str) -> int:
@@ -274,7 +283,8 @@ def make(args: argparse.Namespace, voice: Voice) -> None:
     for where, row in found:
         for key in files_of(row):
             if not os.path.isfile(row[key]):
-                fail(f"{where}: {key} {row[key]}: there is no such file")
+                fail(f"{where}: {key} {row[key]}: there is no such file; a path counts from the current folder, "
+                     f"{os.getcwd()}")
     records = Records(voice)
     for i in range(0, len(found), BATCH):
         records.add_all(found[i:i + BATCH])

@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -127,6 +128,8 @@ class Test(unittest.TestCase):
         self.assertEqual(self.voice.read.count(self.ref), 1)  # each vector is made once
         data = json.loads("{" + printed.splitlines()[-1] + "}")["data"]
         self.assertEqual(data, {"type": "speech", "path": self.out, "sequence_length": 64, "frames": 8})
+        self.assertIn(": 3 records, 2 speakers, 10 frames; ", printed)
+        self.assertIn(": 1 record, 1 speaker, 2 frames; ", self.run_script(self.file(self.row("d", "y", 2))))
 
     def test_what_can_be_read_of_ids(self) -> None:
         import stand_in
@@ -158,8 +161,12 @@ class Test(unittest.TestCase):
         good = self.row("a", "text", 2)
         for row, told in ((good | {"text": " "}, "the text is empty"), ("{", "no line of JSON"),
                           (good | {"text": "\ud800"}, ":2: text has half of a surrogate pair"),
-                          ({"text": "t", "ref_audio": self.ref}, "audio or audio_codes is wanted"),
-                          (good | {"audio": "none.wav"}, "audio none.wav: there is no such file"),
+                          ("[1]", ":2: [1]: an object with text, ref_audio, and audio or audio_codes is wanted"),
+                          ({"text": "t", "ref_audio": self.ref}, ":2: audio is missing: an object with text"),
+                          ({"text": "t", "audio": self.ref}, ":2: ref_audio is missing: an object with text"),
+                          (good | {"text": 1}, ":2: text is no string: an object with text"),
+                          (good | {"audio": "none.wav"}, "audio none.wav: there is no such file; a path counts from "
+                           f"the current folder, {os.getcwd()}\n"),
                           (good | {"audio_codes": [[1, 2, 3]]}, "frames of 4 codes each"),
                           (good | {"audio_codes": [[1, 2, 3, 4], [1]]}, "frames of 4 codes each"),
                           (good | {"audio_codes": [[1.5, 2, 3, 4]]}, "frames of 4 codes each"),
