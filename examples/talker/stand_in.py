@@ -46,7 +46,7 @@ def samples(path: str) -> Any:
             raise wave.Error(f"{8 * width} bits")
     except (wave.Error, EOFError) as e:
         why = str(e) or "it ends early"
-        fail(f"{path} is no WAV file of 16-bit PCM ({why}): ffmpeg -i IN -c:a pcm_s16le OUT.wav makes one")
+        fail(f"{path} is no plain WAV file of 16-bit PCM ({why}): ffmpeg -i IN -c:a pcm_s16le OUT.wav makes one")
     if len(data) < 2 * channels * n:
         fail(f"{path} is cut short, {len(data)} of {2 * channels * n} bytes of sound: copy it again, or leave it out")
     if n == 0:

@@ -65,11 +65,12 @@ class Recordings(unittest.TestCase):
         pcm = "ffmpeg -i IN -c:a pcm_s16le OUT.wav makes one"
         for written, told in (
                 (b"", "one.wav is empty: record it again, or leave it out"),
-                (whole[:20], f"one.wav is no WAV file of 16-bit PCM (it ends early): {pcm}"),
+                (whole[:20], f"one.wav is no plain WAV file of 16-bit PCM (it ends early): {pcm}"),
                 (whole[:-99], f"one.wav is cut short, {n - 99} of {n} bytes of sound: copy it again, or leave it out"),
                 (whole[:40] + bytes(4), "one.wav holds no sound: record it again, or leave it out"),
-                (whole[:20] + b"\3" + whole[21:], f"one.wav is no WAV file of 16-bit PCM (unknown format: 3): {pcm}"),
-                (whole[:34] + b"\x18" + whole[35:], f"one.wav is no WAV file of 16-bit PCM (24 bits): {pcm}")):
+                (whole[:20] + b"\3" + whole[21:],
+                 f"one.wav is no plain WAV file of 16-bit PCM (unknown format: 3): {pcm}"),
+                (whole[:34] + b"\x18" + whole[35:], f"one.wav is no plain WAV file of 16-bit PCM (24 bits): {pcm}")):
             with self.subTest(told):
                 self.wav.write_bytes(written)
                 self.refused(told)
