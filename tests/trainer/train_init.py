@@ -108,3 +108,42 @@ for name, (tensors, texts) in CASES.items():
 folder("cut", whole)
 os.truncate("cut/model.safetensors", 100000)
 check("init: " in messages(start(2, "cut", expect=1))[-1], "a cut file")
+
+# what a folder holds and a run does not use is told once, whether it starts or only would
+UNUSED = "plain holds weights, which are not used: set init=plain to start from them"
+BYTES = "text feeds bytes as token ids, but {} has a tokenizer: make token ids with examples/tokenize_text.py"
+os.mkdir("words")
+with open("words/tokenizer.json", "w") as f:
+    f.write("{}")
+with open("words/config.json", "w") as f:
+    json.dump(MODEL, f)
+os.mkdir("indexed")
+for file in "config.json", "model.safetensors.index.json":
+    shutil.copy(f"parts/{file}", "indexed")
+
+
+def warnings(*args, ranks=1, **over):
+    c = config(**{"model": "plain", "max_steps": 1, "metrics": None, "data": {"sequence_length": 32},
+                  "scheduler": {"type": "constant", "params": {"warmup_steps": 0}},
+                  "checkpoint": {"dir": "unused"}, **over})
+    shutil.rmtree("unused", True)
+    return [m for m in messages(train(ranks, c, *args)[1]) if "warning" in m]
+
+
+for more in [], ["--dry-run"]:
+    told = warnings(*more, ranks=2)
+    check(len(told) == 1 and UNUSED in told[0], told)
+    told = warnings("init=plain", *more)
+    check(not told, told)
+    for over in {"model": "words"}, {"model": MODEL, "data": {"sequence_length": 32, "tokenizer": "words"}}:
+        told = warnings(*more, ranks=2, **over)
+        check(len(told) == 1 and BYTES.format("words") in told[0], told)
+check(UNUSED.replace("plain", "indexed") in warnings(model="indexed")[0], "weights of an index")
+warnings(data={"sequence_length": 32, "tokenizer": "words"}, model=MODEL)
+tool("dcp-export", "unused", "tuned")
+told = warnings(model="tuned", init="tuned")
+check(len(told) == 1 and BYTES.format("tuned") in told[0], told)
+warnings("init=plain", checkpoint={"dir": "goes-on"})
+check(not warnings("max_steps=2", checkpoint={"dir": "goes-on"}), "a run that goes on")
+shutil.copy("words/tokenizer.json", "plain")
+check(not warnings("init=plain"), "a vocabulary of bytes")

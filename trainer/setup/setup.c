@@ -39,6 +39,7 @@
 #include "state/resume.h"
 #include "state/tokenizer.h"
 #include "state/train_state.h"
+#include "state/unused.h"
 #include "step/evaluate.h"
 #include "step/saves.h"
 #include "step/signals.h"
@@ -227,6 +228,7 @@ static void tell_plan(const trainer *t) {
               data_samples(t->samples), t->k->describe(t->k));
     if (t->shape.packed) tell_packed(t);
     setup_warn_of_idle(t->c, t->rank, t->world);
+    state_unused_tokenizer_warn(t->c, t->shape.classes, t->rank);
     if (strcmp(t->transport.name, "mpi") != 0 && t->world > 1)
         ranks_say(t->rank, "units and gradients travel by %s", t->transport.name);
     if (!t->eval_samples) return;

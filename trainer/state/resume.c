@@ -20,6 +20,7 @@
 #include "state/preprocessor.h"
 #include "state/provenance.h"
 #include "state/state_load.h"
+#include "state/unused.h"
 #include <dcp/inspect.h>
 #include <dcp/tiers.h>
 
@@ -339,6 +340,7 @@ static int init_state(const resume_from *from, train_state *s, dcp_error *err) {
     if (is_text(path, "random")) {
         state_randomize(s);
         ranks_say(s->layout->rank, "random start with seed %" PRIu64, s->seed);
+        state_unused_weights_warn(from->c, s->layout->rank);
         return DCP_OK;
     }
     int checkpoint = is_checkpoint(path);
@@ -406,6 +408,7 @@ int state_resume_preview(const resume_from *from, dcp_error *err) {
     int status = take_checkpoint(from, NULL, &found, err);
     if (status != DCP_OK || found) return status;
     if (is_text(c->init, "random")) {
+        state_unused_weights_warn(c, from->layout->rank);
         ranks_say(from->layout->rank, "would start at random, with seed %" PRIu64, c->seed);
         return DCP_OK;
     }
