@@ -136,6 +136,12 @@ static void compare_kind(const json_t *about, const char *kind, const json_t *he
     free(is);
 }
 
+/* No training computed it. */
+static int is_import(const json_t *about) {
+    const char *tool = json_string_value(json_object_get(about, "tool"));
+    return tool && strcmp(tool, "dcp-import") == 0;
+}
+
 static void compare_evaluation(const json_t *about, const json_t *here) {
     const json_t *there = json_object_get(about, STATE_EVAL_DATA);
     const json_t *now = json_object_get(here, STATE_EVAL_DATA);
@@ -154,7 +160,7 @@ void state_provenance_compare(const char *step_path, const json_t *here) {
         return;
     }
     json_t *about = core_json_read(text, strlen(text), NULL);
-    for (int i = 0; i < KINDS; i++) compare_kind(about, kinds[i], here);
+    for (int i = 0; i < KINDS && !is_import(about); i++) compare_kind(about, kinds[i], here);
     compare_evaluation(about, here);
     json_decref(about);
     free(text);
