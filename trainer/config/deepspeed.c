@@ -339,6 +339,12 @@ static void take_auto(translation *t, const char *ours) {
                             strcmp(text, "null") == 0 ? "follows" : text);
 }
 
+/* Which device computes says where there is something to offload to. */
+static int is_on_gpu(const translation *t) {
+    const char *device = json_string_value(config_json_at(t->tree, "device"));
+    return device && strcmp(device, "cuda") == 0;
+}
+
 /* {"device": "cpu"}, or true, as older files have it. `path`: static storage. */
 static void note_offload(translation *t, const char *path, const json_t *value) {
     const char *device =
@@ -358,24 +364,20 @@ static void note_offload(translation *t, const char *path, const json_t *value) 
     } else if (strcmp(device, "cpu") != 0) {
         refuse_key(t, path, value, "device is none of none, cpu and nvme");
         return;
+    } else if (!is_on_gpu(t)) { /* a CPU has all in its memory */
+        pass_over(t, path);
+        return;
     }
     t->offload = path;
 }
 
-/* Which device computes says where there is something to offload to. */
 static void set_offload(translation *t) {
-    const char *device = json_string_value(config_json_at(t->tree, "device"));
-    const int on_gpu = device && strcmp(device, "cuda") == 0;
     if (!t->offload) return;
-    if (t->folder && on_gpu) {
+    if (t->folder && is_on_gpu(t)) {
         refuse_key(t, t->offload, NULL, "a GPU reaches no file: take device cpu in it");
-    } else if (t->folder) {
+    } else {
         set_ours(t, "fsdp.cpu_offload", t->offload, json_true());
-        set_ours(t, "fsdp.offload_path", t->offload, json_incref(t->folder));
-    } else if (on_gpu) {
-        set_ours(t, "fsdp.cpu_offload", t->offload, json_true());
-    } else { /* a CPU has all in its memory */
-        pass_over(t, t->offload);
+        if (t->folder) set_ours(t, "fsdp.offload_path", t->offload, json_incref(t->folder));
     }
     json_decref(t->folder);
 }
