@@ -301,6 +301,11 @@ static const char *advice(const config_key *key, const char *text) {
         return "; nobody fills it in here: give a value, or leave it out";
     if (text && strcmp(key->path, "checkpoint.engine") == 0 && strcmp(text, "cufile") == 0)
         return "; cufile was removed, as no machine had run it: take auto";
+    if (strcmp(key->path, "optimizer.type") == 0)
+        return "; set optimizer.type=AdamW, as which Adam, FusedAdam and DeepSpeedCPUAdam are "
+               "taken";
+    if (strcmp(key->path, "scheduler.type") == 0)
+        return "; set one of them, or DeepSpeed's WarmupLR, WarmupDecayLR or WarmupCosineLR";
     return "";
 }
 
