@@ -90,13 +90,13 @@ static void warn_of_no_update(const dcp_store *store, const struct save_history 
     if (is_still(state))
         store_log(store, DCP_LOG_WARNING,
                   "step %llu: no byte of any tensor differs from step %llu: the optimizer's update "
-                  "did not reach what is saved, or it was zero",
+                  "did not reach what is saved, or it was zero, as with a learning rate of 0",
                   to, from);
     else if (optimizer->changed && is_still(model))
         store_log(store, DCP_LOG_WARNING,
                   "step %llu: tensors under /optimizer changed since step %llu, but no byte under "
                   "/model did: the update did not reach the parameters that are saved, or it was "
-                  "zero",
+                  "zero, as with a learning rate of 0",
                   to, from);
     else if (model->changed && is_still(optimizer))
         store_log(store, DCP_LOG_WARNING,

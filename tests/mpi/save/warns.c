@@ -106,7 +106,9 @@ static void warns_when_it_should(run *r) {
     save(r, 13, 3, NULL);
     change(r, MOMENT);
     change(r, COUNTER);
-    save(r, 14, 3, "under /optimizer changed since step 13, but no byte under /model did");
+    save(r, 14, 3,
+         "under /optimizer changed since step 13, but no byte under /model did: the update did not "
+         "reach the parameters that are saved, or it was zero, as with a learning rate of 0");
     change(r, BIAS);
     save(r, 15, 4, "under /model changed since step 14, but no byte under /optimizer did");
     change(r, BIAS);
