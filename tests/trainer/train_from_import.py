@@ -6,6 +6,7 @@ from train_lib import *
 
 SOURCE_FOLDER = f"{SOURCE}/tests/data/golden/qwen3"
 VOCAB = b"{\"a\": 0}\n"
+GENERATION = b"{\"eos_token_id\": 0}\n"
 
 
 def as_bf16():
@@ -24,6 +25,8 @@ def as_bf16():
         f.write(struct.pack("<Q", len(text)) + text + out)
     with open("hf/vocab.json", "wb") as f:
         f.write(VOCAB)
+    with open("hf/generation_config.json", "wb") as f:
+        f.write(GENERATION)
 
 
 def run_from(ranks, directory, **over):
@@ -46,10 +49,12 @@ for ranks, directory in (1, "ckpt"), (3, "ckpt3"):
 check(state(2, "ckpt") == state(2, "ckpt3"), "other ranks, another state")
 check(steps("ckpt") == [0, 1, 2], steps("ckpt"))
 
-# from the folder itself: the same parameters, without the files
+# from the folder itself: the same parameters, without the tokenizer, which data.tokenizer is for
 run_from(2, "from-folder", init="hf")
 for directory in "ckpt", "from-folder":
     tool("dcp-export", directory, f"{directory}.hf")
+    with open(f"{directory}.hf/generation_config.json", "rb") as f:
+        check(f.read() == GENERATION, f"{directory}: another generation_config.json")
 with open("ckpt.hf/model.safetensors", "rb") as a, open("from-folder.hf/model.safetensors", "rb") as b:
     check(a.read() == b.read(), "other parameters than from the folder")
 with open("ckpt.hf/vocab.json", "rb") as f:

@@ -60,6 +60,13 @@ int state_files_keep(train_state *s, const char *key, const char *path, const ch
     return status == DCP_OK ? read_part(&s->files[s->n_files - 1], key, path, err) : status;
 }
 
+int state_files_keep_init(train_state *s, const char *folder, const char *name, dcp_error *err) {
+    char path[PATH_MAX];
+    const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (n < 0 || (size_t)n >= sizeof path || access(path, F_OK) != 0) return DCP_OK;
+    return state_files_keep(s, "init", path, name, err);
+}
+
 int state_files_gather(const kept_file *file, MPI_Comm comm, char **text, uint64_t *bytes,
                        dcp_error *err) {
     int world;

@@ -4,11 +4,9 @@
 #include "state/preprocessor.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "programs/fail.h"
 #include "programs/json_read.h"
@@ -16,13 +14,6 @@
 #include "state/kept_files.h"
 
 static const char file_name[] = "preprocessor_config.json";
-
-int state_preprocessor_keep(train_state *s, const char *folder, dcp_error *err) {
-    char path[PATH_MAX];
-    const int n = snprintf(path, sizeof path, "%s/%s", folder, file_name);
-    if (n < 0 || (size_t)n >= sizeof path || access(path, F_OK) != 0) return DCP_OK;
-    return state_files_keep(s, "init", path, file_name, err);
-}
 
 static int is_off(const json_t *o, const char *key) {
     return json_is_false(json_object_get(o, key));

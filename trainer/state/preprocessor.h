@@ -4,10 +4,6 @@
 #include "models/sample.h"
 #include "state/train_state.h"
 
-/* Not collective. The folder's file becomes the state's; nothing where it has none. DCP_ERR_ARG: it
- * cannot be read. */
-int state_preprocessor_keep(train_state *s, const char *folder, dcp_error *err);
-
 /* Collective. Without such a file, or where it does not normalize, out->channels is 0; else it is
  * the model's. DCP_ERR_ARG: what in the file is no such thing. */
 int state_preprocessor_read(const train_state *s, MPI_Comm comm, uint64_t channels,

@@ -16,8 +16,8 @@
 #include "ranks/board.h"
 #include "ranks/launcher.h"
 #include "ranks/say.h"
+#include "state/kept_files.h"
 #include "state/meta.h"
-#include "state/preprocessor.h"
 #include "state/provenance.h"
 #include "state/state_load.h"
 #include "state/unused.h"
@@ -330,8 +330,11 @@ static int init_from_checkpoint(const resume_from *from, train_state *s, dcp_err
 }
 
 static int read_hf(train_state *s, const char *folder, dcp_error *err) {
-    const int status = state_read_hf(s, folder, err);
-    return status == DCP_OK ? state_preprocessor_keep(s, folder, err) : status;
+    static const char *const kept[] = {"generation_config.json", "preprocessor_config.json"};
+    int status = state_read_hf(s, folder, err);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept && status == DCP_OK; i++)
+        status = state_files_keep_init(s, folder, kept[i], err);
+    return status;
 }
 
 static int init_state(const resume_from *from, train_state *s, dcp_error *err) {
