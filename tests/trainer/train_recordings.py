@@ -40,7 +40,9 @@ for name, other in (("text_starts", "U32"), ("frame_starts", "F64"), ("text_ids"
                     ("speakers", "F64"), ("speaker_ids", "U16")):
     wrong(name, cast(other), f"{name} is ", ANEW)
     wrong(name, lambda *_: None, f"{name} is missing", ANEW)
-wrong("speakers", lambda dtype, shape, values: [dtype, [len(values)], values], "speakers is F32 with 1;", ANEW)
+wrong("speakers", lambda dtype, shape, values: [dtype, [len(values)], values], "speakers is F32 with 1;",
+      "F32 with 2 dimensions;", ANEW)
+wrong("text_starts", cast("F32"), "I64 with 1 dimension;", ANEW)
 wrong("text_starts", value(0, 1), "text_starts goes from 1", ANEW)
 wrong("text_starts", value(7, 10**15), "text_starts goes from 0 to 1000000000000000", ANEW)
 wrong("text_starts", value(3, -5), "text_starts of record 2", ANEW)

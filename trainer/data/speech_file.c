@@ -38,9 +38,10 @@ static int find_tensors(const record_file *f, speech_tensors *t, dcp_error *err)
                      found->ndim);
         return core_fail(err, DCP_ERR_ARG,
                          "data.path: %s: %s is %s; recordings have it as %s with %" PRIu32
-                         " dimensions; " SPEECH_FILE_ANEW,
+                         " dimension%s; " SPEECH_FILE_ANEW,
                          f->path, wanted[i].name, found ? own : "missing",
-                         dcp_dtype_name(wanted[i].dtype), wanted[i].ndim);
+                         dcp_dtype_name(wanted[i].dtype), wanted[i].ndim,
+                         wanted[i].ndim == 1 ? "" : "s");
     }
     return DCP_OK;
 }
