@@ -88,6 +88,10 @@ if [ -z "$recordings" ]; then
     recordings=recordings
     mkdir $recordings
     cp $sounds/{Front,Rear,Side}_*.wav $recordings # and not the one of noise
+    for path in "$recordings"/*.wav; do # which are named for what they say
+        name=$(basename "$path" .wav)
+        echo "${name//_/ }" >"${path%.wav}.txt"
+    done
 else
     say "Recordings: those of $recordings"
 fi
