@@ -302,8 +302,8 @@ static const char *advice(const config_key *key, const char *text) {
     if (text && strcmp(key->path, "checkpoint.engine") == 0 && strcmp(text, "cufile") == 0)
         return "; cufile was removed, as no machine had run it: take auto";
     if (strcmp(key->path, "optimizer.type") == 0)
-        return "; set optimizer.type=AdamW, as which Adam, FusedAdam and DeepSpeedCPUAdam are "
-               "taken";
+        return "; set optimizer.type=AdamW, for which DeepSpeed's Adam, FusedAdam and "
+               "DeepSpeedCPUAdam are taken as well";
     if (strcmp(key->path, "scheduler.type") == 0)
         return "; set one of them, or DeepSpeed's WarmupLR, WarmupDecayLR or WarmupCosineLR";
     return "";
