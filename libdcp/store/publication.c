@@ -39,7 +39,7 @@ static int check_newest(const dcp_store *store, uint64_t step, uint64_t newest, 
     return core_fail_path(
         core_fail(err, DCP_ERR_STATE,
                   "step %llu is older than step %llu, which %s holds: a run that goes back says "
-                  "so by dcp_store_continue_from, which sets later steps aside",
+                  "so by continue_from, which sets later steps aside",
                   (unsigned long long)step, (unsigned long long)newest - 1, store->dir),
         store->dir, err);
 }

@@ -36,9 +36,7 @@ static int fail_kept(const dcp_store *store, const char *name, const char *why, 
 }
 
 static int fail_held(const dcp_store *store, const char *name, dcp_error *err) {
-    return fail_kept(store, name,
-                     "a program has it open or pinned (dcp_checkpoint_open, dcp_step_pin): remove "
-                     "it when that has ended",
+    return fail_kept(store, name, "a program has it open or pinned: remove it when that has ended",
                      err);
 }
 
@@ -57,8 +55,8 @@ static int check_wanted(const dcp_store *store, const removal *r, dcp_error *err
         store, r->name,
         core_fail(err, DCP_ERR_STATE,
                   "%s/%s stays: it is the newest step known to be intact, the one that the next "
-                  "start can rely on: save or load another one first, and name that by "
-                  "dcp_store_mark_intact",
+                  "start can rely on: save another one first, or load another one and mark "
+                  "it as intact",
                   store->dir, r->name),
         err);
 }

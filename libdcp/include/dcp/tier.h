@@ -13,8 +13,8 @@
 typedef struct dcp_tier {
     size_t size; /* dcp/size.h */
     /* The directory. Of a private one, {rank} stands for this rank's number, {host} for its host's
-     * name and {env:NAME} for a variable of its environment; a node is known by the directory
-     * itself (dcp/store.h). */
+     * name (DCP_HOST, where that names it) and {env:NAME} for a variable of its environment; a node
+     * is known by the directory itself (dcp/store.h). */
     const char *path;
     uint64_t every;         /* due at the steps that it divides; 0: at none */
     uint32_t keep;          /* as in dcp_store_options */

@@ -109,7 +109,7 @@ static void what_is_known_to_be_intact_stays(void **state) {
     struct scratch *s = *state;
     dcp_store *store = open_store(s, 0, 0);
     publish_all(store, 1, 3);
-    assert_refused(store, 3, DCP_ERR_STATE, "dcp_store_mark_intact");
+    assert_refused(store, 3, DCP_ERR_STATE, "mark it as intact");
     assert_int_equal(dcp_store_mark_intact(store, 2, NULL), DCP_OK);
     assert_refused(store, 2, DCP_ERR_STATE, "step-00000002 stays");
     assert_removed(store, 3);
