@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes as c
 import operator
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from . import _capi, _names, _options
+from . import _capi, _foreign, _names, _options
 from ._capi import lib
 from ._comm import Comm
 from ._lookup import Lookup
@@ -27,7 +28,8 @@ def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None) 
 
 def _step(step: Any) -> int:
     if not hasattr(type(step), "__index__"):
-        raise TypeError(f"step: {step!r} is no integer")
+        raise TypeError(f"step: a {type(step).__name__} is no integer; the arguments are libdcp.save(directory, step, state) "
+                        "and store.save(step, state)")
     number = operator.index(step)
     if not 0 <= number < 2**64:
         raise ValueError(f"step: {number} is {'negative' if number < 0 else 'more than 64 bits hold'}")
@@ -158,10 +160,15 @@ def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, 
         prepared.restore(comm, _options.selects(options.get("only")), lookup.members)
 
 
-def load_path(comm: Comm, path: bytes, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:
+def load_path(comm: Comm, path: str, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:
     """The same of a step's folder, or of the newest one of a directory of steps."""
     checkpoint = c.c_void_p()
-    lib.checkpoint_open(comm.handle, path, c.byref(checkpoint))
+    try:
+        lib.checkpoint_open(comm.handle, os.fsencode(path), c.byref(checkpoint))
+    except Error as e:
+        if e.status == Status.COMM:
+            raise
+        raise e.saying(comm.text(_foreign.told(e, path), 0)) from None
     try:
         return load_open(checkpoint, comm, state, options)
     finally:

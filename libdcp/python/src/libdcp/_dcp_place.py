@@ -6,6 +6,8 @@ import os
 import re
 from dataclasses import dataclass
 
+from . import _paths
+from ._paths import Path
 from .store import step_path
 
 _STEP = re.compile(r"(?:.*[^A-Za-z0-9])?step[-_=]?([0-9]{1,19})")
@@ -23,14 +25,22 @@ class Place:
         return self.directory if self.step is None else step_path(self.directory, self.step)
 
 
-def place_of(path: str | os.PathLike[str]) -> Place:
-    text = os.fspath(path)
+def place_of(path: Path, step: int | None = None) -> Place:
+    """Args:
+        step: its number in that directory, in place of one in the path.
+
+    Raises:
+        ValueError: it is a URL.
+    """
+    text = _paths.given(path, "path")
+    if step is not None:
+        return Place(text, step)
     folder, name = os.path.split(text.rstrip("/"))
     found = _STEP.fullmatch(name)
     return Place(folder or ".", int(found[1])) if found else Place(text, None)
 
 
-def place_within(place: Place, checkpoint_id: str | os.PathLike[str] | int) -> Place:
+def place_within(place: Place, checkpoint_id: Path | int) -> Place:
     """Of a checkpoint_id that an adapter for ``place`` is given."""
     text = str(checkpoint_id) if isinstance(checkpoint_id, int) else os.fspath(checkpoint_id)
     if os.path.basename(text) != text:

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from . import _arrays, _calls, _dcp_ranks, _dcp_state
+from . import _arrays, _calls, _dcp_ranks, _dcp_state, _paths
 from ._arrays import Piece, Shard
 from ._comm import Comm
 from ._dcp_contents import Stored
@@ -44,7 +44,7 @@ class Reader(StorageReader):
     def __init__(self, path: str | os.PathLike[str], *, step: int | None = None, cast: bool = False,
                  engine: Engine = "auto", progress: Progress | None = None) -> None:
         super().__init__()
-        self._place = place_of(path) if step is None else Place(os.fspath(path), step)
+        self._place = place_of(path, step)
         self._options: dict[str, Any] = {"cast": cast, "engine": engine, "progress": progress, "strict": False}
         self._checkpoint: Checkpoint | None = None
         self._stored: Stored | None = None
@@ -59,7 +59,7 @@ class Reader(StorageReader):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Whether it is a path that a step can be loaded from."""
-        return os.path.isdir(place_of(checkpoint_id).path)
+        return not _paths.is_url(checkpoint_id) and os.path.isdir(place_of(checkpoint_id).path)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id is not None:
@@ -107,7 +107,7 @@ class Reader(StorageReader):
             tensors, = attempt(group, tables)
             if tensors.rows:
                 whole = _dcp_state.whole(load.tensors, tensors)
-                _calls.load_path(comm, os.fsencode(self._checkpoint.path), whole, self._options)
+                _calls.load_path(comm, self._checkpoint.path, whole, self._options)
         finally:
             comm.close()
             self._close()

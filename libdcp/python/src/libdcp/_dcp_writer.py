@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import _dcp_ranks, _dcp_state, _options
+from . import _dcp_ranks, _dcp_state, _options, _paths
 from ._dcp_contents import Stored
 from ._dcp_exchange import Ranks, Table, attempt, decide
 from ._dcp_place import Place, place_of, place_within
@@ -45,7 +45,7 @@ class Writer(StorageWriter):
                  continue_from: int | None = None, json: Mapping[str, Any] | None = None, **options: Any) -> None:
         super().__init__()
         _options.save_options(_options.Failures(), **options)  # refuses wrong ones now
-        self._place = place_of(path) if step is None else Place(os.fspath(path), step)
+        self._place = place_of(path, step)
         self._keep, self._replace = keep, replace
         self._continue_from = continue_from
         self._json = dict(json or {})
@@ -67,7 +67,7 @@ class Writer(StorageWriter):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Whether it is a path of a file system."""
-        return "://" not in os.fspath(checkpoint_id)
+        return not _paths.is_url(checkpoint_id)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id is not None:

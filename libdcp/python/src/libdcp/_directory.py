@@ -7,12 +7,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from . import _calls, _capi, _options
+from . import _calls, _capi, _foreign, _options, _paths
 from ._capi import lib
 from ._comm import Comm
+from ._paths import Path
 from ._state import State
-
-Path = str | os.PathLike[str]
 
 
 def step_path(directory: Path, step: int) -> str:
@@ -24,7 +23,7 @@ def steps(directory: Path) -> list[int]:
     """The complete steps in a directory, ascending; none where there is no directory."""
     listed = c.POINTER(_capi.Step)()
     n = c.c_size_t()
-    lib.steps_list(os.fsencode(directory), c.byref(listed), c.byref(n))
+    lib.steps_list(os.fsencode(_paths.given(directory, "directory")), c.byref(listed), c.byref(n))
     try:
         return [listed[i].step for i in range(n.value) if listed[i].kind == 0]
     finally:
@@ -54,14 +53,16 @@ class Directory:
 
     ends_alone = True  # a thread may wait for a save in flight
 
-    def __init__(self, comm: Comm, path: Path, keep: int, replace: bool, take_over: bool, stripe_count: int,
+    def __init__(self, comm: Comm, path: str, keep: int, replace: bool, take_over: bool, stripe_count: int,
                  stripe_bytes: int) -> None:
-        self.path = os.fspath(path)
+        self.path = path
         self._comm = comm
         self._handle = c.c_void_p()
         options = _capi.StoreOptions(keep=keep, replace=replace, tool=_options.TOOL, log=_options.LOG,
                                      take_over=take_over, stripe_count=stripe_count, stripe_bytes=stripe_bytes)
         lib.store_open(comm.handle, os.fsencode(path), c.byref(options), c.byref(self._handle))
+        if comm.rank == 0 and not self.steps():
+            _foreign.warn(path)
 
     def is_due(self, step: int) -> bool:
         return True
@@ -79,7 +80,7 @@ class Directory:
 
     def load(self, state: Mapping[Any, Any] | State, step: int | None, options: dict[str, Any]) -> dict[str, Any]:
         path = self.path if step is None else step_path(self.path, step)
-        members = _calls.load_path(self._comm, os.fsencode(path), state, options)
+        members = _calls.load_path(self._comm, path, state, options)
         lib.store_mark_intact(self._handle, members["step"])
         return members
 

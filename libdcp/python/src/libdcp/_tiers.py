@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _calls, _capi, _options
+from . import _calls, _capi, _foreign, _options, _paths
 from ._capi import lib
 from ._comm import Comm
+from ._directory import steps
 from ._options import Layout
 from ._sources import fail
 from ._state import State
@@ -23,8 +24,8 @@ class Tier:
     same on all ranks, but for path and domain.
 
     Attributes:
-        path: of a private one, "{rank}" stands for this rank's number, "{host}" for its host's name and "{env:NAME}"
-            for a variable of its environment.
+        path: of a private one, "{rank}" stands for this rank's number, "{host}" for its host's name (DCP_HOST, where
+            that names it) and "{env:NAME}" for a variable of its environment.
         every: due at the steps that it divides; 0: at none.
         keep: how many complete steps stay after a save; 0: all.
         private: a directory of each host, which only its ranks see: in memory, say.
@@ -44,6 +45,9 @@ class Tier:
     domain: str = ""
     stripe_count: int = 0
     stripe_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        _paths.given(self.path, "path of a libdcp.Tier")
 
     def struct(self) -> _capi.TierStruct:
         return _capi.TierStruct(path=os.fsencode(self.path), every=self.every, keep=self.keep, is_private=self.private,
@@ -86,6 +90,10 @@ class Tiers:
         options = _capi.TiersOptions(replace=replace, tool=_options.TOOL, log=_options.LOG, take_over=take_over,
                                      loads_only=True)
         lib.tiers_open(comm.handle, self._list, self._n, c.byref(options), c.byref(self._handle))
+        if comm.rank == 0:
+            for tier in tiers:
+                if not tier.private and not steps(tier.path):
+                    _foreign.warn(os.fspath(tier.path))
 
     def is_due(self, step: int) -> bool:
         return bool(lib.tiers_is_due(self._handle, step))

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _arrays, _calls, _capi, _names, _options
+from . import _arrays, _calls, _capi, _foreign, _names, _options, _paths
 from ._capi import MAX_DIMS, lib
 from ._comm import Comm
-from ._directory import Path
+from ._paths import Path
 from .errors import Error
 
 
@@ -57,9 +57,13 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
     """
 
     def __init__(self, path: Path) -> None:
+        text = _paths.given(path, "path")
         self._comm = Comm(alone=True)
         self._handle = c.c_void_p()
-        lib.checkpoint_open(self._comm.handle, os.fsencode(path), c.byref(self._handle))
+        try:
+            lib.checkpoint_open(self._comm.handle, os.fsencode(text), c.byref(self._handle))
+        except Error as e:
+            raise e.saying(_foreign.told(e, text)) from None
         self.path: str = os.fsdecode(lib.checkpoint_path(self._handle))
         self.step: int = lib.checkpoint_step(self._handle)
         self.json: dict[str, Any] = _names.parsed(lib.checkpoint_json(self._handle))

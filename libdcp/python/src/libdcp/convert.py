@@ -8,7 +8,7 @@ import re
 import sys
 import time
 
-from . import _dcp_export, _dcp_import, _dcp_metadata
+from . import _dcp_export, _dcp_import, _dcp_metadata, _paths
 from ._dcp_rename import Renames, Unusable
 from .errors import Error
 from .store import step_path, steps
@@ -93,11 +93,20 @@ def _export(arguments: argparse.Namespace, bar: _Bar) -> str:
     return str(arguments.destination)
 
 
+def _refuse_urls(arguments: argparse.Namespace) -> None:
+    try:
+        for name in ("source", "destination"):
+            _paths.given(getattr(arguments, name), "SRC" if name == "source" else "DST")
+    except ValueError as e:
+        raise _Usage(str(e)) from None
+
+
 def main(words: list[str] | None = None) -> int:
     """Returns the exit status."""
     arguments = _parser().parse_args(words)
     bar = _Bar()
     try:
+        _refuse_urls(arguments)
         if not os.path.isdir(arguments.source):
             raise _Usage(f"{arguments.source} is not a directory")
         convert = _import if _dcp_metadata.is_directory(arguments.source) else _export

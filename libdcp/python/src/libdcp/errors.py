@@ -56,6 +56,11 @@ class Error(Exception):
         self.offset = offset
         self.errno = errno
 
+    def saying(self, message: str) -> Error:
+        """The same with another message."""
+        return Error(message, status=self.status, rank=self.rank, ranks=self.ranks, path=self.path, tensor=self.tensor,
+                     offset=self.offset, errno=self.errno)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """For processes that tell each other of failures."""
         made = functools.partial(type(self), status=self.status, rank=self.rank, ranks=self.ranks, path=self.path,

@@ -7,15 +7,27 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from . import _calls, _capi, _options
+from . import _calls, _capi, _options, _paths
 from ._comm import Comm
-from ._directory import Directory, Path, step_path, steps
+from ._directory import Directory, step_path, steps
 from ._options import Engine, Progress, Report
+from ._paths import Path
 from ._state import State
 from ._tiers import Tier, Tiers
 from .saving import Flight, Saving
 
 __all__ = ["Path", "Store", "Tier", "load", "save", "save_async", "step_path", "steps"]
+
+
+def _agreed(comm: Comm, path: Path, what: str, order: str) -> str:
+    """A path; what is wrong with it on one rank is raised there, and on the others that it was. Collective."""
+    failure, text = None, ""
+    try:
+        text = _paths.given(path, what, order)
+    except Exception as e:
+        failure = e
+    comm.agree(failure)
+    return text
 
 
 class Store:
@@ -40,7 +52,10 @@ class Store:
 
     Raises:
         libdcp.Error: BUSY, another writer has it; IO, it can't be written.
-        ValueError: ``keep`` or a stripe beside a list, whose stores have their own.
+        ValueError: ``keep`` or a stripe beside a list, whose stores have their own; or the directory is a URL.
+
+    A directory without steps that has another program's checkpoints is taken, as runs keep theirs side by side; a
+    warning says what is there, and how a step is made of it.
     """
 
     def __init__(self, directory: Path | Sequence[Tier], *, group: Any = None, keep: int = 0, replace: bool = False,
@@ -51,8 +66,9 @@ class Store:
         self._comm = Comm(group)
         self._backend: Directory | Tiers
         try:
-            if isinstance(directory, (str, os.PathLike)):
-                self._backend = Directory(self._comm, directory, keep, replace, take_over, stripe_count, stripe_bytes)
+            if not isinstance(directory, Sequence) or isinstance(directory, (str, bytes)):
+                place = _agreed(self._comm, directory, "directory", "libdcp.save(directory, step, state)")
+                self._backend = Directory(self._comm, place, keep, replace, take_over, stripe_count, stripe_bytes)
             elif keep or stripe_count or stripe_bytes:
                 raise ValueError("of a list each store has its keep, stripe_count and stripe_bytes: see libdcp.Tier")
             else:
@@ -282,8 +298,9 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, only: str |
     """
     comm = Comm(group)
     try:
+        place = _agreed(comm, path, "path", "libdcp.load(path, state)")
         options = {"only": only, "rename": rename, "cast": cast, "strict": strict, "engine": engine,
                    "progress": progress}
-        return _calls.load_path(comm, os.fsencode(path), state, options)
+        return _calls.load_path(comm, place, state, options)
     finally:
         comm.close()

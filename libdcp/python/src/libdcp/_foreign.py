@@ -1,0 +1,129 @@
+"""What a directory or file without steps is, by the look of it, and how its contents become a step: for messages."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import logging
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .errors import Error, Status
+
+log = logging.getLogger("libdcp")
+
+_MOST_NAMES = 10000  # of a directory that are looked at
+_MOST_FOLDERS = 100  # of these, within which there is a look
+_TORCH_FILES = ("*.pt", "*.pth", "*.ckpt", "*.bin", "*.tar")
+_ZIP, _PICKLE, _HDF5 = b"PK\3\4", b"\x80\2", b"\x89HDF\r\n\x1a\n"
+_USER_BLOCK = 4096  # of a step's file, before HDF5's own header
+
+
+class _Look(NamedTuple):
+    """At a directory."""
+
+    path: str
+    names: list[str]
+
+    def find(self, *globs: str) -> str | None:
+        """The first name that one of them matches."""
+        return next((name for glob in globs for name in fnmatch.filter(self.names, glob)), None)
+
+
+def _of_torch_distributed(at: _Look) -> str | None:
+    if at.find(".metadata", "__*.metadata"):
+        return (f"{at.path} is a checkpoint of torch.distributed.checkpoint: `python -m libdcp.convert {at.path} DIRECTORY` "
+                "makes a step of it")
+    if at.find("*.distcp"):
+        return (f"{at.path} has files of torch.distributed.checkpoint and no .metadata, which is written last: that save has "
+                "not ended")
+    return None
+
+
+def _of_deepspeed(at: _Look) -> str | None:
+    if at.find("zero_to_fp32.py", "mp_rank_*_model_states.pt", "zero_pp_rank_*"):
+        return (f"{at.path} is a checkpoint of DeepSpeed: its zero_to_fp32.py makes a folder of the weights, and `dcp-import "
+                "FOLDER DIRECTORY` a step of that")
+    return None
+
+
+def _of_orbax(at: _Look) -> str | None:
+    if at.find("_CHECKPOINT_METADATA", "manifest.ocdbt", "ocdbt.process_*"):
+        return f"{at.path} is a checkpoint of Orbax: restore it there as numpy arrays, and libdcp.save them"
+    return None
+
+
+def _of_hugging_face(at: _Look) -> str | None:
+    if at.find("*.safetensors", "*.safetensors.index.json"):
+        return (f"{at.path} is a Hugging Face folder: `dcp-import {at.path} DIRECTORY` makes step 0 of its weights, and "
+                "what else is there is read by who wrote it")
+    return None
+
+
+def _of_torch_save(at: _Look) -> str | None:
+    found = at.find(*_TORCH_FILES)
+    path = os.path.join(at.path, found or "")
+    return f"{at.path} has files of torch.save, such as {found}: {_by_torch(path)}" if found and os.path.isfile(path) else None
+
+
+def _by_torch(path: str) -> str:
+    return f'libdcp.save(DIRECTORY, step, torch.load("{path}", map_location="cpu", weights_only=True)) makes a step of it'
+
+
+def _own(at: _Look) -> str | None:
+    found = at.find("step-[0-9]*")
+    inside = found and (_look(os.path.join(at.path, found)) or _Look("", [])).find("state.h5", "shard-*.h5")
+    return f"the steps are in {at.path}" if inside else None
+
+
+def _look(path: str) -> _Look | None:
+    try:
+        with os.scandir(path) as found:
+            return _Look(path, sorted(entry.name for entry in itertools.islice(found, _MOST_NAMES)))
+    except OSError:
+        return None
+
+
+_KINDS: tuple[Callable[[_Look], str | None], ...] = (_of_torch_distributed, _of_deepspeed, _of_orbax, _of_hugging_face)
+
+
+def _kind_of_directory(at: _Look) -> str | None:
+    inner = filter(None, (_look(os.path.join(at.path, name)) for name in at.names[:_MOST_FOLDERS]))
+    folders = ((folder, kind) for folder in inner for kind in (_own, *_KINDS, _of_torch_save))
+    looks = itertools.chain(((at, kind) for kind in _KINDS), folders, [(at, _of_torch_save)])
+    return next(filter(None, (kind(where) for where, kind in looks)), None)
+
+
+def _kind_of_file(path: str) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(_USER_BLOCK + len(_HDF5))
+    except OSError:
+        return None
+    if begin[_USER_BLOCK:] == _HDF5 and os.path.basename(path).startswith(("state", "shard-")):
+        return f"it is a file of a step: pass its folder, {os.path.dirname(path) or '.'}"
+    if path.endswith(".safetensors"):
+        return "it is a file of safetensors: `dcp-import FOLDER DIRECTORY` makes a step of the folder that it is in"
+    if begin.startswith((_ZIP, _PICKLE)):
+        return f"it is a file of torch.save, by the look of it: {_by_torch(path)}"
+    return None
+
+
+def kind(path: str) -> str | None:
+    """What it is; None: nothing that is known here, or it can't be looked at."""
+    at = _look(path)
+    return _kind_of_directory(at) if at else _kind_of_file(path)
+
+
+def told(error: Error, path: str) -> str:
+    """The message of an error that says that there is no step at the path, with what is there instead."""
+    found = kind(path) if error.status in (Status.NOT_FOUND, Status.CORRUPT, Status.ARG) else None
+    return f"{error}; {found}" if found else str(error)
+
+
+def warn(path: str) -> None:
+    """Of the directory of a store that has no steps: a run that looks for some there would begin anew in silence."""
+    found = kind(path)
+    if found:
+        log.warning("%s has no steps; %s", path, found)

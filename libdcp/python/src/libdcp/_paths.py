@@ -1,0 +1,40 @@
+"""Paths that callers give: of directories, of steps, and of what is neither."""
+
+from __future__ import annotations
+
+import os
+import re
+
+Path = str | os.PathLike[str]
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//?)")
+
+
+def is_url(path: Path) -> bool:
+    """Of ``s3://bucket`` pathlib makes ``s3:/bucket``, which may also be what is in a folder ``s3:``."""
+    found = _SCHEME.match(os.fsdecode(path))
+    if found is None or found[2] == "//":
+        return found is not None
+    return not isinstance(path, str) and not os.path.isdir(found[1] + ":")
+
+
+def given(path: Path, what: str, order: str = "") -> str:
+    """A path of a file system, as text.
+
+    Args:
+        what: it is for, for messages.
+        order: of the arguments of the function that it was given to, for who mixes them up.
+
+    Raises:
+        TypeError: it is none.
+        ValueError: it is a URL.
+    """
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        hint = f"; the arguments are {order}" if order else ""
+        raise TypeError(f"{what}: a {type(path).__name__} is no path{hint}")
+    text = os.fsdecode(path)
+    if is_url(path):
+        scheme = text.partition(":")[0]
+        raise ValueError(f"{what}: {text} is a URL, and {scheme}:// is not supported: checkpoints lie in directories of "
+                         f"a file system (a directory of that name is ./{text})")
+    return text
