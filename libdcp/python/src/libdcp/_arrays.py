@@ -64,8 +64,15 @@ class Pieces:
     pieces: tuple[Piece, ...]
 
 
-def empty_piece(dtype: int, shape: tuple[int, ...]) -> Piece:
-    """Of a tensor that this rank holds nothing of. A scalar's box has one dimension."""
+def described(piece: Piece) -> str:
+    """The tensor's dtype and shape, for other ranks."""
+    return f"{DTYPES[piece.dtype - 1]} {piece.shape}"
+
+
+def empty_piece(text: str) -> Piece:
+    """Of a tensor that this rank holds nothing of, as another rank has described it. A scalar's box has one dimension."""
+    name, _, numbers = text.partition(" ")
+    dtype, shape = _NUMBERS[name], tuple(map(int, filter(None, numbers.strip("()").split(","))))
     nothing = (0,) * max(len(shape), 1)
     return Piece(dtype, shape, nothing, nothing, 0, None, None)
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from . import _capi, _foreign, _names, _options
+from . import _capi, _foreign, _names, _options, _union, _values
 from ._capi import lib
 from ._comm import Comm
 from ._lookup import Lookup
@@ -76,11 +76,42 @@ class Prepared:
         """Its number, as an int."""
         return self._try(lambda: _step(step), 0)
 
-    def handle_to_save(self) -> c.c_void_p | None:
-        """The same, once its tensors were found to be where they were declared."""
-        if self._state:
-            self._try(self._state.refuse_moved, None)
-        return self.handle
+    def unite(self, replicas: int | None = None) -> None:
+        """Before the library is called: the ranks name the same tensors, and rank 0 has what all of them have beside
+        them. Collective.
+
+        Args:
+            replicas: the rule for what differs beside tensors, its number; None: nothing is asked for beside them.
+
+        Raises:
+            Exception: what is wrong on this rank.
+            libdcp.Error: what is wrong on another one; or MISMATCH, ranks have other types or shapes for one tensor, or, by
+                the rule, other values beside them.
+        """
+        rule = None if replicas is None else _options.REPLICAS[replicas]
+        none: list[_union.Part] = []
+        parts = self._try(lambda: self._parts(rule), none)
+        self._comm.agree_on(parts, 2 if rule else 1, self.failures.first)
+        self._use(parts, rule)
+
+    def _parts(self, rule: _options.Replicas | None) -> list[_union.Part]:
+        assert self._state
+        if rule is None:
+            return [self._state.names()]
+        self._state.refuse_moved()
+        return [self._state.names(), _values.part_of(self.text, rule)]
+
+    def _use(self, parts: list[_union.Part], rule: _options.Replicas | None) -> None:
+        names, *others = parts
+        _values.refuse_other_tensors(names)
+        for values in others:
+            _values.settle(values, rule or "trust", self._comm.rank)
+        state = self._state
+        if names.united is not None and state:
+            self._try(lambda: state.add_others(names.united), None)
+        for values in others:
+            if values.united is not None:
+                self.text = self._try(lambda: _values.text_of(values, names.value), self.text)
 
     def save_options(self, json: Mapping[str, Any] | None, options: dict[str, Any]) -> _capi.SaveOptions:
         """With them :attr:`text` is the JSON to save."""
@@ -156,6 +187,7 @@ def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, 
           lookup: Lookup) -> None:
     with Prepared(comm, state, lookup) as prepared:
         made = prepared.load_options(options, lookup.members)
+        prepared.unite()
         prepared.call(lib.load_with, checkpoint, prepared.handle, c.byref(made), None)
         prepared.restore(comm, _options.selects(options.get("only")), lookup.members)
 

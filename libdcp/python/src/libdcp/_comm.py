@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _capi, _groups
+from . import _capi, _groups, _union
 from ._capi import lib
 from .errors import Error, Status, status_of
 
@@ -97,6 +97,10 @@ def _table(threads: bool) -> _capi.CommOps:
 _tables = {threads: _table(threads) for threads in (False, True)}  # kept: the library calls them
 
 
+def _status(failure: BaseException | None) -> int:
+    return failure.status if isinstance(failure, Error) else Status.ARG
+
+
 class Comm:
     """A communicator; freed by :meth:`close`. ``alone``: of this process, whatever groups there are."""
 
@@ -114,11 +118,34 @@ class Comm:
         self.rank: int = lib.comm_rank(handle)
         self.size: int = lib.comm_size(handle)
 
-    def first(self, number: int) -> int:
-        """Rank 0's number. Collective."""
+    def agree_on(self, parts: list[_union.Part], n: int, failure: BaseException | None) -> None:
+        """Unites n parts over the ranks, unless one has failed before. Collective.
+
+        Raises:
+            BaseException: this rank's failure.
+            libdcp.Error: that of another rank, or of the union, which is the same on all ranks.
+        """
+        try:
+            failed = None
+            if self._key:
+                failed = _union.agree(_groups_by_key[self._key], None if failure else parts, n)
+            said = "" if failed is None else self.text(f"{type(failure).__name__}: {failure}", failed)
+            status = Status.ARG if failed is None else self.first(_status(failure), failed)
+        except Error:
+            raise
+        except Exception as e:
+            log.error("the group failed: %s: %s", type(e).__name__, e)
+            raise Error("the group failed; end this rank and start again", status=Status.COMM) from e
+        if failure is not None:
+            raise failure
+        if failed is not None:
+            raise Error(f"rank {failed}: {said}", status=Status(status), rank=failed, ranks=(failed,))
+
+    def first(self, number: int, rank: int = 0) -> int:
+        """Rank 0's number, or another one's. Collective."""
         words = np.array([number], np.int64)
         if self._key:
-            _groups_by_key[self._key].broadcast(words.view(np.uint8), 0)
+            _groups_by_key[self._key].broadcast(words.view(np.uint8), rank)
         return int(words[0])
 
     def text(self, text: str, rank: int) -> str:

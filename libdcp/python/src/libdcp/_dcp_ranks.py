@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from ._dcp_exchange import Ranks
 from ._groups import Alone, TorchGroup
+from ._union import Ranks
 from .errors import Error, Status
 
 Plan = TypeVar("Plan", bound=Any)

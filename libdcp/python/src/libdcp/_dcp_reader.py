@@ -20,10 +20,10 @@ from . import _arrays, _calls, _dcp_ranks, _dcp_state, _paths
 from ._arrays import Piece, Shard
 from ._comm import Comm
 from ._dcp_contents import Stored
-from ._dcp_exchange import Table, attempt
 from ._dcp_place import Place, place_of, place_within
 from ._dcp_planner import loads_by_default, variable_of_torch
 from ._options import Engine, Progress
+from ._union import Part, attempt, part_of
 from .checkpoint import Checkpoint
 from .errors import Error, Status
 
@@ -101,12 +101,12 @@ class Reader(StorageReader):
         try:
             load = _Load(self._stored)
 
-            def tables() -> list[Table]:
+            def parts() -> list[Part]:
                 load.collect(plan, planner)
-                return [load.table()]
-            tensors, = attempt(group, tables)
-            if tensors.rows:
-                whole = _dcp_state.whole(load.tensors, tensors)
+                return [load.part()]
+            tensors, = attempt(group, parts, 1)
+            if tensors.value:
+                whole = _dcp_state.whole(load.tensors, tensors.value)
                 _calls.load_path(comm, self._checkpoint.path, whole, self._options)
         finally:
             comm.close()
@@ -139,8 +139,8 @@ class _Load:
                 for item in plan.items:
                     self._add_item(item, planner)
 
-    def table(self) -> Table:
-        return Table({path: (found[0].dtype, found[0].shape) for path, found in self.tensors.items()}, everywhere=True)
+    def part(self) -> Part:
+        return part_of(_dcp_state.described(self.tensors), everywhere=True)
 
     def finish(self) -> None:
         for function in self._after:

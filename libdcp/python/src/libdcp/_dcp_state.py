@@ -15,9 +15,9 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemT
 
 from . import _arrays, _dcp_bytes, _names
 from ._arrays import Piece, Pieces, Shard
-from ._dcp_exchange import Table
 from ._dcp_planner import saves_by_default
 from ._names import Keys
+from ._union import Part, part_of
 
 TORCH = "torch"  # the member of the checkpoint's JSON that has what paths don't tell
 Tensors = dict[str, list[Piece]]  # by path
@@ -130,14 +130,13 @@ class Contents:
             return [self._plain(inner, Keys((*keys, i))) for i, inner in enumerate(value)]
         return _names.word(value, keys)
 
-    def tables(self) -> list[Table]:
+    def parts(self) -> list[Part]:
         """For the other ranks: the tensors, and all else."""
-        tensors = {path: (found[0].dtype, found[0].shape) for path, found in self.tensors.items()}
         others = {**{"object " + row: value for row, value in self._objects.items()},
                   **{"inside " + fqn: kind for fqn, kind in self._inside.items()},
                   **{"nested " + row: is_list for row, is_list in self._nested.items()},
                   **{"top " + name: None for name in self._top}}
-        return [Table(tensors, everywhere=True), Table(others, everywhere=False)]
+        return [part_of(described(self.tensors), everywhere=True), part_of(others, everywhere=False)]
 
 
 def _row(keys: tuple[Any, ...]) -> str:
@@ -206,20 +205,24 @@ def _object(item: WriteItem, planner: Any, keys: Keys) -> Any:
                         "and mappings, and nothing is pickled; save what it consists of") from e
 
 
-def whole(tensors: Tensors, table: Table) -> dict[str, dict[str, Pieces]]:
+def described(tensors: Tensors) -> dict[str, str]:
+    return {path: _arrays.described(found[0]) for path, found in tensors.items()}
+
+
+def whole(tensors: Tensors, union: Mapping[str, str]) -> dict[str, dict[str, Pieces]]:
     """The state for the library: this rank's boxes, and the names of those tensors that only other ranks hold."""
     state: dict[str, dict[str, Pieces]] = {}
-    for path, (dtype, shape) in table.rows.items():
-        found = tensors.get(path) or [_arrays.empty_piece(dtype, tuple(shape))]
+    for path, text in union.items():
+        found = tensors.get(path) or [_arrays.empty_piece(text)]
         section, name = path[1:].split("/", 1)
         state.setdefault(section, {})[name] = Pieces(tuple(found))
     return state
 
 
-def members(others: Table, tensors: Table) -> dict[str, Any]:
+def members(others: Mapping[str, Any], tensors: Mapping[str, str]) -> dict[str, Any]:
     """Of the checkpoint's JSON: the objects, nested as they were, and what torch needs to give the state dict back."""
     kinds: dict[str, dict[str, Any]] = {"object": {}, "inside": {}, "nested": {}, "top": {}}
-    for row, value in others.rows.items():
+    for row, value in others.items():
         kind, _, key = row.partition(" ")
         kinds[kind][key] = value
     made: dict[str, Any] = {}
@@ -227,7 +230,7 @@ def members(others: Table, tensors: Table) -> dict[str, Any]:
         made[_names.OBJECTS] = _nested({row: plain for row, (plain, _) in kinds["object"].items()})
     torch_members: dict[str, Any] = {}
     if kinds["top"]:
-        all_are = len(kinds["top"]) == sum(path.startswith("/model/") for path in tensors.rows)
+        all_are = len(kinds["top"]) == sum(path.startswith("/model/") for path in tensors)
         torch_members["top"] = "*" if all_are else sorted(kinds["top"])
     for hint, is_list in (("nested", False), ("lists", True)):
         found = sorted(row for row, value in kinds["nested"].items() if value is is_list)

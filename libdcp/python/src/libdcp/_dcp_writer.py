@@ -15,10 +15,10 @@ from torch.futures import Future
 
 from . import _dcp_ranks, _dcp_state, _options, _paths
 from ._dcp_contents import Stored
-from ._dcp_exchange import Ranks, Table, attempt, decide
 from ._dcp_place import Place, place_of, place_within
 from ._dcp_planner import saves_by_default, variable_of_torch
 from ._options import Report
+from ._union import Part, Ranks, attempt, decide
 from .checkpoint import Checkpoint
 from .store import Store, steps
 
@@ -93,26 +93,26 @@ class Writer(StorageWriter):
         try:
             contents = _dcp_state.Contents()
 
-            def tables() -> list[Table]:
+            def parts() -> list[Part]:
                 nonlocal contents
                 contents = _dcp_state.of_plan(plan, planner)
-                return contents.tables()
-            tensors, others = attempt(group, tables)
+                return contents.parts()
+            tensors, others = attempt(group, parts, 2)
             step, text = json.loads(decide(group, lambda: self._decide(tensors, others)))
         except BaseException:
             group.close()
             raise
-        self._save(group, step, _dcp_state.whole(contents.tensors, tensors), json.loads(text))
+        self._save(group, step, _dcp_state.whole(contents.tensors, tensors.value), json.loads(text))
         done: Future[list[WriteResult]] = Future()
         done.set_result([])
         return done
 
-    def _decide(self, tensors: Table, others: Table) -> str:
+    def _decide(self, tensors: Part, others: Part) -> str:
         """On rank 0: the step's number, and the checkpoint's JSON."""
         step = self._place.step
         if step is None:
             step = max(steps(self._place.directory), default=-1) + 1
-        members = _dcp_state.members(others, tensors)
+        members = _dcp_state.members(others.value, tensors.value)
         taken = sorted(set(members) & set(self._json))
         if taken:
             raise ValueError(f"json has the key {taken[0]!r}, which is that of what is no tensor in the state")

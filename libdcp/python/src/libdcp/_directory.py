@@ -69,12 +69,12 @@ class Directory:
 
     def save(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions,
              report: _capi.ReportStruct) -> None:
-        prepared.call(lib.save, self._handle, step, prepared.handle_to_save(), prepared.text,
+        prepared.call(lib.save, self._handle, step, prepared.handle, prepared.text,
                       c.byref(options), c.byref(report))
 
     def begin(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions) -> _Flight:
         handle = c.c_void_p()
-        prepared.call(lib.save_async, self._handle, step, prepared.handle_to_save(), prepared.text,
+        prepared.call(lib.save_async, self._handle, step, prepared.handle, prepared.text,
                       c.byref(options), c.byref(handle))
         return _Flight(handle)
 

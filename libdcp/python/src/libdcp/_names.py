@@ -108,6 +108,16 @@ def keys_of(path: str, objects: Mapping[str, Any]) -> tuple[str, ...]:
     return section, name
 
 
+def is_below(path: str, keys: tuple[str, ...]) -> bool:
+    """Whether a tensor lies below the mapping that the keys lead to."""
+    section, *rest = keys
+    if not path.startswith(f"/{section}/"):
+        return False
+    if rest[:1] == ["state"] and "/" in path[len(section) + 2:]:  # an optimizer's
+        return not rest[1:] or path.endswith("/" + ".".join(rest[1:]))
+    return not rest or path.startswith(f"/{section}/{'.'.join(rest)}.")
+
+
 Found = tuple[str, tuple[Any, ...], Any]
 
 
@@ -315,6 +325,8 @@ def refuse_lacking(state: Mapping[Any, Any], members: Mapping[str, Any]) -> None
     """
     stored = members.get(OBJECTS)
     for key, value in state.items():
+        if isinstance(value, Mapping) and not value:
+            continue  # it names nothing
         if isinstance(stored, Mapping) and str(key) not in stored and not _is_of_tensors(value):
             raise Error(f"{Keys((key,))} is not in the checkpoint's JSON; leave it out, or load with strict=False",
                         status=Status.NOT_FOUND)

@@ -20,7 +20,7 @@ Progress = Callable[[int, int], None]
 
 _LAYOUTS = ("global", "sharded")
 _ENGINES = ("auto", "direct", "mpio")
-_REPLICAS = ("check", "warn", "trust")
+REPLICAS: tuple[Replicas, ...] = ("check", "warn", "trust")
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def save_options(failures: Failures, *, layout: Layout = "global", engine: Engin
                  make_room: bool = False, progress: Progress | None = None) -> _capi.SaveOptions:
     options = _capi.SaveOptions(layout=layout_number(layout), engine=_number("engine", engine, _ENGINES),
                                 shards=shards, about_json=about.encode() if about else None,
-                                staging_bytes=staging_bytes, replicas=_number("replicas", replicas, _REPLICAS),
+                                staging_bytes=staging_bytes, replicas=_number("replicas", replicas, REPLICAS),
                                 make_room=make_room)
     failures.follow(options, progress)
     return options
@@ -148,4 +148,4 @@ def layout_number(layout: Layout) -> int:
 
 
 def replicas_number(replicas: Replicas) -> int:
-    return _number("replicas", replicas, _REPLICAS)
+    return _number("replicas", replicas, REPLICAS)

@@ -7,13 +7,13 @@ import ctypes as c
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _arrays, _capi, _devices, _names
+from . import _arrays, _capi, _devices, _names, _union
 from ._capi import MAX_DIMS, lib
 from ._lookup import Lookup
 from .ranks import Loader, PerRank, Shape
@@ -66,6 +66,8 @@ class State:
         self._rows: list[_Row] = []
         self._known = _names.TensorMappings()
         self._counts: list[tuple[str, Any, int]] = []  # paths, and tensors that become a number
+        self._described: dict[str, _arrays.Piece] = {}  # by path, a piece of each tensor
+        self._mark: int | None = None  # of their types and shapes
         self._users = 0  # saves in flight
         self._is_closed = False
         self._lock = threading.RLock()
@@ -87,8 +89,12 @@ class State:
                             for piece in self._pieces(path, name, value)]
             self._places = _arrays.Places((name, piece) for _, name, piece in self._placed)
             self._storages = [_arrays.storage(piece.owner) for _, _, piece in self._placed]
+        self._described = {path: piece for path, _, piece in self._placed}
+        self._add_pieces((path, piece) for path, _, piece in self._placed)
+
+    def _add_pieces(self, found: Iterable[tuple[str, _arrays.Piece]]) -> None:
         dense: list[tuple[bytes, _arrays.Piece]] = []
-        for path, _, piece in self._placed:
+        for path, piece in found:
             if piece.device is None and piece.strides is None:
                 dense.append((path.encode(), piece))
             else:
@@ -144,6 +150,22 @@ class State:
         _fill(boxes["count"], [piece.extent or (1,) for _, piece in dense])  # a scalar's box has one dimension
         data = np.array([piece.address for _, piece in dense], np.uint64)
         lib.state_add_many(self.handle, len(dense), tensors.ctypes.data, boxes.ctypes.data, data.ctypes.data)
+
+    def names(self) -> _union.Part:
+        """Which tensors it has, for other ranks."""
+        if self._mark is None:
+            numbers = [(piece.dtype, len(piece.shape), *piece.shape) for piece in self._described.values()]
+            flat = np.fromiter(itertools.chain.from_iterable(numbers), np.uint64)
+            self._mark = _union.mark_of("\0".join(self._described).encode() + flat.tobytes())
+        return _union.Part(lambda: {path: _arrays.described(piece) for path, piece in self._described.items()}, self._mark,
+                           everywhere=True)
+
+    def add_others(self, described: Mapping[str, str]) -> None:
+        """Adds the tensors of which only other ranks hold something."""
+        new = {path: _arrays.empty_piece(text) for path, text in described.items() if path not in self._described}
+        self._add_pieces(new.items())
+        self._described = {path: self._described.get(path) or new[path] for path in described}
+        self._mark = None
 
     def _shape(self, path: str) -> Shape | None:
         return self._stored.shape(path) if self._stored else None

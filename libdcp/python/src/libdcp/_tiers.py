@@ -100,12 +100,12 @@ class Tiers:
 
     def save(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions,
              report: _capi.ReportStruct) -> None:
-        prepared.call(lib.tiers_save, self._handle, step, prepared.handle_to_save(), prepared.text,
+        prepared.call(lib.tiers_save, self._handle, step, prepared.handle, prepared.text,
                       c.byref(options), True, c.byref(report))
 
     def begin(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions) -> _Flight:
         prepared.failures.follow_cancel(options)
-        prepared.call(lib.tiers_save_async, self._handle, step, prepared.handle_to_save(), prepared.text,
+        prepared.call(lib.tiers_save_async, self._handle, step, prepared.handle, prepared.text,
                       c.byref(options))
         return _Flight(self._handle, prepared.failures)
 

@@ -202,6 +202,7 @@ def prove(state: Mapping[Any, Any], *, group: Any = None, replicas: _options.Rep
         options = _capi.ProveOptions(replicas=_options.replicas_number(replicas), log=_options.LOG)
         with _calls.Prepared(comm, state) as prepared:
             prepared.refresh()
+            prepared.unite()
             prepared.call(lib.prove, comm.handle, prepared.handle, c.byref(options), c.byref(proof))
         crc = {lib.proof_tensor(proof, i).contents.path.decode(): lib.proof_crc(proof, i)
                for i in range(lib.proof_tensors(proof))}

@@ -91,6 +91,7 @@ class Store:
         report = _capi.ReportStruct()
         with _calls.Prepared(self._comm, state, earlier=earlier) as prepared:
             made = prepared.save_options(json, options)
+            prepared.unite(made.replicas)
             self._backend.save(prepared.step(step), prepared, made, report)
         return _options.report_of(report)
 
@@ -106,6 +107,7 @@ class Store:
             number = prepared.step(step)
 
             def begin() -> Flight:
+                prepared.unite(made.replicas)
                 return self._backend.begin(number, prepared, made)
             beside = state is self._laid_out and prepared.failures.first is None
             self._laid_out = None
@@ -231,12 +233,16 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
             and lists of them go into the checkpoint's JSON, where {"float": "inf"} (or "-inf", "nan") stands for a
             number that JSON lacks; nothing is ever pickled. A top-level value that has
             ``state_dict()`` and ``load_state_dict()``, such as a module, stands for what they give and take.
+            Ranks may have other keys, as those of pipeline stages do, or one that has a full state dict alone: the
+            state is the union, and a tensor's holders are those that name it. So it is with what is no tensor, and an
+            optimizer's groups are those of all ranks.
         group: see :class:`Store`.
         json: members of the checkpoint's JSON object.
         keep, replace: see :class:`Store`.
         layout: "global", one HDF5 file; or "sharded", a file a rank.
-        replicas: what happens where ranks hold different bytes of the same elements: "warn" logs it, and the lowest
-            rank's are saved; "check" fails; "trust" does not look.
+        replicas: what happens where ranks hold different bytes of the same elements, or different values that are no
+            tensors, in the state or in ``json``, for the same keys: "warn" logs it, and the lowest rank's are saved;
+            "check" fails; "trust" does not look.
         engine, shards, staging_bytes, make_room, about: as in ``dcp/save.h``.
         progress: called now and then with the bytes that are done and those of all; what it raises ends the save on
             all ranks.
@@ -279,12 +285,13 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, only: str |
 
     Args:
         path: a step's folder, or a directory of steps, meaning the newest one.
-        state: as in :func:`save`; its tensors are written in place, what is no tensor is replaced in its mapping.
+        state: as in :func:`save`; its tensors are written in place, what is no tensor is replaced in its mapping. A
+            rank loads the keys that it names.
         group: see :class:`Store`.
         only: globs of paths, such as ``"/model/*"``: nothing else is loaded.
         rename: names in the state to those in the checkpoint; a ``*`` in both stands for the same text.
         cast: tensors of another dtype are converted; else they are an error.
-        strict: tensors that only one side has are an error, and so is a member of the state that is no tensor, such as
+        strict: tensors that only one side has, of what any rank names, are an error, and so is a member of the state that is no tensor, such as
             ``"epoch"``, where the checkpoint has others and not this one; else they are left as they are. Of torch's
             tensors that share their memory, as tied weights do, the checkpoint needs one. An optimizer's ``step``
             becomes the number of updates where a step that dcp-train saved has its moments.

@@ -1,0 +1,318 @@
+"""What ranks tell each other of what they hold, before a collective call of the library.
+
+Ranks may name other tensors, and have other values beside them; the library wants all ranks to name the same tensors, and
+takes one JSON. One all-reduce finds out whether ranks differ, and whether all of them have got so far; only what differs
+from rank 0's is sent, by way of rank 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ._groups import MIN, SUM, Alone, Group
+from .errors import Error, Status
+
+Ranks = Group | Alone
+Keys = tuple[Any, ...]
+_NONE = 2**64 - 1
+_NOTHING = object()
+_MOST_TOLD = 16  # differences that are told one by one
+_MOST_LETTERS = 60  # of a value that differs
+
+
+def mark_of(text: bytes) -> int:
+    """Equal for equal texts."""
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+def _gather(group: Group, text: bytes) -> list[bytes]:
+    """All ranks' texts on rank 0, elsewhere none."""
+    sizes = np.zeros(group.size, np.uint64)
+    sizes[group.rank] = len(text)
+    group.allreduce(sizes, SUM)
+    expected = [int(n) for n in sizes] if group.rank == 0 else [0] * group.size
+    received = np.empty(sum(expected), np.uint8)
+    group.alltoall(np.frombuffer(text, np.uint8).copy(), [len(text), *[0] * (group.size - 1)], received, expected)
+    ends = np.cumsum(expected)
+    return [received[end - n:end].tobytes() for n, end in zip(expected, ends)] if group.rank == 0 else []
+
+
+def _broadcast(group: Group, text: bytes) -> bytes:
+    """Rank 0's text."""
+    size = np.array([len(text)], np.uint64)
+    group.broadcast(size.view(np.uint8), 0)
+    data = np.frombuffer(text, np.uint8).copy() if group.rank == 0 else np.empty(int(size[0]), np.uint8)
+    group.broadcast(data, 0)
+    return data.tobytes()
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _difference(mine: Any, base: Any) -> Any:
+    """What of a JSON value another one lacks, or has otherwise; _NOTHING where there is none."""
+    if isinstance(mine, dict) and isinstance(base, dict):
+        found = {key: _difference(inner, base[key]) if key in base else inner for key, inner in mine.items()}
+        return {key: inner for key, inner in found.items() if inner is not _NOTHING} or _NOTHING
+    return _NOTHING if _text(mine) == _text(base) else mine
+
+
+def _are_groups(value: Any) -> bool:
+    """Whether it is as torch's optimizers have their groups of parameters, by name."""
+    return isinstance(value, list) and all(
+        isinstance(group, dict) and isinstance(group.get("params"), list) and all(
+            isinstance(name, str) for name in group["params"]) for group in value)
+
+
+def _options(group: dict[str, Any]) -> str:
+    return _text({key: value for key, value in group.items() if key != "params"})
+
+
+@dataclass
+class _Union:
+    """The union of JSON values by their mappings' keys. Lists of one length are united item by item, and optimizers' groups
+    by what they say of their parameters; of all else the lowest rank's counts.
+
+    Attributes:
+        value: the union; the first one is taken over.
+        differing: what ranks have for keys for which they have different values, with the ranks that have it.
+    """
+
+    value: Any
+    differing: dict[Keys, list[tuple[str, list[int]]]] = field(default_factory=dict)
+    _owners: dict[Keys, int] = field(default_factory=dict)  # of what the first one lacked
+
+    def add(self, rank: int, other: Any) -> None:
+        self.value = self._joined(self.value, other, (), rank)
+
+    def _joined(self, ours: Any, other: Any, keys: Keys, rank: int) -> Any:
+        if isinstance(ours, dict) and isinstance(other, dict):
+            for key, value in other.items():
+                if key not in ours:
+                    ours[key] = value
+                    self._owners[(*keys, key)] = rank
+                elif key == "param_groups" and _are_groups(ours[key]) and _are_groups(value):
+                    self._join_groups(ours[key], value, (*keys, key), rank)
+                else:
+                    ours[key] = self._joined(ours[key], value, (*keys, key), rank)
+        elif isinstance(ours, list) and isinstance(other, list) and len(ours) == len(other):
+            return [self._joined(a, b, (*keys, i), rank) for i, (a, b) in enumerate(zip(ours, other))]
+        elif (said := _text(other)) != _text(ours):
+            self._note(keys, _text(ours), said, rank)
+        return ours
+
+    def _join_groups(self, ours: list[dict[str, Any]], others: list[dict[str, Any]], keys: Keys, rank: int) -> None:
+        """Parameters with the same options together."""
+        groups = {name: i for i, group in enumerate(ours) for name in group["params"]}
+        for group in others:
+            for i in sorted({groups[name] for name in group["params"] if name in groups}):
+                self._joined({**ours[i], "params": []}, {**group, "params": []}, (*keys, i), rank)
+            new = [name for name in group["params"] if name not in groups]
+            if not new:
+                continue
+            alike = next((i for i, known in enumerate(ours) if _options(known) == _options(group)), None)
+            if alike is None:
+                alike = len(ours)
+                ours.append({**group, "params": []})
+            ours[alike]["params"] = ours[alike]["params"] + new
+            groups.update(dict.fromkeys(new, alike))
+
+    def _owner(self, keys: Keys) -> int:
+        return next((self._owners[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self._owners), 0)
+
+    def _note(self, keys: Keys, ours: str, said: str, rank: int) -> None:
+        values = self.differing.setdefault(keys, [(ours, [self._owner(keys)])])
+        for value, ranks in values:
+            if value == said:
+                ranks.append(rank)
+                return
+        values.append((said, [rank]))
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """As "rank 2" or "ranks 0-3, 7"."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of what ranks have for one row of keys.
+
+    Attributes:
+        keys: that lead to it.
+        values: as JSON, of each the ranks that have it; the first one counts. Ranks that have none are not named.
+    """
+
+    keys: Keys
+    values: list[tuple[str, list[int]]]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Those that have another value than the one that counts."""
+        return tuple(sorted(rank for _, ranks in self.values[1:] for rank in ranks))
+
+    def said(self, shown: Callable[[str], str] = lambda value: value) -> str:
+        """Who has what."""
+        def short(text: str) -> str:
+            return text if len(text) <= _MOST_LETTERS else text[:_MOST_LETTERS - 4] + " ..."
+        return ", ".join(f"{short(shown(value))} on {ranks_text(ranks)}" for value, ranks in self.values)
+
+
+class Part:
+    """A JSON object that each rank has, united over the ranks by :func:`agree`.
+
+    Args:
+        make: the object, where it is needed.
+        mark: of its contents; equal on two ranks where they have the same.
+        everywhere: whether all ranks need the union; else rank 0 alone gets it.
+
+    Attributes:
+        united: the union, where ranks had different ones and this rank gets it; else None.
+        differing: values that ranks have for the same keys; the first ones of them.
+        n_differing: of them all.
+    """
+
+    def __init__(self, make: Callable[[], Any], mark: int, everywhere: bool) -> None:
+        self._make = make
+        self.mark = mark
+        self.everywhere = everywhere
+        self.united: Any = None
+        self.differing: list[Difference] = []
+        self.n_differing = 0
+
+    @property
+    def value(self) -> Any:
+        """The union, where this rank gets it; else this rank's own."""
+        return self._make() if self.united is None else self.united
+
+
+def part_of(value: Any, everywhere: bool) -> Part:
+    return Part(lambda: value, mark_of(_text(value).encode()), everywhere)
+
+
+def _compare(group: Group, parts: Sequence[Part], n: int, failed: bool) -> tuple[int, list[bool]]:
+    """The first rank that has failed, or _NONE; and which of n parts differ between ranks."""
+    words = np.full(1 + 2 * n, _NONE, np.uint64)
+    if failed:
+        words[0] = group.rank
+    for i, part in enumerate(() if failed else parts):
+        words[1 + 2 * i:3 + 2 * i] = part.mark, _NONE - part.mark
+    group.allreduce(words, MIN)
+    return int(words[0]), [int(words[1 + 2 * i]) != _NONE - int(words[2 + 2 * i]) for i in range(n)]
+
+
+def _unite(group: Group, parts: Sequence[Part]) -> None:
+    """Those that differ. What fails on one rank is raised on all."""
+    def attempted(function: Callable[[], Any]) -> bytes:
+        try:
+            return b"+" + json.dumps(function()).encode()
+        except Exception as e:
+            return f"-rank {group.rank}: {type(e).__name__}: {e}".encode("utf-8", "replace")
+
+    def received(text: bytes) -> Any:
+        if text[:1] != b"+":
+            raise Error(text[1:].decode("utf-8", "replace"), status=Status.STATE)
+        return json.loads(text[1:])
+
+    first = _broadcast(group, attempted(lambda: [part.value for part in parts]) if group.rank == 0 else b"")
+
+    def mine() -> list[Any]:
+        found = [_difference(part.value, base) for part, base in zip(parts, received(first))]
+        return [[] if value is _NOTHING else [value] for value in found]
+    told = _gather(group, attempted(mine) if group.rank else b"")
+    unions: list[_Union] = []
+
+    def joined() -> list[Any]:
+        unions.extend(map(_Union, received(first)))
+        for rank, text in enumerate(told[1:], 1):
+            for union, found in zip(unions, received(text)):
+                for value in found:
+                    union.add(rank, value)
+        return [[union.value if part.everywhere else None, list(union.differing.items())[:_MOST_TOLD],
+                 len(union.differing)] for part, union in zip(parts, unions)]
+    answers = received(_broadcast(group, attempted(joined) if group.rank == 0 else b""))
+    for i, (part, (value, differing, n)) in enumerate(zip(parts, answers)):
+        part.united = unions[i].value if unions else value
+        part.differing = [Difference(tuple(keys), [(text, ranks) for text, ranks in values]) for keys, values in differing]
+        part.n_differing = n
+
+
+def agree(group: Ranks, parts: Sequence[Part] | None, n: int) -> int | None:
+    """Unites parts where ranks have different ones. Collective.
+
+    Args:
+        parts: None: this rank has failed.
+        n: how many, the same on all ranks.
+
+    Returns:
+        The first rank that has failed, where one has; then nothing is united.
+
+    Raises:
+        libdcp.Error: STATE, a rank could not do it.
+    """
+    if isinstance(group, Alone):
+        return 0 if parts is None else None
+    failed, differ = _compare(group, parts or (), n, parts is None)
+    if failed != _NONE:
+        return failed
+    differing = [part for part, differs in zip(parts or (), differ) if differs]
+    if differing:
+        _unite(group, differing)
+    return None
+
+
+def attempt(group: Ranks, function: Callable[[], list[Part]], n: int) -> list[Part]:
+    """What the function returns, n parts, united over the ranks. Collective.
+
+    Raises:
+        Exception: what it has raised on this rank.
+        libdcp.Error: STATE, where it has raised on others only.
+    """
+    failure, parts = None, None
+    try:
+        parts = function()
+    except Exception as e:
+        failure = e
+    failed = agree(group, parts, n)
+    if failure is not None:
+        raise failure
+    if failed is not None:
+        raise Error(f"rank {failed} has failed before the others could begin; its own error says why",
+                    status=Status.STATE, rank=failed)
+    return parts or []
+
+
+def decide(group: Ranks, function: Callable[[], str]) -> str:
+    """What it returns on rank 0, where alone it is called, on all ranks; collective.
+
+    Raises:
+        Exception: what it has raised on rank 0, there.
+        libdcp.Error: STATE, on the others.
+    """
+    if isinstance(group, Alone):
+        return function()
+    failure, answer = None, b""
+    if group.rank == 0:
+        try:
+            answer = b"+" + function().encode()
+        except Exception as e:
+            failure, answer = e, f"-rank 0 has failed: {e}".encode()
+    answer = _broadcast(group, answer)
+    if failure is not None:
+        raise failure
+    if answer[:1] == b"-":
+        raise Error(answer[1:].decode(), status=Status.STATE, rank=0)
+    return answer[1:].decode()

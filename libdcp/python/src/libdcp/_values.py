@@ -1,0 +1,87 @@
+"""What ranks have beside tensors, in a checkpoint's JSON: the union of it, and what is said of what differs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from . import _names, _union
+from .errors import Error, Status
+
+log = logging.getLogger("libdcp")
+
+_JSON, _REPLICAS = "json", "replicas"
+
+
+def part_of(text: bytes, replicas: str) -> _union.Part:
+    """A rank's JSON, and the rule for what differs."""
+    return _union.Part(lambda: {_JSON: json.loads(text), _REPLICAS: replicas}, _union.mark_of(text + replicas.encode()),
+                       everywhere=False)
+
+
+def _name(keys: _union.Keys) -> str:
+    if keys[:2] == (_JSON, _names.OBJECTS):
+        return str(_names.Keys(keys[2:]))
+    return "".join([str(keys[0]), *(f"[{key!r}]" for key in keys[1:])])
+
+
+def _said(part: _union.Part) -> str:
+    more = part.n_differing - len(part.differing)
+    return "; ".join([f"{_name(found.keys)} is {found.said()}" for found in part.differing]
+                     + [f"{more} more such values"] * (more > 0))
+
+
+def refuse_other_tensors(part: _union.Part) -> None:
+    """After ranks were asked for their tensors' types and shapes.
+
+    Raises:
+        libdcp.Error: MISMATCH, they have different ones for one path.
+    """
+    if part.differing:
+        first = part.differing[0]
+        raise Error(f"tensor {first.keys[0]} is {first.said(json.loads)}", status=Status.MISMATCH, tensor=first.keys[0],
+                    ranks=first.ranks)
+
+
+def settle(part: _union.Part, replicas: str, rank: int) -> None:
+    """After ranks were asked for their JSON: says what differs, by the rule.
+
+    Raises:
+        libdcp.Error: MISMATCH, the rule is "check", or it differs itself.
+    """
+    if not part.differing:
+        return
+    first = part.differing[0]
+    if replicas == "check" or any(found.keys == (_REPLICAS,) for found in part.differing):
+        raise Error(f"{_said(part)}; libdcp.PerRank keeps what each rank has", status=Status.MISMATCH, ranks=first.ranks)
+    if replicas == "warn" and rank == 0:
+        log.warning("%s: the lowest rank's is saved; libdcp.PerRank keeps what each rank has", _said(part))
+
+
+def text_of(part: _union.Part, paths: Iterable[str]) -> bytes:
+    """The union as the checkpoint's JSON, on rank 0.
+
+    Args:
+        paths: of all ranks' tensors.
+    """
+    members = part.united[_JSON]
+    if _names.OBJECTS in members:
+        kept = _without_filled(members.pop(_names.OBJECTS), (), list(paths))
+        if kept is not _NOTHING:
+            members[_names.OBJECTS] = kept
+    return json.dumps(members, allow_nan=False).encode()
+
+
+_NOTHING = object()
+
+
+def _without_filled(value: Any, keys: tuple[str, ...], paths: list[str]) -> Any:
+    """Without the mappings that are empty on some rank, and have tensors alone on others."""
+    if not isinstance(value, dict) or not keys and not value:
+        return value
+    if not value:
+        return _NOTHING if any(_names.is_below(path, keys) for path in paths) else value
+    made = {key: _without_filled(inner, (*keys, key), paths) for key, inner in value.items()}
+    return {key: inner for key, inner in made.items() if inner is not _NOTHING} or _NOTHING

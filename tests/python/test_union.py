@@ -1,0 +1,246 @@
+"""Ranks that name other tensors, or have other values beside them: the state is the union."""
+
+import filecmp
+import json
+import pathlib
+import tempfile
+import unittest
+
+import torch
+
+import libdcp
+import union_ranks
+from rank_pool import Pool
+from union_ranks import numbers
+
+
+def setUpModule():
+    global pool
+    pool = Pool(4)
+
+
+def tearDownModule():
+    pool.close()
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-union-")
+        self.addCleanup(scratch.cleanup)
+        self.dir = scratch.name
+
+    def save(self, states, name="run", step=1, **options):
+        """Each rank's state; what rank 0 has logged."""
+        found = pool.results(union_ranks.save, [(f"{self.dir}/{name}", step, state) for state in states]
+                             ) if not options else pool.results(
+            _with_options, [(union_ranks.save.__name__, options, f"{self.dir}/{name}", step, state) for state in states])
+        self.assertEqual([lines for lines in found[1:] if lines], [])
+        return found[0]
+
+    def load(self, states, name="run", **options):
+        return pool.results(_with_options, [("load", options, f"{self.dir}/{name}", state) for state in states])
+
+    def refused(self, what, states, name="run", **options):
+        """The exceptions of all ranks."""
+        arguments = (f"{self.dir}/{name}",) if what == "load" else (f"{self.dir}/{name}", 1)
+        found = pool.call(_with_options, [(what, options, *arguments, state) for state in states])
+        for answer in found:
+            self.assertIsInstance(answer, libdcp.Error)
+            self.assertEqual(str(answer), str(found[0]))
+        return found[0]
+
+    def same_file(self, one, other):
+        self.assertTrue(filecmp.cmp(f"{self.dir}/{one}/step-00000001/state.h5", f"{self.dir}/{other}/step-00000001/state.h5",
+                                    shallow=False), f"{one} and {other} differ")
+
+    def json(self, name="run"):
+        with libdcp.Checkpoint(f"{self.dir}/{name}") as checkpoint:
+            return checkpoint.json.get("state")
+
+
+def _with_options(group, what, options, *arguments):
+    return getattr(union_ranks, what)(group, *arguments, **options)
+
+
+def equal(one, other):
+    """Whether two states are, tensors by their elements and types."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return type(one) is type(other) and len(one) == len(other) and all(map(equal, one, other))
+    return type(one) is type(other) and one == other
+
+
+def blank(state):
+    if isinstance(state, dict):
+        return {key: blank(value) for key, value in state.items()}
+    return torch.zeros_like(state) if isinstance(state, torch.Tensor) else type(state)()
+
+
+class TestTensors(Case):
+    def stages(self, ranks, layers=6):
+        """A model in pipeline stages, with an optimizer as torch's get_optimizer_state_dict gives one."""
+        def stage(rank, of):
+            mine = range(layers * rank // of, layers * (rank + 1) // of)
+            names = [f"layers.{i}.w" for i in mine]
+            return {"model": {name: numbers(3, 2, seed=i) for i, name in zip(mine, names)},
+                    "optimizer": {"state": {name: {"exp_avg": numbers(3, 2, seed=50 + i), "step": torch.tensor(5.)}
+                                            for i, name in zip(mine, names)},
+                                  "param_groups": [{"params": names, "lr": 0.5, "betas": [0.5, 0.75]}]},
+                    "epoch": 3}
+        return [stage(rank, ranks) for rank in range(ranks)]
+
+    def test_pipeline_stages_on_any_number_of_ranks(self):
+        for ranks in (1, 2, 3, 4):
+            self.save(self.stages(ranks), name=str(ranks))
+            self.same_file("1", str(ranks))
+        for ranks in (1, 2, 3):
+            found = self.load(list(map(blank, self.stages(ranks))), name="4")
+            for state, wanted in zip(found, self.stages(ranks)):
+                self.assertTrue(equal(state["model"], wanted["model"]))
+                self.assertTrue(equal(state["optimizer"]["state"], wanted["optimizer"]["state"]))
+                group, = state["optimizer"]["param_groups"]
+                self.assertEqual(group["lr"], 0.5)
+                self.assertLessEqual(set(wanted["optimizer"]["param_groups"][0]["params"]), set(group["params"]))
+                self.assertEqual(state["epoch"], 3)
+
+    def test_a_full_state_dict_on_one_rank(self):
+        full = {"model": {"w": numbers(5, 3), "b": numbers(3, seed=1)}, "optimizer": {
+            "state": {"w": {"exp_avg": numbers(5, 3, seed=2)}}, "param_groups": [{"params": ["w"], "lr": 0.1}]}, "epoch": 4}
+        self.save([full], name="alone")
+        for others in ({}, {"model": {}}, {"model": {}, "optimizer": {}},
+                       {"model": {}, "optimizer": {"state": {}, "param_groups": []}, "epoch": 4}):
+            for rank in range(3):
+                states = [dict(others), dict(others), dict(others)]
+                states[rank] = full
+                lines = self.save(states, replace=True)
+                self.assertEqual(lines, [], others)
+                self.same_file("alone", "run")
+        found = self.load([{}, blank(full), {"model": {}}])
+        self.assertTrue(equal(found[1]["model"], full["model"]))
+        self.assertEqual((found[1]["epoch"], found[0], found[2]), (4, {}, {"model": {}}))
+
+    def test_experts_and_generators_by_name(self):
+        def state(rank):
+            return {"model": {"router": numbers(2, 2), **{f"experts.{e}.w": numbers(4, seed=e) for e in (rank, rank + 3)}},
+                    f"rng_{rank}": numbers(3, seed=100 + rank), "rng": {f"rank{rank}": [rank, rank + 0.5]}}
+        self.save([state(rank) for rank in range(3)])
+        found = self.load([blank(state(rank)) for rank in range(3)])
+        for rank, loaded in enumerate(found):
+            self.assertTrue(equal(loaded, state(rank)), loaded)
+        self.assertEqual(self.json()["rng"], {f"rank{rank}": [rank, rank + 0.5] for rank in range(3)})
+        wanted = [state(rank)["model"] for rank in range(3)]
+        found = self.load([{"model": blank({**wanted[0], **wanted[1]})}, {"model": blank(wanted[2])}], only=["/model/experts*"])
+        self.assertTrue(equal({**found[0]["model"], "router": 0}, {**wanted[0], **wanted[1], "router": 0}))
+
+    def test_strict_is_judged_on_the_union(self):
+        whole = {f"a{i}": numbers(2, seed=i) for i in range(4)}
+        self.save([{"model": whole}])
+        part = {name: torch.zeros(2) for name in ("a0", "a1")}
+        for states in ([part, {"a2": torch.zeros(2)}], [{}, {**part, "a2": torch.zeros(2)}]):
+            error = self.refused("load", [{"model": state} for state in states])
+            self.assertIn("/model/a3", str(error))
+            found = self.load([{"model": dict(state)} for state in states], strict=False)
+            self.assertTrue(equal({**found[0]["model"], **found[1]["model"]}, {n: whole[n] for n in ("a0", "a1", "a2")}))
+        error = self.refused("load", [{"model": dict(whole)}, {"model": {"b": torch.zeros(2)}}])
+        self.assertEqual(error.status, libdcp.Status.NOT_FOUND)
+        self.assertIn("/model/b", str(error))
+
+    def test_another_type_or_shape_on_some_ranks(self):
+        for other, said in ((torch.zeros(3), "F32 (2,) on rank 0, F32 (3,) on ranks 1-2"),
+                            (torch.zeros(2).double(), "F32 (2,) on rank 0, F64 (2,) on ranks 1-2")):
+            error = self.refused("save", [{"a": torch.zeros(2), "b": torch.ones(1)}, {"a": other}, {"a": other}])
+            self.assertEqual((error.status, error.tensor, error.ranks), (libdcp.Status.MISMATCH, "/model/a", (1, 2)))
+            self.assertIn(f"/model/a is {said}", str(error))
+        error = self.refused("save", [{"b": torch.ones(1)}, {"a": torch.zeros(2)}, {"a": torch.zeros(3)}])
+        self.assertIn("F32 (2,) on rank 1, F32 (3,) on rank 2", str(error))
+
+    def test_proofs(self):
+        states = self.stages(3)
+        proofs = pool.results(union_ranks.prove, [(state,) for state in states])
+        self.assertEqual(proofs, pool.results(union_ranks.prove, [(self.stages(1)[0],)]) * 3)
+
+    def test_declared_states_agree_once(self):
+        for asynchronous in (False, True):
+            folder = f"{self.dir}/{asynchronous}"
+            states = [{"model": {f"a{rank}": torch.zeros(4)}, "epoch": 1} for rank in range(2)]
+            found = pool.results(union_ranks.save_declared, [(folder, state, 4, asynchronous) for state in states])
+            self.assertEqual(found, [1, 1])
+            with libdcp.Checkpoint(folder) as checkpoint:
+                self.assertEqual(list(checkpoint), ["/model/a0", "/model/a1"])
+                self.assertTrue((checkpoint["/model/a1"] == 4).all() and checkpoint.step == 4)
+            states = [{"model": {"a": torch.zeros(4)}, "epoch": 1} for rank in range(2)]
+            found = pool.results(union_ranks.save_declared, [(folder + "-same", state, 4, asynchronous) for state in states])
+            self.assertEqual(found, [0, 0])
+
+    def test_lists_of_stores(self):
+        states = self.stages(3)
+        found = pool.results(union_ranks.tiers, [(self.dir, state, blank(state)) for state in states])
+        for state, loaded in zip(states, found):
+            self.assertTrue(equal(loaded["model"], state["model"]))
+
+
+class TestValues(Case):
+    def test_what_differs_is_said_by_the_rule(self):
+        states = [{"w": torch.ones(2), "loader": {"samples": 100 + (rank > 0), "rank0": 1} if rank < 3 else {"seen": [rank]}}
+                  for rank in range(4)]
+        said = "state['loader']['samples'] is 100 on rank 0, 101 on ranks 1-2"
+        lines = self.save(states)
+        self.assertEqual(len(lines), 1)
+        self.assertIn(said, lines[0])
+        self.assertIn("PerRank", lines[0])
+        self.assertEqual(self.json(), {"loader": {"samples": 100, "rank0": 1, "seen": [3]}})
+        self.assertEqual(self.save(states, name="trusted", replicas="trust"), [])
+        self.same_file("run", "trusted")
+        error = self.refused("save", states, name="checked", replicas="check")
+        self.assertEqual((error.status, error.ranks), (libdcp.Status.MISMATCH, (1, 2)))
+        self.assertIn(said, str(error))
+        self.assertEqual(libdcp.steps(f"{self.dir}/checked"), [])
+
+    def test_kinds_of_differences(self):
+        cases = [(1, True), (1, 1.0), (0.0, -0.0), (1, {"a": 1}), ([1], [1, 2]), ("a", None), ([1, {"b": 2}], [1, {"b": 3}]),
+                 (float("-inf"), float("inf")), ([], {}), ({}, 5), ({"a": {"b": []}}, {"a": {"b": [0]}})]
+        for one, other in cases:
+            for a, b in ((one, other), (other, one)):
+                error = self.refused("save", [{"w": torch.ones(1), "x": a}, {"w": torch.ones(1), "x": b}], replicas="check")
+                self.assertIn("state['x']", str(error))
+                self.save([{"w": torch.ones(1), "x": a}, {"w": torch.ones(1), "x": b}], replicas="trust", replace=True)
+                self.save([{"w": torch.ones(1), "x": a}], name="alone", replace=True)
+                self.assertEqual(self.json(), self.json("alone"))
+
+    def test_lists_are_compared_item_by_item(self):
+        lines = self.save([{"w": torch.ones(1), "x": [1, {"b": rank, "c": 1}]} for rank in range(2)])
+        self.assertIn("state['x'][1]['b'] is 0 on rank 0, 1 on rank 1", lines[0])
+
+    def test_json_of_the_caller(self):
+        found = pool.results(_save_json, [(f"{self.dir}/run", {"a": 1, "b": rank} if rank < 2 else None) for rank in range(3)])
+        self.assertIn("json['b'] is 0 on rank 0, 1 on rank 1", found[0][0])
+        with libdcp.Checkpoint(f"{self.dir}/run") as checkpoint:
+            self.assertEqual((checkpoint.json["a"], checkpoint.json["b"]), (1, 0))
+
+    def test_options_that_differ(self):
+        found = pool.call(_with_options, [("save", {"replicas": rule}, f"{self.dir}/run", 1, {"w": torch.ones(1)})
+                                          for rule in ("check", "trust", "warn")])
+        self.assertEqual({(type(answer), getattr(answer, "status", None)) for answer in found},
+                         {(libdcp.Error, libdcp.Status.MISMATCH)})
+
+    def test_parameters_in_groups_of_other_options(self):
+        def state(groups):
+            return {"w": torch.ones(1), "optimizer": {"state": {}, "param_groups": groups}}
+        states = [state([{"params": ["a"], "lr": 1}, {"params": ["b"], "lr": 2}]),
+                  state([{"params": ["c", "d"], "lr": 2}]), state([{"params": ["e"], "lr": 3}])]
+        self.assertEqual(self.save(states), [])
+        self.assertEqual(self.json()["optimizer"]["param_groups"], [
+            {"params": ["a"], "lr": 1}, {"params": ["b", "c", "d"], "lr": 2}, {"params": ["e"], "lr": 3}])
+        lines = self.save([states[0], state([{"params": ["b", "f"], "lr": 5}])], replace=True)
+        self.assertIn("['param_groups'][1]['lr'] is 2 on rank 0, 5 on rank 1", lines[0])
+
+
+def _save_json(group, directory, members):
+    return union_ranks.save(group, directory, 1, {"w": torch.ones(1)}, json=members)
+
+
+if __name__ == "__main__":
+    unittest.main()
