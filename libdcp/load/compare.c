@@ -24,12 +24,11 @@ static int compare_tensor(load_job *l, size_t tensor, const compared *c, dcp_err
     const step_tensor *t = l->chosen.stored[tensor];
     const uint64_t *sums = c->sums + c->first[tensor];
     const uint64_t *provers = l->boxes.exact[tensor] ? NULL : c->provers + c->first[tensor];
-    step_dataset *expanded = NULL, *p = t->datasets;
-    int status = DCP_OK;
-    if (l->ckpt->rows != STEP_ROWS_HERE) {
-        status = step_packed_expand(l->ckpt, t->rows, t->n_datasets, &expanded, err);
-        p = expanded;
-    }
+    const int is_here = l->ckpt->rows == STEP_ROWS_HERE; /* else readers may be finding them */
+    step_dataset *expanded = NULL;
+    int status =
+        is_here ? DCP_OK : step_packed_expand(l->ckpt, t->rows, t->n_datasets, &expanded, err);
+    const step_dataset *p = is_here ? t->datasets : expanded;
     for (size_t k = 0; k < t->n_datasets && !status; k++, p++) {
         status = provers ? load_proofs_compare(p, sums, provers, err)
                          : step_read_compare_sums(p, sums, err);

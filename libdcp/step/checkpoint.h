@@ -9,8 +9,6 @@
  *   STEP_ROWS_COPIED     as at homes, but each rank has a copy of all of them */
 #pragma once
 
-#include <pthread.h>
-
 #include "comm/comm.h"
 #include "dcp/checkpoint.h"
 #include "step/tables.h"
@@ -95,10 +93,9 @@ struct dcp_checkpoint {
     step_dataset *datasets; /* of STEP_ROWS_HERE, by tensor */
     uint64_t *packed;       /* the rows that are here, packed */
     const uint64_t **in_order;
-    int copies_rows;      /* if it is scattered, its rows are to be copied */
-    pthread_mutex_t lock; /* of what is found out when it is asked for (view.c) */
-    struct step_memory *found;
-    uint64_t blocks; /* of all files; of STEP_ROWS_HERE */
+    int copies_rows;           /* if it is scattered, its rows are to be copied */
+    struct step_memory *found; /* when it was asked for (view.c) */
+    uint64_t blocks;           /* of all files; of STEP_ROWS_HERE */
     uint64_t address_end;
     char state_id[17];      /* layout sharded */
     step_block_cache cache; /* of reads by whole blocks */

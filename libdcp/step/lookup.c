@@ -60,7 +60,7 @@ static int is_row(step_file *file, uint64_t i, const char *path, int *is, found_
 /* The row of that path, if there is one; mostly it is the one after what was found last. */
 static int find_row(step_file *file, const char *path, uint64_t *at, int *is, found_row *row,
                     dcp_error *err) {
-    *at = file->after_found;
+    *at = __atomic_load_n(&file->after_found, __ATOMIC_RELAXED);
     int status = is_row(file, *at, path, is, row, err);
     if (status || *is) return status;
     status = first_row_from(file, path, 0, at, row, err);
@@ -92,7 +92,7 @@ int step_lookup_rows(const dcp_checkpoint *ckpt, const step_tensor *t, step_file
     int is, status = find_row(file, t->tensor.path, &at, &is, &row, err);
     if (!status && is) {
         status = take_row(ckpt, t, file, &row, out, err);
-        file->after_found = ++at;
+        __atomic_store_n(&file->after_found, ++at, __ATOMIC_RELAXED);
     }
     memcpy(path, t->tensor.path, length);
     memcpy(path + length, "@", 2);
@@ -122,9 +122,12 @@ static int note_places(const step_file *file, const unsigned char *index, uint32
     return DCP_OK;
 }
 
-static int find_places(step_file *file, dcp_error *err) {
+/* The first thread's that finds them are kept. */
+static int find_places(step_file *file, const uint32_t **out, dcp_error *err) {
     const step_userblock *ub = &file->ub;
-    if (file->block_places) return DCP_OK;
+    uint32_t *kept = __atomic_load_n(&file->block_places, __ATOMIC_ACQUIRE);
+    *out = kept;
+    if (kept) return DCP_OK;
     unsigned char *index = malloc(ub->index.bytes + 1);
     uint32_t *places = malloc((ub->rows / STRIDE + 1) * sizeof *places);
     int status = index && places
@@ -132,24 +135,26 @@ static int find_places(step_file *file, dcp_error *err) {
                      : core_fail_memory(err, ub->index.bytes);
     if (!status) status = note_places(file, index, places, err);
     free(index);
-    if (status)
-        free(places);
-    else
-        file->block_places = places;
+    if (!status && __atomic_compare_exchange_n(&file->block_places, &kept, places, 0,
+                                               __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        kept = places;
+    if (kept != places) free(places);
+    *out = kept;
     return status;
 }
 
 /* The number of the row's first block in its file. */
 static int find_blocks(step_file *file, const char *path, uint64_t *first, dcp_error *err) {
+    const uint32_t *places;
     found_row row;
     uint64_t at;
-    int is, status = find_places(file, err);
+    int is, status = find_places(file, &places, err);
     if (!status) status = find_row(file, path, &at, &is, &row, err);
     if (status) return status;
     if (!is)
         return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "index: dataset %s has gone", path);
-    file->after_found = at + 1;
-    *first = file->block_places[at / STRIDE];
+    __atomic_store_n(&file->after_found, at + 1, __ATOMIC_RELAXED);
+    *first = places[at / STRIDE];
     for (uint64_t i = at / STRIDE * STRIDE; i < at && !status; i++) {
         status = read_row(file, i, &row, err);
         *first += step_index_blocks(step_index_bytes_of(row.bytes, &file->ub));

@@ -293,7 +293,6 @@ static int open_found(dcp_comm *comm, const char *path, open_fn open_step, int c
         if (ckpt) {
             ckpt->comm = comm;
             ckpt->copies_rows = copies_rows;
-            pthread_mutex_init(&ckpt->lock, NULL);
         }
         status = open_step(comm, status, ckpt, path, &moved, err);
         if (!status && (!moved || look + 1 == LOOKS))

@@ -276,26 +276,48 @@ void step_view_free(step_view *view) {
     *view = (step_view){0};
 }
 
-/* What was found out, until the close. */
+/* What was found out, until the close. Threads find out the same at the same time, each for itself,
+ * and the first one's stays. So there is no lock, which a child of fork could find held by a thread
+ * that it does not have. */
 typedef struct step_memory {
     struct step_memory *before;
     void *datasets, *words;
 } step_memory;
 
-static int remember(dcp_checkpoint *ckpt, void *datasets, void *words, dcp_error *err) {
+static step_memory *make_found(void *datasets, void *words, dcp_error *err) {
     step_memory *m = malloc(sizeof *m);
-    if (!m) return core_fail_memory(err, sizeof *m);
-    *m = (step_memory){ckpt->found, datasets, words};
-    ckpt->found = m;
-    return DCP_OK;
+    if (m)
+        *m = (step_memory){NULL, datasets, words};
+    else
+        core_fail_memory(err, sizeof *m);
+    return m;
+}
+
+static void free_found(step_memory *m) {
+    free(m->datasets);
+    free(m->words);
+    free(m);
+}
+
+/* `found` is what `m` holds: it becomes *place, for the checkpoint to keep, unless another thread's
+ * is there. */
+static void publish(dcp_checkpoint *ckpt, void *place, void *found, step_memory *m) {
+    void *none = NULL;
+    if (!__atomic_compare_exchange_n((void **)place, &none, found, 0, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE)) {
+        free_found(m);
+        return;
+    }
+    m->before = __atomic_load_n(&ckpt->found, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(&ckpt->found, &m->before, m, 1, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_RELAXED))
+        continue;
 }
 
 void step_view_forget(dcp_checkpoint *ckpt) {
     for (step_memory *m = ckpt->found, *before; m; m = before) {
         before = m->before;
-        free(m->datasets);
-        free(m->words);
-        free(m);
+        free_found(m);
     }
     ckpt->found = NULL;
 }
@@ -344,47 +366,42 @@ static int look_up(dcp_checkpoint *ckpt, const step_tensor *t, step_dataset **ou
     return status;
 }
 
-/* With the lock. */
 static int find_datasets(dcp_checkpoint *ckpt, step_tensor *t, dcp_error *err) {
     step_dataset *datasets = NULL;
     comm_message found = {0};
     int status = t->rows ? step_packed_expand(ckpt, t->rows, t->n_datasets, &datasets, err)
                          : look_up(ckpt, t, &datasets, &found, err);
-    if (!status) status = remember(ckpt, datasets, found.data, err);
-    if (!status) {
-        __atomic_store_n(&t->datasets, datasets, __ATOMIC_RELEASE);
+    step_memory *m = status ? NULL : make_found(datasets, found.data, err);
+    if (m) {
+        publish(ckpt, &t->datasets, datasets, m);
         return DCP_OK;
     }
     free(datasets);
     free(found.data);
-    return status;
+    return status ? status : DCP_ERR_NO_MEMORY;
 }
 
 int step_view_all(dcp_checkpoint *ckpt, const step_tensor *t, step_known *out, dcp_error *err) {
     step_tensor *own = (step_tensor *)t;
     int status = DCP_OK;
-    if (!__atomic_load_n(&own->datasets, __ATOMIC_ACQUIRE)) {
-        pthread_mutex_lock(&ckpt->lock);
-        if (!own->datasets) status = find_datasets(ckpt, own, err);
-        pthread_mutex_unlock(&ckpt->lock);
-    }
-    *out = (step_known){
-        .datasets = own->datasets, .n = status ? 0 : own->n_datasets, .blocks = own->blocks};
+    if (!__atomic_load_n(&own->datasets, __ATOMIC_ACQUIRE)) status = find_datasets(ckpt, own, err);
+    *out = (step_known){.datasets = __atomic_load_n(&own->datasets, __ATOMIC_ACQUIRE),
+                        .n = status ? 0 : own->n_datasets,
+                        .blocks = own->blocks};
     return status;
 }
 
 int step_view_crcs(dcp_checkpoint *ckpt, step_dataset *dataset, dcp_error *err) {
-    int status = DCP_OK;
     uint64_t *crcs = NULL;
     if (__atomic_load_n(&dataset->crcs, __ATOMIC_ACQUIRE)) return DCP_OK;
-    pthread_mutex_lock(&ckpt->lock);
-    if (!dataset->crcs) {
-        status = step_lookup_crcs(dataset, &crcs, err);
-        if (!status && (status = remember(ckpt, NULL, crcs, err))) free(crcs);
-        if (!status) __atomic_store_n(&dataset->crcs, crcs, __ATOMIC_RELEASE);
-    }
-    pthread_mutex_unlock(&ckpt->lock);
-    return status;
+    int status = step_lookup_crcs(dataset, &crcs, err);
+    if (status) return status;
+    step_memory *m = make_found(NULL, crcs, err);
+    if (m)
+        publish(ckpt, &dataset->crcs, crcs, m);
+    else
+        free(crcs);
+    return m ? DCP_OK : DCP_ERR_NO_MEMORY;
 }
 
 int step_view_dataset(dcp_checkpoint *ckpt, const step_tensor *t, size_t k, int with_crcs,
@@ -392,6 +409,12 @@ int step_view_dataset(dcp_checkpoint *ckpt, const step_tensor *t, size_t k, int 
     step_known known;
     int status = step_view_all(ckpt, t, &known, err);
     if (!status && with_crcs) status = step_view_crcs(ckpt, &known.datasets[k], err);
-    if (!status) *out = known.datasets[k];
-    return status;
+    if (status) return status;
+    const step_dataset *p = &known.datasets[k];
+    *out = (step_dataset){.file = p->file,
+                          .row = p->row,
+                          .crcs = __atomic_load_n(&p->crcs, __ATOMIC_ACQUIRE),
+                          .first_block = p->first_block,
+                          .known_blocks = p->known_blocks};
+    return DCP_OK;
 }
