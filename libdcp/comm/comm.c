@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/fail.h"
 
@@ -64,6 +65,7 @@ dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int
     comm->watch = watch;
     comm->rank = rank;
     comm->size = size;
+    comm->process = getpid();
     comm->table_host = -1;
     comm_find_place(comm);
     if (comm_local_make(&comm->local, rank, size)) {
@@ -150,7 +152,7 @@ int dcp_comm_size(const dcp_comm *comm) { return comm->size; }
 
 void dcp_comm_destroy(dcp_comm *comm) {
     if (!comm) return;
-    if (comm->destroy_ctx) comm->destroy_ctx(comm);
+    if (comm->destroy_ctx && comm->process == getpid()) comm->destroy_ctx(comm);
     comm_watch_release(comm->watch);
     comm_local_free(&comm->local);
     comm_groups_release(comm->hosts);

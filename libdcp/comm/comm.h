@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "comm/local.h"
 #include "comm/place.h"
@@ -44,6 +45,7 @@ struct dcp_comm {
     comm_place place;          /* of this rank: gathered, it tells which ranks are on one host */
     int table_host; /* the lowest rank of its host, as a caller's table says; -1: it says nothing */
     int rank, size;
+    pid_t process;        /* that made it */
     comm_packing packing; /* see comm/messages.h */
     uint32_t operations;  /* that could be given up, so far: see comm/stop.h */
     uint64_t *numbers;    /* room for two numbers of each rank */

@@ -115,7 +115,8 @@ DCP_API int dcp_comm_set_limit(dcp_comm *comm, double seconds, dcp_error *err);
 
 /* Frees the communicator (and MPI's duplicate). NULL is ignored. Objects made on it go first. Where
  * a rank is gone, nothing is called that would wait for it: MPI's duplicate stays, and so does what
- * MPI may still use. */
+ * MPI may still use. A process that was forked from the rank frees its copy, and calls neither MPI
+ * nor the functions of a table. */
 DCP_API void dcp_comm_destroy(dcp_comm *comm);
 
 #ifdef __cplusplus
