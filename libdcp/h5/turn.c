@@ -1,13 +1,12 @@
-/* One lock for all of the library's calls of HDF5. */
+/* One lock for all of the library's calls of HDF5. A fork waits for it too (core/process_lock.h),
+ * so a child finds HDF5 between two calls. */
 #include "h5/turn.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 
 #include "core/fail.h"
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+#include "core/process_lock.h"
 
 /* HDF5 puts the errors of MPI's functions under those of its own. */
 static herr_t find_mpi_error(unsigned depth, const H5E_error2_t *e, void *io_failed) {
@@ -22,7 +21,7 @@ static herr_t note_failure(hid_t errors, void *turn) {
 }
 
 void h5_enter(h5_turn *turn) {
-    pthread_mutex_lock(&lock);
+    core_process_lock_take(CORE_LOCK_HDF5);
     turn->io_failed = 0;
     H5Eget_auto2(H5E_DEFAULT, &turn->print, &turn->print_data);
     H5Eset_auto2(H5E_DEFAULT, note_failure, turn);
@@ -31,7 +30,7 @@ void h5_enter(h5_turn *turn) {
 
 void h5_leave(const h5_turn *turn) {
     H5Eset_auto2(H5E_DEFAULT, turn->print, turn->print_data);
-    pthread_mutex_unlock(&lock);
+    core_process_lock_leave(CORE_LOCK_HDF5);
 }
 
 static herr_t first_error(unsigned depth, const H5E_error2_t *e, void *text) {

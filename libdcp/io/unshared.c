@@ -1,20 +1,19 @@
-/* The mutex is held from before a fork until after it, so that no file is open and not in the list
- * then. Under it come system calls alone, and no other mutex. */
+/* The lock is held from before a fork until after it, so that no file is open and not in the list
+ * then. Under it come system calls alone. */
 #include "io/unshared.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static pthread_mutex_t files_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t files_once = PTHREAD_ONCE_INIT;
+#include "core/process_lock.h"
+
 static io_unshared *files;
 
-static void lock_files(void) { pthread_mutex_lock(&files_mutex); }
-static void unlock_files(void) { pthread_mutex_unlock(&files_mutex); }
+static void lock_files(void) { core_process_lock_take(CORE_LOCK_UNSHARED); }
+static void unlock_files(void) { core_process_lock_leave(CORE_LOCK_UNSHARED); }
 
 static void drop_in_child(void) {
     for (io_unshared *f = files; f; f = f->next) {
@@ -22,16 +21,13 @@ static void drop_in_child(void) {
         f->fd = -1;
     }
     files = NULL;
-    unlock_files();
 }
-
-static void follow_forks(void) { pthread_atfork(lock_files, unlock_files, drop_in_child); }
 
 io_unshared *io_unshared_open(int dir_fd, const char *name, int flags, const char *tag) {
     io_unshared *file = malloc(sizeof *file);
     if (!file) return NULL;
-    pthread_once(&files_once, follow_forks);
     lock_files();
+    core_process_lock_tell_child(CORE_LOCK_UNSHARED, drop_in_child);
     int fd = openat(dir_fd, name, flags | O_CLOEXEC, 0666);
     if (fd >= 0) {
         *file = (io_unshared){fd, getpid(), tag, files};

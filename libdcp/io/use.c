@@ -1,22 +1,22 @@
 /* One list for the process, as the limit is the process': files that are open, those used last at
- * its end. Files are opened without the lock, so that threads do not wait for each other's. */
+ * its end. Files are opened without the lock (CORE_LOCK_OPENED), so that threads do not wait for
+ * each other's. */
 #include "io/use.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/fail.h"
+#include "core/process_lock.h"
 
 enum { LEAST_OPEN = 8, MOST_OPEN = 64 };
 
 static struct {
-    pthread_mutex_t lock;
     io_file *first, *last;
-    unsigned n, in_use;
-} opened = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    unsigned n, in_use; /* in a child of fork also uses of its parent's other threads */
+} opened;
 
 unsigned io_use_most(void) {
     struct rlimit limit;
@@ -68,19 +68,19 @@ void io_use_lend(io_file *file, io_access access) {
     file->folder = AT_FDCWD;
     file->access = access;
     file->is_on_use = 1;
-    pthread_mutex_lock(&opened.lock);
+    core_process_lock_take(CORE_LOCK_OPENED);
     make_room(io_use_most());
     append_file(file);
-    pthread_mutex_unlock(&opened.lock);
+    core_process_lock_leave(CORE_LOCK_OPENED);
 }
 
 static int open_file(const io_file *file, io_file *out, dcp_error *err) {
     errno = 0;
     int status = io_open_in(file->folder, file->path, file->access, out, err);
     if (!status || (errno != EMFILE && errno != ENFILE)) return status;
-    pthread_mutex_lock(&opened.lock);
+    core_process_lock_take(CORE_LOCK_OPENED);
     make_room(1); /* others have what was left */
-    pthread_mutex_unlock(&opened.lock);
+    core_process_lock_leave(CORE_LOCK_OPENED);
     return io_open_in(file->folder, file->path, file->access, out, err);
 }
 
@@ -88,9 +88,9 @@ static int open_file(const io_file *file, io_file *out, dcp_error *err) {
 static int open_for_use(io_file *file, dcp_error *err) {
     io_file found = {.fd = -1};
     make_room(io_use_most());
-    pthread_mutex_unlock(&opened.lock);
+    core_process_lock_leave(CORE_LOCK_OPENED);
     int status = open_file(file, &found, err);
-    pthread_mutex_lock(&opened.lock);
+    core_process_lock_take(CORE_LOCK_OPENED);
     if (status) return status;
     if (file->fd >= 0) {
         io_close(&found);
@@ -106,7 +106,7 @@ static int open_for_use(io_file *file, dcp_error *err) {
 int io_use_begin(io_file *file, dcp_error *err) {
     int status = DCP_OK;
     if (!file->is_on_use) return DCP_OK;
-    pthread_mutex_lock(&opened.lock);
+    core_process_lock_take(CORE_LOCK_OPENED);
     if (file->failed) {
         errno = file->failed;
         status = core_fail_errno(err, "sync", file->path);
@@ -114,35 +114,35 @@ int io_use_begin(io_file *file, dcp_error *err) {
         status = open_for_use(file, err);
     }
     if (!status && !file->users++) opened.in_use++;
-    pthread_mutex_unlock(&opened.lock);
+    core_process_lock_leave(CORE_LOCK_OPENED);
     return status;
 }
 
 void io_use_end(io_file *file) {
     if (!file->is_on_use) return;
-    pthread_mutex_lock(&opened.lock);
+    core_process_lock_take(CORE_LOCK_OPENED);
     if (!--file->users) {
         opened.in_use--;
         unlink_file(file);
         append_file(file);
     }
-    pthread_mutex_unlock(&opened.lock);
+    core_process_lock_leave(CORE_LOCK_OPENED);
 }
 
 int io_use_is_full(const io_file *file) {
     if (!file->is_on_use) return 0;
-    pthread_mutex_lock(&opened.lock);
+    core_process_lock_take(CORE_LOCK_OPENED);
     int full = file->fd < 0 && opened.in_use >= io_use_most();
-    pthread_mutex_unlock(&opened.lock);
+    core_process_lock_leave(CORE_LOCK_OPENED);
     return full;
 }
 
 void io_use_close(io_file *file) {
     if (file->is_on_use && file->fd >= 0) {
-        pthread_mutex_lock(&opened.lock);
+        core_process_lock_take(CORE_LOCK_OPENED);
         unlink_file(file);
         if (file->users) opened.in_use--;
-        pthread_mutex_unlock(&opened.lock);
+        core_process_lock_leave(CORE_LOCK_OPENED);
     }
     file->is_on_use = 0;
     io_close(file);

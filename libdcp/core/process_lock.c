@@ -1,0 +1,45 @@
+#include "core/process_lock.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stddef.h>
+
+static struct {
+    pthread_once_t once;
+    pthread_mutex_t locks[CORE_PROCESS_LOCKS];
+    void (*in_child[CORE_PROCESS_LOCKS])(void);
+} process = {.once = PTHREAD_ONCE_INIT,
+             .locks = {[CORE_LOCK_HDF5] = PTHREAD_MUTEX_INITIALIZER,
+                       [CORE_LOCK_OPENED] = PTHREAD_MUTEX_INITIALIZER,
+                       [CORE_LOCK_UNSHARED] = PTHREAD_MUTEX_INITIALIZER}};
+
+/* Jansson's seed too: while a thread makes it, others wait for it without end. */
+static void take_all(void) {
+    json_object_seed(0);
+    for (size_t i = 0; i < CORE_PROCESS_LOCKS; i++) pthread_mutex_lock(&process.locks[i]);
+}
+
+static void leave_all(void) {
+    for (size_t i = CORE_PROCESS_LOCKS; i-- > 0;) pthread_mutex_unlock(&process.locks[i]);
+}
+
+static void begin_child(void) {
+    for (size_t i = 0; i < CORE_PROCESS_LOCKS; i++)
+        if (process.in_child[i]) process.in_child[i]();
+    leave_all();
+}
+
+static void follow_forks(void) { pthread_atfork(take_all, leave_all, begin_child); }
+
+void core_process_lock_take(core_process_lock which) {
+    pthread_once(&process.once, follow_forks);
+    pthread_mutex_lock(&process.locks[which]);
+}
+
+void core_process_lock_leave(core_process_lock which) {
+    pthread_mutex_unlock(&process.locks[which]);
+}
+
+void core_process_lock_tell_child(core_process_lock which, void (*fn)(void)) {
+    process.in_child[which] = fn;
+}
