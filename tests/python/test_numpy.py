@@ -250,12 +250,19 @@ class Test(unittest.TestCase):
     def test_failure_comes_with_the_next_call(self):
         with libdcp.Store(self.dir) as store:
             store.save(3, {"x": np.ones(2)})
+            for call, step, how in ((store.save, 4, "was saved"), (store.save_async, 5, "is being saved")):
+                store.save_async(2, {"x": np.ones(2)})
+                with self.assertRaises(libdcp.Error) as caught:
+                    call(step, {"x": np.ones(2)})
+                self.assertEqual(caught.exception.status, libdcp.Status.STATE)
+                self.assertRegex(str(caught.exception), "^step 2 was not saved: .* older than step [0-9], .*; "
+                                 f"step {step}, which this call is for, {how}$")
+            store.save(6, {"x": np.ones(2)})
+            self.assertEqual(store.steps(), [3, 4, 5, 6])
             store.save_async(2, {"x": np.ones(2)})
-            with self.assertRaises(libdcp.Error) as caught:
-                store.save(4, {"x": np.ones(2)})
-            self.assertEqual(caught.exception.status, libdcp.Status.STATE)
-            store.save(4, {"x": np.ones(2)})
-            self.assertEqual(store.steps(), [3, 4])
+            with self.assertRaisesRegex(libdcp.Error, "step-00000006 exists already") as caught:  # its own failure is told
+                store.save(6, {"x": np.ones(2)})
+            self.assertIn("older than step", str(caught.exception.__cause__))
 
     def test_asynchronous_failures_of_a_declared_state(self):
         with libdcp.Store(self.dir) as store:

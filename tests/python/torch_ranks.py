@@ -206,18 +206,18 @@ def apart(directory):
         odd = {"x": np.array(["a"]) if rank else torch.ones(4)}
         fails_on_the_second(lambda: store.load({**odd, "none": torch.ones(2)}), "TypeError", "no type")
         fails_on_the_second(lambda: libdcp.prove(odd), "TypeError", "no type")
-        for call in (lambda: store.save(2, declared), lambda: store.save_async(2, declared).wait(),
+        for call in (lambda: store.save(2, declared), lambda: store.save_async(3, declared).wait(),
                      lambda: store.load({"x": torch.ones(4)}), lambda: store.remove(1)):
             saving = store.save_async(1, declared)  # which is there already
             if rank == 0:
                 assert saving.exception()
             fails_on_the_second(call, "Error", "exists already")
-        for step in (2, 3):
+        for step in (4, 5):
             store.save_async(step, declared)
-        assert said(lambda: store.save_async(4, declared, json={"a": object()} if rank else None))[1][0] == "TypeError"
-        assert said(lambda: store.save_async(5, declared))[1 if rank == 0 else 0]
-        store.save_async(6, declared).wait()
-        assert store.steps() == [1, 2, 3, 6]
+        assert said(lambda: store.save_async(6, declared, json={"a": object()} if rank else None))[1][0] == "TypeError"
+        assert said(lambda: store.save_async(7, declared))[1 if rank == 0 else 0]
+        store.save_async(8, declared).wait()
+        assert store.steps() == [1, 2, 3, 4, 5, 7, 8]  # also those whose calls have told of an earlier failure
     with libdcp.Store([libdcp.Tier(f"{directory}/list")]) as store:
         store.save(1, state)
         fails_on_the_second(lambda: store.load(state), "RuntimeError", "mine")

@@ -5,10 +5,12 @@
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._arrays import Shard
+from ._calls import Loaded
 from ._capi import lib as _lib
+from ._directory import Pin
 from ._options import Report
 from ._state import State
 from .checkpoint import Checkpoint, Entry, Proof, prove
@@ -18,12 +20,14 @@ from .saving import Saving
 from .store import Store, Tier, load, save, save_async, steps
 
 __version__: str = _lib.version().decode()
-__all__ = ["Checkpoint", "Entry", "Error", "Loader", "PerRank", "Proof", "Report", "Saving", "Shard", "State", "Status",
-           "Store", "Tier", "load", "prove", "random_state", "save", "save_async", "set_random_state", "steps"]
+__all__ = ["Checkpoint", "Entry", "Error", "Loaded", "Loader", "PerRank", "Pin", "Proof", "Report", "Saving", "Shard",
+           "State", "Status", "Store", "Tier", "load", "prove", "random_state", "save", "save_async", "set_random_state", "steps"]
 
-
-def __getattr__(name: str) -> Any:
-    """``libdcp.dcp``, which needs torch, once it is asked for."""
-    if name == "dcp":
-        return importlib.import_module(".dcp", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if TYPE_CHECKING:
+    from . import dcp as dcp
+else:
+    def __getattr__(name: str) -> Any:
+        """``libdcp.dcp``, which needs torch, once it is asked for."""
+        if name == "dcp":
+            return importlib.import_module(".dcp", __name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

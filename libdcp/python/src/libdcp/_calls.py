@@ -5,18 +5,35 @@ from __future__ import annotations
 import ctypes as c
 import operator
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from . import _capi, _foreign, _names, _options, _union, _values
 from ._capi import lib
 from ._comm import Comm
 from ._lookup import Lookup
+from ._options import LoadKeywords, SaveKeywords
 from ._state import State
-from .errors import Error, Status
+from .errors import EarlierFailure, Error, Status
 
 T = TypeVar("T")
 
+
+class Loaded(dict[str, Any]):
+    """A checkpoint's JSON object, with "step"; and what a load with ``strict=False`` did without.
+
+    Attributes:
+        missing: paths of the state that the checkpoint lacks, and that were left as they are.
+        unexpected: paths of the checkpoint, but for what an import keeps in /files, that the state has no place for.
+    """
+
+    def __init__(self, members: Mapping[str, Any], missing: Sequence[str] = (), unexpected: Sequence[str] = ()) -> None:
+        super().__init__(members)
+        self.missing = list(missing)
+        self.unexpected = list(unexpected)
+
+
+FILES = "/files/"  # what an import keeps for an export
 _NO_STATE = ": a state is needed"  # what the library says of a rank that gives it none
 
 
@@ -44,8 +61,9 @@ class Prepared:
                  earlier: BaseException | None = None) -> None:
         self._comm = comm
         self.failures = _options.Failures()
-        self.failures.first = earlier
+        self.failures.first = EarlierFailure(earlier) if earlier is not None else None
         self.text = b"{}"
+        self.missing: list[str] = []  # paths of tensors that a load has done without
         self._state = self._try(lambda: _taken(comm, state, stored), None)
         self._owns = self._state is not state
 
@@ -85,13 +103,18 @@ class Prepared:
 
         Raises:
             Exception: what is wrong on this rank.
+            EarlierFailure: on all ranks, one has not heard of an earlier one.
             libdcp.Error: what is wrong on another one; or MISMATCH, ranks have other types or shapes for one tensor, or, by
                 the rule, other values beside them.
         """
         rule = None if replicas is None else _options.REPLICAS[replicas]
         none: list[_union.Part] = []
         parts = self._try(lambda: self._parts(rule), none)
-        self._comm.agree_on(parts, 2 if rule else 1, self.failures.first)
+        try:
+            self._comm.agree_on(parts, 2 if rule else 1, self.failures.first)
+        except BaseException as e:
+            self.failures.first = e
+            raise
         self._use(parts, rule)
 
     def _parts(self, rule: _options.Replicas | None) -> list[_union.Part]:
@@ -113,16 +136,16 @@ class Prepared:
             if values.united is not None:
                 self.text = self._try(lambda: _values.text_of(values, names.value), self.text)
 
-    def save_options(self, json: Mapping[str, Any] | None, options: dict[str, Any]) -> _capi.SaveOptions:
+    def save_options(self, json: Mapping[str, Any] | None, options: SaveKeywords) -> _capi.SaveOptions:
         """With them :attr:`text` is the JSON to save."""
         def make() -> _capi.SaveOptions:
             if self._state:
                 self._state.refresh()
                 self.text = self._state.json(json)
-            return _options.save_options(self.failures, **options)
+            return _options.save_options(self.failures, options)
         return self._try(make, _capi.SaveOptions())
 
-    def load_options(self, options: dict[str, Any], members: Mapping[str, Any]) -> _capi.LoadOptions:
+    def load_options(self, options: LoadKeywords, members: Mapping[str, Any]) -> _capi.LoadOptions:
         """Those of the caller also where the state is none, so that all ranks have the same."""
         def check() -> None:
             if self._state:
@@ -131,10 +154,17 @@ class Prepared:
                     self._state.refuse_lacking(members)
         self._try(check, None)
         try:
-            return _options.load_options(self.failures, **options)
+            return _options.load_options(self.failures, options, self.missing)
         except Exception as e:
             self.failures.first = self.failures.first or e
             return _capi.LoadOptions()
+
+    def unexpected(self, stored: Sequence[str], lookup: Lookup, options: LoadKeywords) -> list[str]:
+        """After a load: of the checkpoint's tensors, those that the state has no place for."""
+        selected = _options.selects(options.get("only"))
+        filled = {lookup.stored(path) for path in self._state.paths()} if self._state else set()
+        return [path for path in stored
+                if path not in filled and not path.startswith(FILES) and any(map(selected, lookup.names(path)))]
 
     def refresh(self) -> None:
         """Before the state is read."""
@@ -163,8 +193,7 @@ class Prepared:
         self.failures.raise_first()
 
 
-def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State,
-              options: dict[str, Any]) -> dict[str, Any]:
+def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
     """Fills a state from an open checkpoint, and returns its JSON."""
     def shape(path: str) -> tuple[int, ...] | None:
         found = lib.checkpoint_find(checkpoint, path.encode())
@@ -172,27 +201,33 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
     members: dict[str, Any] = _names.parsed(lib.checkpoint_json(checkpoint))
     lookup = Lookup(shape, members, options.get("rename"))
     try:
-        _fill(checkpoint, comm, state, options, lookup)
+        return _fill(checkpoint, comm, state, options, lookup)
     except Exception as e:
         status = e.status if isinstance(e, Error) else None
         if status == Status.COMM or lookup.may_lack:
             raise
         comm.agree(None if status == Status.NOT_FOUND else e)  # a rank may have raised something of its own
         lookup.may_lack = True  # one of two tied tensors, perhaps
-        _fill(checkpoint, comm, state, options, lookup)
-    return members
+        return _fill(checkpoint, comm, state, options, lookup)
 
 
-def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, options: dict[str, Any],
-          lookup: Lookup) -> None:
+def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, options: LoadKeywords,
+          lookup: Lookup) -> Loaded:
     with Prepared(comm, state, lookup) as prepared:
         made = prepared.load_options(options, lookup.members)
         prepared.unite()
         prepared.call(lib.load_with, checkpoint, prepared.handle, c.byref(made), None)
         prepared.restore(comm, _options.selects(options.get("only")), lookup.members)
+        unexpected = [] if options.get("strict", True) else prepared.unexpected(_paths(checkpoint), lookup, options)
+        return Loaded(lookup.members, prepared.missing, unexpected)
 
 
-def load_path(comm: Comm, path: str, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:
+def _paths(checkpoint: c.c_void_p) -> list[str]:
+    """Of all tensors."""
+    return [lib.checkpoint_tensor(checkpoint, i).contents.path.decode() for i in range(lib.checkpoint_tensors(checkpoint))]
+
+
+def load_path(comm: Comm, path: str, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
     """The same of a step's folder, or of the newest one of a directory of steps."""
     checkpoint = c.c_void_p()
     try:

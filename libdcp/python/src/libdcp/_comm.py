@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _capi, _groups, _union
 from ._capi import lib
-from .errors import Error, Status, status_of
+from .errors import EarlierFailure, Error, Status, status_of
 
 log = logging.getLogger("libdcp")
 
@@ -98,7 +98,11 @@ _tables = {threads: _table(threads) for threads in (False, True)}  # kept: the l
 
 
 def _status(failure: BaseException | None) -> int:
-    return failure.status if isinstance(failure, Error) else Status.ARG
+    found = failure.failure if isinstance(failure, EarlierFailure) else failure
+    return found.status if isinstance(found, Error) else Status.ARG
+
+
+_EARLIER = f"{EarlierFailure.__name__}: "
 
 
 class Comm:
@@ -123,6 +127,7 @@ class Comm:
 
         Raises:
             BaseException: this rank's failure.
+            EarlierFailure: on all ranks, where the first one that failed had an earlier failure to tell.
             libdcp.Error: that of another rank, or of the union, which is the same on all ranks.
         """
         try:
@@ -136,10 +141,15 @@ class Comm:
         except Exception as e:
             log.error("the group failed: %s: %s", type(e).__name__, e)
             raise Error("the group failed; end this rank and start again", status=Status.COMM) from e
+        if failed is None and failure is None:
+            return
+        elsewhere = Error(f"rank {failed}: {said.removeprefix(_EARLIER)}", status=Status(status), rank=failed or 0,
+                          ranks=(failed or 0,))
+        if said.startswith(_EARLIER) or failed is None and isinstance(failure, EarlierFailure):
+            raise failure if isinstance(failure, EarlierFailure) else EarlierFailure(elsewhere)
         if failure is not None:
-            raise failure
-        if failed is not None:
-            raise Error(f"rank {failed}: {said}", status=Status(status), rank=failed, ranks=(failed,))
+            raise failure.failure if isinstance(failure, EarlierFailure) else failure
+        raise elsewhere
 
     def first(self, number: int, rank: int = 0) -> int:
         """Rank 0's number, or another one's. Collective."""
@@ -160,6 +170,13 @@ class Comm:
             data = np.empty(int(length[0]), np.uint8)
         group.broadcast(data, rank)
         return data.tobytes().decode("utf-8", "replace")
+
+    def all(self, is_so: bool) -> bool:
+        """Whether it is so on all ranks. Collective."""
+        words = np.array([is_so], np.uint64)
+        if self._key:
+            _groups_by_key[self._key].allreduce(words, _groups.MIN)
+        return bool(words[0])
 
     def agree(self, failure: BaseException | None) -> None:
         """Raises this rank's failure, and on the other ranks that it has failed. Collective.

@@ -22,7 +22,7 @@ from ._comm import Comm
 from ._dcp_contents import Stored
 from ._dcp_place import Place, place_of, place_within
 from ._dcp_planner import loads_by_default, variable_of_torch
-from ._options import Engine, Progress
+from ._options import Engine, LoadKeywords, Progress
 from ._union import Part, attempt, part_of
 from .checkpoint import Checkpoint
 from .errors import Error, Status
@@ -45,7 +45,7 @@ class Reader(StorageReader):
                  engine: Engine = "auto", progress: Progress | None = None) -> None:
         super().__init__()
         self._place = place_of(path, step)
-        self._options: dict[str, Any] = {"cast": cast, "engine": engine, "progress": progress, "strict": False}
+        self._options: LoadKeywords = {"cast": cast, "engine": engine, "progress": progress, "strict": False}
         self._checkpoint: Checkpoint | None = None
         self._stored: Stored | None = None
         self._failure: Error | None = None

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
@@ -17,10 +17,13 @@ from . import _dcp_ranks, _dcp_state, _options, _paths
 from ._dcp_contents import Stored
 from ._dcp_place import Place, place_of, place_within
 from ._dcp_planner import saves_by_default, variable_of_torch
-from ._options import Report
+from ._options import Report, SaveKeywords
 from ._union import Part, Ranks, attempt, decide
 from .checkpoint import Checkpoint
 from .store import Store, steps
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # Python 3.10 has none of its own
 
 
 class Writer(StorageWriter):
@@ -42,9 +45,10 @@ class Writer(StorageWriter):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, step: int | None = None, keep: int = 0, replace: bool = False,
-                 continue_from: int | None = None, json: Mapping[str, Any] | None = None, **options: Any) -> None:
+                 continue_from: int | None = None, json: Mapping[str, Any] | None = None,
+                 **options: Unpack[SaveKeywords]) -> None:
         super().__init__()
-        _options.save_options(_options.Failures(), **options)  # refuses wrong ones now
+        _options.save_options(_options.Failures(), options)  # refuses wrong ones now
         self._place = place_of(path, step)
         self._keep, self._replace = keep, replace
         self._continue_from = continue_from

@@ -5,13 +5,17 @@ from __future__ import annotations
 import ctypes as c
 import os
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any
 
 from . import _calls, _capi, _foreign, _options, _paths
 from ._capi import lib
+from ._calls import Loaded
 from ._comm import Comm
+from ._options import LoadKeywords
 from ._paths import Path
 from ._state import State
+from .errors import Error, Status
 
 
 def step_path(directory: Path, step: int) -> str:
@@ -28,6 +32,36 @@ def steps(directory: Path) -> list[int]:
         return [listed[i].step for i in range(n.value) if listed[i].kind == 0]
     finally:
         _capi.free(listed)
+
+
+class Pin:
+    """A step that no writer removes: until :meth:`release`, the end of its ``with``, or that of the process.
+
+    Attributes:
+        step: its number.
+        path: its folder.
+    """
+
+    def __init__(self, directory: str, step: int) -> None:
+        self.step = step
+        self.path = step_path(directory, step)
+        self._handle = c.c_void_p()
+        lib.step_pin(os.fsencode(self.path), c.byref(self._handle))
+
+    def release(self) -> None:
+        handle, self._handle = self._handle, c.c_void_p()
+        lib.step_unpin(handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.release()
+
+    def __enter__(self) -> Pin:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.release()
 
 
 class _Flight:
@@ -78,11 +112,35 @@ class Directory:
                       c.byref(options), c.byref(handle))
         return _Flight(handle)
 
-    def load(self, state: Mapping[Any, Any] | State, step: int | None, options: dict[str, Any]) -> dict[str, Any]:
-        path = self.path if step is None else step_path(self.path, step)
-        members = _calls.load_path(self._comm, path, state, options)
-        lib.store_mark_intact(self._handle, members["step"])
-        return members
+    def load(self, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool, options: LoadKeywords) -> Loaded:
+        """Args:
+            fall_back: from the newest step, where it is damaged, to the next one.
+        """
+        steps = [step] if step is not None else self._newest_first()
+        if not steps:
+            return _calls.load_path(self._comm, self.path, state, options)  # which says what is there instead
+        for i, number in enumerate(steps):
+            try:
+                loaded = _calls.load_path(self._comm, step_path(self.path, number), state, options)
+                break
+            except Exception as e:
+                if not fall_back or number == steps[-1] or not self._is_damage(e):
+                    raise
+                if self._comm.rank == 0:
+                    _options.log.warning("step %d is damaged (%s): falling back to step %d", number, e, steps[i + 1])
+        lib.store_mark_intact(self._handle, loaded["step"])
+        return loaded
+
+    def _newest_first(self) -> list[int]:
+        """The complete steps that rank 0 sees."""
+        found = self.steps()[::-1] if self._comm.rank == 0 else []
+        return [int(word) for word in self._comm.text(f"steps {' '.join(map(str, found))}", 0).split()[1:]]
+
+    def _is_damage(self, failure: Exception) -> bool:
+        """Whether all ranks have found the step damaged; nothing else makes a load take another one."""
+        if isinstance(failure, Error) and failure.status == Status.COMM:
+            return False
+        return self._comm.all(isinstance(failure, Error) and failure.status == Status.CORRUPT)
 
     def steps(self) -> list[int]:
         return steps(self.path)

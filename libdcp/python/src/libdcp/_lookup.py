@@ -13,6 +13,14 @@ _MOMENT = "/optimizer/exp_avg/"
 _OF_TRAINER = {"optimizer", "samples", "schedule"}  # members of dcp-train's JSON
 
 
+def _renamed(path: str, pattern: str, to: str) -> str | None:
+    """The path that stands for one which the pattern matches."""
+    before, star, after = pattern.partition("*")
+    if path == pattern or star and len(path) >= len(before + after) and path.startswith(before) and path.endswith(after):
+        return to.replace("*", path[len(before):len(path) - len(after)], 1)
+    return None
+
+
 class Lookup:
     """The tensors of a checkpoint.
 
@@ -29,23 +37,23 @@ class Lookup:
         self._rename = rename or {}
         self.may_lack = _OF_TRAINER <= members.keys()  # tensors that a load fills otherwise
 
-    def _stored(self, path: str) -> str:
+    def stored(self, path: str) -> str:
         """Its path in the checkpoint."""
-        for pattern, stored in self._rename.items():
-            before, star, after = pattern.partition("*")
-            if path == pattern or star and len(path) >= len(before + after) and path.startswith(
-                    before) and path.endswith(after):
-                return stored.replace("*", path[len(before):len(path) - len(after)], 1)
-        return path
+        return next(filter(None, (_renamed(path, *names) for names in self._rename.items())), path)
+
+    def names(self, stored: str) -> list[str]:
+        """The paths in a state that would be loaded from one in the checkpoint."""
+        found = filter(None, (_renamed(stored, there, here) for here, there in self._rename.items()))
+        return [name for name in (*found, stored) if self.stored(name) == stored]
 
     def shape(self, path: str) -> Shape | None:
-        return self._shape(self._stored(path))
+        return self._shape(self.stored(path))
 
     def updates(self, path: str) -> int | None:
         """The number that torch's optimizers keep as a parameter's ``step``, where a step of dcp-train has its moments:
         it counts updates once for all parameters, as its own number, and has in its JSON what began later. None of all
         other paths."""
-        stored = self._stored(path)
+        stored = self.stored(path)
         if not stored.startswith(_UPDATES) or not _OF_TRAINER <= self.members.keys():
             return None
         parameter = stored[len(_UPDATES):]

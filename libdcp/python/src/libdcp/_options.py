@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes as c
+import difflib
 import fnmatch
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from . import _capi
 
@@ -17,6 +18,54 @@ Layout = Literal["global", "sharded"]
 Engine = Literal["auto", "direct", "mpio"]
 Replicas = Literal["check", "warn", "trust"]
 Progress = Callable[[int, int], None]
+
+
+class SaveKeywords(TypedDict, total=False):
+    """Of saves; :func:`libdcp.save` says what they mean."""
+
+    layout: Layout
+    engine: Engine
+    shards: int
+    about: str | None
+    staging_bytes: int
+    replicas: Replicas
+    make_room: bool
+    progress: Progress | None
+
+
+class LoadKeywords(TypedDict, total=False):
+    """Of loads; :func:`libdcp.load` says what they mean."""
+
+    only: str | Sequence[str] | None
+    rename: Mapping[str, str] | None
+    cast: bool
+    strict: bool
+    engine: Engine
+    progress: Progress | None
+
+
+class ProveKeywords(TypedDict, total=False):
+    """Of :func:`libdcp.prove`."""
+
+    replicas: Replicas
+
+
+_OF_STORES = ("group", "keep", "replace", "take_over", "stripe_count", "stripe_bytes")
+_OF_SAVES = (*SaveKeywords.__annotations__, "json")
+_OF_LOADS = (*LoadKeywords.__annotations__, "step", "fall_back")
+
+
+def _refuse_unknown(given: Mapping[str, Any], names: Sequence[str], what: str) -> None:
+    """Python's own error says less: no nearest name."""
+    for name in given:
+        if name in names:
+            continue
+        if name in _OF_STORES:
+            raise TypeError(f"{what}: {name!r} is an argument of libdcp.Store")
+        near = difflib.get_close_matches(name, (*names, *_OF_STORES), 1)
+        hint = f"; did you mean {near[0]!r}?" if near else f": they are {', '.join(names)}"
+        raise TypeError(f"{what}: there is no argument {name!r}{hint}")
+
 
 _LAYOUTS = ("global", "sharded")
 _ENGINES = ("auto", "direct", "mpio")
@@ -104,7 +153,12 @@ LOG = _capi.LOG(_write_log)  # kept: the library calls it
 TOOL = b"libdcp (Python)"
 
 
-def save_options(failures: Failures, *, layout: Layout = "global", engine: Engine = "auto", shards: int = 0,
+def save_options(failures: Failures, options: SaveKeywords) -> _capi.SaveOptions:
+    _refuse_unknown(options, _OF_SAVES, "save")
+    return _save_options(failures, **options)
+
+
+def _save_options(failures: Failures, *, layout: Layout = "global", engine: Engine = "auto", shards: int = 0,
                  about: str | None = None, staging_bytes: int = 0, replicas: Replicas = "warn",
                  make_room: bool = False, progress: Progress | None = None) -> _capi.SaveOptions:
     options = _capi.SaveOptions(layout=layout_number(layout), engine=_number("engine", engine, _ENGINES),
@@ -124,7 +178,15 @@ def selects(only: str | Sequence[str] | None) -> Callable[[str], bool]:
     return lambda path: only is None or any(fnmatch.fnmatchcase(path, glob) for glob in _globs(only))
 
 
-def load_options(failures: Failures, *, only: str | Sequence[str] | None = None,
+def load_options(failures: Failures, options: LoadKeywords, missing: list[str]) -> _capi.LoadOptions:
+    """Args:
+        missing: gets the paths of tensors that a load which is not strict does without.
+    """
+    _refuse_unknown(options, _OF_LOADS, "load")
+    return _load_options(failures, missing, **options)
+
+
+def _load_options(failures: Failures, missing: list[str], *, only: str | Sequence[str] | None = None,
                  rename: Mapping[str, str] | None = None, cast: bool = False, strict: bool = True,
                  engine: Engine = "auto", progress: Progress | None = None) -> _capi.LoadOptions:
     options = _capi.LoadOptions(cast=cast, missing_keys=not strict, unexpected_keys=strict and only is None,
@@ -138,7 +200,7 @@ def load_options(failures: Failures, *, only: str | Sequence[str] | None = None,
         options.renames = (_capi.Rename * len(pairs))(*pairs)
         options.n_renames = len(pairs)
     if not strict:
-        options.on_missing = _capi.LINE(lambda _ctx, path: log.info("%s is not in the checkpoint", path.decode()))
+        options.on_missing = _capi.LINE(failures.guard(lambda path: missing.append(path.decode())))
     failures.follow(options, progress)
     return options
 
@@ -147,5 +209,6 @@ def layout_number(layout: Layout) -> int:
     return _number("layout", layout, _LAYOUTS)
 
 
-def replicas_number(replicas: Replicas) -> int:
-    return _number("replicas", replicas, REPLICAS)
+def prove_options(options: ProveKeywords) -> _capi.ProveOptions:
+    _refuse_unknown(options, tuple(ProveKeywords.__annotations__), "prove")
+    return _capi.ProveOptions(replicas=_number("replicas", options.get("replicas", "warn"), REPLICAS), log=LOG)

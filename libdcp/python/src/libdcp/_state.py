@@ -201,6 +201,10 @@ class State:
                              "declare it anew")
         return text.encode()
 
+    def paths(self) -> set[str]:
+        """Of all tensors that the library fills, on whichever rank."""
+        return set(self._described)
+
     def refuse_read_only(self, is_loaded: Callable[[str], bool]) -> None:
         """Before a load."""
         for path, name, piece in self._placed:

@@ -10,9 +10,10 @@ from typing import Any
 
 from . import _calls, _capi, _foreign, _options, _paths
 from ._capi import lib
+from ._calls import Loaded
 from ._comm import Comm
 from ._directory import steps
-from ._options import Layout
+from ._options import Layout, LoadKeywords
 from ._sources import fail
 from ._state import State
 from .errors import Error, Status
@@ -109,16 +110,20 @@ class Tiers:
                       c.byref(options))
         return _Flight(self._handle, prepared.failures)
 
-    def load(self, state: Mapping[Any, Any] | State, step: int | None, options: dict[str, Any]) -> dict[str, Any]:
-        return self._load_newest(state, options) if step is None else self._load_step(step, state, options)
-
-    def _load_newest(self, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:
-        members: dict[str, Any] = {}
+    def load(self, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool, options: LoadKeywords) -> Loaded:
+        """Args:
+            fall_back: from the newest step, where it is damaged in all stores that have it, to the next one.
+        """
+        if step is not None:
+            return self._load_step(step, state, options)
+        newest = None if fall_back else max(self.steps(), default=None)
+        loaded: list[Loaded] = []
         failed: list[Exception] = []
 
         def load(_ctx: Any, checkpoint: int, err: Any) -> int:
             try:
-                members.update(_calls.load_open(c.c_void_p(checkpoint), self._comm, state, options))
+                self._refuse_older(lib.checkpoint_step(c.c_void_p(checkpoint)), newest)
+                loaded.append(_calls.load_open(c.c_void_p(checkpoint), self._comm, state, options))
             except Exception as e:
                 failed.append(e)
                 return fail(err, e)
@@ -129,20 +134,26 @@ class Tiers:
             if failed and e.status not in (Status.CORRUPT, Status.NOT_FOUND):
                 raise failed[-1] from None
             raise
-        return members
+        return loaded[-1]
 
-    def _load_step(self, step: int, state: Mapping[Any, Any] | State, options: dict[str, Any]) -> dict[str, Any]:
+    def _refuse_older(self, step: int, newest: int | None) -> None:
+        """Of another status than that of damage, so that no further ones are tried."""
+        if newest is not None and step < newest:
+            raise Error(f"step {newest} is whole in none of the {self._n} stores; the log says why. Load step {step} by its "
+                        "number, or with fall_back=True", status=Status.STATE)
+
+    def _load_step(self, step: int, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
         which = next((found for found in self._found() if found.step == step), None)
         if which is None:
             raise Error(f"step {step} is in none of the {self._n} stores", status=Status.NOT_FOUND)
         checkpoint = c.c_void_p()
         lib.tiers_open_step(self._comm.handle, self._list, c.byref(which), c.byref(checkpoint))
         try:
-            members = _calls.load_open(checkpoint, self._comm, state, options)
+            loaded = _calls.load_open(checkpoint, self._comm, state, options)
         finally:
             lib.checkpoint_close(checkpoint)
         lib.tiers_mark_intact(self._handle, which.tier, step)
-        return members
+        return loaded
 
     def _found(self) -> list[_capi.TiersStep]:
         """Newest first, of equal ones the faster store's first."""

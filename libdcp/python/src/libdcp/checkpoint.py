@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,12 @@ import numpy.typing as npt
 from . import _arrays, _calls, _capi, _foreign, _names, _options, _paths
 from ._capi import MAX_DIMS, lib
 from ._comm import Comm
+from ._options import ProveKeywords
 from ._paths import Path
 from .errors import Error
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # Python 3.10 has none of its own
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         self.close()
 
 
-def prove(state: Mapping[Any, Any], *, group: Any = None, replicas: _options.Replicas = "warn") -> Proof:
+def prove(state: Mapping[Any, Any], *, group: Any = None, **options: Unpack[ProveKeywords]) -> Proof:
     """A state's checksums, without saving it. Collective; compare them with :meth:`Checkpoint.proof`.
 
     Args:
@@ -199,11 +203,11 @@ def prove(state: Mapping[Any, Any], *, group: Any = None, replicas: _options.Rep
     comm = Comm(group)
     proof = c.c_void_p()
     try:
-        options = _capi.ProveOptions(replicas=_options.replicas_number(replicas), log=_options.LOG)
+        made = _options.prove_options(options)
         with _calls.Prepared(comm, state) as prepared:
             prepared.refresh()
             prepared.unite()
-            prepared.call(lib.prove, comm.handle, prepared.handle, c.byref(options), c.byref(proof))
+            prepared.call(lib.prove, comm.handle, prepared.handle, c.byref(made), c.byref(proof))
         crc = {lib.proof_tensor(proof, i).contents.path.decode(): lib.proof_crc(proof, i)
                for i in range(lib.proof_tensors(proof))}
         return Proof(f"{lib.proof_id(proof):016x}", crc)

@@ -66,3 +66,15 @@ class Error(Exception):
         made = functools.partial(type(self), status=self.status, rank=self.rank, ranks=self.ranks, path=self.path,
                                  tensor=self.tensor, offset=self.offset, errno=self.errno)
         return made, self.args
+
+
+class EarlierFailure(Exception):
+    """What a call before has left for this one to tell. Raised within the package, on all ranks, before anything is done.
+
+    Attributes:
+        failure: of that call.
+    """
+
+    def __init__(self, failure: BaseException) -> None:
+        super().__init__(f"{type(failure).__name__}: {failure}")
+        self.failure = failure

@@ -32,8 +32,8 @@ class Saving(concurrent.futures.Future[Report]):
     """A save in flight. The state's memory must not change before :meth:`fence`.
 
     It is a future of its :class:`Report`. Each rank calls :meth:`wait`, or asks for the :meth:`result`; a store's next
-    save and its close do it for those that nobody asked for, and then raise what went wrong with it, which is logged,
-    too. A program that ends meanwhile waits for it, also after ``destroy_process_group()``.
+    save and its close do it for those that nobody asked for, and raise what went wrong with it, which is logged, too; the
+    save raises it once it was made itself. A program that ends meanwhile waits for it, also after ``destroy_process_group()``.
 
     Args:
         begin: begins it.

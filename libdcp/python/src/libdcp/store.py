@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _calls, _capi, _options, _paths
+from ._calls import Loaded
 from ._comm import Comm
-from ._directory import Directory, step_path, steps
-from ._options import Engine, Progress, Report
+from ._directory import Directory, Pin, step_path, steps
+from ._options import LoadKeywords, Report, SaveKeywords
 from ._paths import Path
 from ._state import State
 from ._tiers import Tier, Tiers
+from .errors import EarlierFailure, Error
 from .saving import Flight, Saving
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # Python 3.10 has none of its own
+
+log = logging.getLogger("libdcp")
+T = TypeVar("T")
 
 __all__ = ["Path", "Store", "Tier", "load", "save", "save_async", "step_path", "steps"]
 
@@ -61,6 +69,7 @@ class Store:
     def __init__(self, directory: Path | Sequence[Tier], *, group: Any = None, keep: int = 0, replace: bool = False,
                  take_over: bool = False, stripe_count: int = 0, stripe_bytes: int = 0) -> None:
         self._saving: Saving | None = None
+        self._saving_step = 0
         self._laid_out: State | None = None  # declared, and what the last save was an asynchronous one of
         self._is_open = False
         self._comm = Comm(group)
@@ -84,36 +93,44 @@ class Store:
         return State(state, self._comm.rank, self._comm.size)
 
     def save(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
-             **options: Any) -> Report:
-        """Saves a step; see :func:`libdcp.save`."""
-        earlier = self._settle()
+             **options: Unpack[SaveKeywords]) -> Report:
+        """Saves a step; see :func:`libdcp.save`. Where an asynchronous save before it has failed, and nobody was told, it
+        raises that once this one is done: the message says that this step was saved."""
+        def made(earlier: BaseException | None) -> Report:
+            report = _capi.ReportStruct()
+            with _calls.Prepared(self._comm, state, earlier=earlier) as prepared:
+                made = prepared.save_options(json, options)
+                prepared.unite(made.replicas)
+                self._backend.save(prepared.step(step), prepared, made, report)
+            return _options.report_of(report)
         self._laid_out = None
-        report = _capi.ReportStruct()
-        with _calls.Prepared(self._comm, state, earlier=earlier) as prepared:
-            made = prepared.save_options(json, options)
-            prepared.unite(made.replicas)
-            self._backend.save(prepared.step(step), prepared, made, report)
-        return _options.report_of(report)
+        return self._after_earlier(step, "was saved", made)
 
     def save_async(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
-                   **options: Any) -> Saving:
+                   **options: Unpack[SaveKeywords]) -> Saving:
         """Begins to save a step beside what the program does, and returns at once; see :func:`libdcp.save_async`.
 
         From the second save of a declared state into a directory on, all but its JSON is a thread's work. The first one
-        lays the files out, and makes groups for the threads."""
-        earlier = self._settle()
-        with _calls.Prepared(self._comm, state, earlier=earlier) as prepared:
-            made = prepared.save_options(json, options)
-            number = prepared.step(step)
+        lays the files out, and makes groups for the threads.
 
-            def begin() -> Flight:
-                prepared.unite(made.replicas)
-                return self._backend.begin(number, prepared, made)
-            beside = state is self._laid_out and prepared.failures.first is None
-            self._laid_out = None
-            flight = None if beside else begin()
-            self._saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures)
-            self._laid_out = state if isinstance(state, State) and self._may_begin_beside() else None
+        Where the save before it has failed, and nobody was told, it raises that once this one has begun, which goes on:
+        :meth:`fence`, the next save and :meth:`close` mean it."""
+        def made(earlier: BaseException | None) -> Saving:
+            with _calls.Prepared(self._comm, state, earlier=earlier) as prepared:
+                return self._begun(state, prepared.step(step), prepared, prepared.save_options(json, options))
+        return self._after_earlier(step, "is being saved", made)
+
+    def _begun(self, state: Mapping[Any, Any] | State, step: int, prepared: _calls.Prepared,
+               options: _capi.SaveOptions) -> Saving:
+        def begin() -> Flight:
+            prepared.unite(options.replicas)
+            return self._backend.begin(step, prepared, options)
+        beside = state is self._laid_out and prepared.failures.first is None
+        self._laid_out = None
+        flight = None if beside else begin()
+        self._saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures)
+        self._saving_step = step
+        self._laid_out = state if isinstance(state, State) and self._may_begin_beside() else None
         return self._saving
 
     def _may_begin_beside(self) -> bool:
@@ -125,13 +142,19 @@ class Store:
         self._check_open()
         return self._backend.is_due(step)
 
-    def load(self, state: Mapping[Any, Any] | State, *, step: int | None = None, **options: Any) -> dict[str, Any]:
+    def load(self, state: Mapping[Any, Any] | State, *, step: int | None = None, fall_back: bool = True,
+             **options: Unpack[LoadKeywords]) -> Loaded:
         """Loads a step, the newest one unless it is named, and goes on from it: later steps are set aside by the next
-        save. See :func:`libdcp.load`."""
+        save. See :func:`libdcp.load`.
+
+        Args:
+            fall_back: where the newest step is found damaged, by its checksums, take the newest that is not, with a
+                warning; the damaged ones are later steps then. What could not be read is an error of its own, and no step
+                that is named is replaced by another one. False: damage is an error."""
         self._comm.agree(self._settle())
-        members = self._backend.load(state, step, options)
-        self._backend.continue_from(members["step"])
-        return members
+        loaded = self._backend.load(state, step, fall_back, options)
+        self._backend.continue_from(loaded["step"])
+        return loaded
 
     def steps(self) -> list[int]:
         """The complete steps, ascending. Of a directory not collective."""
@@ -171,6 +194,17 @@ class Store:
         self._comm.agree(self._settle())
         self._directory("remove").remove(step)
 
+    def pin(self, step: int) -> Pin:
+        """Keeps a step of a directory, whatever ``keep`` says, until what this returns is released; meanwhile
+        :meth:`remove` refuses it. Also after the store was closed, and against other writers. Not collective: a rank that
+        pins does so for itself. :class:`libdcp.Checkpoint` pins the step that it has open.
+
+        Raises:
+            libdcp.Error: NOT_FOUND, there is no such step; UNSUPPORTED, the file system has no locks.
+        """
+        self._check_open()
+        return Pin(self._directory("pin").path, step)
+
     def _directory(self, what: str) -> Directory:
         if not isinstance(self._backend, Directory):
             raise ValueError(f"{what}: this store is a list of directories; open a store of the one that is meant")
@@ -196,6 +230,25 @@ class Store:
                 self._laid_out = None
         return None
 
+    def _after_earlier(self, step: int, how: str, save: Callable[[BaseException | None], T]) -> T:
+        """Makes a save. Where the one in flight has failed, and some rank has not heard of it, the save is made first and
+        that raised then, on all ranks: were it not made, two steps would be lost."""
+        earlier = self._settle()
+        if earlier is not None:
+            log.error("step %d was not saved: %s", self._saving_step, earlier)
+        try:
+            return save(earlier)
+        except EarlierFailure as e:  # on all ranks, and before anything was done
+            lost, told = self._saving_step, e.failure
+        try:
+            save(None)
+        except Exception as e:
+            e.__cause__ = e.__cause__ or told
+            raise
+        if isinstance(told, Error):
+            told = told.saying(f"step {lost} was not saved: {told}; step {step}, which this call is for, {how}")
+        raise told
+
     def close(self) -> None:
         """Waits for a save in flight, and of a list for the stores that are being filled, and gives the store back.
         Every rank calls it."""
@@ -220,7 +273,8 @@ class Store:
 
 
 def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = None,
-         json: Mapping[str, Any] | None = None, keep: int = 0, replace: bool = False, **options: Any) -> Report:
+         json: Mapping[str, Any] | None = None, keep: int = 0, replace: bool = False,
+         **options: Unpack[SaveKeywords]) -> Report:
     """Saves a state as a step of a directory: complete and durable when it returns. Collective.
 
     Args:
@@ -256,7 +310,8 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
 
 
 def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = None,
-               json: Mapping[str, Any] | None = None, keep: int = 0, replace: bool = False, **options: Any) -> Saving:
+               json: Mapping[str, Any] | None = None, keep: int = 0, replace: bool = False,
+               **options: Unpack[SaveKeywords]) -> Saving:
     """Begins a save as :func:`save` does it and returns at once; a thread of the library does the work.
 
     The state's memory must not change before the ``fence()`` of what is returned; ``wait()`` returns its report once
@@ -278,9 +333,8 @@ def _close_quietly(store: Store) -> None:
     store.close()
 
 
-def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, only: str | Sequence[str] | None = None,
-         rename: Mapping[str, str] | None = None, cast: bool = False, strict: bool = True, engine: Engine = "auto",
-         progress: Progress | None = None) -> dict[str, Any]:
+def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int | None = None,
+         **options: Unpack[LoadKeywords]) -> Loaded:
     """Fills the memory of a state's tensors from a checkpoint, on any number of ranks. Collective.
 
     Args:
@@ -288,17 +342,20 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, only: str |
         state: as in :func:`save`; its tensors are written in place, what is no tensor is replaced in its mapping. A
             rank loads the keys that it names.
         group: see :class:`Store`.
+        step: its number in that directory, in place of the newest one.
         only: globs of paths, such as ``"/model/*"``: nothing else is loaded.
         rename: names in the state to those in the checkpoint; a ``*`` in both stands for the same text.
         cast: tensors of another dtype are converted; else they are an error.
-        strict: tensors that only one side has, of what any rank names, are an error, and so is a member of the state that is no tensor, such as
-            ``"epoch"``, where the checkpoint has others and not this one; else they are left as they are. Of torch's
+        strict: tensors that only one side has, of what any rank names, are an error, and so is a member of the state that
+            is no tensor, such as ``"epoch"``, where the checkpoint has others and not this one; else they are left as they are, and
+            ``.missing`` and ``.unexpected`` of what is returned are the paths of those that one side lacks. Of torch's
             tensors that share their memory, as tied weights do, the checkpoint needs one. An optimizer's ``step``
             becomes the number of updates where a step that dcp-train saved has its moments.
+        engine: as in ``dcp/save.h``.
         progress: called now and then with the bytes that have arrived and those of all.
 
     Returns:
-        The checkpoint's JSON object, with "step".
+        The checkpoint's JSON object, with "step": a dict.
 
     Raises:
         libdcp.Error: the same on all ranks: NOT_FOUND, MISMATCH, or CORRUPT, which names tensor and block.
@@ -306,8 +363,6 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, only: str |
     comm = Comm(group)
     try:
         place = _agreed(comm, path, "path", "libdcp.load(path, state)")
-        options = {"only": only, "rename": rename, "cast": cast, "strict": strict, "engine": engine,
-                   "progress": progress}
-        return _calls.load_path(comm, place, state, options)
+        return _calls.load_path(comm, place if step is None else step_path(place, step), state, options)
     finally:
         comm.close()

@@ -1,0 +1,167 @@
+"""Keywords of saves and loads, what a load tells of what it did without, damage, and pins. With numpy alone."""
+
+import pathlib
+import tempfile
+import unittest
+from unittest import mock
+
+import numpy as np
+
+import libdcp
+
+
+def damage(folder):
+    """Flips a byte of each of its tensors."""
+    with libdcp.Checkpoint(folder) as checkpoint:
+        parts = [checkpoint[name].tobytes() for name in checkpoint]
+    file = folder / "state.h5"
+    raw = bytearray(file.read_bytes())
+    for part in parts:
+        raw[raw.index(part)] ^= 1
+    file.write_bytes(raw)
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-options-")
+        self.addCleanup(scratch.cleanup)
+        self.dir = pathlib.Path(scratch.name) / "steps"
+
+    def save_steps(self, *steps):
+        with libdcp.Store(self.dir) as store:
+            for step in steps:
+                store.save(step, {"w": np.arange(100) + 1000.0 * step, "epoch": step})
+
+    def test_wrong_names(self):
+        state = {"w": np.ones(2)}
+        libdcp.save(self.dir, 1, state)
+        with libdcp.Store(self.dir) as store:
+            for call, said in [
+                    (lambda: store.save(2, state, progres=print), "no argument 'progres'; did you mean 'progress'?"),
+                    (lambda: store.save_async(2, state, lay_out="global"), "'lay_out'; did you mean 'layout'?"),
+                    (lambda: store.save(2, state, jsn={}), "'jsn'; did you mean 'json'?"),
+                    (lambda: store.save(2, state, keep=3), "'keep' is an argument of libdcp.Store"),
+                    (lambda: store.save(2, state, xyz=1), "no argument 'xyz': they are layout, engine, "),
+                    (lambda: store.load(state, stric=False), "'stric'; did you mean 'strict'?"),
+                    (lambda: store.load(state, fallback=False), "'fallback'; did you mean 'fall_back'?"),
+                    (lambda: libdcp.load(self.dir, state, onyl="/model/*"), "'onyl'; did you mean 'only'?"),
+                    (lambda: libdcp.load(self.dir, state, steps=1), "'steps'; did you mean 'step'?")]:
+                with self.subTest(said), self.assertRaises(TypeError) as caught:
+                    call()
+                self.assertIn(said, str(caught.exception))
+            self.assertEqual(store.steps(), [1])
+        with self.assertRaisesRegex(TypeError, "did you mean 'replace'"):
+            libdcp.save(self.dir, 2, state, replce=True)
+        with self.assertRaisesRegex(TypeError, "did you mean 'replicas'"):
+            libdcp.prove(state, replica="check")
+
+    def test_what_a_load_did_without(self):
+        libdcp.save(self.dir, 1, {"model": {"a": np.ones(2), "b": np.ones(2), "c": np.ones(2)}})
+        state = {"model": {"a": np.zeros(2), "new": np.zeros(2)}}
+        loaded = libdcp.load(self.dir, state, strict=False)
+        self.assertEqual((loaded.missing, loaded.unexpected), (["/model/new"], ["/model/b", "/model/c"]))
+        self.assertEqual((loaded["step"], state["model"]["a"].tolist()), (1, [1, 1]))
+        for options, missing, unexpected in [
+                (dict(only="/model/[an]*"), ["/model/new"], []),
+                (dict(only=["/model/[ab]"]), [], ["/model/b"]),
+                (dict(rename={"/model/new": "/model/b"}), [], ["/model/c"]),
+                (dict(rename={"/model/n*w": "/model/b*"}, only="/model/n*"), ["/model/new"], ["/model/b"])]:
+            with self.subTest(options):
+                loaded = libdcp.load(self.dir, state, strict=False, **options)
+                self.assertEqual((loaded.missing, loaded.unexpected), (missing, unexpected))
+        whole = {"model": {name: np.zeros(2) for name in "abc"}}
+        loaded = libdcp.load(self.dir, whole)
+        self.assertEqual((loaded.missing, loaded.unexpected, type(loaded).mro()[1]), ([], [], dict))
+        for place in (self.dir, [libdcp.Tier(self.dir)]):
+            with libdcp.Store(place) as store:
+                self.assertEqual(store.load(state, strict=False).missing, ["/model/new"])
+
+    def test_a_step_by_its_number(self):
+        self.save_steps(1, 2, 3)
+        state = {"w": np.zeros(100), "epoch": 0}
+        self.assertEqual((libdcp.load(self.dir, state, step=2)["step"], state["epoch"]), (2, 2))
+        with self.assertRaises(libdcp.Error) as caught:
+            libdcp.load(self.dir, state, step=4)
+        self.assertEqual(caught.exception.status, libdcp.Status.NOT_FOUND)
+
+    def test_damage_of_the_newest_steps(self):
+        self.save_steps(1, 2, 3, 4)
+        for step in (3, 4):
+            damage(self.dir / f"step-{step:08}")
+        state = {"w": np.zeros(100), "epoch": 0}
+        with libdcp.Store(self.dir) as store:
+            with self.assertRaises(libdcp.Error) as caught:
+                store.load(state, fall_back=False)
+            self.assertEqual(caught.exception.status, libdcp.Status.CORRUPT)
+            with self.assertRaises(libdcp.Error) as caught:
+                store.load(state, step=3)
+            self.assertEqual(caught.exception.status, libdcp.Status.CORRUPT)
+            with self.assertLogs("libdcp", "WARNING") as logged:
+                self.assertEqual(store.load(state)["step"], 2)
+            self.assertRegex(logged.output[0], "step 4 is damaged .*/model/w.*: falling back to step 3$")
+            self.assertRegex(logged.output[1], "step 3 is damaged .*: falling back to step 2$")
+            self.assertEqual((state["epoch"], state["w"][0]), (2, 2000))
+            store.save(3, state)
+            self.assertEqual(store.steps(), [1, 2, 3])
+        self.assertTrue((self.dir / ".abandoned-step-00000004").is_dir())
+        self.assertEqual(libdcp.load(self.dir, state)["step"], 3)
+
+    def test_all_steps_damaged(self):
+        self.save_steps(1, 2)
+        for step in (1, 2):
+            damage(self.dir / f"step-{step:08}")
+        with libdcp.Store(self.dir) as store, self.assertLogs("libdcp", "WARNING"):
+            with self.assertRaises(libdcp.Error) as caught:
+                store.load({"w": np.zeros(100), "epoch": 0})
+            self.assertEqual(caught.exception.status, libdcp.Status.CORRUPT)
+
+    def test_what_is_no_damage(self):
+        """Neither another shape nor what could not be read, and nothing that the caller's own objects raise."""
+        self.save_steps(1, 2)
+        with libdcp.Store(self.dir) as store:
+            with self.assertRaises(libdcp.Error) as caught:
+                store.load({"w": np.zeros(99), "epoch": 0})
+            self.assertEqual(caught.exception.status, libdcp.Status.MISMATCH)
+            sick = libdcp.Error("can't be read", status=libdcp.Status.IO)
+            with mock.patch.object(libdcp._calls.lib, "checkpoint_open", side_effect=sick):
+                with self.assertRaisesRegex(libdcp.Error, "can't be read"):
+                    store.load({"w": np.zeros(100), "epoch": 0})
+            with self.assertRaisesRegex(RuntimeError, "enough"):
+                store.load({"w": np.zeros(100), "epoch": 0}, progress=mock.Mock(side_effect=RuntimeError("enough")))
+
+    def test_damage_of_the_newest_step_in_a_list(self):
+        self.save_steps(1, 2)
+        damage(self.dir / "step-00000002")
+        state = {"w": np.zeros(100), "epoch": 0}
+        with libdcp.Store([libdcp.Tier(self.dir)]) as store:
+            with self.assertRaisesRegex(libdcp.Error, "step 2 is whole in none of the 1 stores"):
+                store.load(state, fall_back=False)
+            self.assertEqual(store.load(state)["step"], 1)
+
+    def test_pins(self):
+        self.save_steps(1)
+        with libdcp.Store(self.dir, keep=1) as store:
+            pin = store.pin(1)
+            self.assertEqual((pin.step, pin.path), (1, store.path(1)))
+            for step in (2, 3):
+                store.save(step, {"w": np.ones(2)})
+            self.assertEqual(store.steps(), [1, 3])
+            with self.assertRaises(libdcp.Error) as caught:
+                store.remove(1)
+            self.assertEqual(caught.exception.status, libdcp.Status.BUSY)
+            pin.release()
+            pin.release()
+            store.remove(1)
+            with store.pin(3):
+                store.save(4, {"w": np.ones(2)})
+            store.save(5, {"w": np.ones(2)})
+            self.assertEqual(store.steps(), [5])
+            with self.assertRaises(libdcp.Error) as caught:
+                store.pin(1)
+            self.assertEqual(caught.exception.status, libdcp.Status.NOT_FOUND)
+        with libdcp.Store([libdcp.Tier(self.dir)]) as store, self.assertRaisesRegex(ValueError, "^pin: "):
+            store.pin(5)
+
+
+if __name__ == "__main__":
+    unittest.main()
