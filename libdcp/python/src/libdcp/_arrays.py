@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from . import _shards
 from ._capi import MAX_DIMS
 
 # In the order of DCP_DTYPE_LIST, from 1 on.
@@ -225,7 +226,7 @@ def is_read_only(owner: Any) -> bool:
 def memory(value: Any) -> object:
     """What is equal for torch's tensors that are the same elements of the same memory, on all ranks alike; None for all
     else."""
-    if not is_torch_tensor(value) or value.layout is not sys.modules["torch"].strided:
+    if not is_torch_tensor(value) or value.layout is not sys.modules["torch"].strided or _shards.of(value, "") is not None:
         return None
     placements = getattr(value, "placements", None)
     local = value if placements is None else value.to_local()
@@ -262,22 +263,63 @@ def _of_shard(shard: Shard, name: object) -> Piece:
     return _of_dense(shard.array, tuple(shard.shape), tuple(shard.start), name)
 
 
+def _of_whole(value: Any, name: object) -> list[Piece]:
+    whole = tuple(value.shape)
+    return [_of_dense(value, whole, (0,) * len(whole), name)]
+
+
+def _of_subclass(value: Any, name: object) -> list[Piece]:
+    """Of a torch tensor that may have its elements, or its shards, elsewhere."""
+    shards = _shards.of(value, name)
+    if shards is None:
+        return _of_whole(value, name)
+    whole, parts = shards
+    found = [_of_shard(Shard(part, whole, start), name) for part, start in parts]
+    return found or [empty_piece(_torch_dtype(value.dtype, name), whole)]
+
+
+def _of_tensor(value: Any, name: object) -> list[Piece]:
+    """Of torch's own types; that a tensor is a CheckpointableTensor shows in its members."""
+    return _of_subclass(value, name) if hasattr(value, "global_offsets") else _of_whole(value, name)
+
+
+def _of_dtensor(value: Any, name: object) -> list[Piece]:
+    from . import _dtensor
+    if _shards.has_own(value.to_local()):
+        return _of_subclass(value, name)
+    return [_of_torch(part, whole, start, name) for part, whole, start in _dtensor.parts(value, name)]
+
+
+_ways: dict[type, Callable[[Any, object], list[Piece]]] = {
+    Pieces: lambda value, name: list(value.pieces),
+    Shard: lambda value, name: [_of_shard(value, name)],
+    np.ndarray: _of_whole,
+}
+
+
+def _way(value: Any) -> Callable[[Any, object], list[Piece]]:
+    torch = sys.modules.get("torch")
+    kind = type(value)
+    known = next((_ways[base] for base in (Pieces, Shard) if issubclass(kind, base)), None)
+    if known:
+        return known
+    if hasattr(value, "placements"):
+        return _of_dtensor
+    if torch is None or not is_torch_tensor(value):
+        return _of_whole
+    return _of_tensor if kind in (torch.Tensor, torch.nn.Parameter) else _of_subclass
+
+
 def pieces(value: Any, name: object) -> list[Piece]:
     """The boxes that this rank holds of a tensor; at least one, which may be empty.
 
     Raises:
         TypeError: of what has no word in a checkpoint; the message begins with ``name``.
     """
-    if isinstance(value, Pieces):
-        return list(value.pieces)
-    if isinstance(value, Shard):
-        found = [_of_shard(value, name)]
-    elif hasattr(value, "placements"):
-        from . import _dtensor
-        found = [_of_torch(part, whole, start, name) for part, whole, start in _dtensor.parts(value, name)]
-    else:
-        whole = tuple(value.shape)
-        found = [_of_dense(value, whole, (0,) * len(whole), name)]
+    way = _ways.get(type(value))
+    if way is None:
+        way = _ways[type(value)] = _way(value)
+    found = way(value, name)
     if len(found[0].shape) > MAX_DIMS:
         raise TypeError(f"{name}: {len(found[0].shape)} dimensions; a checkpoint has at most {MAX_DIMS}")
     return found

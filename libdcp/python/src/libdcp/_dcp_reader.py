@@ -153,7 +153,7 @@ class _Load:
     def _add(self, name: str, value: Any, planner: Any) -> None:
         """Of a planner as torch's default one, what it has of a name."""
         if self._stored.is_tensor(name):
-            self._add_pieces(name, _dcp_state.pieces(value, name, name))
+            self._add_pieces(name, _arrays.pieces(value, name))
         elif name in self._stored.objects or name in self._stored.paths:
             arrays = self._arrays(name)
             keys = planner.mappings.get(name, (name,))

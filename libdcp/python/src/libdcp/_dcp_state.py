@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.distributed._shard.sharded_tensor.api import ShardedTensor
-from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType
 
 from . import _arrays, _dcp_bytes, _names
@@ -21,43 +19,6 @@ from ._union import Part, part_of
 
 TORCH = "torch"  # the member of the checkpoint's JSON that has what paths don't tell
 Tensors = dict[str, list[Piece]]  # by path
-
-
-def _checkpointable(tensor: Any) -> list[Shard]:
-    """The boxes of torch's CheckpointableTensor, a tensor that says itself of what it is the shards."""
-    found = []
-    for start, at, count in zip(tensor.global_offsets, tensor.local_offsets, tensor.local_sizes):
-        local = tensor
-        for dim, (first, length) in enumerate(zip(at, count)):
-            local = local.narrow(dim, first, length)
-        found.append(Shard(local, tuple(tensor.global_shape), tuple(start)))
-    return found
-
-
-def _own_shards(tensor: Any, fqn: str) -> list[Shard]:
-    """By the methods that torch's planners ask tensors for; MetadataIndex is how they name a shard."""
-    chunks = enumerate(tensor.__create_chunk_list__())
-    return [Shard(tensor.__get_tensor_shard__(MetadataIndex(fqn, chunk.offsets, i)), tuple(tensor.size()),
-                  tuple(chunk.offsets)) for i, chunk in chunks if 0 not in chunk.sizes]
-
-
-def _sharded(tensor: Any) -> list[Shard]:
-    return [Shard(s.tensor, tuple(tensor.metadata().size), tuple(s.metadata.shard_offsets))
-            for s in tensor.local_shards()]
-
-
-def pieces(value: Any, name: object, fqn: str) -> list[Piece]:
-    """As libdcp's own, also of torch's ShardedTensor and CheckpointableTensor, and of tensors that tell torch's
-    planners what their shards are, such as a DTensor of LocalShardsWrapper; none where this rank has no shard."""
-    if isinstance(value, ShardedTensor):
-        shards = _sharded(value)
-    elif hasattr(value, "global_offsets"):
-        shards = _checkpointable(value)
-    elif hasattr(value.to_local() if hasattr(value, "placements") else value, "__get_tensor_shard__"):
-        shards = _own_shards(value, fqn)
-    else:
-        return _arrays.pieces(value, name)
-    return [piece for shard in shards for piece in _arrays.pieces(shard, name)]
 
 
 def _path_of(keys: Keys, in_optimizer: bool) -> str:
@@ -169,7 +130,7 @@ def _of_state_dict(planner: Any) -> Contents:
     made.name_optimizers(all_keys)
     for keys, (fqn, value) in zip(all_keys, planner.state_dict.items()):
         if isinstance(value, torch.Tensor):
-            made.add_tensor(keys, pieces(value, keys, fqn))
+            made.add_tensor(keys, _arrays.pieces(value, keys))
         else:
             made.add_object(keys, value)
     return made
