@@ -138,6 +138,32 @@ class Test(unittest.TestCase):
                 store.load(state, fall_back=False)
             self.assertEqual(store.load(state)["step"], 1)
 
+    def test_checkpoints_as_keys(self):
+        self.save_steps(1)
+        with libdcp.Checkpoint(self.dir) as one, libdcp.Checkpoint(self.dir) as other:
+            self.assertTrue(one == one and one != other)
+            self.assertEqual({one: 1, other: 2}[other], 2)
+            with mock.patch.object(libdcp.Checkpoint, "read", side_effect=AssertionError):  # nothing is read for it
+                self.assertTrue("/model/w" in one and "w" not in one and 3 not in one)
+
+    def test_names_without_their_section(self):
+        libdcp.save(self.dir, 1, {"model": {"a.w": np.ones(2), "b": np.ones(3)}, "ema": {"b": np.ones(3)}})
+        with libdcp.Checkpoint(self.dir) as checkpoint:
+            for name, hint in [("b", "did you mean '/ema/b' or '/model/b'"), ("a.w", "'/model/a.w'"), ("w", "'/model/a.w'"),
+                               ("/model/a.v", "'/model/a.w'"), ("zzzzzz", "is no tensor of ")]:
+                for call in (checkpoint.__getitem__, checkpoint.read, checkpoint.dtype, checkpoint.shape):
+                    with self.subTest(name), self.assertRaises(KeyError) as caught:
+                        call(name)
+                    self.assertIn(hint, caught.exception.args[0])
+
+    def test_reserved_sections(self):
+        for section in ("files", "dcp"):
+            for call in (libdcp.save, libdcp.save_async):
+                with self.subTest(section), self.assertRaisesRegex(ValueError, rf"^state\['{section}'\]\['a'\]: the sections"):
+                    call(self.dir, 1, {section: {"a": np.ones(2)}})
+        self.assertEqual(libdcp.steps(self.dir), [])
+        libdcp.save(self.dir, 1, {"files": np.ones(2), "model": {"dcp": np.ones(2)}, "dcp": 3})
+
     def test_pins(self):
         self.save_steps(1)
         with libdcp.Store(self.dir, keep=1) as store:

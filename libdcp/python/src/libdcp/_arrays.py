@@ -71,9 +71,13 @@ def described(piece: Piece) -> str:
 
 
 def empty_piece(text: str) -> Piece:
-    """Of a tensor that this rank holds nothing of, as another rank has described it. A scalar's box has one dimension."""
+    """Of a tensor that this rank holds nothing of, as another rank has described it."""
     name, _, numbers = text.partition(" ")
-    dtype, shape = _NUMBERS[name], tuple(map(int, filter(None, numbers.strip("()").split(","))))
+    return _nothing_of(_NUMBERS[name], tuple(map(int, filter(None, numbers.strip("()").split(",")))))
+
+
+def _nothing_of(dtype: int, shape: tuple[int, ...]) -> Piece:
+    """A scalar's box has one dimension."""
     nothing = (0,) * max(len(shape), 1)
     return Piece(dtype, shape, nothing, nothing, 0, None, None)
 
@@ -147,8 +151,11 @@ def _of_torch(tensor: Any, whole: tuple[int, ...], start: tuple[int, ...], name:
         raise TypeError(f"{name}: a lazily conjugated or negated view; call resolve_conj() or resolve_neg() first")
     where = tensor.device
     if where.type not in ("cpu", "cuda"):
-        raise TypeError(f"{name}: a tensor on {where}; those in the memory of the CPU or of a GPU of CUDA can be saved, so "
-                        "copy it to the CPU")
+        if where.type == "meta":
+            raise TypeError(f"{name}: a tensor on the meta device, which has no memory to save from or to load into; give it "
+                            'some before, as by to_empty(device="cpu")')
+        raise TypeError(f"{name}: a tensor on {where}; it has to be in the memory of the CPU or of a GPU of CUDA, to be saved "
+                        "as to be loaded into")
     dtype = _numbers_of_torch.get(tensor.dtype) or _torch_dtype(tensor.dtype, name)
     count, strides = tuple(tensor.shape), None
     if not tensor.is_contiguous():
@@ -275,7 +282,7 @@ def _of_subclass(value: Any, name: object) -> list[Piece]:
         return _of_whole(value, name)
     whole, parts = shards
     found = [_of_shard(Shard(part, whole, start), name) for part, start in parts]
-    return found or [empty_piece(_torch_dtype(value.dtype, name), whole)]
+    return found or [_nothing_of(_torch_dtype(value.dtype, name), whole)]
 
 
 def _of_tensor(value: Any, name: object) -> list[Piece]:

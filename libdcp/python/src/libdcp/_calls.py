@@ -140,6 +140,7 @@ class Prepared:
         """With them :attr:`text` is the JSON to save."""
         def make() -> _capi.SaveOptions:
             if self._state:
+                self._state.refuse_reserved()
                 self._state.refresh()
                 self.text = self._state.json(json)
             return _options.save_options(self.failures, options)

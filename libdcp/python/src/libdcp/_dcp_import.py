@@ -115,6 +115,10 @@ def _declare(files: Files, renames: Renames, skip: Skip | None) -> SourceState:
     nested = _Nest(leaves).made()
     sources = {path: _source(files, value.array, contents.tensors[value.array])
                for path, _, value in _names.tensors(nested)}
+    for path, source in sources.items():
+        if path.startswith("/files/") and (source.dtype, len(source.shape)) != ("U8", 1):
+            raise ValueError(f"{path}: the section files has what an import keeps for an export, as bytes; --rename "
+                             "files=NEW puts these tensors into another one")
     return SourceState(sources, _without_missing(nested))
 
 

@@ -23,6 +23,9 @@ _TENSOR = np.dtype([("path", np.uint64), ("dtype", np.int32), ("ndim", np.uint32
 _BOX = np.dtype([("start", np.uint64, MAX_DIMS), ("count", np.uint64, MAX_DIMS)])
 assert _TENSOR.itemsize == c.sizeof(_capi.Tensor) and _BOX.itemsize == c.sizeof(_capi.Box)
 
+_TABLES, _FILES = "/dcp/", "/files/"  # what the library writes, and what an import keeps for an export
+_OWN = "the sections dcp and files are libdcp's own; name it otherwise"
+
 _Tensor = tuple[str, _names.Keys, Any]
 
 
@@ -68,6 +71,7 @@ class State:
         self._counts: list[tuple[str, Any, int]] = []  # paths, and tensors that become a number
         self._described: dict[str, _arrays.Piece] = {}  # by path, a piece of each tensor
         self._mark: int | None = None  # of their types and shapes
+        self._reserved: _names.Keys | None = None  # of a tensor in a section that callers can't have
         self._users = 0  # saves in flight
         self._is_closed = False
         self._lock = threading.RLock()
@@ -90,6 +94,11 @@ class State:
             self._places = _arrays.Places((name, piece) for _, name, piece in self._placed)
             self._storages = [_arrays.storage(piece.owner) for _, _, piece in self._placed]
         self._described = {path: piece for path, _, piece in self._placed}
+        reserved = [(path, name) for path, name, _ in self._placed if path.startswith((_TABLES, _FILES))]
+        for path, name in reserved:
+            self._reserved = name
+            if path.startswith(_TABLES):  # nor loaded
+                self.refuse_reserved()
         self._add_pieces((path, piece) for path, _, piece in self._placed)
 
     def _add_pieces(self, found: Iterable[tuple[str, _arrays.Piece]]) -> None:
@@ -190,6 +199,15 @@ class State:
         moved = self._places.moved()
         if moved is not None:
             raise ValueError(f"{moved} has other memory than when the state was declared; declare it anew")
+
+    def refuse_reserved(self) -> None:
+        """Before a save.
+
+        Raises:
+            ValueError: a tensor is in a section that is not the caller's to write.
+        """
+        if self._reserved is not None:
+            raise ValueError(f"{self._reserved}: {_OWN}")
 
     def json(self, given: Mapping[str, Any] | None) -> bytes:
         """The JSON to save with it, of what its objects are now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import difflib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -56,6 +57,8 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         step: its number.
         json: its JSON object; what was no tensor in the state that was saved is in its "state".
 
+    Two are equal where they are one object; :meth:`diff` and :meth:`proof` compare what they have.
+
     Tensors of types that numpy lacks (BF16, the 8-bit floats) are ml_dtypes' where that is installed, else their bits
     as unsigned integers.
     """
@@ -85,10 +88,22 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         return self._entries
 
     def dtype(self, name: str) -> str:
-        return self._entries[name].dtype
+        return self._entry(name).dtype
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._entries[name].shape
+        return self._entry(name).shape
+
+    def _entry(self, name: str) -> Entry:
+        found = self._entries.get(name)
+        if found is None:
+            raise KeyError(self._lacks(name))
+        return found
+
+    def _lacks(self, name: str) -> str:
+        said = f"{name!r} is no tensor of {self.path}"
+        alike = [path for path in self._entries if isinstance(name, str) and path.endswith((f"/{name}", f".{name}"))]
+        near = alike or difflib.get_close_matches(str(name), self._entries, 1)
+        return f"{said}; did you mean {' or '.join(map(repr, near[:3]))}?" if near else said
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         return self.read(name)
@@ -99,6 +114,13 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, name: object) -> bool:
+        """Nothing is read for it."""
+        return name in self._entries
+
+    __eq__ = object.__eq__  # and not a mapping's, which would read and compare all tensors
+    __hash__ = object.__hash__
+
     def __repr__(self) -> str:
         return f"<libdcp.Checkpoint {self.path!r}: {len(self)} tensors>"
 
@@ -107,11 +129,11 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         """A box of a tensor: ``count`` elements of each dimension from ``start`` on; the whole one by default.
 
         Raises:
-            KeyError: there is no such tensor.
+            KeyError: there is no such tensor; it says which ones have such a name.
             ValueError: the box is not within it.
             libdcp.Error: CORRUPT, bytes differ from what was saved.
         """
-        entry = self._entries[name]
+        entry = self._entry(name)
         start = start or (0,) * len(entry.shape)
         if count is None:
             count = tuple(whole - first for whole, first in zip(entry.shape, start))
