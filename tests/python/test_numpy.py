@@ -536,6 +536,28 @@ class Test(unittest.TestCase):
             libdcp.load(self.dir, State({"data": {"loader": rows}}, rank, 2))
             self.assertEqual(loader.state["samples"], samples)
 
+    def test_loader_resharded_by_a_function(self):
+        self.save_loaders({"batches": 3}, {"batches": 5})
+        asked = []
+
+        def reshard(states, rank, size):
+            asked.append((states, rank, size))
+            return {"batches": sum(state["batches"] for state in states) // size}
+        loader = Sampler()
+        rows = libdcp.Loader(loader, reshard=reshard)
+        libdcp.load(self.dir, {"data": {"loader": rows}})
+        self.assertEqual(loader.state, {"batches": 8})
+        libdcp.load(self.dir, State({"data": {"loader": rows}}, 2, 4))
+        self.assertEqual(loader.state, {"batches": 2})
+        self.assertEqual(asked, [([{"batches": 3}, {"batches": 5}], 0, 1), ([{"batches": 3}, {"batches": 5}], 2, 4)])
+        libdcp.load(self.dir, State({"data": {"loader": rows}}, 1, 2))  # as many as have saved
+        self.assertEqual((loader.state, len(asked)), ({"batches": 5}, 2))
+        rows = libdcp.Loader(loader, reshard=lambda states, rank, size: states[7])
+        with self.assertRaises(IndexError):
+            libdcp.load(self.dir, {"data": {"loader": rows}})
+        with self.assertRaisesRegex(libdcp.Error, r"reshard=function\) says how"):
+            libdcp.load(self.dir, {"data": {"loader": libdcp.Loader(loader)}})
+
     def test_loader_refused(self):
         for states, status, message in [
                 (({"batches": 3}, {"batches": 3}), "MISMATCH", "does not say how many"),

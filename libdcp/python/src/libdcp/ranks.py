@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from .errors import Error, Status
 
 Shape = tuple[int, ...]
 Rows = npt.NDArray[np.uint8]
+Reshard = Callable[[list[dict[str, Any]], int, int], Mapping[str, Any]]
 SAMPLES = "samples"  # the member of a loader's state that says how many this rank has had
 
 
@@ -51,19 +52,35 @@ class Stateful(Protocol):
 class Loader:
     """A data loader with a state of its own on each rank, saved as JSON and given back to it by a load.
 
-    On as many ranks as it was saved on, each rank gets its state back. On another number of ranks the states have to say
-    how many samples each rank has had, as their member "samples", and to be equal but for it: then the samples that all of
-    them had are taken as the first ones of an order in which rank r of n takes samples r, r + n, r + 2 n and so on, and
-    each rank's "samples" becomes how many of them are its own. Others are refused.
+    On as many ranks as it was saved on, each rank gets its state back. On another number of ranks ``reshard`` says what
+    becomes of the states. Without it they have to say how many samples each rank has had, as their member "samples", and to
+    be equal but for it: then the samples that all of them had are taken as the first ones of an order in which rank r of n
+    takes samples r, r + n, r + 2 n and so on, and each rank's "samples" becomes how many of them are its own. Others are
+    refused.
+
+    torchdata's StatefulDataLoader counts in members of its own. Where rank r of n has samples r, r + n and so on, as a
+    DistributedSampler gives them, and what all had divides evenly by the ranks that go on::
+
+        def reshard(states, rank, size):
+            batches = sum(state["_num_yielded"] for state in states) // size
+            samples = sum(state["_sampler_iter_state"]["samples_yielded"] for state in states) // size
+            return {**states[0], "_num_yielded": batches, "_sampler_iter_yielded": batches,
+                    "_sampler_iter_state": {"samples_yielded": samples}}
+
+        state = {"model": weights, "data": {"loader": libdcp.Loader(loader, reshard=reshard)}}
 
     Args:
         loader: what has ``state_dict()``, of what JSON has words for, and ``load_state_dict()``.
         room: the most bytes that a state takes as JSON, the same on all ranks.
+        reshard: called by a load on another number of ranks, on each of them, with the states of all ranks that saved, in
+            their order, this rank's number and how many ranks there are now; returns this rank's state. What it raises
+            ends the load on all ranks.
     """
 
-    def __init__(self, loader: Stateful, *, room: int = 4096) -> None:
+    def __init__(self, loader: Stateful, *, room: int = 4096, reshard: Reshard | None = None) -> None:
         self.loader = loader
         self.room = room
+        self.reshard = reshard
 
     def part(self, rank: int, size: int, stored: Shape | None) -> Shard:
         """New memory, where this rank's state is saved from; where all ranks' are loaded to, if some were ``stored``."""
@@ -95,16 +112,22 @@ class Loader:
         states = [_object(bytes(row), name) for row in rows]
         if len(states) == size:
             self.loader.load_state_dict(states[rank])
-            return
+        elif self.reshard is not None:
+            self.loader.load_state_dict(dict(self.reshard(states, rank, size)))
+        else:
+            self.loader.load_state_dict(self._by_samples(states, rank, size, name))
+
+    def _by_samples(self, states: list[dict[str, Any]], rank: int, size: int, name: str) -> dict[str, Any]:
+        way = "; libdcp.Loader(loader, reshard=function) says how they can"
         counts = [state.pop(SAMPLES, None) for state in states]
         if not all(type(count) is int and count >= 0 for count in counts):
             raise Error(f'{name}: the loader\'s state of {len(states)} ranks does not say how many "{SAMPLES}" each had, so '
-                        f"it can't be had on {size}", status=Status.MISMATCH, tensor=name)
+                        f"it can't be had on {size}{way}", status=Status.MISMATCH, tensor=name)
         if any(state != states[0] for state in states):
             raise Error(f'{name}: the loader\'s states of {len(states)} ranks differ in more than "{SAMPLES}", so they '
-                        f"can't be had on {size}", status=Status.MISMATCH, tensor=name)
+                        f"can't be had on {size}{way}", status=Status.MISMATCH, tensor=name)
         had = sum(counts)
-        self.loader.load_state_dict({**states[0], SAMPLES: max(0, -(-(had - rank) // size))})
+        return {**states[0], SAMPLES: max(0, -(-(had - rank) // size))}
 
 
 def _object(text: bytes, name: str) -> dict[str, Any]:
