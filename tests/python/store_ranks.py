@@ -1,0 +1,67 @@
+"""What test_store_ranks.py runs on each rank; the first argument is the group."""
+
+import warnings
+
+import numpy as np
+
+import libdcp
+
+
+def said(call):
+    """The exception as the parent compares it; None: there was none."""
+    try:
+        call()
+    except Exception as e:
+        return type(e).__name__, str(e), getattr(e, "status", None)
+
+
+class Sampler:
+    def __init__(self, failures):
+        self.failures = failures
+
+    def state_dict(self):
+        return {"n": 1}
+
+    def load_state_dict(self, state):
+        if self.failures:
+            raise self.failures.pop()
+
+
+def save(group, directory, steps):
+    with libdcp.Store(directory, group=group) as store:
+        for step in steps:
+            store.save(step, {"w": np.full(100, step + 0.5), "sampler": Sampler([])})
+
+
+def load(group, directory, options, failures):
+    """The step that was loaded, or what was raised, with the first element; then the steps after one more save."""
+    state = {"w": np.zeros(100), "sampler": Sampler(list(failures))}
+    with libdcp.Store(directory, group=group) as store:
+        loaded = []
+        raised = said(lambda: loaded.append(store.load(state, **options)["step"]))
+        if raised is None:
+            store.save(loaded[0] + 1, state)
+        return raised or (loaded[0], float(state["w"][0])), store.steps()
+
+
+def lost(group, directory, hears, how, next_step):
+    """A save of a step that is older than the newest fails beside the program; what the next one raises."""
+    warnings.simplefilter("ignore")
+    state = {"w": np.ones(100)}
+    with libdcp.Store(directory, group=group) as store:
+        declared = store.declare(state)
+        saving = store.save_async(1, declared)
+        if hears:
+            assert saving.exception()
+        raised = said(lambda: getattr(store, how)(next_step, declared))
+        again = said(lambda: getattr(store, how)(next_step + 1, declared))
+        store.fence()
+    return raised, again, libdcp.steps(directory)
+
+
+def open_store(group, directory):
+    return said(lambda: libdcp.Store(directory, group=group))
+
+
+def load_alone(group, directory):
+    return said(lambda: libdcp.load(directory, {"w": np.ones(2)}, group=group))

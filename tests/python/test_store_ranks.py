@@ -1,0 +1,96 @@
+"""A store on several ranks: damage, saves that were lost, and paths that are wrong on one of them."""
+
+import os
+import pathlib
+import tempfile
+import unittest
+
+import numpy as np
+
+import libdcp
+import store_ranks
+from rank_pool import Pool
+
+OLDER = "older than step"
+
+
+def setUpModule():
+    global pool
+    pool = Pool(3)
+
+
+def tearDownModule():
+    pool.close()
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-store-ranks-")
+        self.addCleanup(scratch.cleanup)
+        self.dir = pathlib.Path(scratch.name)
+
+    def make(self, ranks, *steps, damaged=()):
+        run = self.dir / f"run{len(os.listdir(self.dir))}"
+        pool.results(store_ranks.save, [(run, steps)] * ranks)
+        for step in damaged:
+            file = run / f"step-{step:08}" / "state.h5"
+            raw = bytearray(file.read_bytes())
+            raw[raw.index(np.full(100, step + 0.5).tobytes())] ^= 1
+            file.write_bytes(raw)
+        return run
+
+    def test_damage(self):
+        for ranks in (1, 2, 3):
+            with self.subTest(ranks):
+                run = self.make(ranks, 1, 2, 3, damaged=(3,))
+                found = pool.results(store_ranks.load, [(run, {"fall_back": False}, [])] * ranks)
+                self.assertEqual({answer[0][2] for answer in found}, {libdcp.Status.CORRUPT})
+                self.assertEqual(len({answer[0][1] for answer in found}), 1)
+                found = pool.results(store_ranks.load, [(run, {}, [])] * ranks)
+                self.assertEqual(found, [((2, 2.5), [1, 2, 3])] * ranks)
+                self.assertIn(".abandoned-step-00000003", os.listdir(run))
+
+    def test_what_one_rank_raises(self):
+        """Is no damage, though another rank says so; all ranks find it alike, and none waits for another."""
+        damage, other = libdcp.Error("mine", status=libdcp.Status.CORRUPT), OSError("can't be read")
+        for failures in ([[other], []], [[], [other]], [[damage], [other]], [[other], [damage]]):
+            with self.subTest(failures):
+                run = self.make(2, 1, 2)
+                found = pool.results(store_ranks.load, [(run, {}, mine) for mine in failures])
+                for (raised, steps), mine in zip(found, failures):
+                    self.assertEqual(steps, [1, 2])
+                    self.assertEqual(raised[1], str(mine[0])) if mine else self.assertIn("an exception of its own", raised[1])
+
+    def test_lost_saves(self):
+        """The next save is made whichever ranks have heard of it, and all others do then; unless all have."""
+        for hears in ([0, 0], [1, 0], [0, 1], [1, 1], [0, 1, 0]):
+            for how, said in (("save", "was saved"), ("save_async", "is being saved")):
+                with self.subTest((hears, how)):
+                    run = self.make(len(hears), 3)
+                    found = pool.results(store_ranks.lost, [(run, heard, how, 4) for heard in hears])
+                    for (raised, again, steps), heard in zip(found, hears):
+                        self.assertIsNone(again)
+                        self.assertEqual(steps, [3, 4, 5])
+                        if all(hears):
+                            self.assertIsNone(raised)
+                        else:
+                            self.assertEqual(raised[0], "Error")
+                            self.assertRegex(raised[1], f"^step 1 was not saved: .*{OLDER} 3, .*; step 4, which .*, {said}$")
+
+    def test_paths_that_are_wrong_on_one_rank(self):
+        for wrong in (0, 1):
+            answers = pool.results(store_ranks.open_store, [("s3://bucket" if rank == wrong else self.dir / "run",)
+                                                            for rank in range(2)])
+            self.assertIn("s3:// is not supported", answers[wrong][1])
+            self.assertIn(f"rank {wrong} failed", answers[1 - wrong][1])
+        self.assertEqual(os.listdir(self.dir), [])
+
+    def test_another_programs_checkpoint(self):
+        (self.dir / ".metadata").touch()
+        first, second = pool.results(store_ranks.load_alone, [(self.dir,)] * 2)
+        self.assertIn("python -m libdcp.convert", first[1])
+        self.assertEqual(first, second)
+
+
+if __name__ == "__main__":
+    unittest.main()
