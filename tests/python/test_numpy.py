@@ -86,7 +86,7 @@ class Test(unittest.TestCase):
             libdcp.save(self.dir, 1, {"model": {"a": np.ones(2)}, "a": np.ones(2)})
 
     def test_objects_without_a_word(self):
-        for value in (object(), {1, 2}, b"bytes", 3 + 4j):
+        for value in (object(), print, State, lambda: 0):
             with self.assertRaisesRegex(TypeError, r"^state\['model'\]\['x'\]\[0\]: "):
                 libdcp.save(self.dir, 1, {"model": {"x": [value]}})
         with self.assertRaisesRegex(TypeError, "no type for numpy's <U1"):
@@ -125,9 +125,8 @@ class Test(unittest.TestCase):
         self.assertEqual(members["state"]["best"], math.inf)
 
     def test_keys_that_are_lost_in_names(self):
-        for state in ({"m": {1: 5, "1": 6}}, {1: 5, "1": 6}):
-            with self.assertRaisesRegex(ValueError, "differ in type alone"):
-                libdcp.save(self.dir, 1, state)
+        with self.assertRaisesRegex(ValueError, r"state\['m'\]\[1\] and state\['m'\]\['1'\] would both be /m/1"):
+            libdcp.save(self.dir, 1, {"m": {1: np.ones(1), "1": np.ones(1)}})
         with self.assertRaisesRegex(ValueError, r"^state\['m'\]\['a\\x00b'\]: a name with a NUL"):
             libdcp.save(self.dir, 1, {"m": {"a\0b": np.ones(2)}})
 
@@ -395,7 +394,7 @@ class Test(unittest.TestCase):
     def test_strict_load_minds_a_missing_number(self):
         libdcp.save(self.dir, 1, {"w": np.ones(2), "epoch": 3, "loop": {"lr": 0.5}})
         array = np.zeros(2)
-        state = {"w": array, "epoch": 0, "loop": {"lr": 0, "new": 1}, "batch": 7}
+        state = {"w": array, "epoch": 0, "loop": {"lr": 0}, "batch": 7}
         with self.assertRaises(libdcp.Error) as caught:
             libdcp.load(self.dir, state)
         self.assertEqual(caught.exception.status, libdcp.Status.NOT_FOUND)
@@ -405,7 +404,7 @@ class Test(unittest.TestCase):
         self.assertEqual((array.tolist(), state["epoch"], state["batch"]), ([1, 1], 3, 7))
         del state["batch"]
         libdcp.load(self.dir, state)
-        self.assertEqual(state["loop"], {"lr": 0.5, "new": 1})
+        self.assertEqual(state["loop"], {"lr": 0.5})
 
     def test_message_about_another_name(self):
         libdcp.save(self.dir, 1, {"model": {"layer1": np.ones(2)}})

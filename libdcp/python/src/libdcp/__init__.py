@@ -13,6 +13,7 @@ from ._capi import lib as _lib
 from ._directory import Pin
 from ._options import Report
 from ._state import State
+from ._words import register
 from .checkpoint import Checkpoint, Entry, Proof, prove
 from .errors import Error, Status
 from .ranks import Loader, PerRank, random_state, set_random_state
@@ -21,7 +22,8 @@ from .store import Store, Tier, load, save, save_async, steps
 
 __version__: str = _lib.version().decode()
 __all__ = ["Checkpoint", "Entry", "Error", "Loaded", "Loader", "PerRank", "Pin", "Proof", "Report", "Saving", "Shard",
-           "State", "Status", "Store", "Tier", "load", "prove", "random_state", "save", "save_async", "set_random_state", "steps"]
+           "State", "Status", "Store", "Tier", "load", "prove", "random_state", "register", "save", "save_async",
+           "set_random_state", "steps"]
 
 if TYPE_CHECKING:
     from . import dcp as dcp

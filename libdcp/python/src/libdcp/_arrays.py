@@ -144,7 +144,24 @@ def _torch_dtype(dtype: Any, name: object) -> int:
     return number
 
 
+def _lacks_memory(tensor: Any) -> str:
+    """Why a torch tensor has no memory that could be saved; "", it has."""
+    torch: Any = sys.modules["torch"]
+    if tensor.is_nested:
+        return "is nested; save its values and offsets"
+    if isinstance(tensor, (torch.nn.parameter.UninitializedParameter, torch.nn.parameter.UninitializedBuffer)):
+        return "is not initialized; run the lazy module once before"
+    if tensor.layout is not torch.strided:
+        return f"is {tensor.layout}, and has no bytes that could be saved; make it dense"
+    if hasattr(type(tensor), "__tensor_flatten__") and not hasattr(tensor, "placements"):
+        return "has no memory of its own, but consists of other tensors; save these, or what dequantizing gives"
+    return ""
+
+
 def _of_torch(tensor: Any, whole: tuple[int, ...], start: tuple[int, ...], name: object) -> Piece:
+    lacking = type(tensor) is not sys.modules["torch"].Tensor and _lacks_memory(tensor)
+    if lacking:
+        raise TypeError(f"{name}: a {type(tensor).__name__} that {lacking}")
     if tensor.layout is not sys.modules["torch"].strided or tensor.is_quantized:
         raise TypeError(f"{name}: {tensor.layout} tensors have no bytes that could be saved; make it dense")
     if tensor.is_conj() or tensor.is_neg():
@@ -233,12 +250,21 @@ def is_read_only(owner: Any) -> bool:
 def memory(value: Any) -> object:
     """What is equal for torch's tensors that are the same elements of the same memory, on all ranks alike; None for all
     else."""
-    if not is_torch_tensor(value) or value.layout is not sys.modules["torch"].strided or _shards.of(value, "") is not None:
+    if not is_torch_tensor(value) or _lacks_memory(value) or _shards.of(value, "") is not None:
         return None
     placements = getattr(value, "placements", None)
     local = value if placements is None else value.to_local()
     return (local.untyped_storage()._cdata, local.storage_offset(), local.shape, local.stride(), value.shape,
             value.dtype, placements)
+
+
+def place(value: Any) -> object:
+    """What is equal for tensors of the same type and shape that are at the same place in memory."""
+    if isinstance(value, np.ndarray):
+        return value.ctypes.data, value.shape, value.strides, value.dtype.str
+    if isinstance(value, Shard):
+        return place(value.array), value.shape, value.start
+    return memory(value) or id(value)
 
 
 def has_fill(value: Any) -> bool:

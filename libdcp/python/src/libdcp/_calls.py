@@ -11,9 +11,12 @@ from typing import Any, TypeVar
 from . import _capi, _foreign, _names, _options, _union, _values
 from ._capi import lib
 from ._comm import Comm
+from ._layout import Layout
 from ._lookup import Lookup
 from ._options import LoadKeywords, SaveKeywords
+from ._restore import Restoring
 from ._state import State
+from ._tree import Stored
 from .errors import EarlierFailure, Error, Status
 
 T = TypeVar("T")
@@ -66,6 +69,11 @@ class Prepared:
         self.missing: list[str] = []  # paths of tensors that a load has done without
         self._state = self._try(lambda: _taken(comm, state, stored), None)
         self._owns = self._state is not state
+        self._stored = stored
+        self._restoring: Restoring | None = None
+        self._is_strict = True
+        self._layout: Layout | None = None
+        self._members: Callable[[], dict[str, Any]] = dict
 
     def _try(self, function: Callable[[], T], otherwise: T) -> T:
         """What the function returns; otherwise where it, or one before it, has raised something."""
@@ -78,7 +86,12 @@ class Prepared:
 
     @property
     def handle(self) -> c.c_void_p | None:
-        return self._state.handle if self._state and self.failures.first is None else None
+        layout = self._used_layout
+        return layout.handle if layout and self.failures.first is None else None
+
+    @property
+    def _used_layout(self) -> Layout | None:
+        return self._layout or (self._state.layout if self._state else None)
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Calls the library. Where a rank had no state to give, the others hear why."""
@@ -111,79 +124,120 @@ class Prepared:
         none: list[_union.Part] = []
         parts = self._try(lambda: self._parts(rule), none)
         try:
-            self._comm.agree_on(parts, 2 if rule else 1, self.failures.first)
+            self._comm.agree_on(parts, 2 if rule or self._stored else 1, self.failures.first)
         except BaseException as e:
             self.failures.first = e
             raise
         self._use(parts, rule)
 
     def _parts(self, rule: _options.Replicas | None) -> list[_union.Part]:
-        assert self._state
+        layout, state = self._used_layout, self._state
+        assert layout and state
+        if self._stored:
+            return [layout.names(), _union.part_of(self._restoring.claims() if self._restoring else None, everywhere=True)]
         if rule is None:
-            return [self._state.names()]
-        self._state.refuse_moved()
-        return [self._state.names(), _values.part_of(self.text, rule)]
+            return [layout.names()]
+        layout.refuse_moved()
+        return [layout.names(), _values.part_of(self.text, rule, self._members)]
 
     def _use(self, parts: list[_union.Part], rule: _options.Replicas | None) -> None:
         names, *others = parts
         _values.refuse_other_tensors(names)
-        for values in others:
-            _values.settle(values, rule or "trust", self._comm.rank)
-        state = self._state
-        if names.united is not None and state:
-            self._try(lambda: state.add_others(names.united), None)
-        for values in others:
-            if values.united is not None:
-                self.text = self._try(lambda: _values.text_of(values, names.value), self.text)
+        if rule:
+            _values.settle(others[0], rule, self._comm.rank)
+        layout, restoring = self._used_layout, self._restoring
+        if names.united is not None and layout:
+            self._try(lambda: layout.add_others(names.united), None)
+        if rule and others[0].united is not None:
+            self.text = self._try(lambda: _values.text_of(others[0], names.value), self.text)
+        if restoring:
+            restoring.settle(others[0].value)
+            if self._is_strict:
+                self._try(restoring.refuse_differences, None)
 
     def save_options(self, json: Mapping[str, Any] | None, options: SaveKeywords) -> _capi.SaveOptions:
         """With them :attr:`text` is the JSON to save."""
         def make() -> _capi.SaveOptions:
             if self._state:
-                self._state.refuse_reserved()
-                self._state.refresh()
-                self.text = self._state.json(json)
+                self._renew(self._state)
+                self._state.layout.refuse_reserved()
+                self.text, self._members = self._state.json(json)
             return _options.save_options(self.failures, options)
         return self._try(make, _capi.SaveOptions())
 
-    def load_options(self, options: LoadKeywords, members: Mapping[str, Any]) -> _capi.LoadOptions:
+    def _renew(self, state: State) -> None:
+        """Before the state is read."""
+        if not self._owns:
+            state.renew()
+        self._layout = state.layout
+        self._layout.refresh()
+
+    def load_options(self, options: LoadKeywords) -> _capi.LoadOptions:
         """Those of the caller also where the state is none, so that all ranks have the same."""
         def check() -> None:
-            if self._state:
-                self._state.refuse_read_only(_options.selects(options.get("only")))
-                if options.get("strict", True) and not options.get("only") and not options.get("rename"):
-                    self._state.refuse_lacking(members)
+            if self._state and self._stored:
+                selects = _options.selects(options.get("only"))
+                self._state.layout.refuse_read_only(selects)
+                self._restoring = self._state.restoring(self._stored, selects, options.get("only") is not None)
+                self._is_strict = options.get("strict", True)
         self._try(check, None)
         try:
-            return _options.load_options(self.failures, options, self.missing)
+            only = self._tensors_of(options.get("only"))
+            return _options.load_options(self.failures, options if only is None else {**options, "only": only}, self.missing)
         except Exception as e:
             self.failures.first = self.failures.first or e
             return _capi.LoadOptions()
 
-    def unexpected(self, stored: Sequence[str], lookup: Lookup, options: LoadKeywords) -> list[str]:
-        """After a load: of the checkpoint's tensors, those that the state has no place for."""
+    def differences(self, paths: Sequence[str], lookup: Lookup, options: LoadKeywords) -> tuple[list[str], list[str]]:
+        """After a load: the paths of what of the state it has done without, and of what of the checkpoint the state has no
+        place for.
+
+        Args:
+            paths: of the checkpoint's tensors.
+        """
         selected = _options.selects(options.get("only"))
-        filled = {lookup.stored(path) for path in self._state.paths()} if self._state else set()
-        return [path for path in stored
-                if path not in filled and not path.startswith(FILES) and any(map(selected, lookup.names(path)))]
+        filled = {lookup.stored(path) for path in self._used_layout.paths()} if self._used_layout else set()
+        unexpected = [path for path in paths
+                      if path not in filled and not path.startswith(FILES) and any(map(selected, lookup.names(path)))]
+        others = self._restoring
+        if others is None:
+            return self.missing, unexpected
+        return ([*self.missing, *map(_names.object_path, others.missing)],
+                [*unexpected, *map(_names.object_path, others.unexpected)])
+
+    def _tensors_of(self, only: str | Sequence[str] | None) -> Sequence[str] | None:
+        """What the library has to load: globs of numbers and texts alone it doesn't know."""
+        if only is None or self._restoring is None:
+            return only
+        found = [glob for glob in _options.globs(only) if not self._restoring.is_of_others(_options.selects(glob))]
+        if not found:
+            self._layout = Layout([], 0, 0, 1, None)
+        return found
 
     def refresh(self) -> None:
         """Before the state is read."""
         if self._state:
-            self._try(self._state.refresh, None)
-
-    def restore(self, comm: Comm, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
-        """After a load: on all ranks, or a failure on all of them."""
-        if self._state:
             state = self._state
-            self._try(lambda: state.restore(is_loaded, members), None)
+            self._try(lambda: self._renew(state), None)
+
+    def restore(self, comm: Comm, is_loaded: Callable[[str], bool]) -> None:
+        """After a load: on all ranks, or a failure on all of them."""
+        if self._state and self._restoring:
+            layout, restoring = self._state.layout, self._restoring
+            self._try(lambda: layout.restore(is_loaded), None)
+            self._try(restoring.put, None)
         comm.agree(self.failures.first)
 
-    def release(self) -> tuple[State, bool]:
-        """The state, and whether its receiver has to close it."""
+    def release(self) -> tuple[Layout, bool]:
+        """What is saved, and whether its receiver has to close it."""
         assert self._state
         owned, self._owns = self._owns, False
-        return self._state, owned
+        return self._state.layout, owned
+
+    @property
+    def layout(self) -> Layout | None:
+        """That all saves of the declared state have; None: the next one may have another."""
+        return self._layout if self._state and self._state.stays and not self._owns else None
 
     def __enter__(self) -> Prepared:
         return self
@@ -199,8 +253,7 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
     def shape(path: str) -> tuple[int, ...] | None:
         found = lib.checkpoint_find(checkpoint, path.encode())
         return tuple(found.contents.shape[:found.contents.ndim]) if found else None
-    members: dict[str, Any] = _names.parsed(lib.checkpoint_json(checkpoint))
-    lookup = Lookup(shape, members, options.get("rename"))
+    lookup = Lookup(shape, Stored(lib.checkpoint_json(checkpoint)), options.get("rename"))
     try:
         return _fill(checkpoint, comm, state, options, lookup)
     except Exception as e:
@@ -215,12 +268,13 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
 def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, options: LoadKeywords,
           lookup: Lookup) -> Loaded:
     with Prepared(comm, state, lookup) as prepared:
-        made = prepared.load_options(options, lookup.members)
+        made = prepared.load_options(options)
         prepared.unite()
         prepared.call(lib.load_with, checkpoint, prepared.handle, c.byref(made), None)
-        prepared.restore(comm, _options.selects(options.get("only")), lookup.members)
-        unexpected = [] if options.get("strict", True) else prepared.unexpected(_paths(checkpoint), lookup, options)
-        return Loaded(lookup.members, prepared.missing, unexpected)
+        prepared.restore(comm, _options.selects(options.get("only")))
+        if options.get("strict", True):
+            return Loaded(lookup.members, [], [])
+        return Loaded(lookup.members, *prepared.differences(_paths(checkpoint), lookup, options))
 
 
 def _paths(checkpoint: c.c_void_p) -> list[str]:

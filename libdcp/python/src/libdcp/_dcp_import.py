@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import _dcp_archive, _dcp_metadata, _names
+from . import _dcp_archive, _dcp_metadata, _tree, _words
 from ._arrays import TORCH, Shard
 from ._dcp_archive import Files, refuse
 from ._dcp_rename import Renames
@@ -40,9 +40,9 @@ class _Nest:
             for key in keys[:-1]:
                 inner = inner.setdefault(key, {})
                 if not isinstance(inner, dict):
-                    raise ValueError(f"{_names.Keys(keys)} is within what is no mapping")
+                    raise ValueError(f"{_words.Keys(keys)} is within what is no mapping")
             if keys[-1] in inner:
-                raise ValueError(f"{_names.Keys(keys)} is there twice")
+                raise ValueError(f"{_words.Keys(keys)} is there twice")
             inner[keys[-1]] = _Leaf(value)
 
     def made(self) -> dict[Any, Any]:
@@ -95,7 +95,7 @@ def _objects(files: Files, contents: _dcp_metadata.Contents, skip: Skip | None) 
     for fqn, place in contents.objects.items():
         try:
             found[fqn] = _dcp_archive.read_object(files, place, budget)
-            _names.json_of({fqn: found[fqn]}, None)
+            _words.encoded(found[fqn], (fqn,))
         except (Error, TypeError, ValueError) as e:
             if skip is None:
                 raise Error(f"{fqn}: {e} (--skip-objects leaves such out)", status=Status.UNSUPPORTED) from None
@@ -114,7 +114,7 @@ def _declare(files: Files, renames: Renames, skip: Skip | None) -> SourceState:
         raise refuse(files.folder, _dcp_metadata.FILE, "several tensors or objects have the same keys")
     nested = _Nest(leaves).made()
     sources = {path: _source(files, value.array, contents.tensors[value.array])
-               for path, _, value in _names.tensors(nested)}
+               for path, _, value in _tree.tensors(nested)}
     for path, source in sources.items():
         if path.startswith("/files/") and (source.dtype, len(source.shape)) != ("U8", 1):
             raise ValueError(f"{path}: the section files has what an import keeps for an export, as bytes; --rename "

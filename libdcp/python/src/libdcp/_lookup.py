@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
-
+from ._tree import Stored
 from .errors import Error, Status
 from .ranks import Shape
 
@@ -26,16 +25,17 @@ class Lookup:
 
     Args:
         shape: of a tensor in the checkpoint, by its path there; None, there is none.
-        members: the checkpoint's JSON.
+        words: what the checkpoint's JSON has.
         rename: as in :func:`libdcp.load`.
     """
 
-    def __init__(self, shape: Callable[[str], Shape | None], members: Mapping[str, Any],
+    def __init__(self, shape: Callable[[str], Shape | None], words: Stored,
                  rename: Mapping[str, str] | None) -> None:
         self._shape = shape
-        self.members = members
+        self.words = words
+        self.members = words.members
         self._rename = rename or {}
-        self.may_lack = _OF_TRAINER <= members.keys()  # tensors that a load fills otherwise
+        self.may_lack = _OF_TRAINER <= words.members.keys()  # tensors that a load fills otherwise
 
     def stored(self, path: str) -> str:
         """Its path in the checkpoint."""

@@ -169,13 +169,13 @@ def _save_options(failures: Failures, *, layout: Layout = "global", engine: Engi
     return options
 
 
-def _globs(only: str | Sequence[str]) -> Sequence[str]:
+def globs(only: str | Sequence[str]) -> Sequence[str]:
     return [only] if isinstance(only, str) else only
 
 
 def selects(only: str | Sequence[str] | None) -> Callable[[str], bool]:
     """Whether a path is loaded."""
-    return lambda path: only is None or any(fnmatch.fnmatchcase(path, glob) for glob in _globs(only))
+    return lambda path: only is None or any(fnmatch.fnmatchcase(path, glob) for glob in globs(only))
 
 
 def load_options(failures: Failures, options: LoadKeywords, missing: list[str]) -> _capi.LoadOptions:
@@ -192,9 +192,9 @@ def _load_options(failures: Failures, missing: list[str], *, only: str | Sequenc
     options = _capi.LoadOptions(cast=cast, missing_keys=not strict, unexpected_keys=strict and only is None,
                                 engine=_number("engine", engine, _ENGINES))
     if only is not None:
-        globs = [glob.encode() for glob in _globs(only)]
-        options.only = (c.c_char_p * len(globs))(*globs)
-        options.n_only = len(globs)
+        encoded = [glob.encode() for glob in globs(only)]
+        options.only = (c.c_char_p * len(encoded))(*encoded)
+        options.n_only = len(encoded)
     if rename:
         pairs = [_capi.Rename(name.encode(), stored.encode()) for name, stored in rename.items()]
         options.renames = (_capi.Rename * len(pairs))(*pairs)

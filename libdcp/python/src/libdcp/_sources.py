@@ -10,7 +10,9 @@ from typing import Any
 from . import _capi
 from ._arrays import dtype_number
 from ._capi import MAX_DIMS, lib
+from ._layout import Layout
 from ._state import State
+from ._tree import Row
 from .errors import status_of
 
 Read = Callable[[int, memoryview], None]  # fills the memory with the box's dense bytes from that offset on
@@ -50,21 +52,16 @@ def fail(err: Any, error: BaseException) -> int:
     return int(said.status)
 
 
-class SourceState(State):
-    """For saves only.
+class _SourceLayout(Layout):
+    """Tensors that functions read."""
 
-    Args:
-        sources: tensors by their paths in the checkpoint.
-        objects: what is no tensor, nested, for the checkpoint's JSON.
-    """
-
-    def __init__(self, sources: Mapping[str, Source], objects: Mapping[Any, Any]) -> None:
+    def __init__(self, sources: Mapping[str, Source]) -> None:
         self._sources = sources
         self._boxes: list[Box] = []
         self._read = _capi.SOURCE(self._call)
-        super().__init__(objects)
+        super().__init__([], 0, 0, 1, None)
 
-    def _add_all(self) -> None:
+    def _add_all(self, rows: Sequence[Row], n_fixed: int) -> None:
         for path, source in self._sources.items():
             if "\0" in path:
                 raise ValueError(f"{path!r}: a name with a NUL")
@@ -85,3 +82,19 @@ class SourceState(State):
         except BaseException as e:  # told by the library
             return fail(err, e)
         return 0
+
+
+class SourceState(State):
+    """For saves only.
+
+    Args:
+        sources: tensors by their paths in the checkpoint.
+        objects: what is no tensor, nested, for the checkpoint's JSON.
+    """
+
+    def __init__(self, sources: Mapping[str, Source], objects: Mapping[Any, Any]) -> None:
+        self._sources = sources
+        super().__init__(objects)
+
+    def _laid(self) -> Layout:
+        return _SourceLayout(self._sources)

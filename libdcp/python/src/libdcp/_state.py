@@ -1,57 +1,22 @@
-"""The library's state dict of a Python one."""
+"""A state, as saves and loads take it: declared once for many of them, or made for one."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes as c
-import itertools
-import sys
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from . import _arrays, _capi, _devices, _names, _union
-from ._capi import MAX_DIMS, lib
+from . import _arrays, _tree
+from ._layout import Layout
 from ._lookup import Lookup
-from .ranks import Loader, PerRank, Shape
-
-# struct dcp_tensor and dcp_box
-_TENSOR = np.dtype([("path", np.uint64), ("dtype", np.int32), ("ndim", np.uint32), ("shape", np.uint64, MAX_DIMS)])
-_BOX = np.dtype([("start", np.uint64, MAX_DIMS), ("count", np.uint64, MAX_DIMS)])
-assert _TENSOR.itemsize == c.sizeof(_capi.Tensor) and _BOX.itemsize == c.sizeof(_capi.Box)
-
-_TABLES, _FILES = "/dcp/", "/files/"  # what the library writes, and what an import keeps for an export
-_OWN = "the sections dcp and files are libdcp's own; name it otherwise"
-
-_Tensor = tuple[str, _names.Keys, Any]
-
-
-def _padded(numbers: tuple[int, ...]) -> list[int]:
-    return [*numbers, *[0] * (MAX_DIMS - len(numbers))]
-
-
-def _fill(rows: npt.NDArray[np.uint64], numbers: list[tuple[int, ...]]) -> None:
-    """Writes each tuple to the beginning of its row."""
-    lengths = np.fromiter(map(len, numbers), np.int64, len(numbers))
-    flat = np.fromiter(itertools.chain.from_iterable(numbers), np.uint64, int(lengths.sum()))
-    rows[np.arange(MAX_DIMS) < lengths[:, None]] = flat
-
-
-class _Row(NamedTuple):
-    """What a rank has for itself, and the memory that this state has of it."""
-
-    path: str
-    name: str
-    value: PerRank | Loader
-    part: _arrays.Shard
+from ._restore import Restoring
 
 
 class State:
-    """Tensors by path, with the boxes that this rank holds, as the library keeps them. Their memory has to stay where it
-    is; its contents may change.
+    """A state's tensors, with the boxes that this rank holds, and what in it is no tensor. The memory of its tensors has to
+    stay where it is; its contents may change. Objects with a state dict are asked for it anew at each save and load, so
+    their tensors may be others.
 
     Args:
         state: a (nested) mapping, see :func:`libdcp.save`.
@@ -62,220 +27,71 @@ class State:
     def __init__(self, state: Mapping[Any, Any], rank: int = 0, size: int = 1, stored: Lookup | None = None) -> None:
         self._given = state
         self._rank, self._size, self._stored = rank, size, stored
-        self._placed: list[tuple[str, _names.Keys, _arrays.Piece]] = []  # all pieces
-        self._places = _arrays.Places([])
-        self._storages: list[Any] = []  # of their owners
-        self._n_given: int | None = None  # tensors, where they are in the mapping
-        self._rows: list[_Row] = []
-        self._known = _names.TensorMappings()
-        self._counts: list[tuple[str, Any, int]] = []  # paths, and tensors that become a number
-        self._described: dict[str, _arrays.Piece] = {}  # by path, a piece of each tensor
-        self._mark: int | None = None  # of their types and shapes
-        self._reserved: _names.Keys | None = None  # of a tensor in a section that callers can't have
-        self._users = 0  # saves in flight
-        self._is_closed = False
-        self._lock = threading.RLock()
-        self.handle = c.c_void_p()
-        self._state = _names.expanded(state)
-        lib.state_create(c.byref(self.handle))
-        try:
-            self._add_all()
-        except BaseException:
-            self.close()
-            raise
+        self._known = _tree.Known()
+        self._flat = _tree.Flat(state, self._known)
+        self.layout = self._laid()
 
-    def _add_all(self) -> None:
-        torch: Any = sys.modules.get("torch")
-        with torch.no_grad() if torch else contextlib.nullcontext():  # local tensors of DTensors are had at once then
-            found = _names.tensors(self._state)
-            self._n_given = len(found)
-            self._placed = [(path, name, piece) for path, name, value in self._stored_ones(found)
-                            for piece in self._pieces(path, name, value)]
-            self._places = _arrays.Places((name, piece) for _, name, piece in self._placed)
-            self._storages = [_arrays.storage(piece.owner) for _, _, piece in self._placed]
-        self._described = {path: piece for path, _, piece in self._placed}
-        reserved = [(path, name) for path, name, _ in self._placed if path.startswith((_TABLES, _FILES))]
-        for path, name in reserved:
-            self._reserved = name
-            if path.startswith(_TABLES):  # nor loaded
-                self.refuse_reserved()
-        self._add_pieces((path, piece) for path, _, piece in self._placed)
+    def _laid(self) -> Layout:
+        return Layout(self._flat.all_rows, len(self._flat.rows), self._rank, self._size, self._stored)
 
-    def _add_pieces(self, found: Iterable[tuple[str, _arrays.Piece]]) -> None:
-        dense: list[tuple[bytes, _arrays.Piece]] = []
-        for path, piece in found:
-            if piece.device is None and piece.strides is None:
-                dense.append((path.encode(), piece))
-            else:
-                self._add_alone(path.encode(), piece)
-        if dense:
-            self._add_dense(dense)
+    @property
+    def handle(self) -> c.c_void_p:
+        return self.layout.handle
 
-    def _stored_ones(self, found: list[_Tensor]) -> list[_Tensor]:
-        """Without those that a load fills otherwise: counts of updates, and tied tensors of which the checkpoint has
-        one."""
-        stored = self._stored
-        if stored is None or not stored.may_lack:
-            return found
-        self._counts = [(path, value, n) for path, _, value in found
-                        if (n := stored.updates(path)) is not None and _arrays.has_fill(value)]
-        lacking = {path for path, _, _ in found if stored.shape(path) is None}
-        memory = {_arrays.memory(value) for path, _, value in found if path not in lacking} if lacking else set()
-        left_out = {path for path, _, _ in self._counts}
-        left_out |= {path for path, _, value in found if path in lacking and _arrays.memory(value) in memory - {None}}
-        return [row for row in found if row[0] not in left_out]
+    def renew(self) -> None:
+        """Before a save or load of a state that was declared: what it is now.
 
-    def _pieces(self, path: str, name: _names.Keys, value: Any) -> list[_arrays.Piece]:
-        if isinstance(value, (PerRank, Loader)):
-            part = value.part(self._rank, self._size, self._shape(path))
-            self._rows.append(_Row(path, str(name), value, part))
-            value = part
-        return _arrays.pieces(value, name)
+        Raises:
+            ValueError: a tensor that is none of an object is another one, or elsewhere, than when it was declared.
+        """
+        flat = _tree.Flat(self._given, self._known)
+        then, now = self._flat.rows, flat.rows
+        if len(now) != len(then):
+            raise ValueError(f"the state has {len(now)} tensors, and had {len(then)} when it was declared; declare it anew")
+        if not all(map(operator.is_, now, then)):
+            for a, b in zip(now, then):
+                if a.path != b.path or a.value is not b.value and _arrays.place(a.value) != _arrays.place(b.value):
+                    raise ValueError(f"{a.keys} is another tensor than when the state was declared; declare it anew")
+        before, self._flat = self._flat.object_rows, flat
+        if [_place(row) for row in flat.object_rows] != [_place(row) for row in before]:
+            old, self.layout = self.layout, self._laid()
+            old.close()
 
-    def _add_alone(self, path: bytes, piece: _arrays.Piece) -> None:
-        """What is not dense, or on a GPU."""
-        dims = c.c_uint64 * MAX_DIMS
-        tensor = _capi.Tensor(path, piece.dtype, len(piece.shape), dims(*_padded(piece.shape)))
-        box = _capi.Box(dims(*_padded(piece.start)), dims(*_padded(piece.extent or (1,))))
-        if piece.device is not None:
-            lib.state_add_device(self.handle, c.byref(tensor), c.byref(box), _devices.device(piece.device), piece.address)
-            return
-        assert piece.strides
-        lib.state_add_strided(self.handle, c.byref(tensor), c.byref(box), piece.address,
-                              (c.c_int64 * len(piece.strides))(*piece.strides))
-
-    def _add_dense(self, dense: list[tuple[bytes, _arrays.Piece]]) -> None:
-        """By one call, as thousands of tensors are nothing unusual."""
-        lengths = np.array([len(path) + 1 for path, _ in dense], np.uint64)
-        text = b"".join(path + b"\0" for path, _ in dense)
-        held = c.create_string_buffer(text, len(text))
-        tensors = np.zeros(len(dense), _TENSOR)
-        boxes = np.zeros(len(dense), _BOX)
-        tensors["path"] = c.addressof(held) + np.cumsum(lengths) - lengths
-        tensors["dtype"] = [piece.dtype for _, piece in dense]
-        tensors["ndim"] = [len(piece.shape) for _, piece in dense]
-        _fill(tensors["shape"], [piece.shape for _, piece in dense])
-        _fill(boxes["start"], [piece.start for _, piece in dense])
-        _fill(boxes["count"], [piece.extent or (1,) for _, piece in dense])  # a scalar's box has one dimension
-        data = np.array([piece.address for _, piece in dense], np.uint64)
-        lib.state_add_many(self.handle, len(dense), tensors.ctypes.data, boxes.ctypes.data, data.ctypes.data)
-
-    def names(self) -> _union.Part:
-        """Which tensors it has, for other ranks."""
-        if self._mark is None:
-            numbers = [(piece.dtype, len(piece.shape), *piece.shape) for piece in self._described.values()]
-            flat = np.fromiter(itertools.chain.from_iterable(numbers), np.uint64)
-            self._mark = _union.mark_of("\0".join(self._described).encode() + flat.tobytes())
-        return _union.Part(lambda: {path: _arrays.described(piece) for path, piece in self._described.items()}, self._mark,
-                           everywhere=True)
-
-    def add_others(self, described: Mapping[str, str]) -> None:
-        """Adds the tensors of which only other ranks hold something."""
-        new = {path: _arrays.empty_piece(text) for path, text in described.items() if path not in self._described}
-        self._add_pieces(new.items())
-        self._described = {path: self._described.get(path) or new[path] for path in described}
-        self._mark = None
-
-    def _shape(self, path: str) -> Shape | None:
-        return self._stored.shape(path) if self._stored else None
+    @property
+    def stays(self) -> bool:
+        """Whether all saves have the same layout: no object has tensors."""
+        return not self._flat.object_rows
 
     def as_stored(self, stored: Lookup) -> State:
         """For a load: itself, or one with the checkpoint's rows where ranks have something for themselves, and without
         what the checkpoint has no tensor for."""
-        return State(self._given, self._rank, self._size, stored) if self._rows or stored.may_lack else self
+        if self.layout.follows_checkpoint or stored.may_lack:
+            return State(self._given, self._rank, self._size, stored)
+        self.renew()
+        return self
 
-    def refresh(self) -> None:
-        """Before a save: its loaders' states are what they are now."""
-        for row in self._rows:
-            if isinstance(row.value, Loader):
-                row.value.refresh(row.part.array, row.name)
+    def json(self, given: Mapping[str, Any] | None) -> tuple[bytes, Callable[[], dict[str, Any]]]:
+        """The JSON to save with it, and a function that gives its members as they are united with those of other ranks."""
+        flat = self._flat
+        return _tree.json_of(flat, given).encode(), lambda: {**(given or {}), **_tree.members_to_unite(flat)}
 
-    def refuse_moved(self) -> None:
-        """Before a save.
-
-        Raises:
-            ValueError: a tensor is elsewhere than when the state was declared.
-        """
-        moved = self._places.moved()
-        if moved is not None:
-            raise ValueError(f"{moved} has other memory than when the state was declared; declare it anew")
-
-    def refuse_reserved(self) -> None:
-        """Before a save.
-
-        Raises:
-            ValueError: a tensor is in a section that is not the caller's to write.
-        """
-        if self._reserved is not None:
-            raise ValueError(f"{self._reserved}: {_OWN}")
-
-    def json(self, given: Mapping[str, Any] | None) -> bytes:
-        """The JSON to save with it, of what its objects are now."""
-        state = _names.expanded(self._given)
-        known = self._known if state is self._given else _names.TensorMappings()
-        text = _names.json_of(state, given, known)
-        if self._n_given not in (None, known.tensors):
-            raise ValueError(f"the state has {known.tensors} tensors, and had {self._n_given} when it was declared; "
-                             "declare it anew")
-        return text.encode()
-
-    def paths(self) -> set[str]:
-        """Of all tensors that the library fills, on whichever rank."""
-        return set(self._described)
-
-    def refuse_read_only(self, is_loaded: Callable[[str], bool]) -> None:
-        """Before a load."""
-        for path, name, piece in self._placed:
-            if not _arrays.is_read_only(piece.owner) or not is_loaded(path):
-                continue
-            if self._stored is None or self._shape(path) is not None:
-                raise ValueError(f"{name}: a read-only array, which can't be loaded into")
-
-    def refuse_lacking(self, members: Mapping[str, Any]) -> None:
-        """Before a strict load: members that are no tensors have to be in the checkpoint, if others are."""
-        _names.refuse_lacking(self._state, members)
-
-    def restore(self, is_loaded: Callable[[str], bool], members: Mapping[str, Any]) -> None:
-        """After a load: what each rank has for itself, what is no tensor, and what is in objects."""
-        for path, value, n in self._counts:
-            if is_loaded(path):
-                _arrays.fill(value, n)
-        for row in self._rows:
-            stored = self._shape(row.path) if is_loaded(row.path) else None
-            if isinstance(row.value, PerRank):
-                row.value.loaded = stored is not None and self._rank < stored[0]
-            elif stored:
-                row.value.restore(row.part.array, self._rank, self._size, row.name)
-        _names.fill_objects(self._state, members)
-        _names.give_back(self._given, self._state)
+    def restoring(self, stored: Lookup, selects: Callable[[str], bool], is_part: bool) -> Restoring:
+        """What a load does beside the tensors."""
+        return Restoring(self._given, self._flat, stored.words, stored_path=stored.stored, selects=selects,
+                               is_part=is_part, has_tensor=lambda path: stored.shape(path) is not None)
 
     def hold(self) -> None:
         """From now on a save in flight uses it."""
-        with self._lock:
-            self._users += 1
+        self.layout.hold()
 
     def release(self) -> None:
         """It has ended."""
-        with self._lock:
-            self._users -= 1
-            if self._is_closed and not self._users:
-                self._free()
+        self.layout.release()
 
     def close(self) -> None:
         """Frees it, once no save in flight uses it; the arrays stay."""
-        with self._lock:
-            self._is_closed = True
-            if not self._users:
-                self._free()
+        self.layout.close()
 
-    def _free(self) -> None:
-        if self.handle:
-            lib.state_destroy(self.handle)
-            self.handle = c.c_void_p()
-        self._placed.clear()
-        self._places = _arrays.Places([])
-        self._storages.clear()
 
-    def __del__(self) -> None:
-        if getattr(self, "handle", None):
-            self._free()
+def _place(row: _tree.Row) -> tuple[str, object]:
+    return row.path, _arrays.place(row.value)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _words
 from ._groups import MIN, SUM, Alone, Group
 from .errors import Error, Status
 
@@ -52,13 +53,20 @@ def _broadcast(group: Group, text: bytes) -> bytes:
     return data.tobytes()
 
 
+def _are_mappings(a: Any, b: Any) -> bool:
+    """Whether they are united member by member: no two words of other types, such as {"$tuple": ...} and {"$set": ...}."""
+    if not isinstance(a, dict) or not isinstance(b, dict):
+        return False
+    return a.keys() == b.keys() or not any(_words.tag_of(word) or _words.is_number(word) for word in (a, b))
+
+
 def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
 def _difference(mine: Any, base: Any) -> Any:
     """What of a JSON value another one lacks, or has otherwise; _NOTHING where there is none."""
-    if isinstance(mine, dict) and isinstance(base, dict):
+    if _are_mappings(mine, base):
         found = {key: _difference(inner, base[key]) if key in base else inner for key, inner in mine.items()}
         return {key: inner for key, inner in found.items() if inner is not _NOTHING} or _NOTHING
     return _NOTHING if _text(mine) == _text(base) else mine
@@ -93,7 +101,7 @@ class _Union:
         self.value = self._joined(self.value, other, (), rank)
 
     def _joined(self, ours: Any, other: Any, keys: Keys, rank: int) -> Any:
-        if isinstance(ours, dict) and isinstance(other, dict):
+        if _are_mappings(ours, other):
             for key, value in other.items():
                 if key not in ours:
                     ours[key] = value

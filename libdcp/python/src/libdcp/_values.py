@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import _names, _union
+from . import _names, _tree, _union
+from ._words import NOTHING
 from .errors import Error, Status
 
 log = logging.getLogger("libdcp")
@@ -15,9 +16,13 @@ log = logging.getLogger("libdcp")
 _JSON, _REPLICAS = "json", "replicas"
 
 
-def part_of(text: bytes, replicas: str) -> _union.Part:
-    """A rank's JSON, and the rule for what differs."""
-    return _union.Part(lambda: {_JSON: json.loads(text), _REPLICAS: replicas}, _union.mark_of(text + replicas.encode()),
+def part_of(text: bytes, replicas: str, members: Callable[[], Any]) -> _union.Part:
+    """A rank's JSON, and the rule for what differs.
+
+    Args:
+        members: gives the JSON's members, as they can be united.
+    """
+    return _union.Part(lambda: {_JSON: members(), _REPLICAS: replicas}, _union.mark_of(text + replicas.encode()),
                        everywhere=False)
 
 
@@ -66,15 +71,10 @@ def text_of(part: _union.Part, paths: Iterable[str]) -> bytes:
     Args:
         paths: of all ranks' tensors.
     """
-    members = part.united[_JSON]
-    if _names.OBJECTS in members:
-        kept = _without_filled(members.pop(_names.OBJECTS), (), list(paths))
-        if kept is not _NOTHING:
-            members[_names.OBJECTS] = kept
-    return json.dumps(members, allow_nan=False).encode()
-
-
-_NOTHING = object()
+    members, names = part.united[_JSON], list(paths)
+    words = members.pop(_names.OBJECTS, NOTHING)
+    kept = words if words is NOTHING else _without_filled(words, (), names)
+    return _tree.joined(_tree.united(kept, names), members).encode()
 
 
 def _without_filled(value: Any, keys: tuple[str, ...], paths: list[str]) -> Any:
@@ -82,6 +82,6 @@ def _without_filled(value: Any, keys: tuple[str, ...], paths: list[str]) -> Any:
     if not isinstance(value, dict) or not keys and not value:
         return value
     if not value:
-        return _NOTHING if any(_names.is_below(path, keys) for path in paths) else value
+        return NOTHING if any(_names.is_below(path, keys) for path in paths) else value
     made = {key: _without_filled(inner, (*keys, key), paths) for key, inner in value.items()}
-    return {key: inner for key, inner in made.items() if inner is not _NOTHING} or _NOTHING
+    return {key: inner for key, inner in made.items() if inner is not NOTHING} or NOTHING

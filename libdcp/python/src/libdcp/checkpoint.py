@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _arrays, _calls, _capi, _foreign, _names, _options, _paths
+from . import _arrays, _calls, _capi, _foreign, _options, _paths, _tree
 from ._capi import MAX_DIMS, lib
 from ._comm import Comm
 from ._options import ProveKeywords
@@ -73,7 +73,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
             raise e.saying(_foreign.told(e, text)) from None
         self.path: str = os.fsdecode(lib.checkpoint_path(self._handle))
         self.step: int = lib.checkpoint_step(self._handle)
-        self.json: dict[str, Any] = _names.parsed(lib.checkpoint_json(self._handle))
+        self.json: dict[str, Any] = _tree.Stored(lib.checkpoint_json(self._handle)).members
         self._numbers: dict[str, int] = {}
         self._entries: dict[str, Entry] = {}
         for i in range(lib.checkpoint_tensors(self._handle)):

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from . import _capi, _options
 from ._options import Report
+from ._layout import Layout
 from ._state import State
 
 log = logging.getLogger("libdcp")
@@ -44,7 +45,7 @@ class Saving(concurrent.futures.Future[Report]):
         failures: of the functions that the library calls.
     """
 
-    def __init__(self, begin: Callable[[], Flight], flight: Flight | None, ends_alone: bool, state: State,
+    def __init__(self, begin: Callable[[], Flight], flight: Flight | None, ends_alone: bool, state: State | Layout,
                  owns_state: bool, failures: _options.Failures) -> None:
         super().__init__()
         self._ends_alone = ends_alone

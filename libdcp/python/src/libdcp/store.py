@@ -11,6 +11,7 @@ from . import _calls, _capi, _options, _paths
 from ._calls import Loaded
 from ._comm import Comm
 from ._directory import Directory, Pin, step_path, steps
+from ._layout import Layout
 from ._options import LoadKeywords, Report, SaveKeywords
 from ._paths import Path
 from ._state import State
@@ -70,7 +71,7 @@ class Store:
                  take_over: bool = False, stripe_count: int = 0, stripe_bytes: int = 0) -> None:
         self._saving: Saving | None = None
         self._saving_step = 0
-        self._laid_out: State | None = None  # declared, and what the last save was an asynchronous one of
+        self._laid_out: Layout | None = None  # of a declared state that the last save was an asynchronous one of
         self._is_open = False
         self._comm = Comm(group)
         self._backend: Directory | Tiers
@@ -125,12 +126,13 @@ class Store:
         def begin() -> Flight:
             prepared.unite(options.replicas)
             return self._backend.begin(step, prepared, options)
-        beside = state is self._laid_out and prepared.failures.first is None
+        layout = prepared.layout
+        beside = layout is not None and layout is self._laid_out and prepared.failures.first is None
         self._laid_out = None
         flight = None if beside else begin()
         self._saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures)
         self._saving_step = step
-        self._laid_out = state if isinstance(state, State) and self._may_begin_beside() else None
+        self._laid_out = layout if self._may_begin_beside() else None
         return self._saving
 
     def _may_begin_beside(self) -> bool:

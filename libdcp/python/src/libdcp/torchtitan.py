@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from . import _names, store
+from . import _names, _tree, store
 from ._arrays import Shard
 from .errors import Error, Status
 from .ranks import Loader, Rows, Shape, Stateful
@@ -153,7 +153,7 @@ class _Optimizers:
         """
         found = _grouped([{"params": [parameter], **{option: _number(value) for option, value in options.items()}}
                           for parameter, options in self._options.items()])
-        _names.json_of({OPTIMIZER: {"param_groups": found}}, None)
+        _tree.Flat({OPTIMIZER: {"param_groups": found}})
         return found
 
     def restore(self, groups: Iterable[Mapping[str, Any]]) -> None:
@@ -214,7 +214,7 @@ def _join_stages(group: Any, state: dict[str, Any]) -> None:
     sections = {key: state[key] for key in (MODEL, OPTIMIZER) if key in state}
     groups = sections.get(OPTIMIZER, {}).get("param_groups", [])
     mine = {"tensors": [[keys, str(value.dtype).removeprefix("torch."), list(value.shape)]
-                        for _, keys, value in _names.tensors(sections)], "groups": groups}
+                        for _, keys, value in _tree.tensors(sections)], "groups": groups}
     others = _texts(group, json.dumps(mine))
     if len(others) == 1:
         return
@@ -326,7 +326,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         _join_stages(self._group, state)
         if optimizers:
             state[OPTIMIZER]["param_groups"] = []  # becomes what is stored, as any other object
-        only = [f"/{key}/*" for key in state if _names.tensors({key: state[key]})] if excluded else None
+        only = [f"/{key}/*" for key in state if _tree.tensors({key: state[key]})] if excluded else None
         if step is None or self.config.load_only:
             members = store.load(path, state, group=self._group, only=only)
         else:

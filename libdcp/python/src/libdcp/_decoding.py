@@ -1,0 +1,249 @@
+"""Python values of the words of a checkpoint's JSON; see :mod:`libdcp._words`."""
+
+from __future__ import annotations
+
+import base64
+import collections
+import dataclasses
+import datetime
+import enum
+import io
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _words
+from ._words import FACTORIES, FLOAT, NUMPY, Keys, is_named_tuple
+from .errors import Error, Status
+
+class Decoder:
+    """Makes values of words.
+
+    Args:
+        is_tagged: whether the words have tags; those of older versions have none.
+        classes: by name, beside those that were registered.
+        plain: unknown classes and tags are no failure, and no class is made use of.
+    """
+
+    def __init__(self, is_tagged: bool, classes: Mapping[str, type] | None = None, *, plain: bool = False) -> None:
+        self._is_tagged = is_tagged
+        self._classes = {} if plain else {**_words.registered, **(classes or {})}
+        self._plain = plain
+        self.unknown: dict[str, Keys] = {}  # names of classes that were not there, and where
+
+    def tensor(self, path: Any, keys: tuple[Any, ...], hint: Any) -> Any:
+        """What stands for a tensor."""
+        return None
+
+    def value(self, word: Any, keys: tuple[Any, ...] = (), hint: Any = None) -> Any:
+        """The value of a word.
+
+        Args:
+            keys: that lead to it.
+            hint: what stands in its place in the state that is loaded into, whose class it may have.
+
+        Raises:
+            libdcp.Error: CORRUPT, a tag's content is not what it should be; VERSION, the tag is not known.
+        """
+        if type(word) is dict:
+            if _words.is_number(word):
+                return float(word[FLOAT])
+            tag = _words.tag_of(word) if self._is_tagged else None
+            if tag is not None:
+                return self._of_tag(tag, word[tag], keys, hint)
+            return self.mapping(word, keys, hint)
+        return self._items(word, keys, hint) if type(word) is list else word
+
+    def mapping(self, word: dict[str, Any], keys: tuple[Any, ...], hint: Any) -> Any:
+        """The value of an object that is no tag."""
+        return {key: self.value(inner, (*keys, key), inner_of(hint, key)) for key, inner in word.items()}
+
+    def _items(self, words: Any, keys: tuple[Any, ...], hint: Any) -> list[Any]:
+        if type(words) is not list:
+            raise TypeError("no list")
+        if not any(type(inner) in (dict, list) for inner in words):
+            return list(words)
+        return [self.value(inner, (*keys, i), inner_of(hint, i)) for i, inner in enumerate(words)]
+
+    def _of_tag(self, tag: str, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
+        method = _DECODERS.get(tag[1:])
+        if method is None:
+            if self._plain:
+                return {tag: self.value(content, keys)}
+            raise Error(f"{Keys(keys)}: the checkpoint's JSON has the tag {tag!r}, which this version does not know",
+                        status=Status.VERSION)
+        try:
+            return method(self, content, keys, hint)
+        except Error:
+            raise
+        except Exception as e:
+            if self._plain:
+                return {tag: content}
+            raise Error(f"{Keys(keys)}: in the checkpoint's JSON the content of {tag!r} is none ({e})",
+                        status=Status.CORRUPT) from None
+
+    def _class(self, name: Any, keys: tuple[Any, ...], hint: Any, fits: Callable[[type], bool]) -> type | None:
+        """The caller's class of that name, or that of the hint, if it fits."""
+        if self._plain:
+            return None
+        for found in (self._classes.get(name) if isinstance(name, str) else None, type(hint)):
+            if found is not None and fits(found):
+                return found
+        self.unknown.setdefault(str(name), Keys(keys))
+        return None
+
+    def pairs(self, content: Any, keys: tuple[Any, ...], hint: Any) -> list[tuple[Any, Any]]:
+        found = [(self.value(key), inner) for key, inner in content]
+        return [(key, self.value(inner, (*keys, key), inner_of(hint, key))) for key, inner in found]
+
+    def _enum(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
+        name, member, number = content
+        value = self.value(number, keys)
+        found: Any = self._class(name, keys, hint, lambda kind: issubclass(kind, enum.Enum) and (
+            member in kind.__members__ if member is not None else issubclass(kind, enum.Flag)))
+        if found is None:
+            return member if value is None else value
+        return found(value) if member is None else found.__members__[member]
+
+    def _named_tuple(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
+        name, fields, words = content
+        values = self._items(words, keys, hint)
+        found = self._class(name, keys, hint, lambda kind: is_named_tuple(kind) and list(
+            getattr(kind, "_fields")) == fields)
+        return tuple(values) if found is None else tuple.__new__(found, values)
+
+    def _subclass(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
+        name, word = content
+        value = self.value(word, keys, hint)
+        base = type(value)
+        found: Any = self._class(name, keys, hint, lambda kind: issubclass(kind, base) and kind is not base)
+        if found is None:
+            return value
+        made = found.__new__(found, value) if base in (tuple, frozenset) else found.__new__(found)
+        if base is collections.deque:
+            collections.deque.__init__(made, value, value.maxlen)
+        elif base in (list, set):
+            base.__init__(made, value)
+        return made
+
+    def _mapping(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
+        name, pairs = content
+        made = dict(self.pairs(pairs, keys, hint))
+        found: Any = self._class(name, keys, hint, lambda kind: issubclass(kind, dict) and kind is not dict)
+        if found is None:
+            return made
+        value = found.__new__(found)
+        dict.update(value, made)
+        return value
+
+    def _dataclass(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
+        name, words = content
+        values = {field: self.value(inner, (*keys, field), inner_of(hint, field)) for field, inner in words.items()}
+        found: Any = self._class(name, keys, hint, lambda kind: dataclasses.is_dataclass(kind) and values.keys() <= {
+            field.name for field in dataclasses.fields(kind)})
+        return values if found is None else made_of_fields(found, values, hint)
+
+    def _numpy(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
+        name, word = content
+        if not NUMPY.fullmatch(name):
+            raise ValueError(f"no type of a number is called {name!r}")
+        value = self.value(word, keys)
+        if name.startswith(("datetime", "timedelta")):
+            return np.int64(value).view(name)
+        return np.dtype(name).type(value)
+
+    def _torch(self, kind: str, content: Any) -> Any:
+        torch: Any = sys.modules.get("torch")
+        if kind == "Size":
+            numbers = tuple(map(int, content))
+            return numbers if torch is None or self._plain else torch.Size(numbers)
+        if not isinstance(content, str):
+            raise TypeError("no text")
+        if torch is None or self._plain:
+            return content
+        found = getattr(torch, content, None) if kind == "dtype" and content.isidentifier() else None
+        if kind == "dtype" and not isinstance(found, torch.dtype):
+            raise ValueError(f"torch has no dtype {content!r}")
+        return torch.device(content) if kind == "device" else found
+
+
+def made_of_fields(kind: type, values: Mapping[str, Any], like: Any = None) -> Any:
+    """A dataclass' instance, as copy makes it: its constructor is not called."""
+    made: Any = object.__new__(kind)
+    for field in dataclasses.fields(kind):
+        if field.name in values:
+            object.__setattr__(made, field.name, values[field.name])
+        elif type(like) is kind and hasattr(like, field.name):
+            object.__setattr__(made, field.name, getattr(like, field.name))
+    return made
+
+
+def inner_of(value: Any, key: Any) -> Any:
+    """What a container has at a key; None, nothing."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, Mapping):
+            return value[key] if key in value else None
+        if isinstance(value, (Sequence, collections.deque)) and not isinstance(value, (str, bytes, bytearray)):
+            return value[key] if isinstance(key, int) and key < len(value) else None
+        return getattr(value, key, None) if dataclasses.is_dataclass(value) and isinstance(key, str) else None
+    except Exception:  # of the user's classes
+        return None
+
+
+def _bytes(content: Any) -> bytes:
+    return base64.b64decode(content, validate=True)
+
+
+def _deque(content: Any, decoder: Decoder, keys: tuple[Any, ...], hint: Any) -> Any:
+    words, longest = content
+    return collections.deque(decoder._items(words, keys, hint), longest)
+
+
+def _default_dict(content: Any, decoder: Decoder, keys: tuple[Any, ...], hint: Any) -> Any:
+    name, pairs = content
+    return collections.defaultdict(None if name is None else FACTORIES[name], decoder.pairs(pairs, keys, hint))
+
+
+def _integer(content: str) -> int:
+    if not re.fullmatch(r"-?0x[0-9a-f]+", content):
+        raise ValueError("no hexadecimal number")
+    return int(content, 16)
+
+
+_DECODERS: dict[str, Callable[[Decoder, Any, tuple[Any, ...], Any], Any]] = {
+    "tuple": lambda d, content, keys, hint: tuple(d._items(content, keys, hint)),
+    "set": lambda d, content, keys, hint: set(d._items(content, keys, None)),
+    "frozenset": lambda d, content, keys, hint: frozenset(d._items(content, keys, None)),
+    "deque": lambda d, content, keys, hint: _deque(content, d, keys, hint),
+    "dict": lambda d, content, keys, hint: dict(d.pairs(content, keys, hint)),
+    "OrderedDict": lambda d, content, keys, hint: collections.OrderedDict(d.pairs(content, keys, hint)),
+    "Counter": lambda d, content, keys, hint: collections.Counter(dict(d.pairs(content, keys, hint))),
+    "defaultdict": lambda d, content, keys, hint: _default_dict(content, d, keys, hint),
+    "bytes": lambda d, content, keys, hint: _bytes(content),
+    "bytearray": lambda d, content, keys, hint: bytearray(_bytes(content)),
+    "BytesIO": lambda d, content, keys, hint: io.BytesIO(_bytes(content)),
+    "str": lambda d, content, keys, hint: _bytes(content).decode("utf-8", "surrogatepass"),
+    "int": lambda d, content, keys, hint: _integer(content),
+    "complex": lambda d, content, keys, hint: complex(*d._items(content, keys, None)),
+    "range": lambda d, content, keys, hint: range(*d._items(content, keys, None)),
+    "slice": lambda d, content, keys, hint: slice(*d._items(content, keys, None)),
+    "ellipsis": lambda d, content, keys, hint: ...,
+    "date": lambda d, content, keys, hint: datetime.date.fromisoformat(content),
+    "datetime": lambda d, content, keys, hint: datetime.datetime.fromisoformat(content),
+    "timedelta": lambda d, content, keys, hint: datetime.timedelta(*content),
+    "numpy": Decoder._numpy,
+    "torch.Size": lambda d, content, keys, hint: d._torch("Size", content),
+    "torch.dtype": lambda d, content, keys, hint: d._torch("dtype", content),
+    "torch.device": lambda d, content, keys, hint: d._torch("device", content),
+    "enum": Decoder._enum,
+    "namedtuple": Decoder._named_tuple,
+    "subclass": Decoder._subclass,
+    "mapping": Decoder._mapping,
+    "dataclass": Decoder._dataclass,
+    "tensor": lambda d, content, keys, hint: d.tensor(content, keys, hint),
+}

@@ -1,0 +1,260 @@
+"""The library's state dict of a Python state's tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes as c
+import itertools
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _arrays, _capi, _devices, _union
+from ._capi import MAX_DIMS, lib
+from ._lookup import Lookup
+from ._tree import Row
+from ._words import Keys
+from .ranks import Loader, PerRank, Shape
+
+# struct dcp_tensor and dcp_box
+_TENSOR = np.dtype([("path", np.uint64), ("dtype", np.int32), ("ndim", np.uint32), ("shape", np.uint64, MAX_DIMS)])
+_BOX = np.dtype([("start", np.uint64, MAX_DIMS), ("count", np.uint64, MAX_DIMS)])
+assert _TENSOR.itemsize == c.sizeof(_capi.Tensor) and _BOX.itemsize == c.sizeof(_capi.Box)
+
+_TABLES, _FILES = "/dcp/", "/files/"  # what the library writes, and what an import keeps for an export
+_OWN = "the sections dcp and files are libdcp's own; name it otherwise"
+
+
+def _padded(numbers: tuple[int, ...]) -> list[int]:
+    return [*numbers, *[0] * (MAX_DIMS - len(numbers))]
+
+
+def _fill(rows: npt.NDArray[np.uint64], numbers: list[tuple[int, ...]]) -> None:
+    """Writes each tuple to the beginning of its row."""
+    lengths = np.fromiter(map(len, numbers), np.int64, len(numbers))
+    flat = np.fromiter(itertools.chain.from_iterable(numbers), np.uint64, int(lengths.sum()))
+    rows[np.arange(MAX_DIMS) < lengths[:, None]] = flat
+
+
+class _Own(NamedTuple):
+    """What a rank has for itself, and the memory that this state has of it."""
+
+    path: str
+    name: str
+    value: PerRank | Loader
+    part: _arrays.Shard
+
+
+class Layout:
+    """Tensors by path, with the boxes that this rank holds, as the library keeps them.
+
+    Args:
+        rows: the tensors.
+        n_fixed: of them, from the first on: they must stay where they are.
+        rank, size: of the ranks that save or load it.
+        stored: the checkpoint that it is loaded from.
+    """
+
+    def __init__(self, rows: Sequence[Row], n_fixed: int, rank: int, size: int, stored: Lookup | None) -> None:
+        self._rank, self._size, self._stored = rank, size, stored
+        self._own: list[_Own] = []
+        self._counts: list[tuple[str, Any, int]] = []  # paths, and tensors that become a number
+        self._described: dict[str, _arrays.Piece] = {}  # by path, a piece of each tensor
+        self._mark: int | None = None  # of their types and shapes
+        self._reserved: Keys | None = None  # of a tensor in a section that callers can't have
+        self._users = 0  # saves in flight
+        self._is_closed = False
+        self._lock = threading.RLock()
+        self._placed: list[tuple[Row, _arrays.Piece]] = []  # all pieces
+        self._places = _arrays.Places([])
+        self._storages: list[Any] = []  # of their owners
+        self.handle = c.c_void_p()
+        lib.state_create(c.byref(self.handle))
+        # Not at the interpreter's end, when the library may be gone, and memory goes anyway.
+        self._freed = weakref.finalize(self, lib.state_destroy, self.handle)
+        self._freed.atexit = False
+        try:
+            self._add_all(rows, n_fixed)
+        except BaseException:
+            self.close()
+            raise
+
+    def _add_all(self, rows: Sequence[Row], n_fixed: int) -> None:
+        torch: Any = sys.modules.get("torch")
+        with torch.no_grad() if torch else contextlib.nullcontext():  # local tensors of DTensors are had at once then
+            fixed = {row.path for row in rows[:n_fixed]} if n_fixed < len(rows) else None
+            self._placed = [(row, piece) for row in self._stored_ones(rows) for piece in self._pieces(row)]
+            self._places = _arrays.Places((row.keys, piece) for row, piece in self._placed
+                                          if fixed is None or row.path in fixed)
+            self._storages = [_arrays.storage(piece.owner) for _, piece in self._placed]
+        self._described = {row.path: piece for row, piece in self._placed}
+        for row, _ in self._placed:
+            if row.path.startswith((_TABLES, _FILES)):
+                self._reserved = row.keys
+                if row.path.startswith(_TABLES):  # nor loaded
+                    self.refuse_reserved()
+        self._add_pieces((row.path, piece) for row, piece in self._placed)
+
+    def _add_pieces(self, found: Iterable[tuple[str, _arrays.Piece]]) -> None:
+        dense: list[tuple[bytes, _arrays.Piece]] = []
+        for path, piece in found:
+            if piece.device is None and piece.strides is None:
+                dense.append((path.encode(), piece))
+            else:
+                self._add_alone(path.encode(), piece)
+        if dense:
+            self._add_dense(dense)
+
+    def _stored_ones(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Without those that a load fills otherwise: counts of updates, and tied tensors of which the checkpoint has
+        one."""
+        stored = self._stored
+        if stored is None or not stored.may_lack:
+            return rows
+        self._counts = [(row.path, row.value, n) for row in rows
+                        if (n := stored.updates(row.path)) is not None and _arrays.has_fill(row.value)]
+        lacking = {row.path for row in rows if stored.shape(row.path) is None}
+        memory = {_arrays.memory(row.value) for row in rows if row.path not in lacking} if lacking else set()
+        left_out = {path for path, _, _ in self._counts}
+        left_out |= {row.path for row in rows if row.path in lacking and _arrays.memory(row.value) in memory - {None}}
+        return [row for row in rows if row.path not in left_out]
+
+    def _pieces(self, row: Row) -> list[_arrays.Piece]:
+        value = row.value
+        if isinstance(value, (PerRank, Loader)):
+            part = value.part(self._rank, self._size, self._shape(row.path))
+            self._own.append(_Own(row.path, str(row.keys), value, part))
+            value = part
+        return _arrays.pieces(value, row.keys)
+
+    def _add_alone(self, path: bytes, piece: _arrays.Piece) -> None:
+        """What is not dense, or on a GPU."""
+        dims = c.c_uint64 * MAX_DIMS
+        tensor = _capi.Tensor(path, piece.dtype, len(piece.shape), dims(*_padded(piece.shape)))
+        box = _capi.Box(dims(*_padded(piece.start)), dims(*_padded(piece.extent or (1,))))
+        if piece.device is not None:
+            lib.state_add_device(self.handle, c.byref(tensor), c.byref(box), _devices.device(piece.device), piece.address)
+            return
+        assert piece.strides
+        lib.state_add_strided(self.handle, c.byref(tensor), c.byref(box), piece.address,
+                              (c.c_int64 * len(piece.strides))(*piece.strides))
+
+    def _add_dense(self, dense: list[tuple[bytes, _arrays.Piece]]) -> None:
+        """By one call, as thousands of tensors are nothing unusual."""
+        lengths = np.array([len(path) + 1 for path, _ in dense], np.uint64)
+        text = b"".join(path + b"\0" for path, _ in dense)
+        held = c.create_string_buffer(text, len(text))
+        tensors = np.zeros(len(dense), _TENSOR)
+        boxes = np.zeros(len(dense), _BOX)
+        tensors["path"] = c.addressof(held) + np.cumsum(lengths) - lengths
+        tensors["dtype"] = [piece.dtype for _, piece in dense]
+        tensors["ndim"] = [len(piece.shape) for _, piece in dense]
+        _fill(tensors["shape"], [piece.shape for _, piece in dense])
+        _fill(boxes["start"], [piece.start for _, piece in dense])
+        _fill(boxes["count"], [piece.extent or (1,) for _, piece in dense])  # a scalar's box has one dimension
+        data = np.array([piece.address for _, piece in dense], np.uint64)
+        lib.state_add_many(self.handle, len(dense), tensors.ctypes.data, boxes.ctypes.data, data.ctypes.data)
+
+    def names(self) -> _union.Part:
+        """Which tensors it has, for other ranks."""
+        if self._mark is None:
+            numbers = [(piece.dtype, len(piece.shape), *piece.shape) for piece in self._described.values()]
+            flat = np.fromiter(itertools.chain.from_iterable(numbers), np.uint64)
+            self._mark = _union.mark_of("\0".join(self._described).encode() + flat.tobytes())
+        return _union.Part(lambda: {path: _arrays.described(piece) for path, piece in self._described.items()}, self._mark,
+                           everywhere=True)
+
+    def add_others(self, described: Mapping[str, str]) -> None:
+        """Adds the tensors of which only other ranks hold something."""
+        new = {path: _arrays.empty_piece(text) for path, text in described.items() if path not in self._described}
+        self._add_pieces(new.items())
+        self._described = {path: self._described.get(path) or new[path] for path in described}
+        self._mark = None
+
+    def _shape(self, path: str) -> Shape | None:
+        return self._stored.shape(path) if self._stored else None
+
+    @property
+    def follows_checkpoint(self) -> bool:
+        """Whether a load needs one that is made for its checkpoint."""
+        return bool(self._own)
+
+    def refresh(self) -> None:
+        """Before a save: its loaders' states are what they are now."""
+        for own in self._own:
+            if isinstance(own.value, Loader):
+                own.value.refresh(own.part.array, own.name)
+
+    def refuse_moved(self) -> None:
+        """Before a save.
+
+        Raises:
+            ValueError: a tensor that must stay is elsewhere than when the state was declared.
+        """
+        moved = self._places.moved()
+        if moved is not None:
+            raise ValueError(f"{moved} has other memory than when the state was declared; declare it anew")
+
+    def refuse_reserved(self) -> None:
+        """Before a save.
+
+        Raises:
+            ValueError: a tensor is in a section that is not the caller's to write.
+        """
+        if self._reserved is not None:
+            raise ValueError(f"{self._reserved}: {_OWN}")
+
+    def paths(self) -> set[str]:
+        """Of all tensors that the library fills, on whichever rank."""
+        return set(self._described)
+
+    def refuse_read_only(self, is_loaded: Callable[[str], bool]) -> None:
+        """Before a load."""
+        for row, piece in self._placed:
+            if not _arrays.is_read_only(piece.owner) or not is_loaded(row.path):
+                continue
+            if self._stored is None or self._shape(row.path) is not None:
+                raise ValueError(f"{row.keys}: a read-only array, which can't be loaded into")
+
+    def restore(self, is_loaded: Callable[[str], bool]) -> None:
+        """After a load: what the library has not filled, and what each rank has for itself."""
+        for path, value, n in self._counts:
+            if is_loaded(path):
+                _arrays.fill(value, n)
+        for own in self._own:
+            stored = self._shape(own.path) if is_loaded(own.path) else None
+            if isinstance(own.value, PerRank):
+                own.value.loaded = stored is not None and self._rank < stored[0]
+            elif stored:
+                own.value.restore(own.part.array, self._rank, self._size, own.name)
+
+    def hold(self) -> None:
+        """From now on a save in flight uses it."""
+        with self._lock:
+            self._users += 1
+
+    def release(self) -> None:
+        """It has ended."""
+        with self._lock:
+            self._users -= 1
+            if self._is_closed and not self._users:
+                self._free()
+
+    def close(self) -> None:
+        """Frees it, once no save in flight uses it; the arrays stay."""
+        with self._lock:
+            self._is_closed = True
+            if not self._users:
+                self._free()
+
+    def _free(self) -> None:
+        self._freed()
+        self.handle = c.c_void_p()
+        self._placed = []
+        self._places = _arrays.Places([])
+        self._storages = []

@@ -1,0 +1,335 @@
+"""What a load does to the caller's state beside its tensors: :class:`Restoring` is made, and can fail, before anything is
+changed."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import logging
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+from . import _names
+from ._names import is_tensor
+from ._tree import Flat, Object, Stored, Trail
+from ._decoding import Decoder, inner_of
+from ._words import Keys
+from .errors import Error, Status
+
+_SAID_MOST = 8  # differences that a message names
+
+log = logging.getLogger("libdcp")
+
+Selects = Callable[[str], bool]
+
+
+class _IntoState(Decoder):
+    """With the tensors of the state that is loaded into, which stand in the place of theirs."""
+
+    def tensor(self, path: Any, keys: Trail, hint: Any) -> Any:
+        return hint if is_tensor(hint) else None
+
+    def value(self, word: Any, keys: Trail = (), hint: Any = None) -> Any:
+        if word is None and not self._is_tagged and is_tensor(hint):  # as older versions have it in lists
+            return hint
+        made = super().value(word, keys, hint)
+        if self._is_tagged or type(word) is not list or type(made) is not list:
+            return made
+        if isinstance(hint, tuple):  # older versions have lists alone
+            return hint._make(made) if hasattr(hint, "_make") and len(hint) == len(made) else tuple(made)
+        return collections.deque(made, hint.maxlen) if type(hint) is collections.deque else made
+
+    def mapping(self, word: dict[str, Any], keys: Trail, hint: Any) -> Any:
+        if not isinstance(hint, Mapping):
+            return super().mapping(word, keys, hint)
+        as_key = (lambda key: key) if self._is_tagged else _key_like(hint)
+        made = {(key := as_key(text)): self.value(inner, (*keys, key), inner_of(hint, key)) for text, inner in word.items()}
+        of_tensors = {key: _tensors_alone(inner) for key, inner in hint.items() if key not in made and _has_tensors(inner)}
+        made = {key: {**of_tensors, **made}[key] for key in (*(k for k in hint if k in made or k in of_tensors), *(
+            k for k in made if k not in hint))}
+        return made if type(hint) is dict or self._is_tagged and not _has_tensors(hint) else _of_kind(hint, made)
+
+
+def _key_like(hint: Mapping[Any, Any]) -> Callable[[str], Any]:
+    """From a text, which all keys are in older versions' files, to one as the mapping has them."""
+    known = {str(key): key for key in hint}
+    are_numbers = bool(known) and all(type(key) is int for key in hint) or type(hint) is collections.Counter
+
+    def key_of(text: str) -> Any:
+        if text not in known and are_numbers and text.removeprefix("-").isdecimal():
+            return int(text)
+        return known.get(text, text)
+    return key_of
+
+
+def _of_kind(hint: Mapping[Any, Any], made: dict[Any, Any]) -> Any:
+    """A mapping as the hint is one, such as a module's state dict, with these members."""
+    if not isinstance(hint, MutableMapping):
+        return made
+    new = copy.copy(hint)
+    new.clear()
+    new.update(made)
+    if hasattr(hint, "_metadata"):  # torch's modules want it back
+        new._metadata = hint._metadata  # type: ignore[attr-defined]
+    return new
+
+
+def _has_tensors(value: Any) -> bool:
+    if is_tensor(value):
+        return True
+    if isinstance(value, Mapping):
+        return any(map(_has_tensors, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_has_tensors, value))
+
+
+def _tensors_alone(value: Any) -> Any:
+    """Without what is no tensor in its mappings."""
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _tensors_alone(inner) for key, inner in value.items() if _has_tensors(inner)}
+
+
+def is_of_tensors(value: Any) -> bool:
+    """Whether it is or has nothing but tensors, and no empty mapping or list."""
+    if is_tensor(value):
+        return True
+    if isinstance(value, Mapping):
+        return bool(value) and all(map(is_of_tensors, value.values()))
+    return isinstance(value, (list, tuple)) and bool(value) and all(map(is_of_tensors, value))
+
+
+class Renamed:
+    """Where in a checkpoint what the state has under a path is.
+
+    Args:
+        stored_path: of a path in the state that in the checkpoint.
+        stored: the checkpoint's.
+        decoder: for keys.
+    """
+
+    def __init__(self, stored_path: Callable[[str], str], stored: Stored, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._stored_path = stored_path
+        self._stored = stored
+        self._by_path: dict[str, tuple[Trail, Any]] | None = None
+
+    def find(self, keys: Trail) -> tuple[Trail, Any] | None | bool:
+        """The word and its keys; False: it is not renamed; None: the checkpoint has none of that name."""
+        path = _names.object_path(keys)
+        renamed = self._stored_path(path)
+        if renamed == path:  # perhaps all that is below it is
+            for separator in ("/", "."):
+                below = self._stored_path(f"{path}{separator}\0")
+                if below != f"{path}{separator}\0" and below[-1:] == "\0":
+                    renamed = below[:-2]
+                    break
+        if renamed == path:
+            return False
+        if self._by_path is None:
+            self._by_path = {}
+            self._add(self._stored.words, (), self._by_path)
+        return self._by_path.get(renamed)
+
+    def _add(self, word: Any, keys: Trail, into: dict[str, tuple[Trail, Any]]) -> None:
+        if keys:
+            into.setdefault(_names.object_path(keys), (keys, word))
+        for key, inner in self._stored.children(word, self._decoder) or ():
+            self._add(inner, (*keys, key), into)
+
+
+_MISSING: Any = object()
+
+
+class Restoring:
+    """What a load does to a state beside its tensors. Nothing is changed before :meth:`put`.
+
+    Args:
+        state: the caller's.
+        flat: of it.
+        stored: the checkpoint's.
+        stored_path: of a path in the state that in the checkpoint.
+        selects: whether what has a path in the state is loaded.
+        is_part: not all of the checkpoint is meant, but what is selected.
+        has_tensor: whether the checkpoint has a tensor for a path in the state.
+
+    Attributes:
+        missing: keys in the state of what the checkpoint has not.
+        unexpected: keys in the checkpoint of what the state has not.
+    """
+
+    def __init__(self, state: Mapping[Any, Any], flat: Flat, stored: Stored, *, stored_path: Callable[[str], str],
+                 selects: Selects, is_part: bool, has_tensor: Selects) -> None:
+        self.missing: list[Keys] = []
+        self.unexpected: list[Keys] = []
+        self._flat = flat
+        self._named = set(map(self._name, state))
+        self._stored = stored
+        self._selects = selects
+        self._has_tensor = has_tensor
+        self._decoder = _IntoState(stored.is_tagged, flat.classes)
+        self._renamed = Renamed(stored_path, stored, self._decoder)
+        self._puts: list[tuple[Any, Any, Any]] = []  # container, key, value
+        self._calls: list[tuple[Any, Any]] = []  # objects, and what they load
+        self._seen: set[int] = set()  # mappings
+        self._used: set[Trail] = set()
+        self._paths: set[str] = set()  # of what is no tensor
+        self._members(state, () , stored.words if stored.words is not None else {})
+        if not is_part:
+            self.unexpected = [Keys(keys) for keys, _ in self._unused(stored.words, ())]
+
+    @staticmethod
+    def _name(key: Any) -> str:
+        return str(Keys((key,)))
+
+    def claims(self) -> dict[str, Any]:
+        """What of the checkpoint the state names, for the other ranks."""
+        return {"named": dict.fromkeys(self._named, 1), "used": {str(Keys(keys)): 1 for keys in self._used}}
+
+    def settle(self, claims: Mapping[str, Any]) -> None:
+        """What no rank names is unexpected.
+
+        Args:
+            claims: of all ranks.
+        """
+        self._named = set(claims["named"])
+        self.unexpected = [keys for keys in self.unexpected if not any(
+            str(Keys(keys[:n])) in claims["used"] for n in range(1, len(keys) + 1))]
+
+    def _unused(self, word: Any, keys: Trail) -> Iterator[tuple[Trail, Any]]:
+        if keys in self._used:
+            return
+        children = self._stored.children(word, self._decoder)
+        if not children:
+            if keys and not self._stored.is_tensor(word):
+                yield keys, word
+            return
+        for key, inner in children:
+            yield from self._unused(inner, (*keys, key))
+
+    def _members(self, mapping: Mapping[Any, Any], keys: Trail, word: Any, stored_keys: Trail = ()) -> None:
+        """Of a mapping of the caller, in place."""
+        self._seen.add(id(mapping))
+        children = self._stored.children(word, self._decoder)
+        if children is None:
+            if is_of_tensors(mapping):
+                self._used.add(stored_keys)
+            children = []
+        found = {self._key(key): (key, inner) for key, inner in children}
+        for key, value in mapping.items():
+            inner_keys = (*keys, key)
+            renamed = self._renamed.find(inner_keys)
+            if renamed is False:
+                text, inner = found.get(self._key(key), (key, _MISSING))
+                self._member(mapping, key, value, inner_keys, inner, (*stored_keys, text))
+            else:
+                where, inner = renamed or (inner_keys, _MISSING)  # type: ignore[misc]
+                self._member(mapping, key, value, inner_keys, inner, where)
+
+    def _key(self, key: Any) -> Any:
+        """As it is compared: older versions have texts alone, and 1, 1.0 and True are not one."""
+        return (type(key), key) if self._stored.is_tagged else str(key)
+
+    def _member(self, mapping: Mapping[Any, Any], key: Any, value: Any, keys: Trail, word: Any, stored_keys: Trail) -> None:
+        if is_tensor(value):
+            self._used.add(stored_keys)
+            return
+        if word is not _MISSING and self._stored.is_tensor(word):
+            word = _MISSING
+        found = self._flat.objects.get(keys)
+        if found:
+            self._object(found, keys, word, stored_keys)
+        elif self._is_entered(value):
+            self._members(value, keys, word if word is not _MISSING else {}, stored_keys)
+        else:
+            self._leaf(mapping, key, value, keys, word, stored_keys)
+
+    def _is_entered(self, value: Any) -> bool:
+        """Whether it is a mapping of names, which stays; else it is replaced as a whole. So is one in its second place, as
+        both places would have what the last one has."""
+        return isinstance(value, MutableMapping) and bool(value) and id(value) not in self._seen and not isinstance(
+            value, (collections.Counter, collections.defaultdict))
+
+    def _leaf(self, mapping: Mapping[Any, Any], key: Any, value: Any, keys: Trail, word: Any, stored_keys: Trail) -> None:
+        if word is _MISSING:
+            names_nothing = isinstance(value, Mapping) and not value
+            if self._is_wanted(keys) and not names_nothing and not is_of_tensors(value) and not self._may_lack(keys):
+                self.missing.append(Keys(keys))
+            return
+        self._used.add(stored_keys)
+        new = self._decoded(word, keys, value)
+        if new is not _MISSING:
+            if not isinstance(mapping, MutableMapping):
+                raise TypeError(f"{Keys(keys[:-1])}: a {type(mapping).__name__}, which can't be changed, so what is no "
+                                "tensor can't be loaded into it")
+            self._puts.append((mapping, key, new))
+
+    def _is_wanted(self, keys: Trail) -> bool:
+        path = _names.object_path(keys)
+        self._paths.add(path)
+        return self._selects(path)
+
+    def is_of_others(self, selects: Selects) -> bool:
+        """Whether what is selected has none of the state's tensors, but something else that the state has."""
+        return not any(selects(row.path) for row in self._flat.all_rows) and any(map(selects, self._paths))
+
+    def _may_lack(self, keys: Trail) -> bool:
+        """Steps of other programs have no options of optimizers: theirs stay."""
+        return self._stored.words is None and len(keys) == 2 and keys[1] == "param_groups"
+
+    def _decoded(self, word: Any, keys: Trail, hint: Any) -> Any:
+        """The value of what is selected of it; _MISSING: nothing is."""
+        leaves = [self._is_wanted((*keys, *below)) for below, _ in self._stored.leaves(word, self._decoder)]
+        if not any(leaves):
+            return self._decoder.value(word, keys, hint) if not leaves and self._is_wanted(keys) else _MISSING
+        if all(leaves):
+            return self._decoder.value(word, keys, hint)
+        return self._part(word, keys, hint)
+
+    def _part(self, word: Any, keys: Trail, hint: Any) -> Any:
+        made = dict(hint) if isinstance(hint, Mapping) else {}
+        for key, inner in self._stored.children(word, self._decoder) or ():
+            new = self._decoded(inner, (*keys, key), inner_of(hint, key))
+            if new is not _MISSING:
+                made[key] = new
+        return made
+
+    def _object(self, found: Object, keys: Trail, word: Any, stored_keys: Trail) -> None:
+        """It gets what was stored of it as a whole, with its own tensors, which are loaded by then."""
+        self._used.add(stored_keys)
+        rows = [row for row in self._flat.object_rows if row.keys[:len(keys)] == keys]
+        has_tensors = any(self._selects(row.path) and self._has_tensor(row.path) for row in rows)
+        if word is _MISSING and found.given and not is_of_tensors(found.given):
+            if self._is_wanted((*keys, "*")) and not (self._stored.words is None and has_tensors):
+                self.missing.append(Keys(keys))
+            return
+        new = found.given if word is _MISSING else self._decoded(word, keys, found.given)
+        if new is _MISSING and has_tensors:
+            new = found.given
+        if new is not _MISSING and (word is not _MISSING or has_tensors):
+            self._calls.append((found.value, new))
+
+    def refuse_differences(self) -> None:
+        """Before a strict load. Whole members of the checkpoint that the state does not name are left there.
+
+        Raises:
+            libdcp.Error: NOT_FOUND, something of the state is not in the checkpoint; MISMATCH, the other way round.
+        """
+        said: list[str] = []
+        refused = [keys for keys in self.unexpected if self._name(keys[0]) in self._named]
+        for what, where in ((self.missing, "not in the checkpoint's JSON"),
+                            (refused, "in the checkpoint's JSON and not in the state")):
+            said += [f"{keys} is {where}" for keys in what[:_SAID_MOST]]
+            said += [f"{len(what) - _SAID_MOST} more are {where}"] if len(what) > _SAID_MOST else []
+        if said:
+            raise Error(f"{', '.join(said)}; have both sides alike, or load with only= or strict=False",
+                        status=Status.NOT_FOUND if self.missing else Status.MISMATCH)
+
+    def put(self) -> None:
+        """After the tensors were loaded."""
+        for container, key, value in self._puts:
+            container[key] = value
+        for found, value in self._calls:
+            found.load_state_dict(value)
+        for name, keys in self._decoder.unknown.items():
+            log.warning("%s was of the class %s, and is its plain value: the state has none of that class, nor has "
+                        "libdcp.register had it", keys, name)

@@ -1,0 +1,389 @@
+"""A Python state as a tree: tensors by path, and all else as words of the checkpoint's JSON.
+
+:class:`Flat` flattens a state: its tensors go into the checkpoint by their paths, and the words of what is no tensor, a
+mapping like the state, into the JSON, which :func:`members_of` makes. Where a path does not tell the keys that lead to a
+tensor, as within lists, the words have {"$tensor": path} in its place.
+
+:class:`Stored` is what a checkpoint has of that.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from . import _names, _words
+from ._names import OBJECTS, is_tensor
+from ._decoding import Decoder
+from ._words import NOTHING, Keys
+from .errors import Error, Status
+
+TREE = "tree"  # the member of the checkpoint's JSON that says how the words are to be read
+_MOST_VALUES = 1 << 20  # of the library's JSON
+_SAID_MOST = 8  # differences that a message names
+
+Trail = tuple[Any, ...]  # keys
+Selects = Callable[[str], bool]
+
+
+class Row(NamedTuple):
+    """A tensor of a state."""
+
+    path: str
+    keys: Keys
+    value: Any
+
+
+class Object(NamedTuple):
+    """What has a state dict, and the one that it gave."""
+
+    value: Any
+    given: Any
+
+
+def _is_stateful(value: Any) -> bool:
+    return not isinstance(value, type) and hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
+def _state_dict(value: Any, keys: Trail) -> Any:
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.optim.Optimizer):
+        raise TypeError(f"{Keys(keys)}: an optimizer itself knows its parameters by numbers alone; pass "
+                        "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict(model, optimizer)")
+    return value.state_dict()
+
+
+class Known:
+    """Those of a state's mappings that hold tensors alone, with what was made of them, so that thousands need not be gone
+    through before each save: they have the same values as before."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[Any, Trail, list[Any], list[Row], Any]] = {}
+        self._now: dict[int, tuple[Any, Trail, list[Any], list[Row], Any]] = {}
+
+    def begin(self) -> None:
+        """Before the state is gone through once more."""
+        self._before, self._now = self._now, {}
+
+    def add(self, mapping: Mapping[Any, Any], keys: Trail, rows: list[Row], word: Any) -> None:
+        self._now[id(mapping)] = mapping, keys, list(mapping.values()), rows, word
+
+    def get(self, mapping: Mapping[Any, Any], keys: Trail) -> tuple[list[Row], Any] | None:
+        found = self._before.get(id(mapping))
+        if found is None or found[1] != keys or len(found[2]) != len(mapping) or not all(
+                map(operator.is_, found[2], mapping.values())):
+            return None
+        self._now[id(mapping)] = found
+        return found[3], found[4]
+
+
+class Flat(_words.Encoder):
+    """A state, flattened.
+
+    Args:
+        state: a (nested) mapping, see :func:`libdcp.save`.
+        known: of earlier calls for the same state.
+
+    Attributes:
+        rows: its tensors, but for those of objects.
+        object_rows: those that the state dicts of objects have.
+        objects: what has a state dict, by the keys that lead to it.
+        words: of what is no tensor, by key: a mapping like the state.
+        tops: the names of tensors at the top level, which ``words`` has not.
+        has_model: there are also tensors in the section "model".
+
+    Raises:
+        TypeError: something that can't be kept, or the state is no mapping; the message names the keys.
+        ValueError: two tensors have one path, or one has none.
+    """
+
+    def __init__(self, state: Mapping[Any, Any], known: Known | None = None) -> None:
+        super().__init__()
+        if not isinstance(state, Mapping):
+            raise TypeError(f"the state is of type {type(state).__name__}, and not a mapping to tensors, sections of them "
+                            'or objects with a state dict, such as {"model": model}')
+        self.rows: list[Row] = []
+        self.object_rows: list[Row] = []
+        self.objects: dict[Trail, Object] = {}
+        self.tops: list[str] = []
+        self.has_model = False
+        self._state = state
+        self._known = known or Known()
+        self._known.begin()
+        self._in_object = 0
+        self._groups: dict[Any, Mapping[Any, Any] | None] = {}  # by section; of an optimizer's its parameters'
+        self.words: dict[Any, Any] = self._root()
+        self._refuse_twice()
+
+    def _root(self) -> dict[Any, Any]:
+        found = self._known.get(self._state, ())
+        if found:
+            self.rows.extend(found[0])
+            self.tops = list(found[1])
+            return {}
+        words = {}
+        for key, value in self._state.items():
+            word = self.word(value, (key,))
+            if _words.tag_of(word) == "$tensor" and type(key) is str and is_tensor(value):
+                self.tops.append(key)
+            elif word is not NOTHING:
+                words[key] = word
+        if len(self.tops) == len(self._state):
+            self._known.add(self._state, (), self.rows, self.tops)
+        return words
+
+    def _refuse_twice(self) -> None:
+        if len({row.path for row in self.all_rows}) == len(self.all_rows):
+            return
+        found: dict[str, Keys] = {}
+        for path, keys, _ in self.all_rows:
+            if path in found:
+                raise ValueError(f"{found[path]} and {keys} would both be {path} in the checkpoint")
+            found[path] = keys
+
+    @property
+    def all_rows(self) -> list[Row]:
+        return self.rows + self.object_rows
+
+    def method_of(self, value: Any) -> Callable[[Any, Trail], Any]:
+        if is_tensor(value):
+            return self._tensor
+        return self._other if _is_stateful(value) else super().method_of(value)
+
+    def _refuse(self, value: Any, keys: Trail) -> Any:
+        return self._other(value, keys)
+
+    def _other(self, value: Any, keys: Trail) -> Any:
+        """Also of types of which only some values have a state dict."""
+        if not _is_stateful(value) or self._in_object or self._within:
+            raise _words.refused(value, keys)
+        given = _state_dict(value, keys)
+        self.objects[keys] = Object(value, given)
+        self._in_object += 1
+        made = self.word(given, keys)
+        self._in_object -= 1
+        return made
+
+    def _tensor(self, value: Any, keys: Trail) -> Any:
+        if self._in_sets:
+            raise _words.refused(value, keys, " within a set")
+        section = keys[0]
+        if section not in self._groups:
+            self._groups[section] = self._parameters(self._value(section))
+        parameters = self._groups[section]
+        is_moment = parameters is not None and len(keys) == 4 and keys[1] == "state" and isinstance(
+            parameters.get(keys[2]), Mapping)
+        path = _names.path_of(keys, is_moment)
+        if "\0" in path:
+            raise ValueError(f"{Keys(keys)}: a name with a NUL")
+        self.has_model |= len(keys) > 1 and self._is_model(section)
+        (self.object_rows if self._in_object else self.rows).append(Row(path, Keys(keys), value))
+        has_groups = section == "optimizer" or parameters is not None
+        if not self._within and len(keys) > 1 and keys == _names.keys_told(path, has_groups) and all(
+                type(key) is str for key in keys):
+            return NOTHING
+        return _words.tagged("tensor", path)
+
+    @staticmethod
+    def _is_model(section: Any) -> bool:
+        return str(section).split("/", 1)[0] == "model"
+
+    def _value(self, section: Any) -> Any:
+        found = self.objects.get((section,))
+        return found.given if found else self._state.get(section)
+
+    def _parameters(self, section: Any) -> Mapping[Any, Any] | None:
+        if _names.is_optimizer(section):
+            found: Mapping[Any, Any] = section["state"]
+            return found
+        return {} if isinstance(section, Mapping) and "param_groups" in section else None
+
+    def _mapping(self, value: Mapping[Any, Any], keys: Trail) -> Any:
+        if self._in_object or not value:
+            return super()._mapping(value, keys)
+        found = self._known.get(value, keys)
+        if found:
+            self.rows.extend(found[0])
+            self.has_model |= self._is_model(keys[0])
+            return found[1]
+        before = len(self.rows)
+        made = super()._mapping(value, keys)
+        if len(self.rows) - before == len(value) and all(map(is_tensor, value.values())):
+            self._known.add(value, keys, self.rows[before:], made)
+        return made
+
+
+def tensors(state: Mapping[Any, Any]) -> list[Row]:
+    """Each tensor's path in the checkpoint, the keys that lead to it, and itself.
+
+    Raises:
+        TypeError, ValueError: see :class:`Flat`.
+    """
+    return Flat(state).all_rows
+
+
+def members_of(words: Mapping[Any, Any], tops: list[str], has_model: bool) -> dict[str, Any]:
+    """The members of the checkpoint's JSON that have the words.
+
+    Args:
+        words, tops, has_model: of a :class:`Flat`, or of all ranks' together.
+    """
+    is_flat = bool(tops) and not has_model
+    if not is_flat and tops:
+        words = {**words, **{name: _words.tagged("tensor", f"/model/{name}") for name in tops}}
+    encoder = _words.Encoder()
+    kept = [(encoder.key(key, ()), word) for key, word in words.items()]
+    made: dict[str, Any] = {OBJECTS: encoder.plain(kept)} if kept else {}
+    how: dict[str, Any] = {"top": True} if is_flat else {}
+    if '{"$' in json.dumps(made):
+        how["tags"] = 1
+    return {**made, TREE: how} if how else made
+
+
+def members_to_unite(flat: Flat) -> dict[str, Any]:
+    """The same, to be united with those of other ranks by their keys: :func:`united` gives the members then."""
+    members = members_of(flat.words, flat.tops, True)
+    members.pop(TREE, None)
+    return members
+
+
+def united(words: Any, paths: Iterable[str]) -> dict[str, Any]:
+    """The members that have the words which several ranks have together.
+
+    Args:
+        words: as JSON; NOTHING, there are none.
+        paths: of all ranks' tensors.
+    """
+    found: dict[str, Any] = {} if words is NOTHING else {OBJECTS: words}
+    if '{"$' not in json.dumps(found):
+        return found
+    stored = words if _words.tag_of(words) is None else {}
+    tops = [key for key, word in stored.items() if word == _words.tagged("tensor", f"/model/{key}")]
+    has_model = len(tops) < sum(path.startswith("/model/") for path in paths)
+    if tops and not has_model:
+        return members_of({key: word for key, word in stored.items() if key not in set(tops)}, tops, False)
+    return {**found, TREE: {"tags": 1}}
+
+
+def json_of(flat: Flat, given: Mapping[str, Any] | None) -> str:
+    """The checkpoint's JSON: what the caller gives, and the state's words.
+
+    Raises:
+        ValueError: the caller's JSON has a key of these; there are more values than a checkpoint's JSON has.
+    """
+    return joined(members_of(flat.words, flat.tops, flat.has_model), given)
+
+
+def joined(members: Mapping[str, Any], given: Mapping[str, Any] | None) -> str:
+    """See :func:`json_of`."""
+    taken = sorted(set(given or {}) & set(members))
+    if taken:
+        raise ValueError(f'json has the key "{taken[0]}", which is that of what is no tensor in the state')
+    text = json.dumps({**(given or {}), **members}, allow_nan=False)
+    if len(text) > 2 * _MOST_VALUES:
+        _refuse_many(members.get(OBJECTS), text)
+    return text
+
+
+def _count(word: Any) -> int:
+    inner = word.values() if type(word) is dict else word if type(word) is list else ()
+    return 1 + sum(map(_count, inner))
+
+
+def _refuse_many(words: Any, text: str) -> None:
+    values = _count(json.loads(text))
+    if values <= _MOST_VALUES:
+        return
+    keys: list[Any] = []
+    while type(words) in (dict, list) and words:
+        items = words.items() if type(words) is dict else enumerate(words)
+        n, key, largest = max(((_count(inner), key, inner) for key, inner in items), key=lambda found: found[0])
+        if 2 * n < values:
+            break
+        words = largest
+        if not _words.is_tag(key):
+            keys.append(key)
+    raise ValueError(f"{Keys(keys)}: the state has {values} numbers, texts, lists and mappings, most of them here; a "
+                     f"checkpoint's JSON has at most {_MOST_VALUES}: keep them as an array")
+
+
+class Stored:
+    """What of a checkpoint's JSON are a state's words.
+
+    Args:
+        text: the JSON.
+
+    Attributes:
+        members: the JSON as plain values.
+        words: of what is no tensor in the state; None: it has none.
+        is_tagged: the words have tags.
+        is_flat: the tensors of the section "model" were at the state's top level.
+    """
+
+    def __init__(self, text: bytes | str) -> None:
+        try:
+            self._read(json.loads(text))
+        except RecursionError:
+            raise Error("the checkpoint's JSON has too many levels of lists and mappings within each other",
+                        status=Status.UNSUPPORTED) from None
+
+    def _read(self, found: dict[str, Any]) -> None:
+        how = found.pop(TREE, None)
+        how = how if isinstance(how, dict) else {}
+        if how.get("tags", 1) != 1:
+            raise Error(f"the checkpoint's JSON has tags of version {how['tags']!r}, which this version does not know",
+                        status=Status.VERSION)
+        self.is_tagged: bool = "tags" in how
+        self.is_flat: bool = how.get("top") is True
+        self.words: Any = found.pop(OBJECTS, NOTHING)
+        untagged = Decoder(False, plain=True)
+        self.members: dict[str, Any] = {key: untagged.value(word) for key, word in found.items()}
+        if self.words is NOTHING:
+            self.words = None
+        else:
+            self.members[OBJECTS] = _Plain(self.is_tagged, plain=True).value(self.words)
+
+    def children(self, word: Any, decoder: Decoder) -> list[tuple[Any, Any]] | None:
+        """The members of a word that is a mapping; None: it is none.
+
+        Args:
+            decoder: for their keys.
+        """
+        if type(word) is not dict or _words.is_number(word):
+            return None
+        tag = _words.tag_of(word) if self.is_tagged else None
+        if tag is None:
+            return list(word.items())
+        content = word[tag]
+        try:
+            pairs = {"$dict": lambda: content, "$OrderedDict": lambda: content, "$mapping": lambda: content[1]}[tag]()
+            return [(decoder.value(key), inner) for key, inner in pairs]
+        except Exception:  # no mapping, or damaged, which its decoding tells
+            return None
+
+    def leaves(self, word: Any, decoder: Decoder, keys: Trail = ()) -> Iterator[tuple[Trail, Any]]:
+        """What of a word is no mapping, and the keys that lead to it; no tensors."""
+        children = self.children(word, decoder)
+        if children is None or keys and not children:
+            if not self.is_tensor(word):
+                yield keys, word
+            return
+        for key, inner in children:
+            yield from self.leaves(inner, decoder, (*keys, key))
+
+    def is_tensor(self, word: Any) -> bool:
+        return self.is_tagged and _words.tag_of(word) == "$tensor"
+
+
+class _Plain(Decoder):
+    """For people: tensors are left out of mappings."""
+
+    def mapping(self, word: dict[str, Any], keys: Trail, hint: Any) -> Any:
+        return super().mapping({key: inner for key, inner in word.items() if not (
+            self._is_tagged and _words.tag_of(inner) == "$tensor")}, keys, hint)
+
+    def pairs(self, content: Any, keys: Trail, hint: Any) -> list[tuple[Any, Any]]:
+        return super().pairs([pair for pair in content if _words.tag_of(pair[1]) != "$tensor"], keys, hint)

@@ -1,0 +1,371 @@
+"""Python values as JSON: words of JSON's own, and tagged ones for what it has no word for.
+
+A tagged word is an object with one member, whose name begins with "$" and is that of a type: {"$tuple": [1, 2]}. A
+mapping of the user that looks like one is written as its items, {"$dict": [["$tuple", [1, 2]]]}. docs/format.md lists all
+of them. A tag names a type, and never code: of a class it has the name, which is looked for among the classes of the
+state that is loaded into and those that were registered; nothing is imported or called for a file.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import dataclasses
+import datetime
+import enum
+import functools
+import io
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+C = TypeVar("C", bound=type)
+
+DEEPEST = 100  # levels of lists and mappings within each other
+FLOAT = "float"  # {"float": "inf"} stands for a number that JSON lacks
+_NOT_FINITE = ("inf", "-inf", "nan")
+_LEAST, _MOST = -2**63, 2**64 - 1  # of the integers that a checkpoint's JSON has
+FACTORIES: dict[str, Callable[[], Any]] = {
+    kind.__name__: kind for kind in (bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)}
+NUMPY = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128)|str|bytes|"
+                    r"(datetime|timedelta)64(\[\d*[A-Za-z]+\])?")
+NOTHING: Any = object()  # the word of what is or has nothing but tensors
+
+registered: dict[str, type] = {}
+
+
+class Keys(tuple[Any, ...]):
+    """The keys that lead to a value; as text, state["model"]["a"]."""
+
+    def __str__(self) -> str:
+        return "state" + "".join(f"[{key!r}]" for key in self)
+
+
+def is_named_tuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple)
+
+
+def name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _is_registrable(kind: Any) -> bool:
+    return isinstance(kind, type) and (issubclass(kind, (enum.Enum, dict, list, tuple, set, frozenset, collections.deque))
+                                       or dataclasses.is_dataclass(kind))
+
+
+def register(cls: C) -> C:
+    """Lets loads make objects of a class that the state that they load into has none of: an Enum, a dataclass, a named
+    tuple, or another class that is a dict, list, tuple, set or deque. Without it such an object is loaded as the plain
+    value that it consists of. It can be used as a decorator.
+
+    Raises:
+        TypeError: it is none of them.
+    """
+    if not _is_registrable(cls):
+        raise TypeError(f"{cls!r} is no Enum, dataclass, named tuple, nor a class of dicts, lists, tuples, sets or deques")
+    registered[name_of(cls)] = cls
+    return cls
+
+
+def _in_order(words: Iterable[Any]) -> list[Any]:
+    """The same for equal sets and mappings, whatever the order that they were filled in."""
+    return sorted(words, key=lambda word: json.dumps(word, sort_keys=True))
+
+
+def _is_text(value: str) -> bool:
+    """Whether a JSON text can have it."""
+    return value.isascii() and "\0" not in value or _has_words(value)
+
+
+def _has_words(value: str) -> bool:
+    try:
+        return b"\0" not in value.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def is_tag(key: Any) -> bool:
+    return isinstance(key, str) and key.startswith("$")
+
+
+def tag_of(word: Any) -> str | None:
+    """The name of its tag, where it is a tagged word."""
+    if type(word) is dict and len(word) == 1:
+        key: str = next(iter(word))
+        if is_tag(key):
+            return key
+    return None
+
+
+def is_number(word: Any) -> bool:
+    """Whether it stands for a float that JSON lacks."""
+    return type(word) is dict and len(word) == 1 and word.get(FLOAT) in _NOT_FINITE
+
+
+def tagged(kind: str, content: Any) -> dict[str, Any]:
+    return {"$" + kind: content}
+
+
+def refused(value: Any, keys: tuple[Any, ...], why: str = "") -> TypeError:
+    return TypeError(f"{Keys(keys)}: a {type(value).__name__} is neither a tensor nor a number, a text, a list, a mapping or "
+                     f"another value that a checkpoint has a word for{why}, and nothing is pickled; save what it consists of")
+
+
+class Encoder:
+    """Makes words of values. What the words of tensors and of objects with a state dict are, subclasses say.
+
+    Attributes:
+        classes: of the values, by name, as far as tags name them.
+    """
+
+    def __init__(self) -> None:
+        self.classes: dict[str, type] = {}
+        self._depth = 0
+        self._within = 0  # containers around a value that are no mappings of names
+        self._in_sets = 0
+        self._kinds = self._exact()  # a method for each type; others are added when they are met
+
+    def word(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        """The value as JSON has it; NOTHING, it is or has only tensors whose paths tell where they are.
+
+        Raises:
+            TypeError: it can't be kept; the message names the keys.
+        """
+        kind = type(value)
+        method = self._kinds.get(kind)
+        if method is None:
+            method = self._kinds[kind] = self.method_of(value)
+        return method(value, keys)
+
+    def method_of(self, value: Any) -> Callable[[Any, tuple[Any, ...]], Any]:
+        """What makes words of values of this one's type."""
+        kind = type(value)
+        if isinstance(value, enum.Enum):
+            return self._enum
+        if isinstance(value, np.generic):
+            return self._numpy
+        if isinstance(value, str):
+            return lambda inner, keys: self._text(str(inner), keys)
+        if isinstance(value, int):
+            return lambda inner, keys: self._integer(int(inner), keys)
+        if isinstance(value, float):
+            return lambda inner, keys: self._float(float(inner), keys)
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and kind in (torch.Size, torch.dtype, torch.device):
+            return self._torch
+        if is_named_tuple(kind):
+            return self._named_tuple
+        if isinstance(value, Mapping):
+            return self._mapping
+        if isinstance(value, (list, tuple, set, frozenset, collections.deque)) and not _is_structseq(kind):
+            return self._subclass
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return self._dataclass
+        return self._refuse
+
+    def _exact(self) -> dict[type, Callable[[Any, tuple[Any, ...]], Any]]:
+        return {
+            type(None): lambda value, keys: value, bool: lambda value, keys: value, int: self._integer, float: self._float,
+            str: self._text, list: self._list, dict: self._mapping, collections.OrderedDict: self._mapping,
+            collections.Counter: self._counter, collections.defaultdict: self._default_dict,
+            tuple: lambda value, keys: tagged("tuple", self._items(value, keys)),
+            set: lambda value, keys: tagged("set", self._set(value, keys)),
+            frozenset: lambda value, keys: tagged("frozenset", self._set(value, keys)),
+            collections.deque: lambda value, keys: tagged("deque", [self._items(value, keys), value.maxlen]),
+            bytes: lambda value, keys: tagged("bytes", _base64(value)),
+            bytearray: lambda value, keys: tagged("bytearray", _base64(value)),
+            io.BytesIO: lambda value, keys: tagged("BytesIO", _base64(value.getvalue())),
+            complex: lambda value, keys: tagged("complex", [self._float(value.real, keys),
+                                                                 self._float(value.imag, keys)]),
+            range: lambda value, keys: tagged("range", self._list([value.start, value.stop, value.step], keys)),
+            slice: lambda value, keys: tagged("slice", self._items((value.start, value.stop, value.step), keys)),
+            type(...): lambda value, keys: tagged("ellipsis", None),
+            datetime.date: lambda value, keys: tagged("date", value.isoformat()),
+            datetime.timedelta: lambda value, keys: tagged("timedelta", [value.days, value.seconds,
+                                                                              value.microseconds]),
+            datetime.datetime: self._datetime,
+        }
+
+    def _refuse(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        raise refused(value, keys)
+
+    def _integer(self, value: int, keys: tuple[Any, ...]) -> Any:
+        return value if _LEAST <= value <= _MOST else tagged("int", hex(value))
+
+    def _float(self, value: float, keys: tuple[Any, ...]) -> Any:
+        return value if math.isfinite(value) else {FLOAT: str(value)}
+
+    def _text(self, value: str, keys: tuple[Any, ...]) -> Any:
+        return value if _is_text(value) else tagged("str", _base64(value.encode("utf-8", "surrogatepass")))
+
+    def _datetime(self, value: datetime.datetime, keys: tuple[Any, ...]) -> Any:
+        if value.tzinfo is not None and type(value.tzinfo) is not datetime.timezone or value.fold:
+            raise refused(value, keys, " (of a named time zone)")
+        return tagged("datetime", value.isoformat())
+
+    def _numpy(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        name = value.dtype.name if value.dtype.kind not in "US" else {"U": "str", "S": "bytes"}[value.dtype.kind]
+        if not NUMPY.fullmatch(name):
+            raise refused(value, keys)
+        if value.dtype.kind in "Mm":
+            name = value.dtype.str[1:].replace("M8", "datetime64").replace("m8", "timedelta64")
+            return tagged("numpy", [name, int(value.view(np.int64))])
+        return tagged("numpy", [name, self.word(value.item(), keys)])
+
+    def _torch(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        if isinstance(value, tuple):
+            return tagged("torch.Size", list(value))
+        return tagged(f"torch.{type(value).__name__}", str(value).removeprefix("torch."))
+
+    def _enum(self, value: enum.Enum, keys: tuple[Any, ...]) -> Any:
+        try:
+            number = self.word(value.value, keys)
+        except TypeError:
+            number = None
+        if value.name is None and number is None:
+            raise refused(value, keys)
+        return tagged("enum", [self.class_name(value), value.name if value.name in type(value).__members__ else None,
+                                    number])
+
+    def class_name(self, value: Any) -> str:
+        name = name_of(type(value))
+        self.classes[name] = type(value)
+        return name
+
+    def _descend(self, keys: tuple[Any, ...]) -> None:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise TypeError(f"{Keys(keys[:8])}...: lists and mappings of more than {DEEPEST} levels, or within themselves")
+
+    def _items(self, value: Iterable[Any], keys: tuple[Any, ...]) -> list[Any]:
+        """Of what has numbers for keys; not NOTHING, as an item's place counts."""
+        self._descend(keys)
+        self._within += 1
+        made = [self.word(inner, (*keys, i)) for i, inner in enumerate(value)]
+        self._within -= 1
+        self._depth -= 1
+        return made
+
+    def _list(self, value: list[Any], keys: tuple[Any, ...]) -> list[Any]:
+        kinds = set(map(type, value))  # thousands of numbers are nothing unusual
+        if kinds <= {int} and (not value or _LEAST <= min(value) and max(value) <= _MOST):
+            return list(value)
+        if kinds == {float} and all(map(math.isfinite, value)):
+            return list(value)
+        return self._items(value, keys)
+
+    def _set(self, value: Iterable[Any], keys: tuple[Any, ...]) -> list[Any]:
+        self._in_sets += 1
+        made = _in_order(self._items(value, keys))
+        self._in_sets -= 1
+        return made
+
+    def _pairs(self, value: Mapping[Any, Any], keys: tuple[Any, ...]) -> list[tuple[Any, Any, Any]]:
+        """Keys, their words and those of what they lead to."""
+        self._descend(keys)
+        made = [(key, self.key(key, keys), self.word(inner, (*keys, key))) for key, inner in value.items()]
+        self._depth -= 1
+        return made
+
+    def key(self, key: Any, keys: tuple[Any, ...]) -> Any:
+        """The word of a key of the mapping that the keys lead to."""
+        if type(key) is str and _is_text(key):
+            return key
+        try:
+            return _key_encoder(self).word(key, ())
+        except TypeError:
+            raise TypeError(f"{Keys((*keys, key))}: a key that is a {type(key).__name__}, for which a checkpoint has no "
+                            "word; nothing is pickled") from None
+
+    def _mapping(self, value: Mapping[Any, Any], keys: tuple[Any, ...]) -> Any:
+        if not value and type(value) is dict:
+            return {}
+        pairs = self._pairs(value, keys)
+        kept = [(key, word) for _, key, word in pairs if word is not NOTHING]
+        has_told = len(kept) < len(pairs)  # tensors whose names alone say where they are, so it is a plain mapping
+        if has_told and not kept:
+            return NOTHING
+        if has_told or type(value) is dict:
+            return self.plain(kept)
+        if type(value) is collections.OrderedDict:
+            return tagged("OrderedDict", list(map(list, kept)))
+        return tagged("mapping", [self.class_name(value), list(map(list, kept))])
+
+    def plain(self, kept: list[tuple[Any, Any]]) -> Any:
+        """An object where it has the same keys and looks like nothing else."""
+        if all(type(key) is str for key, _ in kept):
+            made = dict(kept)
+            if len(made) != 1 or not (is_tag(kept[0][0]) or is_number(made)):
+                return made
+        return tagged("dict", _in_order(map(list, kept)))
+
+    def _counter(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        return tagged("Counter", self._whole_items(value, keys))
+
+    def _whole_items(self, value: Mapping[Any, Any], keys: tuple[Any, ...]) -> list[Any]:
+        self._within += 1
+        made = _in_order([key, word] for _, key, word in self._pairs(value, keys))
+        self._within -= 1
+        return made
+
+    def _default_dict(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        factory = value.default_factory
+        name = None if factory is None else getattr(factory, "__name__", "")
+        if name is not None and FACTORIES.get(name) is not factory:
+            raise TypeError(f"{Keys(keys)}: a defaultdict whose default_factory is {factory!r}; one that is a type of "
+                            "Python's own, such as int or list, can be kept, and nothing is pickled")
+        return tagged("defaultdict", [name, self._whole_items(value, keys)])
+
+    def _named_tuple(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        return tagged("namedtuple", [self.class_name(value), list(value._fields), self._items(value, keys)])
+
+    def _subclass(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        items: Any = self._set(value, keys) if isinstance(value, (set, frozenset)) else self._items(value, keys)
+        base = next(kind for kind in (list, tuple, set, frozenset, collections.deque) if isinstance(value, kind))
+        whole = [items, value.maxlen] if base is collections.deque else items
+        return tagged("subclass", [self.class_name(value), items if base is list else {"$" + base.__name__: whole}])
+
+    def _dataclass(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        names = [field.name for field in dataclasses.fields(value)]
+        others = sorted(name for name in getattr(value, "__dict__", {}) if name not in names and not isinstance(
+            getattr(type(value), name, None), functools.cached_property))
+        if others:
+            raise TypeError(f"{Keys(keys)}: the {type(value).__name__} has the attribute {others[0]!r}, which is none of its "
+                            "fields; save what it consists of")
+        self._descend(keys)
+        self._within += 1
+        made = {name: self.word(getattr(value, name), (*keys, name)) for name in names if hasattr(value, name)}
+        self._within -= 1
+        self._depth -= 1
+        return tagged("dataclass", [self.class_name(value), made])
+
+
+def _key_encoder(encoder: Encoder) -> Encoder:
+    """For the keys of mappings, which tell their own tags and classes to that of the mapping."""
+    made = Encoder()
+    made.classes = encoder.classes
+    return made
+
+
+def _is_structseq(kind: type) -> bool:
+    """Such as time.struct_time, which has other fields than items."""
+    return issubclass(kind, tuple) and hasattr(kind, "n_sequence_fields")
+
+
+def _base64(value: bytes | bytearray) -> str:
+    return base64.b64encode(value).decode()
+
+
+def encoded(value: Any, keys: tuple[Any, ...] = ()) -> Any:
+    """The word of a value without tensors.
+
+    Raises:
+        TypeError: it can't be kept; the message names the keys.
+    """
+    return Encoder().word(value, keys)

@@ -1,0 +1,376 @@
+"""What of a state is no tensor is kept, with its types, and comes back into the caller's own mappings and objects; with
+numpy alone, one process."""
+
+import collections
+import copy
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+import libdcp
+import trees
+from libdcp import _words
+
+
+class Part:
+    """An object with a state dict, which it makes anew for each call."""
+
+    def __init__(self, **state):
+        self.state = state
+        self.loads = 0
+
+    def state_dict(self):
+        return dict(self.state)
+
+    def load_state_dict(self, state):
+        self.state = state
+        self.loads += 1
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-tree-")
+        self.addCleanup(scratch.cleanup)
+        self.dir = pathlib.Path(scratch.name) / "steps"
+        self.addCleanup(_words.registered.clear)
+
+    def assert_same(self, a, b):
+        self.assertEqual(trees.difference(a, b), "")
+
+    def refused(self, state, status="NOT_FOUND", **options):
+        """What a load that changes nothing says."""
+        before = copy.deepcopy(state)
+        with self.assertRaises(libdcp.Error) as caught:
+            libdcp.load(self.dir, state, **options)
+        self.assertEqual(caught.exception.status.name, status)
+        self.assert_same(state, before)
+        return str(caught.exception)
+
+    # Types.
+
+    def test_types_are_kept(self):
+        """Whatever stands there before the load: the same types, or others."""
+        for name, value in trees.words().items():
+            with self.subTest(name):
+                libdcp.save(self.dir, 1, {"inner": {"x": value}, "top": value, "w": np.ones(1)}, replace=True)
+                for old in (copy.deepcopy(value), 0, None):
+                    state = {"inner": {"x": old}, "top": copy.deepcopy(old), "w": np.zeros(1)}
+                    for cls in trees.CLASSES:
+                        libdcp.register(cls)
+                    libdcp.load(self.dir, state)
+                    self.assert_same(state, {"inner": {"x": value}, "top": value, "w": np.ones(1)})
+
+    def test_all_at_once(self):
+        libdcp.save(self.dir, 1, {"state": trees.words(), **trees.words()})
+        state = {"state": trees.words(), **trees.words()}
+        for inner in (state["state"], state):
+            for name in inner:
+                inner[name] = inner[name] if name == "state" else None
+        for cls in trees.CLASSES:
+            libdcp.register(cls)
+        libdcp.load(self.dir, state)
+        self.assert_same(state, {"state": trees.words(), **trees.words()})
+
+    def test_equal_states_are_equal_files(self):
+        """Sets and mappings have an order, that they were filled in, and it is not in the file."""
+        files = []
+        for step, order in enumerate((1, -1)):
+            items = [(2, "b"), ("a", 1), (None, 3)][::order]
+            libdcp.save(self.dir, step, {"m": {"d": dict(items), "s": set(dict(items)), "c": collections.Counter("abc"[::order])}})
+            files.append(json.dumps(self.stored(step), sort_keys=True).replace('"step": 1', '"step": 0'))
+        self.assertEqual(*files)
+
+    def stored(self, step=1):
+        """The JSON as it is in the file."""
+        text = (self.dir / f"step-{step:08}/state.h5").read_bytes()
+        at = text.index(b'{"format"')
+        return json.JSONDecoder().raw_decode(text[at:].decode("utf-8", "ignore"))[0]
+
+    def test_plain_states_have_plain_json(self):
+        libdcp.save(self.dir, 1, {"m": {"a": np.ones(2), "b": {"lr": 0.5}}, "l": [1, "a", None, {"b": float("inf")}]})
+        self.assertEqual({key: value for key, value in self.stored().items() if key not in ("format", "step")},
+                         {"state": {"m": {"b": {"lr": 0.5}}, "l": [1, "a", None, {"b": {"float": "inf"}}]}})
+
+    def test_classes_of_the_state_and_registered_ones(self):
+        libdcp.save(self.dir, 1, {"a": {"p": trees.Point(1, 2), "m": trees.Mode.FAST}, "l": [trees.Point(3, 4)]})
+        state = {"a": {"p": trees.Point(0, 0), "m": trees.Mode.SAFE}, "l": []}
+        libdcp.load(self.dir, state)
+        self.assert_same(state, {"a": {"p": trees.Point(1, 2), "m": trees.Mode.FAST}, "l": [trees.Point(3, 4)]})
+        state = {"a": {"p": 0, "m": 0}, "l": 0}
+        with self.assertLogs("libdcp", "WARNING") as logs:
+            libdcp.load(self.dir, state)
+        self.assertIn("libdcp.register", logs.output[0])
+        self.assertIn("trees.Point", logs.output[0])
+        self.assert_same(state, {"a": {"p": (1, 2), "m": 1}, "l": [(3, 4)]})
+        self.assertIs(libdcp.register(trees.Point), trees.Point)
+        libdcp.register(trees.Mode)
+        libdcp.load(self.dir, state)
+        self.assert_same(state["a"], {"p": trees.Point(1, 2), "m": trees.Mode.FAST})
+        for wrong in (int, object, 5, Part):
+            with self.assertRaisesRegex(TypeError, "no Enum, dataclass, named tuple"):
+                libdcp.register(wrong)
+
+    def test_a_file_names_no_code(self):
+        """Tags that name what could be imported and called make nothing of it."""
+        calls = ["os.system", "builtins.eval", "subprocess.Popen", "collections.OrderedDict", "trees.nothing"]
+        program = ("import sys, json, libdcp; before = set(sys.modules); d, tags = sys.argv[1], json.loads(sys.argv[2]);"
+                   "[libdcp.save(d, i, {}, json={'state': {'x': t}, 'tree': {'tags': 1}}) for i, t in enumerate(tags)]\n"
+                   "for i, t in enumerate(tags):\n"
+                   " state = {'x': None}\n"
+                   " try: libdcp.load(f'{d}/step-{i:08}', state)\n"
+                   " except libdcp.Error as e: assert e.status.name in ('CORRUPT', 'VERSION'), e\n"
+                   " assert type(state['x']) in (type(None), tuple, dict, list, str, int), state\n"
+                   "assert not {'subprocess', 'antigravity'} & (set(sys.modules) - before)")
+        tags = [content for name in calls + ["antigravity.x"] for content in (
+            {"$enum": [name, "x", "ls"]}, {"$namedtuple": [name, ["a"], ["ls"]]}, {"$dataclass": [name, {"a": "ls"}]},
+            {"$subclass": [name, ["ls"]]}, {"$mapping": [name, [["a", "ls"]]]}, {"$defaultdict": [name, []]},
+            {"$numpy": [name, "ls"]}, {"$torch.dtype": name}, {"$call": [name, ["ls"]]}, {"$numpy": ["object", 1]})]
+        subprocess.run([sys.executable, "-c", program, self.dir, json.dumps(tags)], check=True)
+
+    def test_damaged_tags(self):
+        for tag in ({"$tuple": 5}, {"$set": [[1]]}, {"$int": "5"}, {"$bytes": "*"}, {"$deque": [1]}, {"$enum": 3},
+                    {"$dict": [[[1], 2]]}, {"$complex": ["a", 1]}, {"$numpy": ["int8", 1000]}, {"$date": "x"}):
+            libdcp.save(self.dir, 1, {"model": {"w": np.ones(1)}}, json={"state": {"x": {"y": tag}}, "tree": {"tags": 1}}, replace=True)
+            with self.subTest(tag):
+                self.assertRegex(self.refused({"model": {"w": np.zeros(1)}, "x": {"y": 1}}, "CORRUPT"), r"^state\['x'\]\['y'\]: ")
+        libdcp.save(self.dir, 1, {"model": {"w": np.ones(1)}}, json={"state": {"x": {"$new": 1}}, "tree": {"tags": 1}}, replace=True)
+        self.assertIn("'$new'", self.refused({"model": {"w": np.zeros(1)}, "x": 1}, "VERSION"))
+        libdcp.save(self.dir, 1, {"model": {"w": np.ones(1)}}, json={"state": {"x": 1}, "tree": {"tags": 2}}, replace=True)
+        self.assertIn("version 2", self.refused({"model": {"w": np.zeros(1)}, "x": 1}, "VERSION"))
+
+    def test_what_can_not_be_kept(self):
+        loop = []
+        loop.append(loop)
+        deep = []
+        for _ in range(500):
+            deep = [deep]
+        for value in (object(), print, Part, lambda: 0, collections.defaultdict(lambda: 0), memoryview(b"a"), loop, deep,
+                      {object(): 1}, {(1, object()): 1}, np.longdouble(1), np.void(b"ab"), [Part()], {1, trees.Point}):
+            with self.subTest(type(value)), self.assertRaisesRegex(TypeError, r"^state\['a'\]\['x'\]\[0\]"):
+                libdcp.save(self.dir, 1, {"a": {"x": [value]}})
+        settings = trees.Settings()
+        settings.other = 1
+        with self.assertRaisesRegex(TypeError, r"^state\['a'\]: the Settings has the attribute 'other'"):
+            libdcp.save(self.dir, 1, {"a": settings})
+        with self.assertRaisesRegex(TypeError, r"^state\['a'\]\['b'\]\[2\]\['c'\]: "):
+            libdcp.save(self.dir, 1, {"a": {"b": (0, 1, {"c": object()})}})
+
+    def test_too_many_values(self):
+        with self.assertRaisesRegex(ValueError, r"^state\['a'\]\['history'\]: .* at most 1048576: keep them as an array"):
+            libdcp.save(self.dir, 1, {"a": {"history": [0] * (1 << 20), "other": [1] * 1000}, "w": np.ones(1)})
+
+    # Where it goes.
+
+    def test_top_level_beside_an_object(self):
+        """The caller's own mapping has it, not a copy."""
+        libdcp.save(self.dir, 1, {"part": Part(a=1), "epoch": 3, "note": "b", "rng": [1, 2], "inner": {"a": 5}})
+        inner, part = {"a": 0}, Part(a=0)
+        state = {"part": part, "epoch": 0, "note": "", "rng": [0], "inner": inner}
+        libdcp.load(self.dir, state)
+        self.assertEqual(state, {"part": part, "epoch": 3, "note": "b", "rng": [1, 2], "inner": {"a": 5}})
+        self.assertIs(state["inner"], inner)
+        self.assertEqual((part.state, part.loads), ({"a": 1}, 1))
+
+    def test_objects_get_the_stored_mapping_whole(self):
+        saved = Part(milestones=collections.Counter({2: 1, 4: 2}), gone={"a": 1}, w=np.arange(3.0), steps={1: (2,)})
+        libdcp.save(self.dir, 1, {"part": saved, "inner": {"part": saved}})
+        for parts in ({"part": Part(milestones=collections.Counter({9: 9}), new=5, w=np.zeros(3)),
+                       "inner": {"part": Part(w=np.zeros(3), steps={})}},):
+            libdcp.load(self.dir, parts)
+            for part in (parts["part"], parts["inner"]["part"]):
+                self.assert_same(part.state, saved.state)
+                self.assertEqual(part.loads, 1)
+
+    def test_strict_means_nested_members_too(self):
+        libdcp.save(self.dir, 1, {"w": np.ones(2), "seen": {"wiki": 10, "code": 5, "deep": {"a": {"b": 1, "c": 2}}}})
+        state = {"w": np.zeros(2), "seen": {"wiki": 0, "new": 7, "deep": {"a": {"b": 0, "d": 3}}}}
+        said = self.refused(state)
+        for what in ("state['seen']['new'] is not in the checkpoint", "state['seen']['deep']['a']['d'] is not in",
+                     "state['seen']['code'] is in the checkpoint's JSON and not in the state",
+                     "state['seen']['deep']['a']['c'] is in"):
+            self.assertIn(what, said)
+        self.assertIn("state['seen']['code'] is in the", self.refused({"w": np.zeros(2), "seen": {
+            "wiki": 0, "deep": {"a": {"b": 0, "c": 0}}}}, "MISMATCH"))
+        libdcp.load(self.dir, state, strict=False)
+        self.assertEqual(state["seen"], {"wiki": 10, "new": 7, "deep": {"a": {"b": 1, "d": 3}}})
+        state = {"w": np.zeros(2), "seen": {}}
+        libdcp.load(self.dir, state)
+        self.assertEqual(state["seen"], {"wiki": 10, "code": 5, "deep": {"a": {"b": 1, "c": 2}}})
+        libdcp.load(self.dir, {"w": np.zeros(2)})  # what the state does not name at all stays in the checkpoint
+
+    def test_counters_and_default_dicts_are_values(self):
+        """Their keys are no names that the state would have to know."""
+        libdcp.save(self.dir, 1, {"a": {"c": collections.Counter("aab"), "d": collections.defaultdict(int, {"x": 1})}})
+        state = {"a": {"c": collections.Counter("zz"), "d": collections.defaultdict(int, {"y": 1})}}
+        libdcp.load(self.dir, state)
+        self.assert_same(state, {"a": {"c": collections.Counter("aab"), "d": collections.defaultdict(int, {"x": 1})}})
+
+    def test_numbers_missing_where_there_are_no_others(self):
+        libdcp.save(self.dir, 1, {"w": np.ones(2)})
+        self.assertIn("state['epoch'] is not in", self.refused({"w": np.zeros(2), "epoch": 0}))
+        part = Part(a=1)
+        with self.assertRaisesRegex(libdcp.Error, r"state\['part'\] is not in"):
+            libdcp.load(self.dir, {"w": np.zeros(2), "part": part})
+        self.assertEqual(part.loads, 0)
+
+    def test_nothing_is_written_through(self):
+        """A list, or a mapping, that stands in two places has two values."""
+        libdcp.save(self.dir, 1, {"a": [1], "b": [2], "c": {"x": 1}, "d": {"x": 2}, "e": {"l": [3], "m": [4]},
+                                  "f": [np.ones(1), [5]], "g": ([6], [7])})
+        both, mapping, array = [0], {"x": 0}, np.zeros(1)
+        state = {"a": both, "b": both, "c": mapping, "d": mapping, "e": {"l": both, "m": both}, "f": [array, both],
+                 "g": (both, both)}
+        libdcp.load(self.dir, state)
+        self.assertEqual((both, array.tolist()), ([0], [1]))
+        self.assertIs(state["f"][0], array)
+        self.assertEqual(state, {"a": [1], "b": [2], "c": {"x": 1}, "d": {"x": 2}, "e": {"l": [3], "m": [4]},
+                                 "f": [np.ones(1), [5]], "g": ([6], [7])})
+
+    def test_tensors_within_containers(self):
+        def made(value):
+            one = np.full(2, float(value))
+            return {"m": {"l": [one, value, {"a": one + 1, "b": value}], "t": (one + 2, value), "p": trees.Point(one + 3, value),
+                          "q": collections.deque([one + 4, value]), "c": trees.Settings(value, one + 5),
+                          "i": {1: one + 6, 2: value}, "o": collections.OrderedDict(z=one + 7, a=value),
+                          "d": collections.defaultdict(list, {1: [one + 8, value]})}}
+        libdcp.save(self.dir, 1, made(1))
+        state = made(0)
+        arrays = [state["m"]["l"][0], state["m"]["t"][0], state["m"]["p"].x, state["m"]["c"].inner, state["m"]["o"]["z"]]
+        libdcp.load(self.dir, state)
+        self.assert_same(state, made(1))
+        for old, new in zip(arrays, [state["m"]["l"][0], state["m"]["t"][0], state["m"]["p"].x, state["m"]["c"].inner,
+                                     state["m"]["o"]["z"]]):
+            self.assertIs(old, new)
+
+    def test_a_mapping_that_can_not_change(self):
+        class Fixed(collections.abc.Mapping):
+            def __init__(self, inner):
+                self.inner = inner
+
+            def __getitem__(self, key):
+                return self.inner[key]
+
+            def __iter__(self):
+                return iter(self.inner)
+
+            def __len__(self):
+                return len(self.inner)
+        libdcp.save(self.dir, 1, {"w": np.ones(1), "a": {"b": 1}})
+        with self.assertRaisesRegex(TypeError, "a Fixed, which can't be changed"):
+            libdcp.load(self.dir, Fixed({"w": np.zeros(1), "a": 0}))
+        state = {"w": np.zeros(1), "a": Fixed({"b": 0})}
+        libdcp.load(self.dir, state)
+        self.assertEqual(state["a"], {"b": 1})
+
+    # Parts of a checkpoint.
+
+    def test_only_means_numbers_too(self):
+        libdcp.save(self.dir, 1, {"model": {"w": np.ones(1)}, "part": Part(a=1, b=2), "epoch": 3, "o": {"lr": 0.5, "l": {"x": 1}}})
+
+        def state():
+            return {"model": {"w": np.zeros(1)}, "part": Part(a=0, b=0), "epoch": 0, "o": {"lr": 0, "l": {"x": 0}}, "no": 1}
+        for only, epoch, inner, part, loads in [
+                ("/model/*", 0, {"lr": 0, "l": {"x": 0}}, {"a": 0, "b": 0}, 0),
+                ("/epoch", 3, {"lr": 0, "l": {"x": 0}}, {"a": 0, "b": 0}, 0),
+                ("/part/*", 0, {"lr": 0, "l": {"x": 0}}, {"a": 1, "b": 2}, 1),
+                ("/part/b", 0, {"lr": 0, "l": {"x": 0}}, {"a": 0, "b": 2}, 1),
+                (["/o/l.*", "/epoch"], 3, {"lr": 0, "l": {"x": 1}}, {"a": 0, "b": 0}, 0)]:
+            with self.subTest(only):
+                loaded = state()
+                libdcp.load(self.dir, loaded, only=only)
+                self.assertEqual((loaded["epoch"], loaded["o"], loaded["part"].state, loaded["part"].loads),
+                                 (epoch, inner, part, loads))
+                self.assertEqual(loaded["model"]["w"].tolist(), [only == "/model/*"])
+        with self.assertRaisesRegex(libdcp.Error, r"state\['no'\] is not in"):
+            libdcp.load(self.dir, state(), only=["/no"])
+
+    def test_rename_means_numbers_too(self):
+        libdcp.save(self.dir, 1, {"net": {"w": np.ones(1), "n": {"x": 1}}, "sched": {"last": 7, "c": collections.Counter([2])},
+                                  "step": 3})
+        part = Part(last=0)
+        state = {"model": {"w": np.zeros(1), "n": {"x": 0}}, "lr": part, "epoch": 0}
+        libdcp.load(self.dir, state, rename={"/model/*": "/net/*", "/lr/*": "/sched/*", "/epoch": "/step"})
+        self.assertEqual((state["model"], state["epoch"]), ({"w": np.ones(1), "n": {"x": 1}}, 3))
+        self.assertEqual(part.state, {"last": 7, "c": collections.Counter([2])})
+        state = {"net": {"w": np.zeros(1), "m": {"x": 0}}, "sched": {}, "step": 0}
+        libdcp.load(self.dir, state, rename={"/net/m.x": "/net/n.x"})
+        self.assertEqual((state["net"]["m"], state["sched"]["last"]), ({"x": 1}, 7))
+
+    # Declared states.
+
+    def test_tensors_of_objects_are_asked_for_anew(self):
+        part, array = Part(w=np.zeros(2), n=0), np.zeros(1)
+        with libdcp.Store(self.dir) as store:
+            declared = store.declare({"part": part, "a": array})
+            for step in range(1, 6):
+                array[:] = step
+                part.state = {"w": np.full(step, float(step)), "n": step, **({"v": np.ones(1)} if step > 3 else {})}
+                (store.save_async(step, declared).wait if step % 2 else lambda: store.save(step, declared))()
+        for step in range(1, 6):
+            with libdcp.Checkpoint(self.dir / f"step-{step:08}") as checkpoint:
+                self.assertEqual(checkpoint["/part/w"].tolist(), [step] * step)
+                self.assertEqual(checkpoint["/model/a"].tolist(), [step])
+                self.assertEqual(checkpoint.json["state"]["part"], {"n": step})
+                self.assertEqual("/part/v" in checkpoint, step > 3)
+
+    def test_a_declared_state_that_stays_is_laid_out_once(self):
+        part = Part(w=np.zeros(2))
+        with libdcp.Store(self.dir) as store:
+            declared = store.declare({"part": part, "model": {"v": np.ones(1)}})
+            before = declared.layout
+            for step in (1, 2):
+                part.state["w"][:] = step
+                store.save(step, declared)
+            self.assertIs(declared.layout, before)
+            part.state["w"] = np.full(2, 3.0)
+            store.save(3, declared)
+            self.assertIsNot(declared.layout, before)
+            part.state["w"][:] = 0
+            store.load(declared, step=2)
+            self.assertEqual(part.state["w"].tolist(), [2, 2])
+
+    def test_an_array_put_in_the_place_of_a_declared_one(self):
+        state = {"model": {"a": np.ones(2), "b": np.ones(2)}}
+        with libdcp.Store(self.dir) as store:
+            declared = store.declare(state)
+            store.save(1, declared)
+            state["model"]["a"] = np.zeros(2)
+            with self.assertRaisesRegex(ValueError, r"^state\['model'\]\['a'\] is another tensor"):
+                store.save(2, declared)
+
+    def test_states_left_at_the_end_of_a_program(self):
+        program = ("import sys, numpy, libdcp; state = libdcp.State({'a': numpy.ones(3)}); sys.state = state;"
+                   "libdcp.save(sys.argv[1], 1, {'a': numpy.ones(3)}); import builtins; builtins.kept = [state]")
+        done = subprocess.run([sys.executable, "-c", program, self.dir], check=True, capture_output=True, text=True)
+        self.assertEqual(done.stderr, "")
+
+    # Files of older versions.
+
+    def test_older_files(self):
+        """They have texts for keys, lists for tuples, null for tensors in lists, and nothing for those alone."""
+        older = {"m": {"t": [1, [2, 3]], "c": {"2": 1, "4": 2}, "i": {"1": "a"}, "l": [None, 5, {"b": 6}],
+                       "f": {"float": "inf"}}, "part": {"c": {"2": 1, "7": 1}, "n": 1, "i": {"5": 1, "6": 2}},
+                 "$tuple": {"$tuple": [1]}}
+        tensors = {"m": {"l.0": np.ones(1), "l.2.a": np.ones(1), "o.0": np.ones(1)}, "w": np.ones(1)}
+        libdcp.save(self.dir, 1, {"model": {"w": tensors["w"]}, "m": tensors["m"]}, json={"state": older})
+        first, second, third = np.zeros(1), np.zeros(1), np.zeros(1)
+        state = {"w": np.zeros(1), "part": Part(c=collections.Counter({3: 1}), n=0, i={1: 0}), "$tuple": {"$tuple": 0}, "m": {
+            "t": (0, (0, 0)), "c": collections.Counter({9: 1}), "i": {1: ""}, "f": 0.0, "l": [first, 0, {"a": second, "b": 0}],
+            "o": [third]}}
+        libdcp.load(self.dir, state)
+        self.assertIs(state["m"]["l"][0], first)
+        self.assertIs(state["m"]["l"][2]["a"], second)
+        self.assertEqual([first, second, third, state["m"].pop("l")[1:], state["m"].pop("o")],
+                         [1, 1, 1, [5, {"a": 1, "b": 6}], [1]])
+        self.assert_same(state["m"], {"t": (1, (2, 3)), "c": collections.Counter({2: 1, 4: 2}), "i": {1: "a"}, "f": float("inf")})
+        self.assert_same(state["part"].state, {"c": collections.Counter({2: 1, 7: 1}), "n": 1, "i": {5: 1, 6: 2}})
+        self.assertEqual(state["$tuple"], {"$tuple": [1]})
+
+
+if __name__ == "__main__":
+    unittest.main()
