@@ -59,6 +59,13 @@ def lost(group, directory, hears, how, next_step):
     return raised, again, libdcp.steps(directory)
 
 
+def save_columns(group, directory, whole):
+    """Each rank's part of the columns, a shard a rank."""
+    rank, width = group.rank(), whole.shape[1] // group.size()
+    mine = np.ascontiguousarray(whole[:, rank * width:(rank + 1) * width])
+    libdcp.save(directory, 1, {"w": libdcp.Shard(mine, whole.shape, (0, rank * width))}, group=group, layout="sharded")
+
+
 def open_store(group, directory):
     return said(lambda: libdcp.Store(directory, group=group))
 

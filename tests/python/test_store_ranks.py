@@ -77,6 +77,16 @@ class Test(unittest.TestCase):
                             self.assertEqual(raised[0], "Error")
                             self.assertRegex(raised[1], f"^step 1 was not saved: .*{OLDER} 3, .*; step 4, which .*, {said}$")
 
+    def test_proof_of_columns(self):
+        """Of which the tables have no checksum as a whole."""
+        whole = np.arange(24, dtype=np.float32).reshape(4, 6)
+        pool.results(store_ranks.save_columns, [(self.dir / "run", whole)] * 3)
+        with libdcp.Checkpoint(self.dir / "run") as checkpoint:
+            proof = libdcp.prove({"w": whole})
+            self.assertEqual((checkpoint.layout, checkpoint.files), ("sharded", 3))
+            self.assertEqual((checkpoint.proof(), checkpoint.proof().crc), (proof, proof.crc))
+            self.assertEqual(checkpoint.diff(checkpoint), {})
+
     def test_paths_that_are_wrong_on_one_rank(self):
         for wrong in (0, 1):
             answers = pool.results(store_ranks.open_store, [("s3://bucket" if rank == wrong else self.dir / "run",)

@@ -100,6 +100,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return dtype
 
 
+def n_bytes(name: str, shape: tuple[int, ...]) -> int:
+    """Of a tensor of a dtype by its name in the file."""
+    return int(np.prod(shape, dtype=np.int64)) * numpy_dtype(name).itemsize
+
+
 def dtype_number(name: str) -> int:
     """Of a dtype's name in the file, such as "F32"."""
     return _NUMBERS[name]

@@ -126,6 +126,12 @@ class ProveOptions(Sized):
     _fields_ = [("size", c.c_size_t), ("replicas", c.c_int), ("log", LOG), ("log_ctx", c.c_void_p)]
 
 
+class Glance(Sized):
+    _fields_ = [("size", c.c_size_t), ("layout", c.c_int), ("files", c.c_int), ("files_here", c.c_int),
+                ("bytes", c.c_uint64), ("tensors", c.c_uint64), ("ranks", c.c_int), ("written", c.c_int64),
+                ("survives", c.c_int), ("domains", c.c_int), ("has_names", c.c_int)]
+
+
 class Step(c.Structure):
     _fields_ = [("step", c.c_uint64), ("kind", c.c_int), ("name", c.c_char * 64)]
 
@@ -148,6 +154,7 @@ _STATUS: dict[str, list[Any]] = {
     "store_open": [P, c.c_char_p, c.POINTER(StoreOptions), OUT],
     "store_continue_from": [P, c.c_uint64],
     "store_mark_intact": [P, c.c_uint64],
+    "step_glance": [c.c_char_p, c.POINTER(Glance)],
     "step_remove": [P, c.c_uint64],
     "step_pin": [c.c_char_p, OUT],
     "steps_list": [c.c_char_p, c.POINTER(c.POINTER(Step)), c.POINTER(c.c_size_t)],
@@ -193,6 +200,7 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "checkpoint_path": (c.c_char_p, [P]),
     "checkpoint_step": (c.c_uint64, [P]),
     "checkpoint_layout": (c.c_int, [P]),
+    "checkpoint_files": (c.c_int, [P]),
     "checkpoint_json": (c.c_char_p, [P]),
     "checkpoint_tensors": (c.c_size_t, [P]),
     "checkpoint_find": (c.POINTER(Tensor), [P, c.c_char_p]),

@@ -205,6 +205,10 @@ def _load_options(failures: Failures, missing: list[str], *, only: str | Sequenc
     return options
 
 
+def layout_of(number: int) -> Layout:
+    return "sharded" if number else "global"
+
+
 def layout_number(layout: Layout) -> int:
     return _number("layout", layout, _LAYOUTS)
 

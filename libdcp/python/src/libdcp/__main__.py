@@ -1,0 +1,7 @@
+"""``python -m libdcp``."""
+
+import sys
+
+from ._programs import main
+
+sys.exit(main(sys.argv[1:]))
