@@ -64,3 +64,24 @@ def tiers(group, directory, state, loaded):
 
 def numbers(*shape, seed=0):
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+tree_save = save
+
+
+def tree_load(group, directory, state, options):
+    libdcp.load(directory, state, group=group, **options)
+    return state
+
+
+def save_own(group, directory, state):
+    """Two steps of a declared state, and what is loaded of them."""
+    with libdcp.Store(directory, group=group) as store:
+        declared = store.declare(state)
+        store.save(1, declared)
+        state["n"].value += 10
+        state["own"].value.fill_(2)
+        store.save(2, declared)
+    loaded = {"w": torch.ones(2), "n": libdcp.PerRank(0), "own": libdcp.PerRank(None)}
+    libdcp.load(directory, loaded, group=group)
+    return loaded

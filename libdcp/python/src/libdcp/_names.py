@@ -76,9 +76,9 @@ def keys_of(path: str, objects: Mapping[str, Any]) -> tuple[str, ...]:
     return keys_told(path, section == "optimizer" or isinstance(described, dict) and "param_groups" in described)
 
 
-def is_below(path: str, keys: tuple[str, ...]) -> bool:
+def is_below(path: str, keys: tuple[Any, ...]) -> bool:
     """Whether a tensor lies below the mapping that the keys lead to."""
-    section, *rest = keys
+    section, *rest = map(str, keys)
     if not path.startswith(f"/{section}/"):
         return False
     if rest[:1] == ["state"] and "/" in path[len(section) + 2:]:  # an optimizer's

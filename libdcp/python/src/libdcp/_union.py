@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +21,9 @@ from .errors import Error, Status
 
 Ranks = Group | Alone
 Keys = tuple[Any, ...]
+Trail = tuple[str, ...]  # texts of keys
 _NONE = 2**64 - 1
-_NOTHING = object()
+EACH = "$per_rank"  # the tag of what each rank has for itself, by rank
 _MOST_TOLD = 16  # differences that are told one by one
 _MOST_LETTERS = 60  # of a value that differs
 
@@ -53,23 +54,61 @@ def _broadcast(group: Group, text: bytes) -> bytes:
     return data.tobytes()
 
 
-def _are_mappings(a: Any, b: Any) -> bool:
-    """Whether they are united member by member: no two words of other types, such as {"$tuple": ...} and {"$set": ...}."""
-    if not isinstance(a, dict) or not isinstance(b, dict):
-        return False
-    return a.keys() == b.keys() or not any(_words.tag_of(word) or _words.is_number(word) for word in (a, b))
-
-
 def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _difference(mine: Any, base: Any) -> Any:
-    """What of a JSON value another one lacks, or has otherwise; _NOTHING where there is none."""
-    if _are_mappings(mine, base):
-        found = {key: _difference(inner, base[key]) if key in base else inner for key, inner in mine.items()}
-        return {key: inner for key, inner in found.items() if inner is not _NOTHING} or _NOTHING
-    return _NOTHING if _text(mine) == _text(base) else mine
+def _kind(word: Any) -> str | None:
+    """Of a word that is a mapping its tag, "" where it has none; None of others. See :mod:`libdcp._words`."""
+    if not isinstance(word, dict) or _words.is_number(word):
+        return None
+    tag = _words.tag_of(word)
+    return "" if tag is None else tag if tag in ("$dict", "$OrderedDict", "$mapping", EACH) else None
+
+
+def _pairs(word: dict[str, Any], kind: str) -> dict[str, tuple[Any, Any]]:
+    """A mapping's keys, as words, and values, by the keys' texts."""
+    inner: Any = word[kind] if kind else word
+    listed = inner[1] if kind == "$mapping" else inner if kind in ("$dict", "$OrderedDict") else inner.items()
+    return {_text(key): (key, value) for key, value in listed}
+
+
+def _mapping(like: dict[str, Any], kind: str, pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    """A mapping of a kind with these keys and values."""
+    if kind == "$dict":
+        made: dict[str, Any] = _words.Encoder().plain(list(pairs))
+        return made
+    if kind in ("$OrderedDict", "$mapping"):
+        listed = list(map(list, pairs))
+        return {kind: [like[kind][0], listed] if kind == "$mapping" else listed}
+    return {kind: dict(pairs)} if kind else dict(pairs)
+
+
+def pairs_of(word: Any) -> list[tuple[Any, Any]] | None:
+    """The keys, as words, and values of a word that is a mapping; None of others."""
+    kind = _kind(word)
+    return None if kind is None else list(_pairs(word, kind).values())
+
+
+def like(word: dict[str, Any], pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    """A mapping of a word's kind with other keys and values."""
+    return _mapping(word, _kind(word) or "", pairs)
+
+
+# How a word differs from another one: ("whole", word), or, of two mappings of one kind, ("in", differences by the texts of
+# keys, with the keys' words).
+Delta = Sequence[Any]
+
+
+def _difference(mine: Any, base: Any) -> Delta | None:
+    kind = _kind(mine)
+    if kind is None or kind != _kind(base):
+        return None if _text(mine) == _text(base) else ("whole", mine)
+    others = _pairs(base, kind)
+    found = {text: (key, _difference(value, others[text][1]) if text in others else ("whole", value))
+             for text, (key, value) in _pairs(mine, kind).items()}
+    kept = {text: pair for text, pair in found.items() if pair[1] is not None}
+    return ("in", kept) if kept else None
 
 
 def _are_groups(value: Any) -> bool:
@@ -85,57 +124,73 @@ def _options(group: dict[str, Any]) -> str:
 
 @dataclass
 class _Union:
-    """The union of JSON values by their mappings' keys. Lists of one length are united item by item, and optimizers' groups
-    by what they say of their parameters; of all else the lowest rank's counts.
+    """The union of words by their mappings' keys. Lists of one length are united item by item, and optimizers' groups by what
+    they say of their parameters; of all else the lowest rank's counts.
 
     Attributes:
-        value: the union; the first one is taken over.
-        differing: what ranks have for keys for which they have different values, with the ranks that have it.
+        value: the union; the first rank's is taken over.
+        differing: what ranks have for keys for which they have different values, with the ranks that have it; keys are
+            texts.
     """
 
     value: Any
-    differing: dict[Keys, list[tuple[str, list[int]]]] = field(default_factory=dict)
-    _owners: dict[Keys, int] = field(default_factory=dict)  # of what the first one lacked
+    differing: dict[Trail, list[tuple[str, list[int]]]] = field(default_factory=dict)
+    _owners: dict[Trail, int] = field(default_factory=dict)  # of what the first rank lacked
 
-    def add(self, rank: int, other: Any) -> None:
-        self.value = self._joined(self.value, other, (), rank)
+    def add(self, rank: int, delta: Delta) -> None:
+        self.value = self._with(self.value, delta, (), rank)
 
-    def _joined(self, ours: Any, other: Any, keys: Keys, rank: int) -> Any:
-        if _are_mappings(ours, other):
-            for key, value in other.items():
-                if key not in ours:
-                    ours[key] = value
-                    self._owners[(*keys, key)] = rank
-                elif key == "param_groups" and _are_groups(ours[key]) and _are_groups(value):
-                    self._join_groups(ours[key], value, (*keys, key), rank)
-                else:
-                    ours[key] = self._joined(ours[key], value, (*keys, key), rank)
-        elif isinstance(ours, list) and isinstance(other, list) and len(ours) == len(other):
-            return [self._joined(a, b, (*keys, i), rank) for i, (a, b) in enumerate(zip(ours, other))]
-        elif (said := _text(other)) != _text(ours):
+    def _with(self, ours: Any, delta: Delta, keys: Trail, rank: int) -> Any:
+        how, other = delta
+        kind = _kind(ours)
+        if how == "in" and kind is not None:
+            return self._entered(ours, kind, other, keys, rank)
+        theirs = _kind(other)
+        if kind is not None and theirs is not None:
+            deltas = {text: (key, ("whole", value)) for text, (key, value) in _pairs(other, theirs).items()}
+            return self._entered(ours, kind or (theirs if theirs == "$dict" else ""), deltas, keys, rank)
+        if keys[-1:] == ('"param_groups"',) and _are_groups(ours) and _are_groups(other):
+            return self._with_groups(ours, other, keys, rank)
+        if isinstance(ours, list) and isinstance(other, list) and len(ours) == len(other):
+            return [self._with(a, ("whole", b), (*keys, str(i)), rank) for i, (a, b) in enumerate(zip(ours, other))]
+        if _words.tag_of(ours) == _words.tag_of(other) == "$tuple":
+            return {"$tuple": self._with(ours["$tuple"], ("whole", other["$tuple"]), keys, rank)}
+        if (said := _text(other)) != _text(ours):
             self._note(keys, _text(ours), said, rank)
         return ours
 
-    def _join_groups(self, ours: list[dict[str, Any]], others: list[dict[str, Any]], keys: Keys, rank: int) -> None:
+    def _entered(self, ours: dict[str, Any], kind: str, deltas: Mapping[str, tuple[Any, Delta]], keys: Trail,
+                 rank: int) -> dict[str, Any]:
+        pairs = _pairs(ours, _kind(ours) or "")
+        for text, (key, delta) in deltas.items():
+            if text in pairs:
+                pairs[text] = key, self._with(pairs[text][1], delta, (*keys, text), rank)
+            else:
+                pairs[text] = key, delta[1]
+                self._owners[(*keys, text)] = rank
+        return _mapping(ours, kind, pairs.values())
+
+    def _with_groups(self, ours: list[dict[str, Any]], others: list[dict[str, Any]], keys: Trail,
+                     rank: int) -> list[dict[str, Any]]:
         """Parameters with the same options together."""
         groups = {name: i for i, group in enumerate(ours) for name in group["params"]}
         for group in others:
             for i in sorted({groups[name] for name in group["params"] if name in groups}):
-                self._joined({**ours[i], "params": []}, {**group, "params": []}, (*keys, i), rank)
+                self._with({**ours[i], "params": []}, ("whole", {**group, "params": []}), (*keys, str(i)), rank)
             new = [name for name in group["params"] if name not in groups]
             if not new:
                 continue
-            alike = next((i for i, known in enumerate(ours) if _options(known) == _options(group)), None)
-            if alike is None:
-                alike = len(ours)
+            alike = next((i for i, known in enumerate(ours) if _options(known) == _options(group)), len(ours))
+            if alike == len(ours):
                 ours.append({**group, "params": []})
             ours[alike]["params"] = ours[alike]["params"] + new
             groups.update(dict.fromkeys(new, alike))
+        return ours
 
-    def _owner(self, keys: Keys) -> int:
+    def _owner(self, keys: Trail) -> int:
         return next((self._owners[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self._owners), 0)
 
-    def _note(self, keys: Keys, ours: str, said: str, rank: int) -> None:
+    def _note(self, keys: Trail, ours: str, said: str, rank: int) -> None:
         values = self.differing.setdefault(keys, [(ours, [self._owner(keys)])])
         for value, ranks in values:
             if value == said:
@@ -239,7 +294,7 @@ def _unite(group: Group, parts: Sequence[Part]) -> None:
 
     def mine() -> list[Any]:
         found = [_difference(part.value, base) for part, base in zip(parts, received(first))]
-        return [[] if value is _NOTHING else [value] for value in found]
+        return [[] if delta is None else [delta] for delta in found]
     told = _gather(group, attempted(mine) if group.rank else b"")
     unions: list[_Union] = []
 
@@ -247,14 +302,14 @@ def _unite(group: Group, parts: Sequence[Part]) -> None:
         unions.extend(map(_Union, received(first)))
         for rank, text in enumerate(told[1:], 1):
             for union, found in zip(unions, received(text)):
-                for value in found:
-                    union.add(rank, value)
+                for delta in found:
+                    union.add(rank, delta)
         return [[union.value if part.everywhere else None, list(union.differing.items())[:_MOST_TOLD],
                  len(union.differing)] for part, union in zip(parts, unions)]
     answers = received(_broadcast(group, attempted(joined) if group.rank == 0 else b""))
     for i, (part, (value, differing, n)) in enumerate(zip(parts, answers)):
         part.united = unions[i].value if unions else value
-        part.differing = [Difference(tuple(keys), [(text, ranks) for text, ranks in values]) for keys, values in differing]
+        part.differing = [Difference(tuple(map(json.loads, keys)), [(text, ranks) for text, ranks in values]) for keys, values in differing]
         part.n_differing = n
 
 

@@ -77,11 +77,15 @@ def text_of(part: _union.Part, paths: Iterable[str]) -> bytes:
     return _tree.joined(_tree.united(kept, names), members).encode()
 
 
-def _without_filled(value: Any, keys: tuple[str, ...], paths: list[str]) -> Any:
+def _without_filled(word: Any, keys: tuple[Any, ...], paths: list[str]) -> Any:
     """Without the mappings that are empty on some rank, and have tensors alone on others."""
-    if not isinstance(value, dict) or not keys and not value:
-        return value
-    if not value:
-        return NOTHING if any(_names.is_below(path, keys) for path in paths) else value
-    made = {key: _without_filled(inner, (*keys, key), paths) for key, inner in value.items()}
-    return {key: inner for key, inner in made.items() if inner is not NOTHING} or NOTHING
+    pairs = _union.pairs_of(word)
+    if pairs is None:
+        return word
+    if not pairs and keys:
+        return NOTHING if any(_names.is_below(path, keys) for path in paths) else word
+    made = [(key, _without_filled(inner, (*keys, key), paths)) for key, inner in pairs]
+    kept = [(key, inner) for key, inner in made if inner is not NOTHING]
+    if not kept and made:
+        return NOTHING
+    return word if all(a[1] is b[1] for a, b in zip(made, pairs)) else _union.like(word, kept)
