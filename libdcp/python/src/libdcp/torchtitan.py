@@ -14,7 +14,6 @@ Needs torchtitan; ``import libdcp`` does not.
 from __future__ import annotations
 
 import glob
-import hashlib
 import importlib
 import json
 import os
@@ -186,49 +185,6 @@ def _as_before(value: Any, before: Any) -> Any:
     return torch.full_like(before, value) if isinstance(before, torch.Tensor) else value
 
 
-def _texts(group: Any, mine: str) -> list[str]:
-    """The different texts that ranks have, each from the first rank that has it. Collective."""
-    data = mine.encode()
-    told = torch.zeros(2, _dist.get_world_size(group), dtype=torch.int64)
-    told[:, _dist.get_rank(group)] = torch.tensor(
-        [int.from_bytes(hashlib.blake2b(data, digest_size=7).digest(), "little"), len(data)])
-    _dist.all_reduce(told, group=group)
-    digests, lengths = told.tolist()
-    found = []
-    for rank in sorted({digests.index(digest) for digest in digests}):
-        text = bytearray(data if rank == _dist.get_rank(group) else lengths[rank])
-        _dist.broadcast(torch.frombuffer(text, dtype=torch.uint8), _dist.get_global_rank(group, rank), group=group)
-        found.append(text.decode())
-    return found
-
-
-def _without_elements(dtype: str, shape: list[int]) -> Shard:
-    """This rank's part of a tensor that only others have."""
-    array = torch.empty((0,) * len(shape), dtype=getattr(torch, dtype))
-    return Shard(array if shape else array[None][:0], tuple(shape), (0,) * len(shape))
-
-
-def _join_stages(group: Any, state: dict[str, Any]) -> None:
-    """Adds to the model's and the optimizer's section what ranks of other pipeline stages have of them, since all ranks
-    name all tensors of a checkpoint. Collective."""
-    sections = {key: state[key] for key in (MODEL, OPTIMIZER) if key in state}
-    groups = sections.get(OPTIMIZER, {}).get("param_groups", [])
-    mine = {"tensors": [[keys, str(value.dtype).removeprefix("torch."), list(value.shape)]
-                        for _, keys, value in _tree.tensors(sections)], "groups": groups}
-    others = _texts(group, json.dumps(mine))
-    if len(others) == 1:
-        return
-    described = [json.loads(text) for text in others]
-    for stage in described:
-        for (*keys, last), dtype, shape in stage["tensors"]:
-            inner = state
-            for key in keys:
-                inner = inner.setdefault(key, {})
-            inner.setdefault(last, _without_elements(dtype, shape))
-    if groups:
-        state[OPTIMIZER]["param_groups"] = _grouped([options for stage in described for options in stage["groups"]])
-
-
 class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
     """Saves and loads a torchtitan trainer's model, optimizers, learning rates, data loader and progress.
 
@@ -322,16 +278,20 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         _log.info(f"Loading the checkpoint {path}.")
         excluded = self.states.keys() - {MODEL} if model_only else set(self.config.exclude_from_loading)
         state, optimizers = self._state(self.states.keys() - excluded)
-        model = state[MODEL]
-        _join_stages(self._group, state)
         if optimizers:
             state[OPTIMIZER]["param_groups"] = []  # becomes what is stored, as any other object
-        only = [f"/{key}/*" for key in state if _tree.tensors({key: state[key]})] if excluded else None
+        only = self._globs(state) if excluded else None
         if step is None or self.config.load_only:
             members = store.load(path, state, group=self._group, only=only)
         else:
             members = self._opened().load(state, step=step, only=only)
-        self._give_back(path, {**state, MODEL: model}, optimizers, members.get(_names.OBJECTS, {}))
+        self._give_back(path, state, optimizers, members.get(_names.OBJECTS, {}))
+
+    def _globs(self, state: Mapping[str, Any]) -> list[str]:
+        """Of the sections that have tensors, on some rank. Collective."""
+        has_tensors = torch.tensor([bool(_tree.tensors({key: value})) for key, value in state.items()], dtype=torch.int64)
+        _dist.all_reduce(has_tensors, _dist.ReduceOp.MAX, group=self._group)
+        return [f"/{key}/*" for key, has in zip(state, has_tensors.tolist()) if has]
 
     def _give_back(self, path: str, state: dict[str, Any], optimizers: _Optimizers | None,
                    objects: Mapping[str, Any]) -> None:
@@ -355,7 +315,6 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
                 state: dict[str, Any] = {MODEL: self._exported()}
             else:
                 state, _ = self._state(self.states)
-            _join_stages(self._group, state)
             self._make_room(state)
             if last_step or self.config.async_mode == "disabled":
                 report = self._opened().save(curr_step, state)
