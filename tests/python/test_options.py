@@ -84,6 +84,21 @@ class Test(unittest.TestCase):
             libdcp.load(self.dir, state, step=4)
         self.assertEqual(caught.exception.status, libdcp.Status.NOT_FOUND)
 
+    def test_numbers_that_are_none(self):
+        """None of them becomes another step, as "1" would be step-10000000, and 2**64 + 1 step 1."""
+        state = {"w": np.zeros(100), "epoch": 0}
+        with libdcp.Store(self.dir) as store:
+            for step in (1, 10000000):
+                store.save(step, {"w": np.ones(100), "epoch": step})
+            for wrong, what in (("1", TypeError), (1.0, TypeError), (-1, ValueError), (2**64 + 1, ValueError)):
+                for call in (lambda: store.load(state, step=wrong), lambda: store.remove(wrong), lambda: store.pin(wrong),
+                             lambda: store.continue_from(wrong), lambda: store.is_due(wrong), lambda: store.path(wrong),
+                             lambda: store.save(wrong, state), lambda: libdcp.load(self.dir, state, step=wrong)):
+                    with self.subTest(wrong), self.assertRaisesRegex(what, "^step: "):
+                        call()
+            self.assertEqual((store.steps(), state["epoch"]), ([1, 10000000], 0))
+            self.assertEqual(store.load(state, step=np.int64(1))["step"], 1)
+
     def test_damage_of_the_newest_steps(self):
         self.save_steps(1, 2, 3, 4)
         for step in (3, 4):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes as c
-import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from . import _capi, _foreign, _names, _options, _union, _values
+from . import _capi, _foreign, _names, _options, _paths, _union, _values
 from ._capi import lib
 from ._comm import Comm
 from ._layout import Layout
@@ -44,16 +43,6 @@ def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None) 
     if not isinstance(state, State):
         return State(state, comm.rank, comm.size, stored)
     return state.as_stored(stored) if stored else state
-
-
-def _step(step: Any) -> int:
-    if not hasattr(type(step), "__index__"):
-        raise TypeError(f"step: a {type(step).__name__} is no integer; the arguments are libdcp.save(directory, step, state) "
-                        "and store.save(step, state)")
-    number = operator.index(step)
-    if not 0 <= number < 2**64:
-        raise ValueError(f"step: {number} is {'negative' if number < 0 else 'more than 64 bits hold'}")
-    return number
 
 
 class Prepared:
@@ -105,7 +94,7 @@ class Prepared:
 
     def step(self, step: Any) -> int:
         """Its number, as an int."""
-        return self._try(lambda: _step(step), 0)
+        return self._try(lambda: _paths.step_number(step), 0)
 
     def unite(self, replicas: int | None = None) -> None:
         """Before the library is called: the ranks name the same tensors, and rank 0 has what all of them have beside
@@ -274,10 +263,10 @@ def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, 
         prepared.restore(comm, _options.selects(options.get("only")))
         if options.get("strict", True):
             return Loaded(lookup.members, [], [])
-        return Loaded(lookup.members, *prepared.differences(_paths(checkpoint), lookup, options))
+        return Loaded(lookup.members, *prepared.differences(_tensor_paths(checkpoint), lookup, options))
 
 
-def _paths(checkpoint: c.c_void_p) -> list[str]:
+def _tensor_paths(checkpoint: c.c_void_p) -> list[str]:
     """Of all tensors."""
     return [lib.checkpoint_tensor(checkpoint, i).contents.path.decode() for i in range(lib.checkpoint_tensors(checkpoint))]
 

@@ -51,7 +51,7 @@ class Writer(StorageWriter):
         _options.save_options(_options.Failures(), options)  # refuses wrong ones now
         self._place = place_of(path, step)
         self._keep, self._replace = keep, replace
-        self._continue_from = continue_from
+        self._continue_from = None if continue_from is None else _paths.step_number(continue_from)
         self._json = dict(json or {})
         self._options = options
         self._plans_itself = False

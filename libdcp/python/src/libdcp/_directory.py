@@ -20,7 +20,7 @@ from .errors import Error, Status
 
 def step_path(directory: Path, step: int) -> str:
     """The folder of a step."""
-    return os.path.join(os.fspath(directory), f"step-{step:08}")
+    return os.path.join(os.fspath(directory), f"step-{_paths.step_number(step):08}")
 
 
 def steps(directory: Path) -> list[int]:

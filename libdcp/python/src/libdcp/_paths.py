@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
+from typing import Any
 
 Path = str | os.PathLike[str]
 
@@ -38,3 +40,18 @@ def given(path: Path, what: str, order: str = "") -> str:
         raise ValueError(f"{what}: {text} is a URL, and {scheme}:// is not supported: checkpoints lie in directories of "
                          f"a file system (a directory of that name is ./{text})")
     return text
+
+
+def step_number(step: Any) -> int:
+    """A step's number as an int.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    if not hasattr(type(step), "__index__"):
+        raise TypeError(f"step: a {type(step).__name__} is no integer; the arguments are libdcp.save(directory, step, state) "
+                        "and store.save(step, state)")
+    number = operator.index(step)
+    if not 0 <= number < 2**64:
+        raise ValueError(f"step: {number} is {'negative' if number < 0 else 'more than 64 bits hold'}")
+    return number

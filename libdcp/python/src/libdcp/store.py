@@ -28,11 +28,12 @@ T = TypeVar("T")
 __all__ = ["Path", "Store", "Tier", "load", "save", "save_async", "step_path", "steps"]
 
 
-def _agreed(comm: Comm, path: Path, what: str, order: str) -> str:
-    """A path; what is wrong with it on one rank is raised there, and on the others that it was. Collective."""
+def _agreed(comm: Comm, path: Path, what: str, order: str, step: int | None = None) -> str:
+    """A path, of a step in it where one is given; what is wrong with it on one rank is raised there, and on the others that it was. Collective."""
     failure, text = None, ""
     try:
         text = _paths.given(path, what, order)
+        text = text if step is None else step_path(text, step)
     except Exception as e:
         failure = e
     comm.agree(failure)
@@ -142,7 +143,7 @@ class Store:
         """Whether a save of the step would go anywhere: of a directory always, of a list where one is due. Not
         collective, and the same on all ranks."""
         self._check_open()
-        return self._backend.is_due(step)
+        return self._backend.is_due(_paths.step_number(step))
 
     def load(self, state: Mapping[Any, Any] | State, *, step: int | None = None, fall_back: bool = True,
              **options: Unpack[LoadKeywords]) -> Loaded:
@@ -153,8 +154,8 @@ class Store:
             fall_back: where the newest step is found damaged, by its checksums, take the newest that is not, with a
                 warning; the damaged ones are later steps then. What could not be read is an error of its own, and no step
                 that is named is replaced by another one. False: damage is an error."""
-        self._comm.agree(self._settle())
-        loaded = self._backend.load(state, step, fall_back, options)
+        number = self._number(step or 0)
+        loaded = self._backend.load(state, None if step is None else number, fall_back, options)
         self._backend.continue_from(loaded["step"])
         return loaded
 
@@ -186,15 +187,16 @@ class Store:
     def continue_from(self, step: int) -> None:
         """Says that the run goes on from that step: later ones are set aside by the next save. :meth:`load` says it,
         too."""
+        number = _paths.step_number(step)
         earlier = self._settle()
-        self._backend.continue_from(step)
+        self._backend.continue_from(number)
         if earlier:
             raise earlier
 
     def remove(self, step: int) -> None:
         """Removes a step, durably, of a directory."""
-        self._comm.agree(self._settle())
-        self._directory("remove").remove(step)
+        number = self._number(step)
+        self._directory("remove").remove(number)
 
     def pin(self, step: int) -> Pin:
         """Keeps a step of a directory, whatever ``keep`` says, until what this returns is released; meanwhile
@@ -206,6 +208,16 @@ class Store:
         """
         self._check_open()
         return Pin(self._directory("pin").path, step)
+
+    def _number(self, step: Any) -> int:
+        """A step's, for a call that waits for the save in flight; a failure of one rank is raised on all. Collective."""
+        failure, number = self._settle(), 0
+        try:
+            number = _paths.step_number(step)
+        except Exception as e:
+            failure = failure or e
+        self._comm.agree(failure)
+        return number
 
     def _directory(self, what: str) -> Directory:
         if not isinstance(self._backend, Directory):
@@ -364,7 +376,7 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
     """
     comm = Comm(group)
     try:
-        place = _agreed(comm, path, "path", "libdcp.load(path, state)")
-        return _calls.load_path(comm, place if step is None else step_path(place, step), state, options)
+        place = _agreed(comm, path, "path", "libdcp.load(path, state)", step)
+        return _calls.load_path(comm, place, state, options)
     finally:
         comm.close()
