@@ -17,6 +17,7 @@ import numpy as np
 from . import _arrays, _dcp_bytes, _names
 from ._dcp_rename import Renames
 from ._options import Progress
+from ._tree import Stored
 from .checkpoint import Checkpoint, Entry
 
 PIECE_BYTES = 32 << 20
@@ -25,9 +26,9 @@ _DATA = "__0_0.distcp"
 Keys = tuple[str | int, ...]
 
 
-def _keys_of(path: str, objects: Mapping[str, Any], flat: bool) -> Keys:
+def _keys_of(path: str, stored: Stored, flat: bool) -> Keys:
     """The keys that lead to a tensor in the nested mapping that a program saves."""
-    keys = _names.keys_of(path, objects)
+    keys = stored.keys_of(path)
     return keys[1:] if flat and keys[0] == "model" else keys
 
 
@@ -133,7 +134,7 @@ class _Writer:
         objects = self._checkpoint.json.get(_names.OBJECTS, {})
         objects = objects if isinstance(objects, dict) else {}
         in_base64 = _dcp_bytes.hints_of(self._checkpoint.json.get("torch"))
-        keys = {path: _keys_of(path, objects, flat) for path in self._checkpoint}
+        keys = {path: _keys_of(path, self._checkpoint.stored, flat) for path in self._checkpoint}
         leaves = list(_Objects({_fqn(k) for k in keys.values()}).leaves(objects))
         keys = renames.of_all(keys)
         with open(os.path.join(self._folder, _DATA), "wb") as stream:

@@ -303,7 +303,7 @@ def _mapping(value: Any) -> Any:
 
 
 def plain(value: Any, budget: Budget, depth: int = 0) -> Any:
-    """The numbers, texts, lists and dictionaries of what was read; tuples become lists.
+    """The numbers, texts, lists, tuples and dictionaries of what was read.
 
     Raises:
         PickleError: there is something else in it, or too much.
@@ -319,7 +319,7 @@ def plain(value: Any, budget: Budget, depth: int = 0) -> Any:
             budget.spend(len(str(key)) + 2)
         return {key: plain(inner, budget, depth + 1) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(inner, budget, depth + 1) for inner in value]
+        return type(value)(plain(inner, budget, depth + 1) for inner in value)
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise PickleError(f"a number of {value.bit_length()} bits")
     if value is None or isinstance(value, (bool, int, float, str)):

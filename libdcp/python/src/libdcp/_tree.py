@@ -338,6 +338,7 @@ class Stored:
                         status=Status.VERSION)
         self.is_tagged: bool = "tags" in how
         self.is_flat: bool = how.get("top") is True
+        self._places: dict[str, Trail] | None = None
         self.words: Any = found.pop(OBJECTS, NOTHING)
         untagged = Decoder(False, plain=True)
         self.members: dict[str, Any] = {key: untagged.value(word) for key, word in found.items()}
@@ -373,6 +374,37 @@ class Stored:
             return
         for key, inner in children:
             yield from self.leaves(inner, decoder, (*keys, key))
+
+    def keys_of(self, path: str) -> Trail:
+        """The keys that have led to a tensor."""
+        if self._places is None:
+            self._places = {}
+            self._find_places(self.words, (), Decoder(self.is_tagged))
+        found = self._places.get(path)
+        if found is not None:
+            return found
+        if self.is_flat and path.startswith("/model/"):
+            return (path.removeprefix("/model/"),)
+        return _names.keys_of(path, self.words if type(self.words) is dict else {})
+
+    def _find_places(self, word: Any, keys: Trail, decoder: Decoder) -> None:
+        """Of the tensors whose paths don't tell them."""
+        if not self.is_tagged or type(word) not in (dict, list):
+            return
+        assert self._places is not None
+        tag = _words.tag_of(word)
+        children = self.children(word, decoder)
+        if tag == "$tensor":
+            self._places[str(word[tag])] = keys
+        elif children is not None:
+            for key, inner in children:
+                self._find_places(inner, (*keys, key), decoder)
+        elif tag is None:
+            for i, inner in enumerate(word):
+                self._find_places(inner, (*keys, i), decoder)
+        else:
+            for key, inner in _words.items_of(tag, word[tag], decoder.value):
+                self._find_places(inner, (*keys, key), decoder)
 
     def is_tensor(self, word: Any) -> bool:
         return self.is_tagged and _words.tag_of(word) == "$tensor"

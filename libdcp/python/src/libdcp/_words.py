@@ -103,6 +103,27 @@ def tag_of(word: Any) -> str | None:
     return None
 
 
+def items_of(tag: str, content: Any, key_of: Callable[[Any], Any]) -> list[tuple[Any, Any]]:
+    """Keys and words of what a tagged word consists of, where these may be tensors.
+
+    Args:
+        key_of: the value of a key's word.
+    """
+    try:
+        if tag == "$dataclass":
+            return list(content[1].items())
+        if tag == "$defaultdict":
+            return [(key_of(key), word) for key, word in content[1]]
+        items = {"$tuple": lambda: content, "$deque": lambda: content[0], "$namedtuple": lambda: content[2],
+                 "$subclass": lambda: content[1]}[tag]()
+        if type(items) is dict and tag_of(items):
+            inner = next(iter(items))
+            return items_of(inner, items[inner], key_of)
+        return list(enumerate(items))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return []
+
+
 def is_number(word: Any) -> bool:
     """Whether it stands for a float that JSON lacks."""
     return type(word) is dict and len(word) == 1 and word.get(FLOAT) in _NOT_FINITE

@@ -76,7 +76,8 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         self.step: int = lib.checkpoint_step(self._handle)
         self.layout: _options.Layout = _options.layout_of(lib.checkpoint_layout(self._handle))
         self.files: int = lib.checkpoint_files(self._handle)
-        self.json: dict[str, Any] = _tree.Stored(lib.checkpoint_json(self._handle)).members
+        self.stored = _tree.Stored(lib.checkpoint_json(self._handle))
+        self.json: dict[str, Any] = self.stored.members
         self._numbers: dict[str, int] = {}
         self._entries: dict[str, Entry] = {}
         for i in range(lib.checkpoint_tensors(self._handle)):
