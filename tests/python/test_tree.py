@@ -301,6 +301,37 @@ class Test(unittest.TestCase):
         libdcp.load(self.dir, state, rename={"/net/m.x": "/net/n.x"})
         self.assertEqual((state["net"]["m"], state["sched"]["last"]), ({"x": 1}, 7))
 
+    # Without a state.
+
+    def test_read(self):
+        def made():
+            return {"words": trees.words(), "top": np.arange(3.0), "model": {"a.b": np.ones(2), "n": {"x": np.zeros(1), "y": 5}},
+                    "l": [np.ones(1), {"a": np.zeros(2), "b": 1}], "i": {1: np.ones(1), "k": 2}, "d": trees.Settings(1, np.ones(1)),
+                    "t": (np.ones(1), 1), "c": collections.defaultdict(list, {(1, 2): [np.ones(3)]}),
+                    "optimizer": {"state": {"a.b": {"exp_avg": np.ones(2), "step": 3}}, "param_groups": [{"betas": (0.5, 0.9)}]},
+                    "a/b": {"c": np.ones(1)}, "optim": {"state": {0: {"exp_avg": np.ones(2)}}, "param_groups": []}}
+        libdcp.save(self.dir, 1, made())
+        for cls in trees.CLASSES:
+            libdcp.register(cls)
+        self.assert_same(libdcp.read(self.dir, as_torch=False), made())
+        _words.registered.clear()
+        found = libdcp.read(self.dir, as_torch=False)
+        self.assert_same(found["d"], {"rate": 1, "inner": np.ones(1)})
+        self.assert_same([found["words"][key] for key in ("point", "mode", "level", "parts", "attributes", "items")],
+                         [(1, [2]), "safe", 2, 3, {"a": 1, "b": {}}, [1, 2]])
+        for only, keys in (("/model/*", {"top", "model"}), (["/t", "/i/k"], {"t", "i"}), ("/l/0", {"l"}), ("/none", set()),
+                           ("/words/counter", {"words"})):
+            self.assertEqual(set(libdcp.read(self.dir, only=only, as_torch=False)), keys, only)
+        found = libdcp.read(self.dir, only=["/i/k", "/words/counter", "/model/n.y"], as_torch=False)
+        self.assert_same(found, {"i": {"k": 2}, "words": {"counter": trees.words()["counter"]}, "model": {"n": {"y": 5}}})
+
+    def test_read_a_flat_state(self):
+        libdcp.save(self.dir, 1, {"a": np.ones(1), "b.c": np.zeros(1), "epoch": 3})
+        self.assert_same(libdcp.read(self.dir, as_torch=False), {"a": np.ones(1), "b.c": np.zeros(1), "epoch": 3})
+        self.assertEqual(self.stored()["tree"], {"top": True})
+        with self.assertRaises(libdcp.Error):
+            libdcp.read(self.dir / "none")
+
     # Declared states.
 
     def test_tensors_of_objects_are_asked_for_anew(self):

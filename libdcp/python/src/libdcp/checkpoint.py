@@ -151,6 +151,10 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
             lib.checkpoint_read(self._open(), name.encode(), c.byref(box), array.ctypes.data)
         return array
 
+    def fill(self, state: Mapping[Any, Any]) -> None:
+        """Fills the memory of a state's tensors, as :func:`libdcp.load` does it, from the checkpoint that is open."""
+        _calls.load_open(self._open(), self._comm, state, {"strict": False})
+
     def proof(self) -> Proof:
         """What :func:`libdcp.prove` gives for an equal state; from the tables. Of layout sharded, tensors are read that are
         cut on another dimension than their first."""

@@ -1,0 +1,116 @@
+"""A checkpoint as the nested mapping that was saved, without a state to load into."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _arrays, _names, _options
+from ._decoding import Decoder
+from ._paths import Path
+from ._restore import Selects
+from ._tree import Stored, Trail
+from .checkpoint import Checkpoint, Entry
+from .errors import Error, Status
+
+
+class _Reading(Decoder):
+    """What is selected, with the tensors in their places."""
+
+    def __init__(self, stored: Stored, selects: Selects | None, tensors: Mapping[str, Any]) -> None:
+        super().__init__(stored.is_tagged)
+        self._stored = stored
+        self._selects = selects
+        self._tensors = tensors
+        self.placed: set[str] = set()
+
+    def tensor(self, path: Any, keys: Trail, hint: Any) -> Any:
+        self.placed.add(path)
+        return self._tensors.get(path)
+
+    def mapping(self, word: dict[str, Any], keys: Trail, hint: Any) -> Any:
+        return super().mapping({key: inner for key, inner in word.items() if self._keeps(inner, (*keys, key))}, keys, hint)
+
+    def pairs(self, content: Any, keys: Trail, hint: Any) -> list[tuple[Any, Any]]:
+        return super().pairs([(key, inner) for key, inner in content if self._keeps(inner, (*keys, self.value(key)))],
+                             keys, hint)
+
+    def value(self, word: Any, keys: Trail = (), hint: Any = None) -> Any:
+        if self._selects is None or self._stored.children(word, self) is not None:
+            return super().value(word, keys, hint)
+        selects, self._selects = self._selects, None  # what is no mapping is read as a whole
+        try:
+            return super().value(word, keys, hint)
+        finally:
+            self._selects = selects
+
+    def _keeps(self, word: Any, keys: Trail) -> bool:
+        if self._selects is None:
+            return True
+        children = self._stored.children(word, self)
+        if children:
+            return any(self._keeps(inner, (*keys, key)) for key, inner in children)
+        return self._has_tensor(word) or not self._stored.is_tensor(word) and self._selects(_names.object_path(keys))
+
+    def _has_tensor(self, word: Any) -> bool:
+        if self._stored.is_tensor(word):
+            return word["$tensor"] in self._tensors
+        return any(map(self._has_tensor, word.values() if type(word) is dict else word if type(word) is list else ()))
+
+
+def _new(entry: Entry, torch: Any) -> Any:
+    if torch is None:
+        return np.empty(entry.shape, _arrays.numpy_dtype(entry.dtype))
+    return torch.empty(entry.shape, dtype=_arrays.torch_dtype(_arrays.dtype_number(entry.dtype)))
+
+
+def _put(state: dict[Any, Any], keys: Trail, value: Any, path: str) -> None:
+    inner: Any = state
+    for key in keys[:-1]:
+        inner = inner.setdefault(key, {}) if isinstance(inner, dict) else None
+    if not isinstance(inner, dict) or keys[-1] in inner:
+        raise Error(f"tensor {path} is where the checkpoint's JSON has something else", status=Status.CORRUPT, tensor=path)
+    inner[keys[-1]] = value
+
+
+def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool | None = None) -> dict[Any, Any]:
+    """A checkpoint as the nested mapping that was saved, whole in memory, and proven.
+
+    Args:
+        path: a step's folder, or a directory of steps, meaning the newest one.
+        only: globs of paths, as in :func:`libdcp.load`: nothing else is read.
+        as_torch: whether tensors are torch's, or numpy's; None: torch's where it is imported.
+
+    Returns:
+        What is no tensor has the types that it was saved with; of classes that were not registered
+        (:func:`libdcp.register`) the plain values: a tuple of a named tuple, an Enum's value, a dict of a dataclass. What
+        an object's state dict was is a mapping. Where nothing but tensors was in a mapping, it is a dict, whatever it was.
+
+    Raises:
+        libdcp.Error: NOT_FOUND, or CORRUPT, which names tensor and block.
+    """
+    torch = importlib.import_module("torch") if as_torch else sys.modules.get("torch") if as_torch is None else None
+    selects = None if only is None else _options.selects(only)
+    with Checkpoint(path) as checkpoint:
+        tensors = {name: _new(entry, torch) for name, entry in checkpoint.entries.items() if selects is None or selects(name)}
+        if tensors:
+            by_section: dict[str, dict[str, Any]] = {}
+            for name, tensor in tensors.items():
+                section, rest = name[1:].split("/", 1)
+                by_section.setdefault(section, {})[rest] = tensor
+            checkpoint.fill(by_section)
+        stored = checkpoint.stored
+        reading = _Reading(stored, selects, tensors)
+        words = stored.words if stored.words is not None else {}
+        found = reading.value(words)
+        if not isinstance(found, dict):
+            raise Error('the member "state" of the checkpoint\'s JSON is no mapping', status=Status.CORRUPT,
+                        path=checkpoint.path)
+        for name, tensor in tensors.items():
+            if name not in reading.placed:
+                _put(found, stored.keys_of(name), tensor, name)
+        return found
