@@ -5,6 +5,7 @@ import collections
 import copy
 import json
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -75,6 +76,22 @@ class Test(unittest.TestCase):
             libdcp.register(cls)
         libdcp.load(self.dir, state)
         self.assert_same(state, {"state": trees.words(), **trees.words()})
+
+    def test_random_states(self):
+        """Loaded into what has the same names and tensors, and read without it; what was loaded makes the same file."""
+        for cls in trees.CLASSES:
+            libdcp.register(cls)
+        for seed in range(150):
+            with self.subTest(seed):
+                saved = trees.Maker(random.Random(seed)).state()
+                libdcp.save(self.dir, 1, saved, replace=True)
+                state = trees.blank(saved)
+                libdcp.load(self.dir, state)
+                self.assert_same(state, saved)
+                self.assert_same(libdcp.read(self.dir, as_torch=False), saved)
+                before = self.stored()
+                libdcp.save(self.dir, 1, state, replace=True)
+                self.assertEqual(self.stored(), before)
 
     def test_equal_states_are_equal_files(self):
         """Sets and mappings have an order, that they were filled in, and it is not in the file."""
@@ -300,6 +317,19 @@ class Test(unittest.TestCase):
         state = {"net": {"w": np.zeros(1), "m": {"x": 0}}, "sched": {}, "step": 0}
         libdcp.load(self.dir, state, rename={"/net/m.x": "/net/n.x"})
         self.assertEqual((state["net"]["m"], state["sched"]["last"]), ({"x": 1}, 7))
+
+    # Loaders.
+
+    def test_loaders_keep_types_and_arrays(self):
+        generator = np.random.Generator(np.random.MT19937(3))
+        generator.random(5)
+        saved = {"at": (1, 2), 3: {"x": {4}}, "rng": generator.bit_generator.state, "seen": collections.Counter("aab")}
+        libdcp.save(self.dir, 1, {"data": {"loader": libdcp.Loader(Part(**{"state": saved}))}})
+        part = Part()
+        libdcp.load(self.dir, {"data": {"loader": libdcp.Loader(part)}})
+        self.assert_same(part.state, {"state": saved})
+        with self.assertRaisesRegex(TypeError, r"^state\['data'\]\['loader'\]: the loader's state\['a'\]\[0\]: a object"):
+            libdcp.save(self.dir, 2, {"data": {"loader": libdcp.Loader(Part(a=[object()]))}})
 
     # Without a state.
 

@@ -1,6 +1,7 @@
 """States of many types, and whether two are the same, for the tests of what is kept: test_tree.py and others."""
 
 import collections
+import copy
 import dataclasses
 import datetime
 import enum
@@ -116,3 +117,141 @@ def difference(a, b, where=""):
     if isinstance(a, int):
         return "" if a == b else f"{where}: {a:x}, {b:x}"
     return "" if repr(a) == repr(b) else f"{where}: {a!r}, {b!r}"
+
+
+class Maker:
+    """Random states.
+
+    Args:
+        rng: as ``random.Random`` gives them, or hypothesis does.
+        tensor: makes a tensor of a shape by a generator of numpy's.
+    """
+
+    def __init__(self, rng, tensor=lambda shape, numbers: numbers.integers(0, 255, shape, np.uint8)):
+        self.rng = rng
+        self._tensor = tensor
+
+    def tensor(self):
+        shape = tuple(self.rng.randint(0, 3) for _ in range(self.rng.randint(0, 3)))
+        return self._tensor(shape, np.random.default_rng(self.rng.randint(0, 1 << 30)))
+
+    def text(self):
+        return "".join(self.rng.choice("ab.$/é\0\ud800\U0001f600\n\"") for _ in range(self.rng.randint(0, 4)))
+
+    def word(self):
+        rng = self.rng
+        return rng.choice([
+            lambda: None, lambda: rng.random() < 0.5, lambda: rng.randint(-9, 9), lambda: rng.randint(-2**80, 2**80),
+            lambda: rng.choice([2**63, 2**64 - 1, 2**64, -2**63, -2**63 - 1]), lambda: rng.uniform(-1e300, 1e300),
+            lambda: rng.choice([0.0, -0.0, 1.0, 5e-324, math.inf, -math.inf, math.nan, 0.1]), self.text, self.text,
+            lambda: rng.choice(["float", "inf", "$tuple", "$"]), lambda: bytes(rng.randint(0, 255) for _ in range(3)),
+            lambda: bytearray(b"\0a"), lambda: complex(rng.uniform(-1, 1), math.inf), lambda: rng.choice([*Mode, *Level]),
+            lambda: Parts(rng.randint(0, 3)), lambda: np.float32(rng.uniform(-1, 1)), lambda: np.int64(rng.randint(-9, 9)),
+            lambda: np.bool_(True), lambda: np.float64(math.nan), lambda: range(rng.randint(0, 3), 9, 2),
+            lambda: datetime.datetime(2026, 1, rng.randint(1, 28)), lambda: ...])()
+
+    def key(self, depth=0):
+        rng = self.rng
+        return rng.choice([self.text, self.text, lambda: rng.choice(["a", "b", "float", "$dict"]), lambda: rng.randint(-3, 3),
+                           lambda: rng.choice([None, True, 0.5, b"k", Mode.FAST, 2**70]),
+                           lambda: () if depth > 1 else tuple(self.key(depth + 1) for _ in range(2)),
+                           lambda: frozenset([rng.randint(0, 3)])])()
+
+    def pairs(self, value):
+        """With keys that compare as different ones and are of one type each."""
+        found = {}
+        for _ in range(self.rng.randint(0, 3)):
+            found.setdefault(self.key(), value())
+        return found
+
+    def value(self, depth=0):
+        """Without tensors."""
+        rng = self.rng
+        if depth > 3 or rng.random() < 0.4:
+            return self.word()
+
+        def inner():
+            return self.value(depth + 1)
+
+        def items():
+            return [inner() for _ in range(rng.randint(0, 3))]
+        return rng.choice([
+            items, items, lambda: tuple(items()), lambda: self.pairs(inner), lambda: self.pairs(inner),
+            lambda: collections.OrderedDict(self.pairs(inner)), lambda: collections.defaultdict(
+                rng.choice([None, int, list]), self.pairs(inner)), lambda: collections.deque(items(), rng.choice([None, 3, 5])),
+            lambda: collections.Counter(self.pairs(lambda: rng.randint(0, 9))), lambda: set(self.pairs(lambda: 0)),
+            lambda: frozenset(self.pairs(lambda: 0)), lambda: Point(inner(), inner()), lambda: Settings(inner(), inner()),
+            lambda: Frozen(self.text(), tuple(items())), lambda: Attributes(self.pairs(inner)), lambda: Items(items())])()
+
+    def nested(self, depth=0):
+        """With tensors; their names are such as the library takes, and no two are alike."""
+        rng = self.rng
+        if depth > 2 or rng.random() < 0.3:
+            return self.tensor() if rng.random() < 0.7 else self.value(2)
+
+        def items():
+            return [self.nested(depth + 1) for _ in range(rng.randint(1, 3))]
+
+        def pairs(keys):
+            return {key: self.nested(depth + 1) for key in rng.sample(keys, rng.randint(1, 3))}
+        return rng.choice([
+            items, lambda: tuple(items()), lambda: pairs(["u", "v", "w", "x/y"]), lambda: pairs(["u", "v", "w"]),
+            lambda: pairs([0, 7, "z", (1, 2), None]), lambda: collections.OrderedDict(pairs([3, "y", "x"])),
+            lambda: collections.defaultdict(list, pairs(["k", 5, "l"])), lambda: collections.deque(items(), 4),
+            lambda: Point(self.nested(depth + 1), self.nested(depth + 1)),
+            lambda: Settings(self.nested(depth + 1), self.nested(depth + 1)),
+            lambda: Attributes(pairs(["m", "n", "o"]))])()
+
+    def section(self):
+        return {key: self.rng.choice([self.tensor, self.tensor, self.nested, self.value])()
+                for key in self.rng.sample(["a", "b", "c", "w.x", "p/q"], self.rng.randint(0, 4))}
+
+    def optimizer(self):
+        names = self.rng.sample(["a.b", "c", "d/e"], self.rng.randint(0, 3))
+        return {"state": {name: {"exp_avg": self.tensor(), "step": self.rng.choice([self.tensor, self.word])()} for name in names},
+                "param_groups": [{"params": names, "betas": (0.5, 0.9), "lr": self.word()}]}
+
+    def state(self):
+        """Its sections are dicts: of a mapping of tensors alone the checkpoint has no type."""
+        rng = self.rng
+        found = {name: rng.choice([self.section, self.section, self.value, self.nested])()
+                 for name in rng.sample(["model", "ema", "extra", "s", "t"], rng.randint(0, 4))}
+        for name in rng.sample(["top", "rng", "other"], rng.randint(0, 2)):
+            found[name] = rng.choice([self.tensor, self.value])()
+        if rng.random() < 0.4:
+            found[rng.choice(["optimizer", "optim"])] = self.optimizer()
+        return {name: dict(value) if isinstance(value, (Attributes, collections.OrderedDict)) else value
+                for name, value in found.items()}
+
+
+def is_tensor(value):
+    torch = sys.modules.get("torch")
+    return isinstance(value, np.ndarray) or torch is not None and isinstance(value, torch.Tensor)
+
+
+def has_tensors(value):
+    if isinstance(value, dict):
+        return any(map(has_tensors, value.values()))
+    if dataclasses.is_dataclass(value):
+        return any(map(has_tensors, vars(value).values()))
+    return is_tensor(value) or isinstance(value, (list, tuple, collections.deque)) and any(map(has_tensors, value))
+
+
+def blank(value):
+    """What a program has before it loads: the same tensors and names, and nothing in them."""
+    if is_tensor(value):
+        return np.zeros_like(value) if isinstance(value, np.ndarray) else value.new_zeros(value.shape)
+    if isinstance(value, (collections.Counter, collections.defaultdict)) and not has_tensors(value):
+        return None
+    if isinstance(value, dict):
+        made = copy.copy(value)
+        made.update({key: blank(inner) for key, inner in value.items()})
+        return made
+    if not has_tensors(value):
+        return None
+    if dataclasses.is_dataclass(value):
+        return type(value)(**{key: blank(inner) for key, inner in vars(value).items()})
+    if isinstance(value, Point):
+        return Point(*map(blank, value))
+    items = [blank(inner) for inner in value]
+    return collections.deque(items, value.maxlen) if isinstance(value, collections.deque) else type(value)(items)

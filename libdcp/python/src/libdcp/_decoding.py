@@ -155,7 +155,7 @@ class Decoder:
             return np.int64(value).view(name)
         return np.dtype(name).type(value)
 
-    def _torch(self, kind: str, content: Any) -> Any:
+    def torch_word(self, kind: str, content: Any) -> Any:
         torch: Any = sys.modules.get("torch")
         if kind == "Size":
             numbers = tuple(map(int, content))
@@ -168,6 +168,20 @@ class Decoder:
         if kind == "dtype" and not isinstance(found, torch.dtype):
             raise ValueError(f"torch has no dtype {content!r}")
         return torch.device(content) if kind == "device" else found
+
+
+def _array(content: Any, decoder: Decoder) -> Any:
+    kind, dtype, shape, text = content
+    raw = np.frombuffer(_bytes(text), np.uint8).copy()
+    torch: Any = sys.modules.get("torch")
+    if kind == "torch" and torch is not None:
+        return torch.from_numpy(raw).view(decoder.torch_word("dtype", dtype)).reshape(shape)
+    if kind not in ("numpy", "torch") or not isinstance(dtype, str):
+        raise ValueError("no array")
+    number = np.dtype(dtype)
+    if number.kind not in "biufc":
+        raise ValueError("no array of numbers")
+    return raw.view(number).reshape(shape)
 
 
 def made_of_fields(kind: type, values: Mapping[str, Any], like: Any = None) -> Any:
@@ -237,13 +251,14 @@ _DECODERS: dict[str, Callable[[Decoder, Any, tuple[Any, ...], Any], Any]] = {
     "datetime": lambda d, content, keys, hint: datetime.datetime.fromisoformat(content),
     "timedelta": lambda d, content, keys, hint: datetime.timedelta(*content),
     "numpy": Decoder._numpy,
-    "torch.Size": lambda d, content, keys, hint: d._torch("Size", content),
-    "torch.dtype": lambda d, content, keys, hint: d._torch("dtype", content),
-    "torch.device": lambda d, content, keys, hint: d._torch("device", content),
+    "torch.Size": lambda d, content, keys, hint: d.torch_word("Size", content),
+    "torch.dtype": lambda d, content, keys, hint: d.torch_word("dtype", content),
+    "torch.device": lambda d, content, keys, hint: d.torch_word("device", content),
     "enum": Decoder._enum,
     "namedtuple": Decoder._named_tuple,
     "subclass": Decoder._subclass,
     "mapping": Decoder._mapping,
     "dataclass": Decoder._dataclass,
+    "array": lambda d, content, keys, hint: _array(content, d),
     "tensor": lambda d, content, keys, hint: d.tensor(content, keys, hint),
 }

@@ -374,6 +374,41 @@ def _key_encoder(encoder: Encoder) -> Encoder:
     return made
 
 
+class Inline(Encoder):
+    """Also arrays of numpy and tensors of torch are words, with all their bytes: small ones, such as a generator's state.
+
+    Attributes:
+        array_bytes: that the words of arrays have taken.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.array_bytes = 0
+
+    def method_of(self, value: Any) -> Callable[[Any, tuple[Any, ...]], Any]:
+        torch: Any = sys.modules.get("torch")
+        if isinstance(value, np.ndarray):
+            return self._array
+        return self._torch_tensor if torch is not None and isinstance(value, torch.Tensor) else super().method_of(value)
+
+    def _array(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        if value.dtype.kind not in "biufc":
+            raise refused(value, keys)
+        return self._bytes("numpy", value.dtype.str, value.shape, np.ascontiguousarray(value).tobytes())
+
+    def _torch_tensor(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        torch: Any = sys.modules["torch"]
+        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
+            raise refused(value, keys)
+        raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        return self._bytes("torch", str(value.dtype).removeprefix("torch."), value.shape, raw)
+
+    def _bytes(self, kind: str, dtype: str, shape: Iterable[int], raw: bytes) -> Any:
+        word = tagged("array", [kind, dtype, list(shape), _base64(raw)])
+        self.array_bytes += len(json.dumps(word))
+        return word
+
+
 def _is_structseq(kind: type) -> bool:
     """Such as time.struct_time, which has other fields than items."""
     return issubclass(kind, tuple) and hasattr(kind, "n_sequence_fields")

@@ -11,13 +11,19 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from . import _words
 from ._arrays import Shard
+from ._decoding import Decoder
 from .errors import Error, Status
 
 Shape = tuple[int, ...]
 Rows = npt.NDArray[np.uint8]
 Reshard = Callable[[list[dict[str, Any]], int, int], Mapping[str, Any]]
 SAMPLES = "samples"  # the member of a loader's state that says how many this rank has had
+
+
+_TAGGED = "$tagged"  # the only member of a state's row where the state has tags
+_PAGE = 4096
 
 
 class PerRank:
@@ -50,7 +56,8 @@ class Stateful(Protocol):
 
 
 class Loader:
-    """A data loader with a state of its own on each rank, saved as JSON and given back to it by a load.
+    """A data loader with a state of its own on each rank, saved as JSON and given back to it by a load, with its types, and
+    with small tensors, such as a generator's state, in it.
 
     On as many ranks as it was saved on, each rank gets its state back. On another number of ranks ``reshard`` says what
     becomes of the states. Without it they have to say how many samples each rank has had, as their member "samples", and to
@@ -70,8 +77,8 @@ class Loader:
         state = {"model": weights, "data": {"loader": libdcp.Loader(loader, reshard=reshard)}}
 
     Args:
-        loader: what has ``state_dict()``, of what JSON has words for, and ``load_state_dict()``.
-        room: the most bytes that a state takes as JSON, the same on all ranks.
+        loader: what has ``state_dict()``, of what a checkpoint has words for, and ``load_state_dict()``.
+        room: the most bytes that a state takes as JSON, beside its tensors, the same on all ranks.
         reshard: called by a load on another number of ranks, on each of them, with the states of all ranks that saved, in
             their order, this rank's number and how many ranks there are now; returns this rank's state. What it raises
             ends the load on all ranks.
@@ -84,24 +91,37 @@ class Loader:
 
     def part(self, rank: int, size: int, stored: Shape | None) -> Shard:
         """New memory, where this rank's state is saved from; where all ranks' are loaded to, if some were ``stored``."""
-        rows = np.zeros(stored or (1, self.room), np.uint8)
-        return Shard(rows, stored or (size, self.room), (0 if stored else rank, 0))
+        if stored:
+            return Shard(np.zeros(stored, np.uint8), stored, (0, 0))
+        try:
+            _, arrays = self._text()
+        except TypeError:  # which the save tells
+            arrays = 0
+        room = self.room + -(-arrays // _PAGE) * _PAGE
+        return Shard(np.zeros((1, room), np.uint8), (size, room), (rank, 0))
+
+    def _text(self) -> tuple[bytes, int]:
+        """The state as JSON, and how many bytes of it are arrays."""
+        encoder = _words.Inline()
+        word = encoder.word(dict(self.loader.state_dict()), ())
+        text = json.dumps(word, allow_nan=False)
+        return (f'{{"{_TAGGED}": {text}}}' if '{"$' in text else text).encode(), encoder.array_bytes
 
     def refresh(self, row: Rows, name: str) -> None:
         """Writes the state there, as text that is filled up with spaces.
 
         Raises:
-            TypeError: JSON has no word for what is in it.
+            TypeError: there is no word for something in it.
             ValueError: it is too long.
         """
         try:
-            text = json.dumps(self.loader.state_dict(), allow_nan=False).encode()
-        except (TypeError, ValueError) as e:
-            raise TypeError(f"{name}: the loader's state as JSON: {e}; nothing is pickled") from None
-        if len(text) > self.room:
+            text, _ = self._text()
+        except TypeError as e:
+            raise TypeError(f"{name}: the loader's {e}") from None
+        if len(text) > row.shape[1]:
             raise ValueError(f"{name}: the loader's state takes {len(text)} bytes as JSON; pass room={len(text)} or more "
                              "to libdcp.Loader")
-        row[0] = np.frombuffer(text.ljust(self.room), np.uint8)
+        row[0] = np.frombuffer(text.ljust(row.shape[1]), np.uint8)
 
     def restore(self, rows: Rows, rank: int, size: int, name: str) -> None:
         """Gives the loader its state, of those that were loaded.
@@ -133,7 +153,9 @@ class Loader:
 def _object(text: bytes, name: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except (ValueError, RecursionError):
+        is_tagged = isinstance(found, dict) and list(found) == [_TAGGED]
+        found = Decoder(is_tagged).value(found[_TAGGED] if is_tagged else found)
+    except (ValueError, RecursionError, Error):
         found = None
     if not isinstance(found, dict):
         raise Error(f"{name}: a loader's state that is no JSON object", status=Status.CORRUPT, tensor=name)
