@@ -231,6 +231,16 @@ static int ask_datasets(rewrite *w, dcp_error *err) {
     return status;
 }
 
+/* Ranks that read together have to be those that write together. */
+static int check_same_comm(const dcp_comm *from, const dcp_store *to, dcp_error *err) {
+    if (from == to->comm || (from->size == 1 && to->comm->size == 1)) return DCP_OK;
+    return core_fail_at(
+        err, DCP_ERR_ARG, to->dir,
+        "dcp_rewrite: the checkpoint was opened on another communicator (rank %d of "
+        "%d) than the store (rank %d of %d): open both on the same one",
+        from->rank, from->size, to->comm->rank, to->comm->size);
+}
+
 int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *options,
                 dcp_report *report, dcp_error *err) {
     if (!to) return core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a store is needed");
@@ -254,6 +264,7 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     status = save_call_begin(to, status, SAVE_REWRITE, &save, err);
     if (!status && !from)
         status = core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a checkpoint is needed");
+    if (!status) status = check_same_comm(from->comm, to, err);
     if (from) step_checkpoint_settle(from);
     if (!status) status = make_state(&w, o, err);
     if (!status && from->rows == STEP_ROWS_HERE) status = step_view_here(from, &w.view, err);

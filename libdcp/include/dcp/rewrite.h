@@ -47,6 +47,7 @@ typedef struct dcp_rewrite_options {
  * checksums of all tensors in the new files are found equal to those in the old ones.
  *   options, report, err   may be NULL.
  * DCP_ERR_CORRUPT: bytes of `from` differ from what was saved; the message names tensor and block.
+ * DCP_ERR_ARG: checkpoint and store are on different communicators of several ranks.
  * DCP_ERR_UNSUPPORTED: some rank doesn't see all files of `from`. Others are dcp_save's; nothing is
  * published on any failure. */
 DCP_API int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *options,

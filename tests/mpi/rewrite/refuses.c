@@ -64,6 +64,28 @@ static void check_layout(const scratch *s, const given *g, dcp_layout layout, co
     flip(s, name);
 }
 
+/* Of ranks that are not the store's in their order, which would wait for each other. */
+static void refuses_other_ranks(const scratch *s, const given *g) {
+    MPI_Comm mpi;
+    dcp_comm *turned = NULL;
+    dcp_error failure = {0};
+    dcp_checkpoint *from = NULL;
+    char dir[PATH_MAX];
+    if (s->size == 1) return;
+    scratch_save(s, s->comm, "of_others", g, ROWS, DCP_LAYOUT_GLOBAL);
+    snprintf(dir, sizeof dir, "%s/of_others", s->root);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, s->size - s->rank, &mpi);
+    SUCCEEDS(dcp_comm_from_mpi(mpi, &turned, err));
+    SUCCEEDS(dcp_checkpoint_open(turned, dir, &from, err));
+    dcp_store *to = scratch_store(s, s->comm, "to_others");
+    check_same_failure(dcp_rewrite(from, to, NULL, NULL, &failure), DCP_ERR_ARG, &failure,
+                       "another communicator");
+    dcp_store_close(to);
+    dcp_checkpoint_close(from);
+    dcp_comm_destroy(turned);
+    MPI_Comm_free(&mpi);
+}
+
 int main(int argc, char **argv) {
     scratch s;
     given g;
@@ -89,6 +111,7 @@ int main(int argc, char **argv) {
     options = (dcp_rewrite_options){
         .size = sizeof(dcp_rewrite_options), .layout = DCP_LAYOUT_SHARDED, .shards = 100000};
     refused(&s, &options, DCP_ERR_ARG, "100000 shards");
+    refuses_other_ranks(&s, &g);
     given_free(&g);
     return scratch_end(&s);
 }
