@@ -94,7 +94,9 @@ static dcp_store *make_store(dcp_comm *comm, const dcp_store_options *options) {
     store->options.tool = strdup(options->tool ? options->tool : "libdcp");
     store->options.domain = domain ? strdup(domain) : NULL;
     store->dir = calloc(1, PATH_MAX);
-    if (store->options.tool && store->dir && !domain == !store->options.domain) return store;
+    store->pins = store_pins_make();
+    if (store->options.tool && store->dir && store->pins && !domain == !store->options.domain)
+        return store;
     dcp_store_close(store);
     return NULL;
 }
@@ -230,6 +232,7 @@ void dcp_store_close(dcp_store *store) {
     free((char *)store->options.domain);
     free(store->host_names);
     free(store->dir);
+    store_pins_free(store->pins);
     free(store);
 }
 

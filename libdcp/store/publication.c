@@ -32,6 +32,14 @@ void store_allow_replacement(dcp_store *store, uint64_t step) {
     store->has_unread = 1;
 }
 
+int store_has_step(dcp_store *store, uint64_t step, uint64_t *is_there, dcp_error *err) {
+    char name[64];
+    step_name_write(name, "", step);
+    *is_there = !store_leads(store) || (store_lock_check(store->lock, NULL) == DCP_OK &&
+                                        store_directory_has(store->dir_fd, name));
+    return comm_allreduce(store->comm, is_there, 1, DCP_REDUCE_MIN, err);
+}
+
 /* DCP_ERR_STATE where a later step stands: the next start would load that one, and `keep` count it.
  * `newest`: one more than the newest step, or 0. */
 static int check_newest(const dcp_store *store, uint64_t step, uint64_t newest, dcp_error *err) {
@@ -106,7 +114,8 @@ static void tmp_path_of(const dcp_store *store, uint64_t step, char *path) {
 }
 
 int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err) {
-    store->found = (store_found){UINT64_MAX, UINT64_MAX, {UINT64_MAX, UINT64_MAX}};
+    store->found =
+        (store_found){UINT64_MAX, UINT64_MAX, !store->abandon_pending, {UINT64_MAX, UINT64_MAX}};
     store->has_tmp = 0;
     tmp_path_of(store, step, tmp_path);
     if (!store_leads(store)) return DCP_OK;
@@ -122,7 +131,7 @@ static int check_nodes(dcp_store *store, uint64_t step, store_found *found, dcp_
     size_t n;
     int any, status = DCP_OK;
     const int differ = found->newest[0] != ~found->newest[1];
-    store->takes_name = !found->is_absent;
+    store->clears_way = !found->is_absent || !found->stays;
     if (differ && !found->stands && !store->options.replace && !store->options.keep_latest) {
         uint64_t newest = store_newest_limit(store);
         status = store_newest(store, &steps, &n, &newest, &any, err);
@@ -270,9 +279,9 @@ static int clear_way(dcp_store *store, renaming *r, dcp_error *err) {
  * and so do those who know that none of them has a step of the name. */
 static int give_name(dcp_store *store, renaming *r, store_kept *kept, dcp_error *err) {
     const int leads = store_leads(store);
-    int status = DCP_OK, clears = store->abandon_pending || store->takes_name;
-    if (leads && clears) status = clear_way(store, r, err);
-    if (store->nodes > 1 && clears) status = comm_agree(store->comm, status, err);
+    int status = DCP_OK;
+    if (leads && (store->nodes == 1 || store->clears_way)) status = clear_way(store, r, err);
+    if (store->nodes > 1 && store->clears_way) status = comm_agree(store->comm, status, err);
     if (status == DCP_OK && leads) status = make_visible(store, r, err);
     if (status == DCP_OK && store->nodes > 1) store_retain_look(store, kept);
     return comm_agree_least(store->comm, status, kept->same, 2, err);

@@ -7,6 +7,9 @@
  * options.replace says. */
 void store_allow_replacement(dcp_store *store, uint64_t step);
 
+/* Collective: *is_there is 0 where any node's directory, or the step in it, is not there. */
+int store_has_step(dcp_store *store, uint64_t step, uint64_t *is_there, dcp_error *err);
+
 /* Not collective. Leaders make an empty `DIR/.tmp-step-N`; each rank gets its node's path (PATH_MAX
  * bytes), where it may write once store_begin_agree has returned DCP_OK; a leader may at once.
  * DCP_ERR_STATE where step-N exists on all nodes, is not about to be abandoned, and options.replace

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 #include "comm/comm.h"
 #include "core/crc64.h"
+#include "dcp/tier.h"
 #include "step/hold.h"
 #include "step/list.h"
 #include "store/directory.h"
@@ -210,22 +212,55 @@ void store_retain_look(dcp_store *store, store_kept *out) {
     out->same[1] = ~raw;
 }
 
+/* A list's stores are each read for as many as the others, and one step more is being marked. */
+enum { PINS = DCP_MAX_TIERS + 1 };
+
+typedef struct store_pins {
+    pthread_mutex_t lock; /* of what is below */
+    uint64_t steps[PINS];
+    size_t n;
+} store_pins;
+
+store_pins *store_pins_make(void) {
+    store_pins *pins = calloc(1, sizeof *pins);
+    if (pins) pthread_mutex_init(&pins->lock, NULL);
+    return pins;
+}
+
+void store_pins_free(store_pins *pins) {
+    if (!pins) return;
+    pthread_mutex_destroy(&pins->lock);
+    free(pins);
+}
+
 void store_pin(dcp_store *store, uint64_t step) {
-    if (store->n_pins < STORE_PINS) store->pins[store->n_pins++] = step;
+    store_pins *pins = store->pins;
+    pthread_mutex_lock(&pins->lock);
+    if (pins->n < PINS) pins->steps[pins->n++] = step;
+    pthread_mutex_unlock(&pins->lock);
+}
+
+/* Where the step is among the pins, or their number. */
+static size_t find_pin(const store_pins *pins, uint64_t step) {
+    size_t i = 0;
+    while (i < pins->n && pins->steps[i] != step) i++;
+    return i;
 }
 
 void store_unpin(dcp_store *store, uint64_t step) {
-    for (size_t i = 0; i < store->n_pins; i++)
-        if (store->pins[i] == step) {
-            store->pins[i] = store->pins[--store->n_pins];
-            return;
-        }
+    store_pins *pins = store->pins;
+    pthread_mutex_lock(&pins->lock);
+    const size_t i = find_pin(pins, step);
+    if (i < pins->n) pins->steps[i] = pins->steps[--pins->n];
+    pthread_mutex_unlock(&pins->lock);
 }
 
 int store_is_pinned(const dcp_store *store, uint64_t step) {
-    for (size_t i = 0; i < store->n_pins; i++)
-        if (store->pins[i] == step) return 1;
-    return 0;
+    store_pins *pins = store->pins;
+    pthread_mutex_lock(&pins->lock);
+    const int is_pinned = find_pin(pins, step) < pins->n;
+    pthread_mutex_unlock(&pins->lock);
+    return is_pinned;
 }
 
 /* Whether retention removes the step. An abandoned step is older than a complete one of the same
@@ -290,11 +325,15 @@ int store_abandon(dcp_store *store, dcp_error *err) {
 
 int store_set_aside(dcp_store *store, dcp_error *err) {
     int status = DCP_OK;
+    uint64_t is_done = 1;
     if (store_leads(store) && store->abandon_pending) {
-        status = store_abandon(store, err);
-        if (status == DCP_OK) status = store_sync(store, err);
+        status = store_lock_check(store->lock, err);
+        is_done = status != DCP_ERR_NOT_FOUND;
+        if (!is_done) status = DCP_OK;
+        if (status == DCP_OK && is_done) status = store_abandon(store, err);
+        if (status == DCP_OK && is_done) status = store_sync(store, err);
     }
-    status = comm_agree(store->comm, status, err);
-    if (status == DCP_OK) store->abandon_pending = 0;
+    status = comm_agree_least(store->comm, status, &is_done, 1, err);
+    if (status == DCP_OK && is_done) store->abandon_pending = 0;
     return status;
 }

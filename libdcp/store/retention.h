@@ -6,7 +6,8 @@
 /* Sets the steps after store->continue_from aside, and logs it. */
 int store_abandon(dcp_store *store, dcp_error *err);
 
-/* Collective: sets the steps after store->continue_from aside now, not at the next publication. */
+/* Collective: sets the steps after store->continue_from aside now, not at the next publication. Of
+ * a directory that is not at its path it is done at the first publication after it is back. */
 int store_set_aside(dcp_store *store, dcp_error *err);
 
 /* Moves the entry `name` into the writer's folder, durably: `path` is its path there. */
@@ -48,10 +49,15 @@ void store_retain_look(dcp_store *store, store_kept *out);
  * of all ranks'. */
 int store_retain(dcp_store *store, uint64_t published, const store_kept *kept, dcp_error *err);
 
-/* While a step is pinned, `keep` leaves it. Only while no save of the store is in flight. */
+/* While a step is pinned, `keep` leaves it. Any thread may call these, also while another one saves
+ * into the store. A step that is pinned twice is unpinned twice. */
 void store_pin(dcp_store *store, uint64_t step);
 void store_unpin(dcp_store *store, uint64_t step);
 int store_is_pinned(const dcp_store *store, uint64_t step);
+
+/* NULL where memory is short. */
+struct store_pins *store_pins_make(void);
+void store_pins_free(struct store_pins *pins);
 
 /* Collective where there are several nodes; of one, only the leader learns anything. The leader's
  * steps, freed by the caller also after a failure, and into *step the newest one before *step

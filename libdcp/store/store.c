@@ -54,6 +54,7 @@ int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err) {
     store_settle(store);
     store->continue_from = step;
     store->abandon_pending = 1;
+    if (store->newest_intact > step) store->has_intact = 0; /* it is set aside */
     return DCP_OK;
 }
 

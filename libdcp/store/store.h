@@ -6,7 +6,6 @@
 #include "dcp/store.h"
 #include "store/writer.h"
 
-#define STORE_PINS 8
 #define STORE_WRITTEN 64 /* files written last */
 
 /* A file that was written: see store/recycle.h. */
@@ -24,6 +23,7 @@ typedef struct store_attachment {
 typedef struct store_found {
     uint64_t stands;    /* the step is there, and is not about to be set aside */
     uint64_t is_absent; /* there is none of the name */
+    uint64_t stays;     /* no rank has steps to set aside */
     uint64_t newest[2]; /* one more than the newest step that counts, or 0; its complement */
 } store_found;
 
@@ -49,12 +49,12 @@ struct dcp_store {
     int has_intact;
     uint64_t unread; /* a step that a save may replace: see store_allow_replacement */
     int has_unread;
-    store_found found;         /* of the save under way */
-    int has_tmp;               /* a leader has made its temporary folder */
-    int takes_name;            /* some node may have a step of the name: the same on all ranks */
-    int has_trash;             /* removed steps that readers held: see store_sweep */
-    uint64_t pins[STORE_PINS]; /* steps that `keep` leaves */
-    size_t n_pins;
+    store_found found; /* of the save under way */
+    int has_tmp;       /* a leader has made its temporary folder */
+    int clears_way; /* some node may have a step of the name or later ones to set aside: the same on
+                     * all ranks */
+    int has_trash;  /* removed steps that readers held: see store_sweep */
+    struct store_pins *pins;            /* steps that `keep` leaves: see store_pin */
     store_written marks[STORE_WRITTEN]; /* in turn */
     size_t n_marks;                     /* ever made */
     int told_of_striping;               /* that Lustre refused a layout */

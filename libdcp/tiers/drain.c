@@ -23,6 +23,7 @@
 #include "step/read.h"
 #include "step/view.h"
 #include "store/retention.h"
+#include "tiers/notes.h"
 
 /* For tensor data, beside the queue of the store: four parts of 4 MiB, and what is left of the
  * pages that they begin and end in. */
@@ -127,6 +128,7 @@ static void *fill_thread(void *ctx) {
     tiers_drain *d = ctx;
     move_progress progress = d->request.progress;
     dcp_report report = DCP_REPORT_INIT;
+    progress.stop.cancelled = &d->stopped;
     d->data->work.progress = &progress;
     if (!d->status) d->status = save_run(d->to, &d->request, &progress, &report, &d->error);
     save_request_free(&d->request);
@@ -197,6 +199,10 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
     if (!d->has_thread) fill_thread(d);
 }
 
+void tiers_drain_stop(const dcp_tiers *tiers, tier *t) {
+    if (t->drain && tiers_is_abandoned(tiers, t->drain->step)) atomic_store(&t->drain->stopped, 1);
+}
+
 int tiers_drain_is_done(tier *t) {
     if (!t->drain) return 1;
     pthread_mutex_lock(&t->drain->lock);
@@ -211,8 +217,13 @@ void tiers_drain_finish(const dcp_tiers *tiers, tier *t) {
     if (d->has_thread) pthread_join(d->thread, NULL);
     t->drain = NULL;
     store_unpin(d->from, d->step);
-    tiers_note(t, d->step, d->status);
-    if (d->status) tiers_warn(tiers, t, d->step, &d->error);
+    if (!tiers_is_abandoned(tiers, d->step)) tiers_note(t, d->step, d->status);
+    tiers_tell_store(tiers, t);
+    if (d->status == DCP_ERR_CANCELLED)
+        tiers_log(tiers, DCP_LOG_INFO, "step %llu is not copied to %s, as the run went back",
+                  (unsigned long long)d->step, t->store->dir);
+    else if (d->status)
+        tiers_warn(tiers, t, d->step, &d->error);
     if (tiers->on_filled)
         tiers->on_filled(tiers->filled_ctx, (size_t)(t - tiers->list), d->step, d->begin, d->end);
     free_drain(d);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "save/request.h"
 #include "tiers/tiers.h"
@@ -9,7 +10,7 @@
 /* A store that is being filled from a faster one's step. */
 typedef struct tiers_drain {
     dcp_comm *comm;  /* of the store that is filled */
-    dcp_store *to;   /* nobody else touches it meanwhile */
+    dcp_store *to;   /* nobody else touches it meanwhile, but for its pins */
     dcp_store *from; /* its step is pinned */
     char *path;      /* of the step's folder on this rank */
     char *about;     /* options.about_json */
@@ -18,6 +19,7 @@ typedef struct tiers_drain {
     dcp_checkpoint *ckpt;    /* open while it is read */
     struct drain_data *data; /* the boxes of it that this rank passes on */
     save_request request;    /* planned */
+    atomic_int stopped;      /* it is not wanted any more */
     double begin, end;
     int status;
     dcp_error error;
@@ -30,6 +32,9 @@ typedef struct tiers_drain {
 /* Collective: begins to fill `to` from the step that `from` got last. Where there can be no thread,
  * it is filled when this returns. Failures are noted and logged. */
 void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from);
+/* Asks a filling with an abandoned step to end before it has all bytes, and does not wait. One rank
+ * is enough; it ends alike on all. */
+void tiers_drain_stop(const dcp_tiers *tiers, tier *t);
 /* 1 where tiers_drain_finish would not wait on this rank. */
 int tiers_drain_is_done(tier *t);
 /* Waits for the end, and notes the outcome. Nothing happens where the tier is not being filled. */

@@ -8,9 +8,9 @@
 #include "plan/agreement.h"
 #include "step/list.h"
 #include "step/open.h"
-#include "store/publication.h"
 #include "store/restore.h"
-#include "tiers/tiers.h"
+#include "tiers/drain.h"
+#include "tiers/notes.h"
 
 typedef struct candidates {
     dcp_tiers_step *list;
@@ -135,15 +135,20 @@ static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     int status = open_step(l->tiers->comm, l->list, which, l->tiers->loads_only, &ckpt, err);
     if (status) return status;
     status = l->load(l->ctx, ckpt, err);
+    /* while it is held, so that no filling that ends now removes it by `keep` */
+    if (!status) tiers_note_intact(l->tiers, &l->tiers->list[which->tier], which->step);
     dcp_checkpoint_close(ckpt);
     return status;
 }
 
-/* Redundancy replaces missing files, and with every_byte damaged ones. */
+/* Redundancy replaces missing files, and with every_byte damaged ones. Threads that work on the
+ * store have ended before. */
 static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_error *err) {
+    tier *t = &l->tiers->list[which->tier];
     int files = 0;
-    int status =
-        store_restore_step(l->tiers->list[which->tier].store, which->step, every_byte, &files, err);
+    store_settle(t->store);
+    tiers_drain_finish(l->tiers, t);
+    int status = store_restore_step(t->store, which->step, every_byte, &files, err);
     l->tiers->rebuilt += files;
     return status;
 }
@@ -167,11 +172,9 @@ static const char *dir_of_tier(const loading *l, const dcp_tiers_step *which) {
 }
 
 /* Copies of the step in other stores were not read: where they are due, they are written again. */
-static int note_loaded(loading *l, const candidates *c, size_t at, dcp_error *err) {
-    const dcp_tiers_step *which = &c->list[at];
-    tiers_note(&l->tiers->list[which->tier], which->step, DCP_OK);
+static void note_loaded(loading *l, const dcp_tiers_step *which) {
     for (size_t i = 0; i < l->tiers->n; i++)
-        if (i != which->tier) store_allow_replacement(l->tiers->list[i].store, which->step);
+        if (i != which->tier) tiers_note_unread(l->tiers, &l->tiers->list[i], which->step);
     if (l->tiers->rebuilt)
         tiers_log(l->tiers, DCP_LOG_INFO,
                   "step %llu is loaded from %s, after %d of its files were rebuilt",
@@ -179,7 +182,6 @@ static int note_loaded(loading *l, const candidates *c, size_t at, dcp_error *er
     else if (l->tiers->n > 1)
         tiers_log(l->tiers, DCP_LOG_INFO, "step %llu is loaded from %s",
                   (unsigned long long)which->step, dir_of_tier(l, which));
-    return dcp_store_mark_intact(l->tiers->list[which->tier].store, which->step, err);
 }
 
 static int try_all(loading *l, const candidates *c, uint64_t *step, dcp_error *err) {
@@ -187,12 +189,16 @@ static int try_all(loading *l, const candidates *c, uint64_t *step, dcp_error *e
     for (size_t i = 0; i < c->n; i++) {
         const dcp_tiers_step *which = &c->list[i], *next = which + 1;
         int status = try_step(l, which, &why);
-        if (!status && step) *step = which->step;
-        if (!status) return note_loaded(l, c, i, err);
+        if (!status) {
+            note_loaded(l, which);
+            if (step) *step = which->step;
+            return DCP_OK;
+        }
         if (!is_damage(status)) {
             if (err) *err = why;
             return status;
         }
+        tiers_note_lost(&l->tiers->list[which->tier], which->step);
         if (i + 1 < c->n)
             tiers_log(l->tiers, DCP_LOG_WARNING,
                       "step %llu is damaged (%s): falling back to step %llu in %s",

@@ -117,30 +117,8 @@ void dcp_tiers_close(dcp_tiers *tiers) {
     free(tiers);
 }
 
-int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err) {
-    if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_continue_from: tiers is NULL");
-    int status = DCP_OK;
-    for (size_t i = 0; i < tiers->n && !status; i++)
-        status = dcp_store_continue_from(tiers->list[i].store, step, err);
-    tiers->set_aside = 0;
-    return status;
-}
-
 int dcp_tiers_survives(const dcp_tiers *tiers, size_t i) {
     return tiers && i < tiers->n ? dcp_store_survives(tiers->list[i].store) : 0;
 }
 
-int dcp_tiers_ask(dcp_tiers *tiers, size_t i, dcp_error *err) {
-    if (!tiers || i >= tiers->n) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_ask: no such store");
-    tiers->list[i].owed = 1;
-    return DCP_OK;
-}
-
 int dcp_tiers_rebuilt(const dcp_tiers *tiers) { return tiers ? tiers->rebuilt : 0; }
-
-int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err) {
-    if (!tiers || i >= tiers->n)
-        return core_fail(err, DCP_ERR_ARG, "dcp_tiers_mark_intact: no such store");
-    tiers_note(&tiers->list[i], step, DCP_OK);
-    return dcp_store_mark_intact(tiers->list[i].store, step, err);
-}

@@ -10,22 +10,21 @@
 #include "core/sized.h"
 #include "plan/agreement.h"
 #include "save/context.h"
-#include "store/retention.h"
+#include "store/publication.h"
+#include "tiers/back.h"
 #include "tiers/drain.h"
+#include "tiers/notes.h"
 
-static int is_due(const tier *t, uint64_t step) {
-    if ((t->has_step && t->step == step) || (t->drain && t->drain->step == step)) return 0;
-    return t->owed || (t->given.every && step % t->given.every == 0);
+static int is_due(const dcp_tiers *tiers, const tier *t, uint64_t step) {
+    const int gets_step = t->drain && t->drain->step == step && !tiers_is_abandoned(tiers, step);
+    if (gets_step || tiers_has_step(tiers, t, step)) return 0;
+    return tiers_is_owed(tiers, t) || (t->given.every && step % t->given.every == 0);
 }
 
 int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step) {
     int due = 0;
-    for (size_t i = 0; i < tiers->n; i++) due |= is_due(&tiers->list[i], step);
+    for (size_t i = 0; i < tiers->n; i++) due |= is_due(tiers, &tiers->list[i], step);
     return due;
-}
-
-int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step) {
-    return i < tiers->n && tiers->list[i].has_step && tiers->list[i].step == step;
 }
 
 /* Lends the store the staging memory, or takes it back. */
@@ -50,13 +49,14 @@ int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
     tiers->flight = NULL;
     swap_staging(tiers, tiers->flight_tier);
     tiers_note(tiers->flight_tier, tiers->flight_step, status);
+    tiers_tell_store(tiers, tiers->flight_tier);
     for (size_t i = 0; i < tiers->n; i++) {
         tier *t = &tiers->list[i];
         if (!t->waiting) continue;
         t->waiting = 0;
         if (status)
-            t->owed = 1;
-        else
+            tiers_note_missed(t, tiers->flight_step);
+        else if (!tiers_is_abandoned(tiers, tiers->flight_step))
             tiers_drain_start(tiers, t, tiers->flight_tier);
     }
     if (!status) status = core_sized_check(report, sizeof own, "DCP_REPORT_INIT", err);
@@ -94,6 +94,9 @@ static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy w
         {"the step", step, 0},
         {"when_busy", when_busy, 0},
         {"the call: 0 is dcp_tiers_save_async, 1 dcp_tiers_save, 2 that with also_last", call, 0},
+        {"whether the run goes on from another step (dcp_tiers_continue_from)",
+         (uint64_t)tiers->goes_back, 0},
+        {"the step that it goes on from", tiers->goes_back ? tiers->back_to : 0, 0},
     };
     if (!status && when_busy == DCP_BUSY_REFUSE && call == IN_FLIGHT &&
         dcp_tiers_is_done(tiers) != 1)
@@ -102,22 +105,12 @@ static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy w
     return plan_agree(tiers->comm, status, values, sizeof values / sizeof *values, err);
 }
 
-/* Where a run went back, later steps must not count as the newest ones of any store. So they are
- * set aside in all stores first. A single store does so at its publication. */
-static int set_aside(dcp_tiers *tiers, dcp_error *err) {
-    int status = DCP_OK;
-    for (size_t i = 0; i < tiers->n && tiers->n > 1 && !tiers->set_aside && !status; i++)
-        if (!tiers->list[i].drain) status = store_set_aside(tiers->list[i].store, err);
-    if (!status) tiers->set_aside = 1;
-    return status;
-}
-
 /* Whether the store is due, and what was being written to it has ended; `busy`: it has not. */
 static int takes_part(dcp_tiers *tiers, tier *t, uint64_t step, int busy, dcp_busy when_busy) {
     if (!busy) tiers_drain_finish(tiers, t);
-    if (!is_due(t, step) || (busy && when_busy == DCP_BUSY_REFUSE)) return 0;
+    if (!is_due(tiers, t, step) || (busy && when_busy == DCP_BUSY_REFUSE)) return 0;
     tiers_drain_finish(tiers, t);
-    return is_due(t, step);
+    return is_due(tiers, t, step);
 }
 
 /* Keeps what the save was given, for those that are filled from it. */
@@ -157,7 +150,7 @@ static int take_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy when_
     uint64_t busy[DCP_MAX_TIERS];
     status = agree_on_turn(tiers, status, step, when_busy, IN_FLIGHT, err);
     if (!status) status = settle_flight(tiers, err);
-    if (!status) status = set_aside(tiers, err);
+    if (!status) status = tiers_go_back(tiers, err);
     if (!status) status = find_busy(tiers, busy, err);
     for (size_t i = 0; i < tiers->n && !status; i++) {
         tier *t = &tiers->list[i];
@@ -199,7 +192,22 @@ int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state
     if (!status)
         status = dcp_save_async(first->store, step, state, json, &own, &tiers->flight, err);
     if (status) swap_staging(tiers, first);
-    for (size_t i = 0; i < tiers->n && status; i++) tiers->list[i].waiting = 0;
+    for (size_t i = 0; i < tiers->n; i++) {
+        tier *t = &tiers->list[i];
+        if (status)
+            t->waiting = 0;
+        else if (t->waiting || t == first)
+            t->asked = 0; /* an ask from now on is for the save after this one */
+    }
+    return status;
+}
+
+/* Collective: a tier whose directory, or the step in it, is gone has not got the step. */
+static int check_has(const dcp_tiers *tiers, tier *t, uint64_t step, dcp_error *err) {
+    uint64_t is_there = 1;
+    if (!tiers_has_step(tiers, t, step)) return DCP_OK;
+    const int status = store_has_step(t->store, step, &is_there, err);
+    if (!status && !is_there) tiers_note_lost(t, step);
     return status;
 }
 
@@ -217,11 +225,13 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
         agree_on_turn(tiers, status, step, given.when_busy, also_last ? NOW_AND_LAST : NOW, err);
     if (status) return status;
     status = settle_flight(tiers, err);
+    if (!status) status = tiers_go_back(tiers, err);
     for (size_t i = 0; i < tiers->n; i++) tiers_drain_finish(tiers, &tiers->list[i]);
-    if (!status) status = set_aside(tiers, err);
     for (size_t i = 0; i < tiers->n && !status; i++) {
         tier *t = &tiers->list[i];
-        if (dcp_tiers_has(tiers, i, step) || !(is_due(t, step) || (also_last && t == last)))
+        status = check_has(tiers, t, step, err);
+        if (status || tiers_has_step(tiers, t, step) ||
+            !(is_due(tiers, t, step) || (also_last && t == last)))
             continue;
         if (failed) tiers_warn(tiers, failed, step, &why);
         failed = NULL;
@@ -230,7 +240,7 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
         int outcome = dcp_save(t->store, step, state, json, &own, report, &why);
         swap_staging(tiers, t);
         tiers_note(t, step, outcome);
-        saved += !outcome;
+        if (!outcome) t->asked = 0, saved++;
         if (outcome) failed = t, failure = outcome;
         if (outcome == DCP_ERR_COMM) break;
     }

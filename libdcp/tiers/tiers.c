@@ -1,6 +1,6 @@
 /* Paths of private stores may name the rank, the host or what the environment says: ranks can share
  * a file system without sharing a directory on it. All else in the list is the same on all ranks.
- * What becomes of a save into a store is noted for the next one. */
+ */
 #include "tiers/tiers.h"
 
 #include <limits.h>
@@ -138,13 +138,6 @@ void tiers_log(const dcp_tiers *tiers, dcp_log_level level, const char *fmt, ...
     core_format(line, sizeof line, fmt, args);
     va_end(args);
     tiers->log(tiers->log_ctx, level, line);
-}
-
-void tiers_note(tier *t, uint64_t step, int status) {
-    t->owed = t->failed = status != DCP_OK;
-    if (status) return;
-    t->step = step;
-    t->has_step = 1;
 }
 
 void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_error *err) {

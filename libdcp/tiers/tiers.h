@@ -12,11 +12,16 @@ typedef struct tier {
     char *domain;   /* this rank's; NULL: its host */
     dcp_comm *comm; /* of drains into it; NULL: there can be no thread */
     dcp_store *store;
-    int owed;      /* due, whatever `every` says: the last save didn't get here */
-    int failed;    /* and failed here */
-    int waiting;   /* to be filled once the save in flight has ended */
-    uint64_t step; /* the one that it got last */
-    int has_step;
+    int asked;   /* due at the next save, whatever `every` says */
+    int failed;  /* the last save failed here */
+    int waiting; /* to be filled once the save in flight has ended */
+    /* What it remembers is changed in tiers/notes.c. `missed` did not get here, which makes it due
+     * until `made_good` did. */
+    uint64_t step, missed, made_good; /* `step`: the one that it got last */
+    int has_step, has_missed, is_made_good;
+    /* For its store, which is told once no thread works on it; `intact` is pinned until then. */
+    uint64_t intact, unread;
+    int tells_intact, tells_unread;
     struct tiers_drain *drain; /* NULL: it is not being filled */
 } tier;
 
@@ -32,8 +37,9 @@ struct dcp_tiers {
     int loads_only; /* dcp_tiers_options */
     void (*on_fill_progress)(void *ctx, uint64_t done, uint64_t total);
     void *fill_progress_ctx;
-    int rebuilt;             /* files of the step that is loaded */
-    int set_aside;           /* later steps have been, or there are none */
+    int rebuilt;   /* files of the step that is loaded */
+    int goes_back; /* steps after back_to are to be set aside */
+    uint64_t back_to;
     struct staging *staging; /* page-locked memory, lent to the store that is saved into */
     dcp_saving *flight;      /* NULL: none */
     tier *flight_tier;
@@ -59,7 +65,5 @@ int tiers_given_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tier *
 /* On rank 0. */
 void tiers_log(const dcp_tiers *tiers, dcp_log_level level, const char *fmt, ...) DCP_PRINTF(3, 4);
 
-/* Notes how a save of `step` into the tier ended. */
-void tiers_note(tier *t, uint64_t step, int status);
-/* Logs that it failed, where no caller gets to know. */
+/* Logs that a save of `step` into the tier failed, where no caller gets to know. */
 void tiers_warn(const dcp_tiers *tiers, const tier *t, uint64_t step, const dcp_error *err);

@@ -66,30 +66,40 @@ DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
  * that opened them only frees its copies. */
 DCP_API void dcp_tiers_close(dcp_tiers *tiers);
 
-/* dcp_store_continue_from of all stores: later steps are set aside in all of them before the first
- * save into any. Not collective; every rank calls it. */
+/* Says that the run goes on from `step` (0: from the start), as dcp_store_continue_from does. It
+ * waits for nothing: from now on later steps count neither as held nor as due, and the next save
+ * sets them aside. That one waits for the save in flight, ends all fillings, those of later steps
+ * before they are published where that is possible, and sets later steps aside in all stores before
+ * it saves into any. So every store holds from then on what it would hold if these steps had never
+ * been, but for older ones that `keep` has removed for them. Until that save nothing is set aside: a
+ * load alone, or dcp_tiers_mark_intact, sets nothing aside. The last call before a save counts. Not
+ * collective; every rank calls it with the same step: the next save is DCP_ERR_MISMATCH otherwise.
+ */
 DCP_API int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err);
 
 /* Whether a save of `step` would go anywhere: into a store that is due, or that failed last time.
  * The same on all ranks, without communication. */
 DCP_API int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step);
 
-/* Makes store `i` of the list due at the next save, whatever `every` says. Not collective; every
- * rank calls it. DCP_ERR_ARG: there is no such store. */
+/* Makes store `i` of the list due at the next save, whatever `every` says, also while the store is
+ * being filled with an earlier one. Not collective; every rank calls it. DCP_ERR_ARG: there is no such store. */
 DCP_API int dcp_tiers_ask(dcp_tiers *tiers, size_t i, dcp_error *err);
 
 /* How many files of the step that dcp_tiers_load loads, or has loaded last, were rebuilt first. */
 DCP_API int dcp_tiers_rebuilt(const dcp_tiers *tiers);
 
 /* Whether store `i` of the list has `step`: the one that was saved into it last, or that
- * dcp_tiers_load loaded from there. The same on all ranks, without communication. */
+ * dcp_tiers_load loaded from there; not one that dcp_tiers_load has found damaged since, that
+ * dcp_tiers_save has not found there, or that the run has gone back behind
+ * (dcp_tiers_continue_from). The same on all ranks, without communication. */
 DCP_API int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step);
 
 /* dcp_store_survives of store `i` of the list; 0 where there is no such store. */
 DCP_API int dcp_tiers_survives(const dcp_tiers *tiers, size_t i);
 
 /* dcp_store_mark_intact of store `i`, for a step that was loaded without dcp_tiers_load; the store
- * has it from then on. Not collective; every rank calls it. */
+ * has it from then on. Best while the checkpoint is open: `keep` may remove the step once it is not.
+ * Waits for nothing. Not collective; every rank calls it. */
 DCP_API int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err);
 
 /* dcp_save_prepare of the list, whichever store a save goes to: one at a time has the page-locked
@@ -123,7 +133,7 @@ DCP_API int dcp_tiers_is_done(dcp_tiers *tiers);
 DCP_API int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err);
 
 /* Waits for everything that is under way, then saves `step` from memory into each store that is
- * due and hasn't got it, one after the other, and with `also_last` into the last one whatever its
+ * due and hasn't got it, or has lost it, one after the other, and with `also_last` into the last one whatever its
  * `every` says. DCP_OK where all of it is durable in at least one of them, with `also_last` in the
  * last one; else the error of the last one that failed. `report` is of the last save made;
  * `options` and `report` may be NULL. */
@@ -156,7 +166,8 @@ typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err
  * once more; else the next one is tried: the same step in a slower store, then older steps. The log
  * says which step of which store was loaded, and whether it was rebuilt, and why others were passed
  * over. *step (may be NULL): the step loaded, which `keep` never removes from its store. Copies of
- * it in other stores were not read: a save of that step writes them anew, where they are due.
+ * it in other stores were not read: a save of that step writes them anew, where they are due. What
+ * has to be rebuilt in a store that is being filled is rebuilt when that has ended.
  * DCP_ERR_NOT_FOUND: the stores hold no step at all. DCP_ERR_CORRUPT: none is intact. Other
  * statuses are `load`'s. */
 DCP_API int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,

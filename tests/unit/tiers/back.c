@@ -1,0 +1,441 @@
+/* A run that goes back while stores are being filled. A gate in the callback of the filling threads
+ * holds them where the test wants them. Ranks are threads. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dcp/dcp.h"
+#include "store/directory.h"
+#include "support/ranks.h"
+#include "tiers/drain.h"
+
+enum { ELEMENTS = 50000, LIMIT_S = 60 };
+
+#define CHECK(what)                                                                                \
+    do {                                                                                           \
+        if (!(what)) fail_check(__LINE__, #what, "");                                              \
+    } while (0)
+#define SUCCEEDS(call)                                                                             \
+    do {                                                                                           \
+        dcp_error *err = &p->err;                                                                  \
+        if (call) fail_check(__LINE__, #call, err->message);                                       \
+    } while (0)
+
+static void fail_check(int line, const char *what, const char *why) {
+    fprintf(stderr, "back.c:%d: not true: %s: %s\n", line, what, why);
+    exit(1);
+}
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int closed, met; /* ranks whose filling came to the closed gate */
+} gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0};
+
+static void set_gate(int closed) {
+    pthread_mutex_lock(&gate.lock);
+    gate.closed = closed;
+    if (closed) gate.met = 0;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void await_gate(int met) {
+    pthread_mutex_lock(&gate.lock);
+    while (gate.met < met) pthread_cond_wait(&gate.changed, &gate.lock);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void pass_gate(void *ctx, uint64_t done, uint64_t total) {
+    int *has_met = ctx;
+    (void)done, (void)total;
+    pthread_mutex_lock(&gate.lock);
+    if (gate.closed && !*has_met) gate.met++, *has_met = 1;
+    pthread_cond_broadcast(&gate.changed);
+    while (gate.closed) pthread_cond_wait(&gate.changed, &gate.lock);
+    *has_met = 0;
+    pthread_mutex_unlock(&gate.lock);
+}
+
+/* A rank with a list of a fast store and a slow one. */
+typedef struct player {
+    int rank, n, has_met;
+    ranks *r;
+    dcp_comm *comm;
+    dcp_tiers *tiers;
+    dcp_tier list[2];
+    char paths[2][256];
+    dcp_state *state;
+    float memory[ELEMENTS];
+    dcp_error err;
+    char log[4096];
+} player;
+
+static char root[64] = "/tmp/dcp-back-XXXXXX";
+
+static void set_memory(player *p, float value) {
+    for (int i = 0; i < ELEMENTS; i++) p->memory[i] = value;
+}
+
+/* The value that all of the memory has. */
+static float memory_of(const player *p) {
+    for (int i = 0; i < ELEMENTS; i++) CHECK(p->memory[i] == p->memory[0]);
+    return p->memory[0];
+}
+
+static void meet(player *p) { ranks_meet(p->r); }
+
+static void log_line(void *ctx, dcp_log_level level, const char *line) {
+    player *p = ctx;
+    (void)level;
+    snprintf(p->log, sizeof p->log, "%s", line);
+    if (strstr(line, "falling back to step 3 in") && strstr(line, "/slow")) set_gate(0);
+}
+
+static void open_list(player *p) {
+    dcp_tiers_options options = DCP_TIERS_OPTIONS_INIT;
+    options.on_fill_progress = pass_gate;
+    options.fill_progress_ctx = &p->has_met;
+    options.log = log_line;
+    options.log_ctx = p;
+    SUCCEEDS(dcp_tiers_open(p->comm, p->list, 2, &options, &p->tiers, err));
+}
+
+static void begin(player *p, int rank, dcp_comm *comm, ranks *r, const dcp_tier *list) {
+    *p = (player){.rank = rank, .r = r, .comm = comm, .n = dcp_comm_size(comm)};
+    const dcp_tensor t = {"/model/w", DCP_F32, 1, {(uint64_t)ELEMENTS * (uint64_t)p->n}};
+    const dcp_box box = dcp_box_chunk(&t, rank, p->n);
+    SUCCEEDS(dcp_state_create(&p->state, err));
+    SUCCEEDS(dcp_state_add(p->state, &t, &box, p->memory, err));
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "slow" : "fast";
+        snprintf(p->paths[i], sizeof p->paths[i], "%s/%s", root, name);
+        if (list[i].is_private)
+            snprintf(p->paths[i], sizeof p->paths[i], "%s/node-%d/%s", root, rank, name);
+        p->list[i] = list[i];
+        p->list[i].path = p->paths[i];
+    }
+    open_list(p);
+}
+
+static void end(player *p) {
+    dcp_tiers_close(p->tiers);
+    dcp_state_destroy(p->state);
+}
+
+static void save_beside(player *p, uint64_t step, float value) {
+    dcp_tiers_fence(p->tiers);
+    set_memory(p, value);
+    SUCCEEDS(dcp_tiers_save_async(p->tiers, step, p->state, "{}", NULL, err));
+    SUCCEEDS(dcp_tiers_wait(p->tiers, NULL, err));
+}
+
+static void save(player *p, uint64_t step, float value, int also_last) {
+    set_memory(p, value);
+    SUCCEEDS(dcp_tiers_save(p->tiers, step, p->state, "{}", NULL, also_last, NULL, err));
+}
+
+static int load(void *ctx, dcp_checkpoint *ckpt, dcp_error *err) {
+    return dcp_load(ckpt, ((player *)ctx)->state, NULL, err);
+}
+
+static void load_by_hand(player *p, uint64_t step, size_t from) {
+    dcp_checkpoint *ckpt = NULL;
+    const dcp_tiers_step which = {step, from};
+    SUCCEEDS(dcp_tiers_open_step(p->comm, p->list, &which, &ckpt, err));
+    SUCCEEDS(dcp_load(ckpt, p->state, NULL, err));
+    dcp_checkpoint_close(ckpt);
+}
+
+/* The newest step of all, as a restart loads it. */
+static void expect(player *p, uint64_t step, float value) {
+    uint64_t loaded = 0;
+    set_memory(p, -1);
+    SUCCEEDS(dcp_tiers_load(p->tiers, load, p, &loaded, err));
+    CHECK(loaded == step && memory_of(p) == value);
+}
+
+/* What a store holds on this rank's node, as "c3 c4 a5". */
+static void check_steps(player *p, int i, const char *expected) {
+    char found[256] = "";
+    dcp_step *steps;
+    size_t n;
+    SUCCEEDS(dcp_steps_list(p->paths[i], &steps, &n, err));
+    for (size_t k = 0; k < n; k++)
+        snprintf(found + strlen(found), sizeof found - strlen(found), "%s%c%llu", k ? " " : "",
+                 "cpa"[steps[k].kind], (unsigned long long)steps[k].step);
+    free(steps);
+    if (strcmp(found, expected)) fprintf(stderr, "%s: %s\n", p->paths[i], found);
+    CHECK(!strcmp(found, expected));
+}
+
+static void damage(const char *path) {
+    const unsigned char bytes[4] = {1, 2, 3, 4};
+    const int fd = open(path, O_WRONLY);
+    CHECK(pwrite(fd, bytes, sizeof bytes, 100000) == sizeof bytes);
+    close(fd);
+}
+
+static void damage_step(const player *p, const char *file) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", root, file);
+    if (p->rank == 0) damage(path);
+    ranks_meet(p->r);
+}
+
+static dcp_tier tier_of(uint64_t every, uint32_t keep, int is_private, const char *redundancy) {
+    return (dcp_tier){.size = sizeof(dcp_tier),
+                      .every = every,
+                      .keep = keep,
+                      .is_private = is_private,
+                      .redundancy = redundancy};
+}
+
+/* continue_from returns although the slow store's thread can't go on; what that one was filled with
+ * never becomes a step. */
+static void while_it_is_filled(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 5, 0, NULL), tier_of(3, 5, 0, NULL)};
+    begin(p, rank, comm, r, list);
+    for (uint64_t k = 1; k <= 8; k++) save_beside(p, k, (float)k);
+    meet(p);
+    if (rank == 0) set_gate(1);
+    meet(p);
+    save_beside(p, 9, 9);
+    await_gate(p->n);
+    load_by_hand(p, 5, 0);
+    SUCCEEDS(dcp_tiers_mark_intact(p->tiers, 0, 5, err));
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 5, err));
+    CHECK(dcp_tiers_has(p->tiers, 0, 5) && !dcp_tiers_has(p->tiers, 0, 9));
+    CHECK(dcp_tiers_is_due(p->tiers, 9));
+    meet(p);
+    set_gate(0);
+    for (uint64_t k = 6; k <= 8; k++) save_beside(p, k, 1000 + (float)k);
+    dcp_tiers_close(p->tiers);
+    meet(p);
+    check_steps(p, 0, "c5 c6 a6 c7 a7 c8 a8 a9");
+    check_steps(p, 1, "c3 c6 a6");
+    open_list(p);
+    expect(p, 8, 1008);
+    end(p);
+}
+
+/* The steps that were set aside don't count as held when they come again; nor does what nobody said
+ * is intact. */
+static void to_a_step_that_all_have(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(4, 8, 0, NULL), tier_of(3, 5, 0, NULL)};
+    begin(p, rank, comm, r, list);
+    for (uint64_t k = 1; k <= 9; k++) save(p, k, (float)k, 0);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 6, err));
+    CHECK(!dcp_tiers_has(p->tiers, 1, 9) && dcp_tiers_is_due(p->tiers, 9));
+    save(p, 6, 6, 1); /* which the slow store has: it is written anew */
+    for (uint64_t k = 7; k <= 8; k++) save(p, k, 1000 + (float)k, 0);
+    save(p, 9, 1009, 1);
+    CHECK(dcp_tiers_has(p->tiers, 1, 9));
+    meet(p);
+    check_steps(p, 1, "c3 c6 c9 a9");
+    load_by_hand(p, 9, 1);
+    CHECK(memory_of(p) == 1009);
+    end(p);
+}
+
+/* A copy that a load has found damaged is none that the store has; a save writes it anew. */
+static void a_damaged_copy(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(1, 8, 0, NULL)};
+    begin(p, rank, comm, r, list);
+    for (uint64_t k = 1; k <= 3; k++) save(p, k, (float)k, 0);
+    meet(p);
+    damage_step(p, "fast/step-00000003/state.h5");
+    CHECK(dcp_tiers_has(p->tiers, 0, 3));
+    expect(p, 3, 3);
+    CHECK(!dcp_tiers_has(p->tiers, 0, 3) && dcp_tiers_has(p->tiers, 1, 3));
+    save(p, 3, 3, 0);
+    CHECK(dcp_tiers_has(p->tiers, 0, 3));
+    load_by_hand(p, 3, 0);
+    meet(p);
+    damage_step(p, "fast/step-00000003/state.h5");
+    damage_step(p, "slow/step-00000003/state.h5");
+    expect(p, 2, 2);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 2, err));
+    save(p, 3, 1003, 1);
+    expect(p, 3, 1003);
+    meet(p);
+    check_steps(p, 1, "c1 c2 c3 a3");
+    end(p);
+}
+
+/* One rank says that the run goes back before its node's files of the filling are published, the
+ * other one after. */
+static void at_different_times(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(2, 8, 1, NULL)};
+    set_gate(1);
+    begin(p, rank, comm, r, list);
+    save_beside(p, 1, 1);
+    save_beside(p, 2, 2);
+    if (rank == 0) {
+        SUCCEEDS(dcp_tiers_continue_from(p->tiers, 1, err));
+        set_gate(0);
+    } else {
+        while (!tiers_drain_is_done(&p->tiers->list[1])) usleep(1000);
+        SUCCEEDS(dcp_tiers_continue_from(p->tiers, 1, err));
+    }
+    save_beside(p, 2, 1002);
+    dcp_tiers_close(p->tiers);
+    meet(p);
+    check_steps(p, 1, "c2 a2");
+    open_list(p);
+    expect(p, 2, 1002);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, rank ? 2 : 1, err));
+    CHECK(dcp_tiers_save_async(p->tiers, 3, p->state, "{}", NULL, &p->err) == DCP_ERR_MISMATCH);
+    CHECK(strstr(p->err.message, "goes on from"));
+    end(p);
+}
+
+/* Step 3 of the slow store has to be rebuilt while that store is being filled with step 4. */
+static void with_a_rebuild(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(1, 8, 1, "rs(1)")};
+    begin(p, rank, comm, r, list);
+    for (uint64_t k = 1; k <= 3; k++) save(p, k, (float)k, 0);
+    meet(p);
+    if (rank == 0) set_gate(1);
+    meet(p);
+    save_beside(p, 4, 4);
+    await_gate(p->n);
+    damage_step(p, "fast/step-00000003/state.h5");
+    damage_step(p, "fast/step-00000004/state.h5");
+    damage_step(p, "node-0/slow/step-00000003/shard-00000-of-00002.h5");
+    expect(p, 3, 3);
+    CHECK(dcp_tiers_rebuilt(p->tiers) == 1);
+    end(p);
+}
+
+/* A step that is marked while its store is being filled is not removed by `keep` then. A mark alone
+ * sets nothing aside. */
+static void a_mark(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(2, 1, 1, NULL)};
+    begin(p, rank, comm, r, list);
+    save(p, 1, 1, 0);
+    save(p, 2, 2, 0);
+    meet(p);
+    if (rank == 0) set_gate(1);
+    meet(p);
+    save_beside(p, 4, 4);
+    await_gate(p->n);
+    load_by_hand(p, 2, 1);
+    SUCCEEDS(dcp_tiers_mark_intact(p->tiers, 1, 2, err));
+    CHECK(dcp_tiers_has(p->tiers, 1, 2));
+    meet(p);
+    set_gate(0);
+    while (!tiers_drain_is_done(&p->tiers->list[1])) usleep(1000);
+    meet(p);
+    check_steps(p, 1, "c2 c4");
+    save(p, 5, 5, 0);
+    meet(p);
+    check_steps(p, 0, "c1 c2 c4 c5");
+    save(p, 6, 6, 0);
+    meet(p);
+    check_steps(p, 1, "c6");
+    end(p);
+}
+
+/* What is asked for while the store is being filled is done by the next save. */
+static void an_ask(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(2, 8, 0, NULL)};
+    begin(p, rank, comm, r, list);
+    meet(p);
+    if (rank == 0) set_gate(1);
+    meet(p);
+    save_beside(p, 2, 2);
+    await_gate(p->n);
+    SUCCEEDS(dcp_tiers_ask(p->tiers, 1, err));
+    meet(p);
+    set_gate(0);
+    save(p, 3, 3, 0);
+    CHECK(dcp_tiers_has(p->tiers, 1, 3));
+    end(p);
+}
+
+/* The last store's directory is gone: it has nothing any more, whatever was saved there. */
+static void a_lost_store(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(1, 8, 0, NULL)};
+    begin(p, rank, comm, r, list);
+    save(p, 1, 1, 1);
+    meet(p);
+    if (rank == 0) CHECK(store_directory_remove(AT_FDCWD, p->paths[1]) == 0);
+    meet(p);
+    CHECK(dcp_tiers_save(p->tiers, 1, p->state, "{}", NULL, 1, NULL, &p->err) == DCP_ERR_NOT_FOUND);
+    CHECK(!dcp_tiers_has(p->tiers, 1, 1));
+    end(p);
+}
+
+/* Of a single private store: ranks publish together also where one alone has said so. */
+static void on_one_rank_alone(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    dcp_store *store = NULL;
+    dcp_store_options options = DCP_STORE_OPTIONS_INIT;
+    dcp_save_options how = DCP_SAVE_OPTIONS_INIT;
+    const dcp_tier list[] = {tier_of(0, 0, 1, NULL), tier_of(0, 0, 1, NULL)};
+    char dir[128];
+    begin(p, rank, comm, r, list);
+    snprintf(dir, sizeof dir, "%s/alone-%d", root, rank);
+    options.private_dirs = 1;
+    how.layout = DCP_LAYOUT_SHARDED;
+    SUCCEEDS(dcp_store_open(comm, dir, &options, &store, err));
+    SUCCEEDS(dcp_save(store, 1, p->state, "{}", &how, NULL, err));
+    if (rank == 0) SUCCEEDS(dcp_store_continue_from(store, 1, err));
+    SUCCEEDS(dcp_save(store, 2, p->state, "{}", &how, NULL, err));
+    dcp_store_close(store);
+    end(p);
+}
+
+static void run(int n, ranks_main body) {
+    ranks *r = ranks_make(n, 0);
+    CHECK(mkdir(root, 0700) == 0);
+    for (int i = 0; i < n; i++) {
+        char dir[128];
+        snprintf(dir, sizeof dir, "%s/node-%d", root, i);
+        CHECK(mkdir(dir, 0700) == 0);
+    }
+    alarm(LIMIT_S);
+    ranks_run_threads(r, body, r);
+    alarm(0);
+    set_gate(0);
+    ranks_free(r);
+    CHECK(store_directory_remove(AT_FDCWD, root) == 0);
+}
+
+int main(void) {
+    CHECK(mkdtemp(root) && rmdir(root) == 0);
+    for (int n = 1; n <= 2; n++) {
+        run(n, while_it_is_filled);
+        run(n, to_a_step_that_all_have);
+        run(n, a_damaged_copy);
+        run(n, a_mark);
+        run(n, an_ask);
+        run(n, a_lost_store);
+    }
+    run(2, at_different_times);
+    run(2, with_a_rebuild);
+    run(2, on_one_rank_alone);
+    return 0;
+}

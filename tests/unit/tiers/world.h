@@ -1,0 +1,88 @@
+/* A sequence of what happens to a list of stores: what its ranks share, and what each of them has.
+ */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "dcp/tiers.h"
+#include "support/ranks.h"
+#include "tiers/model.h"
+
+enum { TEXT_BYTES = 16384, PER_RANK = 97, FROZEN = 64 };
+
+typedef enum act {
+    OPEN,
+    WAIT,
+    ASYNC,
+    NOW,
+    AGAIN, /* a save at once of the step that is in memory */
+    NEWEST,
+    STEP, /* loaded by hand */
+    PEEK, /* the same, and the run does not go on from it */
+    ASK,
+    DAMAGE,
+    LOSE, /* while it is open */
+    SETTLE,
+    CLOSE,
+    ACTS
+} act;
+
+typedef struct order {
+    act what;
+    unsigned step, value, tier, node;
+    int also_last, marks, fails;
+} order;
+
+/* Shared by all ranks, and with what starts them. */
+typedef struct world {
+    model m;
+    struct {
+        model m; /* before what is being done */
+        model_bounds bounds;
+    } before[2];
+    atomic_int which; /* of the two is valid */
+    order o;
+    act next; /* to be done once nothing is under way; ACTS: not chosen yet */
+    uint64_t seed, random;
+    unsigned step, value, values; /* in the ranks' memory; the largest value ever */
+    int is_calm;                  /* fillings end before the next save */
+    int may_repeat;               /* the list knows who has the step */
+    int kills, was_killed, acts;  /* acts: how many more until the close */
+    int kill_rank, kill_after, kill_act;
+    char root[256], text[TEXT_BYTES];
+    size_t used;
+    ranks *r;
+    int observed[MODEL_TIERS][MODEL_STEPS + 1]; /* value + 1; 0: no such step; -1: damaged */
+} world;
+
+typedef struct player {
+    world *w;
+    int rank;
+    dcp_comm *comm;
+    dcp_state *state;
+    float *own, frozen[FROZEN];
+    char paths[MODEL_TIERS][512];
+    dcp_tier list[MODEL_TIERS];
+    dcp_tiers *tiers;
+    dcp_error err;
+} player;
+
+/* Notes a line that is printed on a failure. */
+void world_tell(world *w, const char *fmt, ...);
+/* Ends the process, and with it the test. */
+void world_fail(world *w, const char *fmt, ...);
+/* At random: a number less than n; 1 in so many cases of 100. */
+unsigned world_below(world *w, unsigned n);
+int world_chance(world *w, unsigned percent);
+/* The directory that the node has of store i, and its removal; -1: of all nodes. */
+void world_name_tier(const world *w, unsigned i, int node, char *path, size_t size);
+void world_lose(const world *w, unsigned i, int node);
+
+void player_begin(player *p);
+void player_end(player *p);
+/* Does the world's order. Returns a status. */
+int player_act(player *p);
+/* Collective, into w->observed: what can be loaded of each store, without rebuilding anything. */
+void player_observe(player *p);
+/* After a save at once the list knows what it has. */
+void player_check_has(player *p);
