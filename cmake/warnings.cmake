@@ -2,7 +2,10 @@
 add_library(dcp_warnings INTERFACE)
 target_compile_options(dcp_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wvla>)
-if(DCP_SANITIZE)
+if(DCP_SANITIZE STREQUAL "thread")
+  target_compile_options(dcp_warnings INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_link_options(dcp_warnings INTERFACE -fsanitize=thread)
+elseif(DCP_SANITIZE)
   target_compile_options(dcp_warnings INTERFACE
     -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
   target_link_options(dcp_warnings INTERFACE -fsanitize=address,undefined)
