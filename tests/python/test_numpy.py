@@ -4,6 +4,7 @@ import json
 import math
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -354,6 +355,42 @@ class Test(unittest.TestCase):
         self.assertEqual((libdcp.steps(fast), libdcp.steps(slow)), ([4], [3, 4]))
         with self.assertRaisesRegex(ValueError, "libdcp.Tier"):
             libdcp.Store(tiers, keep=2)
+
+    def test_a_list_of_stores_goes_back(self):
+        fast, slow = self.dir / "fast", self.dir / "slow"
+        tiers = [libdcp.Tier(fast, keep=8), libdcp.Tier(slow, every=3, keep=5)]
+        w = np.zeros(1 << 12, np.float32)
+        with libdcp.Store(tiers) as store:
+            for step in range(1, 10):
+                w[:] = step
+                store.save_async(step, {"w": w}).wait()
+            store.load({"w": w}, step=6)
+            self.assertEqual(set(w), {6.0})
+            for step in range(7, 10):
+                w[:] = 1000 + step
+                store.save_async(step, {"w": w}).wait()
+        self.assertEqual(libdcp.steps(slow), [3, 6, 9])
+        shutil.rmtree(fast)
+        with libdcp.Store(tiers) as store:
+            self.assertEqual(store.load({"w": w})["step"], 9)
+            self.assertEqual(set(w), {1009.0})
+
+    def test_a_step_that_one_store_has_damaged(self):
+        fast, slow = self.dir / "fast", self.dir / "slow"
+        w = np.ones(1 << 12)
+        with libdcp.Store([libdcp.Tier(fast), libdcp.Tier(slow)]) as store:
+            store.save(1, {"w": w})
+            store.save(2, {"w": w * 2})
+            for damaged in (fast, slow):
+                with open(damaged / "step-00000001/state.h5", "r+b") as file:
+                    file.truncate(5000)
+                if damaged == fast:
+                    with self.assertLogs("libdcp", "WARNING"):
+                        store.load({"w": w}, step=1)
+                    self.assertEqual(set(w), {1.0})
+            with self.assertLogs("libdcp", "WARNING"), self.assertRaises(libdcp.Error) as caught:
+                store.load({"w": w}, step=1)
+            self.assertEqual(caught.exception.status, libdcp.Status.CORRUPT)
 
     def test_cancelled_save_into_a_list(self):
         with libdcp.Store([libdcp.Tier(self.dir)]) as store:

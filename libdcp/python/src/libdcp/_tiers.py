@@ -143,16 +143,28 @@ class Tiers:
                         "number, or with fall_back=True", status=Status.STATE)
 
     def _load_step(self, step: int, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
-        which = next((found for found in self._found() if found.step == step), None)
-        if which is None:
+        """From the fastest store whose copy of it is whole."""
+        copies = [found for found in self._found() if found.step == step]
+        if not copies:
             raise Error(f"step {step} is in none of the {self._n} stores", status=Status.NOT_FOUND)
+        for which in copies[:-1]:
+            try:
+                return self._load_copy(which, state, options)
+            except Error as e:
+                if e.status not in (Status.CORRUPT, Status.NOT_FOUND):
+                    raise
+                if self._comm.rank == 0:
+                    _options.log.warning("step %d is damaged (%s): another store has it, too", step, e)
+        return self._load_copy(copies[-1], state, options)
+
+    def _load_copy(self, which: _capi.TiersStep, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
         checkpoint = c.c_void_p()
         lib.tiers_open_step(self._comm.handle, self._list, c.byref(which), c.byref(checkpoint))
         try:
             loaded = _calls.load_open(checkpoint, self._comm, state, options)
+            lib.tiers_mark_intact(self._handle, which.tier, which.step)  # while no store can remove it
         finally:
             lib.checkpoint_close(checkpoint)
-        lib.tiers_mark_intact(self._handle, which.tier, step)
         return loaded
 
     def _found(self) -> list[_capi.TiersStep]:
