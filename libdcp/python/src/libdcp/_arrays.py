@@ -252,10 +252,16 @@ def is_read_only(owner: Any) -> bool:
     return isinstance(owner, np.ndarray) and not owner.flags.writeable
 
 
+def _is_of_shards(tensor: Any) -> bool:
+    """Whether a torch tensor has its elements in other ones, so that many of its own members are errors."""
+    torch = sys.modules["torch"]
+    return type(tensor) not in (torch.Tensor, torch.nn.Parameter) and _shards.of(tensor, "") is not None
+
+
 def memory(value: Any) -> object:
     """What is equal for torch's tensors that are the same elements of the same memory, on all ranks alike; None for all
     else."""
-    if not is_torch_tensor(value) or _lacks_memory(value) or _shards.of(value, "") is not None:
+    if not is_torch_tensor(value) or _is_of_shards(value) or _lacks_memory(value):
         return None
     placements = getattr(value, "placements", None)
     local = value if placements is None else value.to_local()
