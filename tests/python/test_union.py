@@ -1,7 +1,9 @@
 """Ranks that name other tensors, or have other values beside them: the state is the union."""
 
+import collections
 import filecmp
 import importlib.util
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,8 @@ import libdcp
 import union_ranks
 from rank_pool import Pool
 from union_ranks import numbers
+
+HERE = pathlib.Path(__file__).parent
 
 
 def setUpModule():
@@ -240,13 +244,107 @@ class TestValues(Case):
         self.assertIn("['param_groups'][1]['lr'] is 2 on rank 0, 5 on rank 1", lines[0])
 
 
+class TestPerRank(Case):
+    def check(self, saved, loading, wanted):
+        """Values of ranks, and what stands in their place at the load; None: it stays."""
+        self.save([{"w": torch.ones(2), "a": {"own": libdcp.PerRank(value)}} for value in saved], replace=True)
+        before = [blank(value) for value in loading]
+        found = self.load([{"w": torch.zeros(2), "a": {"own": libdcp.PerRank(value)}} for value in loading])
+        for rank, state in enumerate(found):
+            own = state["a"]["own"]
+            self.assertIs(own.loaded, rank < len(saved))
+            value = wanted[rank] if rank < len(saved) else loading[rank]
+            self.assertTrue(equal(own.value, value), f"{own.value}, not {value}")
+
+    def test_values(self):
+        for values in ([0, 1, 2], [1.5, "b", None], [{"a": 1, "b": [2, {"c": (3,)}]}, {"d": 4}, []], [{1, 2}, b"\0", 2**70]):
+            for n in (1, 2, 3, 4):
+                self.check(values, [None] * n, values)
+
+    def test_arrays_of_other_shapes_and_types(self):
+        for values in ([torch.arange(rank + 1.) for rank in range(3)], [torch.zeros(2), torch.zeros(2), torch.zeros(2).long()],
+                       [torch.ones(2), 5, {"x": torch.ones(1), "y": [torch.zeros(()), "n"]}]):
+            for n in (1, 2, 3, 4):
+                self.check(values, [None] * n, values)
+                if n <= 3:
+                    self.check(values, list(map(blank, values[:n])), values)
+
+    def test_one_shape_is_a_tensor_of_rows(self):
+        values = [torch.arange(3.) + rank for rank in range(3)]
+        for n in (1, 2, 3, 4):
+            self.check(values, [torch.zeros(3) for _ in range(n)], values)
+        with libdcp.Checkpoint(f"{self.dir}/run") as checkpoint:
+            self.assertEqual(checkpoint.shape("/a/own"), (3, 3))
+            self.assertEqual(list(checkpoint), ["/a/own", "/model/w"])
+
+    def test_on_some_ranks(self):
+        for value in (torch.ones(3), 7):
+            states = [{"w": torch.ones(2), **({"rng": {"cuda": libdcp.PerRank(value)}} if rank else {})} for rank in range(3)]
+            self.save(states, replace=True)
+            found = self.load([{"w": torch.ones(2), **({"rng": {"cuda": libdcp.PerRank(None)}} if rank else {})}
+                               for rank in range(3)])
+            for state in found[1:]:
+                self.assertTrue(equal(state["rng"]["cuda"].value, value))
+
+    def test_at_the_top_and_in_lists(self):
+        states = [{"w": torch.ones(2), "own": libdcp.PerRank(torch.ones(rank + 1)),
+                   "list": [1, libdcp.PerRank(rank), libdcp.PerRank({"x": torch.ones(rank)})]} for rank in range(3)]
+        self.save(states)
+        found = self.load([{"w": torch.ones(2), "own": libdcp.PerRank(None),
+                            "list": [0, libdcp.PerRank(None), libdcp.PerRank(None)]} for rank in range(2)])
+        for rank, state in enumerate(found):
+            self.assertTrue(equal(state["own"].value, torch.ones(rank + 1)))
+            self.assertEqual((state["list"][0], state["list"][1].value), (1, rank))
+            self.assertTrue(equal(state["list"][2].value, {"x": torch.ones(rank)}))
+
+    def test_within_other_containers(self):
+        for make in (lambda inner: (1, inner), lambda inner: collections.deque([inner]), lambda inner: {"a": [{"b": (inner,)}]},
+                     lambda inner: collections.defaultdict(list, {"k": inner})):
+            states = [{"w": torch.ones(2), "x": make(libdcp.PerRank([rank, torch.ones(rank + 1)]))} for rank in range(2)]
+            self.save(states, replace=True)
+            templates = [libdcp.PerRank(None) for rank in range(2)]
+            found = pool.results(union_ranks.load_own, [(f"{self.dir}/run", {"w": torch.ones(2), "x": make(own)})
+                                                        for own in templates])
+            for rank, owns in enumerate(found):
+                self.assertTrue(equal(owns, [[rank, torch.ones(rank + 1)]]), owns)
+
+    def test_declared(self):
+        states = [{"w": torch.ones(2), "own": libdcp.PerRank(torch.ones(rank + 1)), "n": libdcp.PerRank(rank)}
+                  for rank in range(3)]
+        found = pool.results(union_ranks.save_own, [(f"{self.dir}/run", state) for state in states])
+        self.assertEqual([state["n"].value for state in found], [10, 11, 12])
+        self.assertTrue(equal(found[2]["own"].value, torch.full((3,), 2.)))
+
+    def test_renamed(self):
+        states = [{"w": torch.ones(2), "a": {"own": libdcp.PerRank(torch.ones(rank + 1))}} for rank in range(2)]
+        self.save(states)
+        found = self.load([{"w": torch.ones(2), "b": {"own": libdcp.PerRank(None)}} for rank in range(2)],
+                          rename={"/b/*": "/a/*"})
+        self.assertTrue(equal(found[1]["b"]["own"].value, torch.ones(2)))
+
+    def test_refused(self):
+        self.save([{"w": torch.ones(2), "n": libdcp.PerRank(rank)} for rank in range(2)])
+        error = self.refused_anyhow("load", [{"w": torch.ones(2), "n": 0} for rank in range(2)])
+        self.assertIn("state['n']: ranks have saved this for themselves", str(error))
+        self.save([{"w": torch.ones(2), "n": 1} for rank in range(2)], replace=True)
+        error = self.refused_anyhow("load", [{"w": torch.ones(2), "n": libdcp.PerRank(0)} for rank in range(2)])
+        self.assertIn("state['n']: what was saved is one value", str(error))
+
+    def refused_anyhow(self, what, states):
+        found = pool.call(_with_options, [(what, {}, f"{self.dir}/run", state) for state in states])
+        for answer in found:
+            self.assertIsInstance(answer, libdcp.Error)
+        return found[0]
+
+
 class TestMpi(unittest.TestCase):
     @unittest.skipUnless(importlib.util.find_spec("mpi4py") and shutil.which("mpirun"), "needs mpi4py")
     def test_groups_of_mpi4py(self):
         with tempfile.TemporaryDirectory(prefix="dcp-union-") as scratch:
-            done = subprocess.run(["mpirun", "--oversubscribe", "-n", "3", sys.executable, union_ranks.__file__, scratch],
-                                  capture_output=True, text=True, timeout=120)
+            done = subprocess.run(["mpirun", "--oversubscribe", "-n", "3", sys.executable, HERE / "mpi_ranks.py", scratch],
+                                  capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual(done.stdout.count("state['differs'] is 0 on rank 0, 1 on rank 1, 2 on rank 2"), 1, done.stdout)
 
 
 def _save_json(group, directory, members):

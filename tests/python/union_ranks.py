@@ -1,7 +1,7 @@
 """What test_union.py runs on each rank; the first argument is the group."""
 
+import collections
 import logging
-import sys
 
 import numpy as np
 import torch
@@ -75,20 +75,30 @@ def tree_load(group, directory, state, options):
     return state
 
 
-def mpi(directory):
-    """Under mpirun."""
-    from mpi4py import MPI
-    group = MPI.COMM_WORLD
-    rank = group.Get_rank()
-
-    def state(number):
-        return {"model": {f"layers.{rank}.w": np.full(3, number, np.float32)}, f"n{rank}": number, "all": 5}
-    lines = save(group, directory, 1, {**state(rank), "differs": rank}, replicas="warn")
-    assert len(lines) == (rank == 0), lines
-    found = state(-1)
-    libdcp.load(directory, found, group=group)
-    assert (found["model"][f"layers.{rank}.w"] == rank).all() and found[f"n{rank}"] == rank and found["all"] == 5, found
+def save_own(group, directory, state):
+    """Two steps of a declared state, and what is loaded of them."""
+    with libdcp.Store(directory, group=group) as store:
+        declared = store.declare(state)
+        store.save(1, declared)
+        state["n"].value += 10
+        state["own"].value.fill_(2)
+        store.save(2, declared)
+    loaded = {"w": torch.ones(2), "n": libdcp.PerRank(0), "own": libdcp.PerRank(None)}
+    libdcp.load(directory, loaded, group=group)
+    return loaded
 
 
-if __name__ == "__main__":
-    mpi(sys.argv[1])
+def load_own(group, directory, state):
+    """The values of what is each rank's own, wherever it is."""
+    libdcp.load(directory, state, group=group)
+    found = []
+
+    def look(value):
+        if isinstance(value, libdcp.PerRank):
+            found.append(value.value)
+        elif isinstance(value, dict):
+            list(map(look, value.values()))
+        elif isinstance(value, (list, tuple, collections.deque)):
+            list(map(look, value))
+    look(state)
+    return found

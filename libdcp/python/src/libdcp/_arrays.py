@@ -70,16 +70,32 @@ def described(piece: Piece) -> str:
     return f"{DTYPES[piece.dtype - 1]} {piece.shape}"
 
 
-def empty_piece(text: str) -> Piece:
+def described_piece(text: str) -> Piece:
     """Of a tensor that this rank holds nothing of, as another rank has described it."""
     name, _, numbers = text.partition(" ")
-    return _nothing_of(_NUMBERS[name], tuple(map(int, filter(None, numbers.strip("()").split(",")))))
+    return empty_piece(_NUMBERS[name], tuple(map(int, filter(None, numbers.strip("()").split(",")))))
 
 
-def _nothing_of(dtype: int, shape: tuple[int, ...]) -> Piece:
-    """A scalar's box has one dimension."""
+def empty_piece(dtype: int, shape: tuple[int, ...]) -> Piece:
+    """Of a tensor that this rank holds nothing of. A scalar's box has one dimension."""
     nothing = (0,) * max(len(shape), 1)
     return Piece(dtype, shape, nothing, nothing, 0, None, None)
+
+
+def array_like(value: Any, dtype: int, shape: tuple[int, ...]) -> Any:
+    """The array itself where it is of that type and shape; else a new one, of the library that it is of, or else of torch's
+    where that is imported."""
+    torch: Any = sys.modules.get("torch")
+    if isinstance(value, np.ndarray) or torch is None:
+        wanted = numpy_dtype(DTYPES[dtype - 1])
+        fits = isinstance(value, np.ndarray) and value.dtype == wanted and value.shape == shape and value.flags.writeable
+        return value if fits else np.empty(shape, wanted)
+    where = None
+    if type(value) is torch.Tensor:
+        where = value.device
+        if value.dtype == torch_dtype(dtype) and tuple(value.shape) == shape and not _lacks_memory(value):
+            return value
+    return torch.empty(shape, dtype=torch_dtype(dtype), device=where)
 
 
 def torch_dtype(number: int) -> Any:
@@ -319,7 +335,7 @@ def _of_subclass(value: Any, name: object) -> list[Piece]:
         return _of_whole(value, name)
     whole, parts = shards
     found = [_of_shard(Shard(part, whole, start), name) for part, start in parts]
-    return found or [_nothing_of(_torch_dtype(value.dtype, name), whole)]
+    return found or [empty_piece(_torch_dtype(value.dtype, name), whole)]
 
 
 def _of_tensor(value: Any, name: object) -> list[Piece]:

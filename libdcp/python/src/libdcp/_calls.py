@@ -63,6 +63,7 @@ class Prepared:
         self._is_strict = True
         self._layout: Layout | None = None
         self._members: Callable[[], dict[str, Any]] = dict
+        self._given: Mapping[str, Any] | None = None  # of the JSON, by the caller
 
     def _try(self, function: Callable[[], T], otherwise: T) -> T:
         """What the function returns; otherwise where it, or one before it, has raised something."""
@@ -117,7 +118,21 @@ class Prepared:
         except BaseException as e:
             self.failures.first = e
             raise
-        self._use(parts, rule)
+        apart = self._used_layout.apart(parts[0], self._comm.size) if self._used_layout else set()
+        if apart:
+            self._try(lambda: self._keep_apart(apart, rule is not None), None)
+            self.unite(replicas)
+        else:
+            self._use(parts, rule)
+
+    def _keep_apart(self, paths: set[str], is_saved: bool) -> None:
+        """Arrays that each rank has for itself, and that do not make one tensor."""
+        assert self._state
+        self._state.keep_apart(paths)
+        self._layout = self._state.layout
+        self._layout.refresh()
+        if is_saved:
+            self.text, self._members = self._state.json(self._given)
 
     def _parts(self, rule: _options.Replicas | None) -> list[_union.Part]:
         layout, state = self._used_layout, self._state
@@ -150,6 +165,7 @@ class Prepared:
             if self._state:
                 self._renew(self._state)
                 self._state.layout.refuse_reserved()
+                self._given = json
                 self.text, self._members = self._state.json(json)
             return _options.save_options(self.failures, options)
         return self._try(make, _capi.SaveOptions())
@@ -242,7 +258,10 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
     def shape(path: str) -> tuple[int, ...] | None:
         found = lib.checkpoint_find(checkpoint, path.encode())
         return tuple(found.contents.shape[:found.contents.ndim]) if found else None
-    lookup = Lookup(shape, Stored(lib.checkpoint_json(checkpoint)), options.get("rename"))
+    def dtype(path: str) -> int | None:
+        found = lib.checkpoint_find(checkpoint, path.encode())
+        return int(found.contents.dtype) if found else None
+    lookup = Lookup(shape, Stored(lib.checkpoint_json(checkpoint)), options.get("rename"), dtype)
     try:
         return _fill(checkpoint, comm, state, options, lookup)
     except Exception as e:

@@ -174,7 +174,7 @@ def whole(tensors: Tensors, union: Mapping[str, str]) -> dict[str, dict[str, Pie
     """The state for the library: this rank's boxes, and the names of those tensors that only other ranks hold."""
     state: dict[str, dict[str, Pieces]] = {}
     for path, text in union.items():
-        found = tensors.get(path) or [_arrays.empty_piece(text)]
+        found = tensors.get(path) or [_arrays.described_piece(text)]
         section, name = path[1:].split("/", 1)
         state.setdefault(section, {})[name] = Pieces(tuple(found))
     return state

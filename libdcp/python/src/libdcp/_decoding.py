@@ -38,6 +38,10 @@ class Decoder:
         """What stands for a tensor."""
         return None
 
+    def each(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
+        """The value of what ranks have saved for themselves: by rank."""
+        return {int(rank): self.value(word, (*keys, int(rank))) for rank, word in content.items()}
+
     def value(self, word: Any, keys: tuple[Any, ...] = (), hint: Any = None) -> Any:
         """The value of a word.
 
@@ -260,5 +264,6 @@ _DECODERS: dict[str, Callable[[Decoder, Any, tuple[Any, ...], Any], Any]] = {
     "mapping": Decoder._mapping,
     "dataclass": Decoder._dataclass,
     "array": lambda d, content, keys, hint: _array(content, d),
+    "per_rank": lambda d, content, keys, hint: d.each(content, keys, hint),
     "tensor": lambda d, content, keys, hint: d.tensor(content, keys, hint),
 }

@@ -50,6 +50,11 @@ class _Own(NamedTuple):
     part: _arrays.Shard
 
 
+def _first(told: Any) -> str:
+    """Of the ranks that have something for themselves, the first one's."""
+    return str(next(iter(told.values()))) if isinstance(told, dict) else str(told)
+
+
 class Layout:
     """Tensors by path, with the boxes that this rank holds, as the library keeps them.
 
@@ -166,12 +171,25 @@ class Layout:
             numbers = [(piece.dtype, len(piece.shape), *piece.shape) for piece in self._described.values()]
             flat = np.fromiter(itertools.chain.from_iterable(numbers), np.uint64)
             self._mark = _union.mark_of("\0".join(self._described).encode() + flat.tobytes())
-        return _union.Part(lambda: {path: _arrays.described(piece) for path, piece in self._described.items()}, self._mark,
-                           everywhere=True)
+        return _union.Part(self._told, self._mark, everywhere=True)
 
-    def add_others(self, described: Mapping[str, str]) -> None:
+    def _told(self) -> dict[str, Any]:
+        """Of each path its type and shape, of what each rank has for itself with the rank."""
+        each = set() if self._stored else {own.path for own in self._own if isinstance(own.value, PerRank)}
+        return {path: {str(self._rank): _arrays.described(piece)} if path in each else _arrays.described(piece)
+                for path, piece in self._described.items()}
+
+    def apart(self, names: _union.Part, size: int) -> set[str]:
+        """Paths of arrays that each rank has for itself, and that are not of one type and shape on all ranks."""
+        if names.united is None:
+            return set()
+        return {path for path, told in names.united.items()
+                if isinstance(told, dict) and (len(told) < size or len(set(told.values())) > 1)}
+
+    def add_others(self, described: Mapping[str, Any]) -> None:
         """Adds the tensors of which only other ranks hold something."""
-        new = {path: _arrays.empty_piece(text) for path, text in described.items() if path not in self._described}
+        described = {path: _first(text) for path, text in described.items()}
+        new = {path: _arrays.described_piece(text) for path, text in described.items() if path not in self._described}
         self._add_pieces(new.items())
         self._described = {path: self._described.get(path) or new[path] for path in described}
         self._mark = None

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
+from typing import Any
+
+from ._names import object_path
 from ._tree import Stored
 from .errors import Error, Status
 from .ranks import Shape
@@ -27,10 +31,12 @@ class Lookup:
         shape: of a tensor in the checkpoint, by its path there; None, there is none.
         words: what the checkpoint's JSON has.
         rename: as in :func:`libdcp.load`.
+        dtype: as shape.
     """
 
-    def __init__(self, shape: Callable[[str], Shape | None], words: Stored,
-                 rename: Mapping[str, str] | None) -> None:
+    def __init__(self, shape: Callable[[str], Shape | None], words: Stored, rename: Mapping[str, str] | None,
+                 dtype: Callable[[str], int | None]) -> None:
+        self._dtype = dtype
         self._shape = shape
         self.words = words
         self.members = words.members
@@ -48,6 +54,24 @@ class Lookup:
 
     def shape(self, path: str) -> Shape | None:
         return self._shape(self.stored(path))
+
+    @functools.cached_property
+    def _each_by_path(self) -> dict[str, Mapping[str, Any]]:
+        return dict(self.words.each_by_path())
+
+    def each(self, keys: tuple[Any, ...]) -> Mapping[str, Any] | None:
+        """What ranks have saved for themselves at these keys, their words by rank; None: there is no such thing."""
+        return self._each_by_path.get(self.stored(object_path(keys)))
+
+    def path_like(self, path: str, keys: tuple[Any, ...]) -> str:
+        """What a tensor of theirs is called in the state, of which the checkpoint has another name by ``rename``."""
+        named = object_path(keys)
+        stored = self.stored(named)
+        return named + path[len(stored):] if named != stored and path.startswith(stored) else path
+
+    def dtype(self, path: str) -> int | None:
+        """Its number."""
+        return self._dtype(self.stored(path))
 
     def updates(self, path: str) -> int | None:
         """The number that torch's optimizers keep as a parameter's ``step``, where a step of dcp-train has its moments:

@@ -21,9 +21,11 @@ _tensors: dict[type, bool] = {}  # whether its values are tensors; states have t
 def is_tensor(value: Any) -> bool:
     """Whether it is one in the checkpoint; else it goes into the JSON."""
     kind = type(value)
+    if kind is PerRank:
+        return bool(value.is_array)
     found = _tensors.get(kind)
     if found is None:
-        found = _tensors[kind] = _arrays.is_tensor_type(kind) or issubclass(kind, (PerRank, Loader)) or (
+        found = _tensors[kind] = _arrays.is_tensor_type(kind) or issubclass(kind, Loader) or (
             not issubclass(kind, _WORDS) and hasattr(value, "__cuda_array_interface__"))
     return found
 

@@ -13,8 +13,11 @@ from . import _names
 from ._names import is_tensor
 from ._tree import Flat, Object, Stored, Trail
 from ._decoding import Decoder, inner_of
+from . import _words
+from ._union import EACH
 from ._words import Keys
 from .errors import Error, Status
+from .ranks import PerRank
 
 _SAID_MOST = 8  # differences that a message names
 
@@ -24,10 +27,30 @@ Selects = Callable[[str], bool]
 
 
 class _IntoState(Decoder):
-    """With the tensors of the state that is loaded into, which stand in the place of theirs."""
+    """With the tensors of the state that is loaded into, which stand in the place of theirs.
+
+    Args:
+        rank: this one.
+        arrays: that are loaded for this rank alone, by path.
+    """
+
+    def __init__(self, is_tagged: bool, classes: Mapping[str, type], rank: int, arrays: Mapping[str, Any]) -> None:
+        super().__init__(is_tagged, classes)
+        self._rank, self._arrays = str(rank), arrays
+        self.owns: list[tuple[PerRank, bool, Any]] = []  # whether something was there for this rank, and what
 
     def tensor(self, path: Any, keys: Trail, hint: Any) -> Any:
+        if path in self._arrays:
+            return self._arrays[path]
         return hint if is_tensor(hint) else None
+
+    def each(self, content: Any, keys: Trail, hint: Any) -> Any:
+        if not isinstance(hint, PerRank):
+            raise Error(f"{Keys(keys)}: ranks have saved this for themselves; have a libdcp.PerRank in its place",
+                        status=Status.MISMATCH)
+        there = self._rank in content
+        self.owns.append((hint, there, self.value(content[self._rank], keys, hint.value) if there else None))
+        return hint
 
     def value(self, word: Any, keys: Trail = (), hint: Any = None) -> Any:
         if word is None and not self._is_tagged and is_tensor(hint):  # as older versions have it in lists
@@ -151,6 +174,7 @@ class Restoring:
         selects: whether what has a path in the state is loaded.
         is_part: not all of the checkpoint is meant, but what is selected.
         has_tensor: whether the checkpoint has a tensor for a path in the state.
+        rank: this one.
 
     Attributes:
         missing: keys in the state of what the checkpoint has not.
@@ -158,7 +182,7 @@ class Restoring:
     """
 
     def __init__(self, state: Mapping[Any, Any], flat: Flat, stored: Stored, *, stored_path: Callable[[str], str],
-                 selects: Selects, is_part: bool, has_tensor: Selects) -> None:
+                 selects: Selects, is_part: bool, has_tensor: Selects, rank: int) -> None:
         self.missing: list[Keys] = []
         self.unexpected: list[Keys] = []
         self._flat = flat
@@ -166,7 +190,7 @@ class Restoring:
         self._stored = stored
         self._selects = selects
         self._has_tensor = has_tensor
-        self._decoder = _IntoState(stored.is_tagged, flat.classes)
+        self._decoder = _IntoState(stored.is_tagged, flat.classes, rank, flat.arrays)
         self._renamed = Renamed(stored_path, stored, self._decoder)
         self._puts: list[tuple[Any, Any, Any]] = []  # container, key, value
         self._calls: list[tuple[Any, Any]] = []  # objects, and what they load
@@ -230,7 +254,7 @@ class Restoring:
         return (type(key), key) if self._stored.is_tagged else str(key)
 
     def _member(self, mapping: Mapping[Any, Any], key: Any, value: Any, keys: Trail, word: Any, stored_keys: Trail) -> None:
-        if is_tensor(value):
+        if is_tensor(value) and not (word is not _MISSING and isinstance(value, PerRank)):
             self._used.add(stored_keys)
             return
         if word is not _MISSING and self._stored.is_tensor(word):
@@ -256,6 +280,9 @@ class Restoring:
                 self.missing.append(Keys(keys))
             return
         self._used.add(stored_keys)
+        if isinstance(value, PerRank) and _words.tag_of(word) != EACH:
+            raise Error(f"{Keys(keys)}: what was saved is one value for all ranks; load it without libdcp.PerRank",
+                        status=Status.MISMATCH)
         new = self._decoded(word, keys, value)
         if new is not _MISSING:
             if not isinstance(mapping, MutableMapping):
@@ -326,6 +353,10 @@ class Restoring:
 
     def put(self) -> None:
         """After the tensors were loaded."""
+        for own, there, value in self._decoder.owns:
+            own.loaded = there
+            if there:
+                own.value = value
         for container, key, value in self._puts:
             container[key] = value
         for found, value in self._calls:

@@ -28,8 +28,20 @@ class State:
         self._given = state
         self._rank, self._size, self._stored = rank, size, stored
         self._known = _tree.Known()
-        self._flat = _tree.Flat(state, self._known)
+        self._apart: set[str] = set()  # paths of what is an array of each rank, but of no common type and shape
+        self._flat = self._flattened()
         self.layout = self._laid()
+
+    def _flattened(self) -> _tree.Flat:
+        return _tree.Flat(self._given, self._known, _tree.Own(self._rank, self._apart, self._stored))
+
+    def keep_apart(self, paths: set[str]) -> None:
+        """Before a save: the arrays at these paths, which each rank has for itself, are none of one tensor."""
+        self._apart |= paths
+        self._known = _tree.Known()
+        self._flat = self._flattened()
+        old, self.layout = self.layout, self._laid()
+        old.close()
 
     def _laid(self) -> Layout:
         return Layout(self._flat.all_rows, len(self._flat.rows), self._rank, self._size, self._stored)
@@ -44,7 +56,7 @@ class State:
         Raises:
             ValueError: a tensor that is none of an object is another one, or elsewhere, than when it was declared.
         """
-        flat = _tree.Flat(self._given, self._known)
+        flat = self._flattened()
         then, now = self._flat.rows, flat.rows
         if len(now) != len(then):
             raise ValueError(f"the state has {len(now)} tensors, and had {len(then)} when it was declared; declare it anew")
@@ -65,7 +77,7 @@ class State:
     def as_stored(self, stored: Lookup) -> State:
         """For a load: itself, or one with the checkpoint's rows where ranks have something for themselves, and without
         what the checkpoint has no tensor for."""
-        if self.layout.follows_checkpoint or stored.may_lack:
+        if self.layout.follows_checkpoint or self._flat.owns or stored.may_lack:
             return State(self._given, self._rank, self._size, stored)
         self.renew()
         return self
@@ -78,7 +90,7 @@ class State:
     def restoring(self, stored: Lookup, selects: Callable[[str], bool], is_part: bool) -> Restoring:
         """What a load does beside the tensors."""
         return Restoring(self._given, self._flat, stored.words, stored_path=stored.stored, selects=selects,
-                               is_part=is_part, has_tensor=lambda path: stored.shape(path) is not None)
+                               is_part=is_part, has_tensor=lambda path: stored.shape(path) is not None, rank=self._rank)
 
     def hold(self) -> None:
         """From now on a save in flight uses it."""

@@ -13,13 +13,19 @@ import json
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _names, _words
+from ._arrays import Pieces, array_like, empty_piece
 from ._names import OBJECTS, is_tensor
-from ._decoding import Decoder
+from ._decoding import Decoder, inner_of
+from ._union import EACH
 from ._words import NOTHING, Keys
 from .errors import Error, Status
+from .ranks import PerRank
+
+if TYPE_CHECKING:
+    from ._lookup import Lookup
 
 TREE = "tree"  # the member of the checkpoint's JSON that says how the words are to be read
 _MOST_VALUES = 1 << 20  # of the library's JSON
@@ -56,6 +62,48 @@ def _state_dict(value: Any, keys: Trail) -> Any:
     return value.state_dict()
 
 
+class Own(NamedTuple):
+    """What has to be known of what each rank has for itself.
+
+    Attributes:
+        rank: this one.
+        apart: paths of arrays that make no tensor of rows, as they are of other shapes or types on other ranks.
+        stored: what it is loaded from.
+    """
+
+    rank: int
+    apart: set[str]
+    stored: Lookup | None
+
+
+def _items_of(word: Any, decoder: Decoder) -> list[tuple[Any, Any]]:
+    """The items of a word that is no mapping of names, by the keys that lead to them."""
+    if type(word) is list:
+        return list(enumerate(word))
+    tag = _words.tag_of(word)
+    return list(_words.items_of(tag, word[tag], decoder.value)) if tag else []
+
+
+def _tensors_in(word: Any, hint: Any) -> Iterator[tuple[str, Any]]:
+    """The paths in a word, and what stands there in a value that is like it."""
+    if type(word) is list:
+        for i, inner in enumerate(word):
+            yield from _tensors_in(inner, inner_of(hint, i))
+    elif type(word) is dict:
+        tag = _words.tag_of(word)
+        if tag == "$tensor":
+            yield str(word[tag]), hint
+        elif tag == "$dict" and isinstance(word[tag], list):
+            for pair in word[tag]:
+                if isinstance(pair, list) and len(pair) == 2:
+                    yield from _tensors_in(pair[1], inner_of(hint, pair[0]) if isinstance(pair[0], (str, int)) else None)
+        elif tag is not None:
+            yield from _tensors_in(word[tag], hint)
+        else:
+            for key, inner in word.items():
+                yield from _tensors_in(inner, inner_of(hint, key))
+
+
 class Known:
     """Those of a state's mappings that hold tensors alone, with what was made of them, so that thousands need not be gone
     through before each save: they have the same values as before."""
@@ -86,8 +134,11 @@ class Flat(_words.Encoder):
     Args:
         state: a (nested) mapping, see :func:`libdcp.save`.
         known: of earlier calls for the same state.
+        own: what has to be known of what each rank has for itself.
 
     Attributes:
+        owns: what each rank has for itself, but for what is a row of a tensor.
+        arrays: memory for what of that is stored as tensors, by path, of a state that is loaded into.
         rows: its tensors, but for those of objects.
         object_rows: those that the state dicts of objects have.
         objects: what has a state dict, by the keys that lead to it.
@@ -100,8 +151,11 @@ class Flat(_words.Encoder):
         ValueError: two tensors have one path, or one has none.
     """
 
-    def __init__(self, state: Mapping[Any, Any], known: Known | None = None) -> None:
+    def __init__(self, state: Mapping[Any, Any], known: Known | None = None, own: Own | None = None) -> None:
         super().__init__()
+        self._own = own or Own(0, set(), None)
+        self.owns: list[PerRank] = []
+        self.arrays: dict[str, Any] = {}
         if not isinstance(state, Mapping):
             raise TypeError(f"the state is of type {type(state).__name__}, and not a mapping to tensors, sections of them "
                             'or objects with a state dict, such as {"model": model}')
@@ -149,8 +203,10 @@ class Flat(_words.Encoder):
         return self.rows + self.object_rows
 
     def method_of(self, value: Any) -> Callable[[Any, Trail], Any]:
-        if is_tensor(value):
+        if is_tensor(value) and not isinstance(value, PerRank):
             return self._tensor
+        if isinstance(value, PerRank):
+            return self._each
         return self._other if _is_stateful(value) else super().method_of(value)
 
     def _refuse(self, value: Any, keys: Trail) -> Any:
@@ -187,6 +243,38 @@ class Flat(_words.Encoder):
             return NOTHING
         return _words.tagged("tensor", path)
 
+    def _each(self, value: PerRank, keys: Trail) -> Any:
+        """A row of a tensor, or what is this rank's alone."""
+        path = _names.path_of(keys)
+        stored = self._own.stored
+        found = stored.each(keys) if stored else None
+        if value.is_array and found is None and path not in self._own.apart:
+            return self._tensor(value, keys)
+        if self._in_sets:
+            raise _words.refused(value, keys, " within a set")
+        self.owns.append(value)
+        if stored:
+            self._fill_from(found or {}, value, keys, stored)
+            return {EACH: {}}
+        self._within += 1
+        made = self.word(value.value, (*keys, self._own.rank))
+        self._within -= 1
+        return {EACH: {str(self._own.rank): made}}
+
+    def _fill_from(self, found: Mapping[str, Any], value: PerRank, keys: Trail, stored: Lookup) -> None:
+        """Rows for what ranks have saved of it: this one's arrays, and the others' names."""
+        for rank, word in found.items():
+            mine = rank == str(self._own.rank)
+            for path, hint in _tensors_in(word, value.value if mine else None):
+                row = stored.path_like(path, keys)
+                shape, dtype = stored.shape(row), stored.dtype(row)
+                if shape is None or dtype is None:
+                    continue
+                array: Any = Pieces((empty_piece(dtype, shape),))
+                if mine:
+                    array = self.arrays[path] = array_like(hint, dtype, shape)
+                (self.object_rows if self._in_object else self.rows).append(Row(row, Keys(keys), array))
+
     @staticmethod
     def _is_model(section: Any) -> bool:
         return str(section).split("/", 1)[0] == "model"
@@ -211,7 +299,8 @@ class Flat(_words.Encoder):
             return found[1]
         before = len(self.rows)
         made = super()._mapping(value, keys)
-        if len(self.rows) - before == len(value) and all(map(is_tensor, value.values())):
+        if len(self.rows) - before == len(value) and all(
+                is_tensor(inner) and type(inner) is not PerRank for inner in value.values()):
             self._known.add(value, keys, self.rows[before:], made)
         return made
 
@@ -405,6 +494,16 @@ class Stored:
         else:
             for key, inner in _words.items_of(tag, word[tag], decoder.value):
                 self._find_places(inner, (*keys, key), decoder)
+
+    def each_by_path(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """What ranks have saved for themselves, by the paths that :func:`libdcp._names.object_path` gives."""
+        def found(word: Any, keys: Trail) -> Iterator[tuple[str, Mapping[str, Any]]]:
+            if _words.tag_of(word) == EACH and isinstance(word[EACH], dict):
+                yield _names.object_path(keys), word[EACH]
+            for key, inner in self.children(word, decoder) or _items_of(word, decoder):
+                yield from found(inner, (*keys, key))
+        decoder = Decoder(self.is_tagged, plain=True)
+        return found(self.words, ()) if self.is_tagged else iter(())
 
     def is_tensor(self, word: Any) -> bool:
         return self.is_tagged and _words.tag_of(word) == "$tensor"

@@ -63,14 +63,29 @@ def _kind(word: Any) -> str | None:
     if not isinstance(word, dict) or _words.is_number(word):
         return None
     tag = _words.tag_of(word)
-    return "" if tag is None else tag if tag in ("$dict", "$OrderedDict", "$mapping", EACH) else None
+    return "" if tag is None else tag if tag in ("$dict", "$OrderedDict", "$mapping", "$defaultdict", EACH) else None
 
 
 def _pairs(word: dict[str, Any], kind: str) -> dict[str, tuple[Any, Any]]:
     """A mapping's keys, as words, and values, by the keys' texts."""
     inner: Any = word[kind] if kind else word
-    listed = inner[1] if kind == "$mapping" else inner if kind in ("$dict", "$OrderedDict") else inner.items()
+    listed = inner[1] if kind in ("$mapping", "$defaultdict") else inner if kind in ("$dict", "$OrderedDict") else inner.items()
     return {_text(key): (key, value) for key, value in listed}
+
+
+# Tags of containers of items, and where in a tag's content their words are; None: it is they.
+_ITEMS: dict[str | None, int | None] = {"$tuple": None, "$deque": 0, "$namedtuple": 2, "$subclass": 1, "$dataclass": 1}
+
+
+def _turned(content: Any, tag: str | None) -> list[Any]:
+    """The items, and what is around them."""
+    at = _ITEMS[tag]
+    return [content] if at is None else [content[at], *content[:at], *content[at + 1:]]
+
+
+def _back(turned: list[Any], tag: str | None) -> Any:
+    at = _ITEMS[tag]
+    return turned[0] if at is None else [*turned[1:at + 1], turned[0], *turned[at + 1:]]
 
 
 def _mapping(like: dict[str, Any], kind: str, pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
@@ -78,9 +93,9 @@ def _mapping(like: dict[str, Any], kind: str, pairs: Iterable[tuple[Any, Any]]) 
     if kind == "$dict":
         made: dict[str, Any] = _words.Encoder().plain(list(pairs))
         return made
-    if kind in ("$OrderedDict", "$mapping"):
+    if kind in ("$OrderedDict", "$mapping", "$defaultdict"):
         listed = list(map(list, pairs))
-        return {kind: [like[kind][0], listed] if kind == "$mapping" else listed}
+        return {kind: listed if kind == "$OrderedDict" else [like[kind][0], listed]}
     return {kind: dict(pairs)} if kind else dict(pairs)
 
 
@@ -153,8 +168,12 @@ class _Union:
             return self._with_groups(ours, other, keys, rank)
         if isinstance(ours, list) and isinstance(other, list) and len(ours) == len(other):
             return [self._with(a, ("whole", b), (*keys, str(i)), rank) for i, (a, b) in enumerate(zip(ours, other))]
-        if _words.tag_of(ours) == _words.tag_of(other) == "$tuple":
-            return {"$tuple": self._with(ours["$tuple"], ("whole", other["$tuple"]), keys, rank)}
+        tag = _words.tag_of(ours)
+        if tag in _ITEMS and tag == _words.tag_of(other):
+            (a, *around), (b, *others) = _turned(ours[tag], tag), _turned(other[tag], tag)
+            if around == others:
+                made = self._with(a, ("whole", b), keys, rank)
+                return {tag: _back([made, *around], tag)}
         if (said := _text(other)) != _text(ours):
             self._note(keys, _text(ours), said, rank)
         return ours

@@ -114,6 +114,8 @@ def items_of(tag: str, content: Any, key_of: Callable[[Any], Any]) -> list[tuple
             return list(content[1].items())
         if tag == "$defaultdict":
             return [(key_of(key), word) for key, word in content[1]]
+        if tag == "$per_rank":
+            return [(int(rank), word) for rank, word in content.items()]
         items = {"$tuple": lambda: content, "$deque": lambda: content[0], "$namedtuple": lambda: content[2],
                  "$subclass": lambda: content[1]}[tag]()
         if type(items) is dict and tag_of(items):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _words
-from ._arrays import Shard
+from ._arrays import Shard, is_torch_tensor
 from ._decoding import Decoder
 from .errors import Error, Status
 
@@ -27,19 +27,33 @@ _PAGE = 4096
 
 
 class PerRank:
-    """An array that each rank has for itself, of one shape and type on all of them; in the checkpoint a tensor with a row
-    for each rank. On a load rank r gets row r; a rank that the saving run did not have keeps what it has.
+    """What each rank has for itself: any value that a state can have. On a load, on any number of ranks, rank r gets what
+    rank r has saved; a rank that the saving run did not have keeps what it has.
 
     Args:
-        array: a numpy array or a torch tensor, loaded in place.
+        value: an array of one shape and type on all ranks is a tensor with a row for each rank in the checkpoint, and is
+            loaded in place. Of other values, such as numbers, mappings and arrays of other shapes, what is no tensor is
+            in the checkpoint's JSON, and each rank's tensors are tensors of their own; a load puts a new value in place
+            of the old one, and fills those of its arrays that have the stored shape and type.
 
     Attributes:
-        loaded: whether the last load had a row for this rank.
+        value: what was given, or was loaded.
+        loaded: whether the last load had something for this rank.
     """
 
-    def __init__(self, array: Any) -> None:
-        self.array = array
+    def __init__(self, value: Any) -> None:
+        self.value = value
         self.loaded = False
+
+    @property
+    def array(self) -> Any:
+        """The value, where it is an array."""
+        return self.value
+
+    @property
+    def is_array(self) -> bool:
+        return isinstance(self.value, np.ndarray) or is_torch_tensor(self.value) or hasattr(
+            self.value, "__cuda_array_interface__")
 
     def part(self, rank: int, size: int, stored: Shape | None) -> Shard:
         """This rank's row of those that are saved, or were ``stored``."""
