@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/path.h"
 #include "programs/program.h"
 
 enum { MOST_OPTIONS = 32, OPTION_BASE = 256 };
@@ -102,6 +103,13 @@ static const program_option *find_option(const option_list *list, int c) {
     return NULL;
 }
 
+/* No argument of a program and no value of an option is a URL. */
+static int check_path(const char *text) {
+    dcp_error err;
+    if (!core_path_check(NULL, text, &err)) return 0;
+    return program_rank() == 0 ? program_refuse("%s", err.message) : PROGRAM_USAGE;
+}
+
 /* -1, or the status to exit with. */
 static int read_argv(const program_command *command, const option_list *list, int argc,
                      char **argv) {
@@ -121,6 +129,7 @@ static int read_argv(const program_command *command, const option_list *list, in
                           : optopt > 0 && stopped_at_word() ? "no value goes with this option: "
                                                             : "unknown option ",
                           bad_option(argv, letter));
+        if (o->argument && check_path(optarg)) return PROGRAM_USAGE;
         if (o->argument)
             *o->value = optarg;
         else
@@ -169,6 +178,8 @@ int program_arguments_parse(const program_command *command, int argc, char **arg
     if (status >= 0) return status;
     *args = argv + optind;
     *n = argc - optind;
+    for (int i = 0; i < *n && !command->ends_at_first; i++) /* else they are another program's */
+        if (check_path((*args)[i])) return PROGRAM_USAGE;
     if (command->json && *command->json && check_json(*args, *n)) return PROGRAM_USAGE;
     if (*n > max_args) return misuse(command, "too many arguments: ", (*args)[max_args]);
     if (*n < min_args)

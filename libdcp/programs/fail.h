@@ -2,3 +2,4 @@
 #pragma once
 
 #include "core/fail.h"
+#include "core/path.h"

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/fail.h"
+#include "core/path.h"
 #include "dcp/safetensors.h"
 #include "io/use.h"
 #include "safetensors/header.h"
@@ -72,7 +73,8 @@ int dcp_st_open_file(const char *folder, const char *name, int *fd, uint64_t *by
     char path[PATH_MAX];
     if (!folder || !name || !fd || !bytes)
         return core_fail(err, DCP_ERR_ARG, "dcp_st_open_file: an argument is NULL");
-    int status = join_path(path, folder, name, err);
+    int status = core_path_check(NULL, folder, err);
+    if (status == DCP_OK) status = join_path(path, folder, name, err);
     if (status == DCP_OK) status = check_inside(path, folder, err);
     return status == DCP_OK ? open_regular(path, fd, bytes, err) : status;
 }
@@ -449,10 +451,11 @@ static int open_index_path(dcp_st_reader *reader, const char *path, dcp_error *e
 int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err) {
     struct stat st;
     if (!path || !out) return core_fail(err, DCP_ERR_ARG, "dcp_st_open: path or out is NULL");
+    int status = core_path_check(NULL, path, err);
+    if (status != DCP_OK) return status;
     if (stat(path, &st)) return core_fail_errno(err, "cannot open", path);
     dcp_st_reader *reader = calloc(1, sizeof *reader);
     if (!reader) return core_fail_memory(err, sizeof *reader);
-    int status;
     if (S_ISDIR(st.st_mode))
         status = open_folder(reader, path, err);
     else if (is_index(path))

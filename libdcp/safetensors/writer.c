@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/fail.h"
+#include "core/path.h"
 #include "dcp/safetensors.h"
 #include "io/file.h"
 #include "io/publish.h"
@@ -52,7 +53,8 @@ int dcp_st_create(const char *path, const dcp_tensor *tensors, size_t n, dcp_st_
     uint64_t header_bytes;
     if (!path || !out || (n && !tensors))
         return core_fail(err, DCP_ERR_ARG, "dcp_st_create: path, tensors or out is NULL");
-    int status = dcp_st_header(tensors, n, &header, &header_bytes, err);
+    int status = core_path_check(NULL, path, err);
+    if (status == DCP_OK) status = dcp_st_header(tensors, n, &header, &header_bytes, err);
     if (status != DCP_OK) return status;
     dcp_st_writer *writer = calloc(1, sizeof *writer);
     if (!writer) {

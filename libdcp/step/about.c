@@ -2,6 +2,7 @@
  * are put in. They stand at a fixed distance from the end, so a reader finds them without
  * parsing. */
 #include "step/about.h"
+#include "core/path.h"
 #include "dcp/checkpoint.h"
 
 #include <fcntl.h>
@@ -204,7 +205,8 @@ int dcp_about_read(const char *step_path, char **json, dcp_error *err) {
     if (!step_path || !json)
         return core_fail(err, DCP_ERR_ARG, "dcp_about_read: a path and an output are needed");
     json_t *about = NULL;
-    int status = step_about_parse(step_path, &about, err);
+    int status = core_path_check(NULL, step_path, err);
+    if (status == DCP_OK) status = step_about_parse(step_path, &about, err);
     if (status != DCP_OK) return status;
     *json = core_json_canonical(about);
     json_decref(about);

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "core/fail.h"
+#include "core/path.h"
 
 #define NAME_BYTES sizeof(((dcp_step *)0)->name)
 
@@ -122,6 +123,8 @@ static int read_steps(DIR *dir, dcp_step **steps, size_t *n) {
 int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *err) {
     if (!dir || !out || !n_out)
         return core_fail(err, DCP_ERR_ARG, "dcp_steps_list: dir, out or n_out is NULL");
+    int refused = core_path_check(NULL, dir, err);
+    if (refused) return refused;
     dcp_step *steps = NULL;
     size_t n = 0;
     DIR *stream = opendir(dir);

@@ -15,6 +15,7 @@
 #include "core/cover.h"
 #include "core/fail.h"
 #include "core/json.h"
+#include "core/path.h"
 #include "step/folder.h"
 #include "step/hold.h"
 #include "step/homes.h"
@@ -294,6 +295,7 @@ static int open_found(dcp_comm *comm, const char *path, open_fn open_step, int c
             ckpt->comm = comm;
             ckpt->copies_rows = copies_rows;
         }
+        if (!status) status = core_path_check(NULL, path, err);
         status = open_step(comm, status, ckpt, path, &moved, err);
         if (!status && (!moved || look + 1 == LOOKS))
             *out = ckpt;

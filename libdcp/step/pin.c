@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core/fail.h"
+#include "core/path.h"
 #include "dcp/store.h"
 #include "step/hold.h"
 
@@ -74,9 +75,11 @@ static int hold_named(const char *path, step_hold **out, dcp_error *err) {
 int dcp_step_pin(const char *step_path, dcp_pin **out, dcp_error *err) {
     if (!step_path || !out)
         return core_fail(err, DCP_ERR_ARG, "dcp_step_pin: step_path or out is NULL");
+    int status = core_path_check(NULL, step_path, err);
+    if (status) return status;
     dcp_pin *pin = malloc(sizeof *pin);
     if (!pin) return core_fail_memory(err, sizeof *pin);
-    const int status = hold_named(step_path, &pin->hold, err);
+    status = hold_named(step_path, &pin->hold, err);
     if (status)
         free(pin);
     else

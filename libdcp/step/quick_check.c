@@ -11,6 +11,7 @@
 
 #include "core/fail.h"
 #include "core/json.h"
+#include "core/path.h"
 #include "core/sized.h"
 #include "dcp/inspect.h"
 #include "step/about.h"
@@ -143,6 +144,7 @@ int dcp_step_glance(const char *step_path, dcp_glance *out, dcp_error *err) {
     if (!step_path || !out)
         return core_fail(err, DCP_ERR_ARG, "dcp_step_glance: a path and an output are needed");
     int status = core_sized_check(out, sizeof *out, "DCP_GLANCE_INIT", err);
+    if (!status) status = core_path_check(NULL, step_path, err);
     if (status) return status;
     dcp_glance seen = {.size = sizeof seen, .written = -1, .survives = -1};
     status = glance(step_path, &seen, err);

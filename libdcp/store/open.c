@@ -9,6 +9,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "core/path.h"
 #include "core/sized.h"
 #include "plan/agreement.h"
 #include "redundancy/groups.h"
@@ -203,6 +204,7 @@ int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *opt
     dcp_store *store = make_store(comm, &own);
     if (!status && !store) status = core_fail_memory(err, PATH_MAX + sizeof *store);
     if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_store_open: out is NULL");
+    if (!status) status = core_path_check(NULL, dir, err);
     status = comm_agree(comm, status, err);
     if (status == DCP_OK) status = open_store(store, dir, own.redundancy, err);
     if (status != DCP_OK) {
@@ -239,7 +241,8 @@ void dcp_store_close(dcp_store *store) {
 int dcp_store_check_free(const char *dir, dcp_error *err) {
     int fd;
     if (!dir) return core_fail(err, DCP_ERR_ARG, "dcp_store_check_free: dir is NULL");
-    int status = store_directory_look(dir, &fd, err);
+    int status = core_path_check(NULL, dir, err);
+    if (status == DCP_OK) status = store_directory_look(dir, &fd, err);
     if (status != DCP_OK || fd < 0) return status;
     status = store_lock_check_free(fd, dir, err);
     close(fd);

@@ -13,6 +13,7 @@
 #include "comm/comm.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/path.h"
 #include "core/sized.h"
 #include "plan/agreement.h"
 
@@ -78,7 +79,11 @@ int tiers_given_path(const dcp_tier *given, int rank, char **out, dcp_error *err
         return core_fail(err, DCP_ERR_ARG,
                          "%s: only a private store's path is another one on each rank",
                          given->path);
-    return fill_in(given->path, rank, out, err);
+    int status = fill_in(given->path, rank, out, err);
+    if (status || !core_path_check(NULL, *out, err)) return status;
+    free(*out);
+    *out = NULL;
+    return DCP_ERR_UNSUPPORTED;
 }
 
 int tiers_given_domain(const dcp_tier *given, int rank, char **out, dcp_error *err) {

@@ -14,6 +14,7 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/path.h"
 #include "core/sized.h"
 #include "h5/skeleton.h"
 #include "io/sweep.h"
@@ -415,6 +416,8 @@ int dcp_verify_with(dcp_comm *comm, const char *path, const dcp_verify_options *
                          .outcome = "what it has not read yet is not judged"};
     if (!status && !path)
         status = core_fail(err, DCP_ERR_ARG, "dcp_verify: a path is needed");
+    else if (!status && core_path_check(NULL, path, err))
+        status = DCP_ERR_UNSUPPORTED;
     else if (!status && (!v.ckpt || !(v.ckpt->path = strdup(path))))
         status = core_fail_memory(err, PATH_MAX);
     status = comm_agree(comm, status, err);

@@ -168,7 +168,7 @@ const config_key config_keys[] = {
      .max = 4294901760.0, TO(stripe_bytes)},
     {KEY("checkpoint.domain", CONFIG_TEXT, "null",
          "the failure domain of a rank, with {rank}, {host} or {env:NAME}; null: its host"),
-     .nullable = 1, TO(domain)},
+     .nullable = 1, .is_name = 1, TO(domain)},
     {KEY("checkpoint.stores", CONFIG_OBJECTS, "[]", "faster stores in front of checkpoint.dir"),
      .check = config_stores_check, .complete = config_stores_complete},
     {KEY("device", CONFIG_WORD, "\"auto\"", "what computes; cuda is experimental"),
@@ -311,6 +311,9 @@ static const char *advice(const config_key *key, const char *text) {
 
 /* Messages name the key's full path, what was given and what is asked for. */
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err) {
+    const int is_path = (key->type == CONFIG_TEXT && !key->is_name) || key->type == CONFIG_MODEL;
+    if (is_path && core_path_check(key->path, json_string_value(value), err))
+        return DCP_ERR_UNSUPPORTED;
     if (value_fits(key, value)) return key->check ? key->check(key->path, value, err) : DCP_OK;
     char *given = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     char wanted[160];

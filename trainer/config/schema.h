@@ -31,7 +31,7 @@ typedef struct config_key {
     const char *help;
     const char *words; /* "direct|mpio"; of CONFIG_TEXT words that mean something */
     double min, max;
-    int nullable;
+    int nullable, is_name; /* is_name: of CONFIG_TEXT no path, but a name */
     /* The optimizer.type that has the key; NULL: all have it, or it is none of theirs. Where their
      * defaults differ, a key has a row for each of them. */
     const char *optimizer;

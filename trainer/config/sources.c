@@ -1,5 +1,6 @@
 #include "config/sources.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "programs/fail.h"
@@ -25,6 +26,10 @@ static int check_source(const char *path, size_t i, const json_t *entry, dcp_err
             return core_fail(err, DCP_ERR_ARG, "%s[%zu].%s is not %s", path, i, key,
                              is_path ? "a string with something in it"
                                      : "a number above 0, up to 1e6");
+        char what[96];
+        snprintf(what, sizeof what, "%s[%zu].path", path, i);
+        if (is_path && core_path_check(what, json_string_value(value), err))
+            return DCP_ERR_UNSUPPORTED;
     }
     if (json_object_get(entry, "path")) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG, "%s[%zu].path: missing; it has no default: set it", path, i);

@@ -2,6 +2,7 @@
  * list of keys. */
 #include "config/stores.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "config/config.h"
@@ -64,6 +65,10 @@ static int check_entry(const char *path, size_t i, const json_t *entry, dcp_erro
                              path, i, key);
         if (wanted)
             return core_fail(err, DCP_ERR_ARG, "%s[%zu].%s is not %s", path, i, key, wanted);
+        char what[96];
+        snprintf(what, sizeof what, "%s[%zu].path", path, i);
+        if (strcmp(key, "path") == 0 && core_path_check(what, json_string_value(value), err))
+            return DCP_ERR_UNSUPPORTED;
     }
     if (json_object_get(entry, "path")) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG, "%s[%zu].path: missing; it has no default: set it", path, i);

@@ -16,6 +16,9 @@
  * and keeps no global state: one object must not be used by two threads at once, different objects
  * may.
  *
+ * Paths are those of a file system. scheme://... is DCP_ERR_UNSUPPORTED wherever a directory, a step
+ * or a file is given; a directory of that name is ./scheme://...
+ *
  * Forks. A child may use the library, whatever threads of its parent were doing: with objects of
  * its own, and with a checkpoint on one rank that its parent had open, by a reader of its own
  * (dcp/inspect.h). Stores, communicators, saves and loads that it has inherited it can only free,
