@@ -59,7 +59,11 @@ static void poison(const cpu_product *p, float *c) {
 void cpu_matmul_fail(kernels *k) { ((cpu_state *)k->state)->product_failed = 1; }
 
 static int has_avx2_alone(void) {
+#ifdef __x86_64__
     return __builtin_cpu_supports("avx2") && !__builtin_cpu_supports("avx512f");
+#else
+    return 0;
+#endif
 }
 
 /* Measured on Zen 3. Such products are gradients of a weight, or of a head's keys. */

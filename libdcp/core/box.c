@@ -29,15 +29,22 @@ uint64_t dcp_tensor_bytes(const dcp_tensor *tensor) {
     return core_tensor_size(tensor->dtype, tensor->ndim, tensor->shape, &bytes) ? bytes : 0;
 }
 
+/* Callers' numbers of dimensions are not trusted. */
+static uint32_t dims_within(uint32_t ndim) { return ndim < DCP_MAX_DIMS ? ndim : DCP_MAX_DIMS; }
+
 dcp_box dcp_box_whole(const dcp_tensor *tensor) {
     dcp_box box = {0};
-    memcpy(box.count, tensor->shape, tensor->ndim * sizeof *box.count);
+    memcpy(box.count, tensor->shape, dims_within(tensor->ndim) * sizeof *box.count);
     if (!tensor->ndim) box.count[0] = 1;
     return box;
 }
 
 dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world) {
     dcp_box box = dcp_box_whole(tensor);
+    if (rank < 0 || rank >= world) {
+        box.count[0] = 0;
+        return box;
+    }
     if (!tensor->ndim) {
         box.count[0] = rank == 0;
         return box;
@@ -52,8 +59,12 @@ dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world) {
 
 uint64_t dcp_box_elems(const dcp_box *box, uint32_t ndim) {
     uint64_t elems = 1;
-    for (uint32_t d = 0; d < core_box_dims(ndim); d++) elems *= box->count[d];
-    return elems;
+    int empty = 0, too_many = 0;
+    for (uint32_t d = 0; d < core_box_dims(dims_within(ndim)); d++) {
+        empty |= !box->count[d];
+        too_many |= __builtin_mul_overflow(elems, box->count[d], &elems);
+    }
+    return empty ? 0 : too_many ? UINT64_MAX : elems;
 }
 
 int core_box_intersect(uint32_t ndim, const dcp_box *a, const dcp_box *b, dcp_box *out) {
@@ -77,7 +88,11 @@ uint64_t dcp_box_slice(uint32_t ndim, const dcp_box *box, uint64_t first, uint64
                        dcp_box *out) {
     uint64_t inner = dcp_box_elems(box, ndim), rest = first;
     *out = *box;
-    for (uint32_t d = 0; d < ndim; d++) {
+    if (first >= inner || inner == UINT64_MAX) { /* also of a box that is empty, or is none */
+        out->count[0] = 0;
+        return 0;
+    }
+    for (uint32_t d = 0; d < dims_within(ndim); d++) {
         inner /= box->count[d];
         uint64_t index = rest / inner;
         rest %= inner;

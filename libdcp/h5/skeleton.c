@@ -405,8 +405,9 @@ int h5_skeleton_outside_crc(const h5_skeleton *s, const step_row *rows, size_t n
                             const unsigned char *const *tables, uint64_t *crc, dcp_error *err) {
     size_t n_known = 0, n_data = 0, room = s->n_runs + 3 + n;
     const step_range *ranges[] = {&s->index, &s->blocks, &s->meta};
-    segment *known = malloc(room * sizeof *known), *data = known + s->n_runs + 3;
+    segment *known = malloc(room * sizeof *known);
     if (!known) return core_fail_memory(err, room * sizeof *known);
+    segment *data = known + s->n_runs + 3;
     for (size_t i = 0; i < s->n_runs; i++)
         known[n_known++] = (segment){s->runs[i].offset, s->runs[i].bytes, s->runs[i].data};
     for (int t = 0; t < 3; t++) /* an empty table has no offset */

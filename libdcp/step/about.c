@@ -121,7 +121,6 @@ static int read_file(const char *path, char **out, size_t *bytes_out, dcp_error 
     return status;
 }
 
-/* Changes the digits in `text`. */
 static int sum_holds(char *text, size_t bytes) {
     char stored[DIGITS], computed[DIGITS], *digits = digits_of(text, bytes);
     const char *begin = digits - (sizeof TAIL_BEGIN - 1), *end = digits + DIGITS;
@@ -131,6 +130,7 @@ static int sum_holds(char *text, size_t bytes) {
     memcpy(stored, digits, DIGITS);
     memcpy(digits, ZEROS, DIGITS);
     write_digits(computed, core_crc64(text, bytes));
+    memcpy(digits, stored, DIGITS);
     return memcmp(stored, computed, DIGITS) == 0;
 }
 

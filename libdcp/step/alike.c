@@ -5,9 +5,9 @@
 #include "step/alike.h"
 
 #include <string.h>
-#include <sys/random.h>
 
 #include "core/bytes.h"
+#include "core/entropy.h"
 #include "core/fail.h"
 
 #define PRIME ((1ULL << 61) - 1)
@@ -43,12 +43,13 @@ static uint64_t sum_under(const dcp_checkpoint *ckpt, uint64_t key) {
     return add_text(sum, key, ckpt->json, strlen(ckpt->json));
 }
 
-void step_alike_tell(const dcp_checkpoint *ckpt, uint64_t told[STEP_ALIKE_WORDS]) {
-    uint64_t bits = 0;
-    ssize_t n = getrandom(&bits, sizeof bits, 0);
-    (void)n;
+int step_alike_tell(const dcp_checkpoint *ckpt, uint64_t told[STEP_ALIKE_WORDS], dcp_error *err) {
+    uint64_t bits;
+    int status = core_entropy(&bits, err);
+    if (status) return status;
     told[STEP_ALIKE_KEY] = bits % PRIME;
     told[STEP_ALIKE_SUM] = sum_under(ckpt, told[STEP_ALIKE_KEY]);
+    return DCP_OK;
 }
 
 int step_alike_check(const dcp_checkpoint *ckpt, const uint64_t told[STEP_ALIKE_WORDS],

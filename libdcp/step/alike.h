@@ -7,7 +7,7 @@
 /* What one rank tells all others: a key that nobody knew before, and the sum under it. */
 enum { STEP_ALIKE_KEY, STEP_ALIKE_SUM, STEP_ALIKE_WORDS };
 
-void step_alike_tell(const dcp_checkpoint *ckpt, uint64_t told[STEP_ALIKE_WORDS]);
+int step_alike_tell(const dcp_checkpoint *ckpt, uint64_t told[STEP_ALIKE_WORDS], dcp_error *err);
 
 /* DCP_ERR_CORRUPT: this rank holds something else than the one that told. */
 int step_alike_check(const dcp_checkpoint *ckpt, const uint64_t told[STEP_ALIKE_WORDS],

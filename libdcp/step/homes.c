@@ -98,9 +98,10 @@ static void place_facts(const dcp_checkpoint *ckpt, step_spread *spread) {
 static int take_all_facts(dcp_checkpoint *ckpt, step_spread *spread, dcp_error *err) {
     const size_t ranks = (size_t)ckpt->comm->size;
     uint64_t *in = (uint64_t *)(void *)spread->in.data, words = 0, kept = 0;
-    uint64_t *at = calloc(2 * ranks, sizeof *at), *end = at + ranks;
+    uint64_t *at = calloc(2 * ranks, sizeof *at);
     int status = DCP_OK;
     if (!at) return core_fail_memory(err, 2 * ranks * sizeof *at);
+    uint64_t *end = at + ranks;
     for (size_t r = 0; r < ranks; r++) {
         at[r] = words;
         end[r] = words += spread->received[r] / 8;
@@ -318,7 +319,7 @@ static int share_numbers(dcp_checkpoint *ckpt, int status, uint64_t *numbers, in
     if (step_checkpoint_is_gone(ckpt)) gone[rank / 64] = 1ULL << rank % 64;
     for (size_t i = rank; i < n && !status; i += (size_t)ckpt->comm->size)
         put_numbers(&ckpt->tensors[i], numbers + NUMBERS * i);
-    if (!rank && !status) step_alike_tell(ckpt, alike);
+    if (!rank && !status) status = step_alike_tell(ckpt, alike, err);
     status =
         comm_agree_xor(ckpt->comm, status, numbers, NUMBERS * n + STEP_ALIKE_WORDS + room, err);
     if (status) return status;

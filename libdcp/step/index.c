@@ -346,7 +346,7 @@ uint64_t step_index_state_id(uint64_t raw, const dcp_tensor *tensor, uint64_t cr
     core_put_u64(words, tensor->ndim);
     put_dims(words + 8, tensor->shape, tensor->ndim);
     core_put_u64(words + 8 + 8 * tensor->ndim, crc);
-    raw = core_crc64_raw(raw, tensor->path, step_index_tensor_path(tensor->path));
+    raw = core_crc64_raw(raw, tensor->path, strlen(tensor->path));
     raw = core_crc64_raw(raw, dtype, strlen(dtype));
     return core_crc64_raw(raw, words, 16 + 8 * tensor->ndim);
 }

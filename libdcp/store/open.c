@@ -134,7 +134,9 @@ static int take_directory(dcp_store *store, dcp_error *err) {
 
 /* Collective: one identity for all leaders, known to all ranks. */
 static int make_writer(dcp_store *store, dcp_error *err) {
-    if (store->comm->rank == 0) store_writer_make_id(store->writer);
+    int status = store->comm->rank == 0 ? store_writer_make_id(store->writer, err) : DCP_OK;
+    status = comm_agree(store->comm, status, err);
+    if (status) return status;
     return comm_broadcast(store->comm, store->writer, sizeof store->writer, 0, err);
 }
 

@@ -3,14 +3,15 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
-void store_writer_make_id(char id[STORE_WRITER_ID]) {
-    uint64_t bits = 0;
-    ssize_t n = getrandom(&bits, sizeof bits, 0);
-    (void)n;
-    snprintf(id, STORE_WRITER_ID, "%016" PRIx64, bits);
+#include "core/entropy.h"
+
+int store_writer_make_id(char id[STORE_WRITER_ID], dcp_error *err) {
+    uint64_t bits;
+    int status = core_entropy(&bits, err);
+    if (!status) snprintf(id, STORE_WRITER_ID, "%016" PRIx64, bits);
+    return status;
 }
 
 void store_writer_describe(const char *id, store_writer *out) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "comm/process.h"
+#include "dcp/error.h"
 
 #define STORE_WRITER_ID 17    /* 16 hex digits at random, and a NUL */
 #define STORE_WRITER_TEXT 512 /* room for a writer as text */
@@ -15,8 +16,8 @@ typedef struct store_writer {
     int has_ended; /* it has closed the store */
 } store_writer;
 
-/* A new identity, or one of no meaning where the kernel gives no random bytes. */
-void store_writer_make_id(char id[STORE_WRITER_ID]);
+/* A new identity. DCP_ERR_IO: the system gives no random numbers. */
+int store_writer_make_id(char id[STORE_WRITER_ID], dcp_error *err);
 
 /* This process, with that identity. */
 void store_writer_describe(const char *id, store_writer *out);

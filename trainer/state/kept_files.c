@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,12 +73,20 @@ int state_files_gather(const kept_file *file, MPI_Comm comm, char **text, uint64
     int world;
     MPI_Comm_size(comm, &world);
     *bytes = file->tensor.shape[0];
-    *text = *bytes < INT_MAX ? malloc(*bytes + 1) : NULL;
-    const int status = ranks_agree(comm, *text ? DCP_OK : core_fail_memory(err, *bytes), err);
+    *text = NULL;
+    if (*bytes >= INT_MAX) /* the same on all ranks */
+        return core_fail_tensor(core_fail(err, DCP_ERR_UNSUPPORTED,
+                                          "%s has %" PRIu64 " bytes: files of less than 2 GiB are "
+                                          "read",
+                                          file->tensor.path, *bytes),
+                                file->tensor.path, err);
+    char *own = malloc(*bytes + 1);
+    const int status = ranks_agree(comm, own ? DCP_OK : core_fail_memory(err, *bytes), err);
     if (status != DCP_OK) {
-        free(*text);
+        free(own);
         return status;
     }
+    *text = own;
     memcpy(*text + file->box.start[0], file->data, file->box.count[0]);
     for (int r = 0; r < world; r++) {
         const dcp_box box = dcp_box_chunk(&file->tensor, r, world);

@@ -124,7 +124,10 @@ static uint64_t slot_bytes(const train_state *s, size_t slot) {
 }
 
 /* So that each begins on a page, which disks want of what they write from where it lies. */
-static uint64_t in_pages(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+static uint64_t in_pages(uint64_t bytes) {
+    const uint64_t page = page_bytes();
+    return (bytes + page - 1) / page * page;
+}
 
 /* Of what is offloaded: the parameters, then slot after slot. */
 static uint64_t offloaded_bytes(const train_state *s) {

@@ -16,8 +16,8 @@
  * and keeps no global state: one object must not be used by two threads at once, different objects
  * may.
  *
- * Paths are those of a file system. scheme://... is DCP_ERR_UNSUPPORTED wherever a directory, a step
- * or a file is given; a directory of that name is ./scheme://...
+ * Paths are those of a file system. scheme: followed by // is DCP_ERR_UNSUPPORTED wherever a
+ * directory, a step or a file is given; a directory of that name is written with ./ before it.
  *
  * Forks. A child may use the library, whatever threads of its parent were doing: with objects of
  * its own, and with a checkpoint on one rank that its parent had open, by a reader of its own

@@ -90,14 +90,17 @@ DCP_API uint64_t dcp_tensor_bytes(const dcp_tensor *tensor);
 /* The box of all of `tensor`. */
 DCP_API dcp_box dcp_box_whole(const dcp_tensor *tensor);
 /* Rank's box when `tensor` is cut on dimension 0 as FSDP2 and torch.chunk do it: ceil(shape[0] /
- * world) rows a rank; the last ranks may hold fewer or none. A scalar is on rank 0 alone. */
+ * world) rows a rank; the last ranks may hold fewer or none. A scalar is on rank 0 alone. Empty
+ * where there is no such rank. */
 DCP_API dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world);
-/* Elements of a box of a tensor with `ndim` dimensions. */
+/* Elements of a box of a tensor with `ndim` dimensions, of which here and below there are at most
+ * DCP_MAX_DIMS; UINT64_MAX where they are so many or more. */
 DCP_API uint64_t dcp_box_elems(const dcp_box *box, uint32_t ndim);
 /* For work in bounded memory: the longest box that begins at element `first` of `box` (row-major),
  * holds at most `max_elems` (1 at least), and whose elements follow each other in that order: a run
- * that begins at a boundary of dimension d and stays within one index of those before. `first` is
- * less than the box's elements. Returns the elements of *out. A scalar's box has 1 dimension. */
+ * that begins at a boundary of dimension d and stays within one index of those before. Returns the
+ * elements of *out; 0, and an empty box, where the box has no element `first`. A scalar's box has 1
+ * dimension. */
 DCP_API uint64_t dcp_box_slice(uint32_t ndim, const dcp_box *box, uint64_t first,
                                uint64_t max_elems, dcp_box *out);
 

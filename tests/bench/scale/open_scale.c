@@ -115,7 +115,7 @@ int __wrap_comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n,
     (void)comm, (void)err;
     NEED(!status && n >= NUMBERS * (uint64_t)o.n + STEP_ALIKE_WORDS);
     o.collectives++;
-    if (o.rank) step_alike_tell(o.ckpt, words + NUMBERS * o.n);
+    if (o.rank) step_alike_tell(o.ckpt, words + NUMBERS * o.n, NULL);
     for (int i = 0; i < o.n; i++)
         if (i % o.shards != o.rank) {
             const uint64_t told[NUMBERS] = {(uint64_t)o.shards, (uint64_t)o.shards, 2, 0, 0, 0, 1};
