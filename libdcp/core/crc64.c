@@ -10,6 +10,7 @@
 #endif
 
 #include "core/bytes.h"
+#include "core/past_cache.h"
 
 #define POLYNOMIAL 0xc96c5795d7870f42ULL /* ECMA-182, reflected: bit 63 is x^0 */
 #define QUOTIENT 0x4e1f23360b94b1eaULL   /* of x^128 by the polynomial, without its x^64 */
@@ -81,41 +82,6 @@ uint64_t core_crc64_raw(uint64_t raw, const void *data, uint64_t bytes) {
 }
 
 #define PIECE_BYTES ((uint64_t)16 << 10) /* stays in the nearest cache from the sum to the copy */
-#define LINE_BYTES ((uint64_t)64)        /* of the cache */
-
-#ifdef __x86_64__
-/* Whole lines are not read before they are written, which is dear where another processor or a disk
- * used them last. The next piece is fetched meanwhile, as its sum reads faster than memory answers:
- * of memory in no cache, a sum and a copy take a quarter less time by it. */
-static void copy_past_cache(unsigned char *to, const unsigned char *from, uint64_t bytes) {
-    uint64_t head = -(uintptr_t)to % LINE_BYTES;
-    if (bytes < 4 * LINE_BYTES) head = bytes;
-    memcpy(to, from, head);
-    to += head;
-    from += head;
-    bytes -= head;
-    for (; bytes >= LINE_BYTES; bytes -= LINE_BYTES, to += LINE_BYTES, from += LINE_BYTES) {
-        const __m128i *x = (const __m128i *)from;
-        _mm_prefetch((const char *)from + PIECE_BYTES, _MM_HINT_T1); /* of any address, no fault */
-        __m128i *y = (__m128i *)to;
-        __m128i a = _mm_loadu_si128(x), b = _mm_loadu_si128(x + 1);
-        __m128i c = _mm_loadu_si128(x + 2), d = _mm_loadu_si128(x + 3);
-        _mm_stream_si128(y, a);
-        _mm_stream_si128(y + 1, b);
-        _mm_stream_si128(y + 2, c);
-        _mm_stream_si128(y + 3, d);
-    }
-    memcpy(to, from, bytes);
-}
-
-static void end_copies(void) { _mm_sfence(); }
-#else
-static void copy_past_cache(unsigned char *to, const unsigned char *from, uint64_t bytes) {
-    memcpy(to, from, bytes);
-}
-
-static void end_copies(void) {}
-#endif
 
 uint64_t core_crc64_copy(uint64_t raw, void *to, const void *data, uint64_t bytes) {
     const unsigned char *from = data;
@@ -123,9 +89,9 @@ uint64_t core_crc64_copy(uint64_t raw, void *to, const void *data, uint64_t byte
     for (uint64_t part; bytes; bytes -= part, from += part, out += part) {
         part = core_min_u64(PIECE_BYTES, bytes);
         raw = core_crc64_raw(raw, from, part);
-        copy_past_cache(out, from, part);
+        core_past_cache_copy(out, from, part);
     }
-    end_copies();
+    core_past_cache_end();
     return raw;
 }
 

@@ -70,11 +70,14 @@ int device_staging_follow(staging *s, dcp_error *err) {
     return code ? device_failed(s, code, "cannot wait for the program's work", err) : DCP_OK;
 }
 
+void device_staging_settle(const staging *s) {
+    if (!s->device.record(s->device.ctx, s->stream, 0)) s->device.wait(s->device.ctx, s->stream, 0);
+}
+
 void device_staging_cut(staging *s, unsigned n) {
     int in_flight = 0;
     for (unsigned i = 0; i < s->n; i++) in_flight |= s->batches[i].in_flight;
-    if (in_flight && !s->device.record(s->device.ctx, s->stream, 0))
-        s->device.wait(s->device.ctx, s->stream, 0);
+    if (in_flight) device_staging_settle(s);
     unsigned each = s->slots / n;
     s->n = n;
     s->turn = 0;
@@ -137,11 +140,15 @@ int device_staging_send(staging *s, staging_batch *b, staging_way way, dcp_error
     return code ? device_failed(s, code, "cannot record an event", err) : DCP_OK;
 }
 
-int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err) {
+int device_staging_arrive(const staging *s, staging_batch *b, dcp_error *err) {
     if (!b->in_flight) return DCP_OK;
     int code = s->device.wait(s->device.ctx, s->stream, b->event);
     if (code) return range_failed(s, code, &b->ranges[0], "copying or summing", err);
     b->in_flight = 0;
+    return DCP_OK;
+}
+
+int device_staging_compare(const staging *s, const staging_batch *b, dcp_error *err) {
     for (unsigned i = 0; i < b->n; i++) {
         const staging_range *r = &b->ranges[i];
         if (core_crc64_raw(0, b->memory + r->at, r->bytes) != b->sums[i])
@@ -155,6 +162,12 @@ int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err) {
                 r->path, err);
     }
     return DCP_OK;
+}
+
+int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err) {
+    if (!b->in_flight) return DCP_OK;
+    const int status = device_staging_arrive(s, b, err);
+    return status ? status : device_staging_compare(s, b, err);
 }
 
 void device_staging_clear(staging_batch *b) {

@@ -53,6 +53,9 @@ void device_staging_close(staging *s);
 /* What is copied from now on comes after the program's work so far. */
 int device_staging_follow(staging *s, dcp_error *err);
 
+/* Waits for what the stream was given, also where some of it failed. */
+void device_staging_settle(const staging *s);
+
 /* Waits for what is in flight, also where it failed, and divides the memory into n empty batches, 1
  * to s->slots. */
 void device_staging_cut(staging *s, unsigned n);
@@ -67,6 +70,9 @@ int device_staging_send(staging *s, staging_batch *b, staging_way way, dcp_error
 /* Waits until a batch in flight is copied, and compares the device's checksums with those of the
  * batch's memory. DCP_ERR_DEVICE names the tensor. */
 int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err);
+/* The two halves of that. */
+int device_staging_arrive(const staging *s, staging_batch *b, dcp_error *err);
+int device_staging_compare(const staging *s, const staging_batch *b, dcp_error *err);
 /* Empties a batch that is not in flight. */
 void device_staging_clear(staging_batch *b);
 

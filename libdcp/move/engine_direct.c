@@ -62,7 +62,8 @@ static int move_directly(move_transfer *t, dcp_error *err) {
     int over, status = move_all_fragments(t, &over, err);
     double middle = core_clock_now(), waited = io_queue_waited(queue) - waited_before;
     if (!status && !over) status = move_sums(t->replicas, t->n_replicas, t->progress, err);
-    if (!status && !over) status = move_sums_of_others(t->pieces, t->n_pieces, t->progress, err);
+    if (!status && !over && !t->others_are_summed)
+        status = move_sums_of_others(t->pieces, t->n_pieces, t->progress, err);
     if (!status && !over)
         status = t->bulk_is_apart ? io_queue_status(queue, err) : move_bulk(t, err);
     double end = core_clock_now(), waited_too = io_queue_waited(queue) - waited_before - waited;

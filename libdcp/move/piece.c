@@ -101,17 +101,25 @@ static uint64_t box_bytes_before(const move_piece *p, uint64_t offset) {
     return run * p->copy->run_bytes + (offset > a ? offset - a : 0);
 }
 
-int move_piece_others(const move_piece *p, move_box_fn fn, void *ctx) {
+static int walk_turns(const move_piece *p, int wants_own, move_box_fn fn, void *ctx) {
     uint64_t at = 0;
     int status = DCP_OK;
     for (uint64_t from = p->copy->base_a, to; at < box_bytes(p) && !status; from = to) {
         to = p->bytes;
         int own = move_piece_turn(p, from, &to);
         uint64_t before = box_bytes_before(p, to);
-        if (!own && before > at) status = fn(ctx, p, at, before - at);
+        if (own == wants_own && before > at) status = fn(ctx, p, at, before - at);
         at = before;
     }
     return status;
+}
+
+int move_piece_others(const move_piece *p, move_box_fn fn, void *ctx) {
+    return walk_turns(p, 0, fn, ctx);
+}
+
+int move_piece_turns(const move_piece *p, move_box_fn fn, void *ctx) {
+    return walk_turns(p, 1, fn, ctx);
 }
 
 static int count_others(void *ctx, const move_piece *p, uint64_t offset, uint64_t bytes) {

@@ -90,6 +90,8 @@ typedef int (*move_box_fn)(void *ctx, const move_piece *p, uint64_t offset, uint
 /* Walks the parts of the box, all of which is in the piece, that other holders supply, ascending.
  */
 int move_piece_others(const move_piece *p, move_box_fn fn, void *ctx);
+/* The same of those that this rank supplies. */
+int move_piece_turns(const move_piece *p, move_box_fn fn, void *ctx);
 
 /* The same piece with checksums of the box alone, not of the dataset or the tensor: for bytes that
  * another holder supplies. */

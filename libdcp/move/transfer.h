@@ -37,6 +37,7 @@ typedef struct move_transfer {
      * memory is released. */
     const struct move_piece *replicas;
     size_t n_replicas;
+    int others_are_summed; /* nor what other holders supply of the pieces */
     /* Windows of the moves of equal pieces (kept.h); NULL: none are kept. uses_kept: those that are
      * there serve, as all ranks have agreed. */
     struct move_kept *kept;

@@ -17,6 +17,7 @@
 #include "move/engine.h"
 #include "plan/agreement.h"
 #include "save/context.h"
+#include "save/copy.h"
 #include "save/plan.h"
 #include "save/save.h"
 
@@ -66,8 +67,10 @@ static int is_awaited(void *ctx) {
 static void *run_saving(void *ctx) {
     dcp_saving *s = ctx;
     move_progress progress = s->request.progress;
-    if (!s->request.make_room) progress.released = on_released;
-    progress.is_awaited = s->request.make_room ? NULL : is_awaited;
+    if (!s->request.make_room && !s->request.is_copied) {
+        progress.released = on_released;
+        progress.is_awaited = is_awaited;
+    }
     progress.ctx = s;
     progress.stop.cancelled = &s->cancelled;
     if (!s->planned) s->status = save_prepare(&s->copy, &s->request, &s->error);
@@ -128,13 +131,27 @@ static void plan_saving(dcp_store *store, dcp_saving *s) {
     s->released = s->done = s->status != DCP_OK;
 }
 
+/* What the save reads, so that the caller's memory is free when the call returns. */
+static void copy_memory(const dcp_store *store, dcp_saving *s) {
+    save_context *kept = save_context_of(store);
+    const double start = core_clock_now();
+    if (!s->request.copy_bytes || s->done || !kept->plan->engine->is_by_position) return;
+    s->request.is_copied =
+        save_copy_make(store, &s->request, kept->plan, kept->memory.staging, &kept->memory.copy);
+    s->released = s->request.is_copied;
+    s->report.copy_s = core_clock_now() - start;
+}
+
 static void launch_saving(dcp_store *store, dcp_saving *s) {
     save_context *kept = save_context_of(store);
     /* without a thread, the fence runs the save over the same communicator; MPI-IO and HDF5 are
      * called where the caller calls them: they are not thread-safe */
     s->may_have_thread =
         kept->comm && move_engine_choose(s->request.engine, store->dir)->is_for_any_thread;
-    if (s->may_have_thread) plan_saving(store, s);
+    if (s->may_have_thread) {
+        plan_saving(store, s);
+        copy_memory(store, s);
+    }
     s->store = store;
     s->copy = *store;
     if (kept->comm) s->copy.comm = kept->comm;
@@ -172,6 +189,7 @@ int save_call_agree(dcp_store *store, int status, save_call call, const dcp_save
         {"the call: 0 is dcp_save, 1 dcp_save_async, 2 dcp_rewrite", call, 0},
         {"when_busy", options->when_busy, 0},
         {"make_room", options->make_room != 0, 0},
+        {"whether copy_bytes is 0", call == SAVE_ASYNC && !options->copy_bytes, 0},
     };
     status = plan_agree_least(store->comm, status, values, sizeof values / sizeof *values, told,
                               SAVE_TOLD_WORDS, err);
@@ -203,6 +221,7 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
     }
     launch_saving(store, s);
     *out = s;
+    if (own.copy_bytes && !(s->request.is_copied && s->has_thread)) dcp_save_fence(s);
     return DCP_OK;
 }
 

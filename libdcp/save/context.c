@@ -6,14 +6,21 @@
 #include "core/fail.h"
 #include "device/staging.h"
 #include "io/queue.h"
+#include "save/copy.h"
 #include "save/history.h"
 #include "save/plan.h"
+
+void save_memory_free(save_memory *memory) {
+    device_staging_close(memory->staging); /* waits for what comes into the copy */
+    save_copy_free(memory->copy);
+    *memory = (save_memory){0};
+}
 
 static void free_context(store_attachment *attachment) {
     save_context *c = (save_context *)attachment;
     dcp_comm_destroy(c->comm);
     io_queue_destroy(c->queue);
-    device_staging_close(c->staging);
+    save_memory_free(&c->memory);
     save_plan_free(c->plan);
     save_history_free(c->history);
     free(c);
@@ -30,11 +37,11 @@ int save_context_make(dcp_store *store, dcp_error *err) {
 
 save_context *save_context_of(const dcp_store *store) { return (save_context *)store->attachment; }
 
-void save_context_swap_staging(dcp_store *store, struct staging **other) {
+void save_context_swap_memory(dcp_store *store, save_memory *other) {
     if (save_context_make(store, NULL)) return;
     save_context *c = save_context_of(store);
-    struct staging *own = c->staging;
-    c->staging = *other;
+    const save_memory own = c->memory;
+    c->memory = *other;
     *other = own;
 }
 
@@ -45,17 +52,19 @@ int save_context_open_staging(dcp_store *store, const dcp_state *state, uint64_t
     if (bytes > state->device_bytes) bytes = (state->device_bytes + slot - 1) / slot * slot;
     unsigned slots = (unsigned)(bytes / slot < STAGING_MOST ? bytes / slot : STAGING_MOST);
     save_context *c = save_context_of(store);
-    if (c->staging && (c->staging->of != state->device || c->staging->slots < slots)) {
-        device_staging_close(c->staging);
-        c->staging = NULL;
+    if (c->memory.staging &&
+        (c->memory.staging->of != state->device || c->memory.staging->slots < slots)) {
+        device_staging_close(c->memory.staging);
+        c->memory.staging = NULL;
     }
-    return c->staging ? DCP_OK : device_staging_open(state->device, bytes, &c->staging, err);
+    return c->memory.staging ? DCP_OK
+                             : device_staging_open(state->device, bytes, &c->memory.staging, err);
 }
 
 int save_context_follow(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err) {
     int status = save_context_open_staging(store, state, bytes, err);
     if (status || !state->device) return status;
-    return device_staging_follow(save_context_of(store)->staging, err);
+    return device_staging_follow(save_context_of(store)->memory.staging, err);
 }
 
 int save_context_open_queue(save_context *c, dcp_error *err) {
@@ -68,9 +77,8 @@ void save_context_reset(save_context *c, int status) {
     io_queue_destroy(c->queue); /* it remembers its first failure */
     c->queue = NULL;
     if (status == DCP_ERR_DEVICE) {
-        device_staging_close(c->staging);
-        c->staging = NULL;
-    } else if (c->staging) {
-        device_staging_cut(c->staging, STAGING_LEAST);
+        save_memory_free(&c->memory);
+    } else if (c->memory.staging) {
+        device_staging_cut(c->memory.staging, STAGING_LEAST);
     }
 }

@@ -8,16 +8,23 @@
 
 struct dcp_saving;
 struct io_queue;
+struct save_copy;
 struct save_history;
 struct save_plan;
 struct staging;
+
+/* What several stores can use in turn. */
+typedef struct save_memory {
+    struct staging *staging; /* of boxes on a device; NULL before the first, and after a failure */
+    struct save_copy *copy;  /* of what a save in flight reads; NULL before the first */
+} save_memory;
 
 typedef struct save_context {
     store_attachment attachment;  /* first: the store's view of it */
     struct dcp_saving *in_flight; /* NULL: none */
     dcp_comm *comm; /* a duplicate of the store's, for the saving thread; NULL until it is needed */
-    struct io_queue *queue;       /* NULL before the first save, and after a failure */
-    struct staging *staging;      /* the same, of boxes on a device */
+    struct io_queue *queue; /* NULL before the first save, and after a failure */
+    save_memory memory;
     struct save_plan *plan;       /* of the last save; NULL: none yet */
     struct save_history *history; /* of the save published last; NULL: none yet */
     struct save_history *noted;   /* of the save under way */
@@ -29,10 +36,10 @@ int save_context_make(dcp_store *store, dcp_error *err);
 /* The store's context; NULL before save_context_make. */
 save_context *save_context_of(const dcp_store *store);
 
-/* Exchanges the store's staging memory for *staging (either may be NULL), so that several stores
- * can use the same in turn. No save of the store is in flight. Nothing happens where memory for the
- * context is short. */
-void save_context_swap_staging(dcp_store *store, struct staging **staging);
+/* Exchanges the store's memory for *other, so that several stores can use the same in turn. No save
+ * of the store is in flight. Nothing happens where memory for the context is short. */
+void save_context_swap_memory(dcp_store *store, save_memory *other);
+void save_memory_free(save_memory *memory);
 
 /* Sees to it that there are staging buffers of about `bytes` where the state has boxes on a device.
  * Not collective; no save of the store is in flight. */

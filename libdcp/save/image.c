@@ -45,7 +45,7 @@ move_piece *save_image_add(save_image *im, size_t row, const state_box *box, con
                       .sums = im->sums + r->first_block};
     move_piece_set_copy(p, copy);
     if (box->device) {
-        im->device.staging = save_context_of(im->store)->staging;
+        im->device.staging = save_context_of(im->store)->memory.staging;
         p->device = &im->device;
     }
     if (im->mover) p->bulk = p->bulk && copy->run_bytes >= SAVE_APART_BYTES;

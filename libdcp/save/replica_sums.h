@@ -18,6 +18,7 @@ typedef struct save_replicas {
     step_row *rows;     /* theirs */
     size_t n;
     move_device device;
+    int others_are_summed; /* what this rank does not write: it is not to be read any more */
 } save_replicas;
 
 /* Not collective: what the comparison of a plan's replicas takes, where their holders share the

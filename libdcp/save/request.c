@@ -80,6 +80,7 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
     r->engine = options->engine;
     r->replicas = options->replicas;
     r->make_room = options->make_room;
+    r->copy_bytes = options->copy_bytes;
     int status = move_engine_check(r->engine, err);
     if (status) return status;
     if ((unsigned)options->replicas > DCP_REPLICAS_TRUST)
@@ -119,4 +120,8 @@ void save_request_free(save_request *r) {
     free(r->sorted);
     free(r->meta);
     free(r->about);
+}
+
+int save_request_shares(const save_request *r) {
+    return r->layout == DCP_LAYOUT_GLOBAL && r->replicas != DCP_REPLICAS_WARN;
 }

@@ -23,6 +23,8 @@ typedef struct save_request {
     char *about;                    /* further members of about.json; NULL: none */
     const struct save_mover *mover; /* NULL: the boxes are memory or plain sources */
     int make_room;                  /* dcp_save_options.make_room */
+    uint64_t copy_bytes;            /* dcp_save_options.copy_bytes, of an asynchronous save */
+    int is_copied;                  /* the plan's boxes are a copy's (copy.h) */
     uint64_t key;                   /* checksum of this rank's tensors and boxes */
     uint64_t told[SAVE_TOLD_WORDS]; /* by all ranks, the least of each */
     double told_s;                  /* how long that took */
@@ -34,6 +36,9 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                       const char *json, const dcp_save_options *options, save_request *r,
                       dcp_error *err);
 void save_request_free(save_request *r);
+
+/* Whether holders of the same box share its writing: not where the lowest holder's is wanted. */
+int save_request_shares(const save_request *r);
 
 /* How much of the caller's memory may be copied at a fence, beside the queue's buffers. */
 uint64_t save_request_copy_bytes(const dcp_save_options *options);

@@ -25,6 +25,7 @@
 #include "move/engine.h"
 #include "save/context.h"
 #include "save/history.h"
+#include "save/replica_sums.h"
 #include "step/list.h"
 
 #define REWRITE_AFTER 16
@@ -98,24 +99,26 @@ static int is_candidate(const save_image *im, size_t row) {
            r->bytes >= PAGE_BYTES && r->offset % PAGE_BYTES == 0;
 }
 
-/* What other holders supply is summed for the box alone. */
-static void sum_run(const move_piece *p, const move_piece *own, uint64_t run) {
+/* What other holders supply is summed for the box alone, `other`; NULL: that is done already. */
+static void sum_run(const move_piece *p, const move_piece *other, uint64_t run) {
     uint64_t a, b;
     core_box_copy_run(p->copy, run, &a, &b);
     for (uint64_t at = a, end = a + p->copy->run_bytes, to; at < end; at = to) {
         to = end;
-        const move_piece *as = move_piece_turn(p, at, &to) ? p : own;
-        move_piece_sum_memory(as, at, b + (at - a), to - at);
+        const move_piece *as = move_piece_turn(p, at, &to) ? p : other;
+        if (as) move_piece_sum_memory(as, at, b + (at - a), to - at);
     }
 }
 
 /* Takes the checksums of the candidates; writing does not take them again. */
 static void sum_candidates(save_image *im) {
+    const int is_summed = im->replicas && im->replicas->others_are_summed;
     for (size_t i = 0; i < im->n_pieces; i++) {
         move_piece *p = &im->pieces[i];
         if (!p->row || !is_candidate(im, (size_t)(p->row - im->layout->rows))) continue;
-        const move_piece own = move_piece_own_sums(p);
-        for (uint64_t run = 0; run < p->copy->runs; run++) sum_run(p, &own, run);
+        const move_piece other = move_piece_own_sums(p);
+        for (uint64_t run = 0; run < p->copy->runs; run++)
+            sum_run(p, is_summed ? NULL : &other, run);
         p->sums = p->own = NULL;
         p->global = NULL;
     }

@@ -15,6 +15,7 @@
 #include "move/kept.h"
 #include "redundancy/encode.h"
 #include "save/context.h"
+#include "save/copy.h"
 #include "save/history.h"
 #include "save/replica_sums.h"
 #include "save/reuse.h"
@@ -26,11 +27,6 @@
 #include "store/host_names.h"
 #include "store/publication.h"
 #include "store/room.h"
-
-/* Whether holders of the same box share its writing: not where the lowest holder's is wanted. */
-static int shares_replicas(const save_request *r) {
-    return r->layout == DCP_LAYOUT_GLOBAL && r->replicas != DCP_REPLICAS_WARN;
-}
 
 /* What this rank keeps, and so writes or hands on. */
 static uint64_t kept_bytes(const save_request *r, const save_plan *plan) {
@@ -150,7 +146,7 @@ static void note_saved(const dcp_store *store, int status, const save_request *r
 }
 
 static void add_boxes(save_image *im, const save_request *r, const save_plan *plan) {
-    const int shares = shares_replicas(r);
+    const int shares = save_request_shares(r);
     for (size_t i = 0; i < plan->boxes.n; i++) {
         const plan_box *b = &plan->boxes.boxes[i];
         if (!b->keeper && !(shares && b->replicated)) continue;
@@ -186,13 +182,13 @@ static int prepare_global(writing *w, dcp_error *err) {
     im->engine = plan->engine;
     im->mover = plan->engine->is_by_position ? r->mover : NULL;
     im->replicas = plan->replicas;
-    if (!im->mover) im->moves = &plan->moves[shares_replicas(r)];
+    if (!im->mover) im->moves = &plan->moves[save_request_shares(r)];
     w->told[USES_MOVES] =
         im->moves && move_kept_serves(im->moves, im->comm, plan->file.skeleton.file_bytes);
     add_boxes(im, r, plan);
     if (!move_pieces_have_copies(im->pieces, im->n_pieces))
         return core_fail_memory(err, im->n_pieces * sizeof *im->pieces);
-    if (shares_replicas(r)) w->progress->total = supplied_bytes(im);
+    if (save_request_shares(r)) w->progress->total = supplied_bytes(im);
     if (r->meta && !(im->meta = strdup(r->meta))) return core_fail_memory(err, strlen(r->meta));
     status = save_reuse_prepare(im, w->store, 0, err);
     return status ? status : save_image_begin(im, w->told, err);
@@ -230,8 +226,12 @@ static int prepare_files(writing *w, dcp_error *err) {
     save_plan *plan = w->plan;
     int status = move_progress_ask(w->progress, err);
     if (!status && w->r->replicas != DCP_REPLICAS_TRUST && plan->boxes.has_replicas)
-        status = save_replicas_make(w->r->sorted, &plan->boxes, shares_replicas(w->r),
-                                    kept->staging, &plan->replicas, err);
+        status = save_replicas_make(w->r->sorted, &plan->boxes, save_request_shares(w->r),
+                                    kept->memory.staging, &plan->replicas, err);
+    if (!status && w->r->is_copied)
+        status = save_copy_prove(kept->memory.copy, kept->memory.staging, err);
+    if (!status && w->r->is_copied && plan->replicas)
+        save_copy_give_sums(kept->memory.copy, plan->replicas);
     if (!status) status = save_history_make(w->store, w->r, plan, &kept->noted, err);
     if (status) return status;
     if (w->r->layout == DCP_LAYOUT_GLOBAL) return prepare_global(w, err);

@@ -96,6 +96,7 @@ static void note_replicas(void *ctx) {
 }
 
 static int move_pieces(save_image *im, dcp_report *report, dcp_error *err) {
+    const int is_summed = im->replicas && im->replicas->others_are_summed;
     const move_file file = {
         .end = im->layout->skeleton.file_bytes, .file = &im->file, .path = im->path};
     move_transfer t = {.direction = MOVE_TO_FILE,
@@ -106,7 +107,8 @@ static int move_pieces(save_image *im, dcp_report *report, dcp_error *err) {
                        .pieces = im->pieces,
                        .n_pieces = im->n_pieces,
                        .replicas = im->replicas ? im->replicas->pieces : NULL,
-                       .n_replicas = im->replicas ? im->replicas->n : 0,
+                       .n_replicas = im->replicas && !is_summed ? im->replicas->n : 0,
+                       .others_are_summed = is_summed,
                        .kept = im->reuse && im->reuse->shared.n ? NULL : im->moves,
                        .uses_kept = im->uses_moves,
                        .device = &im->device,

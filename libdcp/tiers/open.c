@@ -8,7 +8,6 @@
 #include "comm/comm.h"
 #include "core/fail.h"
 #include "core/sized.h"
-#include "device/staging.h"
 #include "tiers/drain.h"
 
 static int copy_tier(const dcp_tier *given, int rank, tier *out, dcp_error *err) {
@@ -111,7 +110,7 @@ void dcp_tiers_close(dcp_tiers *tiers) {
         close_tier(&tiers->list[i]);
         if (is_own) dcp_comm_destroy(comm);
     }
-    if (is_own) device_staging_close(tiers->staging);
+    if (is_own) save_memory_free(&tiers->memory);
     free((char *)tiers->given.about_json);
     free(tiers->list);
     free(tiers);

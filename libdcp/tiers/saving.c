@@ -27,9 +27,9 @@ int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step) {
     return due;
 }
 
-/* Lends the store the staging memory, or takes it back. */
-static void swap_staging(dcp_tiers *tiers, tier *t) {
-    save_context_swap_staging(t->store, &tiers->staging);
+/* Lends the store the memory of saves, or takes it back. */
+static void swap_memory(dcp_tiers *tiers, tier *t) {
+    save_context_swap_memory(t->store, &tiers->memory);
 }
 
 void dcp_tiers_fence(dcp_tiers *tiers) {
@@ -47,7 +47,7 @@ int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
     dcp_report own = DCP_REPORT_INIT;
     int status = dcp_save_wait(tiers->flight, &own, err);
     tiers->flight = NULL;
-    swap_staging(tiers, tiers->flight_tier);
+    swap_memory(tiers, tiers->flight_tier);
     tiers_note(tiers->flight_tier, tiers->flight_step, status);
     tiers_tell_store(tiers, tiers->flight_tier);
     for (size_t i = 0; i < tiers->n; i++) {
@@ -170,9 +170,9 @@ int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state, const dcp_save_o
             err, DCP_ERR_STATE,
             "dcp_tiers_prepare: a save is in flight or a store is being filled: call it "
             "before the first save");
-    swap_staging(tiers, tiers->list);
+    swap_memory(tiers, tiers->list);
     const int status = dcp_save_prepare(tiers->list[0].store, state, options, err);
-    swap_staging(tiers, tiers->list);
+    swap_memory(tiers, tiers->list);
     return status;
 }
 
@@ -188,10 +188,10 @@ int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state
     const dcp_save_options own = options_of(first, &given);
     tiers->flight_tier = first;
     tiers->flight_step = step;
-    swap_staging(tiers, first);
+    swap_memory(tiers, first);
     if (!status)
         status = dcp_save_async(first->store, step, state, json, &own, &tiers->flight, err);
-    if (status) swap_staging(tiers, first);
+    if (status) swap_memory(tiers, first);
     for (size_t i = 0; i < tiers->n; i++) {
         tier *t = &tiers->list[i];
         if (status)
@@ -236,9 +236,9 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
         if (failed) tiers_warn(tiers, failed, step, &why);
         failed = NULL;
         const dcp_save_options own = options_of(t, &given);
-        swap_staging(tiers, t);
+        swap_memory(tiers, t);
         int outcome = dcp_save(t->store, step, state, json, &own, report, &why);
-        swap_staging(tiers, t);
+        swap_memory(tiers, t);
         tiers_note(t, step, outcome);
         if (!outcome) t->asked = 0, saved++;
         if (outcome) failed = t, failure = outcome;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "dcp/tiers.h"
+#include "save/context.h"
 #include "store/store.h"
 
 struct tiers_drain;
@@ -40,8 +41,8 @@ struct dcp_tiers {
     int rebuilt;   /* files of the step that is loaded */
     int goes_back; /* steps after back_to are to be set aside */
     uint64_t back_to;
-    struct staging *staging; /* page-locked memory, lent to the store that is saved into */
-    dcp_saving *flight;      /* NULL: none */
+    save_memory memory; /* lent to the store that is saved into */
+    dcp_saving *flight; /* NULL: none */
     tier *flight_tier;
     uint64_t flight_step;
     dcp_save_options given; /* to the save in flight; about_json is a copy */

@@ -12,15 +12,17 @@
  * A save copies device memory into page-locked staging buffers on a stream of its own of the lowest
  * priority, while the program computes, and writes from there. dcp_save_fence returns when all has
  * been copied, whether it is written or not: no more than the staging buffers hold is left to be
- * written then. The device takes a checksum of every range that it copied; what arrived must have
- * the same one, or the save fails (DCP_ERR_DEVICE names the tensor) and the older steps stay. A
- * load proves the stored bytes as ever, and then in the same way that they arrived on the device.
- * What it casts is cast on the host.
+ * written then. With options->copy_bytes dcp_save_async returns when all has been copied. The
+ * device takes a checksum of every range that it copied; what arrived must have the same one, or
+ * the save fails (DCP_ERR_DEVICE names the tensor) and the older steps stay. A load proves the
+ * stored bytes as ever, and then in the same way that they arrived on the device. What it casts is
+ * cast on the host.
  *
  * Page-locked memory: of a save options->staging_bytes less the 16 MiB of its queue, at least 8 MiB
  * and at most 128 MiB or what the boxes take; from the first save, or dcp_save_prepare, until the
- * store is closed or the device fails. The stores of a list (dcp/tiers.h) share it. Of a load 16
- * MiB, for the time of the call.
+ * store is closed or the device fails. The stores of a list (dcp/tiers.h) share it. Besides, with
+ * options->copy_bytes, as much as is copied, from the first such save. Of a load 16 MiB, for the
+ * time of the call.
  *
  *     dcp_device *gpu;
  *     dcp_device_cuda_create(local_rank, compute_stream, &gpu, &err);

@@ -18,6 +18,7 @@ typedef enum dcp_busy {
 
 #define DCP_STAGING_DEFAULT ((uint64_t)64 << 20)
 #define DCP_STAGING_NONE UINT64_MAX
+#define DCP_COPY_DEFAULT UINT64_MAX
 
 /* How bytes reach a file and come back. The files are the same, byte for byte, and each engine
  * loads what any of them wrote. */
@@ -111,6 +112,19 @@ typedef struct dcp_save_options {
      * a run, say. dcp_save_fence waits for the end of such a save, which may have to read the
      * memory again. The same on all ranks. */
     int make_room;
+    /* Of dcp_save_async: not 0, and the step is the state as it is during the call, whatever
+     * changes once that has returned: what this rank writes is copied before. So much memory of
+     * this rank may be spent for that, beside what a save takes otherwise; DCP_COPY_DEFAULT: half
+     * of what the ranks of its host find available in equal parts, as the system, control groups,
+     * RLIMIT_AS and RLIMIT_DATA limit it. Where that is too little, or there is no memory, the call
+     * writes instead until what is left can be copied, as if dcp_save_fence were called in it; and
+     * all of it where nobody else could (see there). What is written by this rank alone, or its
+     * parts of what holders of replicas share, is copied, page-locked where it is on a device;
+     * replicas that are only compared are summed in the call. The memory stays for the store's next
+     * saves (dcp_tiers: for those of all stores) until it is closed. The first save pays for its
+     * pages; later ones about what memcpy takes. 0: nothing is copied, the caller fences. On all
+     * ranks 0 or on none, else DCP_ERR_MISMATCH. */
+    uint64_t copy_bytes;
 } dcp_save_options;
 #define DCP_SAVE_OPTIONS_INIT DCP_SIZED(dcp_save_options)
 
@@ -186,13 +200,14 @@ typedef struct dcp_saving dcp_saving;
 
 /* Starts a save and returns at once; arguments as dcp_save's. Collective. `json` and `options` are
  * copied; `state` and the memory of its boxes are borrowed: the memory must not change until
- * dcp_save_fence, the state object must stay until dcp_save_wait.
+ * dcp_save_fence, or with options->copy_bytes the end of the call; the state object must stay until
+ * dcp_save_wait.
  *
  * Where the communicator is MPI's and MPI_Init_thread granted MPI_THREAD_MULTIPLE, or is a caller's
  * table with `duplicate` and `threads`, or has one rank, a thread of the library does all the work,
  * publication included; over MPI it sleeps while it waits for other ranks. It takes no signals.
  * Else, and with DCP_ENGINE_MPIO, nothing happens before dcp_save_fence or dcp_save_wait, which do
- * it then.
+ * it then; with options->copy_bytes this call does it.
  *
  * One save of a store is in flight at a time: another dcp_save_async or dcp_save waits for it first
  * (its outcome still is for its own dcp_save_wait) or is refused, as options->when_busy says; so
@@ -206,7 +221,8 @@ DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *sta
                            dcp_error *err);
 
 /* Waits until this rank's memory is not needed any more: it may change afterwards. Every rank calls
- * it, also where the save has failed. The outcome is for dcp_save_wait. */
+ * it, also where the save has failed; with options->copy_bytes there is nothing to wait for, and it
+ * need not be called. The outcome is for dcp_save_wait. */
 DCP_API void dcp_save_fence(dcp_saving *saving);
 
 /* How far the save is on this rank; not collective, any thread may ask.

@@ -119,7 +119,8 @@ DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
 DCP_API int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state,
                                  const char *json, const dcp_save_options *options, dcp_error *err);
 
-/* Waits until this rank's memory is not needed by the save in flight any more. */
+/* Waits until this rank's memory is not needed by the save in flight any more; with
+ * options->copy_bytes it is not, once dcp_tiers_save_async has returned. */
 DCP_API void dcp_tiers_fence(dcp_tiers *tiers);
 
 /* dcp_save_is_done of the save in flight: 1, 0 (it becomes 1 by itself) or DCP_ERR_STATE (nobody

@@ -2,7 +2,8 @@
  * engine; what the program launched before the save is in them, what it changes after the fence is
  * not, and the fence waits for no disk; page-locked memory is bounded; failures of the device and
  * copies that went wrong are told on all ranks, and older steps stay; what the disk refuses costs
- * no page-locked memory, nor does a second store. */
+ * no page-locked memory, nor does a second store. Of a copy, what the program changes after the
+ * call is not in the files. */
 #include <semaphore.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -118,6 +119,78 @@ static void between_launch_and_fence(const scratch *s, stand_in *d, const given 
     }
     CHECK(d->calls[STAND_IN_OPEN] == opened && d->calls[STAND_IN_ALLOC] == taken);
     dcp_store_close(store);
+    on_device_free(&o);
+}
+
+/* The same of a copy: nothing of it need be there after the call. Replicas that another rank writes
+ * are summed by the device, whatever is copied. */
+static void until_the_call_returns(const scratch *s, stand_in *d, const given *g, scheme how,
+                                   dcp_layout layout, dcp_replicas replicas) {
+    on_device o;
+    dcp_saving *saving = NULL;
+    char file[64] = "step-00000005/state.h5", one[100], two[100];
+    dcp_save_options options = {.size = sizeof options,
+                                .layout = layout,
+                                .replicas = replicas,
+                                .copy_bytes = DCP_COPY_DEFAULT};
+    dcp_store *store = scratch_store(s, s->comm, "copied");
+    on_device_make(&o, d, g, how, s->rank, s->size, 1, 3);
+    scratch_save(s, s->comm, "plain", g, how, layout);
+    if (layout) snprintf(file, sizeof file, "step-00000005/shard-00000-of-%05d.h5", s->size);
+    snprintf(one, sizeof one, "copied/%s", file);
+    snprintf(two, sizeof two, "plain/%s", file);
+    for (int again = 0; again < 3; again++) {
+        const uint64_t taken = d->calls[STAND_IN_ALLOC];
+        for (size_t i = 0; i < o.h.n; i++) {
+            uint64_t bytes = box_bytes(g, &o.h.boxes[i]);
+            if (!bytes || !o.at[i]) continue;
+            memset(stand_in_see(d, o.at[i]), 0x11, bytes);
+            stand_in_launch(d, o.at[i], o.h.boxes[i].data, bytes);
+        }
+        SUCCEEDS(dcp_save_async(store, 5, o.state, GIVEN_JSON, &options, &saving, err));
+        memset(d->behind, 0x22 + s->rank, d->used);
+        SUCCEEDS(dcp_save_wait(saving, NULL, err));
+        MPI_Barrier(MPI_COMM_WORLD);
+        CHECK(scratch_same(s, one, two));
+        MPI_Barrier(MPI_COMM_WORLD);
+        CHECK(!again || d->calls[STAND_IN_ALLOC] == taken); /* the memory is kept */
+    }
+    dcp_store_close(store);
+    on_device_free(&o);
+}
+
+/* Without page-locked memory for it, or where copying fails, the call writes; a copy that went
+ * wrong is found, and the next save works. */
+static void copies_fail(const scratch *s, stand_in *d, const given *g) {
+    static const stand_in_failure cases[] = {
+        {STAND_IN_ALLOC, 1, DCP_OK, ""},
+        {STAND_IN_TO_HOST, 3, DCP_OK, ""},
+        {STAND_IN_WAIT, 0, DCP_OK, ""},
+        {STAND_IN_CALLS, 1, DCP_ERR_DEVICE, "another checksum on the device"},
+        {STAND_IN_CALLS + 1, 0, DCP_OK, ""}};
+    const dcp_save_options options = {.size = sizeof options, .copy_bytes = DCP_COPY_DEFAULT};
+    on_device o;
+    scratch_save(s, s->comm, "plain", g, FEW_ROWS, DCP_LAYOUT_GLOBAL);
+    on_device_make(&o, d, g, FEW_ROWS, s->rank, s->size, 1, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dcp_saving *saving = NULL;
+        dcp_error failure;
+        dcp_store *store = scratch_store(s, s->comm, "copied");
+        on_device_free(&o);
+        on_device_make(&o, d, g, FEW_ROWS, s->rank, s->size, 1, 0);
+        if (s->rank == s->size - 1 && cases[i].call <= STAND_IN_CALLS) stand_in_fail(d, &cases[i]);
+        SUCCEEDS(dcp_save_async(store, 5, o.state, GIVEN_JSON, &options, &saving, err));
+        memset(d->behind, 0x22, d->used);
+        int status = dcp_save_wait(saving, NULL, &failure);
+        if (cases[i].status) check_same_failure(status, cases[i].status, &failure, cases[i].text);
+        stand_in_mend(d);
+        MPI_Barrier(MPI_COMM_WORLD);
+        CHECK(status == cases[i].status);
+        CHECK(status ||
+              scratch_same(s, "copied/step-00000005/state.h5", "plain/step-00000005/state.h5"));
+        dcp_store_close(store);
+    }
+    CHECK(!d->pinned);
     on_device_free(&o);
 }
 
@@ -268,6 +341,8 @@ int main(int argc, char **argv) {
     scratch_begin(&s, &argc, &argv);
     given_make(&g, 0);
     stand_in_make(&d, ROOM);
+    const dcp_comm *comm = s.comm;
+    int (*const duplicate)(dcp_comm *, dcp_comm **, dcp_error *) = comm->duplicate;
     same_files(&s, &d, &g);
     replicas_differ(&s, &d, &g);
     proves_the_same(&s, &d, &g);
@@ -278,6 +353,15 @@ int main(int argc, char **argv) {
         between_launch_and_fence(&s, &d, &g);
     }
     failures(&s, &d, &g);
+    s.comm->duplicate = duplicate;
+    copies_fail(&s, &d, &g);
+    for (int r = DCP_REPLICAS_CHECK; r <= DCP_REPLICAS_TRUST; r++) {
+        until_the_call_returns(&s, &d, &g, COPIES, DCP_LAYOUT_GLOBAL, (dcp_replicas)r);
+        until_the_call_returns(&s, &d, &g, PAIRS, DCP_LAYOUT_SHARDED, (dcp_replicas)r);
+    }
+    until_the_call_returns(&s, &d, &g, COLUMNS, DCP_LAYOUT_GLOBAL, DCP_REPLICAS_CHECK);
+    until_the_call_returns(&s, &d, &g, STRIPES, DCP_LAYOUT_SHARDED, DCP_REPLICAS_CHECK);
+    s.comm->duplicate = NULL;
     disk_fails(&s, &d, &g);
     stores_share_memory(&s, &d, &g);
     stand_in_free(&d);

@@ -14,6 +14,7 @@ typedef struct task {
     const unsigned char *from;
     uint64_t bytes;
     int is_sum;
+    int uses_pinned;
     void *owned; /* freed with it */
     struct task *next;
 } task;
@@ -42,6 +43,13 @@ static void append(stream *s, task *t) {
     s->end = &t->next;
 }
 
+/* Between page-locked memory and the device. */
+static void append_copy(stand_in *d, stream *s, task *t) {
+    t->uses_pinned = 1;
+    d->using_pinned++;
+    append(s, t);
+}
+
 static void perform(stand_in *d, const task *t) {
     uint64_t sum;
     if (t->is_sum) {
@@ -59,6 +67,7 @@ static void perform_until(stand_in *d, stream *s, task **end) {
         task *t = s->first;
         int is_last = end == &t->next;
         perform(d, t);
+        d->using_pinned -= t->uses_pinned;
         s->first = t->next;
         for (unsigned i = 0; i < s->n; i++)
             if (s->after[i] == &t->next) s->after[i] = &s->first;
@@ -92,7 +101,7 @@ static int alloc_pinned(void *ctx, uint64_t bytes, void **out) {
 static void free_pinned(void *ctx, void *memory) {
     stand_in *d = ctx;
     uint64_t *start = (uint64_t *)memory - 512;
-    CHECK(!d->streams); /* else somebody may still be copying */
+    CHECK(!d->using_pinned); /* else somebody may still be copying */
     d->pinned -= start[0];
     free(start);
 }
@@ -135,14 +144,14 @@ static int to_host(void *ctx, void *opened, void *pinned, const void *memory, ui
     int code = call(d, STAND_IN_TO_HOST);
     if (code) return code;
     memset(pinned, 0xa5, bytes); /* what is there until the copy happens */
-    append(opened, new_task(pinned, stand_in_see(d, memory), bytes, 0));
+    append_copy(d, opened, new_task(pinned, stand_in_see(d, memory), bytes, 0));
     return 0;
 }
 
 static int to_device(void *ctx, void *opened, void *memory, const void *pinned, uint64_t bytes) {
     stand_in *d = ctx;
     int code = call(d, STAND_IN_TO_DEVICE);
-    if (!code) append(opened, new_task(stand_in_see(d, memory), pinned, bytes, 0));
+    if (!code) append_copy(d, opened, new_task(stand_in_see(d, memory), pinned, bytes, 0));
     return code;
 }
 
@@ -151,7 +160,7 @@ static int checksum(void *ctx, void *opened, const void *memory, uint64_t bytes,
     int code = call(d, STAND_IN_CHECKSUM);
     if (code) return code;
     *pinned = 0x5a5a5a5a5a5a5a5a;
-    append(opened, new_task((unsigned char *)pinned, stand_in_see(d, memory), bytes, 1));
+    append_copy(d, opened, new_task((unsigned char *)pinned, stand_in_see(d, memory), bytes, 1));
     return 0;
 }
 

@@ -30,6 +30,7 @@ typedef struct stand_in {
     int64_t flips_in;                 /* that many copies more are right, the next is not */
     uint64_t pinned, pinned_most;     /* bytes of page-locked memory, now and at most */
     unsigned streams;                 /* open ones */
+    int using_pinned;                 /* copies and sums that are still to be done */
 } stand_in;
 
 void stand_in_make(stand_in *d, uint64_t room);

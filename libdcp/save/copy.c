@@ -1,0 +1,372 @@
+/* Boxes lie in the copy as they will in the file, as far as pages go: so bulk parts are written
+ * from where they are. Of a box whose writing is shared only this rank's turns are copied, to where
+ * they would be if all of it were: what lies between is address space without memory. */
+#include "save/copy.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/box.h"
+#include "core/bytes.h"
+#include "core/crc64.h"
+#include "core/past_cache.h"
+#include "core/strides.h"
+#include "device/pinned.h"
+#include "io/available.h"
+#include "io/buffers.h"
+#include "io/threads.h"
+#include "move/box_bytes.h"
+#include "move/engine.h"
+#include "move/sums.h"
+#include "save/replica_sums.h"
+
+#define HUGE_BYTES ((uint64_t)2 << 20)
+#define SMALL_ALIGN 64
+#define NOWHERE UINT64_MAX
+#define PART_BYTES ((uint64_t)16 << 20) /* copied by one thread, or by a device, at a time */
+#define TEAM_BYTES ((uint64_t)64 << 20) /* worth several threads */
+#define TEAM_MOST 4
+#define TURNS 16 /* of each of them, about */
+
+struct save_copy {
+    unsigned char *memory;
+    uint64_t bytes;
+    uint64_t sparse; /* not 0: there are gaps, as by saves of this plan */
+    device_pinned *pinned;
+    uint64_t used;    /* bytes of both */
+    state_box *boxes; /* of this save */
+    uint64_t *sums;   /* of its replicas that were taken already; NULL: none */
+    size_t n_sums;
+};
+
+/* A part of a box, and where it goes. */
+typedef struct copy_part {
+    const unsigned char *data; /* the box's memory, where it is dense: read before others come */
+    const state_box *box;
+    const char *path;
+    uint64_t offset, bytes, to;
+} copy_part;
+
+/* One copy while it is made. */
+typedef struct copying {
+    save_request *r;
+    const save_plan *plan;
+    save_replicas *replicas; /* to be compared; NULL: none */
+    move_device device;
+    save_copy *copy;
+    uint64_t *at;       /* a box of the plan: where it goes, in one memory or the other */
+    move_piece *shared; /* a box of the plan whose writing is shared */
+    copy_part *parts;
+    size_t n, room;
+    uint64_t span, device_span; /* addresses in memory, and in page-locked memory */
+    uint64_t used;              /* bytes of both that are taken */
+    uint64_t touched;           /* of parts in memory */
+    size_t device_parts;
+    int is_sparse;
+    unsigned team; /* threads */
+    atomic_size_t next;
+} copying;
+
+static const dcp_tensor *tensor_of(const copying *c, const plan_box *b) {
+    return &c->r->sorted[b->tensor]->tensor;
+}
+
+static uint64_t box_size(const copying *c, const plan_box *b) {
+    const dcp_tensor *t = tensor_of(c, b);
+    return dcp_box_elems(&b->box->box, t->ndim) * dcp_dtype_bytes(t->dtype);
+}
+
+static int takes_turns(const copying *c, const plan_box *b) {
+    return b->replicated && save_request_shares(c->r);
+}
+
+/* How the box lies in its dataset; returns where its first byte lies in the file. */
+static uint64_t place_in_file(const copying *c, const plan_box *b, box_copy *copy) {
+    const dcp_tensor *t = tensor_of(c, b);
+    if (c->r->layout == DCP_LAYOUT_SHARDED) { /* a dataset of its own, which begins on a page */
+        *copy = (box_copy){.run_bytes = box_size(c, b), .runs = 1};
+        return 0;
+    }
+    const dcp_box whole = dcp_box_whole(t);
+    core_box_copy_between(copy, t->ndim, dcp_dtype_bytes(t->dtype), &whole, &b->box->box);
+    return c->plan->file.rows[b->tensor].offset + copy->base_a;
+}
+
+/* Returns the next place behind *used that lies to `align` as `phase` does. */
+static uint64_t next_place(uint64_t *used, uint64_t bytes, uint64_t phase, uint64_t align) {
+    const uint64_t at = *used + (phase % align + align - *used % align) % align;
+    *used = at + bytes;
+    return at;
+}
+
+/* Bytes of box k that are to be copied. */
+static int add_bytes_of(copying *c, size_t k, uint64_t offset, uint64_t bytes) {
+    const plan_box *b = &c->plan->boxes.boxes[k];
+    const int on_device = b->box->device != NULL;
+    const uint64_t most = on_device || c->team > 1 ? PART_BYTES : bytes;
+    const unsigned char *dense = b->box->strides ? NULL : b->box->data;
+    for (uint64_t end = offset + bytes, part; offset < end; offset += part) {
+        part = core_min_u64(most, end - offset);
+        if (c->n == c->room) {
+            const size_t room = 2 * c->room + 64;
+            copy_part *parts = realloc(c->parts, room * sizeof *parts);
+            if (!parts) return DCP_ERR_NO_MEMORY;
+            c->parts = parts;
+            c->room = room;
+        }
+        c->parts[c->n++] =
+            (copy_part){dense, b->box, tensor_of(c, b)->path, offset, part, c->at[k] + offset};
+        c->device_parts += on_device != 0;
+        c->touched += on_device ? 0 : part;
+    }
+    return DCP_OK;
+}
+
+static int add_turn(void *ctx, const move_piece *p, uint64_t offset, uint64_t bytes) {
+    copying *c = ctx;
+    return add_bytes_of(c, (size_t)(p - c->shared), offset, bytes);
+}
+
+/* Box k, whose holders write it by turns: those of this rank. */
+static int add_turns(copying *c, size_t k, const box_copy *copy) {
+    const plan_box *b = &c->plan->boxes.boxes[k];
+    const step_row *row = &c->plan->file.rows[b->tensor];
+    move_piece *p = &c->shared[k];
+    *p = (move_piece){.file_offset = row->offset,
+                      .bytes = row->bytes,
+                      .row = row,
+                      .box = b->box,
+                      .turn = b->turn,
+                      .holders = b->holders,
+                      .own = save_replicas_own(c->replicas, k),
+                      .device = b->box->device ? &c->device : NULL};
+    move_piece_set_copy(p, copy);
+    if (!p->copy) return DCP_ERR_NO_MEMORY;
+    return move_piece_turns(p, add_turn, c);
+}
+
+/* Box k, unless another rank writes all of it: its place, and what of it is to be copied. Turns at
+ * a large one begin and end on huge pages, so that none has memory for the others'. */
+static int lay_out_box(copying *c, size_t k) {
+    const plan_box *b = &c->plan->boxes.boxes[k];
+    const int shared = takes_turns(c, b), on_device = b->box->device != NULL;
+    const uint64_t bytes = box_size(c, b), touched = c->touched;
+    const int is_sparse = shared && !on_device && bytes > MOVE_TURN_BYTES;
+    uint64_t align = SMALL_ALIGN, *span = on_device ? &c->device_span : &c->span;
+    const size_t n = c->n;
+    box_copy copy;
+    if (!b->keeper && !shared) return DCP_OK;
+    const uint64_t phase = place_in_file(c, b, &copy), before = *span;
+    if (copy.run_bytes >= MOVE_BULK_BYTES) align = PAGE_BYTES;
+    if (is_sparse) align = HUGE_BYTES;
+    c->at[k] = next_place(span, bytes, align == SMALL_ALIGN ? 0 : phase, align);
+    const int status = shared ? add_turns(c, k, &copy) : add_bytes_of(c, k, 0, bytes);
+    if (c->n == n) { /* it has no turn */
+        c->at[k] = NOWHERE;
+        *span = before;
+    } else if (is_sparse) {
+        c->is_sparse = 1;
+        c->used += c->touched - touched + 2 * HUGE_BYTES;
+    } else {
+        c->used += *span - before;
+    }
+    return status;
+}
+
+static int lay_out(copying *c) {
+    const size_t n = c->plan->boxes.n;
+    int status = DCP_OK;
+    c->at = calloc(n + 1, sizeof *c->at);
+    c->shared = calloc(n + 1, sizeof *c->shared);
+    if (!c->at || !c->shared) return 0;
+    for (size_t k = 0; k < n && !status; k++) status = lay_out_box(c, k);
+    return !status;
+}
+
+/* ---- memory ---- */
+
+static void drop_memory(save_copy *copy) {
+    io_buffers_free(copy->memory, copy->bytes);
+    device_pinned_free(copy->pinned);
+    copy->memory = NULL;
+    copy->pinned = NULL;
+    copy->bytes = copy->used = 0;
+}
+
+/* What an earlier save read. */
+static void drop_boxes(save_copy *copy) {
+    free(copy->boxes);
+    free(copy->sums);
+    copy->boxes = NULL;
+    copy->sums = NULL;
+    if (copy->pinned) device_pinned_clear(copy->pinned);
+}
+
+void save_copy_free(save_copy *copy) {
+    if (!copy) return;
+    drop_memory(copy);
+    drop_boxes(copy);
+    free(copy);
+}
+
+static int ranks_here(const dcp_store *store) {
+    const comm_groups *hosts = store->comm->hosts;
+    return hosts ? comm_groups_size(hosts, hosts->own) : store->comm->size;
+}
+
+/* What this rank may spend: by default half of what the ranks of its host find available or have
+ * already, each its part. */
+static uint64_t limit_of(const dcp_store *store, const save_request *r, uint64_t held) {
+    if (r->copy_bytes != DCP_COPY_DEFAULT) return r->copy_bytes;
+    return (io_available_memory() / (uint64_t)ranks_here(store) + held) / 2;
+}
+
+/* What the memory is laid out for, where parts of it are never touched; else 0. */
+static uint64_t sparse_key(const copying *c) {
+    const uint64_t words[] = {c->plan->key, c->span, c->touched, c->r->replicas};
+    return c->is_sparse ? core_crc64_raw(~0ULL, words, sizeof words) | 1 : 0;
+}
+
+static int is_enough(const copying *c) {
+    const save_copy *copy = c->copy;
+    if (c->span > copy->bytes || sparse_key(c) != copy->sparse) return 0;
+    if (copy->used > c->r->copy_bytes) return 0;
+    return !c->device_parts ||
+           device_pinned_holds(copy->pinned, c->device.staging, c->device_span, c->device_parts);
+}
+
+/* Memory for all that is to be copied; 0: there is none, and what there was is given back. */
+static int hold_memory(copying *c, const dcp_store *store) {
+    save_copy *copy = c->copy;
+    if (is_enough(c)) return 1;
+    const uint64_t limit = limit_of(store, c->r, copy->used);
+    drop_memory(copy);
+    if (c->used > limit) {
+        if (c->r->progress.staging_bytes < limit) c->r->progress.staging_bytes = limit;
+        return 0;
+    }
+    if (c->span && !(copy->memory = io_buffers_create(c->span))) return 0;
+    copy->bytes = c->span;
+    copy->used = c->used;
+    copy->sparse = sparse_key(c);
+    /* Children of fork don't need it, and this process would copy each page for them. */
+    if (c->span) madvise(copy->memory, copy->bytes, MADV_DONTFORK);
+    if (!c->device_parts) return 1;
+    copy->pinned = device_pinned_open(c->device.staging, c->device_span, c->device_parts);
+    return copy->pinned != NULL;
+}
+
+/* ---- bytes ---- */
+
+static void copy_part_to(const copy_part *p, unsigned char *to) {
+    if (p->data)
+        core_past_cache_copy(to, p->data + p->offset, p->bytes);
+    else if (p->box->data)
+        core_strides_get(p->box->data, p->box->strides, p->offset, p->bytes, to);
+}
+
+/* A thread takes some parts at a time: each look at `next` waits for all that is on its way past
+ * the cache. */
+static void copy_parts(void *ctx, unsigned number) {
+    copying *c = ctx;
+    const size_t some = c->team > 1 ? c->n / (c->team * TURNS) + 1 : c->n;
+    (void)number;
+    for (size_t i; (i = atomic_fetch_add(&c->next, some)) < c->n;)
+        for (size_t end = i + some; i < end && i < c->n; i++)
+            copy_part_to(&c->parts[i], c->copy->memory + c->parts[i].to);
+    core_past_cache_end();
+}
+
+/* What a function of the caller's gives, on the caller's thread; and what is on a device. */
+static int copy_others(copying *c) {
+    device_pinned *pinned = c->copy->pinned;
+    int status = DCP_OK;
+    dcp_error err;
+    for (size_t i = 0; i < c->n && !status; i++) {
+        const copy_part *p = &c->parts[i];
+        const move_piece source = {.box = p->box};
+        if (p->box->device)
+            device_pinned_add(pinned,
+                              &(staging_range){p->box, p->path, p->offset, p->bytes, p->to});
+        else if (!p->box->data)
+            status = move_box_fetch(&source, p->offset, p->bytes, c->copy->memory + p->to, &err);
+    }
+    if (!status && c->device_parts) status = device_pinned_copy(pinned, c->device.staging, &err);
+    return !status;
+}
+
+/* Of replicas: what is not copied, as this rank does not write it. */
+static int sum_others(copying *c) {
+    save_replicas *replicas = c->replicas;
+    dcp_error err;
+    if (!replicas) return 1;
+    int status = move_sums(replicas->pieces, replicas->n, NULL, &err);
+    for (size_t k = 0; k < c->plan->boxes.n && !status; k++)
+        if (c->shared[k].copy) status = move_sums_of_others(&c->shared[k], 1, NULL, &err);
+    if (status) return 0;
+    c->copy->n_sums = replicas->sums.first[c->plan->boxes.n];
+    c->copy->sums = replicas->sums.blocks;
+    replicas->sums.blocks = NULL;
+    return 1;
+}
+
+/* The plan's boxes become the copy's; those that are not copied are not read any more. */
+static int replace_boxes(copying *c, save_plan *plan) {
+    static const unsigned char nothing; /* nobody reads it */
+    save_copy *copy = c->copy;
+    copy->boxes = calloc(plan->boxes.n + 1, sizeof *copy->boxes);
+    if (!copy->boxes) return 0;
+    for (size_t k = 0; k < plan->boxes.n; k++) {
+        plan_box *b = &plan->boxes.boxes[k];
+        if (!b->keeper && !takes_turns(c, b)) continue;
+        void *data = (void *)&nothing;
+        if (c->at[k] != NOWHERE && b->box->device)
+            data = device_pinned_memory(copy->pinned) + c->at[k];
+        else if (c->at[k] != NOWHERE)
+            data = copy->memory + c->at[k];
+        copy->boxes[k] = (state_box){.box = b->box->box, .data = data, .rank = b->box->rank};
+        b->box = &copy->boxes[k];
+    }
+    return 1;
+}
+
+static int make_copy(copying *c, const dcp_store *store, save_plan *plan) {
+    const save_request *r = c->r;
+    dcp_error err;
+    c->team = io_threads_cores(ranks_here(store), TEAM_MOST);
+    if (r->replicas != DCP_REPLICAS_TRUST && plan->boxes.has_replicas &&
+        save_replicas_make(r->sorted, &plan->boxes, save_request_shares(r), c->device.staging,
+                           &c->replicas, &err))
+        return 0;
+    if (!lay_out(c) || !hold_memory(c, store)) return 0;
+    if (c->touched < TEAM_BYTES) c->team = 1;
+    io_threads_run(c->team, copy_parts, c);
+    return copy_others(c) && sum_others(c) && replace_boxes(c, plan);
+}
+
+int save_copy_make(const dcp_store *store, save_request *r, save_plan *plan, struct staging *device,
+                   save_copy **copy) {
+    copying c = {.r = r, .plan = plan, .device = {.staging = device}};
+    if (!*copy) *copy = calloc(1, sizeof **copy);
+    if (!(c.copy = *copy)) return 0;
+    drop_boxes(c.copy);
+    const int made = make_copy(&c, store, plan);
+    for (size_t k = 0; c.shared && k < plan->boxes.n; k++) free((void *)c.shared[k].copy);
+    free(c.shared);
+    free(c.at);
+    free(c.parts);
+    save_replicas_free(c.replicas);
+    return made;
+}
+
+int save_copy_prove(const save_copy *copy, const struct staging *device, dcp_error *err) {
+    return copy->pinned ? device_pinned_prove(copy->pinned, device, err) : DCP_OK;
+}
+
+void save_copy_give_sums(const save_copy *copy, struct save_replicas *to) {
+    if (!copy->sums) return;
+    for (size_t i = 0; i < copy->n_sums; i++) to->sums.blocks[i] ^= copy->sums[i];
+    to->others_are_summed = 1;
+}
