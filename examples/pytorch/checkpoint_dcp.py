@@ -28,9 +28,6 @@ class Checkpoints:
         self.saving = dcp.async_save(  # type: ignore[attr-defined]
             state, checkpoint_id=folder, process_group=self.group)
 
-    def fence(self) -> None:
-        """The state's memory may change at once, as async_save has copied all of it."""
-
     def close(self) -> None:
         if self.saving:
             self.saving.result()

@@ -20,9 +20,5 @@ class Checkpoints:
     def save(self, step: int, state: dict[str, Any]) -> None:
         self.store.save_async(step, state)
 
-    def fence(self) -> None:
-        """The state's memory may change once it returns."""
-        self.store.fence()
-
     def close(self) -> None:
         self.store.close()

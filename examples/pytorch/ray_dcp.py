@@ -27,8 +27,5 @@ class Checkpoints:
             ray.train.report({"step": step, "loss": state["loss"]}, ray.train.Checkpoint.from_directory(folder),
                              checkpoint_dir_name=f"step-{step:08}")
 
-    def fence(self) -> None:
-        """The state's memory may change at once, as it is saved."""
-
     def close(self) -> None:
         """There is no save in flight."""

@@ -24,8 +24,5 @@ class Checkpoints:
         ray.train.report({"step": step, "loss": state["loss"]}, ray.train.Checkpoint.from_directory(self.store.path(step)),
                          checkpoint_upload_mode=ray.train.CheckpointUploadMode.NO_UPLOAD)
 
-    def fence(self) -> None:
-        """The state's memory may change at once, as it is saved."""
-
     def close(self) -> None:
         self.store.close()

@@ -42,7 +42,6 @@ def train(checkpoints: Any, steps: int, every: int, kill_at: int | None) -> None
         loss = cross_entropy(model(images), labels, reduction="sum") / BATCH
         mean_of_sums = loss * workers  # FSDP takes the mean of the workers' gradients
         mean_of_sums.backward()  # type: ignore[no-untyped-call]
-        checkpoints.fence()
         optimizer.step()
         optimizer.zero_grad()
         dist.all_reduce(loss.detach_())

@@ -36,6 +36,9 @@ class Test(unittest.TestCase):
                 one, many = (self.dir / r / name / "step-00000001" / "state.h5" for r in ("1", str(ranks)))
                 self.assertTrue(filecmp.cmp(one, many, shallow=False), f"{name}: {ranks} ranks have written other bytes")
 
+    def test_copies(self):
+        self.run_ranks(3, "copies", "copies")
+
     def test_tied(self):
         self.run_ranks(4, "tied", "tied")
 

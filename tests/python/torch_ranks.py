@@ -1,6 +1,7 @@
 """What test_torch.py runs under torchrun: torch_ranks.py WHAT DIR."""
 
 import os
+import pathlib
 import shutil
 import signal
 import sys
@@ -113,6 +114,52 @@ class Tied(nn.Module):
         super().__init__()
         self.embedding, self.head, self.other = nn.Embedding(3, 4), nn.Linear(4, 3, False), nn.Linear(4, 3, False)
         self.head.weight = self.embedding.weight
+
+
+def copies(directory):
+    """Steps that are saved beside a training without a fence: all kinds of tensors, buffers that the forward pass changes
+    and what each rank has for itself; and each in a list of stores, declared or not, within the memory for copies or
+    not. They are what a save at once has of the same numbers."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128), nn.BatchNorm1d(128), nn.Linear(128, 64))
+    optimizer = torch.optim.Adam(model.parameters())
+    beside = {"shard": libdcp.Shard(np.zeros((5, 7), np.float32), (5 * ranks, 7), (5 * rank, 0)),
+              "own": libdcp.PerRank(torch.zeros(9)), "array": np.zeros((40, 30)).T, **tensors()}
+
+    def step(number):
+        """What a training changes: some of it before the backward pass is done."""
+        for name, value in beside.items():
+            memory = value.array if isinstance(value, (libdcp.Shard, libdcp.PerRank)) else local(value)
+            memory[...] = number + (rank if name in ("shard", "own") else 0)
+        optimizer.zero_grad()
+        model(numbers((16, 64), number)).pow(2).sum().backward()
+        optimizer.step()
+
+    def state():
+        weights, moments = get_state_dict(model, optimizer)
+        return {"model": weights, "optimizer": moments, "beside": beside}
+    step(0)
+    for layout in ("global", "sharded"):
+        plain, copied, listed = (f"{directory}/{layout}-{name}" for name in ("plain", "copied", "listed"))
+        tier = libdcp.Tier(listed, layout=layout)
+        with libdcp.Store(plain) as at_once, libdcp.Store(copied) as store, libdcp.Store([tier]) as tiers:
+            declared, again = store.declare(state()), tiers.declare(state())
+            for number in range(1, 5):
+                step(number)
+                at_once.save(number, state(), layout=layout)
+                limit = 0 if number == 3 else None
+                store.save_async(number, declared if number > 2 else state(), layout=layout, copy_bytes=limit,
+                                 replicas="check" if number == 4 else "warn")
+                tiers.save_async(number, again if number > 2 else state(), copy_bytes=limit)
+                step(-number)
+        dist.barrier()
+        for number in range(1, 5):
+            for path in sorted(pathlib.Path(f"{plain}/step-{number:08}").glob("*.h5")):
+                for other in (copied, listed):
+                    assert (pathlib.Path(other) / path.parent.name / path.name).read_bytes() == path.read_bytes(), (
+                        number, path, other)
+        dist.barrier()
 
 
 def tied(directory):
@@ -306,7 +353,7 @@ def killed(directory):
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    {"meshes": meshes, "fsdp": fsdp, "tied": tied, "failures": failures, "apart": apart, "tiers": tiers, "alone": alone,
-     "moved": moved, "destroyed": destroyed, "killed": killed}[sys.argv[1]](sys.argv[2])
+    {"meshes": meshes, "fsdp": fsdp, "copies": copies, "tied": tied, "failures": failures, "apart": apart, "tiers": tiers,
+     "alone": alone, "moved": moved, "destroyed": destroyed, "killed": killed}[sys.argv[1]](sys.argv[2])
     dist.barrier()
     dist.destroy_process_group()

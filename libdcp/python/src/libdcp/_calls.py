@@ -177,6 +177,10 @@ class Prepared:
         self._layout = state.layout
         self._layout.refresh()
 
+    def copy_first(self, options: _capi.SaveOptions, copy_bytes: int | None) -> None:
+        """Has an asynchronous save copy what it reads before its call returns."""
+        options.copy_bytes = self._try(lambda: _options.copy_bytes(copy_bytes), 1)
+
     def load_options(self, options: LoadKeywords) -> _capi.LoadOptions:
         """Those of the caller also where the state is none, so that all ranks have the same."""
         def check() -> None:

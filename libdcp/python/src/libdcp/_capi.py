@@ -94,7 +94,8 @@ class SaveOptions(Sized):
     _fields_ = [("size", c.c_size_t), ("layout", c.c_int), ("engine", c.c_int), ("shards", c.c_int),
                 ("about_json", c.c_char_p), ("staging_bytes", c.c_uint64), ("when_busy", c.c_int),
                 ("on_progress", PROGRESS), ("progress_ctx", c.c_void_p), ("stop", STOP), ("stop_ctx", c.c_void_p),
-                ("on_phase", PHASE), ("phase_ctx", c.c_void_p), ("replicas", c.c_int), ("make_room", c.c_int)]
+                ("on_phase", PHASE), ("phase_ctx", c.c_void_p), ("replicas", c.c_int), ("make_room", c.c_int),
+                ("copy_bytes", c.c_uint64)]
 
 
 class ReportStruct(Sized):

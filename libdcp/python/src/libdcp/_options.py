@@ -169,6 +169,15 @@ def _save_options(failures: Failures, *, layout: Layout = "global", engine: Engi
     return options
 
 
+def copy_bytes(limit: int | None) -> int:
+    """As the library takes it, to which 0 says that nothing is to be copied first."""
+    if limit is None:
+        return 2**64 - 1
+    if limit < 0:
+        raise ValueError(f"copy_bytes: {limit} is negative")
+    return min(max(limit, 1), 2**64 - 2)
+
+
 def globs(only: str | Sequence[str]) -> Sequence[str]:
     return [only] if isinstance(only, str) else only
 

@@ -30,7 +30,7 @@ class Flight(Protocol):
 
 
 class Saving(concurrent.futures.Future[Report]):
-    """A save in flight. The state's memory must not change before :meth:`fence`.
+    """A save in flight. With ``copy=False`` the state's memory must not change before :meth:`fence`.
 
     It is a future of its :class:`Report`. Each rank calls :meth:`wait`, or asks for the :meth:`result`; a store's next
     save and its close do it for those that nobody asked for, and raise what went wrong with it, which is logged, too; the

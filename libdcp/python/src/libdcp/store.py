@@ -109,17 +109,21 @@ class Store:
         return self._after_earlier(step, "was saved", made)
 
     def save_async(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
-                   **options: Unpack[SaveKeywords]) -> Saving:
-        """Begins to save a step beside what the program does, and returns at once; see :func:`libdcp.save_async`.
+                   copy: bool = True, copy_bytes: int | None = None, **options: Unpack[SaveKeywords]) -> Saving:
+        """Begins to save a step beside what the program does; see :func:`libdcp.save_async`.
 
-        From the second save of a declared state into a directory on, all but its JSON is a thread's work. The first one
-        lays the files out, and makes groups for the threads.
+        The memory of copies is kept from save to save. With ``copy=False``, from the second save of a declared state
+        into a directory on, all but its JSON is a thread's work, and the call returns at once. The first save lays the
+        files out, and makes groups for the threads.
 
         Where the save before it has failed, and nobody was told, it raises that once this one has begun, which goes on:
         :meth:`fence`, the next save and :meth:`close` mean it."""
         def made(earlier: BaseException | None) -> Saving:
             with _calls.Prepared(self._comm, state, earlier=earlier) as prepared:
-                return self._begun(state, prepared.step(step), prepared, prepared.save_options(json, options))
+                made = prepared.save_options(json, options)
+                if copy:
+                    prepared.copy_first(made, copy_bytes)
+                return self._begun(state, prepared.step(step), prepared, made)
         return self._after_earlier(step, "is being saved", made)
 
     def _begun(self, state: Mapping[Any, Any] | State, step: int, prepared: _calls.Prepared,
@@ -128,7 +132,8 @@ class Store:
             prepared.unite(options.replicas)
             return self._backend.begin(step, prepared, options)
         layout = prepared.layout
-        beside = layout is not None and layout is self._laid_out and prepared.failures.first is None
+        beside = (not options.copy_bytes and layout is not None and layout is self._laid_out
+                  and prepared.failures.first is None)
         self._laid_out = None
         flight = None if beside else begin()
         self._saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures)
@@ -180,7 +185,8 @@ class Store:
         return step_path(self._directory("path").path, step)
 
     def fence(self) -> None:
-        """Returns once the memory of the last asynchronous save may change; at once where none is in flight."""
+        """Returns once the memory of the last asynchronous save may change, which matters after one with
+        ``copy=False``; at once where none is in flight."""
         if self._saving is not None:
             self._saving.fence()
 
@@ -324,16 +330,25 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
 
 
 def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = None,
-               json: Mapping[str, Any] | None = None, keep: int = 0, replace: bool = False,
-               **options: Unpack[SaveKeywords]) -> Saving:
-    """Begins a save as :func:`save` does it and returns at once; a thread of the library does the work.
+               json: Mapping[str, Any] | None = None, keep: int = 0, replace: bool = False, copy: bool = True,
+               copy_bytes: int | None = None, **options: Unpack[SaveKeywords]) -> Saving:
+    """Begins a save as :func:`save` does it and returns; a thread of the library does the work.
 
-    The state's memory must not change before the ``fence()`` of what is returned; ``wait()`` returns its report once
-    the step is durable. For saves at many steps a :class:`Store` costs less, as it keeps the plan.
+    The step is the state as of the call: what this rank writes of it is copied before the call returns, whatever the
+    arrays are. ``wait()`` of what is returned returns its report once the step is durable. For saves at many steps a
+    :class:`Store` costs less, as it keeps the plan and the memory of copies.
+
+    Args:
+        copy: False: nothing is copied, and the call returns sooner; the state's memory must not change before the
+            ``fence()`` of what is returned.
+        copy_bytes: of each rank, to be spent for copies at most; None: half of what its host's ranks find available in
+            equal parts, as the system, control groups and resource limits have it. Where more is to be copied, or no
+            thread can do the work, the call writes: it returns once the rest is in the copy, or all is written.
+        options: as :func:`save` has them, and the arguments before.
     """
     store = Store(directory, group=group, keep=keep, replace=replace)
     try:
-        saving = store.save_async(step, state, json=json, **options)
+        saving = store.save_async(step, state, json=json, copy=copy, copy_bytes=copy_bytes, **options)
     except BaseException:
         store.close()
         raise

@@ -320,7 +320,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
                 report = self._opened().save(curr_step, state)
                 _log.info(f"Saved the checkpoint of step {curr_step}: {report.bytes} bytes in {report.total_s:.2f} s.")
             else:
-                self.save_future = self._opened().save_async(curr_step, state)
+                self.save_future = self._opened().save_async(curr_step, state, copy=self.config.async_mode == "async")
                 _log.info(f"Saving the checkpoint of step {curr_step} beside the training.")
         return True
 
