@@ -2,17 +2,21 @@
 
   ranks.py save|load|async DIR --ranks N --layers L --hidden H --vocab V --rounds R --systems NAME,...
 
-Rank 0 prints a line of JSON for each call: system, op, seconds, those of the call alone, bytes. A save is durable when
+Rank 0 prints a line of JSON for each call: system, op, seconds, those of the call alone, bytes; of libdcp_copied, whose
+call copies (libdcp's program fences), memcpy_s, what memcpy takes of rank 0's bytes into memory that was used before, on
+all ranks at once. A save is durable when
 the clock stops, a load is cold, and what it brings is checked. Before the clock starts libdcp's store is open and the
 state declared, as in a program that saves now and then and in dcp-bench; libdcp_at_once is a call of libdcp.load alone.
 """
 
+import ctypes
 import os
 import shutil
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -25,6 +29,8 @@ import work  # noqa: E402
 
 
 class Libdcp:
+    copies = False
+
     def __init__(self, folder, state):
         self.step = max(libdcp.steps(folder), default=0)
         self.store = libdcp.Store(folder, keep=1)
@@ -36,13 +42,30 @@ class Libdcp:
 
     def start(self, state):
         self.step += 1
-        return self.store.save_async(self.step, self.state)
+        return self.store.save_async(self.step, self.state, copy=self.copies)
 
     def load(self, state):
         self.store.load(self.state)
 
     def close(self):
         self.store.close()
+
+
+class LibdcpCopied(Libdcp):
+    """A program that does not fence."""
+
+    copies = True
+
+    def __init__(self, folder, state):
+        super().__init__(folder, state)
+        local = sum(tensor.to_local().nbytes for tensor in state.values())
+        self.one, self.other = np.ones(local, np.uint8), np.ones(local, np.uint8)
+
+    def memcpy(self):
+        dist.barrier()
+        start = time.perf_counter()
+        ctypes.memmove(self.other.ctypes.data, self.one.ctypes.data, self.one.nbytes)
+        return time.perf_counter() - start
 
 
 class LibdcpAtOnce:
@@ -79,6 +102,8 @@ class Peer:
 def make_system(name, folder, state):
     if name == "libdcp":
         return Libdcp(folder, state)
+    if name == "libdcp_copied":
+        return LibdcpCopied(folder, state)
     if name == "libdcp_at_once":
         return LibdcpAtOnce(f"{os.path.dirname(folder)}/libdcp", state)
     return Peer(__import__(f"peer_{name}"), folder)
@@ -89,7 +114,7 @@ def measure(args, name, system, state):
     folder, rank = f"{args.dir}/{name.removesuffix('_at_once')}", dist.get_rank()
     if args.op == "load" and rank == 0:
         work.make_cold(folder)
-    if args.op != "load" and name != "libdcp" and rank == 0:
+    if args.op != "load" and not name.startswith("libdcp") and rank == 0:
         shutil.rmtree(folder, ignore_errors=True)
         os.sync()
     dist.barrier()
@@ -102,7 +127,7 @@ def measure(args, name, system, state):
         getattr(system, args.op)(state)
         call = time.perf_counter() - start
     dist.barrier()
-    if args.op != "load" and name != "libdcp":
+    if args.op != "load" and not name.startswith("libdcp"):
         work.make_durable(folder, rank, args.ranks)
         dist.barrier()
     return time.perf_counter() - start, call
@@ -127,11 +152,12 @@ def main():
             if args.op == "load":
                 for tensor in state.values():
                     tensor.to_local().zero_()
+            more = {"memcpy_s": round(system.memcpy(), 4)} if hasattr(system, "memcpy") else {}
             seconds, call = measure(args, name, system, state)
             if args.op == "load":
                 torch_ranks.check(args, state, rank)
             if rank == 0:
-                work.report(args, seconds, call, system=name)
+                work.report(args, seconds, call, system=name, **more)
     for system in systems.values():
         if hasattr(system, "close"):
             system.close()
