@@ -172,24 +172,27 @@ static int has_same_id(const dcp_checkpoint *from, const uint64_t *sums) {
     return !strcmp(id, from->state_id);
 }
 
-static int check_dataset(const rewrite *w, const step_dataset *p, dcp_error *err) {
+static int check_dataset(const rewrite *w, const step_dataset *p, step_block_cache *cache,
+                         dcp_error *err) {
     int status = DCP_OK;
     for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++)
         if (!(status = move_progress_ask(w->progress, err)))
-            status = step_read_block(&w->from->cache, p, b, err);
+            status = step_read_block(cache, p, b, err);
     return status;
 }
 
 /* Collective. */
 static int find_damage(const rewrite *w, dcp_error *err) {
     dcp_checkpoint *from = w->from;
+    step_block_cache cache = {0};
     int status = DCP_OK;
     for (size_t i = 0; i < from->n_tensors && !status; i++) {
         const step_known *known = step_view_of(&w->view, from, &from->tensors[i]);
         for (size_t k = 0; k < known->n && !status; k++)
             if (!known->datasets[k].file->hidden)
-                status = check_dataset(w, &known->datasets[k], err);
+                status = check_dataset(w, &known->datasets[k], &cache, err);
     }
+    free(cache.data);
     status = comm_agree(from->comm, status, err);
     if (status) return status;
     return core_fail_at(err, DCP_ERR_CORRUPT, from->path,

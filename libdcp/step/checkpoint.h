@@ -66,6 +66,14 @@ typedef struct step_block_cache {
     uint64_t number;
 } step_block_cache;
 
+/* Such a cache, of the thread that read by it last. */
+typedef struct step_lent_cache {
+    step_block_cache cache;
+    pthread_t reader;
+    int in_use;
+    struct step_lent_cache *after;
+} step_lent_cache;
+
 /* What uses the checkpoint beside the caller's own calls: a struct that begins with this one. */
 typedef struct step_user {
     void (*settle)(struct step_user *user); /* waits for its end */
@@ -97,8 +105,10 @@ struct dcp_checkpoint {
     struct step_memory *found; /* when it was asked for (view.c) */
     uint64_t blocks;           /* of all files; of STEP_ROWS_HERE */
     uint64_t address_end;
-    char state_id[17];      /* layout sharded */
-    step_block_cache cache; /* of reads by whole blocks */
+    char state_id[17];          /* layout sharded */
+    pthread_mutex_t cache_lock; /* of the caches that are lent to dcp_checkpoint_read (read.c) */
+    step_lent_cache *caches;    /* those used last at its beginning */
+    size_t n_caches;
 };
 
 /* Gives the checkpoint n files, none of them open. */

@@ -21,6 +21,7 @@
 #include "step/homes.h"
 #include "step/joined.h"
 #include "step/list.h"
+#include "step/read.h"
 #include "step/view.h"
 #include "step/visibility.h"
 
@@ -334,6 +335,6 @@ void dcp_checkpoint_close(dcp_checkpoint *ckpt) {
     step_hold_close(ckpt->hold);
     free(ckpt->path);
     free(ckpt->json);
-    free(ckpt->cache.data);
+    step_read_forget(ckpt);
     free(ckpt);
 }

@@ -1,6 +1,7 @@
 /* Reading a box by whole blocks, each checked in the buffer it was read into. The block read last
- * is kept, so that reading along a tensor reads each block once. Each reader has its own buffer;
- * the rest is shared, and reads change nothing of it except that they open files. */
+ * is kept, so that reading along a tensor reads each block once. Each reader has its own buffer,
+ * and so has each thread that reads without one; the rest is shared, and reads change nothing of it
+ * except that they open files. */
 #include "step/read.h"
 
 #include <stdlib.h>
@@ -136,12 +137,77 @@ static int read_box(dcp_checkpoint *ckpt, step_block_cache *c, const char *path,
     return status ? status : read_known(t, &known, c, box, data, err);
 }
 
+/* Of so many threads the last block is kept: 256 MiB at most. */
+enum { MOST_CACHES = 64 };
+
+/* With the lock: this thread's cache; or one that nobody uses, if there are enough. It goes to the
+ * beginning of the list, so the last one that is free was used longest ago. NULL: none. */
+static step_lent_cache *find_cache(dcp_checkpoint *ckpt) {
+    step_lent_cache **found = NULL;
+    for (step_lent_cache **at = &ckpt->caches; *at; at = &(*at)->after) {
+        const int own = pthread_equal((*at)->reader, pthread_self());
+        if ((*at)->in_use || !(own || ckpt->n_caches >= MOST_CACHES)) continue;
+        found = at;
+        if (own) break;
+    }
+    if (!found) return NULL;
+    step_lent_cache *lent = *found;
+    *found = lent->after;
+    return lent;
+}
+
+static step_lent_cache *lend_cache(dcp_checkpoint *ckpt, dcp_error *err) {
+    pthread_mutex_lock(&ckpt->cache_lock);
+    step_lent_cache *lent = find_cache(ckpt);
+    if (!lent && (lent = calloc(1, sizeof *lent))) ckpt->n_caches++;
+    if (lent) {
+        lent->reader = pthread_self();
+        lent->in_use = 1;
+        lent->after = ckpt->caches;
+        ckpt->caches = lent;
+    }
+    pthread_mutex_unlock(&ckpt->cache_lock);
+    if (!lent) core_fail_memory(err, sizeof *lent);
+    return lent;
+}
+
+/* Where more threads than that were reading at once, it is freed. */
+static void return_cache(dcp_checkpoint *ckpt, step_lent_cache *lent) {
+    pthread_mutex_lock(&ckpt->cache_lock);
+    lent->in_use = 0;
+    const int is_kept = ckpt->n_caches <= MOST_CACHES;
+    if (!is_kept) {
+        step_lent_cache **at = &ckpt->caches;
+        while (*at != lent) at = &(*at)->after;
+        *at = lent->after;
+        ckpt->n_caches--;
+    }
+    pthread_mutex_unlock(&ckpt->cache_lock);
+    if (is_kept) return;
+    free(lent->cache.data);
+    free(lent);
+}
+
+void step_read_forget(dcp_checkpoint *ckpt) {
+    for (step_lent_cache *lent = ckpt->caches, *after; lent; lent = after) {
+        after = lent->after;
+        free(lent->cache.data);
+        free(lent);
+    }
+    ckpt->caches = NULL;
+    ckpt->n_caches = 0;
+}
+
 int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *box, void *data,
                         dcp_error *err) {
     if (!ckpt || !path || !box)
         return core_fail(err, DCP_ERR_ARG,
                          "dcp_checkpoint_read: a checkpoint, a path and a box are needed");
-    return read_box(ckpt, &ckpt->cache, path, box, data, err);
+    step_lent_cache *lent = lend_cache(ckpt, err);
+    if (!lent) return DCP_ERR_NO_MEMORY;
+    const int status = read_box(ckpt, &lent->cache, path, box, data, err);
+    return_cache(ckpt, lent);
+    return status;
 }
 
 struct dcp_reader {

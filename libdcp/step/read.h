@@ -14,3 +14,6 @@ int step_read_bytes(step_block_cache *c, const step_dataset *p, uint64_t offset,
 int step_read_compare_sums(const step_dataset *p, const uint64_t *sums, dcp_error *err);
 /* The same of one block. */
 int step_read_compare_sum(const step_dataset *p, uint64_t block, uint64_t sum, dcp_error *err);
+
+/* Frees what dcp_checkpoint_read has kept; for the close. */
+void step_read_forget(dcp_checkpoint *ckpt);

@@ -197,7 +197,9 @@ DCP_API int dcp_load_wait(dcp_loading *loading, dcp_report *report, dcp_error *e
 
 /* Reads one box of one tensor into data (dense), checking every block it touches. Not collective:
  * for tools. Errors as dcp_load's, and DCP_ERR_UNSUPPORTED where the box lies in a file that this
- * rank doesn't see. */
+ * rank doesn't see. Any number of threads may call it at once: each has its own block of 4 MiB that
+ * it read last, of which up to 64 are kept until the close. Threads may also call whatever else is
+ * not collective and takes the checkpoint as const meanwhile, but not dcp_checkpoint_close. */
 DCP_API int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *box,
                                 void *data, dcp_error *err);
 

@@ -14,14 +14,14 @@
  * rank of the communicator in the same order; they return the same status on all of them, also when
  * only one rank failed, and never leave a rank waiting. The library never prints, exits or aborts
  * and keeps no global state: one object must not be used by two threads at once, different objects
- * may.
+ * may. A checkpoint may be read by any number of threads: dcp_checkpoint_read.
  *
  * Paths are those of a file system. scheme: followed by // is DCP_ERR_UNSUPPORTED wherever a
  * directory, a step or a file is given; a directory of that name is written with ./ before it.
  *
  * Forks. A child may use the library, whatever threads of its parent were doing: with objects of
- * its own, and with a checkpoint on one rank that its parent had open, by a reader of its own
- * (dcp/inspect.h). Stores, communicators, saves and loads that it has inherited it can only free,
+ * its own, and with a checkpoint on one rank that its parent had open, by dcp_checkpoint_read or
+ * a reader of its own. Stores, communicators, saves and loads that it has inherited it can only free,
  * which leaves the parent's alone. */
 #ifndef DCP_DCP_H
 #define DCP_DCP_H
