@@ -2,7 +2,9 @@
  * operations are numbered, nobody has to take it back. */
 #include "comm/stop.h"
 
+#include "core/clock.h"
 #include "core/fail.h"
+#include "dcp/save.h"
 
 void comm_stop_begin(comm_stop *stop, dcp_comm *comm) {
     stop->comm = comm;
@@ -39,4 +41,12 @@ int comm_stop_status(const comm_stop *stop, dcp_error *err) {
     core_fail(err, DCP_ERR_CANCELLED, "%s was cancelled by rank %d: %s", stop->what, stop->rank,
               stop->outcome);
     return core_fail_rank(DCP_ERR_CANCELLED, stop->rank, err);
+}
+
+int dcp_stop_seldom(void *seldom) {
+    dcp_seldom *s = seldom;
+    const double now = core_clock_now();
+    if (s->asked > 0 && now - s->asked < s->seconds) return 0;
+    s->asked = now;
+    return s->stop(s->ctx);
 }

@@ -10,6 +10,7 @@
 #include "core/fail.h"
 #include "core/sized.h"
 #include "device/staging.h"
+#include "move/progress.h"
 #include "move/sums.h"
 #include "plan/agreement.h"
 #include "save/replica_sums.h"
@@ -30,6 +31,7 @@ typedef struct prover {
     plan_boxes boxes;
     save_replicas *replicas; /* NULL: none are compared */
     move_device device;
+    move_progress progress;
     move_piece *pieces; /* of the boxes that this rank keeps */
     step_row *rows;     /* a piece's */
     move_global *global;
@@ -103,8 +105,10 @@ static int sum_boxes(prover *p, dcp_error *err) {
     if (!status) status = make_kept_pieces(p, err);
     if (status) return status;
     move_device_begin(&p->device, p->pieces, p->n_pieces);
-    status = move_sums(p->pieces, p->n_pieces, NULL, err);
-    if (!status && p->replicas) status = move_sums(p->replicas->pieces, p->replicas->n, NULL, err);
+    status = move_progress_ask(&p->progress, err);
+    if (!status) status = move_sums(p->pieces, p->n_pieces, &p->progress, err);
+    if (!status && p->replicas)
+        status = move_sums(p->replicas->pieces, p->replicas->n, &p->progress, err);
     return status;
 }
 
@@ -183,7 +187,13 @@ int dcp_prove(dcp_comm *comm, const dcp_state *state, const dcp_prove_options *o
     prover p = {.comm = comm, .options = &own};
     dcp_proof *proof = NULL;
     int status = core_sized_take(&own, sizeof own, options, "DCP_PROVE_OPTIONS_INIT", err);
+    p.progress = (move_progress){.total = 1, /* it is told that it was read, never that it ends */
+                                 .stop = {.asked = own.stop,
+                                          .ctx = own.stop_ctx,
+                                          .what = "the proof",
+                                          .outcome = "nothing is proven"}};
     status = plan_proof(&p, status, state, err);
+    if (!status) comm_stop_begin(&p.progress.stop, comm);
     if (!status) status = comm_agree(comm, sum_boxes(&p, err), err);
     if (!status) status = compare_replicas(&p, err);
     if (!status) status = comm_allreduce(comm, p.sums, p.blocks, DCP_REDUCE_XOR, err);

@@ -45,10 +45,25 @@ static void announce(dcp_saving *s, int *what) {
     pthread_mutex_unlock(&s->lock);
 }
 
-static void await_change(dcp_saving *s, const int *what) {
+/* Returns *what, after `seconds` at the latest; less than 0: not before it is 1. */
+static int await_change(dcp_saving *s, const int *what, double seconds) {
+    const struct timespec end = core_clock_time(core_clock_now() + seconds);
+    int timed_out = 0;
     pthread_mutex_lock(&s->lock);
-    while (!*what) pthread_cond_wait(&s->changed, &s->lock);
+    while (!*what && !timed_out)
+        timed_out = seconds < 0 ? pthread_cond_wait(&s->changed, &s->lock)
+                                : pthread_cond_timedwait(&s->changed, &s->lock, &end);
+    const int changed = *what;
     pthread_mutex_unlock(&s->lock);
+    return changed;
+}
+
+static void make_condition(pthread_cond_t *condition) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
 }
 
 static void on_released(void *ctx) {
@@ -116,7 +131,7 @@ static int make_saving(dcp_store *store, uint64_t step, const dcp_state *state, 
     dcp_saving *s = calloc(1, sizeof *s);
     if (!s) return core_fail_memory(err, sizeof *s);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
+    make_condition(&s->changed);
     *out = s;
     int status = save_request_make(store, step, state, json, options, &s->request, err);
     return status ? status
@@ -225,15 +240,17 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
     return DCP_OK;
 }
 
-void dcp_save_fence(dcp_saving *saving) {
-    if (!saving || !is_own(saving)) return;
+int dcp_save_fence_within(dcp_saving *saving, double seconds) {
+    if (!saving || !is_own(saving)) return 1;
     if (saving->store && !saving->has_thread) {
         settle_saving(saving);
-        return;
+        return 1;
     }
     announce(saving, &saving->awaited);
-    await_change(saving, &saving->released);
+    return await_change(saving, &saving->released, seconds);
 }
+
+void dcp_save_fence(dcp_saving *saving) { dcp_save_fence_within(saving, -1); }
 
 void dcp_save_cancel(dcp_saving *saving) {
     if (saving) atomic_store(&saving->cancelled, 1);

@@ -36,6 +36,10 @@ void dcp_tiers_fence(dcp_tiers *tiers) {
     if (tiers) dcp_save_fence(tiers->flight);
 }
 
+int dcp_tiers_fence_within(dcp_tiers *tiers, double seconds) {
+    return tiers ? dcp_save_fence_within(tiers->flight, seconds) : 1;
+}
+
 int dcp_tiers_is_done(dcp_tiers *tiers) {
     if (!tiers) return DCP_ERR_ARG;
     return tiers->flight ? dcp_save_is_done(tiers->flight) : 1;

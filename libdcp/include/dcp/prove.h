@@ -15,6 +15,10 @@ typedef struct dcp_prove_options {
     dcp_replicas replicas; /* as in dcp_save_options */
     dcp_log_fn log;        /* of DCP_REPLICAS_WARN, on rank 0; may be NULL */
     void *log_ctx;
+    /* Asked every few MiB on the calling thread, on each rank for itself: not 0, on one rank or
+     * more, and all ranks give up with DCP_ERR_CANCELLED. Not asked again then. NULL: never. */
+    int (*stop)(void *ctx);
+    void *stop_ctx;
 } dcp_prove_options;
 #define DCP_PROVE_OPTIONS_INIT DCP_SIZED(dcp_prove_options)
 
@@ -26,7 +30,7 @@ typedef struct dcp_proof dcp_proof;
  *   options   may be NULL.
  *   *out      the same on all ranks; the caller's, freed by dcp_proof_destroy.
  * DCP_ERR_MISMATCH: as dcp_save: ranks disagree about a tensor, boxes overlap or leave elements
- * out, or replicas differ. */
+ * out, or replicas differ. DCP_ERR_CANCELLED: options->stop. */
 DCP_API int dcp_prove(dcp_comm *comm, const dcp_state *state, const dcp_prove_options *options,
                       dcp_proof **out, dcp_error *err);
 DCP_API void dcp_proof_destroy(dcp_proof *proof); /* NULL is ignored */

@@ -71,6 +71,18 @@ typedef enum dcp_replicas {
     DCP_REPLICAS_TRUST, /* nobody looks: no rank reads what it does not write */
 } dcp_replicas;
 
+/* A `stop` function for programs whose own are dear to call, as those of languages that take a lock
+ * first. Given as `stop` with one of these, which stays as long, as `stop_ctx`, it asks the
+ * program's function with `ctx` where `seconds` have passed since it was asked last, and else
+ * returns 0. All other members are 0 at the beginning. */
+typedef struct dcp_seldom {
+    int (*stop)(void *ctx);
+    void *ctx;
+    double seconds;
+    double asked; /* of CLOCK_MONOTONIC; 0: not yet */
+} dcp_seldom;
+DCP_API int dcp_stop_seldom(void *seldom);
+
 typedef struct dcp_save_options {
     size_t size; /* dcp/size.h */
     dcp_layout layout;
@@ -224,6 +236,10 @@ DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *sta
  * it, also where the save has failed; with options->copy_bytes there is nothing to wait for, and it
  * need not be called. The outcome is for dcp_save_wait. */
 DCP_API void dcp_save_fence(dcp_saving *saving);
+
+/* The same, and returns after some seconds also where the memory is still needed: 0 then, else 1. A
+ * save without a thread is done here, however long it takes. */
+DCP_API int dcp_save_fence_within(dcp_saving *saving, double seconds);
 
 /* How far the save is on this rank; not collective, any thread may ask.
  *   1               it has ended, well or not: dcp_save_wait would return at once

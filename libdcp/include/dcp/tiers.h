@@ -122,6 +122,8 @@ DCP_API int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_stat
 /* Waits until this rank's memory is not needed by the save in flight any more; with
  * options->copy_bytes it is not, once dcp_tiers_save_async has returned. */
 DCP_API void dcp_tiers_fence(dcp_tiers *tiers);
+/* The same as dcp_save_fence_within. 1 also where no save is in flight. */
+DCP_API int dcp_tiers_fence_within(dcp_tiers *tiers, double seconds);
 
 /* dcp_save_is_done of the save in flight: 1, 0 (it becomes 1 by itself) or DCP_ERR_STATE (nobody
  * does it before dcp_tiers_fence or dcp_tiers_wait). 1 also where none is in flight. Fillings of
