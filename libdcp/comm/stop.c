@@ -40,6 +40,7 @@ int comm_stop_status(const comm_stop *stop, dcp_error *err) {
         return core_fail(err, DCP_ERR_CANCELLED, "%s was cancelled: %s", stop->what, stop->outcome);
     core_fail(err, DCP_ERR_CANCELLED, "%s was cancelled by rank %d: %s", stop->what, stop->rank,
               stop->outcome);
+    if (err) err->rank = stop->rank; /* and not the first one that has seen it */
     return core_fail_rank(DCP_ERR_CANCELLED, stop->rank, err);
 }
 

@@ -9,6 +9,9 @@
  *   STEP_ROWS_COPIED     as at homes, but each rank has a copy of all of them */
 #pragma once
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "comm/comm.h"
 #include "dcp/checkpoint.h"
 #include "step/tables.h"
@@ -70,7 +73,7 @@ typedef struct step_block_cache {
 typedef struct step_lent_cache {
     step_block_cache cache;
     pthread_t reader;
-    int in_use;
+    atomic_int in_use;
     struct step_lent_cache *after;
 } step_lent_cache;
 
@@ -105,9 +108,9 @@ struct dcp_checkpoint {
     struct step_memory *found; /* when it was asked for (view.c) */
     uint64_t blocks;           /* of all files; of STEP_ROWS_HERE */
     uint64_t address_end;
-    char state_id[17];          /* layout sharded */
-    pthread_mutex_t cache_lock; /* of the caches that are lent to dcp_checkpoint_read (read.c) */
-    step_lent_cache *caches;    /* those used last at its beginning */
+    char state_id[17];       /* layout sharded */
+    atomic_flag lending;     /* of the caches that are lent to dcp_checkpoint_read (read.c) */
+    step_lent_cache *caches; /* those used last at its beginning */
     size_t n_caches;
 };
 

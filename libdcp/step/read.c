@@ -4,6 +4,7 @@
  * except that they open files. */
 #include "step/read.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,55 +138,53 @@ static int read_box(dcp_checkpoint *ckpt, step_block_cache *c, const char *path,
     return status ? status : read_known(t, &known, c, box, data, err);
 }
 
-/* Of so many threads the last block is kept: 256 MiB at most. */
-enum { MOST_CACHES = 64 };
+enum { MOST_CACHES = 64, TURN_TRIES = 1000 };
 
-/* With the lock: this thread's cache; or one that nobody uses, if there are enough. It goes to the
- * beginning of the list, so the last one that is free was used longest ago. NULL: none. */
+/* It is held for an instant, but in a child of fork, whose parent's thread had it, for ever. */
+static int take_turn(dcp_checkpoint *ckpt) {
+    for (int i = 0; i < TURN_TRIES; i++) {
+        if (!atomic_flag_test_and_set_explicit(&ckpt->lending, memory_order_acquire)) return 1;
+        sched_yield();
+    }
+    return 0;
+}
+
+/* In this thread's turn: its own cache; or, of as many as there may be, the one that was used
+ * longest ago. It goes to the beginning of the list. NULL: none. */
 static step_lent_cache *find_cache(dcp_checkpoint *ckpt) {
     step_lent_cache **found = NULL;
     for (step_lent_cache **at = &ckpt->caches; *at; at = &(*at)->after) {
         const int own = pthread_equal((*at)->reader, pthread_self());
-        if ((*at)->in_use || !(own || ckpt->n_caches >= MOST_CACHES)) continue;
+        if (!(own || ckpt->n_caches >= MOST_CACHES) || atomic_load(&(*at)->in_use)) continue;
         found = at;
         if (own) break;
     }
     if (!found) return NULL;
     step_lent_cache *lent = *found;
     *found = lent->after;
-    return lent;
+    lent->after = ckpt->caches;
+    return ckpt->caches = lent;
 }
 
-static step_lent_cache *lend_cache(dcp_checkpoint *ckpt, dcp_error *err) {
-    pthread_mutex_lock(&ckpt->cache_lock);
+static step_lent_cache *add_cache(dcp_checkpoint *ckpt) {
+    step_lent_cache *lent = ckpt->n_caches < MOST_CACHES ? calloc(1, sizeof *lent) : NULL;
+    if (!lent) return NULL;
+    ckpt->n_caches++;
+    lent->after = ckpt->caches;
+    return ckpt->caches = lent;
+}
+
+/* NULL: this read has one for itself. */
+static step_lent_cache *lend_cache(dcp_checkpoint *ckpt) {
+    if (!take_turn(ckpt)) return NULL;
     step_lent_cache *lent = find_cache(ckpt);
-    if (!lent && (lent = calloc(1, sizeof *lent))) ckpt->n_caches++;
+    if (!lent) lent = add_cache(ckpt);
     if (lent) {
         lent->reader = pthread_self();
-        lent->in_use = 1;
-        lent->after = ckpt->caches;
-        ckpt->caches = lent;
+        atomic_store(&lent->in_use, 1);
     }
-    pthread_mutex_unlock(&ckpt->cache_lock);
-    if (!lent) core_fail_memory(err, sizeof *lent);
+    atomic_flag_clear_explicit(&ckpt->lending, memory_order_release);
     return lent;
-}
-
-/* Where more threads than that were reading at once, it is freed. */
-static void return_cache(dcp_checkpoint *ckpt, step_lent_cache *lent) {
-    pthread_mutex_lock(&ckpt->cache_lock);
-    lent->in_use = 0;
-    const int is_kept = ckpt->n_caches <= MOST_CACHES;
-    if (!is_kept) {
-        step_lent_cache **at = &ckpt->caches;
-        while (*at != lent) at = &(*at)->after;
-        *at = lent->after;
-        ckpt->n_caches--;
-    }
-    pthread_mutex_unlock(&ckpt->cache_lock);
-    if (is_kept) return;
-    free(lent->cache.data);
-    free(lent);
 }
 
 void step_read_forget(dcp_checkpoint *ckpt) {
@@ -203,10 +202,11 @@ int dcp_checkpoint_read(dcp_checkpoint *ckpt, const char *path, const dcp_box *b
     if (!ckpt || !path || !box)
         return core_fail(err, DCP_ERR_ARG,
                          "dcp_checkpoint_read: a checkpoint, a path and a box are needed");
-    step_lent_cache *lent = lend_cache(ckpt, err);
-    if (!lent) return DCP_ERR_NO_MEMORY;
-    const int status = read_box(ckpt, &lent->cache, path, box, data, err);
-    return_cache(ckpt, lent);
+    step_lent_cache *lent = lend_cache(ckpt);
+    step_block_cache own = {0};
+    const int status = read_box(ckpt, lent ? &lent->cache : &own, path, box, data, err);
+    if (lent) atomic_store(&lent->in_use, 0);
+    free(own.data);
     return status;
 }
 

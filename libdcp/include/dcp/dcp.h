@@ -21,8 +21,8 @@
  *
  * Forks. A child may use the library, whatever threads of its parent were doing: with objects of
  * its own, and with a checkpoint on one rank that its parent had open, by dcp_checkpoint_read or
- * a reader of its own. Stores, communicators, saves and loads that it has inherited it can only free,
- * which leaves the parent's alone. */
+ * a reader of its own. Stores, communicators, saves and loads that it has inherited it can only
+ * free, which leaves the parent's alone. */
 #ifndef DCP_DCP_H
 #define DCP_DCP_H
 

@@ -66,8 +66,9 @@ DCP_API int dcp_checkpoint_state_id(const dcp_checkpoint *ckpt, uint64_t *id);
 /* Bytes of all files: tensors, tables, HDF5's metadata and padding. */
 DCP_API uint64_t dcp_checkpoint_file_bytes(const dcp_checkpoint *ckpt);
 
-/* Reads along several tensors at once, by any thread: a reader keeps the block of 4 MiB that it read
- * last, as dcp_checkpoint_read does for each thread. One reader is used by one thread at a time. */
+/* Reads along several tensors at once, by any thread: a reader keeps the block of 4 MiB that it
+ * read last, as dcp_checkpoint_read does for each thread. One reader is used by one thread at a
+ * time. */
 typedef struct dcp_reader dcp_reader;
 
 /* `ckpt` is borrowed until the reader is destroyed, and may be used beside it. */

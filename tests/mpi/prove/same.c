@@ -95,8 +95,10 @@ static void replicas_differ(const scratch *s, const given *g) {
     char warning[1100] = "";
     dcp_error failure = {0};
     dcp_proof *right = NULL, *proof = NULL;
-    dcp_prove_options options = {sizeof(dcp_prove_options), DCP_REPLICAS_CHECK, keep_warning,
-                                 warning};
+    dcp_prove_options options = {.size = sizeof options,
+                                 .replicas = DCP_REPLICAS_CHECK,
+                                 .log = keep_warning,
+                                 .log_ctx = warning};
     held_make(&h, g, COPIES, s->rank, s->size, 1);
     SUCCEEDS(prove(s, &h, NULL, &right, err));
     change(s, g, &h);

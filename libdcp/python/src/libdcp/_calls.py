@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from . import _capi, _foreign, _names, _options, _paths, _union, _values
+from . import _capi, _foreign, _names, _options, _paths, _signals, _union, _values
 from ._capi import lib
 from ._comm import Comm
 from ._layout import Layout
@@ -50,14 +50,15 @@ class Prepared:
     is given no state then, and fails on all of them."""
 
     def __init__(self, comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None = None,
-                 earlier: BaseException | None = None) -> None:
+                 earlier: BaseException | None = None, owner: object = None) -> None:
         self._comm = comm
-        self.failures = _options.Failures()
-        self.failures.first = EarlierFailure(earlier) if earlier is not None else None
+        self.failures = _options.Failures(owner)
+        self.failures.note(EarlierFailure(earlier) if earlier is not None else None)
         self.text = b"{}"
         self.missing: list[str] = []  # paths of tensors that a load has done without
         self._state = self._try(lambda: _taken(comm, state, stored), None)
         self._owns = self._state is not state
+        self._is_released = False  # to a save in flight, which tells what fails from then on
         self._stored = stored
         self._restoring: Restoring | None = None
         self._is_strict = True
@@ -69,9 +70,9 @@ class Prepared:
         """What the function returns; otherwise where it, or one before it, has raised something."""
         if self.failures.first is None:
             try:
-                return function()
-            except Exception as e:
-                self.failures.first = e
+                return _signals.interruptible(function)
+            except BaseException as e:
+                self.failures.note(e)
         return otherwise
 
     @property
@@ -194,7 +195,7 @@ class Prepared:
             only = self._tensors_of(options.get("only"))
             return _options.load_options(self.failures, options if only is None else {**options, "only": only}, self.missing)
         except Exception as e:
-            self.failures.first = self.failures.first or e
+            self.failures.note(e)
             return _capi.LoadOptions()
 
     def differences(self, paths: Sequence[str], lookup: Lookup, options: LoadKeywords) -> tuple[list[str], list[str]]:
@@ -240,7 +241,7 @@ class Prepared:
     def release(self) -> tuple[Layout, bool]:
         """What is saved, and whether its receiver has to close it."""
         assert self._state
-        owned, self._owns = self._owns, False
+        owned, self._owns, self._is_released = self._owns, False, True
         return self._state.layout, owned
 
     @property
@@ -254,7 +255,8 @@ class Prepared:
     def __exit__(self, *_exception: object) -> None:
         if self._owns and self._state:
             self._state.close()
-        self.failures.raise_first()
+        if not self._is_released:
+            self.failures.raise_first()
 
 
 def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
@@ -268,7 +270,7 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
     lookup = Lookup(shape, Stored(lib.checkpoint_json(checkpoint)), options.get("rename"), dtype)
     try:
         return _fill(checkpoint, comm, state, options, lookup)
-    except Exception as e:
+    except BaseException as e:
         status = e.status if isinstance(e, Error) else None
         if status == Status.COMM or lookup.may_lack:
             raise
@@ -282,6 +284,7 @@ def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, 
     with Prepared(comm, state, lookup) as prepared:
         made = prepared.load_options(options)
         prepared.unite()
+        prepared.failures.follow_cancel(made)
         prepared.call(lib.load_with, checkpoint, prepared.handle, c.byref(made), None)
         prepared.restore(comm, _options.selects(options.get("only")))
         if options.get("strict", True):

@@ -90,6 +90,12 @@ class TiersStep(c.Structure):
     _fields_ = [("step", c.c_uint64), ("tier", c.c_size_t)]
 
 
+class Seldom(c.Structure):
+    """A ``stop`` function that is asked now and then: it takes the interpreter from what else computes."""
+
+    _fields_ = [("stop", STOP), ("ctx", c.c_void_p), ("seconds", c.c_double), ("asked", c.c_double)]
+
+
 class SaveOptions(Sized):
     _fields_ = [("size", c.c_size_t), ("layout", c.c_int), ("engine", c.c_int), ("shards", c.c_int),
                 ("about_json", c.c_char_p), ("staging_bytes", c.c_uint64), ("when_busy", c.c_int),
@@ -124,7 +130,8 @@ class VerifyOptions(Sized):
 
 
 class ProveOptions(Sized):
-    _fields_ = [("size", c.c_size_t), ("replicas", c.c_int), ("log", LOG), ("log_ctx", c.c_void_p)]
+    _fields_ = [("size", c.c_size_t), ("replicas", c.c_int), ("log", LOG), ("log_ctx", c.c_void_p), ("stop", STOP),
+                ("stop_ctx", c.c_void_p)]
 
 
 class Glance(Sized):
@@ -190,12 +197,12 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "state_local_bytes": (c.c_uint64, [P]),
     "store_close": (None, [P]),
     "step_unpin": (None, [P]),
-    "save_fence": (None, [P]),
+    "save_fence_within": (c.c_int, [P, c.c_double]),
     "save_is_done": (c.c_int, [P]),
     "save_cancel": (None, [P]),
     "tiers_close": (None, [P]),
     "tiers_is_due": (c.c_int, [P, c.c_uint64]),
-    "tiers_fence": (None, [P]),
+    "tiers_fence_within": (c.c_int, [P, c.c_double]),
     "tiers_is_done": (c.c_int, [P]),
     "checkpoint_close": (None, [P]),
     "checkpoint_path": (c.c_char_p, [P]),
@@ -234,6 +241,7 @@ class Library:
             setattr(self, name, self._raising(name))
         for name, (result, arguments) in _OTHERS.items():
             setattr(self, name, self._declare(name, result, arguments))
+        self.stop_seldom = c.cast(self._library.dcp_stop_seldom, STOP)  # of struct dcp_seldom, without the interpreter
 
     def _declare(self, name: str, result: Any, arguments: list[Any]) -> Any:
         function = getattr(self._library, "dcp_" + name)

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
+import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from . import _capi, _groups, _union
+from . import _capi, _groups, _signals, _union
 from ._capi import lib
 from .errors import EarlierFailure, Error, Status, status_of
 
 log = logging.getLogger("libdcp")
 
 _NONE = 2**64 - 1  # no rank has failed
-_groups_by_key: dict[int, _groups.Group] = {}  # the library's ctx is a key
-_last_key = 0
 
 
-def _new_key(group: _groups.Group) -> int:
-    global _last_key
-    _last_key += 1
-    _groups_by_key[_last_key] = group
-    return _last_key
+class _Used:
+    """A group that the library uses.
+
+    Attributes:
+        failed: what it has raised, and those that were made of it.
+    """
+
+    def __init__(self, group: _groups.Group, failed: list[BaseException]) -> None:
+        self.group = group
+        self.failed = failed
+
+    def duplicate(self) -> _Used:
+        return _Used(self.group.duplicate(), self.failed)
+
+
+_used: dict[int, _Used] = {}  # the library's ctx is a key
+_keys = itertools.count(1)
+
+
+def _new_key(used: _Used) -> int:
+    key = next(_keys)
+    _used[key] = used
+    return key
 
 
 def _bytes(address: int | None, n: int) -> _groups.Bytes:
@@ -38,59 +56,68 @@ def _words(address: int | None, n: int) -> _groups.Words:
 
 
 def _guarded(function: Callable[..., None]) -> Callable[..., int]:
-    """Exceptions become the library's communication failure; they are logged, since it can't carry them."""
-    def call(*arguments: Any) -> int:
+    """Exceptions become the library's communication failure, of which :meth:`Comm.cause` makes them again."""
+    def call(key: int, *arguments: Any) -> int:
+        used = _used[key]
         try:
-            function(*arguments)
+            function(used.group, *arguments)
             return 0
         except BaseException as e:  # also KeyboardInterrupt: the other ranks have to learn of it
-            log.error("the group failed in %s: %s: %s", function.__name__.strip("_"), type(e).__name__, e)
+            used.failed.append(e)
+            log.error("the group failed: %s: %s", type(e).__name__, e)
             return 1
     return call
 
 
-def _broadcast(key: int, data: int, n: int, root: int) -> None:
-    _groups_by_key[key].broadcast(_bytes(data, n), root)
+def _broadcast(group: _groups.Group, data: int, n: int, root: int) -> None:
+    group.broadcast(_bytes(data, n), root)
 
 
-def _allreduce(key: int, words: int, n: int, op: int) -> None:
-    _groups_by_key[key].allreduce(_words(words, n), op)
+def _allreduce(group: _groups.Group, words: int, n: int, op: int) -> None:
+    group.allreduce(_words(words, n), op)
 
 
-def _gather(key: int, send: int, n: int, receive: int | None, root: int) -> None:
-    group = _groups_by_key[key]
+def _gather(group: _groups.Group, send: int, n: int, receive: int | None, root: int) -> None:
     group.gather(_bytes(send, n), _bytes(receive, n * group.size) if group.rank == root else None, root)
 
 
-def _alltoall(key: int, send: int, send_sizes: Any, receive: int, receive_sizes: Any) -> None:
-    group = _groups_by_key[key]
+def _alltoall(group: _groups.Group, send: int, send_sizes: Any, receive: int, receive_sizes: Any) -> None:
     out, into = send_sizes[:group.size], receive_sizes[:group.size]
     group.alltoall(_bytes(send, sum(out)), out, _bytes(receive, sum(into)), into)
 
 
-def _barrier(key: int) -> None:
-    _groups_by_key[key].barrier()
+def _barrier(group: _groups.Group) -> None:
+    group.barrier()
 
 
-def _duplicate(key: int, out: Any) -> None:
-    out[0] = _new_key(_groups_by_key[key].duplicate())
+def _duplicate(key: int, out: Any) -> int:
+    used = _used[key]
+    try:
+        out[0] = _new_key(used.duplicate())
+        return 0
+    except BaseException as e:
+        used.failed.append(e)
+        return 1
 
 
 def _free(key: int) -> None:
-    _groups_by_key.pop(key).close()
+    try:
+        _used.pop(key).group.close()
+    except BaseException as e:
+        log.error("the group failed at its end: %s: %s", type(e).__name__, e)
 
 
-def _exchange(key: int, sends: Any, n_sends: int, receives: Any, n_receives: int) -> None:
+def _exchange(group: _groups.Group, sends: Any, n_sends: int, receives: Any, n_receives: int) -> None:
     def listed(messages: Any, n: int) -> list[tuple[int, _groups.Bytes]]:
         return [(m.peer, _bytes(m.data, m.bytes)) for m in messages[:n] if m.bytes]
-    _groups_by_key[key].exchange(listed(sends, n_sends), listed(receives, n_receives))
+    group.exchange(listed(sends, n_sends), listed(receives, n_receives))
 
 
 def _table(threads: bool) -> _capi.CommOps:
     return _capi.CommOps(broadcast=_capi.BROADCAST(_guarded(_broadcast)), allreduce=_capi.ALLREDUCE(_guarded(_allreduce)),
                          gather=_capi.GATHER(_guarded(_gather)), alltoall=_capi.ALLTOALL(_guarded(_alltoall)),
-                         barrier=_capi.BARRIER(_guarded(_barrier)), duplicate=_capi.DUPLICATE(_guarded(_duplicate)),
-                         free=_capi.FREE(lambda key: None if _guarded(_free)(key) else None), threads=threads,
+                         barrier=_capi.BARRIER(_guarded(_barrier)), duplicate=_capi.DUPLICATE(_duplicate),
+                         free=_capi.FREE(_free), threads=threads,
                          exchange=_capi.EXCHANGE(_guarded(_exchange)))
 
 
@@ -105,6 +132,26 @@ def _status(failure: BaseException | None) -> int:
 _EARLIER = f"{EarlierFailure.__name__}: "
 
 
+def _is_of_transport(failure: BaseException) -> bool:
+    """Whether torch or MPI say by it that they could not reach a rank; else somebody has raised it within the group."""
+    trace = failure.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return isinstance(failure, RuntimeError) and trace is not None and trace.tb_frame.f_code.co_filename == _groups.__file__
+
+
+@contextlib.contextmanager
+def working(group: Any) -> Iterator[Comm]:
+    """A communicator for one call: see :meth:`Comm.work`."""
+    with _signals.Shield():
+        comm = Comm(group)
+        try:
+            with comm.work():
+                yield comm
+        finally:
+            comm.close()
+
+
 class Comm:
     """A communicator; freed by :meth:`close`. ``alone``: of this process, whatever groups there are."""
 
@@ -112,15 +159,45 @@ class Comm:
         found = None if alone else _groups.find(group)
         handle = c.c_void_p()
         self._key = 0
+        self._failed: list[BaseException] = []  # by the group and its duplicates
+        self._has_told = False
         self.threads = found is None or found.threads  # whether other threads than this one can use it
         if found is None or found.size == 1:
             lib.comm_self(c.byref(handle))
         else:
-            self._key = _new_key(found)
+            self._key = _new_key(_Used(found, self._failed))
             lib.comm_from_ops(c.byref(_tables[found.threads]), self._key, found.rank, found.size, c.byref(handle))
         self.handle: c.c_void_p = handle
         self.rank: int = lib.comm_rank(handle)
         self.size: int = lib.comm_size(handle)
+
+    @contextlib.contextmanager
+    def work(self) -> Iterator[None]:
+        """For what is collective: what handlers of signals raise is raised at its end, and what the group raises is the
+        caller's."""
+        with _signals.Shield():
+            try:
+                yield
+            except Error as e:
+                cause = self.cause(e)
+                raise cause from cause.__cause__
+
+    def cause(self, error: Error) -> BaseException:
+        """What to raise in its place: once, where the group has raised something of its own, that."""
+        if error.status != Status.COMM or not self._failed:
+            return error
+        if self._has_told or _is_of_transport(self._failed[0]):
+            error.__cause__ = self._failed[0]
+            return error
+        self._has_told = True
+        return self._failed[0]
+
+    def _check(self, code: int) -> None:
+        if code:
+            raise Error("the group failed; end this rank and start again", status=Status.COMM)
+
+    def _broadcast(self, data: _groups.Bytes, root: int) -> None:
+        self._check(_guarded(lambda group: group.broadcast(data, root))(self._key))
 
     def agree_on(self, parts: list[_union.Part], n: int, failure: BaseException | None) -> None:
         """Unites n parts over the ranks, unless one has failed before. Collective.
@@ -133,12 +210,13 @@ class Comm:
         try:
             failed = None
             if self._key:
-                failed = _union.agree(_groups_by_key[self._key], None if failure else parts, n)
+                failed = _union.agree(_used[self._key].group, None if failure else parts, n)
             said = "" if failed is None else self.text(f"{type(failure).__name__}: {failure}", failed)
             status = Status.ARG if failed is None else self.first(_status(failure), failed)
         except Error:
             raise
-        except Exception as e:
+        except BaseException as e:
+            self._failed.append(e)
             log.error("the group failed: %s: %s", type(e).__name__, e)
             raise Error("the group failed; end this rank and start again", status=Status.COMM) from e
         if failed is None and failure is None:
@@ -155,7 +233,7 @@ class Comm:
         """Rank 0's number, or another one's. Collective."""
         words = np.array([number], np.int64)
         if self._key:
-            _groups_by_key[self._key].broadcast(words.view(np.uint8), rank)
+            self._broadcast(words.view(np.uint8), rank)
         return int(words[0])
 
     def text(self, text: str, rank: int) -> str:
@@ -164,18 +242,17 @@ class Comm:
             return text
         data = np.frombuffer(text.encode("utf-8", "replace"), np.uint8).copy()
         length = np.array([len(data)], np.int64)
-        group = _groups_by_key[self._key]
-        group.broadcast(length.view(np.uint8), rank)
+        self._broadcast(length.view(np.uint8), rank)
         if rank != self.rank:
             data = np.empty(int(length[0]), np.uint8)
-        group.broadcast(data, rank)
+        self._broadcast(data, rank)
         return data.tobytes().decode("utf-8", "replace")
 
     def all(self, is_so: bool) -> bool:
         """Whether it is so on all ranks. Collective."""
         words = np.array([is_so], np.uint64)
         if self._key:
-            _groups_by_key[self._key].allreduce(words, _groups.MIN)
+            self._check(_guarded(lambda group: group.allreduce(words, _groups.MIN))(self._key))
         return bool(words[0])
 
     def agree(self, failure: BaseException | None) -> None:
@@ -186,10 +263,10 @@ class Comm:
         """
         word = _NONE if failure is None else self.rank << 8 | -status_of(failure)
         words = np.array([word], np.uint64)
-        if self._key and _guarded(_groups_by_key[self._key].allreduce)(words, _groups.MIN) and failure is None:
-            raise Error("the group failed; end this rank and start again", status=Status.COMM)
+        code = _guarded(lambda group: group.allreduce(words, _groups.MIN))(self._key) if self._key else 0
         if failure is not None:
             raise failure
+        self._check(code)
         if words[0] != _NONE:
             first, status = divmod(int(words[0]), 256)
             raise Error(f"rank {first} failed by an exception of its own, which it has raised", status=Status(-status),
@@ -200,5 +277,5 @@ class Comm:
             lib.comm_destroy(self.handle)
             self.handle = c.c_void_p()
         if self._key:
-            _groups_by_key.pop(self._key).close()
+            _used.pop(self._key).group.close()
             self._key = 0

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from . import _calls, _capi, _foreign, _options, _paths
+from . import _calls, _capi, _foreign, _options, _paths, _signals
 from ._capi import lib
 from ._calls import Loaded
 from ._comm import Comm
@@ -65,11 +65,13 @@ class Pin:
 
 
 class _Flight:
-    def __init__(self, handle: c.c_void_p) -> None:
+    def __init__(self, comm: Comm, handle: c.c_void_p) -> None:
+        self._comm = comm
         self._handle = handle
 
     def fence(self) -> None:
-        lib.save_fence(self._handle)
+        while not lib.save_fence_within(self._handle, _options.ASK_S) and _signals.pending() is None:
+            pass  # what a signal's handler raises comes out here
 
     def progress(self) -> int:
         return int(lib.save_is_done(self._handle))
@@ -79,7 +81,10 @@ class _Flight:
 
     def wait(self, report: _capi.ReportStruct) -> None:
         handle, self._handle = self._handle, c.c_void_p()  # of which a signal's handler may ask
-        lib.save_wait(handle, c.byref(report))
+        try:
+            lib.save_wait(handle, c.byref(report))
+        except Error as e:
+            raise self._comm.cause(e) from None
 
 
 class Directory:
@@ -103,14 +108,17 @@ class Directory:
 
     def save(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions,
              report: _capi.ReportStruct) -> None:
+        prepared.failures.follow_cancel(options)
         prepared.call(lib.save, self._handle, step, prepared.handle, prepared.text,
                       c.byref(options), c.byref(report))
 
     def begin(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions) -> _Flight:
         handle = c.c_void_p()
+        if not self._comm.threads or options.engine == _options.MPIO:  # the caller's thread does it, when it waits
+            prepared.failures.follow_cancel(options)
         prepared.call(lib.save_async, self._handle, step, prepared.handle, prepared.text,
                       c.byref(options), c.byref(handle))
-        return _Flight(handle)
+        return _Flight(self._comm, handle)
 
     def load(self, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool, options: LoadKeywords) -> Loaded:
         """Args:
@@ -123,7 +131,7 @@ class Directory:
             try:
                 loaded = _calls.load_path(self._comm, step_path(self.path, number), state, options)
                 break
-            except Exception as e:
+            except BaseException as e:
                 if not fall_back or number == steps[-1] or not self._is_damage(e):
                     raise
                 if self._comm.rank == 0:
@@ -136,7 +144,7 @@ class Directory:
         found = self.steps()[::-1] if self._comm.rank == 0 else []
         return [int(word) for word in self._comm.text(f"steps {' '.join(map(str, found))}", 0).split()[1:]]
 
-    def _is_damage(self, failure: Exception) -> bool:
+    def _is_damage(self, failure: BaseException) -> bool:
         """Whether all ranks have found the step damaged; nothing else makes a load take another one."""
         if isinstance(failure, Error) and failure.status == Status.COMM:
             return False

@@ -6,11 +6,13 @@ import ctypes as c
 import difflib
 import fnmatch
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from . import _capi
+from . import _capi, _signals
+from ._capi import lib
 
 log = logging.getLogger("libdcp")
 
@@ -69,6 +71,7 @@ def _refuse_unknown(given: Mapping[str, Any], names: Sequence[str], what: str) -
 
 _LAYOUTS = ("global", "sharded")
 _ENGINES = ("auto", "direct", "mpio")
+MPIO = 2
 REPLICAS: tuple[Replicas, ...] = ("check", "warn", "trust")
 
 
@@ -114,35 +117,82 @@ def _number(what: str, value: str, names: Sequence[str]) -> int:
     return names.index(value)
 
 
-class Failures:
-    """What the caller's functions raise within the library, to be raised again once it has returned."""
+ASK_S = 0.05  # how often the library asks whether to give up, where nothing else tells it
 
-    def __init__(self) -> None:
-        self.first: BaseException | None = None
+_within = threading.local()  # .owners: whose functions, of those that the library calls, this thread is in
+
+
+def calls_back(owner: object) -> bool:
+    """Whether this thread is in a function that the library has called for it."""
+    return any(one is owner for one in getattr(_within, "owners", ()))
+
+
+class Failures:
+    """What the caller's functions and handlers of signals raise within the library, to be raised again once it has
+    returned.
+
+    Args:
+        owner: what such functions may not use.
+    """
+
+    def __init__(self, owner: object = None) -> None:
+        self.owner = owner
+        self._first: BaseException | None = None
         self.is_cancelled = False
+
+    @property
+    def first(self) -> BaseException | None:
+        """What ends the call. Once it was asked for it stays, so that all of a call goes by it."""
+        if self._first is None:
+            self._first = _signals.pending()
+        return self._first
+
+    @first.setter
+    def first(self, failure: BaseException) -> None:
+        self._first = failure
+
+    @property
+    def raised(self) -> BaseException | None:
+        """The same, but for what nobody has asked for."""
+        return self._first
+
+    def note(self, failure: BaseException | None) -> None:
+        """Of several the first one counts."""
+        if self._first is None:
+            self._first = failure
 
     def guard(self, function: Callable[..., Any]) -> Callable[..., None]:
         def call(_ctx: Any, *arguments: Any) -> None:
-            if self.first is None:
-                try:
-                    function(*arguments)
-                except BaseException as e:  # raised again by the caller of the library
-                    self.first = e
+            if self.first is not None:
+                return
+            owners = _within.owners = getattr(_within, "owners", [])
+            owners.append(self.owner)
+            try:
+                function(*arguments)
+            except BaseException as e:  # raised again by the caller of the library
+                self.note(e)
+            finally:
+                owners.pop()
         return call
 
     def follow(self, options: Any, progress: Progress | None) -> None:
         """Has the library tell its progress, and give up, on all ranks, once that has raised something."""
         if progress:
             options.on_progress = _capi.PROGRESS(self.guard(progress))
-            self.follow_cancel(options)
+            options.stop = _capi.STOP(self._is_over)
 
     def follow_cancel(self, options: Any) -> None:
         """Has the library give up, on all ranks, once something was raised or it is cancelled."""
-        options.stop = _capi.STOP(lambda _ctx: self.first is not None or self.is_cancelled)
+        if not options.stop:
+            self._seldom = _capi.Seldom(stop=_capi.STOP(self._is_over), seconds=ASK_S)
+            options.stop, options.stop_ctx = lib.stop_seldom, c.addressof(self._seldom)
+
+    def _is_over(self, _ctx: Any) -> bool:
+        return self.first is not None or self.is_cancelled
 
     def raise_first(self) -> None:
-        if self.first is not None:
-            raise self.first from self.first.__cause__  # and not from what the library says of it
+        if self._first is not None:
+            raise self._first from self._first.__cause__  # and not from what the library says of it
 
 
 def _write_log(_ctx: Any, level: int, line: bytes) -> None:

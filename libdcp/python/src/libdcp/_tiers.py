@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _calls, _capi, _foreign, _options, _paths
+from . import _calls, _capi, _foreign, _options, _paths, _signals
 from ._capi import lib
 from ._calls import Loaded
 from ._comm import Comm
@@ -58,12 +58,14 @@ class Tier:
 
 
 class _Flight:
-    def __init__(self, tiers: c.c_void_p, failures: _options.Failures) -> None:
+    def __init__(self, comm: Comm, tiers: c.c_void_p, failures: _options.Failures) -> None:
+        self._comm = comm
         self._tiers = tiers
         self._failures = failures
 
     def fence(self) -> None:
-        lib.tiers_fence(self._tiers)
+        while not lib.tiers_fence_within(self._tiers, _options.ASK_S) and _signals.pending() is None:
+            pass
 
     def progress(self) -> int:
         return int(lib.tiers_is_done(self._tiers))
@@ -72,7 +74,10 @@ class _Flight:
         self._failures.is_cancelled = True
 
     def wait(self, report: _capi.ReportStruct) -> None:
-        lib.tiers_wait(self._tiers, c.byref(report))
+        try:
+            lib.tiers_wait(self._tiers, c.byref(report))
+        except Error as e:
+            raise self._comm.cause(e) from None
 
 
 class Tiers:
@@ -101,6 +106,7 @@ class Tiers:
 
     def save(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions,
              report: _capi.ReportStruct) -> None:
+        prepared.failures.follow_cancel(options)
         prepared.call(lib.tiers_save, self._handle, step, prepared.handle, prepared.text,
                       c.byref(options), True, c.byref(report))
 
@@ -108,7 +114,7 @@ class Tiers:
         prepared.failures.follow_cancel(options)
         prepared.call(lib.tiers_save_async, self._handle, step, prepared.handle, prepared.text,
                       c.byref(options))
-        return _Flight(self._handle, prepared.failures)
+        return _Flight(self._comm, self._handle, prepared.failures)
 
     def load(self, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool, options: LoadKeywords) -> Loaded:
         """Args:
@@ -118,13 +124,13 @@ class Tiers:
             return self._load_step(step, state, options)
         newest = None if fall_back else max(self.steps(), default=None)
         loaded: list[Loaded] = []
-        failed: list[Exception] = []
+        failed: list[BaseException] = []
 
         def load(_ctx: Any, checkpoint: int, err: Any) -> int:
             try:
                 self._refuse_older(lib.checkpoint_step(c.c_void_p(checkpoint)), newest)
                 loaded.append(_calls.load_open(c.c_void_p(checkpoint), self._comm, state, options))
-            except Exception as e:
+            except BaseException as e:
                 failed.append(e)
                 return fail(err, e)
             return 0

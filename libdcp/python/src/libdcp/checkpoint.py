@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes as c
 import difflib
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _arrays, _calls, _capi, _foreign, _options, _paths, _tree
+from . import _arrays, _calls, _capi, _foreign, _groups, _locks, _options, _paths, _signals, _tree
 from ._capi import MAX_DIMS, lib
-from ._comm import Comm
+from ._comm import Comm, working
 from ._options import ProveKeywords
 from ._paths import Path
 from .errors import Error, Status
@@ -45,8 +46,41 @@ class Entry:
     shape: tuple[int, ...]
 
 
+class _Opened:
+    """A checkpoint that is open until nobody has this any more, who reads it at that time included."""
+
+    def __init__(self, path: str) -> None:
+        self.handle = c.c_void_p()
+        self.comm = Comm(alone=True)
+        self.loading = _locks.lock()
+        lib.checkpoint_open(self.comm.handle, os.fsencode(path), c.byref(self.handle))
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            lib.checkpoint_close(self.handle)
+        if hasattr(self, "comm"):
+            self.comm.close()
+
+
+_PART_BYTES = 32 << 20  # of a read, between two of which signals are handled
+
+
+def _parts(start: Sequence[int], count: Sequence[int], size: int) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """A box as boxes whose dense elements follow each other, of at most so many bytes where an element has ``size``."""
+    cut = next((d for d, n in enumerate(count) if n > 1), None)
+    if cut is None or math.prod(count) * size <= _PART_BYTES:
+        yield start, count
+        return
+    n = max(1, _PART_BYTES // (math.prod(count[cut + 1:]) * size))
+    for at in range(0, count[cut], n):
+        inner = (*count[:cut], min(n, count[cut] - at), *count[cut + 1:])
+        yield from _parts((*start[:cut], start[cut] + at, *start[cut + 1:]), inner, size)
+
+
 class Checkpoint(Mapping[str, npt.NDArray[Any]]):
     """A step as a mapping from tensors' paths to numpy arrays, which are read, and proven, when they are asked for.
+
+    Any number of threads may use one at once, each as fast as if it had one of its own.
 
     Args:
         path: a step's folder, or a directory of steps, meaning the newest one. Until it is closed no writer removes
@@ -66,22 +100,22 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
 
     def __init__(self, path: Path) -> None:
         text = _paths.given(path, "path")
-        self._comm = Comm(alone=True)
-        self._handle = c.c_void_p()
+        self._opened: _Opened | None = None
         try:
-            lib.checkpoint_open(self._comm.handle, os.fsencode(text), c.byref(self._handle))
+            self._opened = _Opened(text)
         except Error as e:
             raise e.saying(_foreign.told(e, text)) from None
-        self.path: str = os.fsdecode(lib.checkpoint_path(self._handle))
-        self.step: int = lib.checkpoint_step(self._handle)
-        self.layout: _options.Layout = _options.layout_of(lib.checkpoint_layout(self._handle))
-        self.files: int = lib.checkpoint_files(self._handle)
-        self.stored = _tree.Stored(lib.checkpoint_json(self._handle))
+        handle = self._opened.handle
+        self.path: str = os.fsdecode(lib.checkpoint_path(handle))
+        self.step: int = lib.checkpoint_step(handle)
+        self.layout: _options.Layout = _options.layout_of(lib.checkpoint_layout(handle))
+        self.files: int = lib.checkpoint_files(handle)
+        self.stored = _tree.Stored(lib.checkpoint_json(handle))
         self.json: dict[str, Any] = self.stored.members
         self._numbers: dict[str, int] = {}
         self._entries: dict[str, Entry] = {}
-        for i in range(lib.checkpoint_tensors(self._handle)):
-            t = lib.checkpoint_tensor(self._handle, i).contents
+        for i in range(lib.checkpoint_tensors(handle)):
+            t = lib.checkpoint_tensor(handle, i).contents
             path_text = t.path.decode()
             self._numbers[path_text] = i
             self._entries[path_text] = Entry(_arrays.DTYPES[t.dtype - 1], tuple(t.shape[:t.ndim]))
@@ -145,33 +179,37 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
                 s < 0 or n < 0 or s + n > whole for s, n, whole in zip(start, count, entry.shape)):
             raise ValueError(f"{name}: {count} elements from {start} on are not within its shape, {entry.shape}")
         array = np.empty(count, _arrays.numpy_dtype(entry.dtype))
-        dims = c.c_uint64 * MAX_DIMS
-        box = _capi.Box(dims(*start), dims(*(count or (1,))))
-        if array.size:
-            lib.checkpoint_read(self._open(), name.encode(), c.byref(box), array.ctypes.data)
+        dims, opened, address = c.c_uint64 * MAX_DIMS, self._open(), array.ctypes.data
+        for first, n in _parts(start, count, array.itemsize) if array.size else ():
+            box = _capi.Box(dims(*first), dims(*(n or (1,))))
+            lib.checkpoint_read(opened.handle, name.encode(), c.byref(box), address)
+            address += math.prod(n) * array.itemsize
         return array
 
     def fill(self, state: Mapping[Any, Any]) -> None:
         """Fills the memory of a state's tensors, as :func:`libdcp.load` does it, from the checkpoint that is open."""
-        _calls.load_open(self._open(), self._comm, state, {"strict": False})
+        opened = self._open()
+        with opened.comm.work(), opened.loading:
+            _calls.load_open(opened.handle, opened.comm, state, {"strict": False})
 
     def proof(self) -> Proof:
         """What :func:`libdcp.prove` gives for an equal state; from the tables. Of layout sharded, tensors are read that are
         cut on another dimension than their first."""
-        crc = {name: self._crc(name, i) for name, i in self._numbers.items()}
-        word = c.c_uint64()
-        if not lib.checkpoint_state_id(self._open(), c.byref(word)):
+        opened, word = self._open(), c.c_uint64()
+        crc = {name: self._crc(opened, name, i) for name, i in self._numbers.items()}
+        if not lib.checkpoint_state_id(opened.handle, c.byref(word)):
             raise ValueError(f"{self.path} has no state id")
         return Proof(f"{word.value:016x}", crc)
 
-    def _crc(self, name: str, number: int) -> int:
+    def _crc(self, opened: _Opened, name: str, number: int) -> int:
         word = c.c_uint64()
         try:
-            lib.checkpoint_crc(self._open(), number, c.byref(word))
+            lib.checkpoint_crc(opened.handle, number, c.byref(word))
         except Error as e:
             if e.status != Status.UNSUPPORTED:
                 raise
-            return next(iter(_proven(self._comm, {"x": self.read(name)}, {}).crc.values()))
+            with working(_groups.Alone()) as comm:
+                return next(iter(_proven(comm, {"x": self.read(name)}, {}).crc.values()))
         return word.value
 
     def diff(self, other: Checkpoint) -> dict[str, str]:
@@ -200,29 +238,27 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         options = _capi.VerifyOptions(
             on_damage=_capi.LINE(failures.guard(lambda what: damage.append(what.decode("utf-8", "replace")))))
         failures.follow(options, progress)
-        try:
-            lib.verify(os.fsencode(self.path), c.byref(options))
-        except Error:
-            if not damage or failures.first:
-                raise
-        finally:
-            failures.raise_first()
+        failures.follow_cancel(options)
+        with _signals.Shield():
+            try:
+                lib.verify(os.fsencode(self.path), c.byref(options))
+            except Error:
+                if not damage or failures.first:
+                    raise
+            finally:
+                failures.raise_first()
         return damage
 
-    def _open(self) -> c.c_void_p:
-        if not self._handle:
+    def _open(self) -> _Opened:
+        opened = self._opened
+        if opened is None:
             raise ValueError("the checkpoint is closed")
-        return self._handle
+        return opened
 
     def close(self) -> None:
-        if self._handle:
-            lib.checkpoint_close(self._handle)
-            self._handle = c.c_void_p()
-            self._comm.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
+        """What other threads read at this time they get; after the last of it the files are closed."""
+        with _signals.Shield():
+            self._opened = None
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -238,11 +274,8 @@ def prove(state: Mapping[Any, Any], *, group: Any = None, **options: Unpack[Prov
     Args:
         state, group, replicas: as in :func:`libdcp.save`.
     """
-    comm = Comm(group)
-    try:
+    with working(group) as comm:
         return _proven(comm, state, options)
-    finally:
-        comm.close()
 
 
 def _proven(comm: Comm, state: Mapping[Any, Any], options: ProveKeywords) -> Proof:
@@ -252,6 +285,7 @@ def _proven(comm: Comm, state: Mapping[Any, Any], options: ProveKeywords) -> Pro
         with _calls.Prepared(comm, state) as prepared:
             prepared.refresh()
             prepared.unite()
+            prepared.failures.follow_cancel(made)
             prepared.call(lib.prove, comm.handle, prepared.handle, c.byref(made), c.byref(proof))
         crc = {lib.proof_tensor(proof, i).contents.path.decode(): lib.proof_crc(proof, i)
                for i in range(lib.proof_tensors(proof))}

@@ -29,7 +29,9 @@ class Status(enum.IntEnum):
 
 def status_of(error: BaseException) -> Status:
     """As the other ranks learn it."""
-    return error.status if isinstance(error, Error) else Status.IO
+    if isinstance(error, Error):
+        return error.status
+    return Status.IO if isinstance(error, Exception) else Status.CANCELLED
 
 
 class Error(Exception):

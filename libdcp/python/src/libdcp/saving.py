@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from . import _capi, _options
+from . import _capi, _locks, _options, _signals
 from ._options import Report
 from ._layout import Layout
 from ._state import State
@@ -43,20 +43,23 @@ class Saving(concurrent.futures.Future[Report]):
         state: what is saved.
         owns_state: it is closed at the end.
         failures: of the functions that the library calls.
+        hold: within what it returns the store is this thread's; None: it is in any case.
     """
 
     def __init__(self, begin: Callable[[], Flight], flight: Flight | None, ends_alone: bool, state: State | Layout,
-                 owns_state: bool, failures: _options.Failures) -> None:
+                 owns_state: bool, failures: _options.Failures,
+                 hold: Callable[[], contextlib.AbstractContextManager[None]] | None = None) -> None:
         super().__init__()
         self._ends_alone = ends_alone
         self._begin = begin  # kept: it has what the library calls
         self._saved = state
         self._owns_saved = owns_state
         self._failures = failures
+        self._hold = hold or contextlib.nullcontext
         self._begun: concurrent.futures.Future[Flight] = concurrent.futures.Future()
         # A signal's handler may come back while its own thread holds one of these.
-        self._ending = threading.RLock()  # held by whoever waits for the end, or at the fence
-        self._alive = threading.RLock()  # held while the flight is used that the end frees
+        self._ending = _locks.lock()  # held by whoever waits for the end, or at the fence
+        self._alive = _locks.lock()  # held while the flight is used that the end frees
         self._freed = False  # the flight
         self._finisher = 0  # the thread that frees it
         self._told = False
@@ -76,9 +79,21 @@ class Saving(concurrent.futures.Future[Report]):
 
     def fence(self) -> None:
         """Returns once the memory may change: what was not written by then was copied."""
-        with self._ending:
-            if self._is_alive():
-                self._begun.result().fence()
+        self._refuse_callbacks()
+        if self._is_alive():
+            with self._turn(), self._ending:
+                if self._is_alive():
+                    self._begun.result().fence()
+
+    def _refuse_callbacks(self) -> None:
+        if not self.done() and _options.calls_back(self._failures.owner):
+            raise RuntimeError("a function that the save has called can't wait for it")
+
+    def _turn(self) -> contextlib.AbstractContextManager[None]:
+        """For what touches the flight: the store is this thread's, unless another thread does the save and ends it."""
+        with self._alive:
+            is_apart = self._ends_alone and self._is_alive() and self._begun.result().progress() >= 0
+        return contextlib.nullcontext() if is_apart else self._hold()
 
     def wait(self) -> Report:
         """Waits until the step is durable.
@@ -108,6 +123,7 @@ class Saving(concurrent.futures.Future[Report]):
 
     def _finish_within(self, timeout: float | None) -> float | None:
         """Ends the future, where no thread does, and returns how long to wait for it."""
+        self._refuse_callbacks()
         if timeout is None:
             self._finish()
         if timeout is None or self._ends_alone:
@@ -173,19 +189,28 @@ class Saving(concurrent.futures.Future[Report]):
 
     def _finish(self) -> None:
         """The first who comes here waits for the end and tells it, outside of the locks, as callbacks may come back."""
-        report = _capi.ReportStruct()
-        with self._ending:
-            while not self._has_ended():  # so that the flight is free for who cancels
-                time.sleep(0.001)
-            if self._freed:
-                if self._finisher == threading.get_ident() and not self.done():
-                    raise RuntimeError("a signal's handler waits for a save whose end it has interrupted")
-                return
-            failure = self._end(report)
-        if failure is None:
-            self.set_result(_options.report_of(report))
-        else:
-            self.set_exception(failure)
+        while not self._has_ended():  # so that the flight is free for who cancels
+            if _signals.pending() is not None:
+                self.cancel()  # a call of the store that is to end soon waits for this one
+            time.sleep(0.001)
+        if self._freed:
+            self._refuse_interrupted()
+            return
+        with _signals.Shield():  # else a signal could come between the end and what tells it
+            report = _capi.ReportStruct()
+            with self._turn(), self._ending:
+                if self._freed:
+                    self._refuse_interrupted()
+                    return
+                failure = self._end(report)
+            if failure is None:
+                self.set_result(_options.report_of(report))
+            else:
+                self.set_exception(failure)
+
+    def _refuse_interrupted(self) -> None:
+        if self._finisher == threading.get_ident() and not self.done():
+            raise RuntimeError("a signal's handler waits for a save whose end it has interrupted")
 
     def _end(self, report: _capi.ReportStruct) -> BaseException | None:
         failure = None
@@ -199,4 +224,4 @@ class Saving(concurrent.futures.Future[Report]):
         self._saved.release()
         if self._owns_saved:
             self._saved.close()
-        return self._failures.first or failure
+        return self._failures.raised or failure

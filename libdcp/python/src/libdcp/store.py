@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import _calls, _capi, _options, _paths
+from . import _calls, _capi, _locks, _options, _paths, _signals
 from ._calls import Loaded
-from ._comm import Comm
+from ._comm import Comm, working
 from ._directory import Directory, Pin, step_path, steps
 from ._layout import Layout
 from ._options import LoadKeywords, Report, SaveKeywords
@@ -44,6 +47,10 @@ class Store:
     """A directory of steps, held for writing until it is closed, or a list of them. Collective; all of its methods are,
     too, but for those that say otherwise.
 
+    One thread uses it at a time, and others wait. A function that its save or load has called can't use it. What a
+    handler of a signal raises meanwhile, KeyboardInterrupt for example, is raised once the call was given up; on other
+    ranks that is a :class:`libdcp.Error` which names this one.
+
     Of a list, such as ``[Tier("/dev/shm/run", keep=2, private=True), Tier("/data/run", every=100)]``, an asynchronous
     save goes into the fastest store that is due; slower ones that are due are filled from its files in the background.
     That begins once the save has been waited for, or with the store's next call.
@@ -74,20 +81,68 @@ class Store:
         self._saving_step = 0
         self._laid_out: Layout | None = None  # of a declared state that the last save was an asynchronous one of
         self._is_open = False
-        self._comm = Comm(group)
-        self._backend: Directory | Tiers
-        try:
-            if not isinstance(directory, Sequence) or isinstance(directory, (str, bytes)):
-                place = _agreed(self._comm, directory, "directory", "libdcp.save(directory, step, state)")
-                self._backend = Directory(self._comm, place, keep, replace, take_over, stripe_count, stripe_bytes)
-            elif keep or stripe_count or stripe_bytes:
-                raise ValueError("of a list each store has its keep, stripe_count and stripe_bytes: see libdcp.Tier")
-            else:
-                self._backend = Tiers(self._comm, directory, replace, take_over)
-        except BaseException:
-            self._comm.close()
-            raise
-        self._is_open = True
+        self._working = 0  # the thread that is within the library, which may call functions of the program
+        self._lock = _locks.lock()
+        with _signals.Shield():
+            self._comm = Comm(group)
+            try:
+                with self._comm.work():
+                    self._backend = self._opened(directory, keep, replace, take_over, stripe_count, stripe_bytes)
+                    self._is_open = True
+                    self._comm.agree(_signals.pending())
+            except BaseException:
+                self._shut()
+                raise
+
+    def _opened(self, directory: Path | Sequence[Tier], keep: int, replace: bool, take_over: bool, stripe_count: int,
+                stripe_bytes: int) -> Directory | Tiers:
+        if not isinstance(directory, Sequence) or isinstance(directory, (str, bytes)):
+            place = _agreed(self._comm, directory, "directory", "libdcp.save(directory, step, state)")
+            return Directory(self._comm, place, keep, replace, take_over, stripe_count, stripe_bytes)
+        if keep or stripe_count or stripe_bytes:
+            raise ValueError("of a list each store has its keep, stripe_count and stripe_bytes: see libdcp.Tier")
+        return Tiers(self._comm, directory, replace, take_over)
+
+    def _shut(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._backend.close()
+        self._comm.close()
+
+    @contextlib.contextmanager
+    def _hold(self) -> Iterator[None]:
+        """The store is this thread's within it; others wait.
+
+        Raises:
+            RuntimeError: the library has called what calls this, to which it would have to wait for itself.
+        """
+        with self._comm.work():
+            if _options.calls_back(self):
+                raise RuntimeError("a function that a store's save or load has called can't use the store")
+            while not self._lock.acquire(timeout=_options.ASK_S):
+                self._raise_pending()
+            try:
+                if self._working == threading.get_ident():
+                    raise RuntimeError("a handler of a signal can't use the store in whose save or load it came")
+                yield
+            finally:
+                self._lock.release()
+
+    def _raise_pending(self) -> None:
+        pending = _signals.pending()
+        if pending is not None:
+            raise pending
+
+    @contextlib.contextmanager
+    def _work(self) -> Iterator[BaseException | None]:
+        """For one call of the library, once the save in flight has been waited for; what nobody has heard of it."""
+        with self._hold():
+            earlier = self._settle()
+            self._working = threading.get_ident()
+            try:
+                yield earlier
+            finally:
+                self._working = 0
 
     def declare(self, state: Mapping[Any, Any]) -> State:
         """Looks at a state's tensors once, for many saves of the same memory: pass what this returns in its place. Not
@@ -99,13 +154,13 @@ class Store:
         """Saves a step; see :func:`libdcp.save`. Where an asynchronous save before it has failed, and nobody was told, it
         raises that once this one is done: the message says that this step was saved."""
         def made(earlier: BaseException | None) -> Report:
+            self._laid_out = None
             report = _capi.ReportStruct()
-            with _calls.Prepared(self._comm, state, earlier=earlier) as prepared:
+            with _calls.Prepared(self._comm, state, earlier=earlier, owner=self) as prepared:
                 made = prepared.save_options(json, options)
                 prepared.unite(made.replicas)
                 self._backend.save(prepared.step(step), prepared, made, report)
             return _options.report_of(report)
-        self._laid_out = None
         return self._after_earlier(step, "was saved", made)
 
     def save_async(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
@@ -119,7 +174,7 @@ class Store:
         Where the save before it has failed, and nobody was told, it raises that once this one has begun, which goes on:
         :meth:`fence`, the next save and :meth:`close` mean it."""
         def made(earlier: BaseException | None) -> Saving:
-            with _calls.Prepared(self._comm, state, earlier=earlier) as prepared:
+            with _calls.Prepared(self._comm, state, earlier=earlier, owner=self) as prepared:
                 made = prepared.save_options(json, options)
                 if copy:
                     prepared.copy_first(made, copy_bytes)
@@ -136,7 +191,8 @@ class Store:
                   and prepared.failures.first is None)
         self._laid_out = None
         flight = None if beside else begin()
-        self._saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures)
+        self._saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures,
+                              self._hold)
         self._saving_step = step
         self._laid_out = layout if self._may_begin_beside() else None
         return self._saving
@@ -148,7 +204,11 @@ class Store:
         """Whether a save of the step would go anywhere: of a directory always, of a list where one is due. Not
         collective, and the same on all ranks."""
         self._check_open()
-        return self._backend.is_due(_paths.step_number(step))
+        number = _paths.step_number(step)
+        if isinstance(self._backend, Directory):
+            return True
+        with self._hold():
+            return self._backend.is_due(number)
 
     def load(self, state: Mapping[Any, Any] | State, *, step: int | None = None, fall_back: bool = True,
              **options: Unpack[LoadKeywords]) -> Loaded:
@@ -159,26 +219,31 @@ class Store:
             fall_back: where the newest step is found damaged, by its checksums, take the newest that is not, with a
                 warning; the damaged ones are later steps then. What could not be read is an error of its own, and no step
                 that is named is replaced by another one. False: damage is an error."""
-        number = self._number(step or 0)
-        loaded = self._backend.load(state, None if step is None else number, fall_back, options)
-        self._backend.continue_from(loaded["step"])
-        return loaded
+        with self._work() as earlier:
+            number = self._number(step or 0, earlier)
+            loaded = self._backend.load(state, None if step is None else number, fall_back, options)
+            self._backend.continue_from(loaded["step"])
+            return loaded
 
     def steps(self) -> list[int]:
         """The complete steps, ascending. Of a directory not collective."""
         self._check_open()
-        return self._backend.steps()
+        if isinstance(self._backend, Directory):
+            return self._backend.steps()
+        with self._hold():
+            return self._backend.steps()
 
     def newest(self) -> int | None:
         """The newest complete step, the same on all ranks; None: there is none."""
-        self._check_open()
-        if self._saving is not None:
-            self._saving.await_begin()
-        if isinstance(self._backend, Tiers):
-            return max(self._backend.steps(), default=None)
-        found = max(self.steps(), default=-1) if self._comm.rank == 0 else -1
-        found = self._comm.first(found)
-        return None if found < 0 else found
+        with self._hold():
+            self._check_open()
+            if self._saving is not None:
+                self._saving.await_begin()
+            if isinstance(self._backend, Tiers):
+                return max(self._backend.steps(), default=None)
+            found = max(self._backend.steps(), default=-1) if self._comm.rank == 0 else -1
+            found = self._comm.first(found)
+            return None if found < 0 else found
 
     def path(self, step: int) -> str:
         """The folder of a step, of a directory. Not collective."""
@@ -187,22 +252,23 @@ class Store:
     def fence(self) -> None:
         """Returns once the memory of the last asynchronous save may change, which matters after one with
         ``copy=False``; at once where none is in flight."""
-        if self._saving is not None:
-            self._saving.fence()
+        saving = self._saving  # which another thread may take away
+        if saving is not None:
+            saving.fence()
 
     def continue_from(self, step: int) -> None:
         """Says that the run goes on from that step: later ones are set aside by the next save. :meth:`load` says it,
         too."""
         number = _paths.step_number(step)
-        earlier = self._settle()
-        self._backend.continue_from(number)
-        if earlier:
-            raise earlier
+        with self._work() as earlier:
+            self._backend.continue_from(number)
+            if earlier:
+                raise earlier
 
     def remove(self, step: int) -> None:
         """Removes a step, durably, of a directory."""
-        number = self._number(step)
-        self._directory("remove").remove(number)
+        with self._work() as earlier:
+            self._directory("remove").remove(self._number(step, earlier))
 
     def pin(self, step: int) -> Pin:
         """Keeps a step of a directory, whatever ``keep`` says, until what this returns is released; meanwhile
@@ -215,9 +281,10 @@ class Store:
         self._check_open()
         return Pin(self._directory("pin").path, step)
 
-    def _number(self, step: Any) -> int:
-        """A step's, for a call that waits for the save in flight; a failure of one rank is raised on all. Collective."""
-        failure, number = self._settle(), 0
+    def _number(self, step: Any, failure: BaseException | None) -> int:
+        """A step's, for a call that has waited for the save in flight; a failure of one rank is raised on all.
+        Collective."""
+        number = 0
         try:
             number = _paths.step_number(step)
         except Exception as e:
@@ -234,7 +301,7 @@ class Store:
         if not self._is_open:
             raise ValueError("the store is closed")
 
-    def _settle(self) -> Exception | None:
+    def _settle(self) -> BaseException | None:
         """Waits for the save in flight. Returns what nobody has heard of yet: a rank that raised it at once would leave
         the other ranks, whose programs have heard of it, alone in the next call."""
         self._check_open()
@@ -243,7 +310,7 @@ class Store:
             return None
         try:
             saving.settle()
-        except Exception as e:
+        except BaseException as e:
             return e
         finally:
             if saving.has_failed:
@@ -253,7 +320,11 @@ class Store:
     def _after_earlier(self, step: int, how: str, save: Callable[[BaseException | None], T]) -> T:
         """Makes a save. Where the one in flight has failed, and some rank has not heard of it, the save is made first and
         that raised then, on all ranks: were it not made, two steps would be lost."""
-        earlier = self._settle()
+        with self._work() as earlier:
+            return self._made_after(earlier, step, how, save)
+
+    def _made_after(self, earlier: BaseException | None, step: int, how: str,
+                    save: Callable[[BaseException | None], T]) -> T:
         if earlier is not None:
             log.error("step %d was not saved: %s", self._saving_step, earlier)
         try:
@@ -272,17 +343,23 @@ class Store:
     def close(self) -> None:
         """Waits for a save in flight, and of a list for the stores that are being filled, and gives the store back.
         Every rank calls it."""
-        if not self._is_open:
-            return
-        earlier = None
-        try:
+        with self._hold():
+            if not self._is_open:
+                return
             earlier = self._settle()
-        finally:
-            self._is_open = False
-            self._backend.close()
-            self._comm.close()
-        if earlier:
-            raise earlier
+            self._working = threading.get_ident()
+            try:
+                self._shut()
+            finally:
+                self._working = 0
+            if earlier:
+                raise earlier
+
+    def __del__(self) -> None:
+        """Of one that was never closed, as where a signal came before it had a name."""
+        needs_others = isinstance(getattr(self, "_backend", None), Tiers) and self._comm.size > 1
+        if getattr(self, "_is_open", False) and not (self._saving or needs_others or sys.is_finalizing()):
+            self._shut()
 
     def __enter__(self) -> Store:
         return self
@@ -325,7 +402,7 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
         libdcp.Error: the same on all ranks; older steps are as they were.
         TypeError: an object that is no tensor and that JSON has no word for; it names the key.
     """
-    with Store(directory, group=group, keep=keep, replace=replace) as store:
+    with _signals.Shield(), Store(directory, group=group, keep=keep, replace=replace) as store:
         return store.save(step, state, json=json, **options)
 
 
@@ -346,13 +423,14 @@ def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: A
             thread can do the work, the call writes: it returns once the rest is in the copy, or all is written.
         options: as :func:`save` has them, and the arguments before.
     """
-    store = Store(directory, group=group, keep=keep, replace=replace)
-    try:
-        saving = store.save_async(step, state, json=json, copy=copy, copy_bytes=copy_bytes, **options)
-    except BaseException:
-        store.close()
-        raise
-    saving.add_done_callback(lambda _: _close_quietly(store))
+    with _signals.Shield():
+        store = Store(directory, group=group, keep=keep, replace=replace)
+        try:
+            saving = store.save_async(step, state, json=json, copy=copy, copy_bytes=copy_bytes, **options)
+        except BaseException:
+            store.close()
+            raise
+        saving.add_done_callback(lambda _: _close_quietly(store))
     return saving
 
 
@@ -389,9 +467,6 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
     Raises:
         libdcp.Error: the same on all ranks: NOT_FOUND, MISMATCH, or CORRUPT, which names tensor and block.
     """
-    comm = Comm(group)
-    try:
+    with working(group) as comm:
         place = _agreed(comm, path, "path", "libdcp.load(path, state)", step)
         return _calls.load_path(comm, place, state, options)
-    finally:
-        comm.close()

@@ -1,0 +1,119 @@
+"""Signals while the library works.
+
+Python runs the handlers of signals on the main thread between any two of its instructions. An exception of theirs, such
+as KeyboardInterrupt, would be lost in what the library has called, and on its way it would skip a collective for which
+other ranks wait. So while a :class:`Shield` is up, handlers run as ever, but what they raise is kept: the library is
+asked to give up, on all ranks, and once it has returned it is raised.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_signal: Any = importlib.import_module("_signal")  # signal's own functions look for an enum's member at each call
+_NUMBERS = sorted(int(number) for number in signal.valid_signals())
+_up: Shield | None = None  # the one that is up, of the main thread
+
+
+class _Handler:
+    """In the place of a handler. One that is left there once its shield is down does nothing of its own."""
+
+    def __init__(self, shield: Shield, original: Callable[[int, FrameType | None], Any]) -> None:
+        self.shield = shield
+        self.original = original
+
+    def __call__(self, number: int, frame: FrameType | None) -> Any:
+        if not self.shield.is_up:
+            return self.original(number, frame)
+        try:
+            self.original(number, frame)
+        except BaseException as e:
+            if self.shield.may_raise:
+                self.shield.may_raise = False  # once, so that it can't come out of where it is caught
+                raise
+            if self.shield.first is None:
+                self.shield.first = e
+        return None
+
+
+class Shield:
+    """``with Shield():`` within it no handler of a signal raises anything; at its end that is raised. One within another
+    leaves that to the outer one. On other threads than the main one there is nothing to do.
+
+    Attributes:
+        first: what a handler has raised.
+    """
+
+    def __init__(self) -> None:
+        self.first: BaseException | None = None
+        self.is_up = False
+        self.may_raise = False
+        self._outer: Shield | None = None
+        self._outer_may_raise = False
+        self._handlers: list[tuple[int, _Handler]] = []
+
+    def __enter__(self) -> Shield:
+        global _up
+        if threading.get_ident() != threading.main_thread().ident:
+            return self
+        if _up is not None:
+            self._outer = _up
+            self._outer_may_raise, _up.may_raise = _up.may_raise, False
+            return self
+        for number in _NUMBERS:
+            found = _signal.getsignal(number)
+            if isinstance(found, _Handler):
+                found = found.original
+            if callable(found):
+                handler = _Handler(self, found)
+                self._handlers.append((number, handler))
+                _signal.signal(number, handler)
+        self.is_up = True
+        _up = self
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        global _up
+        if self._outer is not None:
+            self._outer.may_raise = self._outer_may_raise
+        if _up is not self:
+            return
+        _up = None
+        self.is_up = False
+        self._put_back()
+        if self.first is not None and self.first is not value:
+            raise self.first from self.first.__cause__  # and not from what the library says of it
+
+    def _put_back(self) -> None:
+        """The handlers, but for those that somebody has set anew."""
+        for number, handler in self._handlers:
+            if _signal.getsignal(number) is handler:
+                _signal.signal(number, handler.original)
+
+
+def pending() -> BaseException | None:
+    """What a handler has raised on this thread, and which is to be raised at its shield's end."""
+    if _up is None or threading.get_ident() != threading.main_thread().ident:
+        return None
+    return _up.first
+
+
+def interruptible(function: Callable[[], T]) -> T:
+    """Calls a function of which handlers may raise their exceptions: it is no part of a collective, and the caller
+    catches BaseException around this call. One is raised at most; others are kept."""
+    shield = _up if threading.get_ident() == threading.main_thread().ident else None
+    if shield is None:
+        return function()
+    shield.may_raise = shield.first is None
+    try:
+        return function()
+    finally:
+        shield.may_raise = False

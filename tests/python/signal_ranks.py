@@ -1,0 +1,137 @@
+"""What test_signal_ranks.py calls on each rank of a group."""
+
+import os
+import random
+import signal
+import threading
+import time
+import traceback
+
+import numpy as np
+
+import libdcp
+from libdcp import _groups
+
+from test_signals import Moment
+
+
+class Mine(Exception):
+    pass
+
+
+def told(call):
+    """How a call ends: "ended", what it raises, or of libdcp.Error which rank it names."""
+    try:
+        call()
+        return "ended"
+    except libdcp.Error as e:
+        return ("Error", e.rank, e.status.name)
+    except (KeyboardInterrupt, Mine) as e:
+        return (type(e).__name__, traceback.extract_tb(e.__traceback__)[-1].name)
+
+
+def state_of(group):
+    rank, ranks = group.rank(), group.size()
+    return {"w": libdcp.Shard(np.full((1, 200000), float(rank)), (ranks, 200000), (rank, 0)), "all": np.arange(1000.0)}
+
+
+def given_up(group, directory, who):
+    """Each call on a store, with Ctrl-C on rank `who`."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    state = state_of(group)
+    with libdcp.Store(directory, group=group) as store:
+        store.save(1, state)
+        ends = []
+        for call in (lambda: store.save(2, state), lambda: store.load(state), lambda: libdcp.load(directory, state, group=group),
+                     lambda: libdcp.prove(state, group=group)):
+            with Moment(times=int(group.rank() == who)):
+                end = told(call)
+            ends.append((end[0] if end[0] == "KeyboardInterrupt" else end, store.steps()))
+        store.save(2, state)
+        return ends, store.steps()
+
+
+def prepared_late(group, directory, who):
+    """Ctrl-C while a rank is looking at its state, before it says anything to the others."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    class Slow(dict):
+        def items(self):
+            if group.rank() == who:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().items()
+    with libdcp.Store(directory, group=group) as store:
+        end = told(lambda: store.save(1, {"model": Slow(state_of(group))}))
+        store.save(2, state_of(group))
+        return end[:2] if end[0] == "Error" else end[0], store.steps()
+
+
+def failing_group(group, directory, who):
+    """A collective of the group raises on one rank."""
+    real = _groups.TorchGroup.broadcast
+
+    def broadcast(self, data, root):
+        if group.rank() == who:
+            raise Mine("of the group")
+        real(self, data, root)
+    with libdcp.Store(directory, group=group) as store:
+        store.save(1, state_of(group))
+        _groups.TorchGroup.broadcast = broadcast
+        try:
+            return told(lambda: store.save(2, state_of(group)))
+        finally:
+            _groups.TorchGroup.broadcast = real
+
+
+def at_random(group, directory, seed, rounds):
+    """Signals at random moments of random calls, on one rank at a time."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    chance, rank, state = random.Random(seed), group.rank(), state_of(group)
+    proof = libdcp.prove(state, group=group)
+
+    def wait_for(store, step):
+        saving = store.save_async(step, state)
+        saving.fence()
+        saving.wait()
+
+    def reopen(store, step):
+        with libdcp.Store(f"{directory}-other", group=group):
+            pass
+    ends = []
+    step = 1
+    with libdcp.Store(directory, group=group, keep=2) as store:
+        store.save(step, state)
+        for number in range(rounds):
+            who, delay = chance.randrange(group.size()), chance.random() ** 2 * 0.05
+            call = chance.choice([lambda n: store.save(n, state), lambda n: wait_for(store, n), lambda n: store.load(state),
+                                  lambda n: libdcp.prove(state, group=group), lambda n: reopen(store, n)])
+            step += 1
+            group.barrier().wait()
+            ends.append((who, interrupted(lambda: call(step), rank == who, delay)))
+    with libdcp.Checkpoint(directory) as checkpoint:
+        assert checkpoint.verify() == [] and checkpoint.proof() == proof
+    return ends
+
+
+def interrupted(call, is_meant, delay):
+    def kill():
+        begin.wait()
+        time.sleep(delay)
+        os.kill(os.getpid(), signal.SIGINT)
+    begin, killer = threading.Event(), threading.Thread(target=kill)
+    end, came = "", 0
+    if is_meant:
+        killer.start()
+    try:
+        begin.set()
+        end = told(call)
+        if end[0] == "KeyboardInterrupt":
+            came += 1
+        while is_meant and not came:
+            time.sleep(0.0001)
+    except KeyboardInterrupt:
+        came += 1
+    assert came == int(is_meant), (came, end)
+    if is_meant:
+        killer.join()
+    return end

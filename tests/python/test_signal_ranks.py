@@ -1,0 +1,58 @@
+"""Ctrl-C on one rank of several: KeyboardInterrupt there, libdcp.Error that names it elsewhere, and the store goes on. An
+exception within the group is raised where it was."""
+
+import os
+import tempfile
+import unittest
+
+from rank_pool import Pool
+
+import signal_ranks
+
+SEED = int(os.environ.get("DCP_SEED", "1"))
+ROUNDS = 25
+RANKS = 3
+
+
+class Test(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.pool = Pool(RANKS)
+        cls.addClassCleanup(cls.pool.close)
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-signals-")
+        self.addCleanup(scratch.cleanup)
+        self.dir = scratch.name
+
+    def test_a_call_is_given_up(self):
+        for ranks in (2, RANKS):
+            who = ranks - 1
+            answers = self.pool.results(signal_ranks.given_up, [(f"{self.dir}/{ranks}", who)] * ranks)
+            for rank, (ends, steps) in enumerate(answers):
+                self.assertEqual(steps, [1, 2])
+                for end, found in ends:
+                    self.assertEqual(end, "KeyboardInterrupt" if rank == who else ("Error", who, "CANCELLED"))
+                    self.assertEqual(found, [1])
+
+    def test_before_the_ranks_meet(self):
+        answers = self.pool.results(signal_ranks.prepared_late, [(self.dir, 1)] * RANKS)
+        self.assertEqual(answers, [("KeyboardInterrupt" if rank == 1 else ("Error", 1), [2]) for rank in range(RANKS)])
+
+    def test_an_exception_of_the_group(self):
+        answers = self.pool.results(signal_ranks.failing_group, [(self.dir, 1)] * 2)
+        self.assertEqual(answers[1], ("Mine", "broadcast"))
+        self.assertEqual(answers[0][::2], ("Error", "COMM"))
+
+    def test_random_moments(self):
+        answers = self.pool.results(signal_ranks.at_random, [(self.dir, SEED, ROUNDS)] * RANKS)
+        for number in range(ROUNDS):
+            for rank, ends in enumerate(answers):
+                who, end = ends[number]
+                allowed = end in ("", "ended") or end[0] == "KeyboardInterrupt" if rank == who else (
+                    end == "ended" or end[:2] == ("Error", who))
+                self.assertTrue(allowed, f"DCP_SEED={SEED}: round {number}, {who} was interrupted, rank {rank}: {end}")
+
+
+if __name__ == "__main__":
+    unittest.main()

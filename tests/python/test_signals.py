@@ -1,0 +1,247 @@
+"""Signals while the library works: Ctrl-C, and handlers of other signals, that come at any moment of a call. Each either
+ends the call by what its handler raises, or comes after it; none is lost, older steps stay, and the store can be used.
+
+Moments are drawn at random, from the seed that DCP_SEED names; the test prints it where it fails."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import unittest
+from unittest import mock
+
+import numpy as np
+
+import libdcp
+from libdcp import _options
+
+LIMIT_S = 200
+ROUNDS = 60
+SEED = int(os.environ.get("DCP_SEED", "1"))
+
+
+class Moment:
+    """At the first time that the library asks whether to give up, a signal comes."""
+
+    def __init__(self, number=signal.SIGINT, times=1):
+        self._number, self.left = number, times
+        self._asked = _options.Failures._is_over
+
+    def __enter__(self):
+        moment = self
+
+        def is_over(failures, ctx):
+            if moment.left and threading.current_thread() is threading.main_thread():
+                moment.left -= 1
+                os.kill(os.getpid(), moment._number)
+            return moment._asked(failures, ctx)
+        self._patch = mock.patch.object(_options.Failures, "_is_over", is_over)
+        self._patch.start()
+        return self
+
+    def __exit__(self, *_exception):
+        self._patch.stop()
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-signals-")
+        self.addCleanup(scratch.cleanup)
+        self.dir = scratch.name
+        self.state = {"w": np.arange(400000.0), "v": np.ones(7)}
+        self.before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM, signal.SIGTERM)}
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(lambda: [signal.signal(number, handler) for number, handler in self.before.items()])
+
+    def calls(self, store):
+        with libdcp.Checkpoint(store.path(1)) as checkpoint:
+            yield lambda: store.save(store.steps()[-1] + 1, self.state)
+            yield lambda: store.save(store.steps()[-1] + 1, self.state, layout="sharded")
+            yield lambda: store.load({"w": np.zeros(400000), "v": np.ones(7)})
+            yield lambda: libdcp.load(self.dir, {"w": np.zeros(400000), "v": np.ones(7)})
+            yield lambda: libdcp.prove(self.state)
+            yield checkpoint.verify
+
+    def test_a_call_is_given_up(self):
+        with libdcp.Store(self.dir) as store:
+            store.save(1, self.state)
+            for call in self.calls(store):
+                steps = store.steps()
+                for times in (1, 3):
+                    with Moment(times=times) as moment, self.assertRaises(KeyboardInterrupt):
+                        call()
+                    self.assertLess(moment.left, times)
+                    self.assertEqual(store.steps(), steps)
+                call()
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+    def test_what_a_handler_raises(self):
+        class Late(Exception):
+            pass
+
+        def late(*_signal):
+            raise Late("time is up")
+        signal.signal(signal.SIGALRM, late)
+        with libdcp.Store(self.dir) as store:
+            store.save(1, self.state)
+            for call in self.calls(store):
+                with Moment(signal.SIGALRM):
+                    try:
+                        call()
+                        self.fail("it has not raised")
+                    except Late as e:
+                        self.assertEqual(traceback.extract_tb(e.__traceback__)[-1].name, "late")
+            self.assertEqual(store.steps(), [1])
+
+    def test_a_handler_that_raises_nothing(self):
+        come = []
+        signal.signal(signal.SIGTERM, lambda *_: come.append(store.steps()))
+        with libdcp.Store(self.dir) as store:
+            store.save(1, self.state)
+            for call in self.calls(store):
+                with Moment(signal.SIGTERM):
+                    call()
+            self.assertEqual(come, [[1], [1, 2], [1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2, 3]])
+
+    def test_a_handler_that_uses_the_store(self):
+        signal.signal(signal.SIGTERM, lambda *_: store.save(5, self.state))
+        with libdcp.Store(self.dir) as store:
+            with Moment(signal.SIGTERM), self.assertRaisesRegex(RuntimeError, "handler of a signal can't use the store"):
+                store.save(9, self.state)
+            os.kill(os.getpid(), signal.SIGTERM)
+            self.assertEqual(store.steps(), [5])
+
+    def test_a_handler_that_is_set_meanwhile(self):
+        def first(*_signal):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, first)
+        with libdcp.Store(self.dir) as store, Moment(signal.SIGTERM, times=2):
+            store.save(1, self.state)
+        self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_IGN)
+
+    def test_in_a_progress_function(self):
+        with libdcp.Store(self.dir) as store:
+            with self.assertRaises(KeyboardInterrupt):
+                store.save(1, self.state, progress=lambda *_: os.kill(os.getpid(), signal.SIGINT))
+            self.assertEqual(store.steps(), [])
+
+    def test_while_a_save_in_flight_is_waited_for(self):
+        """A wait of its own leaves the save alone; the next call of the store gives it up."""
+        gate = threading.Event()
+        with libdcp.Store(self.dir) as store:
+            saving = store.save_async(1, self.state, progress=lambda *_: gate.wait(LIMIT_S))
+            for wait in (saving.wait, saving.result, saving.exception):
+                self.signal_once_main_waits()
+                with self.assertRaises(KeyboardInterrupt):
+                    wait()
+            self.assertFalse(saving.done())
+            self.signal_once_main_waits(gate.set)
+            with self.assertRaises(KeyboardInterrupt):
+                store.save(2, self.state)
+            self.assertEqual(saving.exception().status, libdcp.Status.CANCELLED)
+            store.save(3, self.state)
+            self.assertEqual(store.steps(), [3])
+
+    def signal_once_main_waits(self, after=lambda: None):
+        """The main thread sleeps within the library when it has gone to sleep twice."""
+        naps = []
+        sleep = time.sleep
+
+        def nap(seconds):
+            if threading.current_thread() is threading.main_thread():
+                naps.append(1)
+                if len(naps) == 2:
+                    os.kill(os.getpid(), signal.SIGINT)
+                if len(naps) == 4:
+                    after()
+            sleep(seconds)
+        patch = mock.patch("libdcp.saving.time.sleep", nap)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_random_moments(self):
+        for layout in ("global", "sharded"):
+            done = subprocess.run([sys.executable, __file__, "rounds", self.dir + "/" + layout, str(SEED), layout],
+                                  timeout=LIMIT_S, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, f"DCP_SEED={SEED}: {done.stdout[-3000:]}{done.stderr[-6000:]}")
+
+
+def rounds(directory, seed, layout):
+    """Signals at random moments of random calls, in a process of its own, as a hang is to end it alone."""
+    chance, come = random.Random(seed), []
+
+    def handler(*_signal):
+        come.append(time.monotonic())
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGINT, handler)
+    state = {f"w{i}": np.full(60000, float(i)) for i in range(20)}
+    step = 1
+    libdcp.save(directory, step, state, layout=layout)
+
+    def save_async(store):
+        saving = store.save_async(step + 1, state, layout=layout)
+        saving.fence()
+        saving.wait()
+
+    def load(store):
+        into = {name: np.zeros(60000) for name in state}
+        store.load(into)
+        assert all((into[name] == state[name]).all() for name in state)
+
+    def verify(store):
+        with libdcp.Checkpoint(directory) as checkpoint:
+            assert checkpoint.verify() == []
+            assert all((checkpoint["/model/" + name] == state[name]).all() for name in state)
+    calls = [lambda store: store.save(step + 1, state, layout=layout),
+             lambda store: store.save(step + 1, state, layout=layout, progress=lambda *_: None),
+             save_async, load, verify, lambda store: libdcp.prove(state), lambda store: store.close(),
+             lambda store: libdcp.save(directory + "-other", step, state, replace=True)]
+
+    def kill(begin, end, delay, times, before):
+        begin.wait()
+        for sent in range(1, times + 1):
+            time.sleep(delay)
+            os.kill(os.getpid(), signal.SIGINT)
+            while len(come) < before + sent:  # or two would be one
+                time.sleep(0.0005)
+        end.set()
+    for number in range(ROUNDS):
+        call, sent = chance.choice(calls), 1 if chance.random() < 0.7 else 3
+        begin, end, before, interrupted = threading.Event(), threading.Event(), len(come), 0
+        killer = threading.Thread(target=kill, args=(begin, end, chance.random() ** 2 * 0.05, sent, before))
+        killer.start()
+        try:
+            with libdcp.Store(directory, keep=3) as store:
+                begin.set()
+                call(store)
+        except KeyboardInterrupt:
+            interrupted += 1
+        while True:  # what comes after the call
+            try:
+                while not end.wait(0.01):  # a join that is interrupted takes the thread for ended
+                    pass
+                break
+            except KeyboardInterrupt:
+                interrupted += 1
+        assert 1 <= interrupted <= len(come) - before == sent, (number, interrupted, len(come) - before, sent)
+        found = libdcp.steps(directory)
+        assert step in found, (number, found)
+        step = found[-1]
+    assert signal.getsignal(signal.SIGINT) is handler
+    for found in libdcp.steps(directory):
+        with libdcp.Checkpoint(libdcp.store.step_path(directory, found)) as checkpoint:
+            assert checkpoint.verify() == [], found
+    with libdcp.Store(directory) as store:
+        store.save(step + 1, state)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["rounds"]:
+        rounds(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    else:
+        unittest.main()
