@@ -36,7 +36,8 @@ done
 
 python=$dir/environment/bin/python
 [ -x "$python" ] || python3 -m venv "$dir/environment"
-"$python" -m pip install --quiet numpy h5py torch mypy transformers safetensors scikit-learn 'ray[train]' 'torchtitan==0.3.*'
+"$python" -m pip install --quiet numpy h5py torch mypy transformers safetensors scikit-learn 'ray[train]' 'torchtitan==0.3.*' \
+    hypothesis torchdata
 "$python" -m pip install --quiet --force-reinstall --no-deps "$dir"/wheel/*.whl
 "$python" -m mypy --strict "$root/libdcp/python/src/libdcp"
 "$python" -m mypy --strict "$root/examples/pytorch"

@@ -94,8 +94,8 @@ def difference(a, b, where=""):
         same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
         return "" if same else f"{where}: {a!r}, {b!r}"
     if torch is not None and isinstance(a, torch.Tensor):
-        same = a.dtype == b.dtype and a.shape == b.shape and torch.equal(
-            a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
+        same = a.dtype == b.dtype and a.shape == b.shape and (not a.numel() or torch.equal(
+            *(x.contiguous().reshape(-1, 1).view(torch.uint8) for x in (a, b))))
         return "" if same else f"{where}: {a!r}, {b!r}"
     if dataclasses.is_dataclass(a):
         return difference(vars(a), vars(b), where)

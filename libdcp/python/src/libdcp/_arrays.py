@@ -168,6 +168,8 @@ def _torch_dtype(dtype: Any, name: object) -> int:
 def _lacks_memory(tensor: Any) -> str:
     """Why a torch tensor has no memory that could be saved; "", it has."""
     torch: Any = sys.modules["torch"]
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_nested:
+        return ""
     if tensor.is_nested:
         return "is nested; save its values and offsets"
     if isinstance(tensor, (torch.nn.parameter.UninitializedParameter, torch.nn.parameter.UninitializedBuffer)):
@@ -179,12 +181,16 @@ def _lacks_memory(tensor: Any) -> str:
     return ""
 
 
-def _of_torch(tensor: Any, whole: tuple[int, ...], start: tuple[int, ...], name: object) -> Piece:
-    lacking = type(tensor) is not sys.modules["torch"].Tensor and _lacks_memory(tensor)
+def _refuse_lacking(tensor: Any, name: object) -> None:
+    lacking = _lacks_memory(tensor)
     if lacking:
         raise TypeError(f"{name}: a {type(tensor).__name__} that {lacking}")
-    if tensor.layout is not sys.modules["torch"].strided or tensor.is_quantized:
-        raise TypeError(f"{name}: {tensor.layout} tensors have no bytes that could be saved; make it dense")
+
+
+def _of_torch(tensor: Any, whole: tuple[int, ...], start: tuple[int, ...], name: object) -> Piece:
+    _refuse_lacking(tensor, name)
+    if tensor.is_quantized:
+        raise TypeError(f"{name}: a quantized tensor has no bytes that could be saved; make it dense")
     if tensor.is_conj() or tensor.is_neg():
         raise TypeError(f"{name}: a lazily conjugated or negated view; call resolve_conj() or resolve_neg() first")
     where = tensor.device
@@ -199,7 +205,10 @@ def _of_torch(tensor: Any, whole: tuple[int, ...], start: tuple[int, ...], name:
     if not tensor.is_contiguous():
         item = tensor.element_size()
         strides = tuple(item * stride for stride in tensor.stride())
-    piece = Piece(dtype, whole, start, count, tensor.data_ptr(), strides, tensor)
+    address = tensor.data_ptr()
+    if not address and 0 not in count:
+        raise TypeError(f"{name}: a {type(tensor).__name__} that has no memory")
+    piece = Piece(dtype, whole, start, count, address, strides, tensor)
     return piece if where.type == "cpu" else _on_device(piece, where.index, name)
 
 
@@ -324,6 +333,8 @@ def _of_shard(shard: Shard, name: object) -> Piece:
 
 
 def _of_whole(value: Any, name: object) -> list[Piece]:
+    if is_torch_tensor(value):
+        _refuse_lacking(value, name)
     whole = tuple(value.shape)
     return [_of_dense(value, whole, (0,) * len(whole), name)]
 

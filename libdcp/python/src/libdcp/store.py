@@ -380,10 +380,11 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
         state: a (nested) mapping to numpy arrays, torch tensors, DTensors and :class:`libdcp.Shard`. A top-level key
             whose value is a mapping is a section: ``{"model": {"a.b": t}}`` and ``{"model": {"a": {"b": t}}}`` are both
             ``/model/a.b`` in the file; tensors at the top level are in ``/model``. A section as torch's
-            ``get_state_dict`` gives an optimizer's becomes ``/optimizer/exp_avg/<parameter>`` and so on. Numbers, texts
-            and lists of them go into the checkpoint's JSON, where {"float": "inf"} (or "-inf", "nan") stands for a
-            number that JSON lacks; nothing is ever pickled. A top-level value that has
-            ``state_dict()`` and ``load_state_dict()``, such as a module, stands for what they give and take.
+            ``get_state_dict`` gives an optimizer's becomes ``/optimizer/exp_avg/<parameter>`` and so on. What is
+            no tensor goes into the checkpoint's JSON with its type: numbers, texts, lists, tuples, sets, mappings by any
+            keys, bytes, Enums, dataclasses and so on, see docs/format.md; nothing is ever pickled. What has
+            ``state_dict()`` and ``load_state_dict()``, such as a module, at the top level or in mappings, stands for what
+            they give and take.
             Ranks may have other keys, as those of pipeline stages do, or one that has a full state dict alone: the
             state is the union, and a tensor's holders are those that name it. So it is with what is no tensor, and an
             optimizer's groups are those of all ranks.
@@ -446,16 +447,22 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
 
     Args:
         path: a step's folder, or a directory of steps, meaning the newest one.
-        state: as in :func:`save`; its tensors are written in place, what is no tensor is replaced in its mapping. A
-            rank loads the keys that it names.
+        state: as in :func:`save`; its tensors are written in place, what is no tensor is replaced in its mapping: lists
+            and other containers as a whole, by new ones, and so are counters, defaultdicts and mappings that are empty.
+            Objects get all that was stored of them. Of an Enum, a dataclass, a named tuple or another class of one's own
+            the state has to have one, or :func:`libdcp.register` to have had it; else it is loaded as the plain value that
+            it consists of, with a warning. A rank loads the keys that it names.
         group: see :class:`Store`.
         step: its number in that directory, in place of the newest one.
-        only: globs of paths, such as ``"/model/*"``: nothing else is loaded.
+        only: globs of paths, such as ``"/model/*"``: nothing else is loaded. What is no tensor has paths as well, such as
+            ``"/scheduler/last_epoch"`` or, at the top level, ``"/epoch"``.
         rename: names in the state to those in the checkpoint; a ``*`` in both stands for the same text.
         cast: tensors of another dtype are converted; else they are an error.
-        strict: tensors that only one side has, of what any rank names, are an error, and so is a member of the state that
-            is no tensor, such as ``"epoch"``, where the checkpoint has others and not this one; else they are left as they are, and
-            ``.missing`` and ``.unexpected`` of what is returned are the paths of those that one side lacks. Of torch's
+        strict: tensors that only one side has, of what any rank names, are an error, and so is what is no tensor, nested
+            members too, but for whole members of the checkpoint, such as ``"epoch"``, that the state does not name at its top
+            level; else they are left as they are, and ``.missing`` and ``.unexpected`` of what is returned are the paths
+            of those that one side lacks. An optimizer's ``param_groups`` stay its own where the checkpoint, as dcp-train's,
+            has nothing but tensors. Of torch's
             tensors that share their memory, as tied weights do, the checkpoint needs one. An optimizer's ``step``
             becomes the number of updates where a step that dcp-train saved has its moments.
         engine: as in ``dcp/save.h``.

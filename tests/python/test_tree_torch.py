@@ -1,0 +1,263 @@
+"""What of a torch program is no tensor, or is one that cannot be saved: against torch.save and torch.load, one process."""
+
+import collections
+import io
+import itertools
+import pathlib
+import random
+import tempfile
+import unittest
+import warnings
+
+import hypothesis
+import numpy as np
+import torch
+from hypothesis import strategies
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, get_state_dict, set_state_dict
+from torch.optim import lr_scheduler
+
+import libdcp
+import trees
+from libdcp import _words
+
+
+def made(shape, numbers):
+    dtype = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.float8_e5m2][numbers.integers(6)]
+    whole = torch.from_numpy(numbers.integers(0, 2, shape)).to(dtype)
+    return whole.T if whole.ndim == 2 and numbers.integers(2) else whole
+
+
+def copied_by_torch(state):
+    stream = io.BytesIO()
+    torch.save(state, stream)
+    stream.seek(0)
+    return torch.load(stream, weights_only=False)
+
+
+def states(tensor=made):
+    """A strategy; what differs in nothing but its order of keys is one state."""
+    return strategies.randoms(use_true_random=False).map(lambda rng: trees.Maker(rng, tensor).state())
+
+
+class Test(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="dcp-tree-")
+        self.addCleanup(scratch.cleanup)
+        self.dir = pathlib.Path(scratch.name) / "steps"
+        self.addCleanup(_words.registered.clear)
+
+    def assert_same(self, a, b):
+        self.assertEqual(trees.difference(a, b), "")
+
+    @hypothesis.settings(max_examples=100, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+    @hypothesis.given(states())
+    def test_random_states(self, saved):
+        expected = copied_by_torch(saved)
+        for cls in trees.CLASSES:
+            libdcp.register(cls)
+        libdcp.save(self.dir, 1, saved, replace=True)
+        state = trees.blank(saved)
+        libdcp.load(self.dir, state)
+        self.assert_same(state, expected)
+        self.assert_same(libdcp.read(self.dir), expected)
+
+    def schedulers(self):
+        """Those of torch, each made anew with the optimizer."""
+        def with_optimizer(make):
+            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, momentum=0.9)
+            return optimizer, make(optimizer)
+        ways = {
+            "steps": lambda o, other: lr_scheduler.MultiStepLR(o, [2] if other else [2, 4, 4, 6], gamma=0.5),
+            "plateau": lambda o, other: lr_scheduler.ReduceLROnPlateau(o, patience=9 if other else 1),
+            "cycle": lambda o, other: lr_scheduler.OneCycleLR(o, 0.5 if other else 1.0, total_steps=20),
+            "lambda": lambda o, other: lr_scheduler.LambdaLR(o, lambda step: 1 / (step + 1)),
+            "sequence": lambda o, other: lr_scheduler.SequentialLR(o, [
+                lr_scheduler.LinearLR(o), lr_scheduler.MultiStepLR(o, [3] if other else [1, 2])], [5 if other else 2]),
+            "chain": lambda o, other: lr_scheduler.ChainedScheduler([lr_scheduler.ExponentialLR(o, 0.9),
+                                                                      lr_scheduler.StepLR(o, 2 + other)], o),
+            "cosine": lambda o, other: lr_scheduler.CosineAnnealingWarmRestarts(o, 3 + other),
+        }
+        for name, way in ways.items():
+            yield name, lambda other, way=way: with_optimizer(lambda o: way(o, other))
+
+    def test_schedulers(self):
+        """As objects, and as their state dicts; as torch's own load_state_dict leaves them."""
+        def rates(optimizer, scheduler, n=6):
+            found = []
+            for i in range(n):
+                optimizer.step()
+                scheduler.step(*([1.0] if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) else []))
+                found.append(optimizer.param_groups[0]["lr"])
+            return found
+        for name, make in self.schedulers():
+            with self.subTest(name), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                optimizer, scheduler = make(False)
+                rates(optimizer, scheduler, 3)
+                libdcp.save(self.dir, 1, {"w": torch.ones(1), "scheduler": scheduler}, replace=True)
+                stored = copied_by_torch(scheduler.state_dict())
+
+                (expected_optimizer, expected), (loaded_optimizer, loaded) = make(True), make(True)
+                expected.load_state_dict(copied_by_torch(stored))
+                libdcp.load(self.dir, {"w": torch.zeros(1), "scheduler": loaded})
+                self.assert_same(loaded.state_dict(), expected.state_dict())
+                for fresh in (expected_optimizer, loaded_optimizer):
+                    fresh.load_state_dict(optimizer.state_dict())
+                self.assertEqual(rates(loaded_optimizer, loaded), rates(expected_optimizer, expected))
+
+                self.assert_same(libdcp.read(self.dir)["scheduler"], stored)
+
+    def test_a_load_of_the_weights_alone(self):
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        scheduler = lr_scheduler.StepLR(optimizer, 1)
+        libdcp.save(self.dir, 1, {"model": model, "scheduler": scheduler, "epoch": 5})
+        saved = copied_by_torch(model.state_dict())
+        for _ in range(2):
+            optimizer.step()
+            scheduler.step()
+        before = copied_by_torch(scheduler.state_dict())
+        with torch.no_grad():
+            model.weight.zero_()
+        state = {"model": model, "scheduler": scheduler, "epoch": 7}
+        libdcp.load(self.dir, state, only="/model/*")
+        self.assert_same(dict(model.state_dict()), dict(saved))
+        self.assert_same(scheduler.state_dict(), before)
+        self.assertEqual((state["epoch"], optimizer.param_groups[0]["lr"]), (7, 0.1 * 0.1))
+
+    def test_optimizers(self):
+        """get_state_dict's, of groups with different options; and what torch's own state_dict gives, by numbers."""
+        def made(seed):
+            torch.manual_seed(seed)
+            model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+            optimizer = torch.optim.AdamW([{"params": model[0].parameters(), "lr": 0.5}, {"params": model[1].parameters()}],
+                                          betas=(0.5, 0.25))
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            return model, optimizer
+        model, optimizer = made(1)
+        weights, moments = get_state_dict(model, optimizer)
+        raw = optimizer.state_dict()
+        libdcp.save(self.dir, 1, {"model": weights, "optimizer": moments, "raw": raw})
+        expected = copied_by_torch([weights, moments, raw])
+        other_model, other = made(2)
+        weights, moments = get_state_dict(other_model, other)
+        state = {"model": weights, "optimizer": moments, "raw": other.state_dict()}
+        libdcp.load(self.dir, state)
+        self.assert_same([state["model"], state["optimizer"], state["raw"]], expected)
+        set_state_dict(other_model, other, model_state_dict=weights, optim_state_dict=moments)
+        self.assert_same(get_optimizer_state_dict(other_model, other), expected[1])
+        self.assert_same(libdcp.read(self.dir)["optimizer"], expected[1])
+        self.assert_same(libdcp.read(self.dir)["raw"], expected[2])
+
+    def test_random_number_generators(self):
+        torch_generator, numpy_ones = torch.Generator().manual_seed(3), [
+            np.random.Generator(kind(5)) for kind in (np.random.PCG64, np.random.MT19937, np.random.Philox, np.random.SFC64)]
+
+        def state():
+            return {"torch": torch.get_rng_state(), "own": torch_generator.get_state(), "python": random.getstate(),
+                    "numpy": np.random.get_state(), **{f"n{i}": n.bit_generator.state for i, n in enumerate(numpy_ones)}}
+
+        def numbers():
+            return [torch.rand(1).item(), torch.rand(1, generator=torch_generator).item(), random.random(), np.random.rand(),
+                    *(n.random() for n in numpy_ones)]
+        random.gauss(0, 1)
+        libdcp.save(self.dir, 1, {"rng": state(), **state()})
+        then = numbers()
+        numbers()
+        loaded = {"rng": state(), **state()}
+        libdcp.load(self.dir, loaded)
+        for found in (loaded, loaded["rng"]):
+            torch.set_rng_state(found["torch"])
+            torch_generator.set_state(found["own"])
+            random.setstate(found["python"])
+            np.random.set_state(found["numpy"])
+            for i, n in enumerate(numpy_ones):
+                n.bit_generator.state = found[f"n{i}"]
+            self.assertEqual(numbers(), then)
+
+    def test_shuffled_loaders(self):
+        try:
+            from torchdata.stateful_dataloader import StatefulDataLoader
+        except ImportError:
+            self.skipTest("no torchdata")
+        for workers, as_object in itertools.product((0, 2), (False, True)):
+            with self.subTest(workers=workers, as_object=as_object), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+
+                def loader():
+                    return StatefulDataLoader(list(range(64)), batch_size=4, shuffle=True, num_workers=workers)
+
+                def state(loader):
+                    return {"w": torch.ones(1), **({"loader": loader} if as_object else {"d": {"l": libdcp.Loader(loader)}})}
+                first, second = loader(), loader()
+                batches = iter(first)
+                for _ in range(3):
+                    next(batches)
+                libdcp.save(self.dir, 1, state(first), replace=True)
+                rest = [batch.tolist() for batch in batches]
+                libdcp.load(self.dir, state(second))
+                self.assertEqual([batch.tolist() for batch in second], rest)
+
+    def test_tensors_without_memory_of_their_own(self):
+        """8-bit moments, lazy and nested tensors and others are refused by key and class."""
+        class Codes(torch.Tensor):
+            @staticmethod
+            def __new__(cls, codes):
+                return torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=torch.float32)
+
+            def __init__(self, codes):
+                self.codes = codes
+
+            def __tensor_flatten__(self):
+                return ["codes"], []
+
+            @classmethod
+            def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+                raise NotImplementedError(str(function))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+            jagged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+        from torch._subclasses import FakeTensorMode
+        fake = FakeTensorMode().from_tensor(torch.ones(2))
+        for value in (Codes(torch.ones(4, dtype=torch.uint8)), torch.nn.LazyLinear(2).weight, nested, jagged, fake,
+                      torch.ones(2).to_sparse(), torch.ones(2, 2).to_sparse_csr()):
+            for state, name in (({"optimizer": {"state": {"p": {"exp_avg": value}}, "param_groups": []}},
+                                 "state['optimizer']['state']['p']['exp_avg']: "), ({"a": [value]}, "state['a'][0]: ")):
+                with self.subTest(type(value).__name__), self.assertRaises(TypeError) as caught:
+                    libdcp.save(self.dir, 1, state)
+                self.assertTrue(str(caught.exception).startswith(name), caught.exception)
+                self.assertIn(type(value).__name__, str(caught.exception))
+
+    def test_a_module_whose_buffers_are_made_anew(self):
+        """A declared state asks it for its state dict at each save."""
+        class Averages(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight, self.n = torch.nn.Parameter(torch.zeros(2)), 0
+
+            def get_extra_state(self):
+                return {"n": self.n, "mean": torch.full((3,), float(self.n)), "kind": (1, "a")}
+
+            def set_extra_state(self, state):
+                self.extra = state
+        module = Averages()
+        with libdcp.Store(self.dir) as store:
+            declared = store.declare({"averages": module})
+            for module.n in (1, 2, 3):
+                store.save_async(module.n, declared).wait()
+        for n in (1, 2, 3):
+            loaded = Averages()
+            libdcp.load(self.dir / f"step-{n:08}", {"averages": loaded})
+            self.assert_same(loaded.extra, {"n": n, "mean": torch.full((3,), float(n)), "kind": (1, "a")})
+
+    def test_words_of_torch(self):
+        saved = {"a": {"b": [torch.float32, torch.Size([2, 3]), torch.device("cpu")], "version": str(torch.__version__)},
+                 "c": collections.OrderedDict(x=1)}
+        libdcp.save(self.dir, 1, saved)
+        self.assert_same(libdcp.read(self.dir), copied_by_torch(saved))
+
+
+if __name__ == "__main__":
+    unittest.main()
