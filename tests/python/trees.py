@@ -95,7 +95,7 @@ def difference(a, b, where=""):
         return "" if same else f"{where}: {a!r}, {b!r}"
     if torch is not None and isinstance(a, torch.Tensor):
         same = a.dtype == b.dtype and a.shape == b.shape and (not a.numel() or torch.equal(
-            *(x.contiguous().reshape(-1, 1).view(torch.uint8) for x in (a, b))))
+            *(torch.empty(x.numel(), dtype=x.dtype).copy_(x.reshape(-1)).view(torch.uint8) for x in (a, b))))
         return "" if same else f"{where}: {a!r}, {b!r}"
     if dataclasses.is_dataclass(a):
         return difference(vars(a), vars(b), where)

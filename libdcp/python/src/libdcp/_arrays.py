@@ -296,6 +296,9 @@ def memory(value: Any) -> object:
 
 def place(value: Any) -> object:
     """What is equal for tensors of the same type and shape that are at the same place in memory."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
+        return value.data_ptr(), value.shape, value.stride(), value.dtype
     if isinstance(value, np.ndarray):
         return value.ctypes.data, value.shape, value.strides, value.dtype.str
     if isinstance(value, Shard):

@@ -30,6 +30,7 @@ class State:
         self._known = _tree.Known()
         self._apart: set[str] = set()  # paths of what is an array of each rank, but of no common type and shape
         self._flat = self._flattened()
+        self._places: list[object] = []
         self.layout = self._laid()
 
     def _flattened(self) -> _tree.Flat:
@@ -43,7 +44,13 @@ class State:
         old, self.layout = self.layout, self._laid()
         old.close()
 
+    def _places_now(self) -> list[object]:
+        """Of the tensors of objects."""
+        rows = self._flat.object_rows
+        return [[row.path for row in rows], [_arrays.place(row.value) for row in rows]]
+
     def _laid(self) -> Layout:
+        self._places = self._places_now()
         return Layout(self._flat.all_rows, len(self._flat.rows), self._rank, self._size, self._stored)
 
     @property
@@ -64,8 +71,8 @@ class State:
             for a, b in zip(now, then):
                 if a.path != b.path or a.value is not b.value and _arrays.place(a.value) != _arrays.place(b.value):
                     raise ValueError(f"{a.keys} is another tensor than when the state was declared; declare it anew")
-        before, self._flat = self._flat.object_rows, flat
-        if [_place(row) for row in flat.object_rows] != [_place(row) for row in before]:
+        self._flat = flat
+        if self._places_now() != self._places:
             old, self.layout = self.layout, self._laid()
             old.close()
 
@@ -103,7 +110,3 @@ class State:
     def close(self) -> None:
         """Frees it, once no save in flight uses it; the arrays stay."""
         self.layout.close()
-
-
-def _place(row: _tree.Row) -> tuple[str, object]:
-    return row.path, _arrays.place(row.value)

@@ -168,6 +168,7 @@ class Flat(_words.Encoder):
         self._known = known or Known()
         self._known.begin()
         self._in_object = 0
+        self._all_known = True  # its tensors were gone through before
         self._groups: dict[Any, Mapping[Any, Any] | None] = {}  # by section; of an optimizer's its parameters'
         self.words: dict[Any, Any] = self._root()
         self._refuse_twice()
@@ -190,7 +191,7 @@ class Flat(_words.Encoder):
         return words
 
     def _refuse_twice(self) -> None:
-        if len({row.path for row in self.all_rows}) == len(self.all_rows):
+        if self._all_known or len({row.path for row in self.all_rows}) == len(self.all_rows):
             return
         found: dict[str, Keys] = {}
         for path, keys, _ in self.all_rows:
@@ -226,6 +227,7 @@ class Flat(_words.Encoder):
     def _tensor(self, value: Any, keys: Trail) -> Any:
         if self._in_sets:
             raise _words.refused(value, keys, " within a set")
+        self._all_known = False
         section = keys[0]
         if section not in self._groups:
             self._groups[section] = self._parameters(self._value(section))
@@ -263,6 +265,7 @@ class Flat(_words.Encoder):
 
     def _fill_from(self, found: Mapping[str, Any], value: PerRank, keys: Trail, stored: Lookup) -> None:
         """Rows for what ranks have saved of it: this one's arrays, and the others' names."""
+        self._all_known = False
         for rank, word in found.items():
             mine = rank == str(self._own.rank)
             for path, hint in _tensors_in(word, value.value if mine else None):
@@ -290,19 +293,32 @@ class Flat(_words.Encoder):
         return {} if isinstance(section, Mapping) and "param_groups" in section else None
 
     def _mapping(self, value: Mapping[Any, Any], keys: Trail) -> Any:
-        if self._in_object or not value:
-            return super()._mapping(value, keys)
-        found = self._known.get(value, keys)
+        found = None if self._in_object else self._known.get(value, keys)
         if found:
             self.rows.extend(found[0])
             self.has_model |= self._is_model(keys[0])
             return found[1]
-        before = len(self.rows)
-        made = super()._mapping(value, keys)
-        if len(self.rows) - before == len(value) and all(
-                is_tensor(inner) and type(inner) is not PerRank for inner in value.values()):
-            self._known.add(value, keys, self.rows[before:], made)
+        kinds = {type(inner): inner for inner in value.values()}
+        of_tensors = bool(kinds) and all(is_tensor(inner) and not isinstance(inner, PerRank) for inner in kinds.values())
+        into = self.object_rows if self._in_object else self.rows
+        before = len(into)
+        made = NOTHING if of_tensors and self._add_section(value, keys, into) else super()._mapping(value, keys)
+        if of_tensors and not self._in_object:
+            self._known.add(value, keys, into[before:], made)
         return made
+
+    def _add_section(self, value: Mapping[Any, Any], keys: Trail, into: list[Row]) -> bool:
+        """At once, as a model's thousands are nothing unusual, where their paths tell their keys; False: not all do."""
+        section = keys[0]
+        if len(keys) != 1 or type(section) is not str or section == "optimizer" or set(map(type, value)) != {str}:
+            return False
+        names = "".join(value)
+        if "/" in section or "\0" in section or "/" in names or "\0" in names:
+            return False
+        self._all_known = False
+        into.extend([Row(f"/{section}/{key}", Keys((section, key)), inner) for key, inner in value.items()])
+        self.has_model |= section == "model"
+        return True
 
 
 def tensors(state: Mapping[Any, Any]) -> list[Row]:
