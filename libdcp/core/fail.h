@@ -37,3 +37,14 @@ void core_format(char *out, size_t size, const char *fmt, va_list args) DCP_PRIN
 int core_fail_errno(dcp_error *err, const char *what, const char *path);
 
 int core_fail_memory(dcp_error *err, uint64_t bytes);
+
+/* What a failure to read a step says of it. It is proven that something is missing or damaged: the
+ * step is none any more. */
+static inline int core_fail_proves(int status) {
+    return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
+}
+/* It could not be looked at, which proves nothing: another copy of the same step may do, an older
+ * step may not. */
+static inline int core_fail_is_unread(int status) {
+    return status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY;
+}

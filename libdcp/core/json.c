@@ -1,4 +1,4 @@
-/* Canonical JSON over jansson. */
+/* Canonical JSON over jansson; json_read.c reads it. */
 #include "core/json.h"
 
 #include <stdio.h>
@@ -9,8 +9,6 @@
 
 enum {
     LIBRARYS_VALUES = 8, /* of a checkpoint's meta: format, step, shard with its members */
-    LONG_DIGITS = 19,    /* of 2^63; 2^64 has one more */
-    MARK_BYTES = 8,      /* what surrounds the digits of a large integer */
 };
 
 /* Commas and the openings of what is not empty, outside of strings: each has a value after it. */
@@ -31,103 +29,6 @@ uint64_t core_json_count_values(const char *text, size_t bytes) {
         n += c == ',';
     }
     return n;
-}
-
-static size_t count_digits(const char *text, size_t bytes) {
-    size_t n = 0;
-    while (n < bytes && text[n] >= '0' && text[n] <= '9') n++;
-    return n;
-}
-
-/* Whether the digits at text[at] are no part of a real. */
-static int is_integer(const char *text, size_t at, size_t digits, size_t bytes) {
-    const char before = at ? text[at - 1] : 0, second = at > 1 ? text[at - 2] : 0;
-    const char after = at + digits < bytes ? text[at + digits] : 0;
-    if (before == '-' && (second == 'e' || second == 'E')) return 0;
-    return before != '.' && before != 'e' && before != 'E' && before != '+' && after != '.' &&
-           after != 'e' && after != 'E';
-}
-
-/* Where the next integer of 19 digits and more is, outside of strings; *digits is its length, 0 at
- * the end of the text. *has_nul is set where a string has an escaped NUL. */
-static size_t find_long_integer(const char *text, size_t at, size_t bytes, size_t *digits,
-                                int *has_nul) {
-    int in_string = 0;
-    for (; at < bytes; at++) {
-        if (text[at] == '"') in_string = !in_string;
-        if (in_string && text[at] == '\\') {
-            if (bytes - at > 5 && !memcmp(text + at + 1, "u0000", 5)) *has_nul = 1;
-            at++;
-        }
-        if (in_string || !(*digits = count_digits(text + at, bytes - at))) continue;
-        if (*digits >= LONG_DIGITS && text[at] != '0' && is_integer(text, at, *digits, bytes))
-            return at;
-        at += *digits - 1;
-    }
-    *digits = 0;
-    return bytes;
-}
-
-/* 1: too large for jansson; -1: for 64 bits; 0: neither. */
-static int judge_integer(const char *digits, size_t n, int negative) {
-    if (n == LONG_DIGITS &&
-        memcmp(digits, negative ? "9223372036854775808" : "9223372036854775807", n) <= 0)
-        return 0;
-    if (negative || n > LONG_DIGITS + 1) return -1;
-    return n == LONG_DIGITS || memcmp(digits, "18446744073709551615", n) <= 0 ? 1 : -1;
-}
-
-static void tell_beyond(const char *text, size_t at, size_t n, json_error_t *where) {
-    if (!where) return;
-    *where = (json_error_t){.line = 1, .column = 1};
-    for (size_t i = 0; i < at; i++) {
-        where->column = text[i] == '\n' ? 1 : where->column + 1;
-        where->line += text[i] == '\n';
-    }
-    snprintf(where->text, sizeof where->text,
-             "the integer %.*s%s is none of -2^63 to 2^64 - 1 (write a string or a real)",
-             n > 40 ? 40 : (int)n, text + at, n > 40 ? "..." : "");
-}
-
-/* Makes strings of large integers; `out` has room. 1 where that is what to parse, 0 where the text
- * itself is, -1 where an integer is beyond. */
-static int mark_large_integers(const char *text, size_t bytes, char *out, size_t *out_bytes,
-                               json_error_t *where) {
-    size_t used = 0, digits = 0;
-    int marked = 0, has_nul = 0;
-    for (size_t at = 0, next; at < bytes; at = next + digits) {
-        next = find_long_integer(text, at, bytes, &digits, &has_nul);
-        const size_t sign = digits && next && text[next - 1] == '-';
-        const int kind = digits ? judge_integer(text + next, digits, sign != 0) : 0;
-        if (kind < 0) {
-            tell_beyond(text, next - sign, digits + sign, where);
-            return -1;
-        }
-        memcpy(out + used, text + at, next - at);
-        used += next - at;
-        used += (size_t)sprintf(out + used, kind ? "\"\\u0000%.*s\"" : "%.*s", (int)digits,
-                                text + next);
-        marked |= kind;
-    }
-    *out_bytes = used;
-    return marked && !has_nul;
-}
-
-json_t *core_json_read(const char *text, size_t bytes, json_error_t *where) {
-    size_t digits, marked_bytes = 0;
-    int has_nul;
-    if (find_long_integer(text, 0, bytes, &digits, &has_nul) == bytes)
-        return json_loadb(text, bytes, JSON_REJECT_DUPLICATES, where);
-    char *marked = malloc(bytes + (bytes / LONG_DIGITS + 1) * MARK_BYTES + 1);
-    if (where) *where = (json_error_t){.text = "out of memory"};
-    if (!marked) return NULL;
-    json_t *value = NULL;
-    int use = mark_large_integers(text, bytes, marked, &marked_bytes, where);
-    if (use >= 0)
-        value = json_loadb(use ? marked : text, use ? marked_bytes : bytes,
-                           JSON_REJECT_DUPLICATES | (use ? JSON_ALLOW_NUL : 0), where);
-    free(marked);
-    return value;
 }
 
 /* No other string of a tree has a NUL. */
@@ -156,6 +57,8 @@ int core_json_parse_object(const char *text, size_t bytes, json_t **out, dcp_err
                          (unsigned long long)values, CORE_JSON_MOST_VALUES);
     json_t *value = text ? core_json_read(text, bytes, &e) : json_object();
     if (!value && !text) return core_fail_memory(err, 64);
+    if (!value && json_error_code(&e) == json_error_out_of_memory)
+        return core_fail_memory(err, bytes);
     if (!value)
         return core_fail(err, DCP_ERR_ARG, "JSON: %s at line %d, column %d", e.text, e.line,
                          e.column);

@@ -16,13 +16,14 @@ uint64_t core_json_count_values(const char *text, size_t bytes);
 /* jansson's integers end at 2^63 - 1. These two read and write those up to 2^64 - 1 as well: in the
  * tree such a one is a string, a NUL and its digits, which no other string is. They are as
  * json_loadb with JSON_REJECT_DUPLICATES and json_dumps. An integer beyond -2^63 to 2^64 - 1 is
- * refused (*where may be NULL). */
+ * refused. *where may be NULL; its json_error_code is json_error_out_of_memory where memory was
+ * short, whatever was to be allocated, else json_error_invalid_syntax. */
 json_t *core_json_read(const char *text, size_t bytes, json_error_t *where);
 char *core_json_text(const json_t *value, size_t flags);
 
 /* Parses one JSON object (duplicate keys refused); NULL text gives an empty one. More than
  * CORE_JSON_MOST_VALUES and a few that the library adds are refused before there is memory for any.
- * The caller releases *out with json_decref. */
+ * The caller releases *out with json_decref. DCP_ERR_ARG: it is none; DCP_ERR_NO_MEMORY. */
 int core_json_parse_object(const char *text, size_t bytes, json_t **out, dcp_error *err);
 
 /* Reals have the fewest of 15, 16 or 17 digits with which every real of the text reads back as the

@@ -2,7 +2,6 @@
  * and the strips. Nothing in it is used before the header's own checksum is right. */
 #include "redundancy/parity.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "io/file.h"
+#include "io/look.h"
 #include "step/list.h"
 #include "step/userblock.h"
 
@@ -264,6 +264,12 @@ static int open_reported(const char *path, const char *name, const redundancy_re
     return status;
 }
 
+/* A folder that is verified. */
+typedef struct folder_check {
+    const char *folder;
+    const redundancy_reader *reader;
+} folder_check;
+
 static int verify_file(const char *folder, const char *name, const redundancy_reader *reader,
                        dcp_error *err) {
     parity_header h;
@@ -285,24 +291,27 @@ free_path:
     return status;
 }
 
+static int verify_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    const folder_check *c = ctx;
+    (void)of;
+    return is_redundancy(e->d_name) ? verify_file(c->folder, e->d_name, c->reader, err) : DCP_OK;
+}
+
 int redundancy_parity_verify(const char *folder, const redundancy_reader *reader, dcp_error *err) {
-    DIR *dir = opendir(folder);
-    if (!dir) return core_fail_errno(err, "cannot open", folder);
-    int status = DCP_OK;
-    for (struct dirent *entry; !status && (entry = readdir(dir));)
-        if (is_redundancy(entry->d_name)) status = verify_file(folder, entry->d_name, reader, err);
-    closedir(dir);
-    return status;
+    folder_check c = {folder, reader};
+    return io_look_through(AT_FDCWD, folder, folder, verify_entry, &c, err);
+}
+
+static int add_bytes(void *bytes, DIR *of, const struct dirent *e, dcp_error *err) {
+    struct stat st;
+    (void)err;
+    if (is_redundancy(e->d_name) && !io_look(dirfd(of), e->d_name, &st, NULL))
+        *(uint64_t *)bytes += (uint64_t)st.st_size;
+    return DCP_OK;
 }
 
 uint64_t redundancy_parity_bytes(const char *folder) {
-    DIR *dir = opendir(folder);
-    struct stat st;
     uint64_t bytes = 0;
-    if (!dir) return 0;
-    for (struct dirent *entry; (entry = readdir(dir));)
-        if (is_redundancy(entry->d_name) && !fstatat(dirfd(dir), entry->d_name, &st, 0))
-            bytes += (uint64_t)st.st_size;
-    closedir(dir);
+    io_look_through(AT_FDCWD, folder, folder, add_bytes, &bytes, NULL);
     return bytes;
 }

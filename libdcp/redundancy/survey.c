@@ -1,33 +1,44 @@
 /* Where the files of a step are, and whether they are enough.
  *
- * First each rank lists the files in the folders that it sees. A file that cannot be read counts as
- * lost, like one with wrong bytes. Then the ranks decide which save the survey is about, since
- * folders may hold redundancy files of several saves: the one that most of them vote for. Of each
- * file one intact copy is chosen. A rank that finds its chosen copy damaged withdraws it, and the
- * choice is made again until no copy is withdrawn. */
+ * First each rank lists the files in the folders that it sees. A file that cannot be read is not
+ * used, like one with wrong bytes; but where what is left is not enough, that is an error and no
+ * damage. Then the ranks decide which save the survey is about, since folders may hold redundancy
+ * files of several saves: the one that most of them vote for. Of each file one intact copy is
+ * chosen. A rank that finds its chosen copy damaged withdraws it, and the choice is made again
+ * until no copy is withdrawn. */
 #include "redundancy/survey.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "io/file.h"
+#include "io/look.h"
 #include "step/list.h"
 #include "step/userblock.h"
 
+/* A file that could not be looked at is passed over, as there may be others; where they are not
+ * enough, that is why, and no loss. Memory that is short concerns the others, too. */
+static int pass_over(redundancy_survey *s, survey_found *f, int status, const dcp_error *why,
+                     dcp_error *err) {
+    f->usable = 0;
+    if (status == DCP_ERR_NO_MEMORY) return core_fail_again(err, status, why, "%s", why->message);
+    if (core_fail_is_unread(status) && !s->unread.status) s->unread = *why;
+    return DCP_OK;
+}
+
 /* The header of a redundancy file; without one it is not usable. */
-static int read_found_header(survey_found *f, const char *folder, const char *name,
-                             dcp_error *err) {
+static int read_found_header(redundancy_survey *s, survey_found *f, const char *folder,
+                             const char *name, dcp_error *err) {
     parity_header header;
+    dcp_error why;
     uint64_t step;
-    int fd;
-    if (redundancy_parity_open(f->path, name, &header, &fd, NULL)) return DCP_OK;
+    int fd, status = redundancy_parity_open(f->path, name, &header, &fd, &why);
+    if (status) return pass_over(s, f, status, &why, err);
     close(fd);
     if (step_name_read(folder, &step) && step != header.step) return DCP_OK;
     f->header = malloc(sizeof header);
@@ -46,20 +57,32 @@ static int add_found_file(redundancy_survey *s, const char *folder, const char *
     s->found = longer;
     if (asprintf(&f.path, "%s/%s", folder, name) < 0) return core_fail_memory(err, 4096);
     f.usable = f.kind == REDUNDANCY_NONE;
-    int status = f.usable ? DCP_OK : read_found_header(&f, folder, name, err);
+    int status = f.usable ? DCP_OK : read_found_header(s, &f, folder, name, err);
     s->found[s->n_found++] = f;
     return status;
+}
+
+/* A folder that is looked through. */
+typedef struct survey_look {
+    redundancy_survey *survey;
+    const char *folder;
+} survey_look;
+
+static int take_file(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    const survey_look *look = ctx;
+    (void)of;
+    return add_found_file(look->survey, look->folder, e->d_name, err);
 }
 
 /* Fills s->found with the files of a step that the folders hold. */
 static int find_files(redundancy_survey *s, const char *const *folders, size_t n, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < n && !status; i++) {
-        DIR *dir = opendir(folders[i]);
-        if (!dir) continue;
-        for (struct dirent *entry; !status && (entry = readdir(dir));)
-            status = add_found_file(s, folders[i], entry->d_name, err);
-        closedir(dir);
+        survey_look look = {s, folders[i]};
+        survey_found none = {0};
+        dcp_error why;
+        status = io_look_through(AT_FDCWD, folders[i], folders[i], take_file, &look, &why);
+        if (status) status = pass_over(s, &none, status, &why, err);
     }
     return status;
 }
@@ -246,34 +269,39 @@ static int agrees(const redundancy_survey *s, const parity_header *h) {
 
 /* What name, size and header tell. Files of another world size are another save's: not looked at.
  */
-static void check_quickly(const redundancy_survey *s, survey_found *f) {
+static int check_quickly(redundancy_survey *s, survey_found *f, dcp_error *err) {
     struct stat st;
+    dcp_error why;
     if (f->world != s->world) f->usable = 0;
-    if (!f->usable) return;
+    if (!f->usable) return DCP_OK;
     if (f->kind != REDUNDANCY_NONE) {
         f->usable = is_of_save(s, f->header) && agrees(s, f->header);
-        return;
+        return DCP_OK;
     }
     const survey_shard *shard = &s->shards[f->number];
-    f->usable = !stat(f->path, &st) && S_ISREG(st.st_mode) &&
-                (shard->leader < 0 || (uint64_t)st.st_size == shard->bytes);
+    const int status = io_look(AT_FDCWD, f->path, &st, &why);
+    if (status) return pass_over(s, f, status, &why, err);
+    f->usable = S_ISREG(st.st_mode) && (shard->leader < 0 || (uint64_t)st.st_size == shard->bytes);
+    return DCP_OK;
 }
 
-static int check_shard(const survey_shard *shard, const char *path, int *intact, dcp_error *err) {
+/* DCP_ERR_CORRUPT: its bytes are not those that the redundancy files know. */
+static int check_shard(const survey_shard *shard, const char *path, dcp_error *err) {
     unsigned char *buffer = malloc(BLOCK_BYTES);
     if (!buffer) return core_fail_memory(err, BLOCK_BYTES);
     int fd = -1;
-    uint64_t raw = 0, at = 0, bytes;
-    int failed = io_open_regular(path, O_RDONLY, &fd, &bytes, NULL) || bytes != shard->bytes;
-    for (uint64_t part; at < shard->bytes && !failed; at += part) {
+    uint64_t raw = 0, at = 0, bytes = 0;
+    int status = io_open_regular(path, O_RDONLY, &fd, &bytes, err);
+    for (uint64_t part; at < shard->bytes && bytes == shard->bytes && !status; at += part) {
         part = shard->bytes - at < BLOCK_BYTES ? shard->bytes - at : BLOCK_BYTES;
-        failed = io_read_plain(fd, buffer, part, at, path, NULL);
-        if (!failed) raw = core_crc64_raw(raw, buffer, part);
+        status = io_read_plain(fd, buffer, part, at, path, err);
+        if (!status) raw = core_crc64_raw(raw, buffer, part);
     }
-    *intact = !failed && core_crc64_finish(raw, shard->bytes) == shard->crc;
+    if (!status && (bytes != shard->bytes || core_crc64_finish(raw, shard->bytes) != shard->crc))
+        status = core_fail_at(err, DCP_ERR_CORRUPT, path, "not the bytes that were saved");
     if (fd >= 0) close(fd);
     free(buffer);
-    return DCP_OK;
+    return status;
 }
 
 static void withdraw(void *usable, const char *line) {
@@ -281,24 +309,24 @@ static void withdraw(void *usable, const char *line) {
     *(int *)usable = 0;
 }
 
-/* Reads the file whole. What can't be read is lost. */
-static int check_bytes(const redundancy_survey *s, survey_found *f, dcp_error *err) {
+/* Reads the file whole. */
+static int check_bytes(redundancy_survey *s, survey_found *f, dcp_error *err) {
     parity_header header;
     redundancy_reader reader = {&f->usable, withdraw, NULL};
+    dcp_error why;
     int fd, status;
     f->checked = 1;
     if (f->kind == REDUNDANCY_NONE) {
         if (s->shards[f->number].leader < 0) return DCP_OK;
-        return check_shard(&s->shards[f->number], f->path, &f->usable, err);
+        status = check_shard(&s->shards[f->number], f->path, &why);
+        return status ? pass_over(s, f, status, &why, err) : DCP_OK;
     }
-    status = redundancy_parity_open(f->path, strrchr(f->path, '/') + 1, &header, &fd, NULL);
+    status = redundancy_parity_open(f->path, strrchr(f->path, '/') + 1, &header, &fd, &why);
     if (!status) {
-        status = redundancy_parity_check_payload(&header, fd, f->path, &reader, NULL);
+        status = redundancy_parity_check_payload(&header, fd, f->path, &reader, &why);
         close(fd);
     }
-    if (status == DCP_ERR_NO_MEMORY) return core_fail_memory(err, BLOCK_BYTES);
-    if (status) f->usable = 0;
-    return DCP_OK;
+    return status ? pass_over(s, f, status, &why, err) : DCP_OK;
 }
 
 /* How far the rank is behind the one that should read the file, so that ranks share the work. */
@@ -359,7 +387,9 @@ static int place_files(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
     uint64_t *keys = malloc(2 * (size_t)s->world * sizeof *keys), withdrawn;
     int status = keys ? DCP_OK : core_fail_memory(err, 2 * (uint64_t)s->world * sizeof *keys);
     status = comm_agree(comm, status, err);
-    for (size_t i = 0; i < s->n_found && !status; i++) check_quickly(s, &s->found[i]);
+    int quick = status;
+    for (size_t i = 0; i < s->n_found && !quick; i++) quick = check_quickly(s, &s->found[i], err);
+    if (!status) status = comm_agree(comm, quick, err);
     do {
         withdrawn = 0;
         if (!status) status = choose_copies(comm, s, keys, err);
@@ -383,6 +413,14 @@ static int begin_survey(dcp_comm *comm, redundancy_survey *s, const char *const 
     return status ? status : comm_broadcast(comm, s->domains, size * sizeof *s->domains, 0, err);
 }
 
+/* Collective: all ranks know what any of them could not look at, which may be what is missed. */
+static int agree_on_unread(dcp_comm *comm, redundancy_survey *s, int status, dcp_error *err) {
+    const int unread = comm_agree(comm, s->unread.status, &s->unread);
+    if (!unread || (!status && unread != DCP_ERR_COMM)) return status;
+    if (err) *err = s->unread;
+    return unread;
+}
+
 int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n, uint64_t domain,
                            int every_byte, redundancy_survey **out, dcp_error *err) {
     redundancy_survey *s = calloc(1, sizeof *s);
@@ -394,6 +432,7 @@ int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n,
     if (!status) status = elect_save(comm, s, err);
     if (!status) status = learn_shards(comm, s, err);
     if (!status) status = place_files(comm, s, err);
+    if (!status || core_fail_proves(status)) status = agree_on_unread(comm, s, status, err);
     if (status)
         redundancy_survey_close(s);
     else
@@ -467,7 +506,7 @@ static int fail_unknown(const redundancy_survey *s, int shard, dcp_error *err) {
                      (unsigned long long)s->step, shard, s->world, damaged ? "damaged" : "missing");
 }
 
-int redundancy_survey_check(const redundancy_survey *s, dcp_error *err) {
+static int check_losses(const redundancy_survey *s, dcp_error *err) {
     code_group g;
     int numbers[REDUNDANCY_MAX_MEMBERS];
     for (int f = 0; f < s->world; f++) {
@@ -477,6 +516,13 @@ int redundancy_survey_check(const redundancy_survey *s, dcp_error *err) {
         if (!can_rebuild(s, &g, numbers)) return fail_group(s, &g, numbers, err);
     }
     return DCP_OK;
+}
+
+int redundancy_survey_check(const redundancy_survey *s, dcp_error *err) {
+    const int status = check_losses(s, err);
+    if (!status || !s->unread.status) return status;
+    if (err) *err = s->unread;
+    return s->unread.status;
 }
 
 void redundancy_survey_lost(const redundancy_survey *s, int *shards, int *redundancy_files) {

@@ -40,6 +40,7 @@ typedef struct redundancy_survey {
     size_t n_found;
     survey_shard *shards; /* [world] */
     survey_place *files;  /* [2 * world] */
+    dcp_error unread;     /* of the first file that could not be looked at; status DCP_OK: none */
 } redundancy_survey;
 
 /* The group of the shard `leader`, which leads one, and the shards of its members. */
@@ -59,7 +60,8 @@ void redundancy_survey_header(const redundancy_survey *s, int leader, int member
  *   every_byte  1: files are read and compared with their checksums, each by one rank, and a
  *               damaged one counts as lost; 0: only sizes and headers are, which is quick
  *
- * DCP_ERR_NOT_FOUND: no rank sees an intact redundancy file. Losses are no failure here. */
+ * DCP_ERR_NOT_FOUND: no rank sees an intact redundancy file. Losses are no failure here. What could
+ * not be looked at is not used, either; DCP_ERR_IO: it was so with what knows of the others. */
 int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n, uint64_t domain,
                            int every_byte, redundancy_survey **out, dcp_error *err);
 
@@ -67,8 +69,9 @@ void redundancy_survey_close(redundancy_survey *survey); /* NULL is ignored */
 
 /* Whether the step is whole or can be made so: the same answer on all ranks, without communication.
  * DCP_ERR_NOT_FOUND, or DCP_ERR_CORRUPT where files are damaged: it can't; the message names the
- * group, its lost members and how many may be lost. */
+ * group, its lost members and how many may be lost. DCP_ERR_IO: it may be whole, but some of it
+ * could not be looked at. */
 int redundancy_survey_check(const redundancy_survey *survey, dcp_error *err);
 
-/* How many shards, and how many redundancy files, are missing or damaged; either may be NULL. */
+/* How many shards, and how many redundancy files, can't be used; either may be NULL. */
 void redundancy_survey_lost(const redundancy_survey *survey, int *shards, int *redundancy_files);

@@ -49,8 +49,9 @@ static int keep_about(save_request *r, const char *about, dcp_error *err) {
     if (bytes > ABOUT_BYTES)
         return core_fail(err, DCP_ERR_ARG, "about_json: %zu bytes, at most %d are kept", bytes,
                          ABOUT_BYTES);
-    if (core_json_parse_object(about, bytes, &object, err))
-        return core_fail(err, DCP_ERR_ARG, "about_json is not a JSON object");
+    const int status = core_json_parse_object(about, bytes, &object, err);
+    if (status == DCP_ERR_ARG) core_fail(err, status, "about_json is not a JSON object");
+    if (status) return status;
     json_decref(object);
     r->about = strdup(about);
     return r->about ? DCP_OK : core_fail_memory(err, bytes);

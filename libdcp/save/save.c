@@ -57,9 +57,20 @@ static uint64_t total_bytes(const save_request *r) {
     return bytes;
 }
 
+/* What a private store's about.json says besides. */
+static int describe_private(const dcp_store *store, const save_request *r, const char *folder,
+                            json_t *object, dcp_error *err) {
+    json_t *shards = NULL;
+    const int status = step_about_shards(folder, r->shards, &shards, err);
+    if (status) return status;
+    const int failed =
+        json_object_set_new(object, "shards", shards) || store_domains_describe(store, object);
+    return failed ? core_fail_memory(err, 4096) : DCP_OK;
+}
+
 /* What about.json gets: a leader's figures up to the data's sync, then the caller's members. */
-static char *about_members(const dcp_store *store, const save_request *r, const char *folder,
-                           const dcp_report *report, double seconds) {
+static int about_members(const dcp_store *store, const save_request *r, const char *folder,
+                         const dcp_report *report, double seconds, char **out, dcp_error *err) {
     json_t *object =
         json_pack("{s:I, s:s, s:s, s:I, s:I, s:f, s:I, s:f}", "step", (json_int_t)r->step, "layout",
                   r->layout ? "sharded" : "global", "engine", dcp_engine_name(report->engine),
@@ -69,20 +80,17 @@ static char *about_members(const dcp_store *store, const save_request *r, const 
     json_t *times = json_pack("{s:f, s:f, s:f, s:f, s:f}", "plan_s", report->plan_s, "gather_s",
                               report->gather_s, "copy_s", report->copy_s, "write_s",
                               report->write_s, "sync_s", report->sync_s);
-    int failed = json_object_update_new(object, times);
-    if (!failed && store->options.private_dirs)
-        failed = json_object_set_new(object, "shards", step_about_shards(folder, r->shards)) ||
-                 store_domains_describe(store, object);
-    if (failed) {
-        json_decref(object);
-        object = NULL;
-    }
-    json_t *theirs = r->about ? core_json_read(r->about, strlen(r->about), NULL) : NULL;
-    if (object && theirs) json_object_update_missing(object, theirs);
-    char *text = object ? core_json_text(object, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    json_t *theirs = r->about ? core_json_read(r->about, strlen(r->about), NULL) : json_object();
+    int status =
+        json_object_update_new(object, times) || !theirs ? core_fail_memory(err, 4096) : DCP_OK;
+    if (!status && store->options.private_dirs)
+        status = describe_private(store, r, folder, object, err);
+    if (!status && (json_object_update_missing(object, theirs) ||
+                    !(*out = core_json_text(object, JSON_COMPACT | JSON_REAL_PRECISION(6)))))
+        status = core_fail_memory(err, 4096);
     json_decref(theirs);
     json_decref(object);
-    return text;
+    return status;
 }
 
 /* The agreement after which it is too late to cancel; in it all learn who was slow. */
@@ -123,10 +131,9 @@ static int publish(const writing *w, int status, dcp_error *err) {
     if (!status) status = move_progress_ask(w->progress, err);
     if (!status) {
         const double seconds = core_clock_now() - w->plan->begin;
-        members = about_members(w->store, w->r, w->folder, w->report, seconds);
-        status = members ? store_finish(w->store, w->r->step, members, err)
-                         : core_fail_memory(err, 1024);
+        status = about_members(w->store, w->r, w->folder, w->report, seconds, &members, err);
     }
+    if (!status) status = store_finish(w->store, w->r->step, members, err);
     free(members);
     status = agree_to_publish(w->store, status, w->report, err);
     return status ? status : store_publish(w->store, w->r->step, err);

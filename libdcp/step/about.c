@@ -138,9 +138,9 @@ static int parse_checked(const char *path, char *text, size_t bytes, json_t **ab
                          dcp_error *err) {
     if (!sum_holds(text, bytes))
         return core_fail_at(err, DCP_ERR_CORRUPT, path, "the checksum does not match its bytes");
-    if (core_json_parse_object(text, bytes, about, NULL) != DCP_OK)
-        return core_fail_at(err, DCP_ERR_CORRUPT, path, "not a JSON object");
-    return DCP_OK;
+    const int status = core_json_parse_object(text, bytes, about, err);
+    return status == DCP_ERR_ARG ? core_fail_at(err, DCP_ERR_CORRUPT, path, "not a JSON object")
+                                 : status;
 }
 
 int step_about_parse(const char *dir, json_t **about, dcp_error *err) {
@@ -154,32 +154,38 @@ int step_about_parse(const char *dir, json_t **about, dcp_error *err) {
     return status;
 }
 
-json_t *step_about_shards(const char *folder, int world) {
+int step_about_shards(const char *folder, int world, json_t **out, dcp_error *err) {
     unsigned char *here = malloc((size_t)world);
     json_t *list = json_array();
-    int failed = !list || !here;
-    if (!failed) step_folder_shards(folder, world, here);
-    for (int i = 0; i < world && !failed; i++)
-        failed = here[i] && json_array_append_new(list, json_integer(i));
+    int n, status = list && here ? step_folder_shards(folder, world, here, &n, err)
+                                 : core_fail_memory(err, (uint64_t)world);
+    for (int i = 0; i < world && !status; i++)
+        if (here[i] && json_array_append_new(list, json_integer(i)))
+            status = core_fail_memory(err, (uint64_t)world);
     free(here);
-    if (!failed) return list;
-    json_decref(list);
-    return NULL;
+    if (status)
+        json_decref(list);
+    else
+        *out = list;
+    return status;
 }
 
-int step_about_is_part(const char *folder, int world, unsigned char *kept) {
+int step_about_is_part(const char *folder, int world, unsigned char *kept, int *is_part,
+                       dcp_error *err) {
     json_t *about = NULL, *number;
     size_t i;
-    if (step_about_parse(folder, &about, NULL) != DCP_OK) return 0;
+    int status = step_about_parse(folder, &about, err);
+    *is_part = 0;
+    if (status) return core_fail_is_unread(status) ? status : DCP_OK;
     const json_t *list = json_object_get(about, "shards");
-    int is_part = json_is_array(list);
+    *is_part = json_is_array(list);
     memset(kept, 0, (size_t)world);
     json_array_foreach(list, i, number) {
         json_int_t value = json_is_integer(number) ? json_integer_value(number) : -1;
         if (value >= 0 && value < world) kept[value] = 1;
     }
     json_decref(about);
-    return is_part;
+    return DCP_OK;
 }
 
 /* The about.json of another step has a right checksum, too. Older versions did not write the

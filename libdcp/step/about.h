@@ -22,12 +22,13 @@ int step_about_check_step(const char *dir, const struct json_t *about, uint64_t 
                           dcp_error *err);
 
 /* The member "shards" that about.json of a private store's step has: the numbers of those shards
- * that are in the folder. NULL where memory is short. */
-struct json_t *step_about_shards(const char *folder, int world);
+ * that are in the folder. */
+int step_about_shards(const char *folder, int world, struct json_t **out, dcp_error *err);
 
 /* Whether about.json says that the folder keeps only a part of the step's shards, and which: marks
- * them in kept[world]. 0 also where about.json can't be read. */
-int step_about_is_part(const char *folder, int world, unsigned char *kept);
+ * them in kept[world]. It does not where it is missing or damaged. */
+int step_about_is_part(const char *folder, int world, unsigned char *kept, int *is_part,
+                       dcp_error *err);
 
 /* DCP_ERR_CORRUPT where the checksum or the syntax is wrong, or where it says to be of another step
  * than `step` (may be NULL), DCP_ERR_NOT_FOUND where it is missing.

@@ -1,14 +1,14 @@
 /* A file counts by its name; what is in it is not looked at. */
 #include "step/folder.h"
 
-#include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/fail.h"
+#include "io/look.h"
 
 /* The world size in a shard's name; 0: it is no shard's name. */
 static int world_of(const char *name) {
@@ -19,16 +19,23 @@ static int world_of(const char *name) {
     return strcmp(name, made) ? 0 : world;
 }
 
-int step_folder_world(const char *folder, int below, int *world, dcp_error *err) {
-    DIR *dir = opendir(folder);
-    if (!dir) return core_fail_errno(err, "cannot open", folder);
-    *world = 0;
-    for (struct dirent *e; (e = readdir(dir));) {
-        int world_here = world_of(e->d_name);
-        if (world_here > *world && world_here < below) *world = world_here;
-    }
-    closedir(dir);
+typedef struct world_search {
+    int below, found;
+} world_search;
+
+static int take_world(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    world_search *search = ctx;
+    const int here = world_of(e->d_name);
+    (void)of, (void)err;
+    if (here > search->found && here < search->below) search->found = here;
     return DCP_OK;
+}
+
+int step_folder_world(const char *folder, int below, int *world, dcp_error *err) {
+    world_search search = {below, 0};
+    const int status = io_look_through(AT_FDCWD, folder, folder, take_world, &search, err);
+    if (!status) *world = search.found;
+    return status;
 }
 
 char *step_folder_path(const char *folder, dcp_layout layout, size_t i, size_t n) {
@@ -43,25 +50,23 @@ char *step_folder_path(const char *folder, dcp_layout layout, size_t i, size_t n
 
 int step_folder_check_file(const char *folder, dcp_layout layout, size_t i, size_t n,
                            dcp_error *err) {
-    struct stat st;
     char *path = step_folder_path(folder, layout, i, n);
     if (!path) return core_fail_memory(err, PATH_MAX);
-    int status =
-        lstat(path, &st)
-            ? core_fail_path(core_fail(err, DCP_ERR_CORRUPT, "%s is missing", path), path, err)
-            : DCP_OK;
+    int status = io_look(AT_FDCWD, path, NULL, err);
+    if (status == DCP_ERR_NOT_FOUND)
+        status = core_fail_path(core_fail(err, DCP_ERR_CORRUPT, "%s is missing", path), path, err);
     free(path);
     return status;
 }
 
 int step_folder_files(const char *folder, size_t *n, dcp_layout *layout, dcp_error *err) {
-    if (!step_folder_check_file(folder, DCP_LAYOUT_GLOBAL, 0, 1, NULL)) {
+    int world = 0, status = step_folder_check_file(folder, DCP_LAYOUT_GLOBAL, 0, 1, err);
+    if (!status) {
         *n = 1;
         *layout = DCP_LAYOUT_GLOBAL;
-        return DCP_OK;
     }
-    int world = 0;
-    int status = step_folder_world(folder, INT_MAX, &world, err);
+    if (status != DCP_ERR_CORRUPT) return status;
+    status = step_folder_world(folder, INT_MAX, &world, err);
     if (status) return status;
     if (!world) return core_fail_at(err, DCP_ERR_CORRUPT, folder, "state.h5 is missing");
     for (size_t i = 0; i < (size_t)world && !status; i++)
@@ -73,28 +78,42 @@ int step_folder_files(const char *folder, size_t *n, dcp_layout *layout, dcp_err
 }
 
 static int belongs(const char *name, dcp_layout layout, size_t files) {
-    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "about.json") == 0 ||
-        strncmp(name, "parity-", 7) == 0 || strncmp(name, "partner-", 8) == 0 ||
+    if (strcmp(name, "about.json") == 0 || strncmp(name, "parity-", 7) == 0 ||
+        strncmp(name, "partner-", 8) == 0 ||
         strncmp(name, ".nfs", 4) == 0) /* what NFS keeps of an open file that was removed */
         return 1;
     return layout == DCP_LAYOUT_GLOBAL ? strcmp(name, "state.h5") == 0
                                        : (size_t)world_of(name) == files;
 }
 
-void step_folder_surplus(const char *folder, dcp_layout layout, size_t files,
-                         void (*fn)(void *ctx, const char *name), void *ctx) {
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && (e = readdir(dir));)
-        if (!belongs(e->d_name, layout, files)) fn(ctx, e->d_name);
-    if (dir) closedir(dir);
+typedef struct surplus_search {
+    dcp_layout layout;
+    size_t files;
+    void (*fn)(void *ctx, const char *name);
+    void *ctx;
+} surplus_search;
+
+static int take_surplus(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    const surplus_search *search = ctx;
+    (void)of, (void)err;
+    if (!belongs(e->d_name, search->layout, search->files)) search->fn(search->ctx, e->d_name);
+    return DCP_OK;
 }
 
-int step_folder_shards(const char *folder, int world, unsigned char *here) {
-    int n = 0;
+int step_folder_surplus(const char *folder, dcp_layout layout, size_t files,
+                        void (*fn)(void *ctx, const char *name), void *ctx, dcp_error *err) {
+    surplus_search search = {layout, files, fn, ctx};
+    return io_look_through(AT_FDCWD, folder, folder, take_surplus, &search, err);
+}
+
+int step_folder_shards(const char *folder, int world, unsigned char *here, int *n, dcp_error *err) {
+    *n = 0;
     for (int i = 0; i < world; i++) {
-        here[i] =
-            !step_folder_check_file(folder, DCP_LAYOUT_SHARDED, (size_t)i, (size_t)world, NULL);
-        n += here[i];
+        const int status =
+            step_folder_check_file(folder, DCP_LAYOUT_SHARDED, (size_t)i, (size_t)world, err);
+        if (status && status != DCP_ERR_CORRUPT) return status;
+        here[i] = status == DCP_OK;
+        *n += here[i];
     }
-    return n;
+    return DCP_OK;
 }

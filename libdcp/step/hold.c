@@ -36,7 +36,7 @@ step_hold *step_hold_open(const char *folder, int locks, int *gone) {
     step_hold *hold = malloc(sizeof *hold);
     char *path = strdup(folder);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    *gone = fd < 0 && errno == ENOENT;
+    *gone = fd < 0 && (errno == ENOENT || errno == ENOTDIR);
     if (!hold || !path || fd < 0) goto fail;
     *hold = (step_hold){.folder_fd = fd, .path = path};
     if (locks) take_shared_lock(hold);
@@ -50,8 +50,9 @@ fail:
 
 int step_hold_is_named(const step_hold *hold) {
     struct stat now, held;
-    return !stat(hold->path, &now) && !fstat(hold->folder_fd, &held) && now.st_ino == held.st_ino &&
-           now.st_dev == held.st_dev;
+    if (stat(hold->path, &now)) return errno != ENOENT && errno != ENOTDIR;
+    if (fstat(hold->folder_fd, &held)) return 1;
+    return now.st_ino == held.st_ino && now.st_dev == held.st_dev;
 }
 
 void step_hold_close(step_hold *hold) {

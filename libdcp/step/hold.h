@@ -29,7 +29,7 @@ typedef struct step_hold {
  * that name. */
 step_hold *step_hold_open(const char *folder, int locks, int *gone);
 
-/* Whether the path still leads to the folder that is held. */
+/* Whether the path still leads to the folder that is held; 1 also where that can't be found out. */
 int step_hold_is_named(const step_hold *hold);
 
 /* NULL is ignored. */

@@ -204,15 +204,20 @@ static int name_tensors(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
     return DCP_OK;
 }
 
+static json_int_t number_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_integer(value) ? json_integer_value(value) : -1;
+}
+
 /* Takes "shard" out of a shard's JSON and checks it. */
 static int check_shard(const dcp_checkpoint *ckpt, size_t number, json_t *meta, char *id,
                        dcp_error *err) {
-    const char *path = ckpt->files[number].path, *text = NULL;
-    json_int_t rank = -1, world = -1;
-    json_t *shard = json_object_get(meta, "shard");
-    if (!shard ||
-        json_unpack(shard, "{s:I, s:s, s:I}", "rank", &rank, "state_id", &text, "world", &world) ||
-        rank != (json_int_t)number || world != (json_int_t)ckpt->n_files || strlen(text) != 16)
+    const char *path = ckpt->files[number].path;
+    const json_t *shard = json_object_get(meta, "shard");
+    const json_int_t rank = number_of(shard, "rank"), world = number_of(shard, "world");
+    const char *text = json_string_value(json_object_get(shard, "state_id"));
+    if (rank != (json_int_t)number || world != (json_int_t)ckpt->n_files || !text ||
+        strlen(text) != 16)
         return core_fail_at(err, DCP_ERR_CORRUPT, path,
                             "meta: it is shard %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
                             ", not %zu of %zu",
@@ -236,10 +241,11 @@ static int read_meta(dcp_checkpoint *ckpt, size_t number, char **json, char *id,
     const step_file *file = &ckpt->files[number];
     json_t *meta;
     dcp_error why;
-    if (core_json_parse_object(file->meta, strlen(file->meta), &meta, &why))
+    int status = core_json_parse_object(file->meta, strlen(file->meta), &meta, &why);
+    if (status == DCP_ERR_ARG)
         return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "meta: not a JSON object: %s",
                             why.message);
-    int status = DCP_OK;
+    if (status) return core_fail_again(err, status, &why, "%s", why.message);
     if (ckpt->layout == DCP_LAYOUT_SHARDED) status = check_shard(ckpt, number, meta, id, err);
     json_t *step = json_object_get(meta, "step");
     if (!status && (!json_is_integer(step) || json_integer_value(step) < 0))

@@ -4,7 +4,6 @@
 #include "step/list.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,10 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/fail.h"
 #include "core/path.h"
+#include "io/look.h"
 
 #define NAME_BYTES sizeof(((dcp_step *)0)->name)
 
@@ -86,12 +85,6 @@ static int parse_name(const char *name, dcp_step *out) {
     return 1;
 }
 
-static int is_step_folder(DIR *dir, const struct dirent *entry) {
-    struct stat st;
-    if (entry->d_type != DT_UNKNOWN) return entry->d_type == DT_DIR;
-    return fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
-}
-
 static int by_step(const void *a, const void *b) {
     const dcp_step *x = a, *y = b;
     if (x->step != y->step) return x->step < y->step ? -1 : 1;
@@ -99,46 +92,49 @@ static int by_step(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
+typedef struct listing {
+    const char *dir;
+    dcp_step *steps;
+    size_t n;
+} listing;
+
 /* Adds one step to the list, whose room doubles. */
-static int append_step(dcp_step **steps, size_t *n, const dcp_step *step) {
-    if ((*n & (*n - 1)) == 0) { /* 0 or a power of two: the room is used up */
-        dcp_step *grown = realloc(*steps, (*n ? 2 * *n : 1) * sizeof *grown);
-        if (!grown) return -1;
-        *steps = grown;
+static int append_step(listing *l, const dcp_step *step, dcp_error *err) {
+    if ((l->n & (l->n - 1)) == 0) { /* 0 or a power of two: the room is used up */
+        const size_t room = l->n ? 2 * l->n : 1;
+        dcp_step *grown = realloc(l->steps, room * sizeof *grown);
+        if (!grown) return core_fail_memory(err, room * sizeof *grown);
+        l->steps = grown;
     }
-    (*steps)[(*n)++] = *step;
-    return 0;
+    l->steps[l->n++] = *step;
+    return DCP_OK;
 }
 
-static int read_steps(DIR *dir, dcp_step **steps, size_t *n) {
-    struct dirent *entry;
+static int take_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    listing *l = ctx;
     dcp_step step;
-    while ((errno = 0, entry = readdir(dir)))
-        if (parse_name(entry->d_name, &step) && is_step_folder(dir, entry) &&
-            append_step(steps, n, &step))
-            return -1;
-    return errno ? -1 : 0;
+    int is_folder;
+    if (!parse_name(e->d_name, &step)) return DCP_OK;
+    const int status = io_look_is_folder(of, l->dir, e, &is_folder, err);
+    return status || !is_folder ? status : append_step(l, &step, err);
 }
 
 int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *err) {
     if (!dir || !out || !n_out)
         return core_fail(err, DCP_ERR_ARG, "dcp_steps_list: dir, out or n_out is NULL");
-    int refused = core_path_check(NULL, dir, err);
+    listing l = {.dir = dir};
+    dcp_error why;
+    const int refused = core_path_check(NULL, dir, err);
     if (refused) return refused;
-    dcp_step *steps = NULL;
-    size_t n = 0;
-    DIR *stream = opendir(dir);
-    if (!stream && errno != ENOENT) return core_fail_errno(err, "cannot list", dir);
-    if (stream && read_steps(stream, &steps, &n) != 0) {
-        int status = core_fail_errno(err, "cannot list", dir);
-        closedir(stream);
-        free(steps);
-        return status;
+    const int status = io_look_through(AT_FDCWD, dir, dir, take_entry, &l, &why);
+    if (status && (status != DCP_ERR_NOT_FOUND || why.system_error != ENOENT)) {
+        free(l.steps);
+        const int is_file = status == DCP_ERR_NOT_FOUND;
+        return core_fail_again(err, is_file ? DCP_ERR_ARG : status, &why, "%s", why.message);
     }
-    if (stream) closedir(stream);
-    if (n > 1) qsort(steps, n, sizeof *steps, by_step);
-    *out = steps;
-    *n_out = n;
+    if (l.n > 1) qsort(l.steps, l.n, sizeof *l.steps, by_step);
+    *out = l.steps;
+    *n_out = l.n;
     return DCP_OK;
 }
 

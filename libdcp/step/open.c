@@ -30,15 +30,21 @@ enum {
     LISTINGS = 4, /* of one that seems to have none */
 };
 
-static int is_no_step(int status) {
-    return status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
+int step_fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
+    return core_fail_again(err, why->status, why,
+                           "step %" PRIu64
+                           " could not be read, which proves no damage, so no older step is taken "
+                           "for it: %s; try again, or name an older step to go on from that one "
+                           "(dcp_tiers_open_step and dcp_tiers_continue_from, load(step=...), "
+                           "checkpoint.resume=.../step-...): later ones are set aside then",
+                           step, why->message);
 }
 
 /* A listing that is made while a writer publishes one step and removes another may see neither. */
 static int find_newest(const char *dir, char *folder, dcp_error *err) {
     uint64_t step;
     int status = step_list_newest(dir, folder, &step, err);
-    for (int look = 1; look < LISTINGS && is_no_step(status); look++)
+    for (int look = 1; look < LISTINGS && core_fail_proves(status); look++)
         status = step_list_newest(dir, folder, &step, err);
     return status;
 }
@@ -49,6 +55,7 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
     size_t n;
     dcp_layout layout;
     uint64_t step;
+    dcp_error why;
     if (!path) return core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_open: a path is needed");
     if (stat(path, &st)) return core_fail_errno(err, "cannot find", path);
     if (!S_ISDIR(st.st_mode))
@@ -56,8 +63,10 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
                          "%s: not a folder: give a step's folder or the "
                          "directory of steps",
                          path);
-    if (step_folder_files(path, &n, &layout, NULL) && !step_name_read(path, &step))
-        return find_newest(path, folder, err);
+    const int is_step = step_name_read(path, &step);
+    const int files = is_step ? DCP_OK : step_folder_files(path, &n, &layout, &why);
+    if (core_fail_proves(files)) return find_newest(path, folder, err);
+    if (files) return core_fail_again(err, files, &why, "%s", why.message);
     if (strlen(path) >= PATH_MAX) return core_fail(err, DCP_ERR_ARG, "%.80s: too long", path);
     strcpy(folder, path);
     return DCP_OK;
@@ -254,7 +263,7 @@ static int take_visible(dcp_checkpoint *ckpt, const step_visibility *v, dcp_erro
 static int find_private(dcp_checkpoint *ckpt, const char *own_path, dcp_error *err) {
     step_visibility v;
     int status = step_visibility_find(ckpt->comm, own_path, &v, err);
-    for (int look = 1; look < LISTINGS && is_no_step(status); look++) {
+    for (int look = 1; look < LISTINGS && core_fail_proves(status); look++) {
         step_visibility_free(&v);
         status = step_visibility_find(ckpt->comm, own_path, &v, err);
     }

@@ -1,7 +1,6 @@
 /* The quick check of a step: are its files there, as long as they say, and of one layout? It reads
  * user blocks and about.json and no tables, so that a directory of a thousand steps is listed fast.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -14,25 +13,27 @@
 #include "core/path.h"
 #include "core/sized.h"
 #include "dcp/inspect.h"
+#include "io/look.h"
 #include "step/about.h"
 #include "step/folder.h"
 #include "step/list.h"
 #include "step/tables.h"
 
-/* Sizes and the newest time of all files in the folder. */
-static int measure_files(const char *folder, dcp_glance *out, dcp_error *err) {
+/* Adds a file's size; the newest time of all. */
+static int measure_file(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    dcp_glance *out = ctx;
     struct stat st;
-    DIR *dir = opendir(folder);
-    if (!dir) return core_fail_errno(err, "cannot open", folder);
-    for (struct dirent *e; (e = readdir(dir));) {
-        if (e->d_type == DT_DIR || fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
-            !S_ISREG(st.st_mode))
-            continue;
-        out->bytes += (uint64_t)st.st_size;
-        if (st.st_mtime > out->written) out->written = st.st_mtime;
-    }
-    closedir(dir);
+    if (e->d_type == DT_DIR) return DCP_OK;
+    const int status = io_look(dirfd(of), e->d_name, &st, err);
+    if (status == DCP_ERR_NOT_FOUND) return DCP_OK; /* it has gone since */
+    if (status || !S_ISREG(st.st_mode)) return status;
+    out->bytes += (uint64_t)st.st_size;
+    if (st.st_mtime > out->written) out->written = st.st_mtime;
     return DCP_OK;
+}
+
+static int measure_files(const char *folder, dcp_glance *out, dcp_error *err) {
+    return io_look_through(AT_FDCWD, folder, folder, measure_file, out, err);
 }
 
 /* The member's number, from `least` to INT_MAX; else `otherwise`. */
@@ -99,12 +100,12 @@ static int check_part(const char *folder, dcp_glance *out, const dcp_error *miss
     unsigned char *kept = calloc(2 * (size_t)out->files, 1);
     if (!kept) return core_fail_memory(err, (uint64_t)out->files);
     unsigned char *here = kept + out->files;
-    int is_part = step_about_is_part(folder, out->files, kept), status;
-    out->files_here = step_folder_shards(folder, out->files, here);
-    for (int f = 0; f < out->files && is_part; f++) is_part = here[f] || !kept[f];
-    if (is_part) {
+    int is_part, status = step_about_is_part(folder, out->files, kept, &is_part, err);
+    if (!status) status = step_folder_shards(folder, out->files, here, &out->files_here, err);
+    for (int f = 0; f < out->files && !status && is_part; f++) is_part = here[f] || !kept[f];
+    if (!status && is_part) {
         status = check_files(folder, here, out, err);
-    } else {
+    } else if (!status) {
         if (err) *err = *missing;
         status = missing->status;
     }
@@ -120,8 +121,10 @@ static int check_files_of_step(const char *folder, dcp_glance *out, dcp_error *e
         out->files = out->files_here = (int)n;
         return check_files(folder, NULL, out, err);
     }
-    if (status == DCP_ERR_CORRUPT && !step_folder_world(folder, INT_MAX, &out->files, NULL) &&
-        out->files) {
+    const int search =
+        status == DCP_ERR_CORRUPT ? step_folder_world(folder, INT_MAX, &out->files, err) : DCP_OK;
+    if (search) return search;
+    if (status == DCP_ERR_CORRUPT && out->files) {
         out->layout = DCP_LAYOUT_SHARDED;
         return check_part(folder, out, &e, err);
     }

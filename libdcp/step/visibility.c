@@ -1,12 +1,13 @@
 /* Steps are tried from the newest to the oldest until each file of one is seen by some rank. */
 #include "step/visibility.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "core/fail.h"
+#include "io/look.h"
 #include "step/folder.h"
 #include "step/list.h"
 
@@ -18,13 +19,16 @@ void step_visibility_free(step_visibility *v) {
 }
 
 /* What this rank sees of the step below a number of shards: STATE_FILE, another number, or 0. */
-static uint64_t shards_here(const char *folder, uint64_t below) {
-    int world = 0;
-    if (!*folder) return 0;
-    if (below > STATE_FILE && !step_folder_check_file(folder, DCP_LAYOUT_GLOBAL, 0, 1, NULL))
-        return STATE_FILE;
-    int limit = below > STATE_FILE ? INT_MAX : (int)below;
-    return step_folder_world(folder, limit, &world, NULL) ? 0 : (uint64_t)world;
+static int shards_here(const char *folder, uint64_t below, uint64_t *shards, dcp_error *err) {
+    int world = 0, status = DCP_ERR_CORRUPT;
+    *shards = 0;
+    if (!*folder) return DCP_OK;
+    if (below > STATE_FILE) status = step_folder_check_file(folder, DCP_LAYOUT_GLOBAL, 0, 1, err);
+    if (!status) *shards = STATE_FILE;
+    if (status != DCP_ERR_CORRUPT) return status;
+    status = step_folder_world(folder, below > STATE_FILE ? INT_MAX : (int)below, &world, err);
+    *shards = (uint64_t)world;
+    return status == DCP_ERR_NOT_FOUND ? DCP_OK : status;
 }
 
 /* Shard f is best read by the rank that saved it, else by the next one that sees it. readers[f] is
@@ -39,7 +43,7 @@ static int look(step_visibility *v, int rank, int size, dcp_error *err) {
     if (!v->readers || !v->seen) return core_fail_memory(err, v->n * sizeof *v->readers);
     for (size_t f = 0; f < v->n; f++) {
         int status = step_folder_check_file(v->folder, v->layout, f, v->n, err);
-        if (status == DCP_ERR_NO_MEMORY) return status;
+        if (status && status != DCP_ERR_CORRUPT) return status;
         v->seen[f] = status == DCP_OK;
         v->readers[f] =
             v->seen[f] ? (uint64_t)((rank + size - (int)(f % (size_t)size)) % size) : UINT64_MAX;
@@ -74,9 +78,14 @@ static int look_for_step(dcp_comm *comm, step_visibility *v, dcp_error *err) {
     int status = DCP_ERR_CORRUPT;
     core_fail_at(&first, status, v->folder, "no rank sees a file of it");
     for (v->shards = UINT64_MAX; status == DCP_ERR_CORRUPT;) {
-        uint64_t below = v->shards;
-        v->shards = shards_here(v->folder, below);
-        if (comm_allreduce(comm, &v->shards, 1, DCP_REDUCE_MAX, err)) return DCP_ERR_COMM;
+        uint64_t below = v->shards, least[1];
+        int seen = shards_here(v->folder, below, &v->shards, &why);
+        least[0] = ~v->shards;
+        if ((seen = comm_agree_least(comm, seen, least, 1, &why))) {
+            status = seen;
+            break;
+        }
+        v->shards = ~least[0];
         if (!v->shards) {
             status = comm_agree(comm, status, &first);
             if (err) *err = first;
@@ -137,18 +146,24 @@ static int find_given(dcp_comm *comm, const char *folder, step_visibility *v, dc
     return status ? status : look_for_step(comm, v, err);
 }
 
+static int look_at_kind(const char *path, uint64_t kinds[2], dcp_error *err) {
+    uint64_t step, shards = step_name_read(path, &step) ? 1 : 0;
+    int status = shards ? DCP_OK : shards_here(path, UINT64_MAX, &shards, err);
+    if (shards) kinds[0] = 0;
+    if (status || shards) return status;
+    status = io_look(AT_FDCWD, path, NULL, err);
+    kinds[1] = status != DCP_OK;
+    return status == DCP_ERR_NOT_FOUND ? DCP_OK : status;
+}
+
 /* Collective. *given: the paths are of one step's folder, else of directories of steps. */
 static int agree_on_kind(dcp_comm *comm, const char *path, int *given, dcp_error *err) {
-    uint64_t kinds[2] = {0, 0}, step;
-    if (path) {
-        int one = step_name_read(path, &step) || shards_here(path, UINT64_MAX);
-        kinds[0] = one ? 1 : 0;
-        kinds[1] = !one && access(path, F_OK) == 0;
-    }
-    int status = comm_allreduce(comm, kinds, 2, DCP_REDUCE_MAX, err);
+    uint64_t kinds[2] = {1, 1}; /* 0: there is one of a step, of a directory */
+    int status = path ? look_at_kind(path, kinds, err) : DCP_OK;
+    status = comm_agree_least(comm, status, kinds, 2, err);
     if (status) return status;
-    *given = kinds[0] != 0;
-    if (!kinds[0] || !kinds[1]) return DCP_OK;
+    *given = !kinds[0];
+    if (kinds[0] || kinds[1]) return DCP_OK;
     return core_fail(err, DCP_ERR_MISMATCH,
                      "dcp_checkpoint_open_private: some ranks passed a step's folder, others a "
                      "directory of steps");

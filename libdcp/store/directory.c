@@ -60,20 +60,21 @@ static int remove_below(int parent_fd, const char *name, int depth) {
 
 int store_directory_remove(int dir_fd, const char *name) { return remove_below(dir_fd, name, 0); }
 
-static int is_directory(const char *path) {
+/* 0, or -1 with errno: it is missing, or a file, or nobody knows. */
+static int check_directory(const char *path) {
     struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    if (stat(path, &st) != 0) return -1;
+    return S_ISDIR(st.st_mode) ? 0 : (errno = ENOTDIR, -1);
 }
 
 /* Makes the last component of `path`, and its entry in the parent durable. 0, or -1 with errno. */
 static int make_component(char *path) {
-    if (is_directory(path)) return 0;
-    if (mkdir(path, 0777) != 0) {
-        if (errno != EEXIST) return -1;
-        if (is_directory(path)) return 0; /* another rank of the node was faster */
-        return errno = ENOTDIR, -1;
-    }
-    return io_publish_sync_parent(path);
+    if (check_directory(path) == 0) return 0;
+    if (errno != ENOENT) return -1;
+    if (mkdir(path, 0777) == 0) return io_publish_sync_parent(path);
+    if (errno != EEXIST) return -1;
+    /* another rank of the node was faster */
+    return check_directory(path) == 0 ? 0 : (errno = errno == ENOENT ? EEXIST : errno, -1);
 }
 
 static int is_dangling(const char *path) {

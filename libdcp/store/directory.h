@@ -12,7 +12,8 @@ int store_directory_open(const char *dir, int *dir_fd, char *absolute, dcp_error
 /* Opens `dir` as it is. *dir_fd is -1 where it is missing and could be made. */
 int store_directory_look(const char *dir, int *dir_fd, dcp_error *err);
 
-/* Whether there is an entry of that name. */
+/* Whether there is an entry of that name, where nothing worse than an error comes of a wrong no:
+ * where that can't be found out. store_has tells. */
 int store_directory_has(int dir_fd, const char *name);
 
 /* A name that is free: `prefix` and `base`, or where that is taken with ".1", ".2" and so on after

@@ -1,6 +1,7 @@
 /* A writer may have been killed at any moment, or may even run on without knowing that it has lost
- * the store. So its folders are first renamed, which ends what it does by their names, and looked
- * into only then.
+ * the store. So its folders are first renamed, which ends what it does by their names, and then
+ * searched for steps. One that can't be looked into is left alone: it may hold the newest step, and
+ * so the store does not open before somebody has mended it or moved it away.
  *
  * A step that was about to be replaced has lost its name, and gets it back where
  * nothing else has it. In a private store that is so on all nodes or on none: where any of them has
@@ -9,17 +10,16 @@
  * one. */
 #include "store/leftovers.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/comm.h"
 #include "core/fail.h"
 #include "dcp/inspect.h"
+#include "io/look.h"
 #include "step/list.h"
 #include "store/directory.h"
 #include "store/lock.h"
@@ -42,36 +42,64 @@ static int begins_with(const char *name, const char *start) {
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* The next entry of the directory whose name begins so, or NULL. */
-static const char *next_entry(DIR *dir, const char *start) {
-    struct dirent *e = readdir(dir);
-    while (e && !begins_with(e->d_name, start)) e = readdir(dir);
-    return e ? e->d_name : NULL;
+/* The entries of a folder of the store's; "" is its directory. */
+static int look_through(const dcp_store *store, const char *name, io_look_fn fn, void *ctx,
+                        dcp_error *err) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, *name ? "%s/%s" : "%s", store->dir, name);
+    return io_look_through(store->dir_fd, *name ? name : ".", path, fn, ctx, err);
 }
 
-static DIR *open_entries(int dir_fd, const char *name) {
-    int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!dir && fd >= 0) close(fd);
-    return dir;
+/* A clearing under way, of entries of one kind: their names begin so. */
+typedef struct clearing {
+    dcp_store *store;
+    nameless *all;
+    const char *start;
+    const char *folder; /* that is searched */
+} clearing;
+
+static int is_meant(const clearing *c, const struct dirent *e) {
+    return begins_with(e->d_name, c->start) && !strstr(e->d_name, c->store->writer);
 }
 
-/* Renames all entries of that kind. One that can't be renamed keeps its name, and is removed, or
- * not, under that. */
-static int take_away(const dcp_store *store, const char *start, dcp_error *err) {
-    const char *name;
-    int status = DCP_OK;
-    DIR *dir = open_entries(store->dir_fd, ".");
-    if (!dir) return store_fail_errno(store, "cannot list", "", err);
-    while (!status && (name = next_entry(dir, start))) {
-        char trash[NAME_MAX + 1];
-        if (strstr(name, store->writer)) continue;
-        store_directory_free_name(store->dir_fd, STORE_TRASH, name, trash);
-        status = store_lock_check(store->lock, err);
-        if (!status) renameat(store->dir_fd, name, store->dir_fd, trash);
+static int fail_unseen(const dcp_store *store, const char *name, const dcp_error *why,
+                       dcp_error *err) {
+    return core_fail_again(err, why->status, why,
+                           "what an earlier writer left may hold the newest step, and can't be "
+                           "looked into: %s; mend that, or move %s/%s to another folder to go on "
+                           "without what is in it",
+                           why->message, store->dir, name);
+}
+
+static int pass_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    (void)ctx, (void)of, (void)e, (void)err;
+    return DCP_OK;
+}
+
+/* Renames an entry. One that can't be renamed keeps its name, and is searched, and removed or not,
+ * under that. Of unfinished saves, which hold no step, one that can't be looked into stays. */
+static int take_away_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    const clearing *c = ctx;
+    char trash[NAME_MAX + 1];
+    dcp_error why;
+    (void)of;
+    if (!is_meant(c, e)) return DCP_OK;
+    int status = look_through(c->store, e->d_name, pass_entry, NULL, &why);
+    if (core_fail_is_unread(status) && strcmp(c->start, TMP) != 0)
+        return fail_unseen(c->store, e->d_name, &why, err);
+    if (core_fail_is_unread(status)) {
+        store_log(c->store, DCP_LOG_WARNING, "an unfinished save stays: %s", why.message);
+        return DCP_OK;
     }
-    closedir(dir);
+    store_directory_free_name(c->store->dir_fd, STORE_TRASH, e->d_name, trash);
+    status = store_lock_check(c->store->lock, err);
+    if (!status) renameat(c->store->dir_fd, e->d_name, c->store->dir_fd, trash);
     return status;
+}
+
+static int take_away(dcp_store *store, const char *start, dcp_error *err) {
+    clearing c = {.store = store, .start = start};
+    return look_through(store, "", take_away_entry, &c, err);
 }
 
 static int note_nameless(nameless *all, uint64_t step, const char *folder, const char *entry,
@@ -92,12 +120,17 @@ static int is_step_name(const char *name, uint64_t *step) {
     return strcmp(made, name) == 0;
 }
 
-/* Earlier versions removed steps, too, under the name that they had while they were replaced. */
-static int is_whole(const dcp_store *store, const char *name) {
+/* Earlier versions removed steps, too, under the name that they had while they were replaced: only
+ * what is proven to lack something is none. */
+static int note_if_whole(const dcp_store *store, nameless *all, uint64_t step, const char *name,
+                         dcp_error *err) {
     char path[PATH_MAX];
     dcp_glance glance = DCP_GLANCE_INIT;
-    return snprintf(path, sizeof path, "%s/%s", store->dir, name) < (int)sizeof path &&
-           dcp_step_glance(path, &glance, NULL) == DCP_OK;
+    dcp_error why;
+    snprintf(path, sizeof path, "%s/%s", store->dir, name); /* open.c left room for it */
+    const int status = dcp_step_glance(path, &glance, &why);
+    if (core_fail_proves(status)) return DCP_OK;
+    return status ? fail_unseen(store, name, &why, err) : note_nameless(all, step, name, NULL, err);
 }
 
 /* Ends what the writer began. */
@@ -110,32 +143,34 @@ static int abandon(const dcp_store *store, const char *folder, const char *entry
     return DCP_OK;
 }
 
-static int find_nameless_in(const dcp_store *store, const char *folder, nameless *all,
-                            dcp_error *err) {
-    const char *entry;
+static int take_nameless(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    const clearing *c = ctx;
+    const char *entry = e->d_name;
     uint64_t step;
-    int status = DCP_OK;
-    if (is_step_name(folder + strlen(STORE_TRASH), &step))
-        return is_whole(store, folder) ? note_nameless(all, step, folder, NULL, err) : DCP_OK;
-    DIR *dir = open_entries(store->dir_fd, folder);
-    while (dir && !status && (entry = next_entry(dir, ""))) {
-        if (is_step_name(entry, &step)) status = note_nameless(all, step, folder, entry, err);
-        if (begins_with(entry, ABANDONED) && is_step_name(entry + strlen(ABANDONED), &step))
-            status = abandon(store, folder, entry, err);
-    }
-    if (dir) closedir(dir);
-    return status;
+    (void)of;
+    if (is_step_name(entry, &step)) return note_nameless(c->all, step, c->folder, entry, err);
+    if (begins_with(entry, ABANDONED) && is_step_name(entry + strlen(ABANDONED), &step))
+        return abandon(c->store, c->folder, entry, err);
+    return DCP_OK;
 }
 
-static int find_nameless(const dcp_store *store, nameless *all, dcp_error *err) {
-    const char *name;
-    int status = DCP_OK;
-    DIR *dir = open_entries(store->dir_fd, ".");
-    if (!dir) return store_fail_errno(store, "cannot list", "", err);
-    while (!status && (name = next_entry(dir, STORE_TRASH)))
-        status = find_nameless_in(store, name, all, err);
-    closedir(dir);
-    return status;
+static int find_nameless_in(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    clearing *c = ctx;
+    dcp_error why;
+    uint64_t step;
+    (void)of;
+    if (!is_meant(c, e)) return DCP_OK;
+    if (is_step_name(e->d_name + strlen(c->start), &step))
+        return note_if_whole(c->store, c->all, step, e->d_name, err);
+    clearing in = {.store = c->store, .all = c->all, .folder = e->d_name};
+    const int status = look_through(c->store, e->d_name, take_nameless, &in, &why);
+    if (!status || status == DCP_ERR_NOT_FOUND) return DCP_OK; /* it is no folder */
+    return fail_unseen(c->store, e->d_name, &why, err);
+}
+
+static int find_nameless(dcp_store *store, const char *start, nameless *all, dcp_error *err) {
+    clearing c = {.store = store, .all = all, .start = start};
+    return look_through(store, "", find_nameless_in, &c, err);
 }
 
 /* Of this node's; NULL: it has none of that number. */
@@ -155,8 +190,8 @@ static uint64_t next_below(const nameless *all, uint64_t limit) {
 
 static int give_name_back(dcp_store *store, const struct lost_step *lost, const char *name,
                           dcp_error *err) {
-    int status = DCP_OK;
-    if (store_directory_has(store->dir_fd, name)) status = store_discard(store, name, err);
+    int is_there, status = store_has(store, name, &is_there, err);
+    if (!status && is_there) status = store_discard(store, name, err);
     if (!status) status = store_lock_check(store->lock, err);
     if (status) return status;
     if (renameat(store->dir_fd, lost->path, store->dir_fd, name) != 0)
@@ -185,9 +220,9 @@ static int settle_step(dcp_store *store, const nameless *all, uint64_t step, dcp
     char name[sizeof((dcp_step *)0)->name];
     const struct lost_step *lost = find_step(all, step);
     step_name_write(name, "", step);
-    uint64_t stands = !lost || store_directory_has(store->dir_fd, name);
-    int status = DCP_OK;
-    if (store->nodes > 1) status = comm_allreduce(store->comm, &stands, 1, DCP_REDUCE_MIN, err);
+    int is_there = 1, status = lost ? store_has(store, name, &is_there, err) : DCP_OK;
+    uint64_t stands = is_there != 0;
+    if (store->nodes > 1) status = comm_agree_least(store->comm, status, &stands, 1, err);
     if (status) return status;
     if (lost && !stands) status = give_name_back(store, lost, name, err);
     if (!status) status = forget_nameless(store, all, step, name, err);
@@ -207,31 +242,32 @@ static int give_names_back(dcp_store *store, const nameless *all, dcp_error *err
     }
 }
 
-/* Removes the entries of that kind. */
-static int remove_all(dcp_store *store, const char *start, dcp_error *err) {
-    const char *name;
+static int remove_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    const clearing *c = ctx;
     dcp_error why;
-    int status = DCP_OK;
-    DIR *dir = open_entries(store->dir_fd, ".");
-    if (!dir) return store_fail_errno(store, "cannot list", "", err);
-    while (!status && (name = next_entry(dir, start))) {
-        if (strstr(name, store->writer)) continue;
-        status = store_lock_check(store->lock, err);
-        if (status) break;
-        if (store_remove_trash(store, name, &why))
-            store_log(store, DCP_LOG_WARNING, "a killed writer's rest stays: %s", why.message);
-        else if (!store_directory_has(store->dir_fd, name)) /* or a reader holds it */
-            store_log(store, DCP_LOG_INFO, "removed %s/%s, which a killed writer left", store->dir,
-                      name);
-    }
-    closedir(dir);
-    return status;
+    (void)of;
+    if (!is_meant(c, e)) return DCP_OK;
+    const int status = store_lock_check(c->store->lock, err);
+    if (status) return status;
+    if (store_remove_trash(c->store, e->d_name, &why))
+        store_log(c->store, DCP_LOG_WARNING, "a killed writer's rest stays: %s", why.message);
+    else if (!store_directory_has(c->store->dir_fd, e->d_name)) /* or a reader holds it */
+        store_log(c->store, DCP_LOG_INFO, "removed %s/%s, which a killed writer left",
+                  c->store->dir, e->d_name);
+    return DCP_OK;
 }
 
-static int collect(const dcp_store *store, nameless *all, dcp_error *err) {
+/* Removes the entries of that kind. All that may hold a step were looked into before. */
+static int remove_all(dcp_store *store, const char *start, dcp_error *err) {
+    clearing c = {.store = store, .start = start};
+    return look_through(store, "", remove_entry, &c, err);
+}
+
+static int collect(dcp_store *store, nameless *all, dcp_error *err) {
     int status = take_away(store, STORE_WRITER_FOLDER, err);
     if (!status) status = take_away(store, TMP, err);
-    return status ? status : find_nameless(store, all, err);
+    if (!status) status = find_nameless(store, STORE_TRASH, all, err);
+    return status ? status : find_nameless(store, STORE_WRITER_FOLDER, all, err);
 }
 
 int store_leftovers_clear(dcp_store *store, dcp_error *err) {

@@ -7,7 +7,6 @@
  * writer that ends can't write over its successor's name. */
 #include "store/lock.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/fail.h"
+#include "io/look.h"
 #include "io/unshared.h"
 
 #define LOCK_NAME ".lock"
@@ -97,21 +97,18 @@ static int write_name(const store_lock *lock, int fd) {
     return ftruncate(fd, bytes);
 }
 
-/* A directory with steps, or what is left of saves, has had a writer. */
-static int had_writer(int dir_fd) {
+static int check_trace(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
     static const char *const kinds[] = {"step-", ".tmp-", ".abandoned-", ".writer-", ".trash-"};
-    int found = 0;
-    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!dir) {
-        if (fd >= 0) close(fd);
-        return 1;
-    }
-    for (struct dirent *e; !found && (e = readdir(dir));)
-        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-            found |= strncmp(e->d_name, kinds[k], strlen(kinds[k])) == 0;
-    closedir(dir);
-    return found;
+    (void)ctx, (void)of, (void)err;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        if (strncmp(e->d_name, kinds[k], strlen(kinds[k])) == 0) return DCP_ERR_BUSY;
+    return DCP_OK;
+}
+
+/* A directory with steps, or what is left of saves, has had a writer, and so may have one that
+ * can't be looked through. */
+static int had_writer(int dir_fd) {
+    return io_look_through(dir_fd, ".", ".", check_trace, NULL, NULL) != DCP_OK;
 }
 
 /* A file of our own in the place of the one that is there. */

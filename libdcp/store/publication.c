@@ -75,12 +75,11 @@ static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
     dcp_step *steps = NULL;
     size_t n = 0;
     step_name_write(name, "", step);
-    const int goes_aside = store->abandon_pending && step > store->continue_from,
-              is_there = store_directory_has(store->dir_fd, name);
+    const int goes_aside = store->abandon_pending && step > store->continue_from;
+    int is_there, status = store_has(store, name, &is_there, err);
     store->found.stands = !goes_aside && is_there;
     store->found.is_absent = !is_there;
-    int status = DCP_OK;
-    if (!store->options.replace && !store->options.keep_latest)
+    if (!status && !store->options.replace && !store->options.keep_latest)
         status = dcp_steps_list(store->dir, &steps, &n, err);
     store->found.newest[0] = step_list_newest_below(steps, n, store_newest_limit(store));
     store->found.newest[1] = ~store->found.newest[0];
@@ -184,9 +183,10 @@ static renaming plan_renaming(const dcp_store *store, uint64_t step) {
 /* Of several nodes none may have the old step while another has the new one: by their names they
  * would be taken for one step. So the old one loses its name on all nodes first. */
 static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
-    int fd = store->dir_fd;
+    int fd = store->dir_fd, is_there;
     int status = store_writer_folder_ready(store, err);
-    if (status != DCP_OK || !store_directory_has(fd, r->name)) return status;
+    if (status == DCP_OK) status = store_has(store, r->name, &is_there, err);
+    if (status != DCP_OK || !is_there) return status;
     if (renameat(fd, r->name, fd, r->aside) != 0)
         return store_fail_errno(store, "cannot rename", r->name, err);
     strcpy(r->old, r->aside);
@@ -195,8 +195,9 @@ static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
 
 /* Gives the step's name to the temporary folder. */
 static int take_name(const dcp_store *store, renaming *r, dcp_error *err) {
-    int fd = store->dir_fd;
-    if (!store_directory_has(fd, r->name)) {
+    int fd = store->dir_fd, is_there, status = store_has(store, r->name, &is_there, err);
+    if (status != DCP_OK) return status;
+    if (!is_there) {
         if (renameat(fd, r->tmp, fd, r->name) != 0)
             return store_fail_errno(store, "cannot rename", r->tmp, err);
         return DCP_OK;

@@ -64,7 +64,8 @@ static int check_wanted(const dcp_store *store, const removal *r, dcp_error *err
 static int find_named(const dcp_store *store, removal *r, dcp_error *err) {
     int status = store_lock_check(store->lock, err);
     if (status) return status;
-    r->is_there = store_directory_has(store->dir_fd, r->name);
+    status = store_has(store, r->name, &r->is_there, err);
+    if (status) return status;
     if (!r->is_there || step_hold_claim(store->dir_fd, r->name, &r->claim)) return DCP_OK;
     return fail_held(store, r->name, err);
 }

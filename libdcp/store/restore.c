@@ -3,22 +3,24 @@
  * complete, so that a rebuild that fails leaves the step no worse than it was. */
 #include "store/restore.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/comm.h"
 #include "core/fail.h"
 #include "core/json.h"
 #include "io/file.h"
+#include "io/look.h"
 #include "plan/agreement.h"
 #include "redundancy/losses.h"
 #include "redundancy/reconstruct.h"
 #include "step/about.h"
 #include "step/list.h"
+#include "step/open.h"
 #include "store/domains.h"
 #include "store/lock.h"
 
@@ -86,15 +88,18 @@ static int collect_members(const restoration *r, int ranks, char **out, dcp_erro
 
 static int write_about(const restoration *r, const redundancy_survey *s, const char *members,
                        dcp_error *err) {
-    json_t *about = json_pack("{s:b, s:I, s:o}", "rebuilt", 1, "step", (json_int_t)r->step,
-                              "shards", step_about_shards(r->folder, s->world));
+    json_t *shards = NULL;
+    int status = step_about_shards(r->folder, s->world, &shards, err);
+    if (status) return status;
+    json_t *about =
+        json_pack("{s:b, s:I, s:o}", "rebuilt", 1, "step", (json_int_t)r->step, "shards", shards);
     json_t *theirs = core_json_read(members, strlen(members), NULL);
     int failed = !about || !theirs || store_domains_describe(r->store, about) ||
                  json_object_set_new(about, "survives", json_integer(r->survives)) ||
                  json_object_update_missing(about, theirs);
     char *text = failed ? NULL : core_json_text(about, JSON_COMPACT);
-    int status = text ? step_about_write(r->folder, r->store->options.tool, s->world, text, err)
-                      : core_fail_memory(err, 4096);
+    status = text ? step_about_write(r->folder, r->store->options.tool, s->world, text, err)
+                  : core_fail_memory(err, 4096);
     free(text);
     json_decref(theirs);
     json_decref(about);
@@ -105,13 +110,15 @@ static int write_about(const restoration *r, const redundancy_survey *s, const c
 static int add_about(const restoration *r, const redundancy_survey *s, const char *members,
                      dcp_error *err) {
     char path[PATH_MAX];
-    if (!store_leads(r->store) || access(r->folder, F_OK)) return DCP_OK;
+    int status =
+        store_leads(r->store) ? io_look(AT_FDCWD, r->folder, NULL, err) : DCP_ERR_NOT_FOUND;
+    if (status) return status == DCP_ERR_NOT_FOUND ? DCP_OK : status;
     if (snprintf(path, sizeof path, "%s/about.json", r->folder) >= PATH_MAX)
         return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", r->folder);
-    if (!access(path, F_OK)) return DCP_OK;
-    int status = write_about(r, s, members, err);
-    if (status) return status;
-    return io_sync_folder(r->folder, err);
+    status = io_look(AT_FDCWD, path, NULL, err);
+    if (status != DCP_ERR_NOT_FOUND) return status;
+    status = write_about(r, s, members, err);
+    return status ? status : io_sync_folder(r->folder, err);
 }
 
 /* What was done, and whether the next loss can be survived as the save wanted it. */
@@ -173,7 +180,8 @@ static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_e
         if (!next) break;
         r->step = next - 1;
         status = restore_step(r, &why);
-        if (status != DCP_ERR_NOT_FOUND && status != DCP_ERR_CORRUPT) {
+        if (core_fail_is_unread(status)) return step_fail_unread(r->step, &why, err);
+        if (!core_fail_proves(status)) {
             if (status && err) *err = why;
             return status;
         }

@@ -4,18 +4,18 @@
  * name is complete at every moment. */
 #include "store/retention.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/comm.h"
 #include "core/crc64.h"
+#include "core/fail.h"
 #include "dcp/tier.h"
+#include "io/look.h"
 #include "step/hold.h"
 #include "step/list.h"
 #include "store/directory.h"
@@ -31,26 +31,22 @@ int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_er
     return store_sync(store, err);
 }
 
-/* The entries of a folder of the store's, or NULL. */
-static DIR *list_folder(const dcp_store *store, const char *name) {
-    int fd = openat(store->dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!dir && fd >= 0) close(fd);
-    return dir;
+/* DCP_ERR_BUSY: a reader holds what this entry was. */
+static int check_unheld(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    const dcp_store *store = ctx;
+    int is_folder, status = io_look_is_folder(of, e->d_name, e, &is_folder, err);
+    if (status || !is_folder || e->d_name[0] == '.') return status;
+    return step_hold_is_held(dirfd(of), e->d_name)
+               ? core_fail_at(err, DCP_ERR_BUSY, store->dir, "a reader holds %s", e->d_name)
+               : DCP_OK;
 }
 
-/* Whether a reader holds the step that this folder was, or one of those in it. */
-static int is_held(const dcp_store *store, const char *name) {
-    int held = step_hold_is_held(store->dir_fd, name);
-    DIR *dir = held ? NULL : list_folder(store, name);
-    struct dirent *e;
-    while (dir && !held && (e = readdir(dir))) {
-        char path[2 * PATH_MAX];
-        snprintf(path, sizeof path, "%s/%s", name, e->d_name);
-        held = e->d_type == DT_DIR && e->d_name[0] != '.' && step_hold_is_held(store->dir_fd, path);
-    }
-    if (dir) closedir(dir);
-    return held;
+/* Whether a reader holds the step that this folder was, or one of those in it. 1 also where that
+ * can't be found out. */
+static int is_held(dcp_store *store, const char *name) {
+    if (step_hold_is_held(store->dir_fd, name)) return 1;
+    const int status = io_look_through(store->dir_fd, name, name, check_unheld, store, NULL);
+    return status && status != DCP_ERR_NOT_FOUND;
 }
 
 int store_remove_trash(dcp_store *store, const char *trash, dcp_error *err) {
@@ -81,26 +77,35 @@ int store_discard_unheld(dcp_store *store, const char *name, int *kept, dcp_erro
 }
 
 int store_clear(dcp_store *store, const char *name, dcp_error *err) {
-    if (store_directory_has(store->dir_fd, name) && step_hold_is_held(store->dir_fd, name))
-        return store_discard(store, name, err);
+    int is_there;
+    const int status = store_has(store, name, &is_there, err);
+    if (status != DCP_OK || !is_there) return status;
+    if (step_hold_is_held(store->dir_fd, name)) return store_discard(store, name, err);
     if (store_directory_remove(store->dir_fd, name) == 0) return DCP_OK;
     return store_fail_errno(store, "cannot remove", name, err);
 }
 
-/* Those entries of the folder (a path that ends in "/"; "": of the store's) whose names begin so.
- */
+/* Of a folder (a path that ends in "/"; "": the store's), those entries whose names begin so. */
+typedef struct sweeping {
+    dcp_store *store;
+    const char *folder, *start;
+} sweeping;
+
+static int sweep_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    const sweeping *s = ctx;
+    char path[STORE_WRITER_FOLDER_PATH + NAME_MAX];
+    dcp_error why;
+    (void)of, (void)err;
+    if (strncmp(e->d_name, s->start, strlen(s->start)) != 0) return DCP_OK;
+    snprintf(path, sizeof path, "%s%s", s->folder, e->d_name);
+    if (store_remove_trash(s->store, path, &why))
+        store_log(s->store, DCP_LOG_WARNING, "a removed step's files stay: %s", why.message);
+    return DCP_OK;
+}
+
 static void sweep_folder(dcp_store *store, const char *folder, const char *start) {
-    DIR *dir = list_folder(store, *folder ? folder : ".");
-    struct dirent *e;
-    dcp_error err;
-    while (dir && (e = readdir(dir))) {
-        char path[STORE_WRITER_FOLDER_PATH + NAME_MAX];
-        if (strncmp(e->d_name, start, strlen(start)) != 0) continue;
-        snprintf(path, sizeof path, "%s%s", folder, e->d_name);
-        if (store_remove_trash(store, path, &err))
-            store_log(store, DCP_LOG_WARNING, "a removed step's files stay: %s", err.message);
-    }
-    if (dir) closedir(dir);
+    sweeping s = {store, folder, start};
+    io_look_through(store->dir_fd, *folder ? folder : ".", folder, sweep_entry, &s, NULL);
 }
 
 void store_sweep(dcp_store *store) {

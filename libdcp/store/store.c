@@ -9,6 +9,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "io/look.h"
 #include "io/publish.h"
 
 int store_leads(const dcp_store *store) { return store->comm->rank == store->leader; }
@@ -42,6 +43,13 @@ int store_fail_entry(const dcp_store *store, const char *name, int status, dcp_e
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", store->dir, name);
     return core_fail_path(status, path, err);
+}
+
+int store_has(const dcp_store *store, const char *name, int *is_there, dcp_error *err) {
+    const int status = io_look(store->dir_fd, name, NULL, err);
+    *is_there = status == DCP_OK;
+    if (status == DCP_ERR_NOT_FOUND) return DCP_OK;
+    return store_fail_entry(store, name, status, err);
 }
 
 int store_sync(const dcp_store *store, dcp_error *err) {

@@ -76,6 +76,9 @@ int store_fail_errno(const dcp_store *store, const char *what, const char *name,
 /* core_fail_path with it. */
 int store_fail_entry(const dcp_store *store, const char *name, int status, dcp_error *err);
 
+/* Whether the store's directory has an entry `name`; fails where that can't be found out. */
+int store_has(const dcp_store *store, const char *name, int *is_there, dcp_error *err);
+
 /* Makes the entries of the store's directory durable. */
 int store_sync(const dcp_store *store, dcp_error *err);
 

@@ -125,11 +125,6 @@ typedef struct loading {
     void *ctx;
 } loading;
 
-/* A step that was listed, and whose files are gone, counts as damaged. */
-static int is_damage(int status) {
-    return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
-}
-
 static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     dcp_checkpoint *ckpt = NULL;
     int status = open_step(l->tiers->comm, l->list, which, l->tiers->loads_only, &ckpt, err);
@@ -153,16 +148,18 @@ static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_
     return status;
 }
 
-/* A damaged step is rebuilt once. Where it still does not load, it is passed over. */
+/* A step that is damaged, or of which something could not be read, is rebuilt once. */
 static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     const tier *t = &l->tiers->list[which->tier];
     dcp_error why;
     l->tiers->rebuilt = 0;
     int status = load_step(l, which, err);
-    if (!is_damage(status) || !t->given.is_private) return status;
+    const int unread = status == DCP_ERR_IO;
+    if ((!core_fail_proves(status) && !unread) || !t->given.is_private) return status;
     int rebuilt = rebuild(l, which, 1, &why);
-    if (!rebuilt && l->tiers->rebuilt) return load_step(l, which, err);
-    if (!rebuilt || !t->store->groups) return status; /* the damage itself says more */
+    if (!rebuilt && (unread || l->tiers->rebuilt)) return load_step(l, which, err);
+    /* the damage itself says more; and what could not be read may be whole */
+    if (!rebuilt || unread || !t->store->groups) return status;
     if (err) *err = why;
     return rebuilt;
 }
@@ -184,26 +181,31 @@ static void note_loaded(loading *l, const dcp_tiers_step *which) {
                   (unsigned long long)which->step, dir_of_tier(l, which));
 }
 
+/* Other copies of a step may take the place of one that could not be read, older steps may not. */
 static int try_all(loading *l, const candidates *c, uint64_t *step, dcp_error *err) {
-    dcp_error why = {0};
+    dcp_error why = {0}, unread = {0};
     for (size_t i = 0; i < c->n; i++) {
-        const dcp_tiers_step *which = &c->list[i], *next = which + 1;
+        const dcp_tiers_step *which = &c->list[i], *next = i + 1 < c->n ? which + 1 : NULL;
         int status = try_step(l, which, &why);
         if (!status) {
             note_loaded(l, which);
             if (step) *step = which->step;
             return DCP_OK;
         }
-        if (!is_damage(status)) {
+        if (!core_fail_proves(status) && !core_fail_is_unread(status)) {
             if (err) *err = why;
             return status;
         }
-        tiers_note_lost(&l->tiers->list[which->tier], which->step);
-        if (i + 1 < c->n)
-            tiers_log(l->tiers, DCP_LOG_WARNING,
-                      "step %llu is damaged (%s): falling back to step %llu in %s",
-                      (unsigned long long)which->step, why.message, (unsigned long long)next->step,
-                      dir_of_tier(l, next));
+        if (core_fail_proves(status)) tiers_note_lost(&l->tiers->list[which->tier], which->step);
+        if (core_fail_is_unread(status) && !unread.status) unread = why;
+        if (unread.status && (!next || next->step != which->step))
+            return step_fail_unread(which->step, &unread, err);
+        if (next)
+            tiers_log(l->tiers, DCP_LOG_WARNING, "step %llu %s (%s): %s step %llu in %s",
+                      (unsigned long long)which->step,
+                      core_fail_proves(status) ? "is damaged" : "could not be read", why.message,
+                      next->step == which->step ? "trying" : "falling back to",
+                      (unsigned long long)next->step, dir_of_tier(l, next));
     }
     if (!c->n) return core_fail(err, DCP_ERR_NOT_FOUND, "the stores hold no step");
     return core_fail_again(err, DCP_ERR_CORRUPT, &why,

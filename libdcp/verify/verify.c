@@ -87,14 +87,14 @@ static int take_shards(verifier *v, const char *path, int world, const unsigned 
 
 /* A folder of a private store, where about.json says that it keeps only a part of the shards. */
 static int find_part(verifier *v, const char *path, dcp_error *err) {
-    int world = 0, status = DCP_OK;
-    if (step_folder_world(path, INT_MAX, &world, NULL) || !world) return DCP_OK;
+    int world = 0, n, status = step_folder_world(path, INT_MAX, &world, err);
+    if (status || !world) return status;
     unsigned char *kept = malloc(2 * (size_t)world);
     if (!kept) return core_fail_memory(err, (uint64_t)world);
     unsigned char *here = kept + world;
-    v->is_part = step_about_is_part(path, world, kept);
-    step_folder_shards(path, world, here);
-    if (v->is_part) status = take_shards(v, path, world, kept, here, err);
+    status = step_about_is_part(path, world, kept, &v->is_part, err);
+    if (!status) status = step_folder_shards(path, world, here, &n, err);
+    if (!status && v->is_part) status = take_shards(v, path, world, kept, here, err);
     free(kept);
     return status;
 }
@@ -102,16 +102,17 @@ static int find_part(verifier *v, const char *path, dcp_error *err) {
 /* Where a folder has state.h5 and all shards, one of them does not belong there; a load takes
  * state.h5. */
 static int check_one_layout(verifier *v, const char *path, dcp_error *err) {
-    int world = 0;
-    if (v->ckpt->layout != DCP_LAYOUT_GLOBAL || step_folder_world(path, INT_MAX, &world, NULL) ||
-        !world)
-        return DCP_OK;
+    int world = 0, n, status = DCP_OK;
+    if (v->ckpt->layout == DCP_LAYOUT_GLOBAL)
+        status = step_folder_world(path, INT_MAX, &world, err);
+    if (status || !world) return status;
     unsigned char *here = malloc((size_t)world);
     if (!here) return core_fail_memory(err, (uint64_t)world);
-    if (step_folder_shards(path, world, here) == world)
+    status = step_folder_shards(path, world, here, &n, err);
+    if (!status && n == world)
         report_damage(v, "%s: holds both state.h5 and shards of %d ranks", path, world);
     free(here);
-    return DCP_OK;
+    return status;
 }
 
 /* Not collective. Finds the files of the step in the folder `path` and fills layout and files of
@@ -169,8 +170,8 @@ static int read_step(verifier *v, const char *path, dcp_error *err) {
     int status = find_files(v, path, err);
     if (status || !v->ckpt->files) return status;
     v->path = path;
-    step_folder_surplus(path, v->ckpt->layout, v->ckpt->n_files, on_surplus, v);
-    status = read_tables(v, &v->usable, err);
+    status = step_folder_surplus(path, v->ckpt->layout, v->ckpt->n_files, on_surplus, v, err);
+    if (!status) status = read_tables(v, &v->usable, err);
     if (status || !v->usable) return status;
     status = v->is_part ? step_join_metas(v->ckpt, &e) : step_join_files(v->ckpt, &e);
     v->usable = !status;
@@ -276,7 +277,9 @@ static int is_own_metadata(const step_file *file, int *ours, dcp_error *err) {
         goto free_all;
     }
     memcpy(rows, file->rows, ub->rows * sizeof *rows);
-    if (h5_skeleton_build(rows, ub->rows, ub->layout, ub->meta.bytes, &s, NULL)) goto free_all;
+    const int built = h5_skeleton_build(rows, ub->rows, ub->layout, ub->meta.bytes, &s, err);
+    if (built == DCP_ERR_NO_MEMORY) status = built;
+    if (built) goto free_all;
     if (same_offsets(file, rows, &s)) {
         fill_tables(file, tables, all);
         status = h5_skeleton_outside_crc(&s, rows, ub->rows, (const unsigned char *const *)tables,
