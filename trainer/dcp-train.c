@@ -201,7 +201,9 @@ static int go_on_from_own(config *c, dcp_error *err) {
     if (c->restarted || strcmp(c->resume, "auto") == 0) return DCP_OK;
     int status = ranks_agree(MPI_COMM_WORLD, dcp_comm_from_mpi(MPI_COMM_WORLD, &dcp, err), err);
     if (status != DCP_OK) return status;
-    if (state_resume_has_own(c, dcp, MPI_COMM_WORLD)) {
+    int has_own = 0;
+    status = state_resume_has_own(c, dcp, MPI_COMM_WORLD, &has_own, err);
+    if (has_own) {
         ranks_say(program_rank(), own_steps, c->resume);
         status = ranks_agree(MPI_COMM_WORLD, config_resume_newest(c, err), err);
     }

@@ -31,10 +31,39 @@ uint64_t core_json_count_values(const char *text, size_t bytes) {
     return n;
 }
 
+/* Text that grows. */
+typedef struct writing {
+    char *text; /* NULL: there was no memory for some of it */
+    size_t bytes, room;
+} writing;
+
+static int put_text(const char *bytes, size_t n, void *ctx) {
+    writing *w = ctx;
+    if (w->text && w->room - w->bytes <= n) {
+        w->room = 2 * w->room + n;
+        char *grown = realloc(w->text, w->room);
+        if (!grown) free(w->text);
+        w->text = grown;
+    }
+    if (!w->text) return -1;
+    memcpy(w->text + w->bytes, bytes, n);
+    w->bytes += n;
+    w->text[w->bytes] = 0;
+    return 0;
+}
+
+/* As json_dumps, which goes on where it could not write a key. */
+static char *dump_text(const json_t *value, size_t flags) {
+    writing w = {.text = malloc(256), .room = 256};
+    if (json_dump_callback(value, put_text, &w, flags) == 0) return w.text;
+    free(w.text);
+    return NULL;
+}
+
 /* No other string of a tree has a NUL. */
 char *core_json_text(const json_t *value, size_t flags) {
     static const char mark[] = "\"\\u0000";
-    char *text = json_dumps(value, flags), *to = text ? strstr(text, mark) : NULL;
+    char *text = dump_text(value, flags), *to = text ? strstr(text, mark) : NULL;
     const char *from = to;
     while (from && *from) {
         if (strncmp(from, mark, sizeof mark - 1) != 0) {

@@ -20,6 +20,8 @@ uint64_t core_json_count_values(const char *text, size_t bytes);
  * short, whatever was to be allocated, else json_error_invalid_syntax. */
 json_t *core_json_read(const char *text, size_t bytes, json_error_t *where);
 char *core_json_text(const json_t *value, size_t flags);
+/* The first of any value by itself, whose integers are jansson's. */
+json_t *core_json_read_value(const char *text, size_t bytes, json_error_t *where);
 
 /* Parses one JSON object (duplicate keys refused); NULL text gives an empty one. More than
  * CORE_JSON_MOST_VALUES and a few that the library adds are refused before there is memory for any.

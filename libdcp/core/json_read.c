@@ -22,7 +22,7 @@ enum {
 typedef struct reading {
     const char *text;
     size_t at, bytes;
-    int depth;
+    int depth, is_plain; /* jansson's own integers alone */
     json_error_t *where;
 } reading;
 
@@ -188,6 +188,7 @@ static json_t *make_integer(const reading *r, size_t n) {
     const int negative = r->text[r->at] == '-';
     const char *digits = r->text + r->at + negative;
     const int kind = judge_integer(digits, n - (size_t)negative, negative);
+    if (kind && r->is_plain) return refuse_here(r, "too big integer");
     if (kind < 0)
         return refuse(r,
                       "the integer %.*s%s is none of -2^63 to 2^64 - 1 (write a string or a real)",
@@ -314,13 +315,22 @@ static json_t *read_value(reading *r) {
     return c == '-' || isdigit(c) ? read_number(r) : read_word(r);
 }
 
+static json_t *read_whole(reading *r) {
+    json_t *value = read_value(r);
+    skip_space(r);
+    if (!value || peek(r) == EOF) return value;
+    json_decref(value);
+    return refuse_here(r, "end of file expected");
+}
+
 json_t *core_json_read(const char *text, size_t bytes, json_error_t *where) {
     reading r = {.text = text, .bytes = bytes, .where = where};
     skip_space(&r);
     if (peek(&r) != '{' && peek(&r) != '[') return refuse_here(&r, "'[' or '{' expected");
-    json_t *value = read_value(&r);
-    skip_space(&r);
-    if (!value || peek(&r) == EOF) return value;
-    json_decref(value);
-    return refuse_here(&r, "end of file expected");
+    return read_whole(&r);
+}
+
+json_t *core_json_read_value(const char *text, size_t bytes, json_error_t *where) {
+    reading r = {.text = text, .bytes = bytes, .where = where, .is_plain = 1};
+    return read_whole(&r);
 }

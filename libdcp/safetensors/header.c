@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/fail.h"
+#include "core/json.h"
 #include "dcp/safetensors.h"
 #include "safetensors/members.h"
 
@@ -329,7 +330,7 @@ int dcp_st_header(const dcp_tensor *tensors, size_t n, char **out, uint64_t *byt
     for (size_t i = 0; status == DCP_OK && i < n; i++)
         status = format_tensor(root, &tensors[i], &offset, err);
     if (status == DCP_OK) {
-        char *text = json_dumps(root, JSON_COMPACT);
+        char *text = core_json_text(root, JSON_COMPACT);
         status = text ? frame(text, out, bytes, err) : core_fail_memory(err, n * 100);
         free(text);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/fail.h"
+#include "core/json.h"
 
 #define MAX_DEPTH 64
 #define MAX_NAME_BYTES (64u << 10) /* as written, escapes included */
@@ -129,7 +130,9 @@ int safetensors_value_parse(const char *what, safetensors_value value, uint64_t 
     if (value.bytes > max_bytes)
         return core_fail(err, DCP_ERR_CORRUPT, "%s has %llu bytes of JSON, more than %llu", what,
                          (unsigned long long)value.bytes, (unsigned long long)max_bytes);
-    *out = json_loadb(value.text, value.bytes, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &where);
+    *out = core_json_read_value(value.text, value.bytes, &where);
     if (*out) return DCP_OK;
+    if (json_error_code(&where) == json_error_out_of_memory)
+        return core_fail_memory(err, value.bytes);
     return core_fail(err, DCP_ERR_CORRUPT, "%s is not JSON: %s", what, where.text);
 }

@@ -5,6 +5,7 @@
  * file. Names are hostile until they are checked. What is checked of a name holds for the file that
  * is then opened: whoever can exchange it in between can write into the folder anyway. */
 #include <endian.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <search.h>
@@ -47,12 +48,14 @@ static int join_path(char *out, const char *dir, const char *name, dcp_error *er
     return DCP_OK;
 }
 
-static int lies_in(const char *file, const char *folder) {
+static int lies_in(const char *file, const char *folder, int *in, dcp_error *err) {
     char *real = realpath(folder, NULL);
     size_t n = real ? strlen(real) : 0;
-    int in = real && !strncmp(file, real, n) && file[n] == '/';
+    *in = real && !strncmp(file, real, n) && file[n] == '/';
+    if (!real && errno != ENOENT && errno != ENOTDIR)
+        return core_fail_errno(err, "cannot look at", folder);
     free(real);
-    return in;
+    return DCP_OK;
 }
 
 /* A file of the folder is in it when links are followed, or in Hugging Face's cache beside it: a
@@ -60,8 +63,10 @@ static int lies_in(const char *file, const char *folder) {
 static int check_inside(const char *path, const char *dir, dcp_error *err) {
     char blobs[PATH_MAX], *real = realpath(path, NULL);
     if (!real) return core_fail_errno(err, "cannot open", path);
-    int status = join_path(blobs, dir, "../../blobs", err);
-    if (!status && !lies_in(real, dir) && !lies_in(real, blobs))
+    int in = 0, status = join_path(blobs, dir, "../../blobs", err);
+    if (!status) status = lies_in(real, dir, &in, err);
+    if (!status && !in) status = lies_in(real, blobs, &in, err);
+    if (!status && !in)
         status = core_fail_at(err, DCP_ERR_CORRUPT, path,
                               "a link out of its folder: copy the file into the folder");
     free(real);
@@ -415,18 +420,26 @@ static int open_index(dcp_st_reader *reader, const char *dir, const char *path, 
     return status;
 }
 
+static int look_for(const char *path, int *is_there, dcp_error *err) {
+    *is_there = access(path, F_OK) == 0;
+    if (*is_there || errno == ENOENT || errno == ENOTDIR) return DCP_OK;
+    return core_fail_errno(err, "cannot look at", path);
+}
+
 static int open_folder(dcp_st_reader *reader, const char *dir, dcp_error *err) {
     char path[PATH_MAX];
-    int status = join_path(path, dir, "model.safetensors", err);
+    int is_there, status = join_path(path, dir, "model.safetensors", err);
+    if (status == DCP_OK) status = look_for(path, &is_there, err);
     if (status != DCP_OK) return status;
-    if (access(path, F_OK) == 0) {
+    if (is_there) {
         status = check_inside(path, dir, err);
         if (status == DCP_OK) status = alloc_files(reader, 1, err);
         return status == DCP_OK ? add_part(reader, path, err) : status;
     }
     status = join_path(path, dir, "model.safetensors.index.json", err);
+    if (status == DCP_OK) status = look_for(path, &is_there, err);
     if (status != DCP_OK) return status;
-    if (access(path, F_OK))
+    if (!is_there)
         return core_fail_at(err, DCP_ERR_NOT_FOUND, dir,
                             "holds neither model.safetensors nor model.safetensors.index.json");
     status = check_inside(path, dir, err);

@@ -2,6 +2,7 @@
 #include "common/step_path.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,17 +41,20 @@ static int starts_with(const char *text, const char *start) {
 
 int step_path_is_step(const char *folder) {
     char dir[PATH_MAX];
-    if (!realpath(folder, dir)) return 0;
+    if (!realpath(folder, dir)) return 0; /* there is none of the name, or opening tells */
     const char *name = strrchr(dir, '/') + 1;
     if (starts_with(name, "step-") || starts_with(name, ".tmp-step-") ||
         starts_with(name, ".abandoned-step-"))
         return 1;
     DIR *d = opendir(dir);
     int found = 0;
-    for (struct dirent *e; d && (e = readdir(d));)
+    errno = 0;
+    for (struct dirent *e; d && !found && (e = readdir(d));)
         if (starts_with(e->d_name, "shard-") || strcmp(e->d_name, "state.h5") == 0) found = 1;
+    const int code = errno;
     if (d) closedir(d);
-    return found;
+    errno = code;
+    return !found && (!d || code) ? -1 : found;
 }
 
 int step_path_find(const char *ckpt, char *step) {
@@ -62,8 +66,9 @@ int step_path_find(const char *ckpt, char *step) {
                               ckpt);
     int status = newest_complete(dir, name, older);
     if (status) return status;
-    if (!name[0] && !step_path_is_step(dir))
-        return program_refuse("%s: holds no complete step", ckpt);
+    const int is_step = name[0] ? 1 : step_path_is_step(dir);
+    if (is_step < 0) return program_fail_errno("cannot look into", ckpt);
+    if (!is_step) return program_refuse("%s: holds no complete step", ckpt);
     int given = (int)strlen(ckpt);
     while (given > 1 && ckpt[given - 1] == '/') given--;
     int length = snprintf(step, PATH_MAX, "%.*s%s%s", given, ckpt, name[0] ? "/" : "", name);

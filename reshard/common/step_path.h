@@ -13,7 +13,8 @@ int step_path_list(const char *dir, dcp_step **out, size_t *n);
  * status to exit with. The folder may be damaged in any way. */
 int step_path_find(const char *ckpt, char *step);
 
-/* Whether a folder is a step's, by its name or by what is in it. */
+/* Whether a folder is a step's, by its name or by what is in it; -1 with errno: it could not be
+ * looked into. */
 int step_path_is_step(const char *folder);
 
 /* For a failure of the newest step: says on stderr which complete step of the checkpoint directory

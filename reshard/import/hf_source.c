@@ -76,11 +76,12 @@ static int add_folders(const char *folder, import_files *files) {
     int status = 0;
     for (size_t i = 0; model_files_folders[i] && status == 0; i++) {
         char path[PATH_MAX], prefix[64];
-        struct stat st;
+        struct stat st = {.st_mode = 0};
         const int length = snprintf(path, sizeof path, "%s/%s", folder, model_files_folders[i]);
-        if (length < 0 || (size_t)length >= sizeof path || stat(path, &st) != 0 ||
-            !S_ISDIR(st.st_mode))
-            continue;
+        if (length < 0 || (size_t)length >= sizeof path) continue;
+        if (stat(path, &st) != 0 && errno != ENOENT && errno != ENOTDIR)
+            return program_fail_errno("cannot look at", path);
+        if (!S_ISDIR(st.st_mode)) continue;
         snprintf(prefix, sizeof prefix, "%s/", model_files_folders[i]);
         status = add_companions(path, prefix, is_shown, files);
     }

@@ -1,5 +1,6 @@
 #include "import/moments.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +16,9 @@ static int find_file(const char *folder, char *out, size_t size) {
                                         "optimizer.safetensors.index.json"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const int length = snprintf(out, size, "%s/%s", folder, names[i]);
-        if (length > 0 && (size_t)length < size && access(out, F_OK) == 0) return 0;
+        if (length < 0 || (size_t)length >= size) continue;
+        if (access(out, F_OK) == 0) return 0;
+        if (errno != ENOENT && errno != ENOTDIR) return program_fail_errno("cannot look at", out);
     }
     return program_refuse("%s: has no %s, which dcp-export --with-optimizer writes; import without "
                           "--with-optimizer",

@@ -17,7 +17,7 @@
 
 typedef struct row {
     const dcp_step *step;
-    const char *state; /* complete, damaged, partial, abandoned */
+    const char *state; /* complete, damaged, unreadable, partial, abandoned */
     dcp_glance seen;
     char damage[1024]; /* the first; empty: none was seen */
     progress_bar bar;
@@ -62,11 +62,14 @@ static int describe_step(const char *dir, const dcp_step *step, int every_byte, 
     snprintf(folder, sizeof folder, "%s/%s", dir, step->name);
     int glance = dcp_step_glance(folder, &r->seen, &err);
     if (step->kind == DCP_STEP_PARTIAL) return 0;
+    const int unread = glance == DCP_ERR_IO || glance == DCP_ERR_NO_MEMORY;
     if (glance)
         on_damage(r, err.message);
     else if (every_byte)
         status = check(folder, r);
-    if (r->damage[0] && step->kind == DCP_STEP_COMPLETE) r->state = "damaged";
+    if (r->damage[0] && step->kind == DCP_STEP_COMPLETE)
+        r->state = unread ? "unreadable" : "damaged";
+    if (unread) return program_report(&err);
     return glance && every_byte ? PROGRAM_DIFFERS : status;
 }
 
@@ -163,9 +166,9 @@ static int list(const char *dir, const dcp_step *steps, size_t n, int every_byte
     for (size_t i = 0; i < n; i++) {
         int status = describe_step(dir, &steps[i], every_byte, &r);
         if (status > worst) worst = status;
-        if (json)
-            json_array_append_new(rows, row_json(&r));
-        else
+        if (json && json_array_append_new(rows, row_json(&r)))
+            worst = program_no_memory();
+        else if (!json)
             print_step(&r);
     }
     if (json)
@@ -183,7 +186,8 @@ static const char about[] =
     "\n"
     "Lists the steps of a checkpoint directory, with size, tensors, the number of ranks that\n"
     "wrote them, and age. State is complete; damaged: a file is missing or its size or user\n"
-    "block is wrong, or about.json is, with the reason at the end; partial: being written, or\n"
+    "block is wrong, or about.json is, with the reason at the end; unreadable: it could not be\n"
+    "looked at, which proves no damage (exit status 3); partial: being written, or\n"
     "left by a killed writer; abandoned: set aside by a run that went back. Of a store with a\n"
     "directory on each host, it says how many of the hosts, or of the failure domains that were\n"
     "named, may be lost. Exit status 1 where --verify finds damage.\n"
@@ -211,7 +215,10 @@ int inspect_ls(int argc, char **argv) {
     dcp_step *steps;
     size_t count;
     if (dcp_steps_list(args[0], &steps, &count, &err)) return program_report(&err);
-    if (count == 0 && step_path_is_step(args[0]))
+    const int is_step = count ? 0 : step_path_is_step(args[0]);
+    if (is_step < 0)
+        status = program_fail_errno("cannot look into", args[0]);
+    else if (is_step)
         status = program_refuse(
             "%s: is a step's folder; give the directory that it lies in, or try 'dcp-inspect show'",
             args[0]);

@@ -49,7 +49,7 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
     progress_bar_update(&v->progress, done, total);
 }
 
-/* The folder is there, so whatever is missing in it is damage. */
+/* The folder is there, so whatever is missing in it is damage. What could not be read is none. */
 static int judge_step(verification *v, int status, const dcp_error *err) {
     int is_damage = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
     if (is_damage && !v->damages && !v->job->rank) on_damage(v, err->message);
@@ -64,6 +64,11 @@ static void print_verdict(const char *step, const verification *v) {
         printf("%s: DAMAGED, %zu place%s\n", step, v->damages, v->damages == 1 ? "" : "s");
     else
         printf("%s: intact, %s checked\n", step, program_bytes_text(v->bytes, text));
+}
+
+/* null: that could not be found out. */
+static json_t *verdict_json(int status) {
+    return status > PROGRAM_DIFFERS ? json_null() : json_boolean(status == 0);
 }
 
 /* Collective. One step; as JSON it becomes *json, on rank 0. */
@@ -82,8 +87,8 @@ static int verify_step(const launch *job, const char *step, json_t **json) {
     if (job->rank)
         json_decref(v.damage);
     else if (json)
-        *json = json_pack("{s:s, s:b, s:I, s:o}", "path", step, "intact", status == 0, "bytes",
-                          (json_int_t)v.bytes, "damage", v.damage);
+        *json = json_pack("{s:s, s:o, s:I, s:o}", "path", step, "intact", verdict_json(status),
+                          "bytes", (json_int_t)v.bytes, "damage", v.damage);
     else if (status <= PROGRAM_DIFFERS)
         print_verdict(step, &v);
     return status;
@@ -118,7 +123,7 @@ static int verify_each(const launch *job, const char *dir, const dcp_step *steps
         snprintf(path, sizeof path, "%s/%s", dir, steps[i].name);
         int status = verify_step(job, path, list ? &json : NULL);
         if (status > worst) worst = status;
-        if (json) json_array_append_new(list, json);
+        if (json && json_array_append_new(list, json)) worst = program_no_memory();
     }
     return worst;
 }
@@ -144,8 +149,8 @@ static int verify_all(const launch *job, const char *dir, int as_json) {
         json_t *list = as_json ? json_array() : NULL;
         status = verify_each(job, dir, steps, n, list);
         if (as_json && !job->rank)
-            inspect_text_print_json(
-                json_pack("{s:s, s:b, s:O}", "dir", dir, "intact", status == 0, "steps", list));
+            inspect_text_print_json(json_pack("{s:s, s:o, s:O}", "dir", dir, "intact",
+                                              verdict_json(status), "steps", list));
         json_decref(list);
     }
     free(steps);
@@ -161,9 +166,10 @@ static const char about[] =
     "\n"
     "Reads every byte of a step, past the page cache and on all cores, and checks it. Exit\n"
     "status 1 where there is damage; each has a line that names the file and the tensor,\n"
-    "block and bytes, or the structure.\n"
+    "block and bytes, or the structure. 3 where something could not be read, which is no damage.\n"
     "\n"
-    "JSON: path, intact, bytes, damage (lines); with --all dir, intact, steps (of these).";
+    "JSON: path, intact (null: it could not be read), bytes, damage (lines); with --all dir,\n"
+    "intact, steps (of these).";
 
 int inspect_verify(int argc, char **argv) {
     int json = 0, all = 0;

@@ -16,6 +16,7 @@
 #include "common/progress_bar.h"
 #include "common/step_path.h"
 #include "programs/arguments.h"
+#include "programs/fail.h"
 #include "programs/json_read.h"
 #include "programs/program.h"
 #include "reshard/traffic.h"
@@ -203,26 +204,28 @@ static void update_progress(void *ctx, uint64_t done, uint64_t total) {
 /* The members of a rewritten step's about.json: the kernels and the processor that computed the
  * step in the folder `step`, since a resume compares them with its own, its run and what that was
  * evaluated on; and `mesh`, unless it is
- * NULL. A JSON object, malloc'd; NULL: out of memory. */
-static char *make_about(const char *step, const char *mesh) {
+ * NULL. A JSON object, malloc'd. Nothing of one that is missing or damaged. */
+static int make_about(const char *step, const char *mesh, char **out, dcp_error *err) {
     static const char *const kept[] = {"kernels", "processor", "run", "eval_data"};
     char *text = NULL;
-    json_t *old =
-        dcp_about_read(step, &text, NULL) ? NULL : core_json_read(text, strlen(text), NULL);
+    int status = dcp_about_read(step, &text, err);
+    if (status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY) return status;
+    json_t *old = status ? json_object() : core_json_read(text, strlen(text), NULL);
     json_t *made = json_object();
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+    int failed = !old || !made;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept && !failed; i++)
         if (json_object_get(old, kept[i]))
-            json_object_set(made, kept[i], json_object_get(old, kept[i]));
-    if (mesh) json_object_set_new(made, "mesh", json_string(mesh));
+            failed = json_object_set(made, kept[i], json_object_get(old, kept[i]));
+    if (!failed && mesh) failed = json_object_set_new(made, "mesh", json_string(mesh));
     free(text);
-    text = core_json_text(made, JSON_COMPACT);
+    *out = failed ? NULL : core_json_text(made, JSON_COMPACT);
     json_decref(made);
     json_decref(old);
-    return text;
+    return *out ? DCP_OK : core_fail_memory(err, 4096);
 }
 
-static int rewrite(const reshard_request *s, dcp_checkpoint *ckpt, dcp_store *store,
-                   uint64_t memory) {
+static int rewrite(const launch *job, const reshard_request *s, dcp_checkpoint *ckpt,
+                   dcp_store *store, uint64_t memory) {
     dcp_error err = {0};
     char axes[RANK_MESH_TEXT];
     progress_bar bar;
@@ -237,11 +240,14 @@ static int rewrite(const reshard_request *s, dcp_checkpoint *ckpt, dcp_store *st
                                    .stop = launch_is_stopped,
                                    .progress_ctx = &bar};
     int has_mesh = s->layout == DCP_LAYOUT_SHARDED && s->mesh_text;
-    char *about_text =
-        make_about(dcp_checkpoint_path(ckpt), has_mesh ? rank_mesh_print(&s->mesh, axes) : NULL);
+    char *about_text = NULL;
+    int status = make_about(dcp_checkpoint_path(ckpt),
+                            has_mesh ? rank_mesh_print(&s->mesh, axes) : NULL, &about_text, &err);
     options.about_json = about_text;
+    status = launch_worst(job, status ? program_report(&err) : 0);
+    if (status) return free(about_text), status;
     progress_bar_start(&bar, "resharding");
-    int status = dcp_rewrite(ckpt, store, &options, NULL, &err);
+    status = dcp_rewrite(ckpt, store, &options, NULL, &err);
     progress_bar_end(&bar);
     free(about_text);
     return status ? program_report(&err) : 0;
@@ -273,7 +279,7 @@ static int reshard(const launch *job, const reshard_request *s, dcp_checkpoint *
     int status = launch_worst(job, divide_memory(s, ckpt, job->size, &memory));
     if (!status && dcp_store_open(job->comm, s->dst, &options, &store, &err))
         status = program_report(&err);
-    if (store) status = rewrite(s, ckpt, store, memory);
+    if (store) status = rewrite(job, s, ckpt, store, memory);
     dcp_checkpoint_close(ckpt);
     if (!store) return status;
     dcp_store_close(store);

@@ -20,6 +20,7 @@
 static struct {
     char below[PATH_MAX], what[2 * PATH_MAX];
     size_t below_bytes;
+    const char *all;
     int error;
     long at;
     atomic_long calls;
@@ -70,7 +71,9 @@ void refuse_pause(int is) { paused = is; }
 
 __attribute__((constructor)) static void begin(void) {
     const char *below = getenv("REFUSE_BELOW");
-    if (below) refuse_begin(below, atoi(getenv("REFUSE_ERRNO")), atol(getenv("REFUSE_AT")));
+    if (!below) return;
+    plan.all = getenv("REFUSE_ALL");
+    refuse_begin(below, atoi(getenv("REFUSE_ERRNO")), atol(getenv("REFUSE_AT")));
 }
 
 __attribute__((destructor)) static void end(void) {
@@ -93,6 +96,7 @@ static int locate(int fd, const char *path, char out[2 * PATH_MAX]) {
         if (n < 0) return 0;
     }
     out[n] = 0;
+    if (path && *path != '/' && fd == AT_FDCWD && getcwd(out, PATH_MAX)) n = (ssize_t)strlen(out);
     if (path) snprintf(out + n, 2 * PATH_MAX - (size_t)n, n ? "/%s" : "%s", path);
     return !strncmp(out, plan.below, plan.below_bytes) &&
            (out[plan.below_bytes] == '/' || !out[plan.below_bytes]);
@@ -107,7 +111,9 @@ static int hit(const char *name, int fd, const char *path) {
     const int counts = locate(fd, path, where);
     paused = 0;
     errno = before;
-    if (!counts || atomic_fetch_add(&plan.calls, 1) + 1 != plan.at) return 0;
+    if (!counts) return 0;
+    const int is_bad = plan.all && strstr(where, plan.all);
+    if (atomic_fetch_add(&plan.calls, 1) + 1 != plan.at && !is_bad) return 0;
     snprintf(plan.what, sizeof plan.what, "%s %.*s", name, PATH_MAX, where);
     errno = plan.error;
     return 1;

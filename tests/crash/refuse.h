@@ -4,7 +4,8 @@
  *   REFUSE_BELOW   the folder, absolute
  *   REFUSE_AT      the number of the call, from 1; 0: none
  *   REFUSE_ERRNO   a number; 0: an allocation
- *   REFUSE_COUNT   a file, which gets the number of calls that there were
+ *   REFUSE_ALL     each call fails on whose path has this in it, as on a bad sector
+ *   REFUSE_COUNT   a file, which gets the number of calls that there were, and what failed
  * io_uring is refused always, as it passes libc by. */
 #ifndef TESTS_REFUSE_H
 #define TESTS_REFUSE_H

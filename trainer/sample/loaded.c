@@ -13,7 +13,8 @@
 
 static int read_meta(sample_loaded *s, dcp_error *err) {
     const char *path = dcp_checkpoint_path(s->ckpt), *text = dcp_checkpoint_json(s->ckpt);
-    s->meta = core_json_read(text, strlen(text), NULL);
+    const int status = core_json_parse_object(text, strlen(text), &s->meta, err);
+    if (status == DCP_ERR_NO_MEMORY) return status;
     if (json_is_object(json_object_get(s->meta, "model"))) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
                      "%s: holds no model's configuration; --sample takes checkpoints of dcp-train "

@@ -64,7 +64,8 @@ int state_files_keep(train_state *s, const char *key, const char *path, const ch
 int state_files_keep_init(train_state *s, const char *folder, const char *name, dcp_error *err) {
     char path[PATH_MAX];
     const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (n < 0 || (size_t)n >= sizeof path || access(path, F_OK) != 0) return DCP_OK;
+    if (n < 0 || (size_t)n >= sizeof path) return DCP_OK;
+    if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)) return DCP_OK;
     return state_files_keep(s, "init", path, name, err);
 }
 

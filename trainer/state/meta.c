@@ -120,7 +120,7 @@ int state_meta_write(const train_state *s, const config *c, const meta_data *dat
     if (s->normalizes && !failed)
         json_object_set_new(json_object_get(o, "data"), normalized, json_true());
     json_decref(since);
-    *text = failed ? NULL : json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+    *text = failed ? NULL : core_json_text(o, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(batch);
     json_decref(o);
     return *text ? DCP_OK : core_fail_memory(err, 4096);
@@ -257,9 +257,12 @@ static void tell_all(const meta_run *run, const json_t *there) {
 }
 
 int state_meta_read(const meta_run *run, const char *text, meta_place *out, dcp_error *err) {
-    json_t *o = core_json_read(text, strlen(text), NULL);
-    if (!o) return core_fail(err, DCP_ERR_CORRUPT, "the checkpoint's JSON cannot be parsed");
-    int status = read_count(o, "samples", &out->samples, err);
+    json_t *o;
+    int status = core_json_parse_object(text, strlen(text), &o, err);
+    if (status == DCP_ERR_ARG)
+        core_fail(err, status = DCP_ERR_CORRUPT, "the checkpoint's JSON cannot be parsed");
+    if (status != DCP_OK) return status;
+    status = read_count(o, "samples", &out->samples, err);
     if (status == DCP_OK) status = read_count(o, "tokens", &out->tokens, err);
     if (status == DCP_OK) {
         read_seed(out, run, json_object_get(o, "rng"));

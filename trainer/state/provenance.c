@@ -81,7 +81,7 @@ static int make_members(MPI_Comm comm, const char *kernels, char (*names)[NAME_B
 
 /* Rank 0's object for all ranks. */
 static int share_members(MPI_Comm comm, int rank, json_t **members, dcp_error *err) {
-    char *text = rank == 0 ? json_dumps(*members, JSON_COMPACT) : NULL;
+    char *text = rank == 0 ? core_json_text(*members, JSON_COMPACT) : NULL;
     uint64_t bytes = text ? strlen(text) + 1 : 0;
     MPI_Bcast(&bytes, 1, MPI_UINT64_T, 0, comm);
     if (rank != 0) text = malloc(bytes + 1);
@@ -156,7 +156,10 @@ void state_provenance_compare(const char *step_path, const json_t *here) {
     if (status != DCP_OK) {
         ranks_warn(0,
                    "%s/about.json is %s: cannot tell whether this processor computes the same bits",
-                   step_path, status == DCP_ERR_NOT_FOUND ? "missing" : "damaged");
+                   step_path,
+                   status == DCP_ERR_NOT_FOUND ? "missing"
+                   : status == DCP_ERR_CORRUPT ? "damaged"
+                                               : "unreadable");
         return;
     }
     json_t *about = core_json_read(text, strlen(text), NULL);
@@ -166,14 +169,17 @@ void state_provenance_compare(const char *step_path, const json_t *here) {
     free(text);
 }
 
-void state_provenance_name(const char *step_path, const char *key, char out[STATE_RUN_BYTES]) {
+int state_provenance_name(const char *step_path, const char *key, char out[STATE_RUN_BYTES],
+                          dcp_error *err) {
     char *text = NULL;
-    json_t *about =
-        dcp_about_read(step_path, &text, NULL) ? NULL : core_json_read(text, strlen(text), NULL);
+    json_t *about = NULL;
+    int status = dcp_about_read(step_path, &text, err);
+    if (status == DCP_OK) status = core_json_parse_object(text, strlen(text), &about, err);
     const char *name = json_string_value(json_object_get(about, key));
     const int is_name = name && strlen(name) == STATE_RUN_BYTES - 1 &&
                         strspn(name, "0123456789abcdef") == STATE_RUN_BYTES - 1;
     snprintf(out, STATE_RUN_BYTES, "%s", is_name ? name : "");
     json_decref(about);
     free(text);
+    return status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY ? status : DCP_OK;
 }

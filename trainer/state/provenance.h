@@ -26,5 +26,7 @@ int state_provenance_gather(MPI_Comm comm, const char *kernels, json_t **out, dc
  * evaluation data than `here`, or is missing or damaged. */
 void state_provenance_compare(const char *step_path, const json_t *here);
 
-/* What the step's about.json has under STATE_RUN or STATE_LAUNCH; "" where that is no name. */
-void state_provenance_name(const char *step_path, const char *key, char name[STATE_RUN_BYTES]);
+/* What the step's about.json has under STATE_RUN or STATE_LAUNCH; "" where that is no name, or the
+ * file is missing or damaged. DCP_ERR_IO, DCP_ERR_NO_MEMORY: it could not be read, "". */
+int state_provenance_name(const char *step_path, const char *key, char name[STATE_RUN_BYTES],
+                          dcp_error *err);

@@ -57,34 +57,58 @@ typedef struct resume_steps {
     MPI_Comm comm;
 } resume_steps;
 
-/* Whether rank 0 finds that ranks of the dcp-run `launch` have saved the step. */
-static int is_saved_by(const resume_steps *r, const dcp_tiers_step *which, const char *launch) {
-    char found[STATE_RUN_BYTES];
-    dcp_checkpoint *ckpt;
-    dcp_error why;
-    if (dcp_tiers_open_step(r->dcp, r->c->stores, which, &ckpt, &why) != DCP_OK) return 0;
-    state_provenance_name(dcp_checkpoint_path(ckpt), STATE_LAUNCH, found);
-    int is = strcmp(found, launch) == 0;
-    MPI_Bcast(&is, 1, MPI_INT, 0, r->comm);
-    dcp_checkpoint_close(ckpt);
-    return is;
+/* It is proven that something is missing or damaged. */
+static int is_damage(int status) {
+    return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
 }
 
-int state_resume_has_own(const config *c, dcp_comm *dcp, MPI_Comm comm) {
+/* It could not be looked at, which proves nothing. */
+static int is_unread(int status) { return status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY; }
+
+static int fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
+    return core_fail(err, why->status,
+                     "step %" PRIu64
+                     " could not be read, which proves no damage, so no older step is taken for "
+                     "it: %.600s; try again, or set checkpoint.resume to an older step's folder to "
+                     "go on from that one, and later ones are set aside",
+                     step, why->message);
+}
+
+/* Whether rank 0 finds that ranks of the dcp-run `launch` have saved the step. A damaged one is
+ * none. */
+static int is_saved_by(const resume_steps *r, const dcp_tiers_step *which, const char *launch,
+                       int *is, dcp_error *err) {
+    char found[STATE_RUN_BYTES];
+    dcp_checkpoint *ckpt;
+    *is = 0;
+    int status = dcp_tiers_open_step(r->dcp, r->c->stores, which, &ckpt, err);
+    if (status != DCP_OK) return is_unread(status) ? status : DCP_OK;
+    if (dcp_comm_rank(r->dcp) == 0)
+        status = state_provenance_name(dcp_checkpoint_path(ckpt), STATE_LAUNCH, found, err);
+    *is = dcp_comm_rank(r->dcp) == 0 && status == DCP_OK && strcmp(found, launch) == 0;
+    dcp_checkpoint_close(ckpt);
+    MPI_Bcast(is, 1, MPI_INT, 0, r->comm);
+    return ranks_agree(r->comm, status, err);
+}
+
+int state_resume_has_own(const config *c, dcp_comm *dcp, MPI_Comm comm, int *found,
+                         dcp_error *err) {
     const resume_steps r = {c, dcp, comm};
     char launch[STATE_RUN_BYTES];
     dcp_tiers_step *steps;
-    dcp_error why;
+    dcp_error why, unread = {0};
     size_t n;
-    int found = 0;
+    *found = 0;
     ranks_launcher_name(launch);
     MPI_Bcast(launch, sizeof launch, MPI_CHAR, 0, comm);
-    if (!*launch || dcp_tiers_steps(dcp, c->stores, c->n_stores, &steps, &n, &why) != DCP_OK)
-        return 0;
-    for (size_t i = 0; i < n && steps[i].step == steps[0].step && !found; i++)
-        found = is_saved_by(&r, &steps[i], launch);
+    if (!*launch) return DCP_OK;
+    int status = dcp_tiers_steps(dcp, c->stores, c->n_stores, &steps, &n, &why);
+    if (status != DCP_OK) return state_resume_fail_directory(c, status, &why, err);
+    for (size_t i = 0; i < n && steps[i].step == steps[0].step && !*found; i++)
+        if (is_saved_by(&r, &steps[i], launch, found, &why) != DCP_OK) unread = why;
+    status = !*found && unread.status ? fail_unread(steps[0].step, &unread, err) : DCP_OK;
     free(steps);
-    return found;
+    return status;
 }
 
 /* Whether the step's folder lies in the run's own directory. */
@@ -130,7 +154,7 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
         s->has_other_data = place.has_other_data;
         s->has_raw_images = place.has_raw_images;
         s->is_own_run = is_text(from->c->resume, "auto") || is_own_step(from->c, path);
-        if (rank == 0) state_provenance_name(path, STATE_RUN, s->saved_by);
+        if (rank == 0) state_provenance_name(path, STATE_RUN, s->saved_by, NULL);
     }
     if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, s->step, err);
     if (status == DCP_OK && is_own_step(from->c, path))
@@ -197,29 +221,32 @@ static int take_path(const visit *v, const char *path, dcp_error *err) {
     return status;
 }
 
-/* A step that was listed and has lost its file is as damaged as one that lost a byte. */
-static int is_damage(int status) {
-    return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
-}
-
 /* dcp_tiers_load without open stores: nothing is rebuilt. */
 static int preview_newest(const visit *v, dcp_error *err) {
     const resume_from *from = v->from;
     dcp_tiers_step *steps;
+    dcp_error unread = {0};
     size_t n;
     int status = dcp_tiers_steps(from->dcp, from->c->stores, from->c->n_stores, &steps, &n, err);
     if (status != DCP_OK) return status;
     status = n > 0 ? DCP_ERR_CORRUPT : core_fail(err, DCP_ERR_NOT_FOUND, "no step");
     for (size_t i = 0; i < n && is_damage(status); i++) {
+        const int is_last_copy = i + 1 == n || steps[i + 1].step != steps[i].step;
         dcp_checkpoint *ckpt;
         status = dcp_tiers_open_step(from->dcp, from->c->stores, &steps[i], &ckpt, err);
         if (status == DCP_OK) {
             status = preview(v, ckpt, err);
             dcp_checkpoint_close(ckpt);
         }
-        if (is_damage(status))
-            ranks_warn(from->layout->rank, "step %" PRIu64 " is damaged (%s)", steps[i].step,
-                       err->message);
+        if (is_damage(status) || is_unread(status))
+            ranks_warn(from->layout->rank, "step %" PRIu64 " %s (%s)", steps[i].step,
+                       is_damage(status) ? "is damaged" : "could not be read", err->message);
+        if (is_unread(status)) {
+            unread = *err;
+            status = DCP_ERR_CORRUPT; /* another copy may do */
+        }
+        if (is_damage(status) && unread.status && is_last_copy)
+            status = fail_unread(steps[i].step, &unread, err);
     }
     free(steps);
     return is_damage(status) && n > 0 ? DCP_ERR_CORRUPT : status;

@@ -26,8 +26,9 @@ typedef struct resume_from {
 int state_resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err);
 
 /* Collective: whether the newest step of all stores was saved by ranks that this dcp-run has
- * started: then they have to go on from it, whatever checkpoint.resume says. */
-int state_resume_has_own(const config *c, dcp_comm *dcp, MPI_Comm comm);
+ * started: then they have to go on from it, whatever checkpoint.resume says. An error where that
+ * can't be found out. */
+int state_resume_has_own(const config *c, dcp_comm *dcp, MPI_Comm comm, int *found, dcp_error *err);
 
 /* Whether the run is going to resume from a checkpoint. DCP_ERR_STATE: checkpoint.resume is
  * `never`, a store holds steps and overwrite is not set. Collective. */

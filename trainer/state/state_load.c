@@ -67,8 +67,10 @@ static void look_at_slots(const dcp_checkpoint *ckpt, const optim_type *optimize
 
 static int match_slots(const fsdp_layout *layout, const optim_type *optimizer,
                        const dcp_checkpoint *ckpt, slots_found *found, dcp_error *err) {
-    json_t *meta =
-        core_json_read(dcp_checkpoint_json(ckpt), strlen(dcp_checkpoint_json(ckpt)), NULL);
+    json_t *meta;
+    const char *text = dcp_checkpoint_json(ckpt);
+    const int status = core_json_parse_object(text, strlen(text), &meta, err);
+    if (status != DCP_OK) return status;
     for (size_t i = 0; i < layout->n_params; i++) {
         const fsdp_param *param = &layout->params[i];
         if (!param->info.frozen)
@@ -230,8 +232,10 @@ static int take_since(train_state *s, dcp_checkpoint *ckpt, unsigned sections, d
     int status = DCP_OK;
     memset(s->since, 0, n * sizeof *s->since);
     if (!(sections & STATE_OPTIMIZER)) return DCP_OK;
-    json_t *meta =
-        core_json_read(dcp_checkpoint_json(ckpt), strlen(dcp_checkpoint_json(ckpt)), NULL);
+    json_t *meta;
+    const char *text = dcp_checkpoint_json(ckpt);
+    status = core_json_parse_object(text, strlen(text), &meta, err);
+    if (status != DCP_OK) return status;
     const json_t *kept = json_object_get(meta, STATE_META_SINCE);
     for (size_t i = 0; i < n && status == DCP_OK; i++)
         if (!s->layout->params[i].info.frozen) status = take_since_of(s, ckpt, kept, i, err);

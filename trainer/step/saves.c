@@ -13,6 +13,7 @@
 #include "config/config.h"
 #include "data/data.h"
 #include "programs/fail.h"
+#include "programs/json_read.h"
 #include "ranks/agree.h"
 #include "ranks/board.h"
 #include "ranks/launcher.h"
@@ -158,7 +159,7 @@ static int save_state(step_saves *s, int flight, int also_last, dcp_error *err) 
     char *json = NULL, *about = NULL;
     const meta_data samples = {data_samples(t->samples), t->sequence, data_fingerprint(t->samples)};
     int status = state_meta_write(t->state, t->c, &samples, &json, err);
-    if (status == DCP_OK) about = json_dumps(t->about, JSON_COMPACT);
+    if (status == DCP_OK) about = core_json_text(t->about, JSON_COMPACT);
     if (status == DCP_OK && !about) status = core_fail_memory(err, 0);
     status = ranks_agree(t->comm, status, err);
     const dcp_save_options options = {.size = sizeof options,
