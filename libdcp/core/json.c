@@ -1,4 +1,4 @@
-/* Canonical JSON over jansson; json_read.c reads it. */
+/* Canonical JSON over jansson; json_parse.c reads it. */
 #include "core/json.h"
 
 #include <stdio.h>
@@ -32,13 +32,13 @@ uint64_t core_json_count_values(const char *text, size_t bytes) {
 }
 
 /* Text that grows. */
-typedef struct writing {
+typedef struct json_output {
     char *text; /* NULL: there was no memory for some of it */
     size_t bytes, room;
-} writing;
+} json_output;
 
-static int put_text(const char *bytes, size_t n, void *ctx) {
-    writing *w = ctx;
+static int append_output(const char *bytes, size_t n, void *ctx) {
+    json_output *w = ctx;
     if (w->text && w->room - w->bytes <= n) {
         w->room = 2 * w->room + n;
         char *grown = realloc(w->text, w->room);
@@ -54,8 +54,8 @@ static int put_text(const char *bytes, size_t n, void *ctx) {
 
 /* As json_dumps, which goes on where it could not write a key. */
 static char *dump_text(const json_t *value, size_t flags) {
-    writing w = {.text = malloc(256), .room = 256};
-    if (json_dump_callback(value, put_text, &w, flags) == 0) return w.text;
+    json_output w = {.text = malloc(256), .room = 256};
+    if (json_dump_callback(value, append_output, &w, flags) == 0) return w.text;
     free(w.text);
     return NULL;
 }

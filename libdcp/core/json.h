@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
+#include "core/json_parse.h"
 #include "dcp/error.h"
 
 /* Values of one text at most: objects, arrays, strings, numbers, true, false and null at any depth,
@@ -13,15 +14,8 @@
 /* How many values a JSON text has; of what is no JSON, any number. */
 uint64_t core_json_count_values(const char *text, size_t bytes);
 
-/* jansson's integers end at 2^63 - 1. These two read and write those up to 2^64 - 1 as well: in the
- * tree such a one is a string, a NUL and its digits, which no other string is. They are as
- * json_loadb with JSON_REJECT_DUPLICATES and json_dumps. An integer beyond -2^63 to 2^64 - 1 is
- * refused. *where may be NULL; its json_error_code is json_error_out_of_memory where memory was
- * short, whatever was to be allocated, else json_error_invalid_syntax. */
-json_t *core_json_read(const char *text, size_t bytes, json_error_t *where);
+/* As json_dumps, with core_json_read's large integers; malloc'd. NULL: out of memory. */
 char *core_json_text(const json_t *value, size_t flags);
-/* The first of any value by itself, whose integers are jansson's. */
-json_t *core_json_read_value(const char *text, size_t bytes, json_error_t *where);
 
 /* Parses one JSON object (duplicate keys refused); NULL text gives an empty one. More than
  * CORE_JSON_MOST_VALUES and a few that the library adds are refused before there is memory for any.

@@ -12,7 +12,7 @@
 #include "core/fail.h"
 #include "core/sized.h"
 #include "core/strides.h"
-#include "core/utf8.h"
+#include "core/utf8_length.h"
 #include "dcp/device.h"
 
 int core_state_compare(const void *a, const void *b) {

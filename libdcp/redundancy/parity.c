@@ -302,7 +302,7 @@ int redundancy_parity_verify(const char *folder, const redundancy_reader *reader
     return io_look_through(AT_FDCWD, folder, folder, verify_entry, &c, err);
 }
 
-static int add_bytes(void *bytes, DIR *of, const struct dirent *e, dcp_error *err) {
+static int add_file_bytes(void *bytes, DIR *of, const struct dirent *e, dcp_error *err) {
     struct stat st;
     (void)err;
     if (is_redundancy(e->d_name) && !io_look(dirfd(of), e->d_name, &st, NULL))
@@ -312,6 +312,6 @@ static int add_bytes(void *bytes, DIR *of, const struct dirent *e, dcp_error *er
 
 uint64_t redundancy_parity_bytes(const char *folder) {
     uint64_t bytes = 0;
-    io_look_through(AT_FDCWD, folder, folder, add_bytes, &bytes, NULL);
+    io_look_through(AT_FDCWD, folder, folder, add_file_bytes, &bytes, NULL);
     return bytes;
 }

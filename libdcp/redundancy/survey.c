@@ -68,7 +68,7 @@ typedef struct survey_look {
     const char *folder;
 } survey_look;
 
-static int take_file(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+static int take_folder_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
     const survey_look *look = ctx;
     (void)of;
     return add_found_file(look->survey, look->folder, e->d_name, err);
@@ -81,7 +81,7 @@ static int find_files(redundancy_survey *s, const char *const *folders, size_t n
         survey_look look = {s, folders[i]};
         survey_found none = {0};
         dcp_error why;
-        status = io_look_through(AT_FDCWD, folders[i], folders[i], take_file, &look, &why);
+        status = io_look_through(AT_FDCWD, folders[i], folders[i], take_folder_entry, &look, &why);
         if (status) status = pass_over(s, &none, status, &why, err);
     }
     return status;

@@ -204,7 +204,7 @@ static int name_tensors(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
     return DCP_OK;
 }
 
-static json_int_t number_of(const json_t *object, const char *key) {
+static json_int_t member_number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_integer(value) ? json_integer_value(value) : -1;
 }
@@ -214,7 +214,7 @@ static int check_shard(const dcp_checkpoint *ckpt, size_t number, json_t *meta, 
                        dcp_error *err) {
     const char *path = ckpt->files[number].path;
     const json_t *shard = json_object_get(meta, "shard");
-    const json_int_t rank = number_of(shard, "rank"), world = number_of(shard, "world");
+    const json_int_t rank = member_number(shard, "rank"), world = member_number(shard, "world");
     const char *text = json_string_value(json_object_get(shard, "state_id"));
     if (rank != (json_int_t)number || world != (json_int_t)ckpt->n_files || !text ||
         strlen(text) != 16)

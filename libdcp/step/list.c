@@ -92,14 +92,14 @@ static int by_step(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-typedef struct listing {
+typedef struct step_listing {
     const char *dir;
     dcp_step *steps;
     size_t n;
-} listing;
+} step_listing;
 
 /* Adds one step to the list, whose room doubles. */
-static int append_step(listing *l, const dcp_step *step, dcp_error *err) {
+static int append_step(step_listing *l, const dcp_step *step, dcp_error *err) {
     if ((l->n & (l->n - 1)) == 0) { /* 0 or a power of two: the room is used up */
         const size_t room = l->n ? 2 * l->n : 1;
         dcp_step *grown = realloc(l->steps, room * sizeof *grown);
@@ -111,7 +111,7 @@ static int append_step(listing *l, const dcp_step *step, dcp_error *err) {
 }
 
 static int take_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
-    listing *l = ctx;
+    step_listing *l = ctx;
     dcp_step step;
     int is_folder;
     if (!parse_name(e->d_name, &step)) return DCP_OK;
@@ -122,7 +122,7 @@ static int take_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err
 int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *err) {
     if (!dir || !out || !n_out)
         return core_fail(err, DCP_ERR_ARG, "dcp_steps_list: dir, out or n_out is NULL");
-    listing l = {.dir = dir};
+    step_listing l = {.dir = dir};
     dcp_error why;
     const int refused = core_path_check(NULL, dir, err);
     if (refused) return refused;

@@ -160,8 +160,9 @@ DCP_API int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_
 DCP_API int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
                                 dcp_checkpoint **out, dcp_error *err);
 
-/* What to do with an open checkpoint; collective. DCP_ERR_CORRUPT and DCP_ERR_NOT_FOUND: an older
- * one is tried. */
+/* What to do with an open checkpoint; collective. DCP_ERR_CORRUPT and DCP_ERR_NOT_FOUND, which say
+ * that it is damaged: an older one may be tried. DCP_ERR_IO and DCP_ERR_NO_MEMORY, which prove
+ * nothing: another copy of the same step is. */
 typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err);
 
 /* Opens the newest step that is whole, or can be rebuilt from its redundancy, in whichever store,
@@ -171,6 +172,10 @@ typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err
  * over. *step (may be NULL): the step loaded, which `keep` never removes from its store. Copies of
  * it in other stores were not read: a save of that step writes them anew, where they are due. What
  * has to be rebuilt in a store that is being filled is rebuilt when that has ended.
+ * A step that could not be read, in whichever store, is no damaged one: no older step is taken for
+ * it. DCP_ERR_IO, DCP_ERR_NO_MEMORY: so it was, and to go on from an older step all the same, it is
+ * opened by dcp_tiers_open_step and named by dcp_tiers_continue_from; later steps are set aside
+ * then, whether they can be read or not.
  * DCP_ERR_NOT_FOUND: the stores hold no step at all. DCP_ERR_CORRUPT: none is intact. Other
  * statuses are `load`'s. */
 DCP_API int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,

@@ -2,7 +2,7 @@
  * drops bytes of long words and goes on. Here every allocation is looked at, so that a text is
  * never taken for another one, nor for none. What is accepted is the same, RFC 8259 with no key
  * twice and no NUL, and so are the messages' words. */
-#include "core/json.h"
+#include "core/json_parse.h"
 
 #include <ctype.h>
 #include <locale.h>
@@ -12,25 +12,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/utf8.h"
+#include "core/utf8_length.h"
+#include "dcp/error.h"
 
 enum {
     DEEPEST = 2048,
     LONG_DIGITS = 19, /* of 2^63; 2^64 has one more */
 };
 
-typedef struct reading {
+typedef struct json_reading {
     const char *text;
     size_t at, bytes;
     int depth, is_plain; /* jansson's own integers alone */
     json_error_t *where;
-} reading;
+} json_reading;
 
-static int peek(const reading *r) { return r->at < r->bytes ? (unsigned char)r->text[r->at] : EOF; }
+static int peek(const json_reading *r) {
+    return r->at < r->bytes ? (unsigned char)r->text[r->at] : EOF;
+}
 
 /* What is wrong at r->at. */
-static json_t *refuse(const reading *r, const char *fmt, ...) DCP_PRINTF(2, 3);
-static json_t *refuse(const reading *r, const char *fmt, ...) {
+static json_t *refuse_text(const json_reading *r, const char *fmt, ...) DCP_PRINTF(2, 3);
+static json_t *refuse_text(const json_reading *r, const char *fmt, ...) {
     json_error_t *where = r->where;
     va_list args;
     if (!where) return NULL;
@@ -46,28 +49,28 @@ static json_t *refuse(const reading *r, const char *fmt, ...) {
     return NULL;
 }
 
-static json_t *refuse_here(const reading *r, const char *what) {
+static json_t *refuse_here(const json_reading *r, const char *what) {
     size_t n = 0;
     while (r->at + n < r->bytes && n < 24 && (unsigned char)r->text[r->at + n] > ' ') n++;
-    if (r->at == r->bytes) return refuse(r, "%s near end of file", what);
-    return refuse(r, "%s near '%.*s'", what, (int)n, r->text + r->at);
+    if (r->at == r->bytes) return refuse_text(r, "%s near end of file", what);
+    return refuse_text(r, "%s near '%.*s'", what, (int)n, r->text + r->at);
 }
 
-static json_t *lack_memory(const reading *r) {
+static json_t *lack_memory(const json_reading *r) {
     if (!r->where) return NULL;
     *r->where = (json_error_t){.line = -1, .column = -1, .text = "out of memory"};
     r->where->text[sizeof r->where->text - 1] = json_error_out_of_memory;
     return NULL;
 }
 
-static json_t *made(const reading *r, json_t *value) { return value ? value : lack_memory(r); }
+static json_t *made(const json_reading *r, json_t *value) { return value ? value : lack_memory(r); }
 
-static void skip_space(reading *r) {
+static void skip_space(json_reading *r) {
     while (r->at < r->bytes && strchr(" \t\n\r", r->text[r->at]) && r->text[r->at]) r->at++;
 }
 
 /* The number of four hexadecimal digits at text[at]; -1: these are none. */
-static int read_hex(const reading *r, size_t at) {
+static int read_hex(const json_reading *r, size_t at) {
     int value = 0;
     for (size_t i = at; i < at + 4; i++) {
         const int c = i < r->bytes ? (unsigned char)r->text[i] : 0;
@@ -93,7 +96,7 @@ static char *put_utf8(char *to, int c) {
 }
 
 /* The character of the \u at text[at]; *used is its length there. -1: there can be no such one. */
-static int read_escaped(const reading *r, size_t at, size_t *used) {
+static int read_escaped(const json_reading *r, size_t at, size_t *used) {
     const int first = read_hex(r, at + 2);
     *used = 6;
     if (first < 0xd800 || first > 0xdfff) return first ? first : -1;
@@ -106,29 +109,29 @@ static int read_escaped(const reading *r, size_t at, size_t *used) {
 }
 
 /* Where the string that begins at r->at ends: at its closing quote. 0: it is none. */
-static size_t find_end(reading *r) {
+static size_t find_end(json_reading *r) {
     for (size_t i = r->at + 1; i < r->bytes; i++) {
         const unsigned char c = (unsigned char)r->text[i];
         if (c == '"') return i;
         if (c == '\\') i++;
         if (c >= ' ') continue;
         r->at = i;
-        refuse(r, c == '\n' ? "unexpected newline" : "control character 0x%x", c);
+        refuse_text(r, c == '\n' ? "unexpected newline" : "control character 0x%x", c);
         return 0;
     }
     r->at = r->bytes;
-    refuse(r, "premature end of input near end of file");
+    refuse_text(r, "premature end of input near end of file");
     return 0;
 }
 
 /* One character of a string, at r->at, which moves behind it; NULL: it is refused. */
-static char *copy_character(reading *r, char *to) {
+static char *copy_character(json_reading *r, char *to) {
     static const char letters[] = "\"\\/bfnrt", characters[] = "\"\\/\b\f\n\r\t";
     unsigned char next[5] = "";
     const size_t left = r->bytes - r->at;
     memcpy(next, r->text + r->at, left < 4 ? left : 4);
     size_t used = core_utf8_length(next);
-    if (!used) return refuse(r, "unable to decode byte 0x%x", next[0]), NULL;
+    if (!used) return refuse_text(r, "unable to decode byte 0x%x", next[0]), NULL;
     if (next[0] != '\\') {
         memcpy(to, next, used);
         to += used;
@@ -147,7 +150,7 @@ static char *copy_character(reading *r, char *to) {
 }
 
 /* The string at r->at, malloc'd; NULL: it is refused. */
-static char *read_text(reading *r) {
+static char *read_text(json_reading *r) {
     const size_t end = find_end(r);
     char *text = end ? malloc(end - r->at) : NULL, *to = text;
     if (!end) return NULL;
@@ -159,14 +162,14 @@ static char *read_text(reading *r) {
     return text;
 }
 
-static json_t *read_string(reading *r) {
+static json_t *read_string(json_reading *r) {
     char *text = read_text(r);
     json_t *value = text ? made(r, json_string_nocheck(text)) : NULL;
     free(text);
     return value;
 }
 
-static size_t count_digits(const reading *r, size_t at) {
+static size_t count_digits(const json_reading *r, size_t at) {
     size_t n = 0;
     while (at + n < r->bytes && r->text[at + n] >= '0' && r->text[at + n] <= '9') n++;
     return n;
@@ -183,22 +186,22 @@ static int judge_integer(const char *digits, size_t n, int negative) {
 }
 
 /* Of n bytes at r->at, with their sign. */
-static json_t *make_integer(const reading *r, size_t n) {
+static json_t *make_integer(const json_reading *r, size_t n) {
     char text[LONG_DIGITS + 3] = "";
     const int negative = r->text[r->at] == '-';
     const char *digits = r->text + r->at + negative;
     const int kind = judge_integer(digits, n - (size_t)negative, negative);
     if (kind && r->is_plain) return refuse_here(r, "too big integer");
     if (kind < 0)
-        return refuse(r,
-                      "the integer %.*s%s is none of -2^63 to 2^64 - 1 (write a string or a real)",
-                      n > 40 ? 40 : (int)n, r->text + r->at, n > 40 ? "..." : "");
+        return refuse_text(
+            r, "the integer %.*s%s is none of -2^63 to 2^64 - 1 (write a string or a real)",
+            n > 40 ? 40 : (int)n, r->text + r->at, n > 40 ? "..." : "");
     memcpy(text + kind, r->text + r->at, n);
     return made(r,
                 kind ? json_stringn_nocheck(text, n + 1) : json_integer(strtoll(text, NULL, 10)));
 }
 
-static json_t *make_real(const reading *r, size_t n) {
+static json_t *make_real(const json_reading *r, size_t n) {
     char *text = malloc(n + 1);
     if (!text) return lack_memory(r);
     memcpy(text, r->text + r->at, n);
@@ -212,7 +215,7 @@ static json_t *make_real(const reading *r, size_t n) {
 }
 
 /* How many bytes of a real follow its n first digits. */
-static size_t count_rest(const reading *r, size_t n) {
+static size_t count_rest(const json_reading *r, size_t n) {
     const size_t begin = n;
     if (r->at + n < r->bytes && r->text[r->at + n] == '.') {
         const size_t digits = count_digits(r, r->at + n + 1);
@@ -229,7 +232,7 @@ static size_t count_rest(const reading *r, size_t n) {
     return n - begin;
 }
 
-static json_t *read_number(reading *r) {
+static json_t *read_number(json_reading *r) {
     size_t n = r->text[r->at] == '-' ? 1 : 0;
     const size_t digits = count_digits(r, r->at + n);
     if (!digits || (digits > 1 && r->text[r->at + n] == '0'))
@@ -241,7 +244,7 @@ static json_t *read_number(reading *r) {
     return value;
 }
 
-static json_t *read_word(reading *r) {
+static json_t *read_word(json_reading *r) {
     static const char *const words[] = {"true", "false", "null"};
     for (size_t i = 0; i < 3; i++) {
         const size_t n = strlen(words[i]);
@@ -252,10 +255,10 @@ static json_t *read_word(reading *r) {
     return refuse_here(r, peek(r) == EOF ? "unexpected token" : "invalid token");
 }
 
-static json_t *read_value(reading *r);
+static json_t *read_value(json_reading *r);
 
 /* A key and its value, into the object. 0: refused. */
-static int read_member(reading *r, json_t *object) {
+static int read_member(json_reading *r, json_t *object) {
     skip_space(r);
     if (peek(r) != '"') return refuse_here(r, "string or '}' expected"), 0;
     const size_t begin = r->at;
@@ -278,17 +281,18 @@ static int read_member(reading *r, json_t *object) {
     return is_done;
 }
 
-static int read_element(reading *r, json_t *array) {
+static int read_element(json_reading *r, json_t *array) {
     json_t *value = read_value(r);
     if (!value || !json_array_append_new(array, value)) return value != NULL;
     return lack_memory(r), 0;
 }
 
 /* An object or an array, to which `read_one` adds one more. */
-static json_t *read_many(reading *r, json_t *all, int end, int (*read_one)(reading *, json_t *)) {
+static json_t *read_many(json_reading *r, json_t *all, int end,
+                         int (*read_one)(json_reading *, json_t *)) {
     if (!all) return lack_memory(r);
     int is_good = r->depth < DEEPEST;
-    if (!is_good) refuse(r, "maximum parsing depth reached");
+    if (!is_good) refuse_text(r, "maximum parsing depth reached");
     r->depth++;
     r->at++;
     skip_space(r);
@@ -306,7 +310,7 @@ static json_t *read_many(reading *r, json_t *all, int end, int (*read_one)(readi
     return NULL;
 }
 
-static json_t *read_value(reading *r) {
+static json_t *read_value(json_reading *r) {
     skip_space(r);
     const int c = peek(r);
     if (c == '{') return read_many(r, json_object(), '}', read_member);
@@ -315,7 +319,7 @@ static json_t *read_value(reading *r) {
     return c == '-' || isdigit(c) ? read_number(r) : read_word(r);
 }
 
-static json_t *read_whole(reading *r) {
+static json_t *read_whole(json_reading *r) {
     json_t *value = read_value(r);
     skip_space(r);
     if (!value || peek(r) == EOF) return value;
@@ -324,13 +328,13 @@ static json_t *read_whole(reading *r) {
 }
 
 json_t *core_json_read(const char *text, size_t bytes, json_error_t *where) {
-    reading r = {.text = text, .bytes = bytes, .where = where};
+    json_reading r = {.text = text, .bytes = bytes, .where = where};
     skip_space(&r);
     if (peek(&r) != '{' && peek(&r) != '[') return refuse_here(&r, "'[' or '{' expected");
     return read_whole(&r);
 }
 
 json_t *core_json_read_value(const char *text, size_t bytes, json_error_t *where) {
-    reading r = {.text = text, .bytes = bytes, .where = where, .is_plain = 1};
+    json_reading r = {.text = text, .bytes = bytes, .where = where, .is_plain = 1};
     return read_whole(&r);
 }
