@@ -5,6 +5,7 @@ import filecmp
 import importlib.util
 import io
 import os
+import random
 import signal
 import sys
 import time
@@ -163,15 +164,17 @@ def others(directory):
         own.local_offsets, own.local_sizes = ((0, 0),), (tuple(own.shape),)
         return sharded, own, {"own": own}
     sharded, own, as_own = make()
-    dcp.save({"sharded": sharded, **as_own, "np": np.arange(4), "rng": ("MT", np.arange(3, dtype=np.uint32), 0.5),
+    kinds = {"betas": (0.5, {"a": (1,)}), "set": {1, 2}, "state": random.Random(3).getstate()}
+    dcp.save({"kinds": kinds, "sharded": sharded, **as_own, "np": np.arange(4), "rng": ("MT", np.arange(3, dtype=np.uint32), 0.5),
               "list": [torch.ones(2), {"a": 1}]}, storage_writer=Writer(f"{directory}/others/step-1"))
     for part in (sharded.local_shards()[0].tensor, *as_own.values()):
         part.zero_()
-    state = {"sharded": sharded, **as_own, "np": None, "rng": (), "list": [torch.zeros(2), {"a": 0}]}
+    state = {"kinds": dict.fromkeys(kinds), "sharded": sharded, **as_own, "np": None, "rng": (), "list": [torch.zeros(2), {"a": 0}]}
     dcp.load(state, storage_reader=Reader(f"{directory}/others"))
     wanted, _ = pieces_of_rows(whole)
     assert torch.equal(sharded.local_shards()[0].tensor, wanted) and torch.equal(own, wanted)
     name, array, number = state["rng"]
+    assert state["kinds"] == kinds, state["kinds"]
     assert (state["np"] == np.arange(4)).all() and (array == np.arange(3)).all() and (name, number) == ("MT", 0.5)
     assert torch.equal(state["list"][0], torch.ones(2)) and state["list"][1] == {"a": 1}
 
@@ -250,7 +253,8 @@ class Doubling(DefaultLoadPlanner):
 def planners(directory):
     """Planners that do more than torch's default ones are asked."""
     names = ("rows.0", "columns", "tiles", "plain")
-    state = {"model": {name: tensors()[name] for name in names}, "epoch": 3}
+    items = [1, {"a": 1}, {"b": (2, {3})}, {"c": 4}]  # which rank saves which of them is the planner's
+    state = {"model": {name: tensors()[name] for name in names}, "epoch": 3, "items": items}
     writer = Watching(f"{directory}/planners/step-1")
     dcp.save(state, storage_writer=writer, planner=Halving())
     assert dist.get_rank() or any(plan.items for plan in writer.plans)
@@ -258,8 +262,9 @@ def planners(directory):
         assert checkpoint.dtype("/model/tiles") == "F64"
     for value in state["model"].values():
         local(value).zero_()
-    state["epoch"] = 0
+    state["epoch"], state["items"] = 0, [0, {"a": 0}, {"b": 0}, {"c": 0}]
     dcp.load(state, storage_reader=Reader(f"{directory}/planners"), planner=Doubling())
+    assert state.pop("items") == items
     for name in names:
         assert torch.equal(local(state["model"][name]), local(tensors()[name])), name
     assert state["epoch"] == 3

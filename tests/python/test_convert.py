@@ -17,6 +17,7 @@ import unittest
 import warnings
 import zipfile
 
+import numpy
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed._shard.sharded_tensor.metadata import TensorProperties as OldTensorProperties
@@ -24,6 +25,7 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata
 
 import libdcp
 from libdcp import _pickles, convert
+from libdcp.dcp import Reader, Writer
 
 from torchrun import torchrun
 
@@ -138,6 +140,65 @@ class Test(Base):
         for found, saved in zip(tensors(loaded), tensors(state), strict=True):
             self.assertEqual(found.contiguous().view(-1).view(torch.uint8).tolist(),
                              saved.contiguous().view(-1).view(torch.uint8).tolist())
+
+    def test_names_and_objects_stay(self):
+        """To a step and back all names lead to what they led to; also of a step that the storage has written."""
+        state = {"model": {"w": torch.ones(2), "deep": {"er": torch.ones(1), "n": 1}}, "rng": torch.arange(3),
+                 "betas": (0.5, (1,)), "list": [torch.ones(2), {"a": 1, "t": torch.ones(3)}, [3, [4]]], "none": [],
+                 "nothing": {}, "0": {"1": 2}}
+        save_dcp(state, self.dir / "dcp")
+        self.convert(self.dir / "dcp", self.dir / "steps")
+        self.same_names(state)
+        state |= {"np": numpy.arange(4), "rng2": ("MT", numpy.arange(3), torch.ones(1)), "set": {1, 2},
+                  "bytes": [b"1", {"a": b"2"}]}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dcp.save(state, storage_writer=Writer(self.dir / "steps", step=1))
+            shutil.rmtree(self.dir / "dcp")
+            save_dcp(state, self.dir / "dcp")
+        self.same_names(state)
+
+    def same_names(self, state):
+        shutil.rmtree(self.dir / "back", ignore_errors=True)
+        self.convert(self.dir / "steps", self.dir / "back")
+        there, back = (dcp.FileSystemReader(self.dir / name).read_metadata() for name in ("dcp", "back"))
+        self.assertEqual(there.state_dict_metadata.keys(), back.state_dict_metadata.keys())
+        self.assertEqual(there.planner_data, back.planner_data)
+        loaded = self.blank(state)
+        load_dcp(loaded, self.dir / "back")
+        self.assertEqual(repr(loaded), repr(state))
+
+    def blank(self, value):
+        if isinstance(value, torch.Tensor):
+            return torch.zeros_like(value)
+        if isinstance(value, list):
+            return list(map(self.blank, value))
+        return {key: self.blank(inner) for key, inner in value.items()} if isinstance(value, dict) else None
+
+    def test_steps_of_older_versions(self):
+        """What the storage noted of a state dict then."""
+        objects = {"own": "MTI=", "list": [None, {"a": 1}], "rng": ["MT", None, 0.5], "app": {"deep": {"n": 1}},
+                   "loose": [None, {"y": 2}]}
+        libdcp.save(self.dir / "steps", 1, {
+            "model": {"w": torch.ones(2), "top": torch.ones(1)}, "list": {"0": torch.ones(3)},
+            "app": {"deep.w": torch.ones(4)}, "rng": {"1": torch.arange(3)}, "loose": {"0": torch.ones(5), "1.x": torch.ones(6)}},
+            json={"state": objects, "torch": {
+                "top": ["top"], "nested": [["app", "deep"], ["loose", 1]], "lists": [["list"], ["rng"], ["loose"]],
+                "inside": {"rng.1": "numpy"}, "bytes": {"own": "bytes"}}})
+        state = {"model": {"w": torch.zeros(2)}, "top": torch.zeros(1), "list": [torch.zeros(3), {"a": 0}], "rng": None,
+                 "app": {"deep": {"w": torch.zeros(4), "n": 0}}, "own": None,
+                 "loose": [torch.zeros(5), {"x": torch.zeros(6), "y": 0}]}
+        self.convert(self.dir / "steps", self.dir / "back")
+        other = copy.deepcopy(state)
+        load_dcp(state, self.dir / "back")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dcp.load(other, storage_reader=Reader(self.dir / "steps"))
+        for found in (state, other):
+            self.assertEqual(repr(found), repr({
+                "model": {"w": torch.ones(2)}, "top": torch.ones(1), "list": [torch.ones(3), {"a": 1}],
+                "rng": ["MT", numpy.arange(3), 0.5], "app": {"deep": {"w": torch.ones(4), "n": 1}}, "own": b"12",
+                "loose": [torch.ones(5), {"x": torch.ones(6), "y": 2}]}))
 
     def test_rename(self):
         """A state as torch's tutorial saves it gets dcp-train's sections, and back."""

@@ -6,7 +6,7 @@ import io
 import os
 import pickle
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _dcp_bytes, _names
+from . import _arrays, _dcp_nested, _names, _tree
 from ._dcp_rename import Renames
 from ._options import Progress
 from ._tree import Stored
@@ -26,37 +26,12 @@ _DATA = "__0_0.distcp"
 Keys = tuple[str | int, ...]
 
 
-def _keys_of(path: str, stored: Stored, flat: bool) -> Keys:
-    """The keys that lead to a tensor in the nested mapping that a program saves."""
-    keys = stored.keys_of(path)
-    return keys[1:] if flat and keys[0] == "model" else keys
+def _flat(keys: Keys, flat: bool) -> Keys:
+    return keys[1:] if flat and keys[0] == "model" and len(keys) > 1 else keys
 
 
 def _fqn(keys: Keys) -> str:
     return ".".join(map(str, keys))
-
-
-def _is_walked(value: Any) -> bool:
-    """Whether torch takes the items of a list one by one; else it is an object as a whole."""
-    return isinstance(value, dict) or isinstance(value, list) and any(map(_is_walked, value))
-
-
-class _Objects:
-    """What is no tensor, by its keys, as torch would flatten it."""
-
-    def __init__(self, tensors: set[str]) -> None:
-        self._inner = {name[:i] for name in tensors for i, letter in enumerate(name) if letter == "."}
-        self._tensors = tensors
-
-    def leaves(self, value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                yield from self.leaves(inner, (*keys, key))
-        elif isinstance(value, list) and (_is_walked(value) or _fqn(keys) in self._inner):
-            for i, inner in enumerate(value):
-                yield from self.leaves(inner, (*keys, i))
-        elif _fqn(keys) not in self._tensors and _fqn(keys) not in self._inner:
-            yield keys, value
 
 
 def _chunks(shape: tuple[int, ...], item: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -112,13 +87,26 @@ class _Writer:
         chunks = []
         for i, (start, count) in enumerate(_chunks(entry.shape, _item(entry))):
             read = self._checkpoint.read(path, start, count)
-            whole = self._torch.empty(count, dtype=dtype)
-            whole.view(-1).view(self._torch.uint8).numpy()[...] = read.reshape(-1).view(np.uint8)
-            self._place(stream, whole, self._metadata.MetadataIndex(fqn, start, i))
+            self._place(stream, self._torch_tensor(read, entry), self._metadata.MetadataIndex(fqn, start, i))
             chunks.append(self._metadata.ChunkStorageMetadata(self._torch.Size(start), self._torch.Size(count)))
             self._tell(read.nbytes)
         self._add(fqn, keys, self._metadata.TensorStorageMetadata(
             self._metadata.TensorProperties(dtype=dtype), self._torch.Size(entry.shape), chunks))
+
+    def _whole(self, value: Any) -> Any:
+        """An object with the arrays in it."""
+        arrays = {at.path: self._array(at) for _, at in _dcp_nested.arrays_in(value, lambda v: type(v) is _dcp_nested.At)}
+        return _dcp_nested.with_arrays(value, arrays)
+
+    def _array(self, at: _dcp_nested.At) -> Any:
+        entry, read = self._checkpoint.entries[at.path], self._checkpoint.read(at.path)
+        self._tell(read.nbytes)
+        return read if at.kind == "numpy" else self._torch_tensor(read, entry)
+
+    def _torch_tensor(self, read: Any, entry: Entry) -> Any:
+        made = self._torch.empty(read.shape, dtype=_arrays.torch_dtype(_arrays.dtype_number(entry.dtype)))
+        made.view(-1).view(self._torch.uint8).numpy()[...] = read.reshape(-1).view(np.uint8)
+        return made
 
     def _object(self, stream: io.BufferedWriter, value: Any, keys: Keys) -> None:
         self._place(stream, value, self._metadata.MetadataIndex(_fqn(keys)))
@@ -131,18 +119,14 @@ class _Writer:
         self._written.keys[fqn] = keys
 
     def write(self, flat: bool, renames: Renames) -> None:
-        objects = self._checkpoint.json.get(_names.OBJECTS, {})
-        objects = objects if isinstance(objects, dict) else {}
-        in_base64 = _dcp_bytes.hints_of(self._checkpoint.json.get("torch"))
-        keys = {path: _keys_of(path, self._checkpoint.stored, flat) for path in self._checkpoint}
-        leaves = list(_Objects({_fqn(k) for k in keys.values()}).leaves(objects))
-        keys = renames.of_all(keys)
+        leaves = _dcp_nested.Nested(self._checkpoint.stored, list(self._checkpoint)).leaves
+        keys = renames.of_all({value.path: _flat(keys, flat) for keys, value in leaves.items() if _dcp_nested.is_tensor(value)})
         with open(os.path.join(self._folder, _DATA), "wb") as stream:
-            for path in self._checkpoint:
-                self._tensor(stream, path, keys[path])
-            for where, value in leaves:
-                whole = _dcp_bytes.restored(_fqn(where), value, in_base64, {})
-                self._object(stream, whole, renames.of(where))
+            for path, where in keys.items():
+                self._tensor(stream, path, where)
+            for where, value in leaves.items():
+                if not _dcp_nested.is_tensor(value):
+                    self._object(stream, self._whole(value), renames.of(where))
             _sync(stream)
         made = self._metadata.Metadata(self._written.described, self._written.keys, self._written.places,
                                        self._metadata.StorageMeta())
@@ -206,4 +190,4 @@ def convert(source: str, directory: str, *, flat: bool = False, renames: Renames
         except BaseException:
             shutil.rmtree(made, ignore_errors=True)
             raise
-        return sorted(set(checkpoint.json) - {_names.OBJECTS, "format", "step", "shard"})
+        return sorted(set(checkpoint.json) - {_names.OBJECTS, _tree.TREE, _dcp_nested.TORCH, "format", "step", "shard"})

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from . import _dcp_archive, _dcp_metadata, _tree, _words
+from . import _dcp_archive, _dcp_metadata, _dcp_nested, _tree, _words
 from ._arrays import TORCH, Shard
 from ._dcp_archive import Files, refuse
 from ._dcp_rename import Renames
@@ -18,61 +17,18 @@ from .errors import Error, Status
 from .store import Path, Store
 
 _JSON_CHARACTERS = 16 << 20
-_MAX_UNNAMED = 1 << 20  # items of lists of which the checkpoint says nothing
 
 Skip = Callable[[str, str], None]  # an object's name, and why
 Leaves = dict[_dcp_metadata.Keys, Any]
 
 
-@dataclass(frozen=True)
-class _Missing:
-    """An object that is left out, or an item of a list of which nothing is known."""
-
-
-class _Nest:
-    """Nested dictionaries and lists from values by their keys, as torch's set_element makes them."""
-
-    def __init__(self, leaves: Leaves) -> None:
-        self._left = _MAX_UNNAMED + len(leaves)
-        self._root: dict[Any, Any] = {}
-        for keys, value in leaves.items():
-            inner = self._root
-            for key in keys[:-1]:
-                inner = inner.setdefault(key, {})
-                if not isinstance(inner, dict):
-                    raise ValueError(f"{_words.Keys(keys)} is within what is no mapping")
-            if keys[-1] in inner:
-                raise ValueError(f"{_words.Keys(keys)} is there twice")
-            inner[keys[-1]] = _Leaf(value)
-
-    def made(self) -> dict[Any, Any]:
-        return {key: self._made(value) for key, value in self._root.items()}
-
-    def _made(self, value: Any) -> Any:
-        if isinstance(value, _Leaf):
-            return value.value
-        made = {key: self._made(inner) for key, inner in value.items()}
-        if not all(isinstance(key, int) for key in made):
-            return made
-        n = max(made) + 1
-        self._left -= n
-        if self._left < 0:
-            raise ValueError(f"a list of {n} items, of which there are {len(made)}")
-        return [made.get(i, _Missing()) for i in range(n)]
-
-
-@dataclass(frozen=True)
-class _Leaf:
-    value: Any
-
-
 def _without_missing(value: Any) -> Any:
     """Lists keep their length: None is in the place of what is left out."""
     if isinstance(value, dict):
-        kept = {key: _without_missing(inner) for key, inner in value.items() if not isinstance(inner, _Missing)}
+        kept = {key: _without_missing(inner) for key, inner in value.items() if not isinstance(inner, _words.Absent)}
         return {key: inner for key, inner in kept.items() if inner != {} or value[key] == {}}
     if isinstance(value, list):
-        return [None if isinstance(inner, _Missing) else _without_missing(inner) for inner in value]
+        return [None if isinstance(inner, _words.Absent) else _without_missing(inner) for inner in value]
     return value
 
 
@@ -100,7 +56,7 @@ def _objects(files: Files, contents: _dcp_metadata.Contents, skip: Skip | None) 
             if skip is None:
                 raise Error(f"{fqn}: {e} (--skip-objects leaves such out)", status=Status.UNSUPPORTED) from None
             skip(fqn, str(e))
-            found[fqn] = _Missing()
+            found[fqn] = _words.Absent()
     return found
 
 
@@ -112,7 +68,7 @@ def _declare(files: Files, renames: Renames, skip: Skip | None) -> SourceState:
     leaves.update({keys[fqn]: Shard(fqn, t.shape, (0,) * len(t.shape)) for fqn, t in contents.tensors.items()})
     if len(leaves) != len(keys):
         raise refuse(files.folder, _dcp_metadata.FILE, "several tensors or objects have the same keys")
-    nested = _Nest(leaves).made()
+    nested = _dcp_nested.nested(leaves)
     sources = {path: _source(files, value.array, contents.tensors[value.array])
                for path, _, value in _tree.tensors(nested)}
     for path, source in sources.items():

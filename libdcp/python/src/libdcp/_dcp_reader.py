@@ -23,7 +23,7 @@ from ._dcp_contents import Stored
 from ._dcp_place import Place, place_of, place_within
 from ._dcp_planner import loads_by_default, variable_of_torch
 from ._options import Engine, LoadKeywords, Progress
-from ._union import Part, attempt, part_of
+from ._union import attempt
 from .checkpoint import Checkpoint
 from .errors import Error, Status
 
@@ -71,10 +71,10 @@ class Reader(StorageReader):
         self._close()
         try:
             self._checkpoint = Checkpoint(self._place.path)
+            self._stored = Stored(self._checkpoint)
         except Error as e:
             self._failure = e
             return Metadata({})
-        self._stored = Stored(self._checkpoint)
         return self._stored.metadata()
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
@@ -100,13 +100,9 @@ class Reader(StorageReader):
         comm = Comm(group := _dcp_ranks.group_of(plan.storage_data))
         try:
             load = _Load(self._stored)
-
-            def parts() -> list[Part]:
-                load.collect(plan, planner)
-                return [load.part()]
-            tensors, = attempt(group, parts, 1)
-            if tensors.value:
-                whole = _dcp_state.whole(load.tensors, tensors.value)
+            attempt(group, lambda: load.collect(plan, planner))
+            whole = _dcp_state.by_path(load.tensors)
+            if not comm.all(not whole):
                 _calls.load_path(comm, self._checkpoint.path, whole, self._options)
         finally:
             comm.close()
@@ -139,22 +135,18 @@ class _Load:
                 for item in plan.items:
                     self._add_item(item, planner)
 
-    def part(self) -> Part:
-        return part_of(_dcp_state.described(self.tensors), everywhere=True)
-
     def finish(self) -> None:
         for function in self._after:
             function()
 
-    def _add_pieces(self, name: str, found: list[Piece]) -> None:
-        if found:
-            self.tensors.setdefault(self._stored.paths[name], []).extend(found)
+    def _add_pieces(self, path: str, found: list[Piece]) -> None:
+        self.tensors.setdefault(path, []).extend(found)
 
     def _add(self, name: str, value: Any, planner: Any) -> None:
         """Of a planner as torch's default one, what it has of a name."""
-        if self._stored.is_tensor(name):
-            self._add_pieces(name, _arrays.pieces(value, name))
-        elif name in self._stored.objects or name in self._stored.paths:
+        if name in self._stored.paths:
+            self._add_pieces(self._stored.paths[name], _arrays.pieces(value, name))
+        elif self._stored.has_object(name):
             arrays = self._arrays(name)
             keys = planner.mappings.get(name, (name,))
             root = planner.original_state_dict if planner.flatten_state_dict else planner.state_dict
@@ -166,13 +158,13 @@ class _Load:
             self._after.append(put)
 
     def _arrays(self, name: str) -> dict[str, Any]:
-        """Memory for the arrays in an object."""
+        """Memory for the arrays in an object, by path."""
         made: dict[str, Any] = {}
-        for inner, kind in self._stored.arrays_of(name).items():
-            entry = self._stored.entry(inner)
-            made[inner] = (np.empty(entry.shape, _arrays.numpy_dtype(entry.dtype)) if kind == "numpy" else
-                           torch.empty(entry.shape, dtype=_arrays.torch_dtype(_arrays.dtype_number(entry.dtype))))
-            self._add_pieces(inner, _arrays.pieces(made[inner], inner))
+        for path, kind in self._stored.arrays_of(name).items():
+            entry = self._stored.entry(path)
+            made[path] = (np.empty(entry.shape, _arrays.numpy_dtype(entry.dtype)) if kind == "numpy" else
+                          torch.empty(entry.shape, dtype=_arrays.torch_dtype(_arrays.dtype_number(entry.dtype))))
+            self._add_pieces(path, _arrays.pieces(made[path], path))
         return made
 
     def _add_item(self, item: ReadItem, planner: Any) -> None:
@@ -183,7 +175,8 @@ class _Load:
             return
         target = planner.resolve_tensor(item)
         start = tuple(a + b for a, b in zip(item.storage_index.offset or (), item.storage_offsets))
-        self._add_pieces(name, _arrays.pieces(Shard(target.detach(), self._stored.entry(name).shape, start), name))
+        path = self._stored.paths[name]
+        self._add_pieces(path, _arrays.pieces(Shard(target.detach(), self._stored.entry(path).shape, start), name))
         self._after.append(lambda: planner.commit_tensor(item, target))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,14 +12,14 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import _dcp_ranks, _dcp_state, _options, _paths
+from . import _dcp_nested, _dcp_ranks, _dcp_state, _options, _paths
 from ._dcp_contents import Stored
 from ._dcp_place import Place, place_of, place_within
 from ._dcp_planner import saves_by_default, variable_of_torch
 from ._options import Report, SaveKeywords
-from ._union import Part, Ranks, attempt, decide
+from ._union import Ranks, attempt
 from .checkpoint import Checkpoint
-from .store import Store, steps
+from .store import Store
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # Python 3.10 has none of its own
@@ -95,37 +94,28 @@ class Writer(StorageWriter):
         wrapper, self._wrapper = self._wrapper, None
         group = _dcp_ranks.group_without_plans(*wrapper) if wrapper else _dcp_ranks.group_of(plan.storage_data)
         try:
-            contents = _dcp_state.Contents()
-
-            def parts() -> list[Part]:
-                nonlocal contents
-                contents = _dcp_state.of_plan(plan, planner)
-                return contents.parts()
-            tensors, others = attempt(group, parts, 2)
-            step, text = json.loads(decide(group, lambda: self._decide(tensors, others)))
+            state, inside = attempt(group, lambda: self._of_plan(plan, planner))
         except BaseException:
             group.close()
             raise
-        self._save(group, step, _dcp_state.whole(contents.tensors, tensors.value), json.loads(text))
+        self._save(group, state, {**self._json, **({_dcp_nested.TORCH: {_dcp_nested.INSIDE: inside}} if inside else {})})
         done: Future[list[WriteResult]] = Future()
         done.set_result([])
         return done
 
-    def _decide(self, tensors: Part, others: Part) -> str:
-        """On rank 0: the step's number, and the checkpoint's JSON."""
-        step = self._place.step
-        if step is None:
-            step = max(steps(self._place.directory), default=-1) + 1
-        members = _dcp_state.members(others.value, tensors.value)
-        taken = sorted(set(members) & set(self._json))
-        if taken:
-            raise ValueError(f"json has the key {taken[0]!r}, which is that of what is no tensor in the state")
-        return json.dumps([step, json.dumps({**self._json, **members}, allow_nan=False)])
+    def _of_plan(self, plan: SavePlan, planner: SavePlanner) -> tuple[dict[Any, Any], dict[str, str]]:
+        if _dcp_nested.TORCH in self._json:
+            raise ValueError(f"json has the key {_dcp_nested.TORCH!r}, which is that of what torch's states have")
+        return _dcp_state.of_plan(plan, planner)
 
-    def _save(self, group: Ranks, step: int, state: Mapping[str, Any], members: Mapping[str, Any]) -> None:
+    def _save(self, group: Ranks, state: Mapping[Any, Any], members: Mapping[str, Any]) -> None:
         with Store(self._place.directory, group=group, keep=self._keep, replace=self._replace) as store:
             if self._continue_from is not None:
                 store.continue_from(self._continue_from)
+            step = self._place.step
+            if step is None:
+                newest = store.newest()
+                step = 0 if newest is None else newest + 1
             self.report = store.save(step, state, json=members, **self._options)
         self._written = Place(self._place.directory, step).path
 

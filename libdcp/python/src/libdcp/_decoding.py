@@ -251,6 +251,7 @@ _DECODERS: dict[str, Callable[[Decoder, Any, tuple[Any, ...], Any], Any]] = {
     "range": lambda d, content, keys, hint: range(*d._items(content, keys, None)),
     "slice": lambda d, content, keys, hint: slice(*d._items(content, keys, None)),
     "ellipsis": lambda d, content, keys, hint: ...,
+    "absent": lambda d, content, keys, hint: None,
     "date": lambda d, content, keys, hint: datetime.date.fromisoformat(content),
     "datetime": lambda d, content, keys, hint: datetime.datetime.fromisoformat(content),
     "timedelta": lambda d, content, keys, hint: datetime.timedelta(*content),

@@ -8,10 +8,11 @@ from rank 0's is sent, by way of rank 0.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from ._groups import MIN, SUM, Alone, Group
 from .errors import Error, Status
 
 Ranks = Group | Alone
+T = TypeVar("T")
+
 Keys = tuple[Any, ...]
 Trail = tuple[str, ...]  # texts of keys
 _NONE = 2**64 - 1
@@ -166,8 +169,12 @@ class _Union:
             return self._entered(ours, kind or (theirs if theirs == "$dict" else ""), deltas, keys, rank)
         if keys[-1:] == ('"param_groups"',) and _are_groups(ours) and _are_groups(other):
             return self._with_groups(ours, other, keys, rank)
-        if isinstance(ours, list) and isinstance(other, list) and len(ours) == len(other):
-            return [self._with(a, ("whole", b), (*keys, str(i)), rank) for i, (a, b) in enumerate(zip(ours, other))]
+        if _words.tag_of(ours) == "$absent" or _words.tag_of(other) == "$absent":
+            return other if _words.tag_of(ours) == "$absent" else ours
+        if isinstance(ours, list) and isinstance(other, list) and (
+                len(ours) == len(other) or _words.ABSENT in ours or _words.ABSENT in other):
+            return [self._with(a, ("whole", b), (*keys, str(i)), rank) for i, (a, b) in enumerate(
+                itertools.zip_longest(ours, other, fillvalue=_words.ABSENT))]
         tag = _words.tag_of(ours)
         if tag in _ITEMS and tag == _words.tag_of(other):
             (a, *around), (b, *others) = _turned(ours[tag], tag), _turned(other[tag], tag)
@@ -356,45 +363,22 @@ def agree(group: Ranks, parts: Sequence[Part] | None, n: int) -> int | None:
     return None
 
 
-def attempt(group: Ranks, function: Callable[[], list[Part]], n: int) -> list[Part]:
-    """What the function returns, n parts, united over the ranks. Collective.
+def attempt(group: Ranks, function: Callable[[], T]) -> T:
+    """What the function returns on this rank. Collective.
 
     Raises:
         Exception: what it has raised on this rank.
         libdcp.Error: STATE, where it has raised on others only.
     """
-    failure, parts = None, None
+    failure = None
     try:
-        parts = function()
+        made = function()
     except Exception as e:
         failure = e
-    failed = agree(group, parts, n)
+    failed = agree(group, [] if failure is None else None, 0)
     if failure is not None:
         raise failure
     if failed is not None:
         raise Error(f"rank {failed} has failed before the others could begin; its own error says why",
                     status=Status.STATE, rank=failed)
-    return parts or []
-
-
-def decide(group: Ranks, function: Callable[[], str]) -> str:
-    """What it returns on rank 0, where alone it is called, on all ranks; collective.
-
-    Raises:
-        Exception: what it has raised on rank 0, there.
-        libdcp.Error: STATE, on the others.
-    """
-    if isinstance(group, Alone):
-        return function()
-    failure, answer = None, b""
-    if group.rank == 0:
-        try:
-            answer = b"+" + function().encode()
-        except Exception as e:
-            failure, answer = e, f"-rank 0 has failed: {e}".encode()
-    answer = _broadcast(group, answer)
-    if failure is not None:
-        raise failure
-    if answer[:1] == b"-":
-        raise Error(answer[1:].decode(), status=Status.STATE, rank=0)
-    return answer[1:].decode()
+    return made

@@ -39,6 +39,13 @@ NOTHING: Any = object()  # the word of what is or has nothing but tensors
 registered: dict[str, type] = {}
 
 
+ABSENT = {"$absent": None}
+
+
+class Absent:
+    """An item of a list of which this rank knows nothing, and another one may; None, where none does."""
+
+
 class Keys(tuple[Any, ...]):
     """The keys that lead to a value; as text, state["model"]["a"]."""
 
@@ -208,7 +215,7 @@ class Encoder:
                                                                  self._float(value.imag, keys)]),
             range: lambda value, keys: tagged("range", self._list([value.start, value.stop, value.step], keys)),
             slice: lambda value, keys: tagged("slice", self._items((value.start, value.stop, value.step), keys)),
-            type(...): lambda value, keys: tagged("ellipsis", None),
+            type(...): lambda value, keys: tagged("ellipsis", None), Absent: lambda value, keys: ABSENT,
             datetime.date: lambda value, keys: tagged("date", value.isoformat()),
             datetime.timedelta: lambda value, keys: tagged("timedelta", [value.days, value.seconds,
                                                                               value.microseconds]),

@@ -5,10 +5,9 @@
     dcp.load(state, storage_reader=libdcp.dcp.Reader("checkpoints"))           # the newest step
     dcp.load(state, storage_reader=libdcp.dcp.Reader("checkpoints/step-120"))
 
-What is written is a step as :func:`libdcp.save` writes it, the same tensors and checksums for the same state, and each
-reads what the other has saved. Where mappings lay below a section, as in ``{"app": {"model": ...}}``, the JSON says so
-in "torch"; else the files are equal. Objects that are no tensors go into the checkpoint's JSON, bytes and io.BytesIO as
-base64, which :func:`libdcp.load` leaves as that text; nothing is pickled.
+What is written is a step as :func:`libdcp.save` writes it, and each reads what the other has saved. Where arrays are or
+lie within objects, as in a generator's state, the JSON says in "torch" which are; else the files of equal states are
+equal. Objects that are no tensors go into the checkpoint's JSON; nothing is pickled.
 
 **Where a step lies.** A path that ends in ``step`` and a number (``checkpoints/step-120``, ``step_120``, ``step=120``,
 ``step-00000120``) is that step in the folder before it, written as ``checkpoints/step-00000120``. Any other path is a
@@ -20,7 +19,7 @@ in the adapter's.
 plan, and the library plans. Planners that replace parts of it are asked, as torch does it.
 
 **Ranks** may save and load other keys, as with pipeline parallelism. Where several save an object or a tensor that is
-not distributed under one key, the lowest rank's is saved.
+not distributed under one key, and they differ, the lowest rank's is saved, as ``replicas=`` says.
 """
 
 from ._dcp_reader import Reader
