@@ -149,8 +149,8 @@ static tier *take_first(dcp_tiers *tiers) {
 
 /* Collective: everything that comes before the save itself. *first: the tier that gets it, NULL
  * where none does; others that are due are waiting for it. */
-static int take_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy when_busy, tier **first,
-                     dcp_error *err) {
+static int take_tiers_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy when_busy,
+                           tier **first, dcp_error *err) {
     uint64_t busy[DCP_MAX_TIERS];
     status = agree_on_turn(tiers, status, step, when_busy, IN_FLIGHT, err);
     if (!status) status = settle_flight(tiers, err);
@@ -186,7 +186,7 @@ int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state
     if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_save_async: tiers is NULL");
     tier *first = NULL;
     int status = core_sized_take(&given, sizeof given, options, "DCP_SAVE_OPTIONS_INIT", err);
-    status = take_turn(tiers, status, step, given.when_busy, &first, err);
+    status = take_tiers_turn(tiers, status, step, given.when_busy, &first, err);
     if (status || !first) return status;
     status = keep_options(tiers, &given, err);
     const dcp_save_options own = options_of(first, &given);
