@@ -93,7 +93,7 @@ static void log_line(void *ctx, dcp_log_level level, const char *line) {
     player *p = ctx;
     (void)level;
     snprintf(p->log, sizeof p->log, "%s", line);
-    if (strstr(line, "falling back to step 3 in") && strstr(line, "/slow")) set_gate(0);
+    if (strstr(line, " step 3 in ") && strstr(line, "/slow")) set_gate(0);
 }
 
 static void open_list(player *p) {
