@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/file_limit.h"
 #include "dcp/mpi.h"
 
 #ifndef MFD_NOEXEC_SEAL
@@ -37,11 +37,9 @@ static int memory_is_counted(void) {
 }
 
 /* A page is made when it is first touched, near the processor that touches it. Where memory is
- * counted, a page that cannot be had then ends the process by SIGBUS, so all pages are taken now. A
- * file beyond the limit of file sizes would end it by SIGXFSZ. */
+ * counted, a page that cannot be had then ends the process by SIGBUS, so all pages are taken now. */
 static int set_size(int fd, size_t bytes) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) return -1;
+    if (core_file_limit_check(bytes)) return -1;
     return memory_is_counted() ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
 }
 

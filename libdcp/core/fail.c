@@ -123,6 +123,7 @@ static int status_of_errno(int code) {
     switch (code) {
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
         return DCP_ERR_NO_SPACE;
     case ENOENT:
         return DCP_ERR_NOT_FOUND;
@@ -143,6 +144,8 @@ static const char *remedy_of_errno(int code) {
         return "; free space there or choose another folder";
     case EDQUOT:
         return "; free some of the quota or choose another folder";
+    case EFBIG:
+        return "; raise the limit of file sizes (ulimit -f) or choose another file system";
     case EROFS:
     case EACCES:
     case EPERM:

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/file_limit.h"
+
 typedef struct memory_file {
     H5FD_t public; /* must be first */
     int fd;
@@ -77,8 +79,10 @@ static herr_t memory_write(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t ad
                            const void *buffer) {
     (void)type, (void)dxpl;
     const char *from = buffer;
+    const int refused = core_file_limit_check(address + bytes);
     while (bytes) {
-        ssize_t put = pwrite(((memory_file *)file)->fd, from, bytes, (off_t)address);
+        ssize_t put =
+            refused ? -1 : pwrite(((memory_file *)file)->fd, from, bytes, (off_t)address);
         if (put < 0) {
             *((memory_file *)file)->error = errno;
             return 0;
@@ -93,7 +97,7 @@ static herr_t memory_write(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t ad
 static herr_t memory_truncate(H5FD_t *file, hid_t dxpl, hbool_t closing) {
     (void)dxpl, (void)closing;
     memory_file *f = (memory_file *)file;
-    if (ftruncate(f->fd, (off_t)f->eoa)) *f->error = errno;
+    if (core_file_limit_check(f->eoa) || ftruncate(f->fd, (off_t)f->eoa)) *f->error = errno;
     return 0;
 }
 

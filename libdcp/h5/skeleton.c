@@ -340,16 +340,34 @@ static int collect_gaps(int fd, const step_row *rows, size_t n, h5_skeleton *s, 
     return status;
 }
 
+/* Before HDF5 is asked, whose own message would not say what is wrong. */
+static int refuse_too_large(const step_row *rows, size_t n, dcp_error *err) {
+    uint64_t left = MAX_FILE_BYTES;
+    for (size_t i = 0; i < n; i++) {
+        if (rows[i].bytes > left) {
+            const int status = core_fail(err, DCP_ERR_ARG,
+                                         "tensor %s of %llu bytes: a file has at most %llu bytes",
+                                         rows[i].tensor.path, (unsigned long long)rows[i].bytes,
+                                         MAX_FILE_BYTES);
+            return core_fail_tensor(status, rows[i].tensor.path, err);
+        }
+        left -= rows[i].bytes;
+    }
+    return DCP_OK;
+}
+
 int h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                       h5_skeleton *out, dcp_error *err) {
     h5_skeleton s = {0};
     if (n > MAX_ROWS)
         return core_fail(err, DCP_ERR_ARG, "%zu tensors: a file holds at most %u", n, MAX_ROWS);
+    int status = refuse_too_large(rows, n, err);
+    if (status) return status;
     int fd = memfd_create("libdcp-layout", MFD_CLOEXEC);
     if (fd < 0) return fail_in_memory(err, "make a memory file for", "the layout");
     h5_turn turn;
     h5_enter(&turn);
-    int status = lay_out_file(fd, rows, n, layout, meta_bytes, &s, err);
+    status = lay_out_file(fd, rows, n, layout, meta_bytes, &s, err);
     h5_leave(&turn);
     if (!status) status = file_size(fd, &s, err);
     if (!status) status = collect_gaps(fd, rows, n, &s, err);

@@ -14,10 +14,12 @@
 
 #include "core/bytes.h"
 #include "core/fail.h"
+#include "core/file_limit.h"
 #include "io/publish.h"
 
 static int reserve(int fd, uint64_t bytes) {
     int failed;
+    if (core_file_limit_check(bytes)) return -1;
     do failed = fallocate(fd, 0, 0, (off_t)bytes);
     while (failed && errno == EINTR);
     if (!failed) return 0;
@@ -190,6 +192,7 @@ int io_read_plain(int fd, void *buffer, uint64_t bytes, uint64_t offset, const c
 int io_write_plain(int fd, const void *buffer, uint64_t bytes, uint64_t offset, const char *path,
                    dcp_error *err) {
     const char *from = buffer;
+    if (core_file_limit_check(offset + bytes)) return core_fail_errno(err, "write", path);
     while (bytes) {
         size_t want = bytes < (1u << 30) ? (size_t)bytes : 1u << 30;
         ssize_t done = pwrite(fd, from, want, (off_t)offset);

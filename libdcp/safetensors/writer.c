@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/fail.h"
+#include "core/file_limit.h"
 #include "core/path.h"
 #include "dcp/safetensors.h"
 #include "io/file.h"
@@ -32,6 +33,8 @@ static int append_bytes(dcp_st_writer *writer, const void *data, uint64_t bytes,
 /* Reserving the space shows a full disk before any data moves. Where the file system cannot do it,
  * a write will tell. */
 static int reserve_space(const dcp_st_writer *writer, dcp_error *err) {
+    if (core_file_limit_check(writer->total))
+        return core_fail_errno(err, "cannot write", writer->tmp_path);
     if (fallocate(writer->fd, 0, 0, (off_t)writer->total) == 0) return DCP_OK;
     if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR) return DCP_OK;
     return core_fail_errno(err, "cannot reserve space for", writer->tmp_path);

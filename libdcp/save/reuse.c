@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "core/fail.h"
+#include "core/file_limit.h"
 #include "core/search.h"
 #include "io/clone.h"
 #include "move/engine.h"
@@ -228,7 +229,8 @@ enum { NO, NOT_IN_MEMORY, YES };
 static int begin_file(save_image *im, uint64_t told[SAVE_REUSE_WORDS], dcp_error *err) {
     save_reuse *u = im->reuse;
     int refused = 0;
-    if (ftruncate(im->file.fd, (off_t)im->layout->skeleton.file_bytes))
+    const uint64_t bytes = im->layout->skeleton.file_bytes;
+    if (core_file_limit_check(bytes) || ftruncate(im->file.fd, (off_t)bytes))
         return core_fail_errno(err, "set the size of", im->path);
     u->from = open_last(u, im->file.fd, &refused);
     told[NOT_REFUSED] = !refused;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/fail.h"
+#include "core/file_limit.h"
 #include "io/look.h"
 #include "io/unshared.h"
 
@@ -92,6 +93,7 @@ static int read_current(int dir_fd, store_writer *w) {
 static int write_name(const store_lock *lock, int fd) {
     char text[STORE_WRITER_TEXT];
     int bytes = store_writer_print(&lock->self, text);
+    if (core_file_limit_check((uint64_t)bytes)) return -1;
     ssize_t n = pwrite(fd, text, (size_t)bytes, 0);
     if (n != bytes) return errno = n < 0 ? errno : ENOSPC, -1;
     return ftruncate(fd, bytes);
