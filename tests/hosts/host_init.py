@@ -27,13 +27,13 @@ def set_up(name, where):
 
 
 def serve(connection):
-    """One command, like ssh HOST COMMAND with no terminal and no stdin."""
+    """One command, like ssh HOST COMMAND with no terminal. Its stdin is what follows on the connection."""
     with connection:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        line = connection.makefile("rb").readline()
+        line = connection.makefile("rb", buffering=0).readline()  # and not a byte more
         if not line.endswith(b"\n"):
             return
-        done = subprocess.run(["/bin/sh", "-c", json.loads(line)], stdin=subprocess.DEVNULL,
+        done = subprocess.run(["/bin/sh", "-c", json.loads(line)], stdin=connection.fileno(),
                               stdout=connection.fileno(), stderr=connection.fileno(), cwd="/",
                               start_new_session=True)
         status = done.returncode if done.returncode >= 0 else 128 - done.returncode

@@ -76,6 +76,40 @@ def ranks_at(name):
     return [pid for pid, program in hosts.pids(name).items() if program == "dcp-train"]
 
 
+def proc(pid, name):
+    """Of a process that may have gone: what is in a file of it, as texts."""
+    try:
+        with open(f"/proc/{pid}/{name}", errors="replace") as f:
+            return f.read().split("\0")
+    except OSError:
+        return []
+
+
+def until_without_secret(condition, said):
+    """Waits until the condition holds; meanwhile no command line on any host has a number of 16 or more
+    hexadecimal digits, as keys and tokens are, and no rank has one of dcp-run's. The names of the
+    programs that were seen."""
+    programs = set()
+
+    def holds():
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            words = proc(pid, "cmdline")
+            programs.update(os.path.basename(word) for word in words[:3])
+            line = " ".join(words).replace(BIN, "").replace(SOURCE, "")
+            found = re.search(r"\b[0-9a-f]{16,}\b", line)
+            check(not found, f"{found and found[0]} on a command line: {line}")
+            if words and words[0].endswith("dcp-train"):
+                keys = [value for value in proc(pid, "environ") if re.match("DCP_RUN_KEY=.", value)]
+                check(not keys, f"a rank has {keys}")
+        return condition()
+
+    try:
+        until(holds, "the ranks")
+    except TimeoutError as error:
+        fail(f"{error}: {said()}")
+    return programs
+
+
 def check_clear(names=hosts.names):
     """Nothing of a run that has ended is left; what served its commands ends at once, too."""
     for name in names:

@@ -1,12 +1,21 @@
 #!/usr/bin/env python3
 """Runs a command on a test's host, over the network: rsh.py HOST COMMAND... For Open MPI's
-plm_rsh_agent. As with ssh, a shell there gets all the words; its output comes back, and its exit
-status, 255 where the host does not answer."""
-import json, os, socket, sys
+plm_rsh_agent. As with ssh, a shell there gets all the words and our stdin; its output comes back, and its
+exit status, 255 where the host does not answer."""
+import json, os, socket, sys, threading
 
 PORT = 22
 END = b"\0ended "
 LIMIT_S = 2  # for a host that is gone or cut off
+
+
+def pass_stdin(connection):
+    try:
+        while chunk := os.read(0, 1 << 16):
+            connection.sendall(chunk)
+        connection.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # the command has ended
 
 
 def main():
@@ -15,6 +24,7 @@ def main():
         connection = socket.create_connection((host, PORT), LIMIT_S)
         connection.settimeout(None)
         connection.sendall(json.dumps(command).encode() + b"\n")
+        threading.Thread(target=pass_stdin, args=(connection,), daemon=True).start()
         seen = b""
         while chunk := connection.recv(1 << 16):
             seen += chunk

@@ -29,6 +29,8 @@ def goes_on(log, step):
 
 # A job with a higher priority takes the nodes, and the run waits for it.
 job = submit("first", 3, 1)
+programs = until_without_secret(lambda: all(ranks_at(name) for name in hosts.names), lambda: text("first"))
+check({"srun", "orted"} <= programs, f"not seen: {programs}")
 after(3, job, "first")
 other = slurm.submit("--partition=high", "--nodes=3", "--ntasks-per-node=4", "--output=/dev/null", "--wrap=true")
 slurm.wait(other, "COMPLETED")
@@ -52,9 +54,12 @@ after(newest() + 3, job, "second")
 slurm.ask("scancel", job)
 slurm.wait(job, "CANCELLED")
 
+# Steps of the job get no variables but Slurm's.
+os.environ["SLURM_EXPORT_ENV"] = "NONE"
 last = newest() + 2
 path = config("run.json", max_steps=last, checkpoint={"keep": 2}, metrics="run.jsonl", **common)
 slurm.wait(submit("third", 2, 1, path=path), "COMPLETED")
+check("start 1, 2 ranks" in text("third") and "restart" not in text("third"), text("third"))
 train(2, config("whole.json", max_steps=last, checkpoint={"dir": "whole", "every": last}, metrics="whole.jsonl", **common))
 check((state(last), losses("run.jsonl")) == (state(last, "whole"), losses("whole.jsonl")),
       f"another result: {text('first')}{text('second')}{text('third')}")

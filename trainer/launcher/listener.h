@@ -3,11 +3,13 @@
 
 #include <stddef.h>
 
+#include "launcher/agent/remote.h"
+
 typedef struct launcher_listener {
     int fd; /* -1: none */
     int port;
-    char key[33];         /* what an agent of this start must say first */
-    char addresses[1024]; /* of this host but loopback ones, by commas */
+    char key[LAUNCHER_KEY_BYTES + 1]; /* what an agent of this start must say first */
+    char addresses[1024];             /* of this host but loopback ones, by commas */
 } launcher_listener;
 
 /* 0, or -1 after a message. */

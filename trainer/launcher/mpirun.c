@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/agent/remote.h"
+#include "launcher/shell.h"
 #include "launcher/slurm.h"
 #include "programs/program.h"
 
@@ -52,13 +54,13 @@ static void add_words(words *w, ...) {
 }
 
 /* What ranks on other hosts are to have of our environment, as those here have it all. Not what an
- * agent tells the ranks of its own host, or mpirun of its own. */
+ * agent tells the ranks of its own host, or mpirun of its own, nor what is for agents alone. */
 static int is_exported(const char *entry) {
     static const char *const prefixes[] = {
         "DCP_", "OMP_", "NCCL_", "CUDA_", "UCX_", "MKL_", "OPENBLAS_", "HDF5_", "LD_LIBRARY_PATH=",
         "PATH="};
     static const char *const local[] = {
-        "DCP_RUN_BOARD=", "DCP_RUN_REASON=", "DCP_RUN_JOB=", "DCP_HOST="};
+        "DCP_RUN_BOARD=", "DCP_RUN_REASON=", "DCP_RUN_JOB=", "DCP_HOST=", LAUNCHER_KEY "="};
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
         if (strncmp(entry, local[i], strlen(local[i])) == 0) return 0;
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
@@ -87,30 +89,40 @@ static const char *folder_or_none(const launcher_command *c, size_t i) {
     return c->folders->path[i] && is_plain(c->folders->path[i]) ? c->folders->path[i] : "-";
 }
 
-/* What is to be started on other hosts instead of orted. */
-static int add_agent(words *w, const launcher_command *c) {
-    char self[PATH_MAX], *agent = NULL, number[16];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+/* dcp-run's own path, for command lines. 0, or -1 after a message. */
+static int find_self(char self[PATH_MAX]) {
+    ssize_t n = readlink("/proc/self/exe", self, PATH_MAX - 1);
     /* what replaced it where it has been installed anew meanwhile, at the same path */
     if (n > REPLACED_BYTES && memcmp(self + n - REPLACED_BYTES, REPLACED, REPLACED_BYTES) == 0)
         n -= REPLACED_BYTES;
     self[n > 0 ? n : 0] = '\0';
-    if (n <= 0 || !is_plain(self)) {
-        fprintf(stderr,
-                "dcp-run: a shell on another host would not take dcp-run's path, %s: install it "
-                "where the path has letters, digits, and none but / . _ + - besides\n",
-                self);
-        return -1;
-    }
-    if (asprintf(&agent, "%s agent %s %d %s %s %s orted", self, c->listener->key, c->listener->port,
+    if (n > 0 && is_plain(self)) return 0;
+    fprintf(stderr,
+            "dcp-run: a shell on another host would not take dcp-run's path, %s: install it "
+            "where the path has letters, digits, and none but / . _ + - besides\n",
+            self);
+    return -1;
+}
+
+/* What is to be started on other hosts instead of orted, and how. The key is on no command line,
+ * which everybody may read: mpirun has it in its environment, and ranks here have none. */
+static int add_agent(words *w, const launcher_command *c) {
+    char self[PATH_MAX], *agent = NULL, *shell = NULL, number[16];
+    const char *shell_words = launcher_shell_words();
+    if (find_self(self) != 0) return -1;
+    if (asprintf(&agent, "%s agent %d %s %s %s orted", self, c->listener->port,
                  c->listener->addresses, folder_or_none(c, 0), folder_or_none(c, 1)) < 0)
         return -1;
     snprintf(number, sizeof number, "%zu", c->placement->n + 1);
     /* all by dcp-run's own host, at once, as agents stay */
     add_words(w, "--mca", "orte_launch_agent", agent, "--mca", "plm_rsh_no_tree_spawn", "1",
               "--mca", "plm_rsh_num_concurrent", number, "--mca", "orte_leave_session_attached",
-              "1", NULL);
+              "1", "-x", LAUNCHER_KEY "=", NULL);
     free(agent);
+    if (!shell_words) return 0;
+    if (asprintf(&shell, "%s %s", self, shell_words) < 0) return -1;
+    add_words(w, "--mca", "plm_rsh_agent", shell, NULL);
+    free(shell);
     return 0;
 }
 
@@ -172,6 +184,10 @@ static void set_environment(const launcher_command *c) {
     setenv("OMP_NUM_THREADS", "1", 0);
     launcher_folders_set(c->folders);
     add_mark(c->mark);
+    unsetenv(LAUNCHER_KEY); /* of another run, which has started this one */
+    if (!c->listener) return;
+    setenv(LAUNCHER_KEY, c->listener->key, 1);
+    launcher_slurm_pass(LAUNCHER_KEY);
 }
 
 static void set_streams(const launcher_command *c) {

@@ -16,7 +16,7 @@
 #include "launcher/agent/agent.h"
 #include "programs/program.h"
 
-enum { CONNECT_MS = 3000 };
+enum { CONNECT_MS = 3000, KEY_MS = 10000 };
 
 /* A connection to the address, blocking; -1 with errno. */
 static int connect_to(const char *address, int port) {
@@ -81,21 +81,51 @@ static void exec_program(void *ctx) {
     _exit(127);
 }
 
+/* Reads the line; 0, or -1 where stdin has no key. */
+static int read_key(char key[LAUNCHER_KEY_BYTES + 1]) {
+    struct pollfd ready = {.fd = STDIN_FILENO, .events = POLLIN};
+    size_t n = 0;
+    while (n < LAUNCHER_KEY_BYTES && poll(&ready, 1, KEY_MS) == 1) {
+        const ssize_t more = read(STDIN_FILENO, key + n, LAUNCHER_KEY_BYTES - n);
+        if (more <= 0) break;
+        n += (size_t)more;
+    }
+    key[n] = '\0';
+    return strspn(key, "0123456789abcdef") == LAUNCHER_KEY_BYTES ? 0 : -1;
+}
+
+/* The program that is started has it no longer. */
+static int take_key(char key[LAUNCHER_KEY_BYTES + 1]) {
+    const char *passed = getenv(LAUNCHER_KEY);
+    if (!passed || !*passed) return read_key(key);
+    snprintf(key, LAUNCHER_KEY_BYTES + 1, "%s", passed);
+    unsetenv(LAUNCHER_KEY);
+    return 0;
+}
+
 int launcher_remote_main(int argc, char **argv) {
     if (argc <= LAUNCHER_REMOTE_WORDS)
         return program_fail(PROGRAM_USAGE, "'agent' is for dcp-run itself, with --hosts");
     char **program = argv + LAUNCHER_REMOTE_WORDS;
+    char name[256] = "", key[LAUNCHER_KEY_BYTES + 1];
     launcher_folders folders;
     launcher_channel up;
-    const int fd = find_run(argv[4], atoi(argv[3]));
-    if (fd < 0) {
-        char name[256] = "";
-        gethostname(name, sizeof name - 1);
-        fprintf(stderr, "dcp-run agent on %s: cannot reach dcp-run at %s, port %s: %s\n", name,
-                argv[4], argv[3], strerror(errno));
+    gethostname(name, sizeof name - 1);
+    if (take_key(key) != 0) {
+        fprintf(stderr,
+                "dcp-run agent on %s: the key of the run is not on stdin: what starts commands on "
+                "other hosts (plm_rsh_agent of Open MPI) must pass its stdin on, as ssh does "
+                "without -n\n",
+                name);
         return PROGRAM_FAILED;
     }
-    if (launcher_folders_join(&folders, (const char *const[]){argv[5], argv[6]}) != 0)
+    const int fd = find_run(argv[3], atoi(argv[2]));
+    if (fd < 0) {
+        fprintf(stderr, "dcp-run agent on %s: cannot reach dcp-run at %s, port %s: %s\n", name,
+                argv[3], argv[2], strerror(errno));
+        return PROGRAM_FAILED;
+    }
+    if (launcher_folders_join(&folders, (const char *const[]){argv[4], argv[5]}) != 0)
         return PROGRAM_FAILED;
     launcher_folders_set(&folders);
     unsetenv("DCP_RUN_JOB");
@@ -103,7 +133,7 @@ int launcher_remote_main(int argc, char **argv) {
     launcher_agent_run(&(launcher_agent_work){.channel = &up,
                                               .folders = &folders,
                                               .lease_s = LAUNCHER_LEASE_S,
-                                              .hello = describe_self(argv[2], program),
+                                              .hello = describe_self(key, program),
                                               .exec = exec_program,
                                               .ctx = program});
 }
