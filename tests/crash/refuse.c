@@ -119,17 +119,6 @@ static int hit(const char *name, int fd, const char *path) {
     return 1;
 }
 
-static int hit_memory(const void *caller, size_t bytes) {
-    const uintptr_t at = (uintptr_t)caller;
-    int is_ours = 0;
-    if (!atomic_load(&plan.is_on) || paused || plan.error) return 0;
-    for (int i = 0; i < n_code; i++) is_ours |= at >= code[i].from && at < code[i].to;
-    if (!is_ours || atomic_fetch_add(&plan.calls, 1) + 1 != plan.at) return 0;
-    snprintf(plan.what, sizeof plan.what, "allocation of %zu bytes at %p", bytes, caller);
-    errno = ENOMEM;
-    return 1;
-}
-
 #define REAL(name) ((__typeof__(&name))real_function(#name))
 
 static void *real_function(const char *name) {
@@ -235,6 +224,17 @@ int io_uring_queue_init_params(unsigned entries, struct io_uring *ring,
 }
 
 #ifndef __SANITIZE_ADDRESS__
+static int hit_memory(const void *caller, size_t bytes) {
+    const uintptr_t at = (uintptr_t)caller;
+    int is_ours = 0;
+    if (!atomic_load(&plan.is_on) || paused || plan.error) return 0;
+    for (int i = 0; i < n_code; i++) is_ours |= at >= code[i].from && at < code[i].to;
+    if (!is_ours || atomic_fetch_add(&plan.calls, 1) + 1 != plan.at) return 0;
+    snprintf(plan.what, sizeof plan.what, "allocation of %zu bytes at %p", bytes, caller);
+    errno = ENOMEM;
+    return 1;
+}
+
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
