@@ -181,16 +181,40 @@ static void note_loaded(loading *l, const dcp_tiers_step *which) {
                   (unsigned long long)which->step, dir_of_tier(l, which));
 }
 
-/* Other copies of a step may take the place of one that could not be read, older steps may not. */
-static int try_all(loading *l, const candidates *c, uint64_t *step, dcp_error *err) {
+/* Lists the steps again. *is_gone: `which` is not among them any more, and *c is the new list. */
+static int look_again(const loading *l, const dcp_tiers_step *which, candidates *c, int *is_gone,
+                      dcp_error *err) {
+    candidates now = {0};
+    int status = dcp_tiers_steps(l->tiers->comm, l->list, l->tiers->n, &now.list, &now.n, err);
+    if (status) return status;
+    *is_gone = 1;
+    for (size_t i = 0; i < now.n; i++)
+        if (now.list[i].step == which->step && now.list[i].tier == which->tier) *is_gone = 0;
+    if (*is_gone) {
+        free(c->list);
+        *c = now;
+    } else
+        free(now.list);
+    return DCP_OK;
+}
+
+/* Other copies of a step may take the place of one that could not be read, older steps may not. A
+ * step that is gone was removed by `keep`, as a save or a filling has ended since the steps were
+ * listed: then a newer one is there. */
+static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
     dcp_error why = {0}, unread = {0};
     for (size_t i = 0; i < c->n; i++) {
         const dcp_tiers_step *which = &c->list[i], *next = i + 1 < c->n ? which + 1 : NULL;
-        int status = try_step(l, which, &why);
+        int is_gone = 0, status = try_step(l, which, &why);
         if (!status) {
             note_loaded(l, which);
             if (step) *step = which->step;
             return DCP_OK;
+        }
+        if (status == DCP_ERR_NOT_FOUND) {
+            const int looked = look_again(l, which, c, &is_gone, err);
+            if (looked) return looked;
+            if (is_gone) return try_all(l, c, step, err);
         }
         if (!core_fail_proves(status) && !core_fail_is_unread(status)) {
             if (err) *err = why;
