@@ -277,15 +277,14 @@ static int is_own_metadata(const step_file *file, int *ours, dcp_error *err) {
         goto free_all;
     }
     memcpy(rows, file->rows, ub->rows * sizeof *rows);
-    const int built = h5_skeleton_build(rows, ub->rows, ub->layout, ub->meta.bytes, &s, err);
-    if (built == DCP_ERR_NO_MEMORY) status = built;
-    if (built) goto free_all;
-    if (same_offsets(file, rows, &s)) {
+    status = h5_skeleton_build(rows, ub->rows, ub->layout, ub->meta.bytes, &s, err);
+    if (!status && same_offsets(file, rows, &s)) {
         fill_tables(file, tables, all);
         status = h5_skeleton_outside_crc(&s, rows, ub->rows, (const unsigned char *const *)tables,
                                          &crc, err);
         *ours = !status && crc == ub->outside_crc;
     }
+    if (status == DCP_ERR_ARG) status = DCP_OK; /* the library refuses to write such rows */
 free_all:
     h5_skeleton_free(&s);
     free(all);
@@ -316,10 +315,16 @@ static void judge_row(verifier *v, step_file *file, const step_row *row) {
 /* Another version of HDF5 may have written it, so this is no damage. */
 static int judge_origin(verifier *v, const step_file *file, dcp_error *err) {
     char line[4300];
+    dcp_error e;
     int ours = 1;
     if (!v->options->on_note) return DCP_OK;
-    int status = is_own_metadata(file, &ours, err);
-    if (status || ours) return status;
+    int status = is_own_metadata(file, &ours, &e);
+    if (status) {
+        core_fail_again(err, status, &e, "%s: HDF5 metadata: could not be looked at: %s",
+                        file->path, e.message);
+        return core_fail_path(status, file->path, err);
+    }
+    if (ours) return DCP_OK;
     snprintf(line, sizeof line,
              "%s: HDF5 metadata: not what this library writes for these tensors: another version "
              "of HDF5 wrote it, or it was changed on purpose; other programs may read other data",
@@ -357,15 +362,17 @@ static void judge_tensors(verifier *v) {
 /* Rank 0, once the sums of all ranks are joined: reports what they say of all files. */
 static int judge_files(verifier *v, dcp_error *err) {
     const dcp_checkpoint *ckpt = v->ckpt;
-    int status = DCP_OK;
-    for (size_t f = 0; f < ckpt->n_files && !status; f++)
-        if (ckpt->files[f].path) status = judge_outside(v, &ckpt->files[f], err);
-    if (status) return status;
+    int status = DCP_OK; /* the first failure; what else there is to report does not depend on it */
+    for (size_t f = 0; f < ckpt->n_files; f++) {
+        if (!ckpt->files[f].path) continue;
+        const int judged = judge_outside(v, &ckpt->files[f], status ? NULL : err);
+        if (!status) status = judged;
+    }
     if (!v->is_part) judge_tensors(v);
     for (size_t f = 0; f < ckpt->n_files && v->is_part; f++)
         for (size_t i = 0; ckpt->files[f].path && i < ckpt->files[f].ub.rows; i++)
             judge_row(v, &ckpt->files[f], &ckpt->files[f].rows[i]);
-    return DCP_OK;
+    return status;
 }
 
 static int judge_about(verifier *v, const char *path, dcp_error *err) {
