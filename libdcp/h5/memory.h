@@ -1,4 +1,5 @@
-/* An HDF5 file driver over a sparse anonymous memory file. */
+/* An HDF5 file driver over an open file, such as a sparse anonymous memory file. Exports are laid
+ * out with it too: dcp-export compiles this file in. */
 #pragma once
 
 #include <hdf5.h>

@@ -3,16 +3,20 @@
  * to the places that it gave. */
 #include "export/hdf5_file.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <hdf5.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/json_text.h"
 #include "export/hf_folder.h"
 #include "export/stream.h"
+#include "h5/memory.h"
 #include "h5/types.h"
 #include "programs/program.h"
 
@@ -66,26 +70,44 @@ static int create_datasets(export_contents *contents, hid_t file) {
     return status;
 }
 
-/* H5Fopen, or H5Fcreate of a file that is not there yet, without HDF5's lock on the file: there are
- * file systems without locks. Nobody else writes these files. */
-static hid_t open_unlocked(const char *path, int create) {
+/* Without HDF5's lock on the file: there are file systems without locks. */
+static hid_t open_unlocked(const char *path) {
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
 #if H5_VERSION_GE(1, 10, 7) && !(H5_VERS_MINOR == 12 && H5_VERS_RELEASE == 0)
     H5Pset_file_locking(access, 0, 1);
 #endif
-    hid_t file = create ? H5Fcreate(path, H5F_ACC_EXCL, H5P_DEFAULT, access)
-                        : H5Fopen(path, H5F_ACC_RDONLY, access);
+    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, access);
     H5Pclose(access);
     return file;
 }
 
 int export_hdf5_file_is_ours(const char *path) {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    hid_t file = open_unlocked(path, 0);
+    hid_t file = open_unlocked(path);
     if (file < 0) return 0;
     int ours = H5Aexists(file, "config") > 0;
     H5Fclose(file);
     return ours;
+}
+
+/* Lays out the file. A write that fails is an error only after HDF5 has closed the file: where
+ * closing fails, HDF5 keeps it open and closes it again when the program ends, which crashes. */
+static int write_layout(const dcp_checkpoint *ckpt, export_contents *contents, int fd,
+                        const char *path) {
+    int error = 0, status = PROGRAM_FAILED;
+    hid_t driver = h5_memory_register(), access = H5Pcreate(H5P_FILE_ACCESS), file = -1;
+    if (h5_memory_use(access, driver, fd, &error) >= 0)
+        file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+    if (file >= 0) status = write_config(ckpt, contents, file);
+    if (status == 0) status = create_datasets(contents, file);
+    if (file >= 0 && H5Fclose(file) < 0) status = PROGRAM_FAILED;
+    H5Pclose(access);
+    H5FDunregister(driver);
+    if (error) {
+        errno = error;
+        return program_fail_errno("cannot write", path);
+    }
+    return status ? program_fail(status, "cannot write %s: HDF5 failed", path) : 0;
 }
 
 int export_hdf5_file_create(const dcp_checkpoint *ckpt, export_contents *contents,
@@ -94,12 +116,10 @@ int export_hdf5_file_create(const dcp_checkpoint *ckpt, export_contents *content
     struct stat st;
     snprintf(path, sizeof path, "%s/%s", dir, contents->files[0].name);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    hid_t file = open_unlocked(path, 1);
-    if (file < 0) return program_fail_errno("cannot create", path);
-    int status = write_config(ckpt, contents, file);
-    if (status == 0) status = create_datasets(contents, file);
-    if (H5Fclose(file) < 0 && status == 0) status = PROGRAM_FAILED;
-    if (status) return program_fail(status, "cannot write %s: is the disk full?", path);
-    if (stat(path, &st)) return program_fail_errno("cannot stat", path);
-    return export_stream_create_file(path, "", 0, (uint64_t)st.st_size);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) return program_fail_errno("cannot create", path);
+    int status = write_layout(ckpt, contents, fd, path);
+    if (status == 0 && fstat(fd, &st)) status = program_fail_errno("cannot stat", path);
+    if (close(fd) && status == 0) status = program_fail_errno("cannot write", path);
+    return status ? status : export_stream_create_file(path, "", 0, (uint64_t)st.st_size);
 }

@@ -35,4 +35,13 @@ for name in names:
     if "bits" not in name and "big" not in name:
         assert np.array_equal(*exact), name
 PY
+# a file that can't be written, from its first byte or at its end: said once, and nothing stays
+blocks=$(($(stat -c %s "$dir/model.h5") / 1024))
+for limit in 1 $((blocks / 8)) $((blocks - 1)); do
+    (ulimit -f $limit && gives 3 dcp-export "$dir/c" "$dir/limited.h5" --format hdf5)
+    says "cannot write .*: File too large"
+    [ "$(wc -l <"$dir/err")" -eq 1 ] || fail "says more"
+    [ ! -e "$dir/limited.h5" ] || fail "left over: limited.h5"
+    no_leftovers "$dir"
+done
 no_leftovers "$dir"
