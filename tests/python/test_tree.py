@@ -160,6 +160,36 @@ class Test(unittest.TestCase):
         libdcp.save(self.dir, 1, {"model": {"w": np.ones(1)}}, json={"state": {"x": 1}, "tree": {"tags": 2}}, replace=True)
         self.assertIn("version 2", self.refused({"model": {"w": np.zeros(1)}, "x": 1}, "VERSION"))
 
+    def test_classes_of_mappings(self):
+        """Of each kind of mapping, within a container, where what was saved is put in place."""
+        for kind in (collections.OrderedDict, dict):
+            with self.subTest(kind):
+                Own = type("Own", (kind,), {})
+                saved = [Own(z=1, a=2), (Own(b=np.arange(2)),)]
+                libdcp.save(self.dir, 1, {"w": np.ones(1), "q": saved, "top": Own(z=1)}, replace=True)
+                state = {"w": np.zeros(1), "q": [Own(z=0), (Own(b=np.zeros(2, int)),)], "top": Own()}
+                libdcp.load(self.dir, state)
+                first, (second,) = state["q"]
+                self.assertEqual([type(first), list(first.items())], [Own, [("z", 1), ("a", 2)]])
+                self.assertEqual([type(second), list(second), second["b"].tolist()], [Own, ["b"], [0, 1]])
+                self.assertEqual([type(state["top"]), list(state["top"].items())], [Own, [("z", 1)]])
+
+    def test_mappings_whose_items_are_attributes(self):
+        class Own(collections.OrderedDict):
+            def __setitem__(self, key, value):
+                super().__setitem__(key, value)
+                self.__dict__[key] = value
+        saved = Own(loss=0.5, logits=np.arange(2))
+        libdcp.save(self.dir, 1, {"q": [saved]})
+        state = {"q": [Own(loss=0.0, logits=np.zeros(2, int))]}
+        libdcp.load(self.dir, state)
+        made = state["q"][0]
+        self.assertEqual([made.loss, made["loss"], made.logits.tolist()], [0.5, 0.5, [0, 1]])
+        self.assertIs(made.logits, made["logits"])
+        saved.other = 1
+        with self.assertRaisesRegex(TypeError, r"state\['q'\]\[0\]: the Own has the attribute 'other'"):
+            libdcp.save(self.dir, 2, {"q": [saved]})
+
     def test_what_can_not_be_kept(self):
         loop = []
         loop.append(loop)

@@ -134,13 +134,17 @@ class Decoder:
         return made
 
     def _mapping(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
-        name, pairs = content
+        name, pairs, *others = content
+        attributes = _attributes(*others)
         made = dict(self.pairs(pairs, keys, hint))
         found: Any = self._class(name, keys, hint, lambda kind: issubclass(kind, dict) and kind is not dict)
         if found is None:
             return made
         value = found.__new__(found)
-        dict.update(value, made)
+        base = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+        for key, inner in made.items():
+            base.__setitem__(value, key, inner)  # dict's own would hide it from an OrderedDict
+        vars(value).update({attribute: made[attribute] for attribute in attributes if attribute in made})
         return value
 
     def _dataclass(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
@@ -211,6 +215,13 @@ def inner_of(value: Any, key: Any) -> Any:
         return getattr(value, key, None) if dataclasses.is_dataclass(value) and isinstance(key, str) else None
     except Exception:  # of the user's classes
         return None
+
+
+def _attributes(names: Sequence[str] = ()) -> Sequence[str]:
+    """Of a mapping's class, those that are also its keys."""
+    if any(not name.isidentifier() or name.startswith("__") for name in names):
+        raise ValueError("no names of attributes")
+    return names
 
 
 def _bytes(content: Any) -> bytes:

@@ -98,7 +98,7 @@ def _mapping(like: dict[str, Any], kind: str, pairs: Iterable[tuple[Any, Any]]) 
         return made
     if kind in ("$OrderedDict", "$mapping", "$defaultdict"):
         listed = list(map(list, pairs))
-        return {kind: listed if kind == "$OrderedDict" else [like[kind][0], listed]}
+        return {kind: listed if kind == "$OrderedDict" else [like[kind][0], listed, *like[kind][2:]]}
     return {kind: dict(pairs)} if kind else dict(pairs)
 
 

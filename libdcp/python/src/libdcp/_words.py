@@ -325,7 +325,20 @@ class Encoder:
             return self.plain(kept)
         if type(value) is collections.OrderedDict:
             return tagged("OrderedDict", list(map(list, kept)))
-        return tagged("mapping", [self.class_name(value), list(map(list, kept))])
+        attributes = self._attributes(value, keys) if isinstance(value, dict) else []
+        return tagged("mapping", [self.class_name(value), list(map(list, kept)), *[attributes] * bool(attributes)])
+
+    def _attributes(self, value: Any, keys: tuple[Any, ...]) -> list[str]:
+        """The attributes of a container that are its items, too, as those of classes whose items are attributes; others
+        would be lost."""
+        given = getattr(value, "__dict__", {})
+        items = value if isinstance(value, dict) else {}
+        mirrored = [name for name in given if name in items and items[name] is given[name]]
+        for name in given:
+            if name not in mirrored and getattr(type(value), name, self) is not given[name]:  # no default of the class
+                raise TypeError(f"{Keys(keys)}: the {type(value).__name__} has the attribute {name!r}, which is none of its "
+                                "items; save what it consists of")
+        return mirrored
 
     def plain(self, kept: list[tuple[Any, Any]]) -> Any:
         """An object where it has the same keys and looks like nothing else."""
@@ -356,6 +369,7 @@ class Encoder:
         return tagged("namedtuple", [self.class_name(value), list(value._fields), self._items(value, keys)])
 
     def _subclass(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        self._attributes(value, keys)
         items: Any = self._set(value, keys) if isinstance(value, (set, frozenset)) else self._items(value, keys)
         base = next(kind for kind in (list, tuple, set, frozenset, collections.deque) if isinstance(value, kind))
         whole = [items, value.maxlen] if base is collections.deque else items
