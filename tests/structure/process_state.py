@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 SECTIONS = {'.data', '.bss', '.tdata', '.tbss'}
+OF_CUDA = re.compile(r'libcudart_static_|_Z.*(__device_stub__|__cudaFatCubinHandle)')  # its runtime's, and nvcc's
 
 
 def readelf(option, library):
@@ -20,7 +21,8 @@ def variables(library):
         fields = line.split()
         if len(fields) == 8 and fields[3] in ('OBJECT', 'TLS') and sections.get(fields[6]) in SECTIONS:
             names.add(re.sub(r'\.\d+$', '', fields[7]))
-    return {name for name in names if not name.startswith('__')} - {'completed'}  # the compiler's own
+    own = {name for name in names if not name.startswith('__') and not OF_CUDA.match(name)}
+    return own - {'completed'}  # the compiler's
 
 
 def listed(path):
