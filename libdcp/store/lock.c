@@ -139,6 +139,11 @@ static int fail_busy(const store_lock *lock, const store_writer *w, grant g, dcp
                          "%s is in use by another writer that has just begun: end it or choose "
                          "another directory",
                          lock->dir);
+    if (store_writer_is_self(w, &lock->self))
+        return core_fail(err, DCP_ERR_BUSY,
+                         "%s is in use by another writer of the same process, %ld on host %s: "
+                         "close that store or wait for that save, or choose another directory",
+                         lock->dir, (long)w->process.pid, w->host);
     if (g == REFUSED)
         return core_fail(err, DCP_ERR_BUSY,
                          "%s is in use by another writer, process %ld on host %s: end it or choose "

@@ -1,6 +1,7 @@
 """A save in flight, as several ask for it: libdcp.Saving on a flight that ends when the test says so."""
 
 import concurrent.futures
+import contextlib
 import signal
 import subprocess
 import sys
@@ -85,6 +86,58 @@ class Test(unittest.TestCase):
             self.assertEqual(store.newest(), 2)
             store.close()
             self.assertEqual(libdcp.steps(scratch), [1, 2, 3])
+
+    def test_the_directory_is_free_once_somebody_is_told(self):
+        """Of save_async, which closes a store of its own, whatever way the save ends, and whether or not somebody waits."""
+        def fail(*_bytes):
+            raise ValueError("no more")
+        directory, order = libdcp.store.Directory, []
+
+        def noting(what, function):
+            def call(*arguments):
+                order.append(what)
+                return function(*arguments)
+            return call
+        outcomes = {None: None, fail: ValueError}
+        with tempfile.TemporaryDirectory(prefix="dcp-saving-") as scratch, \
+                mock.patch.object(directory, "close", noting("closed", directory.close)), \
+                mock.patch.object(libdcp.Saving, "set_result", noting("told", libdcp.Saving.set_result)), \
+                mock.patch.object(libdcp.Saving, "set_exception", noting("told", libdcp.Saving.set_exception)):
+            for step, (progress, kind) in enumerate(outcomes.items()):
+                for waits in (True, False):
+                    with self.subTest(kind=kind, waits=waits), self.logs_of(kind):
+                        order.clear()
+                        number = 2 * step + waits
+                        saving = libdcp.save_async(scratch, number, {"x": np.full(100000, number)}, progress=progress,
+                                                   replace=True)
+                        if waits:
+                            self.assertIs(type(saving.exception()), kind or type(None))
+                        concurrent.futures.wait([saving], LIMIT_S)
+                        saving_thread(saving)
+                        self.assertEqual(order, ["closed", "told"])
+            for step in range(10, 30):
+                libdcp.save_async(scratch, step, {"x": np.full(100000, step)}).wait()
+
+    def test_a_directory_that_this_process_has_already(self):
+        with tempfile.TemporaryDirectory(prefix="dcp-saving-") as scratch, libdcp.Store(scratch):
+            with self.assertRaisesRegex(libdcp.Error, "in use by another writer of the same process, .*close that store"):
+                libdcp.save_async(scratch, 1, {"x": np.ones(1)})
+
+    def logs_of(self, kind):
+        """Of a failure that perhaps nobody asks for."""
+        return mock.patch.object(libdcp.saving.log, "error") if kind else contextlib.nullcontext()
+
+    def test_a_close_that_fails_does_not_hide_how_the_save_ended(self):
+        directory = libdcp.store.Directory
+        close = directory.close
+
+        def failing(opened):
+            close(opened)
+            raise OSError("the disk is gone")
+        with tempfile.TemporaryDirectory(prefix="dcp-saving-") as scratch, \
+                mock.patch.object(directory, "close", failing), self.assertLogs("libdcp", "ERROR") as logged:
+            self.assertEqual(libdcp.save_async(scratch, 1, {"x": np.ones(4)}).wait().bytes, 32)
+        self.assertIn("the disk is gone", logged.output[0])
 
     def test_signals_in_a_fence_and_in_a_wait(self):
         for what in ("fence", "wait"):

@@ -3,6 +3,8 @@ ends the call by what its handler raises, or comes after it; none is lost, older
 
 Moments are drawn at random, from the seed that DCP_SEED names; the test prints it where it fails."""
 
+import contextlib
+import gc
 import os
 import random
 import signal
@@ -129,6 +131,50 @@ class Test(unittest.TestCase):
             with self.assertRaises(KeyboardInterrupt):
                 store.save(1, self.state, progress=lambda *_: os.kill(os.getpid(), signal.SIGINT))
             self.assertEqual(store.steps(), [])
+
+    def test_a_step_is_let_go_of(self):
+        """By reads that an exception has ended, so that older steps are removed as the store's keep says."""
+        def fail(*_bytes):
+            raise ValueError("no more")
+
+        def fill():
+            libdcp.Checkpoint(self.dir).fill({"model": {"w": np.zeros(400000), "v": np.ones(7)}})
+        calls = {"read": lambda: libdcp.read(self.dir), "fill": fill,
+                 "load": lambda: libdcp.load(self.dir, {"w": np.zeros(400000), "v": np.ones(7)}),
+                 "verify": lambda: libdcp.Checkpoint(self.dir).verify(),
+                 "a function of verify": lambda: libdcp.Checkpoint(self.dir).verify(progress=fail),
+                 "a function of load": lambda: libdcp.load(self.dir, {"w": np.zeros(400000), "v": np.ones(7)},
+                                                              progress=fail)}
+        with libdcp.Store(self.dir, keep=1) as store:
+            for step, (name, call) in zip(range(1, 100, 2), calls.items()):
+                with self.subTest(name):
+                    store.save(step, {**self.state, "v": np.full(7, float(step))})
+                    before = len(os.listdir("/proc/self/fd"))
+                    interrupts = Moment() if not name.startswith("a function") else contextlib.nullcontext()
+                    try:  # not assertRaises, which clears the frames
+                        with interrupts:
+                            call()
+                        self.fail("it has not raised")
+                    except (KeyboardInterrupt, ValueError):
+                        pass
+                    gc.collect()
+                    self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+                    store.save(step + 1, {**self.state, "v": np.full(7, -float(step))})
+                    self.assertEqual(store.steps(), [step + 1])
+
+    def test_a_read_lets_go_of_its_step_while_its_exception_is_kept(self):
+        """As the interpreter keeps the last one at a prompt."""
+        with libdcp.Store(self.dir, keep=1) as store:
+            store.save(1, self.state)
+            kept = None
+            try:
+                with Moment():
+                    libdcp.read(self.dir)
+            except KeyboardInterrupt as e:
+                kept = e
+            store.save(2, self.state)
+            self.assertEqual(store.steps(), [2])
+            self.assertIsNotNone(kept)
 
     def test_while_a_save_in_flight_is_waited_for(self):
         """A wait of its own leaves the save alone; the next call of the store gives it up."""

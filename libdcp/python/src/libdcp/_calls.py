@@ -285,7 +285,7 @@ def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, 
         made = prepared.load_options(options)
         prepared.unite()
         prepared.failures.follow_cancel(made)
-        prepared.call(lib.load_with, checkpoint, prepared.handle, c.byref(made), None)
+        prepared.call(lib.load_with, checkpoint, prepared.handle, made, None)
         prepared.restore(comm, _options.selects(options.get("only")))
         if options.get("strict", True):
             return Loaded(lookup.members, [], [])
@@ -301,7 +301,7 @@ def load_path(comm: Comm, path: str, state: Mapping[Any, Any] | State, options: 
     """The same of a step's folder, or of the newest one of a directory of steps."""
     checkpoint = c.c_void_p()
     try:
-        lib.checkpoint_open(comm.handle, os.fsencode(path), c.byref(checkpoint))
+        lib.checkpoint_open(comm.handle, os.fsencode(path), checkpoint)
     except Error as e:
         if e.status == Status.COMM:
             raise

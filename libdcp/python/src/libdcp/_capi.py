@@ -232,7 +232,11 @@ def raise_error(status: int, err: DcpError) -> None:
 
 
 class Library:
-    """The functions without their prefix; those that return a status raise :class:`Error`."""
+    """The functions without their prefix; those that return a status raise :class:`Error`.
+
+    What they take a pointer to is given as it is, without ctypes' byref(): the garbage collector can't look into what
+    that makes, and a traceback with it would keep the options, their functions and what these have raised for ever.
+    """
 
     def __init__(self, path: str) -> None:
         self._library = c.CDLL(path)

@@ -163,10 +163,10 @@ class Comm:
         self._has_told = False
         self.threads = found is None or found.threads  # whether other threads than this one can use it
         if found is None or found.size == 1:
-            lib.comm_self(c.byref(handle))
+            lib.comm_self(handle)
         else:
             self._key = _new_key(_Used(found, self._failed))
-            lib.comm_from_ops(c.byref(_tables[found.threads]), self._key, found.rank, found.size, c.byref(handle))
+            lib.comm_from_ops(_tables[found.threads], self._key, found.rank, found.size, handle)
         self.handle: c.c_void_p = handle
         self.rank: int = lib.comm_rank(handle)
         self.size: int = lib.comm_size(handle)

@@ -72,10 +72,13 @@ class Reader(StorageReader):
         try:
             self._checkpoint = Checkpoint(self._place.path)
             self._stored = Stored(self._checkpoint)
-        except Error as e:
+            return self._stored.metadata()
+        except BaseException as e:
+            self._close()
+            if not isinstance(e, Error):
+                raise
             self._failure = e
             return Metadata({})
-        return self._stored.metadata()
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         failure, self._failure = self._failure, None

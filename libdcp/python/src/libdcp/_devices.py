@@ -28,7 +28,7 @@ def device(number: int) -> c.c_void_p:
     key = number, _stream(number)
     if key not in _made:
         handle = c.c_void_p()
-        lib.device_cuda_create(number, key[1] or None, c.byref(handle))
+        lib.device_cuda_create(number, key[1] or None, handle)
         _made[key] = handle
     return _made[key]
 

@@ -27,7 +27,7 @@ def steps(directory: Path) -> list[int]:
     """The complete steps in a directory, ascending; none where there is no directory."""
     listed = c.POINTER(_capi.Step)()
     n = c.c_size_t()
-    lib.steps_list(os.fsencode(_paths.given(directory, "directory")), c.byref(listed), c.byref(n))
+    lib.steps_list(os.fsencode(_paths.given(directory, "directory")), listed, n)
     try:
         return [listed[i].step for i in range(n.value) if listed[i].kind == 0]
     finally:
@@ -46,7 +46,7 @@ class Pin:
         self.step = step
         self.path = step_path(directory, step)
         self._handle = c.c_void_p()
-        lib.step_pin(os.fsencode(self.path), c.byref(self._handle))
+        lib.step_pin(os.fsencode(self.path), self._handle)
 
     def release(self) -> None:
         handle, self._handle = self._handle, c.c_void_p()
@@ -82,7 +82,7 @@ class _Flight:
     def wait(self, report: _capi.ReportStruct) -> None:
         handle, self._handle = self._handle, c.c_void_p()  # of which a signal's handler may ask
         try:
-            lib.save_wait(handle, c.byref(report))
+            lib.save_wait(handle, report)
         except Error as e:
             raise self._comm.cause(e) from None
 
@@ -99,7 +99,7 @@ class Directory:
         self._handle = c.c_void_p()
         options = _capi.StoreOptions(keep=keep, replace=replace, tool=_options.TOOL, log=_options.LOG,
                                      take_over=take_over, stripe_count=stripe_count, stripe_bytes=stripe_bytes)
-        lib.store_open(comm.handle, os.fsencode(path), c.byref(options), c.byref(self._handle))
+        lib.store_open(comm.handle, os.fsencode(path), options, self._handle)
         if comm.rank == 0 and not self.steps():
             _foreign.warn(path)
 
@@ -110,14 +110,14 @@ class Directory:
              report: _capi.ReportStruct) -> None:
         prepared.failures.follow_cancel(options)
         prepared.call(lib.save, self._handle, step, prepared.handle, prepared.text,
-                      c.byref(options), c.byref(report))
+                      options, report)
 
     def begin(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions) -> _Flight:
         handle = c.c_void_p()
         if not self._comm.threads or options.engine == _options.MPIO:  # the caller's thread does it, when it waits
             prepared.failures.follow_cancel(options)
         prepared.call(lib.save_async, self._handle, step, prepared.handle, prepared.text,
-                      c.byref(options), c.byref(handle))
+                      options, handle)
         return _Flight(self._comm, handle)
 
     def load(self, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool, options: LoadKeywords) -> Loaded:

@@ -79,7 +79,7 @@ class Layout:
         self._places = _arrays.Places([])
         self._storages: list[Any] = []  # of their owners
         self.handle = c.c_void_p()
-        lib.state_create(c.byref(self.handle))
+        lib.state_create(self.handle)
         # Not at the interpreter's end, when the library may be gone, and memory goes anyway.
         self._freed = weakref.finalize(self, lib.state_destroy, self.handle)
         self._freed.atexit = False
@@ -143,10 +143,10 @@ class Layout:
         tensor = _capi.Tensor(path, piece.dtype, len(piece.shape), dims(*_padded(piece.shape)))
         box = _capi.Box(dims(*_padded(piece.start)), dims(*_padded(piece.extent or (1,))))
         if piece.device is not None:
-            lib.state_add_device(self.handle, c.byref(tensor), c.byref(box), _devices.device(piece.device), piece.address)
+            lib.state_add_device(self.handle, tensor, box, _devices.device(piece.device), piece.address)
             return
         assert piece.strides
-        lib.state_add_strided(self.handle, c.byref(tensor), c.byref(box), piece.address,
+        lib.state_add_strided(self.handle, tensor, box, piece.address,
                               (c.c_int64 * len(piece.strides))(*piece.strides))
 
     def _add_dense(self, dense: list[tuple[bytes, _arrays.Piece]]) -> None:

@@ -191,8 +191,13 @@ class Failures:
         return self.first is not None or self.is_cancelled
 
     def raise_first(self) -> None:
-        if self._first is not None:
-            raise self._first from self._first.__cause__  # and not from what the library says of it
+        """Raises it, and has it no more: it would keep itself, by the frames of its traceback."""
+        failure, self._first = self._first, None
+        if failure is not None:
+            try:
+                raise failure from failure.__cause__  # and not from what the library says of it
+            finally:
+                del failure
 
 
 def _write_log(_ctx: Any, level: int, line: bytes) -> None:

@@ -74,7 +74,7 @@ def _checked(path: str) -> tuple[list[str], int]:
                                   on_note=_capi.LINE(lambda _ctx, what: _note(what.decode("utf-8", "replace"))),
                                   on_progress=_capi.PROGRESS(progress))
     try:
-        lib.verify(os.fsencode(path), c.byref(options))
+        lib.verify(os.fsencode(path), options)
     except Error as e:
         if e.status not in (Status.CORRUPT, Status.NOT_FOUND):
             raise
@@ -85,7 +85,7 @@ def _checked(path: str) -> tuple[list[str], int]:
 def _listed(directory: str) -> list[tuple[int, int, str]]:
     """Number, kind and name of each step's folder."""
     listed, n = c.POINTER(_capi.Step)(), c.c_size_t()
-    lib.steps_list(os.fsencode(directory), c.byref(listed), c.byref(n))
+    lib.steps_list(os.fsencode(directory), listed, n)
     try:
         return [(listed[i].step, listed[i].kind, listed[i].name.decode()) for i in range(n.value)]
     finally:
@@ -102,7 +102,7 @@ def _is_step(path: str) -> bool:
 def _described(directory: str, step: int, kind: int, name: str, every_byte: bool) -> dict[str, Any]:
     path, seen, damage = os.path.join(directory, name), _capi.Glance(), None
     try:
-        lib.step_glance(os.fsencode(path), c.byref(seen))
+        lib.step_glance(os.fsencode(path), seen)
         if every_byte and _KINDS[kind] != "partial":
             damage = next(iter(_checked(path)[0]), None)
     except Error as e:

@@ -89,8 +89,12 @@ class Shield:
         _up = None
         self.is_up = False
         self._put_back()
-        if self.first is not None and self.first is not value:
-            raise self.first from self.first.__cause__  # and not from what the library says of it
+        first, self.first = self.first, None  # it would keep itself, by the frames of its traceback
+        try:
+            if first is not None and first is not value:
+                raise first from first.__cause__  # and not from what the library says of it
+        finally:
+            del first, value
 
     def _put_back(self) -> None:
         """The handlers, but for those that somebody has set anew."""

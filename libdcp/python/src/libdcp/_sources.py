@@ -72,7 +72,7 @@ class _SourceLayout(Layout):
         dims = c.c_uint64 * MAX_DIMS
         tensor = _capi.Tensor(path.encode(), dtype_number(source.dtype), len(source.shape), dims(*source.shape))
         place = _capi.Box(dims(*box.start), dims(*(box.count or (1,))))
-        lib.state_add_source(self.handle, c.byref(tensor), c.byref(place), self._read, len(self._boxes), -1)
+        lib.state_add_source(self.handle, tensor, place, self._read, len(self._boxes), -1)
         self._boxes.append(box)
 
     def _call(self, number: int | None, offset: int, n: int, out: int, err: Any) -> int:

@@ -75,7 +75,7 @@ class _Flight:
 
     def wait(self, report: _capi.ReportStruct) -> None:
         try:
-            lib.tiers_wait(self._tiers, c.byref(report))
+            lib.tiers_wait(self._tiers, report)
         except Error as e:
             raise self._comm.cause(e) from None
 
@@ -95,7 +95,7 @@ class Tiers:
         self._handle = c.c_void_p()
         options = _capi.TiersOptions(replace=replace, tool=_options.TOOL, log=_options.LOG, take_over=take_over,
                                      loads_only=True)
-        lib.tiers_open(comm.handle, self._list, self._n, c.byref(options), c.byref(self._handle))
+        lib.tiers_open(comm.handle, self._list, self._n, options, self._handle)
         if comm.rank == 0:
             for tier in tiers:
                 if not tier.private and not steps(tier.path):
@@ -108,12 +108,12 @@ class Tiers:
              report: _capi.ReportStruct) -> None:
         prepared.failures.follow_cancel(options)
         prepared.call(lib.tiers_save, self._handle, step, prepared.handle, prepared.text,
-                      c.byref(options), True, c.byref(report))
+                      options, True, report)
 
     def begin(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions) -> _Flight:
         prepared.failures.follow_cancel(options)
         prepared.call(lib.tiers_save_async, self._handle, step, prepared.handle, prepared.text,
-                      c.byref(options))
+                      options)
         return _Flight(self._comm, self._handle, prepared.failures)
 
     def load(self, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool, options: LoadKeywords) -> Loaded:
@@ -165,7 +165,7 @@ class Tiers:
 
     def _load_copy(self, which: _capi.TiersStep, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
         checkpoint = c.c_void_p()
-        lib.tiers_open_step(self._comm.handle, self._list, c.byref(which), c.byref(checkpoint))
+        lib.tiers_open_step(self._comm.handle, self._list, which, checkpoint)
         try:
             loaded = _calls.load_open(checkpoint, self._comm, state, options)
             lib.tiers_mark_intact(self._handle, which.tier, which.step)  # while no store can remove it
@@ -177,7 +177,7 @@ class Tiers:
         """Newest first, of equal ones the faster store's first."""
         listed = c.POINTER(_capi.TiersStep)()
         n = c.c_size_t()
-        lib.tiers_steps(self._comm.handle, self._list, self._n, c.byref(listed), c.byref(n))
+        lib.tiers_steps(self._comm.handle, self._list, self._n, listed, n)
         try:
             return [_capi.TiersStep(listed[i].step, listed[i].tier) for i in range(n.value)]
         finally:

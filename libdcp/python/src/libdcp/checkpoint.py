@@ -47,13 +47,14 @@ class Entry:
 
 
 class _Opened:
-    """A checkpoint that is open until nobody has this any more, who reads it at that time included."""
+    """A checkpoint that is open until nobody has this any more, who reads it at that time included. Who reads lets go of
+    it also where an exception ends the read, as the traceback's frames would keep it."""
 
     def __init__(self, path: str) -> None:
         self.handle = c.c_void_p()
         self.comm = Comm(alone=True)
         self.loading = _locks.lock()
-        lib.checkpoint_open(self.comm.handle, os.fsencode(path), c.byref(self.handle))
+        lib.checkpoint_open(self.comm.handle, os.fsencode(path), self.handle)
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):
@@ -180,31 +181,40 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
             raise ValueError(f"{name}: {count} elements from {start} on are not within its shape, {entry.shape}")
         array = np.empty(count, _arrays.numpy_dtype(entry.dtype))
         dims, opened, address = c.c_uint64 * MAX_DIMS, self._open(), array.ctypes.data
-        for first, n in _parts(start, count, array.itemsize) if array.size else ():
-            box = _capi.Box(dims(*first), dims(*(n or (1,))))
-            lib.checkpoint_read(opened.handle, name.encode(), c.byref(box), address)
-            address += math.prod(n) * array.itemsize
+        try:
+            for first, n in _parts(start, count, array.itemsize) if array.size else ():
+                box = _capi.Box(dims(*first), dims(*(n or (1,))))
+                lib.checkpoint_read(opened.handle, name.encode(), box, address)
+                address += math.prod(n) * array.itemsize
+        finally:
+            del opened
         return array
 
     def fill(self, state: Mapping[Any, Any]) -> None:
         """Fills the memory of a state's tensors, as :func:`libdcp.load` does it, from the checkpoint that is open."""
         opened = self._open()
-        with opened.comm.work(), opened.loading:
-            _calls.load_open(opened.handle, opened.comm, state, {"strict": False})
+        try:
+            with opened.comm.work(), opened.loading:
+                _calls.load_open(opened.handle, opened.comm, state, {"strict": False})
+        finally:
+            del opened
 
     def proof(self) -> Proof:
         """What :func:`libdcp.prove` gives for an equal state; from the tables. Of layout sharded, tensors are read that are
         cut on another dimension than their first."""
         opened, word = self._open(), c.c_uint64()
-        crc = {name: self._crc(opened, name, i) for name, i in self._numbers.items()}
-        if not lib.checkpoint_state_id(opened.handle, c.byref(word)):
-            raise ValueError(f"{self.path} has no state id")
+        try:
+            crc = {name: self._crc(opened.handle, name, i) for name, i in self._numbers.items()}
+            if not lib.checkpoint_state_id(opened.handle, word):
+                raise ValueError(f"{self.path} has no state id")
+        finally:
+            del opened
         return Proof(f"{word.value:016x}", crc)
 
-    def _crc(self, opened: _Opened, name: str, number: int) -> int:
+    def _crc(self, handle: c.c_void_p, name: str, number: int) -> int:
         word = c.c_uint64()
         try:
-            lib.checkpoint_crc(opened.handle, number, c.byref(word))
+            lib.checkpoint_crc(handle, number, word)
         except Error as e:
             if e.status != Status.UNSUPPORTED:
                 raise
@@ -241,7 +251,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         failures.follow_cancel(options)
         with _signals.Shield():
             try:
-                lib.verify(os.fsencode(self.path), c.byref(options))
+                lib.verify(os.fsencode(self.path), options)
             except Error:
                 if not damage or failures.first:
                     raise
@@ -286,7 +296,7 @@ def _proven(comm: Comm, state: Mapping[Any, Any], options: ProveKeywords) -> Pro
             prepared.refresh()
             prepared.unite()
             prepared.failures.follow_cancel(made)
-            prepared.call(lib.prove, comm.handle, prepared.handle, c.byref(made), c.byref(proof))
+            prepared.call(lib.prove, comm.handle, prepared.handle, made, proof)
         crc = {lib.proof_tensor(proof, i).contents.path.decode(): lib.proof_crc(proof, i)
                for i in range(lib.proof_tensors(proof))}
         return Proof(f"{lib.proof_id(proof):016x}", crc)

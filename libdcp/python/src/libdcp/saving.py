@@ -44,11 +44,13 @@ class Saving(concurrent.futures.Future[Report]):
         owns_state: it is closed at the end.
         failures: of the functions that the library calls.
         hold: within what it returns the store is this thread's; None: it is in any case.
+        close: called once it has ended, whatever way, before anybody is told; None: nothing is to be closed.
     """
 
     def __init__(self, begin: Callable[[], Flight], flight: Flight | None, ends_alone: bool, state: State | Layout,
                  owns_state: bool, failures: _options.Failures,
-                 hold: Callable[[], contextlib.AbstractContextManager[None]] | None = None) -> None:
+                 hold: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
+                 close: Callable[[], None] | None = None) -> None:
         super().__init__()
         self._ends_alone = ends_alone
         self._begin = begin  # kept: it has what the library calls
@@ -56,6 +58,7 @@ class Saving(concurrent.futures.Future[Report]):
         self._owns_saved = owns_state
         self._failures = failures
         self._hold = hold or contextlib.nullcontext
+        self._close = close
         self._begun: concurrent.futures.Future[Flight] = concurrent.futures.Future()
         # A signal's handler may come back while its own thread holds one of these.
         self._ending = _locks.lock()  # held by whoever waits for the end, or at the fence
@@ -203,10 +206,20 @@ class Saving(concurrent.futures.Future[Report]):
                     self._refuse_interrupted()
                     return
                 failure = self._end(report)
+            self._close_quietly()  # outside of the lock, which a fence may take once the store is its thread's
             if failure is None:
                 self.set_result(_options.report_of(report))
             else:
                 self.set_exception(failure)
+
+    def _close_quietly(self) -> None:
+        """What goes wrong is logged, as it does not change how the save has ended."""
+        close, self._close = self._close, None
+        if close:
+            try:
+                close()
+            except BaseException as e:
+                log.error("the store of an asynchronous save could not be closed: %s", e)
 
     def _refuse_interrupted(self) -> None:
         if self._finisher == threading.get_ident() and not self.done():

@@ -81,6 +81,7 @@ class Store:
         self._saving_step = 0
         self._laid_out: Layout | None = None  # of a declared state that the last save was an asynchronous one of
         self._is_open = False
+        self._is_of_one_save = False  # which closes it
         self._working = 0  # the thread that is within the library, which may call functions of the program
         self._lock = _locks.lock()
         with _signals.Shield():
@@ -192,10 +193,15 @@ class Store:
         self._laid_out = None
         flight = None if beside else begin()
         self._saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures,
-                              self._hold)
+                              self._hold, self._close_after_save if self._is_of_one_save else None)
         self._saving_step = step
         self._laid_out = layout if self._may_begin_beside() else None
         return self._saving
+
+    def _close_after_save(self) -> None:
+        with self._hold():
+            self._saving = None  # it has ended, and tells how itself
+            self.close()
 
     def _may_begin_beside(self) -> bool:
         return self._comm.threads and self._backend.ends_alone
@@ -426,19 +432,13 @@ def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: A
     """
     with _signals.Shield():
         store = Store(directory, group=group, keep=keep, replace=replace)
+        store._is_of_one_save = True
         try:
-            saving = store.save_async(step, state, json=json, copy=copy, copy_bytes=copy_bytes, **options)
+            return store.save_async(step, state, json=json, copy=copy, copy_bytes=copy_bytes, **options)
         except BaseException:
-            store.close()
+            if store._saving is None:
+                store.close()
             raise
-        saving.add_done_callback(lambda _: _close_quietly(store))
-    return saving
-
-
-def _close_quietly(store: Store) -> None:
-    """After the outcome was told."""
-    store._saving = None
-    store.close()
 
 
 def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int | None = None,
