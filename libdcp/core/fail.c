@@ -123,7 +123,6 @@ static int status_of_errno(int code) {
     switch (code) {
     case ENOSPC:
     case EDQUOT:
-    case EFBIG:
         return DCP_ERR_NO_SPACE;
     case ENOENT:
         return DCP_ERR_NOT_FOUND;

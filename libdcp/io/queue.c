@@ -15,6 +15,7 @@
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/fail.h"
+#include "core/file_limit.h"
 #include "io/buffers.h"
 #include "io/threads.h"
 
@@ -191,8 +192,17 @@ static void reap(io_queue *q) {
         retire(q, r);
 }
 
+static void refuse(io_queue *q, const io_file *file, uint64_t offset) {
+    q->failed = core_fail_errno(&q->failure, "write", file->path);
+    core_fail_offset(q->failed, offset, &q->failure);
+}
+
 static void start(io_queue *q, unsigned slot, io_file *file, io_job job) {
     if (q->failed || !job.bytes) return;
+    if (job.writing && core_file_limit_check(job.offset + job.bytes)) {
+        refuse(q, file, job.offset);
+        return;
+    }
     while (!q->free || (q->in_flight && io_use_is_full(file))) reap(q);
     if (q->failed || (q->failed = io_use_begin(file, &q->failure))) return;
     request *r = q->free;

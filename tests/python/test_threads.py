@@ -113,22 +113,23 @@ class Saving(Test):
     def test_a_list_by_many(self):
         tiers = [libdcp.Tier(f"{self.dir}/fast", keep=2), libdcp.Tier(f"{self.dir}/slow", every=2)]
         numbers = iter(range(1, 1000))
-        with libdcp.Store(tiers) as store:
-            def use(i):
-                if i % 3 == 0:
-                    saving = store.save_async(next(numbers), {"w": np.arange(3000.0)})
-                    saving.fence()
-                    saving.wait()
-                elif i % 3 == 1:
-                    store.save(next(numbers), {"w": np.arange(3000.0)})
-                else:
-                    store.is_due(i)
-                    store.steps()
-            for _ in range(3):
-                try:
-                    self.in_threads(use, range(24))
-                except libdcp.Error as e:  # the numbers are taken in another order than the store is
-                    self.assertEqual(e.status, libdcp.Status.STATE)
+        store = libdcp.Store(tiers)
+
+        def use(i):
+            if i % 3 == 0:
+                saving = store.save_async(next(numbers), {"w": np.arange(3000.0)})
+                saving.fence()
+                saving.wait()
+            elif i % 3 == 1:
+                store.save(next(numbers), {"w": np.arange(3000.0)})
+            else:
+                store.is_due(i)
+                store.steps()
+        for call in (*[lambda: self.in_threads(use, range(24))] * 3, store.close):
+            try:
+                call()
+            except libdcp.Error as e:  # the numbers are taken in another order than the store is
+                self.assertEqual(e.status, libdcp.Status.STATE)
 
     def test_a_saving_by_many(self):
         for cancels in (False, True):

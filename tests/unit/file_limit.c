@@ -1,4 +1,4 @@
-/* A limit on the size of files (RLIMIT_FSIZE) is a full disk to the library: an error that says so,
+/* A limit on the size of files (RLIMIT_FSIZE) is an error of the library that says so,
  * and never SIGXFSZ, which would end this test. */
 #include "support/store_fixture.h"
 
@@ -55,7 +55,7 @@ static void fails_and_goes_on(struct scratch *s, save_function *save, dcp_layout
         limit_files(limits[i]);
         const int status = save(store, step, state, layout, &err);
         limit_files(RLIM_INFINITY);
-        assert_int_equal(status, DCP_ERR_NO_SPACE);
+        assert_int_equal(status, DCP_ERR_IO);
         assert_non_null(strstr(err.message, "ulimit -f"));
         assert_int_equal(save(store, step, state, layout, &err), DCP_OK);
         step++;
@@ -90,7 +90,7 @@ static void a_store_cannot_be_locked(void **state) {
     limit_files(1);
     const int status = dcp_store_open(s->comm, s->dir, NULL, &store, &err);
     limit_files(RLIM_INFINITY);
-    assert_int_equal(status, DCP_ERR_NO_SPACE);
+    assert_int_equal(status, DCP_ERR_IO);
     assert_null(store);
 }
 
@@ -104,7 +104,7 @@ static void safetensors_cannot_be_written(void **state) {
     limit_files(4096);
     const int status = dcp_st_create(path, &tensor, 1, &writer, &err);
     limit_files(RLIM_INFINITY);
-    assert_int_equal(status, DCP_ERR_NO_SPACE);
+    assert_int_equal(status, DCP_ERR_IO);
     assert_non_null(strstr(err.message, "ulimit -f"));
 }
 

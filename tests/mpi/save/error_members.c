@@ -1,7 +1,6 @@
 /* What a failure tells programs beside its text: errno of a write that the system refuses and of an
  * open, the damaged block's tensor, file and offset; the same on all ranks. */
 #include <errno.h>
-#include <signal.h>
 #include <sys/resource.h>
 
 #include "core/bytes.h"
@@ -88,7 +87,6 @@ int main(int argc, char **argv) {
     scratch s;
     char dir[PATH_MAX];
     scratch_begin(&s, &argc, &argv);
-    signal(SIGXFSZ, SIG_IGN);
     snprintf(dir, sizeof dir, "%s/store", s.root);
     dcp_store *store = scratch_store(&s, s.comm, "store");
     dcp_state *state = make_state(&s);

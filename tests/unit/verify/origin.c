@@ -75,7 +75,7 @@ static void a_limit_of_file_sizes_is_no_foreign_metadata(void **state) {
     save_step(*state, path, sizeof path);
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         limit_files(limits[i]);
-        ends_with(path, DCP_ERR_NO_SPACE);
+        ends_with(path, DCP_ERR_IO);
         limit_files(RLIM_INFINITY);
         ends_with(path, DCP_OK);
     }
