@@ -192,7 +192,7 @@ static void reap(io_queue *q) {
         retire(q, r);
 }
 
-static void refuse(io_queue *q, const io_file *file, uint64_t offset) {
+static void refuse_write(io_queue *q, const io_file *file, uint64_t offset) {
     q->failed = core_fail_errno(&q->failure, "write", file->path);
     core_fail_offset(q->failed, offset, &q->failure);
 }
@@ -200,7 +200,7 @@ static void refuse(io_queue *q, const io_file *file, uint64_t offset) {
 static void start(io_queue *q, unsigned slot, io_file *file, io_job job) {
     if (q->failed || !job.bytes) return;
     if (job.writing && core_file_limit_check(job.offset + job.bytes)) {
-        refuse(q, file, job.offset);
+        refuse_write(q, file, job.offset);
         return;
     }
     while (!q->free || (q->in_flight && io_use_is_full(file))) reap(q);
