@@ -280,18 +280,12 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         state, optimizers = self._state(self.states.keys() - excluded)
         if optimizers:
             state[OPTIMIZER]["param_groups"] = []  # becomes what is stored, as any other object
-        only = self._globs(state) if excluded else None
+        only = [f"/{key}/*" for key in state] if excluded else None
         if step is None or self.config.load_only:
             members = store.load(path, state, group=self._group, only=only)
         else:
             members = self._opened().load(state, step=step, only=only)
         self._give_back(path, state, optimizers, members.get(_names.OBJECTS, {}))
-
-    def _globs(self, state: Mapping[str, Any]) -> list[str]:
-        """Of the sections that have tensors, on some rank. Collective."""
-        has_tensors = torch.tensor([bool(_tree.tensors({key: value})) for key, value in state.items()], dtype=torch.int64)
-        _dist.all_reduce(has_tensors, _dist.ReduceOp.MAX, group=self._group)
-        return [f"/{key}/*" for key, has in zip(state, has_tensors.tolist()) if has]
 
     def _give_back(self, path: str, state: dict[str, Any], optimizers: _Optimizers | None,
                    objects: Mapping[str, Any]) -> None:
