@@ -175,6 +175,9 @@ static void children_use_the_library_or_leave(void **given) {
 }
 
 int main(void) {
+#ifdef __SANITIZE_ADDRESS__ /* whose allocator a thread may hold when another one forks */
+    return 77;
+#endif
     const struct CMUnitTest tests[] = {scratch_test(children_use_the_library_or_leave)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,10 @@ static void a_failed_allocation_is_told(void **state) {
     refuse_begin("", 0, 0);
     assert_int_equal(read_canonical(&right, &err), DCP_OK);
     const long calls = refuse_end();
-    if (!calls) skip(); /* a sanitizer's own malloc */
+    if (!calls) { /* a sanitizer's own malloc */
+        free(right);
+        skip();
+    }
     for (long at = 1; at <= calls; at++) {
         refuse_begin("", 0, at);
         const int status = read_canonical(&found, &err);
