@@ -90,13 +90,17 @@ static void retire(io_queue *q, request *r) {
     q->free = r;
 }
 
+/* The first failure counts. */
+static void keep_job_failure(io_queue *q, const io_file *file, const io_job *job, int error) {
+    if (q->failed) return;
+    errno = error;
+    q->failed = core_fail_errno(&q->failure, job->writing ? "write" : "read", file->path);
+    core_fail_offset(q->failed, job->offset, &q->failure);
+    if (q->failed == DCP_ERR_NOT_FOUND) q->failed = DCP_ERR_IO;
+}
+
 static void fail(io_queue *q, request *r, int error) {
-    if (!q->failed) {
-        errno = error;
-        q->failed = core_fail_errno(&q->failure, r->job.writing ? "write" : "read", r->file->path);
-        core_fail_offset(q->failed, r->job.offset, &q->failure);
-        if (q->failed == DCP_ERR_NOT_FOUND) q->failed = DCP_ERR_IO;
-    }
+    keep_job_failure(q, r->file, &r->job, error);
     retire(q, r);
 }
 
@@ -192,15 +196,10 @@ static void reap(io_queue *q) {
         retire(q, r);
 }
 
-static void refuse_write(io_queue *q, const io_file *file, uint64_t offset) {
-    q->failed = core_fail_errno(&q->failure, "write", file->path);
-    core_fail_offset(q->failed, offset, &q->failure);
-}
-
 static void start(io_queue *q, unsigned slot, io_file *file, io_job job) {
     if (q->failed || !job.bytes) return;
     if (job.writing && core_file_limit_check(job.offset + job.bytes)) {
-        refuse_write(q, file, job.offset);
+        keep_job_failure(q, file, &job, errno);
         return;
     }
     while (!q->free || (q->in_flight && io_use_is_full(file))) reap(q);
