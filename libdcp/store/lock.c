@@ -139,7 +139,7 @@ static int fail_busy(const store_lock *lock, const store_writer *w, grant g, dcp
                          "%s is in use by another writer that has just begun: end it or choose "
                          "another directory",
                          lock->dir);
-    if (store_writer_is_self(w, &lock->self))
+    if (g == REFUSED && store_writer_is_self(w, &lock->self))
         return core_fail(err, DCP_ERR_BUSY,
                          "%s is in use by another writer of the same process, %ld on host %s: "
                          "close that store or wait for that save, or choose another directory",
