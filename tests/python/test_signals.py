@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 import unittest
+import weakref
 from unittest import mock
 
 import numpy as np
@@ -131,6 +132,63 @@ class Test(unittest.TestCase):
             with self.assertRaises(KeyboardInterrupt):
                 store.save(1, self.state, progress=lambda *_: os.kill(os.getpid(), signal.SIGINT))
             self.assertEqual(store.steps(), [])
+
+    def test_what_python_would_ignore(self):
+        """A destructor, or a callback of a weak reference, while the library looks at the state: Python says of what is
+        raised in one that it is ignored."""
+        class Left:
+            def __del__(self):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        class Slow(dict):
+            def items(self):
+                go()
+                return super().items()
+
+        def drop_referred():
+            left = threading.Event()
+            found = weakref.ref(left, lambda _: os.kill(os.getpid(), signal.SIGINT))
+            del left
+            return found
+        hook = sys.unraisablehook
+        with libdcp.Store(self.dir) as store:
+            for go in (Left, drop_referred):
+                with self.subTest(go.__name__), self.assertRaises(KeyboardInterrupt):
+                    store.save(1, {"model": Slow(self.state)})
+                self.assertIs(sys.unraisablehook, hook)
+            self.assertEqual(store.steps(), [])
+
+    def test_no_destructor_of_what_is_closed(self):
+        """In one a signal's exception would be lost, and each program lets go of closed stores."""
+        def saved():
+            libdcp.save(self.dir, 1, self.state, replace=True)
+
+        def loaded():
+            libdcp.load(self.dir, {"w": np.zeros(400000), "v": np.ones(7)})
+
+        def opened():
+            checkpoint = libdcp.Checkpoint(self.dir)
+            checkpoint.close()
+            return checkpoint
+
+        def pinned(store):
+            pin = store.pin(1)
+            pin.release()
+            return pin
+
+        def stored():
+            with libdcp.Store(self.dir, replace=True) as store:
+                store.save(1, self.state)
+                return store, pinned(store), store.save_async(1, self.state)
+        saved()
+        for make in (saved, loaded, opened, stored):
+            kept = [make()]
+            gc.collect()
+            called = []
+            sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+            kept.clear()
+            sys.setprofile(None)
+            self.assertEqual(called, [], make.__name__)
 
     def test_a_step_is_let_go_of(self):
         """By reads that an exception has ended, so that older steps are removed as the store's keep says."""

@@ -34,6 +34,17 @@ def steps(directory: Path) -> list[int]:
         _capi.free(listed)
 
 
+class _Pinned:
+    """A step that is pinned while somebody has this."""
+
+    def __init__(self, path: str) -> None:
+        self._handle = c.c_void_p()
+        lib.step_pin(os.fsencode(path), self._handle)
+
+    def __del__(self) -> None:
+        lib.step_unpin(self._handle)
+
+
 class Pin:
     """A step that no writer removes: until :meth:`release`, the end of its ``with``, or that of the process.
 
@@ -45,16 +56,13 @@ class Pin:
     def __init__(self, directory: str, step: int) -> None:
         self.step = step
         self.path = step_path(directory, step)
-        self._handle = c.c_void_p()
-        lib.step_pin(os.fsencode(self.path), self._handle)
+        self._pinned: _Pinned | None = None
+        with _signals.Shield():
+            self._pinned = _Pinned(self.path)
 
     def release(self) -> None:
-        handle, self._handle = self._handle, c.c_void_p()
-        lib.step_unpin(handle)
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.release()
+        with _signals.Shield():
+            self._pinned = None
 
     def __enter__(self) -> Pin:
         return self

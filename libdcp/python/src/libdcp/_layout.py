@@ -6,7 +6,6 @@ import contextlib
 import ctypes as c
 import itertools
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from . import _arrays, _capi, _devices, _union
+from . import _arrays, _capi, _devices, _locks, _union
 from ._capi import MAX_DIMS, lib
 from ._lookup import Lookup
 from ._tree import Row
@@ -74,7 +73,7 @@ class Layout:
         self._reserved: Keys | None = None  # of a tensor in a section that callers can't have
         self._users = 0  # saves in flight
         self._is_closed = False
-        self._lock = threading.RLock()
+        self._lock = _locks.lock()
         self._placed: list[tuple[Row, _arrays.Piece]] = []  # all pieces
         self._places = _arrays.Places([])
         self._storages: list[Any] = []  # of their owners

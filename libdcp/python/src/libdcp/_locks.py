@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import weakref
 from typing import Any
 
-_made: weakref.WeakSet[Any] = weakref.WeakSet()
+# No WeakSet: it calls a function of Python's for each lock that goes, in which a signal's exception would be lost.
+_made: dict[int, weakref.ref[Any]] = {}
+_keys = itertools.count()
+_most = 64  # of them, before those that have gone are looked for
 
 
 def lock() -> Any:
     """A lock that its thread may take again."""
+    global _most
     made = threading.RLock()
-    _made.add(made)
+    _made[next(_keys)] = weakref.ref(made)
+    if len(_made) > _most:
+        for key in [key for key, found in list(_made.items()) if found() is None]:
+            _made.pop(key, None)
+        _most = 2 * len(_made) + 64
     return made
 
 
 def _renew() -> None:
-    for made in list(_made):
-        made._at_fork_reinit()
+    for found in list(_made.values()):
+        made = found()
+        if made is not None:
+            made._at_fork_reinit()
 
 
 os.register_at_fork(after_in_child=_renew)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -37,6 +38,7 @@ class _Handler:
         except BaseException as e:
             if self.shield.may_raise:
                 self.shield.may_raise = False  # once, so that it can't come out of where it is caught
+                self.shield.keep_if_ignored(e)
                 raise
             if self.shield.first is None:
                 self.shield.first = e
@@ -58,6 +60,25 @@ class Shield:
         self._outer: Shield | None = None
         self._outer_may_raise = False
         self._handlers: list[tuple[int, _Handler]] = []
+        self._hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None  # of before, and its own
+
+    def keep_if_ignored(self, failure: BaseException) -> None:
+        """Until :meth:`ignore_again`: what is raised now may come out in a destructor or in a callback of a weak reference,
+        of which Python says that it is ignored; it is kept then."""
+        before = sys.unraisablehook
+
+        def keep(unraisable: Any) -> None:
+            if unraisable.exc_value is not failure:
+                before(unraisable)
+            elif self.first is None:
+                self.first = failure
+        self._hooks = before, keep
+        sys.unraisablehook = keep
+
+    def ignore_again(self) -> None:
+        hooks, self._hooks = self._hooks, None
+        if hooks and sys.unraisablehook is hooks[1]:
+            sys.unraisablehook = hooks[0]
 
     def __enter__(self) -> Shield:
         global _up
@@ -121,3 +142,4 @@ def interruptible(function: Callable[[], T]) -> T:
         return function()
     finally:
         shield.may_raise = False
+        shield.ignore_again()

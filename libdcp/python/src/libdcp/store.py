@@ -43,6 +43,32 @@ def _agreed(comm: Comm, path: Path, what: str, order: str, step: int | None = No
     return text
 
 
+class _Unclosed:
+    """What a store that is open holds; where it is never closed, as where a signal came before it had a name, that goes
+    with this. Python would call a destructor of the store's own after its close, too, and lose in it what a handler of a
+    signal raises.
+
+    Attributes:
+        saving: in flight.
+    """
+
+    def __init__(self, comm: Comm, backend: Directory | Tiers) -> None:
+        self.saving: Saving | None = None
+        self._comm = comm
+        self._backend: Directory | Tiers | None = backend
+
+    def close(self) -> None:
+        backend, self._backend = self._backend, None
+        if backend:
+            backend.close()
+
+    def __del__(self) -> None:
+        needs_others = isinstance(self._backend, Tiers) and self._comm.size > 1
+        if self._backend and not (self.saving or needs_others or sys.is_finalizing()):
+            self.close()
+            self._comm.close()
+
+
 class Store:
     """A directory of steps, held for writing until it is closed, or a list of them. Collective; all of its methods are,
     too, but for those that say otherwise.
@@ -77,10 +103,9 @@ class Store:
 
     def __init__(self, directory: Path | Sequence[Tier], *, group: Any = None, keep: int = 0, replace: bool = False,
                  take_over: bool = False, stripe_count: int = 0, stripe_bytes: int = 0) -> None:
-        self._saving: Saving | None = None
         self._saving_step = 0
         self._laid_out: Layout | None = None  # of a declared state that the last save was an asynchronous one of
-        self._is_open = False
+        self._unclosed: _Unclosed | None = None  # None: it is closed
         self._is_of_one_save = False  # which closes it
         self._working = 0  # the thread that is within the library, which may call functions of the program
         self._lock = _locks.lock()
@@ -89,7 +114,7 @@ class Store:
             try:
                 with self._comm.work():
                     self._backend = self._opened(directory, keep, replace, take_over, stripe_count, stripe_bytes)
-                    self._is_open = True
+                    self._unclosed = _Unclosed(self._comm, self._backend)
                     self._comm.agree(_signals.pending())
             except BaseException:
                 self._shut()
@@ -105,10 +130,25 @@ class Store:
         return Tiers(self._comm, directory, replace, take_over)
 
     def _shut(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._backend.close()
+        unclosed, self._unclosed = self._unclosed, None
+        if unclosed:
+            unclosed.close()
         self._comm.close()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._unclosed is not None
+
+    @property
+    def _saving(self) -> Saving | None:
+        """In flight."""
+        unclosed = self._unclosed  # which another thread may take away
+        return unclosed.saving if unclosed else None
+
+    @_saving.setter
+    def _saving(self, saving: Saving | None) -> None:
+        if self._unclosed:
+            self._unclosed.saving = saving
 
     @contextlib.contextmanager
     def _hold(self) -> Iterator[None]:
@@ -192,11 +232,12 @@ class Store:
                   and prepared.failures.first is None)
         self._laid_out = None
         flight = None if beside else begin()
-        self._saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures,
-                              self._hold, self._close_after_save if self._is_of_one_save else None)
+        saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures,
+                        self._hold, self._close_after_save if self._is_of_one_save else None)
+        self._saving = saving
         self._saving_step = step
         self._laid_out = layout if self._may_begin_beside() else None
-        return self._saving
+        return saving
 
     def _close_after_save(self) -> None:
         with self._hold():
@@ -243,8 +284,9 @@ class Store:
         """The newest complete step, the same on all ranks; None: there is none."""
         with self._hold():
             self._check_open()
-            if self._saving is not None:
-                self._saving.await_begin()
+            saving = self._saving
+            if saving is not None:
+                saving.await_begin()
             if isinstance(self._backend, Tiers):
                 return max(self._backend.steps(), default=None)
             found = max(self._backend.steps(), default=-1) if self._comm.rank == 0 else -1
@@ -258,7 +300,7 @@ class Store:
     def fence(self) -> None:
         """Returns once the memory of the last asynchronous save may change, which matters after one with
         ``copy=False``; at once where none is in flight."""
-        saving = self._saving  # which another thread may take away
+        saving = self._saving
         if saving is not None:
             saving.fence()
 
@@ -360,12 +402,6 @@ class Store:
                 self._working = 0
             if earlier:
                 raise earlier
-
-    def __del__(self) -> None:
-        """Of one that was never closed, as where a signal came before it had a name."""
-        needs_others = isinstance(getattr(self, "_backend", None), Tiers) and self._comm.size > 1
-        if getattr(self, "_is_open", False) and not (self._saving or needs_others or sys.is_finalizing()):
-            self._shut()
 
     def __enter__(self) -> Store:
         return self
