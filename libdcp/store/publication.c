@@ -18,6 +18,7 @@
 #include "comm/comm.h"
 #include "core/fail.h"
 #include "io/file.h"
+#include "io/look.h"
 #include "io/publish.h"
 #include "step/about.h"
 #include "step/list.h"
@@ -69,6 +70,23 @@ static int check_free(const dcp_store *store, uint64_t step, const store_found *
         err);
 }
 
+/* DCP_ERR_STATE where the step's name is that of a file or a symbolic link. That is no step, so it
+ * is not set aside as one, and what it is worth the store can't know. */
+static int check_is_folder(const dcp_store *store, const char *name, dcp_error *err) {
+    struct stat st;
+    if (store->options.replace) return DCP_OK;
+    const int status = io_look(store->dir_fd, name, &st, err);
+    if (status == DCP_ERR_NOT_FOUND) return DCP_OK;
+    if (status) return store_fail_entry(store, name, status, err);
+    if (S_ISDIR(st.st_mode)) return DCP_OK;
+    return store_fail_entry(store, name,
+                            core_fail(err, DCP_ERR_STATE,
+                                      "%s/%s is no folder, so it is no step of this store: move it "
+                                      "away, or have it replaced (the option replace)",
+                                      store->dir, name),
+                            err);
+}
+
 /* A leader, in its own directory. */
 static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
     char name[64];
@@ -79,6 +97,7 @@ static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
     int is_there, status = store_has(store, name, &is_there, err);
     store->found.stands = !goes_aside && is_there;
     store->found.is_absent = !is_there;
+    if (!status && is_there) status = check_is_folder(store, name, err);
     if (!status && !store->options.replace && !store->options.keep_latest)
         status = dcp_steps_list(store->dir, &steps, &n, err);
     store->found.newest[0] = step_list_newest_below(steps, n, store_newest_limit(store));

@@ -69,6 +69,37 @@ static void later_steps_go_aside_before_the_first_publication(void **state) {
     dcp_store_close(store);
 }
 
+/* Nothing but a folder is a step, so neither is set aside; and what it is, the store can't know. */
+static void what_is_no_folder_keeps_its_name(void **state) {
+    struct scratch *s = *state;
+    dcp_store *store = open_store(s, 0, 0);
+    char name[200], elsewhere[200], to[200];
+    publish_all(store, 1, 4);
+    snprintf(name, sizeof name, "%s/step-00000003", s->dir);
+    snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", s->root);
+    assert_int_equal(rename(name, elsewhere), 0);
+    for (int is_file = 0; is_file < 2; is_file++) {
+        dcp_error err = {0};
+        if (is_file)
+            write_text(name, "mine");
+        else
+            assert_int_equal(symlink(elsewhere, name), 0);
+        assert_int_equal(dcp_store_continue_from(store, 2, NULL), DCP_OK);
+        assert_int_equal(publish(store, 3, "new", &err), DCP_ERR_STATE);
+        assert_non_null(strstr(err.message, "step-00000003 is no folder"));
+        assert_string_equal(err.path, name);
+        if (is_file)
+            assert_content(s, "step-00000003", "mine");
+        else
+            assert_int_equal(readlink(name, to, sizeof to), (int)strlen(elsewhere));
+        assert_steps(s, "c1 c2 c4"); /* nothing went aside for a save that failed */
+        assert_int_equal(unlink(name), 0);
+    }
+    publish_all(store, 3, 3);
+    assert_steps(s, "c1 c2 c3 a4");
+    dcp_store_close(store);
+}
+
 static void from_the_start_means_all_steps(void **state) {
     struct scratch *s = *state;
     dcp_store *store = open_store(s, 0, 0);
@@ -125,6 +156,7 @@ int main(void) {
         scratch_test(the_newest_intact_step_stays),
         scratch_test(nothing_goes_for_newer_steps_of_others),
         scratch_test(later_steps_go_aside_before_the_first_publication),
+        scratch_test(what_is_no_folder_keeps_its_name),
         scratch_test(from_the_start_means_all_steps),
         scratch_test(abandoned_steps_go_when_enough_newer_ones_stand),
         scratch_test(removal_does_not_follow_links),
