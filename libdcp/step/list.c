@@ -149,6 +149,23 @@ uint64_t step_list_newest_below(const dcp_step *steps, size_t n, uint64_t limit)
     return newest ? newest->step + 1 : 0;
 }
 
+void step_list_tell_set_aside(const char *dir, char *text, size_t size) {
+    dcp_step *steps = NULL;
+    size_t n = 0;
+    char name[NAME_BYTES];
+    *text = '\0';
+    dcp_steps_list(dir, &steps, &n, NULL);
+    while (n > 0 && steps[n - 1].kind != DCP_STEP_ABANDONED) n--;
+    if (n > 0) {
+        step_name_write(name, "", steps[n - 1].step);
+        snprintf(text, size,
+                 "; a run that went back, and has saved nothing since, has set aside %s/%s: rename "
+                 "it to %s to go on from it",
+                 dir, steps[n - 1].name, name);
+    }
+    free(steps);
+}
+
 int step_list_newest(const char *dir, char *path, uint64_t *step, dcp_error *err) {
     dcp_step *steps;
     size_t n;
@@ -156,8 +173,11 @@ int step_list_newest(const char *dir, char *path, uint64_t *step, dcp_error *err
     if (status != DCP_OK) return status;
     const dcp_step *newest = find_newest_row(steps, n, UINT64_MAX);
     if (!newest) {
+        char aside[PATH_MAX + 256];
+        step_list_tell_set_aside(dir, aside, sizeof aside);
         status = core_fail_path(
-            core_fail(err, DCP_ERR_NOT_FOUND, "no complete step (step-...) in %s", dir), dir, err);
+            core_fail(err, DCP_ERR_NOT_FOUND, "no complete step (step-...) in %s%s", dir, aside),
+            dir, err);
     } else {
         *step = newest->step;
         status = step_name_path(dir, "", *step, path, err);

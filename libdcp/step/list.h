@@ -9,6 +9,10 @@ int step_name_read(const char *path, uint64_t *step);
 /* One more than the newest complete step below `limit`, of steps in ascending order; 0: none. */
 uint64_t step_list_newest_below(const dcp_step *steps, size_t n, uint64_t limit);
 
+/* What the message that there is no step ends with: where some were set aside in `dir`, by a run
+ * that went back and has saved nothing since, the newest of them and how it is taken; else "". */
+void step_list_tell_set_aside(const char *dir, char *text, size_t size);
+
 /* "step-00000120" with the given prefix ("", ".tmp-", ".abandoned-") into name[64]. */
 void step_name_write(char *name, const char *prefix, uint64_t step);
 

@@ -98,6 +98,17 @@ static int look_for_step(dcp_comm *comm, step_visibility *v, dcp_error *err) {
     return status;
 }
 
+static int fail_none(dcp_comm *comm, const char *dir, dcp_error *err) {
+    char aside[PATH_MAX + 256] = "";
+    if (dir) step_list_tell_set_aside(dir, aside, sizeof aside);
+    return comm_agree(comm,
+                      core_fail(err, DCP_ERR_NOT_FOUND,
+                                "no complete step (step-...) in %s, nor in another rank's "
+                                "directory%s",
+                                dir ? dir : "no directory", aside),
+                      err);
+}
+
 /* Collective. Tries the steps that any rank lists, newest first. */
 static int try_steps(dcp_comm *comm, const char *dir, const dcp_step *steps, size_t n,
                      step_visibility *v, dcp_error *err) {
@@ -109,13 +120,7 @@ static int try_steps(dcp_comm *comm, const char *dir, const dcp_step *steps, siz
         if (!next && newest.status)
             return core_fail_again(err, DCP_ERR_NOT_FOUND, &newest,
                                    "no step is complete; of the newest: %s", newest.message);
-        if (!next)
-            return comm_agree(comm,
-                              core_fail(err, DCP_ERR_NOT_FOUND,
-                                        "no complete step (step-...) in %s, nor in another rank's "
-                                        "directory",
-                                        dir ? dir : "no directory"),
-                              err);
+        if (!next) return fail_none(comm, dir, err);
         limit = next - 1;
         status = dir ? step_name_path(dir, "", limit, v->folder, &why) : DCP_OK;
         status = comm_agree(comm, status, &why);

@@ -19,7 +19,7 @@ int tiers_go_back(dcp_tiers *tiers, dcp_error *err) {
     for (size_t i = 0; i < tiers->n; i++) tiers_forget_abandoned(tiers, &tiers->list[i]);
     for (size_t i = 0; i < tiers->n && !status; i++) {
         status = dcp_store_continue_from(tiers->list[i].store, tiers->back_to, err);
-        if (!status && tiers->n > 1) status = store_set_aside(tiers->list[i].store, err);
+        if (!status) status = store_set_aside(tiers->list[i].store, err);
     }
     if (!status) tiers->goes_back = 0;
     return status;

@@ -198,6 +198,16 @@ static int look_again(const loading *l, const dcp_tiers_step *which, candidates 
     return DCP_OK;
 }
 
+/* Whoever begins anew where there is no step gets to know of those that were set aside. */
+static int fail_empty(const loading *l, dcp_error *err) {
+    char aside[PATH_MAX + 256] = "";
+    for (size_t i = 0; i < l->tiers->n && !*aside; i++)
+        step_list_tell_set_aside(l->tiers->list[i].store->dir, aside, sizeof aside);
+    if (*aside) tiers_log(l->tiers, DCP_LOG_WARNING, "the stores hold no step%s", aside);
+    return comm_agree(l->tiers->comm,
+                      core_fail(err, DCP_ERR_NOT_FOUND, "the stores hold no step%s", aside), err);
+}
+
 /* Other copies of a step may take the place of one that could not be read, older steps may not. A
  * step that is gone was removed by `keep`, as a save or a filling has ended since the steps were
  * listed: then a newer one is there. */
@@ -231,7 +241,7 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
                       next->step == which->step ? "trying" : "falling back to",
                       (unsigned long long)next->step, dir_of_tier(l, next));
     }
-    if (!c->n) return core_fail(err, DCP_ERR_NOT_FOUND, "the stores hold no step");
+    if (!c->n) return fail_empty(l, err);
     return core_fail_again(err, DCP_ERR_CORRUPT, &why,
                            "none of the %zu steps is intact (the oldest: %s)", c->n, why.message);
 }

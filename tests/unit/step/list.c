@@ -79,6 +79,12 @@ static void an_empty_or_missing_directory_has_no_step(void **state) {
     make(s, ".tmp-step-00000101");
     assert_int_equal(step_list_newest(s->dir, path, &step, &err), DCP_ERR_NOT_FOUND);
     assert_non_null(strstr(err.message, "no complete step"));
+    assert_null(strstr(err.message, "set aside"));
+    make(s, ".abandoned-step-00000099");
+    make(s, ".abandoned-step-00000102.1");
+    assert_int_equal(step_list_newest(s->dir, path, &step, &err), DCP_ERR_NOT_FOUND);
+    assert_non_null(
+        strstr(err.message, "/.abandoned-step-00000102.1: rename it to step-00000102 "));
 
     dcp_step *steps;
     size_t n;

@@ -102,16 +102,14 @@ static void retain(model *m, int i) {
 
 static void set_aside(model *m) {
     for (int i = 0; i < m->tiers; i++)
-        for (unsigned s = m->aside_from + 1; s <= MODEL_STEPS && m->sets_aside; s++)
+        for (unsigned s = m->back_to + 1; s <= MODEL_STEPS; s++)
             m->t[i].copies[s] = (model_copy){MODEL_ABSENT, 0, 0, 0};
-    m->sets_aside = 0;
     widen(m);
 }
 
 /* Returns whether it failed. */
 static int publish(model *m, int i, unsigned step, unsigned value) {
     if (m->t[i].gone) return 1;
-    set_aside(m);
     m->t[i].copies[step] = (model_copy){MODEL_THERE, value, 0, 0};
     widen(m);
     retain(m, i);
@@ -174,9 +172,7 @@ static void go_back(model *m) {
         if (t->has_missed && t->missed > m->back_to) t->has_missed = t->failed = 0;
     }
     m->goes_back = 0;
-    m->sets_aside = 1;
-    m->aside_from = m->back_to;
-    if (m->tiers > 1) set_aside(m);
+    set_aside(m);
 }
 
 int model_save_async(model *m, unsigned step, unsigned value) {
@@ -253,7 +249,7 @@ void model_close(model *m) {
 }
 
 void model_forget(model *m) {
-    m->goes_back = m->sets_aside = m->flies = 0;
+    m->goes_back = m->flies = 0;
     for (int i = 0; i < m->tiers; i++) {
         model_tier *t = &m->t[i];
         t->asked = t->failed = t->waiting = t->has_missed = t->is_made_good = t->has_step = 0;

@@ -34,8 +34,7 @@ typedef struct model {
     int ranks, tiers;
     model_tier t[MODEL_TIERS];
     int goes_back, flies;
-    int sets_aside; /* of one store, at its next publication; of several at once */
-    unsigned back_to, aside_from, flight_tier, flight_step, flight_value;
+    unsigned back_to, flight_tier, flight_step, flight_value;
 } model;
 
 /* Whatever may be on the disk while something happens, and what surely is. */
