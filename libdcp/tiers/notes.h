@@ -24,6 +24,14 @@ void tiers_note_missed(tier *t, uint64_t step);
 /* The tier's copy of the step is intact. `keep` leaves it from now on. */
 void tiers_note_intact(const dcp_tiers *tiers, tier *t, uint64_t step);
 
+/* Collective. Looks for the steps that the caller has marked as intact, and forgets those that
+ * their stores have not got. No save is in flight. */
+int tiers_check_marks(dcp_tiers *tiers, dcp_error *err);
+
+/* What the caller has marked, or asked for, since the last save, in one number for all stores. */
+uint64_t tiers_marks(const dcp_tiers *tiers);
+uint64_t tiers_asks(const dcp_tiers *tiers);
+
 /* The tier's copy of the step is damaged or lost: it is none that the tier has. */
 void tiers_note_lost(tier *t, uint64_t step);
 

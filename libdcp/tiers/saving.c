@@ -23,7 +23,7 @@ static int is_due(const dcp_tiers *tiers, const tier *t, uint64_t step) {
 
 int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step) {
     int due = 0;
-    for (size_t i = 0; i < tiers->n; i++) due |= is_due(tiers, &tiers->list[i], step);
+    for (size_t i = 0; tiers && i < tiers->n; i++) due |= is_due(tiers, &tiers->list[i], step);
     return due;
 }
 
@@ -96,11 +96,13 @@ static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy w
                          tiers_call call, dcp_error *err) {
     const plan_value values[] = {
         {"the step", step, 0},
-        {"when_busy", when_busy, 0},
+        {"when_busy", (uint64_t)when_busy, 0},
         {"the call: 0 is dcp_tiers_save_async, 1 dcp_tiers_save, 2 that with also_last", call, 0},
         {"whether the run goes on from another step (dcp_tiers_continue_from)",
          (uint64_t)tiers->goes_back, 0},
         {"the step that it goes on from", tiers->goes_back ? tiers->back_to : 0, 0},
+        {"the steps that were marked as intact (dcp_tiers_mark_intact)", tiers_marks(tiers), 1},
+        {"the stores that are asked for (dcp_tiers_ask), a bit for each", tiers_asks(tiers), 0},
     };
     if (!status && when_busy == DCP_BUSY_REFUSE && call == IN_FLIGHT &&
         dcp_tiers_is_done(tiers) != 1)
@@ -154,6 +156,7 @@ static int take_tiers_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy
     uint64_t busy[DCP_MAX_TIERS];
     status = agree_on_turn(tiers, status, step, when_busy, IN_FLIGHT, err);
     if (!status) status = settle_flight(tiers, err);
+    if (!status) status = tiers_check_marks(tiers, err);
     if (!status) status = tiers_go_back(tiers, err);
     if (!status) status = find_busy(tiers, busy, err);
     for (size_t i = 0; i < tiers->n && !status; i++) {
@@ -229,6 +232,7 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
         agree_on_turn(tiers, status, step, given.when_busy, also_last ? NOW_AND_LAST : NOW, err);
     if (status) return status;
     status = settle_flight(tiers, err);
+    if (!status) status = tiers_check_marks(tiers, err);
     if (!status) status = tiers_go_back(tiers, err);
     for (size_t i = 0; i < tiers->n; i++) tiers_drain_finish(tiers, &tiers->list[i]);
     for (size_t i = 0; i < tiers->n && !status; i++) {

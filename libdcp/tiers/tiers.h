@@ -23,6 +23,7 @@ typedef struct tier {
     /* For its store, which is told once no thread works on it; `intact` is pinned until then. */
     uint64_t intact, unread;
     int tells_intact, tells_unread;
+    int is_marked; /* `intact` was named by the caller, and nobody has looked whether it is there */
     struct tiers_drain *drain; /* NULL: it is not being filled */
 } tier;
 

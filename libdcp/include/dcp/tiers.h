@@ -70,10 +70,11 @@ DCP_API void dcp_tiers_close(dcp_tiers *tiers);
  * waits for nothing: from now on later steps count neither as held nor as due, and the next save
  * sets them aside. That one waits for the save in flight, ends all fillings, those of later steps
  * before they are published where that is possible, and sets later steps aside in all stores before
- * it saves into any. So every store holds from then on what it would hold if these steps had never
- * been, but for older ones that `keep` has removed for them. Until that save nothing is set aside: a
- * load alone, or dcp_tiers_mark_intact, sets nothing aside. The last call before a save counts. Not
- * collective; every rank calls it with the same step: the next save is DCP_ERR_MISMATCH otherwise.
+ * it saves into any, also where none is due. So every store holds from then on what it would hold
+ * if these steps had never been, but for older ones that `keep` has removed for them. Until that
+ * save nothing is set aside: a load alone, or dcp_tiers_mark_intact, sets nothing aside. The last
+ * call before a save counts. Not collective; every rank calls it with the same step: the next save
+ * is DCP_ERR_MISMATCH otherwise.
  */
 DCP_API int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err);
 
@@ -82,7 +83,8 @@ DCP_API int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *
 DCP_API int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step);
 
 /* Makes store `i` of the list due at the next save, whatever `every` says, also while the store is
- * being filled with an earlier one. Not collective; every rank calls it. DCP_ERR_ARG: there is no such store. */
+ * being filled with an earlier one. Not collective; every rank calls it: the next save is
+ * DCP_ERR_MISMATCH otherwise. DCP_ERR_ARG: there is no such store. */
 DCP_API int dcp_tiers_ask(dcp_tiers *tiers, size_t i, dcp_error *err);
 
 /* How many files of the step that dcp_tiers_load loads, or has loaded last, were rebuilt first. */
@@ -98,8 +100,10 @@ DCP_API int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step);
 DCP_API int dcp_tiers_survives(const dcp_tiers *tiers, size_t i);
 
 /* dcp_store_mark_intact of store `i`, for a step that was loaded without dcp_tiers_load; the store
- * has it from then on. Best while the checkpoint is open: `keep` may remove the step once it is not.
- * Waits for nothing. Not collective; every rank calls it. */
+ * has it from then on. Best while the checkpoint is open: `keep` may remove the step once it is
+ * not. Waits for nothing. Not collective; every rank calls it with the same step: the next save is
+ * DCP_ERR_MISMATCH otherwise. That one forgets the mark, and logs it, where the store has no such
+ * step. */
 DCP_API int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err);
 
 /* dcp_save_prepare of the list, whichever store a save goes to: one at a time has the page-locked
@@ -136,10 +140,10 @@ DCP_API int dcp_tiers_is_done(dcp_tiers *tiers);
 DCP_API int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err);
 
 /* Waits for everything that is under way, then saves `step` from memory into each store that is
- * due and hasn't got it, or has lost it, one after the other, and with `also_last` into the last one whatever its
- * `every` says. DCP_OK where all of it is durable in at least one of them, with `also_last` in the
- * last one; else the error of the last one that failed. `report` is of the last save made;
- * `options` and `report` may be NULL. */
+ * due and hasn't got it, or has lost it, one after the other, and with `also_last` into the last
+ * one whatever its `every` says. DCP_OK where all of it is durable in at least one of them, with
+ * `also_last` in the last one; else the error of the last one that failed. `report` is of the last
+ * save made; `options` and `report` may be NULL. */
 DCP_API int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state,
                            const char *json, const dcp_save_options *options, int also_last,
                            dcp_report *report, dcp_error *err);
@@ -176,8 +180,9 @@ typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err
  * it. DCP_ERR_IO, DCP_ERR_NO_MEMORY: so it was, and to go on from an older step all the same, it is
  * opened by dcp_tiers_open_step and named by dcp_tiers_continue_from; later steps are set aside
  * then, whether they can be read or not.
- * DCP_ERR_NOT_FOUND: the stores hold no step at all. DCP_ERR_CORRUPT: none is intact. Other
- * statuses are `load`'s. */
+ * DCP_ERR_NOT_FOUND: the stores hold no step at all; one that was set aside by a run that went back
+ * and was ended before its first save was done is named by the message and the log.
+ * DCP_ERR_CORRUPT: none is intact. Other statuses are `load`'s. */
 DCP_API int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,
                            dcp_error *err);
 

@@ -353,6 +353,50 @@ static void a_mark(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
+/* The mark of a step that the store has not got: it is forgotten, and the step can be saved. */
+static void a_mark_of_nothing(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(0, 1, 1, NULL)};
+    begin(p, rank, comm, r, list);
+    save(p, 1, 1, 1);
+    SUCCEEDS(dcp_tiers_mark_intact(p->tiers, 0, 2, err));
+    SUCCEEDS(dcp_tiers_mark_intact(p->tiers, 1, 1, err));
+    save_beside(p, 2, 2);
+    CHECK(rank || strstr(p->log, "is not there"));
+    meet(p);
+    check_steps(p, 0, "c1 c2");
+    SUCCEEDS(dcp_tiers_mark_intact(p->tiers, 0, 3, err));
+    save(p, 3, 3, 0);
+    meet(p);
+    check_steps(p, 0, "c1 c2 c3");
+    save(p, 4, 4, 1);
+    meet(p);
+    check_steps(p, 1, "c4");
+    end(p);
+}
+
+/* What is marked, or asked for, is the same on all ranks. */
+static void on_ranks_that_differ(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(0, 8, 0, NULL)};
+    begin(p, rank, comm, r, list);
+    save(p, 1, 1, 1);
+    if (rank == 1) SUCCEEDS(dcp_tiers_ask(p->tiers, 1, err));
+    CHECK(dcp_tiers_save(p->tiers, 2, p->state, "{}", NULL, 0, NULL, &p->err) == DCP_ERR_MISMATCH);
+    CHECK(strstr(p->err.message, "dcp_tiers_ask"));
+    if (rank == 0) SUCCEEDS(dcp_tiers_ask(p->tiers, 1, err));
+    SUCCEEDS(dcp_tiers_mark_intact(p->tiers, 0, rank ? 1 : 2, err));
+    CHECK(dcp_tiers_save_async(p->tiers, 2, p->state, "{}", NULL, &p->err) == DCP_ERR_MISMATCH);
+    CHECK(strstr(p->err.message, "dcp_tiers_mark_intact"));
+    SUCCEEDS(dcp_tiers_mark_intact(p->tiers, 0, 1, err));
+    save(p, 2, 2, 0);
+    meet(p);
+    check_steps(p, 1, "c1 c2");
+    end(p);
+}
+
 /* What is asked for while the store is being filled is done by the next save. */
 static void an_ask(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
@@ -384,6 +428,58 @@ static void a_lost_store(int rank, dcp_comm *comm, void *r) {
     meet(p);
     CHECK(dcp_tiers_save(p->tiers, 1, p->state, "{}", NULL, 1, NULL, &p->err) == DCP_ERR_NOT_FOUND);
     CHECK(!dcp_tiers_has(p->tiers, 1, 1));
+    end(p);
+}
+
+/* The next save sets later steps aside also where it goes nowhere, as the only store is not due. */
+static void of_one_store_that_is_not_due(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(0, 0, 0, NULL), tier_of(0, 0, 0, NULL)};
+    dcp_tier one = tier_of(4, 0, 0, NULL);
+    char dir[128], aside[160];
+    dcp_step *steps = NULL;
+    size_t n = 0;
+    begin(p, rank, comm, r, list);
+    dcp_tiers_close(p->tiers);
+    snprintf(dir, sizeof dir, "%s/one", root);
+    snprintf(aside, sizeof aside, "%s/.abandoned-step-00000008", dir);
+    one.path = dir;
+    SUCCEEDS(dcp_tiers_open(comm, &one, 1, NULL, &p->tiers, err));
+    save(p, 4, 4, 1);
+    save(p, 8, 8, 1);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 4, err));
+    CHECK(!dcp_tiers_is_due(p->tiers, 5));
+    save_beside(p, 5, 5);
+    meet(p);
+    SUCCEEDS(dcp_steps_list(dir, &steps, &n, err));
+    CHECK(n == 2 && steps[0].step == 4 && steps[1].kind == DCP_STEP_ABANDONED);
+    CHECK(access(aside, F_OK) == 0);
+    free(steps);
+    end(p);
+}
+
+/* The run goes back to a step that no store has, and ends before a save is done: what was set aside
+ * is named, wherever a step is looked for. */
+static void to_a_step_that_none_has(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    static const char wanted[] = "/fast/.abandoned-step-00000008: rename it to step-00000008";
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(4, 0, 0, NULL), tier_of(4, 0, 0, NULL)};
+    dcp_checkpoint *ckpt = NULL;
+    begin(p, rank, comm, r, list);
+    save(p, 4, 4, 1);
+    save(p, 8, 8, 1);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 2, err));
+    save_beside(p, 3, 3);
+    p->log[0] = '\0';
+    CHECK(dcp_tiers_load(p->tiers, load, p, NULL, &p->err) == DCP_ERR_NOT_FOUND);
+    CHECK(strstr(p->err.message, wanted));
+    CHECK(rank || strstr(p->log, wanted));
+    CHECK(dcp_checkpoint_open(comm, p->paths[0], &ckpt, &p->err) == DCP_ERR_NOT_FOUND);
+    CHECK(strstr(p->err.message, wanted));
+    CHECK(dcp_checkpoint_open_private(comm, p->paths[0], &ckpt, &p->err) == DCP_ERR_NOT_FOUND);
+    CHECK(strstr(p->err.message, wanted));
     end(p);
 }
 
@@ -431,10 +527,14 @@ int main(void) {
         run(n, to_a_step_that_all_have);
         run(n, a_damaged_copy);
         run(n, a_mark);
+        run(n, a_mark_of_nothing);
         run(n, an_ask);
         run(n, a_lost_store);
+        run(n, of_one_store_that_is_not_due);
+        run(n, to_a_step_that_none_has);
     }
     run(2, at_different_times);
+    run(2, on_ranks_that_differ);
     run(2, with_a_rebuild);
     run(2, on_one_rank_alone);
     return 0;
