@@ -55,15 +55,6 @@ void dcp_state_destroy(dcp_state *state) {
     free(state);
 }
 
-static int utf8_valid(const char *text, size_t length) {
-    unsigned char any = 0;
-    for (size_t i = 0; i < length; i++) any |= (unsigned char)text[i];
-    if (any < 0x80) return 1;
-    for (size_t i = 0, n; i < length; i += n)
-        if (!(n = core_utf8_length((const unsigned char *)text + i))) return 0;
-    return 1;
-}
-
 static int component_valid(const char *s, size_t n) {
     return n && !(n == 1 && s[0] == '.') && !(n == 2 && s[0] == '.' && s[1] == '.');
 }
@@ -75,7 +66,7 @@ int core_path_valid(const char *path, const char **what) {
     const size_t length = strnlen(path, DCP_MAX_PATH + 1);
     if (length > DCP_MAX_PATH) return 0;
     *what = "it is not UTF-8";
-    if (!utf8_valid(path, length)) return 0;
+    if (!core_utf8_is_valid(path, length)) return 0;
     *what = "it has an empty, '.' or '..' component";
     size_t components = 0;
     for (const char *c = path; *c; components++) {
@@ -353,11 +344,11 @@ int dcp_state_add_device(dcp_state *state, const dcp_tensor *tensor, const dcp_b
     return add_box(state, tensor, box, &b, err);
 }
 
-size_t dcp_state_tensors(const dcp_state *state) { return state->n; }
+size_t dcp_state_tensors(const dcp_state *state) { return state ? state->n : 0; }
 
 uint64_t dcp_state_local_bytes(const dcp_state *state) {
     uint64_t bytes = 0;
-    for (size_t i = 0; i < state->n; i++)
+    for (size_t i = 0; i < dcp_state_tensors(state); i++)
         for (size_t k = 0; k < state->tensors[i]->n_boxes; k++)
             bytes +=
                 dcp_box_elems(&state->tensors[i]->boxes[k].box, state->tensors[i]->tensor.ndim) *

@@ -14,3 +14,12 @@ static inline size_t core_utf8_length(const unsigned char *s) {
     int beyond = (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf4 && s[1] > 0x8f);
     return overlong || beyond ? 0 : n;
 }
+
+static inline int core_utf8_is_valid(const char *text, size_t length) {
+    unsigned char any = 0;
+    for (size_t i = 0; i < length; i++) any |= (unsigned char)text[i];
+    if (any < 0x80) return 1;
+    for (size_t i = 0, n; i < length; i += n)
+        if (!(n = core_utf8_length((const unsigned char *)text + i))) return 0;
+    return 1;
+}

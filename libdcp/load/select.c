@@ -9,6 +9,7 @@
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/option.h"
 #include "core/strides.h"
 #include "move/engine.h"
 #include "plan/agreement.h"
@@ -135,11 +136,11 @@ static int check_options(const dcp_load_options *o, dcp_error *err) {
         if (!o->only[i]) return core_fail(err, DCP_ERR_ARG, "dcp_load: only[%zu] is NULL", i);
     int status = check_renames(o->renames, o->n_renames, err);
     if (status) return status;
-    if ((unsigned)o->missing_keys > DCP_MISSING_KEYS_KEEP ||
-        (unsigned)o->unexpected_keys > DCP_UNEXPECTED_KEYS_REFUSE)
-        return core_fail(err, DCP_ERR_ARG,
-                         "dcp_load: missing_keys or unexpected_keys has no value "
-                         "of its enum");
+    if (core_option_check_choice("missing_keys", (int)o->missing_keys, DCP_MISSING_KEYS_KEEP,
+                                 err) ||
+        core_option_check_choice("unexpected_keys", (int)o->unexpected_keys,
+                                 DCP_UNEXPECTED_KEYS_REFUSE, err))
+        return DCP_ERR_ARG;
     return move_engine_check(o->engine, err);
 }
 

@@ -8,6 +8,7 @@
 #include "comm/comm.h"
 #include "core/bytes.h"
 #include "core/fail.h"
+#include "core/option.h"
 #include "core/sized.h"
 #include "device/staging.h"
 #include "move/progress.h"
@@ -160,8 +161,9 @@ static int plan_proof(prover *p, int status, const dcp_state *state, dcp_error *
     if (!status) p->n = dcp_state_tensors(state);
     if (!status && !(p->sorted = core_state_sorted(state)))
         status = core_fail_memory(err, p->n * sizeof *p->sorted);
-    if (!status && (unsigned)p->options->replicas > DCP_REPLICAS_TRUST)
-        status = core_fail(err, DCP_ERR_ARG, "replicas %d does not exist", p->options->replicas);
+    if (!status)
+        status = core_option_check_choice("replicas", (int)p->options->replicas, DCP_REPLICAS_TRUST,
+                                          err);
     status = plan_agree(p->comm, status, &replicas, 1, err);
     if (!status) status = plan_tensors(p->comm, p->sorted, p->n, err);
     return status ? status : plan_exchange(p->comm, DCP_OK, p->sorted, p->n, 1, &p->boxes, err);
@@ -214,14 +216,14 @@ void dcp_proof_destroy(dcp_proof *proof) {
     free(proof);
 }
 
-uint64_t dcp_proof_id(const dcp_proof *proof) { return proof->id; }
+uint64_t dcp_proof_id(const dcp_proof *proof) { return proof ? proof->id : 0; }
 
-size_t dcp_proof_tensors(const dcp_proof *proof) { return proof->n; }
+size_t dcp_proof_tensors(const dcp_proof *proof) { return proof ? proof->n : 0; }
 
 const dcp_tensor *dcp_proof_tensor(const dcp_proof *proof, size_t i) {
-    return i < proof->n ? &proof->tensors[i] : NULL;
+    return i < dcp_proof_tensors(proof) ? &proof->tensors[i] : NULL;
 }
 
 uint64_t dcp_proof_crc(const dcp_proof *proof, size_t i) {
-    return i < proof->n ? proof->crcs[i] : 0;
+    return i < dcp_proof_tensors(proof) ? proof->crcs[i] : 0;
 }

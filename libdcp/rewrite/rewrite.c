@@ -11,6 +11,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "core/option.h"
 #include "core/sized.h"
 #include "dcp/rewrite.h"
 #include "move/progress.h"
@@ -269,6 +270,8 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
         status = core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a checkpoint is needed");
     if (!status) status = check_same_comm(from->comm, to, err);
     if (from) step_checkpoint_settle(from);
+    if (!status)
+        status = core_option_check_choice("layout", (int)o->layout, DCP_LAYOUT_SHARDED, err);
     if (!status) status = make_state(&w, o, err);
     if (!status && from->rows == STEP_ROWS_HERE) status = step_view_here(from, &w.view, err);
     if (!status) status = save_request_make(to, from->step, w.state, from->json, &save, &r, err);

@@ -13,6 +13,7 @@
 
 #include "core/fail.h"
 #include "core/json.h"
+#include "core/utf8_length.h"
 #include "dcp/safetensors.h"
 #include "safetensors/members.h"
 
@@ -297,8 +298,10 @@ static int format_tensor(json_t *root, const dcp_tensor *tensor, uint64_t *offse
     if (json_object_get(root, tensor->path))
         return core_fail(err, DCP_ERR_ARG, "safetensors: the name '%s' is used twice or reserved",
                          tensor->path);
-    if (json_object_set_new(root, tensor->path, entry_json(tensor, *offset, end)))
+    if (!core_utf8_is_valid(tensor->path, strlen(tensor->path)))
         return core_fail(err, DCP_ERR_ARG, "safetensors: the name '%s' is not UTF-8", tensor->path);
+    if (json_object_set_new(root, tensor->path, entry_json(tensor, *offset, end)))
+        return core_fail_memory(err, strlen(tensor->path));
     *offset = end;
     return DCP_OK;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/fail.h"
@@ -15,6 +16,7 @@
 #include "core/path.h"
 #include "dcp/safetensors.h"
 #include "io/file.h"
+#include "io/look.h"
 #include "io/publish.h"
 #include "safetensors/header.h"
 
@@ -45,6 +47,10 @@ static int open_tmp(dcp_st_writer *writer, const char *path, dcp_error *err) {
     if (length >= PATH_MAX)
         return core_fail(err, DCP_ERR_ARG, "%.500s: the path is too long", path);
     memcpy(writer->path, path, strlen(path) + 1);
+    struct stat st;
+    if (!io_look(AT_FDCWD, path, &st, NULL) && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
+        return core_fail_at(err, DCP_ERR_ARG, path,
+                            "it is no file, and a file can't take its name: name another one");
     writer->fd =
         open(writer->tmp_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     return writer->fd < 0 ? core_fail_errno(err, "cannot create", writer->tmp_path) : DCP_OK;

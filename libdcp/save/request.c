@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 #include "core/fail.h"
 #include "core/json.h"
+#include "core/option.h"
 #include "io/queue.h"
 #include "move/engine.h"
 #include "step/userblock.h"
@@ -84,10 +85,10 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
     r->copy_bytes = options->copy_bytes;
     int status = move_engine_check(r->engine, err);
     if (status) return status;
-    if ((unsigned)options->replicas > DCP_REPLICAS_TRUST)
-        return core_fail(err, DCP_ERR_ARG, "replicas %d does not exist", (int)options->replicas);
-    if ((unsigned)options->layout > DCP_LAYOUT_SHARDED)
-        return core_fail(err, DCP_ERR_ARG, "layout %d does not exist", (int)options->layout);
+    if (core_option_check_choice("replicas", (int)options->replicas, DCP_REPLICAS_TRUST, err) ||
+        core_option_check_choice("layout", (int)options->layout, DCP_LAYOUT_SHARDED, err) ||
+        core_option_check_choice("when_busy", (int)options->when_busy, DCP_BUSY_REFUSE, err))
+        return DCP_ERR_ARG;
     if (options->layout == DCP_LAYOUT_SHARDED) {
         r->layout = DCP_LAYOUT_SHARDED;
         r->shards = options->shards ? options->shards : store->comm->size;

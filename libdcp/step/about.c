@@ -17,6 +17,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/json.h"
+#include "core/utf8_length.h"
 #include "io/file.h"
 #include "step/folder.h"
 
@@ -37,7 +38,8 @@ static json_t *compose(const char *tool, int ranks, json_t *members) {
     char host[256] = "unknown", when[32];
     time_t now = time(NULL);
     struct tm utc;
-    gethostname(host, sizeof host - 1);
+    if (gethostname(host, sizeof host - 1) || !core_utf8_is_valid(host, strlen(host)))
+        strcpy(host, "unknown");
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     json_t *about = json_object();
     int failed = json_object_set_new(about, "tool", json_string(tool)) ||

@@ -9,6 +9,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "core/option.h"
 #include "core/path.h"
 #include "core/sized.h"
 #include "plan/agreement.h"
@@ -207,6 +208,8 @@ int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *opt
     if (!status && !store) status = core_fail_memory(err, PATH_MAX + sizeof *store);
     if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_store_open: out is NULL");
     if (!status) status = core_path_check(NULL, dir, err);
+    if (!status) status = core_option_check_text("dcp_store_options.tool", own.tool, err);
+    if (!status) status = core_option_check_text("the domain", own.domain, err);
     status = comm_agree(comm, status, err);
     if (status == DCP_OK) status = open_store(store, dir, own.redundancy, err);
     if (status != DCP_OK) {

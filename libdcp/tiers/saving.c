@@ -7,6 +7,7 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "core/option.h"
 #include "core/sized.h"
 #include "plan/agreement.h"
 #include "save/context.h"
@@ -104,6 +105,8 @@ static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy w
         {"the steps that were marked as intact (dcp_tiers_mark_intact)", tiers_marks(tiers), 1},
         {"the stores that are asked for (dcp_tiers_ask), a bit for each", tiers_asks(tiers), 0},
     };
+    if (!status)
+        status = core_option_check_choice("when_busy", (int)when_busy, DCP_BUSY_REFUSE, err);
     if (!status && when_busy == DCP_BUSY_REFUSE && call == IN_FLIGHT &&
         dcp_tiers_is_done(tiers) != 1)
         status = core_fail(err, DCP_ERR_BUSY,

@@ -13,6 +13,7 @@
 #include "comm/comm.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/option.h"
 #include "core/path.h"
 #include "core/sized.h"
 #include "plan/agreement.h"
@@ -118,6 +119,8 @@ int tiers_given_take(const dcp_tier *list, size_t i, dcp_tier *own, dcp_error *e
                            "store %zu of the list has size %zu, the first %zu: all are made with "
                            "DCP_TIER_INIT",
                            i, at->size, list->size);
+    if (!status)
+        status = core_option_check_choice("layout", (int)own->layout, DCP_LAYOUT_SHARDED, err);
     return status;
 }
 

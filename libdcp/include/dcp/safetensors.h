@@ -53,7 +53,8 @@ DCP_API int dcp_st_header(const dcp_tensor *tensors, size_t n, char **out, uint6
                           dcp_error *err);
 
 /* Creates `path` for exactly these tensors (path: the plain name) in this order, with __metadata__
- * {"format":"pt"}. The file appears under its name, durable, at dcp_st_finish. */
+ * {"format":"pt"}. The file appears under its name, durable, at dcp_st_finish. DCP_ERR_ARG: as for
+ * dcp_st_header; or a folder has the name, or something else that is no file. */
 DCP_API int dcp_st_create(const char *path, const dcp_tensor *tensors, size_t n,
                           dcp_st_writer **out, dcp_error *err);
 /* Appends the next bytes of data; pieces of any size, tensors in the order given at creation. */
