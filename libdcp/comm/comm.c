@@ -146,9 +146,9 @@ int comm_duplicate(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
     return status || !can ? status : comm->duplicate(comm, out, err);
 }
 
-int dcp_comm_rank(const dcp_comm *comm) { return comm->rank; }
+int dcp_comm_rank(const dcp_comm *comm) { return comm ? comm->rank : DCP_ERR_ARG; }
 
-int dcp_comm_size(const dcp_comm *comm) { return comm->size; }
+int dcp_comm_size(const dcp_comm *comm) { return comm ? comm->size : DCP_ERR_ARG; }
 
 void dcp_comm_destroy(dcp_comm *comm) {
     if (!comm) return;

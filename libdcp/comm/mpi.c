@@ -244,7 +244,7 @@ int dcp_comm_from_fortran(MPI_Fint comm, dcp_comm **out, dcp_error *err) {
 void *dcp_host_memory_create(MPI_Comm group, size_t bytes) {
     dcp_comm *comm;
     void *memory = NULL;
-    if (bytes == 0 || make_apart(group, &comm, NULL)) return NULL;
+    if (bytes == 0 || check_mpi(group, NULL) || make_apart(group, &comm, NULL)) return NULL;
     comm_host_memory_create(comm, bytes, &memory, NULL);
     dcp_comm_destroy(comm);
     return memory;

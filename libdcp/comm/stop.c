@@ -46,6 +46,7 @@ int comm_stop_status(const comm_stop *stop, dcp_error *err) {
 
 int dcp_stop_seldom(void *seldom) {
     dcp_seldom *s = seldom;
+    if (!s || !s->stop) return 0;
     const double now = core_clock_now();
     if (s->asked > 0 && now - s->asked < s->seconds) return 0;
     s->asked = now;

@@ -26,7 +26,8 @@ int core_tensor_same(const dcp_tensor *a, const dcp_tensor *b) {
 
 uint64_t dcp_tensor_bytes(const dcp_tensor *tensor) {
     uint64_t bytes = 0;
-    return core_tensor_size(tensor->dtype, tensor->ndim, tensor->shape, &bytes) ? bytes : 0;
+    return tensor && core_tensor_size(tensor->dtype, tensor->ndim, tensor->shape, &bytes) ? bytes
+                                                                                          : 0;
 }
 
 /* Callers' numbers of dimensions are not trusted. */
@@ -34,6 +35,7 @@ static uint32_t dims_within(uint32_t ndim) { return ndim < DCP_MAX_DIMS ? ndim :
 
 dcp_box dcp_box_whole(const dcp_tensor *tensor) {
     dcp_box box = {0};
+    if (!tensor) return box;
     memcpy(box.count, tensor->shape, dims_within(tensor->ndim) * sizeof *box.count);
     if (!tensor->ndim) box.count[0] = 1;
     return box;
@@ -41,7 +43,7 @@ dcp_box dcp_box_whole(const dcp_tensor *tensor) {
 
 dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world) {
     dcp_box box = dcp_box_whole(tensor);
-    if (rank < 0 || rank >= world) {
+    if (!tensor || rank < 0 || rank >= world) {
         box.count[0] = 0;
         return box;
     }
@@ -60,6 +62,7 @@ dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world) {
 uint64_t dcp_box_elems(const dcp_box *box, uint32_t ndim) {
     uint64_t elems = 1;
     int empty = 0, too_many = 0;
+    if (!box) return 0;
     for (uint32_t d = 0; d < core_box_dims(dims_within(ndim)); d++) {
         empty |= !box->count[d];
         too_many |= __builtin_mul_overflow(elems, box->count[d], &elems);
@@ -87,7 +90,8 @@ int core_box_equal(uint32_t ndim, const dcp_box *a, const dcp_box *b) {
 uint64_t dcp_box_slice(uint32_t ndim, const dcp_box *box, uint64_t first, uint64_t max_elems,
                        dcp_box *out) {
     uint64_t inner = dcp_box_elems(box, ndim), rest = first;
-    *out = *box;
+    if (!out) return 0;
+    *out = box ? *box : (dcp_box){0};
     if (first >= inner || inner == UINT64_MAX) { /* also of a box that is empty, or is none */
         out->count[0] = 0;
         return 0;

@@ -46,6 +46,7 @@ const char *dcp_engine_name(dcp_engine engine) {
 }
 
 int dcp_engine_parse(const char *name, dcp_engine *out) {
+    if (!out) return DCP_ERR_ARG;
     if (name && strcmp(name, automatic) == 0) {
         *out = DCP_ENGINE_AUTO;
         return DCP_OK;

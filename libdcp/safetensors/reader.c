@@ -500,10 +500,10 @@ const char *dcp_st_file(const dcp_st_reader *reader, size_t i) {
     return i < dcp_st_files(reader) ? reader->files[i].path : NULL;
 }
 
-size_t dcp_st_tensors(const dcp_st_reader *reader) { return reader->n; }
+size_t dcp_st_tensors(const dcp_st_reader *reader) { return reader ? reader->n : 0; }
 
 const dcp_tensor *dcp_st_tensor(const dcp_st_reader *reader, size_t i) {
-    return i < reader->n ? &reader->entries[i].tensor : NULL;
+    return i < dcp_st_tensors(reader) ? &reader->entries[i].tensor : NULL;
 }
 
 static const safetensors_entry *find_entry(const dcp_st_reader *reader, const char *name) {
@@ -514,7 +514,7 @@ static const safetensors_entry *find_entry(const dcp_st_reader *reader, const ch
 }
 
 const dcp_tensor *dcp_st_find(const dcp_st_reader *reader, const char *name) {
-    const safetensors_entry *entry = name ? find_entry(reader, name) : NULL;
+    const safetensors_entry *entry = reader && name ? find_entry(reader, name) : NULL;
     return entry ? &entry->tensor : NULL;
 }
 

@@ -28,15 +28,17 @@ int step_checkpoint_is_gone(const dcp_checkpoint *ckpt) {
     return hold ? hold->is_claimed || !step_hold_is_named(hold) : ckpt->gone != 0;
 }
 
-const char *dcp_checkpoint_path(const dcp_checkpoint *ckpt) { return ckpt->path; }
-uint64_t dcp_checkpoint_step(const dcp_checkpoint *ckpt) { return ckpt->step; }
-dcp_layout dcp_checkpoint_layout(const dcp_checkpoint *ckpt) { return ckpt->layout; }
-int dcp_checkpoint_files(const dcp_checkpoint *ckpt) { return (int)ckpt->n_files; }
-const char *dcp_checkpoint_json(const dcp_checkpoint *ckpt) { return ckpt->json; }
-size_t dcp_checkpoint_tensors(const dcp_checkpoint *ckpt) { return ckpt->n_tensors; }
+const char *dcp_checkpoint_path(const dcp_checkpoint *ckpt) { return ckpt ? ckpt->path : NULL; }
+uint64_t dcp_checkpoint_step(const dcp_checkpoint *ckpt) { return ckpt ? ckpt->step : 0; }
+dcp_layout dcp_checkpoint_layout(const dcp_checkpoint *ckpt) {
+    return ckpt ? ckpt->layout : DCP_LAYOUT_GLOBAL;
+}
+int dcp_checkpoint_files(const dcp_checkpoint *ckpt) { return ckpt ? (int)ckpt->n_files : 0; }
+const char *dcp_checkpoint_json(const dcp_checkpoint *ckpt) { return ckpt ? ckpt->json : NULL; }
+size_t dcp_checkpoint_tensors(const dcp_checkpoint *ckpt) { return ckpt ? ckpt->n_tensors : 0; }
 
 const dcp_tensor *dcp_checkpoint_tensor(const dcp_checkpoint *ckpt, size_t i) {
-    return i < ckpt->n_tensors ? &ckpt->tensors[i].tensor : NULL;
+    return i < dcp_checkpoint_tensors(ckpt) ? &ckpt->tensors[i].tensor : NULL;
 }
 
 static int by_tensor_path(const void *key, const void *tensor) {
@@ -48,10 +50,10 @@ const step_tensor *step_checkpoint_lookup(const dcp_checkpoint *ckpt, const char
 }
 
 size_t dcp_checkpoint_boxes(const dcp_checkpoint *ckpt, size_t i) {
-    return i < ckpt->n_tensors ? ckpt->tensors[i].n_datasets : 0;
+    return i < dcp_checkpoint_tensors(ckpt) ? ckpt->tensors[i].n_datasets : 0;
 }
 
 const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const char *path) {
-    const step_tensor *t = path ? step_checkpoint_lookup(ckpt, path) : NULL;
+    const step_tensor *t = ckpt && path ? step_checkpoint_lookup(ckpt, path) : NULL;
     return t ? &t->tensor : NULL;
 }

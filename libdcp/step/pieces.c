@@ -5,7 +5,7 @@
 
 int dcp_checkpoint_box(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_box *box) {
     step_dataset p;
-    if (k >= dcp_checkpoint_boxes(ckpt, i) ||
+    if (!box || k >= dcp_checkpoint_boxes(ckpt, i) ||
         step_view_dataset((dcp_checkpoint *)ckpt, &ckpt->tensors[i], k, 0, &p, NULL))
         return -1;
     *box = step_index_row_box(p.row);

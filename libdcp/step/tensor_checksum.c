@@ -90,6 +90,6 @@ int dcp_checkpoint_state_id(const dcp_checkpoint *ckpt, uint64_t *id) {
 
 uint64_t dcp_checkpoint_file_bytes(const dcp_checkpoint *ckpt) {
     uint64_t bytes = 0;
-    for (size_t f = 0; f < ckpt->n_files; f++) bytes += ckpt->files[f].ub.file_bytes;
+    for (int f = 0; f < dcp_checkpoint_files(ckpt); f++) bytes += ckpt->files[f].ub.file_bytes;
     return bytes;
 }

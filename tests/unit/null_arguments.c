@@ -26,6 +26,8 @@ static void communicators(void **state) {
     REFUSES(dcp_comm_from_ops(NULL, NULL, 0, 1, &comm, &err));
     REFUSES(dcp_comm_from_ops(&ops, NULL, 0, 1, &comm, &err));
     REFUSES(dcp_comm_from_ops(&ops, NULL, 0, 1, NULL, &err));
+    assert_int_equal(dcp_comm_rank(NULL), DCP_ERR_ARG);
+    assert_int_equal(dcp_comm_size(NULL), DCP_ERR_ARG);
     dcp_comm_destroy(NULL);
 }
 
@@ -34,6 +36,9 @@ static void states_and_types(void **state) {
     dcp_state *s;
     dcp_dtype dtype;
     dcp_tensor tensor = {"/model/w", DCP_F32, 1, {4}};
+    dcp_box box = {{0}, {4}}, whole = dcp_box_whole(NULL);
+    dcp_seldom seldom = {0};
+    dcp_engine engine;
     REFUSES(dcp_state_create(NULL, &err));
     assert_int_equal(dcp_state_create(&s, NULL), DCP_OK);
     REFUSES(dcp_state_add(NULL, &tensor, NULL, &tensor, &err));
@@ -46,8 +51,19 @@ static void states_and_types(void **state) {
     REFUSES(dcp_state_add_many(s, 1, NULL, NULL, NULL, &err));
     REFUSES(dcp_state_add_many(s, 1, &tensor, NULL, NULL, &err));
     REFUSES(dcp_state_add_source(s, &tensor, NULL, NULL, NULL, -1, &err));
+    assert_int_equal(dcp_state_tensors(NULL), 0);
+    assert_int_equal(dcp_state_local_bytes(NULL), 0);
     dcp_state_destroy(s);
     dcp_state_destroy(NULL);
+    assert_int_equal(dcp_tensor_bytes(NULL), 0);
+    assert_int_equal(dcp_box_elems(NULL, 1), 0);
+    assert_int_equal(dcp_box_elems(&whole, 1), 0);
+    assert_int_equal(dcp_box_slice(1, NULL, 0, 4, &whole), 0);
+    assert_int_equal(dcp_box_slice(1, &box, 0, 4, NULL), 0);
+    assert_int_equal(dcp_engine_parse("auto", NULL), DCP_ERR_ARG);
+    assert_int_not_equal(dcp_engine_parse(NULL, &engine), DCP_OK);
+    assert_int_equal(dcp_stop_seldom(NULL), 0);
+    assert_int_equal(dcp_stop_seldom(&seldom), 0);
     assert_int_equal(dcp_dtype_parse(NULL, &dtype), DCP_ERR_ARG);
     assert_int_equal(dcp_dtype_parse("F32", NULL), DCP_ERR_ARG);
 }
@@ -86,6 +102,10 @@ static void saves(void **state) {
     REFUSES(dcp_prove(NULL, s, NULL, &proof, &err));
     REFUSES(dcp_prove(comm, NULL, NULL, &proof, &err));
     REFUSES(dcp_prove(comm, s, NULL, NULL, &err));
+    assert_int_equal(dcp_proof_tensors(NULL), 0);
+    assert_null(dcp_proof_tensor(NULL, 0));
+    assert_int_equal(dcp_tiers_is_due(NULL, 1), 0);
+    assert_int_equal(dcp_tiers_has(NULL, 0, 1), 0);
     dcp_proof_destroy(NULL);
     REFUSES(dcp_rewrite(NULL, store, NULL, NULL, &err));
     dcp_save_fence(NULL);
@@ -129,6 +149,12 @@ static void checkpoints(void **state) {
     REFUSES(dcp_reader_create(NULL, &reader, &err));
     REFUSES(dcp_reader_read(NULL, "/model/w", NULL, NULL, &err));
     dcp_reader_destroy(NULL);
+    assert_null(dcp_checkpoint_path(NULL));
+    assert_null(dcp_checkpoint_json(NULL));
+    assert_null(dcp_checkpoint_find(NULL, "/model/w"));
+    assert_int_equal(dcp_checkpoint_tensors(NULL), 0);
+    assert_int_equal(dcp_checkpoint_step(NULL), 0);
+    assert_int_equal(dcp_checkpoint_files(NULL), 0);
     dcp_checkpoint_close(NULL);
     dcp_comm_destroy(comm);
 }

@@ -9,12 +9,13 @@
  *
  * Conventions. Functions return a status of dcp/error.h (DCP_OK is 0) and set outputs only on
  * success. A NULL where an object or an output is needed is DCP_ERR_ARG; functions without a status
- * need theirs. Structs of options, reports and tables of functions say their size and are made by
- * DCP_..._INIT (dcp/size.h); the others never change. "Collective" functions are called by every
- * rank of the communicator in the same order; they return the same status on all of them, also when
- * only one rank failed, and never leave a rank waiting. The library never prints, exits or aborts
- * and keeps no global state: one object must not be used by two threads at once, different objects
- * may. A checkpoint may be read by any number of threads: dcp_checkpoint_read.
+ * answer with 0 or NULL then, dcp_comm_rank and dcp_comm_size with DCP_ERR_ARG. Structs of options,
+ * reports and tables of functions say their size and are made by DCP_..._INIT (dcp/size.h); the
+ * others never change. "Collective" functions are called by every rank of the communicator in the
+ * same order; they return the same status on all of them, also when only one rank failed, and never
+ * leave a rank waiting. The library never prints, exits or aborts and keeps no global state: one
+ * object must not be used by two threads at once, different objects may. A checkpoint may be read
+ * by any number of threads: dcp_checkpoint_read.
  *
  * Paths are those of a file system. scheme: followed by // is DCP_ERR_UNSUPPORTED wherever a
  * directory, a step or a file is given; a directory of that name is written with ./ before it.

@@ -37,7 +37,7 @@ DCP_API int dcp_comm_from_fortran(MPI_Fint comm, dcp_comm **out, dcp_error *err)
 /* Collective: `bytes` of memory, zeroed, page-aligned, which all ranks of `comm` see. It has no
  * name in any folder, so that no kill leaves anything of it behind, and takes no room of /dev/shm.
  * NULL, on all ranks, where it cannot be had: they are on several hosts, or may not open each
- * other's files. */
+ * other's files; MPI does not run, or `comm` is MPI_COMM_NULL. */
 DCP_API void *dcp_host_memory_create(MPI_Comm comm, size_t bytes);
 /* Of this rank's view of it. NULL is ignored. */
 DCP_API void dcp_host_memory_free(void *memory, size_t bytes);
