@@ -69,12 +69,18 @@ class Test(unittest.TestCase):
             with self.subTest(options):
                 loaded = libdcp.load(self.dir, state, strict=False, **options)
                 self.assertEqual((loaded.missing, loaded.unexpected), (missing, unexpected))
+        libdcp.save(self.dir, 2, {"model": {"a": np.ones(2), "b": np.ones(2), "n": {"x": 1, "y": 2}}, "epoch": 3, "o": {"lr": 1}})
+        for only, unexpected in [(None, ["/epoch", "/model/b", "/model/n.y", "/o/lr"]), ("/model/*", ["/model/b", "/model/n.y"]),
+                                 (["/model/[an]*"], ["/model/n.y"]), ("/model/n.x", [])]:
+            with self.subTest(only):
+                loaded = libdcp.load(self.dir, {"model": {"a": np.zeros(2), "n": {"x": 0}}, "p": 5}, only=only, strict=False)
+                self.assertEqual(sorted(loaded.unexpected), unexpected)
         whole = {"model": {name: np.zeros(2) for name in "abc"}}
-        loaded = libdcp.load(self.dir, whole)
+        loaded = libdcp.load(self.dir, whole, step=1)
         self.assertEqual((loaded.missing, loaded.unexpected, type(loaded).mro()[1]), ([], [], dict))
         for place in (self.dir, [libdcp.Tier(self.dir)]):
             with libdcp.Store(place) as store:
-                self.assertEqual(store.load(state, strict=False).missing, ["/model/new"])
+                self.assertEqual(store.load(state, step=1, strict=False).missing, ["/model/new"])
 
     def test_a_step_by_its_number(self):
         self.save_steps(1, 2, 3)

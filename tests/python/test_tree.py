@@ -233,6 +233,69 @@ class Test(unittest.TestCase):
                 self.assert_same(part.state, saved.state)
                 self.assertEqual(part.loads, 1)
 
+    def test_objects_get_tensors_that_they_lack(self):
+        """Such as an average that is begun at the first step: what is stored, strict or not, whatever is there before."""
+        made = {"n": 3, "w": np.arange(3.0), "shadow": {"a": np.ones(2), "b": (np.zeros(1, np.int8), 5)}, "steps": [np.ones(1)],
+                "default": collections.defaultdict(list, {1: [np.ones(4)]}), "kind": trees.Settings(1, np.ones(5))}
+        libdcp.save(self.dir, 1, {"part": Part(**made), "inner": {"part": Part(**made)}, "model": {"v": np.ones(1)}})
+        templates = [{}, {"n": 0}, {"w": None, "shadow": None, "steps": None}, {"shadow": {}, "steps": [], "w": np.zeros(3)},
+                     {"w": np.zeros(1), "steps": [np.zeros(2), 1][:1], "shadow": {"a": np.zeros(7)}}]
+        libdcp.register(trees.Settings)
+        for i, template in enumerate(templates):
+            for options in ({}, {"strict": False}, {"only": ["/part/*", "/inner/*"]}):
+                with self.subTest(template=i, **options):
+                    part, inner = Part(**copy.deepcopy(template)), Part(**copy.deepcopy(template))
+                    loaded = libdcp.load(self.dir, {"part": part, "inner": {"part": inner}, "model": {"v": np.zeros(1)}}, **options)
+                    self.assert_same([part.state, inner.state], [made, made])
+                    self.assertEqual((loaded.missing, loaded.unexpected), ([], []))
+
+    def test_objects_without_words_get_tensors_that_they_lack(self):
+        """Of what has nothing but tensors the checkpoint's JSON says nothing."""
+        libdcp.save(self.dir, 1, {"ema": Part(a=np.ones(2), b=np.ones(1)), "model": {"v": np.ones(1)}})
+        for template in ({}, {"a": np.zeros(2)}, {"b": np.zeros(3)}):
+            part = Part(**template)
+            array = template.get("a")
+            with libdcp.Store(self.dir) as store:
+                declared = store.declare({"ema": part, "model": {"v": np.zeros(1)}})
+                for _ in range(2):
+                    store.load(declared)
+                    self.assert_same(part.state, {"a": np.ones(2), "b": np.ones(1)})
+            self.assertTrue(array is None or part.state["a"] is array)
+        part = Part()
+        libdcp.load(self.dir, {"average": part, "model": {"v": np.zeros(1)}}, rename={"/average/*": "/ema/*"})
+        self.assert_same(part.state, {"a": np.ones(2), "b": np.ones(1)})
+
+    def test_tensors_of_an_object_that_are_not_selected(self):
+        libdcp.save(self.dir, 1, {"part": Part(n=3, m={"a": np.ones(2), "k": 1}, l=[np.ones(1), 4]), "model": {"v": np.ones(1)}})
+        part = Part(n=0)
+        libdcp.load(self.dir, {"part": part, "model": {"v": np.zeros(1)}}, only="/part/[nm]*")
+        self.assert_same(part.state, {"n": 3, "m": {"a": np.ones(2), "k": 1}})
+        libdcp.load(self.dir, {"part": part, "model": {"v": np.zeros(1)}}, only="/part/m.k")
+        self.assertEqual(part.state["m"]["k"], 1)
+        with self.assertRaisesRegex(libdcp.Error, r"^state\['part'\]\['l'\]\[0\]: .* the tensor /part/l.0, which is not among"):
+            libdcp.load(self.dir, {"part": part, "model": {"v": np.zeros(1)}}, only="/part/l")
+
+    def test_lists_of_other_lengths(self):
+        """They are restored whole, by new arrays where the state has none; a strict load refuses what would be lost."""
+        libdcp.save(self.dir, 1, {"m": {"l": [np.ones(1), 5, np.ones(2)], "t": (np.ones(3),)}})
+        for strict in (True, False):
+            first = np.zeros(1)
+            state = {"m": {"l": [first], "t": None}}
+            libdcp.load(self.dir, state, strict=strict)
+            self.assert_same(state, {"m": {"l": [np.ones(1), 5, np.ones(2)], "t": (np.ones(3),)}})
+            self.assertIs(state["m"]["l"][0], first)
+        longer = {"m": {"l": [np.zeros(1), 0, np.zeros(2), np.zeros(3)], "t": (np.zeros(3),)}}
+        self.assertIn("tensor /m/l.3 is not in the checkpoint", self.refused(longer))
+        self.assertEqual(libdcp.load(self.dir, longer, strict=False).missing, ["/m/l.3"])
+        self.assert_same(longer, {"m": {"l": [np.ones(1), 5, np.ones(2)], "t": (np.ones(3),)}})
+
+    def test_a_tensor_that_the_words_name_and_that_is_not_there(self):
+        libdcp.save(self.dir, 1, {"model": {"v": np.ones(1)}}, json={"state": {"m": {"l": [{"$tensor": "/m/l.0"}]}}, "tree": {"tags": 1}})
+        self.assertIn("state['m']['l'][0]: ", self.refused({"m": {"l": []}, "model": {"v": np.zeros(1)}}, "CORRUPT"))
+        with self.assertRaisesRegex(libdcp.Error, r"^state\['m'\]\['l'\]\[0\]: ") as caught:
+            libdcp.read(self.dir)
+        self.assertEqual(caught.exception.status, libdcp.Status.CORRUPT)
+
     def test_strict_means_nested_members_too(self):
         libdcp.save(self.dir, 1, {"w": np.ones(2), "seen": {"wiki": 10, "code": 5, "deep": {"a": {"b": 1, "c": 2}}}})
         state = {"w": np.zeros(2), "seen": {"wiki": 0, "new": 7, "deep": {"a": {"b": 0, "d": 3}}}}
@@ -392,6 +455,16 @@ class Test(unittest.TestCase):
         with self.assertRaises(libdcp.Error):
             libdcp.read(self.dir / "none")
 
+    def test_read_a_part(self):
+        """What is no mapping is read as a whole, and nothing stands for a tensor that was not read."""
+        libdcp.save(self.dir, 1, {"m": {"l": [np.ones(1), 5, np.ones(2)], "w": np.ones(3), "t": (np.ones(1), {"a": np.zeros(2)})},
+                                  "z": [np.ones(2)]})
+        for only, wanted in (("/m/l", {"m": {"l": [np.ones(1), 5, np.ones(2)]}}), ("/m/l.2", {"m": {"l": [np.ones(1), 5, np.ones(2)]}}),
+                             ("/m/t.1*", {"m": {"t": (np.ones(1), {"a": np.zeros(2)})}}), ("/m/w", {"m": {"w": np.ones(3)}}),
+                             (["/z", "/m/w"], {"z": [np.ones(2)], "m": {"w": np.ones(3)}})):
+            with self.subTest(only):
+                self.assert_same(libdcp.read(self.dir, only=only, as_torch=False), wanted)
+
     # Declared states.
 
     def test_tensors_of_objects_are_asked_for_anew(self):
@@ -461,6 +534,17 @@ class Test(unittest.TestCase):
         self.assert_same(state["m"], {"t": (1, (2, 3)), "c": collections.Counter({2: 1, 4: 2}), "i": {1: "a"}, "f": float("inf")})
         self.assert_same(state["part"].state, {"c": collections.Counter({2: 1, 7: 1}), "n": 1, "i": {5: 1, 6: 2}})
         self.assertEqual(state["$tuple"], {"$tuple": [1]})
+
+    def test_tensors_in_lists_of_older_files(self):
+        libdcp.save(self.dir, 1, {"m": {"l.0": np.ones(1)}, "ema": {"shadow.a": np.ones(2)}}, json={"state": {
+            "m": {"l": [None, 5, None]}, "ema": {"n": 1}}})
+        for template in (None, [], [np.zeros(1), 0, 0]):
+            part = Part(shadow={}, n=0)
+            state = {"m": {"l": template}, "ema": part}
+            libdcp.load(self.dir, state)
+            self.assert_same(state["m"], {"l": [np.ones(1), 5, None]})
+            self.assert_same(part.state, {"shadow": {"a": np.ones(2)}, "n": 1})
+        self.assert_same(libdcp.read(self.dir, as_torch=False)["m"], {"l": [np.ones(1), 5, None]})
 
 
 if __name__ == "__main__":

@@ -252,6 +252,72 @@ class Test(unittest.TestCase):
             libdcp.load(self.dir / f"step-{n:08}", {"averages": loaded})
             self.assert_same(loaded.extra, {"n": n, "mean": torch.full((3,), float(n)), "kind": (1, "a")})
 
+    def test_objects_whose_tensors_are_made_later(self):
+        """An optimizer without moments yet, an average that has not begun, a scaler, a module that has not run, and modules
+        that keep what they don't know: each as torch.load leaves it."""
+        class Optimizing:
+            """As programs wrap an optimizer for a checkpoint."""
+            def __init__(self, model):
+                self.inner = torch.optim.Adam(model.parameters(), lr=0.5)
+
+            def state_dict(self):
+                return self.inner.state_dict()
+
+            def load_state_dict(self, state):
+                self.inner.load_state_dict(state)
+
+        class Keeping(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("mean", None)
+
+            def _load_from_state_dict(self, state, prefix, *arguments):
+                if f"{prefix}mean" in state and self.mean is None:
+                    self.mean = torch.zeros_like(state[f"{prefix}mean"])
+                super()._load_from_state_dict(state, prefix, *arguments)
+
+        class Scaling:
+            def __init__(self):
+                self.scale = None
+
+            def state_dict(self):
+                return {"scale": self.scale, "kind": (1, "a")}
+
+            def load_state_dict(self, state):
+                self.scale = state["scale"]
+
+        def made():
+            model = torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.Linear(3, 2))
+            return model, Keeping(), Scaling()
+        model, keeping, scaling = made()
+        model(torch.ones(1, 4)).sum().backward()
+        optimizing = Optimizing(model)
+        optimizing.inner.step()
+        keeping.mean, scaling.scale = torch.full((4,), 3.0), torch.tensor(7.0)
+        saved = {"model": model, "optimizer": optimizing, "extra": {"keeping": keeping, "scaling": scaling}}
+        libdcp.save(self.dir, 1, saved)
+        expected = copied_by_torch([model.state_dict(), optimizing.state_dict(), keeping.state_dict(), scaling.state_dict()])
+        for only in (None, "*"):
+            fresh, keeping, scaling = made()
+            optimizing = Optimizing(model)
+            libdcp.load(self.dir, {"model": fresh, "optimizer": optimizing, "extra": {"keeping": keeping, "scaling": scaling}}, only=only)
+            self.assert_same([dict(fresh.state_dict()), optimizing.state_dict(), dict(keeping.state_dict()), scaling.state_dict()],
+                             [dict(expected[0]), expected[1], dict(expected[2]), expected[3]])
+
+    def test_modules_that_refuse_what_they_do_not_know(self):
+        """Before anything is changed, as a module of torch's own does it by itself."""
+        libdcp.save(self.dir, 1, {"model": {"weight": torch.ones(2, 2), "bias": torch.ones(2), "new": torch.ones(1)}})
+        model = torch.nn.Linear(2, 2)
+        before = copied_by_torch(dict(model.state_dict()))
+        with self.assertRaisesRegex(libdcp.Error, "tensor /model/new is in the checkpoint") as caught:
+            libdcp.load(self.dir, {"model": model})
+        self.assertEqual(caught.exception.status, libdcp.Status.MISMATCH)
+        self.assert_same(dict(model.state_dict()), before)
+        self.assertEqual(libdcp.load(self.dir, {"model": model}, strict=False).unexpected, ["/model/new"])
+        self.assertEqual(model.bias.tolist(), [1, 1])
+        with self.assertRaisesRegex(libdcp.Error, "tensor /model/bias is F32"):
+            libdcp.load(self.dir, {"model": torch.nn.Linear(2, 3)}, strict=False)
+
     def test_words_of_torch(self):
         saved = {"a": {"b": [torch.float32, torch.Size([2, 3]), torch.device("cpu")], "version": str(torch.__version__)},
                  "c": collections.OrderedDict(x=1)}

@@ -112,6 +112,35 @@ class TestTensors(Case):
                 self.assertLessEqual(set(wanted["optimizer"]["param_groups"][0]["params"]), set(group["params"]))
                 self.assertEqual(state["epoch"], 3)
 
+    def test_objects_of_stages_get_their_own(self):
+        """Of what other ranks' objects name they get nothing, and what no rank's object names yet they get whole."""
+        def stage(rank):
+            return {"model": {f"l{rank}.w": numbers(2, seed=rank), "deep": {f"l{rank}": numbers(3, seed=rank)}, "kind": 1},
+                    "ema": {f"l{rank}": numbers(4, seed=rank), "n": 3}}
+        pool.results(union_ranks.save_parts, [(f"{self.dir}/run", stage(rank)) for rank in range(3)])
+        templates = [{name: blank(inner) for name, inner in stage(rank).items()} for rank in range(3)]
+        for ranks in (3, 2):
+            found = pool.results(union_ranks.load_parts, [(f"{self.dir}/run", state, {"strict": ranks == 3})
+                                                          for state in templates[:ranks]])
+            alone = stage(2) if ranks == 2 else {"model": {"deep": {}}, "ema": {}}
+            for rank, state in enumerate(found):  # what of rank 2 nobody names comes as well
+                wanted = stage(rank)
+                wanted["model"] = {**alone["model"], **wanted["model"], "deep": {**alone["model"]["deep"], **wanted["model"]["deep"]}}
+                wanted["ema"] = {**alone["ema"], **wanted["ema"]}
+                self.assertTrue(equal(state, wanted), state)
+        everything = {f"l{rank}": numbers(4, seed=rank) for rank in range(3)}
+        for averages in ([{}, {}, {}], [{}, {"n": 0}, {}]):
+            states = [{"model": template["model"], "ema": average} for template, average in zip(templates, averages)]
+            for state in pool.results(union_ranks.load_parts, [(f"{self.dir}/run", state, {}) for state in states]):
+                self.assertTrue(equal(state["ema"], {**everything, "n": 3}), state["ema"])
+
+    def test_objects_get_whole_tensors_of_what_was_in_shards(self):
+        pool.results(union_ranks.save_rows, [(f"{self.dir}/run", 7)] * 3)
+        whole = torch.arange(7, dtype=torch.float32)
+        for ranks in (1, 2, 4):
+            for state in pool.results(union_ranks.load_parts, [(f"{self.dir}/run", {"part": {"n": 0}}, {})] * ranks):
+                self.assertTrue(equal(state["part"], {"n": 1, "deep": {"moment": whole}, "top": whole}), state)
+
     def test_a_full_state_dict_on_one_rank(self):
         full = {"model": {"w": numbers(5, 3), "b": numbers(3, seed=1)}, "optimizer": {
             "state": {"w": {"exp_avg": numbers(5, 3, seed=2)}}, "param_groups": [{"params": ["w"], "lr": 0.1}]}, "epoch": 4}

@@ -67,6 +67,37 @@ def numbers(*shape, seed=0):
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
 
 
+class Part:
+    """An object with a state dict."""
+
+    def __init__(self, **state):
+        self.state = state
+
+    def state_dict(self):
+        return dict(self.state)
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+def load_parts(group, directory, states, options):
+    """Sections of objects, made of their states; these as they were filled."""
+    parts = {name: Part(**state) for name, state in states.items()}
+    libdcp.load(directory, parts, group=group, **options)
+    return {name: part.state for name, part in parts.items()}
+
+
+def save_parts(group, directory, states):
+    libdcp.save(directory, 1, {name: Part(**state) for name, state in states.items()}, group=group)
+
+
+def save_rows(group, directory, rows):
+    """An object whose tensor is in shards on the ranks."""
+    mine = np.array_split(np.arange(rows), group.size())[group.rank()]
+    shard = libdcp.Shard(torch.from_numpy(mine.astype(np.float32)), (rows,), (int(mine[0]),))
+    libdcp.save(directory, 1, {"part": Part(n=1, deep={"moment": shard}, top=shard)}, group=group)
+
+
 tree_save = save
 
 

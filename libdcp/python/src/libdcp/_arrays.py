@@ -87,15 +87,34 @@ def array_like(value: Any, dtype: int, shape: tuple[int, ...]) -> Any:
     where that is imported."""
     torch: Any = sys.modules.get("torch")
     if isinstance(value, np.ndarray) or torch is None:
-        wanted = numpy_dtype(DTYPES[dtype - 1])
-        fits = isinstance(value, np.ndarray) and value.dtype == wanted and value.shape == shape and value.flags.writeable
-        return value if fits else np.empty(shape, wanted)
-    where = None
+        fits = isinstance(value, np.ndarray) and value.dtype == numpy_dtype(DTYPES[dtype - 1]) and value.shape == shape
+        return value if fits and value.flags.writeable else new_array(value, dtype, shape)
     if type(value) is torch.Tensor:
-        where = value.device
         if value.dtype == torch_dtype(dtype) and tuple(value.shape) == shape and not _lacks_memory(value):
             return value
-    return torch.empty(shape, dtype=torch_dtype(dtype), device=where)
+        return torch.empty(shape, dtype=torch_dtype(dtype), device=value.device)
+    return new_array(value, dtype, shape)
+
+
+def new_array(like: Any, dtype: int, shape: tuple[int, ...]) -> Any:
+    """One in the memory of the CPU, of numpy where the other is, or where torch is not imported; else of torch."""
+    torch: Any = sys.modules.get("torch")
+    if isinstance(like, np.ndarray) or torch is None:
+        return np.empty(shape, numpy_dtype(DTYPES[dtype - 1]))
+    return torch.empty(shape, dtype=torch_dtype(dtype))
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it is a numpy array, or a tensor of torch's own type, so that a new one can stand in its place."""
+    torch: Any = sys.modules.get("torch")
+    return type(value) is np.ndarray or torch is not None and (type(value) is torch.Tensor or is_uninitialized(value))
+
+
+def is_uninitialized(value: Any) -> bool:
+    """Whether it is a parameter or a buffer of a lazy module of torch that has not run yet."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(
+        value, (torch.nn.parameter.UninitializedParameter, torch.nn.parameter.UninitializedBuffer))
 
 
 def torch_dtype(number: int) -> Any:
@@ -172,7 +191,7 @@ def _lacks_memory(tensor: Any) -> str:
         return ""
     if tensor.is_nested:
         return "is nested; save its values and offsets"
-    if isinstance(tensor, (torch.nn.parameter.UninitializedParameter, torch.nn.parameter.UninitializedBuffer)):
+    if is_uninitialized(tensor):
         return "is not initialized; run the lazy module once before"
     if tensor.layout is not torch.strided:
         return f"is {tensor.layout}, and has no bytes that could be saved; make it dense"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 from . import _capi, _foreign, _names, _options, _paths, _signals, _union, _values
@@ -61,7 +61,8 @@ class Prepared:
         self._is_released = False  # to a save in flight, which tells what fails from then on
         self._stored = stored
         self._restoring: Restoring | None = None
-        self._is_strict = True
+        self._is_strict, self._is_part = True, False
+        self._selects: Callable[[str], bool] = lambda path: True
         self._layout: Layout | None = None
         self._members: Callable[[], dict[str, Any]] = dict
         self._given: Mapping[str, Any] | None = None  # of the JSON, by the caller
@@ -120,8 +121,12 @@ class Prepared:
             self.failures.first = e
             raise
         apart = self._used_layout.apart(parts[0], self._comm.size) if self._used_layout else set()
+        others = self._used_layout.named_by_others(parts[0]) if self._used_layout else set()
         if apart:
             self._try(lambda: self._keep_apart(apart, rule is not None), None)
+            self.unite(replicas)
+        elif others:
+            self._try(lambda: self._leave_to(others), None)
             self.unite(replicas)
         else:
             self._use(parts, rule)
@@ -134,6 +139,11 @@ class Prepared:
         self._layout.refresh()
         if is_saved:
             self.text, self._members = self._state.json(self._given)
+
+    def _leave_to(self, others: Set[str]) -> None:
+        """Tensors of objects that ranks other than this one have."""
+        assert self._state and self._stored
+        self._begin_restoring(self._state, self._stored, others)
 
     def _parts(self, rule: _options.Replicas | None) -> list[_union.Part]:
         layout, state = self._used_layout, self._state
@@ -186,10 +196,11 @@ class Prepared:
         """Those of the caller also where the state is none, so that all ranks have the same."""
         def check() -> None:
             if self._state and self._stored:
-                selects = _options.selects(options.get("only"))
-                self._state.layout.refuse_read_only(selects)
-                self._restoring = self._state.restoring(self._stored, selects, options.get("only") is not None)
+                self._selects = _options.selects(options.get("only"))
+                self._is_part = options.get("only") is not None
                 self._is_strict = options.get("strict", True)
+                self._begin_restoring(self._state, self._stored, frozenset())
+                self._state.layout.refuse_read_only(self._selects)
         self._try(check, None)
         try:
             only = self._tensors_of(options.get("only"))
@@ -197,6 +208,20 @@ class Prepared:
         except Exception as e:
             self.failures.note(e)
             return _capi.LoadOptions()
+
+    def _begin_restoring(self, state: State, stored: Lookup, left_out: Set[str]) -> None:
+        """Args:
+            left_out: paths of tensors that other ranks' states name, so this one's objects are not given them.
+        """
+        def restoring() -> Restoring:
+            return state.restoring(stored, self._selects, is_part=self._is_part, is_strict=self._is_strict, left_out=left_out)
+        made = restoring()
+        if made.new and not self._owns:  # the layout of a declared state stays
+            self._state = state = state.anew(stored)
+            self._owns, made = True, restoring()
+        if made.new or left_out:
+            state.add(made)
+        self._restoring = made
 
     def differences(self, paths: Sequence[str], lookup: Lookup, options: LoadKeywords) -> tuple[list[str], list[str]]:
         """After a load: the paths of what of the state it has done without, and of what of the checkpoint the state has no
@@ -267,7 +292,8 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
     def dtype(path: str) -> int | None:
         found = lib.checkpoint_find(checkpoint, path.encode())
         return int(found.contents.dtype) if found else None
-    lookup = Lookup(shape, Stored(lib.checkpoint_json(checkpoint)), options.get("rename"), dtype)
+    lookup = Lookup(shape, Stored(lib.checkpoint_json(checkpoint)), options.get("rename"), dtype,
+                    lambda: _tensor_paths(checkpoint))
     try:
         return _fill(checkpoint, comm, state, options, lookup)
     except BaseException as e:

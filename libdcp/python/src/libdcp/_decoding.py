@@ -68,7 +68,7 @@ class Decoder:
     def _items(self, words: Any, keys: tuple[Any, ...], hint: Any) -> list[Any]:
         if type(words) is not list:
             raise TypeError("no list")
-        if not any(type(inner) in (dict, list) for inner in words):
+        if not any(type(inner) in (dict, list) for inner in words) and (self._is_tagged or None not in words):
             return list(words)
         return [self.value(inner, (*keys, i), inner_of(hint, i)) for i, inner in enumerate(words)]
 

@@ -7,7 +7,7 @@ import ctypes as c
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ _TENSOR = np.dtype([("path", np.uint64), ("dtype", np.int32), ("ndim", np.uint32
 _BOX = np.dtype([("start", np.uint64, MAX_DIMS), ("count", np.uint64, MAX_DIMS)])
 assert _TENSOR.itemsize == c.sizeof(_capi.Tensor) and _BOX.itemsize == c.sizeof(_capi.Box)
 
+_UNNAMED = "?"  # before the path of a tensor that no state names
 _TABLES, _FILES = "/dcp/", "/files/"  # what the library writes, and what an import keeps for an export
 _OWN = "the sections dcp and files are libdcp's own; name it otherwise"
 
@@ -62,10 +63,13 @@ class Layout:
         n_fixed: of them, from the first on: they must stay where they are.
         rank, size: of the ranks that save or load it.
         stored: the checkpoint that it is loaded from.
+        unnamed: paths of tensors that are loaded where no rank's state has them.
     """
 
-    def __init__(self, rows: Sequence[Row], n_fixed: int, rank: int, size: int, stored: Lookup | None) -> None:
+    def __init__(self, rows: Sequence[Row], n_fixed: int, rank: int, size: int, stored: Lookup | None,
+                 unnamed: Set[str] = frozenset()) -> None:
         self._rank, self._size, self._stored = rank, size, stored
+        self._unnamed = unnamed
         self._own: list[_Own] = []
         self._counts: list[tuple[str, Any, int]] = []  # paths, and tensors that become a number
         self._described: dict[str, _arrays.Piece] = {}  # by path, a piece of each tensor
@@ -169,14 +173,23 @@ class Layout:
         if self._mark is None:
             numbers = [(piece.dtype, len(piece.shape), *piece.shape) for piece in self._described.values()]
             flat = np.fromiter(itertools.chain.from_iterable(numbers), np.uint64)
-            self._mark = _union.mark_of("\0".join(self._described).encode() + flat.tobytes())
+            self._mark = _union.mark_of("\0".join(map(self._name, self._described)).encode() + flat.tobytes())
         return _union.Part(self._told, self._mark, everywhere=True)
+
+    def _name(self, path: str) -> str:
+        """For other ranks: it tells, too, whether this one's state names the tensor."""
+        return f"{_UNNAMED}{path}" if path in self._unnamed else path
 
     def _told(self) -> dict[str, Any]:
         """Of each path its type and shape, of what each rank has for itself with the rank."""
         each = set() if self._stored else {own.path for own in self._own if isinstance(own.value, PerRank)}
-        return {path: {str(self._rank): _arrays.described(piece)} if path in each else _arrays.described(piece)
+        return {self._name(path): {str(self._rank): _arrays.described(piece)} if path in each else _arrays.described(piece)
                 for path, piece in self._described.items()}
+
+    def named_by_others(self, names: _union.Part) -> set[str]:
+        """After ranks were asked for theirs: paths of tensors that some ranks' states name, and that other ranks would load
+        without a name for them."""
+        return {path for path in names.united or () if f"{_UNNAMED}{path}" in names.united}
 
     def apart(self, names: _union.Part, size: int) -> set[str]:
         """Paths of arrays that each rank has for itself, and that are not of one type and shape on all ranks."""
@@ -187,7 +200,7 @@ class Layout:
 
     def add_others(self, described: Mapping[str, Any]) -> None:
         """Adds the tensors of which only other ranks hold something."""
-        described = {path: _first(text) for path, text in described.items()}
+        described = {path.removeprefix(_UNNAMED): _first(text) for path, text in described.items()}
         new = {path: _arrays.described_piece(text) for path, text in described.items() if path not in self._described}
         self._add_pieces(new.items())
         self._described = {path: self._described.get(path) or new[path] for path in described}

@@ -32,11 +32,13 @@ class Lookup:
         words: what the checkpoint's JSON has.
         rename: as in :func:`libdcp.load`.
         dtype: as shape.
+        paths: of all tensors in the checkpoint.
     """
 
     def __init__(self, shape: Callable[[str], Shape | None], words: Stored, rename: Mapping[str, str] | None,
-                 dtype: Callable[[str], int | None]) -> None:
+                 dtype: Callable[[str], int | None], paths: Callable[[], list[str]]) -> None:
         self._dtype = dtype
+        self._paths = paths
         self._shape = shape
         self.words = words
         self.members = words.members
@@ -51,6 +53,30 @@ class Lookup:
         """The paths in a state that would be loaded from one in the checkpoint."""
         found = filter(None, (_renamed(stored, there, here) for here, there in self._rename.items()))
         return [name for name in (*found, stored) if self.stored(name) == stored]
+
+    def name(self, stored: str) -> str | None:
+        """The path in a state that is loaded from one in the checkpoint; None, there is none."""
+        return next(iter(self.names(stored)), None)
+
+    @functools.cached_property
+    def _told(self) -> dict[str, list[tuple[str, str]]]:
+        """The tensors whose paths tell their keys, by section of the state: their paths there and in the checkpoint."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for path in self._paths():
+            name = self.name(path)
+            if name is not None and not self.words.has_place(path):
+                found.setdefault(name[1:].split("/", 1)[0], []).append((name, path))
+        return found
+
+    def told(self, keys: tuple[Any, ...]) -> list[tuple[str, tuple[Any, ...]]]:
+        """The tensors below the keys that the checkpoint's JSON does not place: their paths in the state, and the keys that
+        follow. Below more keys than that of a section only older versions' files have such ones."""
+        if len(keys) > 1:
+            before = object_path(keys) + "."
+            return [] if self.words.is_tagged else [
+                (name, (name[len(before):],)) for name, _ in self._told.get(str(keys[0]), ()) if name.startswith(before)]
+        found = [(name, self.words.keys_of(path)) for name, path in self._told.get(str(keys[0]), ())]
+        return [(name, inner[1:] or inner) for name, inner in found]
 
     def shape(self, path: str) -> Shape | None:
         return self._shape(self.stored(path))

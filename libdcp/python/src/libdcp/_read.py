@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from . import _arrays, _names, _options
 from ._decoding import Decoder
 from ._paths import Path
 from ._restore import Selects
-from ._tree import Stored, Trail
+from ._tree import Stored, Trail, tensors_in
+from ._words import Keys
 from .checkpoint import Checkpoint, Entry
 from .errors import Error, Status
 
@@ -29,8 +30,11 @@ class _Reading(Decoder):
         self.placed: set[str] = set()
 
     def tensor(self, path: Any, keys: Trail, hint: Any) -> Any:
+        if path not in self._tensors:
+            raise Error(f"{Keys(keys)}: the checkpoint's JSON has the tensor {path} here, and the checkpoint has no such tensor",
+                        status=Status.CORRUPT)
         self.placed.add(path)
-        return self._tensors.get(path)
+        return self._tensors[path]
 
     def mapping(self, word: dict[str, Any], keys: Trail, hint: Any) -> Any:
         return super().mapping({key: inner for key, inner in word.items() if self._keeps(inner, (*keys, key))}, keys, hint)
@@ -40,6 +44,8 @@ class _Reading(Decoder):
                              keys, hint)
 
     def value(self, word: Any, keys: Trail = (), hint: Any = None) -> Any:
+        if word is None and not self._is_tagged and keys and _names.path_of(keys) in self._tensors:
+            return self.tensor(_names.path_of(keys), keys, hint)  # as older versions have them in lists
         if self._selects is None or self._stored.children(word, self) is not None:
             return super().value(word, keys, hint)
         selects, self._selects = self._selects, None  # what is no mapping is read as a whole
@@ -62,6 +68,19 @@ class _Reading(Decoder):
         return any(map(self._has_tensor, word.values() if type(word) is dict else word if type(word) is list else ()))
 
 
+def _with_whole(word: Any, keys: Trail, stored: Stored, decoder: Decoder, selects: Selects) -> Iterator[str]:
+    """The tensors of what is no mapping, such as a list, and is selected itself or has a tensor that is: it is read as a
+    whole."""
+    children = stored.children(word, decoder)
+    if children is not None:
+        for key, inner in children:
+            yield from _with_whole(inner, (*keys, key), stored, decoder, selects)
+        return
+    paths = [path for path, _ in tensors_in(word, None)]
+    if selects(_names.object_path(keys)) or any(map(selects, paths)):
+        yield from paths
+
+
 def _new(entry: Entry, torch: Any) -> Any:
     if torch is None:
         return np.empty(entry.shape, _arrays.numpy_dtype(entry.dtype))
@@ -82,7 +101,8 @@ def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool 
 
     Args:
         path: a step's folder, or a directory of steps, meaning the newest one.
-        only: globs of paths, as in :func:`libdcp.load`: nothing else is read.
+        only: globs of paths, as in :func:`libdcp.load`: nothing else is read. What is no mapping, such as a list, is read as
+            a whole where it, or a tensor in it, is selected.
         as_torch: whether tensors are torch's, or numpy's; None: torch's where it is imported.
 
     Returns:
@@ -96,16 +116,19 @@ def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool 
     torch = importlib.import_module("torch") if as_torch else sys.modules.get("torch") if as_torch is None else None
     selects = None if only is None else _options.selects(only)
     with Checkpoint(path) as checkpoint:
-        tensors = {name: _new(entry, torch) for name, entry in checkpoint.entries.items() if selects is None or selects(name)}
+        stored = checkpoint.stored
+        words = stored.words if stored.words is not None else {}
+        whole = set() if selects is None or not stored.is_tagged else set(
+            _with_whole(words, (), stored, Decoder(True), selects))
+        tensors = {name: _new(entry, torch) for name, entry in checkpoint.entries.items()
+                   if selects is None or selects(name) or name in whole}
         if tensors:
             by_section: dict[str, dict[str, Any]] = {}
             for name, tensor in tensors.items():
                 section, rest = name[1:].split("/", 1)
                 by_section.setdefault(section, {})[rest] = tensor
             checkpoint.fill(by_section)
-        stored = checkpoint.stored
         reading = _Reading(stored, selects, tensors)
-        words = stored.words if stored.words is not None else {}
         found = reading.value(words)
         if not isinstance(found, dict):
             raise Error('the member "state" of the checkpoint\'s JSON is no mapping', status=Status.CORRUPT,

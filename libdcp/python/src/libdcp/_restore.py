@@ -6,11 +6,13 @@ from __future__ import annotations
 import collections
 import copy
 import logging
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Set
 from typing import Any
 
-from . import _names
+from . import _arrays, _names
 from ._names import is_tensor
+from ._lacking import New, is_module, takes_more, told_by
+from ._lookup import Lookup
 from ._tree import Flat, Object, Stored, Trail
 from ._decoding import Decoder, inner_of
 from . import _words
@@ -32,17 +34,29 @@ class _IntoState(Decoder):
     Args:
         rank: this one.
         arrays: that are loaded for this rank alone, by path.
+        stored: the checkpoint.
+        new: takes tensors for which the state has none.
     """
 
-    def __init__(self, is_tagged: bool, classes: Mapping[str, type], rank: int, arrays: Mapping[str, Any]) -> None:
-        super().__init__(is_tagged, classes)
-        self._rank, self._arrays = str(rank), arrays
+    def __init__(self, classes: Mapping[str, type], rank: int, arrays: Mapping[str, Any], stored: Lookup, new: New) -> None:
+        super().__init__(stored.words.is_tagged, classes)
+        self._rank, self._arrays, self._stored, self._new = str(rank), arrays, stored, new
         self.owns: list[tuple[PerRank, bool, Any]] = []  # whether something was there for this rank, and what
+        self.in_object = False
 
     def tensor(self, path: Any, keys: Trail, hint: Any) -> Any:
         if path in self._arrays:
             return self._arrays[path]
-        return hint if is_tensor(hint) else None
+        name = self._stored.name(str(path))
+        if is_tensor(hint) and not (self.in_object and not self._new.fits(hint, name)):
+            return hint
+        return self._new.array(name, str(path), keys)
+
+    def _is_left_out(self, word: Any, hint: Any) -> bool:
+        """Whether a mapping goes without what the word says, a tensor."""
+        if not self._is_tagged or _words.tag_of(word) != "$tensor" or is_tensor(hint) or word["$tensor"] in self._arrays:
+            return False
+        return not self._new.is_taken(self._stored.name(str(word["$tensor"])))
 
     def each(self, content: Any, keys: Trail, hint: Any) -> Any:
         if not isinstance(hint, PerRank):
@@ -53,8 +67,12 @@ class _IntoState(Decoder):
         return hint
 
     def value(self, word: Any, keys: Trail = (), hint: Any = None) -> Any:
-        if word is None and not self._is_tagged and is_tensor(hint):  # as older versions have it in lists
-            return hint
+        if word is None and not self._is_tagged and keys:  # as older versions have tensors in lists
+            name = _names.path_of(keys)
+            if is_tensor(hint):
+                return hint
+            if self._stored.shape(name) is not None:
+                return self._new.array(name, self._stored.stored(name), keys)
         made = super().value(word, keys, hint)
         if self._is_tagged or type(word) is not list or type(made) is not list:
             return made
@@ -64,13 +82,20 @@ class _IntoState(Decoder):
 
     def mapping(self, word: dict[str, Any], keys: Trail, hint: Any) -> Any:
         if not isinstance(hint, Mapping):
-            return super().mapping(word, keys, hint)
+            return super().mapping({key: inner for key, inner in word.items() if not self._is_left_out(
+                inner, inner_of(hint, key))}, keys, hint)
         as_key = (lambda key: key) if self._is_tagged else _key_like(hint)
-        made = {(key := as_key(text)): self.value(inner, (*keys, key), inner_of(hint, key)) for text, inner in word.items()}
+        made = {(key := as_key(text)): self.value(inner, (*keys, key), inner_of(hint, key)) for text, inner in word.items()
+                if not self._is_left_out(inner, inner_of(hint, text))}
         of_tensors = {key: _tensors_alone(inner) for key, inner in hint.items() if key not in made and _has_tensors(inner)}
         made = {key: {**of_tensors, **made}[key] for key in (*(k for k in hint if k in made or k in of_tensors), *(
             k for k in made if k not in hint))}
         return made if type(hint) is dict or self._is_tagged and not _has_tensors(hint) else _of_kind(hint, made)
+
+
+    def pairs(self, content: Any, keys: Trail, hint: Any) -> list[tuple[Any, Any]]:
+        return super().pairs([pair for pair in content if not self._is_left_out(pair[1], inner_of(
+            hint, self.value(pair[0])))], keys, hint)
 
 
 def _key_like(hint: Mapping[Any, Any]) -> Callable[[str], Any]:
@@ -121,6 +146,16 @@ def is_of_tensors(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and bool(value) and all(map(is_of_tensors, value))
 
 
+def _merged(value: Any, more: Mapping[Any, Any]) -> Any:
+    """A mapping with further members, which may be mappings with members of theirs."""
+    if not more:
+        return value
+    members = value if isinstance(value, Mapping) else {}
+    added = {key: _merged(members.get(key), inner) if type(inner) is dict else inner for key, inner in more.items()}
+    made = {**members, **added}
+    return made if type(value) is dict else _of_kind(value, made)
+
+
 class Renamed:
     """Where in a checkpoint what the state has under a path is.
 
@@ -169,37 +204,44 @@ class Restoring:
     Args:
         state: the caller's.
         flat: of it.
-        stored: the checkpoint's.
-        stored_path: of a path in the state that in the checkpoint.
+        stored: the checkpoint.
         selects: whether what has a path in the state is loaded.
         is_part: not all of the checkpoint is meant, but what is selected.
-        has_tensor: whether the checkpoint has a tensor for a path in the state.
+        is_strict: what only one side has is refused.
+        left_out: paths of tensors that other ranks' states name, and that this one's objects go without.
         rank: this one.
 
     Attributes:
         missing: keys in the state of what the checkpoint has not.
         unexpected: keys in the checkpoint of what the state has not.
+        new: arrays that the tensors are to be loaded into of which the checkpoint has more than the state has places for, in
+            objects and in what is replaced as a whole.
+        unnamed: of their paths those that may be other ranks'.
     """
 
-    def __init__(self, state: Mapping[Any, Any], flat: Flat, stored: Stored, *, stored_path: Callable[[str], str],
-                 selects: Selects, is_part: bool, has_tensor: Selects, rank: int) -> None:
+    def __init__(self, state: Mapping[Any, Any], flat: Flat, stored: Lookup, *, selects: Selects, is_part: bool,
+                 is_strict: bool, left_out: Set[str], rank: int) -> None:
         self.missing: list[Keys] = []
         self.unexpected: list[Keys] = []
         self._flat = flat
         self._named = set(map(self._name, state))
-        self._stored = stored
+        self._lookup = stored
+        self._stored = stored.words
         self._selects = selects
-        self._has_tensor = has_tensor
-        self._decoder = _IntoState(stored.is_tagged, flat.classes, rank, flat.arrays)
-        self._renamed = Renamed(stored_path, stored, self._decoder)
+        self._is_part, self._is_strict = is_part, is_strict
+        self._new = New(flat, stored, selects, left_out)
+        self.new, self.unnamed = self._new.rows, self._new.unnamed
+        self._decoder = _IntoState(flat.classes, rank, flat.arrays, stored, self._new)
+        self._renamed = Renamed(stored.stored, stored.words, self._decoder)
         self._puts: list[tuple[Any, Any, Any]] = []  # container, key, value
         self._calls: list[tuple[Any, Any]] = []  # objects, and what they load
         self._seen: set[int] = set()  # mappings
         self._used: set[Trail] = set()
         self._paths: set[str] = set()  # of what is no tensor
-        self._members(state, () , stored.words if stored.words is not None else {})
-        if not is_part:
-            self.unexpected = [Keys(keys) for keys, _ in self._unused(stored.words, ())]
+        words = stored.words.words
+        self._members(state, (), words if words is not None else {})
+        self.unexpected = [Keys(keys) for keys, _ in self._unused(words, ()) if not is_part or any(
+            map(selects, stored.names(_names.object_path(keys))))]
 
     @staticmethod
     def _name(key: Any) -> str:
@@ -297,7 +339,7 @@ class Restoring:
 
     def is_of_others(self, selects: Selects) -> bool:
         """Whether what is selected has none of the state's tensors, but something else that the state has."""
-        return not any(selects(row.path) for row in self._flat.all_rows) and any(map(selects, self._paths))
+        return not any(selects(row.path) for row in (*self._flat.all_rows, *self.new)) and any(map(selects, self._paths))
 
     def _may_lack(self, keys: Trail) -> bool:
         """Steps of other programs have no options of optimizers: theirs stay."""
@@ -321,10 +363,17 @@ class Restoring:
         return made
 
     def _object(self, found: Object, keys: Trail, word: Any, stored_keys: Trail) -> None:
-        """It gets what was stored of it as a whole, with its own tensors, which are loaded by then."""
+        """It gets what was stored of it as a whole, with its own tensors, which are loaded by then, and new arrays for those
+        that it has not."""
         self._used.add(stored_keys)
-        rows = [row for row in self._flat.object_rows if row.keys[:len(keys)] == keys]
-        has_tensors = any(self._selects(row.path) and self._has_tensor(row.path) for row in rows)
+        self._decoder.in_object, self._new.near = True, found.rows
+        self._whole(found, keys, word)
+        self._decoder.in_object, self._new.near = False, []
+
+    def _whole(self, found: Object, keys: Trail, word: Any) -> None:
+        more = self._more(found, keys)
+        has_tensors = bool(more) or any(
+            self._selects(row.path) and self._lookup.shape(row.path) is not None for row in found.rows)
         if word is _MISSING and found.given and not is_of_tensors(found.given):
             if self._is_wanted((*keys, "*")) and not (self._stored.words is None and has_tensors):
                 self.missing.append(Keys(keys))
@@ -333,7 +382,28 @@ class Restoring:
         if new is _MISSING and has_tensors:
             new = found.given
         if new is not _MISSING and (word is not _MISSING or has_tensors):
-            self._calls.append((found.value, new))
+            self._calls.append((found.value, _merged(new, more)))
+
+    def _more(self, found: Object, keys: Trail) -> dict[Any, Any]:
+        """New arrays by their keys in an object, of the tensors that words do not place: nested as these are."""
+        unmade = [row for row in self._flat.unmade if row.keys[:len(keys)] == keys]
+        self.missing += [row.keys for row in unmade if self._selects(row.path) and self._lookup.shape(row.path) is None]
+        own = {row.path: row.value for row in (*found.rows, *unmade)}
+        made: dict[Any, Any] = {}
+        for name, inner in self._lookup.told(keys):
+            if name in own:
+                stays = is_module(found.value) and not _arrays.is_uninitialized(own[name])
+                is_made = not stays and not self._new.fits(own[name], name)
+            else:
+                is_made = (self._is_strict or not is_module(found.value)) and takes_more(
+                    found.value, inner) and self._new.is_taken(name)
+            if is_made:
+                *outer, last = inner if self._stored.is_tagged else told_by(str(inner[0]), found.given)
+                into = made
+                for key in outer:
+                    into = into.setdefault(key, {})
+                into[last] = self._new.array(name, self._lookup.stored(name), (*keys, *inner))
+        return made
 
     def refuse_differences(self) -> None:
         """Before a strict load. Whole members of the checkpoint that the state does not name are left there.
@@ -342,7 +412,7 @@ class Restoring:
             libdcp.Error: NOT_FOUND, something of the state is not in the checkpoint; MISMATCH, the other way round.
         """
         said: list[str] = []
-        refused = [keys for keys in self.unexpected if self._name(keys[0]) in self._named]
+        refused = [] if self._is_part else [keys for keys in self.unexpected if self._name(keys[0]) in self._named]
         for what, where in ((self.missing, "not in the checkpoint's JSON"),
                             (refused, "in the checkpoint's JSON and not in the state")):
             said += [f"{keys} is {where}" for keys in what[:_SAID_MOST]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from . import _arrays, _tree
@@ -85,19 +85,32 @@ class State:
         """For a load: itself, or one with the checkpoint's rows where ranks have something for themselves, and without
         what the checkpoint has no tensor for."""
         if self.layout.follows_checkpoint or self._flat.owns or stored.may_lack:
-            return State(self._given, self._rank, self._size, stored)
+            return self.anew(stored)
         self.renew()
         return self
+
+    def anew(self, stored: Lookup) -> State:
+        """The same for a load of this checkpoint alone."""
+        return State(self._given, self._rank, self._size, stored)
 
     def json(self, given: Mapping[str, Any] | None) -> tuple[bytes, Callable[[], dict[str, Any]]]:
         """The JSON to save with it, and a function that gives its members as they are united with those of other ranks."""
         flat = self._flat
         return _tree.json_of(flat, given).encode(), lambda: {**(given or {}), **_tree.members_to_unite(flat)}
 
-    def restoring(self, stored: Lookup, selects: Callable[[str], bool], is_part: bool) -> Restoring:
-        """What a load does beside the tensors."""
-        return Restoring(self._given, self._flat, stored.words, stored_path=stored.stored, selects=selects,
-                               is_part=is_part, has_tensor=lambda path: stored.shape(path) is not None, rank=self._rank)
+    def restoring(self, stored: Lookup, selects: Callable[[str], bool], *, is_part: bool, is_strict: bool,
+                  left_out: Set[str] = frozenset()) -> Restoring:
+        """What a load does beside the tensors that the state has."""
+        return Restoring(self._given, self._flat, stored, selects=selects, is_part=is_part, is_strict=is_strict,
+                         left_out=left_out, rank=self._rank)
+
+    def add(self, restoring: Restoring) -> None:
+        """Before a load, once: the tensors that it makes anew."""
+        new = {row.path for row in restoring.new}
+        kept = [row for row in self._flat.all_rows if row.path not in new]
+        old = self.layout
+        self.layout = Layout([*kept, *restoring.new], 0, self._rank, self._size, self._stored, restoring.unnamed)
+        old.close()
 
     def hold(self) -> None:
         """From now on a save in flight uses it."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _names, _words
-from ._arrays import Pieces, array_like, empty_piece
+from ._arrays import Pieces, array_like, empty_piece, is_uninitialized
 from ._names import OBJECTS, is_tensor
 from ._decoding import Decoder, inner_of
 from ._union import EACH
@@ -44,10 +44,11 @@ class Row(NamedTuple):
 
 
 class Object(NamedTuple):
-    """What has a state dict, and the one that it gave."""
+    """What has a state dict, the one that it gave, and the tensors in that."""
 
     value: Any
     given: Any
+    rows: list[Row]
 
 
 def _is_stateful(value: Any) -> bool:
@@ -84,11 +85,11 @@ def _items_of(word: Any, decoder: Decoder) -> list[tuple[Any, Any]]:
     return list(_words.items_of(tag, word[tag], decoder.value)) if tag else []
 
 
-def _tensors_in(word: Any, hint: Any) -> Iterator[tuple[str, Any]]:
+def tensors_in(word: Any, hint: Any) -> Iterator[tuple[str, Any]]:
     """The paths in a word, and what stands there in a value that is like it."""
     if type(word) is list:
         for i, inner in enumerate(word):
-            yield from _tensors_in(inner, inner_of(hint, i))
+            yield from tensors_in(inner, inner_of(hint, i))
     elif type(word) is dict:
         tag = _words.tag_of(word)
         if tag == "$tensor":
@@ -96,12 +97,12 @@ def _tensors_in(word: Any, hint: Any) -> Iterator[tuple[str, Any]]:
         elif tag == "$dict" and isinstance(word[tag], list):
             for pair in word[tag]:
                 if isinstance(pair, list) and len(pair) == 2:
-                    yield from _tensors_in(pair[1], inner_of(hint, pair[0]) if isinstance(pair[0], (str, int)) else None)
+                    yield from tensors_in(pair[1], inner_of(hint, pair[0]) if isinstance(pair[0], (str, int)) else None)
         elif tag is not None:
-            yield from _tensors_in(word[tag], hint)
+            yield from tensors_in(word[tag], hint)
         else:
             for key, inner in word.items():
-                yield from _tensors_in(inner, inner_of(hint, key))
+                yield from tensors_in(inner, inner_of(hint, key))
 
 
 class Known:
@@ -141,6 +142,7 @@ class Flat(_words.Encoder):
         arrays: memory for what of that is stored as tensors, by path, of a state that is loaded into.
         rows: its tensors, but for those of objects.
         object_rows: those that the state dicts of objects have.
+        unmade: of a state that is loaded into, those of objects that have no memory yet.
         objects: what has a state dict, by the keys that lead to it.
         words: of what is no tensor, by key: a mapping like the state.
         tops: the names of tensors at the top level, which ``words`` has not.
@@ -161,6 +163,7 @@ class Flat(_words.Encoder):
                             'or objects with a state dict, such as {"model": model}')
         self.rows: list[Row] = []
         self.object_rows: list[Row] = []
+        self.unmade: list[Row] = []
         self.objects: dict[Trail, Object] = {}
         self.tops: list[str] = []
         self.has_model = False
@@ -218,10 +221,12 @@ class Flat(_words.Encoder):
         if not _is_stateful(value) or self._in_object or self._within:
             raise _words.refused(value, keys)
         given = _state_dict(value, keys)
-        self.objects[keys] = Object(value, given)
+        self.objects[keys] = Object(value, given, [])
+        before = len(self.object_rows)
         self._in_object += 1
         made = self.word(given, keys)
         self._in_object -= 1
+        self.objects[keys].rows.extend(self.object_rows[before:])
         return made
 
     def _tensor(self, value: Any, keys: Trail) -> Any:
@@ -238,7 +243,10 @@ class Flat(_words.Encoder):
         if "\0" in path:
             raise ValueError(f"{Keys(keys)}: a name with a NUL")
         self.has_model |= len(keys) > 1 and self._is_model(section)
-        (self.object_rows if self._in_object else self.rows).append(Row(path, Keys(keys), value))
+        rows = self.object_rows if self._in_object else self.rows
+        if self._in_object and self._own.stored and is_uninitialized(value):
+            rows = self.unmade
+        rows.append(Row(path, Keys(keys), value))
         has_groups = section == "optimizer" or parameters is not None
         if not self._within and len(keys) > 1 and keys == _names.keys_told(path, has_groups) and all(
                 type(key) is str for key in keys):
@@ -268,7 +276,7 @@ class Flat(_words.Encoder):
         self._all_known = False
         for rank, word in found.items():
             mine = rank == str(self._own.rank)
-            for path, hint in _tensors_in(word, value.value if mine else None):
+            for path, hint in tensors_in(word, value.value if mine else None):
                 row = stored.path_like(path, keys)
                 shape, dtype = stored.shape(row), stored.dtype(row)
                 if shape is None or dtype is None:
@@ -311,6 +319,8 @@ class Flat(_words.Encoder):
         """At once, as a model's thousands are nothing unusual, where their paths tell their keys; False: not all do."""
         section = keys[0]
         if len(keys) != 1 or type(section) is not str or section == "optimizer" or set(map(type, value)) != {str}:
+            return False
+        if self._in_object and self._own.stored and any(map(is_uninitialized, value.values())):
             return False
         names = "".join(value)
         if "/" in section or "\0" in section or "/" in names or "\0" in names:
@@ -480,12 +490,19 @@ class Stored:
         for key, inner in children:
             yield from self.leaves(inner, decoder, (*keys, key))
 
-    def keys_of(self, path: str) -> Trail:
-        """The keys that have led to a tensor."""
+    def has_place(self, path: str) -> bool:
+        """Whether a word says where a tensor is."""
+        return path in self._found_places()
+
+    def _found_places(self) -> dict[str, Trail]:
         if self._places is None:
             self._places = {}
             self._find_places(self.words, (), Decoder(self.is_tagged))
-        found = self._places.get(path)
+        return self._places
+
+    def keys_of(self, path: str) -> Trail:
+        """The keys that have led to a tensor."""
+        found = self._found_places().get(path)
         if found is not None:
             return found
         if self.is_flat and path.startswith("/model/"):

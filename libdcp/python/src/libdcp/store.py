@@ -485,7 +485,10 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
         path: a step's folder, or a directory of steps, meaning the newest one.
         state: as in :func:`save`; its tensors are written in place, what is no tensor is replaced in its mapping: lists
             and other containers as a whole, by new ones, and so are counters, defaultdicts and mappings that are empty.
-            Objects get all that was stored of them. Of an Enum, a dataclass, a named tuple or another class of one's own
+            Objects get all that was stored of them, as torch.load would give it: tensors that their own state dicts lack at
+            this time, or have of other shapes, are new arrays on the CPU, whole, also where they were saved in shards. So
+            do lists and other containers. But a torch.nn.Module that loads as torch's own do refuses what it does not name,
+            and other shapes. Of an Enum, a dataclass, a named tuple or another class of one's own
             the state has to have one, or :func:`libdcp.register` to have had it; else it is loaded as the plain value that
             it consists of, with a warning. A rank loads the keys that it names.
         group: see :class:`Store`.
@@ -497,7 +500,8 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
         strict: tensors that only one side has, of what any rank names, are an error, and so is what is no tensor, nested
             members too, but for whole members of the checkpoint, such as ``"epoch"``, that the state does not name at its top
             level; else they are left as they are, and ``.missing`` and ``.unexpected`` of what is returned are the paths
-            of those that one side lacks. An optimizer's ``param_groups`` stay its own where the checkpoint, as dcp-train's,
+            of those that one side lacks. With ``only`` what the checkpoint alone has is never an error, and
+            ``.unexpected`` has what of it is selected. An optimizer's ``param_groups`` stay its own where the checkpoint, as dcp-train's,
             has nothing but tensors. Of torch's
             tensors that share their memory, as tied weights do, the checkpoint needs one. An optimizer's ``step``
             becomes the number of updates where a step that dcp-train saved has its moments.
