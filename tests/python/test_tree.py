@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 import numpy as np
@@ -31,6 +32,22 @@ class Part:
     def load_state_dict(self, state):
         self.state = state
         self.loads += 1
+
+
+class Whole(int):
+    pass
+
+
+class Name(str):
+    pass
+
+
+class Rate(float):
+    pass
+
+
+class Table(collections.UserDict):
+    pass
 
 
 class Test(unittest.TestCase):
@@ -173,6 +190,54 @@ class Test(unittest.TestCase):
                 self.assertEqual([type(first), list(first.items())], [Own, [("z", 1), ("a", 2)]])
                 self.assertEqual([type(second), list(second), second["b"].tolist()], [Own, ["b"], [0, 1]])
                 self.assertEqual([type(state["top"]), list(state["top"].items())], [Own, [("z", 1)]])
+
+    def test_classes_of_texts_and_numbers(self):
+        """They stay what they are, keys too; without their class they are plain, and that is said."""
+        saved = {"i": Whole(-2**70), "s": Name("a\0"), "f": Rate("nan"), "l": [Whole(1), 1, True, (Rate(0.5),)], "k": {Name("k"): 1},
+                 "u": Table(a=Whole(1), b=[Table()]), "plain": collections.UserDict(x=1)}
+        libdcp.save(self.dir, 1, {"m": saved, "w": np.ones(1)})
+        state = {"m": None, "w": np.zeros(1)}
+        with self.assertLogs("libdcp", "WARNING") as logs:
+            libdcp.load(self.dir, state)
+        self.assertIn(".Whole, and is its plain value", "".join(logs.output))
+        self.assert_same(state["m"], {"i": -2**70, "s": "a\0", "f": float("nan"), "l": [1, 1, True, (0.5,)], "k": {"k": 1},
+                                      "u": {"a": 1, "b": [{}]}, "plain": {"x": 1}})
+        table = Table(a=0, b=[])
+        state = {"m": {"i": Whole(0), "s": Name(), "f": Rate(), "l": [], "k": {Name("k"): 0}, "u": table,
+                       "plain": collections.UserDict(x=0)}, "w": np.zeros(1)}
+        libdcp.load(self.dir, state)
+        self.assertIs(state["m"]["u"], table)
+        for cls in (Whole, Name, Rate, Table, collections.UserDict):
+            libdcp.register(cls)
+        for found in (state["m"], libdcp.read(self.dir)["m"]):
+            self.assert_same({**found, "u": 0, "plain": 0}, {**saved, "u": 0, "plain": 0})
+            for key in ("u", "plain"):
+                self.assertIs(type(found[key]), type(saved[key]))
+                self.assert_same(found[key].data["a" if key == "u" else "x"], saved[key].data["a" if key == "u" else "x"])
+            self.assertIs(type(found["u"]["b"][0]), Table)
+            self.assertIs(type(next(iter(found["k"]))), Name)
+        own = Whole(3)
+        own.unit = "m"
+        with self.assertRaisesRegex(TypeError, r"^state\['a'\]\['x'\]: the Whole has the attribute 'unit'"):
+            libdcp.save(self.dir, 2, {"a": {"x": own}})
+
+    def test_mappings_of_which_no_new_one_can_be_made(self):
+        """They are refused, and may still be loaded into."""
+        class Counting(collections.defaultdict):
+            pass
+
+        class Labelled(collections.UserDict):
+            label = None
+        labelled = Labelled(a=1)
+        labelled.label = "x"
+        for value in (collections.ChainMap({"a": 1}, {"b": 2}), types.MappingProxyType({"a": 1}), Counting(int, a=1), labelled):
+            for state in ({"m": {"x": value}}, {"x": value}, {"m": [value]}):
+                with self.subTest(type(value)), self.assertRaisesRegex(
+                        TypeError, r"^state\['(m'\]\[('x'|0)|x')\]: .*save what it consists of"):
+                    libdcp.save(self.dir, 1, {**state, "w": np.ones(1)})
+        libdcp.save(self.dir, 1, {"m": {"a": 5}, "w": np.ones(1)})
+        libdcp.load(self.dir, {"m": labelled, "w": np.zeros(1)})
+        self.assertEqual((labelled["a"], labelled.label), (5, "x"))
 
     def test_mappings_whose_items_are_attributes(self):
         class Own(collections.OrderedDict):

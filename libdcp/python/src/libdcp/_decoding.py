@@ -122,11 +122,11 @@ class Decoder:
     def _subclass(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
         name, word = content
         value = self.value(word, keys, hint)
-        base = type(value)
+        base: Any = type(value)
         found: Any = self._class(name, keys, hint, lambda kind: issubclass(kind, base) and kind is not base)
         if found is None:
             return value
-        made = found.__new__(found, value) if base in (tuple, frozenset) else found.__new__(found)
+        made = found.__new__(found) if base in (list, set, collections.deque) else base.__new__(found, value)
         if base is collections.deque:
             collections.deque.__init__(made, value, value.maxlen)
         elif base in (list, set):
@@ -137,10 +137,14 @@ class Decoder:
         name, pairs, *others = content
         attributes = _attributes(*others)
         made = dict(self.pairs(pairs, keys, hint))
-        found: Any = self._class(name, keys, hint, lambda kind: issubclass(kind, dict) and kind is not dict)
+        found: Any = self._class(name, keys, hint, lambda kind: issubclass(
+            kind, (dict, collections.UserDict)) and kind is not dict)
         if found is None:
             return made
         value = found.__new__(found)
+        if isinstance(value, collections.UserDict):
+            value.data = made
+            return value
         base = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
         for key, inner in made.items():
             base.__setitem__(value, key, inner)  # dict's own would hide it from an OrderedDict

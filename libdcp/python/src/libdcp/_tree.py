@@ -286,6 +286,11 @@ class Flat(_words.Encoder):
                     array = self.arrays[path] = array_like(hint, dtype, shape)
                 (self.object_rows if self._in_object else self.rows).append(Row(row, Keys(keys), array))
 
+    def _refuse_mapping(self, value: Mapping[Any, Any], keys: Trail) -> None:
+        """What is loaded into may be any mapping."""
+        if not self._own.stored:
+            super()._refuse_mapping(value, keys)
+
     @staticmethod
     def _is_model(section: Any) -> bool:
         return str(section).split("/", 1)[0] == "model"

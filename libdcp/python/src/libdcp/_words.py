@@ -34,6 +34,8 @@ FACTORIES: dict[str, Callable[[], Any]] = {
     kind.__name__: kind for kind in (bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)}
 NUMPY = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128)|str|bytes|"
                     r"(datetime|timedelta)64(\[\d*[A-Za-z]+\])?")
+# By their types, what makes one of that very type of another class'.
+_NUMBERS_AND_TEXTS: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__index__, float: float.__float__}
 NOTHING: Any = object()  # the word of what is or has nothing but tensors
 
 registered: dict[str, type] = {}
@@ -62,20 +64,22 @@ def name_of(kind: type) -> str:
 
 
 def _is_registrable(kind: Any) -> bool:
-    return isinstance(kind, type) and (issubclass(kind, (enum.Enum, dict, list, tuple, set, frozenset, collections.deque))
-                                       or dataclasses.is_dataclass(kind))
+    return isinstance(kind, type) and kind not in _NUMBERS_AND_TEXTS and (issubclass(kind, (
+        enum.Enum, dict, collections.UserDict, list, tuple, set, frozenset, collections.deque, *_NUMBERS_AND_TEXTS))
+        or dataclasses.is_dataclass(kind))
 
 
 def register(cls: C) -> C:
     """Lets loads make objects of a class that the state that they load into has none of: an Enum, a dataclass, a named
-    tuple, or another class that is a dict, list, tuple, set or deque. Without it such an object is loaded as the plain
+    tuple, or another class that is a dict, UserDict, list, tuple, set, deque, str, int or float. Without it such an object is loaded as the plain
     value that it consists of. It can be used as a decorator.
 
     Raises:
         TypeError: it is none of them.
     """
     if not _is_registrable(cls):
-        raise TypeError(f"{cls!r} is no Enum, dataclass, named tuple, nor a class of dicts, lists, tuples, sets or deques")
+        raise TypeError(f"{cls!r} is no Enum, dataclass, named tuple, nor a class of dicts, lists, tuples, sets, deques, texts or "
+                        "numbers")
     registered[name_of(cls)] = cls
     return cls
 
@@ -180,12 +184,8 @@ class Encoder:
             return self._enum
         if isinstance(value, np.generic):
             return self._numpy
-        if isinstance(value, str):
-            return lambda inner, keys: self._text(str(inner), keys)
-        if isinstance(value, int):
-            return lambda inner, keys: self._integer(int(inner), keys)
-        if isinstance(value, float):
-            return lambda inner, keys: self._float(float(inner), keys)
+        if isinstance(value, tuple(_NUMBERS_AND_TEXTS)):
+            return self._number_or_text
         torch: Any = sys.modules.get("torch")
         if torch is not None and kind in (torch.Size, torch.dtype, torch.device):
             return self._torch
@@ -224,6 +224,12 @@ class Encoder:
 
     def _refuse(self, value: Any, keys: tuple[Any, ...]) -> Any:
         raise refused(value, keys)
+
+    def _number_or_text(self, value: Any, keys: tuple[Any, ...]) -> Any:
+        """Of a class of their own."""
+        self._attributes(value, keys)
+        plain = next(plain for kind, plain in _NUMBERS_AND_TEXTS.items() if isinstance(value, kind))
+        return tagged("subclass", [self.class_name(value), self.word(plain(value), keys)])
 
     def _integer(self, value: int, keys: tuple[Any, ...]) -> Any:
         return value if _LEAST <= value <= _MOST else tagged("int", hex(value))
@@ -325,14 +331,28 @@ class Encoder:
             return self.plain(kept)
         if type(value) is collections.OrderedDict:
             return tagged("OrderedDict", list(map(list, kept)))
+        self._refuse_mapping(value, keys)
         attributes = self._attributes(value, keys) if isinstance(value, dict) else []
         return tagged("mapping", [self.class_name(value), list(map(list, kept)), *[attributes] * bool(attributes)])
+
+    def _refuse_mapping(self, value: Mapping[Any, Any], keys: tuple[Any, ...]) -> None:
+        """Of a class of which no new one can be made."""
+        if isinstance(value, collections.defaultdict) and value.default_factory is not None:
+            raise TypeError(f"{Keys(keys)}: the {type(value).__name__} is a class of defaultdicts, whose default_factory would be "
+                            "lost; save what it consists of")
+        if isinstance(value, collections.UserDict):
+            self._attributes(value, keys)
+        elif not isinstance(value, dict):
+            raise TypeError(f"{Keys(keys)}: a {type(value).__name__} is a mapping of a class that is neither dict's nor "
+                            "collections.UserDict's, and nothing is pickled; save what it consists of, such as dict(it)")
 
     def _attributes(self, value: Any, keys: tuple[Any, ...]) -> list[str]:
         """The attributes of a container that are its items, too, as those of classes whose items are attributes; others
         would be lost."""
-        given = getattr(value, "__dict__", {})
+        given = dict(getattr(value, "__dict__", {}))
         items = value if isinstance(value, dict) else {}
+        if isinstance(value, collections.UserDict):
+            given.pop("data", None)
         mirrored = [name for name in given if name in items and items[name] is given[name]]
         for name in given:
             if name not in mirrored and getattr(type(value), name, self) is not given[name]:  # no default of the class
