@@ -128,7 +128,17 @@ class Test(unittest.TestCase):
     def test_plain_states_have_plain_json(self):
         libdcp.save(self.dir, 1, {"m": {"a": np.ones(2), "b": {"lr": 0.5}}, "l": [1, "a", None, {"b": float("inf")}]})
         self.assertEqual({key: value for key, value in self.stored().items() if key not in ("format", "step")},
-                         {"state": {"m": {"b": {"lr": 0.5}}, "l": [1, "a", None, {"b": {"float": "inf"}}]}})
+                         {"state": {"m": {"b": {"lr": 0.5}}, "l": [1, "a", None, {"b": {"float": "inf"}}]}, "tree": {"tags": 1}})
+        libdcp.save(self.dir, 2, {"m": {"a": np.ones(2)}})
+        self.assertEqual(set(self.stored(2)), {"format", "step"})
+
+    def test_what_needs_no_tags_is_of_its_own_type_too(self):
+        """Whatever the state has in its place; files of older versions go by the state."""
+        libdcp.save(self.dir, 1, {"m": {"l": [1, [2]], "k": {"1": "a"}, "c": {"3": 4}, "d": [5]}, "w": np.ones(1)})
+        state = {"m": {"l": (0, (0,)), "k": {}, "c": collections.Counter({1: 1}), "d": collections.deque([0], 1)}, "w": np.zeros(1)}
+        libdcp.load(self.dir, state)
+        self.assert_same(state["m"], {"l": [1, [2]], "k": {"1": "a"}, "c": {"3": 4}, "d": [5]})
+        self.assertIn("state['m']['k'][1] is not in", self.refused({"m": {"l": 0, "k": {1: ""}, "c": 0, "d": 0}, "w": np.zeros(1)}))
 
     def test_classes_of_the_state_and_registered_ones(self):
         libdcp.save(self.dir, 1, {"a": {"p": trees.Point(1, 2), "m": trees.Mode.FAST}, "l": [trees.Point(3, 4)]})
@@ -516,7 +526,9 @@ class Test(unittest.TestCase):
     def test_read_a_flat_state(self):
         libdcp.save(self.dir, 1, {"a": np.ones(1), "b.c": np.zeros(1), "epoch": 3})
         self.assert_same(libdcp.read(self.dir, as_torch=False), {"a": np.ones(1), "b.c": np.zeros(1), "epoch": 3})
-        self.assertEqual(self.stored()["tree"], {"top": True})
+        self.assertEqual(self.stored()["tree"], {"top": True, "tags": 1})
+        libdcp.save(self.dir, 2, {"a": np.ones(1)})
+        self.assertEqual(self.stored(2)["tree"], {"top": True})
         with self.assertRaises(libdcp.Error):
             libdcp.read(self.dir / "none")
 

@@ -357,9 +357,7 @@ def members_of(words: Mapping[Any, Any], tops: list[str], has_model: bool) -> di
     encoder = _words.Encoder()
     kept = [(encoder.key(key, ()), word) for key, word in words.items()]
     made: dict[str, Any] = {OBJECTS: encoder.plain(kept)} if kept else {}
-    how: dict[str, Any] = {"top": True} if is_flat else {}
-    if '{"$' in json.dumps(made):
-        how["tags"] = 1
+    how: dict[str, Any] = {**({"top": True} if is_flat else {}), **({"tags": 1} if kept else {})}
     return {**made, TREE: how} if how else made
 
 
@@ -377,15 +375,14 @@ def united(words: Any, paths: Iterable[str]) -> dict[str, Any]:
         words: as JSON; NOTHING, there are none.
         paths: of all ranks' tensors.
     """
-    found: dict[str, Any] = {} if words is NOTHING else {OBJECTS: words}
-    if '{"$' not in json.dumps(found):
-        return found
+    if words is NOTHING:
+        return {}
     stored = words if _words.tag_of(words) is None else {}
     tops = [key for key, word in stored.items() if word == _words.tagged("tensor", f"/model/{key}")]
     has_model = len(tops) < sum(path.startswith("/model/") for path in paths)
     if tops and not has_model:
         return members_of({key: word for key, word in stored.items() if key not in set(tops)}, tops, False)
-    return {**found, TREE: {"tags": 1}}
+    return {OBJECTS: words, TREE: {"tags": 1}}
 
 
 def json_of(flat: Flat, given: Mapping[str, Any] | None) -> str:
@@ -439,7 +436,7 @@ class Stored:
     Attributes:
         members: the JSON as plain values.
         words: of what is no tensor in the state; None: it has none.
-        is_tagged: the words have tags.
+        is_tagged: the words have tags, where they need some; else an older version wrote them, which had none.
         is_flat: the tensors of the section "model" were at the state's top level.
     """
 
