@@ -282,6 +282,24 @@ class Test(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, r"^state\['a'\]\['b'\]\[2\]\['c'\]: "):
             libdcp.save(self.dir, 1, {"a": {"b": (0, 1, {"c": object()})}})
 
+    def test_keys_that_can_not_be_shown(self):
+        """Too deep, or too large for a decimal number: still by their names, and kept where they can be."""
+        class Odd:
+            def __repr__(self):
+                raise ValueError("no")
+        deep = 1
+        for _ in range(3000):
+            deep = (deep,)
+        for key, name in ((deep, "tuple"), (Odd(), "Odd")):
+            with self.assertRaisesRegex(TypeError, rf"^state\['a'\]\[<{name}>\]: a key that is a {name}"):
+                libdcp.save(self.dir, 1, {"a": {key: 1}, "w": np.ones(1)})
+        libdcp.save(self.dir, 1, {"a": {10**5000: [1]}, "w": np.ones(1)})
+        state = {"a": {10**5000: [0]}, "w": np.zeros(1)}
+        libdcp.load(self.dir, state)
+        self.assertEqual(state["a"][10**5000], [1])
+        with self.assertRaisesRegex(TypeError, r"^state\['a'\]\[<int>\]: a Odd is neither"):
+            libdcp.save(self.dir, 1, {"a": {10**5000: Odd()}, "w": np.ones(1)})
+
     def test_too_many_values(self):
         with self.assertRaisesRegex(ValueError, r"^state\['a'\]\['history'\]: .* at most 1048576: keep them as an array"):
             libdcp.save(self.dir, 1, {"a": {"history": [0] * (1 << 20), "other": [1] * 1000}, "w": np.ones(1)})
@@ -339,6 +357,24 @@ class Test(unittest.TestCase):
         part = Part()
         libdcp.load(self.dir, {"average": part, "model": {"v": np.zeros(1)}}, rename={"/average/*": "/ema/*"})
         self.assert_same(part.state, {"a": np.ones(2), "b": np.ones(1)})
+
+    def test_objects_whose_numbers_were_tensors(self):
+        """What was stored counts, also where that was nothing but tensors, or one tensor that is no mapping's."""
+        libdcp.save(self.dir, 1, {"part": Part(a=np.ones(2)), "inner": {"part": Part(a=np.ones(2))}, "epoch": 1})
+        for strict in (True, False):
+            part, inner = Part(a=0, n=3), Part(a=0, n=3)
+            libdcp.load(self.dir, {"part": part, "inner": {"part": inner}, "epoch": 0}, strict=strict)
+            self.assert_same([part.state, inner.state], [{"a": np.ones(2)}] * 2)
+
+        class Bare(Part):
+            def state_dict(self):
+                return self.state
+        one, other = Bare(), Bare()
+        one.state, other.state = np.ones(2), np.zeros(2)
+        libdcp.save(self.dir, 2, {"part": one, "inner": {"part": one}})
+        second = copy.deepcopy(other)
+        libdcp.load(self.dir, {"part": other, "inner": {"part": second}}, step=2)
+        self.assert_same([other.state, second.state], [np.ones(2)] * 2)
 
     def test_tensors_of_an_object_that_are_not_selected(self):
         libdcp.save(self.dir, 1, {"part": Part(n=3, m={"a": np.ones(2), "k": 1}, l=[np.ones(1), 4]), "model": {"v": np.ones(1)}})

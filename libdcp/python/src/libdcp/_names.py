@@ -13,6 +13,7 @@ from ._words import Keys as Keys
 from .ranks import Loader, PerRank
 
 OBJECTS = "state"  # the member of the checkpoint's JSON that has what is no tensor
+_LARGEST_BITS = 1024  # of an integer that is written as a decimal number; Python refuses to write very large ones so
 _WORDS = (str, int, float, bool, type(None))
 
 _tensors: dict[type, bool] = {}  # whether its values are tensors; states have thousands of values of few types
@@ -35,6 +36,11 @@ def is_optimizer(value: Any) -> bool:
     return isinstance(value, Mapping) and set(value) == {"state", "param_groups"} and isinstance(value["state"], Mapping)
 
 
+def _text(key: Any) -> str:
+    """A key in a path."""
+    return hex(key) if type(key) is int and key.bit_length() > _LARGEST_BITS else str(key)
+
+
 def path_of(keys: tuple[Any, ...], is_moment: bool = False) -> str:
     """The path of the tensor that the keys lead to.
 
@@ -42,15 +48,15 @@ def path_of(keys: tuple[Any, ...], is_moment: bool = False) -> str:
         is_moment: it is one of an optimizer's section: (section, "state", parameter, moment).
     """
     if len(keys) == 1:
-        return f"/model/{keys[0]}"
+        return f"/model/{_text(keys[0])}"
     if is_moment:
-        return f"/{keys[0]}/{keys[3]}/{keys[2]}"
-    return f"/{keys[0]}/" + ".".join(map(str, keys[1:]))
+        return f"/{_text(keys[0])}/{_text(keys[3])}/{_text(keys[2])}"
+    return f"/{_text(keys[0])}/" + ".".join(map(_text, keys[1:]))
 
 
 def object_path(keys: tuple[Any, ...]) -> str:
     """The path of what is no tensor, for globs and renames: as a tensor's, but "/epoch" at the top level."""
-    return "/".join(("", *map(str, keys[:1]), *([".".join(map(str, keys[1:]))] if len(keys) > 1 else [])))
+    return "/".join(("", *map(_text, keys[:1]), *([".".join(map(_text, keys[1:]))] if len(keys) > 1 else [])))
 
 
 def keys_told(path: str, has_groups: bool) -> tuple[str, ...]:
@@ -80,7 +86,7 @@ def keys_of(path: str, objects: Mapping[str, Any]) -> tuple[str, ...]:
 
 def is_below(path: str, keys: tuple[Any, ...]) -> bool:
     """Whether a tensor lies below the mapping that the keys lead to."""
-    section, *rest = map(str, keys)
+    section, *rest = map(_text, keys)
     if not path.startswith(f"/{section}/"):
         return False
     if rest[:1] == ["state"] and "/" in path[len(section) + 2:]:  # an optimizer's

@@ -297,7 +297,6 @@ class Restoring:
 
     def _member(self, mapping: Mapping[Any, Any], key: Any, value: Any, keys: Trail, word: Any, stored_keys: Trail) -> None:
         if is_tensor(value) and not (word is not _MISSING and isinstance(value, PerRank)):
-            self._used.add(stored_keys)
             return
         if word is not _MISSING and self._stored.is_tensor(word):
             word = _MISSING
@@ -374,15 +373,22 @@ class Restoring:
         more = self._more(found, keys)
         has_tensors = bool(more) or any(
             self._selects(row.path) and self._lookup.shape(row.path) is not None for row in found.rows)
-        if word is _MISSING and found.given and not is_of_tensors(found.given):
-            if self._is_wanted((*keys, "*")) and not (self._stored.words is None and has_tensors):
+        if word is _MISSING and not has_tensors:
+            if not is_of_tensors(found.given) and found.given and self._is_wanted((*keys, "*")):
                 self.missing.append(Keys(keys))
             return
-        new = found.given if word is _MISSING else self._decoded(word, keys, found.given)
+        if word is _MISSING and self._is_alone(found.given):
+            word = {}
+        new = _MISSING if word is _MISSING else self._decoded(word, keys, found.given)
         if new is _MISSING and has_tensors:
             new = found.given
-        if new is not _MISSING and (word is not _MISSING or has_tensors):
+        if new is not _MISSING:
             self._calls.append((found.value, _merged(new, more)))
+
+    def _is_alone(self, given: Any) -> bool:
+        """Whether an object has something beside tensors, and what was stored of it nothing but tensors. Steps of other
+        programs have tensors alone: what is no tensor stays."""
+        return self._stored.words is not None and not self._is_part and not is_of_tensors(given)
 
     def _more(self, found: Object, keys: Trail) -> dict[Any, Any]:
         """New arrays by their keys in an object, of the tensors that words do not place: nested as these are."""

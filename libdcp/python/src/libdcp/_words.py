@@ -52,7 +52,14 @@ class Keys(tuple[Any, ...]):
     """The keys that lead to a value; as text, state["model"]["a"]."""
 
     def __str__(self) -> str:
-        return "state" + "".join(f"[{key!r}]" for key in self)
+        return "state" + "".join(f"[{_shown(key)}]" for key in self)
+
+
+def _shown(key: Any) -> str:
+    try:
+        return repr(key)
+    except Exception:  # too deep, too large an integer, or a class of the user's
+        return f"<{type(key).__name__}>"
 
 
 def is_named_tuple(kind: type) -> bool:
