@@ -112,6 +112,15 @@ class TestTensors(Case):
                 self.assertLessEqual(set(wanted["optimizer"]["param_groups"][0]["params"]), set(group["params"]))
                 self.assertEqual(state["epoch"], 3)
 
+    def test_empty_mappings_get_what_no_other_rank_names(self):
+        states = [{"optimizer": {"a": None, "b": {"c": 1}, "all": 5}}, {"optimizer": {}}, {"optimizer": {"b": {"d": 2}}}]
+        self.save(states)
+        templates = [{"optimizer": {"a": 0, "b": {"c": 0}}}, {"optimizer": {}}, {"optimizer": {"b": {}}}]
+        self.assertEqual(self.load(templates), [{"optimizer": {"a": None, "b": {"c": 1}}}, {"optimizer": {"all": 5}},
+                                                {"optimizer": {"b": {"d": 2}}}])
+        whole = {"optimizer": {"a": None, "b": {"c": 1, "d": 2}, "all": 5}}
+        self.assertEqual(self.load([{"optimizer": {}}] * 3), [whole] * 3)
+
     def test_objects_of_stages_get_their_own(self):
         """Of what other ranks' objects name they get nothing, and what no rank's object names yet they get whole."""
         def stage(rank):

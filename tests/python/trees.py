@@ -255,3 +255,25 @@ def blank(value):
         return Point(*map(blank, value))
     items = [blank(inner) for inner in value]
     return collections.deque(items, value.maxlen) if isinstance(value, collections.deque) else type(value)(items)
+
+
+def thinned(value, rng):
+    """What a program may have before it loads into an object: some of the value, of other shapes, or something else."""
+    if rng.random() < 0.15:
+        return rng.choice([None, 0, [], {}])
+    if is_tensor(value):
+        shape = tuple(rng.randint(0, 2) for _ in range(rng.randint(0, 2)))
+        if rng.random() < 0.7:
+            return value
+        return np.zeros(shape, value.dtype) if isinstance(value, np.ndarray) else value.new_zeros(shape)
+    if isinstance(value, dict):
+        made = copy.copy(value)
+        for key in list(value):
+            made[key] = thinned(value[key], rng)
+            if rng.random() < 0.2:
+                del made[key]
+        return made
+    if isinstance(value, (list, tuple, collections.deque)) and not isinstance(value, Point):
+        items = [thinned(inner, rng) for inner in value][:rng.randint(0, len(value))]
+        return collections.deque(items, value.maxlen) if isinstance(value, collections.deque) else type(value)(items)
+    return value

@@ -195,6 +195,19 @@ class Renamed:
             self._add(inner, (*keys, key), into)
 
 
+def _without(members: dict[Any, Any], keys: Trail, named: Mapping[str, Any]) -> dict[Any, Any]:
+    """Without members, at whatever depth, that are named."""
+    made = {}
+    for key, value in members.items():
+        inner_keys = (*keys, key)
+        if str(Keys(inner_keys)) in named:
+            continue
+        kept = _without(value, inner_keys, named) if type(value) is dict else value
+        if type(value) is not dict or kept or not value:
+            made[key] = kept
+    return made
+
+
 _MISSING: Any = object()
 
 
@@ -234,6 +247,7 @@ class Restoring:
         self._decoder = _IntoState(flat.classes, rank, flat.arrays, stored, self._new)
         self._renamed = Renamed(stored.stored, stored.words, self._decoder)
         self._puts: list[tuple[Any, Any, Any]] = []  # container, key, value
+        self._into_empty: dict[int, Trail] = {}  # of these, mappings that have nothing before, and where they were stored
         self._calls: list[tuple[Any, Any]] = []  # objects, and what they load
         self._seen: set[int] = set()  # mappings
         self._used: set[Trail] = set()
@@ -260,6 +274,9 @@ class Restoring:
         self._named = set(claims["named"])
         self.unexpected = [keys for keys in self.unexpected if not any(
             str(Keys(keys[:n])) in claims["used"] for n in range(1, len(keys) + 1))]
+        for place, keys in self._into_empty.items():
+            container, key, new = self._puts[place]
+            self._puts[place] = container, key, _without(new, keys, claims["used"])
 
     def _unused(self, word: Any, keys: Trail) -> Iterator[tuple[Trail, Any]]:
         if keys in self._used:
@@ -326,6 +343,8 @@ class Restoring:
                         status=Status.MISMATCH)
         new = self._decoded(word, keys, value)
         if new is not _MISSING:
+            if type(value) is type(new) is dict and not value:
+                self._into_empty[len(self._puts)] = stored_keys
             if not isinstance(mapping, MutableMapping):
                 raise TypeError(f"{Keys(keys[:-1])}: a {type(mapping).__name__}, which can't be changed, so what is no "
                                 "tensor can't be loaded into it")
