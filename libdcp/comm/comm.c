@@ -162,6 +162,12 @@ void dcp_comm_destroy(dcp_comm *comm) {
     free(comm);
 }
 
+void dcp_comm_set_stop(dcp_comm *comm, int (*stop)(void *ctx), void *ctx) {
+    if (!comm) return;
+    comm->stop = stop;
+    comm->stop_ctx = ctx;
+}
+
 int dcp_comm_set_limit(dcp_comm *comm, double seconds, dcp_error *err) {
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_comm_set_limit: comm is NULL");
     uint64_t limit = 0;

@@ -45,11 +45,13 @@ struct dcp_comm {
     comm_place place;          /* of this rank: gathered, it tells which ranks are on one host */
     int table_host; /* the lowest rank of its host, as a caller's table says; -1: it says nothing */
     int rank, size;
-    pid_t process;        /* that made it */
-    comm_packing packing; /* see comm/messages.h */
-    uint32_t operations;  /* that could be given up, so far: see comm/stop.h */
-    uint64_t *numbers;    /* room for two numbers of each rank */
-    uint64_t eights[];    /* 8 for each rank: the sizes of an all-to-all of one u64 */
+    pid_t process;          /* that made it */
+    comm_packing packing;   /* see comm/messages.h */
+    uint32_t operations;    /* that could be given up, so far: see comm/stop.h */
+    int (*stop)(void *ctx); /* dcp_comm_set_stop; duplicates have none; NULL: nobody asks */
+    void *stop_ctx;
+    uint64_t *numbers; /* room for two numbers of each rank */
+    uint64_t eights[]; /* 8 for each rank: the sizes of an all-to-all of one u64 */
 };
 
 /* A communicator over `ops`, which it copies; NULL where memory is short. It takes over `watch` in

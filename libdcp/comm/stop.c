@@ -12,6 +12,12 @@ void comm_stop_begin(comm_stop *stop, dcp_comm *comm) {
     stop->stopped = 0;
 }
 
+comm_stop comm_stop_of(dcp_comm *comm, const char *what, const char *outcome) {
+    comm_stop stop = {.what = what, .outcome = outcome};
+    comm_stop_begin(&stop, comm);
+    return stop;
+}
+
 static void note_stop(comm_stop *stop, int rank) {
     stop->stopped = 1;
     stop->rank = rank;
@@ -22,12 +28,17 @@ static void look_at_others(comm_stop *stop, _Atomic uint64_t *told) {
     if (seen >> 32 == stop->number) note_stop(stop, (int)(uint32_t)seen);
 }
 
+static int is_asked_for(const comm_stop *stop) {
+    if (stop->cancelled && atomic_load(stop->cancelled)) return 1;
+    if (stop->asked && stop->asked(stop->ctx)) return 1;
+    return stop->comm && stop->comm->stop && stop->comm->stop(stop->comm->stop_ctx);
+}
+
 int comm_stop_ask(comm_stop *stop, dcp_error *err) {
     if (!stop) return DCP_OK;
     _Atomic uint64_t *told = stop->comm && stop->comm->shared ? stop->comm->shared->stopped : NULL;
     if (!stop->stopped && told) look_at_others(stop, told);
-    if (!stop->stopped && ((stop->cancelled && atomic_load(stop->cancelled)) ||
-                           (stop->asked && stop->asked(stop->ctx)))) {
+    if (!stop->stopped && is_asked_for(stop)) {
         note_stop(stop, stop->comm ? stop->comm->rank : 0);
         if (told) atomic_store(told, (uint64_t)stop->number << 32 | (uint32_t)stop->rank);
     }

@@ -6,7 +6,8 @@
 #include "comm/comm.h"
 
 typedef struct comm_stop {
-    int (*asked)(void *ctx); /* the caller's: not 0 to give up; NULL: nobody asks */
+    int (*asked)(void *ctx); /* the caller's, beside that of the communicator: not 0 to give up;
+                                NULL: there is none */
     void *ctx;
     const atomic_int *cancelled; /* not 0: another thread gave up; NULL: none can */
     const char *what, *outcome;  /* for the message: "the save", "nothing is published" */
@@ -15,6 +16,10 @@ typedef struct comm_stop {
     int stopped;                 /* for good */
     int rank;                    /* that gave up */
 } comm_stop;
+
+/* One that nobody but the communicator's own function is asked for. Not collective, but begun as by
+ * comm_stop_begin. */
+comm_stop comm_stop_of(dcp_comm *comm, const char *what, const char *outcome);
 
 /* Not collective, though all ranks begin their operations on `comm` in the same order. */
 void comm_stop_begin(comm_stop *stop, dcp_comm *comm);

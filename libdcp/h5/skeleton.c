@@ -21,6 +21,8 @@
 #include "h5/turn.h"
 #include "h5/types.h"
 
+#define ROWS_UNASKED 64
+
 typedef struct layout_builder {
     hid_t driver;      /* registered until the file is closed: HDF5 frees its table before use */
     hid_t file, group; /* group: of the dataset made last */
@@ -224,12 +226,30 @@ static hsize_t metadata_guess(const step_row *rows, size_t n) {
     return core_round_to_pages(bytes);
 }
 
+/* The caller's function may call the library, which would wait for this turn. */
+static int ask_outside(h5_turn *turn, const h5_asked *asked, dcp_error *err) {
+    h5_leave(turn);
+    const int status = asked->ask(asked->ctx, err);
+    h5_enter(turn);
+    return status;
+}
+
+static int make_rows(layout_builder *b, step_row *rows, size_t n, h5_turn *turn,
+                     const h5_asked *asked, dcp_error *err) {
+    int status = DCP_OK;
+    for (size_t i = 0; i < n && !status; i++) {
+        if (asked && i % ROWS_UNASKED == 0) status = ask_outside(turn, asked, err);
+        if (!status) status = make_row(b, &rows[i], err);
+    }
+    return status;
+}
+
 static int lay_out_file(int fd, step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                        h5_skeleton *s, dcp_error *err) {
+                        h5_turn *turn, const h5_asked *asked, h5_skeleton *s, dcp_error *err) {
     layout_builder b;
     scratch how = {PAGE_BYTES, metadata_guess(rows, n), cache_guess(rows, n)};
     int status = builder_open(&b, fd, 1, &how, err);
-    for (size_t i = 0; i < n && !status; i++) status = make_row(&b, &rows[i], err);
+    if (!status) status = make_rows(&b, rows, n, turn, asked, err);
     int closed = builder_close(&b, status ? NULL : err);
     if (status || closed) return status ? status : closed;
     how.threshold = 1;
@@ -345,10 +365,9 @@ static int refuse_too_large(const step_row *rows, size_t n, dcp_error *err) {
     uint64_t left = MAX_FILE_BYTES;
     for (size_t i = 0; i < n; i++) {
         if (rows[i].bytes > left) {
-            const int status = core_fail(err, DCP_ERR_ARG,
-                                         "tensor %s of %llu bytes: a file has at most %llu bytes",
-                                         rows[i].tensor.path, (unsigned long long)rows[i].bytes,
-                                         MAX_FILE_BYTES);
+            const int status = core_fail(
+                err, DCP_ERR_ARG, "tensor %s of %llu bytes: a file has at most %llu bytes",
+                rows[i].tensor.path, (unsigned long long)rows[i].bytes, MAX_FILE_BYTES);
             return core_fail_tensor(status, rows[i].tensor.path, err);
         }
         left -= rows[i].bytes;
@@ -357,7 +376,7 @@ static int refuse_too_large(const step_row *rows, size_t n, dcp_error *err) {
 }
 
 int h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                      h5_skeleton *out, dcp_error *err) {
+                      const h5_asked *asked, h5_skeleton *out, dcp_error *err) {
     h5_skeleton s = {0};
     if (n > MAX_ROWS)
         return core_fail(err, DCP_ERR_ARG, "%zu tensors: a file holds at most %u", n, MAX_ROWS);
@@ -367,7 +386,7 @@ int h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta
     if (fd < 0) return fail_in_memory(err, "make a memory file for", "the layout");
     h5_turn turn;
     h5_enter(&turn);
-    status = lay_out_file(fd, rows, n, layout, meta_bytes, &s, err);
+    status = lay_out_file(fd, rows, n, layout, meta_bytes, &turn, asked, &s, err);
     h5_leave(&turn);
     if (!status) status = file_size(fd, &s, err);
     if (!status) status = collect_gaps(fd, rows, n, &s, err);

@@ -19,10 +19,17 @@ typedef struct h5_skeleton {
     size_t n_runs;
 } h5_skeleton;
 
+/* Asked every some rows, in no turn (h5/turn.h): not DCP_OK ends the work. */
+typedef struct h5_asked {
+    int (*ask)(void *ctx, dcp_error *err);
+    void *ctx;
+} h5_asked;
+
 /* Lays out one dataset a row (shape: the row's box) and the three tables; sets each row's offset.
- * Rows ascend by path. meta_bytes: length of /dcp/meta. Equal arguments give equal results. */
+ * Rows ascend by path. meta_bytes: length of /dcp/meta. `asked` may be NULL. Equal arguments give
+ * equal results. */
 int h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
-                      h5_skeleton *out, dcp_error *err);
+                      const h5_asked *asked, h5_skeleton *out, dcp_error *err);
 void h5_skeleton_free(h5_skeleton *s);
 
 /* The CRC-64 of all bytes of such a file that are neither user block nor tensor data, in file

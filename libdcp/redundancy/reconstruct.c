@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "comm/stop.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "io/file.h"
@@ -219,6 +220,7 @@ typedef struct rebuilder {
     int n_groups;
     stripe *stripes;
     size_t n_stripes;
+    comm_stop stop;
 } rebuilder;
 
 static strip strip_of_file(const rebuilder *r, rebuild_group *g, const code_strip *at,
@@ -297,7 +299,8 @@ static void end_groups(rebuilder *r) {
 /* The groups that were collected. */
 static int rebuild_collected(rebuilder *r, dcp_error *err) {
     int status = comm_agree(r->at.comm, begin_stripes(r, err), err);
-    if (!status) status = redundancy_stripes_move(r->at.comm, r->stripes, r->n_stripes, NULL, err);
+    if (!status)
+        status = redundancy_stripes_move(r->at.comm, r->stripes, r->n_stripes, &r->stop, err);
     if (!status) status = comm_agree(r->at.comm, finish_groups(r, err), err);
     for (int i = 0; i < r->n_groups && !status; i++) tell_survey(&r->at, &r->groups[i]);
     end_groups(r);
@@ -328,7 +331,8 @@ static int check_survey(const redundancy_survey *s, const char *folder, dcp_erro
 
 int redundancy_reconstruct(dcp_comm *comm, redundancy_survey *survey, const char *folder,
                            dcp_error *err) {
-    rebuilder r = {.at = {comm, survey, folder}};
+    rebuilder r = {.at = {comm, survey, folder},
+                   .stop = comm_stop_of(comm, "the rebuild", "files that were whole by then stay")};
     int status = check_survey(survey, folder, err);
     size_t n = (size_t)most_groups(comm);
     if (!status && !(r.groups = calloc(n, sizeof *r.groups)))

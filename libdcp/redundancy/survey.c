@@ -26,7 +26,8 @@
 static int pass_over(redundancy_survey *s, survey_found *f, int status, const dcp_error *why,
                      dcp_error *err) {
     f->usable = 0;
-    if (status == DCP_ERR_NO_MEMORY) return core_fail_again(err, status, why, "%s", why->message);
+    if (status == DCP_ERR_NO_MEMORY || status == DCP_ERR_CANCELLED)
+        return core_fail_again(err, status, why, "%s", why->message);
     if (core_fail_is_unread(status) && !s->unread.status) s->unread = *why;
     return DCP_OK;
 }
@@ -286,7 +287,8 @@ static int check_quickly(redundancy_survey *s, survey_found *f, dcp_error *err) 
 }
 
 /* DCP_ERR_CORRUPT: its bytes are not those that the redundancy files know. */
-static int check_shard(const survey_shard *shard, const char *path, dcp_error *err) {
+static int check_shard(const survey_shard *shard, const char *path, comm_stop *stop,
+                       dcp_error *err) {
     unsigned char *buffer = malloc(BLOCK_BYTES);
     if (!buffer) return core_fail_memory(err, BLOCK_BYTES);
     int fd = -1;
@@ -294,7 +296,8 @@ static int check_shard(const survey_shard *shard, const char *path, dcp_error *e
     int status = io_open_regular(path, O_RDONLY, &fd, &bytes, err);
     for (uint64_t part; at < shard->bytes && bytes == shard->bytes && !status; at += part) {
         part = shard->bytes - at < BLOCK_BYTES ? shard->bytes - at : BLOCK_BYTES;
-        status = io_read_plain(fd, buffer, part, at, path, err);
+        status = comm_stop_ask(stop, err);
+        if (!status) status = io_read_plain(fd, buffer, part, at, path, err);
         if (!status) raw = core_crc64_raw(raw, buffer, part);
     }
     if (!status && (bytes != shard->bytes || core_crc64_finish(raw, shard->bytes) != shard->crc))
@@ -304,21 +307,33 @@ static int check_shard(const survey_shard *shard, const char *path, dcp_error *e
     return status;
 }
 
-static void withdraw(void *usable, const char *line) {
+/* A file that is checked. */
+typedef struct checking {
+    survey_found *file;
+    comm_stop *stop;
+} checking;
+
+static void withdraw(void *ctx, const char *line) {
     (void)line;
-    *(int *)usable = 0;
+    ((checking *)ctx)->file->usable = 0;
+}
+
+static int ask_stop(void *ctx, uint64_t bytes, dcp_error *err) {
+    (void)bytes;
+    return comm_stop_ask(((checking *)ctx)->stop, err);
 }
 
 /* Reads the file whole. */
 static int check_bytes(redundancy_survey *s, survey_found *f, dcp_error *err) {
     parity_header header;
-    redundancy_reader reader = {&f->usable, withdraw, NULL};
+    checking ctx = {f, &s->stop};
+    const redundancy_reader reader = {&ctx, withdraw, ask_stop};
     dcp_error why;
     int fd, status;
     f->checked = 1;
     if (f->kind == REDUNDANCY_NONE) {
         if (s->shards[f->number].leader < 0) return DCP_OK;
-        status = check_shard(&s->shards[f->number], f->path, &why);
+        status = check_shard(&s->shards[f->number], f->path, &s->stop, &why);
         return status ? pass_over(s, f, status, &why, err) : DCP_OK;
     }
     status = redundancy_parity_open(f->path, strrchr(f->path, '/') + 1, &header, &fd, &why);
@@ -427,6 +442,7 @@ int redundancy_survey_open(dcp_comm *comm, const char *const *folders, size_t n,
     int status = comm_agree(comm, s ? DCP_OK : core_fail_memory(err, sizeof *s), err);
     if (!status) {
         s->every_byte = every_byte;
+        s->stop = comm_stop_of(comm, "the rebuild", "what was whole stays");
         status = begin_survey(comm, s, folders, n, domain, err);
     }
     if (!status) status = elect_save(comm, s, err);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "comm/comm.h"
+#include "comm/stop.h"
 #include "redundancy/parity.h"
 
 /* What redundancy files know of a shard. */
@@ -40,6 +41,7 @@ typedef struct redundancy_survey {
     size_t n_found;
     survey_shard *shards; /* [world] */
     survey_place *files;  /* [2 * world] */
+    comm_stop stop;       /* of the rank's reading, while it is opened */
     dcp_error unread;     /* of the first file that could not be looked at; status DCP_OK: none */
 } redundancy_survey;
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/stop.h"
 #include "core/clock.h"
 #include "core/fail.h"
 #include "core/sized.h"
@@ -20,6 +21,8 @@
 #include "save/copy.h"
 #include "save/plan.h"
 #include "save/save.h"
+
+#define ASK_SECONDS 0.05 /* how long the caller of an asynchronous save is not asked */
 
 struct dcp_saving {
     dcp_store *store; /* NULL once settled */
@@ -147,17 +150,17 @@ static void plan_saving(dcp_store *store, dcp_saving *s) {
 }
 
 /* What the save reads, so that the caller's memory is free when the call returns. */
-static void copy_memory(const dcp_store *store, dcp_saving *s) {
+static void copy_memory(const dcp_store *store, dcp_saving *s, comm_stop *stop) {
     save_context *kept = save_context_of(store);
     const double start = core_clock_now();
     if (!s->request.copy_bytes || s->done || !kept->plan->engine->is_by_position) return;
-    s->request.is_copied =
-        save_copy_make(store, &s->request, kept->plan, kept->memory.staging, &kept->memory.copy);
+    s->request.is_copied = save_copy_make(store, &s->request, kept->plan, kept->memory.staging,
+                                          stop, &kept->memory.copy);
     s->released = s->request.is_copied;
     s->report.copy_s = core_clock_now() - start;
 }
 
-static void launch_saving(dcp_store *store, dcp_saving *s) {
+static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
     save_context *kept = save_context_of(store);
     /* without a thread, the fence runs the save over the same communicator; MPI-IO and HDF5 are
      * called where the caller calls them: they are not thread-safe */
@@ -165,7 +168,7 @@ static void launch_saving(dcp_store *store, dcp_saving *s) {
         kept->comm && move_engine_choose(s->request.engine, store->dir)->is_for_any_thread;
     if (s->may_have_thread) {
         plan_saving(store, s);
-        copy_memory(store, s);
+        copy_memory(store, s, stop);
     }
     s->store = store;
     s->copy = *store;
@@ -218,6 +221,17 @@ static int take_options(const dcp_save_options *given, dcp_save_options *own, dc
     return core_sized_take(own, sizeof *own, given, "DCP_SAVE_OPTIONS_INIT", err);
 }
 
+/* The rank that was asked to give up tells its thread, which tells the others. */
+static void follow_stop(dcp_saving *s, comm_stop *stop) {
+    if (comm_stop_ask(stop, NULL) && stop->rank == stop->comm->rank) dcp_save_cancel(s);
+}
+
+/* Returns once the memory of a save that was not copied may change. */
+static void await_release(dcp_saving *s, comm_stop *stop) {
+    if (!s->has_thread) dcp_save_fence(s);
+    while (!dcp_save_fence_within(s, ASK_SECONDS)) follow_stop(s, stop);
+}
+
 int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
                    const dcp_save_options *options, dcp_saving **out, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save_async: a store is needed");
@@ -234,9 +248,11 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
         if (s) free_saving(s);
         return status;
     }
-    launch_saving(store, s);
+    comm_stop stop = comm_stop_of(store->comm, "the save", "nothing is published");
+    launch_saving(store, s, &stop);
     *out = s;
-    if (own.copy_bytes && !(s->request.is_copied && s->has_thread)) dcp_save_fence(s);
+    follow_stop(s, &stop);
+    if (own.copy_bytes && !(s->request.is_copied && s->has_thread)) await_release(s, &stop);
     return DCP_OK;
 }
 

@@ -67,6 +67,8 @@ typedef struct copying {
     int is_sparse;
     unsigned team; /* threads */
     atomic_size_t next;
+    atomic_int is_over;     /* somebody gave up */
+    move_progress progress; /* of the caller's thread: it asks */
 } copying;
 
 static const dcp_tensor *tensor_of(const copying *c, const plan_box *b) {
@@ -105,10 +107,9 @@ static uint64_t next_place(uint64_t *used, uint64_t bytes, uint64_t phase, uint6
 static int add_bytes_of(copying *c, size_t k, uint64_t offset, uint64_t bytes) {
     const plan_box *b = &c->plan->boxes.boxes[k];
     const int on_device = b->box->device != NULL;
-    const uint64_t most = on_device || c->team > 1 ? PART_BYTES : bytes;
     const unsigned char *dense = b->box->strides ? NULL : b->box->data;
     for (uint64_t end = offset + bytes, part; offset < end; offset += part) {
-        part = core_min_u64(most, end - offset);
+        part = core_min_u64(PART_BYTES, end - offset);
         if (c->n == c->room) {
             const size_t room = 2 * c->room + 64;
             copy_part *parts = realloc(c->parts, room * sizeof *parts);
@@ -267,15 +268,23 @@ static void copy_part_to(const copy_part *p, unsigned char *to) {
         core_strides_get(p->box->data, p->box->strides, p->offset, p->bytes, to);
 }
 
+/* On the caller's thread: whether to, after so many more bytes. */
+static int keeps_copying(copying *c, uint64_t bytes) {
+    move_progress_read(&c->progress, bytes);
+    if (move_progress_status(&c->progress, NULL)) atomic_store(&c->is_over, 1);
+    return !atomic_load(&c->is_over);
+}
+
 /* A thread takes some parts at a time: each look at `next` waits for all that is on its way past
  * the cache. */
 static void copy_parts(void *ctx, unsigned number) {
     copying *c = ctx;
     const size_t some = c->team > 1 ? c->n / (c->team * TURNS) + 1 : c->n;
-    (void)number;
     for (size_t i; (i = atomic_fetch_add(&c->next, some)) < c->n;)
-        for (size_t end = i + some; i < end && i < c->n; i++)
+        for (size_t end = i + some; i < end && i < c->n && !atomic_load(&c->is_over); i++) {
             copy_part_to(&c->parts[i], c->copy->memory + c->parts[i].to);
+            if (!number) keeps_copying(c, c->parts[i].bytes);
+        }
     core_past_cache_end();
 }
 
@@ -286,6 +295,7 @@ static int copy_others(copying *c) {
     dcp_error err;
     for (size_t i = 0; i < c->n && !status; i++) {
         const copy_part *p = &c->parts[i];
+        if (!p->data && !p->box->data && !keeps_copying(c, p->bytes)) return 0;
         const move_piece source = {.box = p->box};
         if (p->box->device)
             device_pinned_add(pinned,
@@ -302,9 +312,9 @@ static int sum_others(copying *c) {
     save_replicas *replicas = c->replicas;
     dcp_error err;
     if (!replicas) return 1;
-    int status = move_sums(replicas->pieces, replicas->n, NULL, &err);
+    int status = move_sums(replicas->pieces, replicas->n, &c->progress, &err);
     for (size_t k = 0; k < c->plan->boxes.n && !status; k++)
-        if (c->shared[k].copy) status = move_sums_of_others(&c->shared[k], 1, NULL, &err);
+        if (c->shared[k].copy) status = move_sums_of_others(&c->shared[k], 1, &c->progress, &err);
     if (status) return 0;
     c->copy->n_sums = replicas->sums.first[c->plan->boxes.n];
     c->copy->sums = replicas->sums.blocks;
@@ -343,16 +353,18 @@ static int make_copy(copying *c, const dcp_store *store, save_plan *plan) {
     if (!lay_out(c) || !hold_memory(c, store)) return 0;
     if (c->touched < TEAM_BYTES) c->team = 1;
     io_threads_run(c->team, copy_parts, c);
-    return copy_others(c) && sum_others(c) && replace_boxes(c, plan);
+    return !atomic_load(&c->is_over) && copy_others(c) && sum_others(c) && replace_boxes(c, plan);
 }
 
 int save_copy_make(const dcp_store *store, save_request *r, save_plan *plan, struct staging *device,
-                   save_copy **copy) {
-    copying c = {.r = r, .plan = plan, .device = {.staging = device}};
+                   comm_stop *stop, save_copy **copy) {
+    copying c = {.r = r, .plan = plan, .device = {.staging = device}, .progress.total = 1};
+    c.progress.stop = *stop;
     if (!*copy) *copy = calloc(1, sizeof **copy);
     if (!(c.copy = *copy)) return 0;
     drop_boxes(c.copy);
     const int made = make_copy(&c, store, plan);
+    *stop = c.progress.stop;
     for (size_t k = 0; c.shared && k < plan->boxes.n; k++) free((void *)c.shared[k].copy);
     free(c.shared);
     free(c.at);

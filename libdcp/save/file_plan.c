@@ -118,7 +118,7 @@ static void fill_rows(const save_request *r, const shard_box *boxes, size_t n, s
 }
 
 static int lay_out_shard(const save_request *r, const plan_boxes *held, uint64_t meta_bytes,
-                         save_shard *s, dcp_error *err) {
+                         const h5_asked *asked, save_shard *s, dcp_error *err) {
     size_t bytes = 1, n = measure_boxes(r, held, s->number, &bytes);
     shard_box *boxes = calloc(n + 1, sizeof *boxes);
     s->file.rows = calloc(n + 1, sizeof *s->file.rows);
@@ -132,7 +132,7 @@ static int lay_out_shard(const save_request *r, const plan_boxes *held, uint64_t
     if (!status) status = collect_boxes(r, held, s->number, boxes, &n, s->file.paths, err);
     if (!status) fill_rows(r, boxes, n, s);
     if (!status)
-        status = h5_skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, meta_bytes,
+        status = h5_skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, meta_bytes, asked,
                                    &s->file.skeleton, err);
     free(boxes);
     return status;
@@ -155,14 +155,15 @@ static int check_owners(const save_request *r, int rank, int size, const plan_bo
 }
 
 int save_shards_lay_out(const save_request *r, const plan_boxes *boxes, int rank, int size,
-                        uint64_t meta_bytes, save_shards *out, dcp_error *err) {
+                        uint64_t meta_bytes, const h5_asked *asked, save_shards *out,
+                        dcp_error *err) {
     out->list = calloc((size_t)r->shards / (size_t)size + 1, sizeof *out->list);
     if (!out->list) return core_fail_memory(err, sizeof *out->list);
     int status = check_owners(r, rank, size, boxes, err);
     for (int k = rank; k < r->shards && !status; k += size) {
         save_shard *s = &out->list[out->n++];
         s->number = k;
-        status = lay_out_shard(r, boxes, meta_bytes, s, err);
+        status = lay_out_shard(r, boxes, meta_bytes, asked, s, err);
     }
     return status;
 }

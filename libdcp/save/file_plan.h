@@ -40,5 +40,6 @@ typedef struct save_shards {
  * own. DCP_ERR_ARG: a box is of a shard that another rank writes. DCP_ERR_UNSUPPORTED: a name that
  * is in the way of a piece's. To be freed in either case. */
 int save_shards_lay_out(const struct save_request *r, const plan_boxes *boxes, int rank, int size,
-                        uint64_t meta_bytes, save_shards *out, dcp_error *err);
+                        uint64_t meta_bytes, const h5_asked *asked, save_shards *out,
+                        dcp_error *err);
 void save_shards_free(save_shards *shards);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/stop.h"
 #include "core/box.h"
 #include "core/clock.h"
 #include "core/crc64.h"
@@ -129,13 +130,14 @@ static int make_rows(const save_request *r, save_file *file, dcp_error *err) {
 /* Not collective. Rank 0 knows where everything lies; the others need offsets and the file's size,
  * for which there is room. */
 static int lay_out_global(const dcp_comm *comm, const save_request *r, uint64_t meta_bytes,
-                          save_file *file, uint64_t **offsets, dcp_error *err) {
+                          const h5_asked *asked, save_file *file, uint64_t **offsets,
+                          dcp_error *err) {
     int status = make_rows(r, file, err);
     *offsets = malloc((r->n + 1) * sizeof **offsets);
     if (!status && !*offsets) status = core_fail_memory(err, r->n * sizeof **offsets);
     if (status || comm->rank) return status;
-    return h5_skeleton_build(file->rows, file->n, DCP_LAYOUT_GLOBAL, meta_bytes, &file->skeleton,
-                             err);
+    return h5_skeleton_build(file->rows, file->n, DCP_LAYOUT_GLOBAL, meta_bytes, asked,
+                             &file->skeleton, err);
 }
 
 static int share_offsets(dcp_comm *comm, save_file *file, uint64_t *offsets, dcp_error *err) {
@@ -147,9 +149,10 @@ static int share_offsets(dcp_comm *comm, save_file *file, uint64_t *offsets, dcp
     return status;
 }
 
-static int lay_out_sharded(dcp_comm *comm, const save_request *r, save_plan *plan, dcp_error *err) {
+static int lay_out_sharded(dcp_comm *comm, const save_request *r, const h5_asked *asked,
+                           save_plan *plan, dcp_error *err) {
     int status = save_shards_lay_out(r, &plan->boxes, comm->rank, comm->size, plan->meta_bytes,
-                                     &plan->shards_written, err);
+                                     asked, &plan->shards_written, err);
     return comm_agree(comm, status, err);
 }
 
@@ -170,22 +173,27 @@ static save_plan *begin_plan(const save_request *r, uint64_t meta_bytes) {
     return plan;
 }
 
+static int ask_stop(void *stop, dcp_error *err) { return comm_stop_ask(stop, err); }
+
 /* Collective. What rank 0 lays out depends on the tensors alone, so it does that first. */
 static int plan_anew(dcp_store *store, const save_request *r, uint64_t meta_bytes, save_plan **out,
                      dcp_error *err) {
     dcp_comm *comm = store->comm;
     const int is_global = r->layout == DCP_LAYOUT_GLOBAL;
+    comm_stop stop = r->progress.stop;
+    const h5_asked asked = {ask_stop, &stop};
     uint64_t *offsets = NULL;
     plan_boxes boxes = {0};
     save_plan *plan = begin_plan(r, meta_bytes);
     int status = plan ? DCP_OK : core_fail_memory(err, sizeof *plan);
+    comm_stop_begin(&stop, comm);
     if (!status && is_global)
-        status = lay_out_global(comm, r, meta_bytes, &plan->file, &offsets, err);
+        status = lay_out_global(comm, r, meta_bytes, &asked, &plan->file, &offsets, err);
     status = plan_exchange(comm, status, r->sorted, r->n, 1, &boxes, err);
     if (!status) {
         plan->boxes = boxes;
         status = is_global ? share_offsets(comm, &plan->file, offsets, err)
-                           : lay_out_sharded(comm, r, plan, err);
+                           : lay_out_sharded(comm, r, &asked, plan, err);
     }
     free(offsets);
     if (status) {

@@ -45,7 +45,8 @@ static int read_own_files(step_own_files *own, dcp_error *err) {
     int status = DCP_OK;
     for (size_t f = 0; f < own->ckpt->n_files && !status; f++) {
         if (!step_reads_file(own->ckpt, f)) continue;
-        status = read_own(own, f, err);
+        status = comm_stop_ask(&own->stop, err);
+        if (!status) status = read_own(own, f, err);
         if (!status) status = read_own_meta(own, f, err);
     }
     return status;
@@ -394,7 +395,9 @@ static int share_rows(step_own_files *own, int own_status, int *moved, dcp_error
 }
 
 int step_homes_open(dcp_checkpoint *ckpt, int status, int *moved, dcp_error *err) {
-    step_own_files own = {.ckpt = ckpt, .first = SIZE_MAX};
+    step_own_files own = {.ckpt = ckpt,
+                          .first = SIZE_MAX,
+                          .stop = comm_stop_of(ckpt->comm, "opening the step", "nothing is read")};
     int own_status = DCP_OK;
     ckpt->rows = STEP_ROWS_AT_HOMES;
     if (!status) status = read_own_files(&own, err);

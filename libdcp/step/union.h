@@ -2,6 +2,7 @@
  * meta. Where all ranks have read the same in theirs, nothing is sent. */
 #pragma once
 
+#include "comm/stop.h"
 #include "step/checkpoint.h"
 #include "step/names.h"
 
@@ -13,6 +14,7 @@ typedef struct step_own_files {
     comm_message rows; /* packed; tensors by their numbers in `names` */
     int clash;         /* files that differ in a tensor's shape: told after what is worse */
     dcp_error clash_error;
+    comm_stop stop;
 } step_own_files;
 
 static inline int step_reads_file(const dcp_checkpoint *ckpt, size_t f) {

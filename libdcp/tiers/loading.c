@@ -143,7 +143,10 @@ static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_
     int files = 0;
     store_settle(t->store);
     tiers_drain_finish(l->tiers, t);
+    dcp_comm *comm = t->store->comm;
+    dcp_comm_set_stop(comm, l->tiers->comm->stop, l->tiers->comm->stop_ctx);
     int status = store_restore_step(t->store, which->step, every_byte, &files, err);
+    if (comm != l->tiers->comm) dcp_comm_set_stop(comm, NULL, NULL); /* threads fill the store */
     l->tiers->rebuilt += files;
     return status;
 }

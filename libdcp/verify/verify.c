@@ -277,7 +277,7 @@ static int is_own_metadata(const step_file *file, int *ours, dcp_error *err) {
         goto free_all;
     }
     memcpy(rows, file->rows, ub->rows * sizeof *rows);
-    status = h5_skeleton_build(rows, ub->rows, ub->layout, ub->meta.bytes, &s, err);
+    status = h5_skeleton_build(rows, ub->rows, ub->layout, ub->meta.bytes, NULL, &s, err);
     if (!status && same_offsets(file, rows, &s)) {
         fill_tables(file, tables, all);
         status = h5_skeleton_outside_crc(&s, rows, ub->rows, (const unsigned char *const *)tables,

@@ -43,7 +43,7 @@ def given_up(group, directory, who):
         store.save(1, state)
         ends = []
         for call in (lambda: store.save(2, state), lambda: store.load(state), lambda: libdcp.load(directory, state, group=group),
-                     lambda: libdcp.prove(state, group=group)):
+                     lambda: libdcp.prove(state, group=group), lambda: store.save_async(2, state).wait()):
             with Moment(times=int(group.rank() == who)):
                 end = told(call)
             ends.append((end[0] if end[0] == "KeyboardInterrupt" else end, store.steps()))

@@ -21,7 +21,7 @@ from unittest import mock
 import numpy as np
 
 import libdcp
-from libdcp import _options
+from libdcp import _options, _signals
 
 LIMIT_S = 200
 ROUNDS = 60
@@ -33,22 +33,33 @@ class Moment:
 
     def __init__(self, number=signal.SIGINT, times=1):
         self._number, self.left = number, times
-        self._asked = _options.Failures._is_over
+        self._patches = []
 
     def __enter__(self):
-        moment = self
+        is_over, pending = _options.Failures._is_over, _signals.pending
 
-        def is_over(failures, ctx):
-            if moment.left and threading.current_thread() is threading.main_thread():
-                moment.left -= 1
-                os.kill(os.getpid(), moment._number)
-            return moment._asked(failures, ctx)
-        self._patch = mock.patch.object(_options.Failures, "_is_over", is_over)
-        self._patch.start()
+        def kill():
+            if self.left and threading.current_thread() is threading.main_thread():
+                self.left -= 1
+                os.kill(os.getpid(), self._number)
+
+        def is_over_now(failures, ctx):  # by a call's own options
+            kill()
+            return is_over(failures, ctx)
+
+        def pending_now():
+            if sys._getframe(1).f_code.co_name == "<lambda>":  # by the communicator
+                kill()
+            return pending()
+        self._patches = [mock.patch.object(_options.Failures, "_is_over", is_over_now),
+                         mock.patch.object(_signals, "pending", pending_now)]
+        for patch in self._patches:
+            patch.start()
         return self
 
     def __exit__(self, *_exception):
-        self._patch.stop()
+        for patch in self._patches:
+            patch.stop()
 
 
 class Test(unittest.TestCase):
@@ -82,6 +93,22 @@ class Test(unittest.TestCase):
                     self.assertEqual(store.steps(), steps)
                 call()
         self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+    def test_what_comes_before_the_bytes_move(self):
+        """The layout of files, the copying of an asynchronous save, and looking at a checkpoint with many files."""
+        many = {f"w{i}": np.full(3, float(i)) for i in range(300)}
+        shards, other = self.dir + "/shards", self.dir + "/other"
+        libdcp.save(shards, 1, many, layout="sharded", shards=20)
+        for call in (lambda store: store.save(1, many), lambda store: store.save_async(1, self.state),
+                     lambda store: store.save_async(1, self.state, copy_bytes=1), lambda _: libdcp.Checkpoint(shards),
+                     lambda _: libdcp.read(shards), lambda _: libdcp.save_async(other, 1, many)):
+            with libdcp.Store(self.dir + "/steps", replace=True) as store:  # anew: one is asked now and then
+                with Moment() as moment, self.assertRaises(KeyboardInterrupt):
+                    call(store)
+                self.assertEqual(moment.left, 0)
+                store.save(2, self.state)  # which has heard of nothing
+                self.assertEqual(store.steps(), [2])
+        self.assertEqual(libdcp.steps(other), [])
 
     def test_what_a_handler_raises(self):
         class Late(Exception):

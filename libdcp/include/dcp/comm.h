@@ -113,6 +113,14 @@ DCP_API int dcp_comm_hosts(dcp_comm *comm, int *hosts, int *own, dcp_error *err)
  * business. DCP_ERR_ARG: less than 0, or 1e9 and more. */
 DCP_API int dcp_comm_set_limit(dcp_comm *comm, double seconds, dcp_error *err);
 
+/* Calls over this communicator ask `stop`, on the thread that made them, now and then where they
+ * work for long, and give up on all ranks where it returns not 0 on one: DCP_ERR_CANCELLED. So do
+ * those that have no option for it, which are the opening of checkpoints, rebuilds
+ * (dcp_store_rebuild, dcp_tiers_load), and of dcp_save_async the layout and the copying before it
+ * returns; a save that has begun by then is told to give up, and its wait says so. Threads of the
+ * library do not ask it. NULL: nobody is asked. Not collective, and of this rank alone. */
+DCP_API void dcp_comm_set_stop(dcp_comm *comm, int (*stop)(void *ctx), void *ctx);
+
 /* Frees the communicator (and MPI's duplicate). NULL is ignored. Objects made on it go first. Where
  * a rank is gone, nothing is called that would wait for it: MPI's duplicate stays, and so does what
  * MPI may still use. A process that was forked from the rank frees its copy, and calls neither MPI

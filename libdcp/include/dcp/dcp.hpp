@@ -136,6 +136,7 @@ class Comm : public detail::owner<dcp_comm, dcp_comm_destroy> {
             return dcp_comm_set_host(get(), detail::text_or_null(name), err);
         });
     }
+    void set_stop(int (*stop)(void *), void *ctx) noexcept { dcp_comm_set_stop(get(), stop, ctx); }
     void set_limit(double seconds) {
         detail::call([&](dcp_error *err) { return dcp_comm_set_limit(get(), seconds, err); });
     }

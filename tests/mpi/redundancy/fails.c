@@ -66,12 +66,33 @@ static void check_encode(const private_files *p) {
     private_compare(p, 0);
 }
 
+static int give_up(void *ctx) {
+    (void)ctx;
+    return 1;
+}
+
+/* One rank gives up, while it reads what is left and while all rebuild. */
+static void stop_rebuild(const private_files *p, redundancy_survey *survey, const char *folder) {
+    const char *const folders[] = {folder};
+    redundancy_survey *other = NULL;
+    dcp_error err = {0};
+    if (p->s->rank == 0) dcp_comm_set_stop(p->s->comm, give_up, NULL);
+    check_same_failure(
+        redundancy_survey_open(p->s->comm, folders, 1, (uint64_t)p->s->rank, 1, &other, &err),
+        DCP_ERR_CANCELLED, &err, "the rebuild was cancelled by rank 0");
+    check_same_failure(redundancy_reconstruct(p->s->comm, survey, folder, &err), DCP_ERR_CANCELLED,
+                       &err, "the rebuild was cancelled by rank 0");
+    CHECK(err.rank == 0 && count_files(p) == (p->s->rank == 1 ? 0 : 2));
+    dcp_comm_set_stop(p->s->comm, NULL, NULL);
+}
+
 static void check_rebuild(const private_files *p) {
     char folder[PATH_MAX];
     dcp_error err = {0};
     private_folder(p, p->s->rank, folder);
     private_lose(p, 1 << 1);
     redundancy_survey *survey = private_survey(p, 1);
+    stop_rebuild(p, survey, folder);
     if (p->s->rank == 1) limit_files(4096);
     check_same_failure(redundancy_reconstruct(p->s->comm, survey, folder, &err), DCP_ERR_IO, &err,
                        "rank 1: ");

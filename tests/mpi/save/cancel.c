@@ -1,8 +1,10 @@
 /* A save that one rank gives up, by the stop function or by dcp_save_cancel, ends on all of them
  * with DCP_ERR_CANCELLED; the directory has the older steps and nothing else; the next save works.
  * After publication it is too late. Where another rank finds no room at that moment, no old step is
- * given up for what nobody wants. */
+ * given up for what nobody wants. The communicator's function ends what comes before a save, too.
+ */
 #include <dirent.h>
+#include <stdatomic.h>
 
 #include "comm/comm.h"
 #include "support/cancel.h"
@@ -88,6 +90,18 @@ static void cancelled_too_late(const scratch *s, const dcp_save_options *options
     check_alone(s, "cancel", "step-00000001");
 }
 
+/* Between the files of shards. */
+static void open_stopped(const scratch *s, const char *dir) {
+    dcp_checkpoint *ckpt = NULL;
+    dcp_error failure = {0};
+    int left = s->rank == s->size - 1 ? 0 : INT_MAX;
+    dcp_comm_set_stop(s->comm, give_up, &left);
+    check_cancelled(dcp_checkpoint_open(s->comm, dir, &ckpt, &failure), &failure,
+                    "opening the step", "nothing is read");
+    dcp_comm_set_stop(s->comm, NULL, NULL);
+    CHECK(!ckpt);
+}
+
 static void cancel_all_ways(const scratch *s, const given *g, scheme how,
                             const dcp_save_options *options) {
     dcp_store_options keep = {.size = sizeof keep, .replace = 1, .keep = 1};
@@ -103,10 +117,101 @@ static void cancel_all_ways(const scratch *s, const given *g, scheme how,
     SUCCEEDS(dcp_save(store, 2, from.state, GIVEN_JSON, options, NULL, err));
     check_alone(s, "cancel", "step-00000002");
     dcp_store_close(store);
+    if (options->layout == DCP_LAYOUT_SHARDED) open_stopped(s, dir);
     scratch_load(s, s->comm, "cancel", g, how);
     MPI_Barrier(MPI_COMM_WORLD);
     if (s->rank == 0) CHECK(store_directory_remove(AT_FDCWD, dir) == 0);
     held_free(&from);
+}
+
+/* ---- by the communicator's function, where a call has none of its own ---- */
+
+enum { MANY = 1000, LARGE = 48 << 20 };
+
+static void fail_in_phase(void *ctx, dcp_phase phase, double begin, double end) {
+    (void)ctx, (void)phase, (void)begin, (void)end;
+    check_failed(__FILE__, __LINE__, "it had begun");
+}
+
+/* While the last rank lays out its file: of layout global rank 0 does it. */
+static void stopped_in_layout(const scratch *s, int layout) {
+    static char paths[MANY][32];
+    dcp_save_options options = {
+        .size = sizeof options, .layout = layout, .on_phase = fail_in_phase};
+    int left = 2, bytes = 0;
+    dcp_error failure = {0};
+    dcp_state *state;
+    SUCCEEDS(dcp_state_create(&state, err));
+    for (int i = 0; i < MANY; i++) {
+        snprintf(paths[i], sizeof paths[i], "/model/%04d", i);
+        const dcp_tensor tensor = {paths[i], DCP_I32, 1, {(uint64_t)s->size}};
+        const dcp_box row = dcp_box_chunk(&tensor, s->rank, s->size);
+        SUCCEEDS(dcp_state_add(state, &tensor, &row, &bytes, err));
+    }
+    if (s->rank == s->size - 1) dcp_comm_set_stop(s->comm, give_up, &left);
+    check_save_cancelled(dcp_save(store, 1, state, NULL, &options, NULL, &failure), &failure);
+    dcp_comm_set_stop(s->comm, NULL, NULL);
+    dcp_state_destroy(state);
+}
+
+typedef struct asked {
+    atomic_int n, most; /* times; before it gives up */
+} asked;
+
+static int count_asked(void *ctx) {
+    asked *a = ctx;
+    return atomic_fetch_add(&a->n, 1) >= a->most;
+}
+
+static void wait_until_asked(void *ctx, uint64_t done, uint64_t total) {
+    const asked *a = ctx;
+    (void)done, (void)total;
+    while (a && atomic_load(&a->n) < a->most) usleep(1000);
+}
+
+/* An asynchronous save that the communicator asks `a` for until the call returns. */
+static int save_large(const scratch *s, const dcp_save_options *options, asked *a,
+                      dcp_error *failure) {
+    const dcp_tensor tensor = {"/model/large", DCP_U8, 2, {(uint64_t)s->size, LARGE}};
+    const dcp_box row = dcp_box_chunk(&tensor, s->rank, s->size);
+    unsigned char *bytes = calloc(LARGE, 1);
+    dcp_saving *saving = NULL;
+    dcp_state *state;
+    SUCCEEDS(dcp_state_create(&state, err));
+    SUCCEEDS(dcp_state_add(state, &tensor, &row, bytes, err));
+    dcp_comm_set_stop(s->comm, count_asked, a);
+    SUCCEEDS(dcp_save_async(store, 1, state, NULL, options, &saving, err));
+    dcp_comm_set_stop(s->comm, NULL, NULL);
+    const int status = dcp_save_wait(saving, NULL, failure);
+    dcp_state_destroy(state);
+    free(bytes);
+    return status;
+}
+
+/* While it copies, and while it waits for what it has no memory to copy. */
+static void stopped_in_call(const scratch *s, int layout) {
+    dcp_save_options options = {.size = sizeof options, .layout = layout};
+    const int is_last = s->rank == s->size - 1;
+    dcp_error failure = {0};
+    asked a = {.most = is_last ? 2 : INT_MAX};
+    options.copy_bytes = DCP_COPY_DEFAULT;
+    check_save_cancelled(save_large(s, &options, &a, &failure), &failure);
+    a = (asked){.most = is_last ? 5 : INT_MAX};
+    options.copy_bytes = 1;
+    options.on_progress = wait_until_asked;
+    options.progress_ctx = is_last ? &a : NULL;
+    check_save_cancelled(save_large(s, &options, &a, &failure), &failure);
+    a = (asked){.most = INT_MAX};
+    options = (dcp_save_options){.size = sizeof options, .layout = layout};
+    options.copy_bytes = DCP_COPY_DEFAULT;
+    CHECK(save_large(s, &options, &a, &failure) == DCP_OK && a.n >= LARGE / (16 << 20));
+}
+
+static void stopped_by_comm(const scratch *s, int layout) {
+    store = scratch_store(s, s->comm, "stop");
+    if (layout || s->size == 1) stopped_in_layout(s, layout);
+    stopped_in_call(s, layout);
+    dcp_store_close(store);
 }
 
 static int find_no_room(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
@@ -160,6 +265,7 @@ int main(int argc, char **argv) {
             options.shards = 2 * s.size;
             cancel_all_ways(&s, &g, layout ? COPIES : COLUMNS, &options);
             if (s.size > 1) cancelled_without_room(&s, layout);
+            if (threads) stopped_by_comm(&s, layout);
         }
     }
     dcp_save_options by_mpi = {.size = sizeof by_mpi, .engine = DCP_ENGINE_MPIO};

@@ -38,7 +38,7 @@ static void any_rows(struct plan *p, size_t n) {
 static h5_skeleton build(struct plan *p) {
     h5_skeleton s;
     dcp_error err = {0};
-    if (h5_skeleton_build(p->rows, p->n, DCP_LAYOUT_GLOBAL, p->meta_bytes, &s, &err))
+    if (h5_skeleton_build(p->rows, p->n, DCP_LAYOUT_GLOBAL, p->meta_bytes, NULL, &s, &err))
         fail_msg("%s", err.message);
     return s;
 }
@@ -140,7 +140,7 @@ static void what_hdf5_refuses_is_an_error(void **state) {
                             {.tensor = {second[i], DCP_F32, 1, {4}}, .bytes = 16}};
         h5_skeleton s;
         dcp_error err = {0};
-        assert_int_equal(h5_skeleton_build(rows, 2, DCP_LAYOUT_GLOBAL, 65536, &s, &err),
+        assert_int_equal(h5_skeleton_build(rows, 2, DCP_LAYOUT_GLOBAL, 65536, NULL, &s, &err),
                          DCP_ERR_IO);
         assert_non_null(strstr(err.message, "/m/a"));
         assert_null(strstr(err.message, "no detail"));

@@ -193,6 +193,7 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "comm_rank": (c.c_int, [P]),
     "comm_size": (c.c_int, [P]),
     "comm_destroy": (None, [P]),
+    "comm_set_stop": (None, [P, STOP, P]),
     "state_destroy": (None, [P]),
     "state_local_bytes": (c.c_uint64, [P]),
     "store_close": (None, [P]),

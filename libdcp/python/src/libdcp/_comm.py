@@ -140,6 +140,9 @@ def _is_of_transport(failure: BaseException) -> bool:
     return isinstance(failure, RuntimeError) and trace is not None and trace.tb_frame.f_code.co_filename == _groups.__file__
 
 
+_ASKED = _capi.STOP(lambda _ctx: _signals.pending() is not None)  # kept: the library calls it
+
+
 @contextlib.contextmanager
 def working(group: Any) -> Iterator[Comm]:
     """A communicator for one call: see :meth:`Comm.work`."""
@@ -153,7 +156,9 @@ def working(group: Any) -> Iterator[Comm]:
 
 
 class Comm:
-    """A communicator; freed by :meth:`close`. ``alone``: of this process, whatever groups there are."""
+    """A communicator; freed by :meth:`close`. ``alone``: of this process, whatever groups there are.
+
+    The library is called with it within a :class:`libdcp._signals.Shield`, as it asks a function of Python's then."""
 
     def __init__(self, group: Any = None, *, alone: bool = False) -> None:
         found = None if alone else _groups.find(group)
@@ -168,6 +173,8 @@ class Comm:
             self._key = _new_key(_Used(found, self._failed))
             lib.comm_from_ops(_tables[found.threads], self._key, found.rank, found.size, handle)
         self.handle: c.c_void_p = handle
+        self._seldom = _capi.Seldom(stop=_ASKED, seconds=_signals.ASK_S)
+        lib.comm_set_stop(handle, lib.stop_seldom, c.addressof(self._seldom))
         self.rank: int = lib.comm_rank(handle)
         self.size: int = lib.comm_size(handle)
 

@@ -78,7 +78,7 @@ class _Flight:
         self._handle = handle
 
     def fence(self) -> None:
-        while not lib.save_fence_within(self._handle, _options.ASK_S) and _signals.pending() is None:
+        while not lib.save_fence_within(self._handle, _signals.ASK_S) and _signals.pending() is None:
             pass  # what a signal's handler raises comes out here
 
     def progress(self) -> int:

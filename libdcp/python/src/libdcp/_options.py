@@ -117,8 +117,6 @@ def _number(what: str, value: str, names: Sequence[str]) -> int:
     return names.index(value)
 
 
-ASK_S = 0.05  # how often the library asks whether to give up, where nothing else tells it
-
 _within = threading.local()  # .owners: whose functions, of those that the library calls, this thread is in
 
 
@@ -184,7 +182,7 @@ class Failures:
     def follow_cancel(self, options: Any) -> None:
         """Has the library give up, on all ranks, once something was raised or it is cancelled."""
         if not options.stop:
-            self._seldom = _capi.Seldom(stop=_capi.STOP(self._is_over), seconds=ASK_S)
+            self._seldom = _capi.Seldom(stop=_capi.STOP(self._is_over), seconds=_signals.ASK_S)
             options.stop, options.stop_ctx = lib.stop_seldom, c.addressof(self._seldom)
 
     def _is_over(self, _ctx: Any) -> bool:

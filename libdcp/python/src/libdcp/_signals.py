@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+ASK_S = 0.05  # how often the library asks whether to give up, where nothing else tells it
+
 _signal: Any = importlib.import_module("_signal")  # signal's own functions look for an enum's member at each call
 _NUMBERS = sorted(int(number) for number in signal.valid_signals())
 _up: Shield | None = None  # the one that is up, of the main thread

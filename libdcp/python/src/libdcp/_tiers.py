@@ -64,7 +64,7 @@ class _Flight:
         self._failures = failures
 
     def fence(self) -> None:
-        while not lib.tiers_fence_within(self._tiers, _options.ASK_S) and _signals.pending() is None:
+        while not lib.tiers_fence_within(self._tiers, _signals.ASK_S) and _signals.pending() is None:
             pass
 
     def progress(self) -> int:

@@ -103,7 +103,8 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         text = _paths.given(path, "path")
         self._opened: _Opened | None = None
         try:
-            self._opened = _Opened(text)
+            with _signals.Shield():
+                self._opened = _Opened(text)
         except Error as e:
             raise e.saying(_foreign.told(e, text)) from None
         handle = self._opened.handle

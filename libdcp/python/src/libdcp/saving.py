@@ -146,6 +146,11 @@ class Saving(concurrent.futures.Future[Report]):
                 self._begun.result().cancel()
         return False
 
+    def give_up(self) -> None:
+        """The call that began it raises what a signal's handler has raised: it is cancelled, and nobody need be told."""
+        self._told = True
+        self.cancel()
+
     def await_begin(self) -> None:
         """Returns once the store's group is free."""
         self._begun.exception()

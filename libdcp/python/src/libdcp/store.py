@@ -160,7 +160,7 @@ class Store:
         with self._comm.work():
             if _options.calls_back(self):
                 raise RuntimeError("a function that a store's save or load has called can't use the store")
-            while not self._lock.acquire(timeout=_options.ASK_S):
+            while not self._lock.acquire(timeout=_signals.ASK_S):
                 self._raise_pending()
             try:
                 if self._working == threading.get_ident():
@@ -235,6 +235,8 @@ class Store:
         saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures,
                         self._hold, self._close_after_save if self._is_of_one_save else None)
         self._saving = saving
+        if _signals.pending() is not None:  # the caller will not have it
+            saving.give_up()
         self._saving_step = step
         self._laid_out = layout if self._may_begin_beside() else None
         return saving
