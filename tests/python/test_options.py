@@ -55,6 +55,80 @@ class Test(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "did you mean 'replicas'"):
             libdcp.prove(state, replica="check")
 
+    def test_wrong_values(self):
+        """Each is refused where it is passed, by its name, before anything is done."""
+        state = {"w": np.ones(2)}
+        libdcp.save(self.dir, 1, state)
+        other = self.dir.parent / "other"
+        saves = {"layout": (None, 5, "shraded"), "engine": ("x", 1), "shards": (-1, "2", 1.0, 100000), "about": (5, {}, "\udc80"),
+                 "staging_bytes": (-1, 1.5, 2**64), "replicas": ("chek", None), "make_room": ("x", None, 2),
+                 "progress": (5, "x"), "json": (5, [1], "x")}
+        stores = {"keep": (-1, "3", 2.0, True, 2**32), "replace": ("no", None, 2), "take_over": ("no", []),
+                  "stripe_count": (-2, "1"), "stripe_bytes": (-1, "1")}
+        loads = {"only": (5, [5], b"/m*", {"a": 1}, "a\0b"), "rename": (["a", "b"], {1: "x"}, {"x": 2}, "ab"),
+                 "cast": ("yes", None), "strict": ("no", None), "engine": ("x",), "progress": (5,), "fall_back": ("x", None),
+                 "step": ("1", True, -1, 2**64, 1.5)}
+        tiers = {"every": (-1, "1"), "keep": (-1, 1.5), "private": ("no",), "redundancy": (5, None), "layout": ("x", None),
+                 "domain": (5,)}
+        with libdcp.Store(self.dir) as store:
+            for rows, call in ((saves, lambda **given: libdcp.save(other, 2, state, **given)),
+                               (saves, lambda **given: store.save(2, state, **given)),
+                               (saves, lambda **given: store.save_async(2, state, **given)),
+                               ({"copy": (5, "x", None), "copy_bytes": (-1, "1", 2**64)},
+                                lambda **given: store.save_async(2, state, **given)),
+                               (stores, lambda **given: libdcp.Store(other, **given)),
+                               (tiers, lambda **given: libdcp.Tier(other, **given)),
+                               (loads, lambda **given: libdcp.load(self.dir, state, **given)),
+                               (loads, lambda **given: store.load(state, **given)),
+                               ({"only": loads["only"], "as_torch": ("x", 3)}, lambda **given: libdcp.read(self.dir, **given)),
+                               ({"replicas": saves["replicas"]}, lambda **given: libdcp.prove(state, **given)),
+                               ({"progress": (5,)}, lambda **given: libdcp.Checkpoint(self.dir).verify(**given)),
+                               ({"step": (True, "1", -1, None)}, lambda step: libdcp.save(other, step, state))):
+                for name, values in rows.items():
+                    for value in values:
+                        with self.subTest(name, value=value), self.assertRaisesRegex((TypeError, ValueError), f"^{name}: "):
+                            call(**{name: value})
+            self.assertEqual(store.steps(), [1])
+        self.assertEqual(libdcp.steps(other), [])
+
+    def test_values_of_numpy(self):
+        state = {"w": np.ones(2)}
+        with libdcp.Store(self.dir, keep=np.int32(1), replace=np.True_) as store:
+            store.save(np.int64(1), state, shards=np.uint8(0), make_room=np.False_)
+            store.save(np.uint64(2), state)
+            self.assertEqual(store.steps(), [2])
+        self.assertEqual(libdcp.load(self.dir, state, strict=np.True_, cast=0)["step"], 2)
+
+    def test_paths(self):
+        state = {"w": np.ones(2)}
+        for path in (self.dir, str(self.dir), bytes(self.dir)):
+            libdcp.save(path, 1, state, replace=True)
+            self.assertEqual((libdcp.steps(path), libdcp.load(path, state, step=1)["step"]), ([1], 1))
+            self.assertEqual(libdcp.Checkpoint(libdcp.store.step_path(path, 1)).step, 1)
+            with libdcp.Store([libdcp.Tier(path)]) as store:
+                self.assertEqual(store.steps(), [1])
+        for path in ("a\0b", b"a\0b", pathlib.Path("a\0b"), "", "a\ud800"):
+            for what, call in (("directory", lambda: libdcp.save(path, 1, state)), ("directory", lambda: libdcp.Store(path)),
+                               ("directory", lambda: libdcp.steps(path)), ("path", lambda: libdcp.load(path, state)),
+                               ("path", lambda: libdcp.Checkpoint(path)), ("path", lambda: libdcp.read(path)),
+                               ("path of a libdcp.Tier", lambda: libdcp.Tier(path))):
+                with self.subTest(path=path), self.assertRaisesRegex(ValueError, f"^{what}: "):
+                    call()
+
+    def test_names_that_no_tensor_has(self):
+        x = np.ones(2)
+        for name in ("", ".", "..", "/", "a//b", "a/../b", "/a", "a/", "\udc80", "a\0b", "x" * 2000, "\u00e9" * 600):
+            for state, keys in (({name: x}, [name]), ({"model": {name: x, "b": x}}, ["model", name]), ({name: {"w": x}}, [name, "w"]),
+                                ({"model": {"a": {name: x}}}, ["model", "a", name])):
+                if len(keys) == 3 and name in ("", ".", "..", "/a"):  # a part of a name, such as "a..", or of a path
+                    continue
+                said = "state" + "".join(f"[{key!r}]" for key in keys)
+                for call in (libdcp.save, libdcp.prove):
+                    with self.subTest(name[:9], keys=len(keys)), self.assertRaises(ValueError) as caught:
+                        call(*((self.dir, 1) if call is libdcp.save else ()), state)
+                    self.assertTrue(str(caught.exception).startswith(said), str(caught.exception)[:200])
+        self.assertEqual(libdcp.steps(self.dir), [])
+
     def test_what_a_load_did_without(self):
         libdcp.save(self.dir, 1, {"model": {"a": np.ones(2), "b": np.ones(2), "c": np.ones(2)}})
         state = {"model": {"a": np.zeros(2), "new": np.zeros(2)}}
@@ -127,6 +201,40 @@ class Test(unittest.TestCase):
         self.assertTrue((self.dir / ".abandoned-step-00000004").is_dir())
         self.assertEqual(libdcp.load(self.dir, state)["step"], 3)
 
+    def test_damage_without_a_store(self):
+        """load() of a directory falls back as a store does."""
+        self.save_steps(1, 2, 3)
+        damage(self.dir / "step-00000003")
+        state = {"w": np.zeros(100), "epoch": 0}
+        for options in ({"fall_back": False}, {"step": 3}):
+            with self.assertRaises(libdcp.Error) as caught:
+                libdcp.load(self.dir, state, **options)
+            self.assertEqual(caught.exception.status, libdcp.Status.CORRUPT)
+        with self.assertRaises(libdcp.Error):
+            libdcp.load(self.dir / "step-00000003", state)
+        with self.assertLogs("libdcp", "WARNING") as logged:
+            self.assertEqual(libdcp.load(self.dir, state)["step"], 2)
+        self.assertRegex(logged.output[0], "step 3 is damaged .*: falling back to step 2$")
+        self.assertEqual((state["epoch"], libdcp.steps(self.dir)), (2, [1, 2, 3]))
+
+    def test_a_step_that_goes_before_it_is_opened(self):
+        """As a writer's `keep` removes it, once newer ones are there."""
+        self.save_steps(1)
+        listed, saved = libdcp._directory.steps, []
+
+        def steps(directory):
+            found = listed(directory)
+            if not saved:
+                saved.append(2)
+                with libdcp.Store(self.dir, keep=1) as store:
+                    store.save(2, {"w": np.arange(100) + 2000.0, "epoch": 2})
+                self.assertEqual(libdcp.steps(self.dir), [2])
+            return found
+        state = {"w": np.zeros(100), "epoch": 0}
+        with mock.patch.object(libdcp._directory, "steps", steps):
+            self.assertEqual(libdcp.load(self.dir, state)["step"], 2)
+        self.assertEqual((saved, state["epoch"]), ([2], 2))
+
     def test_all_steps_damaged(self):
         self.save_steps(1, 2)
         for step in (1, 2):
@@ -176,6 +284,16 @@ class Test(unittest.TestCase):
                     with self.subTest(name), self.assertRaises(KeyError) as caught:
                         call(name)
                     self.assertIn(hint, caught.exception.args[0])
+
+    def test_what_all_ranks_have_together(self):
+        class Distributed:
+            placements = ()
+
+            def to_local(self):
+                return np.ones(2)
+        with self.assertRaisesRegex(TypeError, "^libdcp.PerRank: a Distributed .* to_local"):
+            libdcp.PerRank(Distributed())
+        libdcp.PerRank(Distributed().to_local())
 
     def test_reserved_sections(self):
         for section in ("files", "dcp"):

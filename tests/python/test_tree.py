@@ -553,9 +553,13 @@ class Test(unittest.TestCase):
         self.assert_same(found["d"], {"rate": 1, "inner": np.ones(1)})
         self.assert_same([found["words"][key] for key in ("point", "mode", "level", "parts", "attributes", "items")],
                          [(1, [2]), "safe", 2, 3, {"a": 1, "b": {}}, [1, 2]])
-        for only, keys in (("/model/*", {"top", "model"}), (["/t", "/i/k"], {"t", "i"}), ("/l/0", {"l"}), ("/none", set()),
+        for only, keys in (("/model/*", {"top", "model"}), (["/t", "/i/k"], {"t", "i"}), ("/l/0", {"l"}), ([], set()),
                            ("/words/counter", {"words"})):
             self.assertEqual(set(libdcp.read(self.dir, only=only, as_torch=False)), keys, only)
+        for only in ("/none", ["/model/*", "/none"]):
+            with self.assertRaisesRegex(libdcp.Error, "matches the glob /none$") as caught:
+                libdcp.read(self.dir, only=only)
+            self.assertEqual(caught.exception.status, libdcp.Status.NOT_FOUND)
         found = libdcp.read(self.dir, only=["/i/k", "/words/counter", "/model/n.y"], as_torch=False)
         self.assert_same(found, {"i": {"k": 2}, "words": {"counter": trees.words()["counter"]}, "model": {"n": {"y": 5}}})
 

@@ -30,6 +30,8 @@ loaded = libdcp.load("run", state, strict=False, only="/model/*", step=3)
 libdcp.load("run", state, stric=False)  # refused
 libdcp.load("run", state, cast="yes")  # refused
 libdcp.load("run", state, step="3")  # refused
+libdcp.load("run", state, fall_back=False)
+libdcp.load("run", state, fall_back="no")  # refused
 missing: list[str] = loaded.missing
 count: int = loaded.unexpected  # refused
 step: int = loaded["step"]

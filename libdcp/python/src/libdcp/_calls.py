@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
-from . import _capi, _foreign, _names, _options, _paths, _signals, _union, _values
+from . import _capi, _checked, _foreign, _names, _options, _signals, _union, _values
 from ._capi import lib
 from ._comm import Comm
 from ._layout import Layout
@@ -97,7 +97,7 @@ class Prepared:
 
     def step(self, step: Any) -> int:
         """Its number, as an int."""
-        return self._try(lambda: _paths.step_number(step), 0)
+        return self._try(lambda: _checked.step(step), 0)
 
     def unite(self, replicas: int | None = None) -> None:
         """Before the library is called: the ranks name the same tensors, and rank 0 has what all of them have beside
@@ -173,6 +173,7 @@ class Prepared:
     def save_options(self, json: Mapping[str, Any] | None, options: SaveKeywords) -> _capi.SaveOptions:
         """With them :attr:`text` is the JSON to save."""
         def make() -> _capi.SaveOptions:
+            _checked.checked("save", {"json": json}, _checked.SAVES)
             if self._state:
                 self._renew(self._state)
                 self._state.layout.refuse_reserved()
@@ -188,9 +189,9 @@ class Prepared:
         self._layout = state.layout
         self._layout.refresh()
 
-    def copy_first(self, options: _capi.SaveOptions, copy_bytes: int | None) -> None:
-        """Has an asynchronous save copy what it reads before its call returns."""
-        options.copy_bytes = self._try(lambda: _options.copy_bytes(copy_bytes), 1)
+    def copy_first(self, options: _capi.SaveOptions, copy: bool, copy_bytes: int | None) -> None:
+        """Has an asynchronous save copy what it reads before its call returns, unless the caller does without."""
+        options.copy_bytes = self._try(lambda: _options.copy_bytes(copy, copy_bytes), 1)
 
     def load_options(self, options: LoadKeywords) -> _capi.LoadOptions:
         """Those of the caller also where the state is none, so that all ranks have the same."""

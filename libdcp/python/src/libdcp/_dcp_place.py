@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from . import _paths
+from . import _checked, _paths
 from ._paths import Path
 from .store import step_path
 
@@ -34,7 +34,7 @@ def place_of(path: Path, step: int | None = None) -> Place:
     """
     text = _paths.given(path, "path")
     if step is not None:
-        return Place(text, _paths.step_number(step))
+        return Place(text, _checked.step(step))
     folder, name = os.path.split(text.rstrip("/"))
     found = _STEP.fullmatch(name)
     return Place(folder or ".", int(found[1])) if found else Place(text, None)

@@ -16,13 +16,13 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from . import _arrays, _calls, _dcp_ranks, _dcp_state, _paths
+from . import _arrays, _calls, _dcp_ranks, _dcp_state, _options, _paths
 from ._arrays import Piece, Shard
-from ._comm import Comm
+from ._comm import working
 from ._dcp_contents import Stored
 from ._dcp_place import Place, place_of, place_within
 from ._dcp_planner import loads_by_default, variable_of_torch
-from ._options import Engine, LoadKeywords, Progress
+from ._options import Engine, Progress
 from ._union import attempt
 from .checkpoint import Checkpoint
 from .errors import Error, Status
@@ -45,7 +45,7 @@ class Reader(StorageReader):
                  engine: Engine = "auto", progress: Progress | None = None) -> None:
         super().__init__()
         self._place = place_of(path, step)
-        self._options: LoadKeywords = {"cast": cast, "engine": engine, "progress": progress, "strict": False}
+        self._options = _options.checked_load({"cast": cast, "engine": engine, "progress": progress, "strict": False})
         self._checkpoint: Checkpoint | None = None
         self._stored: Stored | None = None
         self._failure: Error | None = None
@@ -100,15 +100,14 @@ class Reader(StorageReader):
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         assert self._checkpoint is not None and self._stored is not None
-        comm = Comm(group := _dcp_ranks.group_of(plan.storage_data))
+        load = _Load(self._stored)
         try:
-            load = _Load(self._stored)
-            attempt(group, lambda: load.collect(plan, planner))
-            whole = _dcp_state.by_path(load.tensors)
-            if not comm.all(not whole):
-                _calls.load_path(comm, self._checkpoint.path, whole, self._options)
+            with working(group := _dcp_ranks.group_of(plan.storage_data)) as comm:
+                attempt(group, lambda: load.collect(plan, planner))
+                whole = _dcp_state.by_path(load.tensors)
+                if not comm.all(not whole):
+                    _calls.load_path(comm, self._checkpoint.path, whole, self._options)
         finally:
-            comm.close()
             self._close()
         load.finish()
         done: Future[None] = Future()

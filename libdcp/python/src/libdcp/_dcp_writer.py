@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import _dcp_nested, _dcp_ranks, _dcp_state, _options, _paths
+from . import _checked, _dcp_nested, _dcp_ranks, _dcp_state, _options, _paths, _signals
 from ._dcp_contents import Stored
 from ._dcp_place import Place, place_of, place_within
 from ._dcp_planner import saves_by_default, variable_of_torch
@@ -49,8 +49,10 @@ class Writer(StorageWriter):
         super().__init__()
         _options.save_options(_options.Failures(), options)  # refuses wrong ones now
         self._place = place_of(path, step)
-        self._keep, self._replace = keep, replace
-        self._continue_from = None if continue_from is None else _paths.step_number(continue_from)
+        stores = _checked.checked("libdcp.dcp.Writer", {"keep": keep, "replace": replace}, _checked.STORES)
+        _checked.checked("libdcp.dcp.Writer", {"json": json}, _checked.SAVES)
+        self._keep, self._replace = stores["keep"], stores["replace"]
+        self._continue_from = None if continue_from is None else _checked.step(continue_from)
         self._json = dict(json or {})
         self._options = options
         self._plans_itself = False
@@ -92,13 +94,15 @@ class Writer(StorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         wrapper, self._wrapper = self._wrapper, None
-        group = _dcp_ranks.group_without_plans(*wrapper) if wrapper else _dcp_ranks.group_of(plan.storage_data)
-        try:
-            state, inside = attempt(group, lambda: self._of_plan(plan, planner))
-        except BaseException:
-            group.close()
-            raise
-        self._save(group, state, {**self._json, **({_dcp_nested.TORCH: {_dcp_nested.INSIDE: inside}} if inside else {})})
+        with _signals.Shield():
+            group = _dcp_ranks.group_without_plans(*wrapper) if wrapper else _dcp_ranks.group_of(plan.storage_data)
+            try:
+                state, inside = attempt(group, lambda: self._of_plan(plan, planner))
+            except BaseException:
+                group.close()
+                raise
+            added = {_dcp_nested.TORCH: {_dcp_nested.INSIDE: inside}} if inside else {}
+            self._save(group, state, {**self._json, **added})
         done: Future[list[WriteResult]] = Future()
         done.set_result([])
         return done

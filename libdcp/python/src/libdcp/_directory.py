@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
 import os
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from . import _calls, _capi, _foreign, _options, _paths, _signals
+from . import _calls, _capi, _checked, _foreign, _options, _paths, _signals
 from ._capi import lib
 from ._calls import Loaded
 from ._comm import Comm
@@ -20,7 +21,7 @@ from .errors import Error, Status
 
 def step_path(directory: Path, step: int) -> str:
     """The folder of a step."""
-    return os.path.join(os.fspath(directory), f"step-{_paths.step_number(step):08}")
+    return os.path.join(os.fsdecode(directory), f"step-{_checked.step(step):08}")
 
 
 def steps(directory: Path) -> list[int]:
@@ -70,6 +71,46 @@ class Pin:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  trace: TracebackType | None) -> None:
         self.release()
+
+
+def load(comm: Comm, path: str, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool,
+         options: LoadKeywords) -> Loaded:
+    """Fills a state from a step of a directory, the newest one unless it is named, or from what is no such directory: a
+    step's folder. Collective.
+
+    Args:
+        fall_back: from the newest step, where it is damaged, to the next one.
+    """
+    if step is not None:
+        return _calls.load_path(comm, step_path(path, step), state, options)
+    found = _newest_first(comm, path)
+    while found:
+        number, *older = found
+        try:
+            return _calls.load_path(comm, step_path(path, number), state, options)
+        except BaseException as e:
+            if isinstance(e, Error) and e.status == Status.COMM:
+                raise
+            if comm.all(isinstance(e, Error) and e.status == Status.NOT_FOUND):
+                now = _newest_first(comm, path)
+                if number in now:  # it lacks a tensor
+                    raise
+                older = now  # a writer has removed it, and has saved newer ones
+            elif not fall_back or not older or not comm.all(isinstance(e, Error) and e.status == Status.CORRUPT):
+                raise
+            elif comm.rank == 0:
+                _options.log.warning("step %d is damaged (%s): falling back to step %d", number, e, older[0])
+        found = older
+    return _calls.load_path(comm, path, state, options)  # which says what is there instead of steps
+
+
+def _newest_first(comm: Comm, path: str) -> list[int]:
+    """The complete steps that rank 0 sees; none where it can't look."""
+    found: list[int] = []
+    if comm.rank == 0:
+        with contextlib.suppress(Error):  # opening the newest one says why
+            found = steps(path)[::-1]
+    return [int(word) for word in comm.text(f"steps {' '.join(map(str, found))}", 0).split()[1:]]
 
 
 class _Flight:
@@ -132,31 +173,9 @@ class Directory:
         """Args:
             fall_back: from the newest step, where it is damaged, to the next one.
         """
-        steps = [step] if step is not None else self._newest_first()
-        if not steps:
-            return _calls.load_path(self._comm, self.path, state, options)  # which says what is there instead
-        for i, number in enumerate(steps):
-            try:
-                loaded = _calls.load_path(self._comm, step_path(self.path, number), state, options)
-                break
-            except BaseException as e:
-                if not fall_back or number == steps[-1] or not self._is_damage(e):
-                    raise
-                if self._comm.rank == 0:
-                    _options.log.warning("step %d is damaged (%s): falling back to step %d", number, e, steps[i + 1])
+        loaded = load(self._comm, self.path, state, step, fall_back, options)
         lib.store_mark_intact(self._handle, loaded["step"])
         return loaded
-
-    def _newest_first(self) -> list[int]:
-        """The complete steps that rank 0 sees."""
-        found = self.steps()[::-1] if self._comm.rank == 0 else []
-        return [int(word) for word in self._comm.text(f"steps {' '.join(map(str, found))}", 0).split()[1:]]
-
-    def _is_damage(self, failure: BaseException) -> bool:
-        """Whether all ranks have found the step damaged; nothing else makes a load take another one."""
-        if isinstance(failure, Error) and failure.status == Status.COMM:
-            return False
-        return self._comm.all(isinstance(failure, Error) and failure.status == Status.CORRUPT)
 
     def steps(self) -> list[int]:
         return steps(self.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,6 +53,40 @@ def path_of(keys: tuple[Any, ...], is_moment: bool = False) -> str:
     if is_moment:
         return f"/{_text(keys[0])}/{_text(keys[3])}/{_text(keys[2])}"
     return f"/{_text(keys[0])}/" + ".".join(map(_text, keys[1:]))
+
+
+_DOUBTFUL = re.compile("/(?:\\.{0,2})(?:/|$)|[\0\ud800-\udfff]")
+_NO_PARTS = ("", ".", "..")
+_MOST = 1024  # bytes
+
+
+def may_be_fine(path: str) -> bool:
+    """Whether the library takes it as a tensor's path, but for its length where that is near the limit."""
+    return len(path) * 4 <= _MOST and _DOUBTFUL.search(path) is None
+
+
+def are_fine(section: str, names: Mapping[str, Any]) -> bool:
+    """Whether all of a section's names are without doubt."""
+    text = section + "".join(names)
+    if "/" in text or "\0" in text or not text.isascii() and _DOUBTFUL.search(text):
+        return False
+    if section in _NO_PARTS or any(part in names for part in _NO_PARTS):
+        return False
+    return 4 * (len(section) + max(map(len, names), default=0) + 2) <= _MOST
+
+
+def refuse_wrong(path: str, keys: Keys) -> None:
+    """Raises:
+        ValueError: it is no tensor's path.
+    """
+    found = _DOUBTFUL.search(path)
+    if found is not None and found[0][:1] != "/":
+        raise ValueError(f"{keys}: a name with {'a NUL' if found[0] == chr(0) else repr(found[0])}")
+    if found is not None:
+        raise ValueError(f"{keys}: the tensor would be {path!r}, and no part of a path may be empty, '.' or '..'")
+    n = len(path.encode())
+    if n > _MOST:
+        raise ValueError(f"{keys}: the tensor's path would have {n} bytes, and at most {_MOST} are possible")
 
 
 def object_path(keys: tuple[Any, ...]) -> str:

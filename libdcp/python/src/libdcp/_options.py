@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ctypes as c
-import difflib
 import fnmatch
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
-from . import _capi, _signals
+from . import _capi, _checked, _signals
 from ._capi import lib
 
 log = logging.getLogger("libdcp")
@@ -52,27 +51,8 @@ class ProveKeywords(TypedDict, total=False):
     replicas: Replicas
 
 
-_OF_STORES = ("group", "keep", "replace", "take_over", "stripe_count", "stripe_bytes")
-_OF_SAVES = (*SaveKeywords.__annotations__, "json")
-_OF_LOADS = (*LoadKeywords.__annotations__, "step", "fall_back")
-
-
-def _refuse_unknown(given: Mapping[str, Any], names: Sequence[str], what: str) -> None:
-    """Python's own error says less: no nearest name."""
-    for name in given:
-        if name in names:
-            continue
-        if name in _OF_STORES:
-            raise TypeError(f"{what}: {name!r} is an argument of libdcp.Store")
-        near = difflib.get_close_matches(name, (*names, *_OF_STORES), 1)
-        hint = f"; did you mean {near[0]!r}?" if near else f": they are {', '.join(names)}"
-        raise TypeError(f"{what}: there is no argument {name!r}{hint}")
-
-
-_LAYOUTS = ("global", "sharded")
-_ENGINES = ("auto", "direct", "mpio")
 MPIO = 2
-REPLICAS: tuple[Replicas, ...] = ("check", "warn", "trust")
+REPLICAS: tuple[Replicas, ...] = ("check", "warn", "trust")  # by number
 
 
 @dataclass(frozen=True)
@@ -106,15 +86,9 @@ class Report:
 
 def report_of(r: _capi.ReportStruct) -> Report:
     slow = r.slow_ratio > 0
-    return Report(r.bytes, r.cloned_bytes, r.unchanged, _ENGINES[r.engine], r.total_s, r.plan_s, r.gather_s, r.copy_s,
+    return Report(r.bytes, r.cloned_bytes, r.unchanged, _checked.ENGINES[r.engine], r.total_s, r.plan_s, r.gather_s, r.copy_s,
                   r.write_s, r.sync_s, r.publish_s, r.slow_rank if slow else None, r.slow_ratio,
                   r.slow_host.decode("utf-8", "replace"))
-
-
-def _number(what: str, value: str, names: Sequence[str]) -> int:
-    if value not in names:
-        raise ValueError(f"{what}: {value!r} is none of {', '.join(names)}")
-    return names.index(value)
 
 
 _within = threading.local()  # .owners: whose functions, of those that the library calls, this thread is in
@@ -207,27 +181,28 @@ TOOL = b"libdcp (Python)"
 
 
 def save_options(failures: Failures, options: SaveKeywords) -> _capi.SaveOptions:
-    _refuse_unknown(options, _OF_SAVES, "save")
-    return _save_options(failures, **options)
+    return _save_options(failures, **_checked.checked("save", options, _checked.SAVES))
 
 
 def _save_options(failures: Failures, *, layout: Layout = "global", engine: Engine = "auto", shards: int = 0,
                  about: str | None = None, staging_bytes: int = 0, replicas: Replicas = "warn",
                  make_room: bool = False, progress: Progress | None = None) -> _capi.SaveOptions:
-    options = _capi.SaveOptions(layout=layout_number(layout), engine=_number("engine", engine, _ENGINES),
+    options = _capi.SaveOptions(layout=layout_number(layout), engine=_checked.ENGINES.index(engine),
                                 shards=shards, about_json=about.encode() if about else None,
-                                staging_bytes=staging_bytes, replicas=_number("replicas", replicas, REPLICAS),
+                                staging_bytes=staging_bytes, replicas=REPLICAS.index(replicas),
                                 make_room=make_room)
     failures.follow(options, progress)
     return options
 
 
-def copy_bytes(limit: int | None) -> int:
+def copy_bytes(copy: bool, limit: int | None) -> int:
     """As the library takes it, to which 0 says that nothing is to be copied first."""
+    given = _checked.checked("save_async", {"copy": copy, "copy_bytes": limit}, _checked.SAVES)
+    if not given["copy"]:
+        return 0
+    limit = given["copy_bytes"]
     if limit is None:
         return 2**64 - 1
-    if limit < 0:
-        raise ValueError(f"copy_bytes: {limit} is negative")
     return min(max(limit, 1), 2**64 - 2)
 
 
@@ -240,11 +215,20 @@ def selects(only: str | Sequence[str] | None) -> Callable[[str], bool]:
     return lambda path: only is None or any(fnmatch.fnmatchcase(path, glob) for glob in globs(only))
 
 
+def checked_load(options: Mapping[str, Any]) -> LoadKeywords:
+    """Of what a load was given, what :func:`load_options` takes.
+
+    Raises:
+        TypeError, ValueError: one of them is wrong.
+    """
+    found = _checked.checked("load", options, _checked.LOADS)
+    return cast(LoadKeywords, {name: value for name, value in found.items() if name not in ("step", "fall_back")})
+
+
 def load_options(failures: Failures, options: LoadKeywords, missing: list[str]) -> _capi.LoadOptions:
     """Args:
         missing: gets the paths of tensors that a load which is not strict does without.
     """
-    _refuse_unknown(options, _OF_LOADS, "load")
     return _load_options(failures, missing, **options)
 
 
@@ -252,7 +236,7 @@ def _load_options(failures: Failures, missing: list[str], *, only: str | Sequenc
                  rename: Mapping[str, str] | None = None, cast: bool = False, strict: bool = True,
                  engine: Engine = "auto", progress: Progress | None = None) -> _capi.LoadOptions:
     options = _capi.LoadOptions(cast=cast, missing_keys=not strict, unexpected_keys=strict and only is None,
-                                engine=_number("engine", engine, _ENGINES))
+                                engine=_checked.ENGINES.index(engine))
     if only is not None:
         encoded = [glob.encode() for glob in globs(only)]
         options.only = (c.c_char_p * len(encoded))(*encoded)
@@ -272,9 +256,9 @@ def layout_of(number: int) -> Layout:
 
 
 def layout_number(layout: Layout) -> int:
-    return _number("layout", layout, _LAYOUTS)
+    return _checked.LAYOUTS.index(layout)
 
 
 def prove_options(options: ProveKeywords) -> _capi.ProveOptions:
-    _refuse_unknown(options, tuple(ProveKeywords.__annotations__), "prove")
-    return _capi.ProveOptions(replicas=_number("replicas", options.get("replicas", "warn"), REPLICAS), log=LOG)
+    rule = _checked.checked("prove", options, _checked.PROVES).get("replicas", "warn")
+    return _capi.ProveOptions(replicas=REPLICAS.index(rule), log=LOG)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import re
 from typing import Any
@@ -29,29 +28,18 @@ def given(path: Path, what: str, order: str = "") -> str:
 
     Raises:
         TypeError: it is none.
-        ValueError: it is a URL.
+        ValueError: it is a URL, empty, or has a letter that no path has.
     """
     if not isinstance(path, (str, bytes, os.PathLike)):
         hint = f"; the arguments are {order}" if order else ""
         raise TypeError(f"{what}: a {type(path).__name__} is no path{hint}")
     text = os.fsdecode(path)
+    if not text:
+        raise ValueError(f"{what}: an empty text is no path; \".\" is the current directory")
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" and not "\udc80" <= letter <= "\udcff" for letter in text):
+        raise ValueError(f"{what}: {text!r} has a letter that no path has")
     if is_url(path):
         scheme = text.partition(":")[0]
         raise ValueError(f"{what}: {text} is a URL, and {scheme}:// is not supported: checkpoints lie in directories of "
                          f"a file system (a directory of that name is ./{text})")
     return text
-
-
-def step_number(step: Any) -> int:
-    """A step's number as an int.
-
-    Raises:
-        TypeError, ValueError: it is none.
-    """
-    if not hasattr(type(step), "__index__"):
-        raise TypeError(f"step: a {type(step).__name__} is no integer; the arguments are libdcp.save(directory, step, state) "
-                        "and store.save(step, state)")
-    number = operator.index(step)
-    if not 0 <= number < 2**64:
-        raise ValueError(f"step: {number} is {'negative' if number < 0 else 'more than 64 bits hold'}")
-    return number

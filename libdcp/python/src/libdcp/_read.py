@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import fnmatch
 import importlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from . import _arrays, _names, _options
+from . import _arrays, _checked, _names
 from ._decoding import Decoder
 from ._paths import Path
 from ._restore import Selects
@@ -81,6 +82,31 @@ def _with_whole(word: Any, keys: Trail, stored: Stored, decoder: Decoder, select
         yield from paths
 
 
+class _Selected:
+    """Whether a path is read: some glob matches it."""
+
+    def __init__(self, globs: Sequence[str]) -> None:
+        self._globs = globs
+        self._idle = set(globs)
+
+    def __call__(self, path: str) -> bool:
+        found = [glob for glob in self._globs if fnmatch.fnmatchcase(path, glob)]
+        self._idle.difference_update(found)
+        return bool(found)
+
+    def refuse_idle(self, path: str, tensors: Iterable[str]) -> None:
+        """Once it was asked for all that is no tensor.
+
+        Raises:
+            libdcp.Error: NOT_FOUND, a glob has matched nothing.
+        """
+        for tensor in tensors if self._idle else ():
+            self(tensor)
+        for glob in self._globs:
+            if glob in self._idle:
+                raise Error(f"only: nothing in {path} matches the glob {glob}", status=Status.NOT_FOUND, path=path)
+
+
 def _new(entry: Entry, torch: Any) -> Any:
     if torch is None:
         return np.empty(entry.shape, _arrays.numpy_dtype(entry.dtype))
@@ -102,7 +128,7 @@ def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool 
     Args:
         path: a step's folder, or a directory of steps, meaning the newest one.
         only: globs of paths, as in :func:`libdcp.load`: nothing else is read. What is no mapping, such as a list, is read as
-            a whole where it, or a tensor in it, is selected.
+            a whole where it, or a tensor in it, is selected. Each has to match something.
         as_torch: whether tensors are torch's, or numpy's; None: torch's where it is imported.
 
     Returns:
@@ -113,8 +139,11 @@ def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool 
     Raises:
         libdcp.Error: NOT_FOUND, or CORRUPT, which names tensor and block.
     """
+    given = _checked.checked("read", {"only": only, "as_torch": as_torch}, _checked.READS)
+    as_torch = given["as_torch"]
     torch = importlib.import_module("torch") if as_torch else sys.modules.get("torch") if as_torch is None else None
-    selects = None if only is None else _options.selects(only)
+    selected = None if only is None else _Selected(given["only"])
+    selects = selected
     with Checkpoint(path) as checkpoint:
         stored = checkpoint.stored
         words = stored.words if stored.words is not None else {}
@@ -136,4 +165,6 @@ def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool 
         for name, tensor in tensors.items():
             if name not in reading.placed:
                 _put(found, stored.keys_of(name), tensor, name)
+        if selected is not None:
+            selected.refuse_idle(checkpoint.path, checkpoint)
         return found

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _calls, _capi, _foreign, _options, _paths, _signals
+from . import _calls, _capi, _checked, _foreign, _options, _paths, _signals
 from ._capi import lib
 from ._calls import Loaded
 from ._comm import Comm
@@ -49,6 +49,7 @@ class Tier:
 
     def __post_init__(self) -> None:
         _paths.given(self.path, "path of a libdcp.Tier")
+        _checked.checked("libdcp.Tier", {name: getattr(self, name) for name in _checked.TIERS}, _checked.TIERS)
 
     def struct(self) -> _capi.TierStruct:
         return _capi.TierStruct(path=os.fsencode(self.path), every=self.every, keep=self.keep, is_private=self.private,

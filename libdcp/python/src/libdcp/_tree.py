@@ -240,8 +240,8 @@ class Flat(_words.Encoder):
         is_moment = parameters is not None and len(keys) == 4 and keys[1] == "state" and isinstance(
             parameters.get(keys[2]), Mapping)
         path = _names.path_of(keys, is_moment)
-        if "\0" in path:
-            raise ValueError(f"{Keys(keys)}: a name with a NUL")
+        if not _names.may_be_fine(path):
+            _names.refuse_wrong(path, Keys(keys))
         self.has_model |= len(keys) > 1 and self._is_model(section)
         rows = self.object_rows if self._in_object else self.rows
         if self._in_object and self._own.stored and is_uninitialized(value):
@@ -327,8 +327,7 @@ class Flat(_words.Encoder):
             return False
         if self._in_object and self._own.stored and any(map(is_uninitialized, value.values())):
             return False
-        names = "".join(value)
-        if "/" in section or "\0" in section or "/" in names or "\0" in names:
+        if not _names.are_fine(section, value):
             return False
         self._all_known = False
         into.extend([Row(f"/{section}/{key}", Keys((section, key)), inner) for key, inner in value.items()])

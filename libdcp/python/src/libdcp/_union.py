@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from . import _words
+from . import _signals, _words
 from ._groups import MIN, SUM, Alone, Group
 from .errors import Error, Status
 
@@ -364,16 +364,16 @@ def agree(group: Ranks, parts: Sequence[Part] | None, n: int) -> int | None:
 
 
 def attempt(group: Ranks, function: Callable[[], T]) -> T:
-    """What the function returns on this rank. Collective.
+    """What the function returns on this rank. Collective, and within a :class:`libdcp._signals.Shield`.
 
     Raises:
-        Exception: what it has raised on this rank.
+        BaseException: what it has raised on this rank.
         libdcp.Error: STATE, where it has raised on others only.
     """
     failure = None
     try:
-        made = function()
-    except Exception as e:
+        made = _signals.interruptible(function)
+    except BaseException as e:
         failure = e
     failed = agree(group, [] if failure is None else None, 0)
     if failure is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _arrays, _calls, _capi, _foreign, _groups, _locks, _options, _paths, _signals, _tree
+from . import _arrays, _calls, _capi, _checked, _foreign, _groups, _locks, _options, _paths, _signals, _tree
 from ._capi import MAX_DIMS, lib
 from ._comm import Comm, working
 from ._options import ProveKeywords
@@ -244,6 +244,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
 
     def verify(self, progress: _options.Progress | None = None) -> list[str]:
         """Reads every byte and checks it. Returns a line for each damage found: none, and it is intact."""
+        _checked.checked("verify", {"progress": progress}, _checked.VERIFIES)
         damage: list[str] = []
         failures = _options.Failures()
         options = _capi.VerifyOptions(

@@ -42,6 +42,9 @@ class PerRank:
     """
 
     def __init__(self, value: Any) -> None:
+        if hasattr(value, "placements") and hasattr(value, "to_local"):
+            raise TypeError(f"libdcp.PerRank: a {type(value).__name__} is one tensor of all ranks; save it as it is, or give "
+                            "PerRank what its to_local() returns")
         self.value = value
         self.loaded = False
 

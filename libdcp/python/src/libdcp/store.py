@@ -8,9 +8,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from . import _calls, _capi, _locks, _options, _paths, _signals
+from . import _calls, _capi, _checked, _directory, _locks, _options, _paths, _signals
 from ._calls import Loaded
 from ._comm import Comm, working
 from ._directory import Directory, Pin, step_path, steps
@@ -31,16 +31,16 @@ T = TypeVar("T")
 __all__ = ["Path", "Store", "Tier", "load", "save", "save_async", "step_path", "steps"]
 
 
-def _agreed(comm: Comm, path: Path, what: str, order: str, step: int | None = None) -> str:
-    """A path, of a step in it where one is given; what is wrong with it on one rank is raised there, and on the others that it was. Collective."""
-    failure, text = None, ""
+def _agreed(comm: Comm, make: Callable[[], T]) -> T:
+    """What the function returns; what is wrong on one rank is raised there, and on the others that it was. Collective."""
+    failure, made = None, None
     try:
-        text = _paths.given(path, what, order)
-        text = text if step is None else step_path(text, step)
+        made = make()
     except Exception as e:
         failure = e
     comm.agree(failure)
-    return text
+    assert made is not None
+    return made
 
 
 class _Unclosed:
@@ -113,21 +113,28 @@ class Store:
             self._comm = Comm(group)
             try:
                 with self._comm.work():
-                    self._backend = self._opened(directory, keep, replace, take_over, stripe_count, stripe_bytes)
+                    self._backend = self._opened(directory, {"keep": keep, "replace": replace, "take_over": take_over,
+                                                             "stripe_count": stripe_count, "stripe_bytes": stripe_bytes})
                     self._unclosed = _Unclosed(self._comm, self._backend)
                     self._comm.agree(_signals.pending())
             except BaseException:
                 self._shut()
                 raise
 
-    def _opened(self, directory: Path | Sequence[Tier], keep: int, replace: bool, take_over: bool, stripe_count: int,
-                stripe_bytes: int) -> Directory | Tiers:
-        if not isinstance(directory, Sequence) or isinstance(directory, (str, bytes)):
-            place = _agreed(self._comm, directory, "directory", "libdcp.save(directory, step, state)")
-            return Directory(self._comm, place, keep, replace, take_over, stripe_count, stripe_bytes)
-        if keep or stripe_count or stripe_bytes:
-            raise ValueError("of a list each store has its keep, stripe_count and stripe_bytes: see libdcp.Tier")
-        return Tiers(self._comm, directory, replace, take_over)
+    def _opened(self, directory: Path | Sequence[Tier], given: Mapping[str, Any]) -> Directory | Tiers:
+        is_list = isinstance(directory, Sequence) and not isinstance(directory, (str, bytes))
+
+        def check() -> tuple[str, dict[str, Any]]:
+            options = _checked.checked("libdcp.Store", given, _checked.STORES)
+            if not is_list:
+                return _paths.given(cast(Path, directory), "directory", "libdcp.save(directory, step, state)"), options
+            if options["keep"] or options["stripe_count"] or options["stripe_bytes"]:
+                raise ValueError("of a list each store has its keep, stripe_count and stripe_bytes: see libdcp.Tier")
+            return "", options
+        place, options = _agreed(self._comm, check)
+        if is_list:
+            return Tiers(self._comm, cast(Sequence[Tier], directory), options["replace"], options["take_over"])
+        return Directory(self._comm, place, **options)
 
     def _shut(self) -> None:
         unclosed, self._unclosed = self._unclosed, None
@@ -217,8 +224,7 @@ class Store:
         def made(earlier: BaseException | None) -> Saving:
             with _calls.Prepared(self._comm, state, earlier=earlier, owner=self) as prepared:
                 made = prepared.save_options(json, options)
-                if copy:
-                    prepared.copy_first(made, copy_bytes)
+                prepared.copy_first(made, copy, copy_bytes)
                 return self._begun(state, prepared.step(step), prepared, made)
         return self._after_earlier(step, "is being saved", made)
 
@@ -253,7 +259,7 @@ class Store:
         """Whether a save of the step would go anywhere: of a directory always, of a list where one is due. Not
         collective, and the same on all ranks."""
         self._check_open()
-        number = _paths.step_number(step)
+        number = _checked.step(step)
         if isinstance(self._backend, Directory):
             return True
         with self._hold():
@@ -269,8 +275,12 @@ class Store:
                 warning; the damaged ones are later steps then. What could not be read is an error of its own, and no step
                 that is named is replaced by another one. False: damage is an error."""
         with self._work() as earlier:
-            number = self._number(step or 0, earlier)
-            loaded = self._backend.load(state, None if step is None else number, fall_back, options)
+            def check() -> tuple[int | None, bool, LoadKeywords]:
+                if earlier:
+                    raise earlier
+                given = _checked.checked("load", {"step": step, "fall_back": fall_back}, _checked.LOADS)
+                return given["step"], given["fall_back"], _options.checked_load(options)
+            loaded = self._backend.load(state, *_agreed(self._comm, check))
             self._backend.continue_from(loaded["step"])
             return loaded
 
@@ -309,7 +319,7 @@ class Store:
     def continue_from(self, step: int) -> None:
         """Says that the run goes on from that step: later ones are set aside by the next save. :meth:`load` says it,
         too."""
-        number = _paths.step_number(step)
+        number = _checked.step(step)
         with self._work() as earlier:
             self._backend.continue_from(number)
             if earlier:
@@ -318,7 +328,11 @@ class Store:
     def remove(self, step: int) -> None:
         """Removes a step, durably, of a directory."""
         with self._work() as earlier:
-            self._directory("remove").remove(self._number(step, earlier))
+            def check() -> int:
+                if earlier:
+                    raise earlier
+                return _checked.step(step)
+            self._directory("remove").remove(_agreed(self._comm, check))
 
     def pin(self, step: int) -> Pin:
         """Keeps a step of a directory, whatever ``keep`` says, until what this returns is released; meanwhile
@@ -330,17 +344,6 @@ class Store:
         """
         self._check_open()
         return Pin(self._directory("pin").path, step)
-
-    def _number(self, step: Any, failure: BaseException | None) -> int:
-        """A step's, for a call that has waited for the save in flight; a failure of one rank is raised on all.
-        Collective."""
-        number = 0
-        try:
-            number = _paths.step_number(step)
-        except Exception as e:
-            failure = failure or e
-        self._comm.agree(failure)
-        return number
 
     def _directory(self, what: str) -> Directory:
         if not isinstance(self._backend, Directory):
@@ -479,7 +482,7 @@ def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: A
             raise
 
 
-def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int | None = None,
+def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int | None = None, fall_back: bool = True,
          **options: Unpack[LoadKeywords]) -> Loaded:
     """Fills the memory of a state's tensors from a checkpoint, on any number of ranks. Collective.
 
@@ -495,6 +498,8 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
             it consists of, with a warning. A rank loads the keys that it names.
         group: see :class:`Store`.
         step: its number in that directory, in place of the newest one.
+        fall_back: where the newest step of a directory is found damaged, take the newest that is not, as
+            :meth:`Store.load` does.
         only: globs of paths, such as ``"/model/*"``: nothing else is loaded. What is no tensor has paths as well, such as
             ``"/scheduler/last_epoch"`` or, at the top level, ``"/epoch"``.
         rename: names in the state to those in the checkpoint; a ``*`` in both stands for the same text.
@@ -517,5 +522,9 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
         libdcp.Error: the same on all ranks: NOT_FOUND, MISMATCH, or CORRUPT, which names tensor and block.
     """
     with working(group) as comm:
-        place = _agreed(comm, path, "path", "libdcp.load(path, state)", step)
-        return _calls.load_path(comm, place, state, options)
+        def check() -> tuple[str, int | None, bool, LoadKeywords]:
+            place = _paths.given(path, "path", "libdcp.load(path, state)")
+            given = _checked.checked("load", {"step": step, "fall_back": fall_back}, _checked.LOADS)
+            return place, given["step"], given["fall_back"], _options.checked_load(options)
+        place, number, falls_back, own = _agreed(comm, check)
+        return _directory.load(comm, place, state, number, falls_back, own)

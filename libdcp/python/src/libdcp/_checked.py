@@ -1,0 +1,157 @@
+"""What callers pass as options, checked where it is passed: a rule for each option, and one form of what is wrong with it,
+which has the option's name, its value and what is right."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+Rule = Callable[[str, Any], Any]  # an option's name and value; returns the value as it is used
+
+LAYOUTS = ("global", "sharded")
+ENGINES = ("auto", "direct", "mpio")
+REPLICAS = ("check", "warn", "trust")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _of_type(name: str, value: Any, right: str) -> TypeError:
+    return TypeError(f"{name}: {_shown(value)} is of type {type(value).__name__}, and not {right}")
+
+
+def _integer(least: int, most: int) -> Rule:
+    def check(name: str, value: Any) -> int:
+        right = f"an integer from {least} to {most}"
+        if isinstance(value, (bool, np.bool_)) or not hasattr(type(value), "__index__"):
+            raise _of_type(name, value, right)
+        try:
+            number = operator.index(value)
+        except TypeError:  # of an array
+            raise _of_type(name, value, right) from None
+        if not least <= number <= most:
+            raise ValueError(f"{name}: {number} is {'negative, and ' if number < 0 else ''}not {right}")
+        return number
+    return check
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (int, np.bool_)):
+        raise _of_type(name, value, "True or False")
+    if value not in (0, 1):
+        raise ValueError(f"{name}: {_shown(value)} is neither True nor False")
+    return bool(value)
+
+
+def _word(names: tuple[str, ...]) -> Rule:
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, str):
+            raise _of_type(name, value, f"one of {', '.join(names)}")
+        if value not in names:
+            near = difflib.get_close_matches(value, names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{name}: {value!r} is none of {', '.join(names)}{hint}")
+        return value
+    return check
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _of_type(name, value, "a text")
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError(f"{name}: {_shown(value)} has a letter that no name has")
+    return value
+
+
+def _globs(name: str, value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [_text(name, value)]
+    if isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable):
+        raise _of_type(name, value, "a glob of paths or a list of them")
+    return [_text(name, glob) for glob in value]
+
+
+def _renames(name: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise _of_type(name, value, "a mapping from names in the state to those in the checkpoint")
+    return {_text(name, here): _text(name, there) for here, there in value.items()}
+
+
+def _members(name: str, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise _of_type(name, value, "a mapping, the members of a JSON object")
+    return value
+
+
+def _function(name: str, value: Any) -> Any:
+    if not callable(value):
+        raise _of_type(name, value, "a function")
+    return value
+
+
+def _or_none(rule: Rule) -> Rule:
+    return lambda name, value: None if value is None else rule(name, value)
+
+
+_COUNT = _integer(0, 2**32 - 1)
+_WORD = _integer(0, 2**64 - 1)
+
+STRIPES: dict[str, Rule] = {"stripe_count": _integer(-1, 2**63 - 1), "stripe_bytes": _WORD}
+STORES: dict[str, Rule] = {"keep": _COUNT, "replace": _flag, "take_over": _flag, **STRIPES}
+TIERS: dict[str, Rule] = {"every": _WORD, "keep": _COUNT, "private": _flag, "redundancy": _text, "layout": _word(LAYOUTS),
+                          "domain": _text, **STRIPES}
+SAVES: dict[str, Rule] = {
+    "layout": _word(LAYOUTS), "engine": _word(ENGINES), "shards": _integer(0, 99999), "about": _or_none(_text),
+    "staging_bytes": _WORD, "replicas": _word(REPLICAS), "make_room": _flag, "progress": _or_none(_function),
+    "json": _or_none(_members), "copy": _flag, "copy_bytes": _or_none(_integer(0, 2**64 - 1))}
+LOADS: dict[str, Rule] = {
+    "only": _or_none(_globs), "rename": _or_none(_renames), "cast": _flag, "strict": _flag, "engine": _word(ENGINES),
+    "progress": _or_none(_function), "fall_back": _flag, "step": _or_none(lambda name, value: step(value))}
+READS: dict[str, Rule] = {"only": LOADS["only"], "as_torch": _or_none(_flag)}
+PROVES: dict[str, Rule] = {"replicas": _word(REPLICAS)}
+VERIFIES: dict[str, Rule] = {"progress": _or_none(_function)}
+
+
+def checked(what: str, given: Mapping[str, Any], rules: Mapping[str, Rule]) -> dict[str, Any]:
+    """The options as they are used.
+
+    Args:
+        what: they are of, for messages.
+
+    Raises:
+        TypeError: one is of a wrong type, or there is none of that name.
+        ValueError: one has a wrong value.
+    """
+    for name in given:
+        if name not in rules:
+            raise _unknown(what, name, rules)
+    return {name: rules[name](name, value) for name, value in given.items()}
+
+
+def _unknown(what: str, name: str, rules: Mapping[str, Rule]) -> TypeError:
+    """Python's own error says less: no nearest name."""
+    of_stores = ("group", *STORES)
+    if name in of_stores:
+        return TypeError(f"{what}: {name!r} is an argument of libdcp.Store")
+    near = difflib.get_close_matches(name, (*rules, *of_stores), 1)
+    hint = f"; did you mean {near[0]!r}?" if near else f": they are {', '.join(rules)}"
+    return TypeError(f"{what}: there is no argument {name!r}{hint}")
+
+
+def step(value: Any) -> int:
+    """A step's number as an int.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    if isinstance(value, (bool, np.bool_)) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"step: a {type(value).__name__} is no integer; the arguments are libdcp.save(directory, step, state) "
+                        "and store.save(step, state)")
+    number = int(_WORD("step", value))
+    return number
