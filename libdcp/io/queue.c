@@ -11,6 +11,7 @@
 #include <liburing.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/bytes.h"
 #include "core/clock.h"
@@ -20,11 +21,12 @@
 #include "io/threads.h"
 
 #define REQUESTS 128u
+#define NAPS 12 /* of 1, 2, 4 ms and so on: some seconds in all */
 #define MEMORY_BYTES ((size_t)IO_SLOTS * IO_SLOT_BYTES)
 
 typedef struct request {
-    io_job job; /* must be first; what is left to do */
-    io_file *file;
+    io_job job;    /* must be first; what is left to do */
+    io_file *file; /* NULL: it is free */
     unsigned slot;
     struct io_uring_sqe *sqe; /* while it is not sent */
     int without_direct;       /* it was sent again because O_DIRECT was refused */
@@ -39,6 +41,7 @@ struct io_queue {
     request requests[REQUESTS], *free;
     request *unsent[REQUESTS]; /* in the ring, not handed to the kernel yet */
     unsigned n_unsent;
+    int is_abandoned; /* the kernel may still have requests, and use their memory */
     double waited_s;
     uint64_t written;
     void (*waited)(void *ctx, double begin, double end); /* NULL: nobody wants to know */
@@ -78,12 +81,13 @@ void io_queue_destroy(io_queue *q) {
     io_queue_drain(q);
     if (!q->threads) io_uring_queue_exit(&q->ring);
     io_threads_destroy(q->threads);
-    io_buffers_free(q->memory, MEMORY_BYTES);
+    if (!q->is_abandoned) io_buffers_free(q->memory, MEMORY_BYTES);
     free(q);
 }
 
 static void retire(io_queue *q, request *r) {
     io_use_end(r->file);
+    r->file = NULL;
     q->pending[r->slot]--;
     q->in_flight--;
     r->next_free = q->free;
@@ -127,14 +131,28 @@ static void drop_unsent(io_queue *q, int error) {
     }
 }
 
+/* Whether the kernel's answer may be another one soon, as where it was short of memory. Naps get
+ * longer, and have an end: what does not pass is a failure. */
+static int may_pass(int error, unsigned *naps) {
+    if (error == EINTR) return 1;
+    if ((error != EAGAIN && error != EBUSY) || *naps == NAPS) return 0;
+    const long ms = 1L << (*naps)++;
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+    return 1;
+}
+
 void io_queue_send(io_queue *q) {
+    unsigned naps = 0;
+    int error = 0;
     if (!q->n_unsent) return;
-    int sent = 0;
-    while (io_uring_sq_ready(&q->ring) > 0) {
-        sent = io_uring_submit(&q->ring);
-        if (sent < 0 && sent != -EINTR && sent != -EAGAIN && sent != -EBUSY) break;
+    while (io_uring_sq_ready(&q->ring) > 0 && !error) {
+        const int sent = io_uring_submit(&q->ring);
+        if (sent > 0)
+            naps = 0;
+        else if (!may_pass(sent ? -sent : EAGAIN, &naps))
+            error = sent ? -sent : EAGAIN;
     }
-    if (sent < 0) drop_unsent(q, -sent);
+    if (error) drop_unsent(q, error);
     q->n_unsent = 0;
 }
 
@@ -145,11 +163,24 @@ static void submit(io_queue *q, request *r) {
         put_into_ring(q, r);
 }
 
-/* A request that was done, with its result; NULL where there is none yet: the caller asks again. */
+/* Nobody gets to know any more what becomes of the requests in flight. */
+static void abandon(io_queue *q, int error) {
+    q->is_abandoned = 1;
+    for (unsigned i = 0; i < REQUESTS; i++)
+        if (q->requests[i].file) fail(q, &q->requests[i], error);
+}
+
+/* A request that was done, with its result; NULL where there is none: the caller asks again, if any
+ * are in flight. */
 static request *take(io_queue *q) {
     if (q->threads) return (request *)io_threads_take(q->threads);
     struct io_uring_cqe *cqe;
-    if (io_uring_wait_cqe(&q->ring, &cqe)) return NULL; /* interrupted */
+    unsigned naps = 0;
+    for (int failed; (failed = io_uring_wait_cqe(&q->ring, &cqe));) {
+        if (may_pass(-failed, &naps)) continue;
+        abandon(q, -failed);
+        return NULL;
+    }
     request *r = io_uring_cqe_get_data(cqe);
     if (r) r->job.result = cqe->res;
     io_uring_cqe_seen(&q->ring, cqe);

@@ -25,8 +25,10 @@ unsigned char *io_queue_buffer(const io_queue *queue, unsigned slot);
 
 /* Queues a request; `buffer` stays the caller's until the slot was waited for. A file that is
  * opened on use (use.h) is in use until the request is done. Failures show in io_queue_status;
- * after one, further requests are dropped. Requests are sent by io_queue_send, io_queue_next and
- * whatever waits, so those of a slot go to the disk together. */
+ * after one, further requests are dropped. Where the kernel does not take requests for some
+ * seconds, or tells no more what became of those in flight, they have failed with its errno.
+ * Requests are sent by io_queue_send, io_queue_next and whatever waits, so those of a slot go to
+ * the disk together. */
 void io_queue_write(io_queue *queue, unsigned slot, io_file *file, const void *buffer,
                     uint64_t bytes, uint64_t offset);
 void io_queue_read(io_queue *queue, unsigned slot, io_file *file, void *buffer, uint64_t bytes,

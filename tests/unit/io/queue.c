@@ -205,22 +205,47 @@ static int run_threads(void) {
 }
 
 /* Where entering the ring fails for good after it was made. */
-static int run_broken_ring(void) {
+static int run_broken_ring_with(int code) {
     char path[100], root[] = "/tmp/dcp-queue-XXXXXX";
     struct scratch s = {0};
     if (!mkdtemp(root)) return 1;
     snprintf(s.root, sizeof s.root, "%s", root);
     io_file file = open_file(&s, path, PAGE_BYTES, 1);
     io_queue *q = make_queue();
-    if (!refuse(SYS_io_uring_enter, EIO)) return 77;
+    if (!refuse(SYS_io_uring_enter, code)) return 77;
     for (int i = 0; i < 200; i++)
         io_queue_write(q, io_queue_next(q), &file, io_queue_buffer(q, 0), PAGE_BYTES, 0);
     io_queue_drain(q);
-    int status = io_queue_status(q, NULL);
+    dcp_error err = {0};
+    int status = io_queue_status(q, &err);
     io_queue_destroy(q);
     io_close(&file);
     store_directory_remove(AT_FDCWD, root);
-    return status != DCP_ERR_IO && status != DCP_OK; /* DCP_OK: there was no ring to break */
+    if (status == DCP_OK) return 0; /* there was no ring to break */
+    return status != DCP_ERR_IO || err.system_error != code || strcmp(err.path, path) != 0;
+}
+
+static int run_broken_ring(void) { return run_broken_ring_with(EIO); }
+
+/* An answer that passes mostly, and here does not. */
+static int run_short_ring(void) { return run_broken_ring_with(EAGAIN); }
+
+static int run_busy_ring(void) { return run_broken_ring_with(EBUSY); }
+
+/* Where the kernel has a request, and nobody can wait for it. */
+static int run_mute_ring(void) {
+    int ends[2];
+    dcp_error err = {0};
+    io_queue *q = make_queue();
+    if (pipe(ends)) return 1;
+    io_file file = {.fd = ends[0], .memory_align = 1, .path = "a pipe"};
+    io_queue_read(q, 0, &file, io_queue_buffer(q, 0), PAGE_BYTES, UINT64_MAX);
+    io_queue_send(q);
+    if (!refuse(SYS_io_uring_enter, EBADF)) return 77;
+    io_queue_drain(q);
+    const int status = io_queue_status(q, &err);
+    io_queue_destroy(q);
+    return status != DCP_ERR_IO || err.system_error != EBADF;
 }
 
 /* Buffers are no part of a heap that was used before, where a disk would find page after page apart
@@ -244,6 +269,11 @@ static int run_used_heap(void) {
     return within;
 }
 
+static int has_io_uring(void) {
+    const long fd = syscall(SYS_io_uring_setup, 0, NULL);
+    return fd >= 0 || errno != EFAULT;
+}
+
 /* A child, as a filter stays for the rest of a process. */
 static int in_child(int (*run)(void), long refused) {
     fflush(NULL);
@@ -262,7 +292,12 @@ int main(void) {
     int failed = in_child(run_all, 0), threads = in_child(run_threads, 0);
     int without = in_child(run_all, SYS_io_uring_setup), broken = in_child(run_broken_ring, 0);
     int heap = in_child(run_used_heap, 0);
-    printf("with io_uring: %d, threads: %d, refused: %d, broken: %d (77: no seccomp), heap: %d\n",
-           failed, threads, without, broken, heap);
-    return failed || threads || heap || (without && without != 77) || (broken && broken != 77);
+    int has_ring = !in_child(has_io_uring, 0), mute = has_ring ? in_child(run_mute_ring, 0) : 77;
+    int is_short = in_child(run_short_ring, 0), busy = in_child(run_busy_ring, 0);
+    printf(
+        "with io_uring: %d, threads: %d, refused: %d, heap: %d, broken: %d, mute: %d, short: %d, "
+        "busy: %d (77: no seccomp, or no ring)\n",
+        failed, threads, without, heap, broken, mute, is_short, busy);
+    return failed || threads || heap || (without && without != 77) || (broken && broken != 77) ||
+           (mute && mute != 77) || (is_short && is_short != 77) || (busy && busy != 77);
 }
