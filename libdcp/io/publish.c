@@ -36,7 +36,7 @@ int io_publish_file(int fd, const char *tmp, const char *path) {
     if (fsync(fd)) return -1;
     if (!is_name_of(fd, tmp)) return errno = EBUSY, -1;
     if (rename(tmp, path)) return -1;
-    return io_publish_sync_parent(path);
+    return io_publish_sync_parent(path) ? 1 : 0;
 }
 
 int io_publish_replace(int dir_fd, const char *tmp, const char *name, const char *aside) {

@@ -10,7 +10,9 @@ int io_publish_sync(int folder_fd);
 int io_publish_sync_parent(const char *path);
 
 /* Gives the file that is open as `fd`, and written in full, the name `path` in place of `tmp`: it
- * is durable on return. EBUSY: another file has the name `tmp` by now. */
+ * is durable on return. -1: `path` is as it was; EBUSY: another file has the name `tmp` by now. 1,
+ * with errno: it has its name, but may lose it with the power, as the folder could not be synced.
+ */
 int io_publish_file(int fd, const char *tmp, const char *path);
 
 /* Gives `tmp` the name `name`, which something else has; both are entries of the folder dir_fd.

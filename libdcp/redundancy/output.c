@@ -66,9 +66,16 @@ int redundancy_output_header(const redundancy_output *o, parity_header *h, dcp_e
 }
 
 int redundancy_output_publish(redundancy_output *o, dcp_error *err) {
-    int failed = io_publish_file(o->file.fd, o->tmp, o->path);
-    int status = failed ? core_fail_errno(err, "cannot finish", o->path) : DCP_OK;
-    if (failed) unlink(o->tmp);
+    const int failed = io_publish_file(o->file.fd, o->tmp, o->path);
+    int status = DCP_OK;
+    if (failed < 0)
+        status = core_fail_errno(err, "cannot finish", o->path);
+    else if (failed)
+        status = core_fail_errno(err,
+                                 "it is there and whole, but may be gone after a loss of "
+                                 "power: cannot sync the folder of",
+                                 o->path);
+    if (failed < 0) unlink(o->tmp);
     close(o->file.fd);
     o->file.fd = -1;
     return status;

@@ -95,13 +95,21 @@ int dcp_st_write(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_er
 
 int dcp_st_finish(dcp_st_writer *writer, dcp_error *err) {
     if (!writer) return core_fail(err, DCP_ERR_ARG, "dcp_st_finish: writer is NULL");
-    int status = DCP_OK;
-    if (writer->written != writer->total)
+    int status = DCP_OK, is_named = 0;
+    if (writer->written != writer->total) {
         status = core_fail_at(err, DCP_ERR_STATE, writer->path, "finished %llu bytes too early",
                               (unsigned long long)(writer->total - writer->written));
-    else if (io_publish_file(writer->fd, writer->tmp_path, writer->path))
-        status = core_fail_errno(err, "cannot finish", writer->path);
-    if (status != DCP_OK) {
+    } else {
+        const int failed = io_publish_file(writer->fd, writer->tmp_path, writer->path);
+        is_named = failed >= 0;
+        if (failed)
+            status = core_fail_errno(err,
+                                     is_named ? "it is there and whole, but may be gone after a "
+                                                "loss of power: cannot sync the folder of"
+                                              : "cannot finish",
+                                     writer->path);
+    }
+    if (!is_named) {
         dcp_st_cancel(writer);
         return status;
     }

@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 #include "common/launch.h"
-#include "programs/model_files.h"
 #include "export/hdf5_file.h"
 #include "io/publish.h"
+#include "programs/model_files.h"
 #include "programs/program.h"
 
 #define OLD ".old"
@@ -151,7 +151,11 @@ void export_target_remove(const char *path) {
 }
 
 static int sync_parent(const char *path) {
-    return io_publish_sync_parent(path) ? program_fail_errno("cannot sync the folder of", path) : 0;
+    if (!io_publish_sync_parent(path)) return 0;
+    return program_fail_errno(
+        "it is there and whole, but may be gone after a loss of power: cannot "
+        "sync the folder of",
+        path);
 }
 
 /* What was at `path` is removed once the new folder is durable. */
@@ -165,7 +169,7 @@ static int replace_folder(const char *tmp, const char *path) {
         return status;
     }
     int status = sync_parent(path);
-    export_target_remove(exchanged ? tmp : aside);
+    if (!status) export_target_remove(exchanged ? tmp : aside);
     return status;
 }
 
