@@ -356,7 +356,7 @@ static void check_memory(void) {
 static int run_program(int argc, char **argv) {
     options o;
     signal(SIGPIPE, SIG_IGN); /* training goes on when the reader of its lines is gone */
-    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of file sizes fails instead */
+    program_survive_file_limit();
     int status = read_command_line(argc, argv, &o);
     if (status >= 0) return status;
     if (o.plot || o.plan || o.print_keys || is_sampling(&o)) {

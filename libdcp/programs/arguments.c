@@ -173,6 +173,7 @@ int program_arguments_parse(const program_command *command, int argc, char **arg
     option_list list;
     char name[64];
     program_check_stdout();
+    program_survive_file_limit();
     list_options(command, &list);
     int status = read_argv(command, &list, argc, argv);
     if (status >= 0) return status;

@@ -2,6 +2,7 @@
 #include "programs/program.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +102,13 @@ static void close_stdout(int status, void *unused) {
 }
 
 void program_check_stdout(void) { on_exit(close_stdout, NULL); }
+
+static void ignore(int number) { (void)number; }
+
+void program_survive_file_limit(void) {
+    const struct sigaction action = {.sa_handler = ignore, .sa_flags = SA_RESTART};
+    sigaction(SIGXFSZ, &action, NULL); /* a function, as programs inherit what is ignored */
+}
 
 const char *program_bytes_text(uint64_t bytes, char *text) {
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};

@@ -39,6 +39,11 @@ int program_rank(void);
  * wanted. program_arguments_parse calls it. */
 void program_check_stdout(void);
 
+/* From now on a write beyond the limit on the size of files (`ulimit -f`) fails (EFBIG), where
+ * SIGXFSZ would end the program; programs that this one starts get the signal as ever.
+ * program_arguments_parse calls it. */
+void program_survive_file_limit(void);
+
 /* "1.5 GB" into text[32]. */
 const char *program_bytes_text(uint64_t bytes, char *text);
 

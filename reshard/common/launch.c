@@ -18,7 +18,6 @@ void launch_catch_signals(void) {
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of file sizes fails instead */
 }
 
 int launch_is_stopped(void *ctx) {

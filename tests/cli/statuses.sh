@@ -8,10 +8,15 @@ printf x | dd of="$dir/damaged/$step/state.h5" bs=1 seek=100000 conv=notrunc sta
 
 # limited COMMAND...: its files end at 100 KiB, as on a full disk: no write goes beyond.
 limited() { (
-    trap '' XFSZ
     ulimit -f 100
     "$@"
 ); }
+# beneath KIB COMMAND...: its files end there, stdout too, but what it says gets through.
+beneath() { { (
+    ulimit -f "$1"
+    shift
+    exec "$@"
+) 2>&1 >&3 | cat >&2; } 3>&1; }
 # full COMMAND...: nothing can be written to its stdout.
 full() { "$@" >/dev/full; }
 
@@ -167,6 +172,21 @@ gives 2 dcp-inspect diff "$dir/c" "$dir/nowhere"
 gives 3 full dcp-inspect diff "$dir/c" "$dir/s" --all
 gives 0 dcp-inspect stat "$dir/c"
 gives 3 full dcp-inspect layout "$dir/c" --world 2
+
+# a limit on file sizes is told of by each program, and ends none
+for program in train run reshard export import inspect bench; do
+    gives 3 beneath 0 dcp-$program --help
+    says "cannot write to stdout: File too large"
+done
+for command in "ls $dir/c" "show $dir/c" "diff $dir/c $dir/s --all" "stat $dir/c" "prove $dir/c" \
+    "layout $dir/c --world 2"; do
+    gives 3 beneath 0 dcp-inspect $command
+    says "cannot write to stdout: File too large"
+done
+for blocks in 0 1; do
+    gives 3 beneath $blocks dcp-inspect layout "$dir/c" --world 2 --svg "$dir/drawing.svg"
+    says "drawing.svg: File too large"
+done
 
 size=(--layers 1 --hidden 64 --vocab 100)
 gives 0 dcp-bench save "$dir/b" "${size[@]}" --repeat 2

@@ -90,6 +90,7 @@ static int supervise(launcher_options *options) {
 }
 
 int main(int argc, char **argv) {
+    program_survive_file_limit();
     if (argc > 1 && strcmp(argv[1], "agent") == 0) return launcher_remote_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "shell") == 0) return launcher_shell_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "ctl") == 0) return launcher_control_main(argc, argv);
