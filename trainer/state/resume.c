@@ -145,6 +145,8 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
     const int rank = s->layout->rank;
     const char *path = dcp_checkpoint_path(ckpt);
     meta_place place;
+    int is_own = is_own_step(from->c, path); /* rank 0 tells: others may not see the directory */
+    MPI_Bcast(&is_own, 1, MPI_INT, 0, from->comm);
     int status = read_place(from, ckpt, &place, err);
     if (status == DCP_OK) {
         s->step = dcp_checkpoint_step(ckpt);
@@ -153,11 +155,11 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
         s->seed = place.seed;
         s->has_other_data = place.has_other_data;
         s->has_raw_images = place.has_raw_images;
-        s->is_own_run = is_text(from->c->resume, "auto") || is_own_step(from->c, path);
+        s->is_own_run = is_text(from->c->resume, "auto") || is_own;
         if (rank == 0) state_provenance_name(path, STATE_RUN, s->saved_by, NULL);
     }
     if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, s->step, err);
-    if (status == DCP_OK && is_own_step(from->c, path))
+    if (status == DCP_OK && is_own)
         status = dcp_tiers_mark_intact(from->stores, from->c->n_stores - 1, s->step, err);
     if (status != DCP_OK) return status;
     ranks_say(rank, "going on from step %" PRIu64 ": %s", s->step, path);
