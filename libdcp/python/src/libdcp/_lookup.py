@@ -56,7 +56,7 @@ class Lookup:
 
     def name(self, stored: str) -> str | None:
         """The path in a state that is loaded from one in the checkpoint; None, there is none."""
-        return next(iter(self.names(stored)), None)
+        return next(iter(self.names(stored)), None) if self._rename else stored
 
     @functools.cached_property
     def _told(self) -> dict[str, list[tuple[str, str]]]:
@@ -68,15 +68,21 @@ class Lookup:
                 found.setdefault(name[1:].split("/", 1)[0], []).append((name, path))
         return found
 
-    def told(self, keys: tuple[Any, ...]) -> list[tuple[str, tuple[Any, ...]]]:
-        """The tensors below the keys that the checkpoint's JSON does not place: their paths in the state, and the keys that
-        follow. Below more keys than that of a section only older versions' files have such ones."""
+    def told(self, keys: tuple[Any, ...]) -> list[tuple[str, str]]:
+        """The tensors below the keys that the checkpoint's JSON does not place: their paths in the state and in the
+        checkpoint. Below more keys than that of a section only older versions' files have such ones."""
+        found = self._told.get(str(keys[0]), [])
+        if len(keys) == 1:
+            return found
+        before = object_path(keys) + "."
+        return [] if self.words.is_tagged else [pair for pair in found if pair[0].startswith(before)]
+
+    def keys_below(self, keys: tuple[Any, ...], name: str, path: str) -> tuple[Any, ...]:
+        """Those that lead from there to one of them."""
         if len(keys) > 1:
-            before = object_path(keys) + "."
-            return [] if self.words.is_tagged else [
-                (name, (name[len(before):],)) for name, _ in self._told.get(str(keys[0]), ()) if name.startswith(before)]
-        found = [(name, self.words.keys_of(path)) for name, path in self._told.get(str(keys[0]), ())]
-        return [(name, inner[1:] or inner) for name, inner in found]
+            return (name[len(object_path(keys)) + 1:],)
+        whole = self.words.keys_of(path)
+        return whole[1:] or whole
 
     def shape(self, path: str) -> Shape | None:
         return self._shape(self.stored(path))

@@ -415,19 +415,20 @@ class Restoring:
         self.missing += [row.keys for row in unmade if self._selects(row.path) and self._lookup.shape(row.path) is None]
         own = {row.path: row.value for row in (*found.rows, *unmade)}
         made: dict[Any, Any] = {}
-        for name, inner in self._lookup.told(keys):
-            if name in own:
-                stays = is_module(found.value) and not _arrays.is_uninitialized(own[name])
-                is_made = not stays and not self._new.fits(own[name], name)
-            else:
-                is_made = (self._is_strict or not is_module(found.value)) and takes_more(
-                    found.value, inner) and self._new.is_taken(name)
-            if is_made:
-                *outer, last = inner if self._stored.is_tagged else told_by(str(inner[0]), found.given)
-                into = made
-                for key in outer:
-                    into = into.setdefault(key, {})
-                into[last] = self._new.array(name, self._lookup.stored(name), (*keys, *inner))
+        of_torch = is_module(found.value)
+        for name, path in self._lookup.told(keys):
+            is_own = name in own
+            if is_own and (of_torch and not _arrays.is_uninitialized(own[name]) or self._new.fits(own[name], name)):
+                continue
+            inner = self._lookup.keys_below(keys, name, path)
+            if not is_own and (of_torch and not self._is_strict or not takes_more(found.value, inner)
+                               or not self._new.is_taken(name)):
+                continue
+            *outer, last = inner if self._stored.is_tagged else told_by(str(inner[0]), found.given)
+            into = made
+            for key in outer:
+                into = into.setdefault(key, {})
+            into[last] = self._new.array(name, path, (*keys, *inner))
         return made
 
     def refuse_differences(self) -> None:
