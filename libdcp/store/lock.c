@@ -389,6 +389,11 @@ int store_lock_check(store_lock *lock, dcp_error *err) {
     return core_fail_path(check_all(lock, err), lock->dir, err);
 }
 
+int store_lock_is_removed(const store_lock *lock) {
+    struct stat open_one;
+    return fstat(lock->dir_fd, &open_one) == 0 && open_one.st_nlink == 0;
+}
+
 int store_lock_excludes(const store_lock *lock) { return lock->excludes; }
 
 int store_lock_is_contested(const store_lock *lock) { return lock->is_contested; }

@@ -35,6 +35,9 @@ int store_lock_check(store_lock *lock, dcp_error *err);
 /* The same without a look at the path: for what is complete in the directory, wherever that is. */
 int store_lock_check_name(store_lock *lock, dcp_error *err);
 
+/* Whether the directory was removed, so that nothing in it can come back. */
+int store_lock_is_removed(const store_lock *lock);
+
 /* What the lock is worth: 0 where the file system has no locks, or grants each to all who ask. */
 int store_lock_excludes(const store_lock *lock);
 

@@ -328,16 +328,25 @@ int store_abandon(dcp_store *store, dcp_error *err) {
     return status;
 }
 
+static int set_aside_here(dcp_store *store, uint64_t *is_done, dcp_error *err) {
+    dcp_error why = {0};
+    int status = store_lock_check(store->lock, &why);
+    *is_done = status != DCP_ERR_NOT_FOUND;
+    if (!*is_done && store_lock_is_removed(store->lock)) return DCP_OK;
+    if (status)
+        return core_fail_again(err, status, &why,
+                               "steps after %llu, which this run goes back to, can't be set aside, "
+                               "and a later start would take them for its own: %s",
+                               (unsigned long long)store->continue_from, why.message);
+    status = store_abandon(store, err);
+    return status ? status : store_sync(store, err);
+}
+
 int store_set_aside(dcp_store *store, dcp_error *err) {
     int status = DCP_OK;
     uint64_t is_done = 1;
-    if (store_leads(store) && store->abandon_pending) {
-        status = store_lock_check(store->lock, err);
-        is_done = status != DCP_ERR_NOT_FOUND;
-        if (!is_done) status = DCP_OK;
-        if (status == DCP_OK && is_done) status = store_abandon(store, err);
-        if (status == DCP_OK && is_done) status = store_sync(store, err);
-    }
+    if (store_leads(store) && store->abandon_pending)
+        status = set_aside_here(store, &is_done, err);
     status = comm_agree_least(store->comm, status, &is_done, 1, err);
     if (status == DCP_OK && is_done) store->abandon_pending = 0;
     return status;

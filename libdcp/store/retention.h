@@ -6,8 +6,8 @@
 /* Sets the steps after store->continue_from aside, and logs it. */
 int store_abandon(dcp_store *store, dcp_error *err);
 
-/* Collective: sets the steps after store->continue_from aside now, not at the next publication. Of
- * a directory that is not at its path it is done at the first publication after it is back. */
+/* Collective: sets the steps after store->continue_from aside now, not at the next publication.
+ * DCP_ERR_NOT_FOUND: the directory was moved, and may come back with them. */
 int store_set_aside(dcp_store *store, dcp_error *err);
 
 /* Moves the entry `name` into the writer's folder, durably: `path` is its path there. */

@@ -483,6 +483,36 @@ static void to_a_step_that_none_has(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
+/* A directory that is away may come back with its later steps: no save is made without it. One that
+ * was removed can't. */
+static void a_store_that_is_away(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(2, 8, 0, NULL)};
+    char away[160];
+    begin(p, rank, comm, r, list);
+    for (uint64_t step = 1; step <= 6; step++) save(p, step, (float)step, 0);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 4, err));
+    snprintf(away, sizeof away, "%s/away", root);
+    meet(p);
+    if (rank == 0) CHECK(rename(p->paths[1], away) == 0);
+    meet(p);
+    CHECK(dcp_tiers_save(p->tiers, 5, p->state, "{}", NULL, 0, NULL, &p->err) == DCP_ERR_NOT_FOUND);
+    CHECK(strstr(p->err.message, "steps after 4, ") && strstr(p->err.message, p->paths[1]));
+    meet(p);
+    if (rank == 0) CHECK(rename(away, p->paths[1]) == 0);
+    meet(p);
+    save(p, 5, 1005, 0);
+    meet(p);
+    check_steps(p, 0, "c1 c2 c3 c4 c5 a5 a6");
+    check_steps(p, 1, "c2 c4 a6");
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 3, err));
+    if (rank == 0) CHECK(store_directory_remove(AT_FDCWD, p->paths[1]) == 0);
+    meet(p);
+    save(p, 5, 2005, 0);
+    end(p);
+}
+
 /* Of a single private store: ranks publish together also where one alone has said so. */
 static void on_one_rank_alone(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
@@ -532,6 +562,7 @@ int main(void) {
         run(n, a_lost_store);
         run(n, of_one_store_that_is_not_due);
         run(n, to_a_step_that_none_has);
+        run(n, a_store_that_is_away);
     }
     run(2, at_different_times);
     run(2, on_ranks_that_differ);
