@@ -394,6 +394,11 @@ int store_lock_is_removed(const store_lock *lock) {
     return fstat(lock->dir_fd, &open_one) == 0 && open_one.st_nlink == 0;
 }
 
+int store_lock_check_place(const store_lock *lock, dcp_error *err) {
+    return store_lock_is_removed(lock) ? DCP_OK
+                                       : core_fail_path(check_path(lock, err), lock->dir, err);
+}
+
 int store_lock_excludes(const store_lock *lock) { return lock->excludes; }
 
 int store_lock_is_contested(const store_lock *lock) { return lock->is_contested; }

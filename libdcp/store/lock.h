@@ -38,6 +38,10 @@ int store_lock_check_name(store_lock *lock, dcp_error *err);
 /* Whether the directory was removed, so that nothing in it can come back. */
 int store_lock_is_removed(const store_lock *lock);
 
+/* DCP_ERR_NOT_FOUND, DCP_ERR_BUSY: the directory is not at its path, and was not removed. Changes
+ * nothing, so that any thread may ask. */
+int store_lock_check_place(const store_lock *lock, dcp_error *err);
+
 /* What the lock is worth: 0 where the file system has no locks, or grants each to all who ask. */
 int store_lock_excludes(const store_lock *lock);
 

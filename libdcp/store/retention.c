@@ -345,8 +345,7 @@ static int set_aside_here(dcp_store *store, uint64_t *is_done, dcp_error *err) {
 int store_set_aside(dcp_store *store, dcp_error *err) {
     int status = DCP_OK;
     uint64_t is_done = 1;
-    if (store_leads(store) && store->abandon_pending)
-        status = set_aside_here(store, &is_done, err);
+    if (store_leads(store) && store->abandon_pending) status = set_aside_here(store, &is_done, err);
     status = comm_agree_least(store->comm, status, &is_done, 1, err);
     if (status == DCP_OK && is_done) store->abandon_pending = 0;
     return status;

@@ -8,6 +8,7 @@
 #include "plan/agreement.h"
 #include "step/list.h"
 #include "step/open.h"
+#include "store/lock.h"
 #include "store/restore.h"
 #include "tiers/drain.h"
 #include "tiers/notes.h"
@@ -249,14 +250,34 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
                            "none of the %zu steps is intact (the oldest: %s)", c->n, why.message);
 }
 
+/* Collective: a store whose directory was moved away may have a newer step than those that are
+ * seen. */
+static int check_places(const dcp_tiers *tiers, dcp_error *err) {
+    int status = DCP_OK;
+    dcp_error why = {0};
+    for (size_t i = 0; i < tiers->n && !status; i++) {
+        const dcp_store *store = tiers->list[i].store;
+        if (store_leads(store)) status = store_lock_check_place(store->lock, &why);
+    }
+    if (status)
+        status =
+            core_fail_again(err, DCP_ERR_IO, &why,
+                            "%s; until then nobody knows which step is the newest", why.message);
+    return comm_agree(tiers->comm, status, err);
+}
+
 int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,
                    dcp_error *err) {
     candidates c = {0};
     if (!tiers || !load)
         return core_fail(err, DCP_ERR_ARG, "dcp_tiers_load: tiers or load is NULL");
     loading l = {.tiers = tiers, .load = load, .ctx = ctx};
-    for (size_t i = 0; i < tiers->n; i++) l.list[i] = tiers->list[i].given;
-    int status = dcp_tiers_steps(tiers->comm, l.list, tiers->n, &c.list, &c.n, err);
+    for (size_t i = 0; i < tiers->n; i++) {
+        l.list[i] = tiers->list[i].given;
+        l.list[i].path = tiers->list[i].path;
+    }
+    int status = check_places(tiers, err);
+    if (!status) status = dcp_tiers_steps(tiers->comm, l.list, tiers->n, &c.list, &c.n, err);
     if (!status) status = try_all(&l, &c, step, err);
     free(c.list);
     return status;

@@ -1,6 +1,8 @@
 /* Opening and closing the list of stores. The first store is usually saved into from memory and
  * shares the caller's communicator. Every other one has its own, since it is filled while the first
  * one is saved into. */
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,8 +12,20 @@
 #include "core/sized.h"
 #include "tiers/drain.h"
 
+/* A relative path means the same directory after chdir(), too. */
+static int anchor(char **path, dcp_error *err) {
+    char here[PATH_MAX], *absolute = NULL;
+    if ((*path)[0] == '/' || !getcwd(here, sizeof here)) return DCP_OK;
+    if (asprintf(&absolute, "%s/%s", strcmp(here, "/") ? here : "", *path) < 0)
+        return core_fail_memory(err, sizeof here);
+    free(*path);
+    *path = absolute;
+    return DCP_OK;
+}
+
 static int copy_tier(const dcp_tier *given, int rank, tier *out, dcp_error *err) {
     int status = tiers_given_path(given, rank, &out->path, err);
+    if (!status) status = anchor(&out->path, err);
     if (!status) status = tiers_given_domain(given, rank, &out->domain, err);
     if (status) return status;
     out->given = *given;

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import pathlib
 import random
 import shutil
@@ -374,6 +375,28 @@ class Test(unittest.TestCase):
         with libdcp.Store(tiers) as store:
             self.assertEqual(store.load({"w": w})["step"], 9)
             self.assertEqual(set(w), {1009.0})
+
+    def test_relative_paths_and_chdir(self):
+        here = os.getcwd()
+        self.addCleanup(os.chdir, here)
+        mine, other = f"{self.dir}/mine", f"{self.dir}/other"
+        w = np.full(4, 50.0)
+        for name in ("one", "list"):
+            libdcp.save(f"{other}/{name}", 50, {"w": w})
+        os.makedirs(mine)
+        for path, of in (("one", "one"), ("list", [libdcp.Tier("list")])):
+            os.chdir(mine)
+            with libdcp.Store(of) as store:
+                w[:] = 1
+                store.save(1, {"w": w})
+                with libdcp.Checkpoint(path) as checkpoint:
+                    os.chdir(other)
+                    self.assertEqual(checkpoint.verify(), [])
+                self.assertEqual((store.newest(), store.steps()), (1, [1]))
+                w[:] = 2
+                self.assertEqual((store.load({"w": w})["step"], w[0]), (1, 1.0))
+                store.save(2, {"w": w})
+            self.assertEqual(libdcp.steps(f"{mine}/{path}"), [1, 2])
 
     def test_a_step_that_one_store_has_damaged(self):
         fast, slow = self.dir / "fast", self.dir / "slow"

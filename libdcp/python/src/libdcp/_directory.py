@@ -143,7 +143,7 @@ class Directory:
 
     def __init__(self, comm: Comm, path: str, keep: int, replace: bool, take_over: bool, stripe_count: int,
                  stripe_bytes: int) -> None:
-        self.path = path
+        self.path = _paths.anchored(path)
         self._comm = comm
         self._handle = c.c_void_p()
         options = _capi.StoreOptions(keep=keep, replace=replace, tool=_options.TOOL, log=_options.LOG,

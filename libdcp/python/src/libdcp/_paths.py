@@ -43,3 +43,9 @@ def given(path: Path, what: str, order: str = "") -> str:
         raise ValueError(f"{what}: {text} is a URL, and {scheme}:// is not supported: checkpoints lie in directories of "
                          f"a file system (a directory of that name is ./{text})")
     return text
+
+
+def anchored(path: str) -> str:
+    """The same directory whatever becomes the working directory. A path of a Tier may begin with braces."""
+    begin = re.sub(r"^\{env:([^}]*)\}", lambda found: os.environ.get(found[1], ""), path)
+    return path if os.path.isabs(begin) or "{" in os.getcwd() else os.path.join(os.getcwd(), path)

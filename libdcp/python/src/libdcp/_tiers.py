@@ -52,7 +52,7 @@ class Tier:
         _checked.checked("libdcp.Tier", {name: getattr(self, name) for name in _checked.TIERS}, _checked.TIERS)
 
     def struct(self) -> _capi.TierStruct:
-        return _capi.TierStruct(path=os.fsencode(self.path), every=self.every, keep=self.keep, is_private=self.private,
+        return _capi.TierStruct(path=os.fsencode(_paths.anchored(os.fsdecode(self.path))), every=self.every, keep=self.keep, is_private=self.private,
                                 redundancy=self.redundancy.encode(), layout=_options.layout_number(self.layout),
                                 domain=self.domain.encode() or None, stripe_count=self.stripe_count,
                                 stripe_bytes=self.stripe_bytes)

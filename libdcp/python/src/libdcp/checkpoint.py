@@ -100,7 +100,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
     """
 
     def __init__(self, path: Path) -> None:
-        text = _paths.given(path, "path")
+        text = _paths.anchored(_paths.given(path, "path"))
         self._opened: _Opened | None = None
         try:
             with _signals.Shield():

@@ -88,7 +88,8 @@ class Store:
         group: a torch.distributed group, an mpi4py communicator, or None: torch's default group where that is
             initialized, else this process alone.
         keep: how many complete steps stay after a save; 0: all.
-        replace: a save of a step that exists replaces it, and older steps than the newest can be saved.
+        replace: a save of a step that exists replaces it, and older steps than the newest can be saved. A list does not
+            save a step again into those that have got it since the list was opened.
         take_over: on file systems without locks, take the store also where its last writer may still run.
         stripe_count: on Lustre, over how many object servers a file goes; -1: all.
         stripe_bytes: on Lustre, the bytes of a stripe.
