@@ -398,6 +398,21 @@ class Test(unittest.TestCase):
                 store.save(2, {"w": w})
             self.assertEqual(libdcp.steps(f"{mine}/{path}"), [1, 2])
 
+    def test_another_directory_in_the_place_of_an_open_one(self):
+        mine, other = f"{self.dir}/mine", f"{self.dir}/other"
+        w = np.full(4, 50.0)
+        libdcp.save(other, 50, {"w": w})
+        with libdcp.Store(mine) as store:
+            store.save(1, {"w": w})
+            for act in (store.newest, store.steps, lambda: store.load({"w": w}), lambda: store.load({"w": w}, step=50)):
+                os.rename(mine, mine + ".away")
+                os.rename(other, mine)
+                with self.assertRaisesRegex(libdcp.Error, "moved, removed or replaced"):
+                    act()
+                os.rename(mine, other)
+                os.rename(mine + ".away", mine)
+            self.assertEqual(store.load({"w": w})["step"], 1)
+
     def test_a_step_that_one_store_has_damaged(self):
         fast, slow = self.dir / "fast", self.dir / "slow"
         w = np.ones(1 << 12)
@@ -414,6 +429,21 @@ class Test(unittest.TestCase):
             with self.assertLogs("libdcp", "WARNING"), self.assertRaises(libdcp.Error) as caught:
                 store.load({"w": w}, step=1)
             self.assertEqual(caught.exception.status, libdcp.Status.CORRUPT)
+
+    def test_a_damaged_newest_step_and_no_falling_back(self):
+        state = {"w": np.ones(1 << 16)}
+        for number, cut in enumerate((0, 5000)):  # found by a load, and as the step is opened
+            path = self.dir / str(number)
+            with libdcp.Store(path) as store:
+                store.save(1, state)
+                store.save(2, state)
+            with open(path / "step-00000002/state.h5", "r+b") as file:
+                file.truncate(cut) if cut else (file.seek(300_000), file.write(b"damage"))
+            for where in (path, [libdcp.Tier(path)]):
+                with libdcp.Store(where) as store, self.assertRaises(libdcp.Error) as caught:
+                    store.load(state, fall_back=False)
+                self.assertEqual(caught.exception.status, libdcp.Status.CORRUPT)
+                self.assertEqual(caught.exception.tensor, "" if cut else "/model/w")
 
     def test_cancelled_save_into_a_list(self):
         with libdcp.Store([libdcp.Tier(self.dir)]) as store:

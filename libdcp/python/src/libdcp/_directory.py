@@ -113,6 +113,14 @@ def _newest_first(comm: Comm, path: str) -> list[int]:
     return [int(word) for word in comm.text(f"steps {' '.join(map(str, found))}", 0).split()[1:]]
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class _Flight:
     def __init__(self, comm: Comm, handle: c.c_void_p) -> None:
         self._comm = comm
@@ -149,6 +157,7 @@ class Directory:
         options = _capi.StoreOptions(keep=keep, replace=replace, tool=_options.TOOL, log=_options.LOG,
                                      take_over=take_over, stripe_count=stripe_count, stripe_bytes=stripe_bytes)
         lib.store_open(comm.handle, os.fsencode(path), options, self._handle)
+        self._opened = _identity(self.path) if comm.rank == 0 else None
         if comm.rank == 0 and not self.steps():
             _foreign.warn(path)
 
@@ -173,12 +182,25 @@ class Directory:
         """Args:
             fall_back: from the newest step, where it is damaged, to the next one.
         """
+        moved = self._comm.text(self._moved(), 0)
+        if moved:
+            raise Error(moved, status=Status.IO, path=self.path)
         loaded = load(self._comm, self.path, state, step, fall_back, options)
         lib.store_mark_intact(self._handle, loaded["step"])
         return loaded
 
     def steps(self) -> list[int]:
+        moved = self._moved()
+        if moved:
+            raise Error(moved, status=Status.IO, path=self.path)
         return steps(self.path)
+
+    def _moved(self) -> str:
+        """What is to be said where another directory has the path, or none."""
+        if self._opened is None or self._opened == _identity(self.path):
+            return ""
+        return (f"{self.path} was moved, removed or replaced while it was open: put its directory back, or open the store "
+                "anew where that is")
 
     def continue_from(self, step: int) -> None:
         lib.store_continue_from(self._handle, step)

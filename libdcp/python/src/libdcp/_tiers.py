@@ -58,6 +58,10 @@ class Tier:
                                 stripe_bytes=self.stripe_bytes)
 
 
+class _OlderStep(Error):
+    """The newest step is damaged, and no older one is to be taken."""
+
+
 class _Flight:
     def __init__(self, comm: Comm, tiers: c.c_void_p, failures: _options.Failures) -> None:
         self._comm = comm
@@ -138,16 +142,25 @@ class Tiers:
         try:
             lib.tiers_load(self._handle, _capi.TIERS_LOAD(load), None, None)
         except Error as e:
+            if failed and isinstance(failed[-1], _OlderStep):
+                raise self._damage_of(failed) from None
             if failed and e.status not in (Status.CORRUPT, Status.NOT_FOUND):
                 raise failed[-1] from None
             raise
         return loaded[-1]
 
+    def _damage_of(self, failed: list[BaseException]) -> BaseException:
+        """What the newest step's first copy was refused for; of one that could not even be opened the log has told."""
+        first = failed[0]
+        if isinstance(first, _OlderStep):
+            return Error(str(first), status=Status.CORRUPT)
+        return first
+
     def _refuse_older(self, step: int, newest: int | None) -> None:
         """Of another status than that of damage, so that no further ones are tried."""
         if newest is not None and step < newest:
-            raise Error(f"step {newest} is whole in none of the {self._n} stores; the log says why. Load step {step} by its "
-                        "number, or with fall_back=True", status=Status.STATE)
+            raise _OlderStep(f"step {newest} is whole in none of the {self._n} stores; the log says why. Load step {step} by "
+                             "its number, or with fall_back=True", status=Status.STATE)
 
     def _load_step(self, step: int, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
         """From the fastest store whose copy of it is whole."""
