@@ -1,7 +1,10 @@
 /* Choosing what to load. The steps of all stores are candidates, newest first. Each is tried until
  * one loads. */
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "comm/comm.h"
 #include "core/fail.h"
@@ -122,6 +125,7 @@ int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_st
 typedef struct loading {
     dcp_tiers *tiers;
     dcp_tier list[DCP_MAX_TIERS];
+    char *moved[DCP_MAX_TIERS]; /* paths of it that are not the caller's */
     dcp_tiers_load_fn load;
     void *ctx;
 } loading;
@@ -250,9 +254,29 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
                            "none of the %zu steps is intact (the oldest: %s)", c->n, why.message);
 }
 
+/* The list as it was given, whose relative paths mean the same directories after chdir(), too. */
+static int take_list(loading *l, dcp_error *err) {
+    const dcp_tiers *tiers = l->tiers;
+    char *here = getcwd(NULL, 0);
+    const int is_elsewhere = tiers->folder && (!here || strcmp(here, tiers->folder));
+    int status = DCP_OK;
+    free(here);
+    for (size_t i = 0; i < tiers->n && !status; i++) {
+        const tier *t = &tiers->list[i];
+        l->list[i] = t->given;
+        if (!is_elsewhere || t->path[0] == '/') continue;
+        char *path = NULL;
+        if (asprintf(&path, "%s/%s", tiers->folder, t->path) < 0)
+            status = core_fail_memory(err, PATH_MAX);
+        else
+            l->list[i].path = l->moved[i] = path;
+    }
+    return status;
+}
+
 /* Collective: a store whose directory was moved away may have a newer step than those that are
  * seen. */
-static int check_places(const dcp_tiers *tiers, dcp_error *err) {
+static int check_all_places(const dcp_tiers *tiers, dcp_error *err) {
     int status = DCP_OK;
     dcp_error why = {0};
     for (size_t i = 0; i < tiers->n && !status; i++) {
@@ -272,13 +296,11 @@ int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t
     if (!tiers || !load)
         return core_fail(err, DCP_ERR_ARG, "dcp_tiers_load: tiers or load is NULL");
     loading l = {.tiers = tiers, .load = load, .ctx = ctx};
-    for (size_t i = 0; i < tiers->n; i++) {
-        l.list[i] = tiers->list[i].given;
-        l.list[i].path = tiers->list[i].path;
-    }
-    int status = check_places(tiers, err);
+    int status = comm_agree(tiers->comm, take_list(&l, err), err);
+    if (!status) status = check_all_places(tiers, err);
     if (!status) status = dcp_tiers_steps(tiers->comm, l.list, tiers->n, &c.list, &c.n, err);
     if (!status) status = try_all(&l, &c, step, err);
+    for (size_t i = 0; i < tiers->n; i++) free(l.moved[i]);
     free(c.list);
     return status;
 }

@@ -1,8 +1,6 @@
 /* Opening and closing the list of stores. The first store is usually saved into from memory and
  * shares the caller's communicator. Every other one has its own, since it is filled while the first
  * one is saved into. */
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,20 +10,8 @@
 #include "core/sized.h"
 #include "tiers/drain.h"
 
-/* A relative path means the same directory after chdir(), too. */
-static int anchor(char **path, dcp_error *err) {
-    char here[PATH_MAX], *absolute = NULL;
-    if ((*path)[0] == '/' || !getcwd(here, sizeof here)) return DCP_OK;
-    if (asprintf(&absolute, "%s/%s", strcmp(here, "/") ? here : "", *path) < 0)
-        return core_fail_memory(err, sizeof here);
-    free(*path);
-    *path = absolute;
-    return DCP_OK;
-}
-
 static int copy_tier(const dcp_tier *given, int rank, tier *out, dcp_error *err) {
     int status = tiers_given_path(given, rank, &out->path, err);
-    if (!status) status = anchor(&out->path, err);
     if (!status) status = tiers_given_domain(given, rank, &out->domain, err);
     if (status) return status;
     out->given = *given;
@@ -42,6 +28,7 @@ static int make_tiers(dcp_comm *comm, const dcp_tier *list, size_t n,
     if (!tiers) return core_fail_memory(err, sizeof *tiers);
     tiers->comm = comm;
     tiers->process = getpid();
+    tiers->folder = getcwd(NULL, 0);
     tiers->log = options->log;
     tiers->log_ctx = options->log_ctx;
     tiers->on_filled = options->on_filled;
@@ -127,6 +114,7 @@ void dcp_tiers_close(dcp_tiers *tiers) {
     if (is_own) save_memory_free(&tiers->memory);
     free((char *)tiers->given.about_json);
     free(tiers->list);
+    free(tiers->folder);
     free(tiers);
 }
 

@@ -459,6 +459,25 @@ static void of_one_store_that_is_not_due(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
+/* A relative path means the folder that it meant when the list was opened. */
+static void after_a_change_of_the_working_directory(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(0, 0, 0, NULL), tier_of(0, 0, 0, NULL)};
+    dcp_tier one = tier_of(1, 0, 0, NULL);
+    uint64_t step = 0;
+    begin(p, rank, comm, r, list);
+    dcp_tiers_close(p->tiers);
+    one.path = "one";
+    CHECK(chdir(root) == 0);
+    SUCCEEDS(dcp_tiers_open(comm, &one, 1, NULL, &p->tiers, err));
+    save(p, 3, 3, 0);
+    CHECK(chdir("/") == 0);
+    SUCCEEDS(dcp_tiers_load(p->tiers, load, p, &step, err));
+    CHECK(step == 3);
+    end(p);
+}
+
 /* The run goes back to a step that no store has, and ends before a save is done: what was set aside
  * is named, wherever a step is looked for. */
 static void to_a_step_that_none_has(int rank, dcp_comm *comm, void *r) {
@@ -566,6 +585,7 @@ int main(void) {
         run(n, to_a_step_that_none_has);
         run(n, a_store_that_is_away);
     }
+    run(1, after_a_change_of_the_working_directory);
     run(2, at_different_times);
     run(2, on_ranks_that_differ);
     run(2, with_a_rebuild);
