@@ -155,12 +155,12 @@ static void stopped_in_layout(const scratch *s, int layout) {
 }
 
 typedef struct asked {
-    atomic_int n, most; /* times; before it gives up */
+    atomic_int n, most; /* times; how many until it gives up */
 } asked;
 
 static int count_asked(void *ctx) {
     asked *a = ctx;
-    return atomic_fetch_add(&a->n, 1) >= a->most;
+    return atomic_fetch_add(&a->n, 1) + 1 >= a->most;
 }
 
 static void wait_until_asked(void *ctx, uint64_t done, uint64_t total) {
@@ -193,7 +193,7 @@ static void stopped_in_call(const scratch *s, int layout) {
     dcp_save_options options = {.size = sizeof options, .layout = layout};
     const int is_last = s->rank == s->size - 1;
     dcp_error failure = {0};
-    asked a = {.most = is_last ? 2 : INT_MAX};
+    asked a = {.most = is_last ? 3 : INT_MAX};
     options.copy_bytes = DCP_COPY_DEFAULT;
     check_save_cancelled(save_large(s, &options, &a, &failure), &failure);
     a = (asked){.most = is_last ? 5 : INT_MAX};

@@ -151,7 +151,7 @@ class Directory:
 
     def __init__(self, comm: Comm, path: str, keep: int, replace: bool, take_over: bool, stripe_count: int,
                  stripe_bytes: int) -> None:
-        self.path = _paths.anchored(path)
+        self._given, self._folder = path, _paths.here()
         self._comm = comm
         self._handle = c.c_void_p()
         options = _capi.StoreOptions(keep=keep, replace=replace, tool=_options.TOOL, log=_options.LOG,
@@ -160,6 +160,10 @@ class Directory:
         self._opened = _identity(self.path) if comm.rank == 0 else None
         if comm.rank == 0 and not self.steps():
             _foreign.warn(path)
+
+    @property
+    def path(self) -> str:
+        return _paths.anchored(self._given, self._folder)
 
     def is_due(self, step: int) -> bool:
         return True

@@ -45,7 +45,17 @@ def given(path: Path, what: str, order: str = "") -> str:
     return text
 
 
-def anchored(path: str) -> str:
-    """The same directory whatever becomes the working directory. A path of a Tier may begin with braces."""
+def here() -> str:
+    """The working directory; "" where it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def anchored(path: str, folder: str) -> str:
+    """The path as it was given in a folder, which is the working directory or was it then. A Tier's may begin with
+    braces."""
     begin = re.sub(r"^\{env:([^}]*)\}", lambda found: os.environ.get(found[1], ""), path)
-    return path if os.path.isabs(begin) or "{" in os.getcwd() else os.path.join(os.getcwd(), path)
+    is_told_by_itself = os.path.isabs(begin) or not folder or folder == here() or "{" in folder
+    return path if is_told_by_itself else os.path.join(folder, path)

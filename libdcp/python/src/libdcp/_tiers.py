@@ -51,8 +51,13 @@ class Tier:
         _paths.given(self.path, "path of a libdcp.Tier")
         _checked.checked("libdcp.Tier", {name: getattr(self, name) for name in _checked.TIERS}, _checked.TIERS)
 
-    def struct(self) -> _capi.TierStruct:
-        return _capi.TierStruct(path=os.fsencode(_paths.anchored(os.fsdecode(self.path))), every=self.every, keep=self.keep, is_private=self.private,
+    def struct(self, folder: str) -> _capi.TierStruct:
+        """
+        Args:
+            folder: the working directory, or what it was as the list was opened.
+        """
+        return _capi.TierStruct(path=os.fsencode(_paths.anchored(os.fsdecode(self.path), folder)), every=self.every,
+                                keep=self.keep, is_private=self.private,
                                 redundancy=self.redundancy.encode(), layout=_options.layout_number(self.layout),
                                 domain=self.domain.encode() or None, stripe_count=self.stripe_count,
                                 stripe_bytes=self.stripe_bytes)
@@ -96,15 +101,18 @@ class Tiers:
             if not isinstance(tier, Tier):
                 raise TypeError(f"{tier!r} in a list of stores is no libdcp.Tier")
         self._n = len(tiers)
-        self._list = (_capi.TierStruct * self._n)(*[tier.struct() for tier in tiers])
+        self._given, self._folder = tiers, _paths.here()
         self._handle = c.c_void_p()
         options = _capi.TiersOptions(replace=replace, tool=_options.TOOL, log=_options.LOG, take_over=take_over,
                                      loads_only=True)
-        lib.tiers_open(comm.handle, self._list, self._n, options, self._handle)
+        lib.tiers_open(comm.handle, self._list(), self._n, options, self._handle)
         if comm.rank == 0:
             for tier in tiers:
                 if not tier.private and not steps(tier.path):
                     _foreign.warn(os.fspath(tier.path))
+
+    def _list(self) -> c.Array[_capi.TierStruct]:
+        return (_capi.TierStruct * self._n)(*[tier.struct(self._folder) for tier in self._given])
 
     def is_due(self, step: int) -> bool:
         return bool(lib.tiers_is_due(self._handle, step))
@@ -179,7 +187,7 @@ class Tiers:
 
     def _load_copy(self, which: _capi.TiersStep, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
         checkpoint = c.c_void_p()
-        lib.tiers_open_step(self._comm.handle, self._list, which, checkpoint)
+        lib.tiers_open_step(self._comm.handle, self._list(), which, checkpoint)
         try:
             loaded = _calls.load_open(checkpoint, self._comm, state, options)
             lib.tiers_mark_intact(self._handle, which.tier, which.step)  # while no store can remove it
@@ -191,7 +199,7 @@ class Tiers:
         """Newest first, of equal ones the faster store's first."""
         listed = c.POINTER(_capi.TiersStep)()
         n = c.c_size_t()
-        lib.tiers_steps(self._comm.handle, self._list, self._n, listed, n)
+        lib.tiers_steps(self._comm.handle, self._list(), self._n, listed, n)
         try:
             return [_capi.TiersStep(listed[i].step, listed[i].tier) for i in range(n.value)]
         finally:

@@ -100,7 +100,8 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
     """
 
     def __init__(self, path: Path) -> None:
-        text = _paths.anchored(_paths.given(path, "path"))
+        text = _paths.given(path, "path")
+        self._folder = _paths.here()
         self._opened: _Opened | None = None
         try:
             with _signals.Shield():
@@ -253,7 +254,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         failures.follow_cancel(options)
         with _signals.Shield():
             try:
-                lib.verify(os.fsencode(self.path), options)
+                lib.verify(os.fsencode(_paths.anchored(self.path, self._folder)), options)
             except Error:
                 if not damage or failures.first:
                     raise
