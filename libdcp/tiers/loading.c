@@ -274,8 +274,7 @@ static int take_list(loading *l, dcp_error *err) {
     return status;
 }
 
-/* Collective: a store whose directory was moved away may have a newer step than those that are
- * seen. */
+/* A store whose directory was moved away may have a newer step than those that are seen. */
 static int check_all_places(const dcp_tiers *tiers, dcp_error *err) {
     int status = DCP_OK;
     dcp_error why = {0};
@@ -283,11 +282,9 @@ static int check_all_places(const dcp_tiers *tiers, dcp_error *err) {
         const dcp_store *store = tiers->list[i].store;
         if (store_leads(store)) status = store_lock_check_place(store->lock, &why);
     }
-    if (status)
-        status =
-            core_fail_again(err, DCP_ERR_IO, &why,
-                            "%s; until then nobody knows which step is the newest", why.message);
-    return comm_agree(tiers->comm, status, err);
+    if (!status) return DCP_OK;
+    return core_fail_again(err, DCP_ERR_IO, &why,
+                           "%s; until then nobody knows which step is the newest", why.message);
 }
 
 int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,
@@ -296,8 +293,9 @@ int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t
     if (!tiers || !load)
         return core_fail(err, DCP_ERR_ARG, "dcp_tiers_load: tiers or load is NULL");
     loading l = {.tiers = tiers, .load = load, .ctx = ctx};
-    int status = comm_agree(tiers->comm, take_list(&l, err), err);
+    int status = take_list(&l, err);
     if (!status) status = check_all_places(tiers, err);
+    status = comm_agree(tiers->comm, status, err);
     if (!status) status = dcp_tiers_steps(tiers->comm, l.list, tiers->n, &c.list, &c.n, err);
     if (!status) status = try_all(&l, &c, step, err);
     for (size_t i = 0; i < tiers->n; i++) free(l.moved[i]);

@@ -186,18 +186,18 @@ class Directory:
         """Args:
             fall_back: from the newest step, where it is damaged, to the next one.
         """
-        moved = self._comm.text(self._moved(), 0)
-        if moved:
-            raise Error(moved, status=Status.IO, path=self.path)
+        self._refuse(self._comm.text(self._moved(), 0))
         loaded = load(self._comm, self.path, state, step, fall_back, options)
         lib.store_mark_intact(self._handle, loaded["step"])
         return loaded
 
     def steps(self) -> list[int]:
-        moved = self._moved()
+        self._refuse(self._moved())
+        return steps(self.path)
+
+    def _refuse(self, moved: str) -> None:
         if moved:
             raise Error(moved, status=Status.IO, path=self.path)
-        return steps(self.path)
 
     def _moved(self) -> str:
         """What is to be said where another directory has the path, or none."""
