@@ -234,6 +234,7 @@ class Test(unittest.TestCase):
             for step, (name, call) in zip(range(1, 100, 2), calls.items()):
                 with self.subTest(name):
                     store.save(step, {**self.state, "v": np.full(7, float(step))})
+                    gc.collect()  # what other tests have left
                     before = len(os.listdir("/proc/self/fd"))
                     interrupts = Moment() if not name.startswith("a function") else contextlib.nullcontext()
                     try:  # not assertRaises, which clears the frames

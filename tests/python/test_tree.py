@@ -50,6 +50,11 @@ class Table(collections.UserDict):
     pass
 
 
+def made_anew(array):
+    """As the library makes a tensor for a state that has none: torch's where another test has imported torch."""
+    return sys.modules["torch"].from_numpy(array) if "torch" in sys.modules else array
+
+
 class Test(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory(prefix="dcp-tree-")
@@ -364,7 +369,7 @@ class Test(unittest.TestCase):
         for strict in (True, False):
             part, inner = Part(a=0, n=3), Part(a=0, n=3)
             libdcp.load(self.dir, {"part": part, "inner": {"part": inner}, "epoch": 0}, strict=strict)
-            self.assert_same([part.state, inner.state], [{"a": np.ones(2)}] * 2)
+            self.assert_same([part.state, inner.state], [{"a": made_anew(np.ones(2))}] * 2)
 
         class Bare(Part):
             def state_dict(self):
@@ -659,8 +664,9 @@ class Test(unittest.TestCase):
             part = Part(shadow={}, n=0)
             state = {"m": {"l": template}, "ema": part}
             libdcp.load(self.dir, state)
-            self.assert_same(state["m"], {"l": [np.ones(1), 5, None]})
-            self.assert_same(part.state, {"shadow": {"a": np.ones(2)}, "n": 1})
+            like = np.asarray if template else made_anew
+            self.assert_same(state["m"], {"l": [like(np.ones(1)), 5, None]})
+            self.assert_same(part.state, {"shadow": {"a": like(np.ones(2))}, "n": 1})
         self.assert_same(libdcp.read(self.dir, as_torch=False)["m"], {"l": [np.ones(1), 5, None]})
 
 
