@@ -63,8 +63,10 @@ static int describe_private(const dcp_store *store, const save_request *r, const
     json_t *shards = NULL;
     const int status = step_about_shards(folder, r->shards, &shards, err);
     if (status) return status;
-    const int failed =
-        json_object_set_new(object, "shards", shards) || store_domains_describe(store, object);
+    json_t *save = json_sprintf("%s.%llu", store->writer, (unsigned long long)store->publications);
+    const int failed = json_object_set_new(object, "shards", shards) ||
+                       json_object_set_new(object, "save", save) ||
+                       store_domains_describe(store, object);
     return failed ? core_fail_memory(err, 4096) : DCP_OK;
 }
 

@@ -42,6 +42,7 @@ struct dcp_store {
     struct store_lock *lock;          /* NULL on these */
     pid_t process;                    /* that opened it */
     char writer[STORE_WRITER_ID];     /* the identity of this open store, on all ranks */
+    uint64_t publications;            /* that all ranks began, this open store's */
     int is_contested;                 /* see store/lock.h */
     uint64_t continue_from; /* steps after it are abandoned before the first publication */
     int abandon_pending;

@@ -12,6 +12,7 @@
 #include "step/list.h"
 #include "step/open.h"
 #include "store/lock.h"
+#include "store/newest.h"
 #include "store/restore.h"
 #include "tiers/drain.h"
 #include "tiers/notes.h"
@@ -19,6 +20,7 @@
 typedef struct candidates {
     dcp_tiers_step *list;
     size_t n;
+    uint64_t passed; /* one more than the newest step that came back with a node; 0: none */
 } candidates;
 
 static int append_step(candidates *c, uint64_t step, size_t of, dcp_error *err) {
@@ -30,29 +32,30 @@ static int append_step(candidates *c, uint64_t step, size_t of, dcp_error *err) 
 }
 
 /* In a shared store rank 0's view counts, in a private one that of every rank. */
-static int list_tier(dcp_comm *comm, const dcp_tier *given, dcp_step **steps, size_t *n,
-                     dcp_error *err) {
-    char *path = NULL;
-    int status = tiers_given_path(given, comm->rank, &path, err);
+static int list_tier(dcp_comm *comm, const dcp_tier *given, char **path, dcp_step **steps,
+                     size_t *n, dcp_error *err) {
+    int status = tiers_given_path(given, comm->rank, path, err);
     if (!status && (given->is_private || comm->rank == 0))
-        status = dcp_steps_list(path, steps, n, err);
-    free(path);
+        status = dcp_steps_list(*path, steps, n, err);
     return status;
 }
 
 static int append_tier_steps(dcp_comm *comm, const dcp_tier *given, size_t of, candidates *c,
                              dcp_error *err) {
     dcp_step *steps = NULL;
+    char *path = NULL;
     size_t n = 0;
-    int status = comm_agree(comm, list_tier(comm, given, &steps, &n, err), err), local = DCP_OK;
+    int status = comm_agree(comm, list_tier(comm, given, &path, &steps, &n, err), err);
+    int local = DCP_OK;
     for (uint64_t limit = UINT64_MAX; !status;) {
-        uint64_t next = step_list_newest_below(steps, n, limit);
-        status = comm_allreduce(comm, &next, 1, DCP_REDUCE_MAX, err);
+        uint64_t next;
+        status = store_newest_of_nodes(comm, path, steps, n, limit, &next, &c->passed, err);
         if (status || !next) break;
         limit = next - 1;
         if (!local) local = append_step(c, limit, of, err);
     }
     free(steps);
+    free(path);
     return status ? status : comm_agree(comm, local, err);
 }
 
@@ -62,9 +65,23 @@ static int newest_first(const void *a, const void *b) {
     return (x->tier > y->tier) - (x->tier < y->tier);
 }
 
+/* The steps of all stores, newest first; after a failure *c is empty. */
+static int list_candidates(dcp_comm *comm, const dcp_tier *list, size_t n, candidates *c,
+                           dcp_error *err) {
+    int status = DCP_OK;
+    *c = (candidates){0};
+    for (size_t i = 0; i < n && !status; i++) status = append_tier_steps(comm, &list[i], i, c, err);
+    if (status) {
+        free(c->list);
+        *c = (candidates){0};
+    }
+    if (c->n) qsort(c->list, c->n, sizeof *c->list, newest_first);
+    return status;
+}
+
 int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_step **out,
                     size_t *n_out, dcp_error *err) {
-    candidates c = {0};
+    candidates c;
     dcp_tier own[DCP_MAX_TIERS];
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: comm is NULL");
     int status = tiers_given_agree(comm, list, n, own, err);
@@ -72,12 +89,8 @@ int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_st
     if (!out || !n_out)
         status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: out or n_out is NULL");
     status = comm_agree(comm, status, err);
-    for (size_t i = 0; i < n && !status; i++) status = append_tier_steps(comm, &own[i], i, &c, err);
-    if (status) {
-        free(c.list);
-        return status;
-    }
-    if (c.n) qsort(c.list, c.n, sizeof *c.list, newest_first);
+    if (!status) status = list_candidates(comm, own, n, &c, err);
+    if (status) return status;
     *out = c.list;
     *n_out = c.n;
     return DCP_OK;
@@ -192,8 +205,8 @@ static void note_loaded(loading *l, const dcp_tiers_step *which) {
 /* Lists the steps again. *is_gone: `which` is not among them any more, and *c is the new list. */
 static int look_again(const loading *l, const dcp_tiers_step *which, candidates *c, int *is_gone,
                       dcp_error *err) {
-    candidates now = {0};
-    int status = dcp_tiers_steps(l->tiers->comm, l->list, l->tiers->n, &now.list, &now.n, err);
+    candidates now;
+    int status = list_candidates(l->tiers->comm, l->list, l->tiers->n, &now, err);
     if (status) return status;
     *is_gone = 1;
     for (size_t i = 0; i < now.n; i++)
@@ -296,7 +309,10 @@ int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t
     int status = take_list(&l, err);
     if (!status) status = check_all_places(tiers, err);
     status = comm_agree(tiers->comm, status, err);
-    if (!status) status = dcp_tiers_steps(tiers->comm, l.list, tiers->n, &c.list, &c.n, err);
+    if (!status) status = list_candidates(tiers->comm, l.list, tiers->n, &c, err);
+    if (c.passed)
+        tiers_log(tiers, DCP_LOG_WARNING, STORE_CAME_BACK, (unsigned long long)c.passed - 1,
+                  (unsigned long long)c.passed - 1);
     if (!status) status = try_all(&l, &c, step, err);
     for (size_t i = 0; i < tiers->n; i++) free(l.moved[i]);
     free(c.list);

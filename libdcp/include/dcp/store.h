@@ -116,9 +116,10 @@ DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_opti
 /* Makes a step of a private store whole that has lost files: the newest of which enough is left.
  * Collective, on any number of ranks and whatever store->redundancy is now; before a load. Files
  * are written byte by byte as they were, durably, in failure domains that have none of their group,
- * where there are such; what lies damaged is replaced. Steps that can't be made whole are logged,
- * as is that a step survives fewer losses than when it was saved, where there are too few domains
- * now.
+ * where there are such; what lies damaged is replaced. Steps that can't be made whole are passed
+ * over and logged, and so are those that nodes have set aside as the run went back while all others
+ * that have them still were away. It is also logged that a step survives fewer losses than when it
+ * was saved, where there are too few domains now.
  *   every_byte  1: all files of a step are read, and a damaged one counts as lost; 0: only names,
  *               lengths and headers are looked at, until something is found lost
  *   step        the step that is whole now, whether anything had to be written or not

@@ -73,6 +73,7 @@ typedef struct player {
     float memory[ELEMENTS];
     dcp_error err;
     char log[4096];
+    int has_passed_over; /* a step, says the log */
 } player;
 
 static char root[64] = "/tmp/dcp-back-XXXXXX";
@@ -93,6 +94,7 @@ static void log_line(void *ctx, dcp_log_level level, const char *line) {
     player *p = ctx;
     (void)level;
     snprintf(p->log, sizeof p->log, "%s", line);
+    p->has_passed_over |= strstr(line, "is passed over") != NULL;
     if (strstr(line, " step 3 in ") && strstr(line, "/slow")) set_gate(0);
 }
 
@@ -570,6 +572,53 @@ static void on_one_rank_alone(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
+static void rename_on_node(const player *p, const char *from, const char *to) {
+    const int dir = open(p->paths[1], O_RDONLY | O_DIRECTORY);
+    CHECK(renameat(dir, from, dir, to) == 0);
+    close(dir);
+}
+
+/* A node was away while the run went back and saved, and comes back with the step that the others
+ * have set aside: its files alone would rebuild it. */
+static void a_node_that_was_away(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(0, 0, 1, NULL), tier_of(0, 8, 1, "partner")};
+    dcp_store *store = NULL;
+    dcp_store_options options = DCP_STORE_OPTIONS_INIT;
+    uint64_t step = 0;
+    begin(p, rank, comm, r, list);
+    save(p, 4, 4, 1);
+    save(p, 8, 8, 1);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 4, err));
+    save(p, 5, 1005, 1);
+    dcp_tiers_close(p->tiers);
+    if (rank == 1) {
+        rename_on_node(p, ".abandoned-step-00000008", "step-00000008");
+        rename_on_node(p, "step-00000005", "lost");
+    }
+    meet(p);
+    options.private_dirs = 1;
+    options.redundancy = "partner";
+    SUCCEEDS(dcp_store_open(comm, p->paths[1], &options, &store, err));
+    SUCCEEDS(dcp_store_rebuild(store, 0, &step, NULL, err));
+    CHECK(step == 5);
+    dcp_store_close(store);
+    open_list(p);
+    expect(p, 5, 1005);
+    CHECK(rank || p->has_passed_over);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 5, err));
+    save(p, 8, 1008, 1);
+    meet(p);
+    check_steps(p, 1, "c4 c5 c8 a8");
+    dcp_tiers_close(p->tiers);
+    if (rank == 1) rename_on_node(p, "step-00000008", "lost-8"); /* which all have: it is rebuilt */
+    meet(p);
+    open_list(p);
+    expect(p, 8, 1008);
+    end(p);
+}
+
 static void run(int n, ranks_main body) {
     ranks *r = ranks_make(n, 0);
     CHECK(mkdir(root, 0700) == 0);
@@ -605,5 +654,6 @@ int main(void) {
     run(2, on_ranks_that_differ);
     run(2, with_a_rebuild);
     run(2, on_one_rank_alone);
+    run(2, a_node_that_was_away);
     return 0;
 }

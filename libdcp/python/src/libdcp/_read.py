@@ -134,7 +134,8 @@ def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool 
     Returns:
         What is no tensor has the types that it was saved with; of classes that were not registered
         (:func:`libdcp.register`) the plain values: a tuple of a named tuple, an Enum's value, a dict of a dataclass. What
-        an object's state dict was is a mapping. Where nothing but tensors was in a mapping, it is a dict, whatever it was.
+        an object's state dict was is a mapping. The whole is a dict, and so is what held nothing but tensors, whatever
+        mapping it was.
 
     Raises:
         libdcp.Error: NOT_FOUND, or CORRUPT, which names tensor and block.

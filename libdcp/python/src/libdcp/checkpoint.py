@@ -244,7 +244,9 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         return {name: how for name, how in found.items() if how}
 
     def verify(self, progress: _options.Progress | None = None) -> list[str]:
-        """Reads every byte and checks it. Returns a line for each damage found: none, and it is intact."""
+        """Reads every byte of what is at the path now and checks it, also where another step was saved there meanwhile.
+
+        Returns a line for each damage found: none, and it is intact."""
         _checked.checked("verify", {"progress": progress}, _checked.VERIFIES)
         damage: list[str] = []
         failures = _options.Failures()
