@@ -41,4 +41,21 @@ python=$dir/environment/bin/python
 "$python" -m pip install --quiet --force-reinstall --no-deps "$dir"/wheel/*.whl
 "$python" -m mypy --strict "$root/libdcp/python/src/libdcp"
 "$python" -m mypy --strict "$root/examples/pytorch"
-"$python" -W ignore -m unittest discover -v --start-directory "$tests"
+
+# Each file in a process of its own, as many at once as there are processors. What one has said is printed when it has
+# ended.
+one_file() { # PYTHON FILE
+    local said status=0
+    said=$(mktemp -p "$dir")
+    "$1" -W ignore "$2" -v >"$said" 2>&1 || status=$?
+    {
+        flock 9
+        echo "== ${2##*/}: $SECONDS s"
+        cat "$said"
+    } 9>"$dir/saying"
+    rm "$said"
+    return $status
+}
+export -f one_file
+export dir
+printf '%s\0' "$tests"/test_*.py | xargs -0 -P "$(nproc)" -I{} bash -c 'one_file "$@"' - "$python" {}
