@@ -193,6 +193,9 @@ class Test(unittest.TestCase):
                 checkpoint["/model/none"]
             with self.assertRaisesRegex(ValueError, "not within its shape"):
                 checkpoint.read("/model/a", (1, 1), (3, 1))
+            for wrong in (1, "12", (1.5, 0), {1: 2}):
+                with self.assertRaisesRegex(TypeError, "start: .* a tuple of integers, one for each dimension"):
+                    checkpoint.read("/model/a", wrong)
 
     def test_damage(self):
         libdcp.save(self.dir, 1, make_state())

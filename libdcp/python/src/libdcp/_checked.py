@@ -83,6 +83,17 @@ def _renames(name: str, value: Any) -> dict[str, str]:
     return {_text(name, here): _text(name, there) for here, there in value.items()}
 
 
+def _indices(name: str, value: Any) -> tuple[int, ...]:
+    right = "a tuple of integers, one for each dimension"
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise _of_type(name, value, right)
+    found = tuple(value)
+    try:
+        return tuple(map(operator.index, found))
+    except TypeError:
+        raise TypeError(f"{name}: {_shown(found)} is not {right}") from None
+
+
 def _members(name: str, value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise _of_type(name, value, "a mapping, the members of a JSON object")
@@ -114,6 +125,7 @@ LOADS: dict[str, Rule] = {
     "only": _or_none(_globs), "rename": _or_none(_renames), "cast": _flag, "strict": _flag, "engine": _word(ENGINES),
     "progress": _or_none(_function), "fall_back": _flag, "step": _or_none(lambda name, value: step(value))}
 READS: dict[str, Rule] = {"only": LOADS["only"], "as_torch": _or_none(_flag)}
+BOXES: dict[str, Rule] = {"start": _or_none(_indices), "count": _or_none(_indices)}
 PROVES: dict[str, Rule] = {"replicas": _word(REPLICAS)}
 VERIFIES: dict[str, Rule] = {"progress": _or_none(_function)}
 

@@ -171,11 +171,13 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
 
         Raises:
             KeyError: there is no such tensor; it says which ones have such a name.
+            TypeError: start or count is no tuple of integers.
             ValueError: the box is not within it.
             libdcp.Error: CORRUPT, bytes differ from what was saved.
         """
+        given = _checked.checked("read", {"start": start, "count": count}, _checked.BOXES)
         entry = self._entry(name)
-        start = start or (0,) * len(entry.shape)
+        start, count = given["start"] or (0,) * len(entry.shape), given["count"]
         if count is None:
             count = tuple(whole - first for whole, first in zip(entry.shape, start))
         if not len(start) == len(count) == len(entry.shape) or any(
