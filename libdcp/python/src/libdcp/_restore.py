@@ -299,6 +299,8 @@ class Restoring:
             children = []
         found = {self._key(key): (key, inner) for key, inner in children}
         for key, value in mapping.items():
+            if is_tensor(value) and not isinstance(value, PerRank):
+                continue  # the library loads it; there may be thousands
             inner_keys = (*keys, key)
             renamed = self._renamed.find(inner_keys)
             if renamed is False:
@@ -313,7 +315,7 @@ class Restoring:
         return (type(key), key) if self._stored.is_tagged else str(key)
 
     def _member(self, mapping: Mapping[Any, Any], key: Any, value: Any, keys: Trail, word: Any, stored_keys: Trail) -> None:
-        if is_tensor(value) and not (word is not _MISSING and isinstance(value, PerRank)):
+        if word is _MISSING and is_tensor(value):
             return
         if word is not _MISSING and self._stored.is_tensor(word):
             word = _MISSING
