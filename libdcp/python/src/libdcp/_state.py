@@ -64,6 +64,14 @@ class State:
             ValueError: a tensor that is none of an object is another one, or elsewhere, than when it was declared.
         """
         flat = self._flattened()
+        if not flat.is_same(self._flat):
+            self._refuse_others(flat)
+        self._flat = flat
+        if self._places_now() != self._places:
+            old, self.layout = self.layout, self._laid()
+            old.close()
+
+    def _refuse_others(self, flat: _tree.Flat) -> None:
         then, now = self._flat.rows, flat.rows
         if len(now) != len(then):
             raise ValueError(f"the state has {len(now)} tensors, and had {len(then)} when it was declared; declare it anew")
@@ -71,10 +79,6 @@ class State:
             for a, b in zip(now, then):
                 if a.path != b.path or a.value is not b.value and _arrays.place(a.value) != _arrays.place(b.value):
                     raise ValueError(f"{a.keys} is another tensor than when the state was declared; declare it anew")
-        self._flat = flat
-        if self._places_now() != self._places:
-            old, self.layout = self.layout, self._laid()
-            old.close()
 
     @property
     def stays(self) -> bool:

@@ -140,7 +140,6 @@ class Flat(_words.Encoder):
     Attributes:
         owns: what each rank has for itself, but for what is a row of a tensor.
         arrays: memory for what of that is stored as tensors, by path, of a state that is loaded into.
-        rows: its tensors, but for those of objects.
         object_rows: those that the state dicts of objects have.
         unmade: of a state that is loaded into, those of objects that have no memory yet.
         objects: what has a state dict, by the keys that lead to it.
@@ -161,7 +160,8 @@ class Flat(_words.Encoder):
         if not isinstance(state, Mapping):
             raise TypeError(f"the state is of type {type(state).__name__}, and not a mapping to tensors, sections of them "
                             'or objects with a state dict, such as {"model": model}')
-        self.rows: list[Row] = []
+        self._rows: list[Row] = []
+        self._known_rows: list[list[Row]] = []  # that come after these, not copied unless they are asked for
         self.object_rows: list[Row] = []
         self.unmade: list[Row] = []
         self.objects: dict[Trail, Object] = {}
@@ -179,7 +179,7 @@ class Flat(_words.Encoder):
     def _root(self) -> dict[Any, Any]:
         found = self._known.get(self._state, ())
         if found:
-            self.rows.extend(found[0])
+            self._known_rows.append(found[0])
             self.tops = list(found[1])
             return {}
         words = {}
@@ -201,6 +201,19 @@ class Flat(_words.Encoder):
             if path in found:
                 raise ValueError(f"{found[path]} and {keys} would both be {path} in the checkpoint")
             found[path] = keys
+
+    @property
+    def rows(self) -> list[Row]:
+        """Its tensors, but for those of objects."""
+        while self._known_rows:
+            self._rows.extend(self._known_rows.pop(0))
+        return self._rows
+
+    def is_same(self, before: Flat) -> bool:
+        """Whether the tensors that are no object's are known to be those of an earlier call for the same state."""
+        def count(flat: Flat) -> int:
+            return len(flat._rows) + sum(map(len, flat._known_rows))
+        return self._all_known and count(self) == count(before)
 
     @property
     def all_rows(self) -> list[Row]:
@@ -308,7 +321,7 @@ class Flat(_words.Encoder):
     def _mapping(self, value: Mapping[Any, Any], keys: Trail) -> Any:
         found = None if self._in_object else self._known.get(value, keys)
         if found:
-            self.rows.extend(found[0])
+            self._known_rows.append(found[0])
             self.has_model |= self._is_model(keys[0])
             return found[1]
         kinds = {type(inner): inner for inner in value.values()}
