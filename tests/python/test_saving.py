@@ -15,6 +15,7 @@ import numpy as np
 import libdcp
 from libdcp import State
 from libdcp._options import Failures
+from libdcp.saving import Worker
 
 LIMIT_S = 60
 
@@ -41,7 +42,7 @@ class Flight:
 
 
 def saving_of(flight, ends_alone=True, state=None):
-    return libdcp.Saving(lambda: flight, flight, ends_alone, state or State({"x": np.ones(1)}), False, Failures())
+    return libdcp.Saving(lambda: flight, flight, ends_alone, state or State({"x": np.ones(1)}), False, Failures(), Worker())
 
 
 class Test(unittest.TestCase):
@@ -146,8 +147,9 @@ class Test(unittest.TestCase):
 
 def saving_thread(saving):
     """Returns once the thread of a save has ended."""
+    saving._worker.close()
     for thread in threading.enumerate():
-        if thread.name == "libdcp-saving":
+        if thread.name.startswith("libdcp-saving"):
             thread.join(LIMIT_S)
 
 

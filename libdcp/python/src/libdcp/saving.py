@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,44 @@ class Flight(Protocol):
         """Waits for the end, and frees it."""
 
 
+class Worker:
+    """A thread for one save after the other. It is there for the next one already: a thread that is begun has to get a
+    processor before who begins it goes on, and saves keep these busy. A program does not end while it works."""
+
+    def __init__(self) -> None:
+        self._threads: concurrent.futures.ThreadPoolExecutor | None = None
+        self._thread = 0
+        self._process = os.getpid()
+
+    def start(self, work: Callable[[], None]) -> bool:
+        """False: there are no more threads, or the interpreter ends."""
+        turn = threading.Lock()  # the caller's first, who would have to wait for the interpreter
+        left: list[bool] = []  # to the caller, whatever the thread does later
+
+        def run() -> None:
+            self._thread = threading.get_ident()
+            with turn:
+                pass
+            try:
+                if not left:
+                    work()
+            except BaseException:
+                log.exception("the thread of an asynchronous save has failed")
+        with turn:
+            try:
+                self._threads = self._threads or concurrent.futures.ThreadPoolExecutor(1, "libdcp-saving")
+                self._threads.submit(run)
+            except RuntimeError:
+                left.append(True)
+        return not left
+
+    def close(self) -> None:
+        """Returns once the thread has ended, unless it is this one."""
+        threads, self._threads = self._threads, None
+        if threads and self._process == os.getpid():  # a child of fork has no such thread
+            threads.shutdown(wait=self._thread != threading.get_ident())
+
+
 class Saving(concurrent.futures.Future[Report]):
     """A save in flight. With ``copy=False`` the state's memory must not change before :meth:`fence`.
 
@@ -43,12 +82,13 @@ class Saving(concurrent.futures.Future[Report]):
         state: what is saved.
         owns_state: it is closed at the end.
         failures: of the functions that the library calls.
+        worker: its thread does what there is to do beside the program.
         hold: within what it returns the store is this thread's; None: it is in any case.
         close: called once it has ended, whatever way, before anybody is told; None: nothing is to be closed.
     """
 
     def __init__(self, begin: Callable[[], Flight], flight: Flight | None, ends_alone: bool, state: State | Layout,
-                 owns_state: bool, failures: _options.Failures,
+                 owns_state: bool, failures: _options.Failures, worker: Worker,
                  hold: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
                  close: Callable[[], None] | None = None) -> None:
         super().__init__()
@@ -59,6 +99,7 @@ class Saving(concurrent.futures.Future[Report]):
         self._failures = failures
         self._hold = hold or contextlib.nullcontext
         self._close = close
+        self._worker = worker
         self._begun: concurrent.futures.Future[Flight] = concurrent.futures.Future()
         # A signal's handler may come back while its own thread holds one of these.
         self._ending = _locks.lock()  # held by whoever waits for the end, or at the fence
@@ -74,9 +115,7 @@ class Saving(concurrent.futures.Future[Report]):
             self._start()
 
     def _start(self) -> None:
-        try:
-            threading.Thread(target=self._run, name="libdcp-saving", daemon=False).start()
-        except RuntimeError:  # there are no more threads, or the interpreter ends
+        if not self._worker.start(self._run):
             self._ends_alone = False
             self._begin_here()
 
@@ -185,7 +224,6 @@ class Saving(concurrent.futures.Future[Report]):
 
     def _begin_here(self) -> None:
         if not self._begun.done():
-            time.sleep(0.0001)  # the caller's turn: beginning takes some milliseconds of Python
             try:
                 self._begun.set_result(self._begin())
             except BaseException as e:

@@ -20,7 +20,7 @@ from ._paths import Path
 from ._state import State
 from ._tiers import Tier, Tiers
 from .errors import EarlierFailure, Error
-from .saving import Flight, Saving
+from .saving import Flight, Saving, Worker
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # Python 3.10 has none of its own
@@ -108,6 +108,7 @@ class Store:
         self._laid_out: Layout | None = None  # of a declared state that the last save was an asynchronous one of
         self._unclosed: _Unclosed | None = None  # None: it is closed
         self._is_of_one_save = False  # which closes it
+        self._worker = Worker()
         self._working = 0  # the thread that is within the library, which may call functions of the program
         self._lock = _locks.lock()
         with _signals.Shield():
@@ -240,7 +241,7 @@ class Store:
         self._laid_out = None
         flight = None if beside else begin()
         saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures,
-                        self._hold, self._close_after_save if self._is_of_one_save else None)
+                        self._worker, self._hold, self._close_after_save if self._is_of_one_save else None)
         self._saving = saving
         if _signals.pending() is not None:  # the caller will not have it
             saving.give_up()
@@ -397,17 +398,23 @@ class Store:
     def close(self) -> None:
         """Waits for a save in flight, and of a list for the stores that are being filled, and gives the store back.
         Every rank calls it."""
-        with self._hold():
-            if not self._is_open:
-                return
-            earlier = self._settle()
-            self._working = threading.get_ident()
-            try:
-                self._shut()
-            finally:
-                self._working = 0
-            if earlier:
-                raise earlier
+        try:
+            with self._hold():
+                self._close()
+        finally:
+            self._worker.close()  # whose thread may wait for the store
+
+    def _close(self) -> None:
+        if not self._is_open:
+            return
+        earlier = self._settle()
+        self._working = threading.get_ident()
+        try:
+            self._shut()
+        finally:
+            self._working = 0
+        if earlier:
+            raise earlier
 
     def __enter__(self) -> Store:
         return self
