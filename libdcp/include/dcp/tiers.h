@@ -156,8 +156,9 @@ typedef struct dcp_tiers_step {
 } dcp_tiers_step;
 
 /* The steps that any rank sees in any store of the list, newest first, of equal ones the faster
- * store's first. Needs no open stores, takes no lock. Whether a step is whole shows when it is
- * opened. *out is freed by the caller with free(). */
+ * store's first, but for those that came back with a node (dcp_tiers_load). Needs no open stores,
+ * takes no lock. Whether a step is whole shows when it is opened. *out is freed by the caller with
+ * free(). */
 DCP_API int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_step **out,
                             size_t *n_out, dcp_error *err);
 
