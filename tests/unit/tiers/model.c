@@ -117,12 +117,24 @@ static int publish(model *m, int i, unsigned step, unsigned value) {
     return 0;
 }
 
+static void end_filling(model *m, int i) {
+    model_tier *t = &m->t[i];
+    if (!t->filled || t->has_ended) return;
+    t->has_failed = publish(m, i, t->fill_step, t->fill_value);
+    t->has_ended = 1;
+}
+
 /* The filling of store i has ended, and that is noted. */
 static void finish_filling(model *m, int i) {
     model_tier *t = &m->t[i];
     if (!t->filled) return;
-    t->filled = 0;
-    note(t, t->fill_step, publish(m, i, t->fill_step, t->fill_value));
+    end_filling(m, i);
+    t->filled = t->has_ended = 0;
+    if (!is_abandoned(m, t->fill_step)) note(t, t->fill_step, t->has_failed);
+}
+
+void model_end_fillings(model *m) {
+    for (int i = 0; i < m->tiers; i++) end_filling(m, i);
 }
 
 void model_settle(model *m) {
@@ -142,7 +154,8 @@ int model_wait(model *m) {
         if (failed)
             note_missed(t, step);
         else if (!is_abandoned(m, step))
-            t->filled = 1, t->fill_step = step, t->fill_value = value, t->fill_from = from;
+            t->filled = 1, t->has_ended = 0, t->fill_step = step, t->fill_value = value,
+            t->fill_from = from;
     }
     return failed;
 }
@@ -151,7 +164,7 @@ int model_wait(model *m) {
  * removed for it is gone. */
 static void stop_filling(model *m, int i) {
     model_tier *t = &m->t[i], before = *t;
-    if (!t->filled || !is_abandoned(m, t->fill_step)) return;
+    if (!t->filled || t->has_ended || !is_abandoned(m, t->fill_step)) return;
     t->filled = before.filled = 0;
     publish(m, i, t->fill_step, t->fill_value);
     for (unsigned s = 1; s <= MODEL_STEPS; s++)
@@ -181,7 +194,7 @@ int model_save_async(model *m, unsigned step, unsigned value) {
     go_back(m);
     for (int i = 0; i < m->tiers; i++) {
         model_tier *t = &m->t[i];
-        if (model_is_due(m, i, step)) finish_filling(m, i);
+        if (t->has_ended || model_is_due(m, i, step)) finish_filling(m, i);
         t->waiting = model_is_due(m, i, step);
         if (t->waiting) t->asked = 0;
         if (t->waiting && (first < 0 || (m->t[first].failed && !t->failed))) first = i;
@@ -200,7 +213,8 @@ int model_save(model *m, unsigned step, unsigned value, int also_last) {
     model_settle(m);
     for (int i = 0; i < m->tiers; i++) {
         const int is_last = also_last && i == m->tiers - 1;
-        if (m->t[i].gone) m->t[i].has_step = model_has(m, i, step) ? 0 : m->t[i].has_step;
+        if (model_has(m, i, step) && (m->t[i].gone || m->t[i].copies[step].is == MODEL_ABSENT))
+            m->t[i].has_step = 0; /* a save looks whether what it remembers is there */
         if (model_has(m, i, step) || !(model_is_due(m, i, step) || is_last)) continue;
         if (publish(m, i, step, value))
             failed = i, note(&m->t[i], step, 1);
@@ -219,6 +233,7 @@ unsigned model_load(model *m, unsigned *tier, unsigned *value) {
         for (int i = 0; i < m->tiers; i++) {
             model_copy *c = &m->t[i].copies[s];
             if (c->is == MODEL_ABSENT) continue;
+            if (!model_is_whole(c) && m->t[i].is_private) finish_filling(m, i); /* to rebuild it */
             if (model_is_whole(c) || model_can_be_rebuilt(m, i, c)) {
                 c->lost = c->bad = 0;
                 *tier = (unsigned)i, *value = c->value;
@@ -253,6 +268,6 @@ void model_forget(model *m) {
     for (int i = 0; i < m->tiers; i++) {
         model_tier *t = &m->t[i];
         t->asked = t->failed = t->waiting = t->has_missed = t->is_made_good = t->has_step = 0;
-        t->gone = t->filled = 0;
+        t->gone = t->filled = t->has_ended = 0;
     }
 }

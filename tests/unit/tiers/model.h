@@ -25,8 +25,8 @@ typedef struct model_tier {
     /* what the list remembers */
     int asked, failed, waiting, has_missed, is_made_good, has_step;
     unsigned step, missed, made_good;
-    /* a filling that may be under way, or have ended */
-    int filled;
+    /* a filling that may be under way, or has ended, which the list notes later */
+    int filled, has_ended, has_failed;
     unsigned fill_step, fill_value, fill_from;
 } model_tier;
 
@@ -63,8 +63,10 @@ unsigned model_load(model *m, unsigned *tier, unsigned *value);
 void model_continue_from(model *m, unsigned step);
 void model_mark(model *m, int i, unsigned step);
 
-/* All fillings have ended. */
+/* All fillings have ended, and the list has noted that. */
 void model_settle(model *m);
+/* They have ended, and nothing is noted. */
+void model_end_fillings(model *m);
 /* The directories of the store, or of one node (-1: of all), are gone; `open`: while it is open. */
 void model_lose(model *m, int i, int node, int open);
 /* The list is closed; or its ranks are killed. */

@@ -85,7 +85,7 @@ static void apply(world *w, model *m, order *o) {
         model_lose(m, (int)o->tier, -1, 1);
         break;
     case SETTLE:
-        model_settle(m);
+        model_end_fillings(m);
         break;
     case CLOSE:
         model_close(m);
@@ -118,7 +118,7 @@ static int needs_quiet(const world *w, act what) {
 
 static int is_filled(const model *m) {
     int any = 0;
-    for (int i = 0; i < m->tiers; i++) any |= m->t[i].filled;
+    for (int i = 0; i < m->tiers; i++) any |= m->t[i].filled && !m->t[i].has_ended;
     return any;
 }
 
