@@ -18,6 +18,14 @@ from libdcp._options import Failures
 from libdcp.saving import Worker
 
 LIMIT_S = 60
+ENDING = """
+import sys, threading, numpy, libdcp
+store = libdcp.Store(sys.argv[1])
+def save():
+    threading.main_thread().join()
+    store.save_async(2, {"w": numpy.full(3000000, 7.0)}, copy=sys.argv[2] == "1")
+threading.Thread(target=save).start()
+"""
 
 
 class Flight:
@@ -87,6 +95,13 @@ class Test(unittest.TestCase):
             self.assertEqual(store.newest(), 2)
             store.close()
             self.assertEqual(libdcp.steps(scratch), [1, 2, 3])
+
+    def test_a_thread_begins_one_while_the_program_ends(self):
+        for copy in (True, False):
+            with self.subTest(copy=copy), tempfile.TemporaryDirectory(prefix="dcp-saving-") as scratch:
+                subprocess.run([sys.executable, "-c", ENDING, scratch, str(int(copy))], check=True, timeout=LIMIT_S)
+                self.assertEqual(libdcp.steps(scratch), [2])
+                self.assertEqual(libdcp.Checkpoint(scratch).verify(), [])
 
     def test_the_directory_is_free_once_somebody_is_told(self):
         """Of save_async, which closes a store of its own, whatever way the save ends, and whether or not somebody waits."""

@@ -115,9 +115,15 @@ class Saving(concurrent.futures.Future[Report]):
             self._start()
 
     def _start(self) -> None:
-        if not self._worker.start(self._run):
-            self._ends_alone = False
-            self._begin_here()
+        if self._worker.start(self._run):
+            return
+        self._ends_alone = False
+        self._begin_here()
+        while not threading.main_thread().is_alive() and self._is_worked_on():
+            time.sleep(0.001)  # the program ends, with the memory that the library's thread reads
+
+    def _is_worked_on(self) -> bool:
+        return self._is_alive() and self._begun.result().progress() == 0
 
     def fence(self) -> None:
         """Returns once the memory may change: what was not written by then was copied."""
