@@ -96,6 +96,20 @@ class Test(unittest.TestCase):
             store.close()
             self.assertEqual(libdcp.steps(scratch), [1, 2, 3])
 
+    def test_a_progress_function_can_not_close_the_store(self):
+        refused = []
+
+        def close(*_bytes):
+            try:
+                store.close()
+            except RuntimeError as e:
+                refused.append(e)
+        for copy in (True, False):
+            with tempfile.TemporaryDirectory(prefix="dcp-saving-") as scratch, libdcp.Store(scratch) as store:
+                store.save_async(1, {"x": np.ones(4)}, copy=copy, progress=close).wait()
+                self.assertTrue(refused)
+                refused.clear()
+
     def test_a_thread_begins_one_while_the_program_ends(self):
         for copy in (True, False):
             with self.subTest(copy=copy), tempfile.TemporaryDirectory(prefix="dcp-saving-") as scratch:

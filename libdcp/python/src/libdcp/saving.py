@@ -125,6 +125,11 @@ class Saving(concurrent.futures.Future[Report]):
     def _is_worked_on(self) -> bool:
         return self._is_alive() and self._begun.result().progress() == 0
 
+    def done(self) -> bool:
+        """Whether it has ended, and its outcome is known. Without the future's lock: an exception of a signal's handler
+        that comes as that is taken would leave it held, for good."""
+        return self._state not in ("PENDING", "RUNNING")
+
     def fence(self) -> None:
         """Returns once the memory may change: what was not written by then was copied."""
         self._refuse_callbacks()

@@ -402,7 +402,8 @@ class Store:
             with self._hold():
                 self._close()
         finally:
-            self._worker.close()  # whose thread may wait for the store
+            if not self._is_open:
+                self._worker.close()  # whose thread may wait for the store
 
     def _close(self) -> None:
         if not self._is_open:
