@@ -5,8 +5,10 @@ Moments are drawn at random, from the seed that DCP_SEED names; the test prints 
 
 import contextlib
 import gc
+import itertools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,6 +62,12 @@ class Moment:
     def __exit__(self, *_exception):
         for patch in self._patches:
             patch.stop()
+
+
+def closed_quietly(store):
+    """What of a save in flight was given up is raised here, where nobody was told."""
+    with contextlib.suppress(libdcp.Error, KeyboardInterrupt):
+        store.close()
 
 
 class Test(unittest.TestCase):
@@ -261,6 +269,51 @@ class Test(unittest.TestCase):
             store.save(2, self.state)
             self.assertEqual(store.steps(), [2])
             self.assertIsNotNone(kept)
+
+    def test_as_a_lock_is_taken(self):
+        """An exception that came between a condition's __enter__, which is Python's, and its block would leave it held."""
+        def interrupt_at(nth):
+            """A trace function: a signal comes as the nth condition that the library takes has been taken."""
+            def on_return(frame, event, _argument):
+                nonlocal nth
+                if event == "return":
+                    nth -= 1
+                    if nth == 0:
+                        sys.settrace(None)
+                        signal.raise_signal(signal.SIGINT)
+                return on_return
+
+            def on_call(frame, _event, _argument):
+                outer, code = frame.f_back, frame.f_code
+                while outer and "libdcp" not in outer.f_code.co_filename.split(os.sep):
+                    outer = outer.f_back
+                return on_return if outer and code.co_name == "__enter__" and code.co_filename == threading.__file__ else None
+            return on_call, lambda: nth <= 0
+        asks = {"fence": lambda store, saving: saving.fence(), "result": lambda store, saving: saving.result(),
+                "exception": lambda store, saving: saving.exception(LIMIT_S), "close": lambda store, saving: store.close()}
+        for (name, ask), copy in itertools.product(asks.items(), (True, False)):
+            came, nth = True, 0
+            while came and nth < 30:
+                nth += 1
+                with self.subTest(name, copy=copy, nth=nth):
+                    store = libdcp.Store(self.dir, keep=1)
+                    state = store.declare(self.state)
+                    store.save_async(1000 * nth + 1, state, copy=copy).wait()
+                    trace, has_come = interrupt_at(nth)
+                    try:
+                        sys.settrace(trace)
+                        ask(store, store.save_async(1000 * nth + 2, state, copy=copy))
+                    except KeyboardInterrupt:
+                        pass
+                    finally:
+                        sys.settrace(None)
+                    came = has_come()
+                    closer = threading.Thread(target=lambda: closed_quietly(store), daemon=True)
+                    closer.start()
+                    closer.join(LIMIT_S)
+                    self.assertFalse(closer.is_alive())
+            shutil.rmtree(self.dir)
+            os.mkdir(self.dir)
 
     def test_while_a_save_in_flight_is_waited_for(self):
         """A wait of its own leaves the save alone; the next call of the store gives it up."""

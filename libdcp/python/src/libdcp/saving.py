@@ -30,6 +30,34 @@ class Flight(Protocol):
         """Waits for the end, and frees it."""
 
 
+class _Beginning:
+    """The flight, once it has begun, or what has gone wrong. A plain lock keeps those who wait: an exception of a signal's
+    handler that comes as a future's condition is taken leaves that held, and one that comes here does not."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self._flight: Flight | None = None
+        self._failure: BaseException | None = None
+        self._latch = threading.Lock()
+        self._latch.acquire()
+
+    def set(self, flight: Flight | None, failure: BaseException | None = None) -> None:
+        self._flight, self._failure = flight, failure
+        self.done = True
+        self._latch.release()
+
+    def exception(self) -> BaseException | None:
+        with self._latch:
+            return self._failure
+
+    def result(self) -> Flight:
+        failure = self.exception()
+        if failure is not None:
+            raise failure
+        assert self._flight is not None
+        return self._flight
+
+
 class Worker:
     """A thread for one save after the other. It is there for the next one already: a thread that is begun has to get a
     processor before who begins it goes on, and saves keep these busy. A program does not end while it works."""
@@ -100,7 +128,7 @@ class Saving(concurrent.futures.Future[Report]):
         self._hold = hold or contextlib.nullcontext
         self._close = close
         self._worker = worker
-        self._begun: concurrent.futures.Future[Flight] = concurrent.futures.Future()
+        self._begun = _Beginning()
         # A signal's handler may come back while its own thread holds one of these.
         self._ending = _locks.lock()  # held by whoever waits for the end, or at the fence
         self._alive = _locks.lock()  # held while the flight is used that the end frees
@@ -110,7 +138,7 @@ class Saving(concurrent.futures.Future[Report]):
         self.set_running_or_notify_cancel()
         state.hold()
         if flight:
-            self._begun.set_result(flight)
+            self._begun.set(flight)
         if not flight or flight.progress() >= 0:  # else nobody does it until somebody waits
             self._start()
 
@@ -158,11 +186,15 @@ class Saving(concurrent.futures.Future[Report]):
 
     def result(self, timeout: float | None = None) -> Report:
         with self._telling():
-            return super().result(self._finish_within(timeout))
+            self._finish_within(timeout)
+            with _signals.Shield():
+                return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         with self._telling():
-            return super().exception(self._finish_within(timeout))
+            self._finish_within(timeout)
+            with _signals.Shield():
+                return super().exception(0)
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
@@ -174,20 +206,17 @@ class Saving(concurrent.futures.Future[Report]):
             self._told = self.done() and e is super().exception()
             raise
 
-    def _finish_within(self, timeout: float | None) -> float | None:
-        """Ends the future, where no thread does, and returns how long to wait for it."""
+    def _finish_within(self, timeout: float | None) -> None:
+        """Returns once the future is done, or time is up; ends it where no thread does."""
         self._refuse_callbacks()
-        if timeout is None:
+        end = None if timeout is None else time.monotonic() + timeout
+        if end is None:
             self._finish()
-        if timeout is None or self._ends_alone:
-            return timeout
-        end = time.monotonic() + timeout
-        while not self._has_ended():
-            if time.monotonic() >= end:
-                return 0
-            time.sleep(0.001)
-        self._finish()
-        return 0
+        while not self.done() and (end is None or time.monotonic() < end):
+            if not self._ends_alone and self._has_ended():
+                self._finish()
+            else:
+                time.sleep(0.001)
 
     def cancel(self) -> bool:
         """Asks for the save to be given up, on all ranks. False, as it may come too late: :meth:`wait` says."""
@@ -234,11 +263,12 @@ class Saving(concurrent.futures.Future[Report]):
             log.error("an asynchronous save failed: %s", super().exception())
 
     def _begin_here(self) -> None:
-        if not self._begun.done():
+        if not self._begun.done:
             try:
-                self._begun.set_result(self._begin())
+                flight, failure = self._begin(), None
             except BaseException as e:
-                self._begun.set_exception(e)
+                flight, failure = None, e
+            self._begun.set(flight, failure)
 
     def _has_ended(self) -> bool:
         with self._alive:
