@@ -180,6 +180,18 @@ class Test(unittest.TestCase):
         self.assertEqual(caught.exception.status, libdcp.Status.MISMATCH)
         self.assertEqual(caught.exception.tensor, "/model/x")
 
+    def test_another_array_of_a_rank_in_a_declared_state(self):
+        for new in (np.full(3, 4.0), np.ones(4)):
+            of_rank = libdcp.PerRank(np.ones(3))
+            with libdcp.Store(self.dir, replace=True) as store:
+                state = store.declare({"model": {"a": of_rank}})
+                store.save(1, state)
+                of_rank.value = new
+                for save in (store.save, lambda *step: store.save_async(*step, copy=False).result()):
+                    with self.assertRaisesRegex(ValueError, "other memory than when the state was declared"):
+                        save(2, state)
+                self.assertEqual(store.steps(), [1])
+
     def test_lazy_reads(self):
         state = make_state()
         libdcp.save(self.dir, 1, state)

@@ -48,6 +48,12 @@ class _Own(NamedTuple):
     name: str
     value: PerRank | Loader
     part: _arrays.Shard
+    place: object
+
+
+def _place_in(value: PerRank | Loader) -> object:
+    """Where the memory is that a rank has for itself, which the caller may replace."""
+    return _arrays.place(value.value) if isinstance(value, PerRank) else None
 
 
 def _first(told: Any) -> str:
@@ -136,7 +142,7 @@ class Layout:
         value = row.value
         if isinstance(value, (PerRank, Loader)):
             part = value.part(self._rank, self._size, self._shape(row.path))
-            self._own.append(_Own(row.path, str(row.keys), value, part))
+            self._own.append(_Own(row.path, str(row.keys), value, part, _place_in(value)))
             value = part
         return _arrays.pieces(value, row.keys)
 
@@ -227,6 +233,8 @@ class Layout:
             ValueError: a tensor that must stay is elsewhere than when the state was declared.
         """
         moved = self._places.moved()
+        if moved is None:
+            moved = next((own.name for own in self._own if _place_in(own.value) != own.place), None)
         if moved is not None:
             raise ValueError(f"{moved} has other memory than when the state was declared; declare it anew")
 
