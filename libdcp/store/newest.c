@@ -46,22 +46,21 @@ static int has_set_aside(const own_steps *own, uint64_t step, uint64_t save) {
     return 0;
 }
 
-/* Collective: whether nodes that lack the step have set aside the save that is all others'. */
+/* Collective: whether nodes that lack the step have set aside the save that is all others'. Files
+ * are read only where some node has set the step aside. */
 static int came_back(dcp_comm *comm, const own_steps *own, uint64_t step, int *answer,
                      dcp_error *err) {
-    enum { LARGEST, COMPLEMENT, ASIDE, WORDS };
     const dcp_step *complete = find_complete(own, step);
-    uint64_t told[WORDS] = {0};
+    uint64_t is_aside = !complete && has_set_aside(own, step, 0);
     *answer = 0;
-    if (complete) {
-        told[LARGEST] = save_of(own, complete->name);
-        told[COMPLEMENT] = ~told[LARGEST];
-    } else
-        told[ASIDE] = (uint64_t)has_set_aside(own, step, 0);
-    int status = comm_allreduce(comm, told, WORDS, DCP_REDUCE_MAX, err);
-    const uint64_t save = told[LARGEST];
-    if (status || !told[ASIDE] || !save || save != ~told[COMPLEMENT]) return status;
-    uint64_t is_same = !complete && has_set_aside(own, step, save);
+    int status = comm_allreduce(comm, &is_aside, 1, DCP_REDUCE_MAX, err);
+    if (status || !is_aside) return status;
+    const uint64_t mine = complete ? save_of(own, complete->name) : 0;
+    /* the largest, and the smallest one's complement */
+    uint64_t saves[] = {mine, complete ? ~mine : 0};
+    status = comm_allreduce(comm, saves, 2, DCP_REDUCE_MAX, err);
+    if (status || !saves[0] || saves[0] != ~saves[1]) return status;
+    uint64_t is_same = !complete && has_set_aside(own, step, saves[0]);
     status = comm_allreduce(comm, &is_same, 1, DCP_REDUCE_MAX, err);
     *answer = !status && is_same;
     return status;
