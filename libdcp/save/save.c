@@ -26,6 +26,7 @@
 #include "store/domains.h"
 #include "store/host_names.h"
 #include "store/publication.h"
+#include "store/returned.h"
 #include "store/room.h"
 
 /* What this rank keeps, and so writes or hands on. */
@@ -63,9 +64,8 @@ static int describe_private(const dcp_store *store, const save_request *r, const
     json_t *shards = NULL;
     const int status = step_about_shards(folder, r->shards, &shards, err);
     if (status) return status;
-    json_t *save = json_sprintf("%s.%llu", store->writer, (unsigned long long)store->publications);
     const int failed = json_object_set_new(object, "shards", shards) ||
-                       json_object_set_new(object, "save", save) ||
+                       store_returned_describe(store, object) ||
                        store_domains_describe(store, object);
     return failed ? core_fail_memory(err, 4096) : DCP_OK;
 }

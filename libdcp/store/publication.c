@@ -318,7 +318,7 @@ static void tidy_up(dcp_store *store, uint64_t step, const renaming *r) {
 int store_publish(dcp_store *store, uint64_t step, dcp_error *err) {
     renaming r = plan_renaming(store, step);
     store_kept kept = {.same = {UINT64_MAX, UINT64_MAX}};
-    store->publications++;
+    store->save_number++;
     int status = give_name(store, &r, &kept, err);
     if (status != DCP_OK) {
         return_name(store, &r);

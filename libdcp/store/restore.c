@@ -23,7 +23,6 @@
 #include "step/open.h"
 #include "store/domains.h"
 #include "store/lock.h"
-#include "store/newest.h"
 
 typedef struct restoration {
     dcp_store *store;
@@ -175,13 +174,9 @@ static void note_lost(restoration *r, const dcp_error *why) {
 static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_error *err) {
     for (uint64_t limit = UINT64_MAX;; limit = r->step) {
         dcp_error why = {0};
-        uint64_t next, passed = 0;
-        int status = store_newest_of_nodes(r->store->comm, r->store->dir, steps, n, limit, &next,
-                                           &passed, err);
+        uint64_t next = step_list_newest_below(steps, n, limit);
+        int status = comm_allreduce(r->store->comm, &next, 1, DCP_REDUCE_MAX, err);
         if (status) return status;
-        if (passed && r->store->comm->rank == 0)
-            store_log(r->store, DCP_LOG_WARNING, STORE_CAME_BACK, (unsigned long long)passed - 1,
-                      (unsigned long long)passed - 1);
         if (!next) break;
         r->step = next - 1;
         status = restore_step(r, &why);

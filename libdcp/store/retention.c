@@ -293,7 +293,7 @@ int store_retain(dcp_store *store, uint64_t published, const store_kept *k, dcp_
 
 /* By way of the writer's folder; where the user may not change the step's folder, and so can't move
  * it to another one, directly. */
-static int abandon_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
+int store_abandon_step(dcp_store *store, const dcp_step *step, const char *why, dcp_error *err) {
     char entry[80], path[STORE_WRITER_FOLDER_PATH], name[NAME_MAX + 1];
     int fd = store->dir_fd;
     int status = store_writer_folder_ready(store, err);
@@ -310,8 +310,7 @@ static int abandon_step(dcp_store *store, const dcp_step *step, dcp_error *err) 
         errno = code;
     }
     if (failed) return store_fail_errno(store, "cannot set aside", step->name, err);
-    store_log(store, DCP_LOG_WARNING, "this run went back: %s/%s is now %s", store->dir, step->name,
-              name);
+    store_log(store, DCP_LOG_WARNING, "%s: %s/%s is now %s", why, store->dir, step->name, name);
     return DCP_OK;
 }
 
@@ -322,7 +321,7 @@ int store_abandon(dcp_store *store, dcp_error *err) {
     if (status != DCP_OK) return status;
     for (size_t i = 0; i < n && status == DCP_OK; i++) {
         if (steps[i].kind != DCP_STEP_COMPLETE || steps[i].step <= store->continue_from) continue;
-        status = abandon_step(store, &steps[i], err);
+        status = store_abandon_step(store, &steps[i], "this run went back", err);
     }
     free(steps);
     return status;

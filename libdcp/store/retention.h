@@ -3,6 +3,9 @@
 
 #include "store/store.h"
 
+/* Sets the complete step aside, and logs it with the reason. A leader. */
+int store_abandon_step(dcp_store *store, const dcp_step *step, const char *why, dcp_error *err);
+
 /* Sets the steps after store->continue_from aside, and logs it. */
 int store_abandon(dcp_store *store, dcp_error *err);
 

@@ -61,6 +61,7 @@ int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_store_continue_from: store is NULL");
     store_settle(store);
     store->continue_from = step;
+    store->back_number = store->save_number;
     store->abandon_pending = 1;
     if (store->newest_intact > step) store->has_intact = 0; /* it is set aside */
     return DCP_OK;

@@ -42,9 +42,10 @@ struct dcp_store {
     struct store_lock *lock;          /* NULL on these */
     pid_t process;                    /* that opened it */
     char writer[STORE_WRITER_ID];     /* the identity of this open store, on all ranks */
-    uint64_t publications;            /* that all ranks began, this open store's */
+    uint64_t save_number;             /* of a private store's next save: see store/returned.c */
     int is_contested;                 /* see store/lock.h */
     uint64_t continue_from; /* steps after it are abandoned before the first publication */
+    uint64_t back_number;   /* save_number when the run said so last; 0: it has not */
     int abandon_pending;
     uint64_t newest_intact; /* the one loaded or saved last */
     int has_intact;

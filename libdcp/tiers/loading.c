@@ -12,7 +12,6 @@
 #include "step/list.h"
 #include "step/open.h"
 #include "store/lock.h"
-#include "store/newest.h"
 #include "store/restore.h"
 #include "tiers/drain.h"
 #include "tiers/notes.h"
@@ -20,7 +19,6 @@
 typedef struct candidates {
     dcp_tiers_step *list;
     size_t n;
-    uint64_t passed; /* one more than the newest step that came back with a node; 0: none */
 } candidates;
 
 static int append_step(candidates *c, uint64_t step, size_t of, dcp_error *err) {
@@ -32,30 +30,29 @@ static int append_step(candidates *c, uint64_t step, size_t of, dcp_error *err) 
 }
 
 /* In a shared store rank 0's view counts, in a private one that of every rank. */
-static int list_tier(dcp_comm *comm, const dcp_tier *given, char **path, dcp_step **steps,
-                     size_t *n, dcp_error *err) {
-    int status = tiers_given_path(given, comm->rank, path, err);
+static int list_tier(dcp_comm *comm, const dcp_tier *given, dcp_step **steps, size_t *n,
+                     dcp_error *err) {
+    char *path = NULL;
+    int status = tiers_given_path(given, comm->rank, &path, err);
     if (!status && (given->is_private || comm->rank == 0))
-        status = dcp_steps_list(*path, steps, n, err);
+        status = dcp_steps_list(path, steps, n, err);
+    free(path);
     return status;
 }
 
 static int append_tier_steps(dcp_comm *comm, const dcp_tier *given, size_t of, candidates *c,
                              dcp_error *err) {
     dcp_step *steps = NULL;
-    char *path = NULL;
     size_t n = 0;
-    int status = comm_agree(comm, list_tier(comm, given, &path, &steps, &n, err), err);
-    int local = DCP_OK;
+    int status = comm_agree(comm, list_tier(comm, given, &steps, &n, err), err), local = DCP_OK;
     for (uint64_t limit = UINT64_MAX; !status;) {
-        uint64_t next;
-        status = store_newest_of_nodes(comm, path, steps, n, limit, &next, &c->passed, err);
+        uint64_t next = step_list_newest_below(steps, n, limit);
+        status = comm_allreduce(comm, &next, 1, DCP_REDUCE_MAX, err);
         if (status || !next) break;
         limit = next - 1;
         if (!local) local = append_step(c, limit, of, err);
     }
     free(steps);
-    free(path);
     return status ? status : comm_agree(comm, local, err);
 }
 
@@ -310,9 +307,6 @@ int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t
     if (!status) status = check_all_places(tiers, err);
     status = comm_agree(tiers->comm, status, err);
     if (!status) status = list_candidates(tiers->comm, l.list, tiers->n, &c, err);
-    if (c.passed)
-        tiers_log(tiers, DCP_LOG_WARNING, STORE_CAME_BACK, (unsigned long long)c.passed - 1,
-                  (unsigned long long)c.passed - 1);
     if (!status) status = try_all(&l, &c, step, err);
     for (size_t i = 0; i < tiers->n; i++) free(l.moved[i]);
     free(c.list);

@@ -88,7 +88,9 @@ typedef struct dcp_store_options {
  * saved into it: a rank's shard goes to its own node, and each node has the folder of every step,
  * with about.json. A step gets its name on all nodes or on none; what a kill in between leaves on
  * some nodes only is no complete step (dcp_checkpoint_open_private), is replaced by a save of that
- * step, and goes with the older ones by `keep`.
+ * step, and goes with the older ones by `keep`. A node that was away while the run went on without
+ * it may come back with steps that the others have saved anew or set aside since: the open sets
+ * those aside on that node, as `.abandoned-step-...`, and logs it.
  *
  * With options->redundancy the ranks of a private store form groups of about eight in different
  * failure domains (options->domain). Each save writes a file more beside every shard: with "rs(K)"
@@ -109,7 +111,8 @@ typedef struct dcp_store_options {
  * many there are and how many it takes. Or some ranks name a domain and others don't, or ranks with
  * one directory name different ones. Or the path leads to or through a file.
  *
- * DCP_ERR_IO: not writable. */
+ * DCP_ERR_IO: not writable; or about.json of a private store's step could not be read, so that
+ * nobody knows whether it is still the run's. */
 DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
                            dcp_store **out, dcp_error *err);
 
@@ -117,9 +120,8 @@ DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_opti
  * Collective, on any number of ranks and whatever store->redundancy is now; before a load. Files
  * are written byte by byte as they were, durably, in failure domains that have none of their group,
  * where there are such; what lies damaged is replaced. Steps that can't be made whole are passed
- * over and logged, and so are those that nodes have set aside as the run went back while all others
- * that have them still were away. It is also logged that a step survives fewer losses than when it
- * was saved, where there are too few domains now.
+ * over and logged. It is also logged that a step survives fewer losses than when it was saved, where
+ * there are too few domains now.
  *   every_byte  1: all files of a step are read, and a damaged one counts as lost; 0: only names,
  *               lengths and headers are looked at, until something is found lost
  *   step        the step that is whole now, whether anything had to be written or not

@@ -182,8 +182,6 @@ typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err
  * it. DCP_ERR_IO, DCP_ERR_NO_MEMORY: so it was, and to go on from an older step all the same, it is
  * opened by dcp_tiers_open_step and named by dcp_tiers_continue_from; later steps are set aside
  * then, whether they can be read or not.
- * Passed over is also, of a private store, what nodes have set aside as the run went back while all
- * others that have it still were away.
  * DCP_ERR_NOT_FOUND: the stores hold no step at all; one that was set aside by a run that went back
  * and was ended before its first save was done is named by the message and the log.
  * DCP_ERR_CORRUPT: none is intact. Other statuses are `load`'s. */

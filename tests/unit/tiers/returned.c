@@ -1,0 +1,231 @@
+/* Nodes of a private store that are away while the run goes on without them, back from a step they
+ * have, and return with what they had. However they come and go, a restart loads the step that the
+ * run saved last. Ranks are threads, each with a node of its own, and every node's place has two
+ * directories, one of which is away. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dcp/dcp.h"
+#include "store/directory.h"
+#include "support/ranks.h"
+
+#include <fcntl.h>
+
+enum { ELEMENTS = 64, LIMIT_S = 120, MOST_STEPS = 64 };
+
+static char root[64] = "/tmp/dcp-returned-XXXXXX";
+
+/* What is done, by all ranks alike. */
+typedef struct scene {
+    const char *redundancy, *script;
+    uint32_t keep;
+    unsigned seed; /* of a random script; 0: the script is given */
+    int lost;      /* nodes that a step survives the loss of */
+    ranks *r;
+} scene;
+
+typedef struct player {
+    const scene *scene;
+    int rank, n;
+    dcp_comm *comm;
+    dcp_tiers *tiers;
+    dcp_tier list[1];
+    char path[128];
+    dcp_state *state;
+    float memory[ELEMENTS];
+    unsigned random;
+    /* the run: the steps that count, ascending, and their values */
+    uint64_t steps[MOST_STEPS];
+    float values[MOST_STEPS];
+    size_t n_steps, n_left; /* n_left: of them once the run that goes back has saved */
+    float next_value;
+    int away[RANKS_MOST];     /* which of the two directories of a place is away */
+    int knows[RANKS_MOST][2]; /* it was there at the last save */
+} player;
+
+static _Noreturn void fail(const player *p, const char *what, const char *why) {
+    fprintf(stderr, "returned.c: rank %d of %d, %s, keep %u, seed %u, \"%s\": %s: %s\n", p->rank,
+            p->n, p->scene->redundancy, p->scene->keep, p->scene->seed, p->scene->script, what,
+            why);
+    exit(1);
+}
+
+#define SUCCEEDS(call)                                                                             \
+    do {                                                                                           \
+        dcp_error error, *err = &error;                                                            \
+        if (call) fail(p, #call, error.message);                                                   \
+    } while (0)
+
+static void meet(const player *p) { ranks_meet(p->scene->r); }
+
+static void open_list(player *p) {
+    if (!p->tiers) SUCCEEDS(dcp_tiers_open(p->comm, p->list, 1, NULL, &p->tiers, err));
+}
+
+static void close_list(player *p) {
+    p->n_left = p->n_steps;
+    dcp_tiers_close(p->tiers);
+    p->tiers = NULL;
+    meet(p);
+}
+
+static void save(player *p, uint64_t step) {
+    open_list(p);
+    const float value = ++p->next_value;
+    for (int i = 0; i < ELEMENTS; i++) p->memory[i] = value;
+    SUCCEEDS(dcp_tiers_save(p->tiers, step, p->state, "{}", NULL, 0, NULL, err));
+    p->n_steps = p->n_left;
+    p->steps[p->n_steps] = step;
+    p->values[p->n_steps++] = value;
+    p->n_left = p->n_steps;
+    for (int i = 0; i < p->n; i++) p->knows[i][!p->away[i]] = 1, p->knows[i][p->away[i]] = 0;
+}
+
+static void go_back(player *p, uint64_t step) {
+    open_list(p);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, step, err));
+    while (p->n_left && p->steps[p->n_left - 1] > step) p->n_left--;
+}
+
+static int load_state(void *ctx, dcp_checkpoint *ckpt, dcp_error *err) {
+    return dcp_load(ckpt, ((player *)ctx)->state, NULL, err);
+}
+
+static void expect_last(player *p) {
+    char said[256];
+    uint64_t step = 0;
+    open_list(p);
+    memset(p->memory, 0, sizeof p->memory);
+    SUCCEEDS(dcp_tiers_load(p->tiers, load_state, p, &step, err));
+    const size_t last = p->n_steps - 1;
+    for (int i = 0; i < ELEMENTS; i++) {
+        if (step == p->steps[last] && p->memory[i] == p->values[last]) continue;
+        snprintf(said, sizeof said, "step %llu with %g, not %llu with %g", (unsigned long long)step,
+                 p->memory[i], (unsigned long long)p->steps[last], p->values[last]);
+        fail(p, "the load", said);
+    }
+}
+
+/* The node's place gets its other directory. */
+static void swap_node(player *p, int place) {
+    char here[128], other[160], between[160];
+    close_list(p);
+    snprintf(here, sizeof here, "%s/node-%d", root, place);
+    snprintf(other, sizeof other, "%s.other", here);
+    snprintf(between, sizeof between, "%s.between", here);
+    if (p->rank == 0 && (rename(here, between) || rename(other, here) || rename(between, other)))
+        fail(p, here, "can't be renamed");
+    p->away[place] = !p->away[place];
+    meet(p);
+}
+
+/* s3: save, c1: go back, a0: node 0 is another one, L: a restart loads the last. */
+static void act(player *p, char what, uint64_t number) {
+    if (what == 's') save(p, number);
+    if (what == 'c') go_back(p, number);
+    if (what == 'a') swap_node(p, (int)number);
+    if (what == 'L') close_list(p), expect_last(p);
+}
+
+static unsigned below(player *p, unsigned limit) {
+    p->random = p->random * 1103515245u + 12345u;
+    return (p->random >> 16) % limit;
+}
+
+/* Whether the last step survives it that the places change so. */
+static int survives(const player *p) {
+    int strangers = 0;
+    for (int i = 0; i < p->n; i++) strangers += !p->knows[i][!p->away[i]];
+    return strangers <= p->scene->lost;
+}
+
+static void play_at_random(player *p) {
+    p->random = p->scene->seed;
+    save(p, 1);
+    for (int turn = 0; turn < 24 && p->n_steps + 4 < MOST_STEPS; turn++) {
+        for (int i = 0; i < p->n; i++) {
+            if (below(p, 3)) continue;
+            p->away[i] = !p->away[i];
+            const int is_possible = survives(p);
+            p->away[i] = !p->away[i];
+            if (is_possible) swap_node(p, i);
+        }
+        act(p, 'L', 0);
+        const unsigned goes_back = below(p, 2);
+        go_back(p, p->steps[goes_back ? below(p, (unsigned)p->n_steps) : p->n_steps - 1]);
+        for (unsigned saves = below(p, 4); saves > 0; saves--)
+            save(p, p->steps[p->n_left - 1] + 1 + below(p, 2));
+    }
+}
+
+static void play(int rank, dcp_comm *comm, void *ctx) {
+    const scene *s = ctx;
+    player own = {.scene = s, .rank = rank, .comm = comm, .n = dcp_comm_size(comm)}, *p = &own;
+    const dcp_tensor t = {"/model/w", DCP_F32, 1, {(uint64_t)ELEMENTS * (uint64_t)p->n}};
+    const dcp_box box = dcp_box_chunk(&t, rank, p->n);
+    for (int i = 0; i < p->n; i++) p->away[i] = 1;
+    SUCCEEDS(dcp_state_create(&p->state, err));
+    SUCCEEDS(dcp_state_add(p->state, &t, &box, p->memory, err));
+    snprintf(p->path, sizeof p->path, "%s/node-%d", root, rank);
+    p->list[0] = (dcp_tier){.size = sizeof(dcp_tier),
+                            .path = p->path,
+                            .every = 1,
+                            .keep = s->keep,
+                            .is_private = 1,
+                            .redundancy = s->redundancy};
+    for (const char *at = s->script; *at; at += strcspn(at, " ") + (strchr(at, ' ') != NULL))
+        act(p, *at, strtoull(at + 1, NULL, 10));
+    if (s->seed) play_at_random(p);
+    close_list(p);
+    dcp_state_destroy(p->state);
+}
+
+static void run(int n, scene s) {
+    char dir[128];
+    s.r = ranks_make(n, 0);
+    if (mkdir(root, 0700)) abort();
+    for (int i = 0; i < 2 * n; i++) {
+        snprintf(dir, sizeof dir, "%s/node-%d%s", root, i / 2, i % 2 ? ".other" : "");
+        if (mkdir(dir, 0700)) abort();
+    }
+    alarm(LIMIT_S);
+    ranks_run_threads(s.r, play, &s);
+    alarm(0);
+    ranks_free(s.r);
+    if (store_directory_remove(AT_FDCWD, root)) abort();
+}
+
+static const struct {
+    int n, lost;
+    const char *redundancy;
+} kinds[] = {
+    {2, 1, "partner"}, {2, 1, "rs(1)"}, {4, 2, "rs(2)"}, {3, 1, "rs(1)"}, {3, 1, "partner"}};
+
+static const char *const scripts[] = {
+    "s3 a0 L c1 s3 a0 L L",            /* saved anew */
+    "s1 s3 a0 L c1 s2 a0 L",           /* set aside, not saved anew */
+    "s1 s3 a0 L c1 s2 L c2 a1 L a0 L", /* and by a node that is away itself */
+    "s1 s3 a0 L c1 s3 a0 L c1 s3 L",
+};
+
+/* returned [FIRST COUNT]: random scripts of those seeds; without, all scripts and some seeds. */
+int main(int argc, char **argv) {
+    const unsigned first = argc > 2 ? (unsigned)strtoul(argv[1], NULL, 10) : 1;
+    const unsigned count = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 1;
+    if (!mkdtemp(root) || rmdir(root)) return 1;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        for (uint32_t keep = 0; keep < 3; keep++) {
+            scene s = {.redundancy = kinds[k].redundancy, .keep = keep, .lost = kinds[k].lost};
+            for (size_t i = 0; argc <= 2 && i < sizeof scripts / sizeof *scripts; i++) {
+                s.script = scripts[i];
+                run(kinds[k].n, s);
+            }
+            s.script = "";
+            for (s.seed = first; s.seed < first + count; s.seed++) run(kinds[k].n, s);
+        }
+    }
+    return 0;
+}
