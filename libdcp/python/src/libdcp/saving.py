@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import contextlib
 import logging
@@ -67,6 +68,11 @@ class Worker:
         self._thread = 0
         self._process = os.getpid()
 
+    @property
+    def is_of_this_process(self) -> bool:
+        """A child of fork has no such thread."""
+        return self._process == os.getpid()
+
     def start(self, work: Callable[[], None]) -> bool:
         """False: there are no more threads, or the interpreter ends."""
         turn = threading.Lock()  # the caller's first, who would have to wait for the interpreter
@@ -92,8 +98,36 @@ class Worker:
     def close(self) -> None:
         """Returns once the thread has ended, unless it is this one."""
         threads, self._threads = self._threads, None
-        if threads and self._process == os.getpid():  # a child of fork has no such thread
+        if threads and self.is_of_this_process:
             threads.shutdown(wait=self._thread != threading.get_ident())
+
+
+class _Unattended:
+    """Saves that no thread does: the program's end does what nobody has asked for by then."""
+
+    def __init__(self) -> None:
+        self._savings: set[Saving] = set()
+        self._is_over = False
+        atexit.register(self._end)
+
+    def add(self, saving: Saving) -> None:
+        if self._is_over:
+            saving.finish_at_exit()
+        else:
+            if not self._savings:
+                atexit.register(self._finish)  # the last first: before a group that exists by now is left
+            self._savings.add(saving)
+
+    def discard(self, saving: Saving) -> None:
+        self._savings.discard(saving)
+
+    def _finish(self) -> None:
+        for saving in list(self._savings):
+            saving.finish_at_exit()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._finish()
 
 
 class Saving(concurrent.futures.Future[Report]):
@@ -139,14 +173,17 @@ class Saving(concurrent.futures.Future[Report]):
         state.hold()
         if flight:
             self._begun.set(flight)
-        if not flight or flight.progress() >= 0:  # else nobody does it until somebody waits
+        if not flight or flight.progress() >= 0:
             self._start()
+        else:
+            _unattended.add(self)
 
     def _start(self) -> None:
         if self._worker.start(self._run):
             return
         self._ends_alone = False
         self._begin_here()
+        _unattended.add(self)
         while not threading.main_thread().is_alive() and self._is_worked_on():
             time.sleep(0.001)  # the program ends, with the memory that the library's thread reads
 
@@ -234,6 +271,15 @@ class Saving(concurrent.futures.Future[Report]):
         """Returns once the store's group is free."""
         self._begun.exception()
 
+    def finish_at_exit(self) -> None:
+        """The program ends."""
+        try:
+            if self._worker.is_of_this_process:
+                self._finish()
+        except BaseException as e:
+            log.error("an asynchronous save could not be ended: %s", e)
+        self._tell_log()
+
     @property
     def has_failed(self) -> bool:
         return self.done() and super().exception() is not None
@@ -259,7 +305,11 @@ class Saving(concurrent.futures.Future[Report]):
         if not self._ends_alone:
             return
         self._finish()
-        if self.has_failed and not self._told:  # perhaps nobody will ask
+        self._tell_log()
+
+    def _tell_log(self) -> None:
+        """Perhaps nobody will ask."""
+        if self.has_failed and not self._told:
             log.error("an asynchronous save failed: %s", super().exception())
 
     def _begin_here(self) -> None:
@@ -318,7 +368,11 @@ class Saving(concurrent.futures.Future[Report]):
                 self._begun.result().wait(report)
             except BaseException as e:
                 failure = e
+        _unattended.discard(self)
         self._saved.release()
         if self._owns_saved:
             self._saved.close()
         return self._failures.raised or failure
+
+
+_unattended = _Unattended()
