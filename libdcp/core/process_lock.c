@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <time.h>
 
 static struct {
     pthread_once_t once;
@@ -34,6 +35,14 @@ static void follow_forks(void) { pthread_atfork(take_all, leave_all, begin_child
 void core_process_lock_take(core_process_lock which) {
     pthread_once(&process.once, follow_forks);
     pthread_mutex_lock(&process.locks[which]);
+}
+
+int core_process_lock_take_within(core_process_lock which, int seconds) {
+    struct timespec until;
+    pthread_once(&process.once, follow_forks);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
+    return pthread_mutex_timedlock(&process.locks[which], &until) == 0;
 }
 
 void core_process_lock_leave(core_process_lock which) {

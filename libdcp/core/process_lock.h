@@ -19,6 +19,9 @@ typedef enum core_process_lock {
 void core_process_lock_take(core_process_lock which);
 void core_process_lock_leave(core_process_lock which);
 
+/* 1: taken, within about that many seconds; 0: it is not. */
+int core_process_lock_take_within(core_process_lock which, int seconds);
+
 /* With the lock, and before there is anything to do: a child calls `fn` first of all, with all
  * locks. */
 void core_process_lock_tell_child(core_process_lock which, void (*fn)(void));

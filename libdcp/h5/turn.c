@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "core/fail.h"
 #include "core/process_lock.h"
@@ -20,8 +21,38 @@ static herr_t note_failure(hid_t errors, void *turn) {
     return H5Ewalk2(errors, H5E_WALK_UPWARD, find_mpi_error, &((h5_turn *)turn)->io_failed);
 }
 
+/* The process's end; guarded by the lock. */
+static struct {
+    int is_followed, has_lock;
+} at_exit;
+
+/* As the process exits, HDF5 frees what it has while threads may still be in a call of it, as those
+ * of saves are. So it is closed here between two calls, and HDF5's own handler finds nothing to do.
+ * A thread that waits for a dead rank or disk in a call does not keep the process. */
+static void close_at_exit(void) {
+    enum { PATIENCE_S = 2 };
+    if (!core_process_lock_take_within(CORE_LOCK_HDF5, PATIENCE_S)) return;
+    at_exit.has_lock = 1;
+    H5close();
+}
+
+static void leave_at_exit(void) {
+    if (!at_exit.has_lock) return;
+    at_exit.has_lock = 0;
+    core_process_lock_leave(CORE_LOCK_HDF5);
+}
+
+/* Handlers run in reverse order, HDF5's between these two. */
+static void follow_exit(void) {
+    at_exit.is_followed = 1;
+    atexit(leave_at_exit);
+    H5open();
+    atexit(close_at_exit);
+}
+
 void h5_enter(h5_turn *turn) {
     core_process_lock_take(CORE_LOCK_HDF5);
+    if (!at_exit.is_followed) follow_exit();
     turn->io_failed = 0;
     H5Eget_auto2(H5E_DEFAULT, &turn->print, &turn->print_data);
     H5Eset_auto2(H5E_DEFAULT, note_failure, turn);

@@ -36,6 +36,18 @@ atexit.register(save)
 import libdcp, numpy
 store = libdcp.Store(sys.argv[1])
 """
+DAEMON = """
+import atexit, sys, threading, numpy, libdcp
+store = libdcp.Store(sys.argv[1])
+ends, begun = threading.Event(), threading.Event()
+def save():
+    ends.wait()
+    saving = store.save_async(2, {"w": numpy.full(3000000, 7.0)}, copy=sys.argv[2] == "1")
+    begun.set()
+    threading.Event().wait()
+threading.Thread(target=save, daemon=True).start()
+atexit.register(lambda: (ends.set(), begun.wait()))
+"""
 # No thread of the package's waits for the save.
 NO_THREADS = """
 import concurrent.futures, sys, numpy, libdcp
@@ -130,7 +142,7 @@ class Test(unittest.TestCase):
                 refused.clear()
 
     def test_one_begins_as_the_program_ends(self):
-        for program, copy in itertools.product((ENDING, ENDED, NO_THREADS), (True, False)):
+        for program, copy in itertools.product((ENDING, ENDED, DAEMON, NO_THREADS), (True, False)):
             with self.subTest(program, copy=copy), tempfile.TemporaryDirectory(prefix="dcp-saving-") as scratch:
                 subprocess.run([sys.executable, "-c", program, scratch, str(int(copy))], check=True, timeout=LIMIT_S)
                 self.assertEqual(libdcp.steps(scratch), [2])

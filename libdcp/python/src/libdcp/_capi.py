@@ -223,6 +223,12 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
+def kept(function: Any) -> Any:
+    """The same, for good: at its end the interpreter frees what modules hold while threads may still call it."""
+    c.pythonapi.Py_IncRef(c.py_object(function))
+    return function
+
+
 def raise_error(status: int, err: DcpError) -> None:
     """Raises what the library said."""
     known = min(err.n_ranks, len(err.ranks))

@@ -140,7 +140,7 @@ def _is_of_transport(failure: BaseException) -> bool:
     return isinstance(failure, RuntimeError) and trace is not None and trace.tb_frame.f_code.co_filename == _groups.__file__
 
 
-_ASKED = _capi.STOP(lambda _ctx: _signals.pending() is not None)  # kept: the library calls it
+_ASKED = _capi.kept(_capi.STOP(lambda _ctx: _signals.pending() is not None))
 
 
 @contextlib.contextmanager

@@ -176,7 +176,7 @@ def _write_log(_ctx: Any, level: int, line: bytes) -> None:
     log.log(logging.WARNING if level else logging.INFO, "%s", line.decode("utf-8", "replace"))
 
 
-LOG = _capi.LOG(_write_log)  # kept: the library calls it
+LOG = _capi.kept(_capi.LOG(_write_log))
 TOOL = b"libdcp (Python)"
 
 

@@ -102,24 +102,32 @@ class Worker:
             threads.shutdown(wait=self._thread != threading.get_ident())
 
 
-class _Unattended:
-    """Saves that no thread does: the program's end does what nobody has asked for by then."""
+class _InFlight:
+    """The saves that the program's end waits for. A pool's threads have ended by then, but not those of the library, which
+    calls the package's functions, and reads memory that the interpreter is about to free; and some saves no thread does."""
 
     def __init__(self) -> None:
         self._savings: set[Saving] = set()
         self._is_over = False
         atexit.register(self._end)
 
+    def check(self) -> None:
+        """Before a save begins."""
+        if self._is_over and threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("the program ends: a save that a daemon thread begins now would not be waited for")
+
     def add(self, saving: Saving) -> None:
         if self._is_over:
             saving.finish_at_exit()
-        else:
-            if not self._savings:
-                atexit.register(self._finish)  # the last first: before a group that exists by now is left
-            self._savings.add(saving)
+            return
+        if not self._savings:
+            atexit.register(self._finish)  # handlers run in reverse order: before a group that exists by now is left
+        self._savings.add(saving)
 
     def discard(self, saving: Saving) -> None:
         self._savings.discard(saving)
+        if not self._savings and not self._is_over:
+            atexit.unregister(self._finish)
 
     def _finish(self) -> None:
         for saving in list(self._savings):
@@ -173,22 +181,15 @@ class Saving(concurrent.futures.Future[Report]):
         state.hold()
         if flight:
             self._begun.set(flight)
-        if not flight or flight.progress() >= 0:
+        if not flight or flight.progress() >= 0:  # else nobody does it until somebody waits
             self._start()
-        else:
-            _unattended.add(self)
+        _in_flight.add(self)
 
     def _start(self) -> None:
         if self._worker.start(self._run):
             return
         self._ends_alone = False
         self._begin_here()
-        _unattended.add(self)
-        while not threading.main_thread().is_alive() and self._is_worked_on():
-            time.sleep(0.001)  # the program ends, with the memory that the library's thread reads
-
-    def _is_worked_on(self) -> bool:
-        return self._is_alive() and self._begun.result().progress() == 0
 
     def done(self) -> bool:
         """Whether it has ended, and its outcome is known. Without the future's lock: an exception of a signal's handler
@@ -368,11 +369,12 @@ class Saving(concurrent.futures.Future[Report]):
                 self._begun.result().wait(report)
             except BaseException as e:
                 failure = e
-        _unattended.discard(self)
+        _in_flight.discard(self)
         self._saved.release()
         if self._owns_saved:
             self._saved.close()
         return self._failures.raised or failure
 
 
-_unattended = _Unattended()
+_in_flight = _InFlight()
+check_begin = _in_flight.check

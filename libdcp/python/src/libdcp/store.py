@@ -20,7 +20,7 @@ from ._paths import Path
 from ._state import State
 from ._tiers import Tier, Tiers
 from .errors import EarlierFailure, Error
-from .saving import Flight, Saving, Worker
+from .saving import Flight, Saving, Worker, check_begin
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # Python 3.10 has none of its own
@@ -235,6 +235,7 @@ class Store:
         def begin() -> Flight:
             prepared.unite(options.replicas)
             return self._backend.begin(step, prepared, options)
+        check_begin()
         layout = prepared.layout
         beside = (not options.copy_bytes and layout is not None and layout is self._laid_out
                   and prepared.failures.first is None)
