@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/box.h"
+#include "core/clock.h"
 #include "core/fail.h"
 #include "core/sized.h"
 #include "core/strides.h"
@@ -24,6 +25,7 @@ int dcp_state_create(dcp_state **out, dcp_error *err) {
     if (!out) return core_fail(err, DCP_ERR_ARG, "dcp_state_create: out is NULL");
     dcp_state *state = calloc(1, sizeof *state);
     if (!state) return core_fail_memory(err, sizeof *state);
+    state->changed = core_clock_now();
     *out = state;
     return DCP_OK;
 }
@@ -251,6 +253,7 @@ static int add_box(dcp_state *state, const dcp_tensor *tensor, const dcp_box *at
     if (empty) return DCP_OK;
     if (!more_boxes(t)) return core_fail_memory(err, (t->n_boxes + 1) * sizeof *box);
     t->boxes[t->n_boxes++] = *box;
+    state->changed = core_clock_now();
     if (!box->device) return DCP_OK;
     state->device = box->device;
     state->device_bytes += dcp_box_elems(&box->box, tensor->ndim) * dcp_dtype_bytes(tensor->dtype);

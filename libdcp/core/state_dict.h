@@ -70,6 +70,7 @@ struct dcp_state {
     const struct dcp_device *device; /* of its boxes that are on one; NULL: none is */
     uint64_t device_bytes;           /* of those */
     int has_strides;                 /* some box has */
+    double changed;                  /* when: so no two states at one address are taken for one */
 };
 
 /* The tensors bytewise ascending by path; the caller frees the array. NULL: out of memory. */

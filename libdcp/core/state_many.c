@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/clock.h"
 #include "core/fail.h"
 #include "core/state_dict.h"
 
@@ -369,6 +370,7 @@ int dcp_state_add_many(dcp_state *state, size_t n, const dcp_tensor *tensors, co
     many_boxes m = {.state = state, .n = n, .tensors = tensors, .boxes = boxes, .data = data};
     int status = allocate(&m, err);
     if (!status) status = add_all(&m, err);
+    if (!status) state->changed = core_clock_now();
     release(&m);
     return status;
 }

@@ -149,18 +149,25 @@ static void plan_saving(dcp_store *store, dcp_saving *s) {
     s->released = s->done = s->status != DCP_OK;
 }
 
-/* What the save reads, so that the caller's memory is free when the call returns. */
-static void copy_memory(const dcp_store *store, dcp_saving *s, comm_stop *stop) {
+/* What the save reads, so that the caller's memory is free when the call returns; unless it was
+ * copied ahead. */
+static void copy_memory(const dcp_store *store, const dcp_state *state, dcp_saving *s,
+                        comm_stop *stop) {
     save_context *kept = save_context_of(store);
     const double start = core_clock_now();
+    const int is_ahead = kept->ahead == state && kept->ahead_key == s->request.key;
+    kept->ahead = NULL;
     if (!s->request.copy_bytes || s->done || !kept->plan->engine->is_by_position) return;
-    s->request.is_copied = save_copy_make(store, &s->request, kept->plan, kept->memory.staging,
-                                          stop, &kept->memory.copy);
+    if (is_ahead) save_copy_use(kept->memory.copy, kept->plan);
+    s->request.is_copied =
+        is_ahead || save_copy_make(store, &s->request, kept->plan, kept->memory.staging, stop,
+                                   &kept->memory.copy);
     s->released = s->request.is_copied;
     s->report.copy_s = core_clock_now() - start;
 }
 
-static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
+static void launch_saving(dcp_store *store, const dcp_state *state, dcp_saving *s,
+                          comm_stop *stop) {
     save_context *kept = save_context_of(store);
     /* without a thread, the fence runs the save over the same communicator; MPI-IO and HDF5 are
      * called where the caller calls them: they are not thread-safe */
@@ -168,7 +175,7 @@ static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
         kept->comm && move_engine_choose(s->request.engine, store->dir)->is_for_any_thread;
     if (s->may_have_thread) {
         plan_saving(store, s);
-        copy_memory(store, s, stop);
+        copy_memory(store, state, s, stop);
     }
     s->store = store;
     s->copy = *store;
@@ -249,11 +256,46 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
         return status;
     }
     comm_stop stop = comm_stop_of(store->comm, "the save", "nothing is published");
-    launch_saving(store, s, &stop);
+    launch_saving(store, state, s, &stop);
     *out = s;
     follow_stop(s, &stop);
     if (own.copy_bytes && !(s->request.is_copied && s->has_thread)) await_release(s, &stop);
     return DCP_OK;
+}
+
+/* Whether the store's next save may be copied now, by the plan of its last. */
+static int may_copy_ahead(const save_context *kept, const dcp_state *state,
+                          const dcp_save_options *options) {
+    return kept && kept->plan && kept->plan->engine && kept->comm && !state->device &&
+           options->copy_bytes && kept->plan->engine->is_by_position;
+}
+
+int dcp_save_copy(dcp_store *store, const dcp_state *state, const dcp_save_options *options,
+                  int *is_copied, dcp_error *err) {
+    dcp_save_options own;
+    if (!store || !state || !is_copied)
+        return core_fail(err, DCP_ERR_ARG,
+                         "dcp_save_copy: a store, a state and is_copied are needed");
+    *is_copied = 0;
+    int status = take_options(options, &own, err);
+    if (status) return status;
+    store_settle(store);
+    save_context *kept = save_context_of(store);
+    if (!may_copy_ahead(kept, state, &own)) return DCP_OK;
+    kept->ahead = NULL;
+    comm_stop stop = comm_stop_of(store->comm, "the save", "nothing is published");
+    *is_copied = save_copy_repeat(store, state, own.copy_bytes, &stop, kept->memory.copy);
+    if (!*is_copied) {
+        save_request r = {0};
+        status = save_request_make(store, 0, state, NULL, &own, &r, err);
+        if (!status && save_plan_serves(kept->plan, &r))
+            *is_copied =
+                save_copy_make_ahead(store, &r, state, kept->plan, &stop, &kept->memory.copy);
+        kept->ahead_key = r.key;
+        save_request_free(&r);
+    }
+    if (*is_copied) kept->ahead = state;
+    return status;
 }
 
 int dcp_save_fence_within(dcp_saving *saving, double seconds) {

@@ -42,6 +42,7 @@ void save_context_swap_memory(dcp_store *store, save_memory *other) {
     save_context *c = save_context_of(store);
     const save_memory own = c->memory;
     c->memory = *other;
+    c->ahead = NULL;
     *other = own;
 }
 
@@ -78,6 +79,7 @@ void save_context_reset(save_context *c, int status) {
     c->queue = NULL;
     if (status == DCP_ERR_DEVICE) {
         save_memory_free(&c->memory);
+        c->ahead = NULL;
     } else if (c->memory.staging) {
         device_staging_cut(c->memory.staging, STAGING_LEAST);
     }

@@ -30,6 +30,14 @@
 #define TEAM_MOST 4
 #define TURNS 16 /* of each of them, about */
 
+/* A part of a box, and where it goes. */
+typedef struct copy_part {
+    const unsigned char *data; /* the box's memory, where it is dense: read before others come */
+    const state_box *box;
+    const char *path;
+    uint64_t offset, bytes, to;
+} copy_part;
+
 struct save_copy {
     unsigned char *memory;
     uint64_t bytes;
@@ -39,15 +47,13 @@ struct save_copy {
     state_box *boxes; /* of this save */
     uint64_t *sums;   /* of its replicas that were taken already; NULL: none */
     size_t n_sums;
+    /* Of a copy that was made ahead, for the state's next one; NULL: none was */
+    copy_part *parts;
+    size_t n_parts;
+    uint64_t touched;
+    const dcp_state *of;
+    double changed; /* the state's */
 };
-
-/* A part of a box, and where it goes. */
-typedef struct copy_part {
-    const unsigned char *data; /* the box's memory, where it is dense: read before others come */
-    const state_box *box;
-    const char *path;
-    uint64_t offset, bytes, to;
-} copy_part;
 
 /* One copy while it is made. */
 typedef struct copying {
@@ -65,7 +71,8 @@ typedef struct copying {
     uint64_t touched;           /* of parts in memory */
     size_t device_parts;
     int is_sparse;
-    unsigned team; /* threads */
+    const dcp_state *of; /* copied ahead: all of this rank's boxes, whoever writes them; or NULL */
+    unsigned team;       /* threads */
     atomic_size_t next;
     atomic_int is_over;     /* somebody gave up */
     move_progress progress; /* of the caller's thread: it asks */
@@ -81,7 +88,11 @@ static uint64_t box_size(const copying *c, const plan_box *b) {
 }
 
 static int takes_turns(const copying *c, const plan_box *b) {
-    return b->replicated && save_request_shares(c->r);
+    return b->replicated && save_request_shares(c->r) && !c->of;
+}
+
+static int is_copied(const copying *c, const plan_box *b) {
+    return b->keeper || c->of || takes_turns(c, b);
 }
 
 /* How the box lies in its dataset; returns where its first byte lies in the file. */
@@ -158,7 +169,7 @@ static int lay_out_box(copying *c, size_t k) {
     uint64_t align = SMALL_ALIGN, *span = on_device ? &c->device_span : &c->span;
     const size_t n = c->n;
     box_copy copy;
-    if (!b->keeper && !shared) return DCP_OK;
+    if (!is_copied(c, b)) return DCP_OK;
     const uint64_t phase = place_in_file(c, b, &copy), before = *span;
     if (copy.run_bytes >= MOVE_BULK_BYTES) align = PAGE_BYTES;
     if (is_sparse) align = HUGE_BYTES;
@@ -180,8 +191,8 @@ static int lay_out(copying *c) {
     const size_t n = c->plan->boxes.n;
     int status = DCP_OK;
     c->at = calloc(n + 1, sizeof *c->at);
-    c->shared = calloc(n + 1, sizeof *c->shared);
-    if (!c->at || !c->shared) return 0;
+    if (!c->of) c->shared = calloc(n + 1, sizeof *c->shared); /* no box is shared then */
+    if (!c->at || (!c->of && !c->shared)) return 0;
     for (size_t k = 0; k < n && !status; k++) status = lay_out_box(c, k);
     return !status;
 }
@@ -200,8 +211,10 @@ static void drop_memory(save_copy *copy) {
 static void drop_boxes(save_copy *copy) {
     free(copy->boxes);
     free(copy->sums);
+    free(copy->parts);
     copy->boxes = NULL;
     copy->sums = NULL;
+    copy->parts = NULL;
     if (copy->pinned) device_pinned_clear(copy->pinned);
 }
 
@@ -330,7 +343,7 @@ static int replace_boxes(copying *c, save_plan *plan) {
     if (!copy->boxes) return 0;
     for (size_t k = 0; k < plan->boxes.n; k++) {
         plan_box *b = &plan->boxes.boxes[k];
-        if (!b->keeper && !takes_turns(c, b)) continue;
+        if (!is_copied(c, b)) continue;
         void *data = (void *)&nothing;
         if (c->at[k] != NOWHERE && b->box->device)
             data = device_pinned_memory(copy->pinned) + c->at[k];
@@ -342,35 +355,95 @@ static int replace_boxes(copying *c, save_plan *plan) {
     return 1;
 }
 
+static int run_parts(copying *c, const dcp_store *store) {
+    c->team = io_threads_cores(ranks_here(store), TEAM_MOST);
+    if (c->touched < TEAM_BYTES) c->team = 1;
+    io_threads_run(c->team, copy_parts, c);
+    return !atomic_load(&c->is_over) && copy_others(c);
+}
+
 static int make_copy(copying *c, const dcp_store *store, save_plan *plan) {
     const save_request *r = c->r;
     dcp_error err;
-    c->team = io_threads_cores(ranks_here(store), TEAM_MOST);
-    if (r->replicas != DCP_REPLICAS_TRUST && plan->boxes.has_replicas &&
+    if (r->replicas != DCP_REPLICAS_TRUST && plan->boxes.has_replicas && !c->of &&
         save_replicas_make(r->sorted, &plan->boxes, save_request_shares(r), c->device.staging,
                            &c->replicas, &err))
         return 0;
     if (!lay_out(c) || !hold_memory(c, store)) return 0;
-    if (c->touched < TEAM_BYTES) c->team = 1;
-    io_threads_run(c->team, copy_parts, c);
-    return !atomic_load(&c->is_over) && copy_others(c) && sum_others(c) && replace_boxes(c, plan);
+    return run_parts(c, store) && sum_others(c) && replace_boxes(c, plan);
+}
+
+/* The state's next copy has the same parts at the same places, until the state changes. */
+static void keep_parts(copying *c) {
+    save_copy *copy = c->copy;
+    copy->parts = c->parts;
+    copy->n_parts = c->n;
+    copy->touched = c->touched;
+    copy->of = c->of;
+    copy->changed = c->of->changed;
+    c->parts = NULL;
+}
+
+static int run_copying(copying *c, const dcp_store *store, save_plan *plan, comm_stop *stop,
+                       save_copy **copy) {
+    c->progress.stop = *stop;
+    if (!*copy) *copy = calloc(1, sizeof **copy);
+    if (!(c->copy = *copy)) return 0;
+    drop_boxes(c->copy);
+    const int made = make_copy(c, store, plan);
+    *stop = c->progress.stop;
+    for (size_t k = 0; c->shared && k < plan->boxes.n; k++) free((void *)c->shared[k].copy);
+    free(c->shared);
+    if (made && c->of) keep_parts(c);
+    free(c->at);
+    free(c->parts);
+    save_replicas_free(c->replicas);
+    return made;
 }
 
 int save_copy_make(const dcp_store *store, save_request *r, save_plan *plan, struct staging *device,
                    comm_stop *stop, save_copy **copy) {
     copying c = {.r = r, .plan = plan, .device = {.staging = device}, .progress.total = 1};
-    c.progress.stop = *stop;
-    if (!*copy) *copy = calloc(1, sizeof **copy);
-    if (!(c.copy = *copy)) return 0;
-    drop_boxes(c.copy);
-    const int made = make_copy(&c, store, plan);
+    return run_copying(&c, store, plan, stop, copy);
+}
+
+/* Replicas would be copied by each holder, not by turns. */
+static int is_mostly_own(const copying *c) {
+    enum { MOST_SURPLUS = 8 }; /* of what is copied, one part of so many */
+    uint64_t all = 0, replicated = 0;
+    for (size_t k = 0; k < c->plan->boxes.n; k++) {
+        const plan_box *b = &c->plan->boxes.boxes[k];
+        if (!b->box->data) return 0;
+        const uint64_t bytes = box_size(c, b);
+        all += bytes;
+        replicated += b->replicated ? bytes : 0;
+    }
+    return replicated <= all / MOST_SURPLUS;
+}
+
+int save_copy_make_ahead(const dcp_store *store, save_request *r, const dcp_state *state,
+                         save_plan *plan, comm_stop *stop, save_copy **copy) {
+    copying c = {.r = r, .plan = plan, .of = state, .progress.total = 1};
+    return is_mostly_own(&c) && run_copying(&c, store, plan, stop, copy);
+}
+
+int save_copy_repeat(const dcp_store *store, const dcp_state *state, uint64_t limit,
+                     comm_stop *stop, save_copy *copy) {
+    if (!copy || !copy->parts || copy->of != state || copy->changed != state->changed) return 0;
+    if (copy->used > limit) return 0;
+    copying c = {.copy = copy,
+                 .of = state,
+                 .parts = copy->parts,
+                 .n = copy->n_parts,
+                 .touched = copy->touched,
+                 .progress = {.total = 1, .stop = *stop}};
+    const int made = run_parts(&c, store);
     *stop = c.progress.stop;
-    for (size_t k = 0; c.shared && k < plan->boxes.n; k++) free((void *)c.shared[k].copy);
-    free(c.shared);
-    free(c.at);
-    free(c.parts);
-    save_replicas_free(c.replicas);
     return made;
+}
+
+void save_copy_use(save_copy *copy, save_plan *plan) {
+    for (size_t k = 0; k < plan->boxes.n; k++) plan->boxes.boxes[k].box = &copy->boxes[k];
 }
 
 int save_copy_prove(const save_copy *copy, const struct staging *device, dcp_error *err) {

@@ -22,6 +22,18 @@ typedef struct save_copy save_copy;
 int save_copy_make(const dcp_store *store, save_request *r, save_plan *plan, struct staging *device,
                    comm_stop *stop, save_copy **copy);
 
+/* The same by the plan of the last save, before the ranks have agreed on another one: all boxes of
+ * this rank are copied, whole, so that the copy serves by whatever plan. Not where that takes much
+ * more memory than what this rank writes, nor for boxes that are no dense or strided memory. */
+int save_copy_make_ahead(const dcp_store *store, save_request *r, const dcp_state *state,
+                         save_plan *plan, comm_stop *stop, save_copy **copy);
+/* Once more for the same state, which has not changed since. Returns 0 where the memory is not laid
+ * out for that, or has more than `limit` bytes; nothing is lost then. */
+int save_copy_repeat(const dcp_store *store, const dcp_state *state, uint64_t limit,
+                     comm_stop *stop, save_copy *copy);
+/* The plan's boxes, which are of the same tensors and boxes, become that copy's. */
+void save_copy_use(save_copy *copy, save_plan *plan);
+
 /* Not collective, in the save: whether what came from a device is what was there. */
 int save_copy_prove(const save_copy *copy, const struct staging *device, dcp_error *err);
 /* Adds the checksums that were taken as the copy was made. */

@@ -76,14 +76,17 @@ static void list_values(const save_request *r, plan_value values[SAVE_TOLD_VALUE
     values[4] = (plan_value){"replicas", r->replicas, 0};
 }
 
+static int is_of(const save_plan *plan, const save_request *r) {
+    return plan->key == r->key && plan->layout == r->layout && plan->shards == r->shards;
+}
+
 /* One all-reduce tells whether the ranks' arguments agree and whether any rank has to plan. */
 void save_plan_tell(const dcp_store *store, save_request *r, const save_plan *last,
                     uint64_t *told) {
     plan_value values[SAVE_TOLD_VALUES];
     r->key = local_key(r);
     const int is_first = store->comm->rank == 0, chooses = is_first || move_engine_row(r->engine),
-              unchanged = last && last->key == r->key && last->layout == r->layout &&
-                          last->shards == r->shards;
+              unchanged = last && is_of(last, r);
     list_values(r, values);
     plan_value_tell(values, SAVE_TOLD_VALUES, told);
     told[NEEDS_NO_PLAN] = (uint64_t)unchanged;
@@ -211,6 +214,13 @@ static void repoint(save_plan *plan, const save_request *r) {
     for (size_t i = 0; i < r->n; i++)
         for (size_t b = 0; b < r->sorted[i]->n_boxes; b++)
             plan->boxes.boxes[k++].box = &r->sorted[i]->boxes[b];
+}
+
+int save_plan_serves(save_plan *plan, save_request *r) {
+    r->key = local_key(r);
+    if (!is_of(plan, r)) return 0;
+    repoint(plan, r);
+    return 1;
 }
 
 int save_plan_make(dcp_store *store, const save_request *r, save_plan **out, dcp_error *err) {

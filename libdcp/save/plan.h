@@ -9,7 +9,7 @@
 struct move_engine;
 struct move_kept;
 struct save_replicas;
-struct save_request;
+typedef struct save_request save_request;
 
 typedef struct save_plan {
     uint64_t key; /* checksum of this rank's tensors and boxes */
@@ -31,13 +31,15 @@ typedef struct save_plan {
 
 /* Not collective: what this rank tells all others when the save begins, of which all get the least
  * (save_call_agree). `r->key` is set. `last`: the plan that is kept, or NULL. */
-void save_plan_tell(const dcp_store *store, struct save_request *r, const save_plan *last,
-                    uint64_t *told);
+void save_plan_tell(const dcp_store *store, save_request *r, const save_plan *last, uint64_t *told);
+
+/* Not collective: whether the plan is of the request's tensors and boxes on this rank, whose box
+ * pointers it then has. Sets r->key. */
+int save_plan_serves(save_plan *plan, save_request *r);
 
 /* Collective, once r->told is all ranks'. Checks that all ranks ask for the same, and plans where
  * anything changed since the last save, whose plan is *out (NULL: none). *out is the new one then;
  * its boxes point into this request's state. HDF5 lays the files out here, and is not called later
  * in a save. */
-int save_plan_make(dcp_store *store, const struct save_request *request, save_plan **out,
-                   dcp_error *err);
+int save_plan_make(dcp_store *store, const save_request *request, save_plan **out, dcp_error *err);
 void save_plan_free(save_plan *plan);

@@ -58,6 +58,7 @@ class Prepared:
         self.missing: list[str] = []  # paths of tensors that a load has done without
         self._state = self._try(lambda: _taken(comm, state, stored), None)
         self._owns = self._state is not state
+        self._is_copied = False  # what is saved: the caller's memory may change
         self._is_released = False  # to a save in flight, which tells what fails from then on
         self._stored = stored
         self._restoring: Restoring | None = None
@@ -152,7 +153,8 @@ class Prepared:
             return [layout.names(), _union.part_of(self._restoring.claims() if self._restoring else None, everywhere=True)]
         if rule is None:
             return [layout.names()]
-        layout.refuse_moved()
+        if not self._is_copied:
+            layout.refuse_moved()
         return [layout.names(), _values.part_of(self.text, rule, self._members)]
 
     def _use(self, parts: list[_union.Part], rule: _options.Replicas | None) -> None:
@@ -192,6 +194,21 @@ class Prepared:
     def copy_first(self, options: _capi.SaveOptions, copy: bool, copy_bytes: int | None) -> None:
         """Has an asynchronous save copy what it reads before its call returns, unless the caller does without."""
         options.copy_bytes = self._try(lambda: _options.copy_bytes(copy, copy_bytes), 1)
+
+    def copy_now(self, copy: Callable[[c.c_void_p], bool]) -> bool:
+        """Copies what is saved, where that needs no other rank, and says whether it has.
+
+        Args:
+            copy: does it with the library's state.
+        """
+        layout = self._used_layout
+        assert layout
+
+        def copied() -> bool:
+            layout.refuse_moved()
+            return copy(layout.handle)
+        self._is_copied = self._try(copied, False)
+        return self._is_copied
 
     def load_options(self, options: LoadKeywords) -> _capi.LoadOptions:
         """Those of the caller also where the state is none, so that all ranks have the same."""

@@ -168,6 +168,7 @@ _STATUS: dict[str, list[Any]] = {
     "steps_list": [c.c_char_p, c.POINTER(c.POINTER(Step)), c.POINTER(c.c_size_t)],
     "save": [P, c.c_uint64, P, c.c_char_p, c.POINTER(SaveOptions), c.POINTER(ReportStruct)],
     "save_async": [P, c.c_uint64, P, c.c_char_p, c.POINTER(SaveOptions), OUT],
+    "save_copy": [P, P, c.POINTER(SaveOptions), c.POINTER(c.c_int)],
     "save_wait": [P, c.POINTER(ReportStruct)],
     "tiers_open": [P, c.POINTER(TierStruct), c.c_size_t, c.POINTER(TiersOptions), OUT],
     "tiers_continue_from": [P, c.c_uint64],

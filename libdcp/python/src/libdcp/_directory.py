@@ -174,6 +174,12 @@ class Directory:
         prepared.call(lib.save, self._handle, step, prepared.handle, prepared.text,
                       options, report)
 
+    def copy(self, state: c.c_void_p, options: _capi.SaveOptions) -> bool:
+        """Copies the state's memory for the next save, where that needs no other rank, and says whether it has."""
+        is_copied = c.c_int()
+        lib.save_copy(self._handle, state, options, is_copied)
+        return bool(is_copied.value)
+
     def begin(self, step: int, prepared: _calls.Prepared, options: _capi.SaveOptions) -> _Flight:
         handle = c.c_void_p()
         if not self._comm.threads or options.engine == _options.MPIO:  # the caller's thread does it, when it waits

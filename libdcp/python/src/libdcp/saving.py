@@ -155,18 +155,20 @@ class Saving(concurrent.futures.Future[Report]):
         worker: its thread does what there is to do beside the program.
         hold: within what it returns the store is this thread's; None: it is in any case.
         close: called once it has ended, whatever way, before anybody is told; None: nothing is to be closed.
+        is_copied: the memory may change already.
     """
 
     def __init__(self, begin: Callable[[], Flight], flight: Flight | None, ends_alone: bool, state: State | Layout,
                  owns_state: bool, failures: _options.Failures, worker: Worker,
                  hold: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
-                 close: Callable[[], None] | None = None) -> None:
+                 close: Callable[[], None] | None = None, is_copied: bool = False) -> None:
         super().__init__()
         self._ends_alone = ends_alone
         self._begin = begin  # kept: it has what the library calls
         self._saved = state
         self._owns_saved = owns_state
         self._failures = failures
+        self._is_copied = is_copied
         self._hold = hold or contextlib.nullcontext
         self._close = close
         self._worker = worker
@@ -199,7 +201,7 @@ class Saving(concurrent.futures.Future[Report]):
     def fence(self) -> None:
         """Returns once the memory may change: what was not written by then was copied."""
         self._refuse_callbacks()
-        if self._is_alive():
+        if not self._is_copied and self._is_alive():
             with self._turn(), self._ending:
                 if self._is_alive():
                     self._begun.result().fence()

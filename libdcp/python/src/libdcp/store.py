@@ -237,12 +237,15 @@ class Store:
             return self._backend.begin(step, prepared, options)
         check_begin()
         layout = prepared.layout
-        beside = (not options.copy_bytes and layout is not None and layout is self._laid_out
-                  and prepared.failures.first is None)
+        is_laid_out = layout is not None and layout is self._laid_out
+        backend = self._backend
+        is_copied = (bool(options.copy_bytes) and is_laid_out and isinstance(backend, Directory)
+                     and prepared.copy_now(lambda handle: backend.copy(handle, options)))
+        beside = is_laid_out and prepared.failures.first is None and (is_copied or not options.copy_bytes)
         self._laid_out = None
         flight = None if beside else begin()
         saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures,
-                        self._worker, self._hold, self._close_after_save if self._is_of_one_save else None)
+                        self._worker, self._hold, self._close_after_save if self._is_of_one_save else None, is_copied)
         self._saving = saving
         if _signals.pending() is not None:  # the caller will not have it
             saving.give_up()
