@@ -1,5 +1,6 @@
 """The Python package with numpy alone, one process."""
 
+import itertools
 import json
 import math
 import os
@@ -191,6 +192,33 @@ class Test(unittest.TestCase):
                     with self.assertRaisesRegex(ValueError, "other memory than when the state was declared"):
                         save(2, state)
                 self.assertEqual(store.steps(), [1])
+
+    def test_reshaped_arrays_of_a_declared_state(self):
+        """At the same place. A call that copies does not wait for that check: the next one refuses it."""
+        def new_shape(array): array.shape = (4, 3)
+        def new_type(array): array.dtype = np.int64
+        for change, (copy, saved) in itertools.product((new_shape, new_type), ((False, [1, 2]), (True, [1, 2, 3]))):
+            name = f"{self.dir}/{change.__name__}-{copy}"
+            with self.subTest(name), libdcp.Store(name) as store:
+                array = np.arange(12.).reshape(3, 4).copy()
+                state = store.declare({"model": {"a": array}})
+                for step in (1, 2):
+                    store.save_async(step, state, copy=copy).result()
+                change(array)
+                with self.assertRaisesRegex(ValueError, "'a'.* another shape, type or strides"):
+                    for step in (3, 4):
+                        store.save_async(step, state, copy=copy).result()
+                self.assertEqual(store.steps(), saved)
+
+    def test_an_array_of_a_declared_state_is_not_resized(self):
+        """It would have other memory, and the save read the old one."""
+        array = np.ones(12)
+        with libdcp.Store(self.dir) as store:
+            state = store.declare({"model": {"a": array}})
+            with self.assertRaisesRegex(ValueError, "cannot resize"):
+                array.resize(1 << 20, refcheck=False)
+            state.close()
+            array.resize(1 << 20, refcheck=False)
 
     def test_lazy_reads(self):
         state = make_state()

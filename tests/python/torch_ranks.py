@@ -331,6 +331,20 @@ def moved(directory):
             except ValueError as e:
                 assert str(e).startswith("state['w'] has other memory"), e
         assert store.steps() == [1, 2]
+        changes = [lambda t: t.t_(), lambda t: t.resize_(1, 4), lambda t: setattr(t, "data", t.data.view(4, 3)),
+                   lambda t: setattr(t, "data", t.data._neg_view())]
+        for step, change in enumerate(changes, 3):  # at the same place
+            matrix = torch.arange(12.).reshape(3, 4)
+            declared = store.declare({"w": matrix})
+            store.save(step, declared)
+            change(matrix)
+            for save in (store.save, lambda *step: store.save_async(*step, copy=False).result()):
+                try:
+                    save(step + 1, declared)
+                    assert False
+                except ValueError as e:
+                    assert str(e).startswith("state['w'] has another shape, type or strides"), e
+        assert store.steps() == [1, 2, 3, 4, 5, 6]
     loaded = torch.zeros(1 << 25)
     libdcp.load(f"{directory}/step-00000001", {"w": loaded})
     assert (loaded == 3).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -272,24 +273,44 @@ def storage(owner: Any) -> Any:
 
 
 class Places:
-    """Where torch tensors have their memory.
+    """Where arrays have their memory, and how it is laid out.
 
     Args:
         pieces: with names.
     """
 
     def __init__(self, pieces: Iterable[tuple[object, Piece]]) -> None:
-        found = [(name, piece) for name, piece in pieces if is_torch_tensor(piece.owner)]
-        self._names = [name for name, _ in found]
-        self._owners = [piece.owner for _, piece in found]
-        self._then = [piece.address for _, piece in found]
+        found = [(name, piece) for name, piece in pieces if piece.owner is not None]
+        torches = [(name, piece) for name, piece in found if is_torch_tensor(piece.owner)]
+        self._names = [name for name, _ in torches]
+        self._owners = [piece.owner for _, piece in torches]
+        self._then = [piece.address for _, piece in torches]
+        numpies = [(name, piece.owner) for name, piece in found if isinstance(piece.owner, np.ndarray)]
+        self._all = [*self._names, *(name for name, _ in numpies)]
+        self._arrays = [array for _, array in numpies]
+        self._pins = [weakref.ref(array) for array in self._arrays]  # numpy does not resize one that has such a reference
+        self._laid_out = self._layouts()
 
     def moved(self) -> object | None:
-        """The name of one that has another memory than its piece had; for thousands at once."""
+        """The name of a torch tensor that has another memory than its piece had; for thousands at once."""
         if not self._owners:
             return None
         now = list(map(sys.modules["torch"].Tensor.data_ptr, self._owners))
         return None if now == self._then else next(n for n, a, b in zip(self._names, now, self._then) if a != b)
+
+    def reshaped(self) -> object | None:
+        """The name of an array that has another shape, type or order of elements; it takes several times as long."""
+        now = self._layouts()
+        return None if now == self._laid_out else next(n for n, a, b in zip(self._all, now, self._laid_out) if a != b)
+
+    def _layouts(self) -> list[tuple[object, ...]]:
+        found: list[tuple[object, ...]] = []
+        if self._owners:
+            kind: Any = sys.modules["torch"].Tensor
+            found += zip(map(kind.shape.__get__, self._owners), map(kind.stride, self._owners),
+                         map(kind.dtype.__get__, self._owners), map(kind.is_conj, self._owners), map(kind.is_neg, self._owners))
+        found += ((array.shape, array.strides, array.dtype) for array in self._arrays)
+        return found
 
 
 def is_read_only(owner: Any) -> bool:

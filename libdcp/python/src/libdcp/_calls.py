@@ -153,8 +153,10 @@ class Prepared:
             return [layout.names(), _union.part_of(self._restoring.claims() if self._restoring else None, everywhere=True)]
         if rule is None:
             return [layout.names()]
-        if not self._is_copied:
-            layout.refuse_moved()
+        if not self._owns:
+            layout.look_for_reshaped(self._is_copied)
+            if not self._is_copied:
+                layout.refuse_moved()
         return [layout.names(), _values.part_of(self.text, rule, self._members)]
 
     def _use(self, parts: list[_union.Part], rule: _options.Replicas | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes as c
 import itertools
+import logging
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -19,6 +20,8 @@ from ._lookup import Lookup
 from ._tree import Row
 from ._words import Keys
 from .ranks import Loader, PerRank, Shape
+
+log = logging.getLogger("libdcp")
 
 # struct dcp_tensor and dcp_box
 _TENSOR = np.dtype([("path", np.uint64), ("dtype", np.int32), ("ndim", np.uint32), ("shape", np.uint64, MAX_DIMS)])
@@ -86,6 +89,7 @@ class Layout:
         self._lock = _locks.lock()
         self._placed: list[tuple[Row, _arrays.Piece]] = []  # all pieces
         self._places = _arrays.Places([])
+        self._reshaped: object | None = None  # one of them
         self._storages: list[Any] = []  # of their owners
         self.handle = c.c_void_p()
         lib.state_create(self.handle)
@@ -230,13 +234,27 @@ class Layout:
         """Before a save.
 
         Raises:
-            ValueError: a tensor that must stay is elsewhere than when the state was declared.
+            ValueError: a tensor that must stay is elsewhere than when the state was declared, or was seen to be reshaped.
         """
         moved = self._places.moved()
         if moved is None:
             moved = next((own.name for own in self._own if _place_in(own.value) != own.place), None)
         if moved is not None:
             raise ValueError(f"{moved} has other memory than when the state was declared; declare it anew")
+        if self._reshaped is not None:
+            raise ValueError(f"{self._reshaped} has another shape, type or strides than when the state was declared; "
+                             f"declare it anew")
+
+    def look_for_reshaped(self, is_copied: bool) -> None:
+        """For :meth:`refuse_moved`.
+
+        Args:
+            is_copied: the save's call, which was not to wait for this, has copied the memory: it may be reshaped since.
+        """
+        self._reshaped = self._places.reshaped()
+        if is_copied and self._reshaped is not None:
+            log.warning("%s has another shape, type or strides than when the state was declared: where that was so when it was "
+                        "saved, the step has its memory as it was declared", self._reshaped)
 
     def refuse_reserved(self) -> None:
         """Before a save.

@@ -217,9 +217,9 @@ class Store:
                    copy: bool = True, copy_bytes: int | None = None, **options: Unpack[SaveKeywords]) -> Saving:
         """Begins to save a step beside what the program does; see :func:`libdcp.save_async`.
 
-        The memory of copies is kept from save to save. With ``copy=False``, from the second save of a declared state
-        into a directory on, all but its JSON is a thread's work, and the call returns at once. The first save lays the
-        files out, and makes groups for the threads.
+        The memory of copies is kept from save to save. From the second save of a declared state into a directory on all
+        but the copy and the JSON is a thread's work: the call waits for no other rank, and with ``copy=False`` returns at
+        once. The first save lays the files out, and makes groups for the threads.
 
         Where the save before it has failed, and nobody was told, it raises that once this one has begun, which goes on:
         :meth:`fence`, the next save and :meth:`close` mean it."""
