@@ -33,6 +33,7 @@ struct dcp_saving {
     int status;
     int may_have_thread; /* the same on all ranks; 0: a fence, a wait or the next save runs it */
     int planned;         /* on the caller's thread */
+    int is_ahead;        /* what it reads was copied before */
     int has_thread;
     pthread_t thread;
     pthread_mutex_t lock; /* of what is below */
@@ -82,6 +83,13 @@ static int is_awaited(void *ctx) {
     return awaited;
 }
 
+/* The plan's boxes become those of the copy that was made ahead. */
+static void use_ahead(const dcp_store *store, dcp_saving *s) {
+    const save_context *kept = save_context_of(store);
+    save_copy_use(kept->memory.copy, kept->plan);
+    s->request.is_copied = 1;
+}
+
 static void *run_saving(void *ctx) {
     dcp_saving *s = ctx;
     move_progress progress = s->request.progress;
@@ -92,6 +100,7 @@ static void *run_saving(void *ctx) {
     progress.ctx = s;
     progress.stop.cancelled = &s->cancelled;
     if (!s->planned) s->status = save_prepare(&s->copy, &s->request, &s->error);
+    if (!s->planned && !s->status && s->is_ahead) use_ahead(&s->copy, s);
     if (!s->status) s->status = save_run(&s->copy, &s->request, &progress, &s->report, &s->error);
     announce(s, &s->released);
     announce(s, &s->done);
@@ -149,25 +158,21 @@ static void plan_saving(dcp_store *store, dcp_saving *s) {
     s->released = s->done = s->status != DCP_OK;
 }
 
-/* What the save reads, so that the caller's memory is free when the call returns; unless it was
- * copied ahead. */
-static void copy_memory(const dcp_store *store, const dcp_state *state, dcp_saving *s,
-                        comm_stop *stop) {
+/* What the save reads, so that the caller's memory is free when the call returns. */
+static void copy_memory(const dcp_store *store, dcp_saving *s, comm_stop *stop) {
     save_context *kept = save_context_of(store);
     const double start = core_clock_now();
-    const int is_ahead = kept->ahead == state && kept->ahead_key == s->request.key;
-    kept->ahead = NULL;
-    if (!s->request.copy_bytes || s->done || !kept->plan->engine->is_by_position) return;
-    if (is_ahead) save_copy_use(kept->memory.copy, kept->plan);
-    s->request.is_copied =
-        is_ahead || save_copy_make(store, &s->request, kept->plan, kept->memory.staging, stop,
-                                   &kept->memory.copy);
+    if (!s->request.copy_bytes || s->done) return;
+    if (s->is_ahead)
+        use_ahead(store, s);
+    else if (kept->plan->engine->is_by_position)
+        s->request.is_copied = save_copy_make(store, &s->request, kept->plan, kept->memory.staging,
+                                              stop, &kept->memory.copy);
     s->released = s->request.is_copied;
     s->report.copy_s = core_clock_now() - start;
 }
 
-static void launch_saving(dcp_store *store, const dcp_state *state, dcp_saving *s,
-                          comm_stop *stop) {
+static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
     save_context *kept = save_context_of(store);
     /* without a thread, the fence runs the save over the same communicator; MPI-IO and HDF5 are
      * called where the caller calls them: they are not thread-safe */
@@ -175,7 +180,7 @@ static void launch_saving(dcp_store *store, const dcp_state *state, dcp_saving *
         kept->comm && move_engine_choose(s->request.engine, store->dir)->is_for_any_thread;
     if (s->may_have_thread) {
         plan_saving(store, s);
-        copy_memory(store, state, s, stop);
+        copy_memory(store, s, stop);
     }
     s->store = store;
     s->copy = *store;
@@ -239,6 +244,21 @@ static void await_release(dcp_saving *s, comm_stop *stop) {
     while (!dcp_save_fence_within(s, ASK_SECONDS)) follow_stop(s, stop);
 }
 
+/* A copy that was made ahead is for this save or for none. */
+static int take_ahead(const dcp_store *store, const dcp_state *state,
+                      const dcp_save_options *options, int *is_ahead, dcp_error *err) {
+    save_context *kept = save_context_of(store);
+    const int is_there = kept->ahead == state && kept->ahead_changed == state->changed;
+    kept->ahead = NULL;
+    *is_ahead = options->is_copied != 0;
+    if (!*is_ahead || (is_there && options->copy_bytes)) return DCP_OK;
+    return core_fail_path(core_fail(err, DCP_ERR_STATE,
+                                    "dcp_save_async: is_copied is set, and %s has no copy of this "
+                                    "state: see dcp_save_copy",
+                                    store->dir),
+                          store->dir, err);
+}
+
 int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
                    const dcp_save_options *options, dcp_saving **out, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_save_async: a store is needed");
@@ -248,6 +268,7 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
     status = save_call_begin(store, status, SAVE_ASYNC, &own, err);
     if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_save_async: out is NULL");
     if (!status) status = make_saving(store, step, state, json, &own, &s, err);
+    if (!status) status = take_ahead(store, state, &own, &s->is_ahead, err);
     status = save_call_agree(store, status, SAVE_ASYNC, &own, s ? &s->request : NULL, err);
     if (!status && !save_context_of(store)->comm)
         status = comm_duplicate(store->comm, &save_context_of(store)->comm, err);
@@ -256,7 +277,7 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
         return status;
     }
     comm_stop stop = comm_stop_of(store->comm, "the save", "nothing is published");
-    launch_saving(store, state, s, &stop);
+    launch_saving(store, s, &stop);
     *out = s;
     follow_stop(s, &stop);
     if (own.copy_bytes && !(s->request.is_copied && s->has_thread)) await_release(s, &stop);
@@ -291,10 +312,10 @@ int dcp_save_copy(dcp_store *store, const dcp_state *state, const dcp_save_optio
         if (!status && save_plan_serves(kept->plan, &r))
             *is_copied =
                 save_copy_make_ahead(store, &r, state, kept->plan, &stop, &kept->memory.copy);
-        kept->ahead_key = r.key;
         save_request_free(&r);
     }
-    if (*is_copied) kept->ahead = state;
+    kept->ahead = *is_copied ? state : NULL;
+    kept->ahead_changed = state->changed;
     return status;
 }
 

@@ -26,7 +26,7 @@ typedef struct save_context {
     struct io_queue *queue; /* NULL before the first save, and after a failure */
     save_memory memory;
     const dcp_state *ahead; /* memory.copy has its boxes, ahead of their save; NULL: none */
-    uint64_t ahead_key;     /* of its tensors and boxes */
+    double ahead_changed;   /* the state's */
     struct save_plan *plan;       /* of the last save; NULL: none yet */
     struct save_history *history; /* of the save published last; NULL: none yet */
     struct save_history *noted;   /* of the save under way */

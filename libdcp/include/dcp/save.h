@@ -137,6 +137,9 @@ typedef struct dcp_save_options {
      * pages; later ones about what memcpy takes. 0: nothing is copied, the caller fences. On all
      * ranks 0 or on none, else DCP_ERR_MISMATCH. */
     uint64_t copy_bytes;
+    /* Of dcp_save_async: what dcp_save_copy has said; 1: its copy is saved, whatever the memory is
+     * by now. DCP_ERR_STATE where there is none of this state. */
+    int is_copied;
 } dcp_save_options;
 #define DCP_SAVE_OPTIONS_INIT DCP_SIZED(dcp_save_options)
 
@@ -232,17 +235,16 @@ DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *sta
                            const char *json, const dcp_save_options *options, dcp_saving **out,
                            dcp_error *err);
 
-/* Copies this rank's boxes for the store's next dcp_save_async, which has to be of the same state
- * and to have options->copy_bytes: that call need not come before the memory changes then, and may
- * be another thread's. So a program waits for a copy alone, and for no other rank.
- *   options    as of that save
+/* Copies this rank's boxes for the store's next dcp_save_async, which has to be of the same state,
+ * unchanged, and to have what this says as options->is_copied. That call need not come before the
+ * memory changes then, and may be another thread's: the program waits for no other rank.
+ *   options    as of that save, with its copy_bytes
  *   is_copied  1: the memory may change. 0: that can't be done, and dcp_save_async copies as ever:
  *              the store's last save was not of these tensors and boxes, or there can be no thread;
  *              boxes are on a device or are read by a function; or more than an eighth of the bytes
  *              are replicas, of which that call copies this rank's share alone; or they are more
  * than options->copy_bytes Not collective: ranks may differ in whether they call it and in what it
- * says. Waits for the save in flight. The copy is dropped by the next save that asks for one of
- * another state. */
+ * says. Waits for the save in flight. */
 DCP_API int dcp_save_copy(dcp_store *store, const dcp_state *state, const dcp_save_options *options,
                           int *is_copied, dcp_error *err);
 

@@ -84,10 +84,11 @@ static int copy(player *p, const dcp_state *state, uint64_t limit) {
 }
 
 /* Saves the next step beside the caller, whose memory changes as soon as that may be. */
-static void save(player *p, const dcp_state *state) {
+static void save(player *p, const dcp_state *state, int is_copied) {
     dcp_save_options options = DCP_SAVE_OPTIONS_INIT;
     dcp_saving *saving = NULL;
     options.copy_bytes = DCP_COPY_DEFAULT;
+    options.is_copied = is_copied;
     SUCCEEDS(dcp_save_async(p->store, ++p->step, state, "{}", &options, &saving, err));
     set_memory(p, -2);
     SUCCEEDS(dcp_save_wait(saving, NULL, err));
@@ -108,7 +109,7 @@ static void saved_as_copied(player *p, float value) {
     set_memory(p, value);
     CHECK(copy(p, p->state, DCP_COPY_DEFAULT) == 1);
     set_memory(p, -1);
-    save(p, p->state);
+    save(p, p->state, 1);
     expect(p, value);
 }
 
@@ -120,27 +121,44 @@ static void planned_anew(player *p, float value) {
     const int is_copied = copy(p, used, DCP_COPY_DEFAULT);
     CHECK(is_copied == (used == p->state));
     if (is_copied) set_memory(p, -1);
-    save(p, used);
+    save(p, used, is_copied);
     expect(p, value);
     dcp_state_destroy(other);
     set_memory(p, value + 1);
-    save(p, p->state);
+    save(p, p->state, 0);
     expect(p, value + 1);
 }
 
-/* The next save is not of what was copied. */
+static void refuse_copied(player *p, const dcp_state *state) {
+    dcp_save_options options = DCP_SAVE_OPTIONS_INIT;
+    dcp_saving *saving = NULL;
+    dcp_error err;
+    options.copy_bytes = DCP_COPY_DEFAULT;
+    options.is_copied = 1;
+    CHECK(dcp_save_async(p->store, p->step + 1, state, "{}", &options, &saving, &err) ==
+          DCP_ERR_STATE);
+    CHECK(strstr(err.message, "is_copied"));
+}
+
+/* The copy is for the next save, or for none. */
 static void of_another_save(player *p) {
     dcp_state *same = make_state(p, 1);
     set_memory(p, 21);
     CHECK(copy(p, p->state, DCP_COPY_DEFAULT) == 1);
     set_memory(p, 22);
-    save(p, same);
+    save(p, same, 0);
     expect(p, 22);
+    refuse_copied(p, p->state);
+    CHECK(copy(p, p->state, DCP_COPY_DEFAULT) == 1);
+    refuse_copied(p, same);
     set_memory(p, 23);
     CHECK(copy(p, same, DCP_COPY_DEFAULT) == 1);
     set_memory(p, 24);
     SUCCEEDS(dcp_save(p->store, ++p->step, same, "{}", NULL, NULL, err));
     expect(p, 24);
+    set_memory(p, 25);
+    save(p, same, 0);
+    expect(p, 25);
     dcp_state_destroy(same);
 }
 
@@ -150,12 +168,13 @@ static void of_a_state_that_changes(player *p) {
     dcp_state *grows = make_state(p, 1);
     const dcp_tensor t = {"/model/more", DCP_F32, 1, {(uint64_t)p->n}};
     const dcp_box box = dcp_box_chunk(&t, p->rank, p->n);
-    save(p, grows);
+    save(p, grows, 0);
     CHECK(copy(p, grows, DCP_COPY_DEFAULT) == 1);
     SUCCEEDS(dcp_state_add(grows, &t, &box, &more[p->rank], err));
+    refuse_copied(p, grows);
     set_memory(p, 31);
     CHECK(copy(p, grows, DCP_COPY_DEFAULT) == 0);
-    save(p, grows);
+    save(p, grows, 0);
     expect(p, 31);
     dcp_state_destroy(grows);
 }
@@ -170,14 +189,14 @@ static void play(int rank, dcp_comm *comm, void *r) {
     p->state = make_state(p, 1);
     CHECK(copy(p, p->state, DCP_COPY_DEFAULT) == 0); /* there is no plan yet */
     set_memory(p, 1);
-    save(p, p->state);
+    save(p, p->state, 0);
     expect(p, 1);
     for (int k = 0; k < 3; k++) saved_as_copied(p, (float)(2 + k));
     planned_anew(p, 11);
     saved_as_copied(p, 13);
     of_another_save(p);
     of_a_state_that_changes(p);
-    save(p, p->state);
+    save(p, p->state, 0);
     CHECK(copy(p, p->state, 1000) == 0);
     CHECK(copy(p, p->state, 0) == 0);
     saved_as_copied(p, 41);

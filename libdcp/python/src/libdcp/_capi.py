@@ -101,7 +101,7 @@ class SaveOptions(Sized):
                 ("about_json", c.c_char_p), ("staging_bytes", c.c_uint64), ("when_busy", c.c_int),
                 ("on_progress", PROGRESS), ("progress_ctx", c.c_void_p), ("stop", STOP), ("stop_ctx", c.c_void_p),
                 ("on_phase", PHASE), ("phase_ctx", c.c_void_p), ("replicas", c.c_int), ("make_room", c.c_int),
-                ("copy_bytes", c.c_uint64)]
+                ("copy_bytes", c.c_uint64), ("is_copied", c.c_int)]
 
 
 class ReportStruct(Sized):

@@ -241,6 +241,7 @@ class Store:
         backend = self._backend
         is_copied = (bool(options.copy_bytes) and is_laid_out and isinstance(backend, Directory)
                      and prepared.copy_now(lambda handle: backend.copy(handle, options)))
+        options.is_copied = int(is_copied)
         beside = is_laid_out and prepared.failures.first is None and (is_copied or not options.copy_bytes)
         self._laid_out = None
         flight = None if beside else begin()
