@@ -138,7 +138,18 @@ typedef struct loading {
     char *moved[DCP_MAX_TIERS]; /* paths of it that are not the caller's */
     dcp_tiers_load_fn load;
     void *ctx;
+    const uint64_t *only; /* the step to load; NULL: the newest that is intact */
 } loading;
+
+/* Collective: what may be loaded. After a failure *c is empty. */
+static int list_wanted(const loading *l, candidates *c, dcp_error *err) {
+    int status = list_candidates(l->tiers->comm, l->list, l->tiers->n, c, err);
+    size_t n = 0;
+    for (size_t i = 0; i < c->n && l->only; i++)
+        if (c->list[i].step == *l->only) c->list[n++] = c->list[i];
+    if (l->only) c->n = n;
+    return status;
+}
 
 static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     dcp_checkpoint *ckpt = NULL;
@@ -203,7 +214,7 @@ static void note_loaded(loading *l, const dcp_tiers_step *which) {
 static int look_again(const loading *l, const dcp_tiers_step *which, candidates *c, int *is_gone,
                       dcp_error *err) {
     candidates now;
-    int status = list_candidates(l->tiers->comm, l->list, l->tiers->n, &now, err);
+    int status = list_wanted(l, &now, err);
     if (status) return status;
     *is_gone = 1;
     for (size_t i = 0; i < now.n; i++)
@@ -218,6 +229,9 @@ static int look_again(const loading *l, const dcp_tiers_step *which, candidates 
 
 /* Whoever begins anew where there is no step gets to know of those that were set aside. */
 static int fail_empty(const loading *l, dcp_error *err) {
+    if (l->only)
+        return core_fail(err, DCP_ERR_NOT_FOUND, "step %llu is in none of the %zu stores",
+                         (unsigned long long)*l->only, l->tiers->n);
     char aside[PATH_MAX + 256] = "";
     for (size_t i = 0; i < l->tiers->n && !*aside; i++)
         step_list_tell_set_aside(l->tiers->list[i].store->dir, aside, sizeof aside);
@@ -260,6 +274,7 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
                       (unsigned long long)next->step, dir_of_tier(l, next));
     }
     if (!c->n) return fail_empty(l, err);
+    if (l->only) return core_fail_again(err, DCP_ERR_CORRUPT, &why, "%s", why.message);
     return core_fail_again(err, DCP_ERR_CORRUPT, &why,
                            "none of the %zu steps is intact (the oldest: %s)", c->n, why.message);
 }
@@ -297,18 +312,32 @@ static int check_all_places(const dcp_tiers *tiers, dcp_error *err) {
                            "%s; until then nobody knows which step is the newest", why.message);
 }
 
+/* Collective; `status` is this rank's. */
+static int run_loading(loading *l, int status, uint64_t *step, dcp_error *err) {
+    candidates c = {0};
+    if (!status) status = take_list(l, err);
+    status = comm_agree(l->tiers->comm, status, err);
+    if (!status) status = list_wanted(l, &c, err);
+    if (!status) status = try_all(l, &c, step, err);
+    for (size_t i = 0; i < l->tiers->n; i++) free(l->moved[i]);
+    free(c.list);
+    return status;
+}
+
 int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,
                    dcp_error *err) {
-    candidates c = {0};
     if (!tiers || !load)
         return core_fail(err, DCP_ERR_ARG, "dcp_tiers_load: tiers or load is NULL");
     loading l = {.tiers = tiers, .load = load, .ctx = ctx};
-    int status = take_list(&l, err);
-    if (!status) status = check_all_places(tiers, err);
-    status = comm_agree(tiers->comm, status, err);
-    if (!status) status = list_candidates(tiers->comm, l.list, tiers->n, &c, err);
-    if (!status) status = try_all(&l, &c, step, err);
-    for (size_t i = 0; i < tiers->n; i++) free(l.moved[i]);
-    free(c.list);
-    return status;
+    return run_loading(&l, check_all_places(tiers, err), step, err);
+}
+
+int dcp_tiers_load_step(dcp_tiers *tiers, uint64_t step, dcp_tiers_load_fn load, void *ctx,
+                        dcp_error *err) {
+    if (!tiers || !load)
+        return core_fail(err, DCP_ERR_ARG, "dcp_tiers_load_step: tiers or load is NULL");
+    loading l = {.tiers = tiers, .load = load, .ctx = ctx, .only = &step};
+    const plan_value value = {"the step to load", step, 0};
+    const int status = plan_agree(tiers->comm, DCP_OK, &value, 1, err);
+    return status ? status : run_loading(&l, DCP_OK, NULL, err);
 }

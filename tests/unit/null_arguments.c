@@ -47,6 +47,7 @@ static void states_and_types(void **state) {
     REFUSES(dcp_state_add_strided(NULL, &tensor, NULL, &tensor, NULL, &err));
     REFUSES(dcp_state_add_strided(s, NULL, NULL, &tensor, NULL, &err));
     REFUSES(dcp_state_add_strided(s, &tensor, NULL, NULL, NULL, &err));
+    REFUSES(dcp_save_copy(NULL, s, NULL, NULL, &err));
     REFUSES(dcp_state_add_many(NULL, 1, &tensor, NULL, NULL, &err));
     REFUSES(dcp_state_add_many(s, 1, NULL, NULL, NULL, &err));
     REFUSES(dcp_state_add_many(s, 1, &tensor, NULL, NULL, &err));

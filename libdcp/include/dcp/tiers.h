@@ -188,6 +188,12 @@ typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err
 DCP_API int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,
                            dcp_error *err);
 
+/* The same for the step of that number alone: the copies of it in all stores, the fastest first,
+ * each rebuilt as there. DCP_ERR_NOT_FOUND: no store has it. DCP_ERR_CORRUPT: none of its copies is
+ * intact. DCP_ERR_MISMATCH: ranks name different steps. */
+DCP_API int dcp_tiers_load_step(dcp_tiers *tiers, uint64_t step, dcp_tiers_load_fn load, void *ctx,
+                                dcp_error *err);
+
 #ifdef __cplusplus
 }
 #endif

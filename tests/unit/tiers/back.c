@@ -621,6 +621,34 @@ static void a_node_that_was_away(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
+/* By its number: from the store that has it whole, or made whole, and never another one. */
+static void a_step_that_is_named(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(1, 8, 1, "rs(1)")};
+    begin(p, rank, comm, r, list);
+    for (uint64_t k = 1; k <= 3; k++) save(p, k, (float)k, 0);
+    meet(p);
+    damage_step(p, "fast/step-00000002/state.h5");
+    if (rank == 1) rename_on_node(p, "step-00000002", "lost");
+    meet(p);
+    SUCCEEDS(dcp_tiers_load_step(p->tiers, 2, load, p, err));
+    CHECK(memory_of(p) == 2 && dcp_tiers_rebuilt(p->tiers) > 0);
+    SUCCEEDS(dcp_tiers_load_step(p->tiers, 1, load, p, err));
+    CHECK(memory_of(p) == 1 && dcp_tiers_rebuilt(p->tiers) == 0);
+    CHECK(dcp_tiers_load_step(p->tiers, 4, load, p, &p->err) == DCP_ERR_NOT_FOUND);
+    CHECK(strstr(p->err.message, "step 4 is in none of the 2 stores"));
+    CHECK(dcp_tiers_load_step(p->tiers, rank ? 1 : 2, load, p, &p->err) == DCP_ERR_MISMATCH);
+    meet(p);
+    damage_step(p, "fast/step-00000003/state.h5");
+    damage_step(p, "node-0/slow/step-00000003/shard-00000-of-00002.h5");
+    if (rank == 1) rename_on_node(p, "step-00000003", "lost-3");
+    meet(p);
+    CHECK(dcp_tiers_load_step(p->tiers, 3, load, p, &p->err) == DCP_ERR_CORRUPT);
+    CHECK(strstr(p->err.message, "step 3"));
+    end(p);
+}
+
 static void run(int n, ranks_main body) {
     ranks *r = ranks_make(n, 0);
     CHECK(mkdir(root, 0700) == 0);
@@ -657,5 +685,6 @@ int main(void) {
     run(2, with_a_rebuild);
     run(2, on_one_rank_alone);
     run(2, a_node_that_was_away);
+    run(2, a_step_that_is_named);
     return 0;
 }

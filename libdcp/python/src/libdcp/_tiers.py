@@ -133,9 +133,7 @@ class Tiers:
         """Args:
             fall_back: from the newest step, where it is damaged in all stores that have it, to the next one.
         """
-        if step is not None:
-            return self._load_step(step, state, options)
-        newest = None if fall_back else max(self.steps(), default=None)
+        newest = None if fall_back or step is not None else max(self.steps(), default=None)
         loaded: list[Loaded] = []
         failed: list[BaseException] = []
 
@@ -148,7 +146,10 @@ class Tiers:
                 return fail(err, e)
             return 0
         try:
-            lib.tiers_load(self._handle, _capi.TIERS_LOAD(load), None, None)
+            if step is None:
+                lib.tiers_load(self._handle, _capi.TIERS_LOAD(load), None, None)
+            else:
+                lib.tiers_load_step(self._handle, step, _capi.TIERS_LOAD(load), None)
         except Error as e:
             if failed and isinstance(failed[-1], _OlderStep):
                 raise self._damage_of(failed) from None
@@ -169,31 +170,6 @@ class Tiers:
         if newest is not None and step < newest:
             raise _OlderStep(f"step {newest} is whole in none of the {self._n} stores; the log says why. Load step {step} by "
                              "its number, or with fall_back=True", status=Status.STATE)
-
-    def _load_step(self, step: int, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
-        """From the fastest store whose copy of it is whole."""
-        copies = [found for found in self._found() if found.step == step]
-        if not copies:
-            raise Error(f"step {step} is in none of the {self._n} stores", status=Status.NOT_FOUND)
-        for which in copies[:-1]:
-            try:
-                return self._load_copy(which, state, options)
-            except Error as e:
-                if e.status not in (Status.CORRUPT, Status.NOT_FOUND):
-                    raise
-                if self._comm.rank == 0:
-                    _options.log.warning("step %d is damaged (%s): another store has it, too", step, e)
-        return self._load_copy(copies[-1], state, options)
-
-    def _load_copy(self, which: _capi.TiersStep, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
-        checkpoint = c.c_void_p()
-        lib.tiers_open_step(self._comm.handle, self._list(), which, checkpoint)
-        try:
-            loaded = _calls.load_open(checkpoint, self._comm, state, options)
-            lib.tiers_mark_intact(self._handle, which.tier, which.step)  # while no store can remove it
-        finally:
-            lib.checkpoint_close(checkpoint)
-        return loaded
 
     def _found(self) -> list[_capi.TiersStep]:
         """Newest first, of equal ones the faster store's first."""
