@@ -64,6 +64,32 @@ def _first(told: Any) -> str:
     return str(next(iter(told.values()))) if isinstance(told, dict) else str(told)
 
 
+class _Owned:
+    """The library's states, until they are freed, or their owners are gone. Then the next one's making frees them: the
+    interpreter would lose what a signal's handler raises in a function that it calls for an object that is gone, so
+    that is a list's own append, within which no handlers run."""
+
+    def __init__(self) -> None:
+        self._handles: dict[weakref.ref[Layout], c.c_void_p] = {}
+        self._gone: list[weakref.ref[Layout]] = []
+
+    def make(self, owner: Layout) -> tuple[c.c_void_p, weakref.ref[Layout]]:
+        with contextlib.suppress(IndexError):  # of which there are none left, also where another thread has taken it
+            while True:
+                self.free(self._gone.pop())
+        handle = c.c_void_p()
+        lib.state_create(handle)
+        reference = weakref.ref(owner, self._gone.append)
+        self._handles[reference] = handle
+        return handle, reference
+
+    def free(self, reference: weakref.ref[Layout]) -> None:
+        lib.state_destroy(self._handles.pop(reference, None))
+
+
+_owned = _Owned()
+
+
 class Layout:
     """Tensors by path, with the boxes that this rank holds, as the library keeps them.
 
@@ -91,11 +117,7 @@ class Layout:
         self._places = _arrays.Places([])
         self._reshaped: object | None = None  # one of them
         self._storages: list[Any] = []  # of their owners
-        self.handle = c.c_void_p()
-        lib.state_create(self.handle)
-        # Not at the interpreter's end, when the library may be gone, and memory goes anyway.
-        self._freed = weakref.finalize(self, lib.state_destroy, self.handle)
-        self._freed.atexit = False
+        self.handle, self._reference = _owned.make(self)
         try:
             self._add_all(rows, n_fixed)
         except BaseException:
@@ -309,7 +331,7 @@ class Layout:
                 self._free()
 
     def _free(self) -> None:
-        self._freed()
+        _owned.free(self._reference)
         self.handle = c.c_void_p()
         self._placed = []
         self._places = _arrays.Places([])
