@@ -70,11 +70,7 @@ def settings(directory, **checkpoint):
                   checkpoint={"dir": directory, "every": 1000, **checkpoint})
 
 
-train(2, settings("whole"))
-whole = state(LAST, "whole"), losses("whole.jsonl")
-check(len(whole[1]) == LAST, "the undisturbed run lacks lines")
-
-run = Supervised(4, settings("ckpt"))
+run = Supervised(4, settings("ckpt"), f"max_steps={100 * LAST}")
 run.wait_for(lambda: is_socket("ckpt"), "the socket")
 while ctl("ckpt", "status")["step"] < 1:  # ranks that are not set up yet must not die of it
     asked = ask("ckpt", "save")
@@ -87,9 +83,15 @@ for ranks in (8, 3, 4):
     check(ctl("ckpt", "resize", ranks)["ranks"] == ranks, f"resize {ranks}")
     shown = ctl("ckpt", "status")
     check(shown["ranks"] == ranks and len(shown["members"]) == ranks, f"after resize {ranks}: {shown}")
-run.ends(0)
+ctl("ckpt", "stop")
+run.ends(143)
 check(shown["failures"] == 0 and shown["planned"] == 3, f"{shown}")
-check((state(LAST), losses("ckpt.jsonl")) == whole, f"another end than the undisturbed run's: {run.said()}")
+end = max(steps())
+train(4, settings("ckpt"), f"max_steps={end + LAST}")
+train(2, settings("whole"), f"max_steps={end + LAST}")
+whole = state(end + LAST, "whole"), losses("whole.jsonl")
+check(len(whole[1]) == end + LAST, "the undisturbed run lacks lines")
+check((state(end + LAST), losses("ckpt.jsonl")) == whole, f"another end than the undisturbed run's: {run.said()}")
 check(not os.path.exists("ckpt/.control"), "the socket is left")
 
 # Steps come and go around it; a second one is refused, and takes nothing away.
