@@ -58,11 +58,14 @@ configured("on-1", {"pack": False})
 _, err = train(1, "config.json", "max_steps=7")
 check("the checkpoint was saved with data.pack true, the run goes on with false" in err, err)
 
-plans = {}
+# Long enough for the numbers of records to show among MiB.
+samples_mib = {}
 for pack in "true", "false":
     configured("planned")
-    plans[pack], _ = train(1, "config.json", f"data.pack={pack}", "--plan", "--ranks", "2")
-check(plans["true"] != plans["false"], plans["true"])
+    plan, _ = train(1, "config.json", f"data.pack={pack}", "data.sequence_length=4096",
+                    "model.max_position_embeddings=4096", "--plan", "--ranks", "2")
+    samples_mib[pack] = float(plan.split("\n  samples ")[1].split()[0])
+check(samples_mib["true"] > samples_mib["false"] > 0, f"{samples_mib}")
 
 configured("refused", {"type": "text"})
 for overrides, says in ((["data.path=text"], "data.pack: data.type text has no records to pack; leave data.pack out, or"),

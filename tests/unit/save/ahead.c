@@ -18,6 +18,7 @@ static char root[64] = "/tmp/dcp-ahead-XXXXXX";
 /* A rank, with the rows that it holds of each tensor, and a small tensor that all hold. */
 typedef struct player {
     int rank, n;
+    dcp_layout layout;
     ranks *r;
     dcp_comm *comm;
     dcp_store *store;
@@ -78,6 +79,7 @@ static void check_memory(player *p, float value) {
 static int copy(player *p, const dcp_state *state, uint64_t limit) {
     dcp_save_options options = DCP_SAVE_OPTIONS_INIT;
     int is_copied = -1;
+    options.layout = p->layout;
     options.copy_bytes = limit;
     SUCCEEDS(dcp_save_copy(p->store, state, &options, &is_copied, err));
     return is_copied;
@@ -87,6 +89,7 @@ static int copy(player *p, const dcp_state *state, uint64_t limit) {
 static void save(player *p, const dcp_state *state, int is_copied) {
     dcp_save_options options = DCP_SAVE_OPTIONS_INIT;
     dcp_saving *saving = NULL;
+    options.layout = p->layout;
     options.copy_bytes = DCP_COPY_DEFAULT;
     options.is_copied = is_copied;
     SUCCEEDS(dcp_save_async(p->store, ++p->step, state, "{}", &options, &saving, err));
@@ -162,6 +165,22 @@ static void of_another_save(player *p) {
     dcp_state_destroy(same);
 }
 
+/* Of replicas a copy ahead of the plan would have more than this rank's share. */
+static void of_replicas(player *p) {
+    float *whole = malloc(ROWS * COLUMNS * sizeof *whole);
+    const dcp_tensor t = {"/model/replicated", DCP_F32, 2, {ROWS, COLUMNS}};
+    dcp_state *state = NULL;
+    CHECK(whole);
+    for (int i = 0; i < ROWS * COLUMNS; i++) whole[i] = 1;
+    SUCCEEDS(dcp_state_create(&state, err));
+    SUCCEEDS(dcp_state_add(state, &t, NULL, whole, err));
+    save(p, state, 0);
+    CHECK(copy(p, state, DCP_COPY_DEFAULT) == (p->n == 1));
+    save(p, state, 0);
+    dcp_state_destroy(state);
+    free(whole);
+}
+
 /* A tensor more, and a box of it. */
 static void of_a_state_that_changes(player *p) {
     static float more[RANKS_MOST];
@@ -179,6 +198,23 @@ static void of_a_state_that_changes(player *p) {
     dcp_state_destroy(grows);
 }
 
+static void play_with(player *p, dcp_layout layout) {
+    p->layout = layout;
+    set_memory(p, 1);
+    save(p, p->state, 0);
+    expect(p, 1);
+    for (int k = 0; k < 3; k++) saved_as_copied(p, (float)(2 + k));
+    planned_anew(p, 11);
+    saved_as_copied(p, 13);
+    of_another_save(p);
+    of_a_state_that_changes(p);
+    of_replicas(p);
+    save(p, p->state, 0);
+    CHECK(copy(p, p->state, 1000) == 0);
+    CHECK(copy(p, p->state, 0) == 0);
+    saved_as_copied(p, 41);
+}
+
 static void play(int rank, dcp_comm *comm, void *r) {
     player own = {.rank = rank, .r = r, .comm = comm, .n = dcp_comm_size(comm)}, *p = &own;
     p->first = ROWS * (uint64_t)rank / (uint64_t)p->n;
@@ -188,18 +224,8 @@ static void play(int rank, dcp_comm *comm, void *r) {
     SUCCEEDS(dcp_store_open(comm, root, NULL, &p->store, err));
     p->state = make_state(p, 1);
     CHECK(copy(p, p->state, DCP_COPY_DEFAULT) == 0); /* there is no plan yet */
-    set_memory(p, 1);
-    save(p, p->state, 0);
-    expect(p, 1);
-    for (int k = 0; k < 3; k++) saved_as_copied(p, (float)(2 + k));
-    planned_anew(p, 11);
-    saved_as_copied(p, 13);
-    of_another_save(p);
-    of_a_state_that_changes(p);
-    save(p, p->state, 0);
-    CHECK(copy(p, p->state, 1000) == 0);
-    CHECK(copy(p, p->state, 0) == 0);
-    saved_as_copied(p, 41);
+    play_with(p, DCP_LAYOUT_GLOBAL);
+    play_with(p, DCP_LAYOUT_SHARDED);
     dcp_store_close(p->store);
     dcp_state_destroy(p->state);
     for (int i = 0; i < TENSORS; i++) free(p->memory[i]);
