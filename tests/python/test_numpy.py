@@ -193,6 +193,20 @@ class Test(unittest.TestCase):
                         save(2, state)
                 self.assertEqual(store.steps(), [1])
 
+    def test_another_array_in_a_declared_state(self):
+        """It is refused each time, also where something else is wrong the first time."""
+        for wrong in (0, object()):
+            given = {"model": {"a": np.ones(3)}, "x": {"y": 0}}
+            with self.subTest(wrong=wrong), libdcp.Store(self.dir, replace=True) as store:
+                state = store.declare(given)
+                store.save(1, state)
+                given["model"]["a"], given["x"]["y"] = np.zeros(3), wrong
+                for refused in (TypeError if wrong else ValueError, ValueError, ValueError):
+                    with self.assertRaises(refused):
+                        store.save(2, state)
+                    given["x"]["y"] = 0
+                self.assertEqual(store.steps(), [1])
+
     def test_reshaped_arrays_of_a_declared_state(self):
         """At the same place. A call that copies does not wait for that check: the next one refuses it."""
         def new_shape(array): array.shape = (4, 3)

@@ -63,9 +63,13 @@ class State:
         Raises:
             ValueError: a tensor that is none of an object is another one, or elsewhere, than when it was declared.
         """
-        flat = self._flattened()
-        if not flat.is_same(self._flat):
-            self._refuse_others(flat)
+        try:
+            flat = self._flattened()
+            if not flat.is_same(self._flat):
+                self._refuse_others(flat)
+        except BaseException:
+            self._known = _tree.Known()  # what was gone through and refused is not to be known by the next save
+            raise
         self._flat = flat
         if self._places_now() != self._places:
             old, self.layout = self.layout, self._laid()
