@@ -62,6 +62,8 @@ def _of_hugging_face(at: _Look) -> str | None:
 
 
 def _of_torch_save(at: _Look) -> str | None:
+    if at.find("about.json"):  # a step, whose files of redundancy end as torch's do
+        return None
     found = at.find(*_TORCH_FILES)
     path = os.path.join(at.path, found or "")
     return f"{at.path} has files of torch.save, such as {found}: {_by_torch(path)}" if found and os.path.isfile(path) else None
