@@ -118,7 +118,7 @@ class _InFlight:
 
     def add(self, saving: Saving) -> None:
         if self._is_over:
-            saving.finish_at_exit()
+            saving.finish_within_its_call()
             return
         if not self._savings:
             atexit.register(self._finish)  # handlers run in reverse order: before a group that exists by now is left
@@ -282,6 +282,11 @@ class Saving(concurrent.futures.Future[Report]):
         except BaseException as e:
             log.error("an asynchronous save could not be ended: %s", e)
         self._tell_log()
+
+    def finish_within_its_call(self) -> None:
+        """The same, by the call that began it, whose thread has the store. That stays open."""
+        self._hold, self._close = contextlib.nullcontext, None
+        self.finish_at_exit()
 
     @property
     def has_failed(self) -> bool:
