@@ -345,6 +345,24 @@ def moved(directory):
                 except ValueError as e:
                     assert str(e).startswith("state['w'] has another shape, type or strides"), e
         assert store.steps() == [1, 2, 3, 4, 5, 6]
+        matrix, given = torch.arange(12.).reshape(3, 4), {"z": torch.ones(2, dtype=torch.complex64)}
+        declared = store.declare({"w": matrix, "of": given})
+        for step in (7, 8):
+            store.save_async(step, declared).wait()
+
+        def is_refused():
+            try:
+                store.save_async(9, declared)
+            except ValueError as e:
+                return "when the state was declared" in str(e)
+            return False
+        whole, given["z"] = given["z"], given["z"].conj()  # lazily: at the same place, and of the same shape
+        assert is_refused() and is_refused()
+        given["z"] = whole
+        matrix.t_()
+        assert is_refused() and is_refused()
+        matrix.t_()
+        store.save_async(9, declared).wait()
     loaded = torch.zeros(1 << 25)
     libdcp.load(f"{directory}/step-00000001", {"w": loaded})
     assert (loaded == 3).all()

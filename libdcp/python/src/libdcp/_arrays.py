@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 import sys
 import weakref
 from collections.abc import Callable, Iterable
@@ -285,6 +286,9 @@ class Places:
         self._names = [name for name, _ in torches]
         self._owners = [piece.owner for _, piece in torches]
         self._then = [piece.address for _, piece in torches]
+        dense = [(name, piece.owner) for name, piece in torches if piece.strides is None]
+        self._dense_names = [name for name, _ in dense]
+        self._dense = [owner for _, owner in dense]
         numpies = [(name, piece.owner) for name, piece in found if isinstance(piece.owner, np.ndarray)]
         self._all = [*self._names, *(name for name, _ in numpies)]
         self._arrays = [array for _, array in numpies]
@@ -295,8 +299,17 @@ class Places:
         """The name of a torch tensor that has another memory than its piece had; for thousands at once."""
         if not self._owners:
             return None
-        now = list(map(sys.modules["torch"].Tensor.data_ptr, self._owners))
-        return None if now == self._then else next(n for n, a, b in zip(self._names, now, self._then) if a != b)
+        kind: Any = sys.modules["torch"].Tensor
+        if all(map(operator.eq, map(kind.data_ptr, self._owners), self._then)):
+            return None
+        return next(n for n, a, b in zip(self._names, map(kind.data_ptr, self._owners), self._then) if a != b)
+
+    def reordered(self) -> object | None:
+        """The name of a torch tensor, dense before, whose elements are in another order by now; as fast."""
+        kind: Any = sys.modules["torch"].Tensor if self._dense else None
+        if not self._dense or all(map(kind.is_contiguous, self._dense)):
+            return None
+        return next(n for n, owner in zip(self._dense_names, self._dense) if not owner.is_contiguous())
 
     def reshaped(self) -> object | None:
         """The name of an array that has another shape, type or order of elements; it takes several times as long."""
@@ -331,14 +344,14 @@ def memory(value: Any) -> object:
     placements = getattr(value, "placements", None)
     local = value if placements is None else value.to_local()
     return (local.untyped_storage()._cdata, local.storage_offset(), local.shape, local.stride(), value.shape,
-            value.dtype, placements)
+            value.dtype, placements, local.is_conj(), local.is_neg())
 
 
 def place(value: Any) -> object:
     """What is equal for tensors of the same type and shape that are at the same place in memory."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
-        return value.data_ptr(), value.shape, value.stride(), value.dtype
+        return value.data_ptr(), value.shape, value.stride(), value.dtype, value.is_conj(), value.is_neg()
     if isinstance(value, np.ndarray):
         return value.ctypes.data, value.shape, value.strides, value.dtype.str
     if isinstance(value, Shard):

@@ -263,6 +263,10 @@ class Layout:
             moved = next((own.name for own in self._own if _place_in(own.value) != own.place), None)
         if moved is not None:
             raise ValueError(f"{moved} has other memory than when the state was declared; declare it anew")
+        if self._reshaped is None:
+            self._reshaped = self._places.reordered()
+        if self._reshaped is not None:  # what was seen by an earlier save may be undone
+            self._reshaped = self._places.reshaped()
         if self._reshaped is not None:
             raise ValueError(f"{self._reshaped} has another shape, type or strides than when the state was declared; "
                              f"declare it anew")
