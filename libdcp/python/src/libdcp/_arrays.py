@@ -285,31 +285,26 @@ class Places:
         torches = [(name, piece) for name, piece in found if is_torch_tensor(piece.owner)]
         self._names = [name for name, _ in torches]
         self._owners = [piece.owner for _, piece in torches]
-        self._then = [piece.address for _, piece in torches]
-        dense = [(name, piece.owner) for name, piece in torches if piece.strides is None]
-        self._dense_names = [name for name, _ in dense]
-        self._dense = [owner for _, owner in dense]
+        self._then = list(self._places())
         numpies = [(name, piece.owner) for name, piece in found if isinstance(piece.owner, np.ndarray)]
         self._all = [*self._names, *(name for name, _ in numpies)]
         self._arrays = [array for _, array in numpies]
         self._pins = [weakref.ref(array) for array in self._arrays]  # numpy does not resize one that has such a reference
         self._laid_out = self._layouts()
 
-    def moved(self) -> object | None:
-        """The name of a torch tensor that has another memory than its piece had; for thousands at once."""
+    def _places(self) -> Iterable[tuple[int, bool]]:
+        """Of the torch tensors, with whether they are dense: as fast as the address alone, as each is looked at once."""
         if not self._owners:
-            return None
+            return ()
         kind: Any = sys.modules["torch"].Tensor
-        if all(map(operator.eq, map(kind.data_ptr, self._owners), self._then)):
-            return None
-        return next(n for n, a, b in zip(self._names, map(kind.data_ptr, self._owners), self._then) if a != b)
+        return zip(map(kind.data_ptr, self._owners), map(kind.is_contiguous, self._owners))
 
-    def reordered(self) -> object | None:
-        """The name of a torch tensor, dense before, whose elements are in another order by now; as fast."""
-        kind: Any = sys.modules["torch"].Tensor if self._dense else None
-        if not self._dense or all(map(kind.is_contiguous, self._dense)):
+    def moved(self) -> tuple[object, bool] | None:
+        """The name of a torch tensor that is elsewhere than it was, or by now is dense or not; and whether it is elsewhere.
+        For thousands at once."""
+        if all(map(operator.eq, self._places(), self._then)):
             return None
-        return next(n for n, owner in zip(self._dense_names, self._dense) if not owner.is_contiguous())
+        return next(((n, a[0] != b[0]) for n, a, b in zip(self._names, self._places(), self._then) if a != b), None)
 
     def reshaped(self) -> object | None:
         """The name of an array that has another shape, type or order of elements; it takes several times as long."""

@@ -258,13 +258,13 @@ class Layout:
         Raises:
             ValueError: a tensor that must stay is elsewhere than when the state was declared, or was seen to be reshaped.
         """
-        moved = self._places.moved()
-        if moved is None:
-            moved = next((own.name for own in self._own if _place_in(own.value) != own.place), None)
+        found = self._places.moved()
+        moved = found[0] if found and found[1] else next(
+            (own.name for own in self._own if _place_in(own.value) != own.place), None)
         if moved is not None:
             raise ValueError(f"{moved} has other memory than when the state was declared; declare it anew")
-        if self._reshaped is None:
-            self._reshaped = self._places.reordered()
+        if found:
+            self._reshaped = found[0]
         if self._reshaped is not None:  # what was seen by an earlier save may be undone
             self._reshaped = self._places.reshaped()
         if self._reshaped is not None:
