@@ -237,14 +237,15 @@ DCP_API int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *sta
 
 /* Copies this rank's boxes for the store's next dcp_save_async, which has to be of the same state,
  * unchanged, and to have what this says as options->is_copied. That call need not come before the
- * memory changes then, and may be another thread's: the program waits for no other rank.
+ * memory changes then, and may be another thread's: the program waits for no other rank. Not
+ * collective: ranks may differ in whether they call it and in what it says. Waits for the save in
+ * flight.
  *   options    as of that save, with its copy_bytes
  *   is_copied  1: the memory may change. 0: that can't be done, and dcp_save_async copies as ever:
  *              the store's last save was not of these tensors and boxes, or there can be no thread;
- *              boxes are on a device or are read by a function; or more than an eighth of the bytes
+ *              boxes are on a device or are read by a function; more than an eighth of the bytes
  *              are replicas, of which that call copies this rank's share alone; or they are more
- * than options->copy_bytes Not collective: ranks may differ in whether they call it and in what it
- * says. Waits for the save in flight. */
+ *              than options->copy_bytes */
 DCP_API int dcp_save_copy(dcp_store *store, const dcp_state *state, const dcp_save_options *options,
                           int *is_copied, dcp_error *err);
 
