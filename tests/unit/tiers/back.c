@@ -319,14 +319,19 @@ static void at_different_times(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* Step 3 of the slow store has to be rebuilt while that store is being filled with step 4. */
-static void with_a_rebuild(int rank, dcp_comm *comm, void *r) {
-    static player all[RANKS_MOST];
-    player *p = &all[rank];
+/* Both stores have steps 1 to 3, the slow one with redundancy. */
+static void begin_with_steps(player *p, int rank, dcp_comm *comm, ranks *r) {
     const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(1, 8, 1, "rs(1)")};
     begin(p, rank, comm, r, list);
     for (uint64_t k = 1; k <= 3; k++) save(p, k, (float)k, 0);
     meet(p);
+}
+
+/* Step 3 of the slow store has to be rebuilt while that store is being filled with step 4. */
+static void with_a_rebuild(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    begin_with_steps(p, rank, comm, r);
     if (rank == 0) set_gate(1);
     meet(p);
     save_beside(p, 4, 4);
@@ -625,10 +630,7 @@ static void a_node_that_was_away(int rank, dcp_comm *comm, void *r) {
 static void a_step_that_is_named(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
-    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(1, 8, 1, "rs(1)")};
-    begin(p, rank, comm, r, list);
-    for (uint64_t k = 1; k <= 3; k++) save(p, k, (float)k, 0);
-    meet(p);
+    begin_with_steps(p, rank, comm, r);
     damage_step(p, "fast/step-00000002/state.h5");
     if (rank == 1) rename_on_node(p, "step-00000002", "lost");
     meet(p);
