@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/comm.h"
 #include "core/fail.h"
 #include "core/path.h"
 #include "io/look.h"
@@ -147,6 +148,12 @@ static const dcp_step *find_newest_row(const dcp_step *steps, size_t n, uint64_t
 uint64_t step_list_newest_below(const dcp_step *steps, size_t n, uint64_t limit) {
     const dcp_step *newest = limit ? find_newest_row(steps, n, limit - 1) : NULL;
     return newest ? newest->step + 1 : 0;
+}
+
+int step_list_newest_of_ranks(dcp_comm *comm, const dcp_step *steps, size_t n, uint64_t limit,
+                              uint64_t *next, dcp_error *err) {
+    *next = step_list_newest_below(steps, n, limit);
+    return comm_allreduce(comm, next, 1, DCP_REDUCE_MAX, err);
 }
 
 void step_list_tell_set_aside(const char *dir, char *text, size_t size) {

@@ -9,6 +9,10 @@ int step_name_read(const char *path, uint64_t *step);
 /* One more than the newest complete step below `limit`, of steps in ascending order; 0: none. */
 uint64_t step_list_newest_below(const dcp_step *steps, size_t n, uint64_t limit);
 
+/* Collective: the same in *next, of the steps that any rank has. */
+int step_list_newest_of_ranks(dcp_comm *comm, const dcp_step *steps, size_t n, uint64_t limit,
+                              uint64_t *next, dcp_error *err);
+
 /* What the message that there is no step ends with: where some were set aside in `dir`, by a run
  * that went back and has saved nothing since, the newest of them and how it is taken; else "". */
 void step_list_tell_set_aside(const char *dir, char *text, size_t size);

@@ -174,8 +174,8 @@ static void note_lost(restoration *r, const dcp_error *why) {
 static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_error *err) {
     for (uint64_t limit = UINT64_MAX;; limit = r->step) {
         dcp_error why = {0};
-        uint64_t next = step_list_newest_below(steps, n, limit);
-        int status = comm_allreduce(r->store->comm, &next, 1, DCP_REDUCE_MAX, err);
+        uint64_t next;
+        int status = step_list_newest_of_ranks(r->store->comm, steps, n, limit, &next, err);
         if (status) return status;
         if (!next) break;
         r->step = next - 1;

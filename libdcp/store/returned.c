@@ -96,12 +96,10 @@ static const node_step *find_complete(const node_steps *own, uint64_t step) {
 
 static uint64_t later_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* How late this node's word on the step is: that of its save, or where it has none the last by
- * which it has set one aside, which is later than that save itself, or gone back. */
-static uint64_t word_on(const node_steps *own, uint64_t step) {
-    const node_step *complete = find_complete(own, step);
+/* How late the word on the step is of a node that has no complete one: the last by which it has set
+ * one aside, which is later than that save itself, or gone back. */
+static uint64_t word_without(const node_steps *own, uint64_t step) {
     uint64_t last = 0;
-    if (complete) return complete->save << 1;
     for (const node_step *s = own->list; s < own->list + own->n; s++) {
         if (s->step->step == step && s->save) last = later_of(last, s->save << 1 | 1);
         if (s->back_to < step) last = later_of(last, s->back_save << 1);
@@ -118,14 +116,14 @@ static int set_aside(dcp_store *store, const node_step *s, dcp_error *err) {
 /* Collective, over the steps that any node has complete. */
 static int settle_all(dcp_store *store, const node_steps *own, dcp_error *err) {
     for (uint64_t limit = UINT64_MAX;;) {
-        uint64_t next = step_list_newest_below(own->steps, own->n, limit);
-        int status = comm_allreduce(store->comm, &next, 1, DCP_REDUCE_MAX, err);
+        uint64_t next;
+        int status = step_list_newest_of_ranks(store->comm, own->steps, own->n, limit, &next, err);
         if (status || !next) return status;
         limit = next - 1;
-        uint64_t word = word_on(own, limit);
+        const node_step *mine = find_complete(own, limit);
+        uint64_t word = mine ? mine->save << 1 : word_without(own, limit);
         status = comm_allreduce(store->comm, &word, 1, DCP_REDUCE_MAX, err);
         if (status) return status;
-        const node_step *mine = find_complete(own, limit);
         const int is_past = mine && mine->save && mine->save << 1 < word;
         status = comm_agree(store->comm, is_past ? set_aside(store, mine, err) : DCP_OK, err);
         if (status) return status;

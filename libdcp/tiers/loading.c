@@ -46,8 +46,8 @@ static int append_tier_steps(dcp_comm *comm, const dcp_tier *given, size_t of, c
     size_t n = 0;
     int status = comm_agree(comm, list_tier(comm, given, &steps, &n, err), err), local = DCP_OK;
     for (uint64_t limit = UINT64_MAX; !status;) {
-        uint64_t next = step_list_newest_below(steps, n, limit);
-        status = comm_allreduce(comm, &next, 1, DCP_REDUCE_MAX, err);
+        uint64_t next;
+        status = step_list_newest_of_ranks(comm, steps, n, limit, &next, err);
         if (status || !next) break;
         limit = next - 1;
         if (!local) local = append_step(c, limit, of, err);
