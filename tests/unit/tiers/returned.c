@@ -211,19 +211,23 @@ static const char *const scripts[] = {
     "s1 s3 a0 L c1 s3 a0 L c1 s3 L",
 };
 
-/* returned [FIRST COUNT]: random scripts of those seeds; without, all scripts and some seeds. */
+/* returned [FIRST COUNT]: random scripts of those seeds for each kind and each `keep`; without,
+ * each script and a random one for each kind, with one `keep` of the three. */
 int main(int argc, char **argv) {
-    const unsigned first = argc > 2 ? (unsigned)strtoul(argv[1], NULL, 10) : 1;
-    const unsigned count = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 1;
+    const int is_whole = argc > 2;
+    const unsigned first = is_whole ? (unsigned)strtoul(argv[1], NULL, 10) : 1;
+    const unsigned count = is_whole ? (unsigned)strtoul(argv[2], NULL, 10) : 1;
     if (!mkdtemp(root) || rmdir(root)) return 1;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        for (uint32_t keep = 0; keep < 3; keep++) {
-            scene s = {.redundancy = kinds[k].redundancy, .keep = keep, .lost = kinds[k].lost};
-            for (size_t i = 0; argc <= 2 && i < sizeof scripts / sizeof *scripts; i++) {
-                s.script = scripts[i];
-                run(kinds[k].n, s);
-            }
-            s.script = "";
+        scene s = {.redundancy = kinds[k].redundancy, .lost = kinds[k].lost};
+        for (size_t i = 0; !is_whole && i < sizeof scripts / sizeof *scripts; i++) {
+            s.script = scripts[i];
+            s.keep = (uint32_t)((k + i) % 3);
+            run(kinds[k].n, s);
+        }
+        s.script = "";
+        for (s.keep = 0; s.keep < 3; s.keep++) {
+            if (!is_whole && s.keep != k % 3) continue;
             for (s.seed = first; s.seed < first + count; s.seed++) run(kinds[k].n, s);
         }
     }
