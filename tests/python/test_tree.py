@@ -515,6 +515,16 @@ class Test(unittest.TestCase):
         with self.assertRaisesRegex(libdcp.Error, r"state\['no'\] is not in"):
             libdcp.load(self.dir, state(), only=["/no"])
 
+    def test_only_by_the_name_of_what_is_a_tensor(self):
+        """What a rank has for itself is a tensor, with a tensor's path: its key at the top is no path of anything."""
+        libdcp.save(self.dir, 1, {"model": {"w": np.ones(2)}, "own": libdcp.PerRank(np.ones(2)), "epoch": 3})
+        for only in ["/own"], ["/own*"]:
+            with self.assertRaisesRegex(libdcp.Error, "no tensor of the state matches the glob /own"):
+                libdcp.load(self.dir, {"own": libdcp.PerRank(np.zeros(2)), "epoch": 0}, only=only)
+        own = libdcp.PerRank(np.zeros(2))
+        libdcp.load(self.dir, {"own": own}, only="/model/own")
+        self.assertEqual(own.value.tolist(), [1, 1])
+
     def test_rename_means_numbers_too(self):
         libdcp.save(self.dir, 1, {"net": {"w": np.ones(1), "n": {"x": 1}}, "sched": {"last": 7, "c": collections.Counter([2])},
                                   "step": 3})

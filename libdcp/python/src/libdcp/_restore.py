@@ -336,7 +336,7 @@ class Restoring:
     def _leaf(self, mapping: Mapping[Any, Any], key: Any, value: Any, keys: Trail, word: Any, stored_keys: Trail) -> None:
         if word is _MISSING:
             names_nothing = isinstance(value, Mapping) and not value
-            if self._is_wanted(keys) and not names_nothing and not is_of_tensors(value) and not self._may_lack(keys):
+            if not is_of_tensors(value) and self._is_wanted(keys) and not names_nothing and not self._may_lack(keys):
                 self.missing.append(Keys(keys))
             return
         self._used.add(stored_keys)
