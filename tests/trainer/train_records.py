@@ -37,8 +37,8 @@ _, err = train(1, "config.json", expect=2)
 check("data.eval_path: cannot read nowhere" in err and not os.path.exists("refused"), err)
 
 make_records("masked.safetensors", lambda i, n: 0)
-for name, data, says in (("masked", {"path": "masked.safetensors"}, "data.path: no token of this step's batch counts for "
-                          "the loss; unmask some, or set a larger train_batch_size"),
+for name, data, says in (("masked", {"path": "masked.safetensors"}, "data.path: no token of a whole epoch, 64 samples, "
+                          "counts for the loss; unmask some"),
                          ("eval-masked", {"eval_path": "masked.safetensors"}, "data.eval_path: nothing in it counts for "
                           "the loss; unmask some, or leave it out")):
     configured(name, **data)

@@ -141,17 +141,27 @@ static int hash_parts(data *d, const sample_batch *room, uint64_t words, dcp_err
     return status;
 }
 
-static int take_fingerprint(data *d, dcp_error *err) {
+/* Memory of one sample, *words of 4 bytes; *memory is to be freed. */
+static int make_sample_room(const data *d, sample_batch *room, uint64_t *words, void **memory,
+                            dcp_error *err) {
     const uint64_t values = model_sample_values(&d->shape), ids = model_sample_ids(&d->shape);
     const uint64_t places = d->shape.packed ? ids : 0;
-    const uint64_t words = ids + values + d->shape.targets + places;
-    uint32_t *memory = malloc(words * sizeof *memory);
-    if (!memory) return core_fail_memory(err, words * sizeof *memory);
-    sample_batch room = {.targets = (int32_t *)memory + ids + values};
-    if (ids) room.ids = (int32_t *)memory;
-    if (values) room.values = (float *)memory + ids;
-    if (places) room.places = room.targets + d->shape.targets;
-    const int status = hash_parts(d, &room, words, err);
+    *words = ids + values + d->shape.targets + places;
+    int32_t *at = *memory = malloc(*words * sizeof *at);
+    if (!at) return core_fail_memory(err, *words * sizeof *at);
+    *room = (sample_batch){.targets = at + ids + values};
+    if (ids) room->ids = at;
+    if (values) room->values = (float *)(at + ids);
+    if (places) room->places = room->targets + d->shape.targets;
+    return DCP_OK;
+}
+
+static int take_fingerprint(data *d, dcp_error *err) {
+    sample_batch room;
+    uint64_t words;
+    void *memory;
+    int status = make_sample_room(d, &room, &words, &memory, err);
+    if (status == DCP_OK) status = hash_parts(d, &room, words, err);
     free(memory);
     return status;
 }
@@ -274,6 +284,14 @@ static int read_sample(data *d, uint64_t seed, uint64_t g, const sample_batch *o
     return status == DCP_OK ? DCP_OK : blame_source((size_t)(part - d->parts), status, &why, err);
 }
 
+/* Adds what counts of n samples. */
+static void count_targets(const data *d, const sample_batch *samples, uint64_t n,
+                          uint64_t *counted) {
+    for (uint64_t i = 0; i < n * d->shape.targets; i++)
+        if (samples->targets[i] != SAMPLE_IGNORE)
+            counted[model_sample_loss_of(&d->shape, i % d->shape.targets)]++;
+}
+
 int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, const sample_batch *out,
               uint64_t *counted, dcp_error *err) {
     for (uint64_t g = first; g < first + n; g++) {
@@ -282,8 +300,19 @@ int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, const sample_b
         if (status != DCP_OK) return status;
     }
     for (size_t i = 0; i < model_sample_losses(&d->shape); i++) counted[i] = 0;
-    for (uint64_t i = 0; i < n * d->shape.targets; i++)
-        if (out->targets[i] != SAMPLE_IGNORE)
-            counted[model_sample_loss_of(&d->shape, i % d->shape.targets)]++;
+    count_targets(d, out, n, counted);
     return DCP_OK;
+}
+
+int data_check(data *d, uint64_t first, uint64_t n, uint64_t *counted, dcp_error *err) {
+    sample_batch room;
+    uint64_t words;
+    void *memory;
+    int status = make_sample_room(d, &room, &words, &memory, err);
+    for (uint64_t g = first; g < first + n && status == DCP_OK; g++) {
+        status = read_sample(d, 0, g, &room, err);
+        if (status == DCP_OK) count_targets(d, &room, 1, counted);
+    }
+    free(memory);
+    return status;
 }

@@ -37,3 +37,7 @@ uint64_t data_fingerprint(const data *d);
  * targets count: counted[losses]. */
 int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, const sample_batch *out,
               uint64_t *counted, dcp_error *err);
+
+/* Reads samples `first` ... first + n - 1 and keeps nothing: what is wrong with one is an error.
+ * Adds how many of their targets count to counted[losses]. */
+int data_check(data *d, uint64_t first, uint64_t n, uint64_t *counted, dcp_error *err);

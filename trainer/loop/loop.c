@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "optim/grad_norm.h"
 #include "programs/program.h"
 #include "ranks/board.h"
 #include "ranks/launcher.h"
@@ -95,23 +96,46 @@ static void begin_training(loop *l) {
     l->has_stepped = 1;
 }
 
+/* Saves what was computed so far, as the run can't go on. */
+static void save_before_failure(loop *l) {
+    const trainer *t = l->t;
+    const uint64_t step = t->state->step;
+    dcp_error err;
+    if (step_saves_are_complete(&l->saves)) return;
+    if (!optim_is_finite(t->layout, t->k, t->mesh.shards, t->state->params, t->norm_scratch))
+        ranks_say(t->rank, "step %" PRIu64 " has parameters that are not finite: it is not saved",
+                  step);
+    else if (step_saves_finish(&l->saves, &err) == DCP_OK)
+        ranks_say(t->rank, "step %" PRIu64 ", the last one before that, is saved in %s", step,
+                  t->c->dir);
+    else
+        ranks_say(t->rank, "step %" PRIu64 ", the last one before that, could not be saved: %s",
+                  step, err.message);
+}
+
+/* Of an update that has failed there is nothing to save. */
+static int end_failed(loop *l, int status, const dcp_error *why) {
+    ranks_say(l->t->rank, "%s", why->message);
+    if (status == DCP_ERR_STATE) ranks_launcher_tell(l->t->rank, why->message);
+    if (status != DCP_ERR_COMM && status != DCP_ERR_DEVICE) save_before_failure(l);
+    return status == DCP_ERR_ARG ? PROGRAM_USAGE : PROGRAM_FAILED; /* data that no restart mends */
+}
+
 /* One step and what follows it; PROGRAM_DONE: go on. */
 static int take_step(loop *l) {
     step_result r = {0};
     step_evaluation e = {0};
     dcp_error err;
     int status = step_update(l->t, &r, &err);
-    if (status == DCP_OK && !l->has_stepped) begin_training(l);
-    r.is_proven = status == DCP_OK && step_prove_is_due(l->t);
+    if (status != DCP_OK) return end_failed(l, status, &err);
+    if (!l->has_stepped) begin_training(l);
+    r.is_proven = step_prove_is_due(l->t);
     if (r.is_proven) status = step_prove(l->t, &r.state_id, &err);
+    r.is_proven &= status == DCP_OK;
     if (status == DCP_OK && step_evaluate_is_due(l->t)) status = step_evaluate(l->t, &e, &err);
-    if (status != DCP_OK) {
-        ranks_say(l->t->rank, "%s", err.message);
-        if (status == DCP_ERR_STATE) ranks_launcher_tell(l->t->rank, err.message);
-        return status == DCP_ERR_ARG ? PROGRAM_USAGE
-                                     : PROGRAM_FAILED; /* data that no restart mends */
-    }
+    e.done &= status == DCP_OK;
     report_step(&l->report, &r, &e);
+    if (status != DCP_OK) return end_failed(l, status, &err);
     ranks_board_step(l->t->state->step, 0); /* done, though its save may have to wait */
     return is_save_due(l) && step_saves_start(&l->saves) != DCP_OK ? PROGRAM_FAILED : PROGRAM_DONE;
 }

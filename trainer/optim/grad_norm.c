@@ -28,41 +28,55 @@ typedef struct stretch {
     uint64_t at, rows, row_elems;
 } stretch;
 
-static int continues(const stretch *s, const fsdp_param *param) {
-    return s->row_elems == param->row_elems && s->at + s->rows * s->row_elems == param->grad_at;
+static int continues(const stretch *s, const fsdp_param *param, uint64_t at) {
+    return s->row_elems == param->row_elems && s->at + s->rows * s->row_elems == at;
 }
 
 /* Returns what is behind the rows' sums. */
-static double *sum_rows(kernels *k, double *out, const float *grads, const stretch *s) {
-    if (s->rows > 0) k->row_sumsq(k, out, grads + s->at, s->rows, s->row_elems);
+static double *sum_rows(kernels *k, double *out, const float *values, const stretch *s) {
+    if (s->rows > 0) k->row_sumsq(k, out, values + s->at, s->rows, s->row_elems);
     return out + s->rows;
 }
 
-static double *sum_all_rows(const fsdp_layout *layout, kernels *k, double *out,
-                            const float *grads) {
+/* Which values of the shards there are: laid out as parameters are, or as what belongs to them. */
+typedef enum layout_of { OF_PARAMS, OF_GRADS } layout_of;
+
+static double *sum_all_rows(const fsdp_layout *layout, kernels *k, double *out, layout_of of,
+                            const float *values) {
     stretch s = {0};
     for (size_t i = 0; i < layout->n_params; i++) {
         const fsdp_param *param = &layout->params[i];
         const uint64_t rows = rows_of(param);
+        const uint64_t at = of == OF_PARAMS ? param->param_at : param->grad_at;
         if (rows == 0 || param->info.frozen) continue;
-        if (!continues(&s, param)) {
-            out = sum_rows(k, out, grads, &s);
-            s = (stretch){.at = param->grad_at, .row_elems = param->row_elems};
+        if (!continues(&s, param, at)) {
+            out = sum_rows(k, out, values, &s);
+            s = (stretch){.at = at, .row_elems = param->row_elems};
         }
         s.rows += rows;
     }
-    return sum_rows(k, out, grads, &s);
+    return sum_rows(k, out, values, &s);
 }
 
-double optim_norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm,
-                            const float *grads, void *scratch) {
+static double norm_of(const fsdp_layout *layout, kernels *k, MPI_Comm comm, layout_of of,
+                      const float *values, void *scratch) {
     uint64_t *on_device = scratch;
     exact_sum all = {0};
     double *rows = (double *)(on_device + SUM_ELEMS);
     k->zero(k, scratch, 2 * SUM_ELEMS);
-    const double *end = sum_all_rows(layout, k, rows, grads);
+    const double *end = sum_all_rows(layout, k, rows, of, values);
     if (end > rows) k->exact_add(k, on_device, rows, (size_t)(end - rows));
     k->span(k, KERNELS_NO_SPAN); /* what follows waits for the other ranks */
     k->download(k, all.limbs, scratch, sizeof all.limbs);
     return sqrt(optim_exact_sum_of_ranks(&all, comm));
+}
+
+double optim_norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm,
+                            const float *grads, void *scratch) {
+    return norm_of(layout, k, comm, OF_GRADS, grads, scratch);
+}
+
+int optim_is_finite(const fsdp_layout *layout, kernels *k, MPI_Comm comm, const float *params,
+                    void *scratch) {
+    return isfinite(norm_of(layout, k, comm, OF_PARAMS, params, scratch)) != 0;
 }

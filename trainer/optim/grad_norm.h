@@ -1,4 +1,4 @@
-/* The norm of a gradient that lies in shards. */
+/* The norm of a gradient that lies in shards, and whether the parameters are numbers. */
 #pragma once
 
 #include <mpi.h>
@@ -14,3 +14,7 @@ size_t optim_norm_scratch_bytes(const fsdp_layout *layout);
  * where an element is not finite. grads, scratch: memory of k. */
 double optim_norm_of_shards(const fsdp_layout *layout, kernels *k, MPI_Comm comm,
                             const float *grads, void *scratch);
+
+/* Whether all trained parameters are finite, of all ranks of `comm`. Collective. */
+int optim_is_finite(const fsdp_layout *layout, kernels *k, MPI_Comm comm, const float *params,
+                    void *scratch);

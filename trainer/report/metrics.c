@@ -116,6 +116,7 @@ static void make_line(metrics_line *line, const report_values *v, const char *ru
     append_number(line, "imbalance", 4, v->imbalance);
     append_count(line, "slowest_rank", (uint64_t)v->slowest_rank);
     append_count(line, "ranks", (uint64_t)v->ranks);
+    if (v->skipped) append_count(line, "skipped_batches", v->skipped);
     if (v->evaluated) append_number(line, "eval_loss", 9, v->eval_loss);
     if (v->evaluated) append_losses(line, "eval_losses", v, v->eval_losses);
     if (v->evaluated) append_number(line, "eval_s", 6, v->eval_s);

@@ -29,7 +29,8 @@ typedef struct report_values {
     double imbalance;
     int slowest_rank; /* whose imbalance it is */
     int ranks;
-    int evaluated; /* whether the next three are there */
+    uint64_t skipped; /* batches that had nothing to learn, before this step's; 0: none */
+    int evaluated;    /* whether the next three are there */
     double eval_loss, eval_s;
     double eval_accuracy; /* below 0: the model is no classifier */
     int is_proven;        /* whether the next is there */

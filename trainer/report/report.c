@@ -173,6 +173,16 @@ static void take_losses(const trainer *t, const step_result *result,
     }
 }
 
+/* The first time at once; of all together at the end. */
+static void tell_skipped(run_report *r, const report_values *v) {
+    if (!r->skipped)
+        ranks_warn(r->t->rank,
+                   "step %" PRIu64 ": %" PRIu64 " %s nothing that counts for the loss, skipped; "
+                   "this is told once, and how many there were at the end",
+                   v->step, v->skipped, v->skipped == 1 ? "batch had" : "batches had");
+    r->skipped += v->skipped;
+}
+
 void report_step(run_report *r, const step_result *result, const step_evaluation *evaluated) {
     const trainer *t = r->t;
     double now[TIMELINE_SPENT], spent[TIMELINE_SPENT];
@@ -200,6 +210,7 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
                        .sent_bytes = sent - r->sent,
                        .sent_across_bytes = sent_across - r->sent_across,
                        .ranks = t->world,
+                       .skipped = result->skipped,
                        .evaluated = evaluated->done,
                        .eval_loss = evaluated->loss,
                        .eval_accuracy = t->shape.tokens ? -1 : evaluated->accuracy,
@@ -212,6 +223,7 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
     if (t->matmul_peak > 0) v.mfu = t->sample_flops * samples / training_s / t->matmul_peak;
     gather_usage(r, v.forward_s + v.backward_s, &v);
     if (t->rank == 0) write_line(r, &v);
+    if (v.skipped) tell_skipped(r, &v);
     memcpy(r->spent, now, sizeof now);
     if (r->trace && t->rank == 0) report_trace_step(r->trace, v.step, v.loss, r->line_at, at);
     flush_trace(r);
@@ -303,6 +315,9 @@ static void tell_memory(const run_report *r) {
 
 int report_end(run_report *r, int status) {
     if (r->t->rank == 0) ranks_bar_leave();
+    if (r->skipped)
+        ranks_say(r->t->rank, "%" PRIu64 " %s skipped, of which nothing counts for the loss",
+                  r->skipped, r->skipped == 1 ? "batch was" : "batches were");
     if (status == PROGRAM_DONE || status == PROGRAM_STOPPED) {
         step_take_device_times(r->t);
         tell_time(r->t, r->steps, MPI_Wtime() - r->begin);

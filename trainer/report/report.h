@@ -17,6 +17,7 @@ typedef struct run_report {
     int lines_fail;               /* the last line could not be written */
     int is_mute;                  /* stdout has failed */
     uint64_t steps;               /* told of */
+    uint64_t skipped;             /* batches of which nothing counts */
     double begin, line_at;        /* when the run began; when the last line was written */
     double spent[TIMELINE_SPENT]; /* the timeline's seconds at the last line */
     uint64_t sent, sent_across;   /* bytes sent until the last line */

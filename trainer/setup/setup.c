@@ -134,7 +134,7 @@ static int open_all_data(trainer *t, dcp_error *err) {
         status = ranks_agree(
             t->comm, compare_data(t, t->eval_samples, "data.eval_path", c->eval_path, err), err);
     if (status == DCP_OK && c->eval_path && t->rank == 0) warn_of_all_shared(c);
-    return status;
+    return status == DCP_OK ? step_evaluate_check(t, err) : status;
 }
 
 /* What a sample costs, by which of its parameters the layout trains. */

@@ -41,6 +41,36 @@ int step_evaluate_open(trainer *t, dcp_error *err) {
     return status == DCP_OK ? DCP_OK : blame_eval_path(status, &why, err);
 }
 
+/* Samples between two signs of life. */
+enum { CHECKED_AT_ONCE = 256 };
+
+/* The share of this rank. */
+static int check_samples(const trainer *t, uint64_t *counted, dcp_error *err) {
+    const uint64_t all = data_samples(t->eval_samples), world = (uint64_t)t->world;
+    const uint64_t each = (all + world - 1) / world, begin = each * (uint64_t)t->rank;
+    const uint64_t end = begin + each < all ? begin + each : all;
+    for (uint64_t at = begin; at < end; at += CHECKED_AT_ONCE) {
+        dcp_error why;
+        const uint64_t n = end - at < CHECKED_AT_ONCE ? end - at : CHECKED_AT_ONCE;
+        const int status = data_check(t->eval_samples, at, n, counted, &why);
+        ranks_board_beat();
+        if (status != DCP_OK) return blame_eval_path(status, &why, err);
+    }
+    return DCP_OK;
+}
+
+int step_evaluate_check(const trainer *t, dcp_error *err) {
+    uint64_t counted[SAMPLE_MOST_LOSSES] = {0};
+    if (!t->eval_samples) return DCP_OK;
+    const int status = ranks_agree(t->comm, check_samples(t, counted, err), err);
+    if (status != DCP_OK) return status;
+    MPI_Allreduce(MPI_IN_PLACE, counted, SAMPLE_MOST_LOSSES, MPI_UINT64_T, MPI_SUM, t->comm);
+    if (counted[0] > 0) return DCP_OK;
+    return core_fail(
+        err, DCP_ERR_ARG,
+        "data.eval_path: nothing in it counts for the loss; unmask some, or leave it out");
+}
+
 uint64_t step_evaluate_micro_batches(const trainer *t) {
     if (!t->eval_samples) return 0;
     return (data_samples(t->eval_samples) + t->c->micro - 1) / t->c->micro;
@@ -113,13 +143,10 @@ static int add_up_ranks(const trainer *t, evaluation_sums *s, step_evaluation *o
     memcpy(counts, s->counted, sizeof s->counted);
     MPI_Allreduce(MPI_IN_PLACE, counts, SAMPLE_MOST_LOSSES + 1, MPI_UINT64_T, MPI_SUM, t->comm);
     for (size_t i = 0; i < model_sample_losses(&t->shape); i++) {
-        out->losses[i] = optim_exact_sum_of_ranks(&s->losses[i], t->comm) / (double)counts[i];
+        const double sum = optim_exact_sum_of_ranks(&s->losses[i], t->comm);
+        out->losses[i] = counts[i] ? sum / (double)counts[i] : 0;
         out->loss += model_sample_loss(&t->shape, i).weight * out->losses[i];
     }
-    if (!status && counts[0] == 0)
-        status = core_fail(
-            err, DCP_ERR_ARG,
-            "data.eval_path: nothing in it counts for the loss; unmask some, or leave it out");
     out->accuracy = (double)counts[SAMPLE_MOST_LOSSES] / (double)counts[0];
     return status;
 }

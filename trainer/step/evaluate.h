@@ -18,6 +18,10 @@ typedef struct step_evaluation {
 /* Opens data.eval_path, where it is given. Not collective. */
 int step_evaluate_open(trainer *t, dcp_error *err);
 
+/* Collective: reads all of the evaluation's data, so that what is wrong with it, or that nothing in
+ * it counts, is told before the first step. DCP_ERR_ARG; DCP_ERR_IO. */
+int step_evaluate_check(const trainer *t, dcp_error *err);
+
 /* Memory that evaluations take beside training's. Not collective. */
 int step_evaluate_prepare(trainer *t, dcp_error *err);
 

@@ -27,12 +27,12 @@ static uint64_t micro_batch_of(const trainer *t, uint64_t micro) {
     return fsdp_own_micro_batch(t->sharded, micro);
 }
 
-/* counted[SAMPLE_MOST_LOSSES] */
-static int read_inputs(trainer *t, uint64_t *counted, dcp_error *err) {
+/* Of the batch that begins at sample `begin`. counted[SAMPLE_MOST_LOSSES] */
+static int read_inputs(trainer *t, uint64_t begin, uint64_t *counted, dcp_error *err) {
     const uint64_t micro_batches = config_micro_batches(t->c);
     memset(counted, 0, SAMPLE_MOST_LOSSES * sizeof *counted);
     for (uint64_t i = 0; micro_batch_of(t, i) < micro_batches; i++) {
-        const uint64_t first = t->state->samples + micro_batch_of(t, i) * t->c->micro;
+        const uint64_t first = begin + micro_batch_of(t, i) * t->c->micro;
         const sample_batch inputs = model_sample_batch_at(&t->inputs, &t->shape, i * t->c->micro);
         uint64_t n[SAMPLE_MOST_LOSSES] = {0};
         const int status =
@@ -43,16 +43,26 @@ static int read_inputs(trainer *t, uint64_t *counted, dcp_error *err) {
     return DCP_OK;
 }
 
-/* All micro-batches of this rank; how many targets count in the whole step, of each loss. */
-static int read_step(trainer *t, uint64_t *counted, dcp_error *err) {
-    int status = ranks_agree(t->comm, read_inputs(t, counted, err), err);
+/* All micro-batches of this rank; how many targets count in the whole batch, of each loss. */
+static int read_batch(trainer *t, uint64_t begin, uint64_t *counted, dcp_error *err) {
+    const int status = ranks_agree(t->comm, read_inputs(t, begin, counted, err), err);
     if (status != DCP_OK) return status;
     MPI_Allreduce(MPI_IN_PLACE, counted, SAMPLE_MOST_LOSSES, MPI_UINT64_T, MPI_SUM, t->comm);
-    if (counted[0] > 0) return DCP_OK;
+    return DCP_OK;
+}
+
+/* The next batch that has something to learn; *skipped: how many before it have nothing. */
+static int read_step(trainer *t, uint64_t *counted, uint64_t *skipped, dcp_error *err) {
+    const uint64_t epoch = data_samples(t->samples);
+    for (*skipped = 0; *skipped * t->c->batch < epoch; ++*skipped) {
+        const uint64_t begin = t->state->samples + *skipped * t->c->batch;
+        const int status = read_batch(t, begin, counted, err);
+        if (status != DCP_OK || counted[0] > 0) return status;
+    }
     return core_fail(err, DCP_ERR_ARG,
-                     "data.path: no %s of this step's batch counts for the loss; unmask some, or "
-                     "set a larger train_batch_size",
-                     t->shape.tokens ? "token" : "label");
+                     "data.path: no %s of a whole epoch, %" PRIu64
+                     " samples, counts for the loss; unmask some",
+                     t->shape.tokens ? "token" : "label", epoch);
 }
 
 static int compute_micro_batch(trainer *t, uint64_t micro, const float *scales, dcp_error *err) {
@@ -76,7 +86,9 @@ static int compute_micro_batch(trainer *t, uint64_t micro, const float *scales, 
  */
 static void scale_losses(const trainer *t, const uint64_t *counted, float *scales) {
     for (size_t i = 0; i < model_sample_losses(&t->shape); i++)
-        scales[i] = (float)(model_sample_loss(&t->shape, i).weight / (double)counted[i]);
+        scales[i] = counted[i]
+                        ? (float)(model_sample_loss(&t->shape, i).weight / (double)counted[i])
+                        : 0.0f;
 }
 
 /* Of all micro-batches, in their order. */
@@ -132,9 +144,10 @@ static int update(trainer *t, const step_result *r, dcp_error *err) {
     const double scale = limit > 0 ? fmin(1.0, limit / (r->grad_norm + 1e-6)) : 1.0;
     state_update(s, t->optimizer, r->lr, scale);
     const char *failed = s->host_memory ? t->k->sync(t->k) : NULL;
+    const uint64_t samples = (r->skipped + 1) * t->c->batch;
     s->step++;
-    s->samples += t->c->batch;
-    s->tokens += t->c->batch * model_sample_tokens(&t->shape);
+    s->samples += samples;
+    s->tokens += samples * model_sample_tokens(&t->shape);
     return failed ? core_fail(err, DCP_ERR_DEVICE, "the update: %s", failed) : DCP_OK;
 }
 
@@ -149,7 +162,7 @@ void step_take_device_times(trainer *t) {
 int step_update(trainer *t, step_result *out, dcp_error *err) {
     uint64_t counted[SAMPLE_MOST_LOSSES];
     const double start = MPI_Wtime();
-    int status = read_step(t, counted, err);
+    int status = read_step(t, counted, &out->skipped, err);
     timeline_add(&t->tl, TIMELINE_DATA, -1, start, MPI_Wtime());
     if (status == DCP_OK) status = compute(t, counted, out, err);
     if (status != DCP_OK) return status;

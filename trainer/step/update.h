@@ -11,6 +11,7 @@ typedef struct trainer trainer;
 typedef struct step_result {
     double loss, grad_norm, lr;        /* as computed in this step, before its update */
     double losses[SAMPLE_MOST_LOSSES]; /* of which the loss is the weighted sum */
+    uint64_t skipped;                  /* batches before its own, of which nothing counts */
     int is_proven;                     /* after it (prove.h): */
     uint64_t state_id;
 } step_result;
