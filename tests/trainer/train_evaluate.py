@@ -68,3 +68,31 @@ for ranks in (1, 3):
         check([line["step"] for line in lines] == [1] and lines[0]["eval_loss"] is None, f"{lines}")
         train(ranks, config(**lost, checkpoint={"dir": name}, metrics=f"{name}.jsonl"), expect=3)
     tool("dcp-train", "--plot", f"{name}.svg", f"{name}.jsonl")
+
+# An evaluation that SIGTERM ends is made up by the run that goes on, in the line of its step.
+shutil.copy("text", "long")
+stopped = {**over, "data": {"eval_path": "long"}, "eval_every": 1, "max_steps": 1000}
+train(1, config(**{**stopped, "max_steps": 3}, checkpoint={"dir": "whole"}, metrics="whole.jsonl"))
+last, tries = {}, 0
+while "eval_loss" in last or not last:
+    tries += 1
+    check(tries < 20, f"no evaluation is interrupted: {last}")
+    shutil.rmtree("stopped", ignore_errors=True)
+    if os.path.exists("stopped.jsonl"):
+        os.unlink("stopped.jsonl")
+    run = Run(2, config(**stopped, checkpoint={"dir": "stopped", "every": 1000}, metrics="stopped.jsonl"))
+    run.wait_for(lambda: os.path.exists("stopped.jsonl") and metrics("stopped.jsonl"), "the first line")
+    os.kill(run.pids()[0], signal.SIGTERM)
+    check(run.wait() == 143, run.text(run.err))
+    last = metrics("stopped.jsonl")[-1]
+step = last["step"]
+check(step <= 3, f"{step}")
+for ranks in 1, 3:
+    _, err = train(ranks, config(**{**stopped, "max_steps": step}, checkpoint={"dir": "stopped"}, metrics="stopped.jsonl"))
+    check("was saved before its evaluation was over: it is made up" in err, err)
+    lines = metrics("stopped.jsonl")
+    check([line["step"] for line in lines] == list(range(1, step + 1)), f"{lines}")
+    check(evaluations("stopped.jsonl") == {k: v for k, v in evaluations("whole.jsonl").items() if k <= step}, f"{lines}")
+    check({**lines[-1], **last} == lines[-1], f"{lines[-1]} {last}")
+_, err = train(2, config(**{**stopped, "max_steps": 3}, checkpoint={"dir": "stopped"}, metrics="stopped.jsonl"))
+check(state(3, "stopped") == state(3, "whole") or step == 3, "an evaluation that is made up changes the state")

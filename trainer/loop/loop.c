@@ -132,8 +132,10 @@ static int take_step(loop *l) {
     r.is_proven = step_prove_is_due(l->t);
     if (r.is_proven) status = step_prove(l->t, &r.state_id, &err);
     r.is_proven &= status == DCP_OK;
-    if (status == DCP_OK && step_evaluate_is_due(l->t)) status = step_evaluate(l->t, &e, &err);
+    const int is_due = step_evaluate_is_due(l->t);
+    if (status == DCP_OK && is_due) status = step_evaluate(l->t, &e, &err);
     e.done &= status == DCP_OK;
+    l->t->state->owes_evaluation = is_due && !e.done;
     report_step(&l->report, &r, &e);
     if (status != DCP_OK) return end_failed(l, status, &err);
     ranks_board_step(l->t->state->step, 0); /* done, though its save may have to wait */
@@ -164,14 +166,31 @@ static int answer_save_request(loop *l, const step_signal_requests *asked) {
     return status == DCP_ERR_COMM || status == DCP_ERR_STATE ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
+/* The one that the step was to end with from which the run goes on. */
+static int make_up_evaluation(loop *l) {
+    trainer *t = l->t;
+    const double begin = MPI_Wtime();
+    step_evaluation e = {0};
+    dcp_error err;
+    if (!t->state->owes_evaluation || !t->eval_samples) return PROGRAM_DONE;
+    ranks_say(t->rank, "step %" PRIu64 " was saved before its evaluation was over: it is made up",
+              t->state->step);
+    const int status = step_evaluate(t, &e, &err);
+    if (status != DCP_OK) return end_failed(l, status, &err);
+    if (e.done) report_evaluation(&l->report, &e, MPI_Wtime() - begin);
+    t->state->owes_evaluation = !e.done;
+    return PROGRAM_DONE;
+}
+
 static int run_steps(loop *l) {
     const trainer *t = l->t;
+    int status = make_up_evaluation(l);
+    if (status != PROGRAM_DONE) return status;
     if (t->state->step >= t->c->max_steps && step_saves_are_complete(&l->saves)) {
         ranks_say(t->rank, "step %" PRIu64 " of max_steps %" PRIu64 " is reached: nothing to do",
                   t->state->step, t->c->max_steps);
         return PROGRAM_DONE;
     }
-    int status = PROGRAM_DONE;
     uint64_t saves_answered = 0;
     while (status == PROGRAM_DONE) {
         step_signal_requests asked = step_signals_take(t->comm);

@@ -141,6 +141,18 @@ static void print_evaluation(const report_values *v) {
     printf("  (%.3f s)\n", v->eval_s);
 }
 
+/* -1 with errno where what was printed could not be written. */
+static int flush_lines(void) {
+    const int failed = fflush(stdout) != 0 || ferror(stdout);
+    clearerr(stdout);
+    return failed ? -1 : 0;
+}
+
+int report_console_evaluation(const report_values *v) {
+    print_evaluation(v);
+    return flush_lines();
+}
+
 int report_console_step(report_console *c, const report_values *v) {
     const int is_last = v->step >= c->max_steps;
     add_step(c, v);
@@ -153,7 +165,5 @@ int report_console_step(report_console *c, const report_values *v) {
         ranks_bar_clear();
         printf("state id after step %" PRIu64 "  %016" PRIx64 "\n", v->step, v->state_id);
     }
-    const int failed = fflush(stdout) != 0 || ferror(stdout);
-    clearerr(stdout);
-    return failed ? -1 : 0;
+    return flush_lines();
 }

@@ -28,6 +28,9 @@ int report_console_columns(void);
 /* Shows a step, and what it ended with; -1 with errno where stdout could not be written. */
 int report_console_step(report_console *c, const report_values *values);
 
+/* Shows an evaluation alone; errors as above. */
+int report_console_evaluation(const report_values *values);
+
 /* The line of a step, with step_s and tokens_per_s as means: what has room in so many columns, most
  * of all what is left of the run (left_s; below 0: nothing is told). text[columns + 1]. */
 void report_console_line(const report_values *values, uint64_t max_steps, int are_tokens,

@@ -3,6 +3,7 @@
 #include "report/metrics.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -90,6 +91,13 @@ static void append_losses(metrics_line *line, const char *key, const report_valu
     append_member(line, "}");
 }
 
+static void append_evaluation(metrics_line *line, const report_values *v) {
+    append_number(line, "eval_loss", 9, v->eval_loss);
+    append_losses(line, "eval_losses", v, v->eval_losses);
+    append_number(line, "eval_s", 6, v->eval_s);
+    if (v->eval_accuracy >= 0) append_number(line, "eval_accuracy", 6, v->eval_accuracy);
+}
+
 static void make_line(metrics_line *line, const report_values *v, const char *run) {
     append_member(line, REPORT_LINE_START "%" PRIu64, v->step);
     append_number(line, "loss", 9, v->loss);
@@ -117,11 +125,7 @@ static void make_line(metrics_line *line, const report_values *v, const char *ru
     append_count(line, "slowest_rank", (uint64_t)v->slowest_rank);
     append_count(line, "ranks", (uint64_t)v->ranks);
     if (v->skipped) append_count(line, "skipped_batches", v->skipped);
-    if (v->evaluated) append_number(line, "eval_loss", 9, v->eval_loss);
-    if (v->evaluated) append_losses(line, "eval_losses", v, v->eval_losses);
-    if (v->evaluated) append_number(line, "eval_s", 6, v->eval_s);
-    if (v->evaluated && v->eval_accuracy >= 0)
-        append_number(line, "eval_accuracy", 6, v->eval_accuracy);
+    if (v->evaluated) append_evaluation(line, v);
     if (v->is_proven) append_member(line, ", \"state_id\": \"%016" PRIx64 "\"", v->state_id);
     append_member(line, ", " REPORT_LINE_RUN "%s\"}\n", run);
 }
@@ -132,15 +136,70 @@ static void cut_end(int fd, ssize_t bytes) {
     if (fstat(fd, &st) != 0 || ftruncate(fd, st.st_size - bytes) != 0) return; /* of a file alone */
 }
 
-int report_metrics_write(report_metrics *m, const report_values *v, dcp_error *err) {
-    metrics_line line = {.n = 0};
+/* What later starts wrote goes. */
+static int cut_later(report_metrics *m, dcp_error *err) {
     if (m->kept >= 0 && ftruncate(fileno(m->file), m->kept) != 0)
         return report_file_fail(m->path, "cannot cut", err);
     m->kept = -1;
+    return DCP_OK;
+}
+
+int report_metrics_write(report_metrics *m, const report_values *v, dcp_error *err) {
+    metrics_line line = {.n = 0};
+    const int status = cut_later(m, err);
+    if (status != DCP_OK) return status;
     make_line(&line, v, m->run);
     const ssize_t written = write(fileno(m->file), line.text, line.n);
     if (written == (ssize_t)line.n) return DCP_OK;
     if (written > 0) cut_end(fileno(m->file), written);
     if (written >= 0) errno = ENOSPC; /* a short write to a file: the rest had no room */
     return report_file_fail(m->path, "cannot write", err);
+}
+
+/* The file's last line, of that step; 0: it is another one. *at: where it begins. */
+static int read_last_line(int fd, uint64_t step, metrics_line *line, off_t *at) {
+    char last[sizeof line->text], start[64];
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return 0;
+    const off_t from = st.st_size > (off_t)sizeof last ? st.st_size - (off_t)sizeof last : 0;
+    const ssize_t n = pread(fd, last, sizeof last, from);
+    if (n < 2 || last[n - 1] != '\n') return 0;
+    const char *before = memrchr(last, '\n', (size_t)n - 1), *begin = before ? before + 1 : last;
+    line->n = (size_t)(last + n - begin);
+    memcpy(line->text, begin, line->n);
+    line->text[line->n] = '\0';
+    *at = from + (begin - last);
+    snprintf(start, sizeof start, REPORT_LINE_START "%" PRIu64 ",", step);
+    return (before || from == 0) && strncmp(line->text, start, strlen(start)) == 0;
+}
+
+/* Over a line's bytes, of which only what follows the first ones changes, in one call. */
+static int write_at(report_metrics *m, const metrics_line *line, off_t at, dcp_error *err) {
+    const int fd = fileno(m->file), flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_APPEND) != 0)
+        return report_file_fail(m->path, "cannot write", err);
+    const ssize_t written = pwrite(fd, line->text, line->n, at);
+    if (written >= 0) errno = ENOSPC;
+    const int status =
+        written == (ssize_t)line->n ? DCP_OK : report_file_fail(m->path, "cannot write", err);
+    if (fcntl(fd, F_SETFL, flags) != 0 && status == DCP_OK)
+        return report_file_fail(m->path, "cannot write", err);
+    return status;
+}
+
+int report_metrics_add_evaluation(report_metrics *m, const report_values *v, dcp_error *err) {
+    static const char run[] = ", " REPORT_LINE_RUN;
+    metrics_line line;
+    off_t at;
+    const int status = cut_later(m, err);
+    if (status != DCP_OK) return status;
+    const size_t room = 512; /* for what is added */
+    char *end =
+        read_last_line(fileno(m->file), v->step, &line, &at) ? strstr(line.text, run) : NULL;
+    if (!end || strstr(line.text, "\"eval_loss\"") || line.n + room > sizeof line.text)
+        return DCP_OK;
+    line.n = (size_t)(end - line.text);
+    append_evaluation(&line, v);
+    append_member(&line, "%s%s\"}\n", run, m->run);
+    return write_at(m, &line, at, err);
 }

@@ -49,5 +49,9 @@ void report_metrics_close(report_metrics *m);
  * whatever happens then. Where it fails, nothing of the line is left, and the next may be tried. */
 int report_metrics_write(report_metrics *m, const report_values *values, dcp_error *err);
 
+/* Adds an evaluation to the line of its step, values->step, which an earlier start wrote last.
+ * Nothing where the file does not end with that line, or is none that can be read. */
+int report_metrics_add_evaluation(report_metrics *m, const report_values *values, dcp_error *err);
+
 /* mfu, at most 1: above it the fastest products were measured too slow. */
 double report_metrics_utilization(const report_values *values);

@@ -138,24 +138,26 @@ static void gather_usage(run_report *r, double compute_s, report_values *v) {
 }
 
 /* A disk that is full may have room again later: each line is tried. */
-static void write_metrics(run_report *r, const report_values *v) {
-    dcp_error err;
-    const int failed = report_metrics_write(r->lines, v, &err) != DCP_OK;
+static void note_metrics(run_report *r, uint64_t step, int status, const dcp_error *err) {
+    const int failed = status != DCP_OK;
     if (failed && !r->lines_fail)
         ranks_warn(0, "%s: lines are left out until one can be written; training goes on",
-                   err.message);
+                   err->message);
     if (!failed && r->lines_fail)
-        ranks_say(0, "metrics: lines are written again, from step %" PRIu64 " on", v->step);
+        ranks_say(0, "metrics: lines are written again, from step %" PRIu64 " on", step);
     r->lines_fail = failed;
 }
 
+static void note_console(run_report *r, int failed) {
+    if (!failed || errno == EPIPE) return; /* a reader that has seen enough */
+    ranks_warn(0, "stdout: %s: no more lines are shown; training goes on", strerror(errno));
+    r->is_mute = 1;
+}
+
 static void write_line(run_report *r, const report_values *v) {
-    if (!r->is_mute && report_console_step(&r->console, v) != 0 &&
-        errno != EPIPE) { /* a reader that has seen enough */
-        ranks_warn(0, "stdout: %s: no more lines are shown; training goes on", strerror(errno));
-        r->is_mute = 1;
-    }
-    if (r->lines) write_metrics(r, v);
+    dcp_error err;
+    if (!r->is_mute) note_console(r, report_console_step(&r->console, v));
+    if (r->lines) note_metrics(r, v->step, report_metrics_write(r->lines, v, &err), &err);
 }
 
 void report_leave_out(run_report *r, double seconds) { r->line_at += seconds; }
@@ -163,12 +165,19 @@ void report_leave_out(run_report *r, double seconds) { r->line_at += seconds; }
 _Static_assert((int)SAMPLE_MOST_LOSSES == (int)REPORT_MOST_LOSSES, "a line has all losses");
 
 /* What the losses are sums of. */
-static void take_losses(const trainer *t, const step_result *result,
-                        const step_evaluation *evaluated, report_values *v) {
+static void take_losses(const trainer *t, const step_result *result, report_values *v) {
+    for (size_t i = 0; i < model_sample_losses(&t->shape); i++) v->losses[i] = result->losses[i];
+}
+
+static void take_evaluation(const trainer *t, const step_evaluation *evaluated, double seconds,
+                            report_values *v) {
+    v->evaluated = evaluated->done;
+    v->eval_loss = evaluated->loss;
+    v->eval_accuracy = t->shape.tokens ? -1 : evaluated->accuracy;
+    v->eval_s = seconds;
     v->n_losses = model_sample_losses(&t->shape);
     for (size_t i = 0; i < v->n_losses; i++) {
         v->loss_names[i] = model_sample_loss(&t->shape, i).name;
-        v->losses[i] = result->losses[i];
         v->eval_losses[i] = evaluated->losses[i];
     }
 }
@@ -211,13 +220,10 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
                        .sent_across_bytes = sent_across - r->sent_across,
                        .ranks = t->world,
                        .skipped = result->skipped,
-                       .evaluated = evaluated->done,
-                       .eval_loss = evaluated->loss,
-                       .eval_accuracy = t->shape.tokens ? -1 : evaluated->accuracy,
-                       .eval_s = spent[TIMELINE_EVALUATE],
                        .is_proven = result->is_proven,
                        .state_id = result->state_id};
-    take_losses(t, result, evaluated, &v);
+    take_losses(t, result, &v);
+    take_evaluation(t, evaluated, spent[TIMELINE_EVALUATE], &v);
     const double training_s = v.step_s - v.eval_s;
     v.tokens_per_s = samples * (double)model_sample_tokens(&t->shape) / training_s;
     if (t->matmul_peak > 0) v.mfu = t->sample_flops * samples / training_s / t->matmul_peak;
@@ -231,6 +237,17 @@ void report_step(run_report *r, const step_result *result, const step_evaluation
     r->sent = sent;
     r->sent_across = sent_across;
     r->steps++;
+}
+
+void report_evaluation(run_report *r, const step_evaluation *evaluated, double seconds) {
+    dcp_error err;
+    report_values v = {.step = r->t->state->step};
+    report_leave_out(r, seconds);
+    memcpy(r->spent, r->t->tl.spent, sizeof r->spent);
+    if (r->t->rank != 0) return;
+    take_evaluation(r->t, evaluated, seconds, &v);
+    if (!r->is_mute) note_console(r, report_console_evaluation(&v));
+    if (r->lines) note_metrics(r, v.step, report_metrics_add_evaluation(r->lines, &v, &err), &err);
 }
 
 enum { OTHER = TIMELINE_SPENT, ROWS };

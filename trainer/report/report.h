@@ -30,6 +30,9 @@ void report_leave_out(run_report *r, double seconds);
 
 /* evaluated: of the evaluation that the step ended with, if one is done. */
 void report_step(run_report *r, const step_result *result, const step_evaluation *evaluated);
+/* An evaluation of the step that the run begins with, which took so many seconds: it becomes part
+ * of that step's line. */
+void report_evaluation(run_report *r, const step_evaluation *evaluated, double seconds);
 /* Returns the run's exit status: PROGRAM_FAILED where it was `status` PROGRAM_DONE and lines for
  * stdout or the trace were lost. */
 int report_end(run_report *r, int status);

@@ -14,6 +14,7 @@
 
 /* The member of "data" that says whether images are. */
 static const char normalized[] = "normalized";
+static const char evaluation_due[] = "evaluation_due";
 /* And the one that is there where several records are a sample. */
 static const char packed[] = "pack";
 
@@ -119,6 +120,7 @@ int state_meta_write(const train_state *s, const config *c, const meta_data *dat
     if (since && !failed) json_object_set(o, STATE_META_SINCE, since);
     if (s->normalizes && !failed)
         json_object_set_new(json_object_get(o, "data"), normalized, json_true());
+    if (s->owes_evaluation && !failed) json_object_set_new(o, evaluation_due, json_true());
     json_decref(since);
     *text = failed ? NULL : core_json_text(o, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(batch);
@@ -271,6 +273,7 @@ int state_meta_read(const meta_run *run, const char *text, meta_place *out, dcp_
         out->has_raw_images =
             json_object_get(o, "samples") &&
             !json_is_true(json_object_get(json_object_get(o, "data"), normalized));
+        out->owes_evaluation = json_is_true(json_object_get(o, evaluation_due));
     }
     json_decref(o);
     return status;

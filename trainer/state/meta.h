@@ -32,8 +32,9 @@ typedef struct meta_run {
 typedef struct meta_place {
     uint64_t samples, tokens; /* consumed */
     uint64_t seed;
-    int has_other_data; /* samples were other ones, or in another order */
-    int has_raw_images; /* images were not normalized */
+    int has_other_data;  /* samples were other ones, or in another order */
+    int has_raw_images;  /* images were not normalized */
+    int owes_evaluation; /* the step's evaluation was interrupted */
 } meta_place;
 
 /* The place of a checkpoint's JSON. What the run would do differently from the one that saved it is

@@ -41,7 +41,8 @@ typedef struct train_state {
     uint64_t step;            /* updates made */
     uint64_t samples, tokens; /* consumed */
     uint64_t seed;
-    int normalizes; /* images, as its preprocessor_config.json says */
+    int normalizes;      /* images, as its preprocessor_config.json says */
+    int owes_evaluation; /* the step was to end with one, which was interrupted */
     /* Of the step that the state was loaded from: */
     int has_other_data; /* it was trained on other samples */
     int has_raw_images; /* a run has saved it that did not normalize images */
