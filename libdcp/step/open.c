@@ -16,6 +16,7 @@
 #include "core/fail.h"
 #include "core/json.h"
 #include "core/path.h"
+#include "step/about.h"
 #include "step/folder.h"
 #include "step/hold.h"
 #include "step/homes.h"
@@ -107,6 +108,43 @@ static int name_files(dcp_checkpoint *ckpt, const char *folder, size_t n, dcp_er
 
 static int is_sharded(const dcp_checkpoint *ckpt) { return ckpt->layout == DCP_LAYOUT_SHARDED; }
 
+/* Where the folder's about.json says that the other shards are elsewhere: nothing is missing here.
+ */
+static int fail_part(const char *folder, int world, const unsigned char *kept, dcp_error *err) {
+    int n = 0, is_whole = 1;
+    for (int f = 0; f < world; f++) {
+        n += kept[f];
+        is_whole &= !kept[f] || !step_folder_check_file(folder, DCP_LAYOUT_SHARDED, (size_t)f,
+                                                        (size_t)world, NULL);
+    }
+    if (n == world || !is_whole) return DCP_OK;
+    return core_fail_at(err, DCP_ERR_ARG, folder,
+                        "it is one node's part of a private store's step, %d of its %d shards, and "
+                        "the others are on other nodes: start ranks on all of these and name the "
+                        "store in their list of stores (dcp_tiers_open, libdcp.Store([...]), "
+                        "checkpoint.stores), or take a directory that has all of a step",
+                        n, world);
+}
+
+/* A step that lacks files, which `missing` says. */
+static int refuse_incomplete(const char *folder, const dcp_error *missing, dcp_error *err) {
+    int world = 0, is_part = 0;
+    int status = step_folder_world(folder, INT_MAX, &world, err);
+    unsigned char *kept = status || !world ? NULL : malloc((size_t)world);
+    if (!status && world && !kept) status = core_fail_memory(err, (uint64_t)world);
+    if (kept) status = step_about_is_part(folder, world, kept, &is_part, err);
+    if (!status && is_part) status = fail_part(folder, world, kept, err);
+    free(kept);
+    return status ? status : core_fail_again(err, missing->status, missing, "%s", missing->message);
+}
+
+static int find_files_shared(dcp_checkpoint *ckpt, const char *folder, size_t *n, dcp_error *err) {
+    dcp_error why;
+    const int status = step_folder_files(folder, n, &ckpt->layout, &why);
+    if (status == DCP_ERR_CORRUPT) return refuse_incomplete(folder, &why, err);
+    return status ? core_fail_again(err, status, &why, "%s", why.message) : DCP_OK;
+}
+
 /* What rank 0 tells of a step in a directory that all ranks share, before its message: the folder,
  * and of layout global the tables. */
 enum { FILES, LAYOUT, FOLDER_BYTES, FOUND_WORDS };
@@ -120,7 +158,7 @@ static int look_shared(dcp_checkpoint *ckpt, const char *path, comm_message *mes
     size_t n = 0;
     int status = resolve(path, folder, err);
     if (!status) status = hold_folder(ckpt, folder, 1, err);
-    if (!status) status = step_folder_files(folder, &n, &ckpt->layout, err);
+    if (!status) status = find_files_shared(ckpt, folder, &n, err);
     if (!status) status = name_files(ckpt, folder, n, err);
     if (!status && !is_sharded(ckpt))
         status = step_tables_pack(&ckpt->files[0], &tables, &bytes, err);

@@ -55,8 +55,8 @@ last = step_path(max(steps("memory-0")), "memory-0")
 for args in (["checkpoint.dir=memory-0"], ["checkpoint.dir=memory-0", "--dry-run"],
              ["checkpoint.dir=new", f"checkpoint.resume={last}"]):
     _, err = train(2, config(max_steps=whole), *args, expect=2)
-    expect(messages(err)[-1], f"{last} is of a store of which each node has a part: 1 of the step's 3 files",
-           "2 are on other nodes, the first is shard-00001-of-00003.h5", "checkpoint.stores")
+    expect(messages(err)[-1], f"{last}: it is one node's part of a private store's step, 1 of its 3 shards",
+           "the others are on other nodes", "checkpoint.stores")
     check("overwrite" not in err, err)
 
 # All memory is gone: the disks have an older step, checkpoint.dir the newest.

@@ -255,51 +255,8 @@ static int preview_newest(const visit *v, dcp_error *err) {
     return is_damage(status) && n > 0 ? DCP_ERR_CORRUPT : status;
 }
 
-/* How many of a step's shards are not in its folder; the first one's name. */
-static int count_missing(const char *step_path, int files, char *first, size_t size) {
-    char path[PATH_MAX], name[64];
-    int missing = 0;
-    for (int f = 0; f < files; f++) {
-        snprintf(name, sizeof name, "shard-%05d-of-%05d.h5", f, files);
-        const int n = snprintf(path, sizeof path, "%s/%s", step_path, name);
-        if (n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0) continue;
-        if (missing++ == 0) snprintf(first, size, "%s", name);
-    }
-    return missing;
-}
-
-/* Whether a step lacks files since its folder is one of several that each have a part of it. Says
- * so as `key`'s error, then. */
-static int is_part(const char *key, const char *step_path, dcp_error *err) {
-    dcp_glance seen = DCP_GLANCE_INIT;
-    char first[64] = "";
-    if (dcp_step_glance(step_path, &seen, NULL) != DCP_OK || seen.files_here >= seen.files)
-        return 0;
-    const int missing = count_missing(step_path, seen.files, first, sizeof first);
-    core_fail(err, DCP_ERR_ARG,
-              "%s: %s is of a store of which each node has a part: %d of the step's %d files are "
-              "here, %d are on other nodes, the first is %s. Start ranks on all of these nodes, "
-              "name the store in checkpoint.stores (its path may have {host} and {rank}), and in "
-              "checkpoint.dir a directory that all ranks see",
-              key, step_path, seen.files_here, seen.files, missing, first);
-    return 1;
-}
-
-/* The same of checkpoint.dir's newest step. */
-static int is_dir_part(const config *c, dcp_error *err) {
-    char path[PATH_MAX];
-    dcp_step *steps;
-    size_t n;
-    if (dcp_steps_list(c->dir, &steps, &n, NULL) != DCP_OK) return 0;
-    while (n > 0 && steps[n - 1].kind != DCP_STEP_COMPLETE) n--;
-    const int length = n ? snprintf(path, sizeof path, "%s/%s", c->dir, steps[n - 1].name) : 0;
-    free(steps);
-    return length > 0 && (size_t)length < sizeof path && is_part("checkpoint.dir", path, err);
-}
-
 /* No step of the run can be loaded. */
 static int fail_damaged(const config *c, const dcp_error *why, dcp_error *err) {
-    if (is_dir_part(c, err)) return err->status;
     return core_fail(err, DCP_ERR_CORRUPT,
                      "%s: %.700s; set checkpoint.resume=never and checkpoint.overwrite=true to "
                      "start anew",
@@ -400,9 +357,8 @@ static int take_checkpoint(const resume_from *from, train_state *s, int *found, 
     *found = 1;
     const int status = take_path(&v, how, &why);
     if (status == DCP_OK) return DCP_OK;
-    if (status != DCP_ERR_CORRUPT || !is_part("checkpoint.resume", how, err))
-        fail_key("checkpoint.resume", resume_takes, status, &why, err);
-    return ranks_agree(from->comm, err->status, err);
+    fail_key("checkpoint.resume", resume_takes, status, &why, err);
+    return ranks_agree(from->comm, status, err);
 }
 
 int state_resume(const resume_from *from, train_state *s, dcp_error *err) {

@@ -27,7 +27,8 @@ typedef struct dcp_checkpoint dcp_checkpoint;
  * DCP_ERR_NOT_FOUND: no such folder, or no complete step in it, or none but one that a writer which
  * is stopped has begun to remove. DCP_ERR_CORRUPT: a table's checksum or bounds are wrong, or the
  * file's size is, or the folder is named as another step's. DCP_ERR_VERSION: written by a newer
- * format. */
+ * format. DCP_ERR_ARG: it is one node's part of a private store's step (dcp/store.h), of which
+ * other nodes have the rest. */
 DCP_API int dcp_checkpoint_open(dcp_comm *comm, const char *path, dcp_checkpoint **out,
                                 dcp_error *err);
 /* The same of steps whose files lie on several nodes (private stores, dcp/store.h), each of which

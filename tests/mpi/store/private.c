@@ -71,6 +71,31 @@ static void check_steps(const scratch *s, const char *name, const char *expected
     MPI_Barrier(MPI_COMM_WORLD); /* so that nobody changes them meanwhile */
 }
 
+/* A node's folder by itself: nothing of it is damaged, and no older step is meant. With a shard
+ * gone that it did have it is damaged. */
+static void part_is_no_damage(const scratch *s, const given *g) {
+    char dir[PATH_MAX], path[2 * PATH_MAX];
+    dcp_error error;
+    dcp_checkpoint *ckpt;
+    dcp_comm *self;
+    dcp_store *store = open_private(s, "part", 0);
+    save(s, store, g, 5);
+    dcp_store_close(store);
+    own_dir(s, "part", dir);
+    SUCCEEDS(dcp_comm_self(&self, err));
+    const int is_whole = s->size == 1; /* on one node */
+    int status = dcp_checkpoint_open(self, dir, &ckpt, &error);
+    CHECK(status == (is_whole ? DCP_OK : DCP_ERR_ARG));
+    if (!status) dcp_checkpoint_close(ckpt);
+    if (status) CHECK(strstr(error.message, "one node's part of a private store's step"));
+    MPI_Barrier(MPI_COMM_WORLD);
+    snprintf(path, sizeof path, "%s/step-00000005/shard-%05d-of-%05d.h5", dir, s->rank, s->size);
+    CHECK(!unlink(path));
+    MPI_Barrier(MPI_COMM_WORLD);
+    CHECK(dcp_checkpoint_open(self, dir, &ckpt, &error) == DCP_ERR_CORRUPT);
+    dcp_comm_destroy(self);
+}
+
 static void files_lie_with_their_ranks(const scratch *s, const given *g) {
     char dir[PATH_MAX], path[2 * PATH_MAX];
     dcp_store *store = open_private(s, "files", 0);
@@ -285,6 +310,7 @@ int main(int argc, char **argv) {
     scratch_begin(&s, &argc, &argv);
     given_make(&g, 0);
     files_lie_with_their_ranks(&s, &g);
+    part_is_no_damage(&s, &g);
     what_is_refused(&s, &g);
     nodes_keep_the_same_steps(&s, &g);
     what_some_nodes_have_is_replaced(&s, &g);
