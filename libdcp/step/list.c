@@ -120,14 +120,12 @@ static int take_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err
     return status || !is_folder ? status : append_step(l, &step, err);
 }
 
-int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *err) {
-    if (!dir || !out || !n_out)
-        return core_fail(err, DCP_ERR_ARG, "dcp_steps_list: dir, out or n_out is NULL");
+/* `at` and `name` lead to the directory `dir`. */
+static int list_directory(int at, const char *name, const char *dir, dcp_step **out, size_t *n_out,
+                          dcp_error *err) {
     step_listing l = {.dir = dir};
     dcp_error why;
-    const int refused = core_path_check(NULL, dir, err);
-    if (refused) return refused;
-    const int status = io_look_through(AT_FDCWD, dir, dir, take_entry, &l, &why);
+    const int status = io_look_through(at, name, dir, take_entry, &l, &why);
     if (status && (status != DCP_ERR_NOT_FOUND || why.system_error != ENOENT)) {
         free(l.steps);
         const int is_file = status == DCP_ERR_NOT_FOUND;
@@ -137,6 +135,17 @@ int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *er
     *out = l.steps;
     *n_out = l.n;
     return DCP_OK;
+}
+
+int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *err) {
+    if (!dir || !out || !n_out)
+        return core_fail(err, DCP_ERR_ARG, "dcp_steps_list: dir, out or n_out is NULL");
+    const int refused = core_path_check(NULL, dir, err);
+    return refused ? refused : list_directory(AT_FDCWD, dir, dir, out, n_out, err);
+}
+
+int step_list_at(int dir_fd, const char *dir, dcp_step **out, size_t *n_out, dcp_error *err) {
+    return list_directory(dir_fd, ".", dir, out, n_out, err);
 }
 
 /* NULL: there is none. */

@@ -6,6 +6,9 @@
 /* 1 where the folder is named as a step is, whatever state it is in, with the step of that name. */
 int step_name_read(const char *path, uint64_t *step);
 
+/* dcp_steps_list of an open directory, wherever that is by now; `dir` names it in messages. */
+int step_list_at(int dir_fd, const char *dir, dcp_step **out, size_t *n_out, dcp_error *err);
+
 /* One more than the newest complete step below `limit`, of steps in ascending order; 0: none. */
 uint64_t step_list_newest_below(const dcp_step *steps, size_t n, uint64_t limit);
 

@@ -327,11 +327,25 @@ int store_abandon(dcp_store *store, dcp_error *err) {
     return status;
 }
 
+/* Of a directory that is away, as it is there. */
+static int has_later(const dcp_store *store, int *found, dcp_error *err) {
+    dcp_step *steps;
+    size_t n;
+    *found = 1;
+    const int status = step_list_at(store->dir_fd, store->dir, &steps, &n, err);
+    if (status != DCP_OK) return status;
+    *found = step_list_newest_below(steps, n, UINT64_MAX) > store->continue_from + 1;
+    free(steps);
+    return DCP_OK;
+}
+
 static int set_aside_here(dcp_store *store, uint64_t *is_done, dcp_error *err) {
     dcp_error why = {0};
     int status = store_lock_check(store->lock, &why);
     *is_done = status != DCP_ERR_NOT_FOUND;
     if (!*is_done && store_lock_is_removed(store->lock)) return DCP_OK;
+    int found = 1;
+    if (!*is_done && has_later(store, &found, NULL) == DCP_OK && !found) return DCP_OK;
     if (status)
         return core_fail_again(err, status, &why,
                                "steps after %llu, which this run goes back to, can't be set aside, "

@@ -525,7 +525,7 @@ static void to_a_step_that_none_has(int rank, dcp_comm *comm, void *r) {
 }
 
 /* A directory that is away may come back with its later steps: no save is made without it. One that
- * was removed can't. */
+ * was removed can't, and one that has none is not waited for. */
 static void a_store_that_is_away(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -548,6 +548,18 @@ static void a_store_that_is_away(int rank, dcp_comm *comm, void *r) {
     save(p, 5, 1005, 0);
     meet(p);
     check_steps(p, 0, "c1 c2 c3 c4 c5 a5 a6");
+    check_steps(p, 1, "c2 c4 a6");
+    uint64_t step = 0;
+    SUCCEEDS(dcp_tiers_load(p->tiers, load, p, &step, err)); /* the newest one */
+    CHECK(step == 5);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, step, err));
+    meet(p);
+    if (rank == 0) CHECK(rename(p->paths[1], away) == 0);
+    meet(p);
+    SUCCEEDS(dcp_tiers_save(p->tiers, 7, p->state, "{}", NULL, 0, NULL, err));
+    if (rank == 0) CHECK(rename(away, p->paths[1]) == 0);
+    meet(p);
+    check_steps(p, 0, "c1 c2 c3 c4 c5 a5 a6 c7");
     check_steps(p, 1, "c2 c4 a6");
     SUCCEEDS(dcp_tiers_continue_from(p->tiers, 3, err));
     if (rank == 0) CHECK(store_directory_remove(AT_FDCWD, p->paths[1]) == 0);
