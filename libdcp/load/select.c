@@ -304,7 +304,8 @@ static int check_unexpected(const dcp_checkpoint *ckpt, const dcp_load_options *
     return core_fail_tensor(
         core_fail_at(err, DCP_ERR_MISMATCH, ckpt->path,
                      "tensor %s is in the checkpoint, and nothing of the state is loaded from it "
-                     "(%zu such tensors)",
+                     "(%zu such tensors): give it a place, name what is to be loaded (`only`), or "
+                     "do without it (`strict` = 0, strict=False)",
                      ckpt->tensors[first].tensor.path, n),
         ckpt->tensors[first].tensor.path, err);
 }

@@ -187,6 +187,8 @@ class Test(unittest.TestCase):
         state = {"w": np.ones(3)}
         with self.assertRaisesRegex(ValueError, "copy_bytes: -1"):
             libdcp.save_async(self.dir, 1, state, copy_bytes=-1)
+        with self.assertRaisesRegex(ValueError, "copy_bytes: 100 bounds a copy, and copy=False makes none"):
+            libdcp.save_async(self.dir, 1, state, copy=False, copy_bytes=100)
         with self.assertRaises(TypeError):
             libdcp.save(self.dir, 1, state, copy=True)
         libdcp.save_async(self.dir, 1, state).wait()

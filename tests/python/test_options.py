@@ -68,8 +68,8 @@ class Test(unittest.TestCase):
         loads = {"only": (5, [5], b"/m*", {"a": 1}, "a\0b"), "rename": (["a", "b"], {1: "x"}, {"x": 2}, "ab"),
                  "cast": ("yes", None), "strict": ("no", None), "engine": ("x",), "progress": (5,), "fall_back": ("x", None),
                  "step": ("1", True, -1, 2**64, 1.5)}
-        tiers = {"every": (-1, "1"), "keep": (-1, 1.5), "private": ("no",), "redundancy": (5, None), "layout": ("x", None),
-                 "domain": (5,)}
+        tiers = {"every": (-1, "1"), "keep": (-1, 1.5), "private": ("no",),
+                 "redundancy": (5, None, "rs2", "rs(2) ", "partners", ""), "layout": ("x", None), "domain": (5,)}
         with libdcp.Store(self.dir) as store:
             for rows, call in ((saves, lambda **given: libdcp.save(other, 2, state, **given)),
                                (saves, lambda **given: store.save(2, state, **given)),

@@ -53,13 +53,15 @@ class Test(unittest.TestCase):
     def test_arguments_in_another_order(self):
         for call in (lambda: libdcp.save(self.state, 5, "run"), lambda: libdcp.save(5, "run", self.state),
                      lambda: libdcp.save_async(self.state, 5, "run"), lambda: libdcp.Store(None)):
-            with self.assertRaisesRegex(TypeError, "^directory: a [A-Za-z]+ is no path; the arguments are libdcp.save"):
+            with self.assertRaisesRegex(TypeError, "^directory: of type [A-Za-z]+, which is no path; the arguments are libdcp.save"):
                 call()
         with self.assertRaisesRegex(TypeError, "^step: a dict is no integer; the arguments are libdcp.save"):
             libdcp.save("run", self.state, self.state)
         with self.assertRaisesRegex(TypeError, "^the state is of type int, and not a mapping"):
             libdcp.save("run", self.state, 5)
-        with self.assertRaisesRegex(TypeError, r"^path: a dict is no path; the arguments are libdcp.load\(path, state\)"):
+        with self.assertRaisesRegex(TypeError, "a list of stores is what libdcp.Store takes"):
+            libdcp.load([libdcp.Tier("run")], self.state)
+        with self.assertRaisesRegex(TypeError, r"^path: of type dict, which is no path; the arguments are libdcp.load\(path, state\)"):
             libdcp.load(self.state, "run")
 
     def said_of(self, path):

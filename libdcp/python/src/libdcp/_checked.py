@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -83,6 +84,12 @@ def _renames(name: str, value: Any) -> dict[str, str]:
     return {_text(name, here): _text(name, there) for here, there in value.items()}
 
 
+def _redundancy(name: str, value: Any) -> str:
+    if not re.fullmatch(r"none|partner|rs\([0-9]+\)", _text(name, value)):
+        raise ValueError(f"{name}: {_shown(value)} is none of \"none\", \"partner\" and \"rs(K)\", such as \"rs(2)\"")
+    return str(value)
+
+
 def _indices(name: str, value: Any) -> tuple[int, ...]:
     right = "a tuple of integers, one for each dimension"
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
@@ -115,7 +122,7 @@ _WORD = _integer(0, 2**64 - 1)
 
 STRIPES: dict[str, Rule] = {"stripe_count": _integer(-1, 2**63 - 1), "stripe_bytes": _WORD}
 STORES: dict[str, Rule] = {"keep": _COUNT, "replace": _flag, "take_over": _flag, **STRIPES}
-TIERS: dict[str, Rule] = {"every": _WORD, "keep": _COUNT, "private": _flag, "redundancy": _text, "layout": _word(LAYOUTS),
+TIERS: dict[str, Rule] = {"every": _WORD, "keep": _COUNT, "private": _flag, "redundancy": _redundancy, "layout": _word(LAYOUTS),
                           "domain": _text, **STRIPES}
 SAVES: dict[str, Rule] = {
     "layout": _word(LAYOUTS), "engine": _word(ENGINES), "shards": _integer(0, 99999), "about": _or_none(_text),

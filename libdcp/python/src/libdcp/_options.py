@@ -198,9 +198,11 @@ def _save_options(failures: Failures, *, layout: Layout = "global", engine: Engi
 def copy_bytes(copy: bool, limit: int | None) -> int:
     """As the library takes it, to which 0 says that nothing is to be copied first."""
     given = _checked.checked("save_async", {"copy": copy, "copy_bytes": limit}, _checked.SAVES)
-    if not given["copy"]:
-        return 0
     limit = given["copy_bytes"]
+    if not given["copy"]:
+        if limit is not None:
+            raise ValueError(f"copy_bytes: {limit} bounds a copy, and copy=False makes none")
+        return 0
     if limit is None:
         return 2**64 - 1
     return min(max(limit, 1), 2**64 - 2)

@@ -32,7 +32,9 @@ def given(path: Path, what: str, order: str = "") -> str:
     """
     if not isinstance(path, (str, bytes, os.PathLike)):
         hint = f"; the arguments are {order}" if order else ""
-        raise TypeError(f"{what}: a {type(path).__name__} is no path{hint}")
+        if isinstance(path, (list, tuple)):
+            hint += "; a list of stores is what libdcp.Store takes"
+        raise TypeError(f"{what}: of type {type(path).__name__}, which is no path{hint}")
     text = os.fsdecode(path)
     if not text:
         raise ValueError(f"{what}: an empty text is no path; \".\" is the current directory")

@@ -275,7 +275,7 @@ class Store:
     def load(self, state: Mapping[Any, Any] | State, *, step: int | None = None, fall_back: bool = True,
              **options: Unpack[LoadKeywords]) -> Loaded:
         """Loads a step, the newest one unless it is named, and goes on from it: later steps are set aside by the next
-        save. See :func:`libdcp.load`.
+        save. :func:`libdcp.load` and :func:`libdcp.read` only look at one. See :func:`libdcp.load`.
 
         Args:
             fall_back: where the newest step is found damaged, by its checksums, take the newest that is not, with a
@@ -324,8 +324,8 @@ class Store:
             saving.fence()
 
     def continue_from(self, step: int) -> None:
-        """Says that the run goes on from that step: later ones are set aside by the next save. :meth:`load` says it,
-        too."""
+        """Says that the run goes on from that step, whether or not a store has it: later ones are set aside by the next
+        save, as ``.abandoned-step-...``, and are removed as ``keep`` says. :meth:`load` says it, too."""
         number = _checked.step(step)
         with self._work() as earlier:
             self._backend.continue_from(number)
@@ -333,7 +333,7 @@ class Store:
                 raise earlier
 
     def remove(self, step: int) -> None:
-        """Removes a step, durably, of a directory."""
+        """Removes a step, durably, of a directory. The newest one that is known to be intact is refused."""
         with self._work() as earlier:
             def check() -> int:
                 if earlier:
@@ -354,7 +354,8 @@ class Store:
 
     def _directory(self, what: str) -> Directory:
         if not isinstance(self._backend, Directory):
-            raise ValueError(f"{what}: this store is a list of directories; open a store of the one that is meant")
+            raise ValueError(f"{what}: this store is a list of directories: close it, and open the one that is meant, "
+                             "if all ranks share it, as a libdcp.Store of its own")
         return self._backend
 
     def _check_open(self) -> None:
