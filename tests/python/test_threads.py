@@ -1,5 +1,6 @@
 """Threads: one Checkpoint read by many, one Store used by many, and functions that come back into a store."""
 
+import faulthandler
 import os
 import random
 import subprocess
@@ -8,6 +9,7 @@ import tempfile
 import threading
 import traceback
 import unittest
+import unittest.mock
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -165,6 +167,37 @@ class Saving(Test):
             with self.assertRaisesRegex(ValueError, "closed"):
                 store.save(99, {"w": np.ones(1)})
             store.close()
+
+
+    def test_a_saving_thread_that_is_late(self):
+        """It comes to the end of a save that another thread has ended meanwhile, as whoever holds the store waits for
+        the next one, which that thread has yet to begin."""
+        turn, settle = libdcp.saving.Saving._turn, libdcp.Store._settle
+        is_late, is_held, savings = threading.Event(), threading.Event(), []
+
+        def late(saving):
+            if threading.current_thread().name.startswith("libdcp-saving") and savings and saving is not savings[0]:
+                is_late.set()
+                is_held.wait(LIMIT_S)
+            return turn(saving)
+
+        def held(store):
+            if store._saving_step == 3:
+                is_held.set()
+            return settle(store)
+        faulthandler.dump_traceback_later(LIMIT_S, exit=True)
+        self.addCleanup(faulthandler.cancel_dump_traceback_later)
+        with unittest.mock.patch.object(libdcp.saving.Saving, "_turn", late):
+            with unittest.mock.patch.object(libdcp.Store, "_settle", held), libdcp.Store(self.dir) as store:
+                state = store.declare({"w": np.ones(100)})
+                for step in range(1, 5):
+                    savings.append(store.save_async(step, state))
+                    if step == 2:
+                        self.assertTrue(is_late.wait(LIMIT_S))
+                    if step < 3:
+                        savings[-1].wait()
+                savings[-1].wait()
+                self.assertEqual(store.steps(), [1, 2, 3, 4])
 
 
 class ComingBack(Test):

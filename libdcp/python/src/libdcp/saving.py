@@ -211,10 +211,16 @@ class Saving(concurrent.futures.Future[Report]):
             raise RuntimeError("a function that the save has called can't wait for it")
 
     def _turn(self) -> contextlib.AbstractContextManager[None]:
-        """For what touches the flight: the store is this thread's, unless another thread does the save and ends it."""
+        """For what touches the flight: the store is this thread's, unless another thread does the save and ends it, or
+        it has been freed. Whoever holds the store may wait for a save that the worker has yet to begin, so its thread
+        never waits for the store."""
         with self._alive:
-            is_apart = self._ends_alone and self._is_alive() and self._begun.result().progress() >= 0
-        return contextlib.nullcontext() if is_apart else self._hold()
+            is_free = not self._is_alive() or self._ends_alone and not self._is_left()
+        return contextlib.nullcontext() if is_free else self._hold()
+
+    def _is_left(self) -> bool:
+        """Whether nobody does the save before somebody waits for it; of one that is alive."""
+        return self._begun.result().progress() < 0
 
     def wait(self) -> Report:
         """Waits until the step is durable.
@@ -310,6 +316,8 @@ class Saving(concurrent.futures.Future[Report]):
         while not self._has_ended():
             time.sleep(nap)
             nap = min(2 * nap, 0.1)  # each look takes the interpreter from what computes
+        with self._alive:
+            self._ends_alone = self._ends_alone and not (self._is_alive() and self._is_left())
         if not self._ends_alone:
             return
         self._finish()
