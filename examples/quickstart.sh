@@ -115,7 +115,7 @@ echo "$work/export is a Hugging Face folder:" $(ls "$work/export")
 
 begun='#include <std'
 [ "$text" = '/usr/include/*.h' ] || begun='The '
-say "What the model makes follow $begun: 30 steps have taught it letters and spaces, hardly words"
+say "How the model continues $begun: 30 steps have taught it letters and spaces, hardly words"
 printf '%s' "$begun"
 dcp-train --sample "$begun" --tokens 100 --temperature 0.8 "$work/killed"
 

@@ -26,8 +26,8 @@ extern "C" {
  *
  * Ranks on one host (dcp_comm_set_host) meet in memory that they share: for each communicator half
  * a MiB a rank, and while bytes move up to 32 MiB, or where ranks are on several hosts up to 80 MiB
- * on each, taken as it is used, or at once where vm.overcommit_memory is 2. Where it cannot be had, and with DCP_SHARED_MEMORY=0 in the
- * environment of any rank, they keep to MPI's messages. */
+ * on each, taken as it is used, or at once where vm.overcommit_memory is 2. Where it cannot be had,
+ * and with DCP_SHARED_MEMORY=0 in the environment of any rank, they keep to MPI's messages. */
 DCP_API int dcp_comm_from_mpi(MPI_Comm comm, dcp_comm **out, dcp_error *err);
 
 /* The same of a communicator as Fortran has it: the integer, or of type(MPI_Comm) the member

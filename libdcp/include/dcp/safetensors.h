@@ -59,8 +59,8 @@ DCP_API int dcp_st_create(const char *path, const dcp_tensor *tensors, size_t n,
                           dcp_st_writer **out, dcp_error *err);
 /* Appends the next bytes of data; pieces of any size, tensors in the order given at creation. */
 DCP_API int dcp_st_write(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_error *err);
-/* Ends the file: every byte must have been written (DCP_ERR_STATE). Frees the writer either way. Where
- * the folder alone could not be synced, the file is there all the same, and the message of
+/* Ends the file: every byte must have been written (DCP_ERR_STATE). Frees the writer either way.
+ * Where the folder alone could not be synced, the file is there all the same, and the message of
  * DCP_ERR_IO says so. */
 DCP_API int dcp_st_finish(dcp_st_writer *writer, dcp_error *err);
 /* Drops an unfinished file. NULL is ignored. */
