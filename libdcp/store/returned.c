@@ -1,6 +1,8 @@
 /* A save is known by the member "save" of its about.json, "NUMBER.WRITER", the same on all nodes.
  * Numbers grow from save to save, also where a store is opened anew: whoever opens it goes on after
- * the highest that the nodes have which are there. So of two saves of one step the one with the
+ * the highest that the nodes have which are there, and after the microseconds that have passed
+ * since 1970, which no store's saves outrun: nodes that are all away have lower numbers, too, but
+ * for clocks that differ. So of two saves of one step the one with the
  * higher number is the later, and the run went back from the other. Where nodes that know nothing
  * of each other went on apart, the writers decide, alike on all nodes.
  *
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "comm/comm.h"
 #include "core/crc64.h"
@@ -148,13 +151,19 @@ static uint64_t last_number(const node_steps *own) {
     return last >> WRITER_BITS;
 }
 
+static uint64_t now_us(void) {
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
 int store_returned_settle(dcp_store *store, dcp_error *err) {
-    enum { LAST, SAID, UNSAID, WORDS };
+    enum { LAST, SAID, UNSAID, NOW, WORDS };
     const int leads = store_leads(store);
     node_steps own = {0};
     int status = leads ? read_steps(store->dir, &own, err) : DCP_OK;
     status = comm_agree(store->comm, status, err);
-    uint64_t most[WORDS] = {0};
+    uint64_t most[WORDS] = {[NOW] = now_us()};
     if (!status && leads) {
         const uint64_t said = fingerprint(&own);
         most[LAST] = last_number(&own);
@@ -162,7 +171,7 @@ int store_returned_settle(dcp_store *store, dcp_error *err) {
         most[UNSAID] = ~said;
     }
     if (!status) status = comm_allreduce(store->comm, most, WORDS, DCP_REDUCE_MAX, err);
-    if (!status) store->save_number = most[LAST] + 1;
+    if (!status) store->save_number = later_of(most[LAST] + 1, most[NOW]);
     if (!status && most[SAID] != ~most[UNSAID]) status = settle_all(store, &own, err);
     free(own.list);
     free(own.steps);

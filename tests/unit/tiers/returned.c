@@ -209,6 +209,7 @@ static const char *const scripts[] = {
     "s1 s3 a0 L c1 s2 a0 L",           /* set aside, not saved anew */
     "s1 s3 a0 L c1 s2 L c2 a1 L a0 L", /* and by a node that is away itself */
     "s1 s3 a0 L c1 s3 a0 L c1 s3 L",
+    "s3 a0 a1 c0 s1 a0 L", /* no node is left that knows the first save's number */
 };
 
 /* returned [FIRST COUNT]: random scripts of those seeds for each kind and each `keep`; without,
