@@ -44,6 +44,15 @@ def load(group, directory, options, failures):
         return raised or (loaded[0], float(state["w"][0])), store.steps()
 
 
+def load_named(group, directory, is_store, options, names):
+    """What a load of the first one raises, whose state has these further names."""
+    state = {"w": np.zeros(100), "sampler": Sampler([]), **dict.fromkeys(names, 0)}
+    if not is_store:
+        return said(lambda: libdcp.load(directory, state, group=group, **options))
+    with libdcp.Store(directory, group=group) as store:
+        return said(lambda: store.load(state, **options))
+
+
 def lost(group, directory, hears, how, next_step):
     """A save of a step that is older than the newest fails beside the program; what the next one raises."""
     warnings.simplefilter("ignore")

@@ -50,6 +50,24 @@ class Test(unittest.TestCase):
                 self.assertEqual(found, [((2, 2.5), [1, 2, 3])] * ranks)
                 self.assertIn(".abandoned-step-00000003", os.listdir(run))
 
+    def test_ranks_that_mean_other_steps(self):
+        for mine, other in (({}, {"step": 1}), ({"step": 1}, {}), ({"step": 1}, {"step": 2}), ({}, {"fall_back": False})):
+            for directory in self.make(2, 1, 2), [libdcp.Tier(self.make(2, 1, 2))]:
+                for is_store in (True,) if isinstance(directory, list) else (True, False):
+                    with self.subTest(mine=mine, other=other, directory=directory, is_store=is_store):
+                        found = pool.results(store_ranks.load_named, [(directory, is_store, how, ()) for how in (mine, other)])
+                        self.assertEqual(found[0], found[1])
+                        self.assertEqual(found[0][2], libdcp.Status.MISMATCH)
+                        self.assertRegex(found[0][1], "^ranks differ in the step to load: rank 0 has step=.*, rank 1 step=")
+
+    def test_a_name_of_one_rank(self):
+        """That the checkpoint lacks: both hear which, and from whom."""
+        run = self.make(2, 1)
+        for names in (((), ("lacking",)), (("lacking",), ())):
+            found = pool.results(store_ranks.load_named, [(run, False, {}, own) for own in names])
+            self.assertEqual([raised[2] for raised in found], [libdcp.Status.NOT_FOUND] * 2)
+            self.assertTrue(all("state['lacking'] is not in the checkpoint's JSON" in raised[1] for raised in found), found)
+
     def test_what_one_rank_raises(self):
         """Is no damage, though another rank says so; all ranks find it alike, and none waits for another."""
         damage, other = libdcp.Error("mine", status=libdcp.Status.CORRUPT), OSError("can't be read")

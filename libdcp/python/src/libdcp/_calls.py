@@ -93,8 +93,8 @@ class Prepared:
         except Error as e:
             if not str(e).endswith(_NO_STATE) or e.rank < 0:
                 raise
-            said = self._comm.text(f"{type(self.failures.first).__name__}: {self.failures.first}", e.rank)
-            raise Error(f"rank {e.rank}: {said}", status=e.status, rank=e.rank, ranks=e.ranks) from None
+            said, status = self._comm.told(self.failures.first, e.rank)
+            raise Error(f"rank {e.rank}: {said}", status=status, rank=e.rank, ranks=e.ranks) from None
 
     def step(self, step: Any) -> int:
         """Its number, as an int."""

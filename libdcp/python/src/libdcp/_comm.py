@@ -218,8 +218,7 @@ class Comm:
             failed = None
             if self._key:
                 failed = _union.agree(_used[self._key].group, None if failure else parts, n)
-            said = "" if failed is None else self.text(f"{type(failure).__name__}: {failure}", failed)
-            status = Status.ARG if failed is None else self.first(_status(failure), failed)
+            said, status = ("", Status.ARG) if failed is None else self.told(failure, failed)
         except Error:
             raise
         except BaseException as e:
@@ -228,7 +227,7 @@ class Comm:
             raise Error("the group failed; end this rank and start again", status=Status.COMM) from e
         if failed is None and failure is None:
             return
-        elsewhere = Error(f"rank {failed}: {said.removeprefix(_EARLIER)}", status=Status(status), rank=failed or 0,
+        elsewhere = Error(f"rank {failed}: {said.removeprefix(_EARLIER)}", status=status, rank=failed or 0,
                           ranks=(failed or 0,))
         if said.startswith(_EARLIER) or failed is None and isinstance(failure, EarlierFailure):
             raise failure if isinstance(failure, EarlierFailure) else EarlierFailure(elsewhere)
@@ -254,6 +253,26 @@ class Comm:
             data = np.empty(int(length[0]), np.uint8)
         self._broadcast(data, rank)
         return data.tobytes().decode("utf-8", "replace")
+
+    def told(self, failure: BaseException | None, rank: int) -> tuple[str, Status]:
+        """What has failed on a rank, and its status, on all ranks. Collective."""
+        said = self.text(f"{type(failure).__name__}: {failure}", rank)
+        return said, Status(self.first(_status(failure), rank))
+
+    def agree_on_same(self, what: str, value: str) -> None:
+        """Collective.
+
+        Raises:
+            libdcp.Error: MISMATCH, on all ranks: some have another value than rank 0.
+        """
+        first = self.text(value, 0)
+        words = np.array([_NONE if value == first else self.rank], np.uint64)
+        if self._key:
+            self._check(_guarded(lambda group: group.allreduce(words, _groups.MIN))(self._key))
+        if words[0] != _NONE:
+            rank = int(words[0])
+            raise Error(f"ranks differ in {what}: rank 0 has {first}, rank {rank} {self.text(value, rank)}",
+                        status=Status.MISMATCH, rank=rank, ranks=(rank,))
 
     def all(self, is_so: bool) -> bool:
         """Whether it is so on all ranks. Collective."""

@@ -43,6 +43,11 @@ def _agreed(comm: Comm, make: Callable[[], T]) -> T:
     return made
 
 
+def _agree_on_step(comm: Comm, step: int | None, fall_back: bool) -> None:
+    """Which step a load means. Collective."""
+    comm.agree_on_same("the step to load", f"step={step}, fall_back={fall_back}")
+
+
 class _Unclosed:
     """What a store that is open holds; where it is never closed, as where a signal came before it had a name, that goes
     with this. Python would call a destructor of the store's own after its close, too, and lose in it what a handler of a
@@ -287,7 +292,9 @@ class Store:
                     raise earlier
                 given = _checked.checked("load", {"step": step, "fall_back": fall_back}, _checked.LOADS)
                 return given["step"], given["fall_back"], _options.checked_load(options)
-            loaded = self._backend.load(state, *_agreed(self._comm, check))
+            number, falls_back, own = _agreed(self._comm, check)
+            _agree_on_step(self._comm, number, falls_back)
+            loaded = self._backend.load(state, number, falls_back, own)
             self._backend.continue_from(loaded["step"])
             return loaded
 
@@ -542,4 +549,5 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
             given = _checked.checked("load", {"step": step, "fall_back": fall_back}, _checked.LOADS)
             return place, given["step"], given["fall_back"], _options.checked_load(options)
         place, number, falls_back, own = _agreed(comm, check)
+        _agree_on_step(comm, number, falls_back)
         return _directory.load(comm, place, state, number, falls_back, own)
