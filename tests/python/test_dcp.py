@@ -1,5 +1,6 @@
 """The storage for torch.distributed.checkpoint, on several ranks over gloo: dcp_ranks.py under torchrun."""
 
+import dataclasses
 import pathlib
 import pickle
 import pprint
@@ -19,6 +20,15 @@ from libdcp.dcp import Reader, Writer
 from torchrun import torchrun
 
 PROGRAM = pathlib.Path(__file__).with_name("dcp_ranks.py")
+
+
+@libdcp.register
+@dataclasses.dataclass
+class Held:
+    """An object that has tensors."""
+
+    number: int
+    tensors: object
 
 
 class Test(unittest.TestCase):
@@ -102,6 +112,22 @@ class Test(unittest.TestCase):
         found = {}
         _load_state_dict(found, storage_reader=Reader(self.dir), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
         self.assertEqual(pprint.pformat(found), pprint.pformat(saved))
+
+    def test_tensors_within_a_dataclass(self):
+        """Whoever has saved it."""
+        def state(value):
+            one = torch.full((2,), float(value))
+            return {"x": Held(value, one), "of": {"y": Held(value, [one, {"z": Held(value, one)}])}, "t": one}
+        dcp.save(state(1), storage_writer=Writer(self.dir / "written", step=1))
+        libdcp.save(self.dir / "saved", 1, state(1))
+        for name in "written", "saved":
+            with self.subTest(name):
+                found = state(0)
+                dcp.load(found, storage_reader=Reader(self.dir / name))
+                self.assertEqual(pprint.pformat(found), pprint.pformat(state(1)))
+                found = state(0)
+                libdcp.load(self.dir / name, found)
+                self.assertEqual(pprint.pformat(found), pprint.pformat(state(1)))
 
     def test_without_tensors(self):
         for saved in ({}, {"foo": {}}, {"foo": {"a": 1}}):

@@ -7,6 +7,7 @@ lists that have mappings or tensors in them; all else is an object as a whole, a
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -127,6 +128,9 @@ def arrays_in(value: Any, is_array: Callable[[Any], bool], keys: Key = ()) -> It
     elif isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
         for i, inner in enumerate(value):
             yield from arrays_in(inner, is_array, (*keys, i))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from arrays_in(getattr(value, field.name, None), is_array, (*keys, field.name))
 
 
 def _put(root: dict[Any, Any], keys: Key, value: Any) -> None:

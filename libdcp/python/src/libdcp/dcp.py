@@ -20,6 +20,10 @@ plan, and the library plans. Planners that replace parts of it are asked, as tor
 
 **Ranks** may save and load other keys, as with pipeline parallelism. Where several save an object or a tensor that is
 not distributed under one key, and they differ, the lowest rank's is saved, as ``replicas=`` says.
+
+**What torch's planner leaves out.** Of ``[{}, 1]`` it names the 1 alone, as it does for its own storage, whose load then
+fails: an empty mapping within a list is None after a save and a load by these, or is missing at the list's end.
+:class:`libdcp.PerRank` is of :func:`libdcp.save` and :func:`libdcp.load`, and so are numpy arrays that these load into.
 """
 
 from ._dcp_reader import Reader
