@@ -167,6 +167,7 @@ static void take_gone(launcher_job *job, const json_t *m) {
     if (job->first_gone < 0) job->first_gone = (int)rank;
     if (word == 1 && job->dead < 0 && !launcher_told_ends(job->told)) job->dead = (int)rank;
     launcher_told_status(job->told, (long)word);
+    job->members[rank].is_done |= launcher_told_is_done((long)word);
 }
 
 static void take_board(launcher_job *job, const json_t *m) {
@@ -180,6 +181,7 @@ static void take_board(launcher_job *job, const json_t *m) {
         if (launcher_board_unpack(packed, &rank, &seen) != 0 || rank < 0 || rank >= job->ranks)
             continue;
         job->members[rank].seen = seen;
+        job->members[rank].is_done |= launcher_told_is_done((long)seen.told);
         launcher_told_status(job->told, (long)seen.told);
     }
 }
@@ -269,9 +271,19 @@ static void take_loss(launcher_job *job, launcher_link *link) {
         fprintf(stderr, "dcp-run: the process that guards the job was killed\n");
         return;
     }
-    if (job->lost || job->dead >= 0) return;
+    if (job->lost || job->dead >= 0 || launcher_job_is_done(job)) return;
     job->lost = link->host;
     job->alive_at = link->heard;
+    fprintf(stderr, "dcp-run: host %s is lost: nothing was heard of it for %.1f s\n", job->lost,
+            program_now_s() - job->alive_at);
+}
+
+int launcher_job_is_done(const launcher_job *job) {
+    if (job->dead >= 0) return 0;
+    if (!job->mpirun_lives && job->launched && job->status == PROGRAM_DONE) return 1;
+    for (int r = 0; r < job->ranks; r++)
+        if (!job->members[r].is_done) return 0;
+    return 1;
 }
 
 void launcher_job_hear(launcher_job *job) {

@@ -18,6 +18,7 @@ typedef struct launcher_rank {
     pid_t pid; /* 0: not seen yet */
     int fd;    /* pidfd of a rank on this host; -1: none */
     int is_gone;
+    int is_done;      /* it has told that it ends well */
     const char *host; /* of the placement; NULL: this one, and there is no placement */
     launcher_seen seen;
 } launcher_rank;
@@ -68,6 +69,10 @@ void launcher_job_tell_local(launcher_job *job, const char *kind);
 void launcher_job_signal_ranks(launcher_job *job, int signal);
 /* Asks for the stacks of all ranks, which come to take_stacks. */
 void launcher_job_ask_stacks(launcher_job *job, int limit_s);
+
+/* Whether all ranks have ended well, as they have told, or mpirun's status says: then the start is
+ * done, whatever becomes of agents, hosts and mpirun. */
+int launcher_job_is_done(const launcher_job *job);
 
 /* Hosts whose agents have not said that they are there; calls `visit` with each. */
 void launcher_job_visit_missing(const launcher_job *job, void (*visit)(void *ctx, const char *host),

@@ -187,13 +187,9 @@ static void fail_start(monitor *w, double alive_at) {
 }
 
 static void look_for_failures(monitor *w) {
-    if (w->fail_at > 0) return;
+    if (w->fail_at > 0 || launcher_job_is_done(w->job)) return;
     if (w->job->dead >= 0) fail_start(w, 0);
-    if (w->job->lost) {
-        fprintf(stderr, "dcp-run: host %s is lost: nothing was heard of it for %.1f s\n",
-                w->job->lost, program_now_s() - w->job->alive_at);
-        fail_start(w, w->job->alive_at);
-    }
+    if (w->job->lost) fail_start(w, w->job->alive_at);
     if (w->job->remote_up < w->job->remote_hosts && program_now_s() > w->begun_at + ANSWER_S) {
         fprintf(stderr, "dcp-run: %zu of %zu other hosts do not answer\n",
                 w->job->remote_hosts - w->job->remote_up, w->job->remote_hosts);
@@ -280,7 +276,7 @@ static double earlier(double a, double b) {
 }
 
 static void enforce_deadlines(monitor *w) {
-    const int all_ended = w->announced && w->job->alive == 0;
+    const int all_ended = w->announced && (w->job->alive == 0 || launcher_job_is_done(w->job));
     if (!all_ended) w->linger_at = 0;
     if (all_ended && w->linger_at == 0) w->linger_at = program_now_s() + MPIRUN_LINGER_S;
     const double deadline = earlier(w->kill_at, w->linger_at);

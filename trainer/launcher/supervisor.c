@@ -25,8 +25,9 @@ static const char *host_of(const launcher_job *job, int rank) {
 
 static void report_failure(const launcher_job *job, const launcher_result *result, int start) {
     const int first = job->dead >= 0 ? job->dead : job->first_gone;
-    if (job->lost || result->stalled || (result->no_answer && !job->launched)) return;
+    if (job->lost || result->stalled) return; /* which has been said */
     fprintf(stderr, "dcp-run: start %d failed", start);
+    if (result->no_answer && !job->launched) fputs(", and hosts have not answered", stderr);
     if (!job->mpirun_lives) fprintf(stderr, " with status %d", job->status);
     if (!job->mpirun_lives && job->status > 128 && sigabbrev_np(job->status - 128))
         fprintf(stderr, " (%s)", strsignal(job->status - 128));
@@ -49,6 +50,7 @@ static int is_final(int status) {
 static int own_status(const launcher_job *job, const launcher_result *result,
                       const launcher_told *told, int start) {
     const int status = job->status;
+    if (launcher_job_is_done(job)) return PROGRAM_DONE;
     const int ends_as_asked = status == PROGRAM_STOPPED && (result->stop_asked || result->planned);
     if (ends_as_asked && !result->killed) return status;
     const int failed = job->mpirun_lives || job->dead >= 0 || job->lost || result->stalled;

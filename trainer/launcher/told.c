@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "programs/program.h"
+
 enum { BEGUN = 1, ENDED = 2 }; /* ranks_board_entry.told; plus the status */
 
 void launcher_told_begin(launcher_told *told) {
@@ -20,6 +22,8 @@ void launcher_told_status(launcher_told *told, long word) {
     if (word >= ENDED && word - ENDED < (long)sizeof told->statuses)
         told->statuses[word - ENDED] = 1;
 }
+
+int launcher_told_is_done(long word) { return word == ENDED + PROGRAM_DONE; }
 
 void launcher_told_judge(launcher_told *told) {
     static const char final[] = "final: ";

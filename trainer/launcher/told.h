@@ -18,6 +18,8 @@ void launcher_told_begin(launcher_told *told);
 void launcher_told_reason(launcher_told *told, const char *reason);
 /* A rank's word on the board. */
 void launcher_told_status(launcher_told *told, long word);
+/* Whether by that word a rank ends with PROGRAM_DONE. */
+int launcher_told_is_done(long word);
 /* Once the start has ended. */
 void launcher_told_judge(launcher_told *told);
 
