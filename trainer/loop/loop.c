@@ -101,7 +101,7 @@ static void save_before_failure(loop *l) {
     const trainer *t = l->t;
     const uint64_t step = t->state->step;
     dcp_error err;
-    if (step_saves_are_complete(&l->saves)) return;
+    if (step_saves_settle(&l->saves) != DCP_OK || step_saves_are_complete(&l->saves)) return;
     if (!optim_is_finite(t->layout, t->k, t->mesh.shards, t->state->params, t->norm_scratch))
         ranks_say(t->rank, "step %" PRIu64 " has parameters that are not finite: it is not saved",
                   step);
