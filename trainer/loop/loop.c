@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "config/config.h"
-#include "optim/grad_norm.h"
 #include "programs/program.h"
 #include "ranks/board.h"
 #include "ranks/launcher.h"
@@ -102,7 +101,7 @@ static void save_before_failure(loop *l) {
     const uint64_t step = t->state->step;
     dcp_error err;
     if (step_saves_settle(&l->saves) != DCP_OK || step_saves_are_complete(&l->saves)) return;
-    if (!optim_is_finite(t->layout, t->k, t->mesh.shards, t->state->params, t->norm_scratch))
+    if (!step_state_is_finite(t))
         ranks_say(t->rank, "step %" PRIu64 " has parameters that are not finite: it is not saved",
                   step);
     else if (step_saves_finish(&l->saves, &err) == DCP_OK)

@@ -186,3 +186,7 @@ int step_update(trainer *t, step_result *out, dcp_error *err) {
     step_take_device_times(t);
     return status;
 }
+
+int step_state_is_finite(const trainer *t) {
+    return optim_is_finite(t->layout, t->k, t->mesh.shards, t->state->params, t->norm_scratch);
+}

@@ -20,6 +20,9 @@ typedef struct step_result {
  * step, since only the update at the end changes parameters and the optimizer's state. */
 int step_update(trainer *t, step_result *out, dcp_error *err);
 
+/* Collective: whether the parameters that are trained are all numbers, and none infinite. */
+int step_state_is_finite(const trainer *t);
+
 /* Where a device computes, takes its seconds of forward, backward and optimizer into the timeline,
  * as far as it has come: waits for nothing. step_update does so at its end, when all but the update
  * is over. */
