@@ -95,3 +95,17 @@ with open("killed.err", "w") as log, open("killed.out", "w") as out:
 said = open("killed.err").read()
 check(status == 143 and "another run" not in said and not glob.glob("killed.jsonl.old*"), f"exit {status}: {said}")
 check(lines("killed.jsonl") == list(range(1, max(steps("killed")) + 1)), f"{lines('killed.jsonl')}")
+
+# The newest step's about.json is damaged: other steps tell whose it is.
+kept = config("kept.json", **short, checkpoint={"dir": "kept"}, metrics="kept.jsonl")
+train(2, kept)
+for cut in range(2):
+    path = step_path(4 + cut, "kept") + "/about.json"
+    with open(path, "rb") as f:
+        raw = bytearray(f.read())
+    raw[len(raw) // 2] ^= 1
+    with open(path, "wb") as f:
+        f.write(raw[:0] if cut else raw)
+    _, err = train(1, kept, f"max_steps={5 + cut}")
+    check("held lines of another run" not in err and lines("kept.jsonl") == list(range(1, 6 + cut)), err)
+check(len(runs("kept.jsonl")) == 1 and not glob.glob("kept.jsonl.old*"), f"{runs('kept.jsonl')}")

@@ -1,6 +1,7 @@
 /* Naming processors and kernels, and noticing a change of either. */
 #include "state/provenance.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "ranks/agree.h"
 #include "ranks/say.h"
 #include <dcp/checkpoint.h>
+#include <dcp/store.h>
 
 enum { NAME_BYTES = 256, KINDS = 2 };
 
@@ -182,4 +184,21 @@ int state_provenance_name(const char *step_path, const char *key, char out[STATE
     json_decref(about);
     free(text);
     return status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY ? status : DCP_OK;
+}
+
+void state_provenance_run(const char *step_path, char name[STATE_RUN_BYTES]) {
+    char dir[PATH_MAX], path[PATH_MAX];
+    dcp_step *steps;
+    size_t n;
+    const char *slash = strrchr(step_path, '/');
+    const int length = slash ? (int)(slash - step_path) : 0;
+    state_provenance_name(step_path, STATE_RUN, name, NULL);
+    if (*name || !length || length >= PATH_MAX) return;
+    snprintf(dir, sizeof dir, "%.*s", length, step_path);
+    if (dcp_steps_list(dir, &steps, &n, NULL) != DCP_OK) return;
+    while (!*name && n-- > 0)
+        if (steps[n].kind == DCP_STEP_COMPLETE &&
+            snprintf(path, sizeof path, "%s/%s", dir, steps[n].name) < (int)sizeof path)
+            state_provenance_name(path, STATE_RUN, name, NULL);
+    free(steps);
 }

@@ -26,6 +26,10 @@ int state_provenance_gather(MPI_Comm comm, const char *kernels, json_t **out, dc
  * evaluation data than `here`, or is missing or damaged. */
 void state_provenance_compare(const char *step_path, const json_t *here);
 
+/* The run that saved the step, by its about.json, or, where that tells none, by those of other
+ * steps in its directory, the newest first; "" where none does. */
+void state_provenance_run(const char *step_path, char name[STATE_RUN_BYTES]);
+
 /* What the step's about.json has under STATE_RUN or STATE_LAUNCH; "" where that is no name, or the
  * file is missing or damaged. DCP_ERR_IO, DCP_ERR_NO_MEMORY: it could not be read, "". */
 int state_provenance_name(const char *step_path, const char *key, char name[STATE_RUN_BYTES],

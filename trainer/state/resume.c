@@ -157,7 +157,7 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
         s->has_raw_images = place.has_raw_images;
         s->is_own_run = is_text(from->c->resume, "auto") || is_own;
         s->owes_evaluation = place.owes_evaluation && s->is_own_run;
-        if (rank == 0) state_provenance_name(path, STATE_RUN, s->saved_by, NULL);
+        if (rank == 0) state_provenance_run(path, s->saved_by);
     }
     if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, s->step, err);
     if (status == DCP_OK && is_own)
