@@ -282,6 +282,50 @@ static void min_keeps_what_failed(void **state) {
     launcher_cluster_close(c);
 }
 
+static void is_tried_next(launcher_cluster *c, const char *want) {
+    char text[64];
+    assert_int_equal(launcher_cluster_refused(c, text, sizeof text), want != NULL);
+    if (want) assert_string_equal(text, want);
+}
+
+static void what_is_refused_is_spread_and_then_fewer(void **state) {
+    (void)state;
+    launcher_cluster *c = open_shrink("a slots=2\nb slots=2\n", 4, 2);
+    is_placed(c, "4 a:2 b:2");
+    launcher_cluster_rank_failed(c, "a");
+    is_placed(c, "3 a:1 b:2");
+    is_tried_next(c, "2 ranks, spread evenly"); /* three of two hosts are as even as can be */
+    is_placed(c, "2 a:1 b:1");
+    is_tried_next(c, NULL); /* min */
+    launcher_cluster_close(c);
+    c = open_shrink("a slots=3\nb slots=3\nc slots=3\n", 6, 1);
+    is_placed(c, "6 a:3 b:3");
+    is_tried_next(c, "6 ranks, spread evenly");
+    is_placed(c, "6 a:2 b:2 c:2");
+    is_tried_next(c, "5 ranks, spread evenly");
+    is_placed(c, "5 a:2 b:2 c:1");
+    is_tried_next(c, "4 ranks, spread evenly");
+    is_placed(c, "4 a:2 b:1 c:1");
+    launcher_cluster_rank_failed(c, "a");
+    is_placed(c, "3 a:1 b:1 c:1"); /* evenly from then on */
+    assert_int_equal(changed_to(c, "a slots=3\nb slots=3\nc slots=4\n"), 1);
+    is_placed(c, "6 a:3 b:2 c:1"); /* and anew with other hosts */
+    launcher_cluster_close(c);
+}
+
+static void nothing_else_is_tried_where_ranks_stay_the_same(void **state) {
+    (void)state;
+    launcher_cluster *c = open_same(three, 4);
+    is_placed(c, "4 a:2 b:2");
+    is_tried_next(c, NULL);
+    launcher_cluster_close(c);
+    c = open_shrink(NULL, 4, 2);
+    is_placed(c, "4");
+    is_tried_next(c, "3 ranks, spread evenly");
+    is_placed(c, "3");
+    launcher_cluster_close(c);
+}
+
 static void advice_without_any_host_is_to_mend_one(void **state) {
     (void)state;
     launcher_cluster *c = open_same("a slots=2\n", 2);
@@ -531,6 +575,8 @@ int main(void) {
         cmocka_unit_test(free_slots_replace_a_lost_host_when_shrinking_too),
         cmocka_unit_test(a_host_that_fails_twice_in_a_row_is_left_out_whole),
         cmocka_unit_test(min_keeps_what_failed),
+        cmocka_unit_test(what_is_refused_is_spread_and_then_fewer),
+        cmocka_unit_test(nothing_else_is_tried_where_ranks_stay_the_same),
         cmocka_unit_test(advice_without_any_host_is_to_mend_one),
         cmocka_unit_test(shrink_begins_with_what_is_there),
         cmocka_unit_test(a_changed_file_is_used_when_found_twice),

@@ -32,6 +32,7 @@ typedef struct launcher_run {
     int start;            /* that is under way, from 1 */
     int ranks_before;     /* of the start before a planned one; 0: none is to go back to */
     int was_planned;      /* the end of the start before it */
+    int has_trained;      /* some start has done a step */
     int requeue_asked;    /* of the start before it, too late: this one is to save and end */
     uint64_t saves_asked; /* of the start that is under way */
     launcher_waiting waiting[LAUNCHER_WAITING];

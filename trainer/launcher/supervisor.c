@@ -62,9 +62,6 @@ static int own_status(const launcher_job *job, const launcher_result *result,
                 job->launched ? "MPI's" : "mpirun's");
         return PROGRAM_FAILED;
     }
-    if (status == PROGRAM_DIFFERS || status == PROGRAM_USAGE)
-        fprintf(stderr, "dcp-run: start %d ended with status %d, which no restart would change\n",
-                start, status);
     return status;
 }
 
@@ -239,6 +236,9 @@ static int follow_up(launcher_run *run, const start_end *end) {
     if (requeue && end->status != PROGRAM_DONE && end->status != PROGRAM_USAGE &&
         end->status != PROGRAM_DIFFERS)
         return PROGRAM_REQUEUE;
+    if (end->status == PROGRAM_DIFFERS || end->status == PROGRAM_USAGE)
+        fprintf(stderr, "dcp-run: start %d ended with status %d, which no restart would change\n",
+                run->start, end->status);
     if (is_final(end->status)) return end->status;
     if (end->stop) return PROGRAM_FAILED;
     if (launcher_monitor_pause(run, 0, &requeue))
@@ -266,6 +266,19 @@ static int go_back(launcher_run *run, const start_end *end, int ranks) {
     return 1;
 }
 
+/* After a start that its ranks refused, of a run that has trained on other ones: another number of
+ * them, or another spread. Whether there is one. */
+static int try_others(launcher_run *run, const start_end *end, int ranks) {
+    char next[64];
+    const int has_stepped = run->recovery.reached_at[RANKS_PHASE_STEPPED] > 0;
+    if (has_stepped) run->has_trained = 1;
+    if (end->status != PROGRAM_USAGE || has_stepped || !run->has_trained) return 0;
+    if (!launcher_cluster_refused(run->cluster, next, sizeof next)) return 0;
+    fprintf(stderr, "dcp-run: the ranks refuse to be %d there, as their messages say; next: %s\n",
+            ranks, next);
+    return 1;
+}
+
 int launcher_supervise(launcher_run *run) {
     for (run->start = 1;; run->start++) {
         launcher_placement placement;
@@ -275,7 +288,7 @@ int launcher_supervise(launcher_run *run) {
         const start_end end = run_once(run, &placement);
         const int ranks = placement.ranks;
         launcher_placement_free(&placement);
-        if (!end.stop && go_back(run, &end, ranks)) continue;
+        if (!end.stop && (go_back(run, &end, ranks) || try_others(run, &end, ranks))) continue;
         status = follow_up(run, &end);
         if (status >= 0) return status;
         run->was_planned = end.planned && end.status == PROGRAM_STOPPED;

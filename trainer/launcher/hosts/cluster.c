@@ -41,6 +41,8 @@ struct launcher_cluster {
     int is_unlimited; /* that one */
     int goal;         /* ranks that are wanted */
     int most;         /* ranks that still run, after some died; INT_MAX: none did */
+    int refused_from; /* so many ranks, and more, were refused by themselves; INT_MAX: none */
+    int spreads;      /* ranks are spread evenly, as what they were else was refused */
     int resized;      /* goal was asked for by a resize */
     int failures;     /* in a row */
     int placed;       /* a start was placed */
@@ -100,16 +102,25 @@ static int usable_slots_of_all(const launcher_cluster *c, slot_level level) {
     return slots;
 }
 
-/* Fills in `planned`. First every host keeps what it has, so that a change of some hosts moves no
- * rank of others without need; then the rest goes where there is room, in the order of the list.
- * Returns how many ranks there are. */
-static int plan_ranks(launcher_cluster *c) {
-    const int goal = at_most(c->goal, slots_of_all(c));
-    const int need = shrinks(c) ? at_most(lowest_ranks(c), goal) : goal;
-    const int want = at_least(shrinks(c) ? at_most(goal, c->most) : goal, need);
-    slot_level level = LEVEL_SOUND;
-    while (level < LEVEL_NO_ANSWER && usable_slots_of_all(c, level) < need) level++;
-    int left = want;
+/* One rank after the other, each to the first of the hosts that have least. */
+static int spread_ranks(launcher_cluster *c, slot_level level, int left) {
+    for (size_t i = 0; i < c->n; i++) c->at[i].planned = 0;
+    for (; left > 0; left--) {
+        cluster_host *least = NULL;
+        for (size_t i = 0; i < c->n; i++) {
+            cluster_host *h = &c->at[i];
+            if (h->planned >= usable_slots(c, h, level)) continue;
+            if (!least || h->planned < least->planned) least = h;
+        }
+        if (!least) break;
+        least->planned++;
+    }
+    return left;
+}
+
+/* Every host keeps what it has, so that a change of some hosts moves no rank of others without
+ * need; then the rest goes where there is room, in the order of the list. */
+static int keep_ranks(launcher_cluster *c, slot_level level, int left) {
     for (size_t i = 0; i < c->n; i++) {
         cluster_host *h = &c->at[i];
         h->planned = at_most(at_most(h->used, usable_slots(c, h, level)), left);
@@ -121,7 +132,18 @@ static int plan_ranks(launcher_cluster *c) {
         h->planned += more;
         left -= more;
     }
-    return want - left;
+    return left;
+}
+
+/* Fills in `planned`. Returns how many ranks there are. */
+static int plan_ranks(launcher_cluster *c) {
+    const int goal = at_most(c->goal, slots_of_all(c));
+    const int need = shrinks(c) ? at_most(lowest_ranks(c), goal) : goal;
+    const int most = at_least(shrinks(c) ? at_most(goal, c->most) : goal, need);
+    const int want = at_most(most, c->refused_from - 1);
+    slot_level level = LEVEL_SOUND;
+    while (level < LEVEL_NO_ANSWER && usable_slots_of_all(c, level) < need) level++;
+    return want - (c->spreads ? spread_ranks : keep_ranks)(c, level, want);
 }
 
 static int plan_differs(const launcher_cluster *c) {
@@ -175,11 +197,18 @@ static int exchange_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     return 0;
 }
 
+/* Whatever was refused is tried again. */
+static void accept_all(launcher_cluster *c) {
+    c->refused_from = INT_MAX;
+    c->spreads = 0;
+}
+
 /* A changed file is put to use: what was left out is there again. */
 static int use_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     const int before = slots_of_all(c), now = launcher_hosts_slots(hosts);
     if (exchange_hosts(c, hosts) != 0) return program_no_memory();
     c->most = INT_MAX;
+    accept_all(c);
     if (!c->resized && now > before && c->options.max > 0) c->goal = c->options.max;
     return 0;
 }
@@ -319,6 +348,7 @@ int launcher_cluster_open(launcher_cluster **out, const launcher_cluster_options
     if (!c) return program_no_memory();
     c->options = *options;
     c->most = INT_MAX;
+    accept_all(c);
     status = read_hosts(c);
     c->goal = options->ranks;
     if (status == 0) status = check_slots(c);
@@ -477,8 +507,26 @@ int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t si
     c->goal = ranks;
     c->resized = 1;
     c->most = INT_MAX;
+    accept_all(c);
     for (size_t i = 0; i < c->n; i++) c->at[i].taken = 0;
     return 0;
+}
+
+int launcher_cluster_refused(launcher_cluster *c, char *text, size_t size) {
+    int ranks = 0;
+    for (size_t i = 0; i < c->n; i++) ranks += c->at[i].used;
+    if (!shrinks(c)) return 0;
+    if (!c->spreads) {
+        c->spreads = 1;
+        if (plan_ranks(c) == ranks && plan_differs(c)) {
+            snprintf(text, size, "%d ranks, spread evenly", ranks);
+            return 1;
+        }
+    }
+    c->refused_from = ranks;
+    const int fewer = plan_ranks(c);
+    snprintf(text, size, "%d ranks, spread evenly", fewer);
+    return fewer >= lowest_ranks(c) && fewer < ranks;
 }
 
 void launcher_cluster_advice(const launcher_cluster *c, char *text, size_t size) {

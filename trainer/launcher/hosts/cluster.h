@@ -73,6 +73,12 @@ void launcher_cluster_progressed(launcher_cluster *cluster);
  */
 int launcher_cluster_resize(launcher_cluster *cluster, int ranks, char *why, size_t size);
 
+/* With SHRINK: the ranks of the start that was placed last refused their number, or how they were
+ * spread over the hosts, as where a store would survive less than is asked for. 1, and *text says
+ * what is placed next: the same number spread evenly, or one less; 0: none is left. A changed host
+ * file and a resize make all of them good again. */
+int launcher_cluster_refused(launcher_cluster *cluster, char *text, size_t size);
+
 /* Called once after each failure: how long to wait before the next start. 0 after the first in a
  * row, then 0.5, 1, 2, ... 30. */
 double launcher_cluster_backoff_s(launcher_cluster *cluster);

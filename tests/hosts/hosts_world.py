@@ -1,0 +1,24 @@
+#!/usr/bin/env python3
+"""A rank less would be a world that the store refuses, as one host would have two of three ranks of a partner's copies: the
+run goes on with the next number and spread that it takes. Where none is left it ends with the ranks' own message."""
+from hosts_train import *
+
+LAST = 12
+cluster = host_file("h1 slots=2", "h2 slots=2")
+path = config(max_steps=LAST, checkpoint={"dir": "ckpt", "every": 4, "stores": private("ckpt", "partner")})
+run = Supervised("world", ["-n", 4, "--hosts", cluster, "--on-failure", "shrink", "--min", 2], path)
+run.at_step(3, "metrics.jsonl")
+os.kill(ranks_at("h2")[0], signal.SIGKILL)
+text = run.ends()
+check("the ranks refuse to be 3 there, as their messages say; next: 2 ranks, spread evenly" in text, text)
+check(steps()[-1] == LAST and [line["step"] for line in metrics()] == list(range(1, LAST + 1)), text)
+check({line["ranks"] for line in metrics()} == {4, 2} and "which no restart would change" not in text, text)
+check_clear()
+
+path = config(max_steps=100000, checkpoint={"dir": "none", "every": 4, "stores": private("none", "partner")}, metrics="none.jsonl")
+run = Supervised("none", ["-n", 4, "--hosts", cluster, "--on-failure", "shrink", "--min", 3], path)
+run.at_step(3, "none.jsonl")
+os.kill(ranks_at("h2")[0], signal.SIGKILL)
+text = run.ends(2)
+check("which no restart would change" in text, text)
+check_clear()
