@@ -158,6 +158,12 @@ static void take_rank(launcher_job *job, const launcher_link *link, const json_t
     if (job->seen == job->ranks) launcher_job_tell(job, json_pack("{s:s}", "kind", "found"));
 }
 
+/* How a rank ends, as it tells. */
+static void take_told(launcher_job *job, json_int_t rank, long word) {
+    job->members[rank].is_done |= launcher_told_is_done(word);
+    launcher_told_status(job->told, word);
+}
+
 static void take_gone(launcher_job *job, const json_t *m) {
     const json_int_t rank = launcher_message_number(m, "rank", -1);
     const json_int_t word = launcher_message_number(m, "told", 0);
@@ -166,8 +172,7 @@ static void take_gone(launcher_job *job, const json_t *m) {
     job->alive--;
     if (job->first_gone < 0) job->first_gone = (int)rank;
     if (word == 1 && job->dead < 0 && !launcher_told_ends(job->told)) job->dead = (int)rank;
-    launcher_told_status(job->told, (long)word);
-    job->members[rank].is_done |= launcher_told_is_done((long)word);
+    take_told(job, rank, (long)word);
 }
 
 static void take_board(launcher_job *job, const json_t *m) {
@@ -181,8 +186,7 @@ static void take_board(launcher_job *job, const json_t *m) {
         if (launcher_board_unpack(packed, &rank, &seen) != 0 || rank < 0 || rank >= job->ranks)
             continue;
         job->members[rank].seen = seen;
-        job->members[rank].is_done |= launcher_told_is_done((long)seen.told);
-        launcher_told_status(job->told, (long)seen.told);
+        take_told(job, rank, (long)seen.told);
     }
 }
 

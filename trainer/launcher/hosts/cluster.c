@@ -197,8 +197,10 @@ static int exchange_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     return 0;
 }
 
-/* Whatever was refused is tried again. */
+/* As many ranks as there are slots for, however they are spread: what died or was refused is tried
+ * again. */
 static void accept_all(launcher_cluster *c) {
+    c->most = INT_MAX;
     c->refused_from = INT_MAX;
     c->spreads = 0;
 }
@@ -207,7 +209,6 @@ static void accept_all(launcher_cluster *c) {
 static int use_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     const int before = slots_of_all(c), now = launcher_hosts_slots(hosts);
     if (exchange_hosts(c, hosts) != 0) return program_no_memory();
-    c->most = INT_MAX;
     accept_all(c);
     if (!c->resized && now > before && c->options.max > 0) c->goal = c->options.max;
     return 0;
@@ -347,7 +348,6 @@ int launcher_cluster_open(launcher_cluster **out, const launcher_cluster_options
     launcher_cluster *c = calloc(1, sizeof *c);
     if (!c) return program_no_memory();
     c->options = *options;
-    c->most = INT_MAX;
     accept_all(c);
     status = read_hosts(c);
     c->goal = options->ranks;
@@ -506,7 +506,6 @@ int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t si
     if (n != 0) return -1;
     c->goal = ranks;
     c->resized = 1;
-    c->most = INT_MAX;
     accept_all(c);
     for (size_t i = 0; i < c->n; i++) c->at[i].taken = 0;
     return 0;
