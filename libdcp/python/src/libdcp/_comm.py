@@ -266,20 +266,21 @@ class Comm:
             libdcp.Error: MISMATCH, on all ranks: some have another value than rank 0.
         """
         first = self.text(value, 0)
-        words = np.array([_NONE if value == first else self.rank], np.uint64)
-        if self._key:
-            self._check(_guarded(lambda group: group.allreduce(words, _groups.MIN))(self._key))
-        if words[0] != _NONE:
-            rank = int(words[0])
+        rank = self._least(_NONE if value == first else self.rank)
+        if rank != _NONE:
             raise Error(f"ranks differ in {what}: rank 0 has {first}, rank {rank} {self.text(value, rank)}",
                         status=Status.MISMATCH, rank=rank, ranks=(rank,))
 
     def all(self, is_so: bool) -> bool:
         """Whether it is so on all ranks. Collective."""
-        words = np.array([is_so], np.uint64)
+        return bool(self._least(int(is_so)))
+
+    def _least(self, word: int) -> int:
+        """Of all ranks' words. Collective."""
+        words = np.array([word], np.uint64)
         if self._key:
             self._check(_guarded(lambda group: group.allreduce(words, _groups.MIN))(self._key))
-        return bool(words[0])
+        return int(words[0])
 
     def agree(self, failure: BaseException | None) -> None:
         """Raises this rank's failure, and on the other ranks that it has failed. Collective.
