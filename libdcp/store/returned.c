@@ -2,9 +2,9 @@
  * Numbers grow from save to save, also where a store is opened anew: whoever opens it goes on after
  * the highest that the nodes have which are there, and after the microseconds that have passed
  * since 1970, which no store's saves outrun: nodes that are all away have lower numbers, too, but
- * for clocks that differ. So of two saves of one step the one with the
- * higher number is the later, and the run went back from the other. Where nodes that know nothing
- * of each other went on apart, the writers decide, alike on all nodes.
+ * for clocks that differ. So of two saves of one step the one with the higher number is the later,
+ * and the run went back from the other. Where nodes that know nothing of each other went on apart,
+ * the writers decide, alike on all nodes.
  *
  * A run that goes on from an earlier step says so in its saves: "back", [STEP, NUMBER], means that
  * later steps with lower numbers are past. Of a step that a node has itself, complete, it is not

@@ -155,8 +155,9 @@ DCP_API void dcp_store_close(dcp_store *store);
  * say so: a save of a step that is older than the newest one (of a private store: the newest that
  * all nodes have) is DCP_ERR_STATE, since the next start would go on from that one. Abandoned steps
  * count neither as newest nor for `keep`; they go when as many newer steps stand as `keep` asks
- * for, and stay where it is 0. No store need have `step`. What has a step's name and is no folder, but a file or a symbolic link, is no step and
- * stays: a save of that step is DCP_ERR_STATE. Not collective; every rank calls it. */
+ * for, and stay where it is 0. No store need have `step`. What has a step's name and is no folder,
+ * but a file or a symbolic link, is no step and stays: a save of that step is DCP_ERR_STATE. Not
+ * collective; every rank calls it. */
 DCP_API int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err);
 
 /* The newest step that is known to be intact (one that was loaded, or saved by this store); it is

@@ -74,12 +74,11 @@ DCP_API void dcp_tiers_close(dcp_tiers *tiers);
  * sets them aside. That one waits for the save in flight, ends all fillings, those of later steps
  * before they are published where that is possible, and sets later steps aside in all stores before
  * it saves into any, also where none is due; where a store's directory was moved meanwhile, with
- * later steps in it, it is DCP_ERR_NOT_FOUND until that is back. So every store holds from then on what it would hold if
- * these steps had never been, but for older ones that `keep` has removed for them. Until that save
- * nothing is set aside: a load alone, or dcp_tiers_mark_intact, sets nothing aside. The last call
- * before a save counts. Not collective; every rank calls it with the same step: the next save is
- * DCP_ERR_MISMATCH otherwise.
- */
+ * later steps in it, it is DCP_ERR_NOT_FOUND until that is back. So every store holds from then on
+ * what it would hold if these steps had never been, but for older ones that `keep` has removed for
+ * them. Until that save nothing is set aside: a load alone, or dcp_tiers_mark_intact, sets nothing
+ * aside. The last call before a save counts. Not collective; every rank calls it with the same
+ * step: the next save is DCP_ERR_MISMATCH otherwise. */
 DCP_API int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err);
 
 /* Whether a save of `step` would go anywhere: into a store that is due, or that failed last time.
