@@ -64,9 +64,8 @@ static int describe_private(const dcp_store *store, const save_request *r, const
     json_t *shards = NULL;
     const int status = step_about_shards(folder, r->shards, &shards, err);
     if (status) return status;
-    const int failed = json_object_set_new(object, "shards", shards) ||
-                       store_returned_describe(store, object) ||
-                       store_domains_describe(store, object);
+    const int failed =
+        json_object_set_new(object, "shards", shards) || store_domains_describe(store, object);
     return failed ? core_fail_memory(err, 4096) : DCP_OK;
 }
 
@@ -84,7 +83,9 @@ static int about_members(const dcp_store *store, const save_request *r, const ch
                               report->write_s, "sync_s", report->sync_s);
     json_t *theirs = r->about ? core_json_read(r->about, strlen(r->about), NULL) : json_object();
     int status =
-        json_object_update_new(object, times) || !theirs ? core_fail_memory(err, 4096) : DCP_OK;
+        json_object_update_new(object, times) || store_returned_describe(store, object) || !theirs
+            ? core_fail_memory(err, 4096)
+            : DCP_OK;
     if (!status && store->options.private_dirs)
         status = describe_private(store, r, folder, object, err);
     if (!status && (json_object_update_missing(object, theirs) ||

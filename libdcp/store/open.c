@@ -193,7 +193,7 @@ static int open_store(dcp_store *store, const char *dir, const char *redundancy,
     if (status == DCP_OK) status = agree_on_names(store, err);
     if (status == DCP_OK && store_leads(store)) store_writer_folder_make(store);
     if (status == DCP_OK) status = store_leftovers_clear(store, err);
-    if (status == DCP_OK && store->options.private_dirs) status = store_returned_settle(store, err);
+    if (status == DCP_OK) status = store_returned_settle(store, err);
     if (status == DCP_OK && !store->options.private_dirs)
         status = comm_broadcast(comm, store->dir, PATH_MAX, 0, err);
     if (status == DCP_OK) status = store_host_names_find(store, err);

@@ -26,6 +26,7 @@
 #include "store/lock.h"
 #include "store/recycle.h"
 #include "store/retention.h"
+#include "store/returned.h"
 #include "store/writer_folder.h"
 
 void store_allow_replacement(dcp_store *store, uint64_t step) {
@@ -325,6 +326,7 @@ int store_publish(dcp_store *store, uint64_t step, dcp_error *err) {
         free(kept.steps);
         return status;
     }
+    store_returned_note(store);
     store->abandon_pending = 0;
     store->has_tmp = 0;
     if (store_leads(store)) tidy_up(store, step, &r);

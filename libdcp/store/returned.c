@@ -6,9 +6,10 @@
  * and the run went back from the other. Where nodes that know nothing of each other went on apart,
  * the writers decide, alike on all nodes.
  *
- * A run that goes on from an earlier step says so in its saves: "back", [STEP, NUMBER], means that
- * later steps with lower numbers are past. Of a step that a node has itself, complete, it is not
- * asked what else it knows: so a step that was set aside can be renamed back on all nodes. */
+ * A run that goes on from an earlier step says so in all of its later saves: [STEP, NUMBER] in
+ * "back" means that later steps with lower numbers are past (store/lineage.h). Of a step that a
+ * node has itself, complete, it is not asked what else it knows: so a step that was set aside can
+ * be renamed back on all nodes. */
 #include "store/returned.h"
 
 #include <ctype.h>
@@ -32,7 +33,6 @@ enum { WRITER_BITS = 11, NUMBER_BITS = 64 - WRITER_BITS - 1 };
 typedef struct node_step {
     const dcp_step *step;
     uint64_t save;
-    uint64_t back_to, back_save; /* saves before back_save of steps after back_to are past */
 } node_step;
 
 /* A node's steps, in ascending order. */
@@ -40,6 +40,7 @@ typedef struct node_steps {
     dcp_step *steps;
     size_t n;
     node_step *list;
+    store_lineage lineage;
 } node_steps;
 
 /* The number of the save, then some bits of its writer. */
@@ -52,40 +53,45 @@ static uint64_t parse_save(const char *text) {
     return (uint64_t)number << WRITER_BITS | writer;
 }
 
-static void parse_back(const json_t *back, node_step *s) {
-    const json_int_t to = json_integer_value(json_array_get(back, 0));
-    const json_int_t number = json_integer_value(json_array_get(back, 1));
-    if (to < 0 || number <= 0 || number >> NUMBER_BITS) return;
-    s->back_to = (uint64_t)to;
-    s->back_save = (uint64_t)number << WRITER_BITS;
-}
-
-static int read_save(const char *dir, node_step *s, dcp_error *err) {
+/* *is_read: about.json is there and whole; then what it says is added to the lineage. */
+static int read_save(const dcp_store *store, node_step *s, store_lineage *lineage, int *is_read,
+                     dcp_error *err) {
     char folder[PATH_MAX];
     json_t *about = NULL;
     dcp_error why;
-    if (snprintf(folder, sizeof folder, "%s/%s", dir, s->step->name) >= PATH_MAX) return DCP_OK;
+    *is_read = 0;
+    if (snprintf(folder, sizeof folder, "%s/%s", store->dir, s->step->name) >= PATH_MAX)
+        return DCP_OK;
     const int status = step_about_parse(folder, &about, &why);
     if (core_fail_proves(status)) return DCP_OK;
     if (status)
         return core_fail_again(err, status, &why,
-                               "%s; until it can be read nobody knows whether that step is still "
-                               "the run's: move it away, and redundancy rebuilds what is lost",
-                               why.message);
+                               "%s; until it can be read nobody knows which steps are still the "
+                               "run's: move %s",
+                               why.message,
+                               store->options.private_dirs
+                                   ? "that step away, and redundancy rebuilds what is lost"
+                                   : "that file away, the step can be loaded without it");
+    *is_read = 1;
     s->save = parse_save(json_string_value(json_object_get(about, "save")));
-    parse_back(json_object_get(about, "back"), s);
+    store_lineage_read(lineage, about);
     json_decref(about);
     return DCP_OK;
 }
 
-static int read_steps(const char *dir, node_steps *own, dcp_error *err) {
-    int status = dcp_steps_list(dir, &own->steps, &own->n, err);
+/* Of a shared store it is enough to read what the newest step says: all of the run's saves are
+ * there, and the newest one knows what the others know. */
+static int read_steps(const dcp_store *store, node_steps *own, dcp_error *err) {
+    int is_read = 0, status = dcp_steps_list(store->dir, &own->steps, &own->n, err);
     if (status) return status;
     own->list = calloc(own->n + 1, sizeof *own->list);
     if (!own->list) return core_fail_memory(err, (own->n + 1) * sizeof *own->list);
-    for (size_t i = 0; i < own->n && !status; i++) {
+    for (size_t i = own->n; i-- > 0 && !status;) {
         own->list[i].step = &own->steps[i];
-        if (own->steps[i].kind != DCP_STEP_PARTIAL) status = read_save(dir, &own->list[i], err);
+        const int counts = store->options.private_dirs
+                               ? own->steps[i].kind != DCP_STEP_PARTIAL
+                               : own->steps[i].kind == DCP_STEP_COMPLETE && !is_read;
+        if (counts) status = read_save(store, &own->list[i], &own->lineage, &is_read, err);
     }
     return status;
 }
@@ -103,9 +109,11 @@ static uint64_t later_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
  * one aside, which is later than that save itself, or gone back. */
 static uint64_t word_without(const node_steps *own, uint64_t step) {
     uint64_t last = 0;
-    for (const node_step *s = own->list; s < own->list + own->n; s++) {
+    for (const node_step *s = own->list; s < own->list + own->n; s++)
         if (s->step->step == step && s->save) last = later_of(last, s->save << 1 | 1);
-        if (s->back_to < step) last = later_of(last, s->back_save << 1);
+    for (uint64_t i = 0; i < own->lineage.n; i++) {
+        const store_past past = own->lineage.pasts[i];
+        if (past.to < step) last = later_of(last, past.number << (WRITER_BITS + 1));
     }
     return last;
 }
@@ -157,13 +165,25 @@ static uint64_t now_us(void) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+/* Collective: rank 0, which leads, gets to know what any node knows, and so do all others. */
+static int unite(const dcp_store *store, store_lineage *lineage, dcp_error *err) {
+    const size_t n = (size_t)store->comm->size;
+    store_lineage *all = store->comm->rank == 0 ? calloc(n, sizeof *all) : NULL;
+    int status = store->comm->rank == 0 && !all ? core_fail_memory(err, n * sizeof *all) : DCP_OK;
+    status = comm_agree(store->comm, status, err);
+    if (!status) status = comm_gather(store->comm, lineage, sizeof *lineage, all, 0, err);
+    for (size_t i = 0; i < n && all && !status; i++) store_lineage_add_all(lineage, &all[i]);
+    free(all);
+    return status ? status : comm_broadcast(store->comm, lineage, sizeof *lineage, 0, err);
+}
+
 int store_returned_settle(dcp_store *store, dcp_error *err) {
-    enum { LAST, SAID, UNSAID, NOW, WORDS };
+    enum { LAST, SAID, UNSAID, NOW, LINEAGE, WORDS };
     const int leads = store_leads(store);
     node_steps own = {0};
-    int status = leads ? read_steps(store->dir, &own, err) : DCP_OK;
+    int status = leads ? read_steps(store, &own, err) : DCP_OK;
     status = comm_agree(store->comm, status, err);
-    uint64_t most[WORDS] = {[NOW] = now_us()};
+    uint64_t most[WORDS] = {[NOW] = now_us(), [LINEAGE] = own.lineage.id};
     if (!status && leads) {
         const uint64_t said = fingerprint(&own);
         most[LAST] = last_number(&own);
@@ -171,18 +191,81 @@ int store_returned_settle(dcp_store *store, dcp_error *err) {
         most[UNSAID] = ~said;
     }
     if (!status) status = comm_allreduce(store->comm, most, WORDS, DCP_REDUCE_MAX, err);
-    if (!status) store->save_number = later_of(most[LAST] + 1, most[NOW]);
-    if (!status && most[SAID] != ~most[UNSAID]) status = settle_all(store, &own, err);
+    own.lineage.id = most[LINEAGE];
+    store->save_number = later_of(most[LAST] + 1, most[NOW]);
+    const int are_same = most[SAID] == ~most[UNSAID];
+    if (!status && !are_same) status = settle_all(store, &own, err);
+    if (!status && !are_same) status = unite(store, &own.lineage, err);
+    store->lineage = own.lineage;
     free(own.list);
     free(own.steps);
     return status;
 }
 
+/* Before which step none can be past by what this store has not known itself. */
+static uint64_t find_earliest(const dcp_store *store, const store_lineage *told) {
+    uint64_t earliest = UINT64_MAX;
+    for (uint64_t i = 0; i < told->n; i++)
+        if (!store_lineage_has(&store->lineage, told->pasts[i]) && told->pasts[i].to < earliest)
+            earliest = told->pasts[i].to;
+    return earliest;
+}
+
+static int forget_step(dcp_store *store, const dcp_step *step, const store_lineage *told,
+                       dcp_error *err) {
+    node_step s = {.step = step};
+    store_lineage unused = {0};
+    int is_read, status = read_save(store, &s, &unused, &is_read, err);
+    const uint64_t number = s.save >> WRITER_BITS;
+    if (status || !number || store_lineage_is_past(&store->lineage, step->step, number) ||
+        !store_lineage_is_past(told, step->step, number))
+        return status;
+    status =
+        store_abandon_step(store, step, "the run went back from it while this store was away", err);
+    return status ? status : store_sync(store, err);
+}
+
+static int forget_all(dcp_store *store, const store_lineage *told, dcp_error *err) {
+    const uint64_t earliest = find_earliest(store, told);
+    dcp_step *steps = NULL;
+    size_t n = 0;
+    if (earliest == UINT64_MAX) return DCP_OK;
+    int status = dcp_steps_list(store->dir, &steps, &n, err);
+    for (size_t i = 0; i < n && !status; i++)
+        if (steps[i].kind == DCP_STEP_COMPLETE && steps[i].step > earliest)
+            status = forget_step(store, &steps[i], told, err);
+    free(steps);
+    return status;
+}
+
+int store_returned_forget(dcp_store *store, const store_lineage *told, dcp_error *err) {
+    int status = store_leads(store) ? forget_all(store, told, err) : DCP_OK;
+    status = comm_agree(store->comm, status, err);
+    if (status) return status;
+    store->lineage.id = told->id;
+    store_lineage_add_all(&store->lineage, told);
+    return DCP_OK;
+}
+
+static store_past find_own_past(const dcp_store *store) {
+    return (store_past){store->continue_from, store->back_number};
+}
+
+void store_returned_note(dcp_store *store) {
+    store_lineage_add(&store->lineage, find_own_past(store));
+    store->lineage.id = store_returned_id(store);
+    store->back_number = 0;
+}
+
+uint64_t store_returned_id(const dcp_store *store) {
+    return store->lineage.id ? store->lineage.id : strtoull(store->writer, NULL, 16);
+}
+
 int store_returned_describe(const dcp_store *store, json_t *about) {
-    const uint64_t number = store->save_number, to = store->continue_from;
-    json_t *save = json_sprintf("%llu.%s", (unsigned long long)number, store->writer);
-    if (json_object_set_new(about, "save", save)) return -1;
-    if (!store->back_number || to > INT64_MAX) return 0;
-    json_t *back = json_pack("[I, I]", (json_int_t)to, (json_int_t)store->back_number);
-    return json_object_set_new(about, "back", back);
+    store_lineage lineage = store->lineage;
+    lineage.id = store_returned_id(store);
+    store_lineage_add(&lineage, find_own_past(store));
+    json_t *save = json_sprintf("%llu.%s", (unsigned long long)store->save_number, store->writer);
+    return json_object_set_new(about, "save", save) || store_lineage_describe(&lineage, about) ? -1
+                                                                                               : 0;
 }

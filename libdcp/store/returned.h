@@ -1,4 +1,5 @@
-/* Nodes of a private store that were away while the run went on without them. */
+/* Nodes of a private store, and stores of a list, that were away while the run went on without
+ * them. */
 #pragma once
 
 #include "store/store.h"
@@ -7,11 +8,22 @@
  * saved anew or set aside since: redundancy could rebuild them from that node's files, or mix them
  * with the later save's. Numbers the next save of this store after all that any node has.
  *
- * DCP_ERR_IO, DCP_ERR_NO_MEMORY: some step's about.json could not be read. One that is missing or
- * damaged is of no known save, and its step stays. */
+ * DCP_ERR_IO, DCP_ERR_NO_MEMORY: some step's about.json could not be read, of a shared store the
+ * newest one's. One that is missing or damaged is of no known save, and its step stays. */
 int store_returned_settle(dcp_store *store, dcp_error *err);
+
+/* Collective: sets aside, on each node, what is past by what other stores of the run have told, and
+ * by nothing that this store's own saves say: where those say it, the step was renamed back by
+ * hand. From now on this store's saves say it as well. Errors as above. */
+int store_returned_forget(dcp_store *store, const store_lineage *told, dcp_error *err);
+
+/* The lineage of the store's saves, also before there is any; the same on all ranks. */
+uint64_t store_returned_id(const dcp_store *store);
 
 struct json_t;
 
 /* Adds what about.json of the store's next save says for that. 0, or -1: memory is short. */
 int store_returned_describe(const dcp_store *store, struct json_t *about);
+
+/* The save that was described is published. */
+void store_returned_note(dcp_store *store);

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include "dcp/store.h"
+#include "store/lineage.h"
 #include "store/writer.h"
 
 #define STORE_WRITTEN 64 /* files written last */
@@ -42,10 +43,11 @@ struct dcp_store {
     struct store_lock *lock;          /* NULL on these */
     pid_t process;                    /* that opened it */
     char writer[STORE_WRITER_ID];     /* the identity of this open store, on all ranks */
-    uint64_t save_number;             /* of a private store's next save: see store/returned.c */
+    uint64_t save_number;             /* of the next save: see store/returned.c */
+    store_lineage lineage;            /* what the saves so far say, on ranks that lead */
     int is_contested;                 /* see store/lock.h */
     uint64_t continue_from; /* steps after it are abandoned before the first publication */
-    uint64_t back_number;   /* save_number when the run said so last; 0: it has not */
+    uint64_t back_number;   /* save_number when the run said so; 0: it has not since the last save */
     int abandon_pending;
     uint64_t newest_intact; /* the one loaded or saved last */
     int has_intact;

@@ -11,12 +11,22 @@
 #include "tiers/drain.h"
 #include "tiers/notes.h"
 
+/* Whatever is saved from now on, into whichever store, has a higher number than all that went
+ * before, in all of them: so a store that is away, and comes back, can tell what is past. */
+static void number_alike(dcp_tiers *tiers) {
+    uint64_t next = 0;
+    for (size_t i = 0; i < tiers->n; i++)
+        if (tiers->list[i].store->save_number > next) next = tiers->list[i].store->save_number;
+    for (size_t i = 0; i < tiers->n; i++) tiers->list[i].store->save_number = next;
+}
+
 int tiers_go_back(dcp_tiers *tiers, dcp_error *err) {
     int status = DCP_OK;
     if (!tiers->goes_back) return DCP_OK;
     for (size_t i = 0; i < tiers->n; i++) tiers_drain_stop(tiers, &tiers->list[i]);
     for (size_t i = 0; i < tiers->n; i++) tiers_drain_finish(tiers, &tiers->list[i]);
     for (size_t i = 0; i < tiers->n; i++) tiers_forget_abandoned(tiers, &tiers->list[i]);
+    number_alike(tiers);
     for (size_t i = 0; i < tiers->n && !status; i++) {
         status = dcp_store_continue_from(tiers->list[i].store, tiers->back_to, err);
         if (!status) status = store_set_aside(tiers->list[i].store, err);

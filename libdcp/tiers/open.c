@@ -8,6 +8,7 @@
 #include "comm/comm.h"
 #include "core/fail.h"
 #include "core/sized.h"
+#include "store/returned.h"
 #include "tiers/drain.h"
 
 static int copy_tier(const dcp_tier *given, int rank, tier *out, dcp_error *err) {
@@ -64,6 +65,28 @@ static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *option
     return dcp_store_open(t->comm ? t->comm : tiers->comm, t->path, &store, &t->store, err);
 }
 
+/* Collective: a store that was away while the run went back has its steps set aside, by what the
+ * others know, which rank 0 knows of all. A store with saves of another lineage has nothing to do
+ * with these; one without saves is the run's from now on. */
+static int tell_each_other(dcp_tiers *tiers, dcp_error *err) {
+    store_lineage known[DCP_MAX_TIERS];
+    uint64_t id = 0;
+    if (tiers->n < 2) return DCP_OK;
+    for (size_t i = 0; i < tiers->n; i++) known[i] = tiers->list[i].store->lineage;
+    int status = comm_broadcast(tiers->comm, known, tiers->n * sizeof *known, 0, err);
+    for (size_t i = 0; i < tiers->n && !id; i++) id = known[i].id;
+    if (!id) id = store_returned_id(tiers->list[0].store);
+    for (size_t i = 0; i < tiers->n; i++)
+        if (!known[i].id) known[i].id = id;
+    for (size_t i = 0; i < tiers->n && !status; i++) {
+        store_lineage told = {.id = known[i].id};
+        for (size_t j = 0; j < tiers->n; j++)
+            if (j != i && known[j].id == told.id) store_lineage_add_all(&told, &known[j]);
+        status = store_returned_forget(tiers->list[i].store, &told, err);
+    }
+    return status;
+}
+
 int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n, const dcp_tiers_options *options,
                    dcp_tiers **out, dcp_error *err) {
     dcp_tiers_options own;
@@ -77,6 +100,7 @@ int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n, const dcp_tie
     if (!status && !out) status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_open: out is NULL");
     status = comm_agree(comm, status, err);
     for (size_t i = 0; i < n && !status; i++) status = open_tier(tiers, i, &own, err);
+    if (!status) status = tell_each_other(tiers, err);
     if (status) {
         dcp_tiers_close(tiers);
         return status;

@@ -55,10 +55,12 @@ typedef struct dcp_tiers dcp_tiers;
  * Where a save in flight may have a thread (dcp_save_async), stores are filled by threads, each
  * over a communicator of its own; else by dcp_tiers_wait and dcp_tiers_close. The threads never
  * call HDF5, which is not thread-safe: dcp_tiers_wait opens the step that is read, and lays the
- * files out where its tensors or boxes have changed. A store whose directory was away while the
- * list was opened without it, and the run went on, counts again with all of its steps once it is
- * back: where the run went back from these, set them aside by hand. (A private store does that by
- * itself as long as some node of it took part.) Errors as dcp_store_open's, of the first store
+ * files out where its tensors or boxes have changed.
+ * A store whose directory was away while the list was opened without it, and the run went back from
+ * steps that it has, has these set aside here once it is back, with a warning for each: what the
+ * stores say of the saves in them tells which. This needs one store that was there when the run
+ * went back; a store that was another run's when it came into the list keeps what it has. A step
+ * that was set aside can be opened by its path. Errors as dcp_store_open's, of the first store
  * that can't be opened; DCP_ERR_COMM, a caller's table could not be duplicated; DCP_ERR_MISMATCH
  * where the ranks' lists differ. */
 DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,

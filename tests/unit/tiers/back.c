@@ -500,6 +500,77 @@ static void after_a_change_of_the_working_directory(int rank, dcp_comm *comm, vo
     end(p);
 }
 
+static void exchange(const player *p, const char *one, const char *other) {
+    char paths[2][128], between[128];
+    snprintf(paths[0], sizeof paths[0], "%s/%s", root, one);
+    snprintf(paths[1], sizeof paths[1], "%s/%s", root, other);
+    snprintf(between, sizeof between, "%s/between", root);
+    meet((player *)p);
+    if (p->rank == 0 &&
+        (rename(paths[0], between) || rename(paths[1], paths[0]) || rename(between, paths[1])))
+        fail_check(__LINE__, one, other);
+    meet((player *)p);
+}
+
+static void reopen(player *p, const char *away) {
+    dcp_tiers_close(p->tiers);
+    exchange(p, "fast", away);
+    open_list(p);
+}
+
+/* A store whose directory was away while the run went back, twice, has what was abandoned, and
+ * later steps than the run: they are set aside. */
+static void with_a_store_that_comes_back(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(1, 8, 0, NULL)};
+    char away[128];
+    begin(p, rank, comm, r, list);
+    snprintf(away, sizeof away, "%s/away", root);
+    CHECK(rank || !mkdir(away, 0700));
+    for (uint64_t k = 1; k <= 5; k++) save(p, k, (float)k, 0);
+    reopen(p, "away");
+    expect(p, 5, 5);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 2, err));
+    save(p, 3, 1003, 0);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 3, err));
+    save(p, 4, 1004, 0);
+    reopen(p, "away");
+    check_steps(p, 0, "c1 c2 a3 a4 a5");
+    check_steps(p, 1, "c1 c2 c3 a3 c4 a4 a5");
+    expect(p, 4, 1004);
+    CHECK(!dcp_tiers_has(p->tiers, 0, 4));
+    save(p, 5, 1005, 0);
+    dcp_tiers_close(p->tiers);
+    meet(p);
+    open_list(p); /* what was set aside by hand or by the run is left alone, and so is the run's */
+    check_steps(p, 0, "c1 c2 a3 a4 c5 a5");
+    end(p);
+}
+
+/* Another run's steps in a store of the list are not those that this one went back from. */
+static void with_a_store_of_another_run(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 8, 0, NULL), tier_of(1, 8, 0, NULL)};
+    char away[128];
+    begin(p, rank, comm, r, list);
+    snprintf(away, sizeof away, "%s/away", root);
+    CHECK(rank || !mkdir(away, 0700));
+    dcp_tiers_close(p->tiers);
+    exchange(p, "fast", "away");
+    SUCCEEDS(dcp_tiers_open(comm, p->list, 1, NULL, &p->tiers, err));
+    for (uint64_t k = 1; k <= 5; k++) save(p, k, (float)k, 0);
+    reopen(p, "away");
+    for (uint64_t k = 1; k <= 3; k++) save(p, k, 1000 + (float)k, 0);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 2, err));
+    save(p, 3, 2003, 0);
+    reopen(p, "away");
+    check_steps(p, 0, "c1 c2 c3 c4 c5");
+    check_steps(p, 1, "c1 c2 c3 a3");
+    end(p);
+}
+
 /* The run goes back to a step that no store has, and ends before a save is done: what was set aside
  * is named, wherever a step is looked for. */
 static void to_a_step_that_none_has(int rank, dcp_comm *comm, void *r) {
@@ -692,6 +763,8 @@ int main(void) {
         run(n, of_one_store_that_is_not_due);
         run(n, to_a_step_that_none_has);
         run(n, a_store_that_is_away);
+        run(n, with_a_store_that_comes_back);
+        run(n, with_a_store_of_another_run);
     }
     run(1, after_a_change_of_the_working_directory);
     run(2, at_different_times);

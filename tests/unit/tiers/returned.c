@@ -1,7 +1,8 @@
-/* Nodes of a private store that are away while the run goes on without them, back from a step they
- * have, and return with what they had. However they come and go, a restart loads the step that the
- * run saved last. Ranks are threads, each with a node of its own, and every node's place has two
- * directories, one of which is away. */
+/* Nodes of a private store, and stores of a list, that are away while the run goes on without them,
+ * back from a step they have, and return with what they had. However they come and go, a restart
+ * loads the step that the run saved last. Ranks are threads, each with a node of its own. Every
+ * node's place, and the shared store's, which is the last one, has two directories, one of which is
+ * away. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,9 @@ static char root[64] = "/tmp/dcp-returned-XXXXXX";
 typedef struct scene {
     const char *redundancy, *script;
     uint32_t keep;
-    unsigned seed; /* of a random script; 0: the script is given */
-    int lost;      /* nodes that a step survives the loss of */
+    unsigned seed;  /* of a random script; 0: the script is given */
+    int lost;       /* nodes that a step survives the loss of */
+    int has_shared; /* the list has a shared store besides */
     ranks *r;
 } scene;
 
@@ -32,8 +34,8 @@ typedef struct player {
     int rank, n;
     dcp_comm *comm;
     dcp_tiers *tiers;
-    dcp_tier list[1];
-    char path[128];
+    dcp_tier list[2];
+    char path[128], shared[128];
     dcp_state *state;
     float memory[ELEMENTS];
     unsigned random;
@@ -42,14 +44,14 @@ typedef struct player {
     float values[MOST_STEPS];
     size_t n_steps, n_left; /* n_left: of them once the run that goes back has saved */
     float next_value;
-    int away[RANKS_MOST];     /* which of the two directories of a place is away */
-    int knows[RANKS_MOST][2]; /* it was there at the last save */
+    int away[RANKS_MOST + 1];     /* which of the two directories of a place is away */
+    int knows[RANKS_MOST + 1][2]; /* it was there at the last save */
 } player;
 
 static _Noreturn void fail(const player *p, const char *what, const char *why) {
-    fprintf(stderr, "returned.c: rank %d of %d, %s, keep %u, seed %u, \"%s\": %s: %s\n", p->rank,
-            p->n, p->scene->redundancy, p->scene->keep, p->scene->seed, p->scene->script, what,
-            why);
+    fprintf(stderr, "returned.c: rank %d of %d, %s%s, keep %u, seed %u, \"%s\": %s: %s\n", p->rank,
+            p->n, p->scene->redundancy, p->scene->has_shared ? " and shared" : "", p->scene->keep,
+            p->scene->seed, p->scene->script, what, why);
     exit(1);
 }
 
@@ -61,8 +63,11 @@ static _Noreturn void fail(const player *p, const char *what, const char *why) {
 
 static void meet(const player *p) { ranks_meet(p->scene->r); }
 
+static int count_places(const player *p) { return p->n + p->scene->has_shared; }
+
 static void open_list(player *p) {
-    if (!p->tiers) SUCCEEDS(dcp_tiers_open(p->comm, p->list, 1, NULL, &p->tiers, err));
+    const size_t n = 1 + (size_t)p->scene->has_shared;
+    if (!p->tiers) SUCCEEDS(dcp_tiers_open(p->comm, p->list, n, NULL, &p->tiers, err));
 }
 
 static void close_list(player *p) {
@@ -81,7 +86,8 @@ static void save(player *p, uint64_t step) {
     p->steps[p->n_steps] = step;
     p->values[p->n_steps++] = value;
     p->n_left = p->n_steps;
-    for (int i = 0; i < p->n; i++) p->knows[i][!p->away[i]] = 1, p->knows[i][p->away[i]] = 0;
+    for (int i = 0; i < count_places(p); i++)
+        p->knows[i][!p->away[i]] = 1, p->knows[i][p->away[i]] = 0;
 }
 
 static void go_back(player *p, uint64_t step) {
@@ -109,11 +115,18 @@ static void expect_last(player *p) {
     }
 }
 
-/* The node's place gets its other directory. */
-static void swap_node(player *p, int place) {
+static void name_place(char *path, size_t room, int place, int n) {
+    if (place == n)
+        snprintf(path, room, "%s/shared", root);
+    else
+        snprintf(path, room, "%s/node-%d", root, place);
+}
+
+/* The place gets its other directory. */
+static void swap_place(player *p, int place) {
     char here[128], other[160], between[160];
     close_list(p);
-    snprintf(here, sizeof here, "%s/node-%d", root, place);
+    name_place(here, sizeof here, place, p->n);
     snprintf(other, sizeof other, "%s.other", here);
     snprintf(between, sizeof between, "%s.between", here);
     if (p->rank == 0 && (rename(here, between) || rename(other, here) || rename(between, other)))
@@ -126,7 +139,7 @@ static void swap_node(player *p, int place) {
 static void act(player *p, char what, uint64_t number) {
     if (what == 's') save(p, number);
     if (what == 'c') go_back(p, number);
-    if (what == 'a') swap_node(p, (int)number);
+    if (what == 'a') swap_place(p, (int)number);
     if (what == 'L') close_list(p), expect_last(p);
 }
 
@@ -139,19 +152,20 @@ static unsigned below(player *p, unsigned limit) {
 static int survives(const player *p) {
     int strangers = 0;
     for (int i = 0; i < p->n; i++) strangers += !p->knows[i][!p->away[i]];
-    return strangers <= p->scene->lost;
+    const int is_shared = p->scene->has_shared && p->knows[p->n][!p->away[p->n]];
+    return strangers <= p->scene->lost || is_shared;
 }
 
 static void play_at_random(player *p) {
     p->random = p->scene->seed;
     save(p, 1);
     for (int turn = 0; turn < 24 && p->n_steps + 4 < MOST_STEPS; turn++) {
-        for (int i = 0; i < p->n; i++) {
+        for (int i = 0; i < count_places(p); i++) {
             if (below(p, 3)) continue;
             p->away[i] = !p->away[i];
             const int is_possible = survives(p);
             p->away[i] = !p->away[i];
-            if (is_possible) swap_node(p, i);
+            if (is_possible) swap_place(p, i);
         }
         act(p, 'L', 0);
         const unsigned goes_back = below(p, 2);
@@ -166,16 +180,19 @@ static void play(int rank, dcp_comm *comm, void *ctx) {
     player own = {.scene = s, .rank = rank, .comm = comm, .n = dcp_comm_size(comm)}, *p = &own;
     const dcp_tensor t = {"/model/w", DCP_F32, 1, {(uint64_t)ELEMENTS * (uint64_t)p->n}};
     const dcp_box box = dcp_box_chunk(&t, rank, p->n);
-    for (int i = 0; i < p->n; i++) p->away[i] = 1;
+    for (int i = 0; i <= p->n; i++) p->away[i] = 1;
     SUCCEEDS(dcp_state_create(&p->state, err));
     SUCCEEDS(dcp_state_add(p->state, &t, &box, p->memory, err));
-    snprintf(p->path, sizeof p->path, "%s/node-%d", root, rank);
+    name_place(p->path, sizeof p->path, rank, p->n);
+    name_place(p->shared, sizeof p->shared, p->n, p->n);
     p->list[0] = (dcp_tier){.size = sizeof(dcp_tier),
                             .path = p->path,
                             .every = 1,
                             .keep = s->keep,
                             .is_private = 1,
                             .redundancy = s->redundancy};
+    p->list[1] =
+        (dcp_tier){.size = sizeof(dcp_tier), .path = p->shared, .every = 1, .keep = s->keep};
     for (const char *at = s->script; *at; at += strcspn(at, " ") + (strchr(at, ' ') != NULL))
         act(p, *at, strtoull(at + 1, NULL, 10));
     if (s->seed) play_at_random(p);
@@ -187,8 +204,10 @@ static void run(int n, scene s) {
     char dir[128];
     s.r = ranks_make(n, 0);
     if (mkdir(root, 0700)) abort();
-    for (int i = 0; i < 2 * n; i++) {
-        snprintf(dir, sizeof dir, "%s/node-%d%s", root, i / 2, i % 2 ? ".other" : "");
+    for (int i = 0; i <= n; i++) {
+        name_place(dir, sizeof dir, i, n);
+        if (mkdir(dir, 0700)) abort();
+        strcat(dir, ".other");
         if (mkdir(dir, 0700)) abort();
     }
     alarm(LIMIT_S);
@@ -201,8 +220,9 @@ static void run(int n, scene s) {
 static const struct {
     int n, lost;
     const char *redundancy;
-} kinds[] = {
-    {2, 1, "partner"}, {2, 1, "rs(1)"}, {4, 2, "rs(2)"}, {3, 1, "rs(1)"}, {3, 1, "partner"}};
+    int has_shared;
+} kinds[] = {{2, 1, "partner", 0}, {2, 1, "rs(1)", 0},   {4, 2, "rs(2)", 0}, {3, 1, "rs(1)", 0},
+             {3, 1, "partner", 0}, {2, 1, "partner", 1}, {1, 0, "none", 1}};
 
 static const char *const scripts[] = {
     "s3 a0 L c1 s3 a0 L L",            /* saved anew */
@@ -220,8 +240,10 @@ int main(int argc, char **argv) {
     const unsigned count = is_whole ? (unsigned)strtoul(argv[2], NULL, 10) : 1;
     if (!mkdtemp(root) || rmdir(root)) return 1;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        scene s = {.redundancy = kinds[k].redundancy, .lost = kinds[k].lost};
-        for (size_t i = 0; !is_whole && i < sizeof scripts / sizeof *scripts; i++) {
+        scene s = {.redundancy = kinds[k].redundancy,
+                   .lost = kinds[k].lost,
+                   .has_shared = kinds[k].has_shared};
+        for (size_t i = 0; !is_whole && s.lost > 0 && i < sizeof scripts / sizeof *scripts; i++) {
             s.script = scripts[i];
             s.keep = (uint32_t)((k + i) % 3);
             run(kinds[k].n, s);

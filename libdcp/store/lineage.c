@@ -1,0 +1,59 @@
+#include "store/lineage.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int says(store_past a, store_past b) { return a.to <= b.to && a.number >= b.number; }
+
+int store_lineage_has(const store_lineage *lineage, store_past past) {
+    for (uint64_t i = 0; i < lineage->n; i++)
+        if (says(lineage->pasts[i], past)) return 1;
+    return 0;
+}
+
+int store_lineage_is_past(const store_lineage *lineage, uint64_t step, uint64_t number) {
+    return step > 0 && store_lineage_has(lineage, (store_past){step - 1, number + 1});
+}
+
+void store_lineage_add(store_lineage *lineage, store_past past) {
+    if (!past.number || past.to > INT64_MAX || store_lineage_has(lineage, past)) return;
+    store_past list[STORE_PASTS + 1];
+    size_t n = 0;
+    for (uint64_t i = 0; i < lineage->n; i++)
+        if (!says(past, lineage->pasts[i])) list[n++] = lineage->pasts[i];
+    size_t at = n++;
+    for (; at > 0 && list[at - 1].number > past.number; at--) list[at] = list[at - 1];
+    list[at] = past;
+    const size_t dropped = n > STORE_PASTS;
+    lineage->n = n - dropped;
+    memcpy(lineage->pasts, list + dropped, lineage->n * sizeof *list);
+}
+
+void store_lineage_add_all(store_lineage *lineage, const store_lineage *other) {
+    for (uint64_t i = 0; i < other->n; i++) store_lineage_add(lineage, other->pasts[i]);
+}
+
+void store_lineage_read(store_lineage *lineage, const json_t *about) {
+    const char *id = json_string_value(json_object_get(about, "lineage"));
+    json_t *pair;
+    size_t i;
+    if (id && strlen(id) == 16) lineage->id = strtoull(id, NULL, 16);
+    json_array_foreach(json_object_get(about, "back"), i, pair) {
+        const json_int_t to = json_integer_value(json_array_get(pair, 0));
+        const json_int_t number = json_integer_value(json_array_get(pair, 1));
+        if (to >= 0 && number > 0)
+            store_lineage_add(lineage, (store_past){(uint64_t)to, (uint64_t)number});
+    }
+}
+
+int store_lineage_describe(const store_lineage *lineage, json_t *about) {
+    json_t *back = lineage->n ? json_array() : NULL;
+    int failed = json_object_set_new(about, "lineage", json_sprintf("%016" PRIx64, lineage->id));
+    for (uint64_t i = 0; i < lineage->n && back; i++)
+        failed |= json_array_append_new(back, json_pack("[I, I]", (json_int_t)lineage->pasts[i].to,
+                                                        (json_int_t)lineage->pasts[i].number));
+    if (lineage->n) failed |= json_object_set_new(about, "back", back);
+    return failed ? -1 : 0;
+}
