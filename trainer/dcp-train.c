@@ -195,16 +195,21 @@ static int go_on_after_restart(config *c, dcp_error *err) {
     return config_resume_newest(c, err);
 }
 
-/* Collective, the same of a restart whose dcp-run has not seen what an earlier start published. */
+static const char requeued[] =
+    "going on from the newest step, which a run of this very configuration has saved, not by "
+    "checkpoint.resume=%s again; for that, take another checkpoint.dir";
+
+/* Collective, the same of a restart whose dcp-run has not seen what an earlier start published, and
+ * of a job that is requeued. */
 static int go_on_from_own(config *c, dcp_error *err) {
     dcp_comm *dcp;
     if (c->restarted || strcmp(c->resume, "auto") == 0) return DCP_OK;
     int status = ranks_agree(MPI_COMM_WORLD, dcp_comm_from_mpi(MPI_COMM_WORLD, &dcp, err), err);
     if (status != DCP_OK) return status;
-    int has_own = 0;
-    status = state_resume_has_own(c, dcp, MPI_COMM_WORLD, &has_own, err);
-    if (has_own) {
-        ranks_say(program_rank(), own_steps, c->resume);
+    state_own own = STATE_OWN_NONE;
+    status = state_resume_find_own(c, dcp, MPI_COMM_WORLD, &own, err);
+    if (own) {
+        ranks_say(program_rank(), own == STATE_OWN_LAUNCH ? own_steps : requeued, c->resume);
         status = ranks_agree(MPI_COMM_WORLD, config_resume_newest(c, err), err);
     }
     dcp_comm_destroy(dcp);

@@ -17,6 +17,7 @@
 #include "config/sources.h"
 #include "config/stores.h"
 #include "config/suggest.h"
+#include "core/crc64.h"
 #include "programs/fail.h"
 
 static const char LINE[] = "command line";
@@ -386,7 +387,12 @@ static int finish(const char *path, const json_t *given, const json_t *from_line
         config_json_at(from_line, "checkpoint") || config_json_at(from_line, "train_batch_size") ||
         config_json_at(from_line, "eval_every") || config_json_at(from_line, "fsdp") ||
         config_json_at(from_line, "train_micro_batch_size_per_gpu");
-    return blame(by_line ? LINE : path, assemble(tree, model, out, err), err);
+    char *text = json_dumps(tree, JSON_COMPACT | JSON_SORT_KEYS);
+    const uint64_t checksum = text ? core_crc64(text, strlen(text)) : 0;
+    free(text);
+    status = assemble(tree, model, out, err);
+    if (status == DCP_OK) (*out)->given = checksum;
+    return blame(by_line ? LINE : path, status, err);
 }
 
 /* Into the file's tree. */
@@ -435,8 +441,8 @@ int config_take_over(config *c, dcp_error *err) {
 }
 
 int config_pack(const config *c, char **text, dcp_error *err) {
-    json_t *both =
-        json_pack("{sOsOsb}", "tree", c->tree, "model", c->model, "restarted", c->restarted);
+    json_t *both = json_pack("{sOsOsbsI}", "tree", c->tree, "model", c->model, "restarted",
+                             c->restarted, "given", (json_int_t)c->given);
     *text = both ? json_dumps(both, JSON_COMPACT) : NULL;
     json_decref(both);
     return *text ? DCP_OK : core_fail_memory(err, 0);
@@ -447,11 +453,14 @@ int config_unpack(const char *text, config **out, dcp_error *err) {
     json_t *tree = json_incref(json_object_get(both, "tree"));
     json_t *model = json_incref(json_object_get(both, "model"));
     const int restarted = json_is_true(json_object_get(both, "restarted"));
+    const json_int_t given = json_integer_value(json_object_get(both, "given"));
     json_decref(both);
     if (tree && model) {
         const int status = assemble(tree, model, out, err);
-        if (status == DCP_OK) (*out)->restarted = restarted;
-        return status;
+        if (status != DCP_OK) return status;
+        (*out)->restarted = restarted;
+        (*out)->given = (uint64_t)given;
+        return DCP_OK;
     }
     json_decref(tree);
     json_decref(model);

@@ -244,6 +244,8 @@ static int begin_about(trainer *t, dcp_error *err) {
     char checksum[17];
     const int status = state_provenance_gather(t->comm, t->k->describe(t->k), &t->about, err);
     if (status != DCP_OK) return status;
+    snprintf(checksum, sizeof checksum, "%016" PRIx64, t->c->given);
+    json_object_set_new(t->about, STATE_CONFIG, json_string(checksum));
     json_object_set_new(t->about, STATE_DATA_TYPE, json_string(t->c->data_type));
     if (!t->eval_samples) return DCP_OK;
     snprintf(checksum, sizeof checksum, "%016" PRIx64, data_fingerprint(t->eval_samples));

@@ -12,6 +12,7 @@
 /* Members of about.json that whoever saves adds. */
 #define STATE_RUN "run"             /* the run's name */
 #define STATE_LAUNCH "launch"       /* the name of the dcp-run whose ranks saved it */
+#define STATE_CONFIG "config"       /* the checksum of the configuration, as it was given */
 #define STATE_DATA_TYPE "data_type" /* data.type */
 #define STATE_EVAL_DATA "eval_data" /* the checksum of what data.eval_path names */
 
@@ -30,7 +31,7 @@ void state_provenance_compare(const char *step_path, const json_t *here);
  * steps in its directory, the newest first; "" where none does. */
 void state_provenance_run(const char *step_path, char name[STATE_RUN_BYTES]);
 
-/* What the step's about.json has under STATE_RUN or STATE_LAUNCH; "" where that is no name, or the
+/* What the step's about.json has under STATE_RUN, STATE_LAUNCH or STATE_CONFIG; "" where that is no name, or the
  * file is missing or damaged. DCP_ERR_IO, DCP_ERR_NO_MEMORY: it could not be read, "". */
 int state_provenance_name(const char *step_path, const char *key, char name[STATE_RUN_BYTES],
                           dcp_error *err);

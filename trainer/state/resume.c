@@ -74,40 +74,75 @@ static int fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
                      step, why->message);
 }
 
-/* Whether rank 0 finds that ranks of the dcp-run `launch` have saved the step. A damaged one is
- * none. */
-static int is_saved_by(const resume_steps *r, const dcp_tiers_step *which, const char *launch,
-                       int *is, dcp_error *err) {
-    char found[STATE_RUN_BYTES];
+/* What about.json of the run's own steps has; "": not to be compared. */
+typedef struct own_names {
+    char launch[STATE_RUN_BYTES], given[STATE_RUN_BYTES];
+} own_names;
+
+static int has_name(const char *step_path, const char *key, const char *name, int *has,
+                    dcp_error *err) {
+    char found[STATE_RUN_BYTES] = "";
+    const int status = *name ? state_provenance_name(step_path, key, found, err) : DCP_OK;
+    *has = status == DCP_OK && *name && strcmp(found, name) == 0;
+    return status;
+}
+
+static int find_owner(const char *step_path, const own_names *names, int *is, dcp_error *err) {
+    int has, status = has_name(step_path, STATE_LAUNCH, names->launch, &has, err);
+    if (has) *is = STATE_OWN_LAUNCH;
+    if (has || status != DCP_OK) return status;
+    status = has_name(step_path, STATE_CONFIG, names->given, &has, err);
+    if (has) *is = STATE_OWN_CONFIG;
+    return status;
+}
+
+/* Whose step rank 0 finds that it is. A damaged one is nobody's. */
+static int find_owner_of(const resume_steps *r, const dcp_tiers_step *which, const own_names *names,
+                         int *is, dcp_error *err) {
     dcp_checkpoint *ckpt;
-    *is = 0;
+    *is = STATE_OWN_NONE;
     int status = dcp_tiers_open_step(r->dcp, r->c->stores, which, &ckpt, err);
     if (status != DCP_OK) return is_unread(status) ? status : DCP_OK;
-    if (dcp_comm_rank(r->dcp) == 0)
-        status = state_provenance_name(dcp_checkpoint_path(ckpt), STATE_LAUNCH, found, err);
-    *is = dcp_comm_rank(r->dcp) == 0 && status == DCP_OK && strcmp(found, launch) == 0;
+    if (dcp_comm_rank(r->dcp) == 0) status = find_owner(dcp_checkpoint_path(ckpt), names, is, err);
     dcp_checkpoint_close(ckpt);
     MPI_Bcast(is, 1, MPI_INT, 0, r->comm);
     return ranks_agree(r->comm, status, err);
 }
 
-int state_resume_has_own(const config *c, dcp_comm *dcp, MPI_Comm comm, int *found,
-                         dcp_error *err) {
+/* Slurm counts in the environment how often it has requeued a job. Who begins anew by
+ * checkpoint.resume=never elsewhere may mean it. */
+static int may_be_requeued(const config *c) {
+    const char *count = getenv("SLURM_RESTART_COUNT");
+    return !is_text(c->resume, "never") || (count && atoi(count) > 0);
+}
+
+/* Rank 0 tells: its environment may be another one. */
+static void name_own(const config *c, MPI_Comm comm, own_names *names) {
+    *names = (own_names){"", ""};
+    ranks_launcher_name(names->launch);
+    if (may_be_requeued(c)) snprintf(names->given, STATE_RUN_BYTES, "%016" PRIx64, c->given);
+    MPI_Bcast(names, sizeof *names, MPI_CHAR, 0, comm);
+}
+
+int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_own *found,
+                          dcp_error *err) {
     const resume_steps r = {c, dcp, comm};
-    char launch[STATE_RUN_BYTES];
+    own_names names;
     dcp_tiers_step *steps;
     dcp_error why, unread = {0};
     size_t n;
-    *found = 0;
-    ranks_launcher_name(launch);
-    MPI_Bcast(launch, sizeof launch, MPI_CHAR, 0, comm);
-    if (!*launch) return DCP_OK;
+    int is = STATE_OWN_NONE;
+    *found = STATE_OWN_NONE;
+    name_own(c, comm, &names);
+    if (!*names.launch && !*names.given) return DCP_OK;
     int status = dcp_tiers_steps(dcp, c->stores, c->n_stores, &steps, &n, &why);
     if (status != DCP_OK) return state_resume_fail_directory(c, status, &why, err);
-    for (size_t i = 0; i < n && steps[i].step == steps[0].step && !*found; i++)
-        if (is_saved_by(&r, &steps[i], launch, found, &why) != DCP_OK) unread = why;
-    status = !*found && unread.status ? fail_unread(steps[0].step, &unread, err) : DCP_OK;
+    if (n > 0 && steps[0].step >= c->max_steps) *names.given = '\0'; /* that run is over */
+    for (size_t i = 0; i < n && steps[i].step == steps[0].step && !is; i++)
+        if (find_owner_of(&r, &steps[i], &names, &is, &why) != DCP_OK) unread = why;
+    status = !is && unread.status ? fail_unread(steps[0].step, &unread, err) : DCP_OK;
     free(steps);
+    *found = (state_own)is;
     return status;
 }
 

@@ -25,10 +25,18 @@ typedef struct resume_from {
  * disk that fails. */
 int state_resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err);
 
-/* Collective: whether the newest step of all stores was saved by ranks that this dcp-run has
- * started: then they have to go on from it, whatever checkpoint.resume says. An error where that
- * can't be found out. */
-int state_resume_has_own(const config *c, dcp_comm *dcp, MPI_Comm comm, int *found, dcp_error *err);
+typedef enum state_own {
+    STATE_OWN_NONE,
+    STATE_OWN_LAUNCH, /* ranks that this dcp-run has started have saved it */
+    STATE_OWN_CONFIG, /* a run of the same configuration has, which was to go on, as this one is,
+                       * from the step that checkpoint.resume names, or was requeued by Slurm */
+} state_own;
+
+/* Collective: whether the newest step of all stores is this run's own. Then it has to go on from
+ * that one, whatever checkpoint.resume says: to repeat that would end in the same steps, and a job
+ * that is requeued again and again would never end. An error where it can't be found out. */
+int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_own *found,
+                          dcp_error *err);
 
 /* Whether the run is going to resume from a checkpoint. DCP_ERR_STATE: checkpoint.resume is
  * `never`, a store holds steps and overwrite is not set. Collective. */
