@@ -1,15 +1,19 @@
 """examples/pytorch under torchrun: a worker killed, and the training going on, also on another number of workers."""
 
 import importlib.util
+import os
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 import unittest
 
 from torchrun import torchrun
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "pytorch"
+PROGRAMS = pathlib.Path(os.environ.get("LIBDCP_PROGRAMS") or pathlib.Path(__file__).parents[2] / "build" / "bin")
 NEEDED = ("torch", "sklearn")
 
 
@@ -53,6 +57,20 @@ class Test(unittest.TestCase):
         self.assertEqual(sorted(three), [9, 10, 11, 12])
         for step, found in three.items():
             self.assertAlmostEqual(found[0], two[step][0], delta=1e-3)
+
+    @unittest.skipUnless((PROGRAMS / "dcp-run").exists(), "needs dcp-run")
+    def test_a_lost_rank_under_dcp_run(self):
+        done = subprocess.run(
+            [PROGRAMS / "dcp-run", "-n", "4", "--on-failure", "shrink", "--", sys.executable, "-W", "ignore",
+             EXAMPLES / "train.py", self.dir / "run", "--steps", "6", "--every", "2", "--kill-at", "5"],
+            timeout=300, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("3 workers go on from step 4,", done.stdout)
+        self.assertIn("restart 1 of 3, on 3 ranks", done.stderr)
+        found = losses(done.stdout)
+        self.assertEqual(sorted(found), list(range(1, 7)))
+        for step, of_step in found.items():  # the same samples on fewer ranks, but for rounding
+            self.assertAlmostEqual(min(of_step), max(of_step), delta=1e-3, msg=f"step {step}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 /* dcp-run: starts ranks, watches them, starts them again; and its other lives: the agent on another
- * host, what Open MPI starts that by, and the one who asks a running dcp-run. */
+ * host, what Open MPI starts that by, what becomes a rank's program, and the one who asks a running
+ * dcp-run. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,6 +16,7 @@
 #include "launcher/agent/remote.h"
 #include "launcher/control/control.h"
 #include "launcher/control/ctl.h"
+#include "launcher/rank_program.h"
 #include "launcher/shell.h"
 #include "launcher/slurm.h"
 #include "launcher/supervisor.h"
@@ -93,6 +95,7 @@ int main(int argc, char **argv) {
     program_survive_file_limit();
     if (argc > 1 && strcmp(argv[1], "agent") == 0) return launcher_remote_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "shell") == 0) return launcher_shell_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], LAUNCHER_RANK) == 0) return launcher_rank_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "ctl") == 0) return launcher_control_main(argc, argv);
     launcher_options options;
     int status = launcher_options_read(argc, argv, &options);

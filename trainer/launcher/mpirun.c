@@ -14,8 +14,10 @@
 #include <unistd.h>
 
 #include "launcher/agent/remote.h"
+#include "launcher/rank_program.h"
 #include "launcher/shell.h"
 #include "launcher/slurm.h"
+#include "launcher/watched.h"
 #include "programs/program.h"
 
 #define REPLACED " (deleted)" /* which the kernel adds */
@@ -57,8 +59,9 @@ static void add_words(words *w, ...) {
  * agent tells the ranks of its own host, or mpirun of its own, nor what is for agents alone. */
 static int is_exported(const char *entry) {
     static const char *const prefixes[] = {
-        "DCP_", "OMP_", "NCCL_", "CUDA_", "UCX_", "MKL_", "OPENBLAS_", "HDF5_", "LD_LIBRARY_PATH=",
-        "PATH="};
+        "DCP_",      "OMP_",       "NCCL_",   "CUDA_",  "UCX_",          "MKL_",
+        "OPENBLAS_", "HDF5_",      "MASTER_", "TORCH_", "TORCHELASTIC_", "LD_LIBRARY_PATH=",
+        "PATH=",     "PYTHONPATH="};
     static const char *const local[] = {
         "DCP_RUN_BOARD=", "DCP_RUN_REASON=", "DCP_RUN_JOB=", "DCP_HOST=", LAUNCHER_KEY "="};
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
@@ -89,14 +92,19 @@ static const char *folder_or_none(const launcher_command *c, size_t i) {
     return c->folders->path[i] && is_plain(c->folders->path[i]) ? c->folders->path[i] : "-";
 }
 
-/* dcp-run's own path, for command lines. 0, or -1 after a message. */
-static int find_self(char self[PATH_MAX]) {
+/* dcp-run's own path, for command lines; "": there is none. */
+static void find_self(char self[PATH_MAX]) {
     ssize_t n = readlink("/proc/self/exe", self, PATH_MAX - 1);
     /* what replaced it where it has been installed anew meanwhile, at the same path */
     if (n > REPLACED_BYTES && memcmp(self + n - REPLACED_BYTES, REPLACED, REPLACED_BYTES) == 0)
         n -= REPLACED_BYTES;
     self[n > 0 ? n : 0] = '\0';
-    if (n > 0 && is_plain(self)) return 0;
+}
+
+/* 0, or -1 after a message. */
+static int find_plain_self(char self[PATH_MAX]) {
+    find_self(self);
+    if (*self && is_plain(self)) return 0;
     fprintf(stderr,
             "dcp-run: a shell on another host would not take dcp-run's path, %s: install it "
             "where the path has letters, digits, and none but / . _ + - besides\n",
@@ -109,7 +117,7 @@ static int find_self(char self[PATH_MAX]) {
 static int add_agent(words *w, const launcher_command *c) {
     char self[PATH_MAX], *agent = NULL, *shell = NULL, number[16];
     const char *shell_words = launcher_shell_words();
-    if (find_self(self) != 0) return -1;
+    if (find_plain_self(self) != 0) return -1;
     if (asprintf(&agent, "%s agent %d %s %s %s orted", self, c->listener->port,
                  c->listener->addresses, folder_or_none(c, 0), folder_or_none(c, 1)) < 0)
         return -1;
@@ -139,7 +147,8 @@ static int write_host_file(const launcher_command *c, char *path, size_t size) {
 
 int launcher_mpirun_prepare(launcher_command *c) {
     words w = {0};
-    char number[16], hosts[PATH_MAX];
+    char number[16], hosts[PATH_MAX], self[PATH_MAX];
+    if (!launcher_watched_is_train(c->program[0])) launcher_rank_set_environment(c->placement);
     snprintf(number, sizeof number, "%d", c->placement->ranks);
     add_words(&w, "mpirun", "--quiet", "--bind-to", "none", "-n", number, NULL);
     if (c->tag_output) add_words(&w, "--tag-output", NULL);
@@ -152,6 +161,8 @@ int launcher_mpirun_prepare(launcher_command *c) {
         add_exports(&w);
     }
     if (!failed && c->listener) failed = add_agent(&w, c);
+    find_self(self);
+    if (!launcher_watched_is_train(c->program[0])) add_words(&w, self, LAUNCHER_RANK, NULL);
     for (char *const *arg = c->program; *arg; arg++) add_word(&w, *arg);
     c->argv = w.at;
     if (!failed && w.failed) fprintf(stderr, "dcp-run: out of memory\n");
@@ -173,15 +184,15 @@ static void add_mark(const char *mark) {
     free(marks);
 }
 
-/* Open MPI refuses to run as root unless told. One thread a rank, so that the thread pools of ranks
- * do not compete for cores. */
+/* Open MPI refuses to run as root unless told. dcp-train has one thread a rank, on which equal bits
+ * rest. */
 static void set_environment(const launcher_command *c) {
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     }
     launcher_slurm_set_environment();
-    setenv("OMP_NUM_THREADS", "1", 0);
+    if (launcher_watched_is_train(c->program[0])) setenv("OMP_NUM_THREADS", "1", 0);
     launcher_folders_set(c->folders);
     add_mark(c->mark);
     unsetenv(LAUNCHER_KEY); /* of another run, which has started this one */

@@ -46,10 +46,12 @@ static int is_final(int status) {
 }
 
 /* The exit status of a start, after a message where it failed. mpirun has statuses of its own, and
- * so has an MPI_Init that fails; these are failures like others. */
+ * so has an MPI_Init that fails; these are failures like others. So is status 1 of programs that
+ * tell nothing: any exception of Python ends with it. */
 static int own_status(const launcher_job *job, const launcher_result *result,
                       const launcher_told *told, int start) {
-    const int status = job->status;
+    const int is_exception = job->status == PROGRAM_DIFFERS && !told->tells;
+    const int status = is_exception ? PROGRAM_FAILED : job->status;
     if (launcher_job_is_done(job)) return PROGRAM_DONE;
     const int ends_as_asked = status == PROGRAM_STOPPED && (result->stop_asked || result->planned);
     if (ends_as_asked && !result->killed) return status;
@@ -87,12 +89,20 @@ static void blame(launcher_run *run, const launcher_job *job, const launcher_res
     if (rank >= 0) launcher_cluster_rank_failed(run->cluster, host_of(job, rank));
 }
 
+static void set_number(const char *name, int value) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
 /* What all ranks of a start find in their environment. At a restart nothing of the earlier start is
  * left: its stores may be taken over where the file system cannot tell that they are free. */
 static void set_variables(launcher_run *run) {
     char grace[32];
     snprintf(grace, sizeof grace, "%g", run->options->grace_s);
     setenv("DCP_RUN_GRACE", grace, 1);
+    set_number("TORCHELASTIC_RESTART_COUNT", run->start - 1);
+    set_number("TORCHELASTIC_MAX_RESTARTS", run->budget.max);
     if (run->start > 1)
         setenv("DCP_RUN_TAKE_OVER", "1", 1);
     else

@@ -4,6 +4,7 @@
 #include "setup/setup.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,6 +209,24 @@ void setup_warn_of_idle(const config *c, int rank, int world) {
                    (uint64_t)world - micro_batches, world, c->batch, c->micro, micro_batches);
 }
 
+/* Collective. A rank computes on one core, whatever OMP_NUM_THREADS says: equal bits rest on that.
+ */
+static void tell_idle_cores(const trainer *t) {
+    const uint64_t micro_batches = config_micro_batches(t->c);
+    cpu_set_t cores;
+    MPI_Comm here;
+    int ranks = 1;
+    MPI_Comm_split_type(t->comm, MPI_COMM_TYPE_SHARED, t->rank, MPI_INFO_NULL, &here);
+    MPI_Comm_size(here, &ranks);
+    MPI_Comm_free(&here);
+    const int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    if (n > ranks && (uint64_t)t->world < micro_batches && kernels_on_host(t->k))
+        ranks_say(t->rank,
+                  "%d of %d cores here are idle, as each rank computes on one: more ranks use them "
+                  "(dcp-run -n), with the same bits",
+                  n - ranks, n);
+}
+
 static void tell_packed(const trainer *t) {
     uint64_t records;
     double share;
@@ -228,6 +247,7 @@ static void tell_plan(const trainer *t) {
               data_samples(t->samples), t->k->describe(t->k));
     if (t->shape.packed) tell_packed(t);
     setup_warn_of_idle(t->c, t->rank, t->world);
+    tell_idle_cores(t);
     state_unused_tokenizer_warn(t->c, t->shape.classes, t->rank);
     if (strcmp(t->transport.name, "mpi") != 0 && t->world > 1)
         ranks_say(t->rank, "units and gradients travel by %s", t->transport.name);

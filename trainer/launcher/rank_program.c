@@ -1,0 +1,118 @@
+#include "launcher/rank_program.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "programs/program.h"
+
+#define SLOTS "DCP_RUN_SLOTS" /* of each host that has ranks, in the order of ranks: "2,2,1" */
+
+enum { EXIT_CANNOT_EXEC = 127 };
+
+static void set_number(const char *name, long value) {
+    char text[24];
+    snprintf(text, sizeof text, "%ld", value);
+    setenv(name, text, 1);
+}
+
+/* A port that nobody listens at now; 0: none is found. */
+static int find_port(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    socklen_t length = sizeof at;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int failed = fd < 0 || bind(fd, (const struct sockaddr *)&at, sizeof at) != 0 ||
+                       getsockname(fd, (struct sockaddr *)&at, &length) != 0;
+    if (fd >= 0) close(fd);
+    return failed ? 0 : ntohs(at.sin_port);
+}
+
+static const char *find_first_host(const launcher_placement *placement) {
+    for (size_t i = 0; i < placement->n; i++)
+        if (placement->at[i].slots > 0) return placement->at[i].name;
+    return "127.0.0.1";
+}
+
+static void set_slots(const launcher_placement *placement) {
+    char *slots = NULL;
+    size_t bytes;
+    FILE *text = open_memstream(&slots, &bytes);
+    if (!text) return;
+    for (size_t i = 0; i < placement->n; i++)
+        if (placement->at[i].slots > 0) fprintf(text, "%d,", placement->at[i].slots);
+    if (placement->n == 0) fprintf(text, "%d", placement->ranks);
+    if (fclose(text) == 0) setenv(SLOTS, slots, 1);
+    free(slots);
+}
+
+/* Unless it is given; what we have set ourselves, as `own` tells, is set anew at each start. */
+static void set_unless_given(const char *name, const char *own, const char *value) {
+    const char *there = getenv(name), *ours = getenv(own);
+    if (there && !(ours && strcmp(there, ours) == 0)) return;
+    setenv(name, value, 1);
+    setenv(own, value, 1);
+}
+
+void launcher_rank_set_environment(const launcher_placement *placement) {
+    char port[16];
+    snprintf(port, sizeof port, "%d", find_port());
+    set_unless_given("MASTER_ADDR", "DCP_RUN_MASTER_ADDR", find_first_host(placement));
+    set_unless_given("MASTER_PORT", "DCP_RUN_MASTER_PORT", port);
+    set_slots(placement);
+}
+
+static long read_variable(const char *name) {
+    const char *text = getenv(name);
+    return text ? atol(text) : 0;
+}
+
+/* mpirun fills the hosts in their order. */
+static void set_group(long rank) {
+    const char *at = getenv(SLOTS);
+    long first = 0, own = 0, groups = 0;
+    while (at && *at) {
+        char *end;
+        first += strtol(at, &end, 10);
+        if (rank >= first) own++;
+        groups++;
+        at = *end ? end + 1 : end;
+    }
+    set_number("GROUP_RANK", own);
+    set_number("GROUP_WORLD_SIZE", groups ? groups : 1);
+}
+
+/* The cores that this host's ranks have together are shared out among them. */
+static void set_threads(long ranks_here) {
+    cpu_set_t cores;
+    const int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    if (getenv("OMP_NUM_THREADS")) return;
+    set_number("OMP_NUM_THREADS", ranks_here > 0 && n > ranks_here ? n / ranks_here : 1);
+}
+
+int launcher_rank_main(int argc, char **argv) {
+    const long rank = read_variable("OMPI_COMM_WORLD_RANK"),
+               world = read_variable("OMPI_COMM_WORLD_SIZE");
+    const long ranks_here = read_variable("OMPI_COMM_WORLD_LOCAL_SIZE");
+    if (argc < 3 || world < 1)
+        return program_fail(PROGRAM_USAGE, "dcp-run starts this itself, by mpirun");
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", world);
+    set_number("LOCAL_RANK", read_variable("OMPI_COMM_WORLD_LOCAL_RANK"));
+    set_number("LOCAL_WORLD_SIZE", ranks_here);
+    set_number("ROLE_RANK", rank);
+    set_number("ROLE_WORLD_SIZE", world);
+    setenv("ROLE_NAME", "default", 1);
+    set_group(rank);
+    setenv("TORCHELASTIC_RUN_ID", getenv("DCP_RUN_NAME") ? getenv("DCP_RUN_NAME") : "none", 1);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1); /* rank 0 has the store */
+    setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", 0);
+    set_threads(ranks_here);
+    execvp(argv[2], argv + 2);
+    program_note("cannot run %s: %s", argv[2], strerror(errno));
+    return EXIT_CANNOT_EXEC;
+}
