@@ -358,6 +358,15 @@ static void check_memory(void) {
     MPI_Abort(MPI_COMM_WORLD, PROGRAM_FAILED);
 }
 
+static int check_world(void) {
+    dcp_error err;
+    int world, rank;
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    if (ranks_launcher_check_world(world, &rank, &err) == DCP_OK) return PROGRAM_DONE;
+    ranks_say(rank, "%s", err.message);
+    return PROGRAM_USAGE;
+}
+
 static int run_program(int argc, char **argv) {
     options o;
     signal(SIGPIPE, SIG_IGN); /* training goes on when the reader of its lines is gone */
@@ -377,7 +386,8 @@ static int run_program(int argc, char **argv) {
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* saves have a thread */
     ranks_board_reach(RANKS_PHASE_STARTED);
     check_memory();
-    status = run_configured(&o);
+    status = check_world();
+    if (status == PROGRAM_DONE) status = run_configured(&o);
     /* before any rank can end: the launcher then kills those that have not */
     ranks_launcher_end(status);
     MPI_Finalize();

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "programs/fail.h"
 #include "programs/program.h"
 #include "ranks/board.h"
 
@@ -46,8 +47,43 @@ static void tell(const char *variable, const char *text) {
 
 static int is_started;
 
+/* What a launcher says of the processes that it has started together. */
+static struct {
+    const char *size; /* its variable; NULL: there is no such launcher */
+    int ranks, rank;
+} launched;
+
+/* MPI_Init of Open MPI sets some of these itself. WORLD_SIZE counts beside RANK alone. */
+static void find_launched(void) {
+    static const struct {
+        const char *size, *rank;
+    } all[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+               {"PMI_SIZE", "PMI_RANK"},
+               {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
+               {"WORLD_SIZE", "RANK"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all && !launched.size; i++) {
+        const char *size = getenv(all[i].size), *rank = getenv(all[i].rank);
+        if (!size || !rank || atoi(size) < 2) continue;
+        launched.size = all[i].size;
+        launched.ranks = atoi(size);
+        launched.rank = atoi(rank);
+    }
+}
+
+int ranks_launcher_check_world(int world, int *rank, dcp_error *err) {
+    *rank = launched.rank;
+    if (world > 1 || !launched.size) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG,
+                     "%s says that this is one of %d processes, and MPI knows of none but it, so "
+                     "each would train by itself: start them by dcp-run, by the mpirun of the MPI "
+                     "that dcp-train is built with, or by srun --mpi=pmix; to train in one process "
+                     "all the same, unset %s",
+                     launched.size, launched.ranks, launched.size);
+}
+
 void ranks_launcher_begin(void) {
     is_started = program_is_launched();
+    find_launched();
     ranks_board_open(program_rank());
 }
 

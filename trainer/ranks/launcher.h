@@ -3,6 +3,8 @@
  * dcp-run nothing is asked for, or told. */
 #pragma once
 
+#include <dcp/error.h>
+
 /* How long to wait for ranks of an earlier start (DCP_RUN_GRACE); 0: not at all. */
 double ranks_launcher_grace_s(void);
 
@@ -29,6 +31,12 @@ void ranks_launcher_end(int status);
 /* Whether mpirun or its like started this process. MPI_Init sets the variables that tell it in any
  * case, so this is how they were at the first call. */
 int ranks_launcher_is_there(void);
+
+/* DCP_ERR_ARG where a launcher has started this process as one of several (srun without PMI, the
+ * mpirun of another MPI, torchrun) and MPI knows of none but it: each would train by itself, all in
+ * one directory. `world`: the ranks that MPI knows. The message is rank 0's to print, by the
+ * launcher's count, which *rank gets. */
+int ranks_launcher_check_world(int world, int *rank, dcp_error *err);
 
 /* Of a failure, the only one of the run: a restart would only repeat it. `why` must be the same
  * words each time. Rank 0 tells, others do nothing. */
