@@ -13,10 +13,6 @@ int store_lineage_has(const store_lineage *lineage, store_past past) {
     return 0;
 }
 
-int store_lineage_is_past(const store_lineage *lineage, uint64_t step, uint64_t number) {
-    return step > 0 && store_lineage_has(lineage, (store_past){step - 1, number + 1});
-}
-
 void store_lineage_add(store_lineage *lineage, store_past past) {
     if (!past.number || past.to > INT64_MAX || store_lineage_has(lineage, past)) return;
     store_past list[STORE_PASTS + 1];
@@ -31,20 +27,29 @@ void store_lineage_add(store_lineage *lineage, store_past past) {
     memcpy(lineage->pasts, list + dropped, lineage->n * sizeof *list);
 }
 
-void store_lineage_add_all(store_lineage *lineage, const store_lineage *other) {
+void store_lineage_join(store_lineage *lineage, const store_lineage *other) {
+    if (!other->id) return;
+    if (lineage->id != other->id && lineage->id && lineage->last >= other->last) return;
+    if (lineage->id != other->id) {
+        *lineage = *other;
+        return;
+    }
+    if (other->last > lineage->last) lineage->last = other->last;
     for (uint64_t i = 0; i < other->n; i++) store_lineage_add(lineage, other->pasts[i]);
 }
 
-void store_lineage_read(store_lineage *lineage, const json_t *about) {
+void store_lineage_read(store_lineage *lineage, const json_t *about, uint64_t number) {
     const char *id = json_string_value(json_object_get(about, "lineage"));
     json_t *pair;
     size_t i;
-    if (id && strlen(id) == 16) lineage->id = strtoull(id, NULL, 16);
+    *lineage = (store_lineage){.last = number};
+    if (!id || strlen(id) != 16) return;
+    lineage->id = strtoull(id, NULL, 16);
     json_array_foreach(json_object_get(about, "back"), i, pair) {
         const json_int_t to = json_integer_value(json_array_get(pair, 0));
-        const json_int_t number = json_integer_value(json_array_get(pair, 1));
-        if (to >= 0 && number > 0)
-            store_lineage_add(lineage, (store_past){(uint64_t)to, (uint64_t)number});
+        const json_int_t before = json_integer_value(json_array_get(pair, 1));
+        if (to >= 0 && before > 0)
+            store_lineage_add(lineage, (store_past){(uint64_t)to, (uint64_t)before});
     }
 }
 

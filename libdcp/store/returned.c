@@ -33,6 +33,7 @@ enum { WRITER_BITS = 11, NUMBER_BITS = 64 - WRITER_BITS - 1 };
 typedef struct node_step {
     const dcp_step *step;
     uint64_t save;
+    store_lineage lineage;
 } node_step;
 
 /* A node's steps, in ascending order. */
@@ -53,9 +54,8 @@ static uint64_t parse_save(const char *text) {
     return (uint64_t)number << WRITER_BITS | writer;
 }
 
-/* *is_read: about.json is there and whole; then what it says is added to the lineage. */
-static int read_save(const dcp_store *store, node_step *s, store_lineage *lineage, int *is_read,
-                     dcp_error *err) {
+/* *is_read: about.json is there and whole. */
+static int read_save(const dcp_store *store, node_step *s, int *is_read, dcp_error *err) {
     char folder[PATH_MAX];
     json_t *about = NULL;
     dcp_error why;
@@ -74,7 +74,7 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
                                    : "that file away, the step can be loaded without it");
     *is_read = 1;
     s->save = parse_save(json_string_value(json_object_get(about, "save")));
-    store_lineage_read(lineage, about);
+    store_lineage_read(&s->lineage, about, s->save >> WRITER_BITS);
     json_decref(about);
     return DCP_OK;
 }
@@ -91,8 +91,10 @@ static int read_steps(const dcp_store *store, node_steps *own, dcp_error *err) {
         const int counts = store->options.private_dirs
                                ? own->steps[i].kind != DCP_STEP_PARTIAL
                                : own->steps[i].kind == DCP_STEP_COMPLETE && !is_read;
-        if (counts) status = read_save(store, &own->list[i], &own->lineage, &is_read, err);
+        if (counts) status = read_save(store, &own->list[i], &is_read, err);
     }
+    for (size_t i = 0; i < 2 * own->n; i++) /* again, as the latest save's run may come last */
+        store_lineage_join(&own->lineage, &own->list[i % own->n].lineage);
     return status;
 }
 
@@ -172,18 +174,18 @@ static int unite(const dcp_store *store, store_lineage *lineage, dcp_error *err)
     int status = store->comm->rank == 0 && !all ? core_fail_memory(err, n * sizeof *all) : DCP_OK;
     status = comm_agree(store->comm, status, err);
     if (!status) status = comm_gather(store->comm, lineage, sizeof *lineage, all, 0, err);
-    for (size_t i = 0; i < n && all && !status; i++) store_lineage_add_all(lineage, &all[i]);
+    for (size_t i = 0; i < 2 * n && all && !status; i++) store_lineage_join(lineage, &all[i % n]);
     free(all);
     return status ? status : comm_broadcast(store->comm, lineage, sizeof *lineage, 0, err);
 }
 
 int store_returned_settle(dcp_store *store, dcp_error *err) {
-    enum { LAST, SAID, UNSAID, NOW, LINEAGE, WORDS };
+    enum { LAST, SAID, UNSAID, NOW, WORDS };
     const int leads = store_leads(store);
     node_steps own = {0};
     int status = leads ? read_steps(store, &own, err) : DCP_OK;
     status = comm_agree(store->comm, status, err);
-    uint64_t most[WORDS] = {[NOW] = now_us(), [LINEAGE] = own.lineage.id};
+    uint64_t most[WORDS] = {[NOW] = now_us()};
     if (!status && leads) {
         const uint64_t said = fingerprint(&own);
         most[LAST] = last_number(&own);
@@ -191,7 +193,6 @@ int store_returned_settle(dcp_store *store, dcp_error *err) {
         most[UNSAID] = ~said;
     }
     if (!status) status = comm_allreduce(store->comm, most, WORDS, DCP_REDUCE_MAX, err);
-    own.lineage.id = most[LINEAGE];
     store->save_number = later_of(most[LAST] + 1, most[NOW]);
     const int are_same = most[SAID] == ~most[UNSAID];
     if (!status && !are_same) status = settle_all(store, &own, err);
@@ -202,11 +203,16 @@ int store_returned_settle(dcp_store *store, dcp_error *err) {
     return status;
 }
 
-/* Before which step none can be past by what this store has not known itself. */
+/* Whether the store's own saves say so: then a step that is there all the same was renamed back. */
+static int has_known(const dcp_store *store, const store_lineage *told, store_past past) {
+    return store->lineage.id == told->id && store_lineage_has(&store->lineage, past);
+}
+
+/* No step up to this one is past by what the store has not known itself. */
 static uint64_t find_earliest(const dcp_store *store, const store_lineage *told) {
     uint64_t earliest = UINT64_MAX;
     for (uint64_t i = 0; i < told->n; i++)
-        if (!store_lineage_has(&store->lineage, told->pasts[i]) && told->pasts[i].to < earliest)
+        if (!has_known(store, told, told->pasts[i]) && told->pasts[i].to < earliest)
             earliest = told->pasts[i].to;
     return earliest;
 }
@@ -214,11 +220,10 @@ static uint64_t find_earliest(const dcp_store *store, const store_lineage *told)
 static int forget_step(dcp_store *store, const dcp_step *step, const store_lineage *told,
                        dcp_error *err) {
     node_step s = {.step = step};
-    store_lineage unused = {0};
-    int is_read, status = read_save(store, &s, &unused, &is_read, err);
-    const uint64_t number = s.save >> WRITER_BITS;
-    if (status || !number || store_lineage_is_past(&store->lineage, step->step, number) ||
-        !store_lineage_is_past(told, step->step, number))
+    int is_read, status = read_save(store, &s, &is_read, err);
+    const store_past own = {step->step - 1, s.lineage.last + 1}; /* what makes it past */
+    if (status || !s.save || s.lineage.id != told->id || !store_lineage_has(told, own) ||
+        has_known(store, told, own))
         return status;
     status =
         store_abandon_step(store, step, "the run went back from it while this store was away", err);
@@ -242,8 +247,10 @@ int store_returned_forget(dcp_store *store, const store_lineage *told, dcp_error
     int status = store_leads(store) ? forget_all(store, told, err) : DCP_OK;
     status = comm_agree(store->comm, status, err);
     if (status) return status;
-    store->lineage.id = told->id;
-    store_lineage_add_all(&store->lineage, told);
+    if (store->lineage.id == told->id)
+        store_lineage_join(&store->lineage, told);
+    else
+        store->lineage = *told;
     return DCP_OK;
 }
 
@@ -254,6 +261,7 @@ static store_past find_own_past(const dcp_store *store) {
 void store_returned_note(dcp_store *store) {
     store_lineage_add(&store->lineage, find_own_past(store));
     store->lineage.id = store_returned_id(store);
+    store->lineage.last = store->save_number - 1;
     store->back_number = 0;
 }
 

@@ -12,9 +12,10 @@
  * newest one's. One that is missing or damaged is of no known save, and its step stays. */
 int store_returned_settle(dcp_store *store, dcp_error *err);
 
-/* Collective: sets aside, on each node, what is past by what other stores of the run have told, and
- * by nothing that this store's own saves say: where those say it, the step was renamed back by
- * hand. From now on this store's saves say it as well. Errors as above. */
+/* Collective: sets aside, on each node, those of the run's steps that are past by what other stores
+ * have told, and by nothing that this store's own saves say: where those say it, the step was
+ * renamed back by hand. Steps of other runs stay. From now on the store's saves are of that run,
+ * and say it as well. Errors as above. */
 int store_returned_forget(dcp_store *store, const store_lineage *told, dcp_error *err);
 
 /* The lineage of the store's saves, also before there is any; the same on all ranks. */

@@ -66,24 +66,17 @@ static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *option
 }
 
 /* Collective: a store that was away while the run went back has its steps set aside, by what the
- * others know, which rank 0 knows of all. A store with saves of another lineage has nothing to do
- * with these; one without saves is the run's from now on. */
+ * others know, which rank 0 knows of all. The run is that of the latest save. */
 static int tell_each_other(dcp_tiers *tiers, dcp_error *err) {
-    store_lineage known[DCP_MAX_TIERS];
-    uint64_t id = 0;
-    if (tiers->n < 2) return DCP_OK;
-    for (size_t i = 0; i < tiers->n; i++) known[i] = tiers->list[i].store->lineage;
-    int status = comm_broadcast(tiers->comm, known, tiers->n * sizeof *known, 0, err);
-    for (size_t i = 0; i < tiers->n && !id; i++) id = known[i].id;
-    if (!id) id = store_returned_id(tiers->list[0].store);
-    for (size_t i = 0; i < tiers->n; i++)
-        if (!known[i].id) known[i].id = id;
-    for (size_t i = 0; i < tiers->n && !status; i++) {
-        store_lineage told = {.id = known[i].id};
-        for (size_t j = 0; j < tiers->n; j++)
-            if (j != i && known[j].id == told.id) store_lineage_add_all(&told, &known[j]);
-        status = store_returned_forget(tiers->list[i].store, &told, err);
-    }
+    store_lineage known[DCP_MAX_TIERS], run = {0};
+    const size_t n = tiers->n;
+    if (n < 2) return DCP_OK;
+    for (size_t i = 0; i < n; i++) known[i] = tiers->list[i].store->lineage;
+    int status = comm_broadcast(tiers->comm, known, n * sizeof *known, 0, err);
+    for (size_t i = 0; i < 2 * n; i++) store_lineage_join(&run, &known[i % n]);
+    if (!run.id) run.id = store_returned_id(tiers->list[0].store);
+    for (size_t i = 0; i < n && !status; i++)
+        status = store_returned_forget(tiers->list[i].store, &run, err);
     return status;
 }
 

@@ -59,8 +59,8 @@ typedef struct dcp_tiers dcp_tiers;
  * A store whose directory was away while the list was opened without it, and the run went back from
  * steps that it has, has these set aside here once it is back, with a warning for each: what the
  * stores say of the saves in them tells which. This needs one store that was there when the run
- * went back; a store that was another run's when it came into the list keeps what it has. A step
- * that was set aside can be opened by its path. Errors as dcp_store_open's, of the first store
+ * went back. Steps that another run had saved before its store came into the list stay. A step that
+ * was set aside can be opened by its path. Errors as dcp_store_open's, of the first store
  * that can't be opened; DCP_ERR_COMM, a caller's table could not be duplicated; DCP_ERR_MISMATCH
  * where the ranks' lists differ. */
 DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,

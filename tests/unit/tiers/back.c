@@ -548,7 +548,8 @@ static void with_a_store_that_comes_back(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* Another run's steps in a store of the list are not those that this one went back from. */
+/* Two runs have begun apart, and their stores become one list: what the list saves from then on is
+ * one run's, in both. Steps of before stay as they are, in a store that is away as well. */
 static void with_a_store_of_another_run(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -558,16 +559,26 @@ static void with_a_store_of_another_run(int rank, dcp_comm *comm, void *r) {
     snprintf(away, sizeof away, "%s/away", root);
     CHECK(rank || !mkdir(away, 0700));
     dcp_tiers_close(p->tiers);
-    exchange(p, "fast", "away");
     SUCCEEDS(dcp_tiers_open(comm, p->list, 1, NULL, &p->tiers, err));
     for (uint64_t k = 1; k <= 5; k++) save(p, k, (float)k, 0);
     reopen(p, "away");
     for (uint64_t k = 1; k <= 3; k++) save(p, k, 1000 + (float)k, 0);
     SUCCEEDS(dcp_tiers_continue_from(p->tiers, 2, err));
     save(p, 3, 2003, 0);
-    reopen(p, "away");
+    reopen(p, "away"); /* what is in `fast` now was another run's, and was away */
     check_steps(p, 0, "c1 c2 c3 c4 c5");
     check_steps(p, 1, "c1 c2 c3 a3");
+    expect(p, 5, 5);
+    save(p, 6, 3006, 0);
+    save(p, 7, 3007, 0);
+    reopen(p, "away"); /* only the steps of the list are gone back from */
+    load_by_hand(p, 3, 1);
+    CHECK(memory_of(p) == 2003);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 3, err));
+    save(p, 4, 4004, 0);
+    reopen(p, "away");
+    check_steps(p, 0, "c1 c2 c3 c4 c5 a6 a7");
+    check_steps(p, 1, "c1 c2 c3 a3 c4 a6 a7");
     end(p);
 }
 
