@@ -27,15 +27,18 @@ void store_lineage_add(store_lineage *lineage, store_past past) {
     memcpy(lineage->pasts, list + dropped, lineage->n * sizeof *list);
 }
 
-void store_lineage_join(store_lineage *lineage, const store_lineage *other) {
-    if (!other->id) return;
-    if (lineage->id != other->id && lineage->id && lineage->last >= other->last) return;
-    if (lineage->id != other->id) {
-        *lineage = *other;
-        return;
+void store_lineage_follow(store_lineage *lineage, const store_lineage *other) {
+    if (other->id && (!lineage->id || other->last > lineage->last)) *lineage = *other;
+}
+
+store_past store_lineage_parting(const store_lineage *lineage, const store_lineage *branch) {
+    const int has_dropped = lineage->n == STORE_PASTS;
+    for (uint64_t i = 0; i < branch->n && branch->id == lineage->id; i++) {
+        const store_past past = branch->pasts[i];
+        const int may_be_dropped = has_dropped && past.number < lineage->pasts[0].number;
+        if (!may_be_dropped && !store_lineage_has(lineage, past)) return past;
     }
-    if (other->last > lineage->last) lineage->last = other->last;
-    for (uint64_t i = 0; i < other->n; i++) store_lineage_add(lineage, other->pasts[i]);
+    return (store_past){0, 0};
 }
 
 void store_lineage_read(store_lineage *lineage, const json_t *about, uint64_t number) {

@@ -93,8 +93,7 @@ static int read_steps(const dcp_store *store, node_steps *own, dcp_error *err) {
                                : own->steps[i].kind == DCP_STEP_COMPLETE && !is_read;
         if (counts) status = read_save(store, &own->list[i], &is_read, err);
     }
-    for (size_t i = 0; i < 2 * own->n; i++) /* again, as the latest save's run may come last */
-        store_lineage_join(&own->lineage, &own->list[i % own->n].lineage);
+    for (size_t i = 0; i < own->n; i++) store_lineage_follow(&own->lineage, &own->list[i].lineage);
     return status;
 }
 
@@ -167,14 +166,14 @@ static uint64_t now_us(void) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* Collective: rank 0, which leads, gets to know what any node knows, and so do all others. */
+/* Collective: all ranks get to know what the node knows that has the latest save. */
 static int unite(const dcp_store *store, store_lineage *lineage, dcp_error *err) {
     const size_t n = (size_t)store->comm->size;
     store_lineage *all = store->comm->rank == 0 ? calloc(n, sizeof *all) : NULL;
     int status = store->comm->rank == 0 && !all ? core_fail_memory(err, n * sizeof *all) : DCP_OK;
     status = comm_agree(store->comm, status, err);
     if (!status) status = comm_gather(store->comm, lineage, sizeof *lineage, all, 0, err);
-    for (size_t i = 0; i < 2 * n && all && !status; i++) store_lineage_join(lineage, &all[i % n]);
+    for (size_t i = 0; i < n && all && !status; i++) store_lineage_follow(lineage, &all[i]);
     free(all);
     return status ? status : comm_broadcast(store->comm, lineage, sizeof *lineage, 0, err);
 }
@@ -203,66 +202,80 @@ int store_returned_settle(dcp_store *store, dcp_error *err) {
     return status;
 }
 
+/* What a store is told of the run that it belongs to. */
+typedef struct returned_news {
+    const store_lineage *run;
+    store_past parting; /* where what the store has itself is no part of it */
+} returned_news;
+
 /* Whether the store's own saves say so: then a step that is there all the same was renamed back. */
-static int has_known(const dcp_store *store, const store_lineage *told, store_past past) {
-    return store->lineage.id == told->id && store_lineage_has(&store->lineage, past);
+static int has_known(const dcp_store *store, const store_lineage *run, store_past past) {
+    return store->lineage.id == run->id && store_lineage_has(&store->lineage, past);
 }
 
 /* No step up to this one is past by what the store has not known itself. */
-static uint64_t find_earliest(const dcp_store *store, const store_lineage *told) {
-    uint64_t earliest = UINT64_MAX;
-    for (uint64_t i = 0; i < told->n; i++)
-        if (!has_known(store, told, told->pasts[i]) && told->pasts[i].to < earliest)
-            earliest = told->pasts[i].to;
+static uint64_t find_earliest(const dcp_store *store, const returned_news *news) {
+    const store_lineage *run = news->run;
+    uint64_t earliest = news->parting.number ? news->parting.to : UINT64_MAX;
+    for (uint64_t i = 0; i < run->n; i++)
+        if (!has_known(store, run, run->pasts[i]) && run->pasts[i].to < earliest)
+            earliest = run->pasts[i].to;
     return earliest;
 }
 
-static int forget_step(dcp_store *store, const dcp_step *step, const store_lineage *told,
+static int is_past(const dcp_store *store, const node_step *s, const returned_news *news) {
+    const store_past own = {s->step->step - 1, s->lineage.last + 1}; /* what makes it past */
+    if (!s->save || s->lineage.id != news->run->id) return 0;
+    if (news->parting.number && s->step->step > news->parting.to &&
+        s->lineage.last >= news->parting.number)
+        return 1;
+    return store_lineage_has(news->run, own) && !has_known(store, news->run, own);
+}
+
+static int forget_step(dcp_store *store, const dcp_step *step, const returned_news *news,
                        dcp_error *err) {
     node_step s = {.step = step};
     int is_read, status = read_save(store, &s, &is_read, err);
-    const store_past own = {step->step - 1, s.lineage.last + 1}; /* what makes it past */
-    if (status || !s.save || s.lineage.id != told->id || !store_lineage_has(told, own) ||
-        has_known(store, told, own))
-        return status;
-    status =
-        store_abandon_step(store, step, "the run went back from it while this store was away", err);
+    if (status || !is_past(store, &s, news)) return status;
+    status = store_abandon_step(store, step, "the run went on without it while this store was away",
+                                err);
     return status ? status : store_sync(store, err);
 }
 
-static int forget_all(dcp_store *store, const store_lineage *told, dcp_error *err) {
-    const uint64_t earliest = find_earliest(store, told);
+static int forget_all(dcp_store *store, const store_lineage *run, dcp_error *err) {
+    const returned_news news = {run, store_lineage_parting(run, &store->lineage)};
+    const uint64_t earliest = find_earliest(store, &news);
     dcp_step *steps = NULL;
     size_t n = 0;
     if (earliest == UINT64_MAX) return DCP_OK;
     int status = dcp_steps_list(store->dir, &steps, &n, err);
     for (size_t i = 0; i < n && !status; i++)
         if (steps[i].kind == DCP_STEP_COMPLETE && steps[i].step > earliest)
-            status = forget_step(store, &steps[i], told, err);
+            status = forget_step(store, &steps[i], &news, err);
     free(steps);
     return status;
 }
 
-int store_returned_forget(dcp_store *store, const store_lineage *told, dcp_error *err) {
-    int status = store_leads(store) ? forget_all(store, told, err) : DCP_OK;
+int store_returned_forget(dcp_store *store, const store_lineage *run, dcp_error *err) {
+    int status = store_leads(store) ? forget_all(store, run, err) : DCP_OK;
     status = comm_agree(store->comm, status, err);
-    if (status) return status;
-    if (store->lineage.id == told->id)
-        store_lineage_join(&store->lineage, told);
-    else
-        store->lineage = *told;
-    return DCP_OK;
+    if (!status) store->lineage = *run;
+    return status;
 }
 
 static store_past find_own_past(const dcp_store *store) {
     return (store_past){store->continue_from, store->back_number};
 }
 
-void store_returned_note(dcp_store *store) {
+void store_returned_go_back(dcp_store *store) {
     store_lineage_add(&store->lineage, find_own_past(store));
+    store->back_number = 0;
+}
+
+void store_returned_note(dcp_store *store) {
+    store_returned_go_back(store);
     store->lineage.id = store_returned_id(store);
     store->lineage.last = store->save_number - 1;
-    store->back_number = 0;
 }
 
 uint64_t store_returned_id(const dcp_store *store) {

@@ -8,6 +8,7 @@
 
 #include "core/fail.h"
 #include "store/retention.h"
+#include "store/returned.h"
 #include "tiers/drain.h"
 #include "tiers/notes.h"
 
@@ -31,8 +32,10 @@ int tiers_go_back(dcp_tiers *tiers, dcp_error *err) {
         status = dcp_store_continue_from(tiers->list[i].store, tiers->back_to, err);
         if (!status) status = store_set_aside(tiers->list[i].store, err);
     }
-    if (!status) tiers->goes_back = 0;
-    return status;
+    if (status) return status;
+    for (size_t i = 0; i < tiers->n; i++) store_returned_go_back(tiers->list[i].store);
+    tiers->goes_back = 0;
+    return DCP_OK;
 }
 
 int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err) {

@@ -66,14 +66,14 @@ static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *option
 }
 
 /* Collective: a store that was away while the run went back has its steps set aside, by what the
- * others know, which rank 0 knows of all. The run is that of the latest save. */
+ * store with the latest save knows. Rank 0 leads in every store. */
 static int tell_each_other(dcp_tiers *tiers, dcp_error *err) {
     store_lineage known[DCP_MAX_TIERS], run = {0};
     const size_t n = tiers->n;
     if (n < 2) return DCP_OK;
     for (size_t i = 0; i < n; i++) known[i] = tiers->list[i].store->lineage;
     int status = comm_broadcast(tiers->comm, known, n * sizeof *known, 0, err);
-    for (size_t i = 0; i < 2 * n; i++) store_lineage_join(&run, &known[i % n]);
+    for (size_t i = 0; i < n; i++) store_lineage_follow(&run, &known[i]);
     if (!run.id) run.id = store_returned_id(tiers->list[0].store);
     for (size_t i = 0; i < n && !status; i++)
         status = store_returned_forget(tiers->list[i].store, &run, err);

@@ -57,12 +57,13 @@ typedef struct dcp_tiers dcp_tiers;
  * call HDF5, which is not thread-safe: dcp_tiers_wait opens the step that is read, and lays the
  * files out where its tensors or boxes have changed.
  * A store whose directory was away while the list was opened without it, and the run went back from
- * steps that it has, has these set aside here once it is back, with a warning for each: what the
- * stores say of the saves in them tells which. This needs one store that was there when the run
- * went back. Steps that another run had saved before its store came into the list stay. A step that
- * was set aside can be opened by its path. Errors as dcp_store_open's, of the first store
- * that can't be opened; DCP_ERR_COMM, a caller's table could not be duplicated; DCP_ERR_MISMATCH
- * where the ranks' lists differ. */
+ * steps that it has, has these set aside here once it is back, with a warning for each: the store
+ * with the latest save says which they are, for the last 64 times that the run began or went back.
+ * So it is with the steps of a branch: where the run has gone on from an older step of a store that
+ * was away while the branch was saved. Steps that another run had saved before its store came into
+ * the list stay. A step that was set aside can be opened by its path. Errors as dcp_store_open's,
+ * of the first store that can't be opened; DCP_ERR_COMM, a caller's table could not be duplicated;
+ * DCP_ERR_MISMATCH where the ranks' lists differ. */
 DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
                            const dcp_tiers_options *options, dcp_tiers **out, dcp_error *err);
 

@@ -582,6 +582,33 @@ static void with_a_store_of_another_run(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
+/* Each store is away in turn, and the run goes on with the other one, back from steps that this one
+ * lacks. Then both are there: what the run left behind is set aside, and what its newest step comes
+ * from stays. */
+static void with_stores_that_are_away_in_turn(int rank, dcp_comm *comm, void *r) {
+    static player all[RANKS_MOST];
+    player *p = &all[rank];
+    const dcp_tier list[] = {tier_of(1, 0, 0, NULL), tier_of(1, 0, 0, NULL)};
+    begin(p, rank, comm, r, list);
+    for (uint64_t k = 1; k <= 3; k++) save(p, k, (float)k, 0);
+    dcp_tiers_close(p->tiers);
+    SUCCEEDS(dcp_tiers_open(comm, &p->list[0], 1, NULL, &p->tiers, err));
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 1, err));
+    for (uint64_t k = 2; k <= 5; k++) save(p, k, 2000 + (float)k, 0);
+    dcp_tiers_close(p->tiers);
+    SUCCEEDS(dcp_tiers_open(comm, &p->list[1], 1, NULL, &p->tiers, err));
+    expect(p, 3, 3);
+    SUCCEEDS(dcp_tiers_continue_from(p->tiers, 3, err));
+    save(p, 4, 3004, 0);
+    dcp_tiers_close(p->tiers);
+    meet(p);
+    open_list(p);
+    check_steps(p, 0, "c1 a2 a2 a3 a3 a4 a5");
+    check_steps(p, 1, "c1 c2 c3 c4");
+    expect(p, 4, 3004);
+    end(p);
+}
+
 /* The run goes back to a step that no store has, and ends before a save is done: what was set aside
  * is named, wherever a step is looked for. */
 static void to_a_step_that_none_has(int rank, dcp_comm *comm, void *r) {
@@ -776,6 +803,7 @@ int main(void) {
         run(n, a_store_that_is_away);
         run(n, with_a_store_that_comes_back);
         run(n, with_a_store_of_another_run);
+        run(n, with_stores_that_are_away_in_turn);
     }
     run(1, after_a_change_of_the_working_directory);
     run(2, at_different_times);

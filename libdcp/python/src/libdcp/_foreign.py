@@ -99,6 +99,8 @@ def _kind_of_directory(at: _Look) -> str | None:
 
 def _kind_of_file(path: str) -> str | None:
     try:
+        if not os.path.isfile(path):  # opening a pipe waits for its writer
+            return None
         with open(path, "rb") as file:
             begin = file.read(_USER_BLOCK + len(_HDF5))
     except OSError:
