@@ -92,10 +92,10 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
     if (options->layout == DCP_LAYOUT_SHARDED) {
         r->layout = DCP_LAYOUT_SHARDED;
         r->shards = options->shards ? options->shards : store->comm->size;
-        if (r->shards < 0 || r->shards > 99999)
-            return core_fail(err, DCP_ERR_ARG, "%d shards: from 1 to 99999 are possible",
-                             r->shards);
     }
+    if (options->shards < 0 || options->shards > 99999)
+        return core_fail(err, DCP_ERR_ARG, "%d shards: from 1 to 99999 are possible",
+                         options->shards);
     if (store->options.private_dirs && r->layout != DCP_LAYOUT_SHARDED)
         return core_fail_path(
             core_fail(err, DCP_ERR_UNSUPPORTED,

@@ -65,6 +65,17 @@ static int open_tier(dcp_tiers *tiers, size_t i, const dcp_tiers_options *option
     return dcp_store_open(t->comm ? t->comm : tiers->comm, t->path, &store, &t->store, err);
 }
 
+static void warn_of_others(const dcp_tiers *tiers, const store_lineage *known,
+                           const store_lineage *run) {
+    for (size_t i = 0; i < tiers->n; i++)
+        if (known[i].id && known[i].id != run->id)
+            tiers_log(
+                tiers, DCP_LOG_WARNING,
+                "%s holds steps of another run than the other stores: a load takes the newest "
+                "step of all, whichever run's it is",
+                tiers->list[i].store->dir);
+}
+
 /* Collective: a store that was away while the run went back has its steps set aside, by what the
  * store with the latest save knows. Rank 0 leads in every store. */
 static int tell_each_other(dcp_tiers *tiers, dcp_error *err) {
@@ -74,6 +85,7 @@ static int tell_each_other(dcp_tiers *tiers, dcp_error *err) {
     for (size_t i = 0; i < n; i++) known[i] = tiers->list[i].store->lineage;
     int status = comm_broadcast(tiers->comm, known, n * sizeof *known, 0, err);
     for (size_t i = 0; i < n; i++) store_lineage_follow(&run, &known[i]);
+    warn_of_others(tiers, known, &run);
     if (!run.id) run.id = store_returned_id(tiers->list[0].store);
     for (size_t i = 0; i < n && !status; i++)
         status = store_returned_forget(tiers->list[i].store, &run, err);

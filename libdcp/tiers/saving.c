@@ -221,6 +221,13 @@ static int check_has(const dcp_tiers *tiers, tier *t, uint64_t step, dcp_error *
     return status;
 }
 
+/* NULL: no store is known to have the step. */
+static const tier *find_holder(const dcp_tiers *tiers, uint64_t step) {
+    for (size_t i = 0; i < tiers->n; i++)
+        if (tiers_has_step(tiers, &tiers->list[i], step)) return &tiers->list[i];
+    return NULL;
+}
+
 int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, const char *json,
                    const dcp_save_options *options, int also_last, dcp_report *report,
                    dcp_error *err) {
@@ -260,6 +267,8 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
         tiers_warn(tiers, failed, step, &why);
         return DCP_OK;
     }
-    if (err) *err = why;
-    return failure;
+    const tier *other = find_holder(tiers, step);
+    if (!other) return core_fail_again(err, failure, &why, "%s", why.message);
+    return core_fail_again(err, failure, &why, "%s; step %llu is in %s", why.message,
+                           (unsigned long long)step, other->store->dir);
 }

@@ -123,6 +123,11 @@ class Test(unittest.TestCase):
             with self.subTest(path):
                 self.assertIn(said, self.said_of(path))
 
+    def test_a_pipe(self):
+        os.mkfifo("pipe")
+        for call in (lambda: libdcp.load("pipe", self.state), lambda: libdcp.Checkpoint("pipe")):
+            self.assertRaises(libdcp.Error, call)
+
     def test_the_folder_above(self):
         libdcp.save("runs/one", 1, self.state)
         self.assertEqual(self.said_of("runs"), "the steps are in runs/one")

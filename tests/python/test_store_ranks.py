@@ -50,6 +50,14 @@ class Test(unittest.TestCase):
                 self.assertEqual(found, [((2, 2.5), [1, 2, 3])] * ranks)
                 self.assertIn(".abandoned-step-00000003", os.listdir(run))
 
+    def test_ranks_that_open_a_list_and_a_directory(self):
+        for ranks in (2, 3):
+            places = [(self.dir / "one",)] + [([libdcp.Tier(self.dir / "one")],)] * (ranks - 1)
+            for given in (places, places[::-1]):
+                found = pool.results(store_ranks.open_store, given)
+                self.assertEqual({answer[2] for answer in found}, {libdcp.Status.MISMATCH})
+                self.assertEqual(len(set(found)), 1)
+
     def test_ranks_that_mean_other_steps(self):
         for mine, other in (({}, {"step": 1}), ({"step": 1}, {}), ({"step": 1}, {"step": 2}), ({}, {"fall_back": False})):
             for directory in self.make(2, 1, 2), [libdcp.Tier(self.make(2, 1, 2))]:

@@ -74,6 +74,7 @@ typedef struct player {
     dcp_error err;
     char log[4096];
     int has_returned; /* a node that was away, says the log */
+    int has_stranger; /* another run's store, says the log */
 } player;
 
 static char root[64] = "/tmp/dcp-back-XXXXXX";
@@ -95,6 +96,7 @@ static void log_line(void *ctx, dcp_log_level level, const char *line) {
     (void)level;
     snprintf(p->log, sizeof p->log, "%s", line);
     p->has_returned |= strstr(line, "while this node was away") != NULL;
+    p->has_stranger |= strstr(line, "steps of another run") != NULL;
     if (strstr(line, " step 3 in ") && strstr(line, "/slow")) set_gate(0);
 }
 
@@ -449,6 +451,7 @@ static void a_lost_store(int rank, dcp_comm *comm, void *r) {
     if (rank == 0) CHECK(store_directory_remove(AT_FDCWD, p->paths[1]) == 0);
     meet(p);
     CHECK(dcp_tiers_save(p->tiers, 1, p->state, "{}", NULL, 1, NULL, &p->err) == DCP_ERR_NOT_FOUND);
+    CHECK(strstr(p->err.message, "; step 1 is in ") && strstr(p->err.message, "/fast"));
     CHECK(!dcp_tiers_has(p->tiers, 1, 1));
     end(p);
 }
@@ -566,17 +569,20 @@ static void with_a_store_of_another_run(int rank, dcp_comm *comm, void *r) {
     SUCCEEDS(dcp_tiers_continue_from(p->tiers, 2, err));
     save(p, 3, 2003, 0);
     reopen(p, "away"); /* what is in `fast` now was another run's, and was away */
+    CHECK(rank || p->has_stranger);
     check_steps(p, 0, "c1 c2 c3 c4 c5");
     check_steps(p, 1, "c1 c2 c3 a3");
     expect(p, 5, 5);
     save(p, 6, 3006, 0);
     save(p, 7, 3007, 0);
+    p->has_stranger = 0;
     reopen(p, "away"); /* only the steps of the list are gone back from */
     load_by_hand(p, 3, 1);
     CHECK(memory_of(p) == 2003);
     SUCCEEDS(dcp_tiers_continue_from(p->tiers, 3, err));
     save(p, 4, 4004, 0);
     reopen(p, "away");
+    CHECK(!p->has_stranger);
     check_steps(p, 0, "c1 c2 c3 c4 c5 a6 a7");
     check_steps(p, 1, "c1 c2 c3 a3 c4 a6 a7");
     end(p);

@@ -115,6 +115,19 @@ static void expect_last(player *p) {
     }
 }
 
+/* Older steps, by their numbers: they may be gone, but are no other ones. */
+static void expect_older(player *p) {
+    char said[256];
+    for (size_t i = 0; i + 1 < p->n_steps; i++) {
+        dcp_error why;
+        const int status = dcp_tiers_load_step(p->tiers, p->steps[i], load_state, p, &why);
+        if (status || p->memory[0] == p->values[i]) continue;
+        snprintf(said, sizeof said, "step %llu with %g, not %g", (unsigned long long)p->steps[i],
+                 p->memory[0], p->values[i]);
+        fail(p, "the load by number", said);
+    }
+}
+
 static void name_place(char *path, size_t room, int place, int n) {
     if (place == n)
         snprintf(path, room, "%s/shared", root);
@@ -168,6 +181,8 @@ static void play_at_random(player *p) {
             if (is_possible) swap_place(p, i);
         }
         act(p, 'L', 0);
+        expect_older(p);
+        expect_last(p);
         const unsigned goes_back = below(p, 2);
         go_back(p, p->steps[goes_back ? below(p, (unsigned)p->n_steps) : p->n_steps - 1]);
         for (unsigned saves = below(p, 4); saves > 0; saves--)

@@ -139,6 +139,7 @@ class Store:
                 raise ValueError("of a list each store has its keep, stripe_count and stripe_bytes: see libdcp.Tier")
             return "", options
         place, options = _agreed(self._comm, check)
+        self._comm.agree_on_same("what they open", "a list of stores" if is_list else "one directory")
         if is_list:
             return Tiers(self._comm, cast(Sequence[Tier], directory), options["replace"], options["take_over"])
         return Directory(self._comm, place, **options)
