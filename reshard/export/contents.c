@@ -8,6 +8,7 @@
 #include <dcp/safetensors.h>
 
 #include "common/element.h"
+#include "common/weights_report.h"
 #include "programs/json_read.h"
 #include "programs/program.h"
 
@@ -20,18 +21,23 @@ static int starts_with(const char *text, const char *start) {
 }
 
 /* "exp_avg.<name>" in safetensors, whose names are flat; HDF5 has folders. */
-static char *name_optimizer(const char *path, int hdf5) {
-    char *name = strdup(hdf5 ? path + 1 : path + strlen(OPTIMIZER));
-    for (char *at = name; !hdf5 && at && (at = strchr(at, '/'));) *at = '.';
-    return name;
+static char *name_optimizer(const char *path, const export_settings *s) {
+    const char *slot = path + strlen(OPTIMIZER), *name = strchr(slot, '/');
+    const char *from = s->hdf5 ? path + 1 : slot;
+    char *param = export_names_new(&s->names, name ? name + 1 : ""), *out = NULL;
+    const int kept = (int)(name ? name + 1 - from : (long)strlen(from));
+    if (param && asprintf(&out, "%.*s%s", kept, from, param) < 0) out = NULL;
+    free(param);
+    for (char *at = out; !s->hdf5 && at && (at = strchr(at, '/'));) *at = '.';
+    return out;
 }
 
 static int add_item(export_contents *contents, const dcp_tensor *tensor, const export_settings *s,
                     int optimizer) {
     export_item *item = &contents->items[contents->n];
     *item = (export_item){.source = tensor->path, .stored = tensor->dtype, .tensor = *tensor};
-    item->tensor.path =
-        optimizer ? name_optimizer(tensor->path, s->hdf5) : strdup(tensor->path + strlen(MODEL));
+    item->tensor.path = optimizer ? name_optimizer(tensor->path, s)
+                                  : export_names_new(&s->names, tensor->path + strlen(MODEL));
     if (!item->tensor.path) return program_no_memory();
     if (!optimizer && s->cast && element_is_float(tensor->dtype)) item->tensor.dtype = s->dtype;
     contents->n++;
@@ -39,14 +45,14 @@ static int add_item(export_contents *contents, const dcp_tensor *tensor, const e
 }
 
 /* Of a parameter of which nothing is stored but its moments. */
-static int add_count(const dcp_checkpoint *ckpt, const char *name, json_int_t count, int hdf5,
-                     export_contents *contents) {
+static int add_count(const dcp_checkpoint *ckpt, const char *name, json_int_t count,
+                     const export_settings *s, export_contents *contents) {
     char path[DCP_MAX_PATH];
     export_item *item = &contents->items[contents->n];
     snprintf(path, sizeof path, COUNTS "%s", name);
     if (dcp_checkpoint_find(ckpt, path)) return 0;
     *item = (export_item){.stored = DCP_F32, .tensor = {.dtype = DCP_F32}, .count = (float)count};
-    item->tensor.path = name_optimizer(path, hdf5);
+    item->tensor.path = name_optimizer(path, s);
     if (!item->tensor.path) return program_no_memory();
     contents->n++;
     return 0;
@@ -54,7 +60,7 @@ static int add_count(const dcp_checkpoint *ckpt, const char *name, json_int_t co
 
 /* PyTorch keeps with each parameter a count of its updates. dcp-train's steps tell it by their
  * number and, where moments were not zero at step 0, the step at which they were. */
-static int add_counts(const dcp_checkpoint *ckpt, int hdf5, size_t first,
+static int add_counts(const dcp_checkpoint *ckpt, const export_settings *s, size_t first,
                       export_contents *contents) {
     const size_t n = contents->n;
     json_t *meta =
@@ -70,7 +76,7 @@ static int add_counts(const dcp_checkpoint *ckpt, int hdf5, size_t first,
         status = add_count(ckpt, name,
                            (json_int_t)dcp_checkpoint_step(ckpt) -
                                json_integer_value(json_object_get(since, name)),
-                           hdf5, contents);
+                           s, contents);
     }
     json_decref(meta);
     return status;
@@ -98,6 +104,17 @@ static int compare_item_places(const void *a, const void *b) {
     return order ? order : compare_names(a, b);
 }
 
+/* The items of a part, ascending by name. */
+static int check_distinct(const export_contents *contents, const export_part *part) {
+    for (size_t i = part->first + 1; i < part->first + part->n; i++) {
+        const export_item *item = &contents->items[i], *other = item - 1;
+        if (strcmp(item->tensor.path, other->tensor.path) == 0)
+            return program_refuse("%s and %s would both be named %s; --rename one of them",
+                                  other->source, item->source, item->tensor.path);
+    }
+    return 0;
+}
+
 static int add_section(const dcp_checkpoint *ckpt, const export_settings *s, const char *left_out,
                        int optimizer, export_contents *contents) {
     const char *section = optimizer ? OPTIMIZER : MODEL;
@@ -111,7 +128,7 @@ static int add_section(const dcp_checkpoint *ckpt, const export_settings *s, con
         if (status) return status;
     }
     if (optimizer) {
-        const int status = add_counts(ckpt, s->hdf5, part->first, contents);
+        const int status = add_counts(ckpt, s, part->first, contents);
         if (status) return status;
     }
     part->n = contents->n - part->first;
@@ -122,6 +139,8 @@ static int add_section(const dcp_checkpoint *ckpt, const export_settings *s, con
                 ? "; an import has no moments until it is trained, so leave out --with-optimizer"
                 : "");
     qsort(&contents->items[part->first], part->n, sizeof *contents->items, compare_names);
+    const int status = check_distinct(contents, part);
+    if (status) return status;
     for (size_t i = part->first; i < contents->n; i++) {
         const dcp_tensor *tensor = &contents->items[i].tensor;
         part->bytes += dcp_tensor_bytes(tensor);
@@ -225,13 +244,13 @@ void export_contents_free(export_contents *contents) {
 /* Tied weights: where the configuration says so, transformers takes the embedding as
  * lm_head.weight, and stores only one of them. A second tensor that differs is no copy, and is
  * exported. */
-#define COPY "/model/lm_head.weight"
+#define COPY "lm_head.weight"
 #define PIECE_BYTES (8u << 20)
 
 static const char *const embeddings[] = {
-    "/model/model.embed_tokens.weight",
-    "/model/transformer.wte.weight",
-    "/model/wte.weight",
+    "model.embed_tokens.weight",
+    "transformer.wte.weight",
+    "wte.weight",
 };
 
 json_t *export_contents_config(const dcp_checkpoint *ckpt) {
@@ -277,11 +296,26 @@ static int compare_tensors(dcp_checkpoint *ckpt, const dcp_tensor *a, const dcp_
     return 0;
 }
 
-static int find_copy(dcp_checkpoint *ckpt, int *found) {
-    const dcp_tensor *copy = dcp_checkpoint_find(ckpt, COPY), *embedding = NULL;
+/* The tensor that gets that name; NULL: none does. */
+static const dcp_tensor *find_named(const dcp_checkpoint *ckpt, const export_names *names,
+                                    const char *wanted) {
+    const dcp_tensor *found = NULL;
+    for (size_t i = 0; !found && i < dcp_checkpoint_tensors(ckpt); i++) {
+        const dcp_tensor *tensor = dcp_checkpoint_tensor(ckpt, i);
+        if (!starts_with(tensor->path, MODEL)) continue;
+        char *name = export_names_new(names, tensor->path + strlen(MODEL));
+        if (name && strcmp(name, wanted) == 0) found = tensor;
+        free(name);
+    }
+    return found;
+}
+
+static int find_copy(dcp_checkpoint *ckpt, const dcp_tensor *copy, const export_names *names,
+                     int *found) {
+    const dcp_tensor *embedding = NULL;
     *found = 0;
     for (size_t i = 0; !embedding && i < sizeof embeddings / sizeof *embeddings; i++)
-        embedding = dcp_checkpoint_find(ckpt, embeddings[i]);
+        embedding = find_named(ckpt, names, embeddings[i]);
     if (!copy || !embedding || !is_tied(ckpt) || !is_alike(copy, embedding)) return 0;
     char *memory = malloc(2 * (size_t)PIECE_BYTES);
     if (!memory) return program_no_memory();
@@ -290,10 +324,57 @@ static int find_copy(dcp_checkpoint *ckpt, int *found) {
     return status;
 }
 
-int export_contents_find_tied(const launch *job, dcp_checkpoint *ckpt, const char **out) {
+int export_contents_find_tied(const launch *job, dcp_checkpoint *ckpt, const export_names *names,
+                              const char **out) {
     int found = 0;
-    int status = launch_worst(job, job->rank == 0 ? find_copy(ckpt, &found) : 0);
+    const dcp_tensor *copy = find_named(ckpt, names, COPY);
+    int status = launch_worst(job, job->rank == 0 ? find_copy(ckpt, copy, names, &found) : 0);
     launch_broadcast(job, &found, sizeof found);
-    *out = found ? COPY : NULL;
+    *out = found && copy ? copy->path : NULL;
     return status;
+}
+
+static int order_tensors(const void *a, const void *b) {
+    const dcp_tensor *const *x = a, *const *y = b;
+    return strcmp((*x)->path, (*y)->path);
+}
+
+/* The model's tensors as exported, ascending by name. NULL: out of memory. */
+static const dcp_tensor **list_exported(const export_contents *contents) {
+    const export_part *model = &contents->parts[0];
+    const dcp_tensor **list = calloc(model->n + 1, sizeof *list);
+    for (size_t i = 0; list && i < model->n; i++)
+        list[i] = &contents->items[model->first + i].tensor;
+    if (list) qsort(list, model->n, sizeof *list, order_tensors);
+    return list;
+}
+
+static int has_adapters(const export_contents *contents) {
+    for (size_t i = 0; i < contents->parts[0].n; i++)
+        if (strstr(contents->items[contents->parts[0].first + i].tensor.path, ".lora_")) return 1;
+    return 0;
+}
+
+int export_contents_check(const dcp_checkpoint *ckpt, const export_settings *settings,
+                          export_contents *contents) {
+    weights_found found = {0};
+    json_t *config = export_contents_config(ckpt);
+    if (!config) return 0;
+    const dcp_tensor **list = list_exported(contents);
+    const weights_asked asked = {.where = dcp_checkpoint_path(ckpt),
+                                 .config = config,
+                                 .list = list,
+                                 .n = contents->parts[0].n};
+    const int status = list ? weights_report_print(&asked, &found) : program_no_memory();
+    free(list);
+    json_decref(config);
+    snprintf(contents->unknown, sizeof contents->unknown, "%s", found.unknown);
+    if (status || found.differences == 0 || settings->allow_mismatch) return status;
+    return program_refuse(
+        "%s: these are not the tensors of the model's own configuration: transformers would leave "
+        "out what is surplus and start at random what is missing; %s, or --allow-mismatch exports "
+        "them as they are",
+        dcp_checkpoint_path(ckpt),
+        has_adapters(contents) ? "merge the adapters (merge_and_unload) before the save"
+                               : "--rename FROM=TO gives other names");
 }

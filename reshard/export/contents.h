@@ -11,6 +11,7 @@
 #include <dcp/checkpoint.h>
 
 #include "common/launch.h"
+#include "export/tensor_names.h"
 
 /* Functions return exit statuses, having said what failed. */
 
@@ -50,14 +51,21 @@ typedef struct export_contents {
     size_t n_parts;
     uint64_t bytes;                   /* of all items as exported */
     const struct export_voice *voice; /* one more; NULL: none */
+    char unknown[256];                /* why export_contents_check compared nothing, or "" */
 } export_contents;
 
 typedef struct export_settings {
-    int hdf5, cast, with_optimizer;
+    int hdf5, cast, with_optimizer, allow_mismatch;
+    export_names names;
     dcp_dtype dtype;         /* of the model's floating tensors, where `cast` is set */
     uint64_t max_file_bytes; /* a safetensors file is closed before its data would exceed it (one
                                 tensor may) */
 } export_settings;
+
+/* Rank 0: whether the model's tensors are those that its configuration asks for, as transformers
+ * starts at random what it misses. Says what differs; refuses it unless that is allowed. */
+int export_contents_check(const dcp_checkpoint *ckpt, const export_settings *settings,
+                          export_contents *contents);
 
 /* All of /model but for `left_out` (a path, or NULL), and of /optimizer where asked for. */
 int export_contents_make(const dcp_checkpoint *ckpt, const export_settings *settings,
@@ -66,7 +74,8 @@ void export_contents_free(export_contents *contents);
 
 /* The path of a copy of the embedding that transformers makes by itself, since the configuration
  * ties the two; NULL: there is none. Collective. */
-int export_contents_find_tied(const launch *job, dcp_checkpoint *ckpt, const char **out);
+int export_contents_find_tied(const launch *job, dcp_checkpoint *ckpt, const export_names *names,
+                              const char **out);
 
 /* The model's configuration in the checkpoint; NULL: it has none. The caller's. */
 json_t *export_contents_config(const dcp_checkpoint *ckpt);

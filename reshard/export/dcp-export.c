@@ -19,7 +19,7 @@
 #include "programs/program.h"
 
 typedef struct export_request {
-    const char *ckpt, *format, *dtype_name, *max_shard_size;
+    const char *ckpt, *format, *dtype_name, *max_shard_size, *rename;
     const char *voice, *voice_from; /* NULL: none */
     char out[PATH_MAX];
     int force, dry_run;
@@ -51,9 +51,9 @@ static int check_settings(export_request *s) {
         return program_refuse("--voice and --voice-from go together: a name, and records of one "
                               "speaker");
     const char *size = s->max_shard_size ? s->max_shard_size : "5GB";
-    return parse_dtype(s) || program_size_parse("--max-shard-size", size, &s->what.max_file_bytes)
-               ? PROGRAM_USAGE
-               : 0;
+    if (program_size_parse("--max-shard-size", size, &s->what.max_file_bytes) || parse_dtype(s))
+        return PROGRAM_USAGE;
+    return export_names_parse(s->rename, &s->what.names);
 }
 
 static const char about[] =
@@ -66,7 +66,9 @@ static const char about[] =
     "--format hdf5 as one file: the tensors' names lie at its root, and its attribute\n"
     "'config' is the model's configuration as JSON. The option --with-optimizer adds\n"
     "optimizer.safetensors, with names such as exp_avg.lm_head.weight, or in HDF5 the folder\n"
-    "/optimizer.";
+    "/optimizer. What wrappers of PyTorch put into names (_orig_mod., module.) is left out.\n"
+    "Tensors other than those of the model's configuration are refused, where dcp-train\n"
+    "knows the model.";
 
 static int parse_export(export_request *s, int argc, char **argv) {
     const program_option options[] = {
@@ -78,6 +80,10 @@ static int parse_export(export_request *s, int argc, char **argv) {
                       "start a new safetensors file before this size (5GB)", &s->max_shard_size),
         PROGRAM_FLAG("with-optimizer", "the optimizer's state too, as stored: see below",
                      &s->what.with_optimizer),
+        PROGRAM_VALUE("rename", "FROM=TO[,...]", "names that begin with FROM begin with TO instead",
+                      &s->rename),
+        PROGRAM_FLAG("allow-mismatch", "export tensors that are not those of the configuration",
+                     &s->what.allow_mismatch),
         PROGRAM_VALUE("voice", "NAME", "of a talker: the voice that it was tuned on gets this name",
                       &s->voice),
         PROGRAM_VALUE("voice-from", "FILE",
@@ -93,7 +99,8 @@ static int parse_export(export_request *s, int argc, char **argv) {
     char **args;
     int n, status = program_arguments_parse(&program, argc, argv, 2, 2, &args, &n);
     if (status >= 0) return status;
-    if (check_settings(s)) return PROGRAM_USAGE;
+    status = check_settings(s);
+    if (status) return status;
     s->ckpt = args[0];
     size_t length = strlen(args[1]);
     while (length > 1 && args[1][length - 1] == '/') length--;
@@ -101,6 +108,12 @@ static int parse_export(export_request *s, int argc, char **argv) {
         return program_refuse("OUT: not a path that can be written");
     memcpy(s->out, args[1], length);
     return -1;
+}
+
+static void print_unknown(const export_contents *contents) {
+    if (contents->unknown[0])
+        printf("The tensors are not compared with config.json, which dcp-train does not know: %s\n",
+               contents->unknown);
 }
 
 static void print_files(const export_request *s, const export_contents *contents) {
@@ -113,6 +126,7 @@ static void print_files(const export_request *s, const export_contents *contents
         printf("%s%s%s: %zu tensors, %s\n", s->out, s->what.hdf5 ? "" : "/",
                s->what.hdf5 ? "" : file->name, file->n, program_bytes_text(bytes, text));
     }
+    print_unknown(contents);
 }
 
 typedef struct bar {
@@ -167,24 +181,36 @@ static int export_checkpoint(const launch *job, dcp_checkpoint *ckpt, const expo
     status = launch_worst(job, status);
     if (status == 0) status = launch_worst(job, write_out(job, ckpt, s, contents, tmp));
     if (job->rank == 0 && tmp[0]) export_target_remove(tmp);
-    if (job->rank == 0 && status == 0)
-        printf("%s: step %" PRIu64 ", %zu tensors, %s\n", s->out, dcp_checkpoint_step(ckpt),
-               contents->n, program_bytes_text(contents->bytes, text));
-    return status;
+    if (job->rank || status) return status;
+    printf("%s: step %" PRIu64 ", %zu tensors, %s\n", s->out, dcp_checkpoint_step(ckpt),
+           contents->n, program_bytes_text(contents->bytes, text));
+    print_unknown(contents);
+    return 0;
 }
 
-static int make_plan(const launch *job, dcp_checkpoint *ckpt, const export_request *s,
+/* Rank 0, which says what is refused. */
+static int make_first(const dcp_checkpoint *ckpt, const export_settings *what, const char *left_out,
+                      export_contents *contents) {
+    int status = export_names_tell(ckpt, &what->names);
+    if (status == 0) status = export_contents_make(ckpt, what, left_out, contents);
+    return status ? status : export_contents_check(ckpt, what, contents);
+}
+
+static int make_plan(const launch *job, dcp_checkpoint *ckpt, export_settings *what,
                      export_contents *contents) {
     const char *left_out = NULL;
-    int status = s->what.hdf5 ? 0 : export_contents_find_tied(job, ckpt, &left_out);
+    json_t *config = export_contents_config(ckpt); /* without one nobody knows names better */
+    int status = launch_worst(job, export_names_find(ckpt, config != NULL, &what->names));
+    json_decref(config);
+    if (status == 0 && !what->hdf5)
+        status = export_contents_find_tied(job, ckpt, &what->names, &left_out);
     if (status) return status;
-    status = launch_worst(
-        job, job->rank == 0 ? export_contents_make(ckpt, &s->what, left_out, contents) : 0);
+    status = launch_worst(job, job->rank == 0 ? make_first(ckpt, what, left_out, contents) : 0);
     if (status || job->rank == 0) return status;
-    return export_contents_make(ckpt, &s->what, left_out, contents);
+    return export_contents_make(ckpt, what, left_out, contents);
 }
 
-static int run_export(const launch *job, const export_request *s) {
+static int run_export(const launch *job, export_request *s) {
     dcp_error err = {0};
     dcp_checkpoint *ckpt;
     export_contents contents = {0};
@@ -195,7 +221,7 @@ static int run_export(const launch *job, const export_request *s) {
     if (status) return status;
     if (dcp_checkpoint_open(job->comm, s->ckpt, &ckpt, &err)) return program_report(&err);
     status = launch_worst(job, job->rank == 0 ? export_target_check_with(ckpt, s->out) : 0);
-    if (!status) status = launch_worst(job, make_plan(job, ckpt, s, &contents));
+    if (!status) status = launch_worst(job, make_plan(job, ckpt, &s->what, &contents));
     if (!status && s->voice) {
         status = launch_worst(
             job,
@@ -220,6 +246,7 @@ int main(int argc, char **argv) {
     launch_catch_signals();
     status = launch_start(&job);
     if (status == 0) status = run_export(&job, &s);
+    export_names_free(&s.what.names);
     if (status == PROGRAM_DIFFERS && !job.rank) step_path_note_older(s.ckpt);
     launch_end(&job);
     return launch_exit_status(status);

@@ -36,7 +36,7 @@ static int find_table(const dcp_checkpoint *ckpt, const export_contents *content
                       export_voice *out) {
     for (size_t i = 0; i < contents->n; i++) {
         const dcp_tensor *tensor = &contents->items[i].tensor;
-        if (strcmp(contents->items[i].source, "/model/" TABLE) != 0) continue;
+        if (strcmp(tensor->path, TABLE) != 0) continue;
         out->item = i;
         if (tensor->ndim == 2 && element_is_float(tensor->dtype)) return 0;
     }

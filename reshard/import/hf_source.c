@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "common/launch.h"
+#include "common/weights_report.h"
 #include "import/moments.h"
-#include "models/weights_check.h"
 #include "programs/fail.h"
 #include "programs/json_read.h"
 #include "programs/model_files.h"
@@ -318,106 +318,6 @@ void import_source_free(import_source *source) {
     free(source);
 }
 
-/* The tensors against config.json: a folder that does not fit is found when it is imported, not
- * when it is trained. */
-
-enum { MISSING, SURPLUS, OTHER_SHAPE, KINDS };
-enum { MOST_LISTED = 12, LINE_BYTES = 640 }; /* of a kind; a name has at most 256 characters here */
-
-/* Differences that are the same but for the layer's number. */
-typedef struct check_line {
-    char first[LINE_BYTES], like[LINE_BYTES]; /* like: numbers between dots are stars */
-    size_t n;
-} check_line;
-
-typedef struct check_report {
-    const char *folder;
-    check_line lines[KINDS * MOST_LISTED]; /* in the order in which they were found */
-    size_t n, of_kind[KINDS], differences, listed;
-} check_report;
-
-static int is_number(const char *from, const char *text, size_t length) {
-    const int begins = from == text || from[-1] == '.';
-    return length > 0 && begins && (from[length] == '.' || from[length] == ' ');
-}
-
-static void make_like(const char *text, char *out) {
-    for (const char *at = text; *at;) {
-        const size_t digits = strspn(at, "0123456789");
-        if (is_number(at, text, digits)) {
-            *out++ = '*';
-            at += digits;
-        } else {
-            *out++ = *at++;
-        }
-    }
-    *out = '\0';
-}
-
-static void count_line(check_report *r, int kind, const char *text) {
-    char like[LINE_BYTES];
-    size_t i = 0;
-    make_like(text, like);
-    while (i < r->n && strcmp(r->lines[i].like, like) != 0) i++;
-    r->differences++;
-    if (i == r->n) {
-        if (r->of_kind[kind] == MOST_LISTED) return;
-        r->of_kind[kind]++;
-        strcpy(r->lines[r->n].first, text);
-        strcpy(r->lines[r->n++].like, like);
-    }
-    r->lines[i].n++;
-    r->listed++;
-}
-
-static void note_difference(void *to, weights_difference difference) {
-    const model_param *param = difference.param;
-    const dcp_tensor *tensor = difference.tensor;
-    char asked[160], there[160], text[LINE_BYTES];
-    if (param) model_weights_shape_text(param->ndim, param->shape, asked, sizeof asked);
-    if (tensor) model_weights_shape_text(tensor->ndim, tensor->shape, there, sizeof there);
-    if (!tensor)
-        snprintf(text, sizeof text, "%.256s %s is missing, config.json asks for it", param->name,
-                 asked);
-    else if (!param)
-        snprintf(text, sizeof text, "%.256s %s is surplus, config.json asks for no such tensor",
-                 tensor->path, there);
-    else
-        snprintf(text, sizeof text, "%.256s is %s, config.json asks for %s", tensor->path, there,
-                 asked);
-    count_line(to, !tensor ? MISSING : !param ? SURPLUS : OTHER_SHAPE, text);
-}
-
-/* Lists the differences, and judges. An exit status. */
-static int judge_report(const check_report *r, int allow) {
-    for (size_t i = 0; i < r->n; i++) {
-        const check_line *line = &r->lines[i];
-        if (line->n == 1)
-            program_note("%s: %s", r->folder, line->first);
-        else
-            program_note("%s: %s (%zu tensors)", r->folder, line->like, line->n);
-    }
-    if (r->differences > r->listed)
-        program_note("%s: and %zu more differences", r->folder, r->differences - r->listed);
-    if (r->differences == 0 || allow) return 0;
-    return program_fail(
-        PROGRAM_DIFFERS,
-        "%s: these are not the tensors of its config.json, and dcp-train would refuse them: mend "
-        "one or the other; --allow-mismatch imports them as they are",
-        r->folder);
-}
-
-static const model_param **list_params(const model *m, size_t *n) {
-    *n = 0;
-    for (size_t u = 0; u < model_units(m); u++) *n += model_unit_params(m, u);
-    const model_param **params = calloc(*n + 1, sizeof *params);
-    size_t at = 0;
-    for (size_t u = 0; params && u < model_units(m); u++)
-        for (size_t i = 0; i < model_unit_params(m, u); i++)
-            params[at++] = model_unit_param(m, u, i);
-    return params;
-}
-
 static const dcp_tensor **list_tensors(const dcp_st_reader *reader) {
     const size_t n = dcp_st_tensors(reader);
     const dcp_tensor **list = calloc(n + 1, sizeof *list);
@@ -425,69 +325,21 @@ static const dcp_tensor **list_tensors(const dcp_st_reader *reader) {
     return list;
 }
 
-static void note_fresh(const model_param *const *params, size_t n, const found_tensors *found) {
-    for (size_t i = 0; i < n; i++)
-        if (params[i]->fresh && !model_weights_find_param(found, params[i]))
-            program_note("%s: has no %s: dcp-train will initialize it", found->where,
-                         params[i]->name);
-}
-
-static int compare_config(const char *folder, const model *m, const dcp_st_reader *reader,
-                          int allow) {
-    dcp_error err = {0};
-    size_t n;
-    check_report r = {.folder = folder};
-    const model_param **params = list_params(m, &n);
-    const dcp_tensor **list = list_tensors(reader);
-    const found_tensors found = {.where = folder,
-                                 .prefix = "",
-                                 .list = list,
-                                 .n = dcp_st_tensors(reader),
-                                 .weights_only = 1};
-    int status = params && list ? 0 : program_no_memory();
-    if (status == 0 && model_weights_compare(params, n, &found, note_difference, &r, &err))
-        status = program_report(&err);
-    if (status == 0) note_fresh(params, n, &found);
-    free(list);
-    free(params);
-    return status ? status : judge_report(&r, allow);
-}
-
-/* The message without "model config: ", with which it may begin. */
-static const char *message(const dcp_error *err) {
-    static const char whose[] = "model config: ";
-    return err->message + (strncmp(err->message, whose, strlen(whose)) ? 0 : strlen(whose));
-}
-
-static int ends_in(const char *text, const char *end) {
-    const size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-/* The same without dropout, which dcp-train refuses and no tensor depends on. NULL: out of memory.
- */
-static json_t *without_dropout(const json_t *config) {
-    json_t *copy = json_copy((json_t *)config);
-    const char *key;
-    json_t *value;
-    json_object_foreach(copy, key, value) if (ends_in(key, "drop") || ends_in(key, "dropout") ||
-                                              ends_in(key, "dropout_prob"))
-        json_object_set_new(copy, key, json_real(0.0));
-    return copy;
-}
-
 int import_source_check(const char *folder, const json_t *config, const dcp_st_reader *reader,
                         int allow) {
-    dcp_error err = {0}, still = {0};
-    model *m = NULL;
-    json_t *bare = without_dropout(config);
-    if (model_describe(config, &m, &err)) {
-        model_describe(bare, &m, &still);
-        program_note("%s/config.json: %s: dcp-train would refuse it%s", folder, message(&err),
-                     m ? "" : "; the tensors are not compared with it");
-    }
-    json_decref(bare);
-    const int status = m ? compare_config(folder, m, reader, allow) : 0;
-    model_forget(m);
-    return status;
+    weights_found found = {0};
+    const dcp_tensor **list = list_tensors(reader);
+    const weights_asked asked = {.where = folder,
+                                 .config = config,
+                                 .list = list,
+                                 .n = dcp_st_tensors(reader),
+                                 .by_training = 1};
+    const int status = list ? weights_report_print(&asked, &found) : program_no_memory();
+    free(list);
+    if (status || found.differences == 0 || allow) return status;
+    return program_fail(
+        PROGRAM_DIFFERS,
+        "%s: these are not the tensors of its config.json, and dcp-train would refuse them: mend "
+        "one or the other; --allow-mismatch imports them as they are",
+        folder);
 }

@@ -1,0 +1,117 @@
+#!/usr/bin/python3
+"""An export holds the tensors that its own config.json asks for: what wrappers of modules put into names is left
+out, --rename gives others, and what is missing, surplus or of another shape is refused by name."""
+from hf_folder import *
+import st_read
+
+MODEL = {"model_type": "llama", "vocab_size": 6, "hidden_size": 4, "intermediate_size": 3, "num_hidden_layers": 2,
+         "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16, "tie_word_embeddings": False}
+FITTING = {"model.embed_tokens.weight": (6, 4), "model.norm.weight": (4,), "lm_head.weight": (6, 4)}
+for layer in range(2):
+    for name, shape in {"input_layernorm": (4,), "post_attention_layernorm": (4,), "self_attn.q_proj": (4, 4),
+                        "self_attn.k_proj": (2, 4), "self_attn.v_proj": (2, 4), "self_attn.o_proj": (4, 4),
+                        "mlp.gate_proj": (3, 4), "mlp.up_proj": (3, 4), "mlp.down_proj": (4, 3)}.items():
+        FITTING[f"model.layers.{layer}.{name}.weight"] = shape
+FITTING = {name: values("F32", shape, seed=name) for name, shape in FITTING.items()}
+
+
+def checkpoint(name, tensors, config=MODEL, moments=()):
+    """A step with these tensors; of those named in `moments` AdamW's first one as well."""
+    os.makedirs(f"{name}-data")
+    lines = []
+    for i, (path, (dtype, shape, data)) in enumerate(
+            [(f"/model/{n}", t) for n, t in tensors.items()] +
+            [(f"/optimizer/exp_avg/{n}", tensors[n]) for n in moments]):
+        with open(f"{name}-data/{i}", "wb") as f:
+            f.write(data)
+        lines.append(f"{path} {dtype} {','.join(map(str, shape))} {name}-data/{i}\n")
+    meta = {"model": config} if config else {}
+    subprocess.run([os.environ["MAKE_STATE"], name, "1", "global", json.dumps(meta)], input="".join(lines), text=True,
+                   check=True)
+    return name
+
+
+def wrapped(change):
+    return {change(name): tensor for name, tensor in FITTING.items()}
+
+
+def inside(name):
+    """As FSDP and activation checkpointing wrap layers, and torch.compile the model."""
+    return "_orig_mod." + name.replace("model.layers.0.", "model.layers.0._fsdp_wrapped_module._checkpoint_wrapped_module.")
+
+
+# what wrappers put into names
+for case, change, said in (
+        ("fits", lambda n: n, []),
+        ("compiled", lambda n: f"_orig_mod.{n}", ["a wrapper's _orig_mod. is left out of the names of 21 tensors"]),
+        ("ddp", lambda n: f"module.{n}", ["module. is left out of the names of 21"]),
+        ("both", lambda n: f"module._orig_mod.{n}", ["_orig_mod. is left", "module. is left"]),
+        ("fsdp", inside, ["_orig_mod. is left", "_fsdp_wrapped_module. is left out of the names of 9",
+                          "_checkpoint_wrapped_module. is left out of the names of 9"]),
+        ("peft", lambda n: "base_model.model." + n.replace("q_proj.", "q_proj.base_layer."),
+         ["base_layer. is left out of the names of 2 ", "base_model.model. is left"])):
+    wrong = wrapped(change)
+    checkpoint(case, wrong, moments=wrong)
+    for ranks in (0, 2) if case == "both" else (0,):
+        lines = run("dcp-export", case, f"{case}-hf{ranks}", "--with-optimizer", ranks=ranks, err=True).splitlines()
+        lines = [line for line in lines if line.startswith("dcp-export: ")]
+        check(len(lines) == len(said) and all(text in line for text, line in zip(said, lines)), f"{case}: {lines}")
+        check(st_read.read(f"{case}-hf{ranks}") == FITTING, f"{case}: another model")
+        found = st_read.read(f"{case}-hf{ranks}/optimizer.safetensors")
+        check(found == {f"exp_avg.{name}": tensor for name, tensor in FITTING.items()}, f"{case}: {sorted(found)}")
+run("dcp-export", "compiled", "compiled.h5", "--format", "hdf5")
+check(set(datasets("compiled.h5")) == set(FITTING), "HDF5")
+
+# a copy of the embedding that is tied to it stays out under its wrapped name, too
+tied = {**FITTING, "lm_head.weight": FITTING["model.embed_tokens.weight"]}
+checkpoint("tied", {f"_orig_mod.{n}": t for n, t in tied.items()}, {**MODEL, "tie_word_embeddings": True})
+run("dcp-export", "tied", "tied-hf")
+check(set(st_read.read("tied-hf")) == set(FITTING) - {"lm_head.weight"}, "tied")
+
+# without a configuration, and where only some names have such a beginning, names stay
+plain = {"module.a": values("F32", (2,)), "module._orig_mod.b": values("F32", (3,))}
+checkpoint("plain", plain, config=None)
+run("dcp-export", "plain", "plain-hf")
+check(st_read.read("plain-hf") == plain, "no configuration")
+checkpoint("foreign", {"module.a": plain["module.a"], "b": values("F32", (3,))}, {"model_type": "bert"})
+said = run("dcp-export", "foreign", "foreign-hf")
+check("not compared with config.json, which dcp-train does not know: model_type \"bert\"" in said, said)
+check(sorted(st_read.read("foreign-hf")) == ["b", "module.a"], "some names")
+
+# refused, by name; nothing is written
+LAYER = {n: t for n, t in FITTING.items() if not n.startswith("model.layers.1.")}
+ADAPTERS = {**FITTING, "model.layers.0.self_attn.q_proj.lora_A.default.weight": values("F32", (1, 4))}
+NARROW = {**FITTING, "lm_head.weight": values("F32", (4, 6))}
+for case, tensors, said in (
+        ("layer", LAYER, ["model.layers.1.self_attn.q_proj.weight [4,4] is missing, config.json asks for it"]),
+        ("narrow", NARROW, ["lm_head.weight is [4,6], config.json asks for [6,4]"]),
+        ("adapters", ADAPTERS, ["q_proj.lora_A.default.weight [1,4] is surplus", "merge the adapters"]),
+        ("lightning", wrapped(lambda n: f"net.{n}"), ["net.lm_head.weight [6,4] is surplus", "--rename FROM=TO"])):
+    checkpoint(case, tensors)
+    for ranks in (0, 2) if case == "layer" else (0,):
+        for form in "safetensors", "hdf5":
+            found = run("dcp-export", case, f"{case}-hf", "--format", form, expect=2, ranks=ranks)
+            check(all(text in found for text in (*said, "start at random", "--allow-mismatch")), f"{case}: {found}")
+            check(not os.path.exists(f"{case}-hf"), f"{case}: was written")
+            check(found.count("start at random") == 1, f"{case}: said by each rank")
+    check(said[0] in run("dcp-export", case, "plan", "--dry-run", expect=2), f"{case}: --dry-run")
+    found = run("dcp-export", case, f"{case}-hf", "--allow-mismatch", err=True)
+    check(said[0] in found and st_read.read(f"{case}-hf") == tensors, f"{case}: {found}")
+
+# other names
+run("dcp-export", "lightning", "renamed", "--rename", "net.=")
+check(st_read.read("renamed") == FITTING, "a beginning")
+checkpoint("other", wrapped(lambda n: "trunk." + n.replace(".self_attn.", ".wrap.attn.")),
+           moments=["trunk.lm_head.weight"])
+run("dcp-export", "other", "other-hf", "--with-optimizer", "--rename", "trunk.=,.wrap.attn.=.self_attn.", ranks=2)
+check(st_read.read("other-hf") == FITTING, "several, one of them within names")
+check(list(st_read.read("other-hf/optimizer.safetensors")) == ["exp_avg.lm_head.weight"], "the optimizer's names")
+for text, said in (("nett.=", "no tensor's name begins with 'nett.'"), (".x.=.", "no tensor's name has '.x.'"),
+                   ("net.", "'net.' is not FROM=TO"), ("=a", "'=a' is not FROM=TO"),
+                   ("net.=,net.lm=a", "no tensor's name begins with 'net.lm'")):
+    found = run("dcp-export", "lightning", "bad", "--rename", text, expect=2)
+    check(said in found, f"{text}: {found}")
+checkpoint("twice", {**FITTING, "_orig_mod.lm_head.weight": FITTING["lm_head.weight"]})
+found = run("dcp-export", "twice", "bad", expect=2)
+check("/model/_orig_mod.lm_head.weight" in found and "would both be named lm_head.weight" in found, found)
+check(not os.path.exists("bad"), "was written")
