@@ -20,6 +20,7 @@
 #include "programs/json_read.h"
 #include "programs/model_files.h"
 #include "programs/program.h"
+#include "programs/python_json.h"
 
 #define MAX_CONFIG_BYTES (2u << 20) /* what jansson makes of it then stays below 80 MB */
 #define WHOLE "model.safetensors"   /* where there is no index */
@@ -178,7 +179,14 @@ static int read_file(int fd, const char *name, uint64_t offset, uint64_t bytes, 
 
 static int parse_config(const char *folder, const char *text, uint64_t bytes, json_t **out) {
     json_error_t where;
-    json_t *config = core_json_read(text, bytes, &where);
+    const size_t mark = program_json_mark(text, bytes);
+    json_t *config = core_json_read(text + mark, bytes - mark, &where);
+    const char *word = config ? NULL : program_json_infinite(text + mark, bytes - mark, &where);
+    if (word)
+        return program_fail(PROGRAM_DIFFERS,
+                            "%s/config.json: %s, which Python writes, is no number of JSON (line "
+                            "%d, column %d): give a finite one, or leave the key out",
+                            folder, word, where.line, where.column);
     if (!config)
         return program_fail(PROGRAM_DIFFERS, "%s/config.json: not JSON: %s (line %d, column %d)",
                             folder, where.text, where.line, where.column);

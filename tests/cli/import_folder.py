@@ -152,6 +152,16 @@ for name, status, said in FITS:
     check(st_read.read(f"{name}-back") == st_read.read(name), f"{name}: another model")
 check(json.load(open("fits-back/config.json"))["architectures"] == ["LlamaForCausalLM"], "architectures")
 
+# a configuration as Python reads and writes it
+for name, text, status, said in (("marked", "\ufeff" + json.dumps(MODEL), 0, ""),
+                                 ("infinite", '{"model_type": "llama",\n "x": [0.0, Infinity]}', 1,
+                                  "infinite/config.json: Infinity, which Python writes, is no number of JSON (line 2, column 13)")):
+    folder(name, FITTING)
+    with open(f"{name}/config.json", "w", encoding="utf-8") as f:
+        f.write(text)
+    found = run("dcp-import", name, f"{name}-ckpt", expect=status, err=True)
+    check(said in found, found)
+
 # and back
 run("dcp-export", "ckpt", "back")
 run("dcp-export", "new/ckpt3", "back3", ranks=3)

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "programs/fail.h"
+#include "programs/python_json.h"
 
 #define MAX_BYTES ((size_t)2 << 20) /* what jansson makes of it then stays below 200 MB */
 
@@ -17,11 +18,30 @@ static int is_json(const json_error_t *error) {
     return code == json_error_duplicate_key || code == json_error_numeric_overflow;
 }
 
+static int fail_place(const char *path, const char *text, size_t bytes, json_error_t *where,
+                      dcp_error *err) {
+    const char *word = is_json(where) ? NULL : program_json_infinite(text, bytes, where);
+    if (word)
+        return core_fail(err, DCP_ERR_ARG,
+                         "%s:%d:%d: %s, which Python writes, is no number of JSON; give a finite "
+                         "one, or leave the key out",
+                         path, where->line, where->column, word);
+    return core_fail(err, DCP_ERR_ARG, "%s:%d:%d: %s%s; mend it there", path, where->line,
+                     where->column, is_json(where) ? "" : "not JSON: ", where->text);
+}
+
+static int parse_text(const char *path, const char *text, size_t bytes, json_t **out,
+                      dcp_error *err) {
+    json_error_t where;
+    const size_t mark = program_json_mark(text, bytes);
+    *out = json_loadb(text + mark, bytes - mark, JSON_REJECT_DUPLICATES, &where);
+    return *out ? DCP_OK : fail_place(path, text + mark, bytes - mark, &where, err);
+}
+
 /* The file may be a pipe, so that its size shows only as it is read. */
 static int parse(FILE *file, const char *path, json_t **out, dcp_error *err) {
     char *text = malloc(MAX_BYTES + 1);
     if (!text) return core_fail_memory(err, MAX_BYTES + 1);
-    json_error_t where;
     const size_t bytes = fread(text, 1, MAX_BYTES + 1, file);
     int status = DCP_OK;
     if (ferror(file))
@@ -30,9 +50,8 @@ static int parse(FILE *file, const char *path, json_t **out, dcp_error *err) {
         status =
             core_fail(err, DCP_ERR_ARG, "%s: has more than %zu bytes: no configuration is so long",
                       path, MAX_BYTES);
-    else if (!(*out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where)))
-        status = core_fail(err, DCP_ERR_ARG, "%s:%d:%d: %s%s; mend it there", path, where.line,
-                           where.column, is_json(&where) ? "" : "not JSON: ", where.text);
+    else
+        status = parse_text(path, text, bytes, out, err);
     free(text);
     return status;
 }
