@@ -218,9 +218,9 @@ static int go_on_from_own(config *c, dcp_error *err) {
 
 /* Tells how keys of DeepSpeed's were understood. *wrong: what the message of a failure goes on
  * with, or NULL; freed with free(). */
-static int load_config(const options *a, config **out, char **wrong, dcp_error *err) {
+static int load_config(const options *a, int world, config **out, char **wrong, dcp_error *err) {
     char *rest = NULL;
-    const int status = config_load(a->path, a->overrides, a->n_overrides, out, wrong, err);
+    const int status = config_load(a->path, a->overrides, a->n_overrides, world, out, wrong, err);
     if (status != DCP_OK || !*wrong) return status;
     for (char *line = strtok_r(*wrong, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         ranks_warn(0, "%s", line);
@@ -230,7 +230,9 @@ static int load_config(const options *a, config **out, char **wrong, dcp_error *
 }
 
 static int read_config(const options *a, config **own, char **text, char **wrong, dcp_error *err) {
-    int status = load_config(a, own, wrong, err);
+    int world;
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    int status = load_config(a, world, own, wrong, err);
     if (status == DCP_OK) status = go_on_after_restart(*own, err);
     if (status == DCP_OK) status = config_pack(*own, text, err);
     return status;
@@ -329,7 +331,7 @@ static int print_plan(const options *a) {
     config *c;
     char *wrong = NULL;
     dcp_error err;
-    int status = load_config(a, &c, &wrong, &err);
+    int status = load_config(a, (int)a->ranks, &c, &wrong, &err);
     if (status == DCP_OK) {
         status = setup_preview_print(c, (int)a->ranks, &err);
         config_free(c);

@@ -21,7 +21,7 @@ static int load(const char *text, const char *override, config **out, dcp_error 
     assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
     close(fd);
     char *overrides[] = {(char *) override}, *lines;
-    const int status = config_load(path, overrides, override != NULL, out, &lines, err);
+    const int status = config_load(path, overrides, override != NULL, 1, out, &lines, err);
     free(lines);
     unlink(path);
     return status;

@@ -86,6 +86,64 @@ check("scheduler.params.warmup_max_lr: 0.001, but optimizer.params.lr is 0.0001:
 out, err = train(1, "both.json", *GIVEN, "optimizer.params.lr=2e-4", "--print-config")
 check(at(json.loads(out), "optimizer.params.lr") == 2e-4, out)
 
+# What gives way to the command line is told; what says the same is not.
+_, err = train(1, FILE, *GIVEN, "max_steps=7", "--print-config")
+check("the command line goes before the file: scheduler.params.total_num_steps 80 (max_steps is 7)" in err, err)
+_, err = train(1, FILE, *GIVEN, "max_steps=80", "--print-config")
+check("goes before the file" not in err, err)
+
+# The batch that a file leaves to the micro-batch is that times accumulation and ranks.
+BATCH = "train_batch_size"
+for keys, ranks, batch in (({"gradient_accumulation_steps": 3}, 1, 6), ({"gradient_accumulation_steps": 3}, 2, 12),
+                           ({}, 2, 4), ({BATCH: "auto", "gradient_accumulation_steps": "auto"}, 2, 4),
+                           ({BATCH: 8, "gradient_accumulation_steps": 2}, 2, 8)):
+    with open("batch.json", "w") as f:
+        json.dump({"train_micro_batch_size_per_gpu": 2, "steps_per_print": 10, **keys}, f)
+    out, err = train(ranks, "batch.json", *GIVEN, "--print-config")
+    check(at(json.loads(out), BATCH) == batch, f"{keys}: {out}")
+    told = f"train_micro_batch_size_per_gpu 2 and gradient_accumulation_steps {keys.get('gradient_accumulation_steps')} on"
+    check((f"as {BATCH} {batch} " in err) == (keys.get(BATCH) != 8) and f"{BATCH} 32" not in err, err)
+    check(told in err or keys.get("gradient_accumulation_steps") != 3, err)
+    train(ranks, "batch.json", *GIVEN, "--dry-run")
+with open("batch.json", "w") as f:
+    json.dump({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 3, "steps_per_print": 10}, f)
+plan, _ = train(1, "batch.json", *GIVEN, "--plan", "--ranks", "4")
+check("12 micro-batches of 2" in plan, plan)
+shown = json.loads(train(1, "batch.json", *GIVEN, "train_batch_size=6", "--print-config")[0])
+check(at(shown, BATCH) == 6, "the command line's batch")
+
+# The warm-up of their schedules is logarithmic unless they say that it is linear; ours is linear.
+LOG = {"type": "WarmupLR", "params": {"warmup_num_steps": 10, "warmup_max_lr": 0.001}}
+for name, schedule, kind in (("log", LOG, "log"), ("none", LOG, "log"),
+                             ("linear", LOG, "linear")):
+    params = {**schedule["params"], **({"warmup_type": name} if name != "none" else {})}
+    with open("warm.json", "w") as f:
+        json.dump({"scheduler": {**schedule, "params": params}, "train_batch_size": 4,
+                   "train_micro_batch_size_per_gpu": 4}, f)
+    out, err = train(1, "warm.json", *GIVEN, "--print-config")
+    check(at(json.loads(out), "scheduler.params.warmup_type") == kind and "without effect" not in err, err)
+    check(f"after a {'logarithmic' if kind == 'log' else 'linear'} warm-up" in err, err)
+    train(1, "warm.json", *GIVEN, "max_steps=3", f"checkpoint.dir=warm-{name}")
+    rates = [row["lr"] for row in metrics(f"warm-{name}/metrics.jsonl")]
+    want = [0.001 * (math.log(i) / math.log(10) if kind == "log" else i / 10) for i in (1, 2, 3)]
+    check(all(abs(a - b) < 1e-9 for a, b in zip(rates, want)), f"{name}: {rates}")
+_, err = train(1, "warm.json", *GIVEN, "max_steps=4", "checkpoint.dir=warm-log", "scheduler.params.warmup_type=linear")
+check('saved with scheduler.params.warmup_type "log", the run goes on with unset' in err, err)
+_, err = train(1, "warm.json", *GIVEN, "scheduler.params.warmup_type=cosine", "--print-config", expect=2)
+check('scheduler.params.warmup_type: "cosine" is not one of linear|log' in err, err)
+
+# What Python reads and writes: a mark of UTF-8, and numbers that are none of JSON's.
+with open("ours.json") as f:
+    text = f.read()
+with open("marked.json", "w", encoding="utf-8-sig") as f:
+    f.write(text)
+check(train(1, "marked.json", "--print-config") == train(1, "ours.json", "--print-config"), "a mark of UTF-8")
+for number in "Infinity", "-Infinity", "NaN":
+    with open("number.json", "w") as f:
+        f.write('{"data": {"path": "NaN"},\n "gradient_clipping": ' + number + "}")
+    _, err = train(1, "number.json", "--print-config", expect=2)
+    check(f"number.json:2:23: {number}, which Python writes, is no number of JSON; give a finite one" in err, err)
+
 # A file without a key of theirs is told nothing of them; a slip is no key of theirs.
 _, err = train(1, "ours.json", "--print-config")
 check(not err, err)

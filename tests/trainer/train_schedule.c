@@ -36,6 +36,17 @@ static void warms_up(void **state) {
     assert_true(optim_schedule_lr(&c, 1) < 2 && optim_schedule_lr(&c, 1) > 1.99);
 }
 
+static void warms_up_by_logarithm(void **state) {
+    (void)state;
+    config c = base(SCHEDULE_LINEAR);
+    c.warmup_is_log = 1;
+    for (uint64_t step = 1; step <= 10; step++) /* DeepSpeed's first update is its iteration 0 */
+        assert_true(fabs(optim_schedule_lr(&c, step) - 2 * log((double)step) / log(10)) < 1e-12);
+    assert_true(fabs(optim_schedule_lr(&c, 55) - 1.1) < 1e-12);
+    c.warmup_steps = 1;
+    assert_true(optim_schedule_lr(&c, 1) == 2);
+}
+
 static void decays(void **state) {
     (void)state;
     has_rate(SCHEDULE_CONSTANT, 100, 2);
@@ -59,7 +70,7 @@ static void survives_a_warm_up_longer_than_the_run(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(warms_up),
+        cmocka_unit_test(warms_up), cmocka_unit_test(warms_up_by_logarithm),
         cmocka_unit_test(decays),
         cmocka_unit_test(survives_a_warm_up_longer_than_the_run),
     };

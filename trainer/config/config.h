@@ -42,6 +42,7 @@ typedef struct config {
     const json_t *frozen; /* list of globs */
     config_schedule schedule;
     uint64_t warmup_steps;
+    int warmup_is_log; /* else linear */
     double min_lr_ratio;
     double decay_ratio; /* of SCHEDULE_WSD: the share of max_steps that decays */
     const char *device; /* "auto", "cpu" or "cuda" */

@@ -1,5 +1,6 @@
 #include "config/deepspeed.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,7 +136,6 @@ static const deepspeed_row rows[] = {
     {"scheduler.params.cos_min_ratio", RENAMED, "scheduler.params.min_lr_ratio", NULL},
     {"scheduler.params.warmup_min_lr", REFUSED, WARM_UP, "[0]"},
     {"scheduler.params.warmup_min_ratio", REFUSED, WARM_UP, "[0]"},
-    {"scheduler.params.warmup_type", NO_EFFECT, NULL, NULL},
     {"scheduler.params.last_batch_iteration", NO_EFFECT, NULL, NULL},
     {"scheduler.params.cycle_*", REFUSED, CYCLES, "[]"},
     {"scheduler.params.decay_lr_rate", REFUSED, CYCLES, "[]"},
@@ -227,12 +227,18 @@ static const struct {
     {"optimizer.params.weight_decay", "0"},
 };
 
+#define BATCH "train_batch_size"
+#define MICRO "train_micro_batch_size_per_gpu"
+#define ACCUMULATION "gradient_accumulation_steps"
+#define WARMUP_TYPE "scheduler.params.warmup_type"
+
 enum { WARM_UP_STEPS = 1000, PATH_BYTES = 512 }; /* DeepSpeed's default */
 
 typedef struct translation {
     json_t *tree;
     const json_t *from_line;
     json_t *meant; /* may be NULL */
+    int world;     /* ranks */
     config_findings *f;
     const char *offload; /* the key that asked for it; NULL: none */
     json_t *folder;      /* of files, where a disk is asked for; else NULL */
@@ -255,6 +261,12 @@ static int is_their_group(const char *path) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].path, path) != 0 && is_or_below(rows[i].path, path)) return 1;
     return 0;
+}
+
+/* A number that a count of samples or steps may be. */
+static int is_count(const json_t *value) {
+    const double number = json_number_value(value);
+    return json_is_number(value) && number >= 1 && number <= INT32_MAX;
 }
 
 static int is_auto(const json_t *value) {
@@ -326,6 +338,9 @@ static void set_ours(translation *t, const char *ours, const char *theirs, json_
     } else if (!same_value(there, value) && !config_json_at(t->from_line, ours)) {
         config_findings_add(t->f, CONFIG_WRONG, "%s: %.100s, but %s is %.100s: drop one of them",
                             theirs, text ? text : "", ours, other ? other : "something else");
+    } else if (!same_value(there, value)) {
+        config_findings_add(t->f, CONFIG_GIVES_WAY, "%s %.100s (%s is %.100s)", theirs,
+                            text ? text : "", ours, other ? other : "something else");
     }
     free(other);
     free(text);
@@ -334,7 +349,8 @@ static void set_ours(translation *t, const char *ours, const char *theirs, json_
 
 static void take_auto(translation *t, const char *ours) {
     const char *text = default_of(t, ours);
-    if (text && !config_json_at(t->tree, ours))
+    const int is_made = strcmp(ours, BATCH) == 0 && json_is_number(config_json_at(t->tree, MICRO));
+    if (text && !is_made && !config_json_at(t->tree, ours))
         config_findings_add(t->f, CONFIG_AUTO, "%s %s", ours,
                             strcmp(text, "null") == 0 ? "follows" : text);
 }
@@ -448,19 +464,27 @@ static void complete_schedule(translation *t, double min_lr_ratio) {
     if (!config_json_at(t->tree, "scheduler.params.warmup_num_steps") &&
         !config_json_at(t->tree, "scheduler.params.warmup_steps"))
         config_json_set(t->tree, "scheduler.params.warmup_steps", json_integer(WARM_UP_STEPS));
+    if (!config_json_at(t->tree, WARMUP_TYPE) || is_auto(config_json_at(t->tree, WARMUP_TYPE)))
+        config_json_set(t->tree, WARMUP_TYPE, json_string("log"));
     if (min_lr_ratio >= 0 && !config_json_at(t->tree, "scheduler.params.cos_min_ratio") &&
         !config_json_at(t->tree, "scheduler.params.min_lr_ratio"))
         config_json_set(t->tree, "scheduler.params.min_lr_ratio", json_real(min_lr_ratio));
+}
+
+static const char *warmup_text(const translation *t) {
+    const char *type = json_string_value(config_json_at(t->tree, WARMUP_TYPE));
+    return type && strcmp(type, "log") == 0 ? " after a logarithmic warm-up"
+                                            : " after a linear warm-up";
 }
 
 static void translate_type(translation *t, const char *path) {
     const char *name = json_string_value(config_json_at(t->tree, path));
     for (size_t i = 0; i < sizeof types / sizeof *types && name; i++) {
         if (strcmp(path, types[i].path) != 0 || strcasecmp(name, types[i].theirs) != 0) continue;
+        if (types[i].is_schedule) complete_schedule(t, types[i].min_lr_ratio);
         if (types[i].as)
             config_findings_add(t->f, CONFIG_TAKEN, "%s %s as %s%s", path, name, types[i].as,
-                                types[i].is_schedule ? " after a linear warm-up" : "");
-        if (types[i].is_schedule) complete_schedule(t, types[i].min_lr_ratio);
+                                types[i].is_schedule ? warmup_text(t) : "");
         config_json_set(t->tree, path, json_string(types[i].ours));
         return;
     }
@@ -468,15 +492,31 @@ static void translate_type(translation *t, const char *path) {
 
 static int has_theirs(const config_findings *f) {
     return config_findings_count(f, CONFIG_TAKEN) || config_findings_count(f, CONFIG_AUTO) ||
-           config_findings_count(f, CONFIG_NO_EFFECT);
+           config_findings_count(f, CONFIG_GIVES_WAY) || config_findings_count(f, CONFIG_NO_EFFECT);
+}
+
+/* DeepSpeed's batch where a file leaves it to the micro-batch: that times accumulation and ranks.
+ */
+static void complete_batch(translation *t) {
+    const json_t *micro = config_json_at(t->tree, MICRO);
+    const json_t *accumulation = config_json_at(t->tree, ACCUMULATION);
+    if (config_json_at(t->tree, BATCH) || !is_count(micro)) return;
+    if (accumulation && !json_is_null(accumulation) && !is_count(accumulation)) return;
+    const double times = is_count(accumulation) ? json_number_value(accumulation) : 1;
+    const double batch = json_number_value(micro) * times * t->world;
+    config_json_set(t->tree, BATCH, json_integer((json_int_t)batch));
+    config_findings_add(t->f, CONFIG_TAKEN,
+                        MICRO " %.0f and " ACCUMULATION " %.0f on %d %s as " BATCH
+                              " %.0f (set that, and it is the same on any number of ranks)",
+                        json_number_value(micro), times, t->world, t->world == 1 ? "rank" : "ranks",
+                        batch);
 }
 
 /* In DeepSpeed the third of batch, micro-batch and accumulation follows from the others and the
  * number of ranks; here accumulation does, so that a batch is the same on any number of ranks. */
 static void drop_accumulation(translation *t) {
-    const char *path = "gradient_accumulation_steps";
-    const int follows = config_json_at(t->tree, "train_batch_size") &&
-                        config_json_at(t->tree, "train_micro_batch_size_per_gpu");
+    const char *path = ACCUMULATION;
+    const int follows = config_json_at(t->tree, BATCH) && config_json_at(t->tree, MICRO);
     const json_t *value = config_json_at(t->tree, path);
     if (follows || !json_is_number(value) || config_json_at(t->from_line, path)) return;
     config_findings_add(t->f, CONFIG_TAKEN,
@@ -498,14 +538,15 @@ static void note_defaults(translation *t) {
     }
 }
 
-void config_deepspeed_translate(json_t *tree, const json_t *from_line, json_t *meant,
+void config_deepspeed_translate(json_t *tree, const json_t *from_line, json_t *meant, int world,
                                 config_findings *f) {
-    translation t = {.tree = tree, .from_line = from_line, .meant = meant, .f = f};
+    translation t = {.tree = tree, .from_line = from_line, .meant = meant, .world = world, .f = f};
     translate_type(&t, "scheduler.type");
     translate_type(&t, "optimizer.type");
     walk(&t, tree, "");
     set_offload(&t);
     if (!has_theirs(f)) return;
+    complete_batch(&t);
     drop_accumulation(&t);
     note_defaults(&t);
 }

@@ -70,6 +70,7 @@ static const struct {
     {CONFIG_TAKEN, "taken as it is called here: "},
     {CONFIG_AUTO, "\"auto\" is filled in by dcp-train's defaults: "},
     {CONFIG_LEFT_OUT, "left out, so dcp-train's defaults count: "},
+    {CONFIG_GIVES_WAY, "not taken, as the command line goes before the file: "},
     {CONFIG_NO_EFFECT, "keys of DeepSpeed's without effect here: "},
 };
 

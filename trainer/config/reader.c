@@ -331,7 +331,7 @@ static int read_overrides(char *const *overrides, int n, json_t **out, json_t **
     json_t *checked = json_deep_copy(*out);
     if (!checked) return core_fail_memory(err, 0);
     config_findings found = {0};
-    config_deepspeed_translate(checked, NULL, *meant, &found);
+    config_deepspeed_translate(checked, NULL, *meant, 1, &found);
     check_tree(checked, "", &found);
     status = config_findings_judge(&found, LINE, lines, err);
     config_findings_clear(&found);
@@ -348,12 +348,12 @@ static int check_kind(const json_t *given, dcp_error *err) {
 }
 
 /* Translates DeepSpeed's keys and checks each key. */
-static int check_keys(const char *path, json_t *given, const json_t *from_line, char **lines,
-                      dcp_error *err) {
+static int check_keys(const char *path, json_t *given, const json_t *from_line, int world,
+                      char **lines, dcp_error *err) {
     config_findings found = {0};
     int status = blame(path, check_kind(given, err), err);
     if (status != DCP_OK) return status;
-    config_deepspeed_translate(given, from_line, NULL, &found);
+    config_deepspeed_translate(given, from_line, NULL, world, &found);
     check_tree(given, "", &found);
     check_missing(given, &found);
     status = config_findings_judge(&found, path, lines, err);
@@ -402,7 +402,7 @@ static int merge(json_t *given, char *const *overrides, int n, json_t *meant, dc
     return json_object_update_recursive(given, meant) ? core_fail_memory(err, 0) : DCP_OK;
 }
 
-int config_load(const char *path, char *const *overrides, int n_overrides, config **out,
+int config_load(const char *path, char *const *overrides, int n_overrides, int world, config **out,
                 char **lines, dcp_error *err) {
     json_t *given, *from_line = NULL, *meant = NULL;
     *lines = NULL;
@@ -410,7 +410,7 @@ int config_load(const char *path, char *const *overrides, int n_overrides, confi
     if (status != DCP_OK) return status;
     status = read_overrides(overrides, n_overrides, &from_line, &meant, lines, err);
     if (status == DCP_OK) status = merge(given, overrides, n_overrides, meant, err);
-    if (status == DCP_OK) status = check_keys(path, given, from_line, lines, err);
+    if (status == DCP_OK) status = check_keys(path, given, from_line, world, lines, err);
     if (status == DCP_OK) {
         status = finish(path, given, from_line, out, err);
         if (status != DCP_OK) {

@@ -14,6 +14,7 @@
 
 /* The member of "data" that says whether images are. */
 static const char normalized[] = "normalized";
+static const char warmup_type[] = "warmup_type"; /* of the schedule; missing: linear */
 static const char evaluation_due[] = "evaluation_due";
 /* And the one that is there where several records are a sample. */
 static const char packed[] = "pack";
@@ -42,6 +43,7 @@ static json_t *schedule_object(const config *c) {
     };
     json_t *o = json_pack("{sssfsI}", "type", names[c->schedule], "lr", c->lr, "warmup_steps",
                           (json_int_t)c->warmup_steps);
+    if (o && c->warmup_is_log) json_object_set_new(o, warmup_type, json_string("log"));
     if (!o || c->schedule == SCHEDULE_CONSTANT) return o;
     json_object_set_new(o, "max_steps", json_integer((json_int_t)c->max_steps));
     json_object_set_new(o, "min_lr_ratio", json_real(c->min_lr_ratio));
@@ -173,7 +175,8 @@ static void tell_differences(int rank, const char *section, const json_t *there,
     json_object_foreach(all, key, value) {
         const json_t *a = json_object_get(there, key), *b = json_object_get(here, key);
         if (json_equal(a, b) || is_label(section, key)) continue;
-        if (strcmp(section, "schedule") == 0 && (!a || !b)) continue; /* its type is told */
+        const int is_of_type = strcmp(section, "schedule") == 0 && strcmp(key, warmup_type) != 0;
+        if (is_of_type && (!a || !b)) continue; /* the schedule's type is told */
         const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15);
         char *was = a ? core_json_text(a, flags) : NULL, *is = b ? core_json_text(b, flags) : NULL;
         char name[512];
