@@ -147,3 +147,27 @@ warnings("init=plain", checkpoint={"dir": "goes-on"})
 check(not warnings("max_steps=2", checkpoint={"dir": "goes-on"}), "a run that goes on")
 shutil.copy("words/tokenizer.json", "plain")
 check(not warnings("init=plain"), "a vocabulary of bytes")
+
+# A run that goes on from a step has no use for `init`: other weights than those it began with are told.
+def go_on(*overrides, expect=0):
+    _, err = train(1, c, *overrides, expect=expect)
+    return [line for line in messages(err) if "init:" in line]
+
+
+for name in "first", "second":
+    folder(name, whole)
+os.symlink("first", "linked")
+c = config(model=SOURCE_FOLDER, init="first", max_steps=1, data={"sequence_length": 32}, checkpoint={"dir": "stays"})
+said = go_on()
+check(said == [], said)
+for step, init, told in ((2, "first", 0), (3, "linked", 0), (4, os.path.abspath("first"), 0), (5, "random", 0), (6, "second", 1),
+                         (7, "second", 1), (8, "first", 0)):  # what is told is not what the run began with then
+    said = go_on(f"max_steps={step}", f"init={init}")
+    check(len(said) == told and all("init: second is not used, as the run goes on from its step, and began with first" in line
+                                    for line in said), f"step {step}, {init}: {said}")
+check(len(go_on("max_steps=9", "init=second", "--dry-run")) == 1, "--dry-run")
+check(go_on("max_steps=1", "init=second", "checkpoint.resume=never", "checkpoint.overwrite=true") == [], "a new start")
+check(go_on("max_steps=2", "init=second") == [], "the new start's")
+tool("dcp-import", "first", "imported-first")
+said = go_on("max_steps=1", "init=second", "checkpoint.dir=imported-first")
+check(len(said) == 1 and "goes on from its step; to start with these weights" in said[0], said)

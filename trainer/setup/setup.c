@@ -301,6 +301,9 @@ static int name_run(trainer *t, dcp_error *err) {
         number = (uint64_t)(MPI_Wtime() * 1e6) ^ (uint64_t)getpid() << 40;
     if (!*run) snprintf(run, STATE_RUN_BYTES, "%016" PRIx64, number);
     MPI_Bcast(names, sizeof names, MPI_CHAR, 0, t->comm);
+    MPI_Bcast(t->state->init, sizeof t->state->init, MPI_CHAR, 0, t->comm);
+    const char *init = s->is_loaded ? s->init : t->c->init;
+    if (*init) json_object_set_new(t->about, STATE_INIT, json_string(init));
     int failed = json_object_set_new(t->about, STATE_RUN, json_string(run));
     if (*launch) failed |= json_object_set_new(t->about, STATE_LAUNCH, json_string(launch));
     return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);

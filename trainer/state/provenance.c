@@ -186,6 +186,17 @@ int state_provenance_name(const char *step_path, const char *key, char out[STATE
     return status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY ? status : DCP_OK;
 }
 
+void state_provenance_init(const char *step_path, char out[STATE_INIT_BYTES]) {
+    char *text = NULL;
+    json_t *about = NULL;
+    if (dcp_about_read(step_path, &text, NULL) == DCP_OK)
+        about = core_json_read(text, strlen(text), NULL);
+    const char *init = json_string_value(json_object_get(about, STATE_INIT));
+    snprintf(out, STATE_INIT_BYTES, "%s", init ? init : "");
+    json_decref(about);
+    free(text);
+}
+
 void state_provenance_run(const char *step_path, char name[STATE_RUN_BYTES]) {
     char dir[PATH_MAX], path[PATH_MAX];
     dcp_step *steps;

@@ -16,7 +16,10 @@
 #define STATE_DATA_TYPE "data_type" /* data.type */
 #define STATE_EVAL_DATA "eval_data" /* the checksum of what data.eval_path names */
 
+#define STATE_INIT "init" /* the `init` that the run's weights began with */
+
 enum { STATE_RUN_BYTES = RANKS_NAME_BYTES }; /* of a run's name */
+enum { STATE_INIT_BYTES = 4096 };
 
 /* Collective: the members `kernels` and `processor` for all ranks, a string each, or where ranks
  * differ the list of what they have, sorted. Differences are told in a warning on rank 0. The same
@@ -31,7 +34,11 @@ void state_provenance_compare(const char *step_path, const json_t *here);
  * steps in its directory, the newest first; "" where none does. */
 void state_provenance_run(const char *step_path, char name[STATE_RUN_BYTES]);
 
-/* What the step's about.json has under STATE_RUN, STATE_LAUNCH or STATE_CONFIG; "" where that is no name, or the
- * file is missing or damaged. DCP_ERR_IO, DCP_ERR_NO_MEMORY: it could not be read, "". */
+/* What the step's about.json has under STATE_INIT; "" where there is none, or it can't be read. */
+void state_provenance_init(const char *step_path, char init[STATE_INIT_BYTES]);
+
+/* What the step's about.json has under STATE_RUN, STATE_LAUNCH or STATE_CONFIG; "" where that is no
+ * name, or the file is missing or damaged. DCP_ERR_IO, DCP_ERR_NO_MEMORY: it could not be read,
+ * "". */
 int state_provenance_name(const char *step_path, const char *key, char name[STATE_RUN_BYTES],
                           dcp_error *err);

@@ -174,6 +174,24 @@ static void tell_board(const resume_from *from, uint64_t step, const char *path)
     ranks_board_resumed(text);
 }
 
+/* Whether two values of `init` name the same weights. */
+static int is_same_init(const char *a, const char *b) {
+    char one[PATH_MAX], other[PATH_MAX];
+    if (is_text(a, b)) return 1;
+    return realpath(a, one) && realpath(b, other) && is_text(one, other);
+}
+
+/* Of rank 0: weights that are asked for, and are not those that the run began with. began: "" where
+ * that is unknown. */
+static void tell_unused_init(const config *c, const char *began) {
+    if (is_text(c->init, "random") || is_same_init(c->init, began)) return;
+    ranks_warn(0,
+               "init: %s is not used, as the run goes on from its step%s%s; to start with these "
+               "weights set another checkpoint.dir, or checkpoint.resume=never and "
+               "checkpoint.overwrite=true",
+               c->init, *began ? ", and began with " : "", began);
+}
+
 /* Takes the run's place from a checkpoint whose tensors are loaded. */
 static int take_place(const resume_from *from, train_state *s, const dcp_checkpoint *ckpt,
                       int with_slots, dcp_error *err) {
@@ -192,7 +210,9 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
         s->has_raw_images = place.has_raw_images;
         s->is_own_run = is_text(from->c->resume, "auto") || is_own;
         s->owes_evaluation = place.owes_evaluation && s->is_own_run;
+        s->is_loaded = 1;
         if (rank == 0) state_provenance_run(path, s->saved_by);
+        if (rank == 0) state_provenance_init(path, s->init);
     }
     if (status == DCP_OK) status = dcp_tiers_continue_from(from->stores, s->step, err);
     if (status == DCP_OK && is_own)
@@ -206,6 +226,7 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
     else if (!with_slots)
         ranks_say(rank, "%s has no optimizer state: the moments start at zero", path);
     if (rank == 0 && with_slots) state_provenance_compare(path, from->provenance);
+    if (rank == 0) tell_unused_init(from->c, s->init);
     return DCP_OK;
 }
 
@@ -241,6 +262,10 @@ static int preview(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
               ": %s, whose tensors are the model's%s; their bytes are "
               "checked when they are loaded, or by dcp-inspect verify",
               dcp_checkpoint_step(ckpt), path, with_slots ? "" : ", with moments of zero");
+    char began[STATE_INIT_BYTES];
+    if (layout->rank != 0) return DCP_OK;
+    state_provenance_init(path, began);
+    tell_unused_init(v->from->c, began);
     return DCP_OK;
 }
 

@@ -48,6 +48,8 @@ typedef struct train_state {
     int has_raw_images; /* a run has saved it that did not normalize images */
     int is_own_run;     /* it is one of this run's own, not where a new one branches off */
     char saved_by[STATE_RUN_BYTES]; /* its run, as rank 0 reads it; "" where that is unknown */
+    char init[STATE_INIT_BYTES];    /* likewise, what that began with */
+    int is_loaded;                  /* there is such a step */
 } train_state;
 
 /* Memory of this rank's shards, zeroed; of k, which is the device's or, NULL, the host's. Borrows
