@@ -245,6 +245,12 @@ void data_packed(const data *d, uint64_t *records, double *share) {
     *share = (double)tokens / ((double)data_samples(d) * (double)d->shape.tokens);
 }
 
+void data_files_told(const data *d, data_contents *out) {
+    *out = (data_contents){0};
+    for (size_t i = 0; i < d->n && d->source->contents; i++)
+        d->source->contents(d->parts[i].state, out);
+}
+
 uint64_t data_fingerprint(const data *d) { return d->fingerprint; }
 
 static void make_cycle(data *d, uint64_t seed, uint64_t number) {

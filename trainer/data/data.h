@@ -26,6 +26,8 @@ int data_blame(const char *key, int status, const dcp_error *why, dcp_error *err
 
 /* Samples of an epoch; of several sources those of all together. */
 uint64_t data_samples(const data *d);
+/* What files of text or ids hold, of all sources together. */
+void data_files_told(const data *d, data_contents *out);
 /* Of packed samples: how many records they hold, and these records' share of their tokens. */
 void data_packed(const data *d, uint64_t *records, double *share);
 /* A checksum of the number of samples and of what is in them, however files hold it: of all, or of

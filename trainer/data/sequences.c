@@ -10,17 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/formats.h"
 #include "data/joined_files.h"
 #include "programs/fail.h"
 #include "random/random.h"
 
 enum { BYTES_VOCABULARY = 256, UINT16_VOCABULARY = 65536, CHECKED_BYTES = 1 << 20 };
+enum { LOOKED_AT = 8192 }; /* of a text, for what no text has */
 
 typedef struct sequences {
     data_files files;
     uint64_t sequence, vocab;
-    uint32_t width;  /* bytes of a token */
-    uint8_t *tokens; /* [sequence + 1] tokens */
+    uint32_t width;     /* bytes of a token */
+    uint8_t *tokens;    /* [sequence + 1] tokens */
+    const char *binary; /* of a text: the first file that is none, at its byte `nul` */
+    uint64_t nul;
 } sequences;
 
 static void sequences_close(void *state) {
@@ -70,20 +74,50 @@ static int check_sizes(const sequences *w, dcp_error *err) {
     return DCP_OK;
 }
 
+/* Other formats, and ids of another width, would train as wrong ids without a word. */
+static int check_format(const sequences *w, const data_file *file, const uint8_t *begin,
+                        uint64_t bytes, dcp_error *err) {
+    const data_format *format = data_formats_find(begin, bytes);
+    if (format)
+        return core_fail(err, DCP_ERR_ARG, "data.path: %s is %s, and no plain ids: %s", file->path,
+                         format->what, format->advice);
+    const uint32_t wide = data_formats_width(begin, bytes, w->width);
+    if (wide == w->width) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG,
+                     "data.path: %s: between its ids as uint%" PRIu32 " are zeros alone, so it "
+                     "holds ids of %" PRIu32 " bytes (int%" PRIu32 "): %s",
+                     file->path, 8 * w->width, wide, 8 * wide,
+                     wide == 4 ? "set data.dtype=uint32, which reads these"
+                               : "write them anew as uint32, which data.dtype=uint32 reads");
+}
+
 static int check_beginning(sequences *w, const data_file *file, uint8_t *buffer, dcp_error *err) {
     const uint64_t bytes = file->bytes < CHECKED_BYTES ? file->bytes : CHECKED_BYTES;
-    const int status = data_files_read(&w->files, file->begin, bytes, buffer, err);
+    int status = data_files_read(&w->files, file->begin, bytes, buffer, err);
+    if (status == DCP_OK) status = check_format(w, file, buffer, bytes, err);
     return status == DCP_OK ? check_ids(w, file->begin, buffer, bytes, err) : status;
 }
 
+/* Bytes are tokens, whatever they are; so what is no text is only told. */
+static int look_at_text(sequences *w, const data_file *file, uint8_t *buffer, dcp_error *err) {
+    const uint64_t bytes = file->bytes < LOOKED_AT ? file->bytes : LOOKED_AT;
+    if (w->binary) return DCP_OK;
+    const int status = data_files_read(&w->files, file->begin, bytes, buffer, err);
+    const uint8_t *nul = status == DCP_OK ? memchr(buffer, 0, bytes) : NULL;
+    if (!nul) return status;
+    w->binary = file->path;
+    w->nul = (uint64_t)(nul - buffer);
+    return DCP_OK;
+}
+
 static int check_files(sequences *w, dcp_error *err) {
-    if (w->width == 1) return DCP_OK;
     int status = check_sizes(w, err);
     if (status != DCP_OK) return status;
     uint8_t *buffer = malloc(CHECKED_BYTES);
     if (!buffer) return core_fail_memory(err, CHECKED_BYTES);
     for (size_t i = 0; i < w->files.n && status == DCP_OK; i++)
-        status = check_beginning(w, &w->files.list[i], buffer, err);
+        status = w->width == 1 ? look_at_text(w, &w->files.list[i], buffer, err)
+                               : check_beginning(w, &w->files.list[i], buffer, err);
     free(buffer);
     return status;
 }
@@ -154,6 +188,15 @@ static int sequences_read(void *state, uint64_t seed, uint64_t epoch, uint64_t i
     return DCP_OK;
 }
 
+static void sequences_contents(const void *state, data_contents *add) {
+    const sequences *w = state;
+    add->files += w->files.n;
+    add->bytes += w->files.bytes;
+    if (add->binary || !w->binary) return;
+    add->binary = w->binary;
+    add->nul = w->nul;
+}
+
 const data_source data_text = {
     .type = "text",
     .tokens = 1,
@@ -161,6 +204,7 @@ const data_source data_text = {
     .close = sequences_close,
     .samples = sequences_samples,
     .read = sequences_read,
+    .contents = sequences_contents,
 };
 
 const data_source data_tokens = {
@@ -170,4 +214,5 @@ const data_source data_tokens = {
     .close = sequences_close,
     .samples = sequences_samples,
     .read = sequences_read,
+    .contents = sequences_contents,
 };

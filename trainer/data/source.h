@@ -19,6 +19,14 @@ typedef struct data_options {
     size_t n_others;
 } data_options;
 
+/* The files of text or ids, and which of them is no text. */
+typedef struct data_contents {
+    size_t files; /* that hold something; 0: of another type of data */
+    uint64_t bytes;
+    const char *binary; /* the first file whose beginning has a NUL; NULL: none. Borrowed. */
+    uint64_t nul;       /* where in it */
+} data_contents;
+
 typedef struct data_source {
     const char *type;
     int tokens, numbers, speech; /* which kinds of samples it can give */
@@ -32,4 +40,5 @@ typedef struct data_source {
      * be packed. */
     void (*count)(const void *state, uint64_t *records, uint64_t *tokens);
     void (*normalize)(void *state, const sample_normalization *how); /* NULL: it has no bytes */
+    void (*contents)(const void *state, data_contents *add);         /* NULL: nothing to tell */
 } data_source;

@@ -236,15 +236,36 @@ static void tell_packed(const trainer *t) {
               records, 100 * share);
 }
 
+/* " (3 files, 1.2 GB)" into text[64]; "" of what are no such files. A text with bytes that none has
+ * trains all the same, which is told. */
+static const char *tell_files(const trainer *t, const data *samples, const char *key, char *text) {
+    data_contents found;
+    char bytes[32];
+    data_files_told(samples, &found);
+    if (found.binary)
+        ranks_warn(t->rank,
+                   "%s: %s has a NUL at byte %" PRIu64
+                   ", as no text has; its bytes are tokens all the same: leave it out, or set "
+                   "data.type to what it holds",
+                   key, found.binary, found.nul);
+    *text = '\0';
+    if (found.files)
+        snprintf(text, 64, " (%zu %s, %s)", found.files, found.files == 1 ? "file" : "files",
+                 program_bytes_text(found.bytes, bytes));
+    return text;
+}
+
 static void tell_plan(const trainer *t) {
     const uint64_t micro_batches = config_micro_batches(t->c), world = (uint64_t)t->world;
+    char files[64];
+    tell_files(t, t->samples, "data.path", files);
     ranks_say(t->rank,
               "%.2f M parameters in %zu units on %d %s; "
               "%" PRIu64 " micro-batches a step, at most %" PRIu64 " a rank; %" PRIu64
-              " samples an epoch; %s",
+              " samples an epoch%s; %s",
               (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
               t->world == 1 ? "rank" : "ranks", micro_batches, (micro_batches + world - 1) / world,
-              data_samples(t->samples), t->k->describe(t->k));
+              data_samples(t->samples), files, t->k->describe(t->k));
     if (t->shape.packed) tell_packed(t);
     setup_warn_of_idle(t->c, t->rank, t->world);
     tell_idle_cores(t);
@@ -252,6 +273,7 @@ static void tell_plan(const trainer *t) {
     if (strcmp(t->transport.name, "mpi") != 0 && t->world > 1)
         ranks_say(t->rank, "units and gradients travel by %s", t->transport.name);
     if (!t->eval_samples) return;
+    tell_files(t, t->eval_samples, "data.eval_path", files);
     char often[64] = "";
     if (t->c->eval_every)
         snprintf(often, sizeof often, ", and every %" PRIu64 " steps", t->c->eval_every);
