@@ -11,6 +11,8 @@
 #include "common/json_text.h"
 #include "common/step_path.h"
 #include "inspect/differences.h"
+#include "inspect/modules.h"
+#include "inspect/ranking.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
@@ -22,12 +24,24 @@ static const char *const kinds[] = {"same",          "close",     "changed",  "d
 static const char *const keys[] = {"same",  "close",  "changed", "dtype",
                                    "shape", "only_a", "only_b"};
 
+/* Which rows are listed, and in what order. */
+typedef struct diff_listing {
+    int all; /* also what is the same */
+    inspect_rank sort;
+    uint64_t top;   /* at most so many; 0: each */
+    uint64_t depth; /* of modules in place of tensors; 0: tensors */
+} diff_listing;
+
 typedef struct diff_output {
     const inspect_differences *d;
     const inspect_diff_options *options;
     json_t *meta; /* NULL: not compared */
     size_t meta_n;
-    int all; /* also rows that are the same */
+    const inspect_diff_row **rows; /* to be listed: all of JSON, else those that differ */
+    size_t n_rows;
+    inspect_ranked_module *modules; /* where there is a depth */
+    size_t n_modules;
+    const diff_listing *listing;
 } diff_output;
 
 static int differ(const diff_output *o) {
@@ -35,12 +49,10 @@ static int differ(const diff_output *o) {
     return alike != o->d->n || o->meta_n > 0;
 }
 
-static void print_amounts(const inspect_diff_row *r) {
+static void print_amounts(const inspect_diff_sums *s, uint64_t n) {
     char differing[32], elems[32];
-    const inspect_diff_sums *s = &r->sums;
     printf(": %s of %s elements, max %.6g, mean %.6g, relative %.6g",
-           inspect_text_count(s->differing, differing),
-           inspect_text_count(dcp_tensor_bytes(r->a) / dcp_dtype_bytes(r->a->dtype), elems), s->max,
+           inspect_text_count(s->differing, differing), inspect_text_count(n, elems), s->max,
            inspect_differences_mean(s), inspect_differences_relative(s));
     if (s->nonfinite)
         printf(", %s to or from NaN or infinity", inspect_text_count(s->nonfinite, differing));
@@ -57,7 +69,8 @@ static void print_diff_row(const inspect_diff_row *r) {
     if (r->kind == DIFF_SHAPE || r->kind == DIFF_DTYPE)
         printf(" against %s %s", dcp_dtype_name(r->b->dtype),
                inspect_text_shape(r->b->shape, r->b->ndim, other));
-    if (r->measured && r->kind != DIFF_SAME) print_amounts(r);
+    if (r->measured && r->kind != DIFF_SAME)
+        print_amounts(&r->sums, dcp_tensor_bytes(r->a) / dcp_dtype_bytes(r->a->dtype));
     printf("\n");
 }
 
@@ -85,10 +98,40 @@ static void print_meta(const diff_output *o) {
     if (o->meta_n > MOST_META) printf("meta          and %zu more\n", o->meta_n - MOST_META);
 }
 
+static size_t listed(const diff_output *o, size_t n) {
+    return o->listing->top && o->listing->top < n ? (size_t)o->listing->top : n;
+}
+
+static void print_more(const diff_output *o, size_t n, const char *what) {
+    const size_t shown = listed(o, n);
+    if (shown < n) printf("and %zu more %s\n", n - shown, what);
+}
+
+static void print_rows(const diff_output *o) {
+    for (size_t i = 0; i < listed(o, o->n_rows); i++) print_diff_row(o->rows[i]);
+    print_more(o, o->n_rows, "tensors");
+}
+
+static void print_modules_moved(const diff_output *o) {
+    for (size_t i = 0; i < listed(o, o->n_modules); i++) {
+        const inspect_ranked_module *m = &o->modules[i];
+        char name[TEXT_PATH], module[TEXT_PATH];
+        snprintf(module, sizeof module, "%.*s", (int)m->length, m->path);
+        printf("%-13s %s: %zu of %zu tensors", m->unlike ? kinds[DIFF_CHANGED] : kinds[DIFF_SAME],
+               inspect_text_name(module, name), m->unlike, m->tensors);
+        if (m->unmeasured) printf(", %zu of them in dtype, shape or whole", m->unmeasured);
+        if (m->elems) print_amounts(&m->sums, m->elems);
+        printf("\n");
+    }
+    print_more(o, o->n_modules, "modules");
+}
+
 static void print_diff_text(const diff_output *o) {
     int first = 1;
-    for (size_t i = 0; i < o->d->n; i++)
-        if (o->d->rows[i].kind != DIFF_SAME || o->all) print_diff_row(&o->d->rows[i]);
+    if (o->listing->depth)
+        print_modules_moved(o);
+    else
+        print_rows(o);
     print_meta(o);
     printf("%zu tensor%s: ", o->d->n, o->d->n == 1 ? "" : "s");
     for (int k = 0; k < DIFF_KINDS; k++) {
@@ -100,6 +143,16 @@ static void print_diff_text(const diff_output *o) {
     printf("\n");
 }
 
+static void add_amounts(json_t *root, const inspect_diff_sums *s) {
+    json_object_set_new(root, "differing", inspect_count_json(s->differing));
+    json_object_set_new(root, "bits_only", inspect_count_json(s->bits_only));
+    json_object_set_new(root, "max", inspect_real_json(s->max));
+    json_object_set_new(root, "mean", inspect_real_json(inspect_differences_mean(s)));
+    json_object_set_new(root, "relative", inspect_real_json(inspect_differences_relative(s)));
+    json_object_set_new(root, "nonfinite", inspect_count_json(s->nonfinite));
+    json_object_set_new(root, "beyond", inspect_count_json(s->beyond));
+}
+
 static json_t *row_json(const inspect_diff_row *r) {
     json_t *root = inspect_tensor_json(r->a ? r->a : r->b);
     json_object_set_new(root, "status", json_string(keys[r->kind]));
@@ -107,37 +160,66 @@ static json_t *row_json(const inspect_diff_row *r) {
         json_object_set_new(root, "dtype_b", json_string(dcp_dtype_name(r->b->dtype)));
         json_object_set_new(root, "shape_b", inspect_shape_json(r->b->shape, r->b->ndim));
     }
-    if (!r->measured) return root;
-    json_object_set_new(root, "differing", inspect_count_json(r->sums.differing));
-    json_object_set_new(root, "bits_only", inspect_count_json(r->sums.bits_only));
-    json_object_set_new(root, "max", inspect_real_json(r->sums.max));
-    json_object_set_new(root, "mean", inspect_real_json(inspect_differences_mean(&r->sums)));
-    json_object_set_new(root, "relative",
-                        inspect_real_json(inspect_differences_relative(&r->sums)));
-    json_object_set_new(root, "nonfinite", inspect_count_json(r->sums.nonfinite));
-    json_object_set_new(root, "beyond", inspect_count_json(r->sums.beyond));
+    if (r->measured) add_amounts(root, &r->sums);
     return root;
+}
+
+static json_t *module_json(const inspect_ranked_module *m) {
+    size_t length, start = (size_t)(inspect_modules_kind(m->path, &length) - m->path);
+    const size_t name = start + length < m->length ? start + length + 1 : m->length;
+    json_t *root = json_object();
+    json_object_set_new(root, "kind", json_stringn(m->path + start, length));
+    json_object_set_new(root, "module", json_stringn(m->path + name, m->length - name));
+    json_object_set_new(root, "tensors", inspect_count_json(m->tensors));
+    json_object_set_new(root, "unlike", inspect_count_json(m->unlike));
+    json_object_set_new(root, "unmeasured", inspect_count_json(m->unmeasured));
+    add_amounts(root, &m->sums);
+    return root;
+}
+
+static json_t *modules_moved_json(const diff_output *o) {
+    if (!o->listing->depth) return NULL;
+    json_t *list = json_array();
+    for (size_t i = 0; i < listed(o, o->n_modules); i++)
+        json_array_append_new(list, module_json(&o->modules[i]));
+    return list;
 }
 
 static void print_diff_json(const diff_output *o) {
     json_t *tensors = json_array(), *counts = json_object();
-    for (size_t i = 0; i < o->d->n; i++) json_array_append_new(tensors, row_json(&o->d->rows[i]));
+    for (size_t i = 0; i < listed(o, o->n_rows); i++)
+        json_array_append_new(tensors, row_json(o->rows[i]));
     for (int k = 0; k < DIFF_KINDS; k++)
         json_object_set_new(counts, keys[k], inspect_count_json(o->d->counts[k]));
-    inspect_text_print_json(json_pack("{s:o, s:o, s:b, s:o, s:o, s:O?}", "a",
-                                      inspect_checkpoint_json(o->d->a), "b",
-                                      inspect_checkpoint_json(o->d->b), "same", !differ(o),
-                                      "counts", counts, "tensors", tensors, "meta", o->meta));
+    inspect_text_print_json(
+        json_pack("{s:o, s:o, s:b, s:o, s:o, s:o*, s:O?}", "a", inspect_checkpoint_json(o->d->a),
+                  "b", inspect_checkpoint_json(o->d->b), "same", !differ(o), "counts", counts,
+                  "tensors", tensors, "modules", modules_moved_json(o), "meta", o->meta));
+}
+
+/* Puts what is to be listed in order. 0, or -1: out of memory. */
+static int rank_rows(const inspect_differences *d, diff_output *o, int json) {
+    const diff_listing *l = o->listing;
+    const int all = l->all || (json && !l->top);
+    o->rows = inspect_ranking_rows(d, l->sort);
+    if (!o->rows) return -1;
+    for (size_t i = 0; i < d->n; i++)
+        if (all || o->rows[i]->kind != DIFF_SAME) o->rows[o->n_rows++] = o->rows[i];
+    if (!l->depth) return 0;
+    return inspect_ranking_modules(d, (unsigned)l->depth, l->sort, all, &o->modules, &o->n_modules);
 }
 
 /* Prints what was measured, on rank 0. */
 static int print(const inspect_differences *d, diff_output *o, int meta, int json) {
+    if (rank_rows(d, o, json)) return program_no_memory();
     if (meta) o->meta = inspect_differences_meta(d->a, d->b, MOST_META, &o->meta_n);
     if (json)
         print_diff_json(o);
     else
         print_diff_text(o);
     json_decref(o->meta);
+    free(o->rows);
+    free(o->modules);
     return differ(o) ? PROGRAM_DIFFERS : PROGRAM_DONE;
 }
 
@@ -157,7 +239,7 @@ static int open_one(const launch *job, const char *path, dcp_checkpoint **out) {
 }
 
 static int open_and_compare(const launch *job, char **paths, const inspect_diff_options *options,
-                            int all, int meta, int json) {
+                            const diff_listing *listing, int meta, int json) {
     dcp_checkpoint *a, *b;
     inspect_differences d;
     int status = open_one(job, paths[0], &a);
@@ -168,7 +250,7 @@ static int open_and_compare(const launch *job, char **paths, const inspect_diff_
         return status;
     }
     d = (inspect_differences){.a = a, .b = b};
-    diff_output o = {.d = &d, .options = options, .all = all};
+    diff_output o = {.d = &d, .options = options, .listing = listing};
     status = measure_differences(job, &d, options);
     for (int i = 0; i < 2 && status == PROGRAM_DIFFERS && !job->rank; i++)
         step_path_note_older(paths[i]);
@@ -193,6 +275,8 @@ static const char about[] =
     "Common use:\n"
     "  dcp-inspect diff ckpt/step-00000100 ckpt/step-00000120   what changed, and by how much\n"
     "  dcp-inspect diff run1 run2 'model/*'                     the newest steps' weights\n"
+    "  dcp-inspect diff a b --top 10                            what moved most\n"
+    "  dcp-inspect diff a b --depth 3 --sort max                the same by module\n"
     "  dcp-inspect diff a b --rtol 1e-5 --atol 1e-8             as numpy.allclose\n"
     "\n"
     "Compares two checkpoints, whatever their layouts and the ranks that wrote them. The\n"
@@ -205,16 +289,37 @@ static const char about[] =
     "JSON: a, b (path, step, layout, files), same, counts (of each status), tensors (path,\n"
     "dtype, shape, bytes, status: same, close, changed, dtype, shape, only_a or only_b;\n"
     "dtype_b, shape_b; where it was read differing, bits_only, max, mean, relative,\n"
-    "nonfinite, beyond), meta (key, a, b).";
+    "nonfinite, beyond), with --depth modules (kind, module, tensors, unlike, unmeasured, and\n"
+    "the same amounts), meta (key, a, b). --sort and --top count for both lists.";
+
+/* What the words of --sort, --top and --depth say. 0, or PROGRAM_USAGE after a message. */
+static int parse_listing(const char *sort, const char *top, const char *depth, int quick,
+                         diff_listing *out) {
+    if (top && program_count_parse("--top", top, 1, INT64_MAX, &out->top)) return PROGRAM_USAGE;
+    if (depth && program_count_parse("--depth", depth, 1, MODULES_DEPTH, &out->depth))
+        return PROGRAM_USAGE;
+    if (quick && (sort || top || depth))
+        return program_refuse("--quick measures nothing that --sort, --top or --depth could tell");
+    if (top) out->sort = RANK_RELATIVE;
+    if (!sort) return 0;
+    for (int by = RANK_PATH + 1; by < RANKS; by++)
+        if (strcmp(sort, inspect_ranking_names[by]) == 0) out->sort = (inspect_rank)by;
+    if (out->sort && strcmp(sort, inspect_ranking_names[out->sort]) == 0) return 0;
+    return program_refuse("--sort: '%s' is none of relative, max, mean, differing", sort);
+}
 
 int inspect_diff(int argc, char **argv) {
-    int json = 0, quick = 0, all = 0, ignore_meta = 0, n;
-    const char *rtol = NULL, *atol = NULL;
+    int json = 0, quick = 0, ignore_meta = 0, n;
+    const char *rtol = NULL, *atol = NULL, *sort = NULL, *top = NULL, *depth = NULL;
+    diff_listing listing = {0};
     const program_option table[] = {
         PROGRAM_VALUE("rtol", "X", "equal is what differs by X times B's value at most", &rtol),
         PROGRAM_VALUE("atol", "X", "or by X; both together as numpy.allclose", &atol),
         PROGRAM_FLAG("quick", "don't read what the checksums show to differ", &quick),
-        PROGRAM_FLAG("all", "list the tensors that are the same, too", &all),
+        PROGRAM_FLAG("all", "list the tensors that are the same, too", &listing.all),
+        PROGRAM_VALUE("sort", "relative|max|mean|differing", "list what differs most first", &sort),
+        PROGRAM_VALUE("top", "N", "list N of them alone, by --sort (relative)", &top),
+        PROGRAM_VALUE("depth", "N", "list modules, N levels deep, in place of tensors", &depth),
         PROGRAM_FLAG("ignore-meta", "compare tensors alone", &ignore_meta),
         {0}};
     const program_command program = {.name = "dcp-inspect",
@@ -229,6 +334,7 @@ int inspect_diff(int argc, char **argv) {
     if (status >= 0) return status;
     status = parse_tolerance("--rtol", rtol, &options.rtol, &options.tolerant);
     if (!status) status = parse_tolerance("--atol", atol, &options.atol, &options.tolerant);
+    if (!status) status = parse_listing(sort, top, depth, quick, &listing);
     if (status) return status;
     if (quick && options.tolerant)
         return program_refuse("--quick reads nothing that a tolerance could be held against");
@@ -236,7 +342,8 @@ int inspect_diff(int argc, char **argv) {
     options.globs = args + 2;
     options.n_globs = (size_t)n - 2;
     status = launch_start(&job);
-    if (!status) status = open_and_compare(&job, args, &options, all, n == 2 && !ignore_meta, json);
+    if (!status)
+        status = open_and_compare(&job, args, &options, &listing, n == 2 && !ignore_meta, json);
     launch_end(&job);
     return status;
 }

@@ -268,7 +268,7 @@ static int measure_chunk(void *ctx, unsigned thread, size_t i, dcp_error *err) {
     return status;
 }
 
-static void add_sums(inspect_diff_sums *to, const inspect_diff_sums *s) {
+void inspect_differences_add(inspect_diff_sums *to, const inspect_diff_sums *s) {
     to->differing += s->differing;
     to->bits_only += s->bits_only;
     to->nonfinite += s->nonfinite;
@@ -323,7 +323,7 @@ int inspect_differences_measure(const launch *job, inspect_differences *d,
         status = inspect_chunks_run(job, &m.chunks, "comparing", measure_chunk, &m);
     if (!status) launch_collect(job, m.sums, m.chunks.n * sizeof *m.sums);
     for (size_t i = 0; i < m.chunks.n && !status; i++)
-        add_sums(&d->rows[m.row_of[m.chunks.list[i].tensor]].sums, &m.sums[i]);
+        inspect_differences_add(&d->rows[m.row_of[m.chunks.list[i].tensor]].sums, &m.sums[i]);
     if (!status) settle_rows(d, options);
     for (size_t i = 0; i < CHUNKS_THREADS; i++) {
         inspect_chunks_release(&m.readers[i][0]);

@@ -63,6 +63,7 @@ int inspect_differences_measure(const launch *job, inspect_differences *d,
                                 const inspect_diff_options *options);
 void inspect_differences_free(inspect_differences *d);
 
+void inspect_differences_add(inspect_diff_sums *to, const inspect_diff_sums *s);
 double inspect_differences_mean(const inspect_diff_sums *s);
 double inspect_differences_relative(const inspect_diff_sums *s); /* norm of b - a over a's */
 
