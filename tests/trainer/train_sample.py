@@ -111,6 +111,15 @@ check(said.startswith(TEXT[22:-1] + TEXT[:-1]), f"{said!r}")
 learn("bpe-ends", model={**BPE, "eos_token_id": 0}, type="tokens", path="bpe.bin", tokenizer="hf")
 check(sample("Zwölf Boxkämpfer jagen", "bpe-ends") == TEXT[22:-1], "not ended by eos_token_id")
 
+# generation_config.json goes before config.json, where it has one
+tool("dcp-export", "bpe-ends", "generated")
+for name, eos, wants in ("other", 9999, False), ("list", [9999, 0], True), ("null", None, True):
+    with open("generated/generation_config.json", "w") as f:
+        json.dump({"eos_token_id": eos, "do_sample": False}, f)
+    tool("dcp-import", "generated", f"generated-{name}")
+    said = sample("Zwölf Boxkämpfer jagen", f"generated-{name}")
+    check(said.startswith(TEXT[22:-1]) and (said == TEXT[22:-1]) == wants, f"{name}: {said!r}")
+
 # a chat template's text has the token that begins one, which the tokenizer would put before it
 os.mkdir("begins")
 tokenizer = json.load(open("hf/tokenizer.json"))

@@ -9,6 +9,7 @@
 
 #include "models/model_run.h"
 #include "programs/fail.h"
+#include "programs/json_read.h"
 #include "programs/program.h"
 #include "sample/choose.h"
 #include "sample/loaded.h"
@@ -16,6 +17,7 @@
 #include <dcp/store.h>
 
 enum { PIECE = 64 }; /* tokens of the text that are computed at once */
+enum { MOST_GENERATION = 1 << 20 };
 
 typedef struct sampling {
     const sample_options *o;
@@ -24,6 +26,7 @@ typedef struct sampling {
     int32_t *ids; /* [n] of the text */
     size_t n;
     uint64_t most; /* tokens that may follow */
+    json_t *eos;   /* the tokens that end a text: one, or a list; may be NULL */
     model_run *run;
     float *logits; /* [classes] */
     size_t classes;
@@ -68,6 +71,34 @@ static int check_room(sampling *s, dcp_error *err) {
     return DCP_OK;
 }
 
+/* The generation_config.json that the checkpoint carries; *out is NULL where there is none. */
+static int read_generation(dcp_checkpoint *ckpt, json_t **out, dcp_error *err) {
+    static const char path[] = "/files/generation_config.json";
+    const dcp_tensor *file = dcp_checkpoint_find(ckpt, path);
+    *out = NULL;
+    if (!file || dcp_tensor_bytes(file) > MOST_GENERATION) return DCP_OK;
+    const dcp_box whole = dcp_box_whole(file);
+    const uint64_t bytes = dcp_tensor_bytes(file);
+    char *text = malloc(bytes + 1);
+    if (!text) return core_fail_memory(err, bytes + 1);
+    const int status = dcp_checkpoint_read(ckpt, path, &whole, text, err);
+    if (!status) *out = core_json_read(text, bytes, NULL);
+    free(text);
+    return status;
+}
+
+/* What ends a text is in generation_config.json, which goes before config.json as it does in
+ * transformers. */
+static int find_ends(sampling *s, dcp_error *err) {
+    json_t *generation;
+    const int status = read_generation(s->from->ckpt, &generation, err);
+    const json_t *eos = json_object_get(generation, "eos_token_id");
+    if (!eos || json_is_null(eos)) eos = json_object_get(config_of(s), "eos_token_id");
+    s->eos = json_incref((json_t *)eos);
+    json_decref(generation);
+    return status;
+}
+
 static int begin(sampling *s, dcp_error *err) {
     const model *m = s->from->m;
     s->classes = model_sample(m, 1).classes;
@@ -75,6 +106,7 @@ static int begin(sampling *s, dcp_error *err) {
     if (!status) status = sample_tokens_read(s->tokens, s->o->text, &s->ids, &s->n, err);
     if (!status && s->n == 0) status = begin_with_bos(s, err);
     if (!status) status = check_room(s, err);
+    if (!status) status = find_ends(s, err);
     if (!status)
         status =
             model_run_create_cached(m, s->n < PIECE ? s->n : PIECE, s->n + s->most, &s->run, err);
@@ -106,12 +138,10 @@ static int go_on(sampling *s, const int32_t *ids, size_t n, dcp_error *err) {
     return status;
 }
 
-/* eos_token_id is a token, or a list of them. */
 static int is_end(const sampling *s, int32_t id) {
-    const json_t *eos = json_object_get(config_of(s), "eos_token_id");
-    for (size_t i = 0; i < json_array_size(eos); i++)
-        if (json_integer_value(json_array_get(eos, i)) == id) return 1;
-    return json_is_integer(eos) && json_integer_value(eos) == id;
+    for (size_t i = 0; i < json_array_size(s->eos); i++)
+        if (json_integer_value(json_array_get(s->eos, i)) == id) return 1;
+    return json_is_integer(s->eos) && json_integer_value(s->eos) == id;
 }
 
 static int write_text(sampling *s, dcp_error *err) {
@@ -135,6 +165,7 @@ static int write_text(sampling *s, dcp_error *err) {
 static void end(sampling *s) {
     sample_tokens_close(s->tokens);
     model_run_destroy(s->run);
+    json_decref(s->eos);
     free(s->logits);
     free(s->ids);
 }
