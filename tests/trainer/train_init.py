@@ -171,3 +171,12 @@ check(go_on("max_steps=2", "init=second") == [], "the new start's")
 tool("dcp-import", "first", "imported-first")
 said = go_on("max_steps=1", "init=second", "checkpoint.dir=imported-first")
 check(len(said) == 1 and "goes on from its step; to start with these weights" in said[0], said)
+
+# Weights that are no numbers: no update was made yet, so no learning rate is to blame.
+dtype, shape, content = whole[names[0]]
+size = len(content) // math.prod(shape)
+folder("no-number", {**whole, names[0]: (dtype, shape, b"\xff" * size + content[size:])})
+c = config(model=SOURCE_FOLDER, init="no-number", max_steps=2, data={"sequence_length": 32}, checkpoint={"dir": "no-ckpt"})
+_, err = train(1, c, expect=3)
+check("before any update was made" in messages(err)[-1] and "look for that in no-number" in messages(err)[-1] and
+      "optimizer.params.lr" not in messages(err)[-1], err)

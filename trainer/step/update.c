@@ -130,6 +130,13 @@ static int check_finite(const trainer *t, const step_result *r, dcp_error *err) 
     const char *failed = t->k->sync(t->k);
     if (failed) return core_fail(err, DCP_ERR_NO_MEMORY, "%s", failed);
     if (isfinite(r->loss) && isfinite(r->grad_norm)) return DCP_OK;
+    if (t->state->step == 0)
+        return core_fail(err, DCP_ERR_STATE,
+                         "step 1: loss %g, gradient norm %g before any update was made: the "
+                         "weights that the run starts with, or the samples, hold what is no "
+                         "number or too large; look for that in %s",
+                         r->loss, r->grad_norm,
+                         strcmp(t->c->init, "random") ? t->c->init : "the data");
     return core_fail(err, DCP_ERR_STATE,
                      "step %" PRIu64 ": loss %g, gradient norm %g: the run has diverged; lower "
                      "optimizer.params.lr, or go back to an older step",
