@@ -107,6 +107,20 @@ check("warning: the checkpoint was saved with train_batch_size 14, the run goes 
 for init, status, text in (("nowhere", 2, "init: "), ("ckpt", 0, "weights from ckpt")):
     _, err = train(1, "good.json", "--dry-run", "checkpoint.dir=dry", f"init={init}", expect=status)
     check(text in messages(err)[-1], err)
+_, err = train(1, "good.json", "--dry-run", "max_steps=2")
+check("step 2 of max_steps 2 is reached: the run is done, and nothing would be trained: ckpt/" in messages(err)[-1] and
+      "would go on" not in err, err)
+_, err = train(1, "good.json", "--dry-run", "max_steps=40", "scheduler.type=linear", "scheduler.params.warmup_steps=0",
+               "scheduler.params.min_lr_ratio=0", "optimizer.params.lr=0.04")
+check("; the next learning rate is 0.037" in messages(err)[-1], err)
+for place in "/proc/x", "/sys/x/y":
+    for more in ["--dry-run"], []:
+        _, err = train(1, "good.json", f"checkpoint.dir={place}", "metrics=null", *more, expect=2)
+        check(f"checkpoint.dir: cannot write to {place}: " in messages(err)[-1], err)
+for given, meant in (("logging_steps", "log_every"), ("warmup_ratio", "scheduler.params.warmup_steps"),
+                     ("scheduler.params.warmup_ratio", "scheduler.params.warmup_steps")):
+    _, err = train(1, "good.json", f"{given}=1", "--dry-run", expect=2)
+    check(f"{given}: unknown key; did you mean {meant}?" in err, err)
 check(not os.path.exists("dry") and not os.path.exists("dry.jsonl"), "a dry run makes something")
 _, err = train(2, "good.json", "optimizer.params.lr=1e30", "scheduler.type=constant",
                "scheduler.params.warmup_steps=0", "checkpoint.dir=diverged", expect=3)

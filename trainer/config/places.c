@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "config/schema.h"
@@ -155,6 +157,22 @@ static int is_refused(int failed) {
                       errno == ELOOP);
 }
 
+/* Whether it lies where the kernel alone makes files. */
+static int is_kernels(const char *path) {
+    static const unsigned long kinds[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC,
+                                          CGROUP2_SUPER_MAGIC, DEVPTS_SUPER_MAGIC};
+    struct statfs fs;
+    if (statfs(path, &fs) != 0) return 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if ((unsigned long)fs.f_type == kinds[i]) return errno = EPERM, 1;
+    return 0;
+}
+
+/* Whether nothing can be made in a folder that is there. With errno. */
+static int is_closed_folder(const char *path) {
+    return is_refused(access(path, W_OK | X_OK)) || is_kernels(path);
+}
+
 /* With errno. */
 static int is_closed(const char *dir) {
     char path[PATH_MAX];
@@ -164,10 +182,9 @@ static int is_closed(const char *dir) {
     /* the directory, or the nearest one above it that is there */
     for (char *slash; (slash = strrchr(path, '/'));) {
         *slash = '\0';
-        if (access(path, F_OK) == 0 || errno != ENOENT)
-            return is_refused(access(*path ? path : "/", W_OK | X_OK));
+        if (access(path, F_OK) == 0 || errno != ENOENT) return is_closed_folder(*path ? path : "/");
     }
-    return is_refused(access(".", W_OK | X_OK));
+    return is_closed_folder(".");
 }
 
 int config_places_are_closed(const config *c) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "config/places.h"
+#include "optim/schedule.h"
 #include "programs/fail.h"
 #include "ranks/agree.h"
 #include "ranks/board.h"
@@ -246,6 +247,25 @@ static int load_all(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     return ranks_agree(v->from->comm, take_place(v->from, v->s, ckpt, with_slots, err), err);
 }
 
+static void tell_preview(const config *c, int rank, const dcp_checkpoint *ckpt, int with_slots) {
+    const uint64_t step = dcp_checkpoint_step(ckpt);
+    char head[128], rate[64] = "";
+    if (step >= c->max_steps)
+        snprintf(head, sizeof head,
+                 "step %" PRIu64 " of max_steps %" PRIu64
+                 " is reached: the run is done, and nothing would be trained",
+                 step, c->max_steps);
+    else
+        snprintf(head, sizeof head, "would go on from step %" PRIu64, step);
+    if (step < c->max_steps)
+        snprintf(rate, sizeof rate, "; the next learning rate is %.4g",
+                 optim_schedule_lr(c, step + 1));
+    ranks_say(rank,
+              "%s: %s, whose tensors are the model's%s; their bytes are checked when they are "
+              "loaded, or by dcp-inspect verify%s",
+              head, dcp_checkpoint_path(ckpt), with_slots ? "" : ", with moments of zero", rate);
+}
+
 /* Says that a run would go on from an open checkpoint, and what it would tell of that. */
 static int preview(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     const fsdp_layout *layout = v->from->layout;
@@ -257,15 +277,11 @@ static int preview(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     status = ranks_agree(v->from->comm, status, err);
     if (status != DCP_OK) return status;
     if (layout->rank == 0 && with_slots) state_provenance_compare(path, v->from->provenance);
-    ranks_say(layout->rank,
-              "would go on from step %" PRIu64
-              ": %s, whose tensors are the model's%s; their bytes are "
-              "checked when they are loaded, or by dcp-inspect verify",
-              dcp_checkpoint_step(ckpt), path, with_slots ? "" : ", with moments of zero");
     char began[STATE_INIT_BYTES];
     if (layout->rank != 0) return DCP_OK;
     state_provenance_init(path, began);
     tell_unused_init(v->from->c, began);
+    tell_preview(v->from->c, layout->rank, ckpt, with_slots);
     return DCP_OK;
 }
 
