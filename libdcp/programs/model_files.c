@@ -13,6 +13,8 @@ static const char *const tokenizers[] = {
     "merges.txt",
     "*.model", /* SentencePiece */
     "*.tiktoken",
+    "tekken.json", /* Mistral's */
+    "tokenization_*.py",
     "chat_template.json",
     "chat_template.jinja",
 };
@@ -44,7 +46,7 @@ int model_files_is_companion(const char *name) {
     return model_files_is_tokenizer(name) || is_in(name, others, sizeof others / sizeof *others);
 }
 
-const char *const model_files_folders[] = {"speech_tokenizer", NULL};
+const char *const model_files_folders[] = {"speech_tokenizer", "additional_chat_templates", NULL};
 
 int model_files_is_exported(const char *name) {
     return model_files_is_companion(name) ||

@@ -123,6 +123,7 @@ static int open_folder_everywhere(const launch *job, const import_request *s, fo
     int status = job->rank == 0 ? open_folder(job, s, f) : 0;
     if (status == 0 && job->rank == 0) {
         import_note_unnamed(s->hf, f->reader, s->with_optimizer);
+        import_note_code(s->hf);
         status = import_source_check(s->hf, f->config, f->reader, s->allow_mismatch);
     }
     status = launch_worst(job, status);

@@ -146,6 +146,22 @@ void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int wi
     if (n >= 0) free(entries);
 }
 
+/* What the folder needs to be loaded, beside code of transformers. */
+static int is_code(const struct dirent *entry) {
+    return fnmatch("*.py", entry->d_name, FNM_PERIOD) == 0 && !is_companion(entry);
+}
+
+void import_note_code(const char *folder) {
+    struct dirent **entries;
+    const int n = scandir(folder, &entries, is_code, compare_entries);
+    if (n > 0)
+        program_note("%s/%s%s: the model's own code is not kept: copy it beside the export, if "
+                     "that is to be loaded by it",
+                     folder, entries[0]->d_name, n > 1 ? " and others" : "");
+    for (int i = 0; i < n; i++) free(entries[i]);
+    if (n >= 0) free(entries);
+}
+
 static int is_pickle(const struct dirent *entry) {
     return fnmatch("pytorch_model*.bin", entry->d_name, 0) == 0 ||
            fnmatch("*.pt", entry->d_name, FNM_PERIOD) == 0 ||

@@ -30,6 +30,9 @@ void import_files_close(import_files *files);
  */
 void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int with_optimizer);
 
+/* Says that code in the folder is not kept, where there is some. */
+void import_note_code(const char *folder);
+
 /* Of a folder without safetensors: says how its pickled weights, if it has some, become such. */
 void import_note_pickles(const char *folder);
 

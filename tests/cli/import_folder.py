@@ -152,6 +152,21 @@ for name, status, said in FITS:
     check(st_read.read(f"{name}-back") == st_read.read(name), f"{name}: another model")
 check(json.load(open("fits-back/config.json"))["architectures"] == ["LlamaForCausalLM"], "architectures")
 
+# all that a tokenizer is made of is kept; code of the model's own is told
+TOKENIZER = {"tekken.json": b"{}", "tokenization_own.py": b"pass\n", "additional_chat_templates/tool.jinja": b"{{ y }}"}
+folder("spoken", FITTING, MODEL)
+os.mkdir("spoken/additional_chat_templates")
+for name, data in {**TOKENIZER, "modeling_own.py": b"pass\n", "configuration_own.py": b"pass\n", ".hidden.py": b""}.items():
+    with open(f"spoken/{name}", "wb") as f:
+        f.write(data)
+said = run("dcp-import", "spoken", "spoken-ckpt", err=True)
+check("spoken/configuration_own.py and others: the model's own code is not kept" in said and said.count("dcp-import:") == 1, said)
+run("dcp-export", "spoken-ckpt", "spoken-back")
+for name, data in TOKENIZER.items():
+    check(content(f"spoken-back/{name}") == data, name)
+check(not os.path.exists("spoken-back/modeling_own.py"), "code was kept")
+run("dcp-export", "spoken-ckpt", "spoken-back", "--force")
+
 # a configuration as Python reads and writes it
 for name, text, status, said in (("marked", "\ufeff" + json.dumps(MODEL), 0, ""),
                                  ("infinite", '{"model_type": "llama",\n "x": [0.0, Infinity]}', 1,
