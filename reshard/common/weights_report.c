@@ -106,7 +106,14 @@ static void note_fresh(const weights_asked *asked, const model_param *const *par
                          asked->by_training ? "dcp-train" : "transformers");
 }
 
-static int compare_config(const weights_asked *asked, const model *m, size_t *differences) {
+static void find_copy_of_tied(const model_param *const *params, size_t n,
+                              const found_tensors *found, weights_found *out) {
+    for (size_t i = 0; i < n; i++)
+        if (params[i]->tied) out->tied = model_weights_find_param(found, params[i]);
+    if (out->tied) out->copy = model_weights_find(found, WEIGHTS_COPY);
+}
+
+static int compare_config(const weights_asked *asked, const model *m, weights_found *out) {
     dcp_error err = {0};
     size_t n;
     check_report r = {.where = asked->where};
@@ -117,9 +124,10 @@ static int compare_config(const weights_asked *asked, const model *m, size_t *di
     if (status == 0 && model_weights_compare(params, n, &found, note_difference, &r, &err))
         status = program_report(&err);
     if (status == 0) note_fresh(asked, params, n, &found);
+    if (status == 0) find_copy_of_tied(params, n, &found, out);
     free(params);
     if (status == 0) print_report(&r);
-    *differences = r.differences;
+    out->differences = r.differences;
     return status;
 }
 
@@ -168,7 +176,7 @@ static model *describe(const weights_asked *asked, weights_found *found) {
 int weights_report_print(const weights_asked *asked, weights_found *found) {
     *found = (weights_found){0};
     model *m = describe(asked, found);
-    const int status = m ? compare_config(asked, m, &found->differences) : 0;
+    const int status = m ? compare_config(asked, m, found) : 0;
     model_forget(m);
     return status;
 }

@@ -18,6 +18,9 @@ typedef struct weights_asked {
 
 typedef struct weights_found {
     size_t differences;
+    /* A second tensor of weights that config.json ties, and the one that they are; NULL: none.
+     * Whether they are the same is not looked at. */
+    const dcp_tensor *copy, *tied;
     char unknown[256]; /* why config.json was compared with nothing, as dcp-train does not take it
                         * (dropout aside); "": it was compared */
 } weights_found;

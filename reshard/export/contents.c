@@ -321,6 +321,10 @@ static int find_copy(dcp_checkpoint *ckpt, const dcp_tensor *copy, const export_
     if (!memory) return program_no_memory();
     int status = compare_tensors(ckpt, copy, embedding, memory, found);
     free(memory);
+    if (!status && !*found)
+        program_note("%s: the configuration ties %s to %s, and they differ: both are written, and "
+                     "transformers uses the latter alone",
+                     dcp_checkpoint_path(ckpt), copy->path, embedding->path);
     return status;
 }
 

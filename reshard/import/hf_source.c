@@ -23,6 +23,7 @@
 #include "programs/python_json.h"
 
 #define MAX_CONFIG_BYTES (2u << 20) /* what jansson makes of it then stays below 80 MB */
+#define PIECE_BYTES (8u << 20)      /* compared at once */
 #define WHOLE "model.safetensors"   /* where there is no index */
 #define MAX_COMPANION_BYTES ((uint64_t)2 << 30) /* a talker's codec has 0.7 GB */
 
@@ -349,7 +350,38 @@ static const dcp_tensor **list_tensors(const dcp_st_reader *reader) {
     return list;
 }
 
-int import_source_check(const char *folder, const json_t *config, const dcp_st_reader *reader,
+static int is_same_data(dcp_st_reader *reader, const dcp_tensor *a, const dcp_tensor *b,
+                        char *memory, int *same, dcp_error *err) {
+    const uint64_t bytes = dcp_tensor_bytes(a);
+    *same = a->dtype == b->dtype && dcp_tensor_bytes(b) == bytes;
+    for (uint64_t at = 0, n; *same && at < bytes; at += n) {
+        n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        if (dcp_st_read(reader, a->path, at, n, memory, err) ||
+            dcp_st_read(reader, b->path, at, n, memory + PIECE_BYTES, err))
+            return program_report(err);
+        *same = memcmp(memory, memory + PIECE_BYTES, n) == 0;
+    }
+    return 0;
+}
+
+/* A second tensor of tied weights that is another one is used by nobody, though it was trained. */
+static int note_untied(const char *folder, dcp_st_reader *reader, const weights_found *found) {
+    dcp_error err = {0};
+    int same = 1;
+    if (!found->copy || found->differences) return 0; /* one thing at a time */
+    char *memory = malloc(2 * (size_t)PIECE_BYTES);
+    if (!memory) return program_no_memory();
+    const int status = is_same_data(reader, found->tied, found->copy, memory, &same, &err);
+    free(memory);
+    if (status == 0 && !same)
+        program_note("%s: config.json ties %s to %s, and they differ: dcp-train and transformers "
+                     "use the latter alone; if the former is right, set tie_word_embeddings to "
+                     "false there",
+                     folder, found->copy->path, found->tied->path);
+    return status;
+}
+
+int import_source_check(const char *folder, const json_t *config, dcp_st_reader *reader,
                         int allow) {
     weights_found found = {0};
     const dcp_tensor **list = list_tensors(reader);
@@ -358,7 +390,8 @@ int import_source_check(const char *folder, const json_t *config, const dcp_st_r
                                  .list = list,
                                  .n = dcp_st_tensors(reader),
                                  .by_training = 1};
-    const int status = list ? weights_report_print(&asked, &found) : program_no_memory();
+    int status = list ? weights_report_print(&asked, &found) : program_no_memory();
+    if (status == 0) status = note_untied(folder, reader, &found);
     free(list);
     if (status || found.differences == 0 || allow) return status;
     return program_fail(

@@ -44,8 +44,7 @@ int import_config_read(const char *folder, json_t **out);
  * configuration (dropout aside). Lists those that are missing, surplus or of another shape, those
  * alike in all layers once: a failure, or with `allow` a note. What dcp-train would refuse in
  * config.json is a note. Returns an exit status. */
-int import_source_check(const char *folder, const json_t *config, const dcp_st_reader *reader,
-                        int allow);
+int import_source_check(const char *folder, const json_t *config, dcp_st_reader *reader, int allow);
 
 /* The state that rank `rank` of `size` contributes: its rows of every tensor and file, read when
  * the save asks for them. moments: as import_moments_open has them, or NULL. */

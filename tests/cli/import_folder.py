@@ -167,6 +167,16 @@ for name, data in TOKENIZER.items():
 check(not os.path.exists("spoken-back/modeling_own.py"), "code was kept")
 run("dcp-export", "spoken-ckpt", "spoken-back", "--force")
 
+# tied by config.json, and yet another tensor: told by both
+TIED = {**MODEL, "tie_word_embeddings": True}
+for name, head, told in ("twice", FITTING["model.embed_tokens.weight"], 0), ("untied", FITTING["lm_head.weight"], 1):
+    folder(name, {**FITTING, "lm_head.weight": head}, TIED)
+    said = run("dcp-import", name, f"{name}-ckpt", err=True)
+    check(said.count("ties lm_head.weight to model.embed_tokens.weight, and they differ: dcp-train and transformers use "
+                     "the latter alone") == told and bool(said) == bool(told), said)
+    said = run("dcp-export", f"{name}-ckpt", f"{name}-back", err=True)
+    check(said.count("and they differ: both are written, and transformers uses the latter") == told and bool(said) == bool(told), said)
+
 # a configuration as Python reads and writes it
 for name, text, status, said in (("marked", "\ufeff" + json.dumps(MODEL), 0, ""),
                                  ("infinite", '{"model_type": "llama",\n "x": [0.0, Infinity]}', 1,
