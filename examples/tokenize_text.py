@@ -59,14 +59,16 @@ def translate(pattern):
     return "".join(out)
 
 
-def split_pattern(pre):
-    """The pattern whose matches are the words that BPE works on."""
+def split_pattern(pre, joins):
+    """The pattern whose matches are the words that BPE works on. joins: whether it has merges."""
     steps = pre["pretokenizers"] if pre and pre["type"] == "Sequence" else [pre]
     kinds = [step and step["type"] for step in steps]
     if any(step and step.get("add_prefix_space") for step in steps):
         fail("add_prefix_space of the pre-tokenizer is not known here")
     if kinds == ["ByteLevel"] and steps[0].get("use_regex", True):
         return GPT2
+    if kinds == ["ByteLevel"] and not joins:  # as dcp-export's of bytes: a text is one word, of which nothing is joined
+        return "(?s:.)"
     if kinds == ["Split", "ByteLevel"] and not steps[1].get("use_regex", True) \
             and steps[0]["behavior"] == "Isolated" and "Regex" in steps[0]["pattern"]:
         return steps[0]["pattern"]["Regex"]
@@ -96,7 +98,7 @@ class Tokenizer:
         merges = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]]
         self.ranks = {pair: i for i, pair in enumerate(merges)}
         self.letters = byte_letters()
-        self.words = re.compile(translate(split_pattern(spec["pre_tokenizer"])))
+        self.words = re.compile(translate(split_pattern(spec["pre_tokenizer"], merges)))
         self.added = {t["content"]: t["id"] for t in spec.get("added_tokens", [])}
         if any(t.get(k) for t in spec.get("added_tokens", []) for k in ("lstrip", "rstrip", "single_word")):
             fail("added tokens with lstrip, rstrip or single_word are not known here")

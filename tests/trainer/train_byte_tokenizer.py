@@ -28,6 +28,14 @@ for part in "pre_tokenizer", "decoder":
     check(tokenizer[part]["type"] == "ByteLevel" and not tokenizer[part]["add_prefix_space"]
           and not tokenizer[part]["use_regex"], f"{tokenizer[part]}")
 
+# examples/tokenize_text.py reads it: the ids are the bytes
+SAID = "Zwölf Boxkämpfer\r\n\tjagen  漢字 \x00\x1f\u2003.".encode()
+with open("said", "wb") as f:
+    f.write(SAID)
+tool(f"{SOURCE}/examples/tokenize_text.py", "bytes-export", "said.bin", "said")
+with open("said.bin", "rb") as f:
+    check(f.read() == b"".join(bytes((b, 0)) for b in SAID), "the ids are not the bytes")
+
 # one of the model's own
 with open("bytes-export/tokenizer.json", "w") as f:
     f.write("mine")
