@@ -242,7 +242,10 @@ int main(int argc, char **argv) {
     export_request s = {.format = "safetensors"};
     launch job;
     int status = parse_export(&s, argc, argv);
-    if (status >= 0) return status;
+    if (status >= 0) {
+        export_names_free(&s.what.names);
+        return status;
+    }
     launch_catch_signals();
     status = launch_start(&job);
     if (status == 0) status = run_export(&job, &s);
