@@ -10,16 +10,25 @@ case "${1:-}" in
 esac
 [ $# -le 1 ] || { echo "quickstart: $# arguments, one at most; try --help" >&2 && exit 2; }
 least=4096 # bytes of text; a sample takes 129
-text=$(realpath -e -- "${1:-/usr/include}") || exit 2
-bytes=$(find -L "$text" -type f -printf '%s\n' 2>/dev/null | awk '{n += $1} END {print n + 0}') || true
-if [ "$bytes" -lt $least ]; then
+find_text() { # PATH
+    text=$(realpath -e -- "$1") || exit 2
+    local bytes
+    bytes=$(find -L "$text" -type f -printf '%s\n' 2>/dev/null | awk '{n += $1} END {print n + 0}') || true
+    [ "$bytes" -ge $least ] && return
     echo "quickstart: $text holds $bytes bytes of text; at least $least are needed" >&2
     exit 2
-fi
-[ $# -gt 0 ] || text='/usr/include/*.h'
+}
+[ $# -eq 0 ] || find_text "$1"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cmake/setup.sh
+[ $# -gt 0 ] || { find_text /usr/include && text='/usr/include/*.h'; } # setup.sh brings them
 . cmake/mpi-env.sh
+
+python= # what reads the export back: the first that can
+for candidate in python3 /usr/bin/python3; do
+    [ "$python" ] || ! "$candidate" -c 'import h5py, numpy' 2>/dev/null || python=$candidate
+done
+[ "$python" ] || { echo "quickstart: python3 has no h5py and numpy (Debian: python3-h5py)" >&2 && exit 2; }
 
 say() { printf '\n== %s\n' "$*"; }
 give_up() {
@@ -40,8 +49,7 @@ mkdir -p build
 [ ! -e "$work" ] || printf 'Replacing the results of an earlier quickstart in %s\n' "$work"
 rm -rf "$work" && mkdir "$work"
 say "Building the programs into build/ (a minute the first time, nothing the second)"
-{ cmake --preset release && cmake --build --preset release --target programs; } >"$work/build.log" 2>&1 ||
-    give_up "the build failed" "$work/build.log"
+cmake/programs.sh "$work/build.log"
 export PATH="$PWD/build/bin:$PATH"
 
 train=(dcp-train examples/configs/quickstart.json "data.path=$text")
@@ -89,7 +97,7 @@ run=
 wait $follower || true
 
 say "What the model learned, and whether the kill left a trace"
-/usr/bin/python3 - "$work/killed/metrics.jsonl" "$work/whole/metrics.jsonl" <<'PYTHON'
+"$python" - "$work/killed/metrics.jsonl" "$work/whole/metrics.jsonl" <<'PYTHON'
 import json, sys
 killed, whole = ([json.loads(line) for line in open(path)] for path in sys.argv[1:])
 means = [sum(a["loss"] for a in killed[i:i + 5]) / 5 for i in range(0, len(killed), 5)]
@@ -110,7 +118,7 @@ dcp-inspect verify "$work/killed/$last" | sed "s|$PWD/||"
 say "Exporting for other software, and reading that back without this project's code"
 dcp-export "$work/killed" "$work/export"
 echo "numpy on the exported model.safetensors, h5py on the checkpoint's state.h5:"
-/usr/bin/python3 examples/compare_export.py "$work/export" "$work/killed/$last/state.h5"
+"$python" examples/compare_export.py "$work/export" "$work/killed/$last/state.h5"
 echo "$work/export is a Hugging Face folder:" $(ls "$work/export")
 
 begun='#include <std'

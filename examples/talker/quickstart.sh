@@ -61,8 +61,7 @@ follow() {
 if [ -z "$programs" ]; then
     cmake/setup.sh
     say "Building the programs into build/ (a minute the first time, nothing the second)"
-    { cmake --preset release && cmake --build --preset release --target programs; } >"$dir/build.log" 2>&1 ||
-        give_up "the build failed" "$dir/build.log"
+    cmake/programs.sh "$dir/build.log"
 fi
 export PATH="${programs:-$root/build/bin}:$PATH" PYTHONDONTWRITEBYTECODE=1
 . cmake/mpi-env.sh

@@ -18,11 +18,20 @@ for text in "$dir/tiny" "$dir"; do
         { echo "exit $status: $said"; exit 1; }
 done
 
-# Stopped, it ends when its dcp-run has; the programs are stand-ins here.
+# Stopped, it ends when its dcp-run has; the programs are stand-ins here. The machine has no text before
+# setup.sh has run.
 mkdir -p "$dir/examples" "$dir/cmake" "$dir/build/bin"
 cp "$DCP_SOURCE/examples/quickstart.sh" "$dir/examples"
-ln -s /bin/true "$dir/cmake/setup.sh"
-ln -s /bin/true "$dir/build/bin/cmake"
+cp "$DCP_SOURCE/cmake/programs.sh" "$dir/cmake"
+printf '#!/bin/sh\ntouch prepared\n' >"$dir/cmake/setup.sh"
+printf '#!/bin/sh\n[ ! -e "%s" ] || echo 5000\n' "$dir/prepared" >"$dir/build/bin/find"
+cat >"$dir/build/bin/cmake" <<'SH'
+#!/bin/sh
+[ "$1" = --build ] || exit 0
+for i in $(seq 40); do echo "[$i/40] Building file $i"; done
+[ ! -e broken ]
+SH
+chmod +x "$dir/cmake/setup.sh" "$dir/build/bin/find" "$dir/build/bin/cmake"
 touch "$dir/cmake/mpi-env.sh"
 cat >"$dir/build/bin/dcp-run" <<'SH'
 #!/usr/bin/env bash
@@ -31,8 +40,7 @@ touch started
 while :; do sleep 0.01; done
 SH
 chmod +x "$dir/build/bin/dcp-run"
-head -c 5000 /dev/zero >"$dir/text"
-PATH="$dir/build/bin:$PATH" "$dir/examples/quickstart.sh" "$dir/text" >"$dir/out" 2>&1 &
+PATH="$dir/build/bin:$PATH" "$dir/examples/quickstart.sh" >"$dir/out" 2>&1 &
 until [ -e "$dir/started" ]; do
     kill -0 $! 2>/dev/null || { cat "$dir/out" && exit 1; }
     sleep 0.01
@@ -41,6 +49,15 @@ kill -TERM $!
 status=0
 wait $! || status=$?
 [ $status -eq 143 ] && [ -e "$dir/ended" ] || { echo "exit $status, before dcp-run" && cat "$dir/out" && exit 1; }
+
+# Of the build it shows ten lines, and the end of its log where it fails.
+[ "$(grep -c '^  [0-9]* of 40 files$' "$dir/out")" -eq 10 ] || { echo "no progress" && cat "$dir/out" && exit 1; }
+[ "$(wc -l <"$dir/build/quickstart/build.log")" -eq 40 ] || { echo "no log of the build" && exit 1; }
+touch "$dir/broken"
+status=0
+PATH="$dir/build/bin:$PATH" "$dir/examples/quickstart.sh" >"$dir/out" 2>&1 || status=$?
+[ $status -eq 3 ] && grep -q "the log is .*/build.log" "$dir/out" && grep -q '^\[40/40\]' "$dir/out" ||
+    { echo "a failing build: $status" && cat "$dir/out" && exit 1; }
 "$DCP_SOURCE/examples/quickstart.sh" --help | grep -q "examples/quickstart.sh \[TEXT\]" || { echo "--help shows no usage"; exit 1; }
 status=0
 said=$("$DCP_SOURCE/examples/quickstart.sh" --foo 2>&1) || status=$?
