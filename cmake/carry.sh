@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # cmake/carry.sh: packs the libraries that this machine builds with, of Debian's packages as
-# cmake/setup.sh installs them, into .vendor/libraries.tar.gz, for a machine that has none of them
+# cmake/setup.sh --tests installs them, into .vendor/libraries.tar.gz, for a machine that has none of them
 # and no network: headers, shared libraries with all that they need, mpirun, mpicc and pkg-config.
 # There
 #     mkdir DIR; tar -xzf .vendor/libraries.tar.gz -C DIR; . DIR/env.sh
@@ -9,7 +9,7 @@
 # env.sh says so and returns 1 where it is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-cmake/setup.sh
+cmake/setup.sh --tests
 
 packages=(libopenmpi-dev libopenmpi3 openmpi-bin openmpi-common libpmix2
     libhdf5-openmpi-dev libhdf5-openmpi-103-1 libisal-dev libisal2 libjansson-dev libjansson4

@@ -27,5 +27,9 @@ if(NOT DCP_LIBRARY_ALONE) # the trainer's tokenizers
   pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 endif()
 if(DCP_TESTS)
-  pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+  pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
+  if(NOT CMOCKA_FOUND)
+    message(FATAL_ERROR "cmocka is missing, which the tests need: cmake/setup.sh --tests installs what "
+      "they want (Debian: libcmocka-dev); -DDCP_TESTS=OFF builds without them")
+  endif()
 endif()

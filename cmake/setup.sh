@@ -1,25 +1,31 @@
 #!/usr/bin/env bash
-# Makes a Debian 12 machine ready to build, test and run this project: installs the packages that
-# are missing where it runs as root, otherwise prints the one command to run and exits 2.
-# Quick where nothing is missing. On other systems it says so and leaves it to CMake. What single
-# tests need besides is installed where that works, and else told once: those tests are skipped.
+# Makes a Debian machine ready: installs the packages that are missing where it runs as root, otherwise
+# prints the one command to run, for them alone, and exits 2. Quick where nothing is missing. On other
+# systems it says so and leaves it to CMake.
+#   cmake/setup.sh            what building the programs and examples/quickstart.sh need
+#   cmake/setup.sh --tests    what the tests and benchmarks need as well
+# What single tests need besides is installed where that works, and else told once: those tests are
+# skipped. What apt-get says goes to /var/log/dcp-setup.log (DCP_SETUP_LOG: another file).
 set -euo pipefail
 
 packages=(
-    gcc libc6-dev cmake make ninja-build pkg-config git     # build
+    gcc libc6-dev cmake make ninja-build pkg-config         # build
     libopenmpi-dev openmpi-bin libhdf5-openmpi-dev          # what libdcp stands on
     libisal-dev libjansson-dev liburing-dev
-    libhdf5-dev                                             # the same without MPI: -DDCP_MPI=OFF
     libdnnl-dev libopenblas-serial-dev                      # matrix products
     libpcre2-dev libutf8proc-dev                            # tokenizers
-    libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy fio # tests, quickstart, benchmark
-    g++ gfortran                                            # tests of the installed interfaces
-    mandoc groff-base                                       # checks the man pages in tests/cli
-    strace                                                  # fails system calls in tests/crash
-    gdb                                                     # stacks of ranks that hang
-    xfsprogs btrfs-progs                                    # images of file systems for tests/mpi
+    python3 python3-h5py python3-numpy                      # man pages, quickstart
 )
-
+for_tests=(
+    git python3-venv libcmocka-dev hdf5-tools
+    libhdf5-dev                             # the library without MPI: -DDCP_MPI=OFF
+    g++ gfortran                            # tests of the installed interfaces
+    mandoc groff-base                       # checks the man pages in tests/cli
+    strace                                  # fails system calls in tests/crash
+    gdb                                     # stacks of ranks that hang
+    fio                                     # what benchmarks compare with
+    xfsprogs btrfs-progs                    # images of file systems for tests/mpi
+)
 # Of these each may be missing. A server's package starts it where systemd runs, so it is left there.
 optional=(
     iproute2                                # tests hosts_*
@@ -27,7 +33,16 @@ optional=(
     libfuse3-dev                            # tests crash_filesystem_fuse_*
     glusterfs-server glusterfs-client       # test crash_filesystem_glusterfs
 )
+[ -d /run/systemd/system ] && optional=(iproute2 libfuse3-dev)
+
+case $#:${1-} in
+0:) optional=() ;;
+1:--tests) packages+=("${for_tests[@]}") ;;
+1:--help | 1:-h) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" && exit 0 ;;
+*) echo "setup: only --tests and --help are known, not: $*" >&2 && exit 2 ;;
+esac
 tried=${DCP_SETUP_TRIED:-/var/cache/dcp-setup} # those that could not be installed
+log=${DCP_SETUP_LOG:-/var/log/dcp-setup.log}
 
 if ! command -v dpkg-query >/dev/null; then
     echo "setup: not a Debian system; CMake will say which of these is missing: ${packages[*]}" >&2
@@ -40,15 +55,18 @@ is_installed() {
     [ "$status" = installed ]
 }
 
+run_apt() { # COMMAND ARGUMENTS...
+    DEBIAN_FRONTEND=noninteractive apt-get "$1" -q -o Acquire::Retries=3 "${@:2}" >>"$log" 2>&1
+}
+
 install() { # NAMES...
-    DEBIAN_FRONTEND=noninteractive apt-get install -q -y -o Acquire::Retries=3 --no-install-recommends "$@" >&2
+    run_apt install -y --no-install-recommends "$@"
 }
 
 missing=() extra=()
 for package in "${packages[@]}"; do
     is_installed "$package" || missing+=("$package")
 done
-[ -d /run/systemd/system ] && optional=(iproute2 libfuse3-dev)
 for package in "${optional[@]}"; do
     is_installed "$package" || grep -qsx "$package" "$tried" || extra+=("$package")
 done
@@ -60,14 +78,21 @@ if [ "$(id -u)" -ne 0 ]; then
     exit 2
 fi
 [ $((${#missing[@]} + ${#extra[@]})) -gt 0 ] || exit 0
+echo "setup: installing $((${#missing[@]} + ${#extra[@]})) packages and what they need; the log is $log" >&2
+: >"$log"
 # Lists that can't be updated are no reason to stop: those that are there may do.
-apt-get update -q -o Acquire::Retries=3 >&2 || true
+run_apt update || true
 if [ ${#missing[@]} -gt 0 ]; then
-    echo "setup: installing ${missing[*]}" >&2
-    install "${missing[@]}"
+    echo "setup: ${missing[*]}" >&2
+    install "${missing[@]}" || {
+        status=$?
+        echo "setup: apt-get failed; the end of $log:" >&2
+        tail -n 20 "$log" >&2
+        exit $status
+    }
 fi
 for package in "${extra[@]}"; do
-    echo "setup: installing $package, which some tests need" >&2
+    echo "setup: $package, which some tests need" >&2
     if ! install "$package"; then
         echo "setup: there is no $package: tests that need it are skipped" >&2
         echo "$package" >>"$tried" || true # not again until that file is removed

@@ -21,7 +21,7 @@ case $#:${1-} in
     exit 2
     ;;
 esac
-cmake/setup.sh
+cmake/setup.sh --tests
 . cmake/mpi-env.sh
 
 if [ "$quick" ]; then

@@ -4,7 +4,7 @@
 # found nothing, its corpus becomes the least one with the same coverage. Findings are kept in
 # build-fuzz/findings, logs beside it; exit 1 where there is one. FUZZ_TIMEOUT: seconds after which an
 # input counts as slow (5; more where other work is done beside). Wants Debian's clang beside what
-# cmake/setup.sh installs.
+# cmake/setup.sh --tests installs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 seconds=${1:-1200}
