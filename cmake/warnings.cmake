@@ -1,4 +1,5 @@
-# dcp_warnings: what every target of ours compiles with. -Werror comes from the presets.
+# dcp_warnings: what every target of ours compiles with. -Werror comes from the presets for
+# development, and in CI.
 add_library(dcp_warnings INTERFACE)
 target_compile_options(dcp_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wvla>)
