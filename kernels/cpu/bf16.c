@@ -74,36 +74,82 @@ void cpu_bf16_close(cpu_bf16 *b) {
     free(b);
 }
 
+enum { A, B, C, MATRICES };
+
+/* oneDNN 2 describes a matrix by a struct, 3 by an object. */
+#if DNNL_VERSION_MAJOR < 3
+static dnnl_status_t describe(dnnl_memory_desc_t *out, const dnnl_dims_t dims,
+                              const dnnl_dims_t strides, dnnl_data_type_t type) {
+    return dnnl_memory_desc_init_by_strides(out, 2, dims, type, strides);
+}
+
+static void forget(dnnl_memory_desc_t *desc) { (void)desc; }
+
+static dnnl_status_t place(dnnl_memory_t *out, const dnnl_memory_desc_t *desc, dnnl_engine_t engine,
+                           void *data) {
+    return dnnl_memory_create(out, desc, engine, data);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1.0f); }
+
+static dnnl_status_t find_product(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                  const dnnl_memory_desc_t *desc, dnnl_primitive_attr_t attr) {
+    dnnl_matmul_desc_t product;
+    const dnnl_status_t status =
+        dnnl_matmul_desc_init(&product, &desc[A], &desc[B], NULL, &desc[C]);
+    return status ? status : dnnl_primitive_desc_create(out, &product, attr, engine, NULL);
+}
+#else
+static dnnl_status_t describe(dnnl_memory_desc_t *out, const dnnl_dims_t dims,
+                              const dnnl_dims_t strides, dnnl_data_type_t type) {
+    return dnnl_memory_desc_create_with_strides(out, 2, dims, type, strides);
+}
+
+static void forget(dnnl_memory_desc_t *desc) {
+    if (*desc) dnnl_memory_desc_destroy(*desc);
+}
+
+static dnnl_status_t place(dnnl_memory_t *out, const dnnl_memory_desc_t *desc, dnnl_engine_t engine,
+                           void *data) {
+    return dnnl_memory_create(out, *desc, engine, data);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
+    return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
+}
+
+static dnnl_status_t find_product(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                  const dnnl_memory_desc_t *desc, dnnl_primitive_attr_t attr) {
+    return dnnl_matmul_primitive_desc_create(out, engine, desc[A], desc[B], NULL, desc[C], attr);
+}
+#endif
+
 /* A matrix [rows,cols] in row-major order, or stored as its transpose. */
 static dnnl_status_t describe_matrix(dnnl_memory_desc_t *out, size_t rows, size_t cols,
                                      int transposed, dnnl_data_type_t type) {
     const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
     const dnnl_dims_t strides = {transposed ? 1 : (dnnl_dim_t)cols,
                                  transposed ? (dnnl_dim_t)rows : 1};
-    return dnnl_memory_desc_init_by_strides(out, 2, dims, type, strides);
+    return describe(out, dims, strides, type);
 }
 
 static dnnl_status_t compile_product(dnnl_primitive_t *out, dnnl_engine_t engine,
-                                     const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b,
-                                     const dnnl_memory_desc_t *c, int add) {
-    dnnl_matmul_desc_t desc;
+                                     const dnnl_memory_desc_t *desc, int add) {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t sum = NULL;
     dnnl_primitive_desc_t found = NULL;
-    dnnl_status_t status = dnnl_matmul_desc_init(&desc, a, b, NULL, c);
-    if (!status && add) status = dnnl_primitive_attr_create(&attr);
+    dnnl_status_t status = dnnl_success;
+    if (add) status = dnnl_primitive_attr_create(&attr);
     if (!status && add) status = dnnl_post_ops_create(&sum);
-    if (!status && add) status = dnnl_post_ops_append_sum(sum, 1.0f);
+    if (!status && add) status = append_sum(sum);
     if (!status && add) status = dnnl_primitive_attr_set_post_ops(attr, sum);
-    if (!status) status = dnnl_primitive_desc_create(&found, &desc, attr, engine, NULL);
+    if (!status) status = find_product(&found, engine, desc, attr);
     if (!status) status = dnnl_primitive_create(out, found);
     if (found) dnnl_primitive_desc_destroy(found);
     if (sum) dnnl_post_ops_destroy(sum);
     if (attr) dnnl_primitive_attr_destroy(attr);
     return status;
 }
-
-enum { A, B, C, MATRICES };
 
 static dnnl_status_t execute_product(const cpu_bf16 *on, dnnl_primitive_t product,
                                      const dnnl_memory_desc_t *desc, void *const *data) {
@@ -112,7 +158,7 @@ static dnnl_status_t execute_product(const cpu_bf16 *on, dnnl_primitive_t produc
     dnnl_status_t status = dnnl_success;
     for (int i = 0; i < MATRICES; i++) {
         args[i].arg = places[i];
-        if (!status) status = dnnl_memory_create(&args[i].memory, &desc[i], on->engine, data[i]);
+        if (!status) status = place(&args[i].memory, &desc[i], on->engine, data[i]);
     }
     if (!status) status = dnnl_primitive_execute(product, on->stream, MATRICES, args);
     if (!status) status = dnnl_stream_wait(on->stream);
@@ -125,6 +171,7 @@ static int multiply_by_dnnl(const cpu_bf16 *on, void *c, const uint16_t *a, cons
                             size_t m, size_t n, size_t depth, unsigned flags) {
     void *const data[MATRICES] = {(void *)a, (void *)b, c};
     dnnl_memory_desc_t desc[MATRICES];
+    memset(desc, 0, sizeof desc);
     dnnl_primitive_t product = NULL;
     omp_set_num_threads(1);
     dnnl_status_t status =
@@ -133,11 +180,10 @@ static int multiply_by_dnnl(const cpu_bf16 *on, void *c, const uint16_t *a, cons
         status = describe_matrix(&desc[B], depth, n, (flags & KERNELS_TRANSPOSE_B) != 0, dnnl_bf16);
     if (!status)
         status = describe_matrix(&desc[C], m, n, 0, flags & KERNELS_NARROW ? dnnl_bf16 : dnnl_f32);
-    if (!status)
-        status = compile_product(&product, on->engine, &desc[A], &desc[B], &desc[C],
-                                 (flags & KERNELS_ADD) != 0);
+    if (!status) status = compile_product(&product, on->engine, desc, (flags & KERNELS_ADD) != 0);
     if (!status) status = execute_product(on, product, desc, data);
     if (product) dnnl_primitive_destroy(product);
+    for (int i = 0; i < MATRICES; i++) forget(&desc[i]);
     return status != dnnl_success;
 }
 

@@ -41,9 +41,15 @@ static const char *isa_name(dnnl_cpu_isa_t isa) {
     }
 }
 
+#if DNNL_VERSION_MAJOR < 3
+static const dnnl_cpu_isa_t any_isa = dnnl_cpu_isa_all;
+#else
+static const dnnl_cpu_isa_t any_isa = dnnl_cpu_isa_default;
+#endif
+
 void cpu_matmul_describe(char *text, size_t size) {
     /* oneDNN refuses this after the first product, since it has chosen by then: harmless. */
-    (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_all);
+    (void)dnnl_set_max_cpu_isa(any_isa);
     const dnnl_version_t *v = dnnl_version();
     char blas[24] = ""; /* "OpenBLAS 0.3.21 ..." */
     sscanf(openblas_get_config(), "%*s %23s", blas);
