@@ -51,7 +51,7 @@ static const char about[] =
     "Common use:\n"
     "  dcp-train llama.json data.path=corpus --dry-run      what would be done\n"
     "  dcp-run -n 4 -- dcp-train llama.json data.path=corpus\n"
-    "  mpirun -n 4 dcp-train llama.json data.path=corpus\n"
+    "  mpirun --oversubscribe -n 4 dcp-train llama.json data.path=corpus\n"
     "  dcp-train --sample 'Once upon' ckpt                  what the model makes of that\n"
     "\n"
     "Trains a language model or a classifier, fully sharded over N ranks, and saves its state.\n"

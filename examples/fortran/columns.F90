@@ -1,7 +1,7 @@
 ! An array that is spread by columns over any number of ranks, with ghost columns at both sides: saved,
 ! saved beside other work, and loaded again, both ways, by libdcp's Fortran module.
 !
-!     mpirun -n N columns DIR
+!     mpirun --oversubscribe -n N columns DIR
 !
 ! WITHOUT_MPI: for a libdcp without MPI; one process then.
 program columns
@@ -27,7 +27,7 @@ program columns
     integer :: ierr
 
     call get_command_argument(1, dir)
-    if (dir == "") error stop "usage: columns DIR"
+    if (dir == "" .or. dir(1:1) == "-") error stop "usage: columns DIR"
 #ifndef WITHOUT_MPI
     call MPI_Init(ierr)
     call dcp_comm_from_fortran(MPI_COMM_WORLD, comm)

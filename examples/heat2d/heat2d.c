@@ -1,6 +1,6 @@
 /* The heat equation on a plate, by rows over any number of ranks, with checkpoints through libdcp.
  *
- *     mpirun -n N heat2d DIR STEPS EVERY
+ *     mpirun --oversubscribe -n N heat2d DIR STEPS EVERY
  *
  * goes on from the newest step in DIR, saves every EVERY steps, and prints a checksum of the plate
  * that is the same for every N and for every history of stops and restarts. */
@@ -93,7 +93,8 @@ int main(int argc, char **argv) {
     const uint64_t steps = argc == 4 ? strtoull(argv[2], NULL, 10) : 0;
     const uint64_t every = argc == 4 ? strtoull(argv[3], NULL, 10) : 0;
     if (steps == 0 || every == 0) {
-        if (rank == 0) fprintf(stderr, "usage: mpirun -n N heat2d DIR STEPS EVERY\n");
+        if (rank == 0)
+            fprintf(stderr, "usage: mpirun --oversubscribe -n N heat2d DIR STEPS EVERY\n");
         MPI_Finalize();
         return EXIT_USAGE;
     }

@@ -486,9 +486,9 @@ static int parse_engine(const char *name, dcp_engine *out) {
 
 static const char about[] =
     "Common use:\n"
-    "  mpirun -n 4 dcp-bench save DIR --repeat 3             2.28 GB in 276 tensors\n"
-    "  mpirun -n 4 dcp-bench load DIR\n"
-    "  mpirun -n 4 dcp-bench save DIR --layers 400 --hidden 64 --vocab 1000\n"
+    "  mpirun --oversubscribe -n 4 dcp-bench save DIR --repeat 3    2.28 GB in 276 tensors\n"
+    "  mpirun --oversubscribe -n 4 dcp-bench load DIR\n"
+    "  mpirun --oversubscribe -n 4 dcp-bench save DIR --layers 400 --hidden 64 --vocab 1000\n"
     "\n"
     "Times durable saves, saves in flight (async), or loads from a cold page cache, of a\n"
     "decoder's parameters and moments in fp32; under mpirun -n N by N ranks. Prints one JSON\n"

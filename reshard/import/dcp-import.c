@@ -37,8 +37,8 @@ typedef struct folder {
 
 static const char about[] =
     "Common use:\n"
-    "  dcp-import Qwen3-0.6B ckpt    the folder becomes ckpt/step-00000000\n"
-    "  mpirun -n 4 dcp-import ...    four ranks share the work\n"
+    "  dcp-import Qwen3-0.6B ckpt                    the folder becomes ckpt/step-00000000\n"
+    "  mpirun --oversubscribe -n 4 dcp-import ...    four ranks share the work\n"
     "\n"
     "Makes the model of a Hugging Face folder (config.json, one or many safetensors files)\n"
     "step 0 of the checkpoint directory CKPT_DIR, with the files of its tokenizer. Types stay\n"

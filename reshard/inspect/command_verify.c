@@ -159,10 +159,10 @@ static int verify_all(const launch *job, const char *dir, int as_json) {
 
 static const char about[] =
     "Common use:\n"
-    "  dcp-inspect verify ckpt                      the newest complete step\n"
-    "  dcp-inspect verify ckpt/step-00000120        this one\n"
-    "  dcp-inspect verify ckpt --all                all complete steps\n"
-    "  mpirun -n 4 dcp-inspect verify ckpt          several ranks share the reading\n"
+    "  dcp-inspect verify ckpt                                the newest complete step\n"
+    "  dcp-inspect verify ckpt/step-00000120                  this one\n"
+    "  dcp-inspect verify ckpt --all                          all complete steps\n"
+    "  mpirun --oversubscribe -n 4 dcp-inspect verify ckpt    four ranks share the reading\n"
     "\n"
     "Reads every byte of a step, past the page cache and on all cores, and checks it. Exit\n"
     "status 1 where there is damage; each has a line that names the file and the tensor,\n"

@@ -53,7 +53,7 @@ static const char about[] =
     "Common use:\n"
     "  dcp-reshard ckpt ckpt-8 --layout sharded --world 8    a file for each of eight ranks\n"
     "  dcp-reshard ckpt-8 ckpt-one --layout global           one file again\n"
-    "  mpirun -n 4 dcp-reshard ...                           four ranks share the work\n"
+    "  mpirun --oversubscribe -n 4 dcp-reshard ...           four ranks share the work\n"
     "\n"
     "Rewrites a step of SRC (a step's folder, or a checkpoint directory, meaning its newest\n"
     "complete step) into the checkpoint directory DST, where it keeps its number. DST gets no\n"

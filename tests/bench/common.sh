@@ -2,6 +2,11 @@
 # Shared by io.sh, peers.sh and inspect.sh: the scratch folder, fio, and dcp-bench's figures.
 # DCP_BIN says where dcp-bench is (build/bin), REPEAT how often each is measured (3).
 
+case ${1-} in
+--help | -h) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0" && exit 0 ;;
+"" | -[!-]*) echo "${0##*/}: names no DIR; --help tells more" >&2 && exit 2 ;;
+esac
+
 big=(--layers 10 --hidden 1024 --vocab 32000) # 2.28 GB in 276 tensors
 small=(--layers 400 --hidden 64 --vocab 1000) # 0.30 GB in 10,806 tensors
 bin=${DCP_BIN:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/build/bin}

@@ -107,6 +107,12 @@ for program in PROGRAMS:
     if not re.fullmatch(rf"{program} \d+\.\d+\.\d+\n", version):
         wrong(f"{program} --version: {version}")
 
+for program in PROGRAMS:  # on two cores Open MPI refuses four ranks
+    for command in [program], *([program, word] for word in help_subcommands(program)):
+        for line in run(f"{BIN}/{command[0]}", *command[1:], "--help").splitlines() + page(f"{program}.1").splitlines():
+            if re.search(r"mpirun -n \d ", line):
+                wrong(f"{' '.join(command)}: without --oversubscribe: {line}")
+
 with tempfile.TemporaryDirectory() as folder:
     with open(f"{folder}/config.json", "w") as f:
         json.dump({"model": "config.json", "data": {"path": "data"}}, f)
@@ -129,6 +135,12 @@ for key, values, default, about in shown:
     for word in words:
         if not re.search(rf"(^| ){re.escape(word)}([ .,;]|$)", described.get(key, ""), re.M):
             wrong(f"dcp-train.json(5): {key} may be {word}, which its item does not say")
+
+for program in PROGRAMS:  # on two cores Open MPI refuses four ranks
+    for command in [program], *([program, word] for word in help_subcommands(program)):
+        for line in run(f"{BIN}/{command[0]}", *command[1:], "--help").splitlines() + page(f"{program}.1").splitlines():
+            if re.search(r"mpirun -n \d ", line):
+                wrong(f"{' '.join(command)}: without --oversubscribe: {line}")
 
 with tempfile.TemporaryDirectory() as folder:
     line = json.loads(run(f"{BIN}/dcp-bench", "save", folder, *"--layers 1 --hidden 8 --vocab 8".split()))

@@ -51,6 +51,7 @@ built by-fortran "$example" "-DCMAKE_Fortran_FLAGS=-std=f2018 -Wall"
 try "$dir/by-fortran/columns" "Fortran on $ranks, back at step 2"
 (cd "$dir" && "${fortran[@]}" -o fortran "$module" "$example/columns.F90" "${flags[@]}")
 try "$dir/fortran" "Fortran on $ranks, back at step 2"
+(cd "$dir" && ! ./fortran --help >said 2>&1 && grep -q "usage: columns DIR" said && [ ! -e ./--help ])
 cc -o "$dir/constants" "$tests/constants.c" "${flags[@]}"
 "$dir/constants" >"$dir/constants.f90"
 (cd "$dir" && gfortran -ffree-line-length-none -o compare "$module" constants.f90 "${flags[@]}")
