@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# bare.sh SUITE DIR [PART...]: what a newcomer meets on a machine that has nothing. Makes a minbase system of Debian's
+# SUITE (bookworm, trixie) in DIR by debootstrap, and in a fresh copy of it for each PART, from a clean clone:
+#   root    examples/quickstart.sh as the first command, as root
+#   user    the same as an ordinary user: it prints a command, which root runs, and then works
+#   readme  the README's examples that need no other package (readme.sh), as that user
+#   quick   tests/run.sh --quick as that user
+#   full    the whole suite as root (an hour)
+# Without PART: root, user, readme and quick. Prints a line for each part: seconds, apt's apart, and the system's size;
+# DIR/SUITE-PART.log has what was said. A minbase system that DIR has is used again. KEEP=1: the others stay, too.
+# Exit: 0 all worked; 1 something failed; 77 skipped: it takes root, debootstrap and a mirror of Debian.
+set -euo pipefail
+
+if [ $# -lt 2 ]; then
+    sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+fi
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+suite=$1
+mkdir -p -- "$2"
+dir=$(cd "$2" && pwd)
+shift 2
+[ $# -gt 0 ] || set -- root user readme quick
+skip() { echo "bare.sh: skipped: $1" >&2 && exit 77; }
+[ "$(id -u)" -eq 0 ] || skip "only root can make a system"
+command -v debootstrap >/dev/null || skip "there is no debootstrap (Debian: debootstrap)"
+unshare --mount true 2>/dev/null || skip "no namespaces of mounts here"
+
+base=$dir/$suite
+make_base() {
+    [ ! -e "$base/made" ] || return 0
+    rm -rf "$base"
+    debootstrap --variant=minbase "$suite" "$base" >"$dir/$suite.log" 2>&1 ||
+        skip "debootstrap made no $suite: $(tail -n 1 "$dir/$suite.log")"
+    rm -f "$base"/var/cache/apt/archives/*.deb
+    touch "$base/made"
+}
+
+# within USER COMMAND: in $system, with nothing of this machine's environment. Mounts and processes end with it.
+within() {
+    unshare --mount --pid --fork --kill-child bash -c '
+        set -e
+        mount --make-rprivate /
+        mount -t proc proc "$1/proc"
+        mount --rbind /sys "$1/sys"
+        mount --rbind /dev "$1/dev"
+        mount -t tmpfs shm "$1/dev/shm"
+        home=/root && [ "$2" = root ] || home=/home/$2
+        exec chroot --userspec="$2" "$1" /usr/bin/env -i HOME="$home" USER="$2" LC_ALL=C.UTF-8 \
+            PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin bash -c "cd ~/libdcp; $3"
+    ' _ "$system" "$@"
+}
+
+fresh_system() { # USER, whose home gets the clone
+    local home=root
+    system=$dir/$suite-$part
+    rm -rf "$system"
+    cp -a --reflink=auto "$base" "$system"
+    cp -L /etc/resolv.conf "$system/etc/resolv.conf"
+    cp /etc/hosts "$system/etc/hosts"
+    if [ "$1" != root ]; then
+        home=home/$1
+        chroot "$system" useradd --create-home --shell /bin/bash "$1"
+    fi
+    git clone --quiet --no-hardlinks "$source" "$system/$home/libdcp"
+    chroot "$system" chown -R "$1:" "/$home/libdcp"
+}
+
+stamp() { # each line with the seconds since SECONDS was 0
+    local line
+    while IFS= read -r line; do printf '%5d  %s\n' $SECONDS "$line"; done
+}
+
+# follow USER COMMAND: into the log of the part, with times; its status.
+follow() {
+    SECONDS=0
+    within "$@" 2>&1 </dev/null | stamp >>"$log"
+}
+
+# The printed command, and nothing else, makes a user's machine ready. Sets apt_s.
+install_by_printed_command() { # COMMAND that prints it
+    local status=0 printed
+    follow user "$1" || status=$?
+    printed=$(sed -n 's/^ *[0-9]*  *sudo \(apt-get .*\)/\1/p' "$log")
+    [ "$status" -eq 2 ] && [ -n "$printed" ] || return 1
+    printed=${printed//sudo /}
+    follow root "$printed" || return 1
+    apt_s=$SECONDS
+}
+
+said_at() { awk -v line="$1" 'index($0, line) == 8 { print $1; exit }' "$log"; }
+
+try_root() {
+    fresh_system root
+    follow root examples/quickstart.sh || return 1
+    apt_s=$(said_at "== Building")
+    rest_s=$((SECONDS - apt_s))
+}
+
+try_user() {
+    fresh_system user
+    install_by_printed_command examples/quickstart.sh || return 1
+    follow user examples/quickstart.sh || return 1
+    rest_s=$SECONDS
+}
+
+try_readme() {
+    fresh_system user
+    install_by_printed_command cmake/setup.sh || return 1
+    follow user "tests/systems/readme.sh" || return 1
+    rest_s=$SECONDS
+}
+
+try_quick() {
+    fresh_system user
+    install_by_printed_command "tests/run.sh --quick" || return 1
+    follow user "tests/run.sh --quick" || return 1
+    rest_s=$SECONDS
+}
+
+try_full() {
+    fresh_system root
+    follow root "cmake/setup.sh --tests" || return 1
+    apt_s=$SECONDS
+    follow root "tests/run.sh" || return 1
+    rest_s=$SECONDS
+}
+
+make_base
+failed=0
+for part; do
+    log=$dir/$suite-$part.log
+    : >"$log"
+    if "try_$part"; then
+        echo "$suite $part: apt $apt_s s, the rest $rest_s s, $(du -sm "$system" | cut -f 1) MB"
+    else
+        failed=1
+        echo "$suite $part: FAILED; the end of $log:"
+        tail -n 20 "$log"
+    fi
+    [ "${KEEP:-}" ] || rm -rf "$system"
+done
+exit $failed
