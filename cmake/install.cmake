@@ -1,5 +1,6 @@
 # What `cmake --install` gives: headers, libdcp, programs, their man pages and bash completion,
-# examples, a CMake package (find_package(dcp 1.0), targets dcp::dcp and dcp::fortran) and dcp.pc.
+# licence and documents, examples, a CMake package (find_package(dcp 1.0), targets dcp::dcp and
+# dcp::fortran) and dcp.pc.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS dcp dcp_fortran EXPORT dcpTargets)
@@ -13,6 +14,9 @@ install(FILES libdcp/fortran/dcp.f90 DESTINATION ${CMAKE_INSTALL_DATADIR}/dcp) #
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DATADIR}/dcp USE_SOURCE_PERMISSIONS
   PATTERN quickstart.sh EXCLUDE PATTERN __pycache__ EXCLUDE) # a quickstart builds the source tree
 install(FILES cmake/mpi-env.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/dcp)
+install(FILES LICENSE README.md TYPE DOC)
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs FILES_MATCHING PATTERN "*.md"
+  PATTERN man EXCLUDE PATTERN completion EXCLUDE) # where the README's links look
 install(TARGETS dcp-train dcp-run) # reshard/ installs its own
 
 install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")

@@ -166,7 +166,7 @@ def main(headers, changelog, version, to):
             title, links, text = page(stem, f.read(), f'.TH {{}} 3 {date} "libdcp {version}" libdcp', others)
         with open(f"{to}/{title}.3", "w") as f:
             f.write(text)
-        for name in links:
+        for name in links + ["libdcp"] * (stem == "dcp"):
             if not os.path.exists(f"{to}/{name}.3") and name not in others:
                 with open(f"{to}/{name}.3", "w") as f:
                     f.write(f".so man3/{title}.3\n")

@@ -24,6 +24,7 @@ for program in train run reshard export import inspect bench; do
         "dcp-$program" >/dev/null
 done
 [ -e "$dir/usr/share/man/man5/dcp-train.json.5" ]
+cmp "$DCP_SOURCE/LICENSE" "$dir/usr/share/doc/libdcp/LICENSE" && [ -e "$dir/usr/share/doc/libdcp/docs/format.md" ]
 
 cmake -S "$dir/src" -B "$dir/build" -DCMAKE_PREFIX_PATH="$dir/usr" >/dev/null
 cmake --build "$dir/build" >/dev/null

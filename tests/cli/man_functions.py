@@ -36,6 +36,9 @@ for name in functions:
     if not re.search(rf"^\.SS .*\b{name}\b", described, re.M):
         wrong(f"{name} is not described on its page")
 
+if page("libdcp") != page("dcp"):
+    wrong("man libdcp is not the page of the whole")
+
 for file in sorted(os.listdir(PAGES)):
     path = f"{PAGES}/{file}"
     with open(path) as f:
