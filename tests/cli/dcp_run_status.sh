@@ -11,6 +11,22 @@ for status in 0 1 2 143; do
     [ "$(grep -c '^dcp-run: start [0-9]*, ' "$dir/err")" -eq 1 ] || fail "status $status was restarted"
 done
 
+# As Open MPI 5, whose mpirun knows no --quiet; what mpirun itself says is not shown all the same.
+mkdir "$dir/bin"
+real=$(command -v mpirun)
+cat >"$dir/bin/mpirun" <<END
+#!/bin/sh
+for word; do [ "\$word" != --quiet ] || { echo "unrecognized option" >&2; exit 213; }; done
+exec "$real" "\$@"
+END
+chmod +x "$dir/bin/mpirun"
+echo 1 >"$dir/exit"
+PATH=$dir/bin:$PATH run -n 2 -- "$DCP_RUN_RANK" "$dir"
+ends 1
+says_not '^mpirun'
+says_not 'Primary job'
+says_not 'unrecognized'
+
 misuse() {
     run "$@"
     ends 2

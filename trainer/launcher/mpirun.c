@@ -150,7 +150,7 @@ int launcher_mpirun_prepare(launcher_command *c) {
     char number[16], hosts[PATH_MAX], self[PATH_MAX];
     if (!launcher_watched_is_train(c->program[0])) launcher_rank_set_environment(c->placement);
     snprintf(number, sizeof number, "%d", c->placement->ranks);
-    add_words(&w, "mpirun", "--quiet", "--bind-to", "none", "-n", number, NULL);
+    add_words(&w, "mpirun", "--bind-to", "none", "-n", number, NULL);
     if (c->tag_output) add_words(&w, "--tag-output", NULL);
     int failed = 0;
     if (c->placement->n == 0) {
@@ -184,13 +184,16 @@ static void add_mark(const char *mark) {
     free(marks);
 }
 
-/* Open MPI refuses to run as root unless told. dcp-train has one thread a rank, on which equal bits
- * rest. */
+/* Open MPI refuses to run as root unless told. That it says no more than the ranks do is an option
+ * of version 4 alone, and a variable in 4 and 5. dcp-train has one thread per rank, on which equal
+ * bits rest. */
 static void set_environment(const launcher_command *c) {
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     }
+    setenv("OMPI_MCA_orte_execute_quiet", "1", 0);
+    setenv("PRTE_MCA_prte_execute_quiet", "1", 0);
     launcher_slurm_set_environment();
     if (launcher_watched_is_train(c->program[0])) setenv("OMP_NUM_THREADS", "1", 0);
     launcher_folders_set(c->folders);
