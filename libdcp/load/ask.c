@@ -64,7 +64,7 @@ static int answer_boxes(void *ctx, const comm_message *boxes, const uint64_t *by
     const unsigned char *at = boxes->data;
     comm_message asked = {0};
     asked_box *list = malloc((most + 1) * sizeof *list);
-    uint64_t *asked_bytes = calloc((size_t)ranks, sizeof *asked_bytes);
+    uint64_t *asked_bytes = calloc((unsigned)ranks, sizeof *asked_bytes);
     int status = list && asked_bytes ? DCP_OK : core_fail_memory(err, most * sizeof *list);
     for (int r = 0; r < ranks && !status; r++) {
         const uint64_t before = asked.bytes;
