@@ -64,6 +64,11 @@ if [ -z "$programs" ]; then
     cmake/programs.sh "$dir/build.log"
 fi
 export PATH="${programs:-$root/build/bin}:$PATH" PYTHONDONTWRITEBYTECODE=1
+plain= # what runs the scripts that need numpy alone: the first that has it
+for candidate in python3 /usr/bin/python3; do
+    [ "$plain" ] || ! "$candidate" -c 'import numpy' 2>/dev/null || plain=$candidate
+done
+[ "$plain" ] || refuse "python3 has no numpy (Debian: python3-numpy)"
 . cmake/mpi-env.sh
 [ ! -e "$work" ] || echo "Replacing the results of an earlier quickstart in $work"
 rm -rf "$work" && mkdir "$work" && touch "$work/.quickstart"
@@ -96,10 +101,10 @@ else
 fi
 
 say "A small random talker, and a codec for these recordings: 16 codes of 64 each for 80 ms"
-/usr/bin/python3 "$example/small_talker.py" "$config" base rows.jsonl "$recordings"
+"$plain" "$example/small_talker.py" "$config" base rows.jsonl "$recordings"
 
 say "Records of text, codes and the speaker's vector"
-/usr/bin/python3 "$example/stand_in.py" records.safetensors rows.jsonl --model base | tee records.log
+"$plain" "$example/stand_in.py" records.safetensors rows.jsonl --model base | tee records.log
 data=$(sed -n 's/^"data": //p' records.log)
 records=$(wc -l <rows.jsonl)
 steps=$((records > 8 ? 12 * records : 96)) # each is seen about a hundred times
@@ -127,7 +132,7 @@ follower=$!
 wait $run || { run= && give_up "training failed" "$work/train.log"; }
 run=
 wait $follower || true
-/usr/bin/python3 - <<'PYTHON'
+"$plain" - <<'PYTHON'
 import json, sys
 lines = [json.loads(line) for line in open("metrics.jsonl")]
 print("    step    loss of the talker    of the predictor")
@@ -144,7 +149,7 @@ grep -E '^same |^[0-9]+ tensors' moved.log
 
 say "Exporting it with a voice, whose name is anna"
 dcp-export ckpt export --voice Anna --voice-from records.safetensors
-/usr/bin/python3 -c 'import json; c = json.load(open("export/config.json"))["talker_config"]
+"$plain" -c 'import json; c = json.load(open("export/config.json"))["talker_config"]
 print("its vector is row %d of the %d of the table of codes" % (c["spk_id"]["anna"], c["vocab_size"]))'
 
 make_environment() {

@@ -31,7 +31,8 @@ cat >"$dir/build/bin/cmake" <<'SH'
 for i in $(seq 40); do echo "[$i/40] Building file $i"; done
 [ ! -e broken ]
 SH
-chmod +x "$dir/cmake/setup.sh" "$dir/build/bin/find" "$dir/build/bin/cmake"
+printf '#!/bin/sh\necho "$2" >>"%s"\nexec "%s" "$@"\n' "$dir/used" "$(command -v python3)" >"$dir/build/bin/python3"
+chmod +x "$dir/cmake/setup.sh" "$dir/build/bin"/{find,cmake,python3}
 touch "$dir/cmake/mpi-env.sh"
 cat >"$dir/build/bin/dcp-run" <<'SH'
 #!/usr/bin/env bash
@@ -49,6 +50,8 @@ kill -TERM $!
 status=0
 wait $! || status=$?
 [ $status -eq 143 ] && [ -e "$dir/ended" ] || { echo "exit $status, before dcp-run" && cat "$dir/out" && exit 1; }
+
+grep -q 'import h5py' "$dir/used" || { echo "the python3 of PATH is not asked for h5py before training" && exit 1; }
 
 # Of the build it shows ten lines, and the end of its log where it fails.
 [ "$(grep -c '^  [0-9]* of 40 files$' "$dir/out")" -eq 10 ] || { echo "no progress" && cat "$dir/out" && exit 1; }

@@ -42,7 +42,8 @@ trap 'for i in {1..20}; do sleep 0.02; done; touch ended; exit 143' TERM
 touch started
 while :; do sleep 0.01; done
 SH
-chmod +x "$dir/bin/dcp-run"
+printf '#!/bin/sh\ntouch "%s"\nexec "%s" "$@"\n' "$dir/used" "$(command -v python3)" >"$dir/bin/python3"
+chmod +x "$dir/bin/dcp-run" "$dir/bin/python3"
 cd "$dir"
 LIBDCP_PROGRAMS=bin "$quickstart" sounds "$dir/out" >"$dir/log" 2>&1 &
 first=$!
@@ -55,6 +56,7 @@ kill -TERM $first
 status=0
 wait $first || status=$?
 [ $status -eq 143 ] || { echo "exit $status" && cat "$dir/log" && exit 1; }
+[ -e "$dir/used" ] || { echo "the python3 of PATH is not used" && exit 1; }
 [ -e "$dir/out/work/ended" ] || { echo "it ended before dcp-run" && cat "$dir/log" && exit 1; }
 
 # What an earlier one left is replaced, and nothing else.
