@@ -78,8 +78,8 @@ enum { A, B, C, MATRICES };
 
 /* oneDNN 2 describes a matrix by a struct, 3 by an object. */
 #if DNNL_VERSION_MAJOR < 3
-static dnnl_status_t describe(dnnl_memory_desc_t *out, const dnnl_dims_t dims,
-                              const dnnl_dims_t strides, dnnl_data_type_t type) {
+static dnnl_status_t describe_strided(dnnl_memory_desc_t *out, const dnnl_dims_t dims,
+                                      const dnnl_dims_t strides, dnnl_data_type_t type) {
     return dnnl_memory_desc_init_by_strides(out, 2, dims, type, strides);
 }
 
@@ -100,8 +100,8 @@ static dnnl_status_t find_product(dnnl_primitive_desc_t *out, dnnl_engine_t engi
     return status ? status : dnnl_primitive_desc_create(out, &product, attr, engine, NULL);
 }
 #else
-static dnnl_status_t describe(dnnl_memory_desc_t *out, const dnnl_dims_t dims,
-                              const dnnl_dims_t strides, dnnl_data_type_t type) {
+static dnnl_status_t describe_strided(dnnl_memory_desc_t *out, const dnnl_dims_t dims,
+                                      const dnnl_dims_t strides, dnnl_data_type_t type) {
     return dnnl_memory_desc_create_with_strides(out, 2, dims, type, strides);
 }
 
@@ -130,7 +130,7 @@ static dnnl_status_t describe_matrix(dnnl_memory_desc_t *out, size_t rows, size_
     const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
     const dnnl_dims_t strides = {transposed ? 1 : (dnnl_dim_t)cols,
                                  transposed ? (dnnl_dim_t)rows : 1};
-    return describe(out, dims, strides, type);
+    return describe_strided(out, dims, strides, type);
 }
 
 static dnnl_status_t compile_product(dnnl_primitive_t *out, dnnl_engine_t engine,

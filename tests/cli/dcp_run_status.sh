@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
-# Statuses 0, 1, 2 and 143 are passed on without a restart; wrong usage is 2 before anything starts.
+# Statuses 0, 2, 75 and 143 are passed on without a restart, 1 only of ranks that tell how they end, since any
+# exception ends with it; wrong usage is 2 before anything starts.
 . "$(dirname "$0")/dcp_run_lib.sh"
 # mpirun waits a second or two for the others after a failure, which none of these needs
 export OMPI_MCA_odls_base_sigkill_timeout=0
 
-for status in 0 1 2 143; do
+for status in 0 2 75 143; do
     echo $status >"$dir/exit"
     run -n 2 -- "$DCP_RUN_RANK" "$dir"
     ends $status
     [ "$(grep -c '^dcp-run: start [0-9]*, ' "$dir/err")" -eq 1 ] || fail "status $status was restarted"
 done
+
+echo 1 >"$dir/exit"
+run -n 2 --max-restarts 1 -- "$DCP_RUN_RANK" "$dir"
+ends 3
+[ "$(grep -c '^dcp-run: start [0-9]*, ' "$dir/err")" -eq 2 ] || fail "status 1 of a program that tells nothing is final"
 
 # As Open MPI 5, whose mpirun knows no --quiet; what mpirun itself says is not shown all the same.
 mkdir "$dir/bin"
@@ -20,9 +26,9 @@ for word; do [ "\$word" != --quiet ] || { echo "unrecognized option" >&2; exit 2
 exec "$real" "\$@"
 END
 chmod +x "$dir/bin/mpirun"
-echo 1 >"$dir/exit"
+echo 2 >"$dir/exit"
 PATH=$dir/bin:$PATH run -n 2 -- "$DCP_RUN_RANK" "$dir"
-ends 1
+ends 2
 says_not '^mpirun'
 says_not 'Primary job'
 says_not 'unrecognized'
@@ -90,10 +96,10 @@ ends 0
 says diagnostics
 
 # A program that ends before it can be seen, or at once, is told of all the same.
-run -n 1 -- false
-ends 1
+run -n 1 -- sh -c 'exit 2'
+ends 2
 says '^dcp-run: start 1, 1 ranks, pids\( [0-9]*\| (ended at once)\)$'
-says 'start 1 ended with status 1, which no restart would change'
+says 'start 1 ended with status 2, which no restart would change'
 
 # Killed processes have their time to end, whatever --grace says.
 run -n 2 --grace 0 --max-restarts 1 -- sh -c 'setsid sleep 1000 & exit 3'
@@ -102,8 +108,8 @@ says 'giving up after 1 restart'
 says_not 'live on'
 
 # Streams that are closed are not taken by files of dcp-run's own, in which messages would end up.
-"$DCP_BIN/dcp-run" -n 1 -- false <&- >&- 2>&- && fail "1 is expected" || status=$?
-[ $status = 1 ] || fail "exit $status, expected 1"
+"$DCP_BIN/dcp-run" -n 1 -- sh -c 'exit 2' <&- >&- 2>&- && fail "2 is expected" || status=$?
+[ $status = 2 ] || fail "exit $status, expected 2"
 
 # The processes of another PID namespace are not taken for ours.
 if unshare --pid --fork true 2>/dev/null; then

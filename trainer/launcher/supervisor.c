@@ -50,7 +50,7 @@ static int is_final(int status) {
  * tell nothing: any exception of Python ends with it. */
 static int own_status(const launcher_job *job, const launcher_result *result,
                       const launcher_told *told, int start) {
-    const int is_exception = job->status == PROGRAM_DIFFERS && !told->tells;
+    const int is_exception = job->status == PROGRAM_DIFFERS && job->launched && !told->tells;
     const int status = is_exception ? PROGRAM_FAILED : job->status;
     if (launcher_job_is_done(job)) return PROGRAM_DONE;
     const int ends_as_asked = status == PROGRAM_STOPPED && (result->stop_asked || result->planned);

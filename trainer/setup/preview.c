@@ -10,10 +10,10 @@
 #include "fsdp/shard_layout.h"
 #include "setup/disk_room.h"
 #include "setup/gpu_fit.h"
+#include "setup/idle.h"
 #include "setup/model_setup.h"
 #include "setup/planned.h"
 #include "setup/rank_memory.h"
-#include "setup/setup.h"
 
 /* What the names of a unit's parameters have in common: "model.layers.0". */
 static void name_unit(const fsdp_unit *unit, size_t number, char *out, size_t size) {
@@ -132,7 +132,7 @@ static int print_model(const config *c, model *m, int ranks, dcp_error *err) {
     if (status == DCP_OK) status = setup_planned(c, m, ranks, 0, &plan, &layout, err);
     if (status == DCP_OK) status = setup_memory_predict(c, m, &plan, sequence, 0, &needs, err);
     if (status == DCP_OK) {
-        setup_warn_of_idle(c, 0, ranks);
+        setup_idle_warn_of_ranks(c, 0, ranks);
         print_head(c, &plan, ranks);
         if (model_speaks(m)) print_talker(layout);
         print_units(&plan);

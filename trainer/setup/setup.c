@@ -4,7 +4,6 @@
 #include "setup/setup.h"
 
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +32,7 @@
 #include "report/trace.h"
 #include "setup/device.h"
 #include "setup/disk_room.h"
+#include "setup/idle.h"
 #include "setup/model_setup.h"
 #include "setup/rank_memory.h"
 #include "state/kept_files.h"
@@ -199,34 +199,6 @@ static int check_start(const trainer *t, dcp_error *err) {
     return DCP_OK;
 }
 
-void setup_warn_of_idle(const config *c, int rank, int world) {
-    const uint64_t micro_batches = config_micro_batches(c);
-    if ((uint64_t)world > micro_batches)
-        ranks_warn(rank,
-                   "%" PRIu64 " of %d ranks have nothing to compute: train_batch_size %" PRIu64
-                   " by train_micro_batch_size_per_gpu %" PRIu64 " makes %" PRIu64
-                   " micro-batches a step; a smaller micro-batch or a larger batch makes more",
-                   (uint64_t)world - micro_batches, world, c->batch, c->micro, micro_batches);
-}
-
-/* Collective. A rank computes on one core, whatever OMP_NUM_THREADS says: equal bits rest on that.
- */
-static void tell_idle_cores(const trainer *t) {
-    const uint64_t micro_batches = config_micro_batches(t->c);
-    cpu_set_t cores;
-    MPI_Comm here;
-    int ranks = 1;
-    MPI_Comm_split_type(t->comm, MPI_COMM_TYPE_SHARED, t->rank, MPI_INFO_NULL, &here);
-    MPI_Comm_size(here, &ranks);
-    MPI_Comm_free(&here);
-    const int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-    if (n > ranks && (uint64_t)t->world < micro_batches && kernels_on_host(t->k))
-        ranks_say(t->rank,
-                  "%d of %d cores here are idle, as each rank computes on one: more ranks use them "
-                  "(dcp-run -n), with the same bits",
-                  n - ranks, n);
-}
-
 static void tell_packed(const trainer *t) {
     uint64_t records;
     double share;
@@ -267,8 +239,7 @@ static void tell_plan(const trainer *t) {
               t->world == 1 ? "rank" : "ranks", micro_batches, (micro_batches + world - 1) / world,
               data_samples(t->samples), files, t->k->describe(t->k));
     if (t->shape.packed) tell_packed(t);
-    setup_warn_of_idle(t->c, t->rank, t->world);
-    tell_idle_cores(t);
+    setup_idle_warn_of_ranks(t->c, t->rank, t->world);
     state_unused_tokenizer_warn(t->c, t->shape.classes, t->rank);
     if (strcmp(t->transport.name, "mpi") != 0 && t->world > 1)
         ranks_say(t->rank, "units and gradients travel by %s", t->transport.name);
@@ -604,6 +575,7 @@ int setup_start(trainer *t, dcp_error *err) {
     if (status == DCP_OK) status = warn_of_room(t, err);
     if (status != DCP_OK) return exit_status_of(status);
     tell_offload(t);
+    setup_idle_tell_cores(t->k, t->c, t->comm);
     const resume_from from = beginning(t);
     ranks_board_reach(RANKS_PHASE_READY);
     status = state_resume(&from, t->state, err);

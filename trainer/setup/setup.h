@@ -9,10 +9,6 @@
 typedef struct config config;
 typedef struct trainer trainer;
 
-/* Rank 0 warns where there are fewer micro-batches than ranks: such a rank holds its part of the
- * state, and waits for the others. */
-void setup_warn_of_idle(const config *c, int rank, int world);
-
 /* Collective, as those below: checks what the configuration asks for and prepares what needs no
  * checkpoint; tells what is going to happen. 0, or an exit status with `err` filled. In either case
  * setup_end frees what was made. */

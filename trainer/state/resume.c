@@ -141,7 +141,9 @@ int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_o
     if (n > 0 && steps[0].step >= c->max_steps) *names.given = '\0'; /* that run is over */
     for (size_t i = 0; i < n && steps[i].step == steps[0].step && !is; i++)
         if (find_owner_of(&r, &steps[i], &names, &is, &why) != DCP_OK) unread = why;
-    status = !is && unread.status ? fail_unread(steps[0].step, &unread, err) : DCP_OK;
+    /* who names a step may do so since that one can't be read */
+    const int fails = !is && unread.status && *names.launch;
+    status = fails ? fail_unread(steps[0].step, &unread, err) : DCP_OK;
     free(steps);
     *found = (state_own)is;
     return status;
