@@ -268,7 +268,10 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
         return DCP_OK;
     }
     const tier *other = find_holder(tiers, step);
-    if (!other) return core_fail_again(err, failure, &why, "%s", why.message);
-    return core_fail_again(err, failure, &why, "%s; step %llu is in %s", why.message,
-                           (unsigned long long)step, other->store->dir);
+    if (err) *err = why;
+    if (!other || !err) return failure;
+    core_fail_again(err, failure, &why, "%s; step %llu is in %s", why.message,
+                    (unsigned long long)step, other->store->dir);
+    err->rank = why.rank;
+    return failure;
 }
