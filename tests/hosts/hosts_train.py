@@ -1,8 +1,8 @@
-"""What tests share that train on three hosts: train_lib.py's model, in the folder SHARED."""
+"""What tests share that train on three hosts, or on HOSTS of them: train_lib.py's model, in the folder SHARED."""
 import os, re, sys
 from hosts_lib import *
 
-hosts = make(3)
+hosts = make(int(os.environ.get("HOSTS", "3")))
 os.environ["TMPDIR"] = SHARED
 sys.path.insert(0, f"{HERE}/../trainer")
 from train_lib import *

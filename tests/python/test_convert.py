@@ -141,6 +141,17 @@ class Test(Base):
             self.assertEqual(found.contiguous().view(-1).view(torch.uint8).tolist(),
                              saved.contiguous().view(-1).view(torch.uint8).tolist())
 
+    def test_the_step_of_a_name(self):
+        save_dcp({"w": torch.ones(2)}, self.dir / "dcp")
+        for name, step in [("step-100", 100), ("iter_0000100", 100), ("100", 100), ("checkpoint-500", 500),
+                           ("checkpoint_000003", 3), ("epoch=1-step=240.ckpt", 240), ("epoch=1-step=240-v1.ckpt", 240),
+                           ("global_step12", 12), ("epoch=3.ckpt", 0), ("last.ckpt", 0), ("run2", 0)]:
+            with self.subTest(name):
+                os.rename(self.dir / "dcp", self.dir / name)
+                self.convert(self.dir / name, self.dir / "to" / name)
+                self.assertEqual(libdcp.steps(self.dir / "to" / name), [step])
+                os.rename(self.dir / name, self.dir / "dcp")
+
     def test_names_and_objects_stay(self):
         """To a step and back all names lead to what they led to; also of a step that the storage has written."""
         state = {"model": {"w": torch.ones(2), "deep": {"er": torch.ones(1), "n": 1}}, "rng": torch.arange(3),

@@ -296,7 +296,22 @@ static void what_is_refused_is_spread_and_then_fewer(void **state) {
     is_placed(c, "3 a:1 b:2");
     is_tried_next(c, "2 ranks, spread evenly"); /* three of two hosts are as even as can be */
     is_placed(c, "2 a:1 b:1");
-    is_tried_next(c, NULL); /* min */
+    is_tried_next(c, "4 ranks, with the slots whose ranks died"); /* min */
+    is_placed(c, "4 a:2 b:2");
+    is_tried_next(c, "3 ranks, spread evenly");
+    is_placed(c, "3 a:2 b:1");
+    is_tried_next(c, "2 ranks, spread evenly");
+    is_placed(c, "2 a:1 b:1");
+    is_tried_next(c, NULL); /* not for ever */
+    launcher_cluster_close(c);
+    c = open_shrink("a\nb\n", 2, 1);
+    for (int turn = 0; turn < 3; turn++) {
+        is_placed(c, "2 a:1 b:1");
+        launcher_cluster_progressed(c);
+        launcher_cluster_rank_failed(c, "a");
+        is_placed(c, "1 b:1");
+        is_tried_next(c, "2 ranks, with the slots whose ranks died");
+    }
     launcher_cluster_close(c);
     c = open_shrink("a slots=3\nb slots=3\nc slots=3\n", 6, 1);
     is_placed(c, "6 a:3 b:3");

@@ -12,9 +12,10 @@ LAST = 60
 class Supervised:
     """dcp-run in the background."""
 
-    def __init__(self, ranks, *args, options=()):
+    def __init__(self, ranks, *args, options=(), before=()):
         self.err = tempfile.TemporaryFile()
-        self.process = subprocess.Popen([f"{BIN}/dcp-run", "-n", str(ranks), *options, "--", TRAINER, *map(str, args)],
+        self.process = subprocess.Popen([f"{BIN}/dcp-run", "-n", str(ranks), *options, "--", *before, TRAINER,
+                                         *map(str, args)],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.err)
 
     def said(self):
@@ -156,3 +157,32 @@ for pid in ranks:
 run.ends(143)
 said = late.communicate(timeout=TIMEOUT)[1]
 check(late.returncode in (2, 3), f"resized while it stops: exit {late.returncode}: {said}")
+
+# Another program starts dcp-train, and the file begins with a mark of UTF-8, as editors of Windows write it.
+marked = settings("started")
+with open(marked) as file:
+    text = file.read()
+with open(marked, "w", encoding="utf-8-sig") as file:
+    file.write(text)
+run = Supervised(2, marked, f"max_steps={100 * LAST}", before=("env", "NAME=value"))
+run.wait_for(lambda: is_socket("started"), "the socket")
+run.wait_for(lambda: ctl("started", "status")["step"] > 1, "steps")
+check(ctl("started", "save")["step"] in steps("started"), f"{steps('started')}")
+
+# A save that is asked for while the ranks are about to end for a resize: what they save then answers it.
+saved = max(steps("started"))
+ranks = [rank["pid"] for rank in ctl("started", "status")["members"]]
+for pid in ranks:
+    os.kill(pid, signal.SIGSTOP)
+asked = [subprocess.Popen([f"{BIN}/dcp-run", "ctl", "started/.control", *words], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) for words in (["save"], ["resize", "3"])]
+while ctl("started", "status")["state"] == "running":
+    time.sleep(0.01)
+for pid in ranks:
+    os.kill(pid, signal.SIGCONT)
+(save, save_err), (_, resize_err) = (process.communicate(timeout=TIMEOUT) for process in asked)
+check(asked[1].returncode == 0, f"resize: {resize_err}")
+is_late = "not there yet, or not any more" in save_err  # it came when they had ended
+check(asked[0].returncode == 3 if is_late else json.loads(save)["step"] > saved, f"after step {saved}: {save}{save_err}")
+ctl("started", "stop")
+run.ends(143)

@@ -61,3 +61,54 @@ _, err = train(1, "config.json", "--plan", "fsdp.replicas=3", "--ranks", "4", ex
 check("replicas" in err, err)
 for args in (["--ranks", "4"], ["--plan", "--ranks", "0"], ["--plan", "--ranks", "x"], ["--plan", "max_step=1"]):
     train(1, "config.json", *args, expect=2)
+
+# Limits of this process and of its control group count, as Slurm's --mem and a pod set them.
+def fitting(*before):
+    big = ["model.vocab_size=500000", "zero_optimization.stage=0"]  # more than the program itself takes
+    done = subprocess.run([*before, f"{BIN}/dcp-train", "config.json", *big, "--plan", "--ranks", "4"],
+                          capture_output=True, text=True, timeout=TIMEOUT)
+    check(done.returncode == 0, f"{before}: {done.stderr}")
+    return re.search(r"^4 ranks on this machine: .*$", done.stdout, re.M)[0], done.stdout
+
+
+whole, text = fitting()
+check(whole.endswith(": fits") and "ulimit -v" not in text, text)
+need = float(re.search(r"machine: ([0-9.]+) of", whole)[1])
+_, text = fitting("sh", "-c", f"ulimit -v {int(need * 1024 / 4 * 0.9)}; exec \"$@\"", "sh")
+check("MiB that a process may have (ulimit -v): does not fit" in text, text)
+_, text = fitting("sh", "-c", "ulimit -v 8000000; exec \"$@\"", "sh")
+check("ulimit -v" not in text, text)
+
+
+def in_group(parent, limit_file, limit):
+    """The line of a process in a new group within another new one, which has the limit; None: no group can be made."""
+    outer = f"{parent}/dcp-plan-{os.getpid()}"
+    inner = f"{outer}/inner"
+    try:
+        os.mkdir(outer)
+    except OSError:
+        return None
+    try:
+        if not os.path.exists(f"{outer}/{limit_file}"):  # this controller is not of this version
+            return None
+        with open(f"{outer}/{limit_file}", "w") as file:
+            file.write(str(limit))
+        os.mkdir(inner)
+        return fitting("sh", "-c", f"echo $$ >{inner}/cgroup.procs; exec \"$@\"", "sh")[0]
+    except OSError:
+        return None
+    finally:
+        for group in (inner, outer):
+            if os.path.isdir(group):
+                os.rmdir(group)
+
+
+tried = 0
+for parent, limit_file in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+    for mib, ending in ((need * 0.9, "does not fit"), (need * 1.5, "fits")):
+        line = in_group(parent, limit_file, int(mib) * MIB) if os.path.isdir(parent) else None
+        if line:
+            check(line.endswith(f" of {int(mib)}.0 MiB, the limit of the control group: {ending}"), line)
+            tried += 1
+if not tried:
+    print("not tried: no control group can be made here")

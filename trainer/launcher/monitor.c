@@ -346,7 +346,7 @@ launcher_result launcher_monitor_job(launcher_run *run, launcher_job *job) {
     }
     if (!w.announced) announce(&w);
     w.result.no_answer = job->remote_up < job->remote_hosts;
-    launcher_requests_ended(run);
+    launcher_requests_ended(run, job);
     free(w.polled);
     free(w.stall);
     return w.result;

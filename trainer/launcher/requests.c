@@ -42,17 +42,18 @@ static json_t *describe(const launcher_run *run, const launcher_job *job, const 
                      job ? list_ranks(job) : json_array());
 }
 
-static void wait_for(launcher_run *run, uint64_t client, uint64_t save) {
+static void wait_for(launcher_run *run, const launcher_job *job, uint64_t client, uint64_t save) {
+    const uint64_t published = job ? job->members[0].seen.published : 0;
     if (run->n_waiting < LAUNCHER_WAITING)
         run->waiting[run->n_waiting++] =
-            (launcher_waiting){client, save, run->start, run->told.tells};
+            (launcher_waiting){client, save, run->start, published, run->told.tells};
     else
         refuse(run, client, "too many requests wait already: try again later");
 }
 
 static void ask_to_save(launcher_run *run, launcher_job *job, uint64_t client) {
     const int is_early =
-        job && !job->told->tells && launcher_watched_is_train(run->options->program[0]);
+        job && !job->told->tells && launcher_watched_find_train(run->options->program);
     if (!job || job->seen < job->ranks || is_early) {
         refuse(run, client, "the ranks are not there yet, or not any more: try again later");
         return;
@@ -66,7 +67,7 @@ static void ask_to_save(launcher_run *run, launcher_job *job, uint64_t client) {
     run->saves_asked++;
     launcher_job_tell(
         job, json_pack("{s:s,s:I}", "kind", "save", "number", (json_int_t)run->saves_asked));
-    wait_for(run, client, run->saves_asked);
+    wait_for(run, job, client, run->saves_asked);
 }
 
 static int ask_to_resize(launcher_run *run, const launcher_job *job, uint64_t client, int ranks) {
@@ -80,7 +81,7 @@ static int ask_to_resize(launcher_run *run, const launcher_job *job, uint64_t cl
                                 json_pack("{s:b,s:i}", "ok", 1, "ranks", ranks));
         return 0;
     }
-    wait_for(run, client, 0);
+    wait_for(run, job, client, 0);
     return LAUNCHER_ASKED_RESIZE;
 }
 
@@ -170,12 +171,15 @@ void launcher_requests_refused(launcher_run *run, const char *why) {
 }
 
 static json_t *answer_ended(const void *ctx, const launcher_waiting *waiting) {
-    (void)ctx;
-    return waiting->save ? json_pack("{s:s}", "error", "the ranks have ended before they had saved")
-                         : NULL;
+    const launcher_job *job = ctx;
+    const uint64_t published = job->members[0].seen.published;
+    if (!waiting->save) return NULL;
+    if (published > waiting->published)
+        return json_pack("{s:b,s:I}", "ok", 1, "step", (json_int_t)published - 1);
+    return json_pack("{s:s}", "error", "the ranks have ended before they had saved");
 }
 
-void launcher_requests_ended(launcher_run *run) {
-    answer_waiting(run, answer_ended, NULL);
+void launcher_requests_ended(launcher_run *run, const launcher_job *job) {
+    answer_waiting(run, answer_ended, job);
     run->saves_asked = 0;
 }

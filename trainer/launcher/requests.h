@@ -18,5 +18,6 @@ void launcher_requests_started(launcher_run *run, const launcher_job *job);
 void launcher_requests_resized(launcher_run *run, const launcher_job *job);
 /* Answers them that it has failed. */
 void launcher_requests_refused(launcher_run *run, const char *why);
-/* A start has ended: its saves will not come any more. */
-void launcher_requests_ended(launcher_run *run);
+/* A start has ended: its saves will not come any more. What its ranks have saved as they ended, as
+ * before a resize, answers those that had asked for a save. */
+void launcher_requests_ended(launcher_run *run, const launcher_job *job);

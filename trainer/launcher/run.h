@@ -15,9 +15,10 @@ enum { LAUNCHER_WAITING = 64 };
 /* A request whose answer has to wait. */
 typedef struct launcher_waiting {
     uint64_t client;
-    uint64_t save; /* number of the save that it asked for; 0: a resize */
-    int start;     /* that was under way */
-    int tells;     /* the ranks told something at that time: they will tell of their first step */
+    uint64_t save;      /* number of the save that it asked for; 0: a resize */
+    int start;          /* that was under way */
+    uint64_t published; /* what rank 0 told of its last save then */
+    int tells; /* the ranks told something at that time: they will tell of their first step */
 } launcher_waiting;
 
 typedef struct launcher_run {

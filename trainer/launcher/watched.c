@@ -1,6 +1,7 @@
 #include "launcher/watched.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,8 +32,22 @@ static void take_override(found_stores *f, const char *argument) {
         replace(&f->stores, json_loads(argument + sizeof stores - 1, 0, NULL));
 }
 
+/* As dcp-train reads it, which takes a mark of UTF-8 at its begin for nothing. */
+static json_t *load_config(const char *path) {
+    static const char mark[3] = "\xef\xbb\xbf";
+    char begin[sizeof mark];
+    FILE *file = fopen(path, "re");
+    if (!file) return NULL;
+    const int is_marked = fread(begin, 1, sizeof begin, file) == sizeof begin &&
+                          memcmp(begin, mark, sizeof mark) == 0;
+    if (!is_marked) rewind(file);
+    json_t *config = json_loadf(file, 0, NULL);
+    fclose(file);
+    return config;
+}
+
 static void take_config(found_stores *f, const char *path) {
-    json_t *config = json_load_file(path, 0, NULL);
+    json_t *config = load_config(path);
     const json_t *checkpoint = json_object_get(config, "checkpoint");
     json_t *dir = json_object_get(checkpoint, "dir");
     if (config && !f->dir) f->dir = json_is_string(dir) ? json_incref(dir) : json_string("ckpt");
@@ -52,12 +67,18 @@ int launcher_watched_is_train(const char *program) {
     return strcmp(slash ? slash + 1 : program, "dcp-train") == 0;
 }
 
+char *const *launcher_watched_find_train(char *const *program) {
+    while (*program && !launcher_watched_is_train(*program)) program++;
+    return *program ? program : NULL;
+}
+
 void launcher_watched_find(launcher_watched *dirs, const char *watch, char *const *program) {
     found_stores f = {0};
     *dirs = (launcher_watched){0};
-    if (launcher_watched_is_train(program[0])) {
-        for (char *const *arg = program + 1; *arg; arg++) take_override(&f, *arg);
-        for (char *const *arg = program + 1; *arg && (!f.dir || !f.stores); arg++)
+    char *const *train = launcher_watched_find_train(program);
+    if (train) {
+        for (char *const *arg = train + 1; *arg; arg++) take_override(&f, *arg);
+        for (char *const *arg = train + 1; *arg && (!f.dir || !f.stores); arg++)
             if (!strchr(*arg, '=') && (*arg)[0] != '-') take_config(&f, *arg);
     }
     add(dirs, watch ? watch : json_string_value(f.dir));

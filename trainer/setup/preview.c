@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "config/config.h"
 #include "fsdp/fsdp_plan.h"
@@ -11,6 +10,7 @@
 #include "setup/disk_room.h"
 #include "setup/gpu_fit.h"
 #include "setup/idle.h"
+#include "setup/machine_memory.h"
 #include "setup/model_setup.h"
 #include "setup/planned.h"
 #include "setup/rank_memory.h"
@@ -84,12 +84,17 @@ static void print_memory(const setup_memory *m, int is_on_host, int ranks, int g
     const uint64_t own = setup_memory_sum(m) + m->staging + (is_on_host ? m->offloaded : 0);
     const uint64_t need =
         (own + m->unread) * (uint64_t)ranks - m->shared * (uint64_t)(ranks - groups);
-    const uint64_t has = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    const setup_machine_memory has = setup_machine_memory_find();
     printf("\nmemory of a rank, MiB\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         printf("  %-20s %12.2f\n", rows[i].name, setup_mib(rows[i].bytes));
-    printf("%d %s on this machine: %.1f of %.1f MiB: %s\n", ranks, ranks == 1 ? "rank" : "ranks",
-           setup_mib(need), setup_mib(has), need <= has ? "fits" : "does not fit");
+    printf("%d %s on this machine: %.1f of %.1f MiB%s: %s\n", ranks, ranks == 1 ? "rank" : "ranks",
+           setup_mib(need), setup_mib(has.all),
+           has.is_of_group ? ", the limit of the control group" : "",
+           need <= has.all ? "fits" : "does not fit");
+    if (has.of_process < own + m->unread)
+        printf("a rank: %.1f of %.1f MiB that a process may have (ulimit -v): does not fit\n",
+               setup_mib(own + m->unread), setup_mib(has.of_process));
 }
 
 static void print_traffic(const fsdp_plan *plan) {

@@ -43,6 +43,7 @@ struct launcher_cluster {
     int most;         /* ranks that still run, after some died; INT_MAX: none did */
     int refused_from; /* so many ranks, and more, were refused by themselves; INT_MAX: none */
     int spreads;      /* ranks are spread evenly, as what they were else was refused */
+    int gave_back;    /* slots whose rank died are used again, as no world was left without */
     int resized;      /* goal was asked for by a resize */
     int failures;     /* in a row */
     int placed;       /* a start was placed */
@@ -383,6 +384,7 @@ void launcher_cluster_host_lost(launcher_cluster *c, const char *host) {
 
 void launcher_cluster_progressed(launcher_cluster *c) {
     c->failures = 0;
+    c->gave_back = 0;
     for (size_t i = 0; i < c->n; i++) {
         c->at[i].in_a_row = 0;
         if (c->at[i].used > 0) c->at[i].level = LEVEL_SOUND; /* it was tried again, and works */
@@ -511,6 +513,17 @@ int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t si
     return 0;
 }
 
+/* Slots whose rank died are better than none, once for each step that the run comes further. */
+static int give_slots_back(launcher_cluster *c) {
+    if (c->gave_back) return 0;
+    c->gave_back = 1;
+    accept_all(c);
+    c->spreads = 1;
+    for (size_t i = 0; i < c->n; i++) c->at[i].taken = 0;
+    const int ranks = plan_ranks(c);
+    return plan_differs(c) ? ranks : 0;
+}
+
 int launcher_cluster_refused(launcher_cluster *c, char *text, size_t size) {
     int ranks = 0;
     for (size_t i = 0; i < c->n; i++) ranks += c->at[i].used;
@@ -525,7 +538,10 @@ int launcher_cluster_refused(launcher_cluster *c, char *text, size_t size) {
     c->refused_from = ranks;
     const int fewer = plan_ranks(c);
     snprintf(text, size, "%d ranks, spread evenly", fewer);
-    return fewer >= lowest_ranks(c) && fewer < ranks;
+    if (fewer >= lowest_ranks(c) && fewer < ranks) return 1;
+    const int again = give_slots_back(c);
+    snprintf(text, size, "%d ranks, with the slots whose ranks died", again);
+    return again >= lowest_ranks(c);
 }
 
 void launcher_cluster_advice(const launcher_cluster *c, char *text, size_t size) {

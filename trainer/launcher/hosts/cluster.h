@@ -75,8 +75,9 @@ int launcher_cluster_resize(launcher_cluster *cluster, int ranks, char *why, siz
 
 /* With SHRINK: the ranks of the start that was placed last refused their number, or how they were
  * spread over the hosts, as where a store would survive less than is asked for. 1, and *text says
- * what is placed next: the same number spread evenly, or one less; 0: none is left. A changed host
- * file and a resize make all of them good again. */
+ * what is placed next: the same number spread evenly, or one less, or, where none is left, once
+ * between two steps, as many as wanted with the slots whose ranks died; 0: none is left. A changed
+ * host file and a resize make all of them good again. */
 int launcher_cluster_refused(launcher_cluster *cluster, char *text, size_t size);
 
 /* Called once after each failure: how long to wait before the next start. 0 after the first in a

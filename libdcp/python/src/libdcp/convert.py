@@ -48,8 +48,8 @@ def _parser() -> argparse.ArgumentParser:
                         "steps, meaning the newest one")
     parser.add_argument("destination", metavar="DST", help="a directory of steps, or the directory for "
                         "torch.distributed.checkpoint, which must not exist")
-    parser.add_argument("--step", type=int, help="the number of the step that is made; by default that of "
-                        "SRC's name, as in step-100, step_100, iter_0000100 and 100, else 0")
+    parser.add_argument("--step", type=int, help="the number of the step that is made; by default that of SRC's name, "
+                        "as in step-100, epoch=1-step=100.ckpt, checkpoint_100, iter_0000100 and 100, else 0")
     parser.add_argument("--rename", metavar="OLD=NEW", action="append", default=[], help="what SRC has under the keys "
                         "OLD, with dots between them, is under NEW in DST, as in optim=optimizer or app.model=model; "
                         "can be given several times. dcp-train takes the weights in model and the moments in optimizer")
@@ -60,8 +60,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+_STEPS = (re.compile(r"step[-_=]?(\d{1,18})(?!\d)"),
+          re.compile(r"(?:^|iter|checkpoint|ckpt)[-_=]?(\d{1,18})(?:\.\w+)?$"))
+
+
 def _number(source: str) -> int:
-    found = re.search(r"(?:^|step|iter)[-_]?(\d{1,18})$", os.path.basename(os.path.abspath(source)))
+    """Of the step, as frameworks put it into names: Hugging Face's checkpoint-500, accelerate's checkpoint_000003,
+    Lightning's epoch=1-step=240.ckpt, DeepSpeed's global_step100, Megatron's iter_0000100."""
+    name = os.path.basename(os.path.abspath(source))
+    found = next(filter(None, (pattern.search(name) for pattern in _STEPS)), None)
     return int(found.group(1)) if found else 0
 
 

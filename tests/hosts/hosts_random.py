@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Random runs under dcp-run: 2 to 4 hosts of 1 to 3 slots, each kind of redundancy, ranks and hosts that are killed, hosts
+that come back, --on-failure shrink and --min 1. Whatever is left goes on to the last step, with the bits of an undisturbed
+run. Only what the stores refuse before the first step may end at once.
+
+    hosts_random.py [FIRST COUNT]     runs of the seeds FIRST, FIRST + 1, ...; by default that of seed 1
+"""
+import os
+import random
+
+os.environ.setdefault("HOSTS", "4")
+from hosts_train import *
+
+LAST = 40
+KINDS = ("none", "partner", "rs(1)", "rs(2)")
+train(1, config("whole.json", max_steps=LAST, checkpoint={"dir": "whole", "every": LAST}, metrics="whole.jsonl"))
+reference = state(LAST, "whole"), losses("whole.jsonl")
+
+
+class Random:
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.name = f"run-{seed}"
+        self.slots = {name: self.random.randint(1, 3) for name in hosts.names[:self.random.randint(2, 4)]}
+        self.redundancy = self.random.choice(KINDS)
+        self.ranks = self.random.randint(2, sum(self.slots.values()))
+        self.dead, self.done = [], []
+
+    def describe(self):
+        return (f"{self.name}: {self.ranks} ranks on {' '.join(f'{name}:{n}' for name, n in self.slots.items())}, "
+                f"{self.redundancy}, {', '.join(self.done) or 'nothing done'}")
+
+    def start(self):
+        cluster = host_file(*(f"{name} slots={n}" for name, n in self.slots.items()), path=f"{self.name}.hosts")
+        self.metrics = f"{self.name}.jsonl"
+        path = config(f"{self.name}.json", max_steps=LAST, metrics=self.metrics,
+                      checkpoint={"dir": self.name, "every": 4, "stores": private(self.name, self.redundancy)})
+        self.run = Supervised(self.name, ["-n", self.ranks, "--hosts", cluster, "--on-failure", "shrink", "--min", 1,
+                                          "--max-restarts", 9], path)
+
+    def lines(self):
+        return len(open(self.metrics).readlines()) if os.path.exists(self.metrics) else 0
+
+    def goes_on_to(self, step):
+        """Whether the run comes that far before it ends."""
+        until(lambda: self.lines() >= step or self.run.process.poll() is not None, f"step {step}: {self.describe()}", 300)
+        return self.run.process.poll() is None
+
+    def disturb(self):
+        away = self.random.random() < 0.4 and [name for name in self.slots if name != "h1" and name not in self.dead]
+        if away:
+            name = self.random.choice(away)
+            hosts.kill(name)
+            self.dead.append(name)
+            self.done.append(f"{name} killed")
+        elif self.dead and self.random.random() < 0.5:
+            self.boot()
+        else:
+            ranks = [(name, pid) for name in self.slots if name not in self.dead for pid in ranks_at(name)]
+            if ranks:
+                name, pid = self.random.choice(ranks)
+                os.kill(pid, signal.SIGKILL)
+                self.done.append(f"a rank on {name} killed")
+
+    def boot(self):
+        name = self.dead.pop(0)
+        hosts.boot(name)
+        self.done.append(f"{name} back")
+
+    def play(self):
+        self.start()
+        step = 0
+        for _ in range(self.random.randint(1, 4)):
+            step += self.random.randint(2, 9)
+            if not self.goes_on_to(step):
+                break
+            try:
+                self.disturb()
+            except ProcessLookupError:  # that rank has just ended
+                pass
+        status = self.run.process.wait(300)
+        text = self.run.text()
+        while self.dead:
+            self.boot()
+        if status == 2 and not self.lines() and not self.done:
+            return "refused at the start"
+        check(status == 0, f"{self.describe()}: exit {status}: {text}")
+        check([line["step"] for line in metrics(self.metrics)] == list(range(1, LAST + 1)), f"{self.describe()}: lines: {text}")
+        check((state(LAST, self.name), losses(self.metrics)) == reference, f"{self.describe()}: other bits: {text}")
+        check_clear()
+        return f"{len(re.findall('^dcp-run: start [0-9]+, ', text, re.M))} starts"
+
+
+first, count = (int(word) for word in (sys.argv[1:] or ("1", "1")))
+for seed in range(first, first + count):
+    game = Random(seed)
+    outcome = game.play()
+    print(f"{game.describe()}: {outcome}", flush=True)
