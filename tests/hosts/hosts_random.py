@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random runs under dcp-run: 2 to 4 hosts of 1 to 3 slots, each kind of redundancy, ranks and hosts that are killed, hosts
-that come back, --on-failure shrink and --min 1. Whatever is left goes on to the last step, with the bits of an undisturbed
-run. Only what the stores refuse before the first step may end at once.
+that come back, --on-failure shrink and --min 1. Whatever is left goes on to the last step, with the bits of an
+undisturbed run. Only what the stores refuse on all hosts that are left may end before.
 
     hosts_random.py [FIRST COUNT]     runs of the seeds FIRST, FIRST + 1, ...; by default that of seed 1
 """
@@ -12,7 +12,7 @@ os.environ.setdefault("HOSTS", "4")
 from hosts_train import *
 
 LAST = 40
-KINDS = ("none", "partner", "rs(1)", "rs(2)")
+NEEDED = {"none": 1, "partner": 2, "rs(1)": 2, "rs(2)": 3}  # hosts, by the store's redundancy
 train(1, config("whole.json", max_steps=LAST, checkpoint={"dir": "whole", "every": LAST}, metrics="whole.jsonl"))
 reference = state(LAST, "whole"), losses("whole.jsonl")
 
@@ -22,7 +22,7 @@ class Random:
         self.random = random.Random(seed)
         self.name = f"run-{seed}"
         self.slots = {name: self.random.randint(1, 3) for name in hosts.names[:self.random.randint(2, 4)]}
-        self.redundancy = self.random.choice(KINDS)
+        self.redundancy = self.random.choice(tuple(NEEDED))
         self.ranks = self.random.randint(2, sum(self.slots.values()))
         self.dead, self.done = [], []
 
@@ -80,10 +80,13 @@ class Random:
                 pass
         status = self.run.process.wait(300)
         text = self.run.text()
+        alive = len(self.slots) - len(self.dead)
         while self.dead:
             self.boot()
         if status == 2 and not self.lines() and not self.done:
             return "refused at the start"
+        if status == 2 and alive < NEEDED[self.redundancy] and "which no restart would change" in text:
+            return f"no world was left on {alive} hosts"
         check(status == 0, f"{self.describe()}: exit {status}: {text}")
         check([line["step"] for line in metrics(self.metrics)] == list(range(1, LAST + 1)), f"{self.describe()}: lines: {text}")
         check((state(LAST, self.name), losses(self.metrics)) == reference, f"{self.describe()}: other bits: {text}")

@@ -328,6 +328,23 @@ static void what_is_refused_is_spread_and_then_fewer(void **state) {
     launcher_cluster_close(c);
 }
 
+static void hosts_are_filled_evenly_where_that_is_asked_for(void **state) {
+    (void)state;
+    char path[512];
+    launcher_cluster *c;
+    snprintf(path, sizeof path, "%s", in_folder("hosts"));
+    write_hosts("a slots=3\nb slots=1\nc slots=3\n");
+    const launcher_cluster_options options = {
+        .ranks = 4, .hosts_file = path, .evenly = 1, .on_failure = LAUNCHER_ON_FAILURE_SHRINK};
+    assert_int_equal(launcher_cluster_open(&c, &options), 0);
+    is_placed(c, "4 a:2 b:1 c:1");
+    launcher_cluster_rank_failed(c, "a");
+    is_placed(c, "3 a:1 b:1 c:1");
+    launcher_cluster_host_lost(c, "b");
+    is_placed(c, "3 a:2 c:1"); /* no rank moves that need not */
+    launcher_cluster_close(c);
+}
+
 static void nothing_else_is_tried_where_ranks_stay_the_same(void **state) {
     (void)state;
     launcher_cluster *c = open_same(three, 4);
@@ -591,6 +608,7 @@ int main(void) {
         cmocka_unit_test(a_host_that_fails_twice_in_a_row_is_left_out_whole),
         cmocka_unit_test(min_keeps_what_failed),
         cmocka_unit_test(what_is_refused_is_spread_and_then_fewer),
+        cmocka_unit_test(hosts_are_filled_evenly_where_that_is_asked_for),
         cmocka_unit_test(nothing_else_is_tried_where_ranks_stay_the_same),
         cmocka_unit_test(advice_without_any_host_is_to_mend_one),
         cmocka_unit_test(shrink_begins_with_what_is_there),

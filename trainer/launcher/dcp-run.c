@@ -85,6 +85,7 @@ static int supervise(launcher_options *options) {
     options->cluster.in_slurm = !options->cluster.hosts_file && getenv("SLURM_JOB_ID") != NULL;
     launcher_watched dirs;
     launcher_watched_find(&dirs, options->watch, options->program);
+    options->cluster.evenly = dirs.has_redundancy;
     const int status = run_with(&run, &dirs);
     launcher_watched_free(&dirs);
     close(run.signals.fd);

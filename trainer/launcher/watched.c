@@ -85,8 +85,11 @@ void launcher_watched_find(launcher_watched *dirs, const char *watch, char *cons
     const json_t *store;
     size_t i;
     if (dirs->n) /* else it is no configuration */
-        json_array_foreach(f.stores, i, store)
+        json_array_foreach(f.stores, i, store) {
+            const char *redundancy = json_string_value(json_object_get(store, "redundancy"));
             add(dirs, json_string_value(json_object_get(store, "path")));
+            dirs->has_redundancy |= redundancy && strcmp(redundancy, "none") != 0;
+        }
     json_decref(f.dir);
     json_decref(f.stores);
 }

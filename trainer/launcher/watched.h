@@ -6,6 +6,7 @@
 typedef struct launcher_watched {
     char **at; /* [0]: checkpoint.dir, where one is known; then the stores */
     size_t n;
+    int has_redundancy; /* a store's parts are on several hosts, so that one may be lost */
 } launcher_watched;
 
 /* --watch's directory, or those that `dcp-train CONFIG.json [key.path=value ...]` would use, also

@@ -8,50 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/hosts/placing.h"
 #include "programs/program.h"
 
 enum { FAILURES_TO_LEAVE_OUT = 2 };
 enum { MAX_WAIT_S = 30 };
-
-/* How much is asked of slots: a start takes those of the first level, and of each further one only
- * where it must. */
-typedef enum slot_level {
-    LEVEL_SOUND,
-    LEVEL_TAKEN,     /* and slots whose rank died */
-    LEVEL_FAILING,   /* and hosts whose ranks failed in two starts in a row */
-    LEVEL_NO_ANSWER, /* and hosts that did not answer */
-} slot_level;
-
-typedef struct cluster_host {
-    char *name;
-    int slots;
-    int taken;        /* slots whose rank died (shrink) */
-    slot_level level; /* from which on it is used: SOUND, FAILING or NO_ANSWER */
-    int in_a_row;     /* starts in a row in which it failed */
-    int used;         /* ranks of the last start */
-    int failed;       /* of these, died by themselves */
-    int lost;         /* it did not answer in the last start */
-    int planned;      /* ranks of the start that is being planned */
-} cluster_host;
-
-struct launcher_cluster {
-    launcher_cluster_options options;
-    cluster_host *at; /* with no host file, and outside of Slurm: this host */
-    size_t n;
-    int is_unlimited; /* that one */
-    int goal;         /* ranks that are wanted */
-    int most;         /* ranks that still run, after some died; INT_MAX: none did */
-    int refused_from; /* so many ranks, and more, were refused by themselves; INT_MAX: none */
-    int spreads;      /* ranks are spread evenly, as what they were else was refused */
-    int gave_back;    /* slots whose rank died are used again, as no world was left without */
-    int resized;      /* goal was asked for by a resize */
-    int failures;     /* in a row */
-    int placed;       /* a start was placed */
-    char *text;       /* of the host file, as it is used */
-    char *seen;       /* as it was found at the last look; NULL: as `text` */
-    char *refused;    /* as it was refused, and that said; NULL: none */
-    int unreadable;   /* looks in a row that could not read it */
-};
 
 void launcher_placement_free(launcher_placement *placement) {
     for (size_t i = 0; i < placement->n; i++) free(placement->at[i].name);
@@ -60,21 +21,9 @@ void launcher_placement_free(launcher_placement *placement) {
 }
 
 static int at_most(int value, int limit) { return value < limit ? value : limit; }
-static int at_least(int value, int limit) { return value > limit ? value : limit; }
-
-static int lowest_ranks(const launcher_cluster *c) { return at_least(c->options.min, 1); }
-static int shrinks(const launcher_cluster *c) {
-    return c->options.on_failure == LAUNCHER_ON_FAILURE_SHRINK;
-}
 
 static const char *source_of(const launcher_cluster *c) {
     return c->options.hosts_file ? c->options.hosts_file : "the Slurm job";
-}
-
-static int slots_of_all(const launcher_cluster *c) {
-    int slots = 0;
-    for (size_t i = 0; i < c->n; i++) slots += c->at[i].slots;
-    return slots;
 }
 
 static cluster_host *find_host(const launcher_cluster *c, const char *name) {
@@ -86,71 +35,6 @@ static cluster_host *find_host(const launcher_cluster *c, const char *name) {
     for (size_t i = 0; i < c->n; i++)
         if (launcher_hosts_is_local_name(c->at[i].name)) return &c->at[i];
     return NULL;
-}
-
-/* Planning: pure arithmetic over the hosts. */
-
-/* Slots of a host that may be used at a level. */
-static int usable_slots(const launcher_cluster *c, const cluster_host *h, slot_level level) {
-    if (level < h->level) return 0;
-    const int taken = shrinks(c) && level < LEVEL_TAKEN ? h->taken : 0;
-    return at_least(h->slots - taken, 0);
-}
-
-static int usable_slots_of_all(const launcher_cluster *c, slot_level level) {
-    int slots = 0;
-    for (size_t i = 0; i < c->n; i++) slots += usable_slots(c, &c->at[i], level);
-    return slots;
-}
-
-/* One rank after the other, each to the first of the hosts that have least. */
-static int spread_ranks(launcher_cluster *c, slot_level level, int left) {
-    for (size_t i = 0; i < c->n; i++) c->at[i].planned = 0;
-    for (; left > 0; left--) {
-        cluster_host *least = NULL;
-        for (size_t i = 0; i < c->n; i++) {
-            cluster_host *h = &c->at[i];
-            if (h->planned >= usable_slots(c, h, level)) continue;
-            if (!least || h->planned < least->planned) least = h;
-        }
-        if (!least) break;
-        least->planned++;
-    }
-    return left;
-}
-
-/* Every host keeps what it has, so that a change of some hosts moves no rank of others without
- * need; then the rest goes where there is room, in the order of the list. */
-static int keep_ranks(launcher_cluster *c, slot_level level, int left) {
-    for (size_t i = 0; i < c->n; i++) {
-        cluster_host *h = &c->at[i];
-        h->planned = at_most(at_most(h->used, usable_slots(c, h, level)), left);
-        left -= h->planned;
-    }
-    for (size_t i = 0; i < c->n; i++) {
-        cluster_host *h = &c->at[i];
-        const int more = at_most(usable_slots(c, h, level) - h->planned, left);
-        h->planned += more;
-        left -= more;
-    }
-    return left;
-}
-
-/* Fills in `planned`. Returns how many ranks there are. */
-static int plan_ranks(launcher_cluster *c) {
-    const int goal = at_most(c->goal, slots_of_all(c));
-    const int need = shrinks(c) ? at_most(lowest_ranks(c), goal) : goal;
-    const int most = at_least(shrinks(c) ? at_most(goal, c->most) : goal, need);
-    const int want = at_most(most, c->refused_from - 1);
-    slot_level level = LEVEL_SOUND;
-    while (level < LEVEL_NO_ANSWER && usable_slots_of_all(c, level) < need) level++;
-    return want - (c->spreads ? spread_ranks : keep_ranks)(c, level, want);
-}
-
-static int plan_differs(const launcher_cluster *c) {
-    for (size_t i = 0; i < c->n; i++)
-        if (c->at[i].planned != c->at[i].used) return 1;
-    return 0;
 }
 
 /* Reading. */
@@ -208,7 +92,7 @@ static void accept_all(launcher_cluster *c) {
 
 /* A changed file is put to use: what was left out is there again. */
 static int use_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
-    const int before = slots_of_all(c), now = launcher_hosts_slots(hosts);
+    const int before = launcher_placing_slots(c), now = launcher_hosts_slots(hosts);
     if (exchange_hosts(c, hosts) != 0) return program_no_memory();
     accept_all(c);
     if (!c->resized && now > before && c->options.max > 0) c->goal = c->options.max;
@@ -220,9 +104,9 @@ static int use_text(launcher_cluster *c, const char *text) {
     launcher_hosts hosts;
     int status = launcher_hosts_parse(text, source_of(c), &hosts);
     const int slots = launcher_hosts_slots(&hosts);
-    if (status == 0 && slots < lowest_ranks(c))
+    if (status == 0 && slots < launcher_placing_lowest(c))
         status = program_refuse("%s has %d slots now, fewer than --min %d", source_of(c), slots,
-                                lowest_ranks(c));
+                                launcher_placing_lowest(c));
     if (status == 0) status = use_hosts(c, &hosts);
     launcher_hosts_free(&hosts);
     return status;
@@ -282,8 +166,8 @@ static int look_for_change(launcher_cluster *c, int at_once) {
 
 int launcher_cluster_refresh(launcher_cluster *c) {
     if (!look_for_change(c, 0)) return 0;
-    plan_ranks(c);
-    return plan_differs(c);
+    launcher_placing_ranks(c);
+    return launcher_placing_differs(c);
 }
 
 /* Opening. */
@@ -326,13 +210,13 @@ static int check_limits_given(const launcher_cluster_options *o) {
 /* Whether there is room for the first start. */
 static int check_slots(const launcher_cluster *c) {
     const launcher_cluster_options *o = &c->options;
-    const int slots = slots_of_all(c);
+    const int slots = launcher_placing_slots(c);
     const char *more = o->hosts_file ? "write 'slots=N' behind the names, a name alone is one slot"
                                      : "ask for as many tasks (sbatch --ntasks)";
-    if (lowest_ranks(c) > slots)
+    if (launcher_placing_lowest(c) > slots)
         return program_refuse("--min %d is above the number of slots of %s, %d: %s",
-                              lowest_ranks(c), source_of(c), slots, more);
-    if (o->ranks > slots && !shrinks(c))
+                              launcher_placing_lowest(c), source_of(c), slots, more);
+    if (o->ranks > slots && !launcher_placing_shrinks(c))
         return program_refuse("-n %d is above the number of slots of %s, %d: %s, or "
                               "--on-failure shrink to begin with those",
                               o->ranks, source_of(c), slots, more);
@@ -400,7 +284,7 @@ double launcher_cluster_backoff_s(launcher_cluster *c) {
 /* Whether any other host than `h` could still be used. */
 static int others_are_sound(const launcher_cluster *c, const cluster_host *h) {
     for (size_t i = 0; i < c->n; i++)
-        if (&c->at[i] != h && usable_slots(c, &c->at[i], LEVEL_SOUND) > 0) return 1;
+        if (&c->at[i] != h && launcher_placing_usable_at(c, &c->at[i], LEVEL_SOUND) > 0) return 1;
     return 0;
 }
 
@@ -434,7 +318,7 @@ static void settle(launcher_cluster *c) {
         hosts += c->at[i].used > 0;
         failed += c->at[i].lost ? 0 : c->at[i].failed;
     }
-    const int all_failed = failed == ranks, takes = shrinks(c) && !all_failed;
+    const int all_failed = failed == ranks, takes = launcher_placing_shrinks(c) && !all_failed;
     if (takes && failed) c->most = at_most(c->most, ranks) - failed;
     for (size_t i = 0; i < c->n; i++) {
         cluster_host *h = &c->at[i];
@@ -480,10 +364,10 @@ int launcher_cluster_place(launcher_cluster *c, launcher_placement *out) {
         settle(c);
         look_for_change(c, 1);
     }
-    const int ranks = plan_ranks(c);
-    if (ranks < lowest_ranks(c))
+    const int ranks = launcher_placing_ranks(c);
+    if (ranks < launcher_placing_lowest(c))
         return program_fail(PROGRAM_FAILED, "%s has slots for %d ranks, fewer than --min %d",
-                            source_of(c), ranks, lowest_ranks(c));
+                            source_of(c), ranks, launcher_placing_lowest(c));
     const int status = copy_plan(c, ranks, out);
     if (status != 0) return status;
     start_plan(c);
@@ -493,7 +377,7 @@ int launcher_cluster_place(launcher_cluster *c, launcher_placement *out) {
 
 int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t size) {
     const launcher_cluster_options *o = &c->options;
-    const int slots = usable_slots_of_all(c, LEVEL_TAKEN);
+    const int slots = launcher_placing_usable(c, LEVEL_TAKEN);
     int n = 0;
     if (ranks < 1)
         n = snprintf(why, size, "%d is no number of ranks: it begins at 1", ranks);
@@ -504,7 +388,8 @@ int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t si
     else if (ranks > slots)
         n = snprintf(why, size, "%d ranks are more than the %d slots of %s%s", ranks, slots,
                      c->is_unlimited ? "one host" : source_of(c),
-                     slots < slots_of_all(c) ? " without the hosts that are left out" : "");
+                     slots < launcher_placing_slots(c) ? " without the hosts that are left out"
+                                                       : "");
     if (n != 0) return -1;
     c->goal = ranks;
     c->resized = 1;
@@ -520,28 +405,28 @@ static int give_slots_back(launcher_cluster *c) {
     accept_all(c);
     c->spreads = 1;
     for (size_t i = 0; i < c->n; i++) c->at[i].taken = 0;
-    const int ranks = plan_ranks(c);
-    return plan_differs(c) ? ranks : 0;
+    const int ranks = launcher_placing_ranks(c);
+    return launcher_placing_differs(c) ? ranks : 0;
 }
 
 int launcher_cluster_refused(launcher_cluster *c, char *text, size_t size) {
     int ranks = 0;
     for (size_t i = 0; i < c->n; i++) ranks += c->at[i].used;
-    if (!shrinks(c)) return 0;
+    if (!launcher_placing_shrinks(c)) return 0;
     if (!c->spreads) {
         c->spreads = 1;
-        if (plan_ranks(c) == ranks && plan_differs(c)) {
+        if (launcher_placing_ranks(c) == ranks && launcher_placing_differs(c)) {
             snprintf(text, size, "%d ranks, spread evenly", ranks);
             return 1;
         }
     }
     c->refused_from = ranks;
-    const int fewer = plan_ranks(c);
+    const int fewer = launcher_placing_ranks(c);
     snprintf(text, size, "%d ranks, spread evenly", fewer);
-    if (fewer >= lowest_ranks(c) && fewer < ranks) return 1;
+    if (fewer >= launcher_placing_lowest(c) && fewer < ranks) return 1;
     const int again = give_slots_back(c);
     snprintf(text, size, "%d ranks, with the slots whose ranks died", again);
-    return again >= lowest_ranks(c);
+    return again >= launcher_placing_lowest(c);
 }
 
 void launcher_cluster_advice(const launcher_cluster *c, char *text, size_t size) {
@@ -555,16 +440,17 @@ void launcher_cluster_advice(const launcher_cluster *c, char *text, size_t size)
             others += h->slots;
     }
     if (size > 0) text[0] = '\0';
-    if (!gone || others >= (shrinks(c) ? lowest_ranks(c) : c->goal)) return;
+    if (!gone || others >= (launcher_placing_shrinks(c) ? launcher_placing_lowest(c) : c->goal))
+        return;
     if (others == 0)
         snprintf(text, size, "host %s does not answer, and no other is left: mend it%s%s", gone,
                  c->options.hosts_file ? ", or change " : "",
                  c->options.hosts_file ? c->options.hosts_file : "");
-    else if (shrinks(c))
+    else if (launcher_placing_shrinks(c))
         snprintf(text, size,
                  "host %s does not answer, and --min %d does not allow to go on "
                  "without it: mend it, or change %s",
-                 gone, lowest_ranks(c), source_of(c));
+                 gone, launcher_placing_lowest(c), source_of(c));
     else
         snprintf(text, size,
                  "host %s does not answer, and the others have %d slots for %d ranks: "

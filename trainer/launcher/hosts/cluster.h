@@ -8,29 +8,7 @@
 #include <stddef.h>
 
 #include "launcher/hosts/hosts.h"
-
-/* What a failure is followed by.
- * - SAME: as many ranks as before. A host that is gone, or whose ranks failed in two starts in a
- *   row, is left out where the other hosts have slots for all ranks, else it is tried again.
- * - SHRINK: the same without a slot for each rank that died by itself, and on fewer ranks where a
- *   host that is left out cannot be replaced by free slots of others; not below `min`: where that
- *   would not be reached, slots and hosts that failed are used again. Where all ranks died, their
- *   slots are not what is to blame, and none is taken.
- * - FAIL: the caller does not place again. */
-typedef enum launcher_on_failure {
-    LAUNCHER_ON_FAILURE_SAME,
-    LAUNCHER_ON_FAILURE_SHRINK,
-    LAUNCHER_ON_FAILURE_FAIL,
-} launcher_on_failure;
-
-typedef struct launcher_cluster_options {
-    int ranks;              /* of the first start */
-    int min;                /* 0: not given, 1 */
-    int max;                /* 0: not given, `ranks` */
-    const char *hosts_file; /* NULL: none */
-    int in_slurm;           /* without a hosts_file: the job's nodes */
-    launcher_on_failure on_failure;
-} launcher_cluster_options;
+#include "launcher/hosts/placing.h"
 
 typedef struct launcher_placement {
     int ranks;
@@ -39,8 +17,6 @@ typedef struct launcher_placement {
 } launcher_placement;
 
 void launcher_placement_free(launcher_placement *placement);
-
-typedef struct launcher_cluster launcher_cluster;
 
 /* Reads who is there. 0, or an exit status after a message: no host file, too few slots, a min
  * above what is there, ... Keeps its own copy of the options; hosts_file must live as long as it.
