@@ -33,7 +33,6 @@ enum { WRITER_BITS = 11, NUMBER_BITS = 64 - WRITER_BITS - 1 };
 typedef struct node_step {
     const dcp_step *step;
     uint64_t save;
-    store_lineage lineage;
 } node_step;
 
 /* A node's steps, in ascending order. */
@@ -54,8 +53,9 @@ static uint64_t parse_save(const char *text) {
     return (uint64_t)number << WRITER_BITS | writer;
 }
 
-/* *is_read: about.json is there and whole. */
-static int read_save(const dcp_store *store, node_step *s, int *is_read, dcp_error *err) {
+/* What about.json says of the save; *is_read: it is there and whole. */
+static int read_save(const dcp_store *store, node_step *s, store_lineage *lineage, int *is_read,
+                     dcp_error *err) {
     char folder[PATH_MAX];
     json_t *about = NULL;
     dcp_error why;
@@ -74,7 +74,7 @@ static int read_save(const dcp_store *store, node_step *s, int *is_read, dcp_err
                                    : "that file away, the step can be loaded without it");
     *is_read = 1;
     s->save = parse_save(json_string_value(json_object_get(about, "save")));
-    store_lineage_read(&s->lineage, about, s->save >> WRITER_BITS);
+    store_lineage_read(lineage, about, s->save >> WRITER_BITS);
     json_decref(about);
     return DCP_OK;
 }
@@ -91,9 +91,10 @@ static int read_steps(const dcp_store *store, node_steps *own, dcp_error *err) {
         const int counts = store->options.private_dirs
                                ? own->steps[i].kind != DCP_STEP_PARTIAL
                                : own->steps[i].kind == DCP_STEP_COMPLETE && !is_read;
-        if (counts) status = read_save(store, &own->list[i], &is_read, err);
+        store_lineage said = {0};
+        if (counts) status = read_save(store, &own->list[i], &said, &is_read, err);
+        store_lineage_follow(&own->lineage, &said);
     }
-    for (size_t i = 0; i < own->n; i++) store_lineage_follow(&own->lineage, &own->list[i].lineage);
     return status;
 }
 
@@ -223,11 +224,11 @@ static uint64_t find_earliest(const dcp_store *store, const returned_news *news)
     return earliest;
 }
 
-static int is_past(const dcp_store *store, const node_step *s, const returned_news *news) {
-    const store_past own = {s->step->step - 1, s->lineage.last + 1}; /* what makes it past */
-    if (!s->save || s->lineage.id != news->run->id) return 0;
-    if (news->parting.number && s->step->step > news->parting.to &&
-        s->lineage.last >= news->parting.number)
+static int is_past(const dcp_store *store, const dcp_step *step, const store_lineage *said,
+                   const returned_news *news) {
+    const store_past own = {step->step - 1, said->last + 1}; /* what makes it past */
+    if (!said->last || said->id != news->run->id) return 0;
+    if (news->parting.number && step->step > news->parting.to && said->last >= news->parting.number)
         return 1;
     return store_lineage_has(news->run, own) && !has_known(store, news->run, own);
 }
@@ -235,8 +236,9 @@ static int is_past(const dcp_store *store, const node_step *s, const returned_ne
 static int forget_step(dcp_store *store, const dcp_step *step, const returned_news *news,
                        dcp_error *err) {
     node_step s = {.step = step};
-    int is_read, status = read_save(store, &s, &is_read, err);
-    if (status || !is_past(store, &s, news)) return status;
+    store_lineage said = {0};
+    int is_read, status = read_save(store, &s, &said, &is_read, err);
+    if (status || !is_past(store, step, &said, news)) return status;
     status = store_abandon_step(store, step, "the run went on without it while this store was away",
                                 err);
     return status ? status : store_sync(store, err);

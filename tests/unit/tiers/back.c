@@ -184,7 +184,7 @@ static void check_steps(player *p, int i, const char *expected) {
         snprintf(found + strlen(found), sizeof found - strlen(found), "%s%c%llu", k ? " " : "",
                  "cpa"[steps[k].kind], (unsigned long long)steps[k].step);
     free(steps);
-    if (strcmp(found, expected)) fprintf(stderr, "%s: %s\n", p->paths[i], found);
+    if (strcmp(found, expected)) fprintf(stderr, "%s: %s, not %s\n", p->paths[i], found, expected);
     CHECK(!strcmp(found, expected));
 }
 
