@@ -677,6 +677,7 @@ static void a_store_that_is_away(int rank, dcp_comm *comm, void *r) {
     check_steps(p, 0, "c1 c2 c3 c4 c5 a5 a6 c7");
     check_steps(p, 1, "c2 c4 a6");
     SUCCEEDS(dcp_tiers_continue_from(p->tiers, 3, err));
+    meet(p); /* no rank looks there any more */
     if (rank == 0) CHECK(store_directory_remove(AT_FDCWD, p->paths[1]) == 0);
     meet(p);
     save(p, 5, 2005, 0);
