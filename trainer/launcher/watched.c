@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "programs/python_json.h"
+
 /* A directory of an override: what is a JSON string, else the characters themselves. */
 static json_t *dir_of_override(const char *text) {
     json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
@@ -32,15 +34,12 @@ static void take_override(found_stores *f, const char *argument) {
         replace(&f->stores, json_loads(argument + sizeof stores - 1, 0, NULL));
 }
 
-/* As dcp-train reads it, which takes a mark of UTF-8 at its begin for nothing. */
+/* As dcp-train reads it, which passes over a mark of UTF-8. */
 static json_t *load_config(const char *path) {
-    static const char mark[3] = "\xef\xbb\xbf";
-    char begin[sizeof mark];
+    char begin[3];
     FILE *file = fopen(path, "re");
     if (!file) return NULL;
-    const int is_marked = fread(begin, 1, sizeof begin, file) == sizeof begin &&
-                          memcmp(begin, mark, sizeof mark) == 0;
-    if (!is_marked) rewind(file);
+    if (!program_json_mark(begin, fread(begin, 1, sizeof begin, file))) rewind(file);
     json_t *config = json_loadf(file, 0, NULL);
     fclose(file);
     return config;

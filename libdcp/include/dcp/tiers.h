@@ -149,8 +149,8 @@ DCP_API int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err)
  * due and hasn't got it, or has lost it, one after the other, and with `also_last` into the last
  * one whatever its `every` says. DCP_OK where all of it is durable in at least one of them, with
  * `also_last` in the last one; else the error of the last one that failed, which also says where
- * the step is all the same. `report` is of the last
- * save made; `options` and `report` may be NULL. */
+ * the step is all the same. `report` is of the last save made; `options` and `report` may be NULL.
+ */
 DCP_API int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state,
                            const char *json, const dcp_save_options *options, int also_last,
                            dcp_report *report, dcp_error *err);
