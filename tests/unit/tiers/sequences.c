@@ -111,8 +111,16 @@ static void note_bounds(world *w) {
     atomic_store(&w->which, which);
 }
 
+/* Whether a filling fails: once it has, its store is due for the next save, whichever that is. */
+static int has_gone(const model *m) {
+    int any = 0;
+    for (int i = 0; i < m->tiers; i++) any |= m->t[i].gone;
+    return any;
+}
+
 static int needs_quiet(const world *w, act what) {
     if (what == NEWEST || what == DAMAGE || what == LOSE || what == SETTLE) return 1;
+    if (what == ASYNC && has_gone(&w->m)) return 1;
     return w->is_calm && (what == ASYNC || what == NOW || what == AGAIN || what == STEP);
 }
 
