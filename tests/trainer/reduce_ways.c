@@ -30,24 +30,22 @@ static float gradient(uint64_t leaf, size_t unit, size_t i) {
     return value * (float)(1 << (mixed % 24));
 }
 
-/* Leaves [first, first + n) of one element, n a power of two: halves are summed first. */
-static float tree(uint64_t first, uint64_t n, size_t unit, size_t i) {
-    if (n == 1) return gradient(first, unit, i);
-    return tree(first, n / 2, unit, i) + tree(first + n / 2, n / 2, unit, i);
+/* Leaves first ... end - 1 of one element: blocks of the size at `sizes`, one after another, each
+ * of blocks of the next size. */
+static float row(const uint64_t *sizes, uint64_t first, uint64_t end, size_t unit, size_t i) {
+    float sum = 0;
+    if (end - first == 1) return gradient(first, unit, i);
+    for (uint64_t at = first; at < end; at += *sizes) {
+        const uint64_t stop = at + *sizes < end ? at + *sizes : end;
+        const float part = row(sizes + 1, at, stop, unit, i);
+        sum = at == first ? part : sum + part;
+    }
+    return sum;
 }
 
 static float reference(uint64_t leaves, size_t unit, size_t i) {
-    float sum = 0;
-    int empty = 1;
-    uint64_t end = leaves;
-    for (uint64_t n = 1; end > 0; n *= 2) { /* fewest leaves first: they are the last ones */
-        if (!(leaves & n)) continue;
-        const float part = tree(end - n, n, unit, i);
-        sum = empty ? part : sum + part;
-        empty = 0;
-        end -= n;
-    }
-    return sum;
+    const fsdp_sum_order o = fsdp_sum_order_of(leaves);
+    return row((const uint64_t[]){o.large, o.small, 1}, 0, leaves, unit, i);
 }
 
 static void check_sum(float sum, uint64_t leaves, size_t unit, uint64_t i, int ring) {
@@ -147,18 +145,28 @@ static void reduce_step(fsdp_reduce *r, const fsdp_plan *plan, int overlap, kern
     }
 }
 
-/* With one sum of each group's micro-batches, all ranks together send a shard's bytes across twice
- * but for their own, as a hierarchical all-reduce does. */
+/* Where a group's micro-batches are one block of the order, all ranks together send a shard's bytes
+ * across twice but for their own, as a hierarchical all-reduce does. */
 static void check_hierarchical(const fsdp_plan *plan, uint64_t across) {
     const fsdp_layout *layout = plan->layout;
+    const fsdp_sum_order order = fsdp_sum_order_of(plan->micro_batches);
     const uint64_t world = (uint64_t)layout->world, groups = world / (uint64_t)layout->shards;
     const uint64_t of_group = plan->micro_batches / groups;
     if (layout->shards == 1 || groups == 1 || plan->micro_batches % world) return;
-    if (of_group & (of_group - 1)) return;
+    if (of_group != order.large && of_group != order.small) return;
     uint64_t elems = 0, all = 0;
     for (size_t u = 0; u < layout->n; u++) elems += layout->units[u].gathered_grad_elems;
     MPI_Allreduce(&across, &all, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
     CHECK(all == 2 * (groups - 1) * elems * sizeof(float));
+}
+
+/* Beside the gradients themselves two partial sums are kept on one rank and three on several, each
+ * as large as the gradients. */
+static void check_kept(const fsdp_plan *plan) {
+    uint64_t elems = 0;
+    for (size_t u = 0; u < plan->layout->n; u++) elems += plan->layout->units[u].whole_grad_elems;
+    const uint64_t most = (plan->layout->world == 1 ? 2 : 3) * elems * sizeof(float);
+    CHECK(fsdp_plan_memory(plan).partial <= most);
 }
 
 static void check_sent(const fsdp_plan *plan, const fsdp_reduce *r, uint64_t across,
@@ -234,8 +242,14 @@ void reduce_in_groups(int rank, int world, int replicas, const fsdp_transport *t
             plan.micro_batches = leaves;
             reduce_steps(&plan, &counting, k);
         }
-        plan.micro_batches = 2 * (uint64_t)world; /* as many on each rank */
-        reduce_steps(&plan, &counting, k);
+        const uint64_t even[] = {2 * (uint64_t)world, 24, 32}; /* as many on each rank */
+        for (size_t i = 0; i < sizeof even / sizeof *even; i++) {
+            plan.micro_batches = even[i];
+            reduce_steps(&plan, &counting, k);
+        }
+        for (plan.micro_batches = 1; plan.micro_batches <= 4096;
+             plan.micro_batches += 1 + plan.micro_batches / 8)
+            check_kept(&plan);
     }
     fsdp_layout_destroy(layout);
 }

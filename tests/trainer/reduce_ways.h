@@ -1,8 +1,8 @@
-/* What tests of reductions share: sums of gradients have the bits of one serial pairwise sum, on
- * any number of ranks and by any strategy but the ring: also where ranks outnumber leaves or rows,
- * and where they divide nothing. What is sent is what was planned; what goes to other groups of
- * ranks is what a hierarchical all-reduce sends, and no parameter does. Frozen parameters take no
- * room. */
+/* What tests of reductions share: sums of gradients have the bits of one serial sum in their order
+ * (fsdp/sum_order.h), on any number of ranks and by any strategy but the ring: also where ranks
+ * outnumber leaves or rows, and where they divide nothing. What is sent is what was planned; what
+ * goes to other groups of ranks is what a hierarchical all-reduce sends, and no parameter does. No
+ * strategy keeps more than a few partial sums. Frozen parameters take no room. */
 #ifndef TESTS_TRAINER_REDUCE_WAYS_H
 #define TESTS_TRAINER_REDUCE_WAYS_H
 

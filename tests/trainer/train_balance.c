@@ -29,12 +29,17 @@ static void window(report_balance *b, const double *times, const double *bytes, 
 }
 
 static const double same[WORLD] = {1, 1, 1, 1};
+static report_balance *balance_of(uint64_t n, int world) {
+    const fsdp_sum_strategy all = {.group = world};
+    const fsdp_micro_batches micro_batches = fsdp_micro_batches_of(n, world, all);
+    return report_balance_create(&micro_batches, tell, NULL);
+}
+
 static const double small[WORLD] = {100. * MIB, 100. * MIB, 100. * MIB, 100. * MIB};
 
 static void tells_once_until_it_changes(void **state) {
     (void)state;
-    report_balance *b = report_balance_create(
-        &(fsdp_micro_batches){.n = WORLD, .world = WORLD, .group = WORLD}, tell, NULL);
+    report_balance *b = balance_of(WORLD, WORLD);
     const double slow[WORLD] = {1, 1, 1.5, 1}, nearly[WORLD] = {1, 1, 1.15, 1};
     window(b, same, small, "");
     window(b, slow, small, "2 slow 1.50;");
@@ -48,8 +53,7 @@ static void tells_once_until_it_changes(void **state) {
 
 static void noise_is_not_told_of(void **state) {
     (void)state;
-    report_balance *b = report_balance_create(
-        &(fsdp_micro_batches){.n = WORLD, .world = WORLD, .group = WORLD}, tell, NULL);
+    report_balance *b = balance_of(WORLD, WORLD);
     told[0] = '\0';
     for (int i = 0; i < 4 * REPORT_BALANCE_STEPS; i++) { /* another rank is slow at each step */
         double times[WORLD] = {1, 1, 1, 1};
@@ -67,27 +71,24 @@ static void noise_is_not_told_of(void **state) {
 
 static void times_are_judged_a_leaf(void **state) {
     (void)state;
-    report_balance *b = report_balance_create(
-        &(fsdp_micro_batches){.n = 5, .world = WORLD, .group = WORLD}, tell, NULL);
+    report_balance *b = balance_of(5, WORLD);
     const double twice[WORLD] = {2, 1, 1, 1};
     window(b, twice, small, "");
     const double faster[WORLD] = {1.5, 1, 1, 1}; /* the others are not slow for that */
     window(b, faster, small, "");
     report_balance_destroy(b);
-    b = report_balance_create(&(fsdp_micro_batches){.n = 2, .world = WORLD, .group = WORLD}, tell,
-                              NULL);
+    b = balance_of(2, WORLD);
     const double idle[WORLD] = {1, 1, 0, 0};
     window(b, idle, small, "");
     report_balance_destroy(b);
-    b = report_balance_create(&(fsdp_micro_batches){.n = 2, .world = 1, .group = 1}, tell, NULL);
+    b = balance_of(2, 1);
     window(b, same, small, "");
     report_balance_destroy(b);
 }
 
 static void large_ranks(void **state) {
     (void)state;
-    report_balance *b = report_balance_create(
-        &(fsdp_micro_batches){.n = WORLD, .world = WORLD, .group = WORLD}, tell, NULL);
+    report_balance *b = balance_of(WORLD, WORLD);
     const double tiny[WORLD] = {50. * MIB, 30. * MIB, 30. * MIB, 30. * MIB};
     const double large[WORLD] = {100. * MIB, 100. * MIB, 100. * MIB, 200. * MIB};
     const double grown[WORLD] = {200. * MIB, 200. * MIB, 200. * MIB, 200. * MIB};

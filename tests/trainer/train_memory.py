@@ -79,7 +79,7 @@ for ranks, leaves, of, engine, options in (
         (1, 1, model, "auto", {"bf16": {"enabled": True}}),
         (1, 1, model, "auto", {"fsdp": {"cpu_offload": True, "offload_path": "."}}),
         (2, 2, small, "mpio", {}),  # has no buffers
-        (2, 6, model, "auto", {"zero_optimization": {"stage": 1}})):  # the second rank has one partial sum more
+        (2, 6, model, "auto", {"zero_optimization": {"stage": 1}})):
     _, err = train(ranks, config(model=of, train_batch_size=leaves, train_micro_batch_size_per_gpu=1,
                                  data={"sequence_length": 32}, checkpoint={"dir": "more", "keep": 1, "staging_mb": 0, "engine": engine},
                                  **{"max_steps": 2, **options}))

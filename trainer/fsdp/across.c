@@ -12,13 +12,16 @@ struct fsdp_across {
     float *grads;
     float *outbound;         /* sums of this group; what goes to one rank is side by side */
     float *crossed;          /* pieces of all groups' sums, in the order of micro-batches */
-    size_t unit;             /* whose sums cross */
+    size_t unit;             /* whose sums cross, */
+    uint64_t micro;          /* of the run that this micro-step ends */
     fsdp_transfer crossing;  /* they */
     fsdp_transfer spreading; /* results */
     int *counts;             /* four times [groups]: what crosses, and where it begins */
     int *spread_counts;      /* twice */
-    fsdp_sum_counter sum;    /* of this rank's piece */
-    uint64_t sent;           /* elements */
+    fsdp_sum_counter *sums;  /* [units] of this rank's pieces */
+    float **slots;           /* their memory from one run to the next */
+    uint64_t n_slots;
+    uint64_t sent; /* elements */
 };
 
 static int groups_of(const fsdp_layout *layout) { return layout->world / layout->shards; }
@@ -36,8 +39,10 @@ static fsdp_range piece_of(const fsdp_across *a, size_t unit, int group) {
     return piece;
 }
 
-static size_t parts_of(const fsdp_across *a, int group, fsdp_part parts[FSDP_MOST_PARTS]) {
-    return fsdp_micro_batches_group_parts(&a->batches, peer_of(a->layout, group), parts);
+/* How many sums a group sends of the run that the micro-step ends. */
+static uint64_t parts_of(const fsdp_across *a, int group, uint64_t micro) {
+    const fsdp_part run = fsdp_micro_batches_run(&a->batches, peer_of(a->layout, group), micro);
+    return fsdp_sum_order_parts(&a->batches.order, run.first, run.first + run.n);
 }
 
 static float *shard_of(const fsdp_across *a, size_t unit) {
@@ -58,6 +63,28 @@ static int reserve_across(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
     return failed ? core_fail_memory(err, out + in + shard) : DCP_OK;
 }
 
+/* The shard holds a group's own sums while there are runs to come: no total lies there yet. */
+static int take_sums(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
+    uint64_t offset = 0;
+    a->n_slots = s->n_across_sums;
+    a->sums = calloc(a->layout->n, sizeof *a->sums);
+    if (!a->sums) return core_fail_memory(err, a->layout->n * sizeof *a->sums);
+    for (size_t u = 0; u < a->layout->n; u++) {
+        const fsdp_range own = piece_of(a, u, own_row(a->layout));
+        a->sums[u] = (fsdp_sum_counter){.k = a->k,
+                                        .order = a->batches.order,
+                                        .result = shard_of(a, u) + own.start,
+                                        .result_is_used = 1,
+                                        .n_slots = s->n_across_sums,
+                                        .offset = offset,
+                                        .elems = (uint64_t)own.count};
+        offset += (uint64_t)own.count;
+    }
+    const int status = fsdp_sum_take_slots(a->k, &a->slots, a->n_slots, s->across_sum, err);
+    for (size_t u = 0; u < a->layout->n; u++) a->sums[u].slots = a->slots;
+    return status;
+}
+
 static int take_across(fsdp_across *a, const fsdp_plan *plan, dcp_error *err) {
     const fsdp_sizes s = fsdp_plan_sizes(plan);
     const size_t groups = (size_t)groups_of(a->layout);
@@ -67,7 +94,8 @@ static int take_across(fsdp_across *a, const fsdp_plan *plan, dcp_error *err) {
     a->crossed = a->k->alloc(a->k, s.crossed * sizeof(float));
     if (!a->counts || !a->spread_counts || !a->outbound || !a->crossed)
         return core_fail_memory(err, (s.outbound + s.crossed) * sizeof(float));
-    return groups > 1 ? reserve_across(a, &s, err) : DCP_OK;
+    const int status = take_sums(a, &s, err);
+    return status == DCP_OK && groups > 1 ? reserve_across(a, &s, err) : status;
 }
 
 int fsdp_across_create(const fsdp_plan *plan, fsdp_transport *transport, kernels *k, float *grads,
@@ -91,6 +119,8 @@ void fsdp_across_destroy(fsdp_across *a) {
     if (!a) return;
     a->k->free(a->k, a->outbound);
     a->k->free(a->k, a->crossed);
+    fsdp_sum_free_slots(a->k, a->slots, a->n_slots);
+    free(a->sums);
     free(a->spread_counts);
     free(a->counts);
     free(a);
@@ -118,12 +148,11 @@ static void exchange_pieces(fsdp_across *a, size_t unit, size_t own_parts) {
     const int own = piece_of(a, unit, own_row(a->layout)).count;
     int *send_counts = a->counts, *send_starts = send_counts + groups;
     int *counts = send_starts + groups, *starts = counts + groups;
-    fsdp_part parts[FSDP_MOST_PARTS];
     int from = 0, to = 0;
     for (int g = 0; g < groups; g++) {
         send_counts[g] = (int)own_parts * piece_of(a, unit, g).count;
         send_starts[g] = from;
-        counts[g] = (int)parts_of(a, g, parts) * own;
+        counts[g] = (int)parts_of(a, g, a->micro) * own;
         starts[g] = to;
         from += send_counts[g];
         to += counts[g];
@@ -134,30 +163,37 @@ static void exchange_pieces(fsdp_across *a, size_t unit, size_t own_parts) {
     a->sent += own_parts * fsdp_across_sends(a->layout, unit);
 }
 
-/* Adds up what has come. */
-static void add_pieces(fsdp_across *a) {
-    const fsdp_range own = piece_of(a, a->unit, own_row(a->layout));
-    fsdp_part parts[FSDP_MOST_PARTS];
+/* Adds up what has come; returns whether that was all of the step. */
+static int add_pieces(fsdp_across *a) {
+    fsdp_sum_counter *sum = &a->sums[a->unit];
     float *at = a->crossed;
-    a->sum = (fsdp_sum_counter){
-        .k = a->k, .result = shard_of(a, a->unit) + own.start, .elems = (uint64_t)own.count};
     for (int g = 0; g < groups_of(a->layout); g++) {
-        const size_t n = parts_of(a, g, parts);
-        for (size_t p = 0; p < n; p++, at += own.count) fsdp_sum_push(&a->sum, parts[p], at);
+        const fsdp_part run = fsdp_micro_batches_run(&a->batches, peer_of(a->layout, g), a->micro);
+        const uint64_t end = run.first + run.n;
+        fsdp_part part = {.n = 0};
+        for (uint64_t first = run.first; first < end; first += part.n, at += sum->elems) {
+            part = fsdp_sum_order_part(&a->batches.order, first, end);
+            fsdp_sum_push(sum, part, at);
+        }
     }
-    fsdp_sum_fold(&a->sum);
+    const int is_last = a->micro + 1 == fsdp_micro_batches_steps(&a->batches);
+    if (is_last)
+        fsdp_sum_fold(sum);
+    else
+        fsdp_sum_settle(sum);
+    return is_last;
 }
 
 static void finish_crossing(fsdp_across *a) {
     if (!a->crossing.is_on) return;
     a->transport->finish(a->transport, &a->crossing);
-    add_pieces(a);
-    fsdp_across_spread(a, a->unit);
+    if (add_pieces(a)) fsdp_across_spread(a, a->unit);
 }
 
-void fsdp_across_exchange(fsdp_across *a, size_t unit, fsdp_sum_counter *sums) {
+void fsdp_across_exchange(fsdp_across *a, size_t unit, uint64_t micro, fsdp_sum_counter *sums) {
     finish_crossing(a);
     a->unit = unit;
+    a->micro = micro;
     pack_pieces(a, unit, sums);
     exchange_pieces(a, unit, sums->depth);
     fsdp_sum_clear(sums);

@@ -1,10 +1,11 @@
 /* The end of a reduction where several groups of ranks hold the state: what travels between those
  * that hold the same shard, a column of the mesh. In one of three ways:
  *
- * - Hybrid sharding: each group has added up what its ranks computed, and the column's ranks tell
- *   each other their groups' sums, to each one its piece of the shard. Everyone adds its piece in
- *   the order of micro-batches, and tells the others the result. So a shard crosses twice, but for
- *   a rank's own piece, where each group's sum is one (fsdp_micro_batches_group_parts).
+ * - Hybrid sharding: each group has added up what its ranks computed of a run of micro-batches,
+ *   and the column's ranks tell each other their groups' sums, to each one its piece of the shard.
+ *   Everyone adds its piece in the order of micro-batches, and after the last run tells the others
+ *   the result. So a shard crosses twice, but for a rank's own piece, where a step is one run of
+ *   each group and that is one sum (fsdp_micro_batches_run).
  * - A rank that has its piece of the sum already, since all ranks have sent it theirs, tells the
  *   others.
  * - The ring: the transport adds.
@@ -23,9 +24,9 @@ int fsdp_across_create(const fsdp_plan *plan, fsdp_transport *transport, kernels
                        fsdp_across **out, dcp_error *err);
 void fsdp_across_destroy(fsdp_across *a); /* NULL is ignored */
 
-/* Collective over the column. Sends this group's sums of a unit's shard, which are in `sums`; it is
- * empty on return, and its memory free again. */
-void fsdp_across_exchange(fsdp_across *a, size_t unit, fsdp_sum_counter *sums);
+/* Collective over the column. Sends this group's sums of a unit's shard, of the run that ends with
+ * micro-step `micro`, which are in `sums`; it is empty on return, and its memory free again. */
+void fsdp_across_exchange(fsdp_across *a, size_t unit, uint64_t micro, fsdp_sum_counter *sums);
 /* Likewise: sends this rank's piece, which stands in `grads`. */
 void fsdp_across_spread(fsdp_across *a, size_t unit);
 /* Likewise: adds up the shards that stand in `grads`. */

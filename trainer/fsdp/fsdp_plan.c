@@ -9,17 +9,16 @@ static int is_cut(const fsdp_plan *plan) { return plan->layout->shards > 1; }
 static int gathers(const fsdp_plan *plan) { return is_cut(plan) || plan->is_on_host; }
 
 int fsdp_plan_is_hybrid(const fsdp_plan *plan) {
-    const fsdp_layout *layout = plan->layout;
-    return layout->shards > 1 && layout->shards < layout->world && !plan->strategy.ring;
+    return fsdp_plan_micro_batches(plan).group < plan->layout->world;
 }
 
 /* A single rank adds its micro-batches up in its own shard whatever the strategy says. */
 fsdp_micro_batches fsdp_plan_micro_batches(const fsdp_plan *plan) {
     const fsdp_layout *layout = plan->layout;
-    return (fsdp_micro_batches){.n = plan->micro_batches,
-                                .world = layout->world,
-                                .group = fsdp_plan_is_hybrid(plan) ? layout->shards : layout->world,
-                                .local = plan->strategy.local_sums && plan->layout->world > 1};
+    const fsdp_sum_strategy s = {.group = is_cut(plan) ? layout->shards : layout->world,
+                                 .local = plan->strategy.local_sums,
+                                 .ring = plan->strategy.ring};
+    return fsdp_micro_batches_of(plan->micro_batches, layout->world, s);
 }
 
 size_t fsdp_plan_gathers(const fsdp_plan *plan, uint64_t micro) {
@@ -104,50 +103,56 @@ static uint64_t added_elems(const fsdp_plan *plan, size_t unit) {
 static void size_received(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
-    const uint64_t last = fsdp_micro_batches_steps(&batches) - 1;
-    const uint64_t first = fsdp_micro_batches_all_parts(&batches, layout->rank, 0);
-    const uint64_t parts = most(first, fsdp_micro_batches_all_parts(&batches, layout->rank, last));
+    const uint64_t senders = fsdp_micro_batches_senders(&batches, layout->rank, batches.block - 1);
     const int in_place = plan->strategy.ring && !is_cut(plan);
     for (size_t u = 0; u < layout->n; u++) {
         const uint64_t n =
-            plan->strategy.ring ? shard_elems(layout, u) : parts * added_elems(plan, u);
+            plan->strategy.ring ? shard_elems(layout, u) : senders * added_elems(plan, u);
         if (!in_place) s->received = most(s->received, n);
     }
 }
 
+static uint64_t parts_of_run(const fsdp_micro_batches *batches, int rank, uint64_t micro) {
+    const fsdp_part run = fsdp_micro_batches_run(batches, rank, micro);
+    return fsdp_sum_order_parts(&batches->order, run.first, run.first + run.n);
+}
+
+/* Of the run that makes most sums. */
 static void size_across(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
-    const uint64_t own = fsdp_micro_batches_group_parts(&batches, layout->rank, NULL);
-    uint64_t all = 0;
-    for (int r = layout->shard; r < layout->world; r += layout->shards)
-        all += fsdp_micro_batches_group_parts(&batches, r, NULL);
+    uint64_t own = 0, all = 0;
+    for (uint64_t micro = 0; micro < fsdp_micro_batches_steps(&batches); micro++) {
+        uint64_t together = 0;
+        if (!fsdp_micro_batches_end_run(&batches, micro)) continue;
+        for (int r = layout->shard; r < layout->world; r += layout->shards)
+            together += parts_of_run(&batches, r, micro);
+        own = most(own, parts_of_run(&batches, layout->rank, micro));
+        all = most(all, together);
+    }
     for (size_t u = 0; u < layout->n; u++) {
         s->outbound = most(s->outbound, own * shard_elems(layout, u));
         s->crossed = most(s->crossed, all * piece_elems(layout, u));
+        s->across_sum += piece_elems(layout, u);
     }
+    s->n_across_sums = fsdp_micro_batches_kept_across(&batches);
 }
 
-/* Where a shard is all of the state, the first whole sum lies in its gradients. */
-static size_t local_sums(const fsdp_plan *plan, size_t kept) {
-    return kept > 0 && !is_cut(plan) ? kept - 1 : kept;
-}
-
-/* Whether sums are added up over micro-steps where they end, and take memory there. */
-static int adds_often(const fsdp_plan *plan) {
-    const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
-    return !batches.local && (!plan->strategy.ring || plan->layout->world == 1);
-}
-
+/* Sums over micro-steps begin where they end, in the rank's gradients, so the first takes no memory
+ * there, and neither does a rank's own where it holds all of the state. */
 static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
+    const uint64_t local = fsdp_micro_batches_kept_local(&batches);
+    const uint64_t own = fsdp_micro_batches_kept(&batches);
+    const int is_home_taken = local > 0 && !is_cut(plan);
     for (size_t u = 0; u < layout->n; u++) {
         s->own_sum += added_elems(plan, u);
         s->local_sum += layout->units[u].whole_grad_elems;
     }
-    s->n_local_sums = local_sums(plan, fsdp_micro_batches_kept(&batches, layout->rank));
-    if (adds_often(plan)) s->n_own_sums = fsdp_micro_batches_group_kept(&batches, layout->rank) - 1;
+    s->n_local_sums = is_home_taken ? local - 1 : local;
+    if (own > 0 && (!plan->strategy.ring || layout->world == 1))
+        s->n_own_sums = is_home_taken ? own : own - 1;
 }
 
 fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan) {
@@ -170,7 +175,8 @@ fsdp_memory fsdp_plan_memory(const fsdp_plan *plan) {
     const uint64_t gathered = s.root + s.n_blocks * s.block + s.kept_blocks;
     const uint64_t units = s.root_grads + s.block_grads + gathered + staging + s.outgoing +
                            s.received + s.outbound + s.crossed;
-    const uint64_t partial = s.n_own_sums * s.own_sum + s.n_local_sums * s.local_sum;
+    const uint64_t partial =
+        s.n_own_sums * s.own_sum + s.n_local_sums * s.local_sum + s.n_across_sums * s.across_sum;
     const uint64_t grads = layout->grad_elems * sizeof(float);
     const uint64_t params = layout->param_elems * sizeof(float);
     const uint64_t others = params + layout->grad_elems * plan->slot_bytes;
@@ -182,14 +188,6 @@ fsdp_memory fsdp_plan_memory(const fsdp_plan *plan) {
                          .partial = partial * sizeof(float)};
 }
 
-uint64_t fsdp_plan_most_partial(const fsdp_plan *plan) {
-    const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
-    const fsdp_sizes s = fsdp_plan_sizes(plan);
-    const uint64_t local = local_sums(plan, fsdp_micro_batches_most_kept(&batches)) * s.local_sum;
-    const uint64_t own = adds_often(plan) ? fsdp_micro_batches_most_group_kept(&batches) - 1 : 0;
-    return (own * s.own_sum + local) * sizeof(float);
-}
-
 uint64_t fsdp_param_bytes(int bf16) { return bf16 ? sizeof(uint16_t) : sizeof(float); }
 
 uint64_t fsdp_gather_sends(const fsdp_layout *layout, size_t unit) {
@@ -199,6 +197,15 @@ uint64_t fsdp_gather_sends(const fsdp_layout *layout, size_t unit) {
 uint64_t fsdp_reduce_sends(const fsdp_layout *layout, int is_hybrid, size_t unit) {
     if (is_hybrid) return fsdp_ring_sends(layout, unit);
     return layout->units[unit].gathered_grad_elems - piece_elems(layout, unit);
+}
+
+uint64_t fsdp_reduce_leaves(const fsdp_layout *layout, int is_hybrid, size_t unit) {
+    const int first = layout->rank - layout->shard;
+    uint64_t stays = 0;
+    if (is_hybrid) return 0;
+    for (int r = first; r < first + layout->shards; r++)
+        stays += (uint64_t)fsdp_grad_range(layout, unit, r).count;
+    return layout->units[unit].gathered_grad_elems - stays;
 }
 
 uint64_t fsdp_ring_sends(const fsdp_layout *layout, size_t unit) {
@@ -213,37 +220,43 @@ uint64_t fsdp_spread_sends(const fsdp_layout *layout, size_t unit) {
     return piece_elems(layout, unit) * (uint64_t)(layout->world / layout->shards - 1);
 }
 
-/* Sums that the rank sends in a step, or that its group does. */
+/* Sums that the rank sends in a step. */
 static uint64_t own_parts(const fsdp_plan *plan) {
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
-    const uint64_t micro_steps = fsdp_micro_batches_steps(&batches);
-    fsdp_part list[FSDP_MOST_PARTS];
     uint64_t parts = 0;
-    if (plan->strategy.ring) return batches.local ? 1 : micro_steps;
-    for (uint64_t micro = 0; micro < micro_steps; micro++)
-        parts += fsdp_micro_batches_parts(&batches, plan->layout->rank, micro, list);
+    for (uint64_t micro = 0; micro < fsdp_micro_batches_steps(&batches); micro++)
+        parts += plan->strategy.ring
+                     ? (uint64_t)fsdp_micro_batches_are_sent(&batches, micro)
+                     : fsdp_micro_batches_part(&batches, plan->layout->rank, micro).n > 0;
     return parts;
 }
 
+/* Those that its group does. */
 static uint64_t group_parts(const fsdp_plan *plan) {
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
-    return fsdp_micro_batches_group_parts(&batches, plan->layout->rank, NULL);
+    uint64_t parts = 0;
+    for (uint64_t micro = 0; micro < fsdp_micro_batches_steps(&batches); micro++)
+        if (fsdp_micro_batches_end_run(&batches, micro))
+            parts += parts_of_run(&batches, plan->layout->rank, micro);
+    return parts;
 }
 
 /* Elements for the reductions of a step; *across: the part of them that leaves the group. */
 static uint64_t reduced(const fsdp_plan *plan, uint64_t *across) {
     const fsdp_layout *layout = plan->layout;
     const int is_hybrid = fsdp_plan_is_hybrid(plan), ring = plan->strategy.ring;
-    uint64_t first = 0, then = 0;
+    const uint64_t own = own_parts(plan);
+    uint64_t first = 0;
+    *across = 0;
     for (size_t u = 0; u < layout->n; u++) {
         const uint64_t spread = fsdp_spread_sends(layout, u);
-        first += ring ? fsdp_ring_sends(layout, u) : fsdp_reduce_sends(layout, is_hybrid, u);
-        then += ring ? 2 * spread : spread;
-        if (is_hybrid) then += group_parts(plan) * fsdp_across_sends(layout, u);
+        const uint64_t leaves = ring ? 0 : fsdp_reduce_leaves(layout, is_hybrid, u);
+        first +=
+            ring ? fsdp_ring_sends(layout, u) : fsdp_reduce_sends(layout, is_hybrid, u) - leaves;
+        *across += own * leaves + (ring ? 2 * spread : spread);
+        if (is_hybrid) *across += group_parts(plan) * fsdp_across_sends(layout, u);
     }
-    first *= own_parts(plan);
-    *across = is_cut(plan) ? then : first + then; /* a group of one rank keeps nothing */
-    return first + then;
+    return own * first + *across;
 }
 
 fsdp_traffic fsdp_plan_traffic(const fsdp_plan *plan) {

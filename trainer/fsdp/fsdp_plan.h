@@ -20,8 +20,8 @@ typedef struct fsdp_plan {
 } fsdp_plan;
 
 /* Whether gradients are added up within each group of ranks first, and the groups' sums then:
- * groups of several ranks hold the state each. The ring does that by itself, in an order of its
- * own. */
+ * groups of several ranks hold the state each, and micro-batches come out even
+ * (fsdp_micro_batches_of). The ring does that by itself, in an order of its own. */
 int fsdp_plan_is_hybrid(const fsdp_plan *plan);
 
 /* Sizes of buffers in elements of fp32; 0: there is none. What is stored where it is gathered needs
@@ -41,10 +41,10 @@ typedef struct fsdp_sizes {
     uint64_t received;      /* what a reduction brings */
     uint64_t outbound;      /* sums of a group on their way to other groups, and what comes of */
     uint64_t crossed;       /* theirs */
-    size_t n_own_sums;      /* partial sums, with memory of their own, of what this rank adds up */
-    uint64_t own_sum;       /* each, over all units */
-    size_t n_local_sums;    /* partial sums, with memory of their own, of whole gradients */
-    uint64_t local_sum;     /* each */
+    /* Partial sums that have memory of their own, and the size of each over all units: */
+    uint64_t n_own_sums, own_sum;       /* of what this rank adds up of all, or of its group's */
+    uint64_t n_local_sums, local_sum;   /* of its own micro-batches, whole */
+    uint64_t n_across_sums, across_sum; /* of what groups send each other */
 } fsdp_sizes;
 
 fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan);
@@ -59,9 +59,6 @@ typedef struct fsdp_memory {
 } fsdp_memory;
 
 fsdp_memory fsdp_plan_memory(const fsdp_plan *plan);
-/* Partial sums of the rank that has most of them, in bytes. */
-uint64_t fsdp_plan_most_partial(const fsdp_plan *plan);
-
 /* Bytes that the rank sends in a step: its part of each gather goes to every other rank of its
  * group, pieces of a gradient go to those that add them up. What MPI forwards for others is not
  * counted twice; what others read in shared memory counts as sent to them. */
@@ -84,9 +81,11 @@ uint64_t fsdp_param_bytes(int bf16);
 
 /* Elements that the rank sends for one gather of a unit; for one reduction of it, a sum of
  * micro-batches, to all ranks, or with hybrid sharding to those of its group, as the ring's one is
- * to; and to those that hold the same shard, of each sum of its group's, and of the result. */
+ * to, and the part of them that leaves the group; and to those that hold the same shard, of each
+ * sum of its group's, and of the result. */
 uint64_t fsdp_gather_sends(const fsdp_layout *layout, size_t unit);
 uint64_t fsdp_reduce_sends(const fsdp_layout *layout, int is_hybrid, size_t unit);
+uint64_t fsdp_reduce_leaves(const fsdp_layout *layout, int is_hybrid, size_t unit);
 uint64_t fsdp_ring_sends(const fsdp_layout *layout, size_t unit);
 uint64_t fsdp_across_sends(const fsdp_layout *layout, size_t unit);
 uint64_t fsdp_spread_sends(const fsdp_layout *layout, size_t unit);

@@ -1,46 +1,52 @@
-/* Which rank computes which micro-batch of a step, and which sums of micro-batches it sends when. A
- * sum stands for 2^k micro-batches and begins at a multiple of 2^k: a whole subtree of the pairwise
- * sum over all micro-batches, so that the bits are those of one rank that adds them all. */
+/* Which rank computes which micro-batch of a step, and which sums of micro-batches it sends when:
+ * always whole parts of the order of additions, in that order, so that the bits are those of one
+ * rank that adds them all, and nobody keeps what cannot be added yet. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "fsdp/sum_order.h"
 
-enum { FSDP_MOST_PARTS = 128 };
+enum { FSDP_MOST_PARTS = 8 };
 
-/* Ranks form groups of `group` consecutive ones, and each group computes consecutive micro-batches,
- * so that what it adds up by itself is few whole subtrees, whatever the other groups do. */
+/* Each rank computes a block of consecutive micro-batches, adds them up, and sends the sum. The
+ * ranks of a group take blocks by turns until the group's run of consecutive micro-batches is
+ * done; groups take runs by turns. */
 typedef struct fsdp_micro_batches {
-    uint64_t n;       /* of a step */
-    int world, group; /* ranks; group divides world */
-    int local; /* 0: rank r of a group computes its micro-batches r, group + r ... and sends each by
-                  itself; 1: consecutive ones, of which it sends sums after the last micro-step */
+    uint64_t n; /* of a step */
+    int world;  /* ranks */
+    int group;  /* of so many consecutive ones, which divides `world`; `world` where ranks need not
+                   add up in groups first, or cannot: n does not divide into runs */
+    uint64_t block, run;
+    fsdp_sum_order order;
 } fsdp_micro_batches;
 
-typedef struct fsdp_part {
-    uint64_t first, n; /* micro-batches */
-} fsdp_part;
+/* How gradients are added up. */
+typedef struct fsdp_sum_strategy {
+    int group; /* ranks that add up among themselves first, where that can be; `world`: all */
+    int local; /* ranks add up their own micro-batches first, where blocks come out even */
+    int ring;  /* somebody else adds in an order of his own: a rank sends all of its own at once */
+} fsdp_sum_strategy;
+
+fsdp_micro_batches fsdp_micro_batches_of(uint64_t n, int world, fsdp_sum_strategy s);
 
 uint64_t fsdp_micro_batches_steps(const fsdp_micro_batches *l);
 /* The micro-batch that a rank computes in a micro-step; l->n where it has none. */
 uint64_t fsdp_micro_batch_of(const fsdp_micro_batches *l, int rank, uint64_t micro);
-/* The sums that a rank sends after a micro-step, in order; returns how many. All of a rank's come
- * before those of the next rank. */
-size_t fsdp_micro_batches_parts(const fsdp_micro_batches *l, int rank, uint64_t micro,
-                                fsdp_part parts[FSDP_MOST_PARTS]);
-/* Those of all ranks of a rank's group together. */
-size_t fsdp_micro_batches_all_parts(const fsdp_micro_batches *l, int rank, uint64_t micro);
-/* The sums that all micro-batches of a rank's group make, in order; returns how many: 1 of 2^k that
- * every group has, otherwise at most twice the logarithm of how many it has. parts may be NULL. */
-size_t fsdp_micro_batches_group_parts(const fsdp_micro_batches *l, int rank,
-                                      fsdp_part parts[FSDP_MOST_PARTS]);
-/* Sums that a rank keeps from one micro-step to the next, at most; 0 where it sends each
- * micro-batch. */
-size_t fsdp_micro_batches_kept(const fsdp_micro_batches *l, int rank);
-/* Of the rank that keeps most of them. */
-size_t fsdp_micro_batches_most_kept(const fsdp_micro_batches *l);
-/* Partial sums of its group's micro-batches that a rank keeps from one micro-step to the next, at
- * most, but 1 at least. */
-size_t fsdp_micro_batches_group_kept(const fsdp_micro_batches *l, int rank);
-/* Of the group whose ranks keep most of them. */
-size_t fsdp_micro_batches_most_group_kept(const fsdp_micro_batches *l);
+/* Whether ranks send sums after a micro-step. */
+int fsdp_micro_batches_are_sent(const fsdp_micro_batches *l, uint64_t micro);
+/* What a rank sends after a micro-step; .n is 0 where it has nothing. What a rank of a group sends
+ * comes before what the next one does. */
+fsdp_part fsdp_micro_batches_part(const fsdp_micro_batches *l, int rank, uint64_t micro);
+/* How many of a rank's group send something then. */
+uint64_t fsdp_micro_batches_senders(const fsdp_micro_batches *l, int rank, uint64_t micro);
+
+/* Where there are several groups: whether they have computed a run after the micro-step; the run of
+ * a rank's group, which consists of at most FSDP_MOST_PARTS sums; and how many runs a group has. */
+int fsdp_micro_batches_end_run(const fsdp_micro_batches *l, uint64_t micro);
+fsdp_part fsdp_micro_batches_run(const fsdp_micro_batches *l, int rank, uint64_t micro);
+uint64_t fsdp_micro_batches_runs(const fsdp_micro_batches *l);
+
+/* Sums that are kept from one micro-step to the next, at most: of a rank's own block; of what its
+ * group adds up; and of what groups send each other. */
+uint64_t fsdp_micro_batches_kept_local(const fsdp_micro_batches *l);
+uint64_t fsdp_micro_batches_kept(const fsdp_micro_batches *l);
+uint64_t fsdp_micro_batches_kept_across(const fsdp_micro_batches *l);

@@ -27,31 +27,28 @@ typedef struct sum_counters {
     fsdp_sum_counter *own;   /* [units] of the piece that this rank adds up; ends in its storage */
     fsdp_sum_counter *local; /* [units] of this rank's micro-batches, whole */
     float **own_slots, **local_slots;
-    size_t n_own, n_local;
+    uint64_t n_own, n_local;
     kernels *k;
 } sum_counters;
-
-static int take_slots(kernels *k, float ***out, size_t n, uint64_t elems, dcp_error *err) {
-    *out = calloc(n + 1, sizeof **out);
-    if (!*out) return core_fail_memory(err, n * sizeof **out);
-    for (size_t s = 0; s < n; s++) {
-        (*out)[s] = k->alloc(k, elems * sizeof(float));
-        if (!(*out)[s]) return core_fail_memory(err, elems * sizeof(float));
-    }
-    return DCP_OK;
-}
 
 static int take_counters(sum_counters *s, const fsdp_layout *layout, const fsdp_sizes *sizes,
                          dcp_error *err) {
     s->own = calloc(layout->n, sizeof *s->own);
     s->local = calloc(layout->n, sizeof *s->local);
     if (!s->own || !s->local) return core_fail_memory(err, layout->n * sizeof *s->own);
-    const int status = take_slots(s->k, &s->own_slots, s->n_own, sizes->own_sum, err);
+    const int status = fsdp_sum_take_slots(s->k, &s->own_slots, s->n_own, sizes->own_sum, err);
     if (status != DCP_OK) return status;
-    return take_slots(s->k, &s->local_slots, s->n_local, sizes->local_sum, err);
+    return fsdp_sum_take_slots(s->k, &s->local_slots, s->n_local, sizes->local_sum, err);
 }
 
-static void place_own(sum_counters *s, const fsdp_layout *layout, int is_hybrid, float *grads) {
+/* Whether the rank's own sums lie where all sums end: it holds all of the state. */
+static int is_local_at_home(const fsdp_layout *layout, const fsdp_micro_batches *batches) {
+    return layout->shards == 1 && batches->block > 1;
+}
+
+static void place_own(sum_counters *s, const fsdp_layout *layout, const fsdp_micro_batches *batches,
+                      float *grads) {
+    const int is_hybrid = batches->group < batches->world;
     uint64_t offset = 0;
     for (size_t u = 0; u < layout->n; u++) {
         const fsdp_unit *unit = &layout->units[u];
@@ -59,27 +56,28 @@ static void place_own(sum_counters *s, const fsdp_layout *layout, int is_hybrid,
         int before = piece.start - unit->grad_starts[layout->shard];
         if (is_hybrid) before = 0, piece.count = unit->grad_counts[layout->shard];
         s->own[u] = (fsdp_sum_counter){.k = s->k,
+                                       .order = batches->order,
                                        .result = grads + unit->grad_at + before,
+                                       .result_is_used = is_local_at_home(layout, batches),
                                        .slots = s->own_slots,
-                                       .n_slots = 1 + s->n_own,
+                                       .n_slots = s->n_own,
                                        .offset = offset,
                                        .elems = (uint64_t)piece.count};
         offset += (uint64_t)piece.count;
     }
 }
 
-static void place_local(sum_counters *s, const fsdp_layout *layout, float *grads) {
-    const int in_storage = layout->shards == 1;
-    float *const *slots = s->local_slots;
+static void place_local(sum_counters *s, const fsdp_layout *layout,
+                        const fsdp_micro_batches *batches, float *grads) {
     uint64_t offset = 0;
     for (size_t u = 0; u < layout->n; u++) {
         const uint64_t elems = layout->units[u].whole_grad_elems;
-        float *result = in_storage ? grads + layout->units[u].grad_at : NULL;
-        if (!in_storage && s->n_local) result = slots[0] + offset;
         s->local[u] = (fsdp_sum_counter){.k = s->k,
-                                         .result = result,
-                                         .slots = in_storage ? slots : slots + 1,
-                                         .n_slots = s->n_local + (size_t)in_storage,
+                                         .order = batches->order,
+                                         .result = grads + layout->units[u].grad_at,
+                                         .result_is_used = !is_local_at_home(layout, batches),
+                                         .slots = s->local_slots,
+                                         .n_slots = s->n_local,
                                          .offset = offset,
                                          .elems = elems};
         offset += elems;
@@ -90,22 +88,18 @@ static void place_local(sum_counters *s, const fsdp_layout *layout, float *grads
 static int create_sums(const fsdp_plan *plan, kernels *k, float *grads, sum_counters *out,
                        dcp_error *err) {
     const fsdp_sizes sizes = fsdp_plan_sizes(plan);
+    const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     *out = (sum_counters){.n_own = sizes.n_own_sums, .n_local = sizes.n_local_sums, .k = k};
     const int status = take_counters(out, plan->layout, &sizes, err);
     if (status != DCP_OK) return status;
-    place_own(out, plan->layout, fsdp_plan_is_hybrid(plan), grads);
-    place_local(out, plan->layout, grads);
+    place_own(out, plan->layout, &batches, grads);
+    place_local(out, plan->layout, &batches, grads);
     return DCP_OK;
 }
 
-static void free_slots(kernels *k, float **slots, size_t n) {
-    for (size_t s = 0; s < n && slots; s++) k->free(k, slots[s]);
-    free(slots);
-}
-
 static void destroy_sums(sum_counters *s) {
-    free_slots(s->k, s->own_slots, s->n_own);
-    free_slots(s->k, s->local_slots, s->n_local);
+    fsdp_sum_free_slots(s->k, s->own_slots, s->n_own);
+    fsdp_sum_free_slots(s->k, s->local_slots, s->n_local);
     free(s->own);
     free(s->local);
 }
@@ -133,7 +127,7 @@ struct fsdp_reduce {
         double started;
     } flight;               /* the unit whose gradients are in flight */
     fsdp_transfer arriving; /* they */
-    uint64_t sent;          /* elements, within the group */
+    uint64_t sent, left;    /* elements; those of them that left the group */
 };
 
 static int replicas_of(const fsdp_reduce *r) { return r->layout->world / r->layout->shards; }
@@ -204,10 +198,8 @@ uint64_t fsdp_reduce_sent_bytes(const fsdp_reduce *r) {
     return (r->sent + fsdp_across_sent(r->across)) * sizeof(float);
 }
 
-/* Where a group is one rank, all goes to others. */
 uint64_t fsdp_reduce_across_bytes(const fsdp_reduce *r) {
-    if (r->layout->shards == 1) return fsdp_reduce_sent_bytes(r);
-    return fsdp_across_sent(r->across) * sizeof(float);
+    return (r->left + fsdp_across_sent(r->across)) * sizeof(float);
 }
 
 static int is_last(const fsdp_reduce *r, uint64_t micro) {
@@ -234,77 +226,59 @@ static fsdp_range range_of(const fsdp_reduce *r, size_t unit, int rank) {
     return (fsdp_range){.start = u->grad_starts[shard], .count = u->grad_counts[shard]};
 }
 
-/* Each rank sends its sum number `round`, where it has so many; `send` is this rank's. What comes
- * is placed in the order of micro-batches. */
-static void exchange_sums(fsdp_reduce *r, size_t unit, uint64_t micro, size_t round, float *send) {
+/* Each rank that has a sum of micro-batches sends the pieces of it to the ranks that add them up;
+ * `send` is this rank's. What comes is placed in the order of micro-batches. */
+static void exchange_sums(fsdp_reduce *r, size_t unit, uint64_t micro, float *send) {
     const int own = range_of(r, unit, r->layout->rank).count;
     int *send_counts = r->counts, *send_starts = send_counts + r->ranks;
     int *counts = send_starts + r->ranks, *starts = counts + r->ranks;
-    fsdp_part parts[FSDP_MOST_PARTS];
-    size_t before = 0;
+    int before = 0;
     for (int i = 0; i < r->ranks; i++) {
         const fsdp_range piece = range_of(r, unit, r->first + i);
-        const size_t n = fsdp_micro_batches_parts(&r->batches, r->first + i, micro, parts);
+        const int sends = fsdp_micro_batches_part(&r->batches, r->first + i, micro).n > 0;
         send_counts[i] = send ? piece.count : 0;
         send_starts[i] = piece.start;
-        counts[i] = round < n ? own : 0;
-        starts[i] = round < n ? (int)(before + round) * own : 0;
-        before += n;
+        counts[i] = sends ? own : 0;
+        starts[i] = before;
+        before += counts[i];
     }
     r->transport->exchange(r->transport, r->group, (fsdp_stretches){send, send_counts, send_starts},
                            (fsdp_stretches){r->received, counts, starts}, &r->arriving);
-    if (send) r->sent += fsdp_reduce_sends(r->layout, r->is_hybrid, unit);
+    if (!send) return;
+    r->sent += fsdp_reduce_sends(r->layout, r->is_hybrid, unit);
+    r->left += fsdp_reduce_leaves(r->layout, r->is_hybrid, unit);
 }
 
-static size_t most_parts(const fsdp_reduce *r, uint64_t micro) {
-    fsdp_part parts[FSDP_MOST_PARTS];
-    size_t most = 0;
-    for (int i = 0; i < r->ranks; i++) {
-        const size_t n = fsdp_micro_batches_parts(&r->batches, r->first + i, micro, parts);
-        if (n > most) most = n;
-    }
-    return most;
-}
-
-/* Sends for this rank's piece of all sums that are sent after the micro-step: only the last ones
- * are still in flight when it returns. */
-static void start_exchanges(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole,
-                            float *scratch) {
+static void start_exchange(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole,
+                           float *scratch) {
     fsdp_sum_counter *local = &r->sums.local[unit];
-    fsdp_part parts[FSDP_MOST_PARTS];
-    const size_t own = fsdp_micro_batches_parts(&r->batches, r->layout->rank, micro, parts);
-    const size_t rounds = most_parts(r, micro);
-    for (size_t round = 0; round < rounds; round++) {
-        float *send = NULL;
-        r->transport->finish(r->transport, &r->arriving);
-        if (round < own) {
-            send = r->batches.local ? local->sums[round].at : whole;
-            send = in_rank_order(r, unit, send, whole, scratch);
-        }
-        exchange_sums(r, unit, micro, round, send);
-    }
+    float *send = NULL;
+    if (fsdp_micro_batches_part(&r->batches, r->layout->rank, micro).n > 0)
+        send = in_rank_order(r, unit, local->depth ? local->sums[0].at : whole, whole, scratch);
+    exchange_sums(r, unit, micro, send);
     fsdp_sum_clear(local);
 }
 
 static void push_received(fsdp_reduce *r, size_t unit, uint64_t micro) {
     fsdp_sum_counter *own = &r->sums.own[unit];
-    fsdp_part parts[FSDP_MOST_PARTS];
     float *at = r->received;
     for (int i = 0; i < r->ranks; i++) {
-        const size_t n = fsdp_micro_batches_parts(&r->batches, r->first + i, micro, parts);
-        for (size_t p = 0; p < n; p++, at += own->elems) fsdp_sum_push(own, parts[p], at);
+        const fsdp_part part = fsdp_micro_batches_part(&r->batches, r->first + i, micro);
+        if (part.n == 0) continue;
+        fsdp_sum_push(own, part, at);
+        at += own->elems;
     }
 }
 
 /* What was pushed in this micro-step is borrowed no longer. */
 static void keep_sums(fsdp_reduce *r, size_t unit, uint64_t micro) {
     fsdp_sum_counter *own = &r->sums.own[unit];
-    if (!is_last(r, micro))
-        fsdp_sum_settle(own);
-    else if (r->is_hybrid)
-        fsdp_across_exchange(r->across, unit, own);
-    else
+    if (r->is_hybrid && fsdp_micro_batches_end_run(&r->batches, micro))
+        fsdp_across_exchange(r->across, unit, micro, own);
+    else if (is_last(r, micro))
         fsdp_sum_fold(own);
+    else
+        fsdp_sum_settle(own);
 }
 
 /* The ring's sum over the ranks of this group: copied or added to the shard. */
@@ -313,7 +287,7 @@ static void add_to_shard(fsdp_reduce *r, size_t unit, uint64_t micro, const floa
     const size_t own = (size_t)u->grad_counts[r->layout->shard];
     float *own_shard = r->grads + u->grad_at;
     if (sum == own_shard) return;
-    if (r->batches.local || micro == 0)
+    if (micro < r->batches.block)
         r->k->copy(r->k, own_shard, sum, own);
     else
         r->k->add(r->k, own_shard, sum, own);
@@ -349,6 +323,17 @@ static float *sum_batches(fsdp_reduce *r, size_t unit, int has_batch, float *who
     return whole;
 }
 
+/* Whether the rank has added up what it sends after this micro-step. */
+static int add_up_own(fsdp_reduce *r, size_t unit, uint64_t micro, uint64_t batch, float *whole) {
+    fsdp_sum_counter *local = &r->sums.local[unit];
+    const int is_sent = fsdp_micro_batches_are_sent(&r->batches, micro);
+    if (r->batches.block == 1) return 1;
+    if (r->ring && batch < r->batches.n) batch = micro; /* an order of its own */
+    if (batch < r->batches.n) fsdp_sum_push(local, (fsdp_part){batch, 1}, whole);
+    if (!is_sent) fsdp_sum_settle(local);
+    return is_sent;
+}
+
 static void start_ring(fsdp_reduce *r, size_t unit, uint64_t micro, float *sum, float *scratch) {
     if (r->layout->shards == 1) {
         add_to_shard(r, unit, micro, sum);
@@ -369,14 +354,8 @@ void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole
         keep_sums(r, unit, micro);
         return;
     }
-    if (r->batches.local) {
-        if (has_batch) fsdp_sum_push(&r->sums.local[unit], (fsdp_part){batch, 1}, whole);
-        if (!is_last(r, micro)) {
-            fsdp_sum_settle(&r->sums.local[unit]);
-            return;
-        }
-    }
-    finish_flight(r);
+    finish_flight(r); /* which may be of memory where sums are kept */
+    if (!add_up_own(r, unit, micro, batch, whole)) return;
     r->flight.is_on = 1;
     r->flight.unit = unit;
     r->flight.micro = micro;
@@ -384,7 +363,7 @@ void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole
     if (r->ring)
         start_ring(r, unit, micro, sum_batches(r, unit, has_batch, whole), scratch);
     else
-        start_exchanges(r, unit, micro, whole, scratch);
+        start_exchange(r, unit, micro, whole, scratch);
 }
 
 void fsdp_reduce_poll(fsdp_reduce *r) {

@@ -1,25 +1,27 @@
-/* A sum of micro-batches in an order that depends on their numbers alone: a binary counter of
- * partial sums, as in pairwise summation. Two sums that are halves of one subtree become one; what
- * is left at the end is folded from the fewest micro-batches to the most. An addition's result
- * replaces the older sum: fp32 addition commutes, so its place changes no bit.
+/* A sum of micro-batches in a fixed order (fsdp/sum_order.h). An addition's result replaces the
+ * older sum: fp32 addition commutes, so its place changes no bit.
  *
  * Sums that were pushed since the last fsdp_sum_settle may lie in borrowed memory; they are newer
- * than all that lie in slots. A sum's first slot is the storage where it ends, if that is as long.
- * The other slots are beside it, each for all units. */
+ * than all that lie in slots. The first slot may be the storage where the sum ends. The others are
+ * beside it, each for all units. */
 #pragma once
 
-#include "fsdp/micro_batches.h"
+#include "fsdp/sum_order.h"
 #include "kernels/kernels.h"
 
-enum { FSDP_SUM_DEPTH = FSDP_MOST_PARTS };
+#include <dcp/error.h>
+
+enum { FSDP_SUM_DEPTH = 16 };
 
 typedef struct fsdp_sum_counter {
     kernels *k;
-    float *result;       /* [elems] the first slot: where the sum ends */
-    float *const *slots; /* [n_slots - 1][offset + elems] the others */
-    size_t n_slots;
+    fsdp_sum_order order;
+    float *result;       /* [elems] where the sum ends */
+    int result_is_used;  /* by something else until then: it is no slot */
+    float *const *slots; /* [n_slots][offset + elems] those beside it */
+    uint64_t n_slots;
     uint64_t offset, elems;
-    uint64_t used; /* bit s: slot s holds a sum */
+    uint64_t used; /* bit s: slot s holds a sum; bit n_slots: the result does */
     size_t depth;
     struct {
         fsdp_part part;
@@ -27,6 +29,11 @@ typedef struct fsdp_sum_counter {
         int slot;           /* -1: borrowed */
     } sums[FSDP_SUM_DEPTH]; /* in the order of micro-batches */
 } fsdp_sum_counter;
+
+/* Memory for n slots, of all counters that share them; core_fail_memory's error. What was taken is
+ * given back by the second, also after a failure; NULL is ignored. */
+int fsdp_sum_take_slots(kernels *k, float ***out, uint64_t n, uint64_t elems, dcp_error *err);
+void fsdp_sum_free_slots(kernels *k, float **slots, uint64_t n);
 
 /* Adds the next micro-batch, or sum of micro-batches, of `elems` elements: its memory is used up,
  * and may not be touched before one of the functions below. The first one may lie in `result`. */
@@ -38,5 +45,5 @@ void fsdp_sum_clear(fsdp_sum_counter *p);
 /* Ends the sum, and returns where it stands until the next push; the counter is empty again. At
  * least one micro-batch was pushed. */
 float *fsdp_sum_join(fsdp_sum_counter *p);
-/* The same; the sum stands in the first slot. */
+/* The same; the sum stands in the result. */
 void fsdp_sum_fold(fsdp_sum_counter *p);

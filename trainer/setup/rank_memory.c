@@ -73,7 +73,7 @@ int setup_memory_predict(const config *c, const model *m, const fsdp_plan *plan,
                           .units = shards.units,
                           .shared = shards.shared,
                           .unread = unread,
-                          .partial = fsdp_plan_most_partial(plan),
+                          .partial = shards.partial,
                           .samples = fsdp_micro_batches_steps(&micro_batches) * c->micro *
                                      sample_bytes(m, sequence),
                           .files = files,

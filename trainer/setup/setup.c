@@ -512,8 +512,7 @@ static int make_work(trainer *t, dcp_error *err) {
     return status;
 }
 
-/* What a rank will need, with the partial sums of the rank that has most. Kept for the report,
- * which shows it beside the measured peak. */
+/* What a rank will need. Kept for the report, which shows it beside the measured peak. */
 static int predict(trainer *t, dcp_error *err) {
     setup_memory m;
     const uint64_t files = state_files_bytes(t->state);
