@@ -1,0 +1,20 @@
+#!/usr/bin/env python3
+"""Tasks of srun without PMI: none trains. Open MPI refuses to begin where it knows that srun started it; where it does
+not, each task is alone to MPI, all end with exit 2, and one says how to start them."""
+from slurm_lib import *
+
+small = config(max_steps=2)
+
+
+def run(log, *environment):
+    job = slurm.submit("--nodes=2", "--ntasks-per-node=2", "--time=5", f"--output={log}",
+                       f"--wrap=srun --mpi=none env {' '.join(environment)} {TRAINER} {small}; echo ended with $?")
+    slurm.wait(job, "COMPLETED")
+    check(not os.path.exists("ckpt"), f"tasks have trained in one directory: {text(log)}")
+    return text(log)
+
+
+said = run("alone", "-u", "SLURM_NODELIST")
+check(said.count("SLURM_STEP_NUM_TASKS says that this is one of 4 processes") == 1, said)
+check("srun --mpi=pmix" in said and "ended with 2" in said, said)
+check("was not built with SLURM's PMI support" in run("refused"), text("refused"))
