@@ -12,6 +12,7 @@ os.kill(ranks_at("h2")[0], signal.SIGKILL)
 text = run.ends()
 check("the ranks refuse to be 3 there, as their messages say; next: 2 ranks, spread evenly" in text, text)
 check(steps()[-1] == LAST and [line["step"] for line in metrics()] == list(range(1, LAST + 1)), text)
+check(text.count(f"steps in {LOCAL}/ckpt survive the loss of any 1 host") == 2, text)  # told by both worlds
 check({line["ranks"] for line in metrics()} == {4, 2} and "which no restart would change" not in text, text)
 check_clear()
 

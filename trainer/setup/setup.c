@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "config/config.h"
@@ -35,6 +34,7 @@
 #include "setup/idle.h"
 #include "setup/model_setup.h"
 #include "setup/rank_memory.h"
+#include "setup/stores.h"
 #include "state/kept_files.h"
 #include "state/preprocessor.h"
 #include "state/resume.h"
@@ -43,7 +43,6 @@
 #include "state/unused.h"
 #include "step/evaluate.h"
 #include "step/saves.h"
-#include "step/signals.h"
 #include "step/trainer.h"
 #include <dcp/comm.h>
 #include <dcp/mpi.h>
@@ -430,35 +429,6 @@ int setup_dry_run(trainer *t, dcp_error *err) {
     return exit_status_of(status);
 }
 
-/* Collective. A store that ranks of an earlier start hold is waited for: they may have been killed
- * a moment ago, with the dcp-run that started them. */
-static int open_stores(trainer *t, dcp_error *err) {
-    const dcp_tiers_options options = {.size = sizeof options,
-                                       .take_over = t->c->takes_over,
-                                       .tool = "dcp-train",
-                                       .loads_only = 1,
-                                       .log = ranks_log,
-                                       .on_filled = timeline_add_fill,
-                                       .filled_ctx = &t->tl,
-                                       .on_fill_progress = ranks_board_on_progress};
-    static const struct timespec pause = {.tv_nsec = 100 * 1000 * 1000};
-    const double grace = ranks_launcher_grace_s(), until = MPI_Wtime() + grace;
-    dcp_error why;
-    for (int tries = 1;; tries++) {
-        const int status =
-            dcp_tiers_open(t->dcp, t->c->stores, t->c->n_stores, &options, &t->stores, &why);
-        if (status == DCP_OK) return DCP_OK;
-        int again = status == DCP_ERR_BUSY && MPI_Wtime() < until;
-        MPI_Bcast(&again, 1, MPI_INT, 0, t->comm);
-        if (!again || step_signals_ask_to_stop(t->comm))
-            return ranks_agree(t->comm, state_resume_fail_directory(t->c, status, &why, err), err);
-        if (tries == 1)
-            ranks_say(t->rank, "waiting for up to %g s (dcp-run --grace), since %s", grace,
-                      why.message);
-        nanosleep(&pause, NULL);
-    }
-}
-
 /* Memory of n samples, of 4 bytes a token, number, target and place. */
 static int make_samples(trainer *t, uint64_t n, dcp_error *err) {
     const sample_shape *s = &t->shape;
@@ -570,7 +540,7 @@ int setup_start(trainer *t, dcp_error *err) {
     if (status == DCP_OK) share_units(t);
     if (status == DCP_OK) status = ranks_agree(t->comm, make_shards(t, err), err);
     if (status != DCP_OK) return exit_status_of(status);
-    status = open_stores(t, err);
+    status = setup_open_stores(t, err);
     if (status == DCP_OK) status = warn_of_room(t, err);
     if (status != DCP_OK) return exit_status_of(status);
     tell_offload(t);
