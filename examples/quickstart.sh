@@ -37,10 +37,10 @@ give_up() {
     exit 3
 }
 
-# A line every five steps of a run in the background: follow LOG PID
+# The lines about steps of a run in the background: follow LOG PID
 follow() {
     tail --pid="$2" -s 0.2 -n +1 -F "$1" 2>/dev/null | while read -r word step _ loss _; do
-        case "$word ${step%/*}" in "step "*[05]) echo "  step $step, loss $loss" ;; esac
+        [ "$word" != step ] || echo "  step $step, loss $loss"
     done
 }
 
@@ -52,7 +52,7 @@ say "Building the programs into build/ (a minute the first time, nothing the sec
 cmake/programs.sh "$work/build.log"
 export PATH="$PWD/build/bin:$PATH"
 
-train=(dcp-train examples/configs/quickstart.json "data.path=$text")
+train=(dcp-train examples/configs/quickstart.json "data.path=$text" log_every=5)
 run= # dcp-run's pid while it is in the background
 # Nothing outlives this script: the ranks save and end; at the second signal they just end.
 end_run() {

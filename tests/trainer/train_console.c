@@ -84,8 +84,11 @@ static void tells_what_is_left(void **state) {
     static const struct {
         double seconds;
         const char *text;
-    } times[] = {{0.2, "left 0s"},      {59.4, "left 59s"},     {61, "left 1m01s"},
-                 {7200, "left 2h00m"}, {90000, "left 1d01h"}};
+    } times[] = {{0.2, "left 0s"},
+                 {59.4, "left 59s"},
+                 {61, "left 1m01s"},
+                 {7200, "left 2h00m"},
+                 {90000, "left 1d01h"}};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         char text[REPORT_LINE_COLUMNS + 1];
         report_console_line(&usual, 1000, 1, times[i].seconds, 60, text);
@@ -100,7 +103,7 @@ static void show(uint64_t every, uint64_t n, char *out, size_t size) {
     report_console c;
     fflush(stdout);
     assert_true(to >= 0 && before >= 0 && dup2(to, STDOUT_FILENO) >= 0);
-    report_console_begin(&c, every, 7, 1, 0);
+    report_console_begin(&c, every, n > 7 ? n : 7, 1, 0);
     for (uint64_t step = 1; step <= n; step++) {
         report_values v = usual;
         v.step = step;
@@ -133,6 +136,19 @@ static void lines_stand_for_the_steps_before(void **state) {
     assert_non_null(strstr(out, "2.000 s  left 10s"));
 }
 
+/* Thousands of short steps: a line for each of the first, for the last, and a few between. */
+static void short_steps_are_not_all_told(void **state) {
+    (void)state;
+    enum { STEPS = 2000 };
+    static char out[STEPS * (REPORT_LINE_COLUMNS + 1)];
+    size_t lines = 0;
+    show(0, STEPS, out, sizeof out);
+    for (const char *at = out; (at = strchr(at, '\n')); at++) lines++;
+    assert_non_null(strstr(out, "step 20/2000"));
+    assert_non_null(strstr(out, "step 2000/2000"));
+    assert_true(lines > REPORT_FIRST_LINES && lines < STEPS / 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_what_people_look_for),
@@ -141,6 +157,7 @@ int main(void) {
         cmocka_unit_test(fits_whatever_the_values),
         cmocka_unit_test(tells_what_is_left),
         cmocka_unit_test(lines_stand_for_the_steps_before),
+        cmocka_unit_test(short_steps_are_not_all_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -181,8 +181,10 @@ const config_key config_keys[] = {
     {KEY("metrics", CONFIG_TEXT, "\"<checkpoint.dir>/metrics.jsonl\"",
          "file of a JSON object a step; null: none"),
      .nullable = 1, TO(metrics)},
-    {KEY("log_every", CONFIG_INTEGER, "1", "steps from one line on stdout to the next"), .min = 1,
-     .max = MAX_INT, TO(log_every)},
+    {KEY("log_every", CONFIG_INTEGER, "null",
+         "steps from one line on stdout to the next; null: one, or a second where steps are "
+         "shorter"),
+     .min = 1, .max = MAX_INT, .nullable = 1, TO(log_every)},
 };
 const size_t config_keys_count = sizeof config_keys / sizeof *config_keys;
 

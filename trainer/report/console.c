@@ -13,7 +13,7 @@
 #include "ranks/say.h"
 
 enum { BAR = 20, LEAST_COLUMNS = 40, USUAL_COLUMNS = 80, PART_BYTES = 48 };
-static const double draw_every_s = 0.1;
+static const double draw_every_s = 0.1, print_every_s = 1;
 
 void report_console_begin(report_console *c, uint64_t every, uint64_t max_steps, int are_tokens,
                           int columns) {
@@ -132,6 +132,7 @@ static void print_line(report_console *c, const report_values *v) {
     make_line(c, v, REPORT_LINE_COLUMNS, text);
     ranks_bar_clear();
     puts(text);
+    c->drawn_s = program_now_s();
 }
 
 static void print_evaluation(const report_values *v) {
@@ -153,10 +154,16 @@ int report_console_evaluation(const report_values *v) {
     return flush_lines();
 }
 
+/* Short steps would fill a log with more lines than anybody reads. */
+static int is_due(const report_console *c, const report_values *v) {
+    if (c->every > 0) return v->step % c->every == 0;
+    return c->seen <= REPORT_FIRST_LINES || program_now_s() - c->drawn_s >= print_every_s;
+}
+
 int report_console_step(report_console *c, const report_values *v) {
     const int is_last = v->step >= c->max_steps;
     add_step(c, v);
-    if (is_last || (!c->columns && v->step % c->every == 0))
+    if (is_last || (!c->columns && is_due(c, v)))
         print_line(c, v);
     else if (c->columns)
         draw_bar(c, v);

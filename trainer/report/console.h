@@ -4,21 +4,25 @@
 
 #include "report/metrics.h"
 
-enum { REPORT_LINE_COLUMNS = 100 }; /* of a line at most */
+enum {
+    REPORT_LINE_COLUMNS = 100, /* of a line at most */
+    REPORT_FIRST_LINES = 20
+};
 
 typedef struct report_console {
     uint64_t every, max_steps;
     int are_tokens; /* what a step consumes; else samples */
     int columns;    /* of the bar; 0: lines */
-    double drawn_s; /* when */
+    double drawn_s; /* when it, or the line before, was */
     uint64_t seen;  /* steps of this start */
     double step_s;  /* a mean of the last of them, for what is left */
     uint64_t steps; /* since what was shown last, of which the next are sums */
     double seconds, trained_s, tokens;
 } report_console;
 
-/* every: steps from one line to the next; the run's last step has one in any case. columns: 0, or
- * those of the terminal that stdout is. */
+/* every: steps from one line to the next; 0: the first REPORT_FIRST_LINES steps of this start have
+ * one each, then a step has one where the last line is a second old. The run's last step has one in
+ * any case. columns: 0, or those of the terminal that stdout is. */
 void report_console_begin(report_console *c, uint64_t every, uint64_t max_steps, int are_tokens,
                           int columns);
 
