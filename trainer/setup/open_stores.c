@@ -1,4 +1,4 @@
-#include "setup/stores.h"
+#include "setup/open_stores.h"
 
 #include <time.h>
 
