@@ -1,35 +1,32 @@
-# Imported targets of the libraries we stand on. cmake/setup.sh installs Debian's packages of them.
-find_package(Threads REQUIRED)
-find_package(PkgConfig REQUIRED)
+# Imported targets of the libraries we stand on. All that is missing is told at once; cmake/setup.sh installs Debian's
+# packages of them.
 if(DCP_MPI)
-  find_package(MPI REQUIRED COMPONENTS C)
-  pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-openmpi hdf5-mpi hdf5)
+  find_package(MPI COMPONENTS C)
 else() # one rank, by a header of ours
   add_library(MPI::MPI_C INTERFACE IMPORTED)
   # not as a system folder, so that it comes first: a parallel HDF5 brings that of a real mpi.h
   target_compile_options(MPI::MPI_C INTERFACE -I${PROJECT_SOURCE_DIR}/libdcp/comm/alone)
-  pkg_search_module(HDF5 REQUIRED IMPORTED_TARGET hdf5-serial hdf5 hdf5-openmpi hdf5-mpi)
-  find_file(DCP_HDF5_PUBCONF NAMES H5pubconf.h H5pubconf-64.h HINTS ${HDF5_INCLUDE_DIRS}
-    NO_CACHE NO_DEFAULT_PATH)
-  if(DCP_HDF5_PUBCONF)
-    file(STRINGS ${DCP_HDF5_PUBCONF} dcp_hdf5_parallel REGEX "^#define H5_HAVE_PARALLEL 1")
-  endif()
-  if(dcp_hdf5_parallel)
-    message(WARNING "HDF5 (${HDF5_MODULE_NAME}) is a parallel one: libdcp will need MPI's library "
-      "though it calls no MPI. A serial HDF5 (Debian: libhdf5-dev) mends that.")
-  endif()
 endif()
-pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
-pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
-pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
-if(NOT DCP_LIBRARY_ALONE) # the trainer's tokenizers
-  pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
-  pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+include(cmake/dcpLibraries.cmake)
+if(NOT TARGET MPI::MPI_C)
+  dcp_note_missing("MPI (-DDCP_MPI=OFF builds without)" libopenmpi-dev)
+endif()
+if(DCP_TRAINER AND NOT DCP_LIBRARY_ALONE) # its tokenizers, and what multiplies on the CPU
+  dcp_find(PCRE2 libpcre2-8 pcre2.h pcre2-8 "PCRE2" libpcre2-dev)
+  dcp_find(UTF8PROC libutf8proc utf8proc.h utf8proc "utf8proc" libutf8proc-dev)
+  include(cmake/products.cmake)
 endif()
 if(DCP_TESTS)
-  pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
-  if(NOT CMOCKA_FOUND)
-    message(FATAL_ERROR "cmocka is missing, which the tests need: cmake/setup.sh --tests installs what "
-      "they want (Debian: libcmocka-dev); -DDCP_TESTS=OFF builds without them")
-  endif()
+  include(cmake/for_tests.cmake)
 endif()
+
+get_property(dcp_missing GLOBAL PROPERTY DCP_MISSING)
+if(dcp_missing)
+  get_property(dcp_packages GLOBAL PROPERTY DCP_MISSING_PACKAGES)
+  list(JOIN dcp_missing "\n  " dcp_missing)
+  list(JOIN dcp_packages " " dcp_packages)
+  message(FATAL_ERROR "This is missing:\n  ${dcp_missing}\nDebian: apt-get install ${dcp_packages}\n"
+    "-DDCP_TRAINER=OFF builds without dcp-train, -DBUILD_TESTING=OFF without tests; these need less.")
+endif()
+
+file(GLOB dcp_hdf5_headers LIST_DIRECTORIES false ${DCP_HDF5_INCLUDE_DIRS}/H5pubconf*.h)

@@ -17,12 +17,17 @@ install(FILES cmake/mpi-env.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/dcp)
 install(FILES LICENSE README.md TYPE DOC)
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs FILES_MATCHING PATTERN "*.md"
   PATTERN man EXCLUDE PATTERN completion EXCLUDE) # where the README's links look
-install(TARGETS dcp-train dcp-run) # reshard/ installs its own
+install(TARGETS dcp-run) # reshard/ installs its own
 
-install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
-install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man5 FILES_MATCHING PATTERN "*.5")
 file(GLOB dcp_man_pages CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/docs/man docs/man/*.1)
+if(DCP_TRAINER)
+  install(TARGETS dcp-train)
+  install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man5 FILES_MATCHING PATTERN "*.5")
+else()
+  list(REMOVE_ITEM dcp_man_pages dcp-train.1)
+endif()
 foreach(page ${dcp_man_pages}) # a page for each program, and bash looks for completions by program
+  install(FILES docs/man/${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
   string(REPLACE ".1" "" program ${page})
   install(FILES docs/completion/dcp.bash RENAME ${program}
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
@@ -35,13 +40,13 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/dcpConfigVersion.cmake
 configure_file(cmake/dcpConfig.cmake.in dcpConfig.cmake @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/dcpConfig.cmake ${PROJECT_BINARY_DIR}/dcpConfigVersion.cmake
   DESTINATION ${dcp_package_dir})
+if(NOT BUILD_SHARED_LIBS) # whose users link what it needs
+  install(FILES cmake/dcpFind.cmake cmake/dcpHDF5.cmake cmake/dcpLibraries.cmake DESTINATION ${dcp_package_dir})
+endif()
 
 # dcp.pc finds the rest from its own place, so that the installed tree can move.
 set(dcp_pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH dcp_pc_to_prefix /prefix/${dcp_pc_dir} /prefix)
-if(DCP_MPI)
-  pkg_search_module(DCP_MPI_PC QUIET ompi-c mpich)
-  set(dcp_pc_definitions "-DOMPI_SKIP_MPICXX=1 -DMPICH_SKIP_MPICXX=1") # as in libdcp/CMakeLists.txt
-endif()
+include(cmake/dcp_pc.cmake)
 configure_file(cmake/dcp.pc.in dcp.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/dcp.pc DESTINATION ${dcp_pc_dir})

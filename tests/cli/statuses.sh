@@ -174,7 +174,8 @@ gives 0 dcp-inspect stat "$dir/c"
 gives 3 full dcp-inspect layout "$dir/c" --world 2
 
 # a limit on file sizes is told of by each program, and ends none
-for program in train run reshard export import inspect bench; do
+for program in "$DCP_BIN"/dcp-*; do
+    program=${program##*/dcp-}
     gives 3 beneath 0 dcp-$program --help
     says "cannot write to stdout: File too large"
 done

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# without_mpi.sh BUILD_DIR: a build of its own with -DDCP_MPI=OFF, in BUILD_DIR, where the next time finds
+# without_mpi.sh BUILD_DIR [OPTIONS...]: a build of its own with -DDCP_MPI=OFF, in BUILD_DIR, where the next time finds
 # it built; what it installs needs no MPI, and serves programs in C, C++ and Fortran.
 set -euo pipefail
 build=$1
 prefix=$(mktemp -d "${TMPDIR:-/tmp}/package_without.XXXXXX")
 trap 'rm -rf "$prefix"' EXIT
 {
-    cmake -S "$DCP_SOURCE" -B "$build" -G Ninja -DDCP_MPI=OFF -DDCP_TESTS=OFF -DCMAKE_BUILD_TYPE=Debug &&
+    cmake -S "$DCP_SOURCE" -B "$build" -G Ninja -DDCP_MPI=OFF -DBUILD_TESTING=OFF -DCMAKE_BUILD_TYPE=Debug "${@:2}" &&
         cmake --build "$build" -j2 --target programs &&
         cmake --install "$build" --prefix "$prefix"
 } >"$prefix.log" 2>&1 || { tail -40 "$prefix.log"; rm "$prefix.log"; exit 1; }

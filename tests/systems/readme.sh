@@ -38,6 +38,6 @@ try "heat2d" configure_heat2d
 try "heat2d, built" cmake --build "$dir/heat2d"
 try "heat2d, run" mpirun --oversubscribe -n 3 "$dir/heat2d/heat2d" "$dir/heat" 40 20
 
-try "without MPI" cmake -B "$dir/serial" -DDCP_MPI=OFF -DDCP_TESTS=OFF
+try "without MPI" cmake -B "$dir/serial" -DDCP_MPI=OFF -DBUILD_TESTING=OFF
 try "without MPI, built" cmake --build "$dir/serial" -j 2 --target programs
 try "without MPI, run" "$dir/serial/bin/dcp-inspect" verify "$dir/ckpt"

@@ -1,0 +1,29 @@
+# Finding libraries without stopping at the first that is missing: that is noted in the global properties DCP_MISSING and
+# DCP_MISSING_PACKAGES, so that all can be told at once. Installed beside dcpConfig.cmake where that looks for libraries.
+find_package(PkgConfig QUIET)
+
+function(dcp_note_missing what package)
+  set_property(GLOBAL APPEND PROPERTY DCP_MISSING "${what} (Debian: ${package})")
+  set_property(GLOBAL APPEND PROPERTY DCP_MISSING_PACKAGES ${package})
+endfunction()
+
+# dcp_find(NAME MODULE HEADER LIBRARY WHAT PACKAGE): the target PkgConfig::NAME, of pkg-config's MODULE, or where that is not
+# known, of HEADER and LIBRARY.
+function(dcp_find name module header library what package)
+  if(PKG_CONFIG_FOUND)
+    pkg_check_modules(${name} QUIET IMPORTED_TARGET ${module})
+  endif()
+  if(TARGET PkgConfig::${name})
+    return()
+  endif()
+  find_path(DCP_${name}_INCLUDE_DIR ${header})
+  find_library(DCP_${name}_LIBRARY ${library})
+  mark_as_advanced(DCP_${name}_INCLUDE_DIR DCP_${name}_LIBRARY)
+  if(DCP_${name}_INCLUDE_DIR AND DCP_${name}_LIBRARY)
+    add_library(PkgConfig::${name} INTERFACE IMPORTED)
+    target_include_directories(PkgConfig::${name} INTERFACE ${DCP_${name}_INCLUDE_DIR})
+    target_link_libraries(PkgConfig::${name} INTERFACE ${DCP_${name}_LIBRARY})
+  else()
+    dcp_note_missing("${what}" ${package})
+  endif()
+endfunction()
