@@ -15,7 +15,7 @@ gives 0 dcp-export "$dir/c" "$dir/hf-small/" --max-shard-size 20KB
 gives 0 $DCP_MPIRUN -n 2 dcp-export "$dir/c" "$dir/hf-mpi" --max-shard-size 20KB
 diff -r "$dir/hf-small" "$dir/hf-mpi" || fail "exports by one and two ranks differ"
 
-/usr/bin/python3 - "$dir" "$(dirname "$0")" <<'PY'
+"$DCP_PYTHON" - "$dir" "$(dirname "$0")" <<'PY'
 import json, sys
 import h5py
 import numpy as np

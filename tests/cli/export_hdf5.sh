@@ -14,7 +14,7 @@ gives 2 dcp-export "$dir/c" "$dir/mine.txt" --format hdf5 --force
 gives 2 dcp-export "$dir/c" "$state" --format hdf5 --force
 gives 2 dcp-inspect layout "$dir/c" --world 2 --svg "$state"
 cmp "$state" "$dir/before.h5" || fail "the checkpoint was replaced"
-/usr/bin/python3 - "$dir" <<'PY'
+"$DCP_PYTHON" - "$dir" <<'PY'
 import json, sys
 import h5py
 import numpy as np

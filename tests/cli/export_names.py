@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """An export holds the tensors that its own config.json asks for: what wrappers of modules put into names is left
 out, --rename gives others, and what is missing, surplus or of another shape is refused by name."""
 from hf_folder import *

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """dcp-export's options: optimizer state, files of a size, types, tied weights, one HDF5 file; by one rank
 and by several; and what can't be combined."""
 from hf_folder import *

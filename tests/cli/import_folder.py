@@ -1,7 +1,8 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """dcp-import: the checkpoint holds the folder's tensors byte by byte in their types, its files and its
 configuration, whatever the number of files and ranks; an export gives all of it back."""
 import shutil
+import sys
 from hf_folder import *
 import st_read
 
@@ -216,7 +217,7 @@ run("dcp-import", "other", "other", "--force")
 check(os.path.exists("other/step-00000000/state.h5"), "--force into the folder itself")
 
 # other writers, and steps that come later
-holder = subprocess.Popen(["/usr/bin/python3", "-c", """
+holder = subprocess.Popen([sys.executable, "-c", """
 import fcntl, os, struct, sys
 fd = os.open("again/.lock", os.O_RDWR)
 fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))  # F_OFD_SETLK

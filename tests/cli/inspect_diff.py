@@ -1,4 +1,4 @@
-#!/usr/bin/python3 -B
+#!/usr/bin/env -S python3 -B
 """dcp-inspect diff: what numpy finds between two states, whatever their layouts and the ranks that
 look; what is equal is so by the tables' checksums alone."""
 import os

@@ -1,4 +1,4 @@
-#!/usr/bin/python3 -B
+#!/usr/bin/env -S python3 -B
 """dcp-inspect diff --sort, --top, --depth: which tensors moved most, and which modules."""
 import os
 import sys

@@ -1,4 +1,4 @@
-#!/usr/bin/python3 -B
+#!/usr/bin/env -S python3 -B
 """dcp-inspect layout: each rank's boxes are torch.chunk's, or those that were written; the drawing
 is XML, which does not grow with the ranks."""
 import os

@@ -1,4 +1,4 @@
-#!/usr/bin/python3 -B
+#!/usr/bin/env -S python3 -B
 """dcp-inspect ls: the state of each step, by its files' sizes and user blocks, with --verify by every
 byte; damage has a reason."""
 import os

@@ -1,4 +1,4 @@
-#!/usr/bin/python3 -B
+#!/usr/bin/env -S python3 -B
 """dcp-inspect prove: checksums are CRC-64/XZ of the tensors' bytes, and they and the state id are equal for
 both layouts, whatever the cut and however many ranks look; another bit is another id."""
 import os

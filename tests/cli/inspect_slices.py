@@ -1,4 +1,4 @@
-#!/usr/bin/python3 -B
+#!/usr/bin/env -S python3 -B
 """dcp-inspect show NAME[SLICE] means what numpy's basic slicing means, and prints as numpy does."""
 import os
 import sys

@@ -1,4 +1,4 @@
-#!/usr/bin/python3 -B
+#!/usr/bin/env -S python3 -B
 """dcp-inspect stat: bytes by kind, parameters by module, numbers and histograms are numpy's."""
 import os
 import re

@@ -50,7 +50,7 @@ mkdir "$dir/empty"
 "$DCP_BIN/dcp-inspect" ls "$dir/empty" 2>"$dir/err" || fail "an empty directory is not an error"
 says "no steps"
 
-/usr/bin/python3 - "$dir" <<'PY'
+"$DCP_PYTHON" - "$dir" <<'PY'
 import json, re, sys
 import numpy as np
 d = sys.argv[1]

@@ -1,4 +1,4 @@
-#!/usr/bin/python3 -B
+#!/usr/bin/env -S python3 -B
 """A step's folder that another user may list and not enter (chmod 744) is unreadable, not damaged:
 ls and verify say so, with exit status 3."""
 import json

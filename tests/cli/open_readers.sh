@@ -15,7 +15,7 @@ for file in "$dir/g/step-00000003/state.h5" "$dir/s/step-00000003/shard-00000-of
     done
     gives 0 h5dump -d /model/layer.0.bf16 "$file"
     prints "(0,0): -14.75, -12.625, -10.5, -8.375, -6.25"
-    gives 0 /usr/bin/python3 - "$file" <<'PY'
+    gives 0 "$DCP_PYTHON" - "$file" <<'PY'
 import json, sys
 import h5py
 import numpy as np

@@ -55,7 +55,7 @@ no_leftovers "$dir/s4"
 # another writer holds the directory
 "$MAKE_CHECKPOINT" "$dir/g" 5
 coproc holder {
-    /usr/bin/python3 -c 'import fcntl, sys
+    "$DCP_PYTHON" -c 'import fcntl, sys
 lock = open(sys.argv[1], "r+")
 fcntl.lockf(lock, fcntl.LOCK_EX)
 print("held", flush=True)

@@ -7,7 +7,7 @@ step=$(cd "$dir/g" && echo step-*)
 gives 0 dcp-reshard "$dir/g" "$dir/s3" --layout sharded --world 3
 
 flip() { # FILE OFFSET
-    /usr/bin/python3 -c 'import os, sys
+    "$DCP_PYTHON" -c 'import os, sys
 fd = os.open(sys.argv[1], os.O_RDWR)
 at = int(sys.argv[2])
 byte = os.pread(fd, 1, at)

@@ -7,7 +7,7 @@ step=$(cd "$dir/g" && echo step-*)
 gives 0 dcp-reshard "$dir/g" "$dir/w8" --layout sharded --world 8
 
 # at moments all over the time that a run takes
-/usr/bin/python3 - "$dir" "$step" <<'PY' || fail "killed"
+"$DCP_PYTHON" - "$dir" "$step" <<'PY' || fail "killed"
 import os, random, signal, subprocess, sys, time
 dir, step = sys.argv[1:]
 dst = dir + "/dst"

@@ -8,7 +8,7 @@ case $(nm -D "$DCP_BIN/dcp-reshard" 2>/dev/null) in *__asan*) echo "address sani
 peak() { # LIMIT_KIB COMMAND...: its largest resident size
     local limit=$1
     shift
-    /usr/bin/python3 - "$limit" "$@" >"$dir/peak" 2>&1 <<'PY' || fail "$*: $(cat "$dir/peak")"
+    "$DCP_PYTHON" - "$limit" "$@" >"$dir/peak" 2>&1 <<'PY' || fail "$*: $(cat "$dir/peak")"
 import resource, subprocess, sys
 status = subprocess.run(sys.argv[2:], stdout=subprocess.DEVNULL).returncode
 kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss

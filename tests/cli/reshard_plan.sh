@@ -9,7 +9,7 @@ gives 0 dcp-reshard "$dir/w4" "$dir/w512" --layout sharded --world 512
 
 plan() { gives 0 dcp-reshard "$@" --dry-run; }
 is_drawing() { # FILE ELEMENT
-    /usr/bin/python3 - "$1" "$2" <<'PY' || fail "$1 is no drawing of ${2}s"
+    "$DCP_PYTHON" - "$1" "$2" <<'PY' || fail "$1 is no drawing of ${2}s"
 import sys, xml.etree.ElementTree as tree
 root = tree.parse(sys.argv[1]).getroot()
 assert root.tag == "{http://www.w3.org/2000/svg}svg", root.tag
@@ -30,7 +30,7 @@ prints "^read .*$step: sharded, 4 files"
 prints "shard-00007-of-00008.h5"
 prints "rank .*read .*written .*moved"
 plan "$dir/w4" "$dir/dst" --layout sharded --world 8 --json
-/usr/bin/python3 - "$dir/out" "$dir/w4" <<'PY' || fail "the plan's numbers"
+"$DCP_PYTHON" - "$dir/out" "$dir/w4" <<'PY' || fail "the plan's numbers"
 import json, sys
 plan = json.load(open(sys.argv[1]))
 flows, ranks = plan["flows"], plan["ranks"]

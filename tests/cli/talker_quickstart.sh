@@ -25,7 +25,7 @@ for python in "$dir/none" "$dir" /bin/true; do
 done
 
 mkdir "$dir/sounds" "$dir/bin"
-/usr/bin/python3 - "$dir/sounds/one.WAV" <<'PYTHON'
+"$DCP_PYTHON" - "$dir/sounds/one.WAV" <<'PYTHON'
 import random, sys, wave
 with wave.open(sys.argv[1], "wb") as f:
     f.setparams((1, 2, 24000, 0, "NONE", ""))

@@ -1,4 +1,4 @@
-#!/usr/bin/python3 -B
+#!/usr/bin/env -S python3 -B
 """dcp-inspect verify finds the same on one rank and on several: each damaged block by tensor, number and
 bytes, each structure by name, in files of many chunks and in layouts whose shards are no runs of their
 tensors."""

@@ -26,7 +26,7 @@ traced() {
 }
 
 mkdir "$dir/outside"
-/usr/bin/python3 - "$dir/outside" <<'PY'
+"$DCP_PYTHON" - "$dir/outside" <<'PY'
 import h5py, numpy, sys
 with h5py.File(sys.argv[1] + "/canary.h5", "w") as f:
     f["secret"] = numpy.array([666, 666, 666], "<f4")
@@ -47,7 +47,7 @@ for kind in soft_cycle hard_cycle external_link external_storage virtual chunked
     step=$dir/$kind/step-00000007
     mkdir "$dir/$kind"
     cp -r "$real" "$step"
-    /usr/bin/python3 "$DCP_SOURCE/tests/corrupt/forge_hdf5.py" $kind "$step/state.h5" "$dir/outside"
+    "$DCP_PYTHON" "$DCP_SOURCE/tests/corrupt/forge_hdf5.py" $kind "$step/state.h5" "$dir/outside"
     cmp -s "$real/state.h5" "$step/state.h5" && fail "nothing forged"
     traced dcp-inspect ls "$dir/$kind"
     traced dcp-inspect show "$step" /model/norm

@@ -74,7 +74,7 @@ expect 0 intact "$step"
 # as JSON
 truncate -s -1 "$step/state.h5"
 "$DCP_BIN/dcp-inspect" verify --json "$step" >"$dir/out" 2>"$dir/err" && fail "exit 0"
-/usr/bin/python3 - "$dir/out" <<'PY'
+"$DCP_PYTHON" - "$dir/out" <<'PY'
 import json, sys
 found = json.load(open(sys.argv[1]))
 assert found["intact"] is False and "state.h5" in found["damage"][0], found
@@ -90,7 +90,7 @@ status=0
 [ $status -eq 1 ] && grep -q "step-00000007: DAMAGED" "$dir/out" &&
     grep -q "step-00000008: intact" "$dir/out" || fail "--all: exit $status"
 "$DCP_BIN/dcp-inspect" verify --all --json "$dir/c" >"$dir/out" && fail "exit 0"
-/usr/bin/python3 - "$dir/out" <<'PY'
+"$DCP_PYTHON" - "$dir/out" <<'PY'
 import json, sys
 found = json.load(open(sys.argv[1]))
 assert [s["intact"] for s in found["steps"]] == [False, True] and found["intact"] is False, found

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """forge_hdf5.py KIND STATE.H5 OUTSIDE: changes the HDF5 metadata of a state.h5 so that HDF5 would
 meet links in circles, other files or filters, and makes the user block's checksums right again.
 Tensor data, index, blocks and meta stay as they are. OUTSIDE holds canary.h5 and canary.bin."""

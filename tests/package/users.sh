@@ -26,7 +26,7 @@ try() { # PROGRAM SAYS
     "$prefix/bin/dcp-inspect" verify "$dir/ckpt" >/dev/null
     if [ "$2" != "${2#Fortran}" ]; then # its second step is sharded
         [ -e "$dir/ckpt/step-00000002/shard-00000-of-0000$ranks.h5" ]
-        /usr/bin/python3 "$tests/../fortran_array.py" "$dir/ckpt/step-00000001/state.h5"
+        "$DCP_PYTHON" "$tests/../fortran_array.py" "$dir/ckpt/step-00000001/state.h5"
     fi
     rm -r "$dir/ckpt"
 }
