@@ -19,6 +19,9 @@ hosts.join("h2")
 text = run.ends()
 print(text)
 check_clear()
+# The lease of 4 s is waited for once: dcp-run has said nothing to the host since it fell silent.
+noticed, ended = (float(re.search(rf"{word} ([0-9.]+)", text)[1]) for word in ("noticed", "ended"))
+check(noticed >= 4 and ended < 3, f"noticed after {noticed} s, ended after {ended} s more")
 for step, inode in seen.items():
     check(os.stat(step_path(step)).st_ino == inode, f"step {step} was published again")
 for step in range(1, LAST + 1):

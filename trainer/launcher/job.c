@@ -140,7 +140,7 @@ static void take_hello(launcher_job *job, launcher_link *link, const json_t *m) 
     const json_t *earlier;
     size_t i;
     json_array_foreach(job->said, i, earlier)
-        launcher_channel_send(&link->channel, json_incref((json_t *)earlier));
+        launcher_link_send(link, json_incref((json_t *)earlier));
 }
 
 static void take_rank(launcher_job *job, const launcher_link *link, const json_t *m) {
@@ -309,7 +309,7 @@ void launcher_job_hear(launcher_job *job) {
 void launcher_job_tell(launcher_job *job, json_t *message) {
     for (size_t i = 0; i < job->n_links; i++)
         if (job->links[i].state == LAUNCHER_LINK_UP)
-            launcher_channel_send(&job->links[i].channel, json_incref(message));
+            launcher_link_send(&job->links[i], json_incref(message));
     if (job->remote_up < job->remote_hosts) {
         if (!job->said) job->said = json_array();
         json_array_append(job->said, message);

@@ -12,6 +12,7 @@
 #include "launcher/hosts/cluster.h"
 #include "launcher/link.h"
 #include "launcher/listener.h"
+#include "launcher/probe.h"
 #include "launcher/told.h"
 
 typedef struct launcher_rank {
@@ -43,6 +44,7 @@ typedef struct launcher_job {
     int dead;                       /* a rank that has ended before it told how; -1: none */
     const char *lost;               /* a host whose agent is lost; NULL: none */
     double alive_at;                /* when what failed was last known to live */
+    launcher_probe lost_answers;    /* whether the lost host does */
     char resumed[RANKS_BOARD_TEXT]; /* where it goes on; "": not told (yet) */
     int stacks_asked;               /* agents that have not sent them yet */
     void (*take_stacks)(void *ctx, const char *host, const char *text);

@@ -11,12 +11,18 @@ void launcher_link_open(launcher_link *link, int fd, int is_remote) {
 
 void launcher_link_close(launcher_link *link) { launcher_channel_close(&link->channel); }
 
+void launcher_link_send(launcher_link *link, json_t *message) {
+    link->said = program_now_s();
+    launcher_channel_send(&link->channel, message);
+}
+
+/* A beat answers what was heard: to a host that has fallen silent nothing is said that would
+ * prolong what runs there. */
 void launcher_link_keep(launcher_link *link) {
     launcher_channel_flush(&link->channel);
-    if (!link->is_remote || link->state != LAUNCHER_LINK_UP) return;
+    if (!link->is_remote || link->state != LAUNCHER_LINK_UP || link->heard < link->said) return;
     if (program_now_s() - link->said < LAUNCHER_BEAT_S) return;
-    link->said = program_now_s();
-    launcher_channel_send(&link->channel, json_pack("{s:s}", "kind", "beat"));
+    launcher_link_send(link, json_pack("{s:s}", "kind", "beat"));
 }
 
 json_t *launcher_link_next(launcher_link *link) {

@@ -21,6 +21,8 @@ typedef struct launcher_link {
 
 void launcher_link_open(launcher_link *link, int fd, int is_remote);
 void launcher_link_close(launcher_link *link);
+/* Sends `message`, which is freed. */
+void launcher_link_send(launcher_link *link, json_t *message);
 /* Sends a heartbeat where one is due, and what could not be sent before. */
 void launcher_link_keep(launcher_link *link);
 /* The next message; NULL: none now. A link whose agent is gone, or silent for the lease, becomes

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launcher/agent/agent.h"
 #include "launcher/requests.h"
 #include "launcher/slurm.h"
 #include "launcher/stall.h"
@@ -25,7 +26,8 @@ enum {
     ANSWER_S = 30,        /* until agents of all hosts are there */
     STACKS_S = 10,        /* for a process */
     ALL_STACKS_S = 60,
-    LOOK_S = 1 /* between two looks at the host file */
+    LOOK_S = 1,  /* between two looks at the host file */
+    SILENT_S = 2 /* to answer, after a lease without a word */
 };
 
 typedef struct monitor {
@@ -186,10 +188,18 @@ static void fail_start(monitor *w, double alive_at) {
     launcher_job_tell_local(w->job, "wake_child");
 }
 
+static void fail_lost(monitor *w) {
+    launcher_job *job = w->job;
+    const int is_silent = program_now_s() - job->alive_at >= LAUNCHER_LEASE_S;
+    job->lost_answers.hosts[job->lost_answers.n++] = job->lost;
+    launcher_probe_begin(&job->lost_answers, is_silent ? SILENT_S : LAUNCHER_PROBE_S);
+    fail_start(w, job->alive_at);
+}
+
 static void look_for_failures(monitor *w) {
     if (w->fail_at > 0 || launcher_job_is_done(w->job)) return;
     if (w->job->dead >= 0) fail_start(w, 0);
-    if (w->job->lost) fail_start(w, w->job->alive_at);
+    if (w->job->lost && w->fail_at == 0) fail_lost(w);
     if (w->job->remote_up < w->job->remote_hosts && program_now_s() > w->begun_at + ANSWER_S) {
         fprintf(stderr, "dcp-run: %zu of %zu other hosts do not answer\n",
                 w->job->remote_hosts - w->job->remote_up, w->job->remote_hosts);

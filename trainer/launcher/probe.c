@@ -12,7 +12,7 @@
 #include "launcher/slurm.h"
 #include "programs/program.h"
 
-enum { EXIT_NO_MPIRUN = 127, LIMIT_S = 5 };
+enum { EXIT_NO_MPIRUN = 127 };
 
 /* The folder is of this host: orted would make it on another one, where nobody removes it. */
 static void use_folder(const launcher_folders *folders) {
@@ -39,8 +39,8 @@ static _Noreturn void try_host(const char *host) {
     _exit(EXIT_NO_MPIRUN);
 }
 
-void launcher_probe_begin(launcher_probe *probe) {
-    probe->end = program_now_s() + LIMIT_S;
+void launcher_probe_begin(launcher_probe *probe, double limit_s) {
+    probe->end = program_now_s() + limit_s;
     if (probe->n == 0 || launcher_folders_make(&probe->folders) != 0) probe->n = 0;
     for (size_t i = 0; i < probe->n; i++)
         if ((probe->pids[i] = fork()) == 0) {

@@ -17,7 +17,9 @@ typedef struct launcher_probe {
     launcher_folders folders;
 } launcher_probe;
 
-/* Has mpirun start a process on each of hosts[n], all at once. */
-void launcher_probe_begin(launcher_probe *probe);
-/* Waits until a few seconds after that. A host on which nothing could be started is not reached. */
+enum { LAUNCHER_PROBE_S = 5 };
+
+/* Has mpirun start a process on each of hosts[n], all at once, within `limit_s`. */
+void launcher_probe_begin(launcher_probe *probe, double limit_s);
+/* Waits until then. A host on which nothing could be started is not reached. */
 void launcher_probe_finish(launcher_probe *probe);

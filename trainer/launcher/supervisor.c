@@ -76,13 +76,14 @@ static void note_missing(void *ctx, const char *host) {
  * answer: then it gets another chance. */
 static void blame(launcher_run *run, const launcher_job *job, const launcher_result *result,
                   const launcher_probe *missing) {
-    for (size_t i = 0; i < missing->n; i++) {
-        if (!missing->reached[i])
-            launcher_cluster_host_lost(run->cluster, missing->hosts[i]);
-        else if (missing->hosts[i] == job->lost)
-            launcher_cluster_rank_failed(run->cluster, job->lost);
-    }
-    if (missing->n) return;
+    const launcher_probe *lost = &job->lost_answers;
+    for (size_t i = 0; i < missing->n; i++)
+        if (!missing->reached[i]) launcher_cluster_host_lost(run->cluster, missing->hosts[i]);
+    if (lost->n && !lost->reached[0])
+        launcher_cluster_host_lost(run->cluster, job->lost);
+    else if (lost->n)
+        launcher_cluster_rank_failed(run->cluster, job->lost);
+    if (missing->n || lost->n) return;
     const int rank = result->stalled  ? result->behind
                      : job->dead >= 0 ? job->dead
                                       : job->first_gone;
@@ -119,11 +120,11 @@ static start_end end_job(launcher_run *run, launcher_job *job, const launcher_re
         .stop = result->stop_asked, .requeue = result->requeue, .planned = result->planned};
     launcher_probe missing = {.n = 0};
     if (result->no_answer) launcher_job_visit_missing(job, note_missing, &missing);
-    if (job->lost) note_missing(&missing, job->lost);
     const double over_at = program_now_s();
-    launcher_probe_begin(&missing);
+    launcher_probe_begin(&missing, LAUNCHER_PROBE_S);
     const int left = launcher_job_clear(job, run->options->grace_s);
     launcher_probe_finish(&missing);
+    launcher_probe_finish(&job->lost_answers);
     launcher_output_close(run->output);
     run->output = NULL;
     if (left != 0) {
