@@ -65,10 +65,16 @@ says "giving up: it was moved"
 run -n 1 --max-restarts 1 -- "$DCP_RUN_RANK" "$dir" dies 1
 ends 3
 expect_starts 2
-says "start 1 failed with status 1"
+says "start 1 failed with status 1; rank 0, pid $(pids 1), ended without saying how"
 run -n 1 -- "$DCP_RUN_RANK" "$dir" tells 1
 ends 1
 expect_starts 1
+
+# So is any other, also 0, as of a library that calls _exit.
+run -n 1 --max-restarts 1 -- "$DCP_RUN_RANK" "$dir" dies 0
+ends 3
+expect_starts 2
+says "start 2 failed with status 0; rank 0, pid $(pids 2), ended without saying how"
 
 # dcp-train's own directory: from the file, and from an override, which wins.
 cat >"$dir/dcp-train" <<EOF

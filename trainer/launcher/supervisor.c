@@ -23,7 +23,14 @@ static const char *host_of(const launcher_job *job, int rank) {
     return rank >= 0 && rank < job->ranks ? job->members[rank].host : NULL;
 }
 
-static void report_failure(const launcher_job *job, const launcher_result *result, int start) {
+/* Whether the rank that ended first is the one to look at: it was killed, or ended by exit() where
+ * it should have said how. */
+static int is_first_to_blame(const launcher_job *job, const launcher_told *told) {
+    return job->status > 128 || job->mpirun_lives || job->dead >= 0 || !told->tells;
+}
+
+static void report_failure(const launcher_job *job, const launcher_result *result,
+                           const launcher_told *told, int start) {
     const int first = job->dead >= 0 ? job->dead : job->first_gone;
     if (job->lost || result->stalled) return; /* which has been said */
     fprintf(stderr, "dcp-run: start %d failed", start);
@@ -31,10 +38,11 @@ static void report_failure(const launcher_job *job, const launcher_result *resul
     if (!job->mpirun_lives) fprintf(stderr, " with status %d", job->status);
     if (!job->mpirun_lives && job->status > 128 && sigabbrev_np(job->status - 128))
         fprintf(stderr, " (%s)", strsignal(job->status - 128));
-    if ((job->status > 128 || job->mpirun_lives) && first >= 0 && job->seen == job->ranks) {
+    if (is_first_to_blame(job, told) && first >= 0 && job->seen == job->ranks) {
         const char *host = host_of(job, first);
-        fprintf(stderr, "; rank %d, pid %d%s%s, ended first", first, (int)job->members[first].pid,
-                host ? ", on " : "", host ? host : "");
+        fprintf(stderr, "; rank %d, pid %d%s%s, ended %s", first, (int)job->members[first].pid,
+                host ? ", on " : "", host ? host : "",
+                job->dead >= 0 && job->status < 128 ? "without saying how" : "first");
     }
     fputc('\n', stderr);
 }
@@ -56,7 +64,7 @@ static int own_status(const launcher_job *job, const launcher_result *result,
     const int ends_as_asked = status == PROGRAM_STOPPED && (result->stop_asked || result->planned);
     if (ends_as_asked && !result->killed) return status;
     const int failed = job->mpirun_lives || job->dead >= 0 || job->lost || result->stalled;
-    if (failed || !is_final(status)) report_failure(job, result, start);
+    if (failed || !is_final(status)) report_failure(job, result, told, start);
     if (result->killed || failed || !is_final(status)) return PROGRAM_FAILED;
     if (status == PROGRAM_DONE || result->stop_asked) return status;
     if (!job->launched || !launcher_told_has(told, status)) {
