@@ -106,6 +106,8 @@ with mounted("small", f"size={int(1.5 * size) // 4096 * 4}k") as path:
         done = subprocess.run([f"{BIN}/dcp-run", "-n", "1", "--", TRAINER, full], capture_output=True, text=True)
         check(done.returncode == 3 and "dcp-run: start 3" not in done.stderr, done.stderr)
         check("and another one would, too: there is no room for another step" in done.stderr, done.stderr)
+        check(done.stdout.count("step 2/12 ") == 1 and "could not save what it computed" in done.stderr,
+              f"the second start trains, too: {done.stdout}{done.stderr}")
         subprocess.run(["mount", "-o", "remount,size=64m", path], check=True)
         train(2, full)
         check(state(12, f"{path}/ckpt") == state(12, "whole"), "the state differs afterwards")

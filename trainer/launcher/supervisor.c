@@ -112,6 +112,7 @@ static void set_variables(launcher_run *run) {
     setenv("DCP_RUN_GRACE", grace, 1);
     set_number("TORCHELASTIC_RESTART_COUNT", run->start - 1);
     set_number("TORCHELASTIC_MAX_RESTARTS", run->budget.max);
+    setenv("DCP_RUN_FAILED", run->told.reason, 1);
     if (run->start > 1)
         setenv("DCP_RUN_TAKE_OVER", "1", 1);
     else

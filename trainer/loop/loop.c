@@ -13,6 +13,7 @@
 #include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "report/report.h"
+#include "setup/disk_room.h"
 #include "setup/setup.h"
 #include "state/train_state.h"
 #include "step/evaluate.h"
@@ -50,8 +51,7 @@ static int save_and_end(loop *l, const step_signal_requests *asked) {
     dcp_error err;
     const int status = step_saves_finish(&l->saves, &err);
     if (status != DCP_OK) {
-        if (status == DCP_ERR_NO_SPACE)
-            ranks_launcher_tell(t->rank, "there is no room for another step");
+        if (status == DCP_ERR_NO_SPACE) ranks_launcher_tell(t->rank, SETUP_NO_ROOM);
         ranks_say(t->rank, "%s, but step %" PRIu64 " could not be saved: %s", why, t->state->step,
                   err.message);
         return PROGRAM_FAILED;

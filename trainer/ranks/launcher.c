@@ -25,6 +25,11 @@ int ranks_launcher_goes_on(void) { return is_set("DCP_RUN_RESTART"); }
 
 int ranks_launcher_takes_over(void) { return is_set("DCP_RUN_TAKE_OVER"); }
 
+int ranks_launcher_failed_for(const char *why) {
+    const char *value = getenv("DCP_RUN_FAILED");
+    return value && strcmp(value, why) == 0;
+}
+
 int ranks_launcher_columns(void) {
     const char *value = getenv("DCP_RUN_TERMINAL");
     const long columns = value ? strtol(value, NULL, 10) : 0;

@@ -14,6 +14,9 @@ int ranks_launcher_goes_on(void);
 /* Whether all processes of an earlier start are known to have ended (DCP_RUN_TAKE_OVER). */
 int ranks_launcher_takes_over(void);
 
+/* Whether the start before this one has failed, and told `why` (DCP_RUN_FAILED). */
+int ranks_launcher_failed_for(const char *why);
+
 /* Columns of the terminal to which this dcp-run passes the ranks' stdout on (DCP_RUN_TERMINAL); 0:
  * it goes elsewhere. */
 int ranks_launcher_columns(void);

@@ -13,7 +13,9 @@
 #include "config/config.h"
 #include "config/places.h"
 #include "optim/optim.h"
+#include "programs/fail.h"
 #include "programs/program.h"
+#include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "setup/rank_memory.h"
 #include <dcp/store.h>
@@ -122,9 +124,26 @@ static const char *outcome(const room_needs *n) {
     return hold >= 2 ? "fewer steps will be kept" : "saves will fail until there is more";
 }
 
-void setup_room_warn(const config *c, const fsdp_layout *layout, int hosts) {
+/* Not one more step, though an older one were given up. */
+static int is_full(const room_needs *n) { return n->there < 2 && n->unused < n->step; }
+
+static int fail_full(const room_needs *n, dcp_error *err) {
+    char step[32], unused[32];
+    ranks_launcher_tell(0, SETUP_NO_ROOM);
+    return core_fail(err, DCP_ERR_NO_SPACE,
+                     "%s: a step takes %s, and %s are free in %s: the last start could not save "
+                     "what it computed, and this one could not either; free space there or choose "
+                     "another folder",
+                     n->name, program_bytes_text(n->step, step),
+                     program_bytes_text(n->unused, unused), n->folder);
+}
+
+int setup_room_check(const config *c, const fsdp_layout *layout, int hosts, dcp_error *err) {
     room_needs needs[DCP_MAX_TIERS];
     const size_t n = measure_all(c, layout, hosts, needs);
+    const int failed = ranks_launcher_failed_for(SETUP_NO_ROOM);
+    for (size_t i = 0; failed && i < n; i++)
+        if (is_full(&needs[i])) return fail_full(&needs[i], err);
     for (size_t i = 0; i < n; i++) {
         const room_needs *s = &needs[i];
         if (bytes_to_come(s) <= s->unused) continue;
@@ -137,6 +156,7 @@ void setup_room_warn(const config *c, const fsdp_layout *layout, int hosts) {
                    program_bytes_text(s->steps * s->step, all), s->there,
                    program_bytes_text(s->unused, unused), s->folder, outcome(s));
     }
+    return DCP_OK;
 }
 
 /* What a run would be refused for. */

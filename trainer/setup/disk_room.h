@@ -3,12 +3,18 @@
 #pragma once
 
 #include "fsdp/shard_layout.h"
+#include <dcp/error.h>
+
+/* Why a run has failed that could not save its last step, for dcp-run. */
+#define SETUP_NO_ROOM "there is no room for another step"
 
 typedef struct config config;
 
-/* A warning for each store whose steps will not all find room, which says what follows from that.
- * hosts: how many the ranks are on; those of a private store have a part of a step each. */
-void setup_room_warn(const config *c, const fsdp_layout *layout, int hosts);
+/* Rank 0: a warning for each store whose steps will not all find room, which says what follows from
+ * that. hosts: how many the ranks are on; those of a private store have a part of a step each.
+ * DCP_ERR_NO_SPACE where dcp-run starts a run again that has failed for that, and there still is no
+ * room: it would compute all steps once more, and lose them. */
+int setup_room_check(const config *c, const fsdp_layout *layout, int hosts, dcp_error *err);
 
 /* The same for all stores as a table on stdout, and which of them a run could not use now, as they
  * cannot be written, or as another writer has them. */

@@ -411,11 +411,11 @@ static int check_places(const trainer *t, dcp_error *err) {
 }
 
 /* Collective. */
-static int warn_of_room(const trainer *t, dcp_error *err) {
+static int check_disk_room(const trainer *t, dcp_error *err) {
     int hosts = 0;
-    const int status = dcp_comm_hosts(t->dcp, &hosts, NULL, err);
-    if (status == DCP_OK && t->rank == 0) setup_room_warn(t->c, t->layout, hosts);
-    return status;
+    int status = dcp_comm_hosts(t->dcp, &hosts, NULL, err);
+    if (status == DCP_OK && t->rank == 0) status = setup_room_check(t->c, t->layout, hosts, err);
+    return ranks_agree(t->comm, status, err);
 }
 
 int setup_dry_run(trainer *t, dcp_error *err) {
@@ -425,7 +425,7 @@ int setup_dry_run(trainer *t, dcp_error *err) {
         status = ranks_agree(t->comm, state_check_offload(t->c->offload_path, err), err);
     if (status == DCP_OK) status = state_resume_preview(&from, err);
     if (status == DCP_OK) status = ranks_agree(t->comm, check_stores(t, err), err);
-    if (status == DCP_OK) status = warn_of_room(t, err);
+    if (status == DCP_OK) status = check_disk_room(t, err);
     return exit_status_of(status);
 }
 
@@ -541,7 +541,7 @@ int setup_start(trainer *t, dcp_error *err) {
     if (status == DCP_OK) status = ranks_agree(t->comm, make_shards(t, err), err);
     if (status != DCP_OK) return exit_status_of(status);
     status = setup_open_stores(t, err);
-    if (status == DCP_OK) status = warn_of_room(t, err);
+    if (status == DCP_OK) status = check_disk_room(t, err);
     if (status != DCP_OK) return exit_status_of(status);
     tell_offload(t);
     setup_idle_tell_cores(t->k, t->c, t->comm);
