@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,7 @@
 #include "dcp/safetensors.h"
 #include "io/use.h"
 #include "safetensors/header.h"
-#include "safetensors/members.h"
+#include "safetensors/weight_map.h"
 
 /* O_NONBLOCK: opening a named pipe must not wait for a writer. */
 static int open_regular(const char *path, int *fd_out, uint64_t *size_out, dcp_error *err) {
@@ -84,168 +83,6 @@ int dcp_st_open_file(const char *folder, const char *name, int *fd, uint64_t *by
     return status == DCP_OK ? open_regular(path, fd, bytes, err) : status;
 }
 
-/* The weight map of an index, model.safetensors.index.json or another: which of a folder's files
- * holds which tensor. Its names are hostile until they are checked here: a file's name leads
- * nowhere out of the folder by itself; where links lead is checked when files are opened. */
-
-#define ST_MAX_FILES 65536u
-
-#define MAX_FILE_BYTES (4u << 10)   /* a file's name as JSON */
-#define MAX_OTHER_BYTES (64u << 10) /* "metadata", which nothing is taken from */
-
-typedef struct weight_place {
-    char *tensor; /* the name */
-    size_t file;  /* of `files` */
-} weight_place;
-
-typedef struct weight_map {
-    weight_place *places; /* ascending by name, each name once */
-    size_t n;
-    char **files; /* each once, in the order they came; plain names, of this folder */
-    size_t n_files;
-} weight_map;
-
-typedef struct file_key {
-    const char *name;
-    size_t number;
-} file_key;
-
-typedef struct map_parser {
-    const char *path;
-    weight_map index;
-    size_t room;
-    void *by_name; /* a tree of file_key */
-    int has_map;
-} map_parser;
-
-static int compare_files(const void *a, const void *b) {
-    return strcmp(((const file_key *)a)->name, ((const file_key *)b)->name);
-}
-
-static int compare_weights(const void *a, const void *b) {
-    return strcmp(((const weight_place *)a)->tensor, ((const weight_place *)b)->tensor);
-}
-
-static void free_weight_map(weight_map *index) {
-    for (size_t i = 0; i < index->n; i++) free(index->places[i].tensor);
-    for (size_t i = 0; i < index->n_files; i++) free(index->files[i]);
-    free(index->places);
-    free(index->files);
-}
-
-/* Doubles at powers of two. */
-static void *grown(void *list, size_t n, size_t size) {
-    return n & (n - 1) ? list : realloc(list, (n ? 2 * n : 1) * size);
-}
-
-static int list_file(map_parser *p, const char *name, size_t *number, dcp_error *err) {
-    weight_map *index = &p->index;
-    if (index->n_files == ST_MAX_FILES)
-        return core_fail_at(err, DCP_ERR_UNSUPPORTED, p->path, "more than %u files", ST_MAX_FILES);
-    char **files = grown(index->files, index->n_files, sizeof *files);
-    if (files) index->files = files;
-    char *copy = files ? strdup(name) : NULL;
-    file_key *key = copy ? malloc(sizeof *key) : NULL;
-    if (key) *key = (file_key){copy, index->n_files};
-    if (!key || !tsearch(key, &p->by_name, compare_files)) {
-        free(key);
-        free(copy);
-        return core_fail_memory(err, strlen(name));
-    }
-    *number = index->n_files;
-    files[index->n_files++] = copy;
-    return DCP_OK;
-}
-
-static int find_file(map_parser *p, const char *name, size_t *number, dcp_error *err) {
-    const file_key wanted = {.name = name};
-    file_key *const *found = tfind(&wanted, &p->by_name, compare_files);
-    if (!found) return list_file(p, name, number, err);
-    *number = (*found)->number;
-    return DCP_OK;
-}
-
-static int add_place(map_parser *p, const char *tensor, const char *file, dcp_error *err) {
-    weight_map *index = &p->index;
-    size_t number = 0;
-    if (!file || !*file || strchr(file, '/') || !strcmp(file, ".") || !strcmp(file, ".."))
-        return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, p->path,
-                                             "tensor '%s' is not in a file of this folder: '%s'",
-                                             tensor, file ? file : ""),
-                                tensor, err);
-    if (index->n == ST_MAX_TENSORS)
-        return core_fail_at(err, DCP_ERR_UNSUPPORTED, p->path, "more than %u tensors",
-                            ST_MAX_TENSORS);
-    int status = find_file(p, file, &number, err);
-    if (status != DCP_OK) return status;
-    weight_place *places = grown(index->places, index->n, sizeof *places);
-    if (places) index->places = places;
-    char *copy = places ? strdup(tensor) : NULL;
-    if (!copy) return core_fail_memory(err, strlen(tensor) + 1);
-    places[index->n++] = (weight_place){copy, number};
-    return DCP_OK;
-}
-
-static int read_weight(void *ctx, const char *tensor, safetensors_value value, dcp_error *err) {
-    map_parser *p = ctx;
-    char what[ST_WHAT];
-    json_t *json;
-    snprintf(what, sizeof what, "%s: the file of tensor '%.1024s'", p->path, tensor);
-    int status = safetensors_value_parse(what, value, MAX_FILE_BYTES, &json, err);
-    if (status != DCP_OK) return status;
-    status = add_place(p, tensor, json_string_value(json), err);
-    json_decref(json);
-    return status;
-}
-
-static int read_index_member(void *ctx, const char *name, safetensors_value value, dcp_error *err) {
-    map_parser *p = ctx;
-    char what[ST_WHAT];
-    json_t *json;
-    snprintf(what, sizeof what, "%s: %.1024s", p->path, name);
-    if (strcmp(name, "weight_map")) {
-        int status = safetensors_value_parse(what, value, MAX_OTHER_BYTES, &json, err);
-        if (status == DCP_OK) json_decref(json);
-        return status;
-    }
-    if (p->has_map) return core_fail_at(err, DCP_ERR_CORRUPT, p->path, "duplicate weight_map");
-    if (*value.text != '{') return DCP_OK;
-    p->has_map = 1;
-    return safetensors_members_visit(what, value, read_weight, p, err);
-}
-
-static int sort_places(const map_parser *p, dcp_error *err) {
-    weight_place *places = p->index.places;
-    if (!p->has_map) return core_fail_at(err, DCP_ERR_CORRUPT, p->path, "has no weight_map");
-    if (p->index.n) qsort(places, p->index.n, sizeof *places, compare_weights);
-    for (size_t i = 1; i < p->index.n; i++)
-        if (strcmp(places[i - 1].tensor, places[i].tensor) == 0)
-            return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, p->path,
-                                                 "duplicate tensor '%s'", places[i].tensor),
-                                    places[i].tensor, err);
-    return DCP_OK;
-}
-
-/* Parses the text of the index `path` (for messages). On failure *out holds nothing. */
-static int parse_weight_map(const char *path, safetensors_value text, weight_map *out,
-                            dcp_error *err) {
-    map_parser p = {.path = path};
-    int status = safetensors_members_visit(path, text, read_index_member, &p, err);
-    if (status == DCP_OK) status = sort_places(&p, err);
-    tdestroy(p.by_name, free);
-    if (status != DCP_OK)
-        free_weight_map(&p.index);
-    else
-        *out = p.index;
-    return status;
-}
-
-static const weight_place *find_weight(const weight_map *index, const char *tensor) {
-    const weight_place wanted = {.tensor = (char *)(uintptr_t)tensor};
-    return index->n ? bsearch(&wanted, index->places, index->n, sizeof wanted, compare_weights)
-                    : NULL;
-}
-
 typedef struct safetensors_part {
     char *path, *real; /* as it was given; without links, which are followed once */
     io_file file;
@@ -258,6 +95,9 @@ struct dcp_st_reader {
     size_t n_files;
     safetensors_entry *entries;
     size_t n;
+    int may_lack; /* what the index names */
+    char **absent;
+    size_t n_absent;
 };
 
 static int read_header(safetensors_part *file, uint64_t size, safetensors_entry **out,
@@ -348,14 +188,13 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Each entry must be where the index says, and each name of the index must have an entry. The
- * reader's files are the index', in its order. */
-static int check_index(const dcp_st_reader *reader, const char *path, const weight_map *index,
-                       dcp_error *err) {
+/* Each entry must be where the index says. The reader's files are the index', in its order. */
+static int check_listed(const dcp_st_reader *reader, const char *path, const safetensors_map *index,
+                        dcp_error *err) {
     for (size_t i = 0; i < reader->n; i++) {
         const char *name = reader->entries[i].tensor.path;
         const char *file = base_name(reader->files[reader->entries[i].file].path);
-        const weight_place *place = find_weight(index, name);
+        const safetensors_place *place = safetensors_map_find(index, name);
         if (!place)
             return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, path,
                                                  "omits tensor '%s', which %s holds", name, file),
@@ -366,17 +205,34 @@ static int check_index(const dcp_st_reader *reader, const char *path, const weig
                                                  name, index->files[place->file], file),
                                     name, err);
     }
-    for (size_t i = 0; i < index->n; i++)
-        if (!dcp_st_find(reader, index->places[i].tensor))
-            return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, path,
-                                                 "names tensor '%s', which %s does not hold",
-                                                 index->places[i].tensor,
-                                                 index->files[index->places[i].file]),
-                                    index->places[i].tensor, err);
     return DCP_OK;
 }
 
-static int open_listed(dcp_st_reader *reader, const char *dir, const weight_map *index,
+static int note_absent(dcp_st_reader *reader, const char *path, const safetensors_map *index,
+                       const safetensors_place *place, dcp_error *err) {
+    if (!reader->may_lack)
+        return core_fail_tensor(core_fail_at(err, DCP_ERR_CORRUPT, path,
+                                             "names tensor '%s', which %s does not hold",
+                                             place->tensor, index->files[place->file]),
+                                place->tensor, err);
+    char **absent = realloc(reader->absent, (reader->n_absent + 1) * sizeof *absent);
+    if (absent) reader->absent = absent;
+    char *copy = absent ? strdup(place->tensor) : NULL;
+    if (!copy) return core_fail_memory(err, strlen(place->tensor) + 1);
+    absent[reader->n_absent++] = copy;
+    return DCP_OK;
+}
+
+static int check_index(dcp_st_reader *reader, const char *path, const safetensors_map *index,
+                       dcp_error *err) {
+    int status = check_listed(reader, path, index, err);
+    for (size_t i = 0; status == DCP_OK && i < index->n; i++)
+        if (!dcp_st_find(reader, index->places[i].tensor))
+            status = note_absent(reader, path, index, &index->places[i], err);
+    return status;
+}
+
+static int open_listed(dcp_st_reader *reader, const char *dir, const safetensors_map *index,
                        dcp_error *err) {
     char path[PATH_MAX];
     int status = alloc_files(reader, index->n_files + 1, err);
@@ -391,7 +247,7 @@ static int open_listed(dcp_st_reader *reader, const char *dir, const weight_map 
     return status;
 }
 
-static int load_index(const char *path, weight_map *out, dcp_error *err) {
+static int load_index(const char *path, safetensors_map *out, dcp_error *err) {
     int fd = -1;
     uint64_t size = 0;
     int status = open_regular(path, &fd, &size, err);
@@ -404,19 +260,19 @@ static int load_index(const char *path, weight_map *out, dcp_error *err) {
         status = core_fail_memory(err, size);
     if (status == DCP_OK) status = io_read_plain(fd, text, size, 0, path, err);
     if (status == DCP_OK)
-        status = parse_weight_map(path, (safetensors_value){text, size}, out, err);
+        status = safetensors_map_parse(path, (safetensors_value){text, size}, out, err);
     free(text);
     close(fd);
     return status;
 }
 
 static int open_index(dcp_st_reader *reader, const char *dir, const char *path, dcp_error *err) {
-    weight_map index = {0};
+    safetensors_map index = {0};
     int status = load_index(path, &index, err);
     if (status != DCP_OK) return status;
     status = open_listed(reader, dir, &index, err);
     if (status == DCP_OK) status = check_index(reader, path, &index, err);
-    free_weight_map(&index);
+    safetensors_map_free(&index);
     return status;
 }
 
@@ -461,14 +317,14 @@ static int open_index_path(dcp_st_reader *reader, const char *path, dcp_error *e
     return status == DCP_OK ? open_index(reader, dir, path, err) : status;
 }
 
-int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err) {
+static int open_path(const char *path, int may_lack, dcp_st_reader **out, dcp_error *err) {
     struct stat st;
-    if (!path || !out) return core_fail(err, DCP_ERR_ARG, "dcp_st_open: path or out is NULL");
     int status = core_path_check(NULL, path, err);
     if (status != DCP_OK) return status;
     if (stat(path, &st)) return core_fail_errno(err, "cannot open", path);
     dcp_st_reader *reader = calloc(1, sizeof *reader);
     if (!reader) return core_fail_memory(err, sizeof *reader);
+    reader->may_lack = may_lack;
     if (S_ISDIR(st.st_mode))
         status = open_folder(reader, path, err);
     else if (is_index(path))
@@ -482,8 +338,25 @@ int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err) {
     return status;
 }
 
+int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err) {
+    if (!path || !out) return core_fail(err, DCP_ERR_ARG, "dcp_st_open: path or out is NULL");
+    return open_path(path, 0, out, err);
+}
+
+int dcp_st_open_incomplete(const char *path, dcp_st_reader **out, dcp_error *err) {
+    if (!path || !out)
+        return core_fail(err, DCP_ERR_ARG, "dcp_st_open_incomplete: path or out is NULL");
+    return open_path(path, 1, out, err);
+}
+
+const char *dcp_st_absent(const dcp_st_reader *reader, size_t i) {
+    return reader && i < reader->n_absent ? reader->absent[i] : NULL;
+}
+
 void dcp_st_close(dcp_st_reader *reader) {
     if (!reader) return;
+    for (size_t i = 0; i < reader->n_absent; i++) free(reader->absent[i]);
+    free(reader->absent);
     for (size_t i = 0; i < reader->n_files; i++) {
         io_use_close(&reader->files[i].file);
         free(reader->files[i].path);

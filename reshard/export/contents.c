@@ -20,11 +20,24 @@ static int starts_with(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
 }
 
+int export_contents_find_names(const dcp_checkpoint *ckpt, int unwraps, tensor_names *names) {
+    const char **list = calloc(dcp_checkpoint_tensors(ckpt) + 1, sizeof *list);
+    size_t n = 0;
+    if (!list) return program_no_memory();
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
+        const char *path = dcp_checkpoint_tensor(ckpt, i)->path;
+        if (starts_with(path, MODEL)) list[n++] = path + strlen(MODEL);
+    }
+    const int status = tensor_names_find(list, n, unwraps, names);
+    free(list);
+    return status;
+}
+
 /* "exp_avg.<name>" in safetensors, whose names are flat; HDF5 has folders. */
 static char *name_optimizer(const char *path, const export_settings *s) {
     const char *slot = path + strlen(OPTIMIZER), *name = strchr(slot, '/');
     const char *from = s->hdf5 ? path + 1 : slot;
-    char *param = export_names_new(&s->names, name ? name + 1 : ""), *out = NULL;
+    char *param = tensor_names_new(&s->names, name ? name + 1 : ""), *out = NULL;
     const int kept = (int)(name ? name + 1 - from : (long)strlen(from));
     if (param && asprintf(&out, "%.*s%s", kept, from, param) < 0) out = NULL;
     free(param);
@@ -37,7 +50,7 @@ static int add_item(export_contents *contents, const dcp_tensor *tensor, const e
     export_item *item = &contents->items[contents->n];
     *item = (export_item){.source = tensor->path, .stored = tensor->dtype, .tensor = *tensor};
     item->tensor.path = optimizer ? name_optimizer(tensor->path, s)
-                                  : export_names_new(&s->names, tensor->path + strlen(MODEL));
+                                  : tensor_names_new(&s->names, tensor->path + strlen(MODEL));
     if (!item->tensor.path) return program_no_memory();
     if (!optimizer && s->cast && element_is_float(tensor->dtype)) item->tensor.dtype = s->dtype;
     contents->n++;
@@ -297,20 +310,20 @@ static int compare_tensors(dcp_checkpoint *ckpt, const dcp_tensor *a, const dcp_
 }
 
 /* The tensor that gets that name; NULL: none does. */
-static const dcp_tensor *find_named(const dcp_checkpoint *ckpt, const export_names *names,
+static const dcp_tensor *find_named(const dcp_checkpoint *ckpt, const tensor_names *names,
                                     const char *wanted) {
     const dcp_tensor *found = NULL;
     for (size_t i = 0; !found && i < dcp_checkpoint_tensors(ckpt); i++) {
         const dcp_tensor *tensor = dcp_checkpoint_tensor(ckpt, i);
         if (!starts_with(tensor->path, MODEL)) continue;
-        char *name = export_names_new(names, tensor->path + strlen(MODEL));
+        char *name = tensor_names_new(names, tensor->path + strlen(MODEL));
         if (name && strcmp(name, wanted) == 0) found = tensor;
         free(name);
     }
     return found;
 }
 
-static int find_copy(dcp_checkpoint *ckpt, const dcp_tensor *copy, const export_names *names,
+static int find_copy(dcp_checkpoint *ckpt, const dcp_tensor *copy, const tensor_names *names,
                      int *found) {
     const dcp_tensor *embedding = NULL;
     *found = 0;
@@ -328,7 +341,7 @@ static int find_copy(dcp_checkpoint *ckpt, const dcp_tensor *copy, const export_
     return status;
 }
 
-int export_contents_find_tied(const launch *job, dcp_checkpoint *ckpt, const export_names *names,
+int export_contents_find_tied(const launch *job, dcp_checkpoint *ckpt, const tensor_names *names,
                               const char **out) {
     int found = 0;
     const dcp_tensor *copy = find_named(ckpt, names, COPY);

@@ -11,7 +11,7 @@
 #include <dcp/checkpoint.h>
 
 #include "common/launch.h"
-#include "export/tensor_names.h"
+#include "common/tensor_names.h"
 
 /* Functions return exit statuses, having said what failed. */
 
@@ -56,7 +56,7 @@ typedef struct export_contents {
 
 typedef struct export_settings {
     int hdf5, cast, with_optimizer, allow_mismatch;
-    export_names names;
+    tensor_names names;
     dcp_dtype dtype;         /* of the model's floating tensors, where `cast` is set */
     uint64_t max_file_bytes; /* a safetensors file is closed before its data would exceed it (one
                                 tensor may) */
@@ -72,9 +72,13 @@ int export_contents_make(const dcp_checkpoint *ckpt, const export_settings *sett
                          const char *left_out, export_contents *out);
 void export_contents_free(export_contents *contents);
 
+/* What the names of the checkpoint's model become; with `unwraps` without what wrappers put there.
+ */
+int export_contents_find_names(const dcp_checkpoint *ckpt, int unwraps, tensor_names *names);
+
 /* The path of a copy of the embedding that transformers makes by itself, since the configuration
  * ties the two; NULL: there is none. Collective. */
-int export_contents_find_tied(const launch *job, dcp_checkpoint *ckpt, const export_names *names,
+int export_contents_find_tied(const launch *job, dcp_checkpoint *ckpt, const tensor_names *names,
                               const char **out);
 
 /* The model's configuration in the checkpoint; NULL: it has none. The caller's. */

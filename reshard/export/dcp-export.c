@@ -53,7 +53,7 @@ static int check_settings(export_request *s) {
     const char *size = s->max_shard_size ? s->max_shard_size : "5GB";
     if (program_size_parse("--max-shard-size", size, &s->what.max_file_bytes) || parse_dtype(s))
         return PROGRAM_USAGE;
-    return export_names_parse(s->rename, &s->what.names);
+    return tensor_names_parse(s->rename, &s->what.names);
 }
 
 static const char about[] =
@@ -191,7 +191,7 @@ static int export_checkpoint(const launch *job, dcp_checkpoint *ckpt, const expo
 /* Rank 0, which says what is refused. */
 static int make_first(const dcp_checkpoint *ckpt, const export_settings *what, const char *left_out,
                       export_contents *contents) {
-    int status = export_names_tell(ckpt, &what->names);
+    int status = tensor_names_tell(dcp_checkpoint_path(ckpt), &what->names);
     if (status == 0) status = export_contents_make(ckpt, what, left_out, contents);
     return status ? status : export_contents_check(ckpt, what, contents);
 }
@@ -200,7 +200,7 @@ static int make_plan(const launch *job, dcp_checkpoint *ckpt, export_settings *w
                      export_contents *contents) {
     const char *left_out = NULL;
     json_t *config = export_contents_config(ckpt); /* without one nobody knows names better */
-    int status = launch_worst(job, export_names_find(ckpt, config != NULL, &what->names));
+    int status = launch_worst(job, export_contents_find_names(ckpt, config != NULL, &what->names));
     json_decref(config);
     if (status == 0 && !what->hdf5)
         status = export_contents_find_tied(job, ckpt, &what->names, &left_out);
@@ -243,13 +243,13 @@ int main(int argc, char **argv) {
     launch job;
     int status = parse_export(&s, argc, argv);
     if (status >= 0) {
-        export_names_free(&s.what.names);
+        tensor_names_free(&s.what.names);
         return status;
     }
     launch_catch_signals();
     status = launch_start(&job);
     if (status == 0) status = run_export(&job, &s);
-    export_names_free(&s.what.names);
+    tensor_names_free(&s.what.names);
     if (status == PROGRAM_DIFFERS && !job.rank) step_path_note_older(s.ckpt);
     launch_end(&job);
     return launch_exit_status(status);

@@ -17,6 +17,7 @@
 #include "common/step_path.h"
 #include "import/hf_source.h"
 #include "import/moments.h"
+#include "import/tensor_check.h"
 #include "programs/arguments.h"
 #include "programs/json_read.h"
 #include "programs/program.h"
@@ -28,7 +29,7 @@ typedef struct import_request {
 
 /* What is imported. */
 typedef struct folder {
-    dcp_st_reader *reader, *moments; /* NULL: none are imported */
+    import_model model;
     import_files files;
     json_t *config;
     import_source *source;
@@ -84,37 +85,35 @@ static void close_folder(folder *f) {
     import_source_free(f->source);
     json_decref(f->config);
     import_files_close(&f->files);
-    dcp_st_close(f->moments);
-    dcp_st_close(f->reader);
+    import_model_close(&f->model);
 }
 
-static uint64_t bytes_of_tensors(const dcp_st_reader *reader) {
+static uint64_t bytes_of_tensors(const import_tensors *tensors) {
     uint64_t bytes = 0;
-    for (size_t i = 0; i < dcp_st_tensors(reader); i++)
-        bytes += dcp_tensor_bytes(dcp_st_tensor(reader, i));
+    for (size_t i = 0; i < tensors->n; i++) bytes += dcp_tensor_bytes(&tensors->list[i].tensor);
     return bytes;
 }
 
 static int open_folder(const launch *job, const import_request *s, folder *f) {
     const char *path = s->hf;
+    import_model *m = &f->model;
     dcp_error err = {0};
     int status = check_folder(path);
     if (status == 0) status = import_config_read(path, &f->config);
-    if (status == 0 && dcp_st_open(path, &f->reader, &err)) {
+    if (status == 0 && dcp_st_open_incomplete(path, &m->reader, &err)) {
         status = program_report(&err);
         if (err.status == DCP_ERR_NOT_FOUND) import_note_pickles(path);
     }
-    if (status == 0 && dcp_st_tensors(f->reader) == 0)
+    if (status == 0 && dcp_st_tensors(m->reader) == 0)
         status =
             program_fail(PROGRAM_DIFFERS, "%s: names no tensors at all: nothing to import", path);
     if (status == 0 && s->with_optimizer)
-        status = import_moments_open(path, f->reader, &f->moments);
+        status = import_moments_open(path, m->reader, &m->moments);
+    if (status == 0) status = import_model_name(m);
     if (status == 0) status = import_files_open(path, &f->files);
+    if (status == 0) status = import_source_make(m, &f->files, job->rank, job->size, &f->source);
     if (status == 0)
-        status =
-            import_source_make(f->reader, f->moments, &f->files, job->rank, job->size, &f->source);
-    if (status == 0)
-        f->bytes = bytes_of_tensors(f->reader) + (f->moments ? bytes_of_tensors(f->moments) : 0);
+        f->bytes = bytes_of_tensors(&m->tensors) + bytes_of_tensors(&m->moment_tensors);
     return status;
 }
 
@@ -122,9 +121,11 @@ static int open_folder(const launch *job, const import_request *s, folder *f) {
 static int open_folder_everywhere(const launch *job, const import_request *s, folder *f) {
     int status = job->rank == 0 ? open_folder(job, s, f) : 0;
     if (status == 0 && job->rank == 0) {
-        import_note_unnamed(s->hf, f->reader, s->with_optimizer);
+        import_note_unnamed(s->hf, f->model.reader, s->with_optimizer);
         import_note_code(s->hf);
-        status = import_source_check(s->hf, f->config, f->reader, s->allow_mismatch);
+        status = tensor_names_tell(s->hf, &f->model.names);
+        if (status == 0)
+            status = import_tensors_check(s->hf, f->config, &f->model, s->allow_mismatch);
     }
     status = launch_worst(job, status);
     if (status == 0) status = launch_worst(job, job->rank == 0 ? 0 : open_folder(job, s, f));
@@ -199,12 +200,11 @@ static int check_space(const char *path, uint64_t bytes) {
 static void print_result(const import_request *s, const folder *f, int will) {
     char text[32];
     printf("%s%s/step-00000000: %zu tensors, %s", will ? "write " : "", s->dst,
-           dcp_st_tensors(f->reader) + (f->moments ? dcp_st_tensors(f->moments) : 0),
-           program_bytes_text(f->bytes, text));
+           f->model.tensors.n + f->model.moment_tensors.n, program_bytes_text(f->bytes, text));
     for (size_t i = 0; i < f->files.n; i++)
         printf("%s%s", i ? ", " : "; with ", f->files.list[i].name);
-    puts(f->moments ? "; with the optimizer's state: training starts with its moments"
-                    : "; no optimizer state: training starts with zero moments");
+    puts(f->model.moments ? "; with the optimizer's state: training starts with its moments"
+                          : "; no optimizer state: training starts with zero moments");
 }
 
 /* The members of meta that an import knows. Releases the configuration, which may be large. NULL:

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "common/launch.h"
-#include "common/weights_report.h"
 #include "import/moments.h"
 #include "programs/fail.h"
 #include "programs/json_read.h"
@@ -23,7 +22,6 @@
 #include "programs/python_json.h"
 
 #define MAX_CONFIG_BYTES (2u << 20) /* what jansson makes of it then stays below 80 MB */
-#define PIECE_BYTES (8u << 20)      /* compared at once */
 #define WHOLE "model.safetensors"   /* where there is no index */
 #define MAX_COMPANION_BYTES ((uint64_t)2 << 30) /* a talker's codec has 0.7 GB */
 
@@ -273,11 +271,11 @@ static int read_range(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp
 }
 
 /* `r` is the whole tensor's or file's range; it becomes this rank's part. */
-static int add_range(import_source *s, source_range r, const char *section, dcp_tensor tensor,
-                     int rank, int size) {
+static int add_range(import_source *s, source_range r, const char *section, const char *name,
+                     dcp_tensor tensor, int rank, int size) {
     dcp_error err = {0};
     char path[DCP_MAX_PATH + 64];
-    snprintf(path, sizeof path, "/%s/%s", section, r.name);
+    snprintf(path, sizeof path, "/%s/%s", section, name);
     if (strcmp(section, IMPORT_MOMENTS) == 0) *strchr(path, '.') = '/';
     tensor.path = path;
     dcp_box box = dcp_box_chunk(&tensor, rank, size), row = dcp_box_whole(&tensor);
@@ -292,41 +290,43 @@ static int add_range(import_source *s, source_range r, const char *section, dcp_
     return 0;
 }
 
-static int add_read_tensors(import_source *s, dcp_st_reader *reader, const char *section, int rank,
-                            int size) {
+static int add_named(import_source *s, dcp_st_reader *reader, const import_tensors *tensors,
+                     const char *section, int rank, int size) {
     int status = 0;
-    for (size_t i = 0; status == 0 && i < dcp_st_tensors(reader); i++) {
-        const dcp_tensor *tensor = dcp_st_tensor(reader, i);
-        status =
-            add_range(s, (source_range){reader, tensor->path, -1, 0}, section, *tensor, rank, size);
+    for (size_t i = 0; status == 0 && i < tensors->n; i++) {
+        const import_tensor *t = &tensors->list[i];
+        const source_range range = {reader, t->stored, -1, 0};
+        status = add_range(s, range, section, t->tensor.path, t->tensor, rank, size);
     }
     return status;
 }
 
-static int add_all(import_source *s, dcp_st_reader *reader, dcp_st_reader *moments,
-                   const import_files *files, int rank, int size) {
+static int add_all(import_source *s, const import_model *model, const import_files *files, int rank,
+                   int size) {
     dcp_error err = {0};
     int status = dcp_state_create(&s->state, &err) ? program_report(&err) : 0;
-    if (status == 0) status = add_read_tensors(s, reader, "model", rank, size);
-    if (status == 0 && moments) status = add_read_tensors(s, moments, IMPORT_MOMENTS, rank, size);
+    if (status == 0) status = add_named(s, model->reader, &model->tensors, "model", rank, size);
+    if (status == 0)
+        status = add_named(s, model->moments, &model->moment_tensors, IMPORT_MOMENTS, rank, size);
     for (size_t i = 0; status == 0 && i < files->n; i++) {
         const import_file *f = &files->list[i];
         dcp_tensor tensor = {.dtype = DCP_U8, .ndim = 1, .shape = {f->bytes}};
-        status = add_range(s, (source_range){NULL, f->name, f->fd, 0}, "files", tensor, rank, size);
+        const source_range range = {NULL, f->name, f->fd, 0};
+        status = add_range(s, range, "files", f->name, tensor, rank, size);
     }
     return status;
 }
 
-int import_source_make(dcp_st_reader *reader, dcp_st_reader *moments, const import_files *files,
-                       int rank, int size, import_source **out) {
+int import_source_make(const import_model *model, const import_files *files, int rank, int size,
+                       import_source **out) {
     import_source *s = calloc(1, sizeof *s);
-    const size_t n = dcp_st_tensors(reader) + (moments ? dcp_st_tensors(moments) : 0) + files->n;
+    const size_t n = model->tensors.n + model->moment_tensors.n + files->n;
     if (s) s->ranges = calloc(n + 1, sizeof *s->ranges);
     if (!s || !s->ranges) {
         free(s);
         return program_no_memory();
     }
-    int status = add_all(s, reader, moments, files, rank, size);
+    int status = add_all(s, model, files, rank, size);
     if (status)
         import_source_free(s);
     else
@@ -341,62 +341,4 @@ void import_source_free(import_source *source) {
     dcp_state_destroy(source->state);
     free(source->ranges);
     free(source);
-}
-
-static const dcp_tensor **list_tensors(const dcp_st_reader *reader) {
-    const size_t n = dcp_st_tensors(reader);
-    const dcp_tensor **list = calloc(n + 1, sizeof *list);
-    for (size_t i = 0; list && i < n; i++) list[i] = dcp_st_tensor(reader, i);
-    return list;
-}
-
-static int is_same_data(dcp_st_reader *reader, const dcp_tensor *a, const dcp_tensor *b,
-                        char *memory, int *same, dcp_error *err) {
-    const uint64_t bytes = dcp_tensor_bytes(a);
-    *same = a->dtype == b->dtype && dcp_tensor_bytes(b) == bytes;
-    for (uint64_t at = 0, n; *same && at < bytes; at += n) {
-        n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
-        if (dcp_st_read(reader, a->path, at, n, memory, err) ||
-            dcp_st_read(reader, b->path, at, n, memory + PIECE_BYTES, err))
-            return program_report(err);
-        *same = memcmp(memory, memory + PIECE_BYTES, n) == 0;
-    }
-    return 0;
-}
-
-/* A second tensor of tied weights that is another one is used by nobody, though it was trained. */
-static int note_untied(const char *folder, dcp_st_reader *reader, const weights_found *found) {
-    dcp_error err = {0};
-    int same = 1;
-    if (!found->copy || found->differences) return 0; /* one thing at a time */
-    char *memory = malloc(2 * (size_t)PIECE_BYTES);
-    if (!memory) return program_no_memory();
-    const int status = is_same_data(reader, found->tied, found->copy, memory, &same, &err);
-    free(memory);
-    if (status == 0 && !same)
-        program_note("%s: config.json ties %s to %s, and they differ: dcp-train and transformers "
-                     "use the latter alone; if the former is right, set tie_word_embeddings to "
-                     "false there",
-                     folder, found->copy->path, found->tied->path);
-    return status;
-}
-
-int import_source_check(const char *folder, const json_t *config, dcp_st_reader *reader,
-                        int allow) {
-    weights_found found = {0};
-    const dcp_tensor **list = list_tensors(reader);
-    const weights_asked asked = {.where = folder,
-                                 .config = config,
-                                 .list = list,
-                                 .n = dcp_st_tensors(reader),
-                                 .by_training = 1};
-    int status = list ? weights_report_print(&asked, &found) : program_no_memory();
-    if (status == 0) status = note_untied(folder, reader, &found);
-    free(list);
-    if (status || found.differences == 0 || allow) return status;
-    return program_fail(
-        PROGRAM_DIFFERS,
-        "%s: these are not the tensors of its config.json, and dcp-train would refuse them: mend "
-        "one or the other; --allow-mismatch imports them as they are",
-        folder);
 }

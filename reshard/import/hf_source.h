@@ -6,6 +6,8 @@
 #include <dcp/safetensors.h>
 #include <dcp/state.h>
 
+#include "import/model_tensors.h"
+
 typedef struct import_file {
     char *name;
     int fd;
@@ -40,16 +42,10 @@ void import_note_pickles(const char *folder);
  * begin with `_`. *out is released with json_decref. */
 int import_config_read(const char *folder, json_t **out);
 
-/* Compares the tensors with those that config.json asks for, where dcp-train takes that
- * configuration (dropout aside). Lists those that are missing, surplus or of another shape, those
- * alike in all layers once: a failure, or with `allow` a note. What dcp-train would refuse in
- * config.json is a note. Returns an exit status. */
-int import_source_check(const char *folder, const json_t *config, dcp_st_reader *reader, int allow);
-
 /* The state that rank `rank` of `size` contributes: its rows of every tensor and file, read when
- * the save asks for them. moments: as import_moments_open has them, or NULL. */
+ * the save asks for them. */
 typedef struct import_source import_source;
-int import_source_make(dcp_st_reader *reader, dcp_st_reader *moments, const import_files *files,
-                       int rank, int size, import_source **out);
+int import_source_make(const import_model *model, const import_files *files, int rank, int size,
+                       import_source **out);
 const dcp_state *import_source_state(const import_source *source);
 void import_source_free(import_source *source);

@@ -173,10 +173,65 @@ TIED = {**MODEL, "tie_word_embeddings": True}
 for name, head, told in ("twice", FITTING["model.embed_tokens.weight"], 0), ("untied", FITTING["lm_head.weight"], 1):
     folder(name, {**FITTING, "lm_head.weight": head}, TIED)
     said = run("dcp-import", name, f"{name}-ckpt", err=True)
-    check(said.count("ties lm_head.weight to model.embed_tokens.weight, and they differ: dcp-train and transformers use "
-                     "the latter alone") == told and bool(said) == bool(told), said)
+    check(said.count("ties lm_head.weight to model.embed_tokens.weight, and they differ: transformers uses the latter "
+                     "alone, and dcp-train takes neither") == told and bool(said) == bool(told), said)
     said = run("dcp-export", f"{name}-ckpt", f"{name}-back", err=True)
     check(said.count("and they differ: both are written, and transformers uses the latter") == told and bool(said) == bool(told), said)
+
+# an index names the copy of tied weights, which transformers did not write: no other name may be without a file
+def named(path, tensors, config, *more):
+    folder(path, tensors, config, parts=2)
+    index = json.load(open(f"{path}/model.safetensors.index.json"))
+    index["weight_map"].update({name: "model-00002-of-00002.safetensors" for name in more})
+    json.dump(index, open(f"{path}/model.safetensors.index.json", "w"))
+    return path
+
+
+ALONE = {n: t for n, t in FITTING.items() if n != "lm_head.weight"}
+HEAD = "its index names tensor 'lm_head.weight', which no file holds"
+for path, status, said in (
+        (named("tied-index", ALONE, TIED, "lm_head.weight"), 0, []),
+        (named("wrapped-index", {f"_orig_mod.{n}": t for n, t in ALONE.items()}, TIED, "_orig_mod.lm_head.weight"), 0,
+         ["a wrapper's _orig_mod. is left out of the names of 11 tensors"]),
+        (named("untied-index", ALONE, MODEL, "lm_head.weight"), 1, ["lm_head.weight [6,4] is missing", HEAD]),
+        (named("foreign-index", ALONE, {"model_type": "gemma"}, "lm_head.weight"), 0,
+         ['model_type "gemma"', f"{HEAD}: taken for tied weights"]),
+        (named("own-index", ALONE, {"model_type": "gemma", "tie_word_embeddings": False}, "lm_head.weight"), 1,
+         ['model_type "gemma"', HEAD]),
+        (named("more-index", ALONE, TIED, "lm_head.weight", "more"), 1, ["names tensor 'more', which no file holds"])):
+    lines = [line for line in run("dcp-import", path, f"{path}-ckpt", expect=status, err=True).splitlines()
+             if line.startswith("dcp-import: ")]
+    check(len(lines) == len(said) + status and all(s in line for s, line in zip(said, lines)), f"{path}: {lines}")
+    if status:
+        check("--allow-mismatch imports" in lines[-1], lines)
+        lines = run("dcp-import", path, f"{path}-ckpt", "--allow-mismatch", err=True)
+        check(all(s in lines for s in said), lines)
+    run("dcp-export", f"{path}-ckpt", f"{path}-back", "--allow-mismatch")
+    check(st_read.read(f"{path}-back") == ALONE, f"{path}: another model")
+
+# what wrappers of PyTorch put into names is left out, of moments, too
+F32 = {name: values("F32", shape) for name, (_, shape, _) in FITTING.items()}
+for case, change, wrappers in (("compiled", lambda n: f"_orig_mod.{n}", ["_orig_mod."]),
+                               ("ddp", lambda n: f"module._orig_mod.{n}", ["_orig_mod.", "module."]),
+                               ("fsdp", lambda n: f"_fsdp_wrapped_module.{n}".replace("mlp.", "_checkpoint_wrapped_module.mlp."),
+                                ["_fsdp_wrapped_module.", "_checkpoint_wrapped_module."]),
+                               ("peft", lambda n: "base_model.model." + n.replace("q_proj.", "q_proj.base_layer."),
+                                ["base_layer.", "base_model.model."])):
+    folder(case, {change(n): t for n, t in F32.items()}, MODEL)
+    write(f"{case}/optimizer.safetensors", {**{f"exp_avg.{change(n)}": t for n, t in F32.items()},
+                                            **{f"step.{change(n)}": ONE for n in F32}})
+    for ranks in (0, 2) if case == "fsdp" else (0,):
+        said = run("dcp-import", case, f"{case}-ckpt{ranks}", "--with-optimizer", ranks=ranks, err=True)
+        check(said.count(" is left out of the names of ") == len(wrappers) and
+              all(f"{case}: a wrapper's {w} is left out" in said for w in wrappers), said)
+        found = stored(f"{case}-ckpt{ranks}/step-00000000/state.h5")
+        check({n.removeprefix("/model/"): data for n, (_, data) in found.items() if n.startswith("/model/")} ==
+              {n: data for n, (_, _, data) in F32.items()}, f"{case}: other names")
+        check({n for n in found if n.startswith("/optimizer/")} ==
+              {f"/optimizer/{slot}/{n}" for slot in ("exp_avg", "step") for n in F32}, f"{case}: other moments")
+folder("clash", {**F32, "_orig_mod.lm_head.weight": F32["lm_head.weight"]}, MODEL)
+said = run("dcp-import", "clash", "clash-ckpt", expect=1)
+check("would both be named lm_head.weight" in said and not os.path.exists("clash-ckpt"), said)
 
 # a configuration as Python reads and writes it
 for name, text, status, said in (("marked", "\ufeff" + json.dumps(MODEL), 0, ""),

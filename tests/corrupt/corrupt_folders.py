@@ -128,7 +128,7 @@ CASES = [
     (index("index-no-map", lambda old: {"metadata": {}}), 1, "no weight_map"),
     (index("index-deep", lambda old: b'{"weight_map":' + b"[" * 100000), 1, "nested too deep"),
     (index("index-missing", with_map(lambda m: m.pop("t1"))), 1, "omits tensor 't1', which " + F1),
-    (index("index-surplus", with_map(lambda m: m.update(t9=F1))), 1, f"names tensor 't9', which {F1} does not"),
+    (index("index-surplus", with_map(lambda m: m.update(t9=F1))), 1, "its index names tensor 't9', which no file holds"),
     (index("index-wrong", with_map(lambda m: m.update(t3=F1))), 1, "places tensor 't3' in " + F1),
     (index("index-no-file", with_map(lambda m: m.update(t3="z.safetensors"))), 2, "z.safetensors"),
     (index("index-up", with_map(lambda m: m.update(t3="../good/model.safetensors"))), 1,
@@ -174,7 +174,7 @@ for name, status, said in CASES:
         run("dcp-import", name, "fine", "--dry-run", limit=LIMIT)
         continue
     err = run("dcp-import", name, "dst", expect=status, limit=LIMIT)
-    lines = [line for line in err.splitlines() if "the tensors are not compared" not in line]
+    lines = [line for line in err.splitlines() if "the tensors are not compared" not in line and "imports what is there" not in line]
     check(len(lines) == 1 and lines[0].startswith("dcp-import: ") and said in lines[0],
           f"{name}: not '{said}': {err}")
     check(not os.path.exists("dst"), f"{name}: left something")

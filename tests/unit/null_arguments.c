@@ -169,6 +169,8 @@ static void safetensors(void **state) {
     int fd;
     REFUSES(dcp_st_open(NULL, &reader, &err));
     REFUSES(dcp_st_open("/", NULL, &err));
+    REFUSES(dcp_st_open_incomplete(NULL, &reader, &err));
+    REFUSES(dcp_st_open_incomplete("/", NULL, &err));
     REFUSES(dcp_st_read(NULL, "w", 0, 0, NULL, &err));
     REFUSES(dcp_st_open_file(NULL, "config.json", &fd, &bytes, &err));
     REFUSES(dcp_st_open_file("/", NULL, &fd, &bytes, &err));

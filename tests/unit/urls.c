@@ -42,6 +42,7 @@ static void refuse_all(struct scratch *s, const char *url) {
     REFUSES(dcp_tiers_steps(s->comm, &tier, 1, &found, &n, &err));
     REFUSES(dcp_tiers_open_step(s->comm, &tier, &which, &ckpt, &err));
     REFUSES(dcp_st_open(url, &reader, &err));
+    REFUSES(dcp_st_open_incomplete(url, &reader, &err));
     REFUSES(dcp_st_open_file(url, "config.json", &fd, &bytes, &err));
     REFUSES(dcp_st_create(url, &tensor, 1, &writer, &err));
 }

@@ -338,8 +338,25 @@ static int read_hf_box(void *reader, const dcp_tensor *tensor, const dcp_box *bo
     return dcp_st_read(reader, tensor->path, first * size, n * size, out, err);
 }
 
+/* What an index names and no file holds is let pass where it is the copy of tied weights. */
+static int check_absent(const fsdp_layout *layout, const dcp_st_reader *reader, const char *path,
+                        dcp_error *err) {
+    const char *name;
+    int is_tied = 0;
+    for (size_t i = 0; i < layout->n_params; i++) is_tied |= layout->params[i].info.tied;
+    for (size_t i = 0; (name = dcp_st_absent(reader, i)); i++)
+        if (!is_tied || strcmp(name, WEIGHTS_COPY) != 0)
+            return core_fail(err, DCP_ERR_CORRUPT,
+                             "%s: its index names tensor '%.256s', which no file holds: fetch the "
+                             "files anew",
+                             path, name);
+    return DCP_OK;
+}
+
 static int match_reader(const fsdp_layout *layout, dcp_st_reader *reader, const char *path,
                         dcp_error *err) {
+    const int absent = check_absent(layout, reader, path, err);
+    if (absent != DCP_OK) return absent;
     const size_t n = dcp_st_tensors(reader);
     const dcp_tensor **list = calloc(n + 1, sizeof *list);
     if (!list) return core_fail_memory(err, n * sizeof *list);
@@ -353,7 +370,7 @@ static int match_reader(const fsdp_layout *layout, dcp_st_reader *reader, const 
 
 int state_match_hf(const fsdp_layout *layout, const char *path, dcp_error *err) {
     dcp_st_reader *reader;
-    int status = dcp_st_open(path, &reader, err);
+    int status = dcp_st_open_incomplete(path, &reader, err);
     if (status != DCP_OK) return status;
     status = match_reader(layout, reader, path, err);
     dcp_st_close(reader);
@@ -362,7 +379,7 @@ int state_match_hf(const fsdp_layout *layout, const char *path, dcp_error *err) 
 
 int state_read_hf(train_state *s, const char *path, dcp_error *err) {
     dcp_st_reader *reader;
-    int status = dcp_st_open(path, &reader, err);
+    int status = dcp_st_open_incomplete(path, &reader, err);
     if (status != DCP_OK) return status;
     float *piece = malloc(2 * PIECE_ELEMS * sizeof *piece); /* as it is read, and widened */
     if (!piece) status = core_fail_memory(err, 2 * PIECE_ELEMS * sizeof *piece);

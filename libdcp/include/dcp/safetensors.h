@@ -24,6 +24,9 @@ typedef struct dcp_st_writer dcp_st_writer;
  * tensors or 65,536 files. Memory: a header's bytes, and some 150 a tensor.
  */
 DCP_API int dcp_st_open(const char *path, dcp_st_reader **out, dcp_error *err);
+/* The same, but tensors that an index names and no file of it holds are no error, and told by
+ * dcp_st_absent: indexes name tied weights that were not written. */
+DCP_API int dcp_st_open_incomplete(const char *path, dcp_st_reader **out, dcp_error *err);
 DCP_API void dcp_st_close(dcp_st_reader *reader);
 
 /* The tensors, bytewise ascending by name (tensor->path is the plain name, without a slash before
@@ -32,6 +35,9 @@ DCP_API size_t dcp_st_tensors(const dcp_st_reader *reader);
 DCP_API const dcp_tensor *dcp_st_tensor(const dcp_st_reader *reader, size_t i);
 /* NULL where there is none. */
 DCP_API const dcp_tensor *dcp_st_find(const dcp_st_reader *reader, const char *name);
+/* The names of tensors that the index names and no file holds, ascending; NULL from their number
+ * on. Valid until the close. */
+DCP_API const char *dcp_st_absent(const dcp_st_reader *reader, size_t i);
 /* The files that were opened; valid until the close. A folder may hold more. */
 DCP_API size_t dcp_st_files(const dcp_st_reader *reader);
 DCP_API const char *dcp_st_file(const dcp_st_reader *reader, size_t i);

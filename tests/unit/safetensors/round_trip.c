@@ -111,21 +111,39 @@ static void a_file_without_tensors(void **state) {
     dcp_st_close(reader);
 }
 
+static void write_index(const char *more) {
+    FILE *f = fopen(in_folder("model.safetensors.index.json"), "w");
+    fprintf(f,
+            "{\"metadata\":{\"total_size\":24},\"weight_map\":{%s"
+            "\"a\":\"model-00002-of-00002.safetensors\","
+            "\"b\":\"model-00001-of-00002.safetensors\"}}",
+            more);
+    fclose(f);
+}
+
 static void an_index_joins_files(void **state) {
     (void)state;
     dcp_tensor a = {"a", DCP_F32, 1, {4}}, b = {"b", DCP_F32, 1, {2}};
     write_all(in_folder("model-00001-of-00002.safetensors"), &b, 1);
     write_all(in_folder("model-00002-of-00002.safetensors"), &a, 1);
-    FILE *f = fopen(in_folder("model.safetensors.index.json"), "w");
-    fprintf(f, "{\"metadata\":{\"total_size\":24},\"weight_map\":{"
-               "\"a\":\"model-00002-of-00002.safetensors\","
-               "\"b\":\"model-00001-of-00002.safetensors\"}}");
-    fclose(f);
+    write_index("");
     dcp_st_reader *reader;
     assert_int_equal(dcp_st_open(folder, &reader, NULL), DCP_OK);
     assert_int_equal(dcp_st_tensors(reader), 2);
     check_tensor(reader, &a, 0);
     check_tensor(reader, &b, 0);
+    assert_null(dcp_st_absent(reader, 0));
+    dcp_st_close(reader);
+
+    write_index("\"tied\":\"model-00002-of-00002.safetensors\","
+                "\"c\":\"model-00002-of-00002.safetensors\",");
+    assert_int_equal(dcp_st_open(folder, &reader, NULL), DCP_ERR_CORRUPT);
+    assert_int_equal(dcp_st_open_incomplete(folder, &reader, NULL), DCP_OK);
+    assert_int_equal(dcp_st_tensors(reader), 2);
+    check_tensor(reader, &a, 0);
+    assert_string_equal(dcp_st_absent(reader, 0), "c");
+    assert_string_equal(dcp_st_absent(reader, 1), "tied");
+    assert_null(dcp_st_absent(reader, 2));
     dcp_st_close(reader);
 }
 
