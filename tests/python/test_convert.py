@@ -152,6 +152,30 @@ class Test(Base):
                 self.assertEqual(libdcp.steps(self.dir / "to" / name), [step])
                 os.rename(self.dir / name, self.dir / "dcp")
 
+    def test_accelerates_two_directories(self):
+        """As save_fsdp_model and save_fsdp_optimizer of accelerate write them: one step, as of one directory."""
+        state = make_state()
+        model, optimizer = {"model": state["model"]}, {"optimizer": state["optim"]}
+        folder = self.dir / "checkpoints" / "checkpoint_000003"
+        save_dcp(model, folder / "pytorch_model_fsdp_0")
+        save_dcp(optimizer, folder / "optimizer_0")
+        for name in ("scheduler.bin", "random_states_0.pkl"):
+            (folder / name).write_bytes(b"")
+        said = self.convert(folder, self.dir / "steps")
+        self.assertEqual(said, "left out: random_states_0.pkl, scheduler.bin: not of torch.distributed.checkpoint\n")
+        libdcp.save(self.dir / "native", 3, {**model, **optimizer})
+        step, native = (self.dir / name / "step-00000003" for name in ("steps", "native"))
+        self.assertTrue(filecmp.cmp(step / "state.h5", native / "state.h5", shallow=False))
+
+        self.convert(folder / "pytorch_model_fsdp_0", self.dir / "weights", "--rename", "model=ema")
+        self.assertEqual([*libdcp.Checkpoint(self.dir / "weights" / "step-00000003")][0][:5], "/ema/")
+        save_dcp(model, folder / "pytorch_model_fsdp_1")
+        said = self.convert(folder, self.dir / "twice", expect=1)
+        self.assertRegex(said, "pytorch_model_fsdp_0 and .*pytorch_model_fsdp_1 both have model.*: convert one of them alone")
+        self.assertFalse((self.dir / "twice").exists())
+        with self.assertRaisesRegex(libdcp.Error, "is a checkpoint of accelerate in .*: `python -m libdcp.convert .*checkpoint_000003 "):
+            libdcp.load(folder, {})
+
     def test_names_and_objects_stay(self):
         """To a step and back all names lead to what they led to; also of a step that the storage has written."""
         state = {"model": {"w": torch.ones(2), "deep": {"er": torch.ones(1), "n": 1}}, "rng": torch.arange(3),

@@ -94,7 +94,7 @@ class Test(unittest.TestCase):
                 ("alone", ["__0.metadata", "__0_0.distcp"], "torch.distributed.checkpoint", "convert"),
                 ("half", ["__0_0.distcp"], "torch.distributed.checkpoint", "has not ended"),
                 ("accelerate", ["pytorch_model_fsdp_0/.metadata", "optimizer_0/.metadata", "random_states_0.pkl"],
-                 "torch.distributed.checkpoint", "libdcp.convert accelerate/optimizer_0 "),
+                 "torch.distributed.checkpoint", "libdcp.convert accelerate "),
                 ("accelerate-ddp", ["model.safetensors", "optimizer.bin", "random_states_0.pkl"], "Hugging Face",
                  "dcp-import accelerate-ddp "),
                 ("lightning", ["epoch=1-step=240.ckpt/.metadata", "epoch=1-step=240.ckpt/meta.pt"],

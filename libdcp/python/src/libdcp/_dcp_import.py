@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from . import _dcp_archive, _dcp_metadata, _dcp_nested, _tree, _words
 from ._arrays import TORCH, Shard
@@ -60,17 +60,42 @@ def _objects(files: Files, contents: _dcp_metadata.Contents, skip: Skip | None) 
     return found
 
 
-def _declare(files: Files, renames: Renames, skip: Skip | None) -> SourceState:
-    contents = _dcp_metadata.read(files)
-    keys = renames.of_all({fqn: contents.keys.get(fqn, (fqn,)) for fqn in (*contents.tensors, *contents.objects)})
-    objects = _objects(files, contents, skip)
-    leaves: Leaves = {keys[fqn]: value for fqn, value in objects.items()}
-    leaves.update({keys[fqn]: Shard(fqn, t.shape, (0,) * len(t.shape)) for fqn, t in contents.tensors.items()})
-    if len(leaves) != len(keys):
-        raise refuse(files.folder, _dcp_metadata.FILE, "several tensors or objects have the same keys")
+class _Part(NamedTuple):
+    """A directory, and what it says it has."""
+
+    files: Files
+    contents: _dcp_metadata.Contents
+
+
+_Name = tuple[int, str]  # the part's number, and the flat name there
+
+
+def _refuse_twice(parts: list[_Part], keys: Mapping[_Name, _dcp_metadata.Keys]) -> None:
+    had: dict[_dcp_metadata.Keys, _Name] = {}
+    for name, leading in keys.items():
+        other = had.setdefault(leading, name)
+        if other == name:
+            continue
+        first, second = (parts[number].files.folder for number, _ in (other, name))
+        if first == second:
+            raise refuse(first, _dcp_metadata.FILE, "several tensors or objects have the same keys")
+        raise Error(f"{first} and {second} both have {name[1]}: convert one of them alone", status=Status.UNSUPPORTED,
+                    path=second)
+
+
+def _declare(parts: list[_Part], renames: Renames, skip: Skip | None) -> SourceState:
+    keys = renames.of_all({(i, fqn): part.contents.keys.get(fqn, (fqn,)) for i, part in enumerate(parts)
+                           for fqn in (*part.contents.tensors, *part.contents.objects)})
+    _refuse_twice(parts, keys)
+    leaves: Leaves = {}
+    for i, (files, contents) in enumerate(parts):
+        leaves.update({keys[i, fqn]: value for fqn, value in _objects(files, contents, skip).items()})
+        leaves.update({keys[i, fqn]: Shard((i, fqn), t.shape, (0,) * len(t.shape)) for fqn, t in contents.tensors.items()})
     nested = _dcp_nested.nested(leaves)
-    sources = {path: _source(files, value.array, contents.tensors[value.array])
-               for path, _, value in _tree.tensors(nested)}
+    sources = {}
+    for path, _, value in _tree.tensors(nested):
+        i, fqn = value.array
+        sources[path] = _source(parts[i].files, fqn, parts[i].contents.tensors[fqn])
     for path, source in sources.items():
         if path.startswith("/files/") and (source.dtype, len(source.shape)) != ("U8", 1):
             raise ValueError(f"{path}: the section files has what an import keeps for an export, as bytes; --rename "
@@ -78,12 +103,12 @@ def _declare(files: Files, renames: Renames, skip: Skip | None) -> SourceState:
     return SourceState(sources, _without_missing(nested))
 
 
-def convert(source: str, directory: Path, step: int, *, renames: Renames = Renames(()), skip: Skip | None = None,
+def convert(folders: Sequence[str], directory: Path, step: int, *, renames: Renames = Renames(()), skip: Skip | None = None,
             progress: Progress | None = None) -> Report:
-    """Makes a step of a torch.distributed.checkpoint directory.
+    """Makes a step of a torch.distributed.checkpoint directory, or of several that have parts of one state.
 
     Args:
-        source: the directory, with ``.metadata`` in it.
+        folders: the directories, each with ``.metadata`` in it.
         directory: of the steps.
         step: the number that it gets; it must not exist.
         renames: other keys for what has been saved under some.
@@ -94,13 +119,14 @@ def convert(source: str, directory: Path, step: int, *, renames: Renames = Renam
         libdcp.Error: CORRUPT, the directory is damaged, or is not what it seems; or the step could not be saved.
         ValueError, TypeError: names or objects that a step can't have.
     """
-    files = Files(source)
+    opened = list(map(Files, folders))
     try:
-        state = _declare(files, renames, skip)
+        state = _declare([_Part(files, _dcp_metadata.read(files)) for files in opened], renames, skip)
         try:
             with Store(directory) as store:
                 return store.save(step, state, progress=progress)
         finally:
             state.close()
     finally:
-        files.close()
+        for files in opened:
+            files.close()

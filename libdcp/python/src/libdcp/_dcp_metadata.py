@@ -4,6 +4,7 @@ and not run."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
@@ -18,6 +19,7 @@ from ._pickles import Call, Global, PickleError
 from .errors import Error, Status
 
 FILE = ".metadata"
+ACCELERATE = re.compile(r"(pytorch_model_fsdp|optimizer)_\d+")  # its directories, within one of a step
 _MAX_BYTES = 1 << 30
 _CHECKPOINT = "torch.distributed.checkpoint.metadata"
 _NAMES = frozenset({
@@ -236,3 +238,12 @@ def is_directory(path: str) -> bool:
         raise Error(f"{path}: each rank has saved for itself (use_collectives=False); save with collectives to convert",
                     status=Status.UNSUPPORTED, path=path)
     return os.path.isfile(os.path.join(path, FILE))
+
+
+def parts(path: str) -> list[str]:
+    """The directories of torch.distributed.checkpoint that belong together: the path itself, or accelerate's model and
+    optimizer in it; empty: there is none."""
+    if is_directory(path):
+        return [path]
+    inner = [os.path.join(path, name) for name in sorted(os.listdir(path)) if ACCELERATE.fullmatch(name)]
+    return list(filter(is_directory, inner))

@@ -31,6 +31,14 @@ class _Look(NamedTuple):
         return next((name for glob in globs for name in fnmatch.filter(self.names, glob)), None)
 
 
+def _of_accelerate(at: _Look) -> str | None:
+    found = at.find("pytorch_model_fsdp_[0-9]*")
+    if found and os.path.isfile(os.path.join(at.path, found, ".metadata")):
+        return (f"{at.path} is a checkpoint of accelerate in torch.distributed.checkpoint's format: "
+                f"`python -m libdcp.convert {at.path} DIRECTORY` makes a step of model and optimizer")
+    return None
+
+
 def _of_torch_distributed(at: _Look) -> str | None:
     if at.find(".metadata", "__*.metadata"):
         return (f"{at.path} is a checkpoint of torch.distributed.checkpoint: `python -m libdcp.convert {at.path} DIRECTORY` "
@@ -87,7 +95,8 @@ def _look(path: str) -> _Look | None:
         return None
 
 
-_KINDS: tuple[Callable[[_Look], str | None], ...] = (_of_torch_distributed, _of_deepspeed, _of_orbax, _of_hugging_face)
+_KINDS: tuple[Callable[[_Look], str | None], ...] = (_of_accelerate, _of_torch_distributed, _of_deepspeed, _of_orbax,
+                                                     _of_hugging_face)
 
 
 def _kind_of_directory(at: _Look) -> str | None:

@@ -44,8 +44,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Converts a directory of torch.distributed.checkpoint to a step, or a step to such a directory, "
         "whichever SRC is. Little of it is in memory at any time, and nothing that a pickle names is run.",
         epilog="Exit status: 0 done, 1 failure, 2 wrong usage.")
-    parser.add_argument("source", metavar="SRC", help="a directory with .metadata, a step's folder, or a directory of "
-                        "steps, meaning the newest one")
+    parser.add_argument("source", metavar="SRC", help="a directory with .metadata, or accelerate's with "
+                        "pytorch_model_fsdp_0 and optimizer_0 in it, which are joined; or a step's folder, or a directory "
+                        "of steps, meaning the newest one")
     parser.add_argument("destination", metavar="DST", help="a directory of steps, or the directory for "
                         "torch.distributed.checkpoint, which must not exist")
     parser.add_argument("--step", type=int, help="the number of the step that is made; by default that of SRC's name, "
@@ -67,7 +68,9 @@ _STEPS = (re.compile(r"step[-_=]?(\d{1,18})(?!\d)"),
 def _number(source: str) -> int:
     """Of the step, as frameworks put it into names: Hugging Face's checkpoint-500, accelerate's checkpoint_000003,
     Lightning's epoch=1-step=240.ckpt, DeepSpeed's global_step100, Megatron's iter_0000100."""
-    name = os.path.basename(os.path.abspath(source))
+    folder, name = os.path.split(os.path.abspath(source))
+    if _dcp_metadata.ACCELERATE.fullmatch(name):
+        name = os.path.basename(folder)
     found = next(filter(None, (pattern.search(name) for pattern in _STEPS)), None)
     return int(found.group(1)) if found else 0
 
@@ -76,7 +79,14 @@ def _skip(name: str, why: str) -> None:
     print(f"left out: {name}: {why}", file=sys.stderr)
 
 
-def _import(arguments: argparse.Namespace, bar: _Bar) -> str:
+def _tell_rest(source: str, parts: list[str]) -> None:
+    """Of a directory within which the parts are: what is beside them, such as a scheduler's torch.save."""
+    rest = sorted(set(os.listdir(source)) - {os.path.basename(part) for part in parts}) if parts != [source] else []
+    if rest:
+        print(f"left out: {', '.join(rest)}: not of torch.distributed.checkpoint", file=sys.stderr)
+
+
+def _import(arguments: argparse.Namespace, parts: list[str], bar: _Bar) -> str:
     if arguments.flat:
         raise _Usage("--flat is for the way to torch.distributed.checkpoint, and SRC is of that kind already")
     step = _number(arguments.source) if arguments.step is None else arguments.step
@@ -84,8 +94,9 @@ def _import(arguments: argparse.Namespace, bar: _Bar) -> str:
         raise _Usage("--step: a step's number is not negative")
     if step in steps(arguments.destination):
         raise _Usage(f"{arguments.destination} has a step {step} already; name another by --step")
-    report = _dcp_import.convert(arguments.source, arguments.destination, step, renames=Renames(arguments.rename),
+    report = _dcp_import.convert(parts, arguments.destination, step, renames=Renames(arguments.rename),
                                  progress=bar, skip=_skip if arguments.skip_objects else None)
+    _tell_rest(arguments.source, parts)
     return f"{step_path(arguments.destination, step)}: {report.bytes} bytes of tensors"
 
 
@@ -116,8 +127,8 @@ def main(words: list[str] | None = None) -> int:
         _refuse_urls(arguments)
         if not os.path.isdir(arguments.source):
             raise _Usage(f"{arguments.source} is not a directory")
-        convert = _import if _dcp_metadata.is_directory(arguments.source) else _export
-        made = convert(arguments, bar)
+        parts = _dcp_metadata.parts(arguments.source)
+        made = _import(arguments, parts, bar) if parts else _export(arguments, bar)
     except (_Usage, Unusable) as e:
         print(f"libdcp.convert: {e}", file=sys.stderr)
         return _USAGE
