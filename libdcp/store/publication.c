@@ -5,7 +5,9 @@
  *
  * A step that is replaced keeps its name until the new one takes it. With several nodes, each of
  * which has a directory, all leaders first rename the old step. None gives the new one its name
- * before all are ready, and if one fails, all take the name back. */
+ * before all are ready, and if one fails, all take the name back. A rank that cannot know whether
+ * one has failed leaves all as it is, as if it had been killed: others may know that none has, and
+ * have removed older steps. The next writer finds out. */
 #include "store/publication.h"
 
 #include <limits.h>
@@ -316,14 +318,25 @@ static void tidy_up(dcp_store *store, uint64_t step, const renaming *r) {
     follow_publication(store, step);
 }
 
+static int fail_undecided(const dcp_store *store, uint64_t step, dcp_error *err) {
+    if (!err) return DCP_ERR_COMM;
+    const int rank = err->rank;
+    core_fail_again(err, DCP_ERR_COMM, err,
+                    "%s; others may know step %llu to be saved in %s: the next start finds out",
+                    err->message, (unsigned long long)step, store->dir);
+    err->rank = rank;
+    return DCP_ERR_COMM;
+}
+
 int store_publish(dcp_store *store, uint64_t step, dcp_error *err) {
     renaming r = plan_renaming(store, step);
     store_kept kept = {.same = {UINT64_MAX, UINT64_MAX}};
     store->save_number++;
     int status = give_name(store, &r, &kept, err);
     if (status != DCP_OK) {
-        return_name(store, &r);
         free(kept.steps);
+        if (status == DCP_ERR_COMM) return fail_undecided(store, step, err);
+        return_name(store, &r);
         return status;
     }
     store_returned_note(store);
