@@ -10,8 +10,29 @@ import numpy as np
 import libdcp
 import store_ranks
 from rank_pool import Pool
+from torchrun import torchrun
 
 OLDER = "older than step"
+
+# Rank 0 saves, and rank 1 waits until it has given up: by the default group's timeout, and by a group's own.
+LATE = """
+import datetime, sys, numpy, torch.distributed as dist, libdcp
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=4))
+short = dist.new_group(timeout=datetime.timedelta(seconds=3))
+told = dist.distributed_c10d._get_default_store()
+for group in (None, short):
+    store = libdcp.Store(sys.argv[1], group=group, replace=True)
+    store.save(1, {"x": numpy.ones(3)})
+    if dist.get_rank() == 0:
+        try:
+            store.save(2, {"x": numpy.ones(3)})
+        except libdcp.Error as e:
+            print(e.status.name)
+        told.set(f"ended {group is short}", "")
+    else:
+        told.wait([f"ended {group is short}"], datetime.timedelta(seconds=60))
+    store.close()
+"""
 
 
 def setUpModule():
@@ -49,6 +70,12 @@ class Test(unittest.TestCase):
                 found = pool.results(store_ranks.load, [(run, {}, [])] * ranks)
                 self.assertEqual(found, [((2, 2.5), [1, 2, 3])] * ranks)
                 self.assertIn(".abandoned-step-00000003", os.listdir(run))
+
+    def test_a_rank_that_does_not_come_is_waited_for_as_the_group_says(self):
+        program = self.dir / "late.py"
+        program.write_text(LATE)
+        done = torchrun(2, program, self.dir / "run", limit_s=100)
+        self.assertEqual((done.returncode, done.stdout.split()), (0, ["COMM", "COMM"]), done.stderr)
 
     def test_ranks_that_open_a_list_and_a_directory(self):
         for ranks in (2, 3):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,10 +62,14 @@ class TorchGroup:
 
     threads = True
 
-    def __init__(self, ranks: Sequence[int]) -> None:
+    def __init__(self, ranks: Sequence[int], timeout: timedelta | None = None) -> None:
+        """Args:
+            timeout: how long an operation waits for another rank; None: as long as those of the default group.
+        """
         self._torch: Any = sys.modules["torch"]
         self._dist: Any = sys.modules["torch.distributed"]
         self._ranks = list(ranks)
+        self._timeout = timeout or _timeout_of(self._dist.group.WORLD)
         self.size = len(self._ranks)
         self.rank = self._ranks.index(self._dist.get_rank())
         self._group, self._pairs = self._make(), self._make()
@@ -74,7 +79,8 @@ class TorchGroup:
         store = self._dist.distributed_c10d._get_default_store()
         name = "libdcp/" + hashlib.blake2b(repr(self._ranks).encode(), digest_size=16).hexdigest()
         count = store.add(f"{name}/made/{self.rank}", 1)
-        return self._dist.ProcessGroupGloo(self._dist.PrefixStore(f"{name}/{count}", store), self.rank, self.size)
+        prefix = self._dist.PrefixStore(f"{name}/{count}", store)
+        return self._dist.ProcessGroupGloo(prefix, self.rank, self.size, self._timeout)
 
     def _tensor(self, array: npt.NDArray[Any]) -> Any:
         return self._torch.from_numpy(array)
@@ -119,7 +125,7 @@ class TorchGroup:
             request.wait()
 
     def duplicate(self) -> TorchGroup:
-        return TorchGroup(self._ranks)
+        return TorchGroup(self._ranks, self._timeout)
 
     def close(self) -> None:
         self._group = self._pairs = None
@@ -174,6 +180,15 @@ def _starts(sizes: list[int]) -> list[int]:
     return starts
 
 
+def _timeout_of(group: Any) -> timedelta:
+    """How long operations of a torch group wait for a rank, on CPUs where it has a backend for them."""
+    for device in sorted(group._device_types, key=lambda device: bool(device.type != "cpu")):
+        timeout = getattr(getattr(group._get_backend(device), "options", None), "_timeout", None)
+        if isinstance(timeout, timedelta):
+            return timeout
+    return timedelta(minutes=30)  # torch's own default
+
+
 def _torch_group(group: Any) -> TorchGroup | Alone | None:
     """Of a torch group, or of the default one, where torch.distributed runs; no groups are made for one rank."""
     dist = sys.modules.get("torch.distributed")
@@ -184,7 +199,7 @@ def _torch_group(group: Any) -> TorchGroup | Alone | None:
     if not isinstance(group, dist.ProcessGroup):
         return None
     ranks = dist.get_process_group_ranks(group)
-    return TorchGroup(ranks) if len(ranks) > 1 else Alone()
+    return TorchGroup(ranks, _timeout_of(group)) if len(ranks) > 1 else Alone()
 
 
 def find(group: Any) -> Group | None:

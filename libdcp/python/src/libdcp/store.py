@@ -91,7 +91,8 @@ class Store:
     Args:
         directory: where the steps are; rank 0's counts. Or stores, fastest first: :class:`Tier`.
         group: a torch.distributed group, an mpi4py communicator, or None: torch's default group where that is
-            initialized, else this process alone.
+            initialized, else this process alone. A rank that does not come is waited for as long as the torch group's
+            timeout says.
         keep: how many complete steps stay after a save; 0: all.
         replace: a save of a step that exists replaces it, and older steps than the newest can be saved. A list does not
             save a step again into those that have got it since the list was opened.
