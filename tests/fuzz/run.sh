@@ -13,7 +13,7 @@ targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=(fuzz_tables fuzz_json fuzz_safetensors fuzz_redundancy)
 build=$PWD/build-fuzz
 sanitize="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined"
-cmake -G Ninja -B "$build" -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=Debug -DDCP_CUDA=OFF \
+cmake -G Ninja -B "$build" -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=Debug -DDCP_CUDA=OFF -DDCP_TRAINER=OFF \
     -DDCP_FUZZ=ON -DCMAKE_C_FLAGS="-O1 -g -fno-omit-frame-pointer $sanitize" >/dev/null
 nice cmake --build "$build" --target "${targets[@]}" >/dev/null
 mkdir -p "$build/findings"
