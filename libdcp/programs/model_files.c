@@ -12,6 +12,7 @@ static const char *const tokenizers[] = {
     "vocab.txt",
     "merges.txt",
     "*.model", /* SentencePiece */
+    "tokenizer.model.v*",
     "*.tiktoken",
     "tekken.json", /* Mistral's */
     "tokenization_*.py",

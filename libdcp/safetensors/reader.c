@@ -109,6 +109,9 @@ static int read_header(safetensors_part *file, uint64_t size, safetensors_entry 
                             (unsigned long long)size);
     int status = io_read_plain(file->file.fd, &length, sizeof length, 0, file->path, err);
     if (status != DCP_OK) return status;
+    if (memcmp(&length, "version ", sizeof length) == 0)
+        return core_fail_at(err, DCP_ERR_CORRUPT, file->path,
+                            "a pointer of Git LFS, not the file itself: `git lfs pull` fetches it");
     length = le64toh(length);
     if (length > ST_MAX_HEADER)
         return core_fail_at(err, DCP_ERR_CORRUPT, file->path,

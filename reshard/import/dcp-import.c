@@ -102,7 +102,7 @@ static int open_folder(const launch *job, const import_request *s, folder *f) {
     if (status == 0) status = import_config_read(path, &f->config);
     if (status == 0 && dcp_st_open_incomplete(path, &m->reader, &err)) {
         status = program_report(&err);
-        if (err.status == DCP_ERR_NOT_FOUND) import_note_pickles(path);
+        if (err.status == DCP_ERR_NOT_FOUND) import_note_others(path);
     }
     if (status == 0 && dcp_st_tensors(m->reader) == 0)
         status =
@@ -123,6 +123,7 @@ static int open_folder_everywhere(const launch *job, const import_request *s, fo
     if (status == 0 && job->rank == 0) {
         import_note_unnamed(s->hf, f->model.reader, s->with_optimizer);
         import_note_code(s->hf);
+        import_note_left(s->hf);
         status = tensor_names_tell(s->hf, &f->model.names);
         if (status == 0)
             status = import_tensors_check(s->hf, f->config, &f->model, s->allow_mismatch);

@@ -161,13 +161,58 @@ void import_note_code(const char *folder) {
     if (n >= 0) free(entries);
 }
 
+/* What is neither kept nor told otherwise. */
+static int is_left(const struct dirent *entry) {
+    const char *name = entry->d_name;
+    for (size_t i = 0; model_files_folders[i]; i++)
+        if (strcmp(name, model_files_folders[i]) == 0) return 0;
+    return name[0] != '.' && strcmp(name, "config.json") != 0 && !is_companion(entry) &&
+           fnmatch("*.safetensors", name, 0) != 0 && fnmatch("*.safetensors.*", name, 0) != 0 &&
+           fnmatch("step-*", name, 0) != 0 && !is_code(entry);
+}
+
+void import_note_left(const char *folder) {
+    enum { MOST_TOLD = 8 };
+    struct dirent **entries;
+    char *names = NULL;
+    size_t bytes = 0;
+    const int n = scandir(folder, &entries, is_left, compare_entries);
+    FILE *list = n > 0 ? open_memstream(&names, &bytes) : NULL;
+    for (int i = 0; i < n; i++) {
+        if (list && i < MOST_TOLD) fprintf(list, "%s%s", i ? ", " : "", entries[i]->d_name);
+        free(entries[i]);
+    }
+    if (n >= 0) free(entries);
+    if (!list) return;
+    if (n > MOST_TOLD) fprintf(list, " and %d more", n - MOST_TOLD);
+    if (fclose(list) == 0) program_note("%s: left there, and not kept: %s", folder, names);
+    free(names);
+}
+
 static int is_pickle(const struct dirent *entry) {
     return fnmatch("pytorch_model*.bin", entry->d_name, 0) == 0 ||
            fnmatch("*.pt", entry->d_name, FNM_PERIOD) == 0 ||
            fnmatch("*.pth", entry->d_name, FNM_PERIOD) == 0;
 }
 
-void import_note_pickles(const char *folder) {
+/* Of files without an index, or under another name. */
+static void note_safetensors(const char *folder) {
+    struct dirent **entries;
+    const int n = scandir(folder, &entries, is_safetensors, compare_entries);
+    if (n > 0)
+        program_note("%s/%s%s there: the model is model.safetensors, or several files that "
+                     "model.safetensors.index.json names; fetch that, or give a single file that "
+                     "name",
+                     folder, entries[0]->d_name, n > 1 ? " and others are" : " is");
+    for (int i = 0; i < n; i++) free(entries[i]);
+    if (n >= 0) free(entries);
+}
+
+void import_note_others(const char *folder) {
+    char index[PATH_MAX];
+    const int length = snprintf(index, sizeof index, "%s/" WHOLE ".index.json", folder);
+    if (length > 0 && (size_t)length < sizeof index && access(index, F_OK) != 0)
+        note_safetensors(folder);
     struct dirent **entries;
     const int n = scandir(folder, &entries, is_pickle, compare_entries);
     if (n > 0)
@@ -224,11 +269,21 @@ static void strip(json_t *config) {
     }
 }
 
+static int has_adapters(const char *folder) {
+    char path[PATH_MAX];
+    const int n = snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    return n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0;
+}
+
 int import_config_read(const char *folder, json_t **out) {
     dcp_error err = {0};
     int fd;
     uint64_t bytes;
     int status = dcp_st_open_file(folder, "config.json", &fd, &bytes, &err);
+    if (status == DCP_ERR_NOT_FOUND && has_adapters(folder))
+        return program_refuse("%s: holds adapters of PEFT alone: merge them into their model "
+                              "(merge_and_unload()), save that, and import it",
+                              folder);
     if (status == DCP_ERR_NOT_FOUND)
         return program_refuse("%s: holds no config.json, so it is no Hugging Face folder", folder);
     if (status) return program_report(&err);

@@ -35,8 +35,12 @@ void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int wi
 /* Says that code in the folder is not kept, where there is some. */
 void import_note_code(const char *folder);
 
-/* Of a folder without safetensors: says how its pickled weights, if it has some, become such. */
-void import_note_pickles(const char *folder);
+/* Says which other files of the folder are not kept. */
+void import_note_left(const char *folder);
+
+/* Of a folder without a model: says what its safetensors lack, if it has some, and how its pickled
+ * weights become such. */
+void import_note_others(const char *folder);
 
 /* What the checkpoint keeps of the folder's config.json: all but transformers_version and keys that
  * begin with `_`. *out is released with json_decref. */

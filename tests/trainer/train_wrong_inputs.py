@@ -323,7 +323,7 @@ init("surplus", {**tensors, "model.extra": ("F32", [1], b"1234")}, "has no such 
 init("shape", {**tensors, NORM: (dtype, [32], content[:128])}, f"{NORM} is [32] there, [64] here", OTHER)
 init("integers", {**tensors, NORM: ("I32", shape, content)}, f"{NORM} is I32 there", OTHER)
 init("cut", weights[:100000], "truncated?", WHOLE, status=1)
-init("pointer", "version https://git-lfs.github.com/spec/v1\n", "not a safetensors file?", WHOLE, status=1)
+init("pointer", "version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS", WHOLE, status=1)
 init("weightless", None, "holds neither model.safetensors nor", WHOLE)
 row(["init.json", "--dry-run", "init=nowhere"], "init: ", "cannot open nowhere", WHOLE)
 row(["init.json", "--dry-run", "init=folder"], "init: ", "no complete step (step-...) in folder", WHOLE)
