@@ -150,6 +150,7 @@ static const deepspeed_row rows[] = {
     {"timers", NO_EFFECT, NULL, NULL},
     {"flops_profiler", NO_EFFECT, NULL, NULL},
     {"comms_logger", NO_EFFECT, NULL, NULL},
+    {"comms_config", NO_EFFECT, NULL, NULL},
     {"tensorboard", NO_EFFECT, NULL, NULL}, /* metrics has a JSON line a step */
     {"wandb", NO_EFFECT, NULL, NULL},
     {"comet", NO_EFFECT, NULL, NULL},
@@ -253,6 +254,15 @@ static int is_or_below(const char *path, const char *key) {
 static const deepspeed_row *find_their_row(const char *path) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (is_or_below(path, rows[i].path)) return &rows[i];
+    return NULL;
+}
+
+/* That of "<path>.enabled", where that is one; NULL: none. */
+static const deepspeed_row *find_enabled_row(const char *path) {
+    const size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strncmp(rows[i].path, path, n) == 0 && strcmp(rows[i].path + n, ".enabled") == 0)
+            return &rows[i];
     return NULL;
 }
 
@@ -375,6 +385,10 @@ static void note_offload(translation *t, const char *path, const json_t *value) 
             refuse_key(t, path, value, "device nvme needs a nvme_path");
             return;
         }
+        if (t->folder && !json_equal(t->folder, folder)) {
+            refuse_key(t, path, folder, "another nvme_path has been given: there is one here");
+            return;
+        }
         json_decref(t->folder);
         t->folder = json_incref(folder);
     } else if (strcmp(device, "cpu") != 0) {
@@ -437,6 +451,8 @@ static void walk_entry(translation *t, json_t *node, const char *name, const cha
         return;
     }
     const deepspeed_row *r = find_their_row(path);
+    const deepspeed_row *enabled = json_is_true(value) ? find_enabled_row(path) : NULL;
+    if (enabled) r = enabled; /* "fp16": true, as transformers' arguments have it */
     if (!r) return;
     json_incref(value);
     json_object_del(node, name);

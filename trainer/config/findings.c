@@ -71,6 +71,7 @@ static const struct {
     {CONFIG_AUTO, "\"auto\" is filled in by dcp-train's defaults: "},
     {CONFIG_LEFT_OUT, "left out, so dcp-train's defaults count: "},
     {CONFIG_GIVES_WAY, "not taken, as the command line goes before the file: "},
+    {CONFIG_REPEATED, "not taken, as the command line has the key again: "},
     {CONFIG_NO_EFFECT, "keys of DeepSpeed's without effect here: "},
 };
 

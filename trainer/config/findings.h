@@ -12,6 +12,7 @@ typedef enum config_finding {
     CONFIG_AUTO,      /* "key value": was "auto", and is this */
     CONFIG_LEFT_OUT,  /* "key value (DeepSpeed: value)": a default that differs */
     CONFIG_GIVES_WAY, /* "their key value (our key is value)": the command line has ours */
+    CONFIG_REPEATED,  /* "key=value": another one of the command line comes after it */
     CONFIG_NO_EFFECT, /* a key */
     CONFIG_FINDINGS,
 } config_finding;

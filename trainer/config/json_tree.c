@@ -18,6 +18,16 @@ static int is_json(const json_error_t *error) {
     return code == json_error_duplicate_key || code == json_error_numeric_overflow;
 }
 
+/* What other programs' configurations are, by the ends of their names. */
+static const char *other_kind(const char *path) {
+    static const char *const kinds[][2] = {
+        {".yaml", "YAML"}, {".yml", "YAML"}, {".toml", "TOML"}, {".py", "Python"}};
+    const char *dot = strrchr(path, '.');
+    for (size_t i = 0; dot && i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(dot, kinds[i][0]) == 0) return kinds[i][1];
+    return NULL;
+}
+
 static int fail_place(const char *path, const char *text, size_t bytes, json_error_t *where,
                       dcp_error *err) {
     const char *word = is_json(where) ? NULL : program_json_infinite(text, bytes, where);
@@ -26,6 +36,12 @@ static int fail_place(const char *path, const char *text, size_t bytes, json_err
                          "%s:%d:%d: %s, which Python writes, is no number of JSON; give a finite "
                          "one, or leave the key out",
                          path, where->line, where->column, word);
+    if (other_kind(path))
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "%s: %s; a configuration is JSON, with keys as dcp-train.json(5) has them, "
+            "or DeepSpeed's",
+            path, other_kind(path));
     return core_fail(err, DCP_ERR_ARG, "%s:%d:%d: %s%s; mend it there", path, where->line,
                      where->column, is_json(where) ? "" : "not JSON: ", where->text);
 }

@@ -21,6 +21,11 @@
 
 static const char LINE[] = "command line";
 
+typedef struct config_overrides {
+    char *const *at;
+    int n;
+} config_overrides;
+
 /* The model's object: `model` itself, or the file or folder (config.json in it) that it names. */
 static int resolve_model(json_t *model, json_t **out, dcp_error *err) {
     const char *given = json_string_value(model);
@@ -51,6 +56,16 @@ static void note_unknown(const char *path, config_findings *f) {
                             path);
 }
 
+static void note_no_group(const char *path, config_findings *f) {
+    char enabled[CONFIG_PATH_MAX];
+    snprintf(enabled, sizeof enabled, "%s.enabled", path);
+    if (config_key_find(enabled))
+        config_findings_add(f, CONFIG_WRONG, "%s: no object; did you mean %s?", path, enabled);
+    else
+        config_findings_add(f, CONFIG_WRONG, "%s: no object; an object with keys is asked for",
+                            path);
+}
+
 static void check_tree(const json_t *tree, const char *prefix, config_findings *f);
 
 static void check_entry(const char *path, const json_t *value, config_findings *f) {
@@ -62,8 +77,7 @@ static void check_entry(const char *path, const json_t *value, config_findings *
     if (!config_key_is_group(path))
         note_unknown(path, f);
     else if (!json_is_object(value))
-        config_findings_add(f, CONFIG_WRONG, "%s: no object; an object with keys is asked for",
-                            path);
+        note_no_group(path, f);
     else
         check_tree(value, path, f);
 }
@@ -346,23 +360,37 @@ static int check_kind(const json_t *given, dcp_error *err) {
                      "\"config.json\", \"data\": {\"path\": \"corpus\"}}");
 }
 
+/* Whether the second assignment is of the first one's key, or of an object that holds it. */
+static int replaces(const char *first, const char *second) {
+    const size_t n = strcspn(second, "=");
+    return strncmp(first, second, n) == 0 && (first[n] == '=' || first[n] == '.');
+}
+
+static void note_repeated(const config_overrides *line, config_findings *f) {
+    for (int i = 0; i < line->n; i++)
+        for (int j = i + 1; j < line->n; j++)
+            if (replaces(line->at[i], line->at[j]) && strcmp(line->at[i], line->at[j]) != 0) {
+                config_findings_add(f, CONFIG_REPEATED, "%.200s", line->at[i]);
+                break;
+            }
+}
+
 /* Translates DeepSpeed's keys and checks each key. */
-static int check_keys(const char *path, json_t *given, const json_t *from_line, int world,
-                      char **lines, dcp_error *err) {
+static int check_keys(const char *path, json_t *given, const config_overrides *line,
+                      const json_t *from_line, int world, char **lines, dcp_error *err) {
     config_findings found = {0};
     int status = blame(path, check_kind(given, err), err);
     if (status != DCP_OK) return status;
     config_deepspeed_translate(given, from_line, NULL, world, &found);
     check_tree(given, "", &found);
     check_missing(given, &found);
+    note_repeated(line, &found);
     status = config_findings_judge(&found, path, lines, err);
     if (status == DCP_OK) *lines = config_findings_notes(&found, path);
     config_findings_clear(&found);
     return status;
 }
 
-/* Makes the result from the file's tree with the overrides applied, whose keys are checked. Both
- * trees stay the caller's. */
 /* FNV-1a. */
 static uint64_t checksum_of(const char *text) {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -370,6 +398,8 @@ static uint64_t checksum_of(const char *text) {
     return hash;
 }
 
+/* Makes the result from the file's tree with the overrides applied, whose keys are checked. Both
+ * trees stay the caller's. */
 static int finish(const char *path, const json_t *given, const json_t *from_line, config **out,
                   dcp_error *err) {
     json_t *tree = NULL, *model = NULL;
@@ -416,7 +446,8 @@ int config_load(const char *path, char *const *overrides, int n_overrides, int w
     if (status != DCP_OK) return status;
     status = read_overrides(overrides, n_overrides, &from_line, &meant, lines, err);
     if (status == DCP_OK) status = merge(given, overrides, n_overrides, meant, err);
-    if (status == DCP_OK) status = check_keys(path, given, from_line, world, lines, err);
+    const config_overrides line = {overrides, n_overrides};
+    if (status == DCP_OK) status = check_keys(path, given, &line, from_line, world, lines, err);
     if (status == DCP_OK) {
         status = finish(path, given, from_line, out, err);
         if (status != DCP_OK) {
