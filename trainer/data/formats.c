@@ -4,6 +4,10 @@
 
 enum { FEWEST_IDS = 128 }; /* that tell a width */
 
+#define LLM_C "a file of llm.c's, which begins with a header of 1,024 bytes"
+#define LLM_C_ADVICE                                                                               \
+    "write the ids behind it alone (tail -c +1025), of 2 bytes for GPT-2 and 4 for Llama 3"
+
 static const struct {
     const char *mark;
     size_t bytes;
@@ -17,6 +21,8 @@ static const struct {
     {"\x1f\x8b\x08", 3, {"compressed by gzip", "unpack it"}},
     {"\x28\xb5\x2f\xfd", 4, {"compressed by zstd", "unpack it"}},
     {"MMIDIDX", 7, {"an index of Megatron's (.idx)", "give the .bin file beside it alone"}},
+    {"\x88\xd8\x34\x01", 4, {LLM_C, LLM_C_ADVICE}}, /* 20240520, of GPT-2's ids */
+    {"\xa1\xd9\x34\x01", 4, {LLM_C, LLM_C_ADVICE}}, /* 20240801, of Llama 3's */
     {"PAR1", 4, {"a parquet file", "write the ids alone"}},
     {"ARROW1", 6, {"an Arrow file", "write the ids alone"}},
     {"\x89HDF\r\n\x1a\n", 8, {"an HDF5 file", "write the ids alone"}},
