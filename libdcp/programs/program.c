@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "programs/launched.h"
 
 static void print_message(const char *fmt, va_list args) {
     char message[1200];
@@ -79,17 +80,16 @@ int program_report(const dcp_error *err) {
 }
 
 int program_is_launched(void) {
-    if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK")) return 1;
+    for (int i = 0; i <= PROGRAM_BY_PMIX; i++)
+        if (getenv(program_launchers[i].rank)) return 1;
     const char *tasks = getenv("SLURM_NTASKS");
     return getenv("SLURM_PROCID") && tasks && atoi(tasks) > 1;
 }
 
 int program_rank(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                                        "SLURM_PROCID"};
     if (!program_is_launched()) return 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i])) return atoi(getenv(names[i]));
+    for (int i = 0; i <= PROGRAM_BY_SLURM; i++)
+        if (getenv(program_launchers[i].rank)) return atoi(getenv(program_launchers[i].rank));
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "programs/fail.h"
+#include "programs/launched.h"
 #include "programs/program.h"
 #include "ranks/board.h"
 
@@ -52,24 +53,19 @@ static void tell(const char *variable, const char *text) {
 
 static int is_started;
 
-/* What a launcher says of the processes that it has started together. */
+/* What is said of the processes that were started together. */
 static struct {
-    const char *size; /* its variable; NULL: there is no such launcher */
+    const char *size; /* the variable that says so; NULL: there is none */
     int ranks, rank;
 } launched;
 
 /* MPI_Init of Open MPI sets some of these itself. WORLD_SIZE counts beside RANK alone. */
 static void find_launched(void) {
-    static const struct {
-        const char *size, *rank;
-    } all[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-               {"PMI_SIZE", "PMI_RANK"},
-               {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
-               {"WORLD_SIZE", "RANK"}};
-    for (size_t i = 0; i < sizeof all / sizeof *all && !launched.size; i++) {
-        const char *size = getenv(all[i].size), *rank = getenv(all[i].rank);
+    for (int i = 0; i < PROGRAM_LAUNCHERS && !launched.size; i++) {
+        const program_launcher *by = &program_launchers[i];
+        const char *size = by->size ? getenv(by->size) : NULL, *rank = getenv(by->rank);
         if (!size || !rank || atoi(size) < 2) continue;
-        launched.size = all[i].size;
+        launched.size = by->size;
         launched.ranks = atoi(size);
         launched.rank = atoi(rank);
     }
