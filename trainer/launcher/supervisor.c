@@ -106,8 +106,9 @@ static void set_number(const char *name, int value) {
 
 /* What all ranks of a start find in their environment. At a restart nothing of the earlier start is
  * left: its stores may be taken over where the file system cannot tell that they are free. */
-static void set_variables(launcher_run *run) {
+static void set_variables(launcher_run *run, const launcher_placement *placement) {
     char grace[32];
+    set_number("DCP_RUN_RANKS", placement->ranks);
     snprintf(grace, sizeof grace, "%g", run->options->grace_s);
     setenv("DCP_RUN_GRACE", grace, 1);
     set_number("TORCHELASTIC_RESTART_COUNT", run->start - 1);
@@ -184,7 +185,7 @@ static int start_job(launcher_run *run, launcher_job *job, const launcher_placem
 /* The start number run->start, watched to its end and cleared away. */
 static start_end run_once(launcher_run *run, const launcher_placement *placement) {
     launcher_job job;
-    set_variables(run);
+    set_variables(run, placement);
     launcher_told_begin(&run->told);
     launcher_recovery_begin(&run->recovery, run->start);
     const int status = start_job(run, &job, placement);

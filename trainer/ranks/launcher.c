@@ -72,8 +72,19 @@ static void find_launched(void) {
 }
 
 int ranks_launcher_check_world(int world, int *rank, dcp_error *err) {
+    const char *text = getenv("DCP_RUN_RANKS");
+    const int started = text ? atoi(text) : 0;
     *rank = launched.rank;
-    if (world > 1 || !launched.size) return DCP_OK;
+    if (world > 1) return DCP_OK;
+    if (started > 1)
+        return core_fail(
+            err, DCP_ERR_ARG,
+            "dcp-run has started %d ranks, and MPI knows of none but this one, so "
+            "each would train by itself, all in one directory: the mpirun that dcp-run "
+            "finds is of another MPI than the one that dcp-train is built with; put "
+            "that one's first in PATH",
+            started);
+    if (!launched.size) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
                      "%s says that this is one of %d processes, and MPI knows of none but it, so "
                      "each would train by itself: start them by dcp-run, by the mpirun of the MPI "

@@ -35,10 +35,10 @@ void ranks_launcher_end(int status);
  * case, so this is how they were at the first call. */
 int ranks_launcher_is_there(void);
 
-/* DCP_ERR_ARG where a launcher has started this process as one of several (srun without PMI, the
- * mpirun of another MPI, torchrun) and MPI knows of none but it: each would train by itself, all in
- * one directory. `world`: the ranks that MPI knows. The message is rank 0's to print, by the
- * launcher's count, which *rank gets. */
+/* DCP_ERR_ARG where dcp-run (DCP_RUN_RANKS) or a launcher has started this process as one of
+ * several (srun without PMI, the mpirun of another MPI, torchrun) and MPI knows of none but it:
+ * each would train by itself, all in one directory. `world`: the ranks that MPI knows. The message
+ * is rank 0's to print, by the launcher's count, which *rank gets. */
 int ranks_launcher_check_world(int world, int *rank, dcp_error *err);
 
 /* Of a failure, the only one of the run: a restart would only repeat it. `why` must be the same
