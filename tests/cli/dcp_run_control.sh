@@ -59,7 +59,7 @@ gives 2 dcp-run ctl "$control" resize
 
 # stopped before there are ranks: they end when they appear
 mkdir "$dir/bin"
-printf '#!/bin/sh\nuntil [ -e %s ]; do sleep 0.01; done\nexec %s "$@"\n' "$dir/go" "$(command -v mpirun)" >"$dir/bin/mpirun"
+printf '#!/bin/sh\nuntil [ "$*" = --version ] || [ -e %s ]; do sleep 0.01; done\nexec %s "$@"\n' "$dir/go" "$(command -v mpirun)" >"$dir/bin/mpirun"
 chmod +x "$dir/bin/mpirun"
 PATH=$dir/bin:$PATH "$DCP_BIN/dcp-run" -n 2 --grace 1000 --watch "$dir/early" -- sleep 1000 2>"$dir/err.early" &
 early=$!

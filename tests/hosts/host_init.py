@@ -18,6 +18,7 @@ def set_up(name, where):
     subprocess.run(["hostname", name], check=True)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     mount("-t", "tmpfs", "shm", "/dev/shm")
+    mount("-t", "sysfs", "sys", "/sys")  # by whose network UCX goes
     mount("-t", "tmpfs", "local", f"{where}/local")
     os.makedirs(f"{where}/local/tmp")
     boot = f"{where}/local/boot_id"

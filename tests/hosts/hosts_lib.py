@@ -187,7 +187,10 @@ def make(n):
     call("mount", "--bind", f"{WHERE}/names", "/etc/hosts")
     call("ip", "link", "add", "name", "bridge0", "type", "bridge")
     call("ip", "link", "set", "bridge0", "up")
-    os.environ.update(OMPI_MCA_plm_rsh_agent=f"{HERE}/rsh.py", OMPI_MCA_btl="self,vader,tcp",
+    for agent in ("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC"):  # Open MPI 4, 5, MPICH
+        os.environ[agent] = f"{HERE}/rsh.py"
+    os.environ["HYDRA_LAUNCHER"] = "rsh"  # without ssh's -x
+    os.environ.update(OMPI_MCA_btl="self,vader,tcp",
                       OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                       SHARED=SHARED, LOCAL=LOCAL)
     os.chdir(SHARED)

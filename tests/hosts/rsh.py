@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs a command on a test's host, over the network: rsh.py HOST COMMAND... For Open MPI's
-plm_rsh_agent. As with ssh, a shell there gets all the words and our stdin; its output comes back, and its
+"""Runs a command on a test's host, over the network: rsh.py HOST COMMAND... In the place
+of ssh. As with that, a shell there gets all the words and our stdin; its output comes back, and its
 exit status, 255 where the host does not answer."""
 import json, os, socket, sys, threading
 

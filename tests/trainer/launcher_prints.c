@@ -50,7 +50,7 @@ static void takes_tags_apart(void **state) {
     for (size_t i = 0; i <= n; i++) {
         for (size_t k = i; k <= n; k++) {
             texts t = {0};
-            launcher_tagged tagged = {.ranks = 3, .rank = -1};
+            launcher_tagged tagged = {.tag_end = "", .ranks = 3, .rank = -1};
             launcher_tagged_take(&tagged, stream, i, collect, &t);
             launcher_tagged_take(&tagged, stream + i, k - i, collect, &t);
             launcher_tagged_take(&tagged, stream + k, n - k, collect, &t);
@@ -58,6 +58,22 @@ static void takes_tags_apart(void **state) {
             for (int r = 0; r < 4; r++)
                 if (strcmp(t.of[r], parts[r]) != 0) assert_string_equal(t.of[r], parts[r]);
         }
+    }
+}
+
+/* Open MPI 5's have a space behind them, which is none of the rank's. */
+static void takes_the_end_of_tags(void **state) {
+    (void)state;
+    static const char with_spaces[] = "[1,0]<stdout>: abc\n[1,1]<stderr>:  x\n[1,0]<stdout>:none\n";
+    for (size_t i = 0; i < sizeof with_spaces; i++) {
+        texts t = {0};
+        launcher_tagged tagged = {.tag_end = " ", .ranks = 3, .rank = -1};
+        launcher_tagged_take(&tagged, with_spaces, i, collect, &t);
+        launcher_tagged_take(&tagged, with_spaces + i, sizeof with_spaces - 1 - i, collect, &t);
+        launcher_tagged_end(&tagged, collect, &t);
+        assert_string_equal(t.of[0], "abc\n");
+        assert_string_equal(t.of[1], " x\n");
+        assert_string_equal(t.of[3], "[1,0]<stdout>:none\n");
     }
 }
 
@@ -116,7 +132,7 @@ static void matches(const char *text, const char *pattern) {
 
 static launcher_output *open_output(const char *dir, int start, int ranks) {
     launcher_output *out;
-    assert_int_equal(launcher_output_open(&out, in_folder(dir), start, ranks), 0);
+    assert_int_equal(launcher_output_open(&out, in_folder(dir), start, ranks, ""), 0);
     return out;
 }
 
@@ -330,13 +346,13 @@ static void folder_that_cannot_be_made(void **state) {
     char path[600];
     snprintf(path, sizeof path, "%s", in_folder("no/such"));
     stderr_text_begin();
-    int status = launcher_output_open(&out, path, 1, 1);
+    int status = launcher_output_open(&out, path, 1, 1, "");
     assert_non_null(strstr(stderr_text_end(), "--logs: cannot make the folder"));
     assert_int_equal(status, PROGRAM_USAGE);
     snprintf(path, sizeof path, "%s", in_folder("file"));
     fclose(fopen(path, "w"));
     stderr_text_begin();
-    status = launcher_output_open(&out, path, 1, 1);
+    status = launcher_output_open(&out, path, 1, 1, "");
     assert_non_null(strstr(stderr_text_end(), "another file is there"));
     assert_int_equal(status, PROGRAM_USAGE);
     assert_null(out);
@@ -345,6 +361,7 @@ static void folder_that_cannot_be_made(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_tags_apart),
+        cmocka_unit_test(takes_the_end_of_tags),
         cmocka_unit_test(lines_go_to_file_and_console),
         cmocka_unit_test(reads_what_mpirun_writes),
         cmocka_unit_test(console_that_takes_nothing),

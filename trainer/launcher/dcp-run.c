@@ -1,5 +1,5 @@
 /* dcp-run: starts ranks, watches them, starts them again; and its other lives: the agent on another
- * host, what Open MPI starts that by, what becomes a rank's program, and the one who asks a running
+ * host, what mpirun starts that by, what becomes a rank's program, and the one who asks a running
  * dcp-run. */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,6 +57,7 @@ static int run_with(launcher_run *run, const launcher_watched *dirs) {
     int status = launcher_cluster_open(&run->cluster, &o->cluster);
     if (status) return status;
     if (o->cluster.in_slurm) status = launcher_slurm_check();
+    if (!status) status = launcher_family_find(&run->family);
     if (!status)
         status = launcher_control_open(&run->control, o->control, dirs->n ? dirs->at[0] : NULL);
     if (!status) {
@@ -96,6 +97,7 @@ int main(int argc, char **argv) {
     program_survive_file_limit();
     if (argc > 1 && strcmp(argv[1], "agent") == 0) return launcher_remote_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "shell") == 0) return launcher_shell_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], "start") == 0) return launcher_shell_start_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], LAUNCHER_RANK) == 0) return launcher_rank_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "ctl") == 0) return launcher_control_main(argc, argv);
     launcher_options options;

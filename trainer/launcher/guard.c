@@ -26,7 +26,8 @@ void launcher_guard_name(launcher_guard *guard) {
 }
 
 int launcher_guard_start(launcher_guard *guard, launcher_channel *channel,
-                         const launcher_folders *folders, void (*exec)(void *ctx), void *ctx) {
+                         const launcher_folders *folders, const char *rank, void (*exec)(void *ctx),
+                         void *ctx) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return -1;
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* should the agent be killed, the job becomes ours */
@@ -35,8 +36,8 @@ int launcher_guard_start(launcher_guard *guard, launcher_channel *channel,
         close(pair[0]);
         launcher_channel up;
         launcher_channel_open(&up, pair[1]);
-        launcher_agent_run(
-            &(launcher_agent_work){.channel = &up, .folders = folders, .exec = exec, .ctx = ctx});
+        launcher_agent_run(&(launcher_agent_work){
+            .channel = &up, .folders = folders, .rank = rank, .exec = exec, .ctx = ctx});
     }
     const int code = errno;
     close(pair[1]);

@@ -32,12 +32,14 @@ static int fail_to_start(launcher_job *job) {
     launcher_folders_remove(&job->folders);
     launcher_folders_free(&job->folders);
     launcher_listener_close(&job->listener);
+    launcher_mpirun_free(job->command);
     free(job->links);
     free(job->members);
     return -1;
 }
 
-int launcher_job_start(launcher_job *job, const launcher_placement *placement, char *const *program,
+int launcher_job_start(launcher_job *job, const launcher_family *family,
+                       const launcher_placement *placement, char *const *program,
                        const sigset_t *mask, launcher_told *told, int out, int err) {
     *job = (launcher_job){.ranks = placement->ranks,
                           .placement = placement,
@@ -45,6 +47,7 @@ int launcher_job_start(launcher_job *job, const launcher_placement *placement, c
                           .dead = -1,
                           .listener = {.fd = -1},
                           .status = EXIT_UNKNOWN,
+                          .bare_signals = family->bare_signals,
                           .told = told};
     job->remote_hosts = count_remote(placement, &job->local);
     job->members = calloc((size_t)job->ranks, sizeof *job->members);
@@ -53,7 +56,8 @@ int launcher_job_start(launcher_job *job, const launcher_placement *placement, c
     if (launcher_folders_make(&job->folders) != 0) return fail_to_start(job);
     if (job->remote_hosts && launcher_listener_open(&job->listener) != 0) return fail_to_start(job);
     launcher_guard_name(&job->guard);
-    launcher_command command = {.placement = placement,
+    launcher_command command = {.family = family,
+                                .placement = placement,
                                 .listener = job->remote_hosts ? &job->listener : NULL,
                                 .folders = &job->folders,
                                 .program = program,
@@ -64,13 +68,15 @@ int launcher_job_start(launcher_job *job, const launcher_placement *placement, c
                                 .err = err};
     int failed = !job->members || !job->links || launcher_mpirun_prepare(&command) != 0;
     launcher_channel channel;
-    if (!failed && launcher_guard_start(&job->guard, &channel, &job->folders, launcher_mpirun_exec,
-                                        &command) != 0) {
+    if (!failed && launcher_guard_start(&job->guard, &channel, &job->folders, family->told->rank,
+                                        launcher_mpirun_exec, &command) != 0) {
         fprintf(stderr, "dcp-run: cannot start mpirun: %s\n", strerror(errno));
         failed = 1;
     }
-    launcher_mpirun_free(&command);
+    free(command.starter_words);
+    job->command = command.argv;
     if (failed) return fail_to_start(job);
+    launcher_mpirun_forget_program(&command);
     launcher_link_open(&job->links[0], channel.fd, 0);
     job->links[0].host = job->local;
     job->links[0].state = LAUNCHER_LINK_UP;
@@ -107,20 +113,24 @@ static void take_ends(launcher_job *job) {
     }
 }
 
-/* The host of the placement that an agent is on: by its name in Slurm, by its number among the
- * daemons, which mpirun counts from 1 in the order of the host file, or by its own name. NULL: none
- * that is missing. */
+/* The host of the placement that an agent is on: by its name in Slurm, by its number in the order
+ * of the host file, or by its own name. Of Open MPI's daemons mpirun itself is number 0; MPICH
+ * counts hosts. NULL: none that is missing. */
 static const char *host_of_agent(const launcher_job *job, const json_t *hello) {
     const char *node = launcher_message_text(hello, "node");
     const char *name = launcher_message_text(hello, "host");
     const json_int_t daemon = launcher_message_number(hello, "daemon", -1);
-    json_int_t number = 0;
+    const json_int_t place = launcher_message_number(hello, "place", -1);
+    json_int_t number = 0, places = -1;
     for (size_t i = 0; i < job->placement->n; i++) {
         const launcher_host *host = &job->placement->at[i];
-        if (host->slots <= 0 || host->name == job->local) continue;
+        if (host->slots <= 0) continue;
+        places++;
+        if (host->name == job->local) continue;
         number++;
         if (*node        ? strcmp(node, host->name) == 0
             : daemon > 0 ? daemon == number
+            : place >= 0 ? place == places
                          : strcmp(name, host->name) == 0)
             return host->name;
     }
@@ -197,6 +207,7 @@ static void take_child(launcher_job *job, const launcher_link *link, const json_
     /* with other hosts it has also waited for ssh or srun, which may have failed */
     if (job->remote_hosts == 0) job->launched |= json_is_true(json_object_get(m, "waited"));
     job->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (job->bare_signals && (job->status == SIGTERM || job->status == SIGKILL)) job->status += 128;
 }
 
 static void take_clear(launcher_job *job, launcher_link *link, const json_t *m) {
@@ -400,6 +411,7 @@ void launcher_job_free(launcher_job *job) {
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].fd >= 0) close(job->members[r].fd);
     json_decref(job->said);
+    launcher_mpirun_free(job->command);
     free(job->members);
     free(job->links);
 }

@@ -8,6 +8,7 @@
 
 #include "launcher/agent/folders.h"
 #include "launcher/agent/host_board.h"
+#include "launcher/family.h"
 #include "launcher/guard.h"
 #include "launcher/hosts/cluster.h"
 #include "launcher/link.h"
@@ -35,7 +36,8 @@ typedef struct launcher_job {
     size_t remote_hosts, remote_up; /* how many other hosts take part, and have said so */
     json_t *said;                   /* to all agents while some were missing: for these */
     int mpirun_lives;
-    int status; /* mpirun's exit status, 128 + signal where one killed it */
+    int bare_signals; /* as the family has it */
+    int status;       /* mpirun's exit status, 128 + signal where one killed it */
     int ranks;
     int seen;                       /* ranks whose process was found */
     int alive;                      /* of these, not known to be gone */
@@ -50,13 +52,15 @@ typedef struct launcher_job {
     void (*take_stacks)(void *ctx, const char *host, const char *text);
     void *stacks_ctx;
     launcher_told *told;
+    char **command;         /* mpirun's, without the program; freed by launcher_job_free */
     launcher_rank *members; /* [ranks] */
 } launcher_job;
 
 /* Starts mpirun for the ranks of the placement. Signals are unblocked to `mask` in it. out, err:
  * where its output goes; -1: to ours. 0, or -1 after a message. `told` and `placement` stay the
  * caller's. */
-int launcher_job_start(launcher_job *job, const launcher_placement *placement, char *const *program,
+int launcher_job_start(launcher_job *job, const launcher_family *family,
+                       const launcher_placement *placement, char *const *program,
                        const sigset_t *mask, launcher_told *told, int out, int err);
 
 /* Descriptors to poll, at most `room`; how many. */

@@ -49,6 +49,7 @@ typedef struct output_stream {
 struct launcher_output {
     char *dir; /* DIR/start-K */
     int ranks;
+    const char *tag_end;
     output_stream streams[2]; /* stdout, stderr */
     FILE **logs;              /* [ranks + 1]; NULL: not open */
     int log_failed;           /* and that was said */
@@ -301,7 +302,7 @@ static int open_output_stream(launcher_output *o, int i) {
     if (!s->lines || pipe2(ends, O_CLOEXEC) != 0) return -1;
     s->reader = ends[0];
     s->writer = ends[1];
-    s->tagged = (launcher_tagged){.ranks = o->ranks, .rank = -1};
+    s->tagged = (launcher_tagged){.tag_end = o->tag_end, .ranks = o->ranks, .rank = -1};
     s->console = i == 0 ? STDOUT_FILENO : STDERR_FILENO;
     s->at_once = isatty(s->console) ? TERMINAL_BYTES : CONSOLE_BYTES;
     s->moved_at = program_now_s();
@@ -335,11 +336,13 @@ static void free_output(launcher_output *o) {
     free(o);
 }
 
-int launcher_output_open(launcher_output **out, const char *dir, int start, int ranks) {
+int launcher_output_open(launcher_output **out, const char *dir, int start, int ranks,
+                         const char *tag_end) {
     launcher_output *o = calloc(1, sizeof *o);
     *out = NULL;
     if (!o) return program_no_memory();
     o->ranks = ranks;
+    o->tag_end = tag_end;
     const int status = prepare_output(o, dir, start);
     if (status != 0) {
         free_output(o);

@@ -10,9 +10,11 @@
 
 typedef struct launcher_output launcher_output;
 
-/* Makes DIR and DIR/start-K, and two pipes for mpirun, which is to be started with --tag-output.
- * `start` is K, from 1. 0, or an exit status after a message. */
-int launcher_output_open(launcher_output **out, const char *dir, int start, int ranks);
+/* Makes DIR and DIR/start-K, and two pipes for mpirun, which is to tag its output.
+ * `start` is K, from 1. `tag_end` is as in launcher_tagged. 0, or an exit status after a message.
+ */
+int launcher_output_open(launcher_output **out, const char *dir, int start, int ranks,
+                         const char *tag_end);
 
 /* The pipe's end that becomes mpirun's stdout (1) or stderr (2); closed by exec. */
 int launcher_output_writer(const launcher_output *output, int stream);

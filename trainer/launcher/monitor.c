@@ -191,6 +191,7 @@ static void fail_start(monitor *w, double alive_at) {
 static void fail_lost(monitor *w) {
     launcher_job *job = w->job;
     const int is_silent = program_now_s() - job->alive_at >= LAUNCHER_LEASE_S;
+    job->lost_answers.family = w->run->family;
     job->lost_answers.hosts[job->lost_answers.n++] = job->lost;
     launcher_probe_begin(&job->lost_answers, is_silent ? SILENT_S : LAUNCHER_PROBE_S);
     fail_start(w, job->alive_at);

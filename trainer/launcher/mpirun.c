@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "launcher/agent/remote.h"
+#include "launcher/ask_program.h"
+#include "launcher/family.h"
 #include "launcher/rank_program.h"
 #include "launcher/shell.h"
 #include "launcher/slurm.h"
@@ -21,6 +23,8 @@
 #include "programs/program.h"
 
 #define REPLACED " (deleted)" /* which the kernel adds */
+
+static const double ask_limit_s = 30;
 
 enum { EXIT_CANNOT_EXEC = 127, REPLACED_BYTES = sizeof REPLACED - 1 };
 
@@ -55,6 +59,15 @@ static void add_words(words *w, ...) {
     va_end(list);
 }
 
+/* The words of a text; NULL has none. */
+static void add_text(words *w, const char *text) {
+    char *copy = strdup(text ? text : ""), *rest = copy;
+    w->failed |= !copy;
+    for (char *word; (word = strsep(&rest, " "));)
+        if (*word) add_word(w, word);
+    free(copy);
+}
+
 /* What ranks on other hosts are to have of our environment, as those here have it all. Not what an
  * agent tells the ranks of its own host, or mpirun of its own, nor what is for agents alone. */
 static int is_exported(const char *entry) {
@@ -71,14 +84,22 @@ static int is_exported(const char *entry) {
     return 0;
 }
 
-static void add_exports(words *w) {
-    for (char **entry = environ; *entry; entry++) {
+static void add_exports(words *w, const launcher_family *family) {
+    char *list = NULL;
+    size_t bytes;
+    FILE *names = open_memstream(&list, &bytes);
+    for (char **entry = environ; names && *entry; entry++) {
         const char *end = strchr(*entry, '=');
         char name[256];
         if (!end || !is_exported(*entry)) continue;
         const int n = snprintf(name, sizeof name, "%.*s", (int)(end - *entry), *entry);
-        if (n > 0 && (size_t)n < sizeof name) add_words(w, "-x", name, NULL);
+        if (n <= 0 || (size_t)n >= sizeof name) continue;
+        if (family->pass) add_words(w, family->pass, name, NULL);
+        fprintf(names, "%s%s", ftell(names) ? "," : "", name);
     }
+    if (!names || fclose(names) != 0) w->failed = 1;
+    if (family->pass_list && !w->failed) add_words(w, family->pass_list, list, NULL);
+    free(list);
 }
 
 /* A shell on another host reads it. */
@@ -112,26 +133,56 @@ static int find_plain_self(char self[PATH_MAX]) {
     return -1;
 }
 
-/* What is to be started on other hosts instead of orted, and how. The key is on no command line,
- * which everybody may read: mpirun has it in its environment, and ranks here have none. */
-static int add_agent(words *w, const launcher_command *c) {
-    char self[PATH_MAX], *agent = NULL, *shell = NULL, number[16];
-    const char *shell_words = launcher_shell_words();
-    if (find_plain_self(self) != 0) return -1;
-    if (asprintf(&agent, "%s agent %d %s %s %s orted", self, c->listener->port,
-                 c->listener->addresses, folder_or_none(c, 0), folder_or_none(c, 1)) < 0)
-        return -1;
+/* The words of an agent, without dcp-run's path and what the agent starts; NULL: no memory. */
+static char *agent_words(const launcher_command *c) {
+    char *text;
+    const int n = asprintf(&text, "agent %d %s %s %s", c->listener->port, c->listener->addresses,
+                           folder_or_none(c, 0), folder_or_none(c, 1));
+    return n < 0 ? NULL : text;
+}
+
+/* By parameters: what is to be started in the place of the daemon, and for ssh. */
+static int add_parameters(words *w, const launcher_command *c, const char *self) {
+    const launcher_family_remote *by = c->family->remote;
+    char *agent = NULL, *shell = NULL, number[16], *own = agent_words(c);
+    const char *shell_words = launcher_shell_words(by);
+    const int n = own ? asprintf(&agent, "%s %s %s", self, own, by->daemon) : -1;
+    free(own);
+    if (n < 0) return -1;
     snprintf(number, sizeof number, "%zu", c->placement->n + 1);
-    /* all by dcp-run's own host, at once, as agents stay */
-    add_words(w, "--mca", "orte_launch_agent", agent, "--mca", "plm_rsh_no_tree_spawn", "1",
-              "--mca", "plm_rsh_num_concurrent", number, "--mca", "orte_leave_session_attached",
-              "1", "-x", LAUNCHER_KEY "=", NULL);
+    add_words(w, by->option, by->program, agent, by->option, by->at_once, number, NULL);
+    for (size_t i = 0; i < sizeof by->on / sizeof *by->on; i++)
+        add_words(w, by->option, by->on[i], "1", NULL);
+    add_words(w, c->family->pass, LAUNCHER_KEY "=", NULL); /* ranks here have none */
     free(agent);
     if (!shell_words) return 0;
-    if (asprintf(&shell, "%s %s", self, shell_words) < 0) return -1;
-    add_words(w, "--mca", "plm_rsh_agent", shell, NULL);
+    if (asprintf(&shell, "%s shell %s", self, shell_words) < 0) return -1;
+    add_words(w, by->option, by->shell, shell, NULL);
     free(shell);
     return 0;
+}
+
+/* By dcp-run in the place of ssh, which makes of HOST COMMAND: ssh HOST dcp-run agent ... COMMAND.
+ */
+static int add_starter(words *w, launcher_command *c, const char *self) {
+    const launcher_family_remote *by = c->family->remote;
+    const char *shell = launcher_shell_words(by), *given = getenv(by->starter_words);
+    char *own = agent_words(c);
+    add_text(w, by->starter);
+    add_word(w, self);
+    if (own && asprintf(&c->starter_words, "start %s -- %s %s --", own, shell ? shell : "ssh -x",
+                        given ? given : "") < 0)
+        c->starter_words = NULL;
+    free(own);
+    return c->starter_words ? 0 : -1;
+}
+
+/* Agents on other hosts. The key is on no command line, which everybody may read: mpirun has it in
+ * its environment. */
+static int add_agent(words *w, launcher_command *c) {
+    char self[PATH_MAX];
+    if (find_plain_self(self) != 0) return -1;
+    return c->family->remote->option ? add_parameters(w, c, self) : add_starter(w, c, self);
 }
 
 static int write_host_file(const launcher_command *c, char *path, size_t size) {
@@ -139,40 +190,70 @@ static int write_host_file(const launcher_command *c, char *path, size_t size) {
     FILE *file = fopen(path, "we");
     for (size_t i = 0; file && i < c->placement->n; i++)
         if (c->placement->at[i].slots > 0)
-            fprintf(file, "%s slots=%d\n", c->placement->at[i].name, c->placement->at[i].slots);
+            fprintf(file, "%s%s%d\n", c->placement->at[i].name, c->family->slots,
+                    c->placement->at[i].slots);
     if (file && fclose(file) == 0) return 0;
     fprintf(stderr, "dcp-run: cannot write %s: %s\n", path, strerror(errno));
     return -1;
 }
 
+/* 0, or -1 after a message. */
+static int add_hosts(words *w, launcher_command *c) {
+    char hosts[PATH_MAX];
+    const int is_needed = c->listener || c->family->remote->option; /* MPICH would ask ssh for us */
+    if (c->placement->n == 0 || !is_needed) {
+        add_text(w, c->family->one_host);
+        return 0;
+    }
+    if (write_host_file(c, hosts, sizeof hosts) != 0) return -1;
+    add_words(w, c->family->host_file, hosts, NULL);
+    add_exports(w, c->family);
+    return c->listener ? add_agent(w, c) : 0;
+}
+
 int launcher_mpirun_prepare(launcher_command *c) {
     words w = {0};
-    char number[16], hosts[PATH_MAX], self[PATH_MAX];
-    if (!launcher_watched_is_train(c->program[0])) launcher_rank_set_environment(c->placement);
+    char number[16], self[PATH_MAX];
+    const int is_train = launcher_watched_is_train(c->program[0]);
+    if (!is_train) launcher_rank_set_environment(c->placement);
     snprintf(number, sizeof number, "%d", c->placement->ranks);
-    add_words(&w, "mpirun", "--bind-to", "none", "-n", number, NULL);
-    if (c->tag_output) add_words(&w, "--tag-output", NULL);
-    int failed = 0;
-    if (c->placement->n == 0) {
-        add_word(&w, "--oversubscribe");
-    } else {
-        failed = write_host_file(c, hosts, sizeof hosts);
-        add_words(&w, "--hostfile", hosts, NULL);
-        add_exports(&w);
-    }
-    if (!failed && c->listener) failed = add_agent(&w, c);
+    add_words(&w, "mpirun", "-n", number, NULL);
+    add_text(&w, c->family->always);
+    if (c->tag_output) add_text(&w, c->family->tag);
+    const int failed = add_hosts(&w, c);
+    c->n_options = w.n;
     find_self(self);
-    if (!launcher_watched_is_train(c->program[0])) add_words(&w, self, LAUNCHER_RANK, NULL);
+    if (!is_train || c->family->hands_mask_on) add_words(&w, self, LAUNCHER_RANK, NULL);
     for (char *const *arg = c->program; *arg; arg++) add_word(&w, *arg);
     c->argv = w.at;
     if (!failed && w.failed) fprintf(stderr, "dcp-run: out of memory\n");
     return failed || w.failed ? -1 : 0;
 }
 
-void launcher_mpirun_free(launcher_command *c) {
-    for (char **arg = c->argv; arg && *arg; arg++) free(*arg);
-    free(c->argv);
-    c->argv = NULL;
+void launcher_mpirun_forget_program(launcher_command *c) {
+    for (char **arg = c->argv + c->n_options; *arg; arg++) {
+        free(*arg);
+        *arg = NULL;
+    }
+}
+
+void launcher_mpirun_free(char **argv) {
+    for (char **arg = argv; arg && *arg; arg++) free(*arg);
+    free(argv);
+}
+
+/* Options are read before the version is told, and nothing is started then. */
+int launcher_mpirun_refuses(char *const *argv) {
+    char text[16];
+    size_t n = 0;
+    while (argv[n]) n++;
+    char **ask = calloc(n + 2, sizeof *ask);
+    if (!ask) return 0;
+    memcpy(ask, argv, n * sizeof *ask);
+    ask[n] = "--version";
+    const int status = launcher_ask(ask, ask_limit_s, text, sizeof text);
+    free(ask);
+    return status > 0;
 }
 
 /* Nested jobs belong to all of those that they are part of. */
@@ -184,16 +265,26 @@ static void add_mark(const char *mark) {
     free(marks);
 }
 
-/* Open MPI refuses to run as root unless told. That it says no more than the ranks do is an option
- * of version 4 alone, and a variable in 4 and 5. dcp-train has one thread per rank, on which equal
+/* What a launcher has told us, should one have started dcp-run, would be taken for what mpirun
+ * tells its ranks. */
+static void forget_launcher(void) {
+    for (int i = 0; i <= PROGRAM_BY_PMIX; i++) {
+        const program_launcher *by = &program_launchers[i];
+        const char *const names[] = {by->rank, by->size, by->local_rank, by->local_size};
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            if (names[k]) unsetenv(names[k]);
+    }
+}
+
+/* Open MPI refuses to run as root unless told. dcp-train has one thread per rank, on which equal
  * bits rest. */
 static void set_environment(const launcher_command *c) {
+    forget_launcher();
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     }
-    setenv("OMPI_MCA_orte_execute_quiet", "1", 0);
-    setenv("PRTE_MCA_prte_execute_quiet", "1", 0);
+    if (c->family->quiet) setenv(c->family->quiet, "1", 0);
     launcher_slurm_set_environment();
     if (launcher_watched_is_train(c->program[0])) setenv("OMP_NUM_THREADS", "1", 0);
     launcher_folders_set(c->folders);
@@ -201,6 +292,7 @@ static void set_environment(const launcher_command *c) {
     unsetenv(LAUNCHER_KEY); /* of another run, which has started this one */
     if (!c->listener) return;
     setenv(LAUNCHER_KEY, c->listener->key, 1);
+    if (c->starter_words) setenv(c->family->remote->starter_words, c->starter_words, 1);
     launcher_slurm_pass(LAUNCHER_KEY);
 }
 
@@ -219,12 +311,13 @@ void launcher_mpirun_exec(void *ctx) {
     set_streams(c);
     set_environment(c);
     /* It would end when it has found some output without a reader, and at a SIGTERM to all
-     * processes of a service, before the ranks have saved. Ranks do not inherit this. */
+     * processes of a service, before the ranks have saved. Ranks do not keep this
+     * (launcher_rank_main). */
     sigset_t mask = *c->mask;
     sigaddset(&mask, SIGPIPE);
     sigaddset(&mask, SIGTERM);
     sigprocmask(SIG_SETMASK, &mask, NULL);
     execvp(c->argv[0], c->argv);
-    fprintf(stderr, "dcp-run: cannot run mpirun: %s; install openmpi-bin\n", strerror(errno));
+    fprintf(stderr, "dcp-run: cannot run mpirun: %s\n", strerror(errno));
     _exit(EXIT_CANNOT_EXEC);
 }

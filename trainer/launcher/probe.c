@@ -16,14 +16,22 @@ enum { EXIT_NO_MPIRUN = 127 };
 
 /* The folder is of this host: orted would make it on another one, where nobody removes it. */
 static void use_folder(const launcher_folders *folders) {
-    const char *everywhere = getenv("OMPI_MCA_orte_tmpdir_base");
-    if (everywhere) setenv("OMPI_MCA_orte_remote_tmpdir_base", everywhere, 1);
-    unsetenv("OMPI_MCA_orte_tmpdir_base"); /* mpirun takes either it or the other two */
-    setenv("OMPI_MCA_orte_local_tmpdir_base", folders->path[0], 1);
+    static const struct {
+        const char *everywhere, *here, *there;
+    } names[] = {{"OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base",
+                  "OMPI_MCA_orte_remote_tmpdir_base"},
+                 {"PRTE_MCA_prte_tmpdir_base", "PRTE_MCA_prte_local_tmpdir_base",
+                  "PRTE_MCA_prte_remote_tmpdir_base"}}; /* of Open MPI 4, and of 5 */
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *everywhere = getenv(names[i].everywhere);
+        if (everywhere) setenv(names[i].there, everywhere, 1);
+        unsetenv(names[i].everywhere); /* mpirun takes either it or the other two */
+        setenv(names[i].here, folders->path[0], 1);
+    }
 }
 
 /* In a child. */
-static _Noreturn void try_host(const char *host) {
+static _Noreturn void try_host(const launcher_family *family, const char *host) {
     char one[512];
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     snprintf(one, sizeof one, "%s:1", host);
@@ -35,7 +43,7 @@ static _Noreturn void try_host(const char *host) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    execlp("mpirun", "mpirun", "--host", one, "-n", "1", "true", (char *)NULL);
+    execlp("mpirun", "mpirun", family->host, one, "-n", "1", "true", (char *)NULL);
     _exit(EXIT_NO_MPIRUN);
 }
 
@@ -45,7 +53,7 @@ void launcher_probe_begin(launcher_probe *probe, double limit_s) {
     for (size_t i = 0; i < probe->n; i++)
         if ((probe->pids[i] = fork()) == 0) {
             use_folder(&probe->folders);
-            try_host(probe->hosts[i]);
+            try_host(probe->family, probe->hosts[i]);
         }
 }
 

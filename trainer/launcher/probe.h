@@ -5,10 +5,12 @@
 #include <sys/types.h>
 
 #include "launcher/agent/folders.h"
+#include "launcher/family.h"
 
 enum { LAUNCHER_PROBED = 256 };
 
 typedef struct launcher_probe {
+    const launcher_family *family;
     const char *hosts[LAUNCHER_PROBED]; /* the caller's */
     int reached[LAUNCHER_PROBED];       /* by launcher_probe_finish */
     size_t n;

@@ -3,12 +3,15 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "launcher/agent/remote.h"
+#include "programs/launched.h"
 #include "programs/program.h"
 
 #define SLOTS "DCP_RUN_SLOTS" /* of each host that has ranks, in the order of ranks: "2,2,1" */
@@ -67,8 +70,24 @@ void launcher_rank_set_environment(const launcher_placement *placement) {
 }
 
 static long read_variable(const char *name) {
-    const char *text = getenv(name);
+    const char *text = name ? getenv(name) : NULL;
     return text ? atol(text) : 0;
+}
+
+/* What tells the rank who it is. */
+static const program_launcher *find_mpirun(void) {
+    int i = 0;
+    while (i < PROGRAM_BY_PMI && !getenv(program_launchers[i].rank)) i++;
+    return &program_launchers[i];
+}
+
+/* Signals that mpirun is to survive are blocked in it, and MPICH's hands that on. */
+static void unblock_signals(void) {
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGPIPE);
+    sigaddset(&blocked, SIGTERM);
+    sigprocmask(SIG_UNBLOCK, &blocked, NULL);
 }
 
 /* mpirun fills the hosts in their order. */
@@ -95,14 +114,14 @@ static void set_threads(long ranks_here) {
 }
 
 int launcher_rank_main(int argc, char **argv) {
-    const long rank = read_variable("OMPI_COMM_WORLD_RANK"),
-               world = read_variable("OMPI_COMM_WORLD_SIZE");
-    const long ranks_here = read_variable("OMPI_COMM_WORLD_LOCAL_SIZE");
+    const program_launcher *by = find_mpirun();
+    const long rank = read_variable(by->rank), world = read_variable(by->size);
+    const long ranks_here = read_variable(by->local_size);
     if (argc < 3 || world < 1)
         return program_fail(PROGRAM_USAGE, "dcp-run starts this itself, by mpirun");
     set_number("RANK", rank);
     set_number("WORLD_SIZE", world);
-    set_number("LOCAL_RANK", read_variable("OMPI_COMM_WORLD_LOCAL_RANK"));
+    set_number("LOCAL_RANK", read_variable(by->local_rank));
     set_number("LOCAL_WORLD_SIZE", ranks_here);
     set_number("ROLE_RANK", rank);
     set_number("ROLE_WORLD_SIZE", world);
@@ -112,6 +131,8 @@ int launcher_rank_main(int argc, char **argv) {
     setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1); /* rank 0 has the store */
     setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", 0);
     set_threads(ranks_here);
+    unblock_signals();
+    unsetenv(LAUNCHER_KEY);
     execvp(argv[2], argv + 2);
     program_note("cannot run %s: %s", argv[2], strerror(errno));
     return EXIT_CANNOT_EXEC;

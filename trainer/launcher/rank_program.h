@@ -1,5 +1,6 @@
 /* A rank of a program that is not dcp-train. Such programs are told who they are as torchrun tells
- * them, so that torch.distributed's init_process_group() finds the others. */
+ * them, so that torch.distributed's init_process_group() finds the others. And any rank of an
+ * mpirun that has it begin with signals blocked. */
 #pragma once
 
 #include "launcher/hosts/cluster.h"

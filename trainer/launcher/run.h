@@ -3,6 +3,7 @@
 
 #include "launcher/budget.h"
 #include "launcher/control/control.h"
+#include "launcher/family.h"
 #include "launcher/hosts/cluster.h"
 #include "launcher/logs.h"
 #include "launcher/options.h"
@@ -23,6 +24,7 @@ typedef struct launcher_waiting {
 
 typedef struct launcher_run {
     const launcher_options *options;
+    const launcher_family *family; /* of mpirun */
     launcher_signals signals;
     launcher_cluster *cluster;
     launcher_control *control; /* NULL: none */

@@ -60,23 +60,24 @@ static void choose(char *agents, char *words, size_t size) {
         for (size_t n = strlen(one); n > 0 && one[n - 1] == ' '; n--) one[n - 1] = '\0';
         snprintf(program, sizeof program, "%.*s", (int)strcspn(one, " "), one);
         if (!*program || !launcher_ask_finds(program)) continue;
-        snprintf(words, size, "shell %s%s", one, takes_x(one) ? " -x" : "");
+        snprintf(words, size, "%s%s", one, takes_x(one) ? " -x" : "");
         return;
     }
 }
 
-const char *launcher_shell_words(void) {
+const char *launcher_shell_words(const launcher_family_remote *by) {
     static char words[WORDS_BYTES];
     static int asked;
     static char info[INFO_BYTES];
-    char *const ask[] = {"ompi_info", "--param", "plm", "rsh", "--level", "9", "--parsable", NULL};
-    const char *named = getenv("OMPI_MCA_plm_rsh_agent");
+    char *const ask[] = {(char *)by->asked, "--param", "plm",        "rsh",
+                         "--level",         "9",       "--parsable", NULL};
+    const char *named = getenv(by->shell_variable);
     char agents[WORDS_BYTES / 2];
     if (!asked) {
         asked = 1;
-        launcher_ask(ask, ask_limit_s, info, sizeof info);
+        if (by->asked) launcher_ask(ask, ask_limit_s, info, sizeof info);
         find_value(info, ":plm_rsh_agent:value:", agents, sizeof agents);
-        if (!*agents) /* there is no ompi_info: its answer in most places */
+        if (!*agents) /* nobody answers: the answer in most places */
             snprintf(agents, sizeof agents, "%s", named ? named : "ssh : rsh");
         if (!is_by_batch_system(info)) choose(agents, words, sizeof words);
     }
@@ -94,15 +95,41 @@ static int put_on_stdin(const char *line) {
     return failed ? -1 : 0;
 }
 
-int launcher_shell_main(int argc, char **argv) {
+/* Becomes this command, with the key on its stdin. */
+static int become(char **command) {
     const char *key = getenv(LAUNCHER_KEY);
     char line[LAUNCHER_KEY_BYTES + 2];
-    if (argc < 3) return program_fail(PROGRAM_USAGE, "'shell' is for dcp-run itself, with --hosts");
     snprintf(line, sizeof line, "%s\n", key ? key : "");
     if (put_on_stdin(line) != 0)
-        return program_fail(PROGRAM_FAILED, "cannot hand the key to %s: %s", argv[2],
+        return program_fail(PROGRAM_FAILED, "cannot hand the key to %s: %s", command[0],
                             strerror(errno));
     unsetenv(LAUNCHER_KEY);
-    execvp(argv[2], argv + 2);
-    return program_fail(PROGRAM_FAILED, "cannot run %s: %s", argv[2], strerror(errno));
+    execvp(command[0], command);
+    return program_fail(PROGRAM_FAILED, "cannot run %s: %s", command[0], strerror(errno));
+}
+
+int launcher_shell_main(int argc, char **argv) {
+    if (argc < 3) return program_fail(PROGRAM_USAGE, "'shell' is for dcp-run itself, with --hosts");
+    return become(argv + 2);
+}
+
+/* Where the next "--" is, from `at` on; argc: nowhere. */
+static int find_end(int argc, char **argv, int at) {
+    while (at < argc && strcmp(argv[at], "--") != 0) at++;
+    return at;
+}
+
+int launcher_shell_start_main(int argc, char **argv) {
+    const int agent = 2, shell = find_end(argc, argv, agent) + 1,
+              host = find_end(argc, argv, shell) + 1;
+    char **command = calloc((size_t)argc + 1, sizeof *command);
+    int n = 0;
+    if (host >= argc || !command)
+        return program_fail(PROGRAM_USAGE, "'start' is for dcp-run itself, with --hosts");
+    for (int i = shell; i < host - 1; i++) command[n++] = argv[i];
+    command[n++] = argv[host];
+    command[n++] = argv[0];
+    for (int i = agent; i < shell - 1; i++) command[n++] = argv[i];
+    for (int i = host + 1; i < argc; i++) command[n++] = argv[i];
+    return become(command);
 }

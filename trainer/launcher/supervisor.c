@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "launcher/monitor.h"
+#include "launcher/mpirun.h"
 #include "launcher/probe.h"
 #include "launcher/requests.h"
 #include "launcher/slurm.h"
@@ -53,6 +54,21 @@ static int is_final(int status) {
            status == PROGRAM_STOPPED || status == PROGRAM_REQUEUE;
 }
 
+/* Whether mpirun has ended, without a rank, because of its options. */
+static int is_misused(const launcher_job *job) {
+    return !job->mpirun_lives && job->seen == 0 && job->status != PROGRAM_DONE &&
+           launcher_mpirun_refuses(job->command);
+}
+
+static int refuse_options(const launcher_job *job, int start) {
+    fprintf(stderr,
+            "dcp-run: start %d failed with status %d: mpirun does not take, as it says:", start,
+            job->status);
+    for (char *const *word = job->command; *word; word++) fprintf(stderr, " %s", *word);
+    fputc('\n', stderr);
+    return PROGRAM_USAGE;
+}
+
 /* The exit status of a start, after a message where it failed. mpirun has statuses of its own, and
  * so has an MPI_Init that fails; these are failures like others. So is status 1 of programs that
  * tell nothing: any exception of Python ends with it. */
@@ -61,6 +77,7 @@ static int own_status(const launcher_job *job, const launcher_result *result,
     const int is_exception = job->status == PROGRAM_DIFFERS && job->launched && !told->tells;
     const int status = is_exception ? PROGRAM_FAILED : job->status;
     if (launcher_job_is_done(job)) return PROGRAM_DONE;
+    if (is_misused(job)) return refuse_options(job, start);
     const int ends_as_asked = status == PROGRAM_STOPPED && (result->stop_asked || result->planned);
     if (ends_as_asked && !result->killed) return status;
     const int failed = job->mpirun_lives || job->dead >= 0 || job->lost || result->stalled;
@@ -128,7 +145,7 @@ static void set_variables(launcher_run *run, const launcher_placement *placement
 static start_end end_job(launcher_run *run, launcher_job *job, const launcher_result *result) {
     start_end end = {
         .stop = result->stop_asked, .requeue = result->requeue, .planned = result->planned};
-    launcher_probe missing = {.n = 0};
+    launcher_probe missing = {.family = run->family};
     if (result->no_answer) launcher_job_visit_missing(job, note_missing, &missing);
     const double over_at = program_now_s();
     launcher_probe_begin(&missing, LAUNCHER_PROBE_S);
@@ -166,14 +183,14 @@ static int start_job(launcher_run *run, launcher_job *job, const launcher_placem
     const launcher_options *o = run->options;
     int out = -1, err = -1;
     if (o->logs) {
-        const int status =
-            launcher_output_open(&run->output, o->logs, run->start, placement->ranks);
+        const int status = launcher_output_open(&run->output, o->logs, run->start, placement->ranks,
+                                                run->family->tag_end);
         if (status != 0) return status;
         out = launcher_output_writer(run->output, STDOUT_FILENO);
         err = launcher_output_writer(run->output, STDERR_FILENO);
     }
-    if (launcher_job_start(job, placement, o->program, &run->signals.before, &run->told, out,
-                           err) == 0) {
+    if (launcher_job_start(job, run->family, placement, o->program, &run->signals.before,
+                           &run->told, out, err) == 0) {
         if (run->output) launcher_output_started(run->output);
         return 0;
     }

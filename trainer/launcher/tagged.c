@@ -35,16 +35,18 @@ static int match_stream(const char *at, const char *end) {
 }
 
 /* The length of the tag at `at`, and its rank; NO_TAG, or CUT_TAG. */
-static int match_tag(const char *at, const char *end, int *rank) {
+static int match_tag(const char *at, const char *end, const char *tag_end, int *rank) {
     const char *from = at;
+    const int parts = *tag_end ? 7 : 6;
     int job = 0;
-    for (int part = 0; part < 6; part++) {
+    for (int part = 0; part < parts; part++) {
         const int n = part == 0   ? match_text(at, end, "[")
                       : part == 1 ? match_number(at, end, &job)
                       : part == 2 ? match_text(at, end, ",")
                       : part == 3 ? match_number(at, end, rank)
                       : part == 4 ? match_text(at, end, "]")
-                                  : match_stream(at, end);
+                      : part == 5 ? match_stream(at, end)
+                                  : match_text(at, end, tag_end);
         if (n <= 0) return n;
         at += n;
     }
@@ -63,7 +65,7 @@ static size_t split(launcher_tagged *tagged, const char *bytes, size_t n, launch
             text = at;
             continue;
         }
-        length = *at == '[' ? match_tag(at, end, &rank) : NO_TAG;
+        length = *at == '[' ? match_tag(at, end, tagged->tag_end, &rank) : NO_TAG;
         if (length == NO_TAG || (length > 0 && rank >= tagged->ranks)) {
             at++;
             continue;

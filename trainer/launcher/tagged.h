@@ -1,4 +1,4 @@
-/* Taking apart what mpirun writes with --tag-output: which text is which rank's. */
+/* Taking apart what mpirun writes where it tags output: which text is which rank's. */
 #pragma once
 
 #include <stddef.h>
@@ -6,6 +6,7 @@
 enum { LAUNCHER_TAG_BYTES = 40 };
 
 typedef struct launcher_tagged {
+    const char *tag_end;           /* set by the caller: what is between a tag and the text */
     int ranks;                     /* set by the caller; numbers from there on are no rank's */
     int rank;                      /* of the text that comes next; set to -1 by the caller */
     char held[LAUNCHER_TAG_BYTES]; /* the begin of what may be a tag */

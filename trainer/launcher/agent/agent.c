@@ -207,6 +207,12 @@ static int look_ms(const agent *a) {
 /* mpirun starts none any more once it has ended; orted's first process ends at once. */
 static int may_start_ranks(const agent *a) { return !a->child_ended || a->work->lease_s > 0; }
 
+/* Whether the launcher waits for this process, with nothing left to look after. */
+static int is_over_by_itself(const agent *a) {
+    return a->work->ends_with_child && a->child_ended && launcher_ranks_alive(&a->ranks) == 0 &&
+           !has_children();
+}
+
 /* Serves dcp-run until it asks for the end, or is lost. */
 static void serve(agent *a) {
     for (int end = 0; !end;) {
@@ -226,7 +232,7 @@ static void serve(agent *a) {
         if (a->is_failing) launcher_processes_visit(getpid(), hurry, a);
         keep_lease(a);
         launcher_channel_flush(a->channel);
-        end = listen_to_run(a);
+        end = listen_to_run(a) || is_over_by_itself(a);
     }
 }
 
@@ -331,7 +337,7 @@ _Noreturn void launcher_agent_run(const launcher_agent_work *work) {
     launcher_board_open(&a.board);
     a.signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
     const pid_t self = getpid();
-    const int failed = launcher_ranks_open(&a.ranks) != 0 || a.signals < 0;
+    const int failed = launcher_ranks_open(&a.ranks, work->rank) != 0 || a.signals < 0;
     a.child = failed ? -1 : fork();
     if (a.child == 0) {
         launcher_board_set(&a.board, self);

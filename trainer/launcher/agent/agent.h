@@ -26,7 +26,9 @@ enum { LAUNCHER_PATIENCE_S = 5 };
 typedef struct launcher_agent_work {
     launcher_channel *channel; /* to dcp-run */
     const launcher_folders *folders;
+    const char *rank;        /* the variable by which a rank is known */
     double lease_s;          /* 0: the channel's end is enough, as on one host */
+    int ends_with_child;     /* its end is what the launcher waits for when the ranks have ended */
     json_t *hello;           /* what else to say in the first message; NULL: nothing */
     void (*exec)(void *ctx); /* in a child; must not return */
     void *ctx;

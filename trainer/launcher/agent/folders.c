@@ -20,21 +20,23 @@
 enum { MOST_OPEN = 64 }; /* descriptors of a walk */
 
 typedef struct folder_place {
-    const char *variables[4]; /* of the environment that name it, the first that is set */
+    const char *variables[5]; /* of the environment that name it, the first that is set */
     const char *usual;        /* where none is */
-    const char *tell[3];      /* what Open MPI is told by; the first one is in `variables` too */
+    const char *tell[2];      /* what Open MPI 4 and 5 are told by; these are in `variables` too */
+    const char *also[2];      /* the same, where nobody has set them */
     int optional;
 } folder_place;
 
 static const folder_place places[LAUNCHER_FOLDERS] = {
-    {.variables = {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"},
+    {.variables = {"OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base", "TMPDIR", "TEMP",
+                   "TMP"},
      .usual = "/tmp",
-     .tell = {"OMPI_MCA_orte_tmpdir_base"}},
-    {.variables = {"OMPI_MCA_btl_vader_backing_directory"},
+     .tell = {"OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"}},
+    {.variables = {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"},
      .usual = "/dev/shm",
      .optional = 1,
-     .tell = {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_osc_sm_backing_directory",
-              "OMPI_MCA_osc_rdma_backing_directory"}},
+     .tell = {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"},
+     .also = {"OMPI_MCA_osc_sm_backing_directory", "OMPI_MCA_osc_rdma_backing_directory"}},
 };
 
 static const char *base_of(const folder_place *place) {
@@ -160,10 +162,14 @@ int launcher_folders_join(launcher_folders *folders, const char *const paths[LAU
 }
 
 void launcher_folders_set(const launcher_folders *folders) {
-    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++)
-        for (size_t k = 0; k < sizeof places[i].tell / sizeof *places[i].tell; k++)
-            if (folders->path[i] && places[i].tell[k])
-                setenv(places[i].tell[k], folders->path[i], k == 0);
+    for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
+        const folder_place *place = &places[i];
+        if (!folders->path[i]) continue;
+        for (size_t k = 0; k < sizeof place->tell / sizeof *place->tell; k++)
+            setenv(place->tell[k], folders->path[i], 1);
+        for (size_t k = 0; k < sizeof place->also / sizeof *place->also; k++)
+            if (place->also[k]) setenv(place->also[k], folders->path[i], 0);
+    }
 }
 
 void launcher_folders_remove(const launcher_folders *folders) {

@@ -111,6 +111,20 @@ void launcher_processes_visit_below(pid_t parent, pid_t but, launcher_visit visi
     free(list.at);
 }
 
+static void descend(const process_list *list, pid_t parent, int levels,
+                    int (*enter)(void *ctx, const launcher_process *), void *ctx) {
+    for (size_t i = 0; levels > 0 && i < list->n; i++)
+        if (list->at[i].parent == parent && enter(ctx, &list->at[i]))
+            descend(list, list->at[i].pid, levels - 1, enter, ctx);
+}
+
+void launcher_processes_descend(pid_t parent, int levels,
+                                int (*enter)(void *ctx, const launcher_process *), void *ctx) {
+    process_list list = list_processes();
+    descend(&list, parent, levels, enter, ctx);
+    free(list.at);
+}
+
 int launcher_processes_open(const launcher_process *process) {
     process_stat stat;
     const int fd = pidfd_open(process->pid, 0);

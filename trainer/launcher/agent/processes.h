@@ -17,8 +17,13 @@ int launcher_processes_known(void);
 /* Calls `visit` with each process whose parent is `parent`, also with zombies. */
 void launcher_processes_visit(pid_t parent, launcher_visit visit, void *ctx);
 
-/* The same with all that descend from `parent`, but for its child `but`, and what descends from
- * that; 0: for none. */
+/* The same with those of up to `levels` generations, but not with what descends from a process for
+ * which `enter` returns 0. */
+void launcher_processes_descend(pid_t parent, int levels,
+                                int (*enter)(void *ctx, const launcher_process *), void *ctx);
+
+/* Calls `visit` with all that descend from `parent`, but for its child `but`, and what descends
+ * from that; 0: for none. */
 void launcher_processes_visit_below(pid_t parent, pid_t but, launcher_visit visit, void *ctx);
 
 /* A pidfd of this very process; -1 where it is gone. */

@@ -9,19 +9,21 @@
 
 #include "launcher/agent/processes.h"
 
+enum { LEVELS = 3 }; /* mpirun, where it is MPICH's what that starts, the ranks */
+
 typedef struct rank_finder {
     launcher_local_ranks *ranks;
     launcher_channel *channel;
 } rank_finder;
 
-int launcher_ranks_open(launcher_local_ranks *ranks) {
-    *ranks = (launcher_local_ranks){.ends = epoll_create1(EPOLL_CLOEXEC)};
+int launcher_ranks_open(launcher_local_ranks *ranks, const char *variable) {
+    *ranks = (launcher_local_ranks){.variable = variable, .ends = epoll_create1(EPOLL_CLOEXEC)};
     return ranks->ends < 0 ? -1 : 0;
 }
 
 /* The rank that `pid` was started as; -1 where it is none (yet). */
-static int mpi_rank_of(pid_t pid) {
-    char *value = launcher_processes_variable(pid, "OMPI_COMM_WORLD_RANK");
+static int mpi_rank_of(const launcher_local_ranks *ranks, pid_t pid) {
+    char *value = launcher_processes_variable(pid, ranks->variable);
     const int rank = value ? atoi(value) : -1;
     free(value);
     return rank < RANKS_BOARD_RANKS ? rank : -1;
@@ -33,11 +35,9 @@ static int is_known(const launcher_local_ranks *ranks, int rank) {
     return 0;
 }
 
-static void take_rank(void *ctx, const launcher_process *process) {
-    const rank_finder *finder = ctx;
+static void take_rank(const rank_finder *finder, int rank, const launcher_process *process) {
     launcher_local_ranks *ranks = finder->ranks;
-    const int rank = mpi_rank_of(process->pid);
-    if (rank < 0 || is_known(ranks, rank)) return;
+    if (is_known(ranks, rank)) return;
     launcher_local_rank *more = realloc(ranks->at, (ranks->n + 1) * sizeof *more);
     if (!more) return;
     ranks->at = more;
@@ -53,21 +53,31 @@ static void take_rank(void *ctx, const launcher_process *process) {
     if (ranks->signal_new) pidfd_send_signal(fd, ranks->signal_new, NULL, 0);
 }
 
-/* A child of the agent starts ranks, or is what one has left behind. */
-static void take_child(void *ctx, const launcher_process *child) {
-    rank_finder *finder = ctx;
-    if (mpi_rank_of(child->pid) >= 0)
+/* Ranks are children of mpirun, or of what that has started for this host; what they start has
+ * their variable, too. A child of the agent that has it is what a rank has left behind. */
+static int take_process(void *ctx, const launcher_process *process) {
+    const rank_finder *finder = ctx;
+    const int rank = mpi_rank_of(finder->ranks, process->pid);
+    if (rank < 0) return 1;
+    if (process->parent == getpid())
         finder->ranks->launched = 1;
     else
-        launcher_processes_visit(child->pid, take_rank, finder);
+        take_rank(finder, rank, process);
+    return 0;
 }
 
 void launcher_ranks_find(launcher_local_ranks *ranks, launcher_channel *channel) {
     rank_finder finder = {ranks, channel};
     const int launched = ranks->launched;
-    launcher_processes_visit(getpid(), take_child, &finder);
+    launcher_processes_descend(getpid(), LEVELS, take_process, &finder);
     if (!launched && ranks->launched)
         launcher_channel_send(channel, json_pack("{s:s}", "kind", "launched"));
+}
+
+int launcher_ranks_alive(const launcher_local_ranks *ranks) {
+    int n = 0;
+    for (size_t i = 0; i < ranks->n; i++) n += ranks->at[i].fd >= 0;
+    return n;
 }
 
 static void take_end(launcher_local_rank *rank, const launcher_board *board,

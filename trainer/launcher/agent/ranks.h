@@ -16,15 +16,18 @@ typedef struct launcher_local_rank {
 typedef struct launcher_local_ranks {
     launcher_local_rank *at;
     size_t n;
-    int ends;       /* epoll's descriptor of all pidfds, readable once one has ended */
-    int signal_new; /* what a rank gets that is found from now on; 0: nothing */
-    int launched;   /* some process of a rank was seen */
+    const char *variable; /* that says which one a process is */
+    int ends;             /* epoll's descriptor of all pidfds, readable once one has ended */
+    int signal_new;       /* what a rank gets that is found from now on; 0: nothing */
+    int launched;         /* some process of a rank was seen */
 } launcher_local_ranks;
 
-/* 0, or -1 with errno. */
-int launcher_ranks_open(launcher_local_ranks *ranks);
+/* 0, or -1 with errno. `variable` stays the caller's. */
+int launcher_ranks_open(launcher_local_ranks *ranks, const char *variable);
 /* Looks for ranks below this process that are not known yet, and tells of them. */
 void launcher_ranks_find(launcher_local_ranks *ranks, launcher_channel *channel);
+/* How many of them have not ended. */
+int launcher_ranks_alive(const launcher_local_ranks *ranks);
 /* Takes note of ranks that have ended, in the order in which they did, and tells of them. */
 void launcher_ranks_take_ends(launcher_local_ranks *ranks, const launcher_board *board,
                               launcher_channel *channel);

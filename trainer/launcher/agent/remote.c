@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "launcher/agent/agent.h"
+#include "programs/launched.h"
 #include "programs/program.h"
 
 enum { CONNECT_MS = 3000, KEY_MS = 10000 };
@@ -55,16 +56,23 @@ static int find_run(const char *addresses, int port) {
     return fd;
 }
 
-/* What tells which of the run's hosts this is: its names, and the number that orted is given. */
+static const char proxy_number[] = "--proxy-id"; /* an option of MPICH's daemon */
+
+static json_int_t number_after(char **argv, const char *word) {
+    for (char **arg = argv; arg[0] && arg[1]; arg++)
+        if (strcmp(arg[0], word) == 0) return atoi(arg[1]);
+    return -1;
+}
+
+/* What tells which of the run's hosts this is: its names, and the number that mpirun gives its
+ * daemon. */
 static json_t *describe_self(const char *key, char **argv) {
     char name[256] = "";
     gethostname(name, sizeof name - 1);
     const char *node = getenv("SLURMD_NODENAME");
-    json_int_t daemon = -1;
-    for (char **arg = argv; arg[0] && arg[1]; arg++)
-        if (strcmp(arg[0], "ess_base_vpid") == 0) daemon = atoi(arg[1]);
-    return json_pack("{s:s,s:s,s:s,s:I}", "key", key, "host", name, "node", node ? node : "",
-                     "daemon", daemon);
+    return json_pack("{s:s,s:s,s:s,s:I,s:I}", "key", key, "host", name, "node", node ? node : "",
+                     "daemon", number_after(argv, "ess_base_vpid"), "place",
+                     number_after(argv, proxy_number));
 }
 
 static void exec_program(void *ctx) {
@@ -76,8 +84,9 @@ static void exec_program(void *ctx) {
     sigaddset(&held, SIGPIPE);
     sigprocmask(SIG_SETMASK, &held, NULL);
     execvp(argv[0], argv);
-    fprintf(stderr, "dcp-run agent: cannot run %s: %s; install openmpi-bin on this host\n", argv[0],
-            strerror(errno));
+    fprintf(stderr,
+            "dcp-run agent: cannot run %s: %s; install the MPI of dcp-run's host on this one\n",
+            argv[0], strerror(errno));
     _exit(127);
 }
 
@@ -127,12 +136,15 @@ int launcher_remote_main(int argc, char **argv) {
     }
     if (launcher_folders_join(&folders, (const char *const[]){argv[4], argv[5]}) != 0)
         return PROGRAM_FAILED;
+    const int by = number_after(program, proxy_number) < 0 ? PROGRAM_BY_OPEN_MPI : PROGRAM_BY_PMI;
     launcher_folders_set(&folders);
     unsetenv("DCP_RUN_JOB");
     launcher_channel_open(&up, fd);
     launcher_agent_run(&(launcher_agent_work){.channel = &up,
                                               .folders = &folders,
+                                              .rank = program_launchers[by].rank,
                                               .lease_s = LAUNCHER_LEASE_S,
+                                              .ends_with_child = by == PROGRAM_BY_PMI,
                                               .hello = describe_self(key, program),
                                               .exec = exec_program,
                                               .ctx = program});

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""The launcher of the MPI that the build is of, whichever that is: under dcp-run a training that loses a rank
+ends with the bits of one that was left alone, on as many ranks or on fewer; it is stopped and goes on; each
+rank's lines are its own; an option that the launcher does not know is final, with its words. A launcher that
+dcp-run does not know is refused by name before anything starts."""
+import re
+from train_lib import *
+
+MPIEXEC = os.environ["DCP_MPIEXEC"]
+make_text()
+small = config(max_steps=10)
+
+
+def mpirun(name, *lines):
+    """PATH with an mpirun that runs these lines of sh."""
+    os.mkdir(name)
+    with open(f"{name}/mpirun", "w") as f:
+        print("#!/bin/sh", *lines, sep="\n", file=f)
+    os.chmod(f"{name}/mpirun", 0o755)
+    return {"PATH": f"{scratch}/{name}:{os.environ['PATH']}"}
+
+
+OWN = mpirun("own", f'exec "{MPIEXEC}" "$@"')
+
+
+class Start:
+    def __init__(self, name, env, *args):
+        self.err, self.out = open(f"{name}.err", "w+"), open(f"{name}.out", "w+")
+        self.run = subprocess.Popen([f"{BIN}/dcp-run", *args], stdin=subprocess.DEVNULL, stdout=self.out,
+                                    stderr=self.err, env={**os.environ, **env})
+
+    def text(self):
+        return open(self.err.name).read()
+
+    def pids(self, start):
+        found = re.search(rf"^dcp-run: start {start}, \d+ ranks, pids([ \d]+)$", self.text(), re.M)
+        return [int(pid) for pid in found.group(1).split()] if found else []
+
+    def until(self, condition, what):
+        deadline = time.monotonic() + TIMEOUT
+        while not condition():
+            check(self.run.poll() is None and time.monotonic() < deadline, f"no {what}: {self.text()}")
+            time.sleep(0.001)
+
+    def ends(self, expect):
+        status = wait_for_end(self.run, self.text)
+        check(status == expect, f"exit {status}, not {expect}: {self.text()}")
+        return self.text()
+
+
+train(1, config("whole.json", max_steps=10, checkpoint={"dir": "whole"}, metrics="whole.jsonl"))
+for on_failure, ranks in ("same", 2), ("shrink", 1):
+    start = Start(on_failure, OWN, "-n", "2", "--on-failure", on_failure, "--", TRAINER, small,
+                  f"checkpoint.dir={on_failure}", f"metrics={on_failure}.jsonl")
+    start.until(lambda: start.pids(1) and os.path.isdir(step_path(2, on_failure)), "step 2")
+    os.kill(start.pids(1)[1], signal.SIGKILL)
+    err = start.ends(0)
+    check(len(start.pids(2)) == ranks and not start.pids(3), f"not one restart on {ranks}: {err}")
+    check("on 2 ranks" in err.split("dcp-run: start 2")[0], f"MPI knew of others: {err}")
+    check(re.search("going on from step [2-9]|going on from step 10", err), err)
+    check(state(10, on_failure) == state(10, "whole"), f"{on_failure}: another state")
+    check(losses(f"{on_failure}.jsonl") == losses("whole.jsonl"), f"{on_failure}: other losses")
+
+# SIGTERM reaches the ranks, though the launcher is kept from it.
+start = Start("stopped", OWN, "-n", "2", "--", TRAINER, small, "checkpoint.dir=stopped", "max_steps=100000")
+start.until(lambda: start.pids(1) and os.path.isdir(step_path(1, "stopped")), "step 1")
+start.run.send_signal(signal.SIGTERM)
+err = start.ends(143)
+check("killing" not in err, err)
+
+# Who a rank is, and what it says.
+start = Start("logged", OWN, "-n", "2", "--logs", "logs", "--", "sh", "-c",
+              'echo "  I am $RANK of $WORLD_SIZE, here $LOCAL_RANK of $LOCAL_WORLD_SIZE"; echo "no $RANK" >&2')
+start.ends(0)
+for rank in range(2):
+    said = open(f"logs/start-1/rank-{rank}.log").read()
+    for line in f"  I am {rank} of 2, here {rank} of 2", f"no {rank}":
+        check(re.search(rf"\d {line}$", said, re.M), f"not {line}: {said}")
+
+# Wrong options, of dcp-run for this launcher, in the launcher's own words.
+wrong = mpirun("wrong", f'[ "$*" = --version ] || set -- --no-such-option "$@"; exec "{MPIEXEC}" "$@"')
+start = Start("option", wrong, "-n", "2", "--", TRAINER, small, "checkpoint.dir=option")
+err = start.ends(2)
+check("no-such-option" in err + open(start.out.name).read(), err)
+check("mpirun does not take, as it says: mpirun -n 2" in err, err)
+check(err.count("dcp-run: start 1, ") == 1 and "start 2" not in err, err)
+
+# Refused by name.
+intel = mpirun("intel", "echo 'Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005'")
+err = Start("intel", intel, "-n", "2", "--", TRAINER, small).ends(2)
+check("the one in PATH says that it is: Intel(R) MPI Library" in err and "start 1" not in err, err)
+os.mkdir("empty")
+err = Start("none", {"PATH": f"{scratch}/empty"}, "-n", "2", "--", TRAINER, small).ends(3)
+check("no mpirun in PATH" in err and "start 1" not in err, err)
