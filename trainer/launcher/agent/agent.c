@@ -144,6 +144,20 @@ static void pass_signal(agent *a, int signal) {
     launcher_ranks_signal(&a->ranks, signal, NULL);
 }
 
+/* What the child has started to start the ranks, as MPICH's mpirun does. */
+static void wake_daemon(void *ctx, const launcher_process *process) {
+    const agent *a = ctx;
+    for (size_t i = 0; i < a->ranks.n; i++)
+        if (a->ranks.at[i].pid == process->pid) return;
+    kill(process->pid, SIGCONT);
+}
+
+static void wake_child(agent *a) {
+    if (a->child_ended) return;
+    kill(a->child, SIGCONT);
+    launcher_processes_visit(a->child, wake_daemon, a);
+}
+
 /* Whether the message asks for the end. */
 static int answer(agent *a, const json_t *m) {
     if (launcher_message_is(m, "end")) return 1;
@@ -163,7 +177,7 @@ static int answer(agent *a, const json_t *m) {
     }
     if (launcher_message_is(m, "kill_orphans")) kill_orphans(a);
     if (launcher_message_is(m, "kill_child") && !a->child_ended) kill(a->child, SIGKILL);
-    if (launcher_message_is(m, "wake_child") && !a->child_ended) kill(a->child, SIGCONT);
+    if (launcher_message_is(m, "wake_child")) wake_child(a);
     return 0;
 }
 
@@ -225,6 +239,7 @@ static void serve(agent *a) {
                                   {.fd = a->stacks.pid ? a->stacks.fd : -1, .events = POLLIN}};
         if (poll(polled, 4, look_ms(a)) < 0) continue;
         launcher_ranks_take_ends(&a->ranks, &a->board, a->channel);
+        launcher_ranks_end_orphans(&a->ranks);
         if (a->stacks.pid && polled[3].revents) take_stacks(a);
         read_signals(a);
         reap_all(a);

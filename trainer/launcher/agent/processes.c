@@ -186,6 +186,11 @@ int launcher_processes_takes(pid_t pid, int signal) {
     return 0;
 }
 
+pid_t launcher_processes_parent(pid_t pid) {
+    process_stat stat;
+    return read_process(pid, &stat) == 0 ? stat.parent : -1;
+}
+
 int launcher_processes_waited(pid_t pid) {
     process_stat stat;
     return read_process(pid, &stat) == 0 ? stat.child_faults > 0 : -1;

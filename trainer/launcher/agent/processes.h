@@ -36,6 +36,9 @@ void launcher_processes_kill(void *ctx, const launcher_process *process);
  * where it has none (yet). */
 char *launcher_processes_variable(pid_t pid, const char *name);
 
+/* Its parent; -1 where there is no such process. */
+pid_t launcher_processes_parent(pid_t pid);
+
 /* How many children of `pid`, which may be a zombie, have ended and been waited for, by what the
  * kernel has added up of them: 0 or more than 0. -1: not known. */
 int launcher_processes_waited(pid_t pid);

@@ -80,6 +80,14 @@ int launcher_ranks_alive(const launcher_local_ranks *ranks) {
     return n;
 }
 
+void launcher_ranks_end_orphans(const launcher_local_ranks *ranks) {
+    for (size_t i = 0; i < ranks->n; i++) {
+        const launcher_local_rank *rank = &ranks->at[i];
+        if (rank->fd >= 0 && launcher_processes_parent(rank->pid) == getpid())
+            pidfd_send_signal(rank->fd, SIGKILL, NULL, 0);
+    }
+}
+
 static void take_end(launcher_local_rank *rank, const launcher_board *board,
                      launcher_channel *channel) {
     close(rank->fd);

@@ -28,6 +28,9 @@ int launcher_ranks_open(launcher_local_ranks *ranks, const char *variable);
 void launcher_ranks_find(launcher_local_ranks *ranks, launcher_channel *channel);
 /* How many of them have not ended. */
 int launcher_ranks_alive(const launcher_local_ranks *ranks);
+/* SIGKILL to those that have fallen to this process: what has started them is dead, which the
+ * mpirun of MPICH does not notice. */
+void launcher_ranks_end_orphans(const launcher_local_ranks *ranks);
 /* Takes note of ranks that have ended, in the order in which they did, and tells of them. */
 void launcher_ranks_take_ends(launcher_local_ranks *ranks, const launcher_board *board,
                               launcher_channel *channel);
