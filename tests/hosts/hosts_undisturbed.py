@@ -25,7 +25,7 @@ busy = [subprocess.Popen(SPIN) for _ in range(4)]
 try:
     for i in range(runs):
         run(i, 4 + 2 * (i % 2))
+        print(f"run {i + 1} of {runs}: one start, exit 0", flush=True)
 finally:
     for process in busy:
         process.kill()
-print(f"{runs} runs, of 4 and of 6 ranks: one start each, exit 0")
