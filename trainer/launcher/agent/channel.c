@@ -63,7 +63,8 @@ void launcher_channel_flush(launcher_channel *channel) {
         const ssize_t n = send(channel->fd, channel->out, channel->n_out, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) return;
-        if (n < 0) {
+        if (n < 0) { /* the other side may have said its last before it ended */
+            launcher_channel_receive(channel);
             break_off(channel);
             return;
         }
