@@ -293,9 +293,16 @@ static void take_loss(launcher_job *job, launcher_link *link) {
             program_now_s() - job->alive_at);
 }
 
+/* Open MPI 5's mpirun ends with 0 where it has lost a host. */
+static int is_believed(const launcher_job *job) {
+    for (int r = 0; r < job->ranks; r++)
+        if (job->members[r].seen.told && !job->members[r].is_done) return 0;
+    return job->status == PROGRAM_DONE;
+}
+
 int launcher_job_is_done(const launcher_job *job) {
     if (job->dead >= 0) return 0;
-    if (!job->mpirun_lives && job->launched && job->status == PROGRAM_DONE) return 1;
+    if (!job->mpirun_lives && job->launched && is_believed(job)) return 1;
     for (int r = 0; r < job->ranks; r++)
         if (!job->members[r].is_done) return 0;
     return 1;

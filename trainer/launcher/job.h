@@ -76,8 +76,8 @@ void launcher_job_signal_ranks(launcher_job *job, int signal);
 /* Asks for the stacks of all ranks, which come to take_stacks. */
 void launcher_job_ask_stacks(launcher_job *job, int limit_s);
 
-/* Whether all ranks have ended well, as they have told, or mpirun's status says: then the start is
- * done, whatever becomes of agents, hosts and mpirun. */
+/* Whether all ranks have ended well, as they have told, or mpirun's status says of those that tell
+ * nothing: then the start is done, whatever becomes of agents, hosts and mpirun. */
 int launcher_job_is_done(const launcher_job *job);
 
 /* Hosts whose agents have not said that they are there; calls `visit` with each. */

@@ -80,10 +80,11 @@ static int own_status(const launcher_job *job, const launcher_result *result,
     if (is_misused(job)) return refuse_options(job, start);
     const int ends_as_asked = status == PROGRAM_STOPPED && (result->stop_asked || result->planned);
     if (ends_as_asked && !result->killed) return status;
-    const int failed = job->mpirun_lives || job->dead >= 0 || job->lost || result->stalled;
+    const int failed = job->mpirun_lives || job->dead >= 0 || job->lost || result->stalled ||
+                       status == PROGRAM_DONE; /* which is not believed */
     if (failed || !is_final(status)) report_failure(job, result, told, start);
     if (result->killed || failed || !is_final(status)) return PROGRAM_FAILED;
-    if (status == PROGRAM_DONE || result->stop_asked) return status;
+    if (result->stop_asked) return status;
     if (!job->launched || !launcher_told_has(told, status)) {
         fprintf(stderr, "dcp-run: start %d failed with status %d, which is %s own\n", start, status,
                 job->launched ? "MPI's" : "mpirun's");
