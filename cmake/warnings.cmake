@@ -2,7 +2,9 @@
 # development, and in CI.
 add_library(dcp_warnings INTERFACE)
 target_compile_options(dcp_warnings INTERFACE
-  $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wvla>)
+  $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wvla>
+  # it does not know "GCC ivdep" of the kernels, and gives the same bits without it
+  $<$<COMPILE_LANG_AND_ID:C,Clang>:-Wno-unknown-pragmas>)
 if(DCP_SANITIZE STREQUAL "thread")
   target_compile_options(dcp_warnings INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
   target_link_options(dcp_warnings INTERFACE -fsanitize=thread)

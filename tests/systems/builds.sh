@@ -71,7 +71,8 @@ make_ready() {
         make_base
         fresh_system root
     fi
-    git -C "$system/root/libdcp" pull -q --ff-only "$source" HEAD
+    git -C "$system/root/libdcp" fetch -q "$source" HEAD
+    git -C "$system/root/libdcp" reset -q --hard FETCH_HEAD
     said "export DEBIAN_FRONTEND=noninteractive; apt-get update -q && apt-get install -q -y --no-install-recommends ${common//$'\n'/ } $packages" &&
         said "${prepare:-true}"
 }
@@ -90,6 +91,7 @@ run_tests() {
     local choice="-L ^quick\$"
     [ "${TESTS-all}" ] || { tests="no tests" && return; }
     [ -z "${TESTS:-}" ] || choice="-R '^($TESTS)'"
+    [ "$1" != arm64 ] || choice+=" -LE mpi" # qemu starts no ranks
     local status=0
     said "ctest --test-dir /b/$1 --no-tests=error --output-on-failure -j2 $choice" || status=$?
     tests=$(grep 'tests passed' "$log" | tail -n 1)
@@ -102,8 +104,10 @@ same() {
     said "rm -rf /b/made && mkdir /b/made && { $2; } && sha256sum \$(find /b/made -name state.h5 | sort | tail -n 1) >/b/made/sum" ||
         { files+=", $1 FAILED" && return 1; }
     cut -d ' ' -f 1 "$system/b/made/sum" >"$sum"
-    if [ ! -e "$dir/gcc12.$1" ]; then
-        files+=", $1 not compared"
+    if [ "$part" = gcc12 ]; then
+        files+=", $1 made"
+    elif [ ! -e "$dir/gcc12.$1" ]; then
+        files+=", $1 not compared: there is none of gcc12"
     elif cmp -s "$sum" "$dir/gcc12.$1"; then
         files+=", $1 same"
     else
@@ -134,7 +138,7 @@ for part; do
     else
         run_tests "$part" || failed=1
         make_files || failed=1
-        echo "$part: builds with $(grep -c 'warning:' "$log" || true) warnings; $tests$files"
+        echo "$part: builds with $(grep -c 'warning: .*\[-W' "$log" || true) warnings; $tests$files"
     fi
 done
 exit $failed
