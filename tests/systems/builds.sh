@@ -83,7 +83,7 @@ build() {
     targets=quick_tests
     [ -z "${TESTS+set}" ] || targets="programs \$(ninja -C /b/$1 -t targets all | sed -n 's/:.*//p' | grep -xE '${TESTS:-none}' || true)"
     said "$pkg_config cmake -G Ninja -S . -B /b/$1 --fresh -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER_LAUNCHER=ccache \
-        -DCMAKE_CXX_COMPILER_LAUNCHER=ccache $options && ninja -C /b/$1 -j\${JOBS:-2} $targets"
+        -DCMAKE_CXX_COMPILER_LAUNCHER=ccache $options && ninja -C /b/$1 -j2 $targets"
 }
 
 # Its last line is what passed.
