@@ -51,10 +51,10 @@ give_up() {
     exit 3
 }
 
-# Eight lines of a run in the background: follow LOG PID
+# The lines about steps of a run in the background: follow LOG PID
 follow() {
     tail --pid="$2" -s 0.2 -n +1 -F "$1" 2>/dev/null | while read -r word step _ loss _; do
-        [ "$word" != step ] || ((${step%/*} % (steps / 8))) || echo "  step $step, loss $loss"
+        [ "$word" != step ] || echo "  step $step, loss $loss"
     done
 }
 
@@ -125,7 +125,7 @@ trap 'exit 143' TERM
 say "Training on 2 ranks, $steps steps from the imported folder, all but what reads text, saved at every step"
 dcp-import base ckpt
 dcp-run -n 2 -- dcp-train "$config" "data=$data" data.eval_path=records.safetensors max_steps=$steps \
-    metrics=metrics.jsonl >train.log 2>&1 &
+    metrics=metrics.jsonl log_every=$((steps / 8)) >train.log 2>&1 &
 run=$!
 follow train.log $run &
 follower=$!
