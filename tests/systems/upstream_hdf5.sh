@@ -4,7 +4,8 @@ set -euo pipefail
 [ ! -e "$1/lib/libhdf5.so" ] || exit 0
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-echo 'deb-src http://deb.debian.org/debian trixie main' >/etc/apt/sources.list.d/trixie-src.list
+mirror=$(sed -n 's/^deb \([^ ]*\) .*/\1/p' /etc/apt/sources.list | head -n 1) # as debootstrap has written it
+echo "deb-src $mirror trixie main" >/etc/apt/sources.list.d/trixie-src.list
 apt-get update -q
 apt-get install -q -y --no-install-recommends dpkg-dev
 cd "$dir"
