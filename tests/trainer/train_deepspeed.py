@@ -12,12 +12,6 @@ with open("model.json", "w") as f:
 GIVEN = ["model=model.json", "data.path=text", "data.sequence_length=128"]
 
 
-def at(tree, path):
-    for part in path.split("."):
-        tree = tree[part]
-    return tree
-
-
 def dry_run(path, *overrides):
     """What a dry run warns of."""
     overrides = [o for o in overrides if o != "device=cuda"]  # this machine may have none
@@ -31,7 +25,7 @@ def taken(path, expected):
     out, err = train(1, path, *GIVEN, *overrides, "--print-config")
     shown = json.loads(out)
     for key, value in expected["shows"].items():
-        check(at(shown, key) == value, f"{path}: {key} is {at(shown, key)}")
+        check(json_at(shown, key) == value, f"{path}: {key} is {json_at(shown, key)}")
     for note in expected.get("notes", []):
         check(note in err, f"{path}: {note}: {err}")
     notes = dry_run(path, *overrides)
@@ -72,10 +66,10 @@ for overrides, key, value in ((["max_steps=7"], "max_steps", 7),
                               (["optimizer.params.lr=auto"], "optimizer.params.lr", 0.001),
                               (["scheduler.params.warmup_steps=3"], "scheduler.params.warmup_steps", 3)):
     shown = json.loads(train(1, FILE, *GIVEN, *overrides, "--print-config")[0])
-    check(at(shown, key) == value, f"{overrides}: {key} is {at(shown, key)}")
+    check(json_at(shown, key) == value, f"{overrides}: {key} is {json_at(shown, key)}")
 config("ours.json")
 shown = json.loads(train(1, "ours.json", "scheduler.params.warmup_num_steps=5", "--print-config")[0])
-check(at(shown, "scheduler.params.warmup_steps") == 5, "a key of the file goes before the command line's")
+check(json_at(shown, "scheduler.params.warmup_steps") == 5, "a key of the file goes before the command line's")
 _, err = train(1, "ours.json", "fp16.enabled=true", "--print-config", expect=2)
 check(err.startswith("dcp-train: command line: fp16.enabled: true; fp16 is not built"), err)
 with open("both.json", "w") as f:
@@ -84,7 +78,7 @@ with open("both.json", "w") as f:
 _, err = train(1, "both.json", *GIVEN, "--print-config", expect=2)
 check("scheduler.params.warmup_max_lr: 0.001, but optimizer.params.lr is 0.0001: drop one of them" in err, err)
 out, err = train(1, "both.json", *GIVEN, "optimizer.params.lr=2e-4", "--print-config")
-check(at(json.loads(out), "optimizer.params.lr") == 2e-4, out)
+check(json_at(json.loads(out), "optimizer.params.lr") == 2e-4, out)
 
 # What gives way to the command line is told; what says the same is not.
 _, err = train(1, FILE, *GIVEN, "max_steps=7", "--print-config")
@@ -100,7 +94,7 @@ for keys, ranks, batch in (({"gradient_accumulation_steps": 3}, 1, 6), ({"gradie
     with open("batch.json", "w") as f:
         json.dump({"train_micro_batch_size_per_gpu": 2, "steps_per_print": 10, **keys}, f)
     out, err = train(ranks, "batch.json", *GIVEN, "--print-config")
-    check(at(json.loads(out), BATCH) == batch, f"{keys}: {out}")
+    check(json_at(json.loads(out), BATCH) == batch, f"{keys}: {out}")
     told = f"train_micro_batch_size_per_gpu 2 and gradient_accumulation_steps {keys.get('gradient_accumulation_steps')} on"
     check((f"as {BATCH} {batch} " in err) == (keys.get(BATCH) != 8) and f"{BATCH} 32" not in err, err)
     check(told in err or keys.get("gradient_accumulation_steps") != 3, err)
@@ -110,7 +104,7 @@ with open("batch.json", "w") as f:
 plan, _ = train(1, "batch.json", *GIVEN, "--plan", "--ranks", "4")
 check("12 micro-batches of 2" in plan, plan)
 shown = json.loads(train(1, "batch.json", *GIVEN, "train_batch_size=6", "--print-config")[0])
-check(at(shown, BATCH) == 6, "the command line's batch")
+check(json_at(shown, BATCH) == 6, "the command line's batch")
 
 # The warm-up of their schedules is logarithmic unless they say that it is linear; ours is linear.
 LOG = {"type": "WarmupLR", "params": {"warmup_num_steps": 10, "warmup_max_lr": 0.001}}
@@ -121,7 +115,7 @@ for name, schedule, kind in (("log", LOG, "log"), ("none", LOG, "log"),
         json.dump({"scheduler": {**schedule, "params": params}, "train_batch_size": 4,
                    "train_micro_batch_size_per_gpu": 4}, f)
     out, err = train(1, "warm.json", *GIVEN, "--print-config")
-    check(at(json.loads(out), "scheduler.params.warmup_type") == kind and "without effect" not in err, err)
+    check(json_at(json.loads(out), "scheduler.params.warmup_type") == kind and "without effect" not in err, err)
     check(f"after a {'logarithmic' if kind == 'log' else 'linear'} warm-up" in err, err)
     train(1, "warm.json", *GIVEN, "max_steps=3", f"checkpoint.dir=warm-{name}")
     rates = [row["lr"] for row in metrics(f"warm-{name}/metrics.jsonl")]

@@ -175,6 +175,13 @@ def metrics(path="metrics.jsonl"):
     return [json.loads(line) for line in open(path)]
 
 
+def json_at(tree, path):
+    """What stands at the keys `path`, with dots between them."""
+    for key in path.split("."):
+        tree = tree[key]
+    return tree
+
+
 def losses(path="metrics.jsonl"):
     """Step, loss and norm of each line as they are written, to the last digit."""
     return [line.split(", \"lr\"")[0] for line in open(path)]

@@ -17,12 +17,6 @@ with open("model.json", "w") as f:
 GIVEN = ["model=model.json", "data.path=text", "data.sequence_length=128"]
 
 
-def at(tree, path):
-    for part in path.split("."):
-        tree = tree[part]
-    return tree
-
-
 def call(program, *args, status=0):
     done = subprocess.run([f"{BIN}/{program}", *args], capture_output=True, text=True, timeout=TIMEOUT)
     check(done.returncode == status, f"{args}: exit {done.returncode}, not {status}: {done.stdout}{done.stderr}")
@@ -40,7 +34,7 @@ def configuration(name, entry):
     out, err = call("dcp-train", path, *GIVEN, *overrides, "--print-config")
     shown = json.loads(out)
     for key, value in entry["shows"].items():
-        check(at(shown, key) == value, f"{name}: {key} is {at(shown, key)}")
+        check(json_at(shown, key) == value, f"{name}: {key} is {json_at(shown, key)}")
     for note in entry["notes"]:
         check(err.count(note) == 1, f"{name}: {note}: {err}")
     _, err = call("dcp-train", path, *GIVEN, *overrides, "--dry-run")

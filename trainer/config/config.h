@@ -74,9 +74,9 @@ typedef struct config {
     uint64_t staging_mb, staging_bytes; /* what a fence may copy instead of waiting */
     int skip_when_busy;                 /* a save that is due while one is in flight is left out */
     const char *metrics;                /* NULL: none */
-    uint64_t log_every;                 /* steps from line to line on stdout; 0: few lines per second */
-    int restarted;  /* of a run that has published a step: by dcp-run, or requeued */
-    uint64_t given; /* the checksum of `tree` as it was given, all keys with their values */
+    uint64_t log_every; /* steps from line to line on stdout; 0: few lines per second */
+    int restarted;      /* of a run that has published a step: by dcp-run, or requeued */
+    uint64_t given;     /* the checksum of `tree` as it was given, all keys with their values */
 } config;
 
 void config_free(config *c);

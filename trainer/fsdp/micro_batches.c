@@ -64,10 +64,6 @@ int fsdp_micro_batches_end_run(const fsdp_micro_batches *l, uint64_t micro) {
     return (micro + 1) % steps_of_run(l) == 0;
 }
 
-uint64_t fsdp_micro_batches_runs(const fsdp_micro_batches *l) {
-    return fsdp_micro_batches_steps(l) / steps_of_run(l);
-}
-
 uint64_t fsdp_micro_batch_of(const fsdp_micro_batches *l, int rank, uint64_t micro) {
     const uint64_t group = (uint64_t)l->group, place = (uint64_t)(rank % l->group);
     const uint64_t in_run = micro % steps_of_run(l), turn = in_run / l->block;

@@ -39,11 +39,10 @@ fsdp_part fsdp_micro_batches_part(const fsdp_micro_batches *l, int rank, uint64_
 /* How many of a rank's group send something then. */
 uint64_t fsdp_micro_batches_senders(const fsdp_micro_batches *l, int rank, uint64_t micro);
 
-/* Where there are several groups: whether they have computed a run after the micro-step; the run of
- * a rank's group, which consists of at most FSDP_MOST_PARTS sums; and how many runs a group has. */
+/* Where there are several groups: whether they have computed a run after the micro-step; and the
+ * run of a rank's group, which consists of at most FSDP_MOST_PARTS sums. */
 int fsdp_micro_batches_end_run(const fsdp_micro_batches *l, uint64_t micro);
 fsdp_part fsdp_micro_batches_run(const fsdp_micro_batches *l, int rank, uint64_t micro);
-uint64_t fsdp_micro_batches_runs(const fsdp_micro_batches *l);
 
 /* Sums that are kept from one micro-step to the next, at most: of a rank's own block; of what its
  * group adds up; and of what groups send each other. */
