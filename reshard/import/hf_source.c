@@ -195,33 +195,42 @@ static int is_pickle(const struct dirent *entry) {
            fnmatch("*.pth", entry->d_name, FNM_PERIOD) == 0;
 }
 
+/* The name of the first entry of a folder that the filter takes, which the caller frees, and how
+ * many there are; NULL: none. */
+static char *first_entry(const char *folder, int (*filter)(const struct dirent *), int *n) {
+    struct dirent **entries;
+    *n = scandir(folder, &entries, filter, compare_entries);
+    char *name = *n > 0 ? strdup(entries[0]->d_name) : NULL;
+    for (int i = 0; i < *n; i++) free(entries[i]);
+    if (*n >= 0) free(entries);
+    return name;
+}
+
 /* Of files without an index, or under another name. */
 static void note_safetensors(const char *folder) {
-    struct dirent **entries;
-    const int n = scandir(folder, &entries, is_safetensors, compare_entries);
-    if (n > 0)
+    int n;
+    char *name = first_entry(folder, is_safetensors, &n);
+    if (name)
         program_note("%s/%s%s there: the model is model.safetensors, or several files that "
                      "model.safetensors.index.json names; fetch that, or give a single file that "
                      "name",
-                     folder, entries[0]->d_name, n > 1 ? " and others are" : " is");
-    for (int i = 0; i < n; i++) free(entries[i]);
-    if (n >= 0) free(entries);
+                     folder, name, n > 1 ? " and others are" : " is");
+    free(name);
 }
 
 void import_note_others(const char *folder) {
     char index[PATH_MAX];
+    int n;
     const int length = snprintf(index, sizeof index, "%s/" WHOLE ".index.json", folder);
     if (length > 0 && (size_t)length < sizeof index && access(index, F_OK) != 0)
         note_safetensors(folder);
-    struct dirent **entries;
-    const int n = scandir(folder, &entries, is_pickle, compare_entries);
-    if (n > 0)
+    char *name = first_entry(folder, is_pickle, &n);
+    if (name)
         program_note("%s/%s: pickled weights, which are not read here; transformers writes them "
                      "as safetensors: python3 -c \"from transformers import AutoModelForCausalLM "
                      "as M; M.from_pretrained('%s').save_pretrained('%s-safetensors')\"",
-                     folder, entries[0]->d_name, folder, folder);
-    for (int i = 0; i < n; i++) free(entries[i]);
-    if (n >= 0) free(entries);
+                     folder, name, folder, folder);
+    free(name);
 }
 
 /* Bytes [offset, offset + bytes) of an open file. */
