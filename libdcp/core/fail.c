@@ -85,6 +85,19 @@ int core_fail_again(dcp_error *err, int status, const dcp_error *of, const char 
     return status;
 }
 
+int core_fail_add(int status, dcp_error *err, const char *fmt, ...) {
+    char more[sizeof err->message];
+    va_list args;
+    if (!err) return status;
+    const int rank = err->rank;
+    va_start(args, fmt);
+    core_format(more, sizeof more, fmt, args);
+    va_end(args);
+    core_fail_again(err, status, err, "%s%s", err->message, more);
+    err->rank = rank;
+    return status;
+}
+
 int core_fail_at(dcp_error *err, int status, const char *path, const char *fmt, ...) {
     char text[sizeof err->message];
     if (!err) return status;

@@ -15,6 +15,10 @@ int core_fail(dcp_error *err, int status, const char *fmt, ...) DCP_PRINTF(3, 4)
 int core_fail_again(dcp_error *err, int status, const dcp_error *of, const char *fmt, ...)
     DCP_PRINTF(4, 5);
 
+/* Goes on with the message of an error that was filled with `status`, which it returns, and keeps
+ * all members, the rank too. Nothing happens where `err` is NULL. */
+int core_fail_add(int status, dcp_error *err, const char *fmt, ...) DCP_PRINTF(3, 4);
+
 /* core_fail with "<path>: " before the message, and the path as a member. */
 int core_fail_at(dcp_error *err, int status, const char *path, const char *fmt, ...)
     DCP_PRINTF(4, 5);

@@ -318,16 +318,6 @@ static void tidy_up(dcp_store *store, uint64_t step, const renaming *r) {
     follow_publication(store, step);
 }
 
-static int fail_undecided(const dcp_store *store, uint64_t step, dcp_error *err) {
-    if (!err) return DCP_ERR_COMM;
-    const int rank = err->rank;
-    core_fail_again(err, DCP_ERR_COMM, err,
-                    "%s; others may know step %llu to be saved in %s: the next start finds out",
-                    err->message, (unsigned long long)step, store->dir);
-    err->rank = rank;
-    return DCP_ERR_COMM;
-}
-
 int store_publish(dcp_store *store, uint64_t step, dcp_error *err) {
     renaming r = plan_renaming(store, step);
     store_kept kept = {.same = {UINT64_MAX, UINT64_MAX}};
@@ -335,7 +325,11 @@ int store_publish(dcp_store *store, uint64_t step, dcp_error *err) {
     int status = give_name(store, &r, &kept, err);
     if (status != DCP_OK) {
         free(kept.steps);
-        if (status == DCP_ERR_COMM) return fail_undecided(store, step, err);
+        if (status == DCP_ERR_COMM)
+            return core_fail_add(status, err,
+                                 "; others may know step %llu to be saved in %s: the next start "
+                                 "finds out",
+                                 (unsigned long long)step, store->dir);
         return_name(store, &r);
         return status;
     }

@@ -269,9 +269,7 @@ int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state, cons
     }
     const tier *other = find_holder(tiers, step);
     if (err) *err = why;
-    if (!other || !err) return failure;
-    core_fail_again(err, failure, &why, "%s; step %llu is in %s", why.message,
-                    (unsigned long long)step, other->store->dir);
-    err->rank = why.rank;
-    return failure;
+    if (!other) return failure;
+    return core_fail_add(failure, err, "; step %llu is in %s", (unsigned long long)step,
+                         other->store->dir);
 }

@@ -64,6 +64,10 @@ static void members_are_set(void **state) {
     core_fail_again(&outer, DCP_ERR_IO, &err, "step 5: %s", err.message);
     assert_string_equal(outer.message, "step 5: /a/file: block 3");
     assert_string_equal(outer.tensor, "/t");
+    outer.rank = 2;
+    assert_int_equal(core_fail_add(DCP_ERR_IO, &outer, "; mend %s", outer.path), DCP_ERR_IO);
+    assert_string_equal(outer.message, "step 5: /a/file: block 3; mend /a/file");
+    assert_true(outer.rank == 2 && outer.status == DCP_ERR_IO && !strcmp(outer.path, "/a/file"));
     core_fail(&outer, DCP_ERR_ARG, "%s is none", outer.path);
     assert_string_equal(outer.message, "/a/file is none");
     assert_string_equal(outer.path, "");
