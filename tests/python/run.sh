@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # All tests of the Python package, as `pip install ./libdcp/python` gives it: with numpy alone on each Python from 3.10
-# to 3.13 that is here (wheel.sh), all in an environment with torch, ray, torchtitan and transformers, and those of torch
-# states on the newest other Python. Also mypy on the package and its examples.
+# to 3.13 that is here (wheel.sh), and all in an environment with torch, ray, torchtitan and transformers. Also mypy on the
+# package and its examples.
 #   tests/python/run.sh DIR
-# Makes environments below DIR, or uses those that are there; takes up to 10 GB at a time, and keeps 7. tests/run.sh has
-# built the programs that some tests run.
+# Makes environments below DIR, or uses those that are there; takes 7 GB. PYTHON names the Python that the environment with
+# torch is made of (default python3). tests/run.sh has built the programs that some tests run.
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
@@ -21,20 +21,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 DCP_STAND_IN=$r
 . "$root/cmake/mpi-env.sh"
 "$tests/wheel.sh" "$dir"
 
-# One environment with torch at a time: each takes 6 GB.
-own=$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
-trap 'rm -rf "$dir/torch"' EXIT
-newest=$(printf '%s\n' "$dir"/python3.1[1-9] | grep -vxF "$dir/$own" | sort -V | tail -n 1) || newest= # there is no other
-if [ -x "$newest/bin/python" ]; then
-    echo "== torch on ${newest##*/}"
-    "$newest/bin/python" -m venv --clear "$dir/torch"
-    "$dir/torch/bin/python" -m pip install --quiet numpy torch "$dir"/wheel/*.whl
-    "$dir/torch/bin/python" "$tests/test_torch.py"
-    rm -rf "$dir/torch"
-fi
-
 python=$dir/environment/bin/python
-[ -x "$python" ] || python3 -m venv "$dir/environment"
+[ -x "$python" ] || "${PYTHON:-python3}" -m venv "$dir/environment"
 "$python" -m pip install --quiet numpy h5py torch mypy transformers safetensors scikit-learn 'ray[train]' 'torchtitan==0.3.*' \
     hypothesis torchdata
 "$python" -m pip install --quiet --force-reinstall --no-deps "$dir"/wheel/*.whl
