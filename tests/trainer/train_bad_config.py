@@ -117,6 +117,17 @@ for place in "/proc/x", "/sys/x/y":
     for more in ["--dry-run"], []:
         _, err = train(1, "good.json", f"checkpoint.dir={place}", "metrics=null", *more, expect=2)
         check(f"checkpoint.dir: cannot write to {place}: " in messages(err)[-1], err)
+idle = ["fsdp.min_num_params=7", "scheduler.type=constant", "scheduler.params.min_lr_ratio=0.5", "checkpoint.dir=dry"]
+_, err = train(1, "good.json", "--dry-run", *idle)
+check("warning: good.json: without effect as other keys are: scheduler.params.min_lr_ratio (scheduler.type is constant), "
+      "fsdp.min_num_params (fsdp.wrap_policy is transformer)\n" in err, err)
+shown, _ = train(1, "good.json", *idle, "--print-config")
+with open("shown.json", "w") as f:
+    f.write(shown)
+for file, overrides in (("shown.json", ["fsdp.wrap_policy=size", "scheduler.type=linear"]),
+                        ("good.json", ["fsdp.min_num_params=100000000"])):  # which is the default
+    _, err = train(1, file, "--dry-run", "checkpoint.dir=dry", *overrides)
+    check("without effect" not in err, err)
 for given, meant in (("logging_steps", "log_every"), ("warmup_ratio", "scheduler.params.warmup_steps"),
                      ("scheduler.params.warmup_ratio", "scheduler.params.warmup_steps")):
     _, err = train(1, "good.json", f"{given}=1", "--dry-run", expect=2)

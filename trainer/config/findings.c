@@ -73,6 +73,7 @@ static const struct {
     {CONFIG_GIVES_WAY, "not taken, as the command line goes before the file: "},
     {CONFIG_REPEATED, "not taken, as the command line has the key again: "},
     {CONFIG_NO_EFFECT, "keys of DeepSpeed's without effect here: "},
+    {CONFIG_IDLE, "without effect as other keys are: "},
 };
 
 char *config_findings_notes(const config_findings *f, const char *source) {

@@ -14,6 +14,7 @@ typedef enum config_finding {
     CONFIG_GIVES_WAY, /* "their key value (our key is value)": the command line has ours */
     CONFIG_REPEATED,  /* "key=value": another one of the command line comes after it */
     CONFIG_NO_EFFECT, /* a key */
+    CONFIG_IDLE,      /* "key (other key is value)": without effect where that has this value */
     CONFIG_FINDINGS,
 } config_finding;
 

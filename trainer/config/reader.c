@@ -386,7 +386,10 @@ static int check_keys(const char *path, json_t *given, const config_overrides *l
     check_missing(given, &found);
     note_repeated(line, &found);
     status = config_findings_judge(&found, path, lines, err);
-    if (status == DCP_OK) *lines = config_findings_notes(&found, path);
+    if (status == DCP_OK) {
+        config_schema_note_idle(given, &found);
+        *lines = config_findings_notes(&found, path);
+    }
     config_findings_clear(&found);
     return status;
 }

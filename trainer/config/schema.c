@@ -33,7 +33,8 @@ const config_key config_keys[] = {
          "of speech: frames of codes that a sample has room for"),
      .min = 1, .max = MAX_INT, .nullable = 1, TO(frames)},
     {KEY("data.dtype", CONFIG_WORD, "null", "of tokens; null: by the size of the vocabulary"),
-     .words = "uint16|uint32", .nullable = 1, TO(data_dtype)},
+     .words = "uint16|uint32", .nullable = 1,
+     .idle_where = "data.type=text|records|speech|idx|safetensors", TO(data_dtype)},
     {KEY("data.eval_path", CONFIG_TEXT, "null", "data to evaluate on, of the same type"),
      .nullable = 1, TO(eval_path)},
     {KEY("data.sources", CONFIG_OBJECTS, "[]",
@@ -94,10 +95,10 @@ const config_key config_keys[] = {
      .words = "linear|log", TO(warmup_is_log)},
     {KEY("scheduler.params.min_lr_ratio", CONFIG_NUMBER, "0.1",
          "what the learning rate falls to, as a part of itself"),
-     .max = 1, TO(min_lr_ratio)},
+     .max = 1, .idle_where = "scheduler.type=constant", TO(min_lr_ratio)},
     {KEY("scheduler.params.decay_ratio", CONFIG_NUMBER, "0.2",
          "of wsd: the share of max_steps that decays"),
-     .max = 1, TO(decay_ratio)},
+     .max = 1, .idle_where = "scheduler.type=constant|linear|cosine", TO(decay_ratio)},
     {KEY("bf16.enabled", CONFIG_SWITCH, "false", "compute in bf16"), TO(bf16)},
     {KEY("frozen", CONFIG_NAMES, "[]", "globs of the parameters that are not trained"), TO(frozen)},
     {KEY("zero_optimization.stage", CONFIG_INTEGER, "3", "what is cut among ranks, as in ZeRO"),
@@ -113,13 +114,13 @@ const config_key config_keys[] = {
      .words = "transformer|size", TO(wrap_by_size)},
     {KEY("fsdp.min_num_params", CONFIG_INTEGER, "100000000",
          "of size: the fewest parameters of a unit"),
-     .min = 1, .max = MAX_COUNT, TO(min_num_params)},
+     .min = 1, .max = MAX_COUNT, .idle_where = "fsdp.wrap_policy=transformer", TO(min_num_params)},
     {KEY("fsdp.reshard_after_forward", CONFIG_SWITCH, "true",
          "at stage 3, drop parameters after their use"),
-     TO(reshard)},
+     .idle_where = "zero_optimization.stage=0|1|2", TO(reshard)},
     {KEY("fsdp.accumulate", CONFIG_CHOICE, "\"sharded\"",
          "where the gradients of micro-batches are added up"),
-     .words = "sharded|local", TO(accumulate_local)},
+     .words = "sharded|local", .idle_where = "zero_optimization.stage=0|1", TO(accumulate_local)},
     {KEY("fsdp.replicas", CONFIG_INTEGER, "1", "groups of ranks that each hold the state once"),
      .min = 1, .max = MAX_INT, TO(replicas)},
     {KEY("fsdp.prefetch", CONFIG_INTEGER, "1", "units that are gathered ahead"), .max = MAX_INT,
@@ -153,16 +154,16 @@ const config_key config_keys[] = {
      .words = "auto|never", TO(resume)},
     {KEY("checkpoint.overwrite", CONFIG_SWITCH, "false",
          "whether resume=never may set aside the steps that are there"),
-     TO(overwrite)},
+     .idle_where = "checkpoint.resume=auto", TO(overwrite)},
     {KEY("checkpoint.take_over", CONFIG_SWITCH, "false",
          "take stores without locks whose last writer may still be running"),
      TO(takes_over)},
     {KEY("checkpoint.staging_mb", CONFIG_INTEGER, "64",
          "MiB that a save in flight may copy to let the next update start"),
-     .min = 0, .max = MAX_INT, TO(staging_mb)},
+     .min = 0, .max = MAX_INT, .idle_where = "checkpoint.async=false", TO(staging_mb)},
     {KEY("checkpoint.when_busy", CONFIG_CHOICE, "\"wait\"",
          "what a due save does while another is in flight"),
-     .words = "wait|skip", TO(skip_when_busy)},
+     .words = "wait|skip", .idle_where = "checkpoint.async=false", TO(skip_when_busy)},
     {KEY("checkpoint.stripe_count", CONFIG_INTEGER, "0",
          "object servers of a file on Lustre; -1: all; 0: by the number of hosts"),
      .min = -1, .max = 2000, TO(stripe_count)},
@@ -177,7 +178,7 @@ const config_key config_keys[] = {
     {KEY("device", CONFIG_WORD, "\"auto\"", "what computes; cuda is experimental"),
      .words = "auto|cpu|cuda", TO(device)},
     {KEY("cuda.tf32", CONFIG_SWITCH, "false", "a GPU may round operands of fp32 products to tf32"),
-     TO(tf32)},
+     .idle_where = "device=cpu", TO(tf32)},
     {KEY("metrics", CONFIG_TEXT, "\"<checkpoint.dir>/metrics.jsonl\"",
          "file of a JSON object a step; null: none"),
      .nullable = 1, TO(metrics)},
@@ -223,15 +224,14 @@ static int number_fits(const config_key *key, const json_t *value) {
     return number >= key->min && number <= key->max;
 }
 
-/* The index of the value among the row's words; -1: it is none of them. */
-static int word_number(const config_key *key, const json_t *value) {
-    const char *text = json_string_value(value), *at = key->words;
+/* The index of the text among the words, which | separates; -1: it is none of them. */
+static int word_number(const char *words, const char *text) {
     if (!text) return -1;
     for (int number = 0;; number++) {
-        const size_t length = strcspn(at, "|");
-        if (strlen(text) == length && strncmp(at, text, length) == 0) return number;
-        if (at[length] == '\0') return -1;
-        at += length + 1;
+        const size_t length = strcspn(words, "|");
+        if (strlen(text) == length && strncmp(words, text, length) == 0) return number;
+        if (words[length] == '\0') return -1;
+        words += length + 1;
     }
 }
 
@@ -260,7 +260,7 @@ static int value_fits(const config_key *key, const json_t *value) {
         return json_string_length(value) > 0;
     case CONFIG_WORD:
     case CONFIG_CHOICE:
-        return word_number(key, value) >= 0;
+        return word_number(key->words, json_string_value(value)) >= 0;
     case CONFIG_INTEGER:
         return integer_fits(key, value);
     case CONFIG_NUMBER:
@@ -330,6 +330,37 @@ int config_key_check(const config_key *key, const json_t *value, dcp_error *err)
     return status;
 }
 
+/* The key's value: what was given, or its default. A new reference. */
+static json_t *given_or_default(const config_key *key, const json_t *given) {
+    json_t *value = config_json_at(given, key->path);
+    return value ? json_incref(value) : json_loads(key->fallback, JSON_DECODE_ANY, NULL);
+}
+
+/* Adds the key to `f` if it was given with a value that is not its default, and the key that its
+ * row names in idle_where leaves it without effect. */
+static void note_if_idle(const config_key *key, const json_t *given, config_findings *f) {
+    char path[CONFIG_PATH_MAX];
+    const size_t length = strcspn(key->idle_where, "=");
+    snprintf(path, sizeof path, "%.*s", (int)length, key->idle_where);
+    json_t *value = given_or_default(key, given),
+           *other = given_or_default(config_key_find(path), given);
+    json_t *fallback = json_loads(key->fallback, JSON_DECODE_ANY, NULL);
+    char *text = json_is_string(other) ? NULL : json_dumps(other, JSON_ENCODE_ANY);
+    const char *said = text ? text : json_string_value(other);
+    if (!json_equal(value, fallback) && word_number(key->idle_where + length + 1, said) >= 0)
+        config_findings_add(f, CONFIG_IDLE, "%s (%s is %s)", key->path, path, said);
+    free(text);
+    json_decref(fallback);
+    json_decref(other);
+    json_decref(value);
+}
+
+void config_schema_note_idle(const json_t *given, config_findings *f) {
+    for (size_t i = 0; i < config_keys_count; i++)
+        if (config_keys[i].idle_where && config_json_at(given, config_keys[i].path))
+            note_if_idle(&config_keys[i], given, f);
+}
+
 static void fill_member(const config_key *key, const json_t *value, void *member) {
     switch (key->type) {
     case CONFIG_TEXT:
@@ -337,7 +368,7 @@ static void fill_member(const config_key *key, const json_t *value, void *member
         *(const char **)member = json_string_value(value);
         break;
     case CONFIG_CHOICE:
-        *(int *)member = word_number(key, value);
+        *(int *)member = word_number(key->words, json_string_value(value));
         break;
     case CONFIG_INTEGER:
         *(uint64_t *)member = (uint64_t)json_integer_value(value);

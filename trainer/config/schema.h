@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "config/config.h"
+#include "config/findings.h"
 
 enum { CONFIG_PATH_MAX = 64 }; /* longer than any key's path */
 
@@ -35,6 +36,9 @@ typedef struct config_key {
     /* The optimizer.type that has the key; NULL: all have it, or it is none of theirs. Where their
      * defaults differ, a key has a row for each of them. */
     const char *optimizer;
+    /* "key=word|word": that other key leaves this one without effect where it has one of these
+     * values; NULL: none does. */
+    const char *idle_where;
     size_t offset; /* of the struct's member; 0: none */
     /* Of a list of objects: whether they are right, and what completes them, NULL: nothing. */
     int (*check)(const char *path, const json_t *list, dcp_error *err);
@@ -53,6 +57,10 @@ int config_key_is_group(const char *path);
 
 /* DCP_OK where `value` is of the key's type and in its range, else DCP_ERR_ARG. */
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err);
+
+/* Adds to `f` the keys of `given`, a tree of known keys with right values, that other keys leave
+ * without effect. */
+void config_schema_note_idle(const json_t *given, config_findings *f);
 
 /* Fills in the members that keys have, from c->tree, in which every key is there and right. */
 void config_schema_fill(config *c);
