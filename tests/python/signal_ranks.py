@@ -63,7 +63,7 @@ def prepared_late(group, directory, who):
     with libdcp.Store(directory, group=group) as store:
         end = told(lambda: store.save(1, {"model": Slow(state_of(group))}))
         store.save(2, state_of(group))
-        return end[:2] if end[0] == "Error" else end[0], store.steps()
+        return end if end[0] == "Error" else end[0], store.steps()
 
 
 def failing_group(group, directory, who):

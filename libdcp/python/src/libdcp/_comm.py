@@ -126,7 +126,9 @@ _tables = {threads: _table(threads) for threads in (False, True)}  # kept: the l
 
 def _status(failure: BaseException | None) -> int:
     found = failure.failure if isinstance(failure, EarlierFailure) else failure
-    return found.status if isinstance(found, Error) else Status.ARG
+    if isinstance(found, Error):
+        return found.status
+    return Status.ARG if found is None or isinstance(found, Exception) else Status.CANCELLED
 
 
 _EARLIER = f"{EarlierFailure.__name__}: "
