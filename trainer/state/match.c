@@ -75,6 +75,19 @@ static int compare_params(const fsdp_layout *layout, const found_tensors *found,
     return status;
 }
 
+/* A tensor whose name has a part that a wrapper of modules put there; NULL: there is none. */
+static const char *find_wrapped(const found_tensors *found) {
+    static const char *const parts[] = {"_orig_mod.", "_module.", "module.", "base_model."};
+    for (size_t i = 0; i < found->n; i++) {
+        const char *name = found->list[i]->path + strlen(found->prefix);
+        for (size_t j = 0; j < sizeof parts / sizeof *parts; j++) {
+            const char *at = strstr(name, parts[j]);
+            if (at && (at == name || *parts[j] == '_')) return name;
+        }
+    }
+    return NULL;
+}
+
 static int match_shapes(const fsdp_layout *layout, const found_tensors *found, dcp_error *err) {
     differences d = {.prefix_length = strlen(found->prefix)};
     const int status = compare_params(layout, found, &d, err);
@@ -85,6 +98,13 @@ static int match_shapes(const fsdp_layout *layout, const found_tensors *found, d
     }
     char more[48] = "";
     if (d.n > 1) snprintf(more, sizeof more, " (and %zu more differences)", d.n - 1);
+    const char *wrapped = find_wrapped(found);
+    if (wrapped)
+        return core_fail(
+            err, DCP_ERR_MISMATCH,
+            "%s holds another model: %s%s; %s is named as a wrapper of modules has it: "
+            "dcp-import makes a checkpoint without such parts of names",
+            found->where, d.first, more, wrapped);
     return core_fail(err, DCP_ERR_MISMATCH,
                      "%s holds another model: %s%s; set model to the config.json that belongs "
                      "to it, or choose another checkpoint",
