@@ -20,7 +20,8 @@ def variables(library):
     for line in readelf('-s', library).splitlines():
         fields = line.split()
         if len(fields) == 8 and fields[3] in ('OBJECT', 'TLS') and sections.get(fields[6]) in SECTIONS:
-            names.add(re.sub(r'\.\d+$', '', fields[7]))
+            name = re.sub(r'\.\d+$', '', fields[7])  # GCC numbers the variables of functions,
+            names.add(name.rsplit('.', 1)[-1])  # and Clang names the function before them
     own = {name for name in names if not name.startswith('__') and not OF_CUDA.match(name)}
     return own - {'completed'}  # the compiler's
 

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/family.h"
 #include "launcher/logs.h"
 #include "launcher/tagged.h"
 #include "programs/program.h"
@@ -175,15 +176,17 @@ static void lines_go_to_file_and_console(void **state) {
     matches(file_text("two/start-3/stacks.log"), "^rank 1: main\\(\\)\n$");
 }
 
-/* Starts real ranks; the output's pipes are theirs. */
-static pid_t start_ranks(launcher_output *out, const char *script) {
+/* Starts three real ranks, with dcp-run's options of that mpirun; the output's pipes are theirs. */
+static pid_t start_ranks(const launcher_family *family, launcher_output *out, const char *script) {
+    char words[256];
+    snprintf(words, sizeof words, "%s %s %s", family->always, family->one_host, family->tag);
+    if (family->quiet) setenv(family->quiet, "1", 1);
     const pid_t pid = fork();
     if (pid == 0) {
         dup2(launcher_output_writer(out, 1), 1);
         dup2(launcher_output_writer(out, 2), 2);
         dup2(open("/dev/null", O_RDONLY), 0);
-        execlp("mpirun", "mpirun", "--quiet", "--oversubscribe", "--bind-to", "none",
-               "--tag-output", "-n", "3", "sh", "-c", script, NULL);
+        execlp("sh", "sh", "-fc", "exec mpirun $0 -n 3 sh -c \"$1\"", words, script, NULL);
         _exit(127);
     }
     launcher_output_started(out);
@@ -192,13 +195,18 @@ static pid_t start_ranks(launcher_output *out, const char *script) {
 
 static void reads_what_mpirun_writes(void **state) {
     (void)state;
-    char shown[8192];
+    char shown[8192], script[256];
     int status;
     console c;
+    const launcher_family *family;
+    assert_int_equal(launcher_family_find(&family), 0);
     begin_console(&c);
-    launcher_output *out = open_output("real", 1, 3);
-    const pid_t pid = start_ranks(out, "printf 'I am '; echo problem >&2; echo \"$PMIX_RANK\"; "
-                                       "echo '[1,0]<stdout'; printf 'last'");
+    launcher_output *out;
+    assert_int_equal(launcher_output_open(&out, in_folder("real"), 1, 3, family->tag_end), 0);
+    snprintf(script, sizeof script,
+             "printf 'I am '; echo problem >&2; echo \"$%s\"; echo '[1,0]<stdout'; printf 'last'",
+             family->told->rank);
+    const pid_t pid = start_ranks(family, out, script);
     take_all(out);
     waitpid(pid, &status, 0);
     launcher_output_close(out);

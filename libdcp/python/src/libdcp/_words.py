@@ -57,9 +57,12 @@ class Keys(tuple[Any, ...]):
 
 def _shown(key: Any) -> str:
     try:
-        return repr(key)
+        text = repr(key)
     except Exception:  # too deep, too large an integer, or a class of the user's
+        text = None
+    if text is None or len(text) > 1000 and not isinstance(key, str):
         return f"<{type(key).__name__}>"
+    return text
 
 
 def is_named_tuple(kind: type) -> bool:
