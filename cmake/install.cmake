@@ -15,7 +15,7 @@ install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DATADIR}/dcp USE_SOURCE_P
   PATTERN quickstart.sh EXCLUDE PATTERN __pycache__ EXCLUDE) # a quickstart builds the source tree
 install(FILES cmake/mpi-env.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/dcp)
 install(FILES LICENSE README.md TYPE DOC)
-install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs FILES_MATCHING PATTERN "*.md"
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs FILES_MATCHING PATTERN "*.md" PATTERN "*.svg"
   PATTERN man EXCLUDE PATTERN completion EXCLUDE) # where the README's links look
 install(TARGETS dcp-run) # reshard/ installs its own
 

@@ -24,7 +24,8 @@ for program in train run reshard export import inspect bench; do
         "dcp-$program" >/dev/null
 done
 [ -e "$dir/usr/share/man/man5/dcp-train.json.5" ]
-cmp "$DCP_SOURCE/LICENSE" "$dir/usr/share/doc/libdcp/LICENSE" && [ -e "$dir/usr/share/doc/libdcp/docs/format.md" ]
+doc=$dir/usr/share/doc/libdcp
+cmp "$DCP_SOURCE/LICENSE" "$doc/LICENSE" && [ -e "$doc/docs/format.md" ] && [ -e "$doc/docs/ranks.svg" ]
 
 cmake -S "$dir/src" -B "$dir/build" -DCMAKE_PREFIX_PATH="$dir/usr" >/dev/null
 cmake --build "$dir/build" >/dev/null

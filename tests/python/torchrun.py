@@ -5,8 +5,9 @@ import subprocess
 import sys
 
 
-def torchrun(ranks, program, *arguments, options=(), limit_s=300, **environment):
-    """Runs a program under torchrun, with options of torchrun's; what subprocess.run returns, with what was printed."""
+def torchrun(ranks, program, *arguments, options=(), limit_s=300, folder=None, **environment):
+    """Runs a program under torchrun, with options of torchrun's, in a folder; what subprocess.run returns, with what was
+    printed."""
     return subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *options, program, *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, timeout=limit_s, capture_output=True, text=True)
+        cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, timeout=limit_s, capture_output=True, text=True)

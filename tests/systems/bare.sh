@@ -3,7 +3,7 @@
 # SUITE (bookworm, trixie) in DIR by debootstrap, and in a fresh copy of it for each PART, from a clean clone:
 #   root    examples/quickstart.sh as the first command, as root
 #   user    the same as an ordinary user: it prints a command, which root runs, and then works
-#   readme  the README's examples that need no other package (readme.sh), as that user
+#   readme  the examples of the documents that need no other package (readme.sh), as that user
 #   quick   tests/run.sh --quick as that user
 #   full    the whole suite as root (an hour)
 # Without PART: root, user, readme and quick. Prints a line for each part: seconds, apt's apart, and the system's size;
