@@ -14,7 +14,7 @@ cmake/setup.sh --tests
 packages=(libopenmpi-dev libopenmpi3 openmpi-bin openmpi-common libpmix2
     libhdf5-openmpi-dev libhdf5-openmpi-103-1 libisal-dev libisal2 libjansson-dev libjansson4
     liburing-dev liburing2 libdnnl-dev libdnnl2 libopenblas-serial-dev libopenblas0-serial
-    libpcre2-dev libpcre2-8-0 libutf8proc-dev libutf8proc2 libcmocka-dev libcmocka0 pkgconf-bin)
+    libcmocka-dev libcmocka0 pkgconf-bin)
 programs='orterun|orted|opal_wrapper|pkgconf'
 # static libraries, other languages, other interfaces
 unwanted='\.a$|fortran|java|mpifh|usempi|oshmem|/shmem|_cpp|_cxx|_hl|/cmake/|/lib(blas|lapack)|ompitrace'

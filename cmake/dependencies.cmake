@@ -11,9 +11,7 @@ include(cmake/dcpLibraries.cmake)
 if(NOT TARGET MPI::MPI_C)
   dcp_note_missing("MPI (-DDCP_MPI=OFF builds without)" libopenmpi-dev)
 endif()
-if(DCP_TRAINER AND NOT DCP_LIBRARY_ALONE) # its tokenizers, and what multiplies on the CPU
-  dcp_find(PCRE2 libpcre2-8 pcre2.h pcre2-8 "PCRE2" libpcre2-dev)
-  dcp_find(UTF8PROC libutf8proc utf8proc.h utf8proc "utf8proc" libutf8proc-dev)
+if(DCP_TRAINER AND NOT DCP_LIBRARY_ALONE) # what multiplies on the CPU
   include(cmake/products.cmake)
 endif()
 if(DCP_TESTS)

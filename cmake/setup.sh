@@ -13,7 +13,6 @@ packages=(
     libopenmpi-dev openmpi-bin libhdf5-openmpi-dev          # what libdcp stands on
     libisal-dev libjansson-dev liburing-dev
     libdnnl-dev libopenblas-serial-dev                      # matrix products
-    libpcre2-dev libutf8proc-dev                            # tokenizers
     python3 python3-h5py python3-numpy                      # man pages, quickstart
 )
 for_tests=(

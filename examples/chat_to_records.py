@@ -333,7 +333,7 @@ def make(args: argparse.Namespace) -> None:
         data["eval_path"] = held_path
     question = tokenizer.question()
     if question is not None:
-        print(f"To ask the model afterwards: dcp-train --sample {quoted(question)} CKPT")
+        print(f"To ask the model afterwards: examples/sample.py CKPT {quoted(question)}")
     print(f"The model's vocab_size is to be at least {len(tokenizer.tokenizer)}. For dcp-train's configuration, where "
           '"pack": true puts as many records into a sample as fit:')
     print(f'"data": {json.dumps(data)}')

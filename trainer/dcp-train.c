@@ -110,8 +110,8 @@ static int read_temperature(const char *text, double *out) {
 /* The same. */
 static int read_sample(const sample_words *words, sample_options *out) {
     int status = 0;
-    if (!out->text && (words->tokens || words->temperature || words->seed))
-        return misuse("--tokens, --temperature and --seed go with --sample");
+    if (!out->text && (out->ids || words->tokens || words->temperature || words->seed))
+        return misuse("--ids, --tokens, --temperature and --seed go with --sample");
     if (words->tokens)
         status = program_count_parse("--tokens", words->tokens, 1, INT32_MAX, &out->tokens);
     if (words->seed && !status)
@@ -121,7 +121,16 @@ static int read_sample(const sample_words *words, sample_options *out) {
     return status;
 }
 
-/* -1 to go on, or the status to exit with. */
+/* -1 to go on, or the status to exit with: what is no option. */
+static int read_arguments(char *const *args, int n, options *out) {
+    if (n == 0) return misuse("CONFIG.json is missing");
+    out->path = out->sample.ckpt = args[0];
+    out->overrides = args + 1;
+    out->n_overrides = n - 1;
+    return -1;
+}
+
+/* The same, of the whole command line. */
 static int read_command_line(int argc, char **argv, options *out) {
     const char *ranks = NULL, *prove = NULL;
     sample_words words = {0};
@@ -151,6 +160,8 @@ static int read_command_line(int argc, char **argv, options *out) {
                       &out->plot),
         PROGRAM_VALUE("sample", "TEXT", "continue a text by the model of a checkpoint",
                       &out->sample.text),
+        PROGRAM_FLAG("ids", "of --sample: TEXT is token ids, and so is what it writes",
+                     &out->sample.ids),
         PROGRAM_VALUE("tokens", "N", "how many tokens --sample adds, at most (100)", &words.tokens),
         PROGRAM_VALUE("temperature", "T",
                       "draw each token by chance, from probabilities that a higher T\n"
@@ -174,13 +185,9 @@ static int read_command_line(int argc, char **argv, options *out) {
     status = check_options(out, ranks, n);
     if (status < 0 && read_sample(&words, &out->sample) != 0) return PROGRAM_USAGE;
     if (status >= 0 || out->print_keys) return status;
-    if (n == 0) return misuse("CONFIG.json is missing");
     if (ranks && program_count_parse("--ranks", ranks, 1, MOST_RANKS, &out->ranks) != 0)
         return PROGRAM_USAGE;
-    out->path = out->sample.ckpt = args[0];
-    out->overrides = args + 1;
-    out->n_overrides = n - 1;
-    return -1;
+    return read_arguments(args, n, out);
 }
 
 static const char own_steps[] =

@@ -14,7 +14,8 @@ target is missed.
                                    and finds the same validation loss in fp32 (1 %)
     learns.py chat DIR [MODEL]     30 steps of fine-tuning on chats made by rule, in fp32 and in bf16;
                                    PyTorch has the same records in the same order: held-out losses
-                                   in fp32 within 1 %, and what --sample answers before and after.
+                                   in fp32 within 1 %, and what examples/sample.py answers before
+                                   and after.
                                    MODEL has a chat template. Without one, real_model.py DIR
                                    --folder-only fetches SmolLM2-135M-Instruct, which stays in DIR,
                                    or says why it can't, with exit status 77

@@ -33,7 +33,7 @@ offers "hdf5 safetensors" dcp-export --format =
 offers "--dry-run" dcp-export a b --dr
 
 offers "" dcp-train ""
-offers "--dry-run --help --plan --plot --print-config --print-keys --prove-every --ranks --sample --seed --temperature --tokens --trace --version" dcp-train -
+offers "--dry-run --help --ids --plan --plot --print-config --print-keys --prove-every --ranks --sample --seed --temperature --tokens --trace --version" dcp-train -
 offers "data.dtype= data.eval_path= data.frames= data.pack= data.path= data.sequence_length= data.sources= data.tokenizer= data.type=" dcp-train config.json data.
 offers "text tokens" dcp-train config.json data.type = t
 offers "idx records safetensors speech text tokens" dcp-train config.json data.type =

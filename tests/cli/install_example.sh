@@ -15,6 +15,7 @@ cp -r "$share/examples/heat2d" "$dir/src"
 (. "$share/mpi-env.sh" && [ "$OMP_NUM_THREADS" = 1 ])
 [ -x "$share/examples/slurm/train.sh" ] && "$share/examples/tokenize_text.py" --help >/dev/null
 "$share/examples/chat_to_records.py" --help >/dev/null
+"$share/examples/sample.py" --help >/dev/null
 [ -z "$(find "$share" -name quickstart.sh)" ] # it builds the source tree
 for config in "$share"/examples/configs/*.json; do "$dir/usr/bin/dcp-train" "$config" data.path=x --print-config >/dev/null; done
 for program in train run reshard export import inspect bench; do

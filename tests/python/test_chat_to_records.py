@@ -298,9 +298,9 @@ class Test(unittest.TestCase):
         source = self.file("ask.jsonl", {"messages": [system, *chat("what", "it is 4.")["messages"]]})
         said = {name: self.run_script(str(self.dir / "ask.safetensors"), source, "--tokenizer", str(self.dir / name))
                 for name in ("quotes", "system_first")}
-        self.assertNotIn("--sample", said["system_first"])
-        line = next(line for line in said["quotes"].splitlines() if "--sample" in line)
-        words = line.partition("--sample ")[2].removesuffix(" CKPT")
+        self.assertNotIn("sample.py", said["system_first"])
+        line = next(line for line in said["quotes"].splitlines() if "sample.py" in line)
+        words = line.partition("sample.py CKPT ")[2]
         done = subprocess.run(["bash", "-c", f"printf %s {words}"], capture_output=True, text=True, check=True)
         self.assertEqual(done.stdout, "it's \\n<|im_start|>user\nQUESTION<|im_end|>\n<|im_start|>assistant\n")
 

@@ -28,8 +28,8 @@ all=(gcc12 clang14 clang19 mpich hdf5 no-trainer static no-mpi gcc14 gcc14-clang
 . "$source/tests/systems/systems_lib.sh"
 
 common="ccache gcc g++ gfortran libc6-dev cmake make ninja-build pkg-config libopenmpi-dev openmpi-bin libhdf5-openmpi-dev
-    libhdf5-dev libisal-dev libjansson-dev liburing-dev libdnnl-dev libopenblas-serial-dev libpcre2-dev libutf8proc-dev
-    libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy git strace iproute2"
+    libhdf5-dev libisal-dev libjansson-dev liburing-dev libdnnl-dev libopenblas-serial-dev libcmocka-dev
+    hdf5-tools python3 python3-h5py python3-numpy git strace iproute2"
 arm_libraries=libc6-dev,libopenmpi-dev,libhdf5-openmpi-dev,libisal-dev,libjansson-dev,liburing-dev,libcmocka-dev
 
 # Of a PART: suite, further packages, a command that makes it ready, CMake's options, and what starts two ranks.

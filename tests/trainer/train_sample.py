@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """--sample: a model that has learned a text by heart goes on with it, the same from any layout and number of ranks; a
-seed gives a text, another seed another one; characters come whole; and what cannot be sampled is told in one
-message."""
+seed gives a text, another seed another one; characters come whole; --ids takes and writes token ids; and what cannot be
+sampled is told in one message."""
 from train_lib import *
 
 TEXT = "Zwölf Boxkämpfer jagen Viktor — quer über den Sylter Deich. "
@@ -97,19 +97,55 @@ with open(step_path(1, "twice") + "/state.h5", "r+b") as f:
     f.truncate(5000)
 refused("twice/step-00000001", "--sample", "a", step_path(1, "twice"), expect=1)
 
-# tokens of a tokenizer that the checkpoint carries; special ones have no text, and may end it
+# --ids: numbers in place of bytes, and the same tokens
+def numbers(ids):
+    return " ".join(map(str, ids))
+
+
+ids = numbers(begun.encode())
+check(sample(ids, "one", "--ids") == numbers(rest[:100]), f"{sample(ids, 'one', '--ids')!r}")
+check(sample(f"\n {ids.replace(' ', chr(9))}\r\n", "one", "--ids", "--tokens", 7) == numbers(rest[:7]), "other spaces")
+check(sample("00090 119", "one", "--ids", "--tokens", 1) == sample("90 119", "one", "--ids", "--tokens", 1), "zeros")
+check(sample(ids, "ends", "--ids") == numbers(TEXT[len(begun):-2].encode()), "its end is written, or not its end")
+check(sample(" ", "ends", "--ids", "--tokens", 3) == numbers((" " + TEXT).encode()[:3]), "not begun by the bos token")
+by_chance = "--temperature", "2", "--seed", "1", "--tokens", "100"
+check(bytes(int(i) for i in sample(ids, "one", "--ids", *by_chance).split() if int(i) < 256).decode(errors="replace")
+      .rstrip("\ufffd") == sample(begun, "one", *by_chance).rstrip("\ufffd"), "other tokens by chance")
+refused("go with --sample", "config.json", "--ids")
+refused("the text is empty", "--sample", "", "one", "--ids")
+refused("the text has 128 tokens", "--sample", numbers([1] * 128), "one", "--ids")
+for word in "259", "-1", "+5", "0x10", "1.0", "1e2", "12a", "1,2", "4294967296", "18446744073709551617", "\u0662":
+    refused(f"--ids: '{word}' is no token of the model's, whose vocab_size is 259; give ids from 0 to 258",
+            "--sample", f"1 {word} 2", "one", "--ids")
+refused(f"--ids: '{'9' * 40}' is no token", "--sample", "9" * 5000, "one", "--ids")
+
+# of a tokenizer's tokens they are what dcp-train goes on from, whatever tokenizer the checkpoint carries
 os.mkdir("hf")
 shutil.copy(f"{SOURCE}/tests/data/tokenizers/llama3.json", "hf/tokenizer.json")
 for i in range(200):
     with open(f"hf/{i}.txt", "w", encoding="utf-8") as f:
         f.write(TEXT[:-1])
-tool(f"{SOURCE}/examples/tokenize_text.py", "hf/tokenizer.json", "bpe.bin", *glob.glob("hf/*.txt"), "--end", "<|end|>")
+
+
+def tokens(out, *texts):
+    tool(f"{SOURCE}/examples/tokenize_text.py", "hf/tokenizer.json", out, *texts, "--end", "<|end|>")
+    with open(out, "rb") as f:
+        return [i for i, in struct.iter_unpack("<H", f.read())]
+
+
+with open("begun", "w", encoding="utf-8") as f:
+    f.write("Zwölf Boxkämpfer jagen")
+learned, asked = tokens("bpe.bin", *glob.glob("hf/*.txt")), tokens("begun.bin", "begun")[:-1]
+check(learned[:len(asked)] == asked and learned.count(0) == 200, "the text's ids do not begin as its begin's do")
+one, asked = learned[len(asked):learned.index(0)], numbers(asked)
 BPE = {**SMALL, "vocab_size": 416}
 learn("bpe", model=BPE, type="tokens", path="bpe.bin", tokenizer="hf")
-said = sample("Zwölf Boxkämpfer jagen", "bpe")
-check(said.startswith(TEXT[22:-1] + TEXT[:-1]), f"{said!r}")
+said = sample(asked, "bpe", "--ids")
+check(said == numbers([*one, *learned[learned.index(0):]][:100]), f"{said!r}")
 learn("bpe-ends", model={**BPE, "eos_token_id": 0}, type="tokens", path="bpe.bin", tokenizer="hf")
-check(sample("Zwölf Boxkämpfer jagen", "bpe-ends") == TEXT[22:-1], "not ended by eos_token_id")
+check(sample(asked, "bpe-ends", "--ids") == numbers(one), "not ended by eos_token_id")
+refused("bpe/step-00000100: its tokens are those of a tokenizer (tokenizer.json), which --sample does not apply; run "
+        "examples/sample.py CKPT TEXT, which does, or give token ids with --ids", "--sample", "Zwölf", "bpe")
 
 # generation_config.json goes before config.json, where it has one
 tool("dcp-export", "bpe-ends", "generated")
@@ -117,56 +153,48 @@ for name, eos, wants in ("other", 9999, False), ("list", [9999, 0], True), ("nul
     with open("generated/generation_config.json", "w") as f:
         json.dump({"eos_token_id": eos, "do_sample": False}, f)
     tool("dcp-import", "generated", f"generated-{name}")
-    said = sample("Zwölf Boxkämpfer jagen", f"generated-{name}")
-    check(said.startswith(TEXT[22:-1]) and (said == TEXT[22:-1]) == wants, f"{name}: {said!r}")
+    said = sample(asked, f"generated-{name}", "--ids")
+    check(said.startswith(numbers(one)) and (said == numbers(one)) == wants, f"{name}: {said!r}")
 
-# a chat template's text has the token that begins one, which the tokenizer would put before it
+# what a tokenizer puts before a text, or behind it, is not added to ids
 os.mkdir("begins")
 tokenizer = json.load(open("hf/tokenizer.json"))
+end = {"SpecialToken": {"id": "<|end|>", "type_id": 0}}
 tokenizer["post_processor"] = {
-    "type": "TemplateProcessing", "pair": [],
-    "single": [{"SpecialToken": {"id": "<|end|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "type": "TemplateProcessing", "pair": [], "single": [end, {"Sequence": {"id": "A", "type_id": 0}}, end],
     "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [0], "tokens": ["<|end|>"]}}}
 with open("begins/tokenizer.json", "w") as f:
     json.dump(tokenizer, f)
 learn("begins", model=BPE, steps=1, type="tokens", path="bpe.bin", tokenizer="begins")
-for text, n in ("q", 2), ("<|end|>q", 2), ("<|end|><|end|>q", 3), ("<|end|>", 1):
-    refused(f"behind a text of {n} are", "--sample", text, "begins", "--tokens", BPE["max_position_embeddings"])
+for text, n in ("5", 1), ("0 5", 2), ("0 0 5", 3), ("5 0", 2), ("0", 1):
+    refused(f"behind a text of {n} are", "--sample", text, "begins", "--ids", "--tokens",
+            BPE["max_position_embeddings"])
 
-# what a tokenizer puts behind a text, such as its end, is not what the model goes on from
-os.mkdir("appends")
-single = tokenizer["post_processor"]["single"]
-for name, template in ("ends", single[::-1]), ("both", [*single, single[0], single[0]]):
-    tokenizer["post_processor"]["single"] = template
-    with open("appends/tokenizer.json", "w") as f:
-        json.dump(tokenizer, f)
-    learn(f"appends-{name}", model=BPE, steps=1, type="tokens", path="bpe.bin", tokenizer="appends")
-    for text, n in ("q", 1), ("q<|end|>", 2), ("<|end|>q", 2):
-        n += name == "both" and text[0] == "q"
-        refused(f"behind a text of {n} are", "--sample", text, f"appends-{name}", "--tokens",
-                BPE["max_position_embeddings"])
-
-# tokens of a tokenizer that the checkpoint does not carry
+# tokens of a tokenizer that the checkpoint does not carry, or of one that nobody could read
 with open("ids", "wb") as f:
     f.write(struct.pack("<2560H", *list(range(256)) * 10))
 learn("of-ids", steps=1, type="tokens", path="ids")
+refused("carries no tokenizer, and its tokens are no bytes; give token ids with --ids, or run examples/sample.py CKPT "
+        "TEXT --tokenizer FOLDER", "--sample", "a", "of-ids")
+check(len(sample("97", "of-ids", "--ids", "--tokens", 5).split()) == 5, "no ids of a model without a tokenizer")
 learn("small", steps=1, tokenizer="hf")
-word, number = next((k, v) for k, v in json.load(open("hf/tokenizer.json"))["model"]["vocab"].items()
-                    if v >= 300 and k.isalpha() and k.isascii())
-refused(f"the tokenizer has token {number} for a part of the text, and the model's vocab_size is 259", "--sample", word,
-        "small", expect=1)
-UNIGRAM = '{"decoder": {"type": "ByteLevel"}, "model": {"type": "Unigram"}}'
-for name, text, status, why in (("tokenizer.json", "{", 1, "tokenizer.json: line 1"),
-                                ("vocab.json", "{}", 2, "without tokenizer.json, which alone can be read"),
-                                ("tokenizer.json", UNIGRAM, 2, "Unigram")):
+refused("those of a tokenizer (tokenizer.json), which", "--sample", "a", "small")
+for name, text in ("tokenizer.json", "{"), ("vocab.json", "{}"), ("tokenizer.model", "\x0a\x0b"):
     shutil.rmtree("hf")
     os.mkdir("hf")
     with open(f"hf/{name}", "w") as f:
         f.write(text)
-    learn(f"no-{len(text)}", steps=1, tokenizer="hf")
-    refused(why, "--sample", "a", f"no-{len(text)}", expect=status)
-refused("carries no tokenizer, and its tokens are no bytes; have dcp-train go on from it with data.tokenizer",
-        "--sample", "a", "of-ids")
+    learn(f"no-{name}", steps=1, tokenizer="hf")
+    refused(f"those of a tokenizer ({name}), which", "--sample", "a", f"no-{name}")
+    check(len(sample("97", f"no-{name}", "--ids", "--tokens", 5).split()) == 5, f"no ids beside {name}")
+
+# a model of bytes that went out with a tokenizer of them and came back: bytes again once it is trained on text
+tool("dcp-export", "gpt2", "bytes")
+tool("dcp-import", "bytes", "came-back")
+refused("those of a tokenizer (tokenizer.json), which", "--sample", begun, "came-back")
+check(sample(ids, "came-back", "--ids", "--tokens", 40) == numbers(rest[:40]), "the import goes on otherwise")
+learn("came-back", model=GPT2, steps=1, checkpoint={"resume": "auto"})
+check(sample(begun, "came-back", "--tokens", 40) == rest[:40].decode(errors="ignore"), "no bytes of an import's run")
 
 # other models, and none
 tool("dcp-bench", "save", "bench", "--layers", 1, "--hidden", 8, "--vocab", 256)

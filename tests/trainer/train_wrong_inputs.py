@@ -58,6 +58,7 @@ row(["good.json", "--plan", "fsdp.replicas=3", "--ranks", "4"], "fsdp.replicas: 
     "ranks, 4", "choose a number that does")
 row(["good.json", "--dry-run", "--prove-every", "no"], "--prove-every", "'no' is not", "a whole number from 1 to")
 row(["good.json", "--tokens", "5"], "--tokens", "go with", "--sample")
+row(["good.json", "--ids"], "--ids", "go with", "--sample")
 row(["--print-keys", "good.json"], "--print-keys", "takes no CONFIG.json", "try 'dcp-train --help'")
 row(["--plot", "a.svg"], "--plot", "takes the drawing's name and one", "METRICS.jsonl")
 row(["--plot", "a.svg", "no.jsonl"], "no.jsonl", "cannot read", "give the metrics.jsonl of a run")
@@ -353,7 +354,7 @@ for name, reason in ("damaged", "the file has 5000 bytes"), ("emptied", "state.h
     dry(f"init={step}", f"init: {step}", reason, WHOLE, status=1)
     row(["--sample", "a", name], step, reason, "give a checkpoint that is whole", status=1)
 
-# --sample, and tokenizers
+# --sample, and token ids
 for args, *texts in (
         (["a"], "--sample", "takes the text and one", "CKPT"),
         (["a", "saved", "--tokens=0"], "--tokens", "'0' is not", "a whole number from 1"),
@@ -361,27 +362,24 @@ for args, *texts in (
         (["a", "nowhere"], "nowhere", "cannot find", "give a checkpoint that is whole"),
         (["", "saved"], "--sample", "the text is empty", "give it a text"),
         (["a" * 128, "saved"], "--sample", "nothing can follow", "give it a shorter text"),
-        (["abc", "saved", "--tokens=126"], "--tokens", "126 behind a text of 3 are more", "at most 125 fit")):
+        (["abc", "saved", "--tokens=126"], "--tokens", "126 behind a text of 3 are more", "at most 125 fit"),
+        (["a", "saved", "--ids"], "--ids", "'a' is no token of the model's", "give ids from 0 to 258"),
+        (["259", "saved", "--ids"], "--ids", "'259' is no token", "whose vocab_size is 259", "give ids from 0 to 258"),
+        (["", "saved", "--ids"], "--sample", "the text is empty", "give it a text")):
     row(["--sample", *args], *texts)
 tool("dcp-import", f"{GOLDEN}/vit", "of-images")
 row(["--sample", "a", "of-images"], "of-images", "model_type vit takes no text", "is for language models")
 tool("dcp-import", QWEN, "imported")
-row(["--sample", "a", "imported"], "imported", "carries no tokenizer", "go on from it with data.tokenizer=")
-known = json.loads(read(f"{SOURCE}/tests/data/tokenizers/llama3.json"))
-SAVE, SAMPLE = "save it anew by transformers' AutoTokenizer", "sample with transformers"
-for name, change, status, *texts in (
-        ("syntax", None, 1, "tokenizer.json: line 1", "expected near end of file", SAVE),
-        ("decoder", {"decoder": None}, 2, "decoder", "how tokens become a text is not told", SAMPLE),
-        ("model", {"model": {"type": "Unigram"}}, 2, "model Unigram", "this type is not supported (only BPE)", SAMPLE),
-        ("vocab", {"model": {**known["model"], "vocab": []}}, 2, "model BPE", "vocab is not an object", SAVE),
-        ("merges", {"model": {**known["model"], "merges": ["qq zz"]}}, 1, "merge 0", '"qq", which is no token', SAVE),
-        ("normal", {"normalizer": {"type": "Precompiled"}}, 2, "normalizer Precompiled", "not supported", SAMPLE),
-        ("added", {"added_tokens": [{"id": 5, "content": "<x>"}]}, 1, "tokenizer.json", "id 5 has two tokens", SAVE)):
-    put(f"bpe-{name}/config.json", read(f"{QWEN}/config.json"))
-    put(f"bpe-{name}/model.safetensors", weights)
-    put(f"bpe-{name}/tokenizer.json", "{" if change is None else {**known, **change})
-    tool("dcp-import", f"bpe-{name}", f"with-{name}")
-    row(["--sample", "hello", f"with-{name}"], *texts, status=status)
+row(["--sample", "a", "imported"], "imported", "carries no tokenizer", "give token ids with --ids",
+    "examples/sample.py CKPT TEXT --tokenizer FOLDER")
+for name in "tokenizer.json", "vocab.json", "tokenizer.model":
+    folder = f"with-{name}"
+    put(f"{folder}/config.json", read(f"{QWEN}/config.json"))
+    put(f"{folder}/model.safetensors", weights)
+    put(f"{folder}/{name}", "{")
+    tool("dcp-import", folder, f"of-{name}")
+    row(["--sample", "hello", f"of-{name}"], f"its tokens are those of a tokenizer ({name})", "does not apply",
+        "run examples/sample.py CKPT TEXT", "--ids")
 
 
 def there():

@@ -102,7 +102,7 @@ static int find_ends(sampling *s, dcp_error *err) {
 static int begin(sampling *s, dcp_error *err) {
     const model *m = s->from->m;
     s->classes = model_sample(m, 1).classes;
-    int status = sample_tokens_open(s->from, &s->tokens, err);
+    int status = sample_tokens_open(s->from, s->o->ids, &s->tokens, err);
     if (!status) status = sample_tokens_read(s->tokens, s->o->text, &s->ids, &s->n, err);
     if (!status && s->n == 0) status = begin_with_bos(s, err);
     if (!status) status = check_room(s, err);

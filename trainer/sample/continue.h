@@ -6,6 +6,7 @@
 
 typedef struct sample_options {
     const char *text;   /* what is continued */
+    int ids;            /* the text, and what is written, are token ids */
     const char *ckpt;   /* a step's folder, or a directory of steps: the newest intact one */
     uint64_t tokens;    /* that follow, at most; 0: SAMPLE_TOKENS, or as many as the model sees */
     double temperature; /* 0: always the likeliest token */

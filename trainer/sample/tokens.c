@@ -1,7 +1,11 @@
-/* Bytes are tokens where the step's about.json says that the run's data were text; of older steps,
- * and of copies without that file, where the model tells 256 things apart and was trained here. */
+/* Tokens are bytes where the step's about.json says that the run's data were text; of older steps,
+ * and of copies without that file, where the model has 256 tokens and was trained here. A model
+ * that comes with a tokenizer has tokens of its own, unless it is one of 256 that was trained on
+ * text. */
 #include "sample/tokens.h"
 
+#include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,17 +15,17 @@
 #include "programs/model_files.h"
 #include "sample/characters.h"
 #include "state/provenance.h"
-#include "text/bpe.h"
 
-enum { BYTES = 256 };
+enum { BYTES = 256, SHOWN = 40 /* characters of what is no id */ };
 
+static const char space[] = " \t\n\v\f\r"; /* between ids */
 static const char section[] = "/files/";
-static const char tokenizer[] = "/files/tokenizer.json";
 
 struct sample_tokens {
-    text_bpe *bpe; /* NULL: bytes */
+    int as_ids;
     const char *where;
-    uint64_t classes;
+    uint64_t classes; /* of the model's vocabulary */
+    int is_begun;     /* an id was written */
     sample_characters written;
 };
 
@@ -38,14 +42,8 @@ static int was_text(const sample_loaded *from, int *told) {
     return is;
 }
 
-static int is_of_bytes(const sample_loaded *from, uint64_t classes) {
-    int told;
-    if (was_text(from, &told)) return classes >= BYTES;
-    return !told && classes == BYTES && json_is_object(json_object_get(from->meta, "data"));
-}
-
 /* A tokenizer's file that the checkpoint carries; NULL: none. */
-static const char *other_tokenizer(const dcp_checkpoint *ckpt) {
+static const char *carried_tokenizer(const dcp_checkpoint *ckpt) {
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
         const char *path = dcp_checkpoint_tensor(ckpt, i)->path;
         if (strncmp(path, section, strlen(section)) == 0 &&
@@ -55,57 +53,35 @@ static const char *other_tokenizer(const dcp_checkpoint *ckpt) {
     return NULL;
 }
 
-/* Without a tokenizer.json. */
-static int open_bytes(const sample_loaded *from, const sample_tokens *t, dcp_error *err) {
-    const char *other = other_tokenizer(from->ckpt);
-    if (other)
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "%s: carries a tokenizer (%s) without tokenizer.json, which alone can be "
-                         "read here; save it by transformers' AutoTokenizer, and import the model "
-                         "with that",
-                         t->where, other);
-    if (is_of_bytes(from, t->classes)) return DCP_OK;
+static int is_of_bytes(const sample_loaded *from, uint64_t classes, const char *tokenizer) {
+    int told;
+    if (was_text(from, &told)) return tokenizer ? classes == BYTES : classes >= BYTES;
+    return !told && !tokenizer && classes == BYTES &&
+           json_is_object(json_object_get(from->meta, "data"));
+}
+
+static int check_bytes(const sample_loaded *from, const sample_tokens *t, dcp_error *err) {
+    const char *tokenizer = carried_tokenizer(from->ckpt);
+    if (is_of_bytes(from, t->classes, tokenizer)) return DCP_OK;
+    if (tokenizer)
+        return core_fail(err, DCP_ERR_ARG,
+                         "%s: its tokens are those of a tokenizer (%s), which --sample does not "
+                         "apply; run examples/sample.py CKPT TEXT, which does, or give token ids "
+                         "with --ids",
+                         t->where, tokenizer);
     return core_fail(err, DCP_ERR_ARG,
-                     "%s: carries no tokenizer, and its tokens are no bytes; have dcp-train go on "
-                     "from it with data.tokenizer=HF_FOLDER, and take the step that this saves",
+                     "%s: carries no tokenizer, and its tokens are no bytes; give token ids with "
+                     "--ids, or run examples/sample.py CKPT TEXT --tokenizer FOLDER",
                      t->where);
 }
 
-/* Of what is not supported the message says what is. */
-static int fail_bpe(int status, const dcp_error *why, dcp_error *err) {
-    const char *remedy = status == DCP_ERR_NO_MEMORY ? ""
-                         : status == DCP_ERR_UNSUPPORTED
-                             ? "; sample with transformers, from dcp-export's folder"
-                             : "; save it anew by transformers' AutoTokenizer, and "
-                               "import the model with that";
-    return core_fail(err, status, "%s%s", why->message, remedy);
-}
-
-static int open_bpe(const sample_loaded *from, const dcp_tensor *file, sample_tokens *t,
-                    dcp_error *err) {
-    char name[4096];
-    const uint64_t bytes = dcp_tensor_bytes(file);
-    const dcp_box whole = dcp_box_whole(file);
-    char *json = malloc(bytes + 1);
-    if (!json) return core_fail_memory(err, bytes);
-    snprintf(name, sizeof name, "%s: tokenizer.json", t->where);
-    int status = dcp_checkpoint_read(from->ckpt, tokenizer, &whole, json, err);
-    dcp_error why;
-    if (!status) {
-        status = text_bpe_open(name, json, bytes, &t->bpe, &why);
-        if (status) status = fail_bpe(status, &why, err);
-    }
-    free(json);
-    return status;
-}
-
-int sample_tokens_open(const sample_loaded *from, sample_tokens **out, dcp_error *err) {
-    const dcp_tensor *file = dcp_checkpoint_find(from->ckpt, tokenizer);
+int sample_tokens_open(const sample_loaded *from, int as_ids, sample_tokens **out, dcp_error *err) {
     sample_tokens *t = calloc(1, sizeof *t);
     if (!t) return core_fail_memory(err, sizeof *t);
+    t->as_ids = as_ids;
     t->where = dcp_checkpoint_path(from->ckpt);
     t->classes = model_sample(from->m, 1).classes;
-    const int status = file ? open_bpe(from, file, t, err) : open_bytes(from, t, err);
+    const int status = as_ids ? DCP_OK : check_bytes(from, t, err);
     if (status)
         sample_tokens_close(t);
     else
@@ -113,52 +89,60 @@ int sample_tokens_open(const sample_loaded *from, sample_tokens **out, dcp_error
     return status;
 }
 
-void sample_tokens_close(sample_tokens *t) {
-    if (!t) return;
-    text_bpe_close(t->bpe);
-    free(t);
+void sample_tokens_close(sample_tokens *t) { free(t); }
+
+static void read_bytes(const char *text, int32_t *ids, size_t *n) {
+    for (*n = 0; text[*n]; ++*n) ids[*n] = (unsigned char)text[*n];
 }
 
-static int read_bytes(const char *text, int32_t **ids, size_t *n, dcp_error *err) {
-    *n = strlen(text);
-    *ids = malloc((*n + 1) * sizeof **ids);
-    if (!*ids) return core_fail_memory(err, (*n + 1) * sizeof **ids);
-    for (size_t i = 0; i < *n; i++) (*ids)[i] = (unsigned char)text[i];
+/* The id that a word of n characters is; -1: it is none below `classes`. */
+static int32_t read_id(const char *word, size_t n, uint64_t classes) {
+    uint64_t id = 0;
+    for (size_t i = 0; i < n && id < classes; i++) {
+        if (!isdigit((unsigned char)word[i])) return -1;
+        id = 10 * id + (uint64_t)(word[i] - '0');
+    }
+    return id < classes ? (int32_t)id : -1;
+}
+
+static int read_ids(const sample_tokens *t, const char *text, int32_t *ids, size_t *n,
+                    dcp_error *err) {
+    *n = 0;
+    for (size_t length; *(text += strspn(text, space)); text += length) {
+        length = strcspn(text, space);
+        const int32_t id = read_id(text, length, t->classes);
+        if (id < 0)
+            return core_fail(err, DCP_ERR_ARG,
+                             "--ids: '%.*s' is no token of the model's, whose vocab_size is "
+                             "%" PRIu64 "; give ids from 0 to %" PRIu64 ", separated by spaces",
+                             (int)(length < SHOWN ? length : SHOWN), text, t->classes,
+                             t->classes - 1);
+        ids[(*n)++] = id;
+    }
     return DCP_OK;
-}
-
-/* A text by a chat template has what begins one in it; trained texts had it once. */
-static void drop_second_begin(const text_bpe *t, int32_t *ids, size_t *n) {
-    const int32_t *before;
-    const size_t own = text_bpe_before(t, &before), bytes = own * sizeof *ids;
-    if (own == 0 || *n < 2 * own || memcmp(ids + own, before, bytes) != 0) return;
-    *n -= own;
-    memmove(ids, ids + own, *n * sizeof *ids);
 }
 
 int sample_tokens_read(const sample_tokens *t, const char *text, int32_t **ids, size_t *n,
                        dcp_error *err) {
-    if (!t->bpe) return read_bytes(text, ids, n, err);
-    const int status = text_bpe_encode(t->bpe, text, strlen(text), 1, ids, n, err);
-    if (status) return status;
-    *n -= text_bpe_after(t->bpe); /* the text goes on: its end is not there yet */
-    drop_second_begin(t->bpe, *ids, n);
-    for (size_t i = 0; i < *n; i++)
-        if ((uint64_t)(*ids)[i] >= t->classes)
-            return core_fail(err, DCP_ERR_MISMATCH,
-                             "%s: the tokenizer has token %d for a part of the text, and the "
-                             "model's vocab_size is %llu: the tokenizer is another model's; go on "
-                             "from it with the model's own as data.tokenizer",
-                             t->where, (int)(*ids)[i], (unsigned long long)t->classes);
+    const size_t bytes = (strlen(text) + 1) * sizeof **ids; /* an id has a character at least */
+    *ids = malloc(bytes);
+    if (!*ids) return core_fail_memory(err, bytes);
+    if (t->as_ids) return read_ids(t, text, *ids, n, err);
+    read_bytes(text, *ids, n);
     return DCP_OK;
 }
 
-/* Tokens that are no bytes, or that the tokenizer does not know, have no text: a vocabulary is
- * often rounded up. */
+/* Tokens that are no bytes have no text: a vocabulary is often rounded up. */
+static void write_byte(sample_tokens *t, int32_t id) {
+    const char byte = (char)id;
+    if (id < BYTES) sample_characters_put(&t->written, &byte, 1, stdout);
+}
+
 void sample_tokens_write(sample_tokens *t, int32_t id) {
-    const char byte = (char)id, *bytes = &byte;
-    size_t n = id < BYTES;
-    int is_special = 0;
-    if (t->bpe && text_bpe_bytes(t->bpe, id, &bytes, &n, &is_special, NULL) != DCP_OK) return;
-    if (!is_special) sample_characters_put(&t->written, bytes, n, stdout);
+    if (!t->as_ids) {
+        write_byte(t, id);
+        return;
+    }
+    printf("%s%" PRId32, t->is_begun ? " " : "", id);
+    t->is_begun = 1;
 }

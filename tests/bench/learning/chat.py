@@ -105,7 +105,7 @@ def sample(model, checkpoint):
     """What follows the question, asked in the model's chat template."""
     asked = [{"role": "user", "content": chats.question(*chats.ASKED)}]
     text = AutoTokenizer.from_pretrained(model).apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
-    return tool("dcp-train", "--sample", text, "--tokens", 40, checkpoint).strip()
+    return run(sys.executable, os.path.join(ROOT, "examples/sample.py"), checkpoint, text, "--tokens", 40).strip()
 
 
 def fastest(lines):
@@ -136,7 +136,7 @@ def show(scratch, model=None):
     print(f"dcp-train: {RANKS} ranks of at most {max(s['mem_peak_bytes'] for s in ours) / 1e9:.2f} GB in fp32, "
           f"{max(s['mem_peak_bytes'] for s in narrow) / 1e9:.2f} GB in bf16; PyTorch: one process of "
           f"{torch.get_num_threads()} threads")
-    print(f"dcp-train --sample, asked {chats.question(*chats.ASKED)!r}:")
+    print(f"examples/sample.py, asked {chats.question(*chats.ASKED)!r}:")
     for when, text in zip(("before", "after"), said, strict=True):
         print(f"  {when + ':':8}{text!r}")
     first = abs(ours[0]["loss"] / theirs[0]["loss"] - 1)

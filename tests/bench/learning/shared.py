@@ -12,7 +12,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TQDM_DISAB
 warnings.filterwarnings("ignore", message="Detected call of .lr_scheduler.step")
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../.."))
 BIN = os.environ.get("DCP_BIN", os.path.join(ROOT, "build/bin"))
-ENV = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+ENV = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                     "OMP_NUM_THREADS": "1",
                     "OMPI_MCA_mpi_yield_when_idle": "1"}  # there may be fewer cores than ranks
 RANKS = 2

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Continues a text by the model of a checkpoint, with the tokenizer.json that the checkpoint carries: the text becomes
+token ids, dcp-train --sample --ids continues them, and what it writes becomes text. Needs the package tokenizers (pip
+install tokenizers), and the programs of libdcp on the PATH, or where they were built or installed with this file.
+
+    sample.py CKPT TEXT [--tokens N] [--temperature T] [--seed S] [--tokenizer FOLDER]
+
+TEXT is taken as it is. A model that chats wants it as its chat template writes it; chat_to_records.py shows that.
+"""
+import argparse
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+PART = 1 << 20  # bytes of a file that are read from a checkpoint at once
+OPTIONS = "tokens", "temperature", "seed"  # of dcp-train
+
+
+def fail(why, status=2):
+    print(f"sample.py: {why}", file=sys.stderr)
+    sys.exit(status)
+
+
+def program(name):
+    places = os.environ.get("PATH", ""), f"{HERE}/../build/bin", f"{HERE}/../../../bin"
+    return shutil.which(name, path=os.pathsep.join(places)) or fail(f"there is no {name}: build it, or set PATH")
+
+
+def carried(ckpt):
+    """The tokenizer.json that a checkpoint carries."""
+    content = bytearray()
+    for at in itertools.count(0, PART):
+        name = f"/files/tokenizer.json[{at}:{at + PART}]"
+        done = subprocess.run([program("dcp-inspect"), "show", ckpt, name, f"--values={PART}", "--json"],
+                              stdout=subprocess.PIPE)
+        if done.returncode:
+            fail(f"{ckpt} gives no tokenizer.json; name the model's by --tokenizer FOLDER", done.returncode)
+        content += bytes(json.loads(done.stdout)["values"])
+        if len(content) < at + PART:
+            return content.decode()
+
+
+def encode(tokenizer, text):
+    """The ids of a text that goes on: without what the tokenizer puts behind one, and with what it puts before one,
+    which a text by a chat template may have already, once."""
+    mask = tokenizer.encode(text or "a").special_tokens_mask
+    before, after = (len(list(itertools.takewhile(bool, side))) for side in (mask, mask[::-1]))
+    ids = tokenizer.encode(text).ids
+    ids = ids[:len(ids) - after]
+    return ids[before:] if ids[:before] == ids[before:2 * before] else ids
+
+
+def write(tokenizer, ids, stream):
+    """Prints the text of the ids that come, as far as its characters are whole. Special tokens have none."""
+    written, word = len(tokenizer.decode(ids)), b""
+    while byte := stream.read(1):
+        word += byte
+        if byte.isspace() and word.strip():
+            ids, word = [*ids, int(word)], b""
+            text = tokenizer.decode(ids).rstrip("\ufffd")  # a character's first bytes
+            print(text[written:], end="", flush=True)
+            written = max(written, len(text))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ckpt", help="a step's folder, or a directory of steps")
+    parser.add_argument("text", help="what is continued")
+    for name in OPTIONS:
+        parser.add_argument(f"--{name}", help="as dcp-train has it")
+    parser.add_argument("--tokenizer", metavar="FOLDER", help="a tokenizer, in place of the checkpoint's")
+    args = parser.parse_args()
+    file = args.tokenizer
+    if file and os.path.isdir(file):
+        file = os.path.join(file, "tokenizer.json")
+    try:
+        from tokenizers import Tokenizer
+        tokenizer = Tokenizer.from_file(file) if file else Tokenizer.from_str(carried(args.ckpt))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        ids = encode(tokenizer, args.text)
+    except ImportError:
+        fail("needs tokenizers: pip install tokenizers", 3)
+    except Exception as e:  # of any type, by what is wrong with the file or the text
+        fail(f"{file or args.ckpt}: the tokenizer fails: {e}")
+    options = [f"--{name}={getattr(args, name)}" for name in OPTIONS if getattr(args, name) is not None]
+    command = [program("dcp-train"), "--sample", " ".join(map(str, ids)), "--ids", *options, "--", args.ckpt]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) as going:
+        write(tokenizer, ids, going.stdout)
+    if going.returncode == 0:
+        print()
+    sys.exit(going.returncode)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # both end it without a traceback
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.stdout.reconfigure(encoding="utf-8")
+    main()
