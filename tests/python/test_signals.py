@@ -332,6 +332,55 @@ class Test(unittest.TestCase):
             store.save(3, self.state)
             self.assertEqual(store.steps(), [3])
 
+    def test_once_an_asynchronous_save_has_begun(self):
+        """The signal comes when nothing more is done than to return: the caller has no save to fence, and changes the
+        memory."""
+        begun = libdcp.Store._begun
+
+        def begun_and_interrupted(*arguments):
+            saving = begun(*arguments)
+            os.kill(os.getpid(), signal.SIGINT)
+            return saving
+        lists = [libdcp.Tier(f"{self.dir}/a", keep=0), libdcp.Tier(f"{self.dir}/b", keep=0)]
+        for name, place in (("one", f"{self.dir}/one"), ("list", lists)):
+            for declared in False, True:
+                with libdcp.Store(place) as store:
+                    step = max(store.steps(), default=0) + 1
+                    state = store.declare(self.state) if declared else self.state
+                    self.state["w"][:] = step
+                    store.save_async(step, state, copy=False).wait()
+                    for step in range(step + 1, step + 6):
+                        self.state["w"][:] = step
+                        with self.subTest(name, declared=declared, step=step):
+                            with mock.patch.object(libdcp.Store, "_begun", begun_and_interrupted), \
+                                    self.assertRaises(KeyboardInterrupt):
+                                store.save_async(step, state, copy=False)
+                            self.state["w"][:] = -1
+                    store.save(step + 1, {"v": np.ones(1)})
+                self.check_steps(f"{self.dir}/{'one' if name == 'one' else 'a'}")
+        self.state["w"][:] = 1
+        other = self.dir + "/other"
+        with mock.patch.object(libdcp.Store, "_begun", begun_and_interrupted), self.assertRaises(KeyboardInterrupt):
+            libdcp.save_async(other, 1, self.state, copy=False)
+        self.state["w"][:] = -1
+        while self.is_in_use(other):
+            time.sleep(0.01)
+        self.check_steps(other)
+
+    def is_in_use(self, directory):
+        try:
+            libdcp.Store(directory).close()
+        except libdcp.Error as e:
+            return e.status == libdcp.Status.BUSY
+        return False
+
+    def check_steps(self, directory):
+        """Each has its own number in all of "w", or none of it."""
+        for step in libdcp.steps(directory):
+            with libdcp.Checkpoint(f"{directory}/step-{step:08d}") as found:
+                if "/model/w" in found:
+                    self.assertEqual(set(found["/model/w"]), {float(step)})
+
     def signal_once_main_waits(self, after=lambda: None):
         """The main thread sleeps within the library when it has gone to sleep twice."""
         naps = []

@@ -276,6 +276,13 @@ class Saving(concurrent.futures.Future[Report]):
         self._told = True
         self.cancel()
 
+    def let_go(self) -> None:
+        """Gives it up, as the call that began it raises; returns once nothing reads the state's memory any more."""
+        with _signals.Shield():  # a second signal waits for this
+            self.give_up()
+            if self._is_alive() and not self._is_left():
+                self.fence()
+
     def await_begin(self) -> None:
         """Returns once the store's group is free."""
         self._begun.exception()

@@ -111,6 +111,7 @@ class Store:
     def __init__(self, directory: Path | Sequence[Tier], *, group: Any = None, keep: int = 0, replace: bool = False,
                  take_over: bool = False, stripe_count: int = 0, stripe_bytes: int = 0) -> None:
         self._saving_step = 0
+        self._told_late: BaseException | None = None  # of a save that failed: what the call of the next one has raised
         self._laid_out: Layout | None = None  # of a declared state that the last save was an asynchronous one of
         self._unclosed: _Unclosed | None = None  # None: it is closed
         self._is_of_one_save = False  # which closes it
@@ -229,13 +230,27 @@ class Store:
         once. The first save lays the files out, and makes groups for the threads.
 
         Where the save before it has failed, and nobody was told, it raises that once this one has begun, which goes on:
-        :meth:`fence`, the next save and :meth:`close` mean it."""
+        :meth:`fence`, the next save and :meth:`close` mean it. Whatever else it raises, Ctrl-C too, nothing reads the
+        state's memory any more then. A signal that comes as it has just returned finds a save in flight, and whoever
+        catches what the handler raises calls :meth:`fence` before the memory changes."""
         def made(earlier: BaseException | None) -> Saving:
             with _calls.Prepared(self._comm, state, earlier=earlier, owner=self) as prepared:
                 made = prepared.save_options(json, options)
                 prepared.copy_first(made, copy, copy_bytes)
                 return self._begun(state, prepared.step(step), prepared, made)
-        return self._after_earlier(step, "is being saved", made)
+        before = self._saving
+        try:
+            return self._after_earlier(step, "is being saved", made)
+        except BaseException as e:
+            self._let_go(before, e)
+            raise
+
+    def _let_go(self, before: Saving | None, raised: BaseException) -> None:
+        """The call that begins a save raises something: the caller, who will not have the save, may change the memory.
+        But a save after one that has failed goes on, as the caller hears of that one."""
+        saving = self._saving
+        if saving is not None and saving is not before and raised is not self._told_late:
+            saving.let_go()
 
     def _begun(self, state: Mapping[Any, Any] | State, step: int, prepared: _calls.Prepared,
                options: _capi.SaveOptions) -> Saving:
@@ -408,6 +423,7 @@ class Store:
             raise
         if isinstance(told, Error):
             told = told.saying(f"step {lost} was not saved: {told}; step {step}, which this call is for, {how}")
+        self._told_late = told
         raise told
 
     def close(self) -> None:
@@ -495,15 +511,21 @@ def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: A
             thread can do the work, the call writes: it returns once the rest is in the copy, or all is written.
         options: as :func:`save` has them, and the arguments before.
     """
-    with _signals.Shield():
-        store = Store(directory, group=group, keep=keep, replace=replace)
-        store._is_of_one_save = True
-        try:
-            return store.save_async(step, state, json=json, copy=copy, copy_bytes=copy_bytes, **options)
-        except BaseException:
-            if store._saving is None:
-                store.close()
-            raise
+    store = None
+    try:
+        with _signals.Shield():
+            store = Store(directory, group=group, keep=keep, replace=replace)
+            store._is_of_one_save = True
+            try:
+                return store.save_async(step, state, json=json, copy=copy, copy_bytes=copy_bytes, **options)
+            except BaseException:
+                if store._saving is None:
+                    store.close()
+                raise
+    except BaseException as e:
+        if store is not None:
+            store._let_go(None, e)
+        raise
 
 
 def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int | None = None, fall_back: bool = True,
