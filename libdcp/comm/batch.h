@@ -4,7 +4,7 @@
 #include <mpi.h>
 #include <stdint.h>
 
-#include "comm/watch.h"
+#include "comm/process.h"
 
 typedef struct comm_pairs {
     MPI_Comm comm, first; /* `first` is that of the communicator that this one duplicates */

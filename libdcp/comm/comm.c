@@ -1,17 +1,57 @@
+#include "comm/comm.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/crc64.h"
+#include "core/fail.h"
+
+/* For communicators: this rank is alone. -1: memory is short. */
+static int comm_local_make(comm_local *local, int rank, int size) {
+    *local = (comm_local){.own = rank};
+    local->alone = comm_groups_make_single(rank, size);
+    comm_local_set(local, NULL, NULL, NULL);
+    return local->alone ? 0 : -1;
+}
+
+void comm_areas_free(comm_areas *areas) {
+    if (areas->memory) munmap(areas->memory, areas->memory_bytes);
+    free(areas->lists);
+    *areas = (comm_areas){0};
+}
+
+void comm_local_set(comm_local *local, comm_groups *groups, const struct dcp_comm_ops *ops,
+                    void *ctx) {
+    comm_areas_free(&local->areas);
+    comm_groups_release(local->shared);
+    local->shared = groups;
+    local->groups = groups ? groups : local->alone;
+    local->rank = 0;
+    local->size = 1;
+    local->ops = NULL;
+    if (!local->groups) return; /* memory is short: no communicator is made */
+    const comm_groups *g = local->groups;
+    local->ranks = g->ranks + g->first[g->own];
+    local->size = comm_groups_size(g, g->own);
+    while (local->ranks[local->rank] != local->own) local->rank++;
+    local->ops = local->size > 1 ? ops : NULL;
+    local->ctx = ctx;
+}
+
+static void comm_local_free(comm_local *local) {
+    comm_local_set(local, NULL, NULL, NULL);
+    comm_groups_release(local->alone);
+}
+
 /* The communicator object, and the collectives as the library calls them. A failure becomes
  * DCP_ERR_COMM with one line that names the collective. A collective of no bytes is left out; since
  * all ranks pass the same sizes to all but comm_alltoall, all of them leave it out.
  *
  * comm_agree needs one all-reduce where all is well. Only where some rank failed, the message of
  * the lowest one is broadcast. */
-#include "comm/comm.h"
-
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "core/fail.h"
 
 /* The collectives of one rank alone copy or do nothing, so they need no launcher and no MPI_Init.
  */
@@ -299,4 +339,33 @@ int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_er
     if (comm_status != DCP_OK) return comm_status;
     for (size_t i = 0; i < room; i++) failed |= words[n + i] != 0;
     return failed ? comm_agree(comm, status, err) : DCP_OK;
+}
+
+/* Equal on the ranks of one host, and of no others as far as 64 bits can tell. */
+static uint64_t own_key(const dcp_comm *comm) {
+    struct {
+        comm_place named, machine;
+    } both;
+    both.named = comm->place;
+    comm_place_machine(&both.machine);
+    return core_crc64(&both, sizeof both);
+}
+
+int comm_hosts(dcp_comm *comm, const comm_groups **out, dcp_error *err) {
+    const size_t ranks = (size_t)comm->size;
+    *out = comm->hosts;
+    if (comm->hosts) return DCP_OK;
+    uint64_t *keys = comm->numbers;
+    comm_groups *hosts = comm_groups_room(comm->size);
+    memset(keys, 0, ranks * sizeof *keys);
+    keys[comm->rank] = own_key(comm);
+    int status = hosts ? DCP_OK : core_fail_memory(err, sizeof *hosts + 3 * ranks * sizeof(int));
+    status = comm_agree_xor(comm, status, keys, ranks, err);
+    if (status) {
+        comm_groups_release(hosts);
+        return status;
+    }
+    comm_groups_fill(hosts, comm->rank, comm->size, keys);
+    *out = comm->hosts = hosts;
+    return DCP_OK;
 }

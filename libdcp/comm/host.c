@@ -1,14 +1,118 @@
+/* The first rank makes a file that exists in memory alone. The others open it through /proc, which
+ * the kernel allows where a process could trace the first one: the same user, the same process
+ * namespace. In another container that path may lead to another file, so device and inode are
+ * compared. */
+#include "comm/host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "comm/reduction.h"
+#include "core/bytes.h"
+#include "core/system.h"
+#include "dcp/mpi.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+static void identify(int fd, comm_memory_file *file) {
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) != 0) return;
+    file->device = st.st_dev;
+    file->inode = st.st_ino;
+}
+
+/* Whether vm.overcommit_memory is 2: the kernel promises no more memory than there is. */
+static int memory_is_counted(void) {
+    char mode = 0;
+    const int fd = open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    const ssize_t n = read(fd, &mode, 1);
+    close(fd);
+    return n == 1 && mode == '2';
+}
+
+/* A page is made when it is first touched, near the processor that touches it. Where memory is
+ * counted, a page that cannot be had then ends the process by SIGBUS, so all pages are taken now.
+ */
+static int set_size(int fd, size_t bytes) {
+    if (core_file_limit_check(bytes)) return -1;
+    return memory_is_counted() ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
+}
+
+int comm_memory_file_make(size_t bytes, comm_memory_file *file) {
+    int fd = memfd_create("dcp", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+    if (fd < 0) fd = memfd_create("dcp", MFD_CLOEXEC); /* kernels before 6.3 */
+    if (fd >= 0 && set_size(fd, bytes) != 0) {
+        close(fd);
+        return -1;
+    }
+    file->pid = getpid();
+    file->fd = fd;
+    identify(fd, file);
+    return fd;
+}
+
+int comm_memory_file_open(const comm_memory_file *file) {
+    char path[64];
+    comm_memory_file found = {0};
+    if (file->fd < 0) return -1;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)file->pid, (int)file->fd);
+    const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    identify(fd, &found);
+    if (found.device == file->device && found.inode == file->inode) return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+/* Collective: whether all ranks are where the first one is. */
+static int is_one_host(dcp_comm *comm, uint64_t *one, dcp_error *err) {
+    comm_place first = comm->place;
+    int status = comm_broadcast(comm, &first, sizeof first, 0, err);
+    *one = !status && comm_place_is_same(&comm->place, &first);
+    return status ? status : comm_allreduce(comm, one, 1, DCP_REDUCE_MIN, err);
+}
+
+void *comm_memory_file_map(int fd, size_t bytes) {
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+int comm_host_memory_create(dcp_comm *comm, size_t bytes, void **out, dcp_error *err) {
+    comm_memory_file file = {.fd = -1};
+    uint64_t ok;
+    int fd = -1, status = is_one_host(comm, &ok, err);
+    if (status || !ok) return status;
+    if (comm->rank == 0) fd = comm_memory_file_make(bytes, &file);
+    status = comm_broadcast(comm, &file, sizeof file, 0, err);
+    if (!status && comm->rank > 0) fd = comm_memory_file_open(&file);
+    void *memory = !status && fd >= 0 ? comm_memory_file_map(fd, bytes) : NULL;
+    ok = memory != NULL;
+    if (!status) status = comm_allreduce(comm, &ok, 1, DCP_REDUCE_MIN, err); /* all opened it */
+    if (fd >= 0) close(fd);
+    if (!status && ok)
+        *out = memory;
+    else
+        dcp_host_memory_free(memory, bytes);
+    return status;
+}
+
+void dcp_host_memory_free(void *memory, size_t bytes) {
+    if (memory) munmap(memory, bytes);
+}
+
 /* Every collective is a sequence of rounds. In a round each rank fills its slot, publishes it,
  * waits for all others, and reads theirs. Each rank has two slots, which it uses in turn. Before it
  * fills a slot again, it has seen all others publish the round in between, so they are done with
  * reading it. */
-#include "comm/host.h"
-
-#include <string.h>
-
-#include "comm/reduction.h"
-#include "core/bytes.h"
-#include "core/futex.h"
 
 #define SPINS 100      /* before it sleeps: some microseconds */
 #define NAP_NS 1000000 /* the first time; then MPI may need a push */
@@ -222,3 +326,124 @@ const dcp_comm_ops comm_host_ops = {
     .alltoall = host_alltoall,
     .barrier = host_barrier,
 };
+
+#ifndef FEW_BYTES /* as in pairs.c */
+#define FEW_BYTES 4096
+#endif
+
+/* Whether there are others on this rank's host. */
+static int has_host(const comm_mpi *ctx) { return ctx->host.memory != NULL; }
+
+static int is_first(const comm_mpi *ctx) { return !has_host(ctx) || ctx->host.rank == 0; }
+
+static int levels_barrier(void *context) {
+    comm_mpi *ctx = context;
+    int failed = has_host(ctx) && comm_host_ops.barrier(ctx);
+    if (!failed && is_first(ctx)) failed = comm_pairs_ops.barrier(&ctx->between);
+    return failed || (has_host(ctx) && comm_host_ops.barrier(ctx));
+}
+
+/* This rank's part in what has a root, whose host it stands for in place of the first rank. */
+typedef struct rooted {
+    comm_mpi *ctx;
+    int root, group; /* and the root's group */
+    int number;      /* on this rank's host, of the rank that stands for it */
+    int stands;      /* this one does */
+} rooted;
+
+static rooted begin_rooted(comm_mpi *ctx, int root) {
+    rooted r = {.ctx = ctx, .root = root, .group = ctx->groups->of[root]};
+    const int is_here = r.group == ctx->groups->own;
+    while (is_here && has_host(ctx) && ctx->host.ranks[r.number] != root) r.number++;
+    r.stands = !has_host(ctx) || ctx->host.rank == r.number;
+    ctx->first[r.group] = root;
+    return r;
+}
+
+static void end_rooted(const rooted *r) {
+    r->ctx->first[r->group] = comm_groups_rank(r->ctx->groups, r->group, 0);
+}
+
+static int levels_broadcast(void *context, void *buf, uint64_t bytes, int root) {
+    comm_mpi *ctx = context;
+    const rooted r = begin_rooted(ctx, root);
+    int failed = r.stands && comm_pairs_ops.broadcast(&ctx->between, buf, bytes, r.group);
+    if (!failed && has_host(ctx)) failed = comm_host_ops.broadcast(ctx, buf, bytes, r.number);
+    end_rooted(&r);
+    return failed;
+}
+
+static int levels_allreduce(void *context, uint64_t *buf, uint64_t count, dcp_reduce op) {
+    comm_mpi *ctx = context;
+    int failed = has_host(ctx) && comm_host_ops.allreduce(ctx, buf, count, op);
+    if (!failed && is_first(ctx)) failed = comm_pairs_ops.allreduce(&ctx->between, buf, count, op);
+    if (!failed && has_host(ctx))
+        failed = comm_host_ops.broadcast(ctx, buf, count * sizeof *buf, 0);
+    return failed;
+}
+
+/* From blocks of `block` bytes, one a group, to all ranks' places. */
+static void place_blocks(const comm_groups *groups, const unsigned char *blocks, uint64_t block,
+                         uint64_t bytes, unsigned char *recv) {
+    for (int g = 0; g < groups->n; g++)
+        for (int i = 0; i < comm_groups_size(groups, g); i++)
+            memcpy(recv + (uint64_t)comm_groups_rank(groups, g, i) * bytes,
+                   blocks + (uint64_t)g * block + (uint64_t)i * bytes, bytes);
+}
+
+/* Blocks are as long as that of the largest host, so that all are. */
+static int gather_blocks(const rooted *r, const void *send, uint64_t bytes, unsigned char *recv) {
+    comm_mpi *ctx = r->ctx;
+    const comm_groups *groups = ctx->groups;
+    const uint64_t block = (uint64_t)comm_groups_largest(groups) * bytes;
+    const int is_root = ctx->pairs.rank == r->root;
+    unsigned char *own = r->stands ? calloc(1, block) : NULL;
+    unsigned char *all = is_root ? malloc((uint64_t)groups->n * block) : NULL;
+    int failed = r->stands && (!own || (is_root && !all));
+    if (failed) comm_batch_break(&ctx->pairs, COMM_FAILED, ENOMEM, ctx->pairs.rank);
+    if (!failed && has_host(ctx)) failed = comm_host_ops.gather(ctx, send, bytes, own, r->number);
+    if (!failed && !has_host(ctx)) memcpy(own, send, bytes);
+    if (!failed && r->stands)
+        failed = comm_pairs_ops.gather(&ctx->between, own, block, all, r->group);
+    if (!failed && is_root) place_blocks(groups, all, block, bytes, recv);
+    free(own);
+    free(all);
+    return failed;
+}
+
+static int levels_gather(void *context, const void *send, uint64_t bytes, void *recv, int root) {
+    comm_mpi *ctx = context;
+    if (bytes > FEW_BYTES) return comm_pairs_ops.gather(ctx, send, bytes, recv, root);
+    const rooted r = begin_rooted(ctx, root);
+    const int failed = gather_blocks(&r, send, bytes, recv);
+    end_rooted(&r);
+    return failed;
+}
+
+static int levels_alltoall(void *ctx, const void *send, const uint64_t *send_bytes, void *recv,
+                           const uint64_t *recv_bytes) {
+    return comm_pairs_ops.alltoall(ctx, send, send_bytes, recv, recv_bytes);
+}
+
+const dcp_comm_ops comm_levels_ops = {
+    .size = sizeof comm_levels_ops,
+    .broadcast = levels_broadcast,
+    .allreduce = levels_allreduce,
+    .gather = levels_gather,
+    .alltoall = levels_alltoall,
+    .barrier = levels_barrier,
+};
+
+int comm_levels_make(comm_mpi *ctx, const comm_groups *groups) {
+    int *first = malloc((size_t)groups->n * sizeof *first);
+    if (!first) return -1;
+    for (int i = 0; i < groups->n; i++) first[i] = comm_groups_rank(groups, i, 0);
+    ctx->groups = groups;
+    ctx->first = first;
+    ctx->between = ctx->pairs;
+    ctx->between.whole = &ctx->pairs;
+    ctx->between.ranks = first;
+    ctx->between.rank = groups->own;
+    ctx->between.size = groups->n;
+    return 0;
+}

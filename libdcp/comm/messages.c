@@ -1,7 +1,6 @@
-/* Over MPI a rank begins messages in the order of distance: first those to the next rank, and from
- * the one before, then to the one after that, and so on; some at a time. A message of the least
- * distance at which any rank still waits has been begun by both of its ranks, so nobody waits for
- * ever. Large messages go in pieces, first the first pieces of all. */
+/* Lengths travel first, then the messages. Each rank has taken some memory before, and the lengths
+ * say whether it suffices everywhere. Where it doesn't, a rank that can't receive says so before
+ * anybody sends. */
 #include "comm/messages.h"
 
 #include <stdlib.h>
@@ -10,6 +9,117 @@
 #include "comm/host.h"
 #include "core/bytes.h"
 #include "core/fail.h"
+
+/* What a rank tells another one: how many bytes it sends, marked where they are more than the
+ * other's part in the memory that is ready; or that it has failed. */
+#define IS_LONG (1ULL << 63)
+#define HAS_FAILED UINT64_MAX
+
+unsigned char *comm_message_append(comm_message *message, uint64_t bytes) {
+    uint64_t needed = message->bytes + bytes;
+    if (needed > message->capacity || !message->data) {
+        uint64_t capacity = needed + needed / 2 + 4096;
+        unsigned char *data = realloc(message->data, capacity);
+        if (!data) return NULL;
+        message->data = data;
+        message->capacity = capacity;
+    }
+    unsigned char *at = message->data + message->bytes;
+    message->bytes = needed;
+    return at;
+}
+
+/* Makes room for `bytes` in all. */
+static int grow_to(comm_message *message, uint64_t bytes, dcp_error *err) {
+    if (message->data && bytes <= message->capacity) return DCP_OK;
+    unsigned char *data = realloc(message->data, bytes);
+    if (!data) return core_fail_memory(err, bytes);
+    message->data = data;
+    message->capacity = bytes;
+    return DCP_OK;
+}
+
+/* Gives back what was ready for a longer message. */
+static void give_back(comm_message *message) {
+    unsigned char *data = realloc(message->data, message->bytes + 1);
+    if (!data) return;
+    message->data = data;
+    message->capacity = message->bytes + 1;
+}
+
+/* Collective: what each rank sends this one. *is_ready: all ranks have the memory for it. */
+static int exchange_lengths(dcp_comm *comm, int status, uint64_t ready, const uint64_t *send_bytes,
+                            uint64_t *receive_bytes, int *is_ready, dcp_error *err) {
+    const size_t ranks = (size_t)comm->size;
+    const uint64_t part = ready / ranks;
+    uint64_t *out = comm->numbers, *in = out + ranks, mark = 0;
+    for (size_t r = 0; r < ranks && !status; r++)
+        if (send_bytes[r] > part) mark = IS_LONG;
+    for (size_t r = 0; r < ranks; r++) out[r] = status ? HAS_FAILED : send_bytes[r] | mark;
+    int comm_status = comm_alltoall(comm, out, comm->eights, in, comm->eights, err);
+    if (comm_status) return comm_status;
+    for (size_t r = 0; r < ranks; r++)
+        if (in[r] == HAS_FAILED) return comm_agree(comm, status, err);
+    *is_ready = 1;
+    for (size_t r = 0; r < ranks; r++) {
+        *is_ready &= !(in[r] & IS_LONG);
+        receive_bytes[r] = in[r] & ~IS_LONG;
+    }
+    return DCP_OK;
+}
+
+int comm_message_agree_exchange(dcp_comm *comm, int status, uint64_t ready,
+                                const comm_message *send, const uint64_t *send_bytes,
+                                comm_message *receive, uint64_t *receive_bytes, dcp_error *err) {
+    uint64_t total = 0;
+    int is_ready = 0;
+    receive->bytes = 0;
+    if (!status) status = grow_to(receive, ready, err);
+    status = exchange_lengths(comm, status, ready, send_bytes, receive_bytes, &is_ready, err);
+    if (status) return status;
+    for (int r = 0; r < comm->size; r++) total += receive_bytes[r];
+    if (!is_ready) status = comm_agree(comm, grow_to(receive, total, err), err);
+    if (status) return status;
+    receive->bytes = total;
+    give_back(receive);
+    return comm_alltoall(comm, send->data, send_bytes, receive->data, receive_bytes, err);
+}
+
+/* A message of so many words goes with the agreement on its length. */
+enum { SHORT_WORDS = 32 };
+
+static int is_short(uint64_t bytes) { return bytes <= 8 * SHORT_WORDS; }
+
+int comm_message_agree_broadcast(dcp_comm *comm, int status, comm_message *message, int root,
+                                 uint64_t *values, size_t n, dcp_error *err) {
+    const int is_root = comm->rank == root;
+    uint64_t least[COMM_LEAST_VALUES], *const text = least + n + 1;
+    memset(least, 0xff, sizeof least);
+    if (n) memcpy(least, values, n * sizeof *values);
+    if (is_root) least[n] = message->bytes;
+    if (is_root && !status && is_short(message->bytes) && message->bytes)
+        memcpy(text, message->data, message->bytes);
+    if (!is_root && !status) status = grow_to(message, COMM_READY_FOR_ALL, err);
+    status = comm_agree_least(comm, status, least, n + 1 + SHORT_WORDS, err);
+    if (status) return status;
+    if (n) memcpy(values, least, n * sizeof *values);
+    const uint64_t bytes = least[n];
+    if (bytes > COMM_READY_FOR_ALL)
+        status = comm_agree(comm, is_root ? DCP_OK : grow_to(message, bytes, err), err);
+    if (status) return status;
+    if (!is_root) {
+        message->bytes = bytes;
+        give_back(message);
+    }
+    if (!is_short(bytes)) return comm_broadcast(comm, message->data, bytes, root, err);
+    if (!is_root) memcpy(message->data, text, bytes);
+    return DCP_OK;
+}
+
+/* Over MPI a rank begins messages in the order of distance: first those to the next rank, and from
+ * the one before, then to the one after that, and so on; some at a time. A message of the least
+ * distance at which any rank still waits has been begun by both of its ranks, so nobody waits for
+ * ever. Large messages go in pieces, first the first pieces of all. */
 
 #ifndef PIECE_BYTES
 #define PIECE_BYTES ((uint64_t)64 << 20) /* as in pairs.c */
@@ -178,4 +288,72 @@ int comm_messages_exchange(dcp_comm *comm, const dcp_comm_message *send, size_t 
     comm_messages m;
     comm_messages_begin(&m, comm, send, sends, receive, receives);
     return comm_messages_finish(&m, err);
+}
+
+/* The sizes of all rounds travel in one message to each rank. */
+
+int comm_rounds_make(comm_rounds *rounds, dcp_comm *comm, size_t n, dcp_error *err) {
+    size_t sizes = n * (size_t)comm->size;
+    *rounds = (comm_rounds){.comm = comm, .n = n};
+    rounds->send = calloc(sizes + 1, sizeof *rounds->send);
+    rounds->receive = calloc(sizes + 1, sizeof *rounds->receive);
+    int ok = rounds->send && rounds->receive;
+    return comm_agree(comm, ok ? DCP_OK : core_fail_memory(err, 16 * sizes), err);
+}
+
+/* From [a * b_count + b] to [b * a_count + a]. */
+static void transpose(const uint64_t *from, size_t a_count, size_t b_count, uint64_t *to) {
+    for (size_t a = 0; a < a_count; a++)
+        for (size_t b = 0; b < b_count; b++) to[b * a_count + a] = from[a * b_count + b];
+}
+
+static int exchange_sizes(const comm_rounds *r, dcp_error *err) {
+    size_t ranks = (size_t)r->comm->size, sizes = r->n * ranks;
+    uint64_t *memory = malloc((2 * sizes + ranks) * sizeof *memory);
+    int status = comm_agree(r->comm, memory ? DCP_OK : core_fail_memory(err, 16 * sizes), err);
+    if (!status) {
+        uint64_t *out = memory, *in = out + sizes, *bytes = in + sizes;
+        for (size_t rank = 0; rank < ranks; rank++) bytes[rank] = r->n * sizeof *out;
+        transpose(r->send, r->n, ranks, out);
+        status = comm_alltoall(r->comm, out, bytes, in, bytes, err);
+        if (!status) transpose(in, ranks, r->n, r->receive);
+    }
+    free(memory);
+    return status;
+}
+
+static uint64_t largest_round(const comm_rounds *r, const uint64_t *sizes) {
+    uint64_t most = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        uint64_t bytes = 0;
+        for (int rank = 0; rank < r->comm->size; rank++)
+            bytes += sizes[i * (size_t)r->comm->size + (size_t)rank];
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+int comm_rounds_agree(comm_rounds *r, dcp_error *err) {
+    int status = exchange_sizes(r, err);
+    if (status) return status;
+    r->most_out = largest_round(r, r->send);
+    r->most_in = largest_round(r, r->receive);
+    return DCP_OK;
+}
+
+int comm_rounds_run(const comm_rounds *r, size_t round, const void *out, void *in, dcp_error *err) {
+    size_t at = round * (size_t)r->comm->size;
+    return comm_alltoall(r->comm, out, r->send + at, in, r->receive + at, err);
+}
+
+int comm_rounds_answer(const comm_rounds *r, size_t round, const void *out, void *in,
+                       dcp_error *err) {
+    size_t at = round * (size_t)r->comm->size;
+    return comm_alltoall(r->comm, out, r->receive + at, in, r->send + at, err);
+}
+
+void comm_rounds_free(comm_rounds *r) {
+    free(r->send);
+    free(r->receive);
+    *r = (comm_rounds){0};
 }

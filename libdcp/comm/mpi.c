@@ -7,8 +7,7 @@
 #include <stdlib.h>
 
 #include "comm/host.h"
-#include "comm/host_memory.h"
-#include "comm/join.h"
+#include "comm/sharing.h"
 #include "core/fail.h"
 #include "dcp/mpi.h"
 

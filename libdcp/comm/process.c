@@ -2,15 +2,61 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "comm/place.h"
 #include "core/crc64.h"
+
+static void comm_place_boot(comm_boot_id *out) {
+    memset(out, 0, sizeof *out);
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, out->text, sizeof out->text - 1) : -1;
+    if (fd >= 0) close(fd);
+    if (n <= 0) gethostname(out->text, sizeof out->text - 1);
+    out->text[strcspn(out->text, "\n")] = 0;
+}
+
+void comm_place_machine(comm_place *out) {
+    comm_boot_id boot;
+    struct stat st = {0};
+    comm_place_boot(&boot);
+    stat("/dev/shm", &st); /* 0 where there is none */
+    memset(out, 0, sizeof *out);
+    snprintf(out->host, sizeof out->host, "boot %s, /dev/shm %llu", boot.text,
+             (unsigned long long)st.st_dev);
+}
+
+void comm_place_find(comm_place *out) {
+    const char *name = getenv("DCP_HOST");
+    if (name && *name)
+        comm_place_name(out, name);
+    else
+        comm_place_machine(out);
+}
+
+void comm_place_name(comm_place *out, const char *name) {
+    memset(out, 0, sizeof *out);
+    if (strlen(name) < 100)
+        snprintf(out->host, sizeof out->host, "host %s", name);
+    else
+        snprintf(out->host, sizeof out->host, "host %.99s... %016" PRIx64, name,
+                 core_crc64(name, strlen(name)));
+}
+
+void comm_place_of_rank(comm_place *out, int rank) {
+    memset(out, 0, sizeof *out);
+    snprintf(out->host, sizeof out->host, "the host of rank %d", rank);
+}
+
+int comm_place_is_same(const comm_place *a, const comm_place *b) {
+    return memcmp(a, b, sizeof *a) == 0;
+}
 
 /* What /proc/PID/stat says of a process. */
 typedef struct stat_fields {
@@ -71,4 +117,87 @@ int comm_process_has_ended(const comm_process *own, const comm_process *other) {
     if (read_stat(path, &now) != 0) return 0; /* hidden, or gone since: the next look will tell */
     if (now.start != other->start) return 1;
     return (now.state == 'Z' || now.state == 'X') && now.threads <= 1;
+}
+
+#define LOOK_NS 100000000 /* between two looks at a process */
+
+comm_watch *comm_watch_create(int rank, int size) {
+    comm_watch *watch = calloc(1, sizeof *watch + (size_t)size * sizeof *watch->processes);
+    if (!watch) return NULL;
+    watch->rank = rank;
+    watch->size = size;
+    atomic_flag_clear(&watch->hears);
+    atomic_store(&watch->users, 1);
+    return watch;
+}
+
+comm_watch *comm_watch_share(comm_watch *watch) {
+    atomic_fetch_add(&watch->users, 1);
+    return watch;
+}
+
+void comm_watch_release(comm_watch *watch) {
+    if (watch && atomic_fetch_sub(&watch->users, 1) == 1) free(watch);
+}
+
+int comm_watch_limit_of(double seconds, uint64_t *ns) {
+    if (!(seconds >= 0 && seconds < 1e9)) return -1; /* or it is no number */
+    *ns = (uint64_t)(seconds * 1e9) + (seconds > 0 && seconds < 1e-9);
+    return 0;
+}
+
+int comm_watch_read_limit(const char *seconds, uint64_t *ns) {
+    char *end;
+    if (!seconds || !*seconds) seconds = "0";
+    const double value = strtod(seconds, &end);
+    return end == seconds || *end ? -1 : comm_watch_limit_of(value, ns);
+}
+
+static comm_failure load_failure(_Atomic comm_failure *from) { return atomic_load(from); }
+
+comm_failure comm_watch_failure(comm_watch *watch) {
+    comm_failure failure = load_failure(&watch->failure);
+    if (failure.why || !watch->shared) return failure;
+    failure = load_failure(watch->shared);
+    if (failure.why) atomic_store(&watch->failure, failure);
+    return failure;
+}
+
+int comm_watch_is_broken(comm_watch *watch) { return comm_watch_failure(watch).why != 0; }
+
+void comm_watch_break(comm_watch *watch, comm_why why, int code, int rank) {
+    comm_failure none = {0};
+    const comm_failure failure = {(int16_t)why, (int16_t)code, rank};
+    if (watch->shared) atomic_compare_exchange_strong(watch->shared, &none, failure);
+    if (comm_watch_is_broken(watch)) return;
+    none = (comm_failure){0};
+    atomic_compare_exchange_strong(&watch->failure, &none, failure);
+}
+
+int comm_watch_has_ended(const comm_watch *watch, int rank, int *which) {
+    const comm_process *own = &watch->processes[watch->rank];
+    for (int r = rank < 0 ? 0 : rank; r < (rank < 0 ? watch->size : rank + 1); r++) {
+        if (r == watch->rank || !comm_process_has_ended(own, &watch->processes[r])) continue;
+        *which = r;
+        return 1;
+    }
+    return 0;
+}
+
+int64_t comm_watch_clock(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+comm_waiting comm_watch_wait(comm_watch *watch, comm_patience *p) {
+    int64_t now = comm_watch_clock();
+    if (comm_watch_is_broken(watch)) return COMM_BROKEN;
+    if (!p->began) p->began = p->looked = now;
+    if (now - p->looked > LOOK_NS) {
+        p->looked = now;
+        return COMM_LOOK;
+    }
+    const uint64_t limit = atomic_load(&watch->limit_ns);
+    return limit && (uint64_t)(now - p->began) > limit ? COMM_OVER : COMM_GOES_ON;
 }

@@ -1,11 +1,14 @@
 #include "comm/sharing.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "comm/host_memory.h"
+#include "comm/comm.h"
+#include "comm/host.h"
 #include "core/bytes.h"
 #include "core/fail.h"
+#include "dcp/mpi.h"
 
 /* A rank that finds the communicator broken keeps away: another that waits in an earlier collective
  * would take it for one that has come there. */
@@ -100,4 +103,184 @@ int comm_local_areas(dcp_comm *comm, size_t n, const size_t *bytes, const comm_a
     else
         find_areas(a);
     return status;
+}
+
+/* The first rank of a host makes memory, and the others open it. Whether they can is told to all
+ * ranks, so that each knows all sharing groups. */
+
+#ifndef SLOT_BYTES /* tests set it small */
+#define SLOT_BYTES ((size_t)256 << 10)
+#endif
+
+static int may_share(void) {
+    const char *word = getenv("DCP_SHARED_MEMORY");
+    return !word || strcmp(word, "0") != 0;
+}
+
+/* The memory of a rank: a page with its round, and two slots. */
+static size_t rank_bytes(const comm_host *host) {
+    return PAGE_BYTES + core_round_to_pages(2 * host->slot_bytes);
+}
+
+static size_t all_bytes(const comm_host *host) { return (size_t)host->size * rank_bytes(host); }
+
+static void find_parts(comm_host *host) {
+    unsigned char *at = host->memory;
+    for (int r = 0; r < host->size; r++, at += rank_bytes(host)) host->rounds[r] = (core_futex *)at;
+}
+
+static int make_lists(comm_host *host, const comm_groups *hosts) {
+    const size_t ranks = (size_t)host->size;
+    host->rounds = calloc(ranks, sizeof *host->rounds);
+    host->begins = calloc(ranks, sizeof *host->begins);
+    host->ranks = calloc(ranks, sizeof *host->ranks);
+    for (int i = 0; i < host->size && host->ranks; i++)
+        host->ranks[i] = comm_groups_rank(hosts, hosts->own, i);
+    return host->rounds && host->begins && host->ranks;
+}
+
+/* In the first page, apart from the round. */
+static _Atomic comm_failure *failure_in(unsigned char *memory) {
+    return (_Atomic comm_failure *)(memory + PAGE_BYTES / 2);
+}
+
+static _Atomic uint64_t *stopped_in(unsigned char *memory) {
+    return (_Atomic uint64_t *)(memory + PAGE_BYTES / 4 * 3);
+}
+
+/* All ranks are on the host. */
+static void use_for_all(dcp_comm *comm, comm_mpi *ctx) {
+    comm_host *host = &ctx->host;
+    comm_watch *watch = ctx->pairs.watch;
+    host->failure = failure_in(host->memory);
+    if (!watch->shared) watch->shared = host->failure; /* one for all duplicates */
+    host->shared.stopped = stopped_in(host->memory);
+    comm->ops = comm_host_ops;
+    comm->shared = &host->shared;
+}
+
+static void free_memory(comm_host *host) {
+    dcp_host_memory_free(host->memory, all_bytes(host));
+    host->memory = NULL;
+}
+
+static void free_host(comm_host *host) {
+    free_memory(host);
+    free(host->rounds);
+    free(host->begins);
+    free(host->ranks);
+    *host = (comm_host){0};
+}
+
+/* Over messages, from the first rank of each host to its others. Not 0 once the watch is broken. */
+static int tell_file(comm_mpi *ctx, comm_memory_file *file) {
+    const comm_host *host = &ctx->host;
+    comm_batch b = {.pairs = &ctx->pairs};
+    int failed = 0;
+    if (host->rank > 0) comm_batch_receive(&b, file, sizeof *file, host->ranks[0]);
+    for (int i = 1; i < host->size && host->rank == 0 && !failed; i++) {
+        comm_batch_send(&b, file, sizeof *file, host->ranks[i]);
+        if (b.n == COMM_BATCH_PEERS) failed = comm_batch_finish(&b);
+    }
+    return failed ? failed : comm_batch_finish(&b);
+}
+
+/* Collective: the memory of this rank's host, where all its ranks can have it. have[host], room for
+ * all hosts, becomes whether that is so. */
+static int make_memory(dcp_comm *comm, uint64_t *have, dcp_error *err) {
+    comm_mpi *ctx = comm->ctx;
+    comm_host *host = &ctx->host;
+    const comm_groups *hosts = comm->hosts;
+    comm_memory_file file = {.fd = -1};
+    int fd = -1;
+    if (host->rank == 0 && host->size > 1) fd = comm_memory_file_make(all_bytes(host), &file);
+    int status = tell_file(ctx, &file) ? comm_fail_broken(comm, "joining of a host", err) : DCP_OK;
+    if (!status && host->rank > 0) fd = comm_memory_file_open(&file);
+    if (!status && fd >= 0) host->memory = comm_memory_file_map(fd, all_bytes(host));
+    for (int i = 0; i < hosts->n; i++) have[i] = 1;
+    have[hosts->own] = host->memory || host->size == 1;
+    if (!status) status = comm_allreduce(comm, have, (uint64_t)hosts->n, DCP_REDUCE_MIN, err);
+    if (fd >= 0) close(fd); /* all have opened it */
+    return status;
+}
+
+/* The hosts that have memory, and each rank of all others. NULL: memory is short. keys[size] is
+ * room.
+ */
+static comm_groups *sharing_groups(const dcp_comm *comm, const uint64_t *have, uint64_t *keys) {
+    comm_groups *hosts = comm->hosts;
+    int all = 1;
+    for (int i = 0; i < hosts->n; i++) all = all && have[i];
+    if (all) return comm_groups_share(hosts);
+    for (int r = 0; r < comm->size; r++)
+        keys[r] = (uint64_t)(have[hosts->of[r]] ? hosts->of[r] : hosts->n + r);
+    return comm_groups_make(comm->rank, comm->size, keys);
+}
+
+/* Collective. room[2 * ranks] */
+static int share_memory(dcp_comm *comm, uint64_t *room, dcp_error *err) {
+    comm_mpi *ctx = comm->ctx;
+    const comm_groups *hosts = comm->hosts;
+    int status = make_memory(comm, room, err);
+    if (status) return status;
+    comm_groups *groups = sharing_groups(comm, room, room + hosts->n);
+    const int ready = groups && (groups->n == 1 || comm_levels_make(ctx, groups) == 0);
+    status = comm_agree(comm, ready ? DCP_OK : core_fail_memory(err, 0), err);
+    if (status) {
+        comm_groups_release(groups);
+        return status;
+    }
+    if (!room[hosts->own]) free_memory(&ctx->host);
+    if (ctx->host.memory) find_parts(&ctx->host);
+    comm_local_set(&comm->local, groups, &comm_host_ops, ctx);
+    if (groups->n > 1 && groups->n < comm->size) comm->ops = comm_levels_ops;
+    if (groups->n == 1) use_for_all(comm, ctx);
+    return DCP_OK;
+}
+
+/* Collective. */
+static int join_host(dcp_comm *comm, const comm_groups *hosts, dcp_error *err) {
+    comm_mpi *ctx = comm->ctx;
+    comm_host *host = &ctx->host;
+    uint64_t *room = calloc(2 * (size_t)comm->size, sizeof *room);
+    *host = (comm_host){.slot_bytes = SLOT_BYTES, .size = comm_groups_size(hosts, hosts->own)};
+    uint64_t may = make_lists(host, hosts) && room && may_share();
+    while (may && host->ranks[host->rank] != comm->rank) host->rank++;
+    int status = comm_allreduce(comm, &may, 1, DCP_REDUCE_MIN, err);
+    if (!status && may) status = share_memory(comm, room, err);
+    free(room);
+    return status;
+}
+
+int comm_host_join(dcp_comm *comm, dcp_error *err) {
+    comm_mpi *ctx = comm->ctx;
+    const comm_groups *hosts;
+    if (comm->size == 1) return DCP_OK;
+    int status = comm_hosts(comm, &hosts, err);
+    if (status || (size_t)comm_groups_largest(hosts) > SLOT_BYTES / sizeof(uint64_t))
+        return status; /* see meet_sizes */
+    status = join_host(comm, hosts, err);
+    if (status || !ctx->host.memory) free_host(&ctx->host);
+    return status;
+}
+
+void comm_host_leave(dcp_comm *comm) {
+    comm_mpi *ctx = comm->ctx;
+    if (comm->size > 1) comm->ops = comm_pairs_ops;
+    comm->shared = NULL;
+    comm_local_set(&comm->local, NULL, NULL, NULL);
+    if (ctx->host.failure && ctx->pairs.watch->shared == ctx->host.failure) {
+        comm_watch_failure(ctx->pairs.watch); /* it is kept */
+        ctx->pairs.watch->shared = NULL;
+    }
+    free_host(&ctx->host);
+    free(ctx->first);
+    ctx->first = NULL;
+}
+
+int comm_host_follow(dcp_comm *comm, dcp_error *err) {
+    int status = comm_barrier(comm, err); /* nobody is in the memory any more */
+    if (status) return status;
+    comm_host_leave(comm);
+    return comm_host_join(comm, err);
 }

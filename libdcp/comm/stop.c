@@ -2,8 +2,8 @@
  * operations are numbered, nobody has to take it back. */
 #include "comm/stop.h"
 
-#include "core/clock.h"
 #include "core/fail.h"
+#include "core/system.h"
 #include "dcp/save.h"
 
 void comm_stop_begin(comm_stop *stop, dcp_comm *comm) {

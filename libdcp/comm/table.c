@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "core/checks.h"
 #include "core/fail.h"
-#include "core/sized.h"
 
 static void free_duplicate(dcp_comm *comm) { comm->ops.free(comm->ctx); }
 

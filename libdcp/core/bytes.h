@@ -1,7 +1,11 @@
-/* Counts of bytes, and little-endian integers in buffers without alignment. */
+/* Counts of bytes, integers in buffers, searches in ascending lists, and copies that leave the
+ * processor's cache alone. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
+
+/* Counts of bytes, and little-endian integers in buffers without alignment. */
 
 #define PAGE_BYTES 4096u /* datasets, tables and files end on pages; O_DIRECT wants whole ones */
 
@@ -33,3 +37,27 @@ static inline uint64_t core_get_u64(const unsigned char *p) {
     for (int i = 0; i < 8; i++) v |= (uint64_t)p[i] << 8 * i;
     return v;
 }
+
+/* Looking for a number in an ascending list. */
+
+/* The first of n elements whose number is `least` or larger; n where there is none. Elements are
+ * `stride` bytes apart, and `number` is that of the first one. */
+static inline size_t core_first_from(const uint64_t *number, size_t n, size_t stride,
+                                     uint64_t least) {
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (*(const uint64_t *)(const void *)((const char *)number + middle * stride) < least)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Copies whose bytes are for others, who read them later: the processor's cache keeps what the
+ * program has in it. */
+
+/* As memcpy. Other threads see the bytes once this one has called core_past_cache_end. */
+void core_past_cache_copy(void *to, const void *from, uint64_t bytes);
+void core_past_cache_end(void);

@@ -10,7 +10,6 @@
 #endif
 
 #include "core/bytes.h"
-#include "core/past_cache.h"
 
 #define POLYNOMIAL 0xc96c5795d7870f42ULL /* ECMA-182, reflected: bit 63 is x^0 */
 #define QUOTIENT 0x4e1f23360b94b1eaULL   /* of x^128 by the polynomial, without its x^64 */

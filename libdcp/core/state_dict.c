@@ -1,6 +1,5 @@
 /* Building a state dict. What a single rank can know to be wrong is refused here. What depends on
  * other ranks is checked when a save or load starts (libdcp/plan). */
-#define _GNU_SOURCE /* twalk_r, strchrnul */
 #include "core/state_dict.h"
 
 #include <search.h>
@@ -9,10 +8,10 @@
 #include <string.h>
 
 #include "core/box.h"
-#include "core/clock.h"
+#include "core/checks.h"
 #include "core/fail.h"
-#include "core/sized.h"
 #include "core/strides.h"
+#include "core/system.h"
 #include "core/utf8_length.h"
 #include "dcp/device.h"
 

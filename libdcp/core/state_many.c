@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "core/clock.h"
 #include "core/fail.h"
 #include "core/state_dict.h"
+#include "core/system.h"
 
 enum { BLOCK = 256 << 10, LARGE_BLOCK = 4 << 20, HUGE_PAGE = 2 << 20 }; /* bytes for tensors */
 

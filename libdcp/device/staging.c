@@ -3,12 +3,13 @@
  * device_staging_wait nobody touches a batch's memory. */
 #include "device/staging.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/checks.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "core/sized.h"
 #include "core/state_dict.h"
 
 #define RANGES 64u /* a slot */
@@ -70,7 +71,8 @@ int device_staging_follow(staging *s, dcp_error *err) {
     return code ? device_failed(s, code, "cannot wait for the program's work", err) : DCP_OK;
 }
 
-void device_staging_settle(const staging *s) {
+/* Waits for what the stream was given, also where some of it failed. */
+static void device_staging_settle(const staging *s) {
     if (!s->device.record(s->device.ctx, s->stream, 0)) s->device.wait(s->device.ctx, s->stream, 0);
 }
 
@@ -140,7 +142,8 @@ int device_staging_send(staging *s, staging_batch *b, staging_way way, dcp_error
     return code ? device_failed(s, code, "cannot record an event", err) : DCP_OK;
 }
 
-int device_staging_arrive(const staging *s, staging_batch *b, dcp_error *err) {
+/* Waits until a batch in flight is copied. */
+static int device_staging_arrive(const staging *s, staging_batch *b, dcp_error *err) {
     if (!b->in_flight) return DCP_OK;
     int code = s->device.wait(s->device.ctx, s->stream, b->event);
     if (code) return range_failed(s, code, &b->ranges[0], "copying or summing", err);
@@ -148,7 +151,8 @@ int device_staging_arrive(const staging *s, staging_batch *b, dcp_error *err) {
     return DCP_OK;
 }
 
-int device_staging_compare(const staging *s, const staging_batch *b, dcp_error *err) {
+/* Compares the device's checksums with those of the batch's memory. */
+static int device_staging_compare(const staging *s, const staging_batch *b, dcp_error *err) {
     for (unsigned i = 0; i < b->n; i++) {
         const staging_range *r = &b->ranges[i];
         if (core_crc64_raw(0, b->memory + r->at, r->bytes) != b->sums[i])
@@ -187,4 +191,68 @@ int device_staging_checksum(const staging *s, const state_box *box, const char *
     if (code) return device_failed(s, code, "cannot take checksums", err);
     *raw = s->sums[0];
     return DCP_OK;
+}
+
+/* One batch of a staging, in memory of its own. */
+
+struct device_pinned {
+    dcp_device device; /* a copy */
+    const dcp_device *of;
+    staging_batch batch;
+};
+
+device_pinned *device_pinned_open(const staging *s, uint64_t bytes, size_t ranges) {
+    const uint64_t room = (bytes + 7) / 8 * 8;
+    if (ranges > UINT_MAX) return NULL;
+    device_pinned *p = calloc(1, sizeof *p);
+    staging_range *list = calloc(ranges + 1, sizeof *list);
+    void *memory = NULL;
+    if (!p || !list ||
+        s->device.alloc_pinned(s->device.ctx, room + ranges * sizeof(uint64_t), &memory)) {
+        free(p);
+        free(list);
+        return NULL;
+    }
+    *p = (device_pinned){.device = s->device, .of = s->of};
+    p->batch = (staging_batch){.memory = memory,
+                               .room = bytes,
+                               .ranges = list,
+                               .most = (unsigned)ranges,
+                               .sums = (uint64_t *)(void *)((unsigned char *)memory + room)};
+    return p;
+}
+
+void device_pinned_free(device_pinned *pinned) {
+    if (!pinned) return;
+    pinned->device.free_pinned(pinned->device.ctx, pinned->batch.memory);
+    free(pinned->batch.ranges);
+    free(pinned);
+}
+
+int device_pinned_holds(const device_pinned *pinned, const staging *s, uint64_t bytes,
+                        size_t ranges) {
+    return pinned && pinned->of == s->of && pinned->batch.room >= bytes &&
+           pinned->batch.most >= ranges;
+}
+
+unsigned char *device_pinned_memory(const device_pinned *pinned) { return pinned->batch.memory; }
+
+void device_pinned_clear(device_pinned *pinned) { device_staging_clear(&pinned->batch); }
+
+void device_pinned_add(device_pinned *pinned, const staging_range *range) {
+    pinned->batch.ranges[pinned->batch.n++] = *range;
+}
+
+int device_pinned_copy(device_pinned *pinned, staging *s, dcp_error *err) {
+    int status = device_staging_send(s, &pinned->batch, STAGING_TO_HOST, err);
+    if (!status) status = device_staging_arrive(s, &pinned->batch, err);
+    if (status) { /* nothing may come into the memory any more */
+        device_staging_settle(s);
+        pinned->batch.in_flight = 0;
+    }
+    return status;
+}
+
+int device_pinned_prove(const device_pinned *pinned, const staging *s, dcp_error *err) {
+    return device_staging_compare(s, &pinned->batch, err);
 }

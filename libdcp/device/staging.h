@@ -1,9 +1,13 @@
+/* Page-locked memory between a device and the files. */
+#pragma once
+
+#include <stddef.h>
+
+#include "dcp/device.h"
+
 /* Staging buffers: page-locked memory between the boxes on a device and the files. A batch is a set
  * of ranges of boxes that are copied together, in one direction, with the device's checksum of
  * each. Not thread-safe. */
-#pragma once
-
-#include "dcp/device.h"
 
 struct state_box;
 
@@ -53,9 +57,6 @@ void device_staging_close(staging *s);
 /* What is copied from now on comes after the program's work so far. */
 int device_staging_follow(staging *s, dcp_error *err);
 
-/* Waits for what the stream was given, also where some of it failed. */
-void device_staging_settle(const staging *s);
-
 /* Waits for what is in flight, also where it failed, and divides the memory into n empty batches, 1
  * to s->slots. */
 void device_staging_cut(staging *s, unsigned n);
@@ -70,9 +71,6 @@ int device_staging_send(staging *s, staging_batch *b, staging_way way, dcp_error
 /* Waits until a batch in flight is copied, and compares the device's checksums with those of the
  * batch's memory. DCP_ERR_DEVICE names the tensor. */
 int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err);
-/* The two halves of that. */
-int device_staging_arrive(const staging *s, staging_batch *b, dcp_error *err);
-int device_staging_compare(const staging *s, const staging_batch *b, dcp_error *err);
 /* Empties a batch that is not in flight. */
 void device_staging_clear(staging_batch *b);
 
@@ -80,3 +78,27 @@ void device_staging_clear(staging_batch *b);
  * batch is in flight. */
 int device_staging_checksum(const staging *s, const struct state_box *box, const char *path,
                             uint64_t offset, uint64_t bytes, uint64_t *raw, dcp_error *err);
+
+/* Page-locked memory for a copy of many boxes of a device at once, kept for the next one. */
+
+typedef struct device_pinned device_pinned;
+
+/* `bytes` of it, and room for so many ranges, for copies by that staging's stream, which may be
+ * another one of the same device later. NULL: it is short. */
+device_pinned *device_pinned_open(const staging *s, uint64_t bytes, size_t ranges);
+/* NULL is ignored. */
+void device_pinned_free(device_pinned *pinned);
+
+/* Whether there is as much, of that staging's device. */
+int device_pinned_holds(const device_pinned *pinned, const staging *s, uint64_t bytes,
+                        size_t ranges);
+/* It begins on a page. */
+unsigned char *device_pinned_memory(const device_pinned *pinned);
+
+/* Copies ranges: device_pinned_clear, device_pinned_add for each, then device_pinned_copy, which
+ * returns once all are here. No batch of the staging is in flight. */
+void device_pinned_clear(device_pinned *pinned);
+void device_pinned_add(device_pinned *pinned, const staging_range *range);
+int device_pinned_copy(device_pinned *pinned, staging *s, dcp_error *err);
+/* Whether they are what the device had: DCP_ERR_DEVICE names the tensor. */
+int device_pinned_prove(const device_pinned *pinned, const staging *s, dcp_error *err);

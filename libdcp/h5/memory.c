@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/file_limit.h"
+#include "core/system.h"
 
 typedef struct memory_file {
     H5FD_t public; /* must be first */
@@ -81,8 +81,7 @@ static herr_t memory_write(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t ad
     const char *from = buffer;
     const int refused = core_file_limit_check(address + bytes);
     while (bytes) {
-        ssize_t put =
-            refused ? -1 : pwrite(((memory_file *)file)->fd, from, bytes, (off_t)address);
+        ssize_t put = refused ? -1 : pwrite(((memory_file *)file)->fd, from, bytes, (off_t)address);
         if (put < 0) {
             *((memory_file *)file)->error = errno;
             return 0;

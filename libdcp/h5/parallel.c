@@ -14,7 +14,7 @@
 
 #include "core/box.h"
 #include "core/fail.h"
-#include "h5/turn.h"
+#include "h5/hdf5_lock.h"
 #include "h5/types.h"
 
 #if defined H5_HAVE_PARALLEL && !defined DCP_COMM_ALONE_MPI_H
@@ -26,7 +26,7 @@
 struct h5_file {
     hid_t file, dataset, type; /* -1: none */
     MPI_File scratch;          /* for the close; MPI_FILE_NULL: only read */
-    const step_row *row;       /* of `dataset` */
+    const format_row *row;     /* of `dataset` */
     int writing;
     const char *path;
 };
@@ -180,9 +180,9 @@ static int has_type(hid_t dataset, hid_t wanted) {
     return same;
 }
 
-static int has_shape(hid_t dataset, const step_row *row) {
+static int has_shape(hid_t dataset, const format_row *row) {
     hsize_t dims[H5S_MAX_RANK];
-    const dcp_box box = step_index_row_box(row);
+    const dcp_box box = format_index_row_box(row);
     hid_t space = H5Dget_space(dataset);
     int n = space >= 0 ? H5Sget_simple_extent_dims(space, dims, NULL) : -1;
     int same = n == (int)row->tensor.ndim &&
@@ -192,7 +192,7 @@ static int has_shape(hid_t dataset, const step_row *row) {
     return same;
 }
 
-static int turn_to(h5_file *f, const step_row *row, const h5_turn *turn, dcp_error *err) {
+static int turn_to(h5_file *f, const format_row *row, const h5_turn *turn, dcp_error *err) {
     close_dataset(f);
     f->row = row;
     int status = open_dataset(f, row->tensor.path, turn, err);
@@ -214,7 +214,7 @@ static int turn_to(h5_file *f, const step_row *row, const h5_turn *turn, dcp_err
         row->tensor.path, err);
 }
 
-int h5_parallel_dataset(h5_file *f, const step_row *row, dcp_error *err) {
+int h5_parallel_dataset(h5_file *f, const format_row *row, dcp_error *err) {
     h5_turn turn;
     if (f->dataset >= 0 && f->row == row) return DCP_OK;
     h5_enter(&turn);
@@ -247,7 +247,7 @@ typedef struct spaces {
 
 static spaces select_both(const h5_file *f, const dcp_box *held, const dcp_box *box) {
     uint32_t ndim = f->row->tensor.ndim;
-    const dcp_box all = step_index_row_box(f->row);
+    const dcp_box all = format_index_row_box(f->row);
     return (spaces){select_box(ndim, &all, box), select_box(ndim, held, box)};
 }
 

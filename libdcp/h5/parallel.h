@@ -4,7 +4,7 @@
  * that fails leaves nobody waiting, and the file's metadata is never changed. */
 #pragma once
 
-#include "step/index.h"
+#include "format/index.h"
 
 typedef struct h5_file h5_file;
 
@@ -19,7 +19,7 @@ int h5_parallel_close(h5_file *file, dcp_error *err);
 /* Opens the dataset of a row, which is borrowed, for the transfers that follow. DCP_ERR_CORRUPT:
  * HDF5 sees a dataset of another type, size or offset, one that is not contiguous or lies in
  * another file, or, in a file opened for reading, none. */
-int h5_parallel_dataset(h5_file *file, const step_row *row, dcp_error *err);
+int h5_parallel_dataset(h5_file *file, const format_row *row, dcp_error *err);
 
 /* Writes `box` of the tensor, which lies in the row's box, from dense memory. */
 int h5_parallel_write(h5_file *file, const dcp_box *box, const void *data, dcp_error *err);

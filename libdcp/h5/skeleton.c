@@ -17,8 +17,8 @@
 
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "h5/hdf5_lock.h"
 #include "h5/memory.h"
-#include "h5/turn.h"
 #include "h5/types.h"
 
 #define ROWS_UNASKED 64
@@ -48,7 +48,7 @@ static int set_cache(hid_t fapl, size_t bytes) {
 
 /* Twice the room for the names of all datasets, which may be in one group. HDF5 takes at most 128
  * MiB. */
-static size_t cache_guess(const step_row *rows, size_t n) {
+static size_t cache_guess(const format_row *rows, size_t n) {
     size_t bytes = 2u << 20, most = 128u << 20;
     for (size_t i = 0; i < n && bytes < most; i++)
         bytes += 2 * (strlen(strrchr(rows[i].tensor.path, '/')) + 8);
@@ -160,10 +160,10 @@ static int make_dataset(layout_builder *b, const char *path, hid_t type, uint32_
     return status;
 }
 
-static int make_row(layout_builder *b, step_row *row, dcp_error *err) {
+static int make_row(layout_builder *b, format_row *row, dcp_error *err) {
     hid_t type = h5_dtype(row->tensor.dtype);
     if (type < 0) return h5_fail(err, "make the type of", row->tensor.path);
-    const dcp_box box = step_index_row_box(row);
+    const dcp_box box = format_index_row_box(row);
     int status = make_dataset(b, row->tensor.path, type, row->tensor.ndim, box.count,
                               h5_dtype_attribute(row->tensor.dtype), &row->offset, err);
     H5Tclose(type);
@@ -177,7 +177,7 @@ static hid_t make_index_type(uint64_t path_bytes, dcp_layout layout) {
     hid_t path = h5_string_type(path_bytes, H5T_STR_NULLPAD);
     hid_t dtype = h5_string_type(8, H5T_STR_NULLPAD);
     hid_t array = H5Tarray_create2(H5T_STD_U64LE, 1, &dims);
-    hid_t row = H5Tcreate(H5T_COMPOUND, step_index_row_bytes(path_bytes, layout));
+    hid_t row = H5Tcreate(H5T_COMPOUND, format_index_row_bytes(path_bytes, layout));
     size_t p = path_bytes;
     int bad = row < 0 || H5Tinsert(row, "path", 0, path) < 0 ||
               H5Tinsert(row, "dtype", p, dtype) < 0 ||
@@ -197,11 +197,11 @@ static hid_t make_index_type(uint64_t path_bytes, dcp_layout layout) {
     return -1;
 }
 
-static int make_tables(layout_builder *b, const step_row *rows, size_t n, dcp_layout layout,
+static int make_tables(layout_builder *b, const format_row *rows, size_t n, dcp_layout layout,
                        uint64_t meta_bytes, h5_skeleton *s, dcp_error *err) {
-    uint64_t path_bytes = step_index_path_bytes(rows, n), blocks = 0, count = n;
-    for (size_t i = 0; i < n; i++) blocks += step_index_blocks(rows[i].bytes);
-    s->index.bytes = n * step_index_row_bytes(path_bytes, layout);
+    uint64_t path_bytes = format_index_path_bytes(rows, n), blocks = 0, count = n;
+    for (size_t i = 0; i < n; i++) blocks += format_index_blocks(rows[i].bytes);
+    s->index.bytes = n * format_index_row_bytes(path_bytes, layout);
     s->blocks.bytes = 8 * blocks;
     s->meta.bytes = meta_bytes;
     hid_t row = make_index_type(path_bytes, layout);
@@ -220,7 +220,7 @@ static int make_tables(layout_builder *b, const step_row *rows, size_t n, dcp_la
 
 /* Room for the metadata of all datasets in one piece near the start of the file: HDF5 uses some 400
  * bytes and the name for each. A wrong guess only spreads the metadata. */
-static hsize_t metadata_guess(const step_row *rows, size_t n) {
+static hsize_t metadata_guess(const format_row *rows, size_t n) {
     hsize_t bytes = 16384;
     for (size_t i = 0; i < n; i++) bytes += 512 + strlen(rows[i].tensor.path);
     return core_round_to_pages(bytes);
@@ -234,7 +234,7 @@ static int ask_outside(h5_turn *turn, const h5_asked *asked, dcp_error *err) {
     return status;
 }
 
-static int make_rows(layout_builder *b, step_row *rows, size_t n, h5_turn *turn,
+static int make_rows(layout_builder *b, format_row *rows, size_t n, h5_turn *turn,
                      const h5_asked *asked, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < n && !status; i++) {
@@ -244,7 +244,7 @@ static int make_rows(layout_builder *b, step_row *rows, size_t n, h5_turn *turn,
     return status;
 }
 
-static int lay_out_file(int fd, step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+static int lay_out_file(int fd, format_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                         h5_turn *turn, const h5_asked *asked, h5_skeleton *s, dcp_error *err) {
     layout_builder b;
     scratch how = {PAGE_BYTES, metadata_guess(rows, n), cache_guess(rows, n)};
@@ -264,7 +264,7 @@ static int file_size(int fd, h5_skeleton *s, dcp_error *err) {
     struct stat st;
     if (fstat(fd, &st)) return fail_in_memory(err, "stat", "the layout");
     uint64_t end = (uint64_t)st.st_size;
-    const step_range *tables[] = {&s->index, &s->blocks, &s->meta};
+    const format_range *tables[] = {&s->index, &s->blocks, &s->meta};
     for (int t = 0; t < 3; t++)
         if (tables[t]->offset + tables[t]->bytes > end) end = tables[t]->offset + tables[t]->bytes;
     s->file_bytes = core_round_to_pages(end);
@@ -275,7 +275,7 @@ static int file_size(int fd, h5_skeleton *s, dcp_error *err) {
 }
 
 static int order_ranges(const void *a, const void *b) {
-    const step_range *x = a, *y = b;
+    const format_range *x = a, *y = b;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
@@ -339,12 +339,12 @@ static int keep_gap(int fd, uint64_t start, uint64_t end, h5_skeleton *s, size_t
 
 /* Fills s->runs from the memory file: what lies between the datasets of the rows and s's tables, in
  * rows of pages that are not zero. What it kept before a failure is freed with s. */
-static int collect_gaps(int fd, const step_row *rows, size_t n, h5_skeleton *s, dcp_error *err) {
-    step_range *taken = malloc((n + 3) * sizeof *taken);
+static int collect_gaps(int fd, const format_row *rows, size_t n, h5_skeleton *s, dcp_error *err) {
+    format_range *taken = malloc((n + 3) * sizeof *taken);
     if (!taken) return core_fail_memory(err, (n + 3) * sizeof *taken);
     size_t used = 0, capacity = 0;
     for (size_t i = 0; i < n; i++)
-        if (rows[i].bytes) taken[used++] = (step_range){rows[i].offset, rows[i].bytes, 0};
+        if (rows[i].bytes) taken[used++] = (format_range){rows[i].offset, rows[i].bytes, 0};
     taken[used++] = s->index;
     taken[used++] = s->blocks;
     taken[used++] = s->meta;
@@ -361,7 +361,7 @@ static int collect_gaps(int fd, const step_row *rows, size_t n, h5_skeleton *s, 
 }
 
 /* Before HDF5 is asked, whose own message would not say what is wrong. */
-static int refuse_too_large(const step_row *rows, size_t n, dcp_error *err) {
+static int refuse_too_large(const format_row *rows, size_t n, dcp_error *err) {
     uint64_t left = MAX_FILE_BYTES;
     for (size_t i = 0; i < n; i++) {
         if (rows[i].bytes > left) {
@@ -375,7 +375,7 @@ static int refuse_too_large(const step_row *rows, size_t n, dcp_error *err) {
     return DCP_OK;
 }
 
-int h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+int h5_skeleton_build(format_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                       const h5_asked *asked, h5_skeleton *out, dcp_error *err) {
     h5_skeleton s = {0};
     if (n > MAX_ROWS)
@@ -438,10 +438,10 @@ static uint64_t outside_crc(const segment *known, size_t n_known, const segment 
     return core_crc64_finish(core_crc64_shift(raw, end - position), end);
 }
 
-int h5_skeleton_outside_crc(const h5_skeleton *s, const step_row *rows, size_t n,
+int h5_skeleton_outside_crc(const h5_skeleton *s, const format_row *rows, size_t n,
                             const unsigned char *const *tables, uint64_t *crc, dcp_error *err) {
     size_t n_known = 0, n_data = 0, room = s->n_runs + 3 + n;
-    const step_range *ranges[] = {&s->index, &s->blocks, &s->meta};
+    const format_range *ranges[] = {&s->index, &s->blocks, &s->meta};
     segment *known = malloc(room * sizeof *known);
     if (!known) return core_fail_memory(err, room * sizeof *known);
     segment *data = known + s->n_runs + 3;

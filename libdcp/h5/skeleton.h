@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "step/index.h"
+#include "format/index.h"
 
 /* Bytes that are neither zero nor of a dataset. */
 typedef struct h5_run {
@@ -13,13 +13,13 @@ typedef struct h5_run {
 } h5_run;
 
 typedef struct h5_skeleton {
-    uint64_t file_bytes;            /* a multiple of PAGE_BYTES */
-    step_range index, blocks, meta; /* without crc; on pages of their own */
-    h5_run *runs;                   /* ascending */
+    uint64_t file_bytes;              /* a multiple of PAGE_BYTES */
+    format_range index, blocks, meta; /* without crc; on pages of their own */
+    h5_run *runs;                     /* ascending */
     size_t n_runs;
 } h5_skeleton;
 
-/* Asked every some rows, in no turn (h5/turn.h): not DCP_OK ends the work. */
+/* Asked every some rows, in no turn (h5/hdf5_lock.h): not DCP_OK ends the work. */
 typedef struct h5_asked {
     int (*ask)(void *ctx, dcp_error *err);
     void *ctx;
@@ -28,11 +28,11 @@ typedef struct h5_asked {
 /* Lays out one dataset a row (shape: the row's box) and the three tables; sets each row's offset.
  * Rows ascend by path. meta_bytes: length of /dcp/meta. `asked` may be NULL. Equal arguments give
  * equal results. */
-int h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+int h5_skeleton_build(format_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                       const h5_asked *asked, h5_skeleton *out, dcp_error *err);
 void h5_skeleton_free(h5_skeleton *s);
 
 /* The CRC-64 of all bytes of such a file that are neither user block nor tensor data, in file
  * order: the skeleton's runs, and index, blocks and meta, whose bytes are tables[0] to [2]. */
-int h5_skeleton_outside_crc(const h5_skeleton *s, const step_row *rows, size_t n,
+int h5_skeleton_outside_crc(const h5_skeleton *s, const format_row *rows, size_t n,
                             const unsigned char *const *tables, uint64_t *crc, dcp_error *err);

@@ -7,8 +7,8 @@
 
 /* A new type, to be closed with H5Tclose; negative on failure. */
 hid_t h5_dtype(dcp_dtype dtype);
-/* For a type that h5_dtype can't express (F8_E4M3 and F8_E8M0 are stored as u8): its name, for a `dtype`
- * attribute. Else NULL. */
+/* For a type that h5_dtype can't express (F8_E4M3 and F8_E8M0 are stored as u8): its name, for a
+ * `dtype` attribute. Else NULL. */
 const char *h5_dtype_attribute(dcp_dtype dtype);
 /* A fixed-length UTF-8 string padded as `pad` says. */
 hid_t h5_string_type(uint64_t bytes, H5T_str_t pad);

@@ -1,7 +1,122 @@
 #include "io/buffers.h"
 
+#include <limits.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* The file `name` of a folder; NULL: there is none. */
+static FILE *open_in(const char *folder, const char *name) {
+    char path[PATH_MAX];
+    const int length = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return length < (int)sizeof path ? fopen(path, "re") : NULL;
+}
+
+/* The number that follows `key` at the beginning of a line of the file ("": of the first line).
+ * Returns 0 where there is none, as where the file says "max". */
+static int read_number(const char *folder, const char *name, const char *key, uint64_t *out) {
+    char line[256];
+    const size_t length = strlen(key);
+    int found = 0;
+    FILE *file = open_in(folder, name);
+    if (!file) return 0;
+    while (!found && fgets(line, sizeof line, file)) {
+        char *end;
+        if (strncmp(line, key, length) != 0) continue;
+        *out = strtoull(line + length, &end, 10);
+        found = end != line + length;
+    }
+    fclose(file);
+    return found;
+}
+
+/* The files of a version's groups. */
+typedef struct group_files {
+    const char *below; /* of the place of all groups */
+    const char *limits[2], *usage, *cache;
+} group_files;
+
+static const group_files version_1 = {
+    "/memory", {"memory.limit_in_bytes", NULL}, "memory.usage_in_bytes", "total_inactive_file "};
+static const group_files version_2 = {
+    "", {"memory.max", "memory.high"}, "memory.current", "inactive_file "};
+
+/* What is left to the group of that folder; UINT64_MAX: it has no limit. */
+static uint64_t left_to_group(const char *folder, const group_files *names) {
+    uint64_t least = UINT64_MAX, limit, used, cache = 0;
+    for (int i = 0; i < 2 && names->limits[i]; i++)
+        if (read_number(folder, names->limits[i], "", &limit) && limit < least) least = limit;
+    if (least == UINT64_MAX || !read_number(folder, names->usage, "", &used)) return UINT64_MAX;
+    if (!read_number(folder, "memory.stat", names->cache, &cache)) cache = 0;
+    used = used > cache ? used - cache : 0;
+    return least > used ? least - used : 0;
+}
+
+/* A group, and those that it is in. In a container the path may be one outside of it, and the group
+ * be the topmost that can be seen. */
+static uint64_t left_to_groups(const char *cgroups, char *group, const group_files *names) {
+    char folder[PATH_MAX];
+    uint64_t least = UINT64_MAX;
+    group[strcspn(group, "\n")] = 0;
+    for (;;) {
+        const int length = snprintf(folder, sizeof folder, "%s%s%s", cgroups, names->below, group);
+        const uint64_t left =
+            length < (int)sizeof folder ? left_to_group(folder, names) : UINT64_MAX;
+        if (left < least) least = left;
+        char *last = strrchr(group, '/');
+        if (!last) return least;
+        *last = 0;
+    }
+}
+
+/* A line is number:controllers:path; version 2 has no controllers. */
+static uint64_t left_in_line(const char *cgroups, char *line) {
+    char *controllers = strchr(line, ':'), *group;
+    if (!controllers || !(group = strchr(++controllers, ':'))) return UINT64_MAX;
+    *group++ = 0;
+    if (!*controllers) return left_to_groups(cgroups, group, &version_2);
+    for (char *rest, *one = strtok_r(controllers, ",", &rest); one;
+         one = strtok_r(NULL, ",", &rest))
+        if (strcmp(one, "memory") == 0) return left_to_groups(cgroups, group, &version_1);
+    return UINT64_MAX;
+}
+
+uint64_t io_available_memory_in(const char *proc, const char *cgroups) {
+    char line[PATH_MAX];
+    uint64_t least = UINT64_MAX, kib;
+    if (read_number(proc, "meminfo", "MemAvailable:", &kib)) least = kib << 10;
+    FILE *file = open_in(proc, "self/cgroup");
+    while (file && fgets(line, sizeof line, file)) {
+        const uint64_t left = left_in_line(cgroups, line);
+        if (left < least) least = left;
+    }
+    if (file) fclose(file);
+    return least;
+}
+
+static uint64_t left_of_limit(int resource, uint64_t pages) {
+    struct rlimit limit;
+    const uint64_t used = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (getrlimit((__rlimit_resource_t)resource, &limit) || limit.rlim_cur == RLIM_INFINITY)
+        return UINT64_MAX;
+    return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+}
+
+uint64_t io_available_memory(void) {
+    uint64_t least = io_available_memory_in("/proc", "/sys/fs/cgroup"), left;
+    unsigned long long all = 0, data = 0; /* pages */
+    FILE *file = open_in("/proc/self", "statm");
+    const int known = file && fscanf(file, "%llu %*u %*u %*u %*u %llu", &all, &data) == 2;
+    if (file) fclose(file);
+    if (!known) return least;
+    if ((left = left_of_limit(RLIMIT_AS, all)) < least) least = left;
+    if ((left = left_of_limit(RLIMIT_DATA, data)) < least) least = left;
+    return least;
+}
 
 #define HUGE_PAGE ((size_t)2 << 20)
 

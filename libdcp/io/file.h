@@ -1,9 +1,11 @@
-/* Files for positioned reads and writes, past the page cache where the file system allows it. */
+/* Files: positioned reads and writes, and extents that two files share. */
 #pragma once
 
 #include <stdint.h>
 
 #include "dcp/error.h"
+
+/* Files for positioned reads and writes, past the page cache where the file system allows it. */
 
 /* To read or to write; past the page cache where the file system allows it, or through it. */
 typedef enum io_access { IO_READ, IO_WRITE, IO_READ_BUFFERED, IO_WRITE_BUFFERED } io_access;
@@ -71,3 +73,15 @@ int io_read_plain(int fd, void *buffer, uint64_t bytes, uint64_t offset, const c
 /* Whole writes through the page cache. */
 int io_write_plain(int fd, const void *buffer, uint64_t bytes, uint64_t offset, const char *path,
                    dcp_error *err);
+
+/* Files of one file system that share their extents (XFS, btrfs). */
+
+/* Whole pages of `to` become those of `from` at the same offset; the disk keeps them once until one
+ * of the files is written there. 0, or -1 with errno; then the range of `to` is undefined. */
+int io_clone(int from, int to, uint64_t offset, uint64_t bytes);
+
+/* Whether io_clone will fail with this errno for all files of the two folders. */
+int io_clone_is_refused(int error);
+
+/* Reserves space for a range inside the file, where the file system can. 0, or -1 with errno. */
+int io_reserve_range(int fd, uint64_t offset, uint64_t bytes);

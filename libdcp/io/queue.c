@@ -14,9 +14,8 @@
 #include <time.h>
 
 #include "core/bytes.h"
-#include "core/clock.h"
 #include "core/fail.h"
-#include "core/file_limit.h"
+#include "core/system.h"
 #include "io/buffers.h"
 #include "io/threads.h"
 

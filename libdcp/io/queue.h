@@ -3,7 +3,7 @@
  * page-aligned buffer; waiting is by slot. */
 #pragma once
 
-#include "io/use.h"
+#include "io/descriptors.h"
 
 #define IO_SLOTS 4u
 #define IO_SLOT_BYTES (4u << 20)

@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "core/bytes.h"
 #include "core/fail.h"
-#include "core/search.h"
 #include "io/queue.h"
 #include "io/threads.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "core/thread.h"
+#include "core/system.h"
 
 #define STACK_BYTES (512u << 10)
 

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "load/select.h"
-#include "move/box_bytes.h"
-#include "move/progress.h"
+#include "move/piece.h"
+#include "move/transfer.h"
 #include "plan/boxes.h"
-#include "step/view.h"
+#include "reader/view.h"
 
 /* The tensors as they lie in memory until everything is proven (cast.h). */
 typedef struct load_casting {
@@ -27,7 +27,7 @@ typedef struct load_job {
     const struct move_engine *engine;
     load_casting cast;
     plan_boxes boxes;
-    step_view view;     /* the datasets near this rank's boxes */
+    reader_view view;   /* the datasets near this rank's boxes */
     uint64_t first_end; /* all ranks can make the pieces of the tensors before this one at once, if
                            the boxes cover all tensors exactly */
     struct io_queue *queue;  /* of engines by position */
@@ -46,11 +46,11 @@ typedef struct load_job {
 /* Whether selected tensor i is at home on this rank. */
 static inline int load_is_home(const load_job *l, size_t tensor) {
     size_t number = (size_t)(l->chosen.stored[tensor] - l->ckpt->tensors);
-    return step_checkpoint_home(l->ckpt, number) == l->comm->rank;
+    return reader_checkpoint_home(l->ckpt, number) == l->comm->rank;
 }
 
 /* The datasets of selected tensor i that this rank knows; those of shards by their packed rows,
  * unless they are open. */
-static inline step_known *load_known(const load_job *l, size_t tensor) {
-    return step_view_of(&l->view, l->ckpt, l->chosen.stored[tensor]);
+static inline reader_known *load_known(const load_job *l, size_t tensor) {
+    return reader_view_of(&l->view, l->ckpt, l->chosen.stored[tensor]);
 }

@@ -1,4 +1,4 @@
-/* From boxes of the state to pieces of the checkpoint's datasets, and moving those, in batches. */
+/* At home boxes become what reader/view.h wants to be asked. */
 #include "load/pieces.h"
 
 #include <limits.h>
@@ -8,14 +8,200 @@
 
 #include "core/box.h"
 #include "core/fail.h"
+#include "format/hold.h"
 #include "io/queue.h"
-#include "load/cast.h"
 #include "load/loading.h"
 #include "load/proofs.h"
 #include "move/engine.h"
 #include "move/transfer.h"
-#include "step/hold.h"
-#include "step/joined.h"
+#include "reader/joined.h"
+
+/* A box as it came. */
+typedef struct asked_box {
+    size_t number; /* of the tensor, in the checkpoint */
+    const unsigned char *start;
+    uint64_t bytes; /* from there on: start and count */
+} asked_box;
+
+static int by_number(const void *a, const void *b) {
+    const asked_box *x = a, *y = b;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+static size_t count_most(const comm_message *boxes, const uint64_t *bytes, int ranks) {
+    const unsigned char *at = boxes->data, *start;
+    size_t most = 0, tensor;
+    uint32_t dims;
+    for (int r = 0; r < ranks; r++) {
+        size_t n = 0;
+        for (const unsigned char *end = at + bytes[r]; at < end; n++)
+            at = plan_box_next(at, &tensor, &dims, &start);
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+/* One rank's boxes from *at on, which moves behind them, by the tensors' numbers. */
+static int put_asked(const load_asking *a, const unsigned char **at, uint64_t bytes,
+                     asked_box *list, comm_message *asked, dcp_error *err) {
+    size_t n = 0, is_sorted = 1;
+    for (const unsigned char *end = *at + bytes; *at < end; n++) {
+        size_t tensor;
+        uint32_t dims;
+        *at = plan_box_next(*at, &tensor, &dims, &list[n].start);
+        list[n].number = a->numbers[tensor];
+        list[n].bytes = 16ULL * dims;
+        is_sorted &= !n || list[n - 1].number <= list[n].number;
+    }
+    if (!is_sorted) qsort(list, n, sizeof *list, by_number); /* as renames may have it */
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t number = list[i].number;
+        unsigned char *to = comm_message_append(asked, sizeof number + list[i].bytes);
+        if (!to) return core_fail_memory(err, asked->bytes);
+        memcpy(to, &number, sizeof number);
+        memcpy(to + sizeof number, list[i].start, list[i].bytes);
+    }
+    return DCP_OK;
+}
+
+static int answer_boxes(void *ctx, const comm_message *boxes, const uint64_t *bytes,
+                        plan_homes *homes, dcp_error *err) {
+    const load_asking *a = ctx;
+    const int ranks = a->job->comm->size;
+    const size_t most = count_most(boxes, bytes, ranks);
+    const unsigned char *at = boxes->data;
+    comm_message asked = {0};
+    asked_box *list = malloc((most + 1) * sizeof *list);
+    uint64_t *asked_bytes = calloc((unsigned)ranks, sizeof *asked_bytes);
+    int status = list && asked_bytes ? DCP_OK : core_fail_memory(err, most * sizeof *list);
+    for (int r = 0; r < ranks && !status; r++) {
+        const uint64_t before = asked.bytes;
+        status = put_asked(a, &at, bytes[r], list, &asked, err);
+        asked_bytes[r] = asked.bytes - before;
+    }
+    free(list);
+    if (!status)
+        status = reader_view_answer(a->job->ckpt, (const uint64_t *)(const void *)asked.data,
+                                    asked_bytes, &homes->out, homes->out_bytes, err);
+    free(asked_bytes);
+    free(asked.data);
+    return status;
+}
+
+static int take_rows(void *ctx, plan_homes *homes, uint64_t *values, dcp_error *err) {
+    load_job *l = ((load_asking *)ctx)->job;
+    free(homes->out.data); /* is sent */
+    homes->out = (comm_message){0};
+    int status = reader_view_take(l->ckpt, &homes->in, &l->view, err);
+    if (!status) status = load_pieces_prepare(l, err);
+    if (!status) status = load_pieces_measure(l, &values[0], err);
+    return status;
+}
+
+int load_ask_prepare(load_asking *a, load_job *l, dcp_error *err) {
+    const size_t ranks = (size_t)l->comm->size, n = l->chosen.n;
+    a->job = l;
+    a->numbers = malloc((n + 1) * sizeof *a->numbers);
+    a->bytes = calloc(2 * ranks, sizeof *a->bytes);
+    if (!a->numbers || !a->bytes) return core_fail_memory(err, (n + 2 * ranks) * 8);
+    for (size_t i = 0; i < n; i++) a->numbers[i] = (size_t)(l->chosen.stored[i] - l->ckpt->tensors);
+    a->homes = (plan_homes){.numbers = a->numbers,
+                            .answer = answer_boxes,
+                            .take = take_rows,
+                            .ctx = a,
+                            .out_bytes = a->bytes,
+                            .in_bytes = a->bytes + ranks};
+    return DCP_OK;
+}
+
+void load_ask_free(load_asking *a) {
+    free(a->numbers);
+    free(a->bytes);
+    free(a->homes.out.data);
+    free(a->homes.in.data);
+    *a = (load_asking){0};
+}
+
+/* Without the option all types are the same. */
+static int needs_cast(const load_job *l, size_t i) {
+    return l->options.cast &&
+           l->chosen.wanted[i]->tensor.dtype != l->chosen.stored[i]->tensor.dtype;
+}
+
+static uint64_t stored_size(const load_job *l, size_t i) {
+    return dcp_dtype_bytes(l->chosen.stored[i]->tensor.dtype);
+}
+
+static uint64_t wanted_size(const load_job *l, size_t i) {
+    return dcp_dtype_bytes(l->chosen.wanted[i]->tensor.dtype);
+}
+
+/* 1 where the tensor's elements are converted on the way. */
+static int load_cast_is_narrow(const load_job *l, size_t i) {
+    return stored_size(l, i) > wanted_size(l, i) || (l->cast.on_the_way && needs_cast(l, i));
+}
+
+/* The tensor with the stored type, its boxes at the ends of their memory. */
+static void make_shadow(const load_job *l, size_t i, state_tensor *shadow, state_box *boxes) {
+    const state_tensor *t = l->chosen.wanted[i];
+    uint64_t surplus = wanted_size(l, i) - stored_size(l, i);
+    *shadow = *t;
+    shadow->tensor.dtype = l->chosen.stored[i]->tensor.dtype;
+    shadow->bytes = l->chosen.stored[i]->bytes;
+    shadow->boxes = boxes;
+    for (size_t k = 0; k < t->n_boxes; k++) {
+        boxes[k] = t->boxes[k];
+        boxes[k].data = (unsigned char *)t->boxes[k].data +
+                        dcp_box_elems(&t->boxes[k].box, t->tensor.ndim) * surplus;
+    }
+}
+
+int load_cast_prepare(load_job *l, dcp_error *err) {
+    load_casting *cast = &l->cast;
+    size_t n = l->chosen.n, tensors = 0, boxes = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!needs_cast(l, i)) continue;
+        if (load_cast_is_narrow(l, i)) {
+            cast->narrows = 1;
+            continue;
+        }
+        tensors++;
+        boxes += l->chosen.wanted[i]->n_boxes;
+    }
+    cast->tensors = calloc(n + 1, sizeof *cast->tensors);
+    cast->shadows = calloc(tensors + 1, sizeof *cast->shadows);
+    cast->boxes = calloc(boxes + 1, sizeof *cast->boxes);
+    if (!cast->tensors || !cast->shadows || !cast->boxes)
+        return core_fail_memory(err, n * 8 + tensors * sizeof *cast->shadows);
+    state_tensor *shadow = cast->shadows;
+    state_box *box = cast->boxes;
+    for (size_t i = 0; i < n; i++) {
+        cast->tensors[i] = l->chosen.wanted[i];
+        if (!needs_cast(l, i) || load_cast_is_narrow(l, i)) continue;
+        make_shadow(l, i, shadow, box);
+        box += shadow->n_boxes;
+        cast->tensors[i] = shadow++;
+    }
+    return DCP_OK;
+}
+
+void load_cast_free(load_casting *cast) {
+    free(cast->tensors);
+    free(cast->shadows);
+    free(cast->boxes);
+    *cast = (load_casting){0};
+}
+
+void load_cast_in_place(const load_job *l) {
+    for (size_t i = 0; i < l->chosen.n; i++) {
+        const state_tensor *want = l->chosen.wanted[i], *shadow = l->cast.tensors[i];
+        for (size_t k = 0; k < want->n_boxes && shadow != want; k++)
+            dcp_convert(shadow->tensor.dtype, shadow->boxes[k].data, want->tensor.dtype,
+                        want->boxes[k].data, dcp_box_elems(&want->boxes[k].box, want->tensor.ndim));
+    }
+}
+
+/* From boxes of the state to pieces of the checkpoint's datasets, and moving those, in batches. */
 
 /* Of so few datasets near a box there is memory for a piece each; of more, those are counted that
  * share elements with it: one long dataset makes all of a tensor's near. */
@@ -37,7 +223,7 @@ static int make_sums(load_job *l, dcp_error *err) {
 }
 
 /* A path to the file while its folder is open, whatever name that has; NULL: no memory. */
-static char *path_by_folder(const step_file *file) {
+static char *path_by_folder(const format_file *file) {
     const char *slash = strrchr(file->path, '/');
     char *path;
     if (asprintf(&path, "/proc/self/fd/%d/%s", file->folder, slash ? slash + 1 : file->path) < 0)
@@ -49,9 +235,9 @@ static char *path_by_folder(const step_file *file) {
  * step may have it. */
 static int find_detours(load_job *l, dcp_error *err) {
     const dcp_checkpoint *ckpt = l->ckpt;
-    int moved = ckpt->hold && !step_hold_is_named(ckpt->hold);
+    int moved = ckpt->hold && !format_hold_is_named(ckpt->hold);
     for (size_t f = 0; f < ckpt->n_files && moved; f++) {
-        const step_file *file = ckpt->by_address[f];
+        const format_file *file = ckpt->by_address[f];
         if (file->hidden) continue;
         l->files[f].path = path_by_folder(file);
         if (!l->files[f].path) return core_fail_memory(err, PATH_MAX);
@@ -64,7 +250,7 @@ static int list_files(load_job *l, dcp_error *err) {
     l->files = calloc(ckpt->n_files, sizeof *l->files);
     if (!l->files) return core_fail_memory(err, ckpt->n_files * sizeof *l->files);
     for (size_t f = 0; f < ckpt->n_files; f++) {
-        step_file *file = ckpt->by_address[f];
+        format_file *file = ckpt->by_address[f];
         l->files[f] = (move_file){.base = file->base,
                                   .end = file->base + file->ub.file_bytes,
                                   .file = &file->file,
@@ -75,18 +261,19 @@ static int list_files(load_job *l, dcp_error *err) {
 }
 
 int load_pieces_look(load_job *l, dcp_error *err) {
-    step_want *wants = calloc(l->boxes.n + 1, sizeof *wants);
+    reader_want *wants = calloc(l->boxes.n + 1, sizeof *wants);
     int status = wants ? DCP_OK : core_fail_memory(err, l->boxes.n * sizeof *wants);
     for (size_t i = 0; i < l->boxes.n && !status; i++)
         wants[i] =
-            (step_want){l->chosen.stored[l->boxes.boxes[i].tensor], &l->boxes.boxes[i].box->box};
-    if (!status) step_view_ask(l->ckpt, DCP_OK, wants, l->boxes.n, &l->view, &status, err);
+            (reader_want){l->chosen.stored[l->boxes.boxes[i].tensor], &l->boxes.boxes[i].box->box};
+    if (!status) reader_view_ask(l->ckpt, DCP_OK, wants, l->boxes.n, &l->view, &status, err);
     free(wants);
     return status;
 }
 
 int load_pieces_prepare(load_job *l, dcp_error *err) {
-    int status = l->ckpt->rows == STEP_ROWS_HERE ? step_view_here(l->ckpt, &l->view, err) : DCP_OK;
+    int status =
+        l->ckpt->rows == READER_ROWS_HERE ? reader_view_here(l->ckpt, &l->view, err) : DCP_OK;
     if (!status) status = make_sums(l, err);
     if (!status) status = list_files(l, err);
     if (status) return status;
@@ -98,7 +285,7 @@ void load_pieces_free(load_job *l) {
     for (size_t f = 0; l->files && f < l->ckpt->n_files; f++)
         if (l->files[f].path != l->ckpt->by_address[f]->path) free((char *)l->files[f].path);
     free(l->files);
-    step_view_free(&l->view);
+    reader_view_free(&l->view);
     free(l->sums);
     free(l->first_sum);
     free(l->provers);
@@ -106,11 +293,11 @@ void load_pieces_free(load_job *l) {
 }
 
 /* What one dataset holds of one box. What other ranks want as well, aggregators read for all. */
-static int make_piece(const load_job *l, const plan_box *b, const step_dataset *from,
+static int make_piece(const load_job *l, const plan_box *b, const reader_dataset *from,
                       move_piece *out) {
     const state_box *box = b->box;
     box_copy copy;
-    if (!step_index_shared(from->row, &box->box, &copy)) return 0;
+    if (!format_index_shared(from->row, &box->box, &copy)) return 0;
     *out = (move_piece){.file_offset = from->file->base + from->row->offset,
                         .bytes = from->row->bytes,
                         .row = from->row,
@@ -125,29 +312,29 @@ static int make_piece(const load_job *l, const plan_box *b, const step_dataset *
 
 /* The most pieces that there can be of a box of the tensor. */
 static size_t most_pieces(const load_job *l, size_t tensor, const dcp_box *box) {
-    const step_known *known = load_known(l, tensor);
+    const reader_known *known = load_known(l, tensor);
     size_t n = 0, k, end;
-    step_join_near(l->chosen.stored[tensor], known, box, &k, &end);
+    reader_join_near(l->chosen.stored[tensor], known, box, &k, &end);
     if (end - k <= FEW) return end - k;
     for (; k < end; k++) {
         box_copy copy;
-        n += (size_t)step_index_shared(known->datasets[k].row, box, &copy);
+        n += (size_t)format_index_shared(known->datasets[k].row, box, &copy);
     }
     return n;
 }
 
 /* Adds the datasets' pieces of b's box to out and returns their number. */
 static size_t pieces_of(const load_job *l, const plan_box *b, move_piece *out) {
-    const step_known *known = load_known(l, b->tensor);
+    const reader_known *known = load_known(l, b->tensor);
     size_t n = 0, k, end;
-    step_join_near(l->chosen.stored[b->tensor], known, &b->box->box, &k, &end);
+    reader_join_near(l->chosen.stored[b->tensor], known, &b->box->box, &k, &end);
     for (; k < end; k++) n += (size_t)make_piece(l, b, &known->datasets[k], out + n);
     return n;
 }
 
 /* HDF5 sees a file only when plain reads have shown that its metadata is intact. */
 static int check_metadata(void *owner, dcp_error *err) {
-    return step_file_check_outside(owner, err);
+    return format_file_check_outside(owner, err);
 }
 
 /* Tensors are moved in batches, so that a rank has a bounded number of pieces. */
@@ -180,7 +367,7 @@ static int measure_batch(load_job *l, piece_batch *b, dcp_error *err) {
     b->room = 0;
     for (b->end = b->tensor; b->end < l->chosen.n; b->end++) {
         if (!is_in(l, b, b->end)) continue;
-        int status = step_view_open(l->ckpt, load_known(l, b->end), err);
+        int status = reader_view_open(l->ckpt, load_known(l, b->end), err);
         if (status) return status;
         size_t more = most_of_tensor(l, b->end);
         if (b->inexact) more += load_proofs_of(l, b->end, NULL);
@@ -194,7 +381,7 @@ int load_pieces_measure(load_job *l, uint64_t *end, dcp_error *err) {
     size_t n = 0, i = 0;
     for (; i < l->chosen.n; i++) {
         core_state_prefetch(l->cast.tensors, l->chosen.n, i);
-        int status = step_view_open(l->ckpt, load_known(l, i), err);
+        int status = reader_view_open(l->ckpt, load_known(l, i), err);
         if (status) return status;
         const size_t more = most_of_tensor(l, i);
         if (n && n + more > MOST_PIECES) break;
@@ -264,7 +451,7 @@ static int agree_batch(load_job *l, piece_batch *b, dcp_error *failure, dcp_erro
 static int move_pieces(load_job *l, const move_engine *engine, const piece_batch *b,
                        const dcp_error *failure, dcp_error *err) {
     const int is_end = b->is_last && b->end == l->chosen.n;
-    const int joins = is_end && l->ckpt->rows == STEP_ROWS_HERE;
+    const int joins = is_end && l->ckpt->rows == READER_ROWS_HERE;
     move_transfer t = {.direction = MOVE_FROM_FILE,
                        .comm = l->comm,
                        .queue = l->queue,
@@ -299,7 +486,7 @@ static int move_batch(load_job *l, const move_engine *engine, piece_batch *b, dc
     free(b->casts);
     b->pieces = NULL;
     b->casts = NULL;
-    for (; b->tensor < b->end; b->tensor++) step_view_close(load_known(l, b->tensor));
+    for (; b->tensor < b->end; b->tensor++) reader_view_close(load_known(l, b->tensor));
     return status;
 }
 

@@ -1,9 +1,48 @@
-/* The pieces that a load moves. */
+/* The pieces that a load moves, how ranks learn which datasets hold them, and casts. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "dcp/error.h"
+#include "plan/boxes.h"
+
+/* Asking the homes of tensors for the datasets near this rank's boxes, with the same message that
+ * asks who else holds them. */
+
+struct load_job;
+
+/* Zeroed at first. */
+typedef struct load_asking {
+    struct load_job *job;
+    plan_homes homes;
+    size_t *numbers;
+    uint64_t *bytes;
+} load_asking;
+
+/* Not collective: fills in `homes` for plan_exchange_least, in which the datasets become known and
+ * the load's pieces are prepared; the first of its values is what load_pieces_measure says then. To
+ * be freed in either case. */
+int load_ask_prepare(load_asking *a, struct load_job *l, dcp_error *err);
+void load_ask_free(load_asking *a);
+
+/* Casts on load. Where the state's elements are as large as the stored ones or larger, the stored
+ * bytes arrive at the end of the box's memory, are checked there, and are converted in place. Where
+ * they are smaller, or where some rank's boxes are on a device or have strides, elements are summed
+ * and converted on the way into the box (move_cast). */
+
+struct load_job;
+struct load_casting;
+
+/* Not collective. Fills l->cast from l->chosen. */
+int load_cast_prepare(struct load_job *l, dcp_error *err);
+
+/* Converts in place what arrived as it was stored. */
+void load_cast_in_place(const struct load_job *l);
+
+void load_cast_free(struct load_casting *cast);
+
+/* The pieces that a load moves. */
 
 struct load_job;
 

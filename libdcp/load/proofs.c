@@ -8,10 +8,10 @@
 #include "core/box.h"
 #include "core/fail.h"
 #include "load/loading.h"
-#include "step/joined.h"
-#include "step/packed.h"
-#include "step/read.h"
-#include "step/spread.h"
+#include "reader/joined.h"
+#include "reader/lookup.h"
+#include "reader/packed.h"
+#include "reader/read.h"
 
 int load_proofs_are_due(const load_job *l) {
     for (size_t i = 0; i < l->chosen.n; i++)
@@ -47,13 +47,13 @@ static void mark_runs(const load_job *l, const box_copy *copy, uint64_t first) {
 }
 
 static void mark_box(const load_job *l, const plan_box *b) {
-    const step_known *known = load_known(l, b->tensor);
-    const step_dataset *datasets = known->datasets;
+    const reader_known *known = load_known(l, b->tensor);
+    const reader_dataset *datasets = known->datasets;
     size_t k, end;
-    step_join_near(l->chosen.stored[b->tensor], known, &b->box->box, &k, &end);
+    reader_join_near(l->chosen.stored[b->tensor], known, &b->box->box, &k, &end);
     for (; k < end; k++) {
         box_copy copy;
-        if (step_index_shared(datasets[k].row, &b->box->box, &copy))
+        if (format_index_shared(datasets[k].row, &b->box->box, &copy))
             mark_runs(l, &copy, l->first_sum[b->tensor] + datasets[k].known_blocks);
     }
 }
@@ -63,14 +63,16 @@ static int mark_boxes(const load_job *l, dcp_error *err) {
     int status = DCP_OK;
     for (; b < end && !status; b++) {
         if (l->boxes.exact[b->tensor]) continue;
-        status = step_view_open(l->ckpt, load_known(l, b->tensor), err);
+        status = reader_view_open(l->ckpt, load_known(l, b->tensor), err);
         if (!status) mark_box(l, b);
-        if (b + 1 == end || b[1].tensor != b->tensor) step_view_close(load_known(l, b->tensor));
+        if (b + 1 == end || b[1].tensor != b->tensor) reader_view_close(load_known(l, b->tensor));
     }
     return status;
 }
 
-int load_proofs_list(const load_job *l, uint64_t **first, dcp_error *err) {
+/* Where, of all blocks of the tensors that are at home here, each selected tensor's begin; with the
+ * end, malloc'd. */
+static int load_proofs_list(const load_job *l, uint64_t **first, dcp_error *err) {
     uint64_t blocks = 0;
     *first = calloc(l->chosen.n + 1, sizeof **first);
     if (!*first) return core_fail_memory(err, l->chosen.n * sizeof **first);
@@ -91,35 +93,35 @@ typedef struct wanted_block {
 enum { WANTED_WORDS = sizeof(wanted_block) / 8 };
 
 /* Those that are marked. */
-static int place_wanted(const load_job *l, step_spread *spread, dcp_error *err) {
+static int place_wanted(const load_job *l, reader_spread *spread, dcp_error *err) {
     int status = DCP_OK;
     for (int placing = 0; placing < 2 && !status; placing++) {
         for (size_t i = 0; i < l->chosen.n; i++) {
-            const step_known *known = load_known(l, i);
+            const reader_known *known = load_known(l, i);
             int home =
-                step_checkpoint_home(l->ckpt, (size_t)(l->chosen.stored[i] - l->ckpt->tensors));
+                reader_checkpoint_home(l->ckpt, (size_t)(l->chosen.stored[i] - l->ckpt->tensors));
             const uint64_t *row = known->rows;
             uint64_t own = l->first_sum[i];
-            step_packed p;
+            reader_packed p;
             for (size_t k = 0; k < known->n && !l->boxes.exact[i]; k++, row += p.words) {
-                step_packed_look(l->ckpt, row, &p);
-                for (uint64_t b = 0; b < step_index_blocks(p.bytes); b++) {
+                reader_packed_look(l->ckpt, row, &p);
+                for (uint64_t b = 0; b < format_index_blocks(p.bytes); b++) {
                     const wanted_block w = {i, p.first_block + b, own++};
                     if (l->provers[w.own] == UINT64_MAX) continue;
                     if (placing)
-                        memcpy(step_spread_place(spread, home, WANTED_WORDS), &w, sizeof w);
+                        memcpy(reader_spread_place(spread, home, WANTED_WORDS), &w, sizeof w);
                     else
-                        step_spread_count(spread, home, WANTED_WORDS);
+                        reader_spread_count(spread, home, WANTED_WORDS);
                 }
             }
         }
-        if (!placing) status = step_spread_begin(spread, err);
+        if (!placing) status = reader_spread_begin(spread, err);
     }
     return status;
 }
 
 /* At home: who of those who want a block sums it. */
-static int choose_provers(load_job *l, const step_spread *wanted, const uint64_t *first,
+static int choose_provers(load_job *l, const reader_spread *wanted, const uint64_t *first,
                           dcp_error *err) {
     const wanted_block *w = (const wanted_block *)(const void *)wanted->in.data;
     for (uint64_t r = 0; r < (uint64_t)l->comm->size; r++)
@@ -135,8 +137,8 @@ static int choose_provers(load_job *l, const step_spread *wanted, const uint64_t
 }
 
 /* The blocks that each rank sums, by its own numbers. */
-static int place_answers(const load_job *l, const step_spread *wanted, const uint64_t *first,
-                         step_spread *answers, dcp_error *err) {
+static int place_answers(const load_job *l, const reader_spread *wanted, const uint64_t *first,
+                         reader_spread *answers, dcp_error *err) {
     int status = DCP_OK;
     for (int placing = 0; placing < 2 && !status; placing++) {
         const wanted_block *w = (const wanted_block *)(const void *)wanted->in.data;
@@ -144,11 +146,11 @@ static int place_answers(const load_job *l, const step_spread *wanted, const uin
             for (uint64_t n = wanted->received[r] / sizeof *w; n > 0; n--, w++) {
                 if (l->home_provers[first[w->tensor] + w->block] != 1 + (uint64_t)r) continue;
                 if (placing)
-                    *step_spread_place(answers, r, 1) = w->own;
+                    *reader_spread_place(answers, r, 1) = w->own;
                 else
-                    step_spread_count(answers, r, 1);
+                    reader_spread_count(answers, r, 1);
             }
-        if (!placing) status = step_spread_begin(answers, err);
+        if (!placing) status = reader_spread_begin(answers, err);
     }
     return status;
 }
@@ -167,23 +169,23 @@ static int take_answers(load_job *l, const comm_message *in, dcp_error *err) {
 
 /* Collective, of shards, beginning with comm_agree of `status`: the tensors' homes choose. */
 static int agree_at_homes(load_job *l, int status, dcp_error *err) {
-    step_spread wanted = {.comm = l->comm}, answers = {.comm = l->comm};
+    reader_spread wanted = {.comm = l->comm}, answers = {.comm = l->comm};
     uint64_t *first = NULL;
-    if (!status) status = step_spread_make(&wanted, l->comm, err);
-    if (!status) status = step_spread_make(&answers, l->comm, err);
+    if (!status) status = reader_spread_make(&wanted, l->comm, err);
+    if (!status) status = reader_spread_make(&answers, l->comm, err);
     if (!status) status = load_proofs_list(l, &first, err);
     if (!status && !(l->home_provers = calloc(first[l->chosen.n] + 1, sizeof *first)))
         status = core_fail_memory(err, first[l->chosen.n] * sizeof *first);
     if (!status) status = place_wanted(l, &wanted, err);
-    status = step_spread_exchange(&wanted, status, err);
+    status = reader_spread_exchange(&wanted, status, err);
     if (!status) {
         status = choose_provers(l, &wanted, first, err);
         if (!status) status = place_answers(l, &wanted, first, &answers, err);
-        status = step_spread_exchange(&answers, status, err);
+        status = reader_spread_exchange(&answers, status, err);
     }
     if (!status) status = comm_agree(l->comm, take_answers(l, &answers.in, err), err);
-    step_spread_free(&wanted);
-    step_spread_free(&answers);
+    reader_spread_free(&wanted);
+    reader_spread_free(&answers);
     free(first);
     return status;
 }
@@ -195,14 +197,14 @@ int load_proofs_agree(load_job *l, dcp_error *err) {
     if (status) return status;
     for (uint64_t b = 0; b < blocks; b++) l->provers[b] = UINT64_MAX;
     status = mark_boxes(l, err); /* where all rows are here, it can't fail */
-    if (l->ckpt->rows != STEP_ROWS_HERE) return agree_at_homes(l, status, err);
+    if (l->ckpt->rows != READER_ROWS_HERE) return agree_at_homes(l, status, err);
     status = comm_allreduce(l->comm, l->provers, blocks, DCP_REDUCE_MIN, err);
     for (uint64_t b = 0; b < blocks && !status; b++) l->provers[b] = prover_of(l, b, l->provers[b]);
     return status;
 }
 
-static void add_proof(const step_dataset *p, uint64_t block, uint64_t *sums, move_piece *out) {
-    const box_copy copy = {.run_bytes = step_index_block_bytes(p->row->bytes, block),
+static void add_proof(const reader_dataset *p, uint64_t block, uint64_t *sums, move_piece *out) {
+    const box_copy copy = {.run_bytes = format_index_block_bytes(p->row->bytes, block),
                            .runs = 1,
                            .base_a = block * BLOCK_BYTES};
     *out = (move_piece){.file_offset = p->file->base + p->row->offset,
@@ -214,13 +216,13 @@ static void add_proof(const step_dataset *p, uint64_t block, uint64_t *sums, mov
 }
 
 size_t load_proofs_of(const load_job *l, size_t tensor, move_piece *out) {
-    const step_known *known = load_known(l, tensor);
+    const reader_known *known = load_known(l, tensor);
     size_t n = 0;
     if (l->boxes.exact[tensor]) return 0;
     for (size_t k = 0; k < known->n; k++) {
-        const step_dataset *p = &known->datasets[k];
+        const reader_dataset *p = &known->datasets[k];
         const uint64_t first = l->first_sum[tensor] + p->known_blocks;
-        for (uint64_t b = 0; b < step_index_blocks(p->row->bytes); b++) {
+        for (uint64_t b = 0; b < format_index_blocks(p->row->bytes); b++) {
             if (l->provers[first + b] != 1 + (uint64_t)l->comm->rank) continue;
             if (out) add_proof(p, b, l->sums + first, &out[n]);
             n++;
@@ -229,10 +231,153 @@ size_t load_proofs_of(const load_job *l, size_t tensor, move_piece *out) {
     return n;
 }
 
-int load_proofs_compare(const step_dataset *p, const uint64_t *sums, const uint64_t *provers,
-                        dcp_error *err) {
+/* DCP_ERR_CORRUPT where a block of the dataset that was summed is not as it was saved; `sums` and
+ * `provers` are those of the dataset, of all ranks. */
+static int load_proofs_compare(const reader_dataset *p, const uint64_t *sums,
+                               const uint64_t *provers, dcp_error *err) {
     int status = DCP_OK;
-    for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++)
-        if (provers[b]) status = step_read_compare_sum(p, b, sums[b], err);
+    for (uint64_t b = 0; b < format_index_blocks(p->row->bytes) && !status; b++)
+        if (provers[b]) status = reader_read_compare_sum(p, b, sums[b], err);
     return status;
+}
+
+/* Where all rows are on each rank, sums are joined as the last pieces move (pieces.c). Of shards
+ * each rank sends those of the datasets that it has something of to their tensors' homes, which
+ * alone have all of a tensor's. */
+
+/* Sums, and who proves which block, of all tensors that are compared here. */
+typedef struct compared {
+    const uint64_t *first; /* where each tensor's begin */
+    const uint64_t *sums, *provers;
+} compared;
+
+/* All datasets of a tensor that is at home here. */
+static int compare_tensor(load_job *l, size_t tensor, const compared *c, dcp_error *err) {
+    const reader_tensor *t = l->chosen.stored[tensor];
+    const uint64_t *sums = c->sums + c->first[tensor];
+    const uint64_t *provers = l->boxes.exact[tensor] ? NULL : c->provers + c->first[tensor];
+    const int is_here = l->ckpt->rows == READER_ROWS_HERE; /* else readers may be finding them */
+    reader_dataset *expanded = NULL;
+    int status =
+        is_here ? DCP_OK : reader_packed_expand(l->ckpt, t->rows, t->n_datasets, &expanded, err);
+    const reader_dataset *p = is_here ? t->datasets : expanded;
+    for (size_t k = 0; k < t->n_datasets && !status; k++, p++) {
+        status = provers ? load_proofs_compare(p, sums, provers, err)
+                         : reader_read_compare_sums(p, sums, err);
+        sums += format_index_blocks(p->row->bytes);
+        if (provers) provers += format_index_blocks(p->row->bytes);
+    }
+    free(expanded);
+    return status;
+}
+
+static int compare_all(load_job *l, const compared *c, dcp_error *err) {
+    int status = DCP_OK;
+    for (size_t i = 0; i < l->chosen.n && !status; i++)
+        if (load_is_home(l, i)) status = compare_tensor(l, i, c, err);
+    return status;
+}
+
+static int has_sum(const uint64_t *sums, uint64_t n) {
+    for (uint64_t b = 0; b < n; b++)
+        if (sums[b]) return 1;
+    return 0;
+}
+
+/* A tensor's rows that are still to be walked, and their blocks' sums. */
+typedef struct row_walk {
+    const uint64_t *row, *sums;
+    size_t left;
+} row_walk;
+
+/* Blocks of a tensor one after the other that this rank has something of. */
+typedef struct sum_run {
+    uint64_t first, blocks; /* the first one's number in the tensor; how many */
+    const uint64_t *sums;
+} sum_run;
+
+/* 0: there are no more. */
+static int next_run(const dcp_checkpoint *ckpt, row_walk *w, sum_run *run) {
+    *run = (sum_run){0};
+    for (; w->left > 0; w->left--) {
+        reader_packed p;
+        reader_packed_look(ckpt, w->row, &p);
+        const uint64_t blocks = format_index_blocks(p.bytes);
+        const int adds = has_sum(w->sums, blocks);
+        if (run->blocks && (!adds || p.first_block != run->first + run->blocks)) break;
+        if (adds && !run->blocks) *run = (sum_run){.first = p.first_block, .sums = w->sums};
+        if (adds) run->blocks += blocks;
+        w->row += p.words;
+        w->sums += blocks;
+    }
+    return run->blocks != 0;
+}
+
+/* Of each run: tensor, first block, number of blocks, sums. */
+static int place_sums(const load_job *l, reader_spread *spread, dcp_error *err) {
+    int status = DCP_OK;
+    for (int placing = 0; placing < 2 && !status; placing++) {
+        for (size_t i = 0; i < l->chosen.n; i++) {
+            const reader_known *known = load_known(l, i);
+            row_walk w = {known->rows, l->sums + l->first_sum[i], known->n};
+            size_t number = (size_t)(l->chosen.stored[i] - l->ckpt->tensors);
+            int home = reader_checkpoint_home(l->ckpt, number);
+            for (sum_run run; next_run(l->ckpt, &w, &run);) {
+                if (!placing) {
+                    reader_spread_count(spread, home, 3 + run.blocks);
+                    continue;
+                }
+                uint64_t *at = reader_spread_place(spread, home, 3 + run.blocks);
+                at[0] = i;
+                at[1] = run.first;
+                at[2] = run.blocks;
+                memcpy(at + 3, run.sums, 8 * run.blocks);
+            }
+        }
+        if (!placing) status = reader_spread_begin(spread, err);
+    }
+    return status;
+}
+
+static int add_sums(const load_job *l, const comm_message *in, const uint64_t *first,
+                    uint64_t *sums, dcp_error *err) {
+    const uint64_t *at = (const uint64_t *)(const void *)in->data, *end = at + in->bytes / 8;
+    while (at < end) {
+        uint64_t left = (uint64_t)(end - at), most;
+        int is_right =
+            left >= 3 && at[0] < l->chosen.n && load_is_home(l, at[0]) && at[2] <= left - 3;
+        most = is_right ? l->chosen.stored[at[0]]->blocks : 0;
+        if (!is_right || at[1] > most || at[2] > most - at[1])
+            return core_fail(err, DCP_ERR_MISMATCH, "a rank sent sums of no tensor that is here");
+        for (uint64_t b = 0; b < at[2]; b++) sums[first[at[0]] + at[1] + b] ^= at[3 + b];
+        at += 3 + at[2];
+    }
+    return DCP_OK;
+}
+
+/* Collective, beginning with comm_agree of `status`. *own: what this rank has found. */
+static int compare_at_homes(load_job *l, int status, int *own, dcp_error *err) {
+    reader_spread spread = {.comm = l->comm};
+    uint64_t *first = NULL, *sums = NULL;
+    if (!status) status = reader_spread_make(&spread, l->comm, err);
+    if (!status) status = load_proofs_list(l, &first, err);
+    if (!status && !(sums = calloc(first[l->chosen.n] + 1, sizeof *sums)))
+        status = core_fail_memory(err, first[l->chosen.n] * sizeof *sums);
+    if (!status) status = place_sums(l, &spread, err);
+    status = reader_spread_exchange(&spread, status, err);
+    if (!status) *own = add_sums(l, &spread.in, first, sums, err);
+    if (!status && !*own) *own = compare_all(l, &(compared){first, sums, l->home_provers}, err);
+    reader_spread_free(&spread);
+    free(first);
+    free(sums);
+    return status;
+}
+
+int load_compare_sums(load_job *l, int status, dcp_error *err) {
+    int own = DCP_OK;
+    if (l->ckpt->rows != READER_ROWS_HERE)
+        status = compare_at_homes(l, status, &own, err);
+    else if (!status)
+        own = compare_all(l, &(compared){l->first_sum, l->sums, l->provers}, err);
+    return status ? status : comm_agree(l->comm, own, err);
 }

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "core/box.h"
+#include "core/checks.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "core/option.h"
 #include "core/strides.h"
 #include "move/engine.h"
 #include "plan/agreement.h"
@@ -204,11 +204,11 @@ static int check_types(const dcp_checkpoint *ckpt, const dcp_tensor *want, const
 }
 
 /* Both lists ascend by name, so it is mostly the tensor after the one that was found last. */
-static const step_tensor *find_after(const dcp_checkpoint *ckpt, const step_tensor *last,
-                                     const char *name) {
-    const step_tensor *next = last ? last + 1 : ckpt->tensors;
+static const reader_tensor *find_after(const dcp_checkpoint *ckpt, const reader_tensor *last,
+                                       const char *name) {
+    const reader_tensor *next = last ? last + 1 : ckpt->tensors;
     if (next < ckpt->tensors + ckpt->n_tensors && !strcmp(next->tensor.path, name)) return next;
-    return step_checkpoint_lookup(ckpt, name);
+    return reader_checkpoint_lookup(ckpt, name);
 }
 
 static int tell_overlap(const dcp_tensor *t, const dcp_box *box, dcp_error *err) {
@@ -238,7 +238,7 @@ static int check_boxes(const state_tensor *t, dcp_error *err) {
 
 static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, load_selection *s,
                        dcp_error *err) {
-    const step_tensor *last = NULL;
+    const reader_tensor *last = NULL;
     size_t missing = 0, first = 0;
     path_text name;
     for (size_t i = 0; i < s->n; i++) {

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "core/state_dict.h"
-#include "step/checkpoint.h"
+#include "reader/checkpoint.h"
 
 typedef struct load_selection {
-    state_tensor **wanted;      /* the state's, sorted by path */
-    const step_tensor **stored; /* each one's in the checkpoint; NULL: it lacks it */
+    state_tensor **wanted;        /* the state's, sorted by path */
+    const reader_tensor **stored; /* each one's in the checkpoint; NULL: it lacks it */
     size_t n;
 } load_selection;
 

@@ -1,19 +1,325 @@
+/* Parts go from the box's memory to the disk, or back, where its address suits O_DIRECT; else
+ * through the queue's buffers. */
+#include "move/engine_direct.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+#include "core/fail.h"
+#include "core/system.h"
+#include "device/staging.h"
+#include "io/queue.h"
+#include "move/engine.h"
+#include "move/exchange.h"
+#include "move/piece.h"
+#include "move/transfer.h"
+
+/* Of boxes on a device, to a file: batch by batch into staging buffers, and from there to the disk
+ * in place. Batches are used in turn. While some are being written, those behind them are being
+ * copied; with the last one sent, all that is still on its way is waited for at once, and the
+ * memory on the device is free though much is still to be written. */
+typedef struct device_part {
+    move_fragment f;
+    const unsigned char *memory; /* once it was sent */
+} device_part;
+
+typedef struct device_writer {
+    const move_transfer *transfer;
+    staging *staging;
+    io_queue *queue;
+    device_part *parts;
+    size_t n, sent, written; /* parts */
+    size_t batches_sent, batches_written;
+    size_t ends[STAGING_MOST]; /* a batch's: the first part after it */
+    unsigned io_slots[STAGING_MOST];
+    int released;
+    dcp_error *err;
+} device_writer;
+
+static int count_part(void *ctx, const move_fragment *f) {
+    *(size_t *)ctx += f->piece->device != NULL;
+    return DCP_OK;
+}
+
+static int list_part(void *ctx, const move_fragment *f) {
+    device_writer *w = ctx;
+    if (f->piece->device) w->parts[w->n++] = (device_part){.f = *f};
+    return DCP_OK;
+}
+
+/* Batches whose memory the queue may still read. The queue's own turns see to it that it is not
+ * more than IO_SLOTS; fewer are waited for. */
+static unsigned in_writing(const staging *s) { return s->n / 2 < IO_SLOTS ? s->n / 2 : IO_SLOTS; }
+
+/* Parts are whole pages, so each begins on a page in its batch. A part has at most a block, which
+ * fits into an empty batch. */
+static int send_batch(device_writer *w) {
+    staging *s = w->staging;
+    size_t number = w->batches_sent;
+    staging_batch *b = &s->batches[number % s->n];
+    if (number >= s->n && in_writing(s) < IO_SLOTS)
+        io_queue_wait(w->queue, w->io_slots[number % s->n]);
+    device_staging_clear(b);
+    while (w->sent < w->n) {
+        device_part *p = &w->parts[w->sent];
+        uint64_t taken;
+        if (p->f.bytes > b->room - b->used || b->n == b->most) break;
+        p->memory = device_staging_add(b, p->f.piece->box, p->f.piece->row->tensor.path,
+                                       p->f.box_offset, p->f.bytes, &taken);
+        w->sent++;
+    }
+    w->ends[number % s->n] = w->sent;
+    w->batches_sent++;
+    return device_staging_send(s, b, STAGING_TO_HOST, w->err);
+}
+
+static int send_ahead(device_writer *w) {
+    const staging *s = w->staging;
+    int status = DCP_OK;
+    size_t busy = in_writing(s), done = w->batches_written > busy ? w->batches_written - busy : 0;
+    while (!status && w->sent < w->n && w->batches_sent < done + s->n) status = send_batch(w);
+    return status;
+}
+
+/* Once all is on its way: waits for it, and frees the memory on the device. */
+static int release_memory(device_writer *w) {
+    staging *s = w->staging;
+    int status = DCP_OK;
+    if (w->released || w->sent < w->n) return DCP_OK;
+    for (size_t i = w->batches_written; i < w->batches_sent && !status; i++)
+        status = device_staging_wait(s, &s->batches[i % s->n], w->err);
+    w->released = 1;
+    if (!status && w->transfer->is_last) move_progress_release(w->transfer->progress);
+    return status;
+}
+
+static void write_device_part(const device_writer *w, unsigned slot, const device_part *p) {
+    io_queue_write(w->queue, slot, w->transfer->files->file, p->memory, p->f.bytes,
+                   p->f.file_offset);
+    move_piece_sum(p->f.piece, p->f.dataset_offset, p->memory, p->f.bytes);
+    move_progress_written(w->transfer->progress, p->f.bytes);
+}
+
+static int write_batch(device_writer *w) {
+    staging *s = w->staging;
+    size_t number = w->batches_written % s->n;
+    int status = device_staging_wait(s, &s->batches[number], w->err);
+    if (status) return status;
+    w->io_slots[number] = io_queue_next(w->queue);
+    for (; w->written < w->ends[number]; w->written++)
+        write_device_part(w, w->io_slots[number], &w->parts[w->written]);
+    io_queue_send(w->queue);
+    w->batches_written++;
+    int stopped = move_progress_status(w->transfer->progress, w->err);
+    return stopped ? stopped : io_queue_status(w->queue, w->err);
+}
+
+static int write_batches(device_writer *w) {
+    int status = DCP_OK;
+    device_staging_cut(w->staging, w->staging->slots);
+    while (w->written < w->n && !status) {
+        status = send_ahead(w);
+        if (!status) status = release_memory(w);
+        if (!status) status = write_batch(w);
+    }
+    io_queue_drain(w->queue);
+    if (status) device_staging_cut(w->staging, w->staging->slots); /* nothing is copied any more */
+    return status ? status : io_queue_status(w->queue, w->err);
+}
+
+static size_t count_parts(const move_transfer *t) {
+    size_t parts = 0;
+    move_bulk_parts(t->pieces, t->n_pieces, count_part, &parts);
+    return parts;
+}
+
+/* Whether the transfer, which is to a file, has such parts. */
+static int has_device_parts(const move_transfer *t) {
+    return t->device->staging && count_parts(t) > 0;
+}
+
+/* Not collective. Writes them; the fragments of their pieces have been read. */
+static int write_device_parts(const move_transfer *t, dcp_error *err) {
+    device_writer w = {.transfer = t, .staging = t->device->staging, .queue = t->queue, .err = err};
+    if (!w.staging) return DCP_OK;
+    size_t parts = count_parts(t);
+    w.parts = malloc((parts + 1) * sizeof *w.parts);
+    if (!w.parts) return core_fail_memory(err, parts * sizeof *w.parts);
+    move_bulk_parts(t->pieces, t->n_pieces, list_part, &w);
+    int status = write_batches(&w);
+    free(w.parts);
+    return status;
+}
+
+/* Of other boxes, to a file. Short parts share a slot and go to the disk together, which costs
+ * fewer interrupts; parts are checksummed while the slot before is in flight. Where somebody waits
+ * for the memory and little is left, the rest is copied at once, and written from the copy. */
+typedef struct bulk_writer {
+    const move_transfer *transfer;
+    int may_copy; /* the rest, to free the memory sooner */
+    unsigned slot;
+    uint64_t room; /* bytes that the slot may still take; its buffer is filled from the start */
+    uint64_t written, left; /* bytes of parts */
+    unsigned char *copy;    /* of what was left; NULL: none */
+    uint64_t copied_at;     /* `written` when it was made */
+    dcp_error *err;
+} bulk_writer;
+
+static int add_bytes(void *ctx, const move_fragment *part) {
+    if (!part->piece->device) *(uint64_t *)ctx += part->bytes;
+    return DCP_OK;
+}
+
+typedef struct rest_copy {
+    const bulk_writer *writer;
+    uint64_t at; /* bytes of parts before this one */
+    unsigned char *to;
+} rest_copy;
+
+static int copy_part(void *ctx, const move_fragment *part) {
+    rest_copy *c = ctx;
+    const uint64_t at = c->at, written = c->writer->written;
+    if (part->piece->device) return DCP_OK;
+    c->at += part->bytes;
+    if (at < written) return DCP_OK;
+    move_progress *progress = c->writer->transfer->progress;
+    const int status = move_box_fetch(part->piece, part->box_offset, part->bytes,
+                                      c->to + (at - written), c->writer->err);
+    move_progress_read(progress, part->bytes);
+    return status ? status : move_progress_status(progress, c->writer->err);
+}
+
+/* Copies what is left and releases the memory. Without memory for a copy the save just goes on. */
+static int copy_rest(bulk_writer *w) {
+    const move_transfer *t = w->transfer;
+    void *memory;
+    w->may_copy = 0;
+    if (posix_memalign(&memory, PAGE_BYTES, w->left)) return DCP_OK;
+    rest_copy c = {w, 0, memory};
+    int status = move_bulk_parts(t->pieces, t->n_pieces, copy_part, &c);
+    w->copy = memory;
+    w->copied_at = w->written;
+    io_queue_drain(t->queue); /* it may still be reading the memory */
+    if (!status) move_progress_release(t->progress);
+    return status;
+}
+
+static int write_host_part(void *ctx, const move_fragment *part) {
+    bulk_writer *w = ctx;
+    const move_transfer *t = w->transfer;
+    const move_piece *p = part->piece;
+    io_file *file = t->files->file;
+    int status = DCP_OK;
+    if (p->device) return DCP_OK; /* see above */
+    if (w->may_copy && move_progress_wants_copy(t->progress, w->left)) status = copy_rest(w);
+    if (status) return status;
+    if (w->room < part->bytes) {
+        w->slot = io_queue_next(t->queue);
+        w->room = IO_SLOT_BYTES;
+    }
+    const unsigned char *data = w->copy ? w->copy + (w->written - w->copied_at)
+                                        : move_piece_memory(p, part->box_offset, part->bytes);
+    const int in_place = data && (uintptr_t)data % file->memory_align == 0;
+    if (!in_place) {
+        unsigned char *buffer = io_queue_buffer(t->queue, w->slot) + (IO_SLOT_BYTES - w->room);
+        status =
+            move_box_take(p, part->dataset_offset, part->box_offset, part->bytes, buffer, w->err);
+        if (status) return status;
+        data = buffer;
+    }
+    w->room -= part->bytes;
+    io_queue_write(t->queue, w->slot, file, data, part->bytes, part->file_offset);
+    if (!w->room) io_queue_send(t->queue);
+    if (in_place) move_piece_sum(p, part->dataset_offset, data, part->bytes);
+    w->written += part->bytes;
+    w->left -= part->bytes;
+    move_progress_written(t->progress, part->bytes);
+    status = move_progress_status(t->progress, w->err);
+    return status ? status : io_queue_status(t->queue, w->err);
+}
+
+static int write_parts(const move_transfer *t, dcp_error *err) {
+    bulk_writer w = {.transfer = t, .err = err};
+    w.may_copy = t->is_last && !has_device_parts(t);
+    move_bulk_parts(t->pieces, t->n_pieces, add_bytes, &w.left);
+    int status = move_bulk_parts(t->pieces, t->n_pieces, write_host_part, &w);
+    io_queue_drain(t->queue);
+    free(w.copy);
+    if (!status) status = io_queue_status(t->queue, err);
+    return status ? status : write_device_parts(t, err);
+}
+
+/* What a slot reads: placed and summed when the slot's turn comes again. */
+typedef struct bulk_reading {
+    const move_piece *piece; /* NULL: the slot is empty */
+    uint64_t dataset_offset, bytes;
+    uint64_t box_offset;
+    unsigned char *buffer; /* NULL: it was read in place */
+} bulk_reading;
+
+typedef struct bulk_reader {
+    const move_transfer *transfer;
+    bulk_reading slots[IO_SLOTS];
+    dcp_error *err;
+} bulk_reader;
+
+static int place_part(const bulk_reader *reader, bulk_reading *r) {
+    const move_piece *p = r->piece;
+    if (!p) return DCP_OK;
+    r->piece = NULL;
+    int status = DCP_OK;
+    if (r->buffer)
+        status =
+            move_box_place(p, r->dataset_offset, r->box_offset, r->buffer, r->bytes, reader->err);
+    else
+        move_piece_sum_memory(p, r->dataset_offset, r->box_offset, r->bytes);
+    move_progress_written(reader->transfer->progress, r->bytes);
+    return status ? status : move_progress_status(reader->transfer->progress, reader->err);
+}
+
+static int read_part(void *ctx, const move_fragment *part) {
+    bulk_reader *r = ctx;
+    const move_transfer *t = r->transfer;
+    unsigned slot = io_queue_next(t->queue);
+    int status = io_queue_status(t->queue, r->err);
+    if (!status) status = place_part(r, &r->slots[slot]);
+    if (status) return status;
+    unsigned char *to =
+        (unsigned char *)move_piece_memory(part->piece, part->box_offset, part->bytes);
+    io_file *file = move_transfer_file(t, part->file_offset)->file;
+    status = io_use_begin(file, r->err);
+    if (status) return status;
+    int in_place = to && (uintptr_t)to % file->memory_align == 0;
+    unsigned char *buffer = in_place ? NULL : io_queue_buffer(t->queue, slot);
+    move_transfer_start(t, slot, in_place ? to : buffer, part->bytes, part->file_offset);
+    io_queue_send(t->queue);
+    io_use_end(file);
+    r->slots[slot] =
+        (bulk_reading){part->piece, part->dataset_offset, part->bytes, part->box_offset, buffer};
+    return DCP_OK;
+}
+
+static int read_parts(const move_transfer *t, dcp_error *err) {
+    bulk_reader r = {.transfer = t, .err = err};
+    int status = move_bulk_parts(t->pieces, t->n_pieces, read_part, &r);
+    io_queue_drain(t->queue);
+    if (!status) status = io_queue_status(t->queue, err);
+    for (unsigned slot = 0; slot < IO_SLOTS && !status; slot++)
+        status = place_part(&r, &r.slots[slot]);
+    return status;
+}
+
+int move_bulk(const move_transfer *t, dcp_error *err) {
+    return (t->direction == MOVE_TO_FILE ? write_parts : read_parts)(t, err);
+}
+
 /* Engine direct: positioned writes and reads of whole pages past the page cache.
  *
  * Each page is written by one rank and synced by its writer. That is right on local file systems,
  * and on all network and parallel ones whose clients keep no page that another node wrote, or drop
  * it in time: ext4, xfs, btrfs, tmpfs, overlayfs, NFS, Lustre, GPFS, CephFS. So it is the engine of
  * all file systems that no other engine lists. */
-#include "comm/topology.h"
-#include "core/clock.h"
-#include "io/queue.h"
-#include "move/bulk.h"
-#include "move/engine.h"
-#include "move/exchange.h"
-#include "move/piece.h"
-#include "move/progress.h"
-#include "move/sums.h"
-#include "move/transfer.h"
 
 /* Over several hosts, runs are bulk that have whole domains in them: each MiB of the file has one
  * writer then, and requests stay large, however many ranks cut a tensor into short runs. */

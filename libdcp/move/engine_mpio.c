@@ -9,14 +9,12 @@
 #include <stdlib.h>
 
 #include "comm/comm.h"
-#include "core/clock.h"
 #include "core/fail.h"
+#include "core/system.h"
 #include "h5/parallel.h"
 #include "io/file.h"
-#include "move/box_bytes.h"
 #include "move/engine.h"
-#include "move/progress.h"
-#include "move/sums.h"
+#include "move/piece.h"
 #include "move/transfer.h"
 
 #define BUFFER_BYTES ((uint64_t)4 << 20) /* for what is not in memory */
@@ -159,7 +157,7 @@ static int put_part(const mpio_mover *m, const dcp_box *part) {
     uint64_t size = dcp_dtype_bytes(t->dtype);
     box_copy copy;
     int status = DCP_OK;
-    step_index_shared(p->row, part, &copy);
+    format_index_shared(p->row, part, &copy);
     for (uint64_t i = 0, a, b; i < copy.runs && (p->device || p->cast); i++) {
         core_box_copy_run(&copy, i, &a, &b);
         move_piece_sum(p, a, m->buffer + b, copy.run_bytes);
@@ -214,7 +212,7 @@ static int read_in_place(mpio_mover *m, const dcp_box *shared) {
 
 static int read_dataset(mpio_mover *m) {
     const move_piece *p = m->piece;
-    dcp_box held = step_index_row_box(p->row), shared;
+    dcp_box held = format_index_row_box(p->row), shared;
     if (!core_box_intersect(core_box_dims(p->row->tensor.ndim), &held, &p->box->box, &shared))
         return DCP_OK;
     const int in_place = p->box->data && !p->box->strides && !p->cast;

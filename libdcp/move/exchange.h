@@ -2,7 +2,7 @@
  * memory are a group; so is a rank that shares none. */
 #pragma once
 
-#include "move/fragments.h"
+#include "move/carrier.h"
 
 /* Collective. Moves the fragments of all windows. What fails on this rank alone is in x->status. */
 int move_exchange_run(move_exchange *x, dcp_error *err);

@@ -6,11 +6,10 @@
 
 #include <stdlib.h>
 
-#include "comm/topology.h"
+#include "comm/comm.h"
 #include "core/bytes.h"
 #include "core/fail.h"
-#include "core/search.h"
-#include "move/talks.h"
+#include "move/routes.h"
 
 /* Windows from one address on, `unit` bytes apart. */
 typedef struct marking {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/message.h"
+#include "comm/messages.h"
 #include "core/box.h"
 #include "core/bytes.h"
 #include "core/crc64.h"

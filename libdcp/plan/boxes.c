@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "core/box.h"
-#include "core/cover.h"
 #include "core/fail.h"
 #include "plan/agreement.h"
 

@@ -7,7 +7,7 @@
  * and with tensors / ranks. */
 #pragma once
 
-#include "comm/message.h"
+#include "comm/messages.h"
 #include "core/state_dict.h"
 
 #define PLAN_MOST_HOLDERS 0x7ffeu

@@ -1,8 +1,15 @@
-/* Command lines: a program is a table of options, from which its --help is printed and its argv is
- * read. */
+/* Words that people type. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
+
+/* Levenshtein's distance: how many letters are put in, left out or replaced. Of words of more than
+ * 255 letters the first ones count. */
+size_t program_word_distance(const char *a, const char *b);
+
+/* Command lines: a program is a table of options, from which its --help is printed and its argv is
+ * read. */
 
 typedef struct program_option {
     const char *name;     /* long name; NULL ends the table */

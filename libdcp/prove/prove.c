@@ -7,14 +7,12 @@
 
 #include "comm/comm.h"
 #include "core/bytes.h"
+#include "core/checks.h"
 #include "core/fail.h"
-#include "core/option.h"
-#include "core/sized.h"
 #include "device/staging.h"
-#include "move/progress.h"
-#include "move/sums.h"
+#include "move/transfer.h"
 #include "plan/agreement.h"
-#include "save/replica_sums.h"
+#include "save/plan.h"
 
 struct dcp_proof {
     dcp_tensor *tensors;
@@ -34,7 +32,7 @@ typedef struct prover {
     move_device device;
     move_progress progress;
     move_piece *pieces; /* of the boxes that this rank keeps */
-    step_row *rows;     /* a piece's */
+    format_row *rows;   /* a piece's */
     move_global *global;
     size_t n_pieces;
     uint64_t *sums, *first, blocks; /* of the blocks of whole tensors; a tensor's first */
@@ -45,7 +43,7 @@ static int make_tensor_sums(prover *p, dcp_error *err) {
     if (!p->first) return core_fail_memory(err, p->n * sizeof *p->first);
     for (size_t i = 0; i < p->n; i++) {
         p->first[i] = p->blocks;
-        p->blocks += step_index_blocks(p->sorted[i]->bytes);
+        p->blocks += format_index_blocks(p->sorted[i]->bytes);
     }
     p->sums = calloc(p->blocks + 1, sizeof *p->sums);
     return p->sums ? DCP_OK : core_fail_memory(err, p->blocks * sizeof *p->sums);
@@ -60,11 +58,11 @@ static void add_kept(prover *p, size_t k, uint64_t address) {
     const box_copy dense = {.run_bytes = dcp_box_elems(&b->box->box, t->tensor.ndim) * size,
                             .runs = 1};
     move_global *global = &p->global[p->n_pieces];
-    step_row *row = &p->rows[p->n_pieces];
+    format_row *row = &p->rows[p->n_pieces];
     move_piece *piece = &p->pieces[p->n_pieces++];
     *global = (move_global){.bytes = t->bytes, .sums = p->sums + p->first[b->tensor]};
     core_box_copy_between(&global->copy, t->tensor.ndim, size, &whole, &b->box->box);
-    *row = (step_row){.tensor = t->tensor, .bytes = dense.run_bytes};
+    *row = (format_row){.tensor = t->tensor, .bytes = dense.run_bytes};
     *piece = (move_piece){.file_offset = address,
                           .bytes = dense.run_bytes,
                           .row = row,
@@ -145,8 +143,8 @@ static int make_proof(const prover *p, dcp_proof **out, dcp_error *err) {
         proof->tensors[i] = t->tensor;
         proof->tensors[i].path = path;
         path = stpcpy(path, t->tensor.path) + 1;
-        proof->crcs[i] = step_index_join_sums(p->sums + p->first[i], t->bytes);
-        raw = step_index_state_id(raw, &t->tensor, proof->crcs[i]);
+        proof->crcs[i] = format_index_join_sums(p->sums + p->first[i], t->bytes);
+        raw = format_index_state_id(raw, &t->tensor, proof->crcs[i]);
     }
     proof->n = p->n;
     proof->id = ~raw;

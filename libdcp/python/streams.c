@@ -1,6 +1,6 @@
-/* The C library's streams by hidden variables of our own. The archives of HDF5 and jansson are compiled for
- * programs: their code reaches a variable only within the same library, and these three are the only ones
- * that it wants from another. */
+/* The C library's streams by hidden variables of our own. The archives of HDF5 and jansson are
+ * compiled for programs: their code reaches a variable only within the same library, and these
+ * three are the only ones that it wants from another. */
 #include <dlfcn.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))

@@ -1,3 +1,11 @@
+/* Redundancy groups: who protects whom, and the erasure code of a group. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dcp/comm.h"
+
 /* Who protects whom in a private store with redundancy.
  *
  * The files of such a step (layout sharded) lie on several nodes, each of which sees only its own.
@@ -12,12 +20,6 @@
  *     loading   redundancy_survey_open, redundancy_survey_check: can this step be made whole?
  *               redundancy_reconstruct writes what is lost; then the step is there as it was saved
  */
-#pragma once
-
-#include <stddef.h>
-#include <stdint.h>
-
-#include "dcp/comm.h"
 
 #define REDUNDANCY_MAX_LOST 16    /* the largest K of rs(K) */
 #define REDUNDANCY_MAX_MEMBERS 64 /* of a group */
@@ -63,3 +65,40 @@ void redundancy_groups_free(redundancy_groups *groups); /* NULL is ignored */
 /* Members of group g; the group of a rank, and its number in that group. */
 int redundancy_group_members(const redundancy_groups *groups, int g);
 int redundancy_group_of(const redundancy_groups *groups, int rank, int *member);
+
+/* The erasure code of a group: arithmetic over GF(2^8), no files.
+ *
+ * A group of g members has g stripes. A stripe of rs(k) has a strip on every member. k of its
+ * strips are redundant. The other g - k are the next segments of those members' data. From stripe
+ * to stripe the redundant strips move on by one member, so that all members hold the same number of
+ * them (as in SCR, "Reed-Solomon"). A stripe of partner has two strips: a member's whole file, and
+ * its copy on the next member. The rows of a stripe are its strips, data first. Any
+ * redundancy_code_data_strips() of them give the others. */
+
+typedef struct code_group {
+    redundancy_kind kind;
+    int members, lost; /* g and k */
+} code_group;
+
+typedef struct code_strip {
+    int member;
+    int redundant; /* 0: of the member's file; 1: of its redundancy file */
+    int index;     /* which strip of that file */
+} code_strip;
+
+/* Strips in a stripe, and how many of them are data. */
+int redundancy_code_strips(const code_group *g);
+int redundancy_code_data_strips(const code_group *g);
+
+/* The strips of stripe number `number` (0 to members - 1), by row. */
+void redundancy_code_stripe(const code_group *g, int number,
+                            code_strip *out /* redundancy_code_strips() */);
+
+/* coeffs[redundancy_code_data_strips()]: what row `wanted` is as a sum of the rows `present`, which
+ * are redundancy_code_data_strips() different ones. 0, or -1 where memory is short. */
+int redundancy_code_solve(const code_group *g, const int *present, int wanted,
+                          unsigned char *coeffs);
+
+/* out[i][0 .. bytes) = sum over j of coeffs[i * n_in + j] * in[j]. */
+void redundancy_code_combine(uint64_t bytes, int n_in, int n_out, unsigned char *coeffs,
+                             unsigned char **in, unsigned char **out);

@@ -12,10 +12,10 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "format/folder.h"
+#include "format/index.h"
 #include "io/file.h"
 #include "io/look.h"
-#include "step/list.h"
-#include "step/userblock.h"
 
 static const unsigned char magic[8] = {0x89, 'D', 'C', 'R', '\r', '\n', 0x1a, '\n'};
 
@@ -279,7 +279,7 @@ static int verify_file(const char *folder, const char *name, const redundancy_re
     if (asprintf(&path, "%s/%s", folder, name) < 0) return core_fail_memory(err, 4096);
     int status = open_reported(path, name, reader, &h, &fd, err);
     if (fd < 0) goto free_path;
-    if (step_name_read(folder, &step) && step != h.step) {
+    if (format_name_read(folder, &step) && step != h.step) {
         snprintf(line, sizeof line, "%s: header: it is of step %llu", path,
                  (unsigned long long)h.step);
         reader->on_damage(reader->ctx, line);

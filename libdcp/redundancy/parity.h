@@ -2,7 +2,7 @@
  * docs/format.md has the byte offsets. */
 #pragma once
 
-#include "redundancy/code.h"
+#include "redundancy/groups.h"
 #include "redundancy/stripes.h"
 
 /* What a check of redundancy files tells while it goes on. */

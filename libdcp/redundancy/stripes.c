@@ -12,7 +12,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "io/file.h"
-#include "redundancy/code.h"
+#include "redundancy/groups.h"
 
 #define MEMORY_BYTES ((uint64_t)16 << 20)
 

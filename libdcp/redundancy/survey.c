@@ -16,10 +16,10 @@
 
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "format/folder.h"
+#include "format/index.h"
 #include "io/file.h"
 #include "io/look.h"
-#include "step/list.h"
-#include "step/userblock.h"
 
 /* A file that could not be looked at is passed over, as there may be others; where they are not
  * enough, that is why, and no loss. Memory that is short concerns the others, too. */
@@ -41,7 +41,7 @@ static int read_found_header(redundancy_survey *s, survey_found *f, const char *
     int fd, status = redundancy_parity_open(f->path, name, &header, &fd, &why);
     if (status) return pass_over(s, f, status, &why, err);
     close(fd);
-    if (step_name_read(folder, &step) && step != header.step) return DCP_OK;
+    if (format_name_read(folder, &step) && step != header.step) return DCP_OK;
     f->header = malloc(sizeof header);
     if (!f->header) return core_fail_memory(err, sizeof header);
     *f->header = header;

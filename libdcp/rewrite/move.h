@@ -1,8 +1,52 @@
-/* Moving the long runs of a rewrite's new files. */
+/* The runs of bytes that a rewrite copies, and moving the long ones. */
 #pragma once
 
-#include "rewrite/runs.h"
+#include "core/fail.h"
+#include "reader/checkpoint.h"
 #include "save/image.h"
+
+/* Where the bytes of a rewrite come from: the old files' datasets that hold a box to be written. */
+
+struct move_progress;
+
+/* A box to be written; the ctx of its state_box. */
+typedef struct rewrite_box {
+    struct rewrite *owner;
+    const reader_tensor *tensor;
+    dcp_box box;
+} rewrite_box;
+
+typedef struct rewrite {
+    dcp_checkpoint *from;
+    reader_view view; /* the old files' datasets near the boxes */
+    dcp_state *state;
+    rewrite_box *boxes;
+    size_t n_boxes;
+    uint64_t memory_bytes;
+    unsigned char *scratch; /* of rewrite_fetch */
+    struct move_progress *progress;
+} rewrite;
+
+/* A run of bytes of a box that lies in one dataset. */
+typedef struct rewrite_run {
+    const reader_dataset *piece;
+    uint64_t dataset_offset;
+    uint64_t at; /* from the first byte that was asked for */
+    uint64_t bytes;
+} rewrite_run;
+
+/* Not DCP_OK ends the walk. */
+typedef int (*rewrite_run_fn)(void *ctx, const rewrite_run *run);
+
+/* Where bytes [offset, offset + bytes) of the box, dense, lie in the old files. Runs of one dataset
+ * ascend there. */
+int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrite_run_fn fn,
+                 void *ctx);
+
+/* dcp_source_fn of a rewrite_box: reads them through the page cache. */
+int rewrite_fetch(void *box, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
+
+/* Moving the long runs of a rewrite's new files. */
 
 /* save_mover.move of a rewrite: moves the images' bulk parts. */
 int rewrite_move(void *rewrite, save_image *const *images, size_t n, dcp_error *err);

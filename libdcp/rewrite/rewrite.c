@@ -10,17 +10,16 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "core/checks.h"
 #include "core/fail.h"
-#include "core/option.h"
-#include "core/sized.h"
 #include "dcp/rewrite.h"
-#include "move/progress.h"
+#include "move/transfer.h"
+#include "reader/read.h"
+#include "reader/view.h"
 #include "rewrite/move.h"
 #include "rewrite/rewrite.h"
 #include "save/calls.h"
 #include "save/save.h"
-#include "step/read.h"
-#include "step/view.h"
 
 enum { SCRATCH_BYTES = 2 << 20 }; /* SPAN_RUNS of runs.c with what lies between them */
 
@@ -32,7 +31,7 @@ int rewrite_make(rewrite *w, size_t boxes, uint64_t memory_bytes, dcp_error *err
     return dcp_state_create(&w->state, err);
 }
 
-int rewrite_add(rewrite *w, const step_tensor *t, const dcp_box *box, int as, dcp_error *err) {
+int rewrite_add(rewrite *w, const reader_tensor *t, const dcp_box *box, int as, dcp_error *err) {
     rewrite_box *b = &w->boxes[w->n_boxes++];
     *b = (rewrite_box){w, t, *box};
     return dcp_state_add_source(w->state, &t->tensor, box, rewrite_fetch, b, as, err);
@@ -40,12 +39,12 @@ int rewrite_add(rewrite *w, const step_tensor *t, const dcp_box *box, int as, dc
 
 void rewrite_free(rewrite *w) {
     dcp_state_destroy(w->state);
-    step_view_free(&w->view);
+    reader_view_free(&w->view);
     free(w->boxes);
     free(w->scratch);
 }
 
-static int add_tensor(rewrite *w, const step_tensor *t, const dcp_rewrite_options *o, int shards,
+static int add_tensor(rewrite *w, const reader_tensor *t, const dcp_rewrite_options *o, int shards,
                       dcp_error *err) {
     const dcp_comm *comm = w->from->comm;
     const dcp_box nothing = {{0}, {0}};
@@ -120,9 +119,9 @@ typedef struct announcer {
     uint64_t told;
 } announcer;
 
-static void announce_range(announcer *a, step_file *file, announced_range *r) {
+static void announce_range(announcer *a, format_file *file, announced_range *r) {
     if (r->to > r->from) {
-        step_file_will_read(file, r->from, r->to - r->from);
+        format_file_will_read(file, r->from, r->to - r->from);
         a->told += r->to - r->from;
     }
     *r = (announced_range){0, 0};
@@ -130,7 +129,7 @@ static void announce_range(announcer *a, step_file *file, announced_range *r) {
 
 static int announce_run(void *ctx, const rewrite_run *run) {
     announcer *a = ctx;
-    step_file *file = run->piece->file;
+    format_file *file = run->piece->file;
     announced_range *r = &a->ranges[file - a->from->files];
     uint64_t from = run->piece->row->offset + run->dataset_offset, to = from + run->bytes;
     int joins = from + JOIN_BYTES >= r->from && from <= r->to + JOIN_BYTES &&
@@ -165,30 +164,30 @@ static int has_same_id(const dcp_checkpoint *from, const uint64_t *sums) {
     uint64_t raw = ~0ULL;
     char id[17];
     for (size_t i = 0; i < from->n_tensors; i++) {
-        const step_tensor *t = &from->tensors[i];
-        raw = step_index_state_id(raw, &t->tensor, step_index_join_sums(sums, t->bytes));
-        sums += step_index_blocks(t->bytes);
+        const reader_tensor *t = &from->tensors[i];
+        raw = format_index_state_id(raw, &t->tensor, format_index_join_sums(sums, t->bytes));
+        sums += format_index_blocks(t->bytes);
     }
     snprintf(id, sizeof id, "%016llx", (unsigned long long)~raw);
     return !strcmp(id, from->state_id);
 }
 
-static int check_dataset(const rewrite *w, const step_dataset *p, step_block_cache *cache,
+static int check_dataset(const rewrite *w, const reader_dataset *p, reader_block_cache *cache,
                          dcp_error *err) {
     int status = DCP_OK;
-    for (uint64_t b = 0; b < step_index_blocks(p->row->bytes) && !status; b++)
+    for (uint64_t b = 0; b < format_index_blocks(p->row->bytes) && !status; b++)
         if (!(status = move_progress_ask(w->progress, err)))
-            status = step_read_block(cache, p, b, err);
+            status = reader_read_block(cache, p, b, err);
     return status;
 }
 
 /* Collective. */
 static int find_damage(const rewrite *w, dcp_error *err) {
     dcp_checkpoint *from = w->from;
-    step_block_cache cache = {0};
+    reader_block_cache cache = {0};
     int status = DCP_OK;
     for (size_t i = 0; i < from->n_tensors && !status; i++) {
-        const step_known *known = step_view_of(&w->view, from, &from->tensors[i]);
+        const reader_known *known = reader_view_of(&w->view, from, &from->tensors[i]);
         for (size_t k = 0; k < known->n && !status; k++)
             if (!known->datasets[k].file->hidden)
                 status = check_dataset(w, &known->datasets[k], &cache, err);
@@ -211,9 +210,9 @@ static int prove_sums(void *ctx, const uint64_t *sums, dcp_error *err) {
     if (from->layout == DCP_LAYOUT_SHARDED)
         return has_same_id(from, sums) ? DCP_OK : find_damage(ctx, err);
     for (size_t i = 0; i < from->n_tensors && !status; i++) {
-        const step_dataset *p = from->tensors[i].datasets;
-        status = step_read_compare_sums(p, sums, err);
-        sums += step_index_blocks(p->row->bytes);
+        const reader_dataset *p = from->tensors[i].datasets;
+        status = reader_read_compare_sums(p, sums, err);
+        sums += format_index_blocks(p->row->bytes);
     }
     return status;
 }
@@ -224,12 +223,12 @@ save_mover rewrite_mover(rewrite *w) {
 
 /* Collective. */
 static int ask_datasets(rewrite *w, dcp_error *err) {
-    step_want *wants = calloc(w->n_boxes + 1, sizeof *wants);
+    reader_want *wants = calloc(w->n_boxes + 1, sizeof *wants);
     int own, status = wants ? DCP_OK : core_fail_memory(err, w->n_boxes * sizeof *wants);
     for (size_t i = 0; i < w->n_boxes && !status; i++)
-        wants[i] = (step_want){w->boxes[i].tensor, &w->boxes[i].box};
-    status = step_view_ask(w->from, status, wants, w->n_boxes, &w->view, &own, err);
-    if (!status && !own) own = step_view_open_all(w->from, &w->view, err);
+        wants[i] = (reader_want){w->boxes[i].tensor, &w->boxes[i].box};
+    status = reader_view_ask(w->from, status, wants, w->n_boxes, &w->view, &own, err);
+    if (!status && !own) own = reader_view_open_all(w->from, &w->view, err);
     if (!status) status = comm_agree(w->from->comm, own, err);
     free(wants);
     return status;
@@ -269,11 +268,11 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     if (!status && !from)
         status = core_fail(err, DCP_ERR_ARG, "dcp_rewrite: a checkpoint is needed");
     if (!status) status = check_same_comm(from->comm, to, err);
-    if (from) step_checkpoint_settle(from);
+    if (from) reader_checkpoint_settle(from);
     if (!status)
         status = core_option_check_choice("layout", (int)o->layout, DCP_LAYOUT_SHARDED, err);
     if (!status) status = make_state(&w, o, err);
-    if (!status && from->rows == STEP_ROWS_HERE) status = step_view_here(from, &w.view, err);
+    if (!status && from->rows == READER_ROWS_HERE) status = reader_view_here(from, &w.view, err);
     if (!status) status = save_request_make(to, from->step, w.state, from->json, &save, &r, err);
     status = save_call_agree(to, status, SAVE_REWRITE, &save, &r, err);
     const save_mover mover = rewrite_mover(&w);
@@ -281,7 +280,7 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
     move_progress progress = r.progress;
     r.mover = &mover;
     w.progress = &progress;
-    if (!status && from->rows != STEP_ROWS_HERE) status = ask_datasets(&w, err);
+    if (!status && from->rows != READER_ROWS_HERE) status = ask_datasets(&w, err);
     if (!status) status = save_prepare(to, &r, err);
     if (!status) status = save_run(to, &r, &progress, &figures, err);
     save_request_free(&r);

@@ -1,9 +1,9 @@
 /* Reading safetensors: one file, or a folder of files under model.safetensors.index.json.
  *
- * Of a folder's files a bounded number is open at once (io/use.h); each must be what it was when it
- * was first opened. A reader's entries ascend by name over all files, and each lies within its
- * file. Names are hostile until they are checked. What is checked of a name holds for the file that
- * is then opened: whoever can exchange it in between can write into the folder anyway. */
+ * Of a folder's files a bounded number is open at once (io/descriptors.h); each must be what it was
+ * when it was first opened. A reader's entries ascend by name over all files, and each lies within
+ * its file. Names are hostile until they are checked. What is checked of a name holds for the file
+ * that is then opened: whoever can exchange it in between can write into the folder anyway. */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,10 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/checks.h"
 #include "core/fail.h"
-#include "core/path.h"
 #include "dcp/safetensors.h"
-#include "io/use.h"
+#include "io/descriptors.h"
 #include "safetensors/header.h"
 #include "safetensors/weight_map.h"
 

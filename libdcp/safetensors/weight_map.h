@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "dcp/error.h"
-#include "safetensors/members.h"
+#include "safetensors/header.h"
 
 typedef struct safetensors_place {
     char *tensor; /* the name */

@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/checks.h"
 #include "core/fail.h"
-#include "core/file_limit.h"
-#include "core/path.h"
+#include "core/system.h"
 #include "dcp/safetensors.h"
 #include "io/file.h"
 #include "io/look.h"

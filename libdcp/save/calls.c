@@ -11,10 +11,9 @@
 #include <string.h>
 
 #include "comm/stop.h"
-#include "core/clock.h"
+#include "core/checks.h"
 #include "core/fail.h"
-#include "core/sized.h"
-#include "core/thread.h"
+#include "core/system.h"
 #include "move/engine.h"
 #include "plan/agreement.h"
 #include "save/context.h"

@@ -25,8 +25,8 @@ typedef struct save_context {
     dcp_comm *comm; /* a duplicate of the store's, for the saving thread; NULL until it is needed */
     struct io_queue *queue; /* NULL before the first save, and after a failure */
     save_memory memory;
-    const dcp_state *ahead; /* memory.copy has its boxes, ahead of their save; NULL: none */
-    double ahead_changed;   /* the state's */
+    const dcp_state *ahead;       /* memory.copy has its boxes, ahead of their save; NULL: none */
+    double ahead_changed;         /* the state's */
     struct save_plan *plan;       /* of the last save; NULL: none yet */
     struct save_history *history; /* of the save published last; NULL: none yet */
     struct save_history *noted;   /* of the save under way */

@@ -11,16 +11,14 @@
 #include "core/box.h"
 #include "core/bytes.h"
 #include "core/crc64.h"
-#include "core/past_cache.h"
 #include "core/strides.h"
-#include "device/pinned.h"
-#include "io/available.h"
+#include "device/staging.h"
 #include "io/buffers.h"
 #include "io/threads.h"
-#include "move/box_bytes.h"
 #include "move/engine.h"
-#include "move/sums.h"
-#include "save/replica_sums.h"
+#include "move/piece.h"
+#include "move/transfer.h"
+#include "save/plan.h"
 
 #define HUGE_BYTES ((uint64_t)2 << 20)
 #define SMALL_ALIGN 64
@@ -144,7 +142,7 @@ static int add_turn(void *ctx, const move_piece *p, uint64_t offset, uint64_t by
 /* Box k, whose holders write it by turns: those of this rank. */
 static int add_turns(copying *c, size_t k, const box_copy *copy) {
     const plan_box *b = &c->plan->boxes.boxes[k];
-    const step_row *row = &c->plan->file.rows[b->tensor];
+    const format_row *row = &c->plan->file.rows[b->tensor];
     move_piece *p = &c->shared[k];
     *p = (move_piece){.file_offset = row->offset,
                       .bytes = row->bytes,

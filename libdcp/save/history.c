@@ -15,12 +15,11 @@
 #include "comm/comm.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "format/folder.h"
+#include "format/tables.h"
 #include "move/engine.h"
 #include "save/plan.h"
 #include "save/request.h"
-#include "step/folder.h"
-#include "step/list.h"
-#include "step/tables.h"
 
 /* Files of a step that this rank has a part in. */
 static size_t count_files(const dcp_comm *comm, const save_request *r) {
@@ -62,7 +61,7 @@ void save_history_free(struct save_history *history) {
 
 void save_history_note(struct save_history *now, const save_request *r, const uint64_t *sums) {
     for (size_t i = 0; i < r->n; i++) {
-        uint64_t blocks = step_index_blocks(r->sorted[i]->bytes);
+        uint64_t blocks = format_index_blocks(r->sorted[i]->bytes);
         now->prints[i] = core_crc64_raw(~0ULL, sums, blocks * sizeof *sums);
         sums += blocks;
     }
@@ -124,7 +123,7 @@ void save_history_compare(const dcp_store *store, const struct save_history *las
         warn_of_no_update(store, last, now->step, &state, &model, &optimizer);
 }
 
-uint64_t save_history_rows(const step_row *rows, size_t n) {
+uint64_t save_history_rows(const format_row *rows, size_t n) {
     uint64_t raw = ~0ULL;
     for (size_t i = 0; i < n; i++) {
         raw = core_crc64_raw(raw, rows[i].tensor.path, strlen(rows[i].tensor.path) + 1);
@@ -145,12 +144,12 @@ static int make_record(save_file_record *f, uint64_t rows, size_t n, uint64_t bl
     return 1;
 }
 
-static void fill_record(save_file_record *f, const step_file *file) {
+static void fill_record(save_file_record *f, const format_file *file) {
     for (size_t i = 0; i < f->n; i++) {
-        const step_row *row = &file->rows[i];
-        for (uint64_t b = 0; b < step_index_blocks(row->bytes); b++)
+        const format_row *row = &file->rows[i];
+        for (uint64_t b = 0; b < format_index_blocks(row->bytes); b++)
             f->sums[row->first_block + b] = core_crc64_unfinish(
-                file->crcs[row->first_block + b], step_index_block_bytes(row->bytes, b));
+                file->crcs[row->first_block + b], format_index_block_bytes(row->bytes, b));
     }
 }
 
@@ -158,11 +157,11 @@ static void fill_record(save_file_record *f, const step_file *file) {
 static uint64_t read_record(save_file_record *f, const dcp_store *store, const save_request *r,
                             uint64_t step, size_t number) {
     char folder[PATH_MAX];
-    step_file file = step_file_of(NULL);
-    if (!step_name_path(store->dir, "", step, folder, NULL))
-        file.path = step_folder_path(folder, r->layout, number, (size_t)r->shards);
+    format_file file = format_file_of(NULL);
+    if (!format_name_path(store->dir, "", step, folder, NULL))
+        file.path = format_folder_path(folder, r->layout, number, (size_t)r->shards);
     uint64_t blocks = 0;
-    if (file.path && !step_tables_read(&file, NULL)) {
+    if (file.path && !format_tables_read(&file, NULL)) {
         blocks = file.ub.blocks.bytes / 8;
         int fd = open(file.path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         if (fd >= 0 &&
@@ -172,7 +171,7 @@ static uint64_t read_record(save_file_record *f, const dcp_store *store, const s
         }
         if (fd >= 0) close(fd);
     }
-    step_tables_free(&file);
+    format_tables_free(&file);
     return f->n ? blocks : 0;
 }
 
@@ -226,4 +225,48 @@ int save_history_recall(const dcp_store *store, const save_request *r, const sav
     else
         *out = h;
     return status;
+}
+
+/* Each group of ranks has a word, and its slowest one's figure and number in it; one more word has
+ * the most bytes that a rank wrote. All are complements, as the least of all ranks' is taken. */
+
+#define GROUPS (SAVE_SLOW_WORDS - 1)
+#define RANK_BITS 24
+#define MOST_FIGURE 1e12 /* has room above the rank */
+#define MIB 1048576.0
+#define LEAST_PART 8 /* of a fair share: ranks that wrote less say little */
+static const double least_ratio = 3, least_s = 0.5;
+
+void save_slow_tell(const dcp_comm *comm, double own_s, uint64_t bytes, uint64_t total,
+                    uint64_t words[SAVE_SLOW_WORDS]) {
+    const uint64_t size = (uint64_t)comm->size, rank = (uint64_t)comm->rank;
+    memset(words, 0xff, SAVE_SLOW_WORDS * sizeof *words);
+    words[GROUPS] = ~bytes;
+    if (!bytes || own_s <= 0 || bytes < total / size / LEAST_PART) return;
+    const uint64_t group = size <= GROUPS ? rank : rank * GROUPS / size;
+    double figure = own_s * 1e9 / ((double)bytes / MIB); /* nanoseconds a MiB */
+    if (figure > MOST_FIGURE) figure = MOST_FIGURE;
+    words[group] = ~((uint64_t)figure << RANK_BITS | rank);
+}
+
+static int compare_words(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void save_slow_find(const uint64_t words[SAVE_SLOW_WORDS], dcp_report *report) {
+    uint64_t told[GROUPS];
+    size_t n = 0;
+    for (size_t i = 0; i < GROUPS; i++)
+        if (words[i] != UINT64_MAX) told[n++] = ~words[i];
+    if (n < 2) return;
+    qsort(told, n, sizeof *told, compare_words);
+    const double each = (double)~words[GROUPS] / MIB / 1e9; /* seconds from nanoseconds a MiB */
+    const double most = (double)(told[n - 1] >> RANK_BITS) * each,
+                 median = (double)(told[(n - 1) / 2] >> RANK_BITS) * each;
+    if (most < least_ratio * median || most - median < least_s || median <= 0) return;
+    report->slow_ratio = most / median;
+    report->slow_s = most;
+    report->median_s = median;
+    report->slow_rank = (int)(told[n - 1] & ((1u << RANK_BITS) - 1));
 }

@@ -1,14 +1,17 @@
-/* What the last save of a store wrote. It is kept in memory, to tell what changed in the next one.
- * */
+/* What the last save of a store wrote, and whether a rank was slow in it. */
 #pragma once
 
+#include "comm/comm.h"
 #include "dcp/save.h"
-#include "step/index.h"
+#include "format/index.h"
+
+/* What the last save of a store wrote. It is kept in memory, to tell what changed in the next one.
+ * */
 
 struct save_plan;
 struct save_request;
 
-/* A file of the last step, for save/reuse.c. */
+/* A file of the last step, for save/image.c. */
 typedef struct save_file_record {
     int refused;   /* its file system shares nothing: the rest is not kept */
     uint64_t rows; /* fingerprint of the rows' paths, sizes and places */
@@ -53,4 +56,19 @@ void save_history_compare(const dcp_store *store, const struct save_history *las
                           dcp_report *report);
 
 /* A fingerprint of the rows' paths, sizes and places. */
-uint64_t save_history_rows(const step_row *rows, size_t n);
+uint64_t save_history_rows(const format_row *rows, size_t n);
+
+/* Whether a rank was slow in a save: its host, or the disk of its private store. What counts is a
+ * rank's own work, not what it waited for others: seconds for each byte that it wrote. */
+
+#define SAVE_SLOW_WORDS 61
+
+/* What this rank tells the others: it worked own_s seconds and wrote `bytes` of the `total` of all
+ * ranks. Ranks that wrote much less than their share don't take part. */
+void save_slow_tell(const dcp_comm *comm, double own_s, uint64_t bytes, uint64_t total,
+                    uint64_t words[SAVE_SLOW_WORDS]);
+
+/* From the least of all ranks' words: fills in slow_ratio, slow_s, median_s and slow_rank of the
+ * report, where a rank was slow. Not collective; the same on all ranks. Of more than 60 ranks, the
+ * median is that of 60 groups' slowest. */
+void save_slow_find(const uint64_t words[SAVE_SLOW_WORDS], dcp_report *report);

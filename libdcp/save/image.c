@@ -1,13 +1,22 @@
 /* What is written into a file, as pieces. */
 #include "save/image.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "core/bytes.h"
 #include "core/fail.h"
+#include "core/system.h"
+#include "format/folder.h"
+#include "io/file.h"
 #include "move/engine.h"
 #include "save/context.h"
+#include "save/history.h"
+#include "save/plan.h"
 
 /* The metadata is a piece of rank 0 like any other, without a checksum of blocks. */
 static void add_metadata(save_image *im) {
@@ -36,7 +45,7 @@ int save_image_prepare(save_image *im, dcp_comm *comm, const save_file *layout, 
 }
 
 move_piece *save_image_add(save_image *im, size_t row, const state_box *box, const box_copy *copy) {
-    const step_row *r = &im->layout->rows[row];
+    const format_row *r = &im->layout->rows[row];
     move_piece *p = &im->pieces[im->n_pieces++];
     *p = (move_piece){.file_offset = r->offset,
                       .bytes = r->bytes,
@@ -62,4 +71,290 @@ void save_image_free(save_image *im) {
     free(im->sums);
     free(im->meta);
     *im = (save_image){.file.fd = -1};
+}
+
+/* Sharing unchanged bytes with the last step's file.
+ *
+ * Candidates are the tensors of which the save before left a block unchanged. Their checksums are
+ * taken from memory and compared with those of the last file. Rank 0 shares the whole pages of
+ * unchanged blocks, and all else is written as usual. All ranks know the same checksums, so each
+ * finds the same ranges alone; rank 0 only tells how many of them, from the first on, it could
+ * share.
+ *
+ * A page is shared only where all its bytes are one tensor's and unchanged, so no page has parts of
+ * both kinds. Checksums are always those of memory: where the shared bytes are damaged on the disk,
+ * a load finds it. After REWRITE_AFTER saves or some more a row's bytes are written anew, so that
+ * such damage is not passed on for ever. Rows take turns at that. */
+
+#define REWRITE_AFTER 16
+#define LEAST_BYTES (64u << 10) /* to be worth an extent of its own */
+
+/* The record of this file in the store's last step; NULL: none. */
+static const save_file_record *find_last(const dcp_store *store, size_t i) {
+    const struct save_history *last = save_context_of(store)->history;
+    const struct save_history *now = save_context_of(store)->noted;
+    if (!last || last->layout != now->layout || last->shards != now->shards) return NULL;
+    return &last->files[i];
+}
+
+int save_reuse_prepare(save_image *im, dcp_store *store, size_t i, dcp_error *err) {
+    char step[64];
+    const save_file *file = im->layout;
+    save_reuse *u = im->reuse = calloc(1, sizeof *u);
+    if (!u) return core_fail_memory(err, sizeof *u);
+    u->from = -1;
+    u->now = &save_context_of(store)->noted->files[i];
+    u->last = find_last(store, i);
+    u->now->refused = u->last && u->last->refused;
+    if (u->now->refused) return DCP_OK;
+    *u->now = (save_file_record){.rows = save_history_rows(file->rows, file->n),
+                                 .n = file->n,
+                                 .age = calloc(file->n + 1, 1),
+                                 .steady = calloc(file->n + 1, 1),
+                                 .sums = calloc(file->blocks + 1, sizeof *u->now->sums)};
+    if (!u->now->age || !u->now->steady || !u->now->sums)
+        return core_fail_memory(err, file->n * 2 + file->blocks * 8);
+    if (u->last && (u->last->n != file->n || u->last->rows != u->now->rows)) u->last = NULL;
+    if (!u->last) return DCP_OK;
+    format_name_write(step, "", save_context_of(store)->history->step);
+    if (snprintf(u->path, sizeof u->path, "%s/%s%s", store->dir, step, strrchr(im->path, '/')) >=
+        (int)sizeof u->path)
+        return core_fail(err, DCP_ERR_ARG, "path of %s is too long", store->dir);
+    return DCP_OK;
+}
+
+int save_reuse_may_share(const save_image *im) {
+    return im->engine->is_by_position && im->reuse && im->reuse->last && !im->reuse->last->refused;
+}
+
+/* Opens the last step's file, if it is unchanged since it was written, and tries whether it can
+ * share extents, with the user block, which is written anyway. -1: no. */
+static int open_last(save_reuse *u, int to, int *refused) {
+    uint64_t identity[4];
+    int fd = open(u->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return -1;
+    io_identify(fd, identity);
+    int usable = memcmp(identity, u->last->identity, sizeof identity) == 0;
+    if (usable && io_clone(fd, to, 0, PAGE_BYTES)) {
+        usable = 0;
+        *refused = io_clone_is_refused(errno);
+    }
+    if (usable) return fd;
+    close(fd);
+    return -1;
+}
+
+static int in_memory(const save_image *im) {
+    for (size_t i = 0; i < im->n_pieces; i++)
+        if (im->pieces[i].box && !im->pieces[i].box->data) return 0;
+    return 1;
+}
+
+static int is_candidate(const save_image *im, size_t row) {
+    const save_file_record *last = im->reuse->last;
+    const format_row *r = &im->layout->rows[row];
+    return last->steady[row] && last->age[row] < REWRITE_AFTER + row % REWRITE_AFTER &&
+           r->bytes >= PAGE_BYTES && r->offset % PAGE_BYTES == 0;
+}
+
+/* What other holders supply is summed for the box alone, `other`; NULL: that is done already. */
+static void sum_run(const move_piece *p, const move_piece *other, uint64_t run) {
+    uint64_t a, b;
+    core_box_copy_run(p->copy, run, &a, &b);
+    for (uint64_t at = a, end = a + p->copy->run_bytes, to; at < end; at = to) {
+        to = end;
+        const move_piece *as = move_piece_turn(p, at, &to) ? p : other;
+        if (as) move_piece_sum_memory(as, at, b + (at - a), to - at);
+    }
+}
+
+/* Takes the checksums of the candidates; writing does not take them again. */
+static void sum_candidates(save_image *im) {
+    const int is_summed = im->replicas && im->replicas->others_are_summed;
+    for (size_t i = 0; i < im->n_pieces; i++) {
+        move_piece *p = &im->pieces[i];
+        if (!p->row || !is_candidate(im, (size_t)(p->row - im->layout->rows))) continue;
+        const move_piece other = move_piece_own_sums(p);
+        for (uint64_t run = 0; run < p->copy->runs; run++)
+            sum_run(p, is_summed ? NULL : &other, run);
+        p->sums = p->own = NULL;
+        p->global = NULL;
+    }
+}
+
+static int by_place(const void *a, const void *b) {
+    const move_span *x = a, *y = b;
+    return (x->from > y->from) - (x->from < y->from);
+}
+
+/* Joins what touches, drops what is too short. */
+static void tidy(move_span_list *s) {
+    size_t kept = 0;
+    qsort(s->list, s->n, sizeof *s->list, by_place);
+    for (size_t i = 0, end; i < s->n; i = end) {
+        move_span joined = s->list[i];
+        for (end = i + 1; end < s->n && s->list[end].from == joined.to; end++)
+            joined.to = s->list[end].to;
+        if (joined.to - joined.from >= LEAST_BYTES) s->list[kept++] = joined;
+    }
+    s->n = kept;
+}
+
+/* The whole pages of unchanged blocks. `sums` are all ranks'. */
+static void find_unchanged(const save_image *im, const uint64_t *sums, move_span_list *out) {
+    for (size_t i = 0; i < im->layout->n; i++) {
+        const format_row *row = &im->layout->rows[i];
+        if (!is_candidate(im, i)) continue;
+        for (uint64_t b = 0; b < format_index_blocks(row->bytes); b++) {
+            uint64_t k = row->first_block + b, from = row->offset + b * BLOCK_BYTES;
+            uint64_t bytes = format_index_block_bytes(row->bytes, b) / PAGE_BYTES * PAGE_BYTES;
+            if (sums[k] == im->reuse->last->sums[k] && bytes)
+                out->list[out->n++] = (move_span){from, from + bytes};
+        }
+    }
+    tidy(out);
+}
+
+/* Collective: what is unchanged, into u->shared. */
+static int look(save_image *im, dcp_error *err) {
+    save_reuse *u = im->reuse;
+    const uint64_t blocks = im->layout->blocks;
+    sum_candidates(im);
+    memcpy(u->sums, im->sums, blocks * sizeof *u->sums);
+    int status = comm_allreduce(im->comm, u->sums, blocks, DCP_REDUCE_XOR, err);
+    if (!status) find_unchanged(im, u->sums, &u->shared);
+    return status;
+}
+
+/* How many of the ranges the file shares now. The first that fails, for want of space say, and
+ * those after it are written. */
+static uint64_t share_ranges(const move_span_list *shared, int from, int to) {
+    uint64_t done = 0;
+    while (done < shared->n && !io_clone(from, to, shared->list[done].from,
+                                         shared->list[done].to - shared->list[done].from))
+        done++;
+    return done;
+}
+
+/* Space for all that is not shared. */
+static int reserve_rest(const save_image *im, dcp_error *err) {
+    const move_span_list *shared = &im->reuse->shared;
+    uint64_t at = 0;
+    for (size_t i = 0; i <= shared->n; i++) {
+        uint64_t to = i < shared->n ? shared->list[i].from : im->layout->skeleton.file_bytes;
+        if (to > at && io_reserve_range(im->file.fd, at, to - at))
+            return core_fail_errno(err, "reserve space for", im->path);
+        if (i < shared->n) at = shared->list[i].to;
+    }
+    return DCP_OK;
+}
+
+static int add_bytes(void *ctx, const move_fragment *f) {
+    *(uint64_t *)ctx += f->piece->box ? f->bytes : 0;
+    return DCP_OK;
+}
+
+/* The pieces do without what is shared, which counts as done. */
+static void skip_shared(save_image *im) {
+    save_reuse *u = im->reuse;
+    uint64_t before = 0, left = 0;
+    size_t first = 0;
+    for (size_t i = 0; i < im->n_pieces; i++) {
+        im->pieces[i].skip = &u->shared;
+        if (im->pieces[i].box) before += move_piece_supplied(&im->pieces[i]);
+    }
+    move_fragments(im->pieces, im->n_pieces, &first, 0, im->layout->skeleton.file_bytes, add_bytes,
+                   &left);
+    move_bulk_parts(im->pieces, im->n_pieces, add_bytes, &left);
+    for (size_t i = 0; i < u->shared.n; i++)
+        u->bytes += u->shared.list[i].to - u->shared.list[i].from;
+    if (before > left) move_progress_written(im->progress, before - left);
+}
+
+static int has_candidates(const save_image *im) {
+    for (size_t i = 0; i < im->layout->n; i++)
+        if (is_candidate(im, i)) return 1;
+    return 0;
+}
+
+/* Words that ranks tell each other: how far the file may share, and whether nobody was refused. */
+enum { SHARES, NOT_REFUSED };
+/* Of the first. NO: rank 0 can't share, or there is nothing to share, and it has reserved all. */
+enum { NO, NOT_IN_MEMORY, YES };
+
+/* Rank 0: what it tells. */
+static int begin_file(save_image *im, uint64_t told[SAVE_REUSE_WORDS], dcp_error *err) {
+    save_reuse *u = im->reuse;
+    int refused = 0;
+    const uint64_t bytes = im->layout->skeleton.file_bytes;
+    if (core_file_limit_check(bytes) || ftruncate(im->file.fd, (off_t)bytes))
+        return core_fail_errno(err, "set the size of", im->path);
+    u->from = open_last(u, im->file.fd, &refused);
+    told[NOT_REFUSED] = !refused;
+    if (u->from >= 0 && has_candidates(im)) return DCP_OK;
+    told[SHARES] = NO;
+    return reserve_rest(im, err);
+}
+
+int save_reuse_begin(save_image *im, uint64_t told[SAVE_REUSE_WORDS], dcp_error *err) {
+    save_reuse *u = im->reuse;
+    const uint64_t blocks = im->layout->blocks;
+    told[SHARES] = YES;
+    told[NOT_REFUSED] = 1;
+    if (!save_reuse_may_share(im)) return DCP_OK;
+    u->sums = malloc((blocks + 1) * sizeof *u->sums);
+    u->shared.list = malloc((blocks + 1) * sizeof *u->shared.list);
+    if (!u->sums || !u->shared.list) return core_fail_memory(err, blocks * 24);
+    if (!in_memory(im)) told[SHARES] = NOT_IN_MEMORY;
+    return im->comm->rank ? DCP_OK : begin_file(im, told, err);
+}
+
+/* Rank 0: how many ranges it could share, with space for all the rest. */
+static int share_and_reserve(save_image *im, const uint64_t told[SAVE_REUSE_WORDS], uint64_t *done,
+                             dcp_error *err) {
+    save_reuse *u = im->reuse;
+    *done = told[SHARES] == YES ? share_ranges(&u->shared, u->from, im->file.fd) : 0;
+    u->shared.n = (size_t)*done;
+    return reserve_rest(im, err);
+}
+
+int save_reuse_share(save_image *im, const uint64_t told[SAVE_REUSE_WORDS], dcp_error *err) {
+    save_reuse *u = im->reuse;
+    uint64_t done = UINT64_MAX;
+    int status = DCP_OK;
+    u->now->refused = !told[NOT_REFUSED];
+    if (told[SHARES] == NO) return DCP_OK;
+    if (told[SHARES] == YES) status = look(im, err);
+    if (status) return status;
+    if (im->comm->rank == 0) status = share_and_reserve(im, told, &done, err);
+    status = comm_agree_least(im->comm, status, &done, 1, err);
+    u->shared.n = status ? 0 : (size_t)done;
+    if (u->shared.n) skip_shared(im);
+    return status;
+}
+
+/* Whether any byte of the row is shared. */
+static int is_shared(const save_reuse *u, const format_row *row) {
+    const move_span *spans = u->shared.list; /* NULL: there are none */
+    size_t low =
+        spans ? core_first_from(&spans->to, u->shared.n, sizeof *spans, row->offset + 1) : 0;
+    return low < u->shared.n && u->shared.list[low].from < row->offset + row->bytes;
+}
+
+void save_reuse_note(save_image *im) {
+    save_reuse *u = im->reuse;
+    if (!u || u->now->refused) return;
+    memcpy(u->now->sums, im->sums, im->layout->blocks * sizeof *im->sums);
+    for (size_t i = 0; i < im->layout->n; i++) {
+        const format_row *row = &im->layout->rows[i];
+        if (is_shared(u, row)) u->now->age[i] = (unsigned char)(u->last->age[i] + 1);
+        u->now->steady[i] = !u->last; /* without a step before, nothing is known against it */
+        for (uint64_t b = 0; b < format_index_blocks(row->bytes) && !u->now->steady[i]; b++)
+            u->now->steady[i] =
+                im->sums[row->first_block + b] == u->last->sums[row->first_block + b];
+    }
+}
+
+void save_reuse_close(save_image *im) {
+    if (im->reuse && im->comm->rank == 0) io_identify(im->file.fd, im->reuse->now->identity);
 }

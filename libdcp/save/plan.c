@@ -1,18 +1,318 @@
-/* Planning a save, unless tensors and boxes are as they were in the last one. */
+/* A shard's rows are the boxes that it keeps, ascending by path. */
 #include "save/plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/stop.h"
 #include "core/box.h"
-#include "core/clock.h"
 #include "core/crc64.h"
 #include "core/fail.h"
+#include "core/system.h"
 #include "move/engine.h"
-#include "move/kept.h"
+#include "move/window_cache.h"
 #include "plan/agreement.h"
 #include "save/request.h"
+
+static void save_file_free(save_file *file) {
+    free(file->rows);
+    free(file->paths);
+    h5_skeleton_free(&file->skeleton);
+    *file = (save_file){0};
+}
+
+typedef struct shard_box {
+    size_t tensor; /* in the request's sorted ones */
+    dcp_box box;
+    size_t source; /* in the plan's; SAVE_NO_SOURCE: nothing to write */
+    char *path;    /* the dataset's, in `paths` */
+} shard_box;
+
+/* Shard `number` gets at most so many rows. The bytes of their paths are added to *path_bytes. */
+static size_t measure_boxes(const save_request *r, const plan_boxes *held, int number,
+                            size_t *bytes) {
+    size_t n = 0;
+    for (size_t i = 0; i < held->n; i++)
+        if (held->boxes[i].rank == number) {
+            *bytes += strlen(r->sorted[held->boxes[i].tensor]->tensor.path) + 24;
+            n++;
+        }
+    for (size_t i = 0; i < r->n && number == 0; i++) {
+        *bytes += strlen(r->sorted[i]->tensor.path) + 24;
+        n++;
+    }
+    return n;
+}
+
+static int order_by_path(const void *a, const void *b) {
+    return strcmp(((const shard_box *)a)->path, ((const shard_box *)b)->path);
+}
+
+/* Whether a component of the path ends in @digits: as a dataset or as a folder it could be in the
+ * way of a piece's name. */
+static int is_like_a_piece(const char *path) {
+    for (const char *at = strchr(path, '@'); at; at = strchr(at + 1, '@')) {
+        size_t digits = strspn(at + 1, "0123456789");
+        if (digits && (!at[1 + digits] || at[1 + digits] == '/')) return 1;
+    }
+    return 0;
+}
+
+/* Names of datasets: the tensor's path, then path@1, path@2 for its further boxes in this shard. */
+static int name_dataset(const char *path, size_t k, char *out, size_t *length, dcp_error *err) {
+    if (is_like_a_piece(path))
+        return core_fail_tensor(
+            core_fail(err, DCP_ERR_UNSUPPORTED,
+                      "tensor %s: layout sharded keeps names that end in @<digits> for the "
+                      "pieces of a tensor: rename it",
+                      path),
+            path, err);
+    if (k && strlen(path) + 12 > DCP_MAX_PATH)
+        return core_fail_tensor(
+            core_fail(err, DCP_ERR_UNSUPPORTED,
+                      "tensor %.80s...: layout sharded needs 12 bytes after its name for the "
+                      "number of a piece: shorten it",
+                      path),
+            path, err);
+    *length = (size_t)(k ? sprintf(out, "%s@%zu", path, k) : sprintf(out, "%s", path));
+    return DCP_OK;
+}
+
+/* The boxes that the shard keeps, ascending by path: *n_out of them in out[], their paths in
+ * `paths`, both with the room that measure_boxes found. Tensors without elements, which
+ * nobody holds, are in shard 0. DCP_ERR_UNSUPPORTED: a name that is in the way of a piece's. */
+static int collect_boxes(const save_request *r, const plan_boxes *held, int number, shard_box *out,
+                         size_t *n_out, char *paths, dcp_error *err) {
+    size_t n = 0, k = 0;
+    for (size_t i = 0; i < held->n; i++) {
+        const plan_box *b = &held->boxes[i];
+        if (b->keeper && b->rank == number) out[n++] = (shard_box){b->tensor, b->box->box, i, NULL};
+    }
+    for (size_t i = 0; i < r->n && number == 0; i++)
+        if (!r->sorted[i]->bytes)
+            out[n++] = (shard_box){i, dcp_box_whole(&r->sorted[i]->tensor), SAVE_NO_SOURCE, NULL};
+    for (size_t i = 0; i < n; i++) {
+        size_t length = 0;
+        k = i && out[i - 1].tensor == out[i].tensor ? k + 1 : 0;
+        out[i].path = paths;
+        int status = name_dataset(r->sorted[out[i].tensor]->tensor.path, k, paths, &length, err);
+        if (status) return status;
+        paths += length + 1;
+    }
+    qsort(out, n, sizeof *out, order_by_path);
+    *n_out = n;
+    return DCP_OK;
+}
+
+static void fill_rows(const save_request *r, const shard_box *boxes, size_t n, save_shard *s) {
+    for (size_t i = 0; i < n; i++) {
+        const dcp_tensor *t = &r->sorted[boxes[i].tensor]->tensor;
+        const dcp_box *box = &boxes[i].box;
+        s->file.rows[i] =
+            (format_row){.tensor = *t,
+                         .box = &s->boxes[i],
+                         .bytes = dcp_box_elems(box, t->ndim) * dcp_dtype_bytes(t->dtype),
+                         .first_block = s->file.blocks};
+        s->file.rows[i].tensor.path = boxes[i].path;
+        s->boxes[i] = *box;
+        s->tensors[i] = boxes[i].tensor;
+        s->sources[i] = boxes[i].source;
+        s->file.blocks += format_index_blocks(s->file.rows[i].bytes);
+    }
+    s->file.n = n;
+    s->file.layout = DCP_LAYOUT_SHARDED;
+}
+
+static int lay_out_shard(const save_request *r, const plan_boxes *held, uint64_t meta_bytes,
+                         const h5_asked *asked, save_shard *s, dcp_error *err) {
+    size_t bytes = 1, n = measure_boxes(r, held, s->number, &bytes);
+    shard_box *boxes = calloc(n + 1, sizeof *boxes);
+    s->file.rows = calloc(n + 1, sizeof *s->file.rows);
+    s->file.paths = malloc(bytes);
+    s->boxes = calloc(n + 1, sizeof *s->boxes);
+    s->tensors = calloc(n + 1, sizeof *s->tensors);
+    s->sources = calloc(n + 1, sizeof *s->sources);
+    int status = DCP_OK;
+    if (!boxes || !s->file.rows || !s->file.paths || !s->boxes || !s->tensors || !s->sources)
+        status = core_fail_memory(err, n * sizeof *s->file.rows);
+    if (!status) status = collect_boxes(r, held, s->number, boxes, &n, s->file.paths, err);
+    if (!status) fill_rows(r, boxes, n, s);
+    if (!status)
+        status = h5_skeleton_build(s->file.rows, n, DCP_LAYOUT_SHARDED, meta_bytes, asked,
+                                   &s->file.skeleton, err);
+    free(boxes);
+    return status;
+}
+
+static int check_owners(const save_request *r, int rank, int size, const plan_boxes *held,
+                        dcp_error *err) {
+    for (size_t i = 0; i < held->n; i++) {
+        int owner = held->boxes[i].rank;
+        if (owner >= r->shards || owner % size != rank)
+            return core_fail_tensor(
+                core_fail(err, DCP_ERR_ARG,
+                          "tensor %s: its box of rank %d can't be written by rank %d: of %d "
+                          "shards, rank r writes those with number %% %d = r",
+                          r->sorted[held->boxes[i].tensor]->tensor.path, owner, rank, r->shards,
+                          size),
+                r->sorted[held->boxes[i].tensor]->tensor.path, err);
+    }
+    return DCP_OK;
+}
+
+/* Not collective: lays out the shards that rank `rank` of `size` writes of `boxes`, which are its
+ * own. DCP_ERR_ARG: a box is of a shard that another rank writes. DCP_ERR_UNSUPPORTED: a name that
+ * is in the way of a piece's. To be freed in either case. */
+static int save_shards_lay_out(const save_request *r, const plan_boxes *boxes, int rank, int size,
+                               uint64_t meta_bytes, const h5_asked *asked, save_shards *out,
+                               dcp_error *err) {
+    out->list = calloc((size_t)r->shards / (size_t)size + 1, sizeof *out->list);
+    if (!out->list) return core_fail_memory(err, sizeof *out->list);
+    int status = check_owners(r, rank, size, boxes, err);
+    for (int k = rank; k < r->shards && !status; k += size) {
+        save_shard *s = &out->list[out->n++];
+        s->number = k;
+        status = lay_out_shard(r, boxes, meta_bytes, asked, s, err);
+    }
+    return status;
+}
+
+static void save_shards_free(save_shards *shards) {
+    for (size_t i = 0; i < shards->n; i++) {
+        save_shard *s = &shards->list[i];
+        save_file_free(&s->file);
+        free(s->boxes);
+        free(s->tensors);
+        free(s->sources);
+    }
+    free(shards->list);
+}
+
+/* A box is a dataset of its own to move_sums, whatever the file's layout.
+ *
+ * Of a box's n holders, number k adds to its word f(k, own checksum) and f(k + 1 mod n, own
+ * checksum), where f scrambles both and the box. So all of a box's words together are, for each k,
+ * f(k, checksum of k) with f(k, checksum of k - 1): where all checksums are equal they cancel out.
+ */
+
+static uint64_t bytes_of(state_tensor *const *sorted, const plan_box *b) {
+    const dcp_tensor *t = &sorted[b->tensor]->tensor;
+    return dcp_box_elems(&b->box->box, t->ndim) * dcp_dtype_bytes(t->dtype);
+}
+
+static void add_summed(state_tensor *const *sorted, const plan_box *b, uint64_t *sums,
+                       save_replicas *out) {
+    const box_copy all = {.run_bytes = bytes_of(sorted, b), .runs = 1};
+    format_row *row = &out->rows[out->n];
+    move_piece *p = &out->pieces[out->n++];
+    *row = (format_row){.tensor = sorted[b->tensor]->tensor, .bytes = all.run_bytes};
+    *p = (move_piece){.bytes = row->bytes, .row = row, .box = b->box, .sums = sums};
+    move_piece_set_copy(p, &all);
+    p->bulk = 0;
+    if (b->box->device) p->device = &out->device;
+}
+
+static uint64_t blocks_of_box(state_tensor *const *sorted, const plan_box *b) {
+    return b->replicated ? (bytes_of(sorted, b) + PLAN_REPLICA_BLOCK - 1) / PLAN_REPLICA_BLOCK : 0;
+}
+
+static int fill_replicas(state_tensor *const *sorted, const plan_boxes *boxes, int share,
+                         save_replicas *out, dcp_error *err) {
+    uint64_t blocks = 0;
+    const size_t most = share ? 0 : boxes->replicas.n_told;
+    out->sums.first = calloc(boxes->n + 1, sizeof *out->sums.first);
+    if (!out->sums.first) return core_fail_memory(err, boxes->n * sizeof *out->sums.first);
+    for (size_t k = 0; k < boxes->n; k++)
+        out->sums.first[k + 1] = blocks += blocks_of_box(sorted, &boxes->boxes[k]);
+    out->sums.blocks = calloc(blocks + 1, sizeof *out->sums.blocks);
+    out->pieces = calloc(most + 1, sizeof *out->pieces);
+    out->rows = calloc(most + 1, sizeof *out->rows);
+    if (!out->sums.blocks || !out->pieces || !out->rows)
+        return core_fail_memory(err, blocks * 8 + most * sizeof *out->pieces);
+    for (size_t k = 0; k < boxes->n && !share; k++)
+        if (boxes->boxes[k].replicated && !boxes->boxes[k].keeper)
+            add_summed(sorted, &boxes->boxes[k], out->sums.blocks + out->sums.first[k], out);
+    return move_pieces_have_copies(out->pieces, out->n)
+               ? DCP_OK
+               : core_fail_memory(err, out->n * sizeof *out->pieces);
+}
+
+int save_replicas_make(state_tensor *const *sorted, const plan_boxes *boxes, int share,
+                       struct staging *staging, save_replicas **out, dcp_error *err) {
+    save_replicas *r = *out = calloc(1, sizeof *r);
+    if (!r) return core_fail_memory(err, sizeof *r);
+    r->boxes = boxes;
+    r->sorted = sorted;
+    r->device.staging = staging;
+    return fill_replicas(sorted, boxes, share, r, err);
+}
+
+void save_replicas_free(save_replicas *replicas) {
+    if (!replicas) return;
+    move_pieces_free(replicas->pieces, replicas->n);
+    free(replicas->rows);
+    free(replicas->sums.first);
+    free(replicas->sums.blocks);
+    free(replicas);
+}
+
+uint64_t *save_replicas_own(const save_replicas *replicas, size_t k) {
+    if (!replicas) return NULL;
+    const plan_sums *s = &replicas->sums;
+    return s->first[k] < s->first[k + 1] ? s->blocks + s->first[k] : NULL;
+}
+
+/* No checksum, whose errors would cancel out as well: splitmix64's last steps. */
+static uint64_t scramble(uint64_t x) {
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
+    return x ^ x >> 31;
+}
+
+static uint64_t term(uint64_t box, uint64_t holder, uint64_t sum) {
+    return scramble(scramble(box + holder) ^ sum);
+}
+
+/* Of a box that has too many holders for all to have a turn, those without one say that there is
+ * something to look at. */
+static uint64_t word_of_box(const save_replicas *replicas, size_t k) {
+    const plan_box *b = &replicas->boxes->boxes[k];
+    const uint64_t *blocks = replicas->sums.blocks + replicas->sums.first[k];
+    const size_t n = replicas->sums.first[k + 1] - replicas->sums.first[k];
+    const size_t dims = core_box_dims(replicas->sorted[b->tensor]->tensor.ndim) * sizeof(uint64_t);
+    uint64_t box = core_crc64_raw(~(uint64_t)b->tensor, b->box->box.start, dims);
+    box = core_crc64_raw(box, b->box->box.count, dims);
+    const uint64_t sum = core_crc64_raw(~0ULL, blocks, n * sizeof *blocks);
+    if (b->turn >= b->holders) return term(box, b->turn + (uint64_t)b->rank, sum);
+    return term(box, b->turn, sum) ^ term(box, (b->turn + 1u) % b->holders, sum);
+}
+
+uint64_t save_replicas_word(const save_replicas *replicas) {
+    uint64_t word = 0;
+    for (size_t k = 0; replicas && k < replicas->boxes->n; k++)
+        if (replicas->boxes->boxes[k].replicated) word ^= word_of_box(replicas, k);
+    return word;
+}
+
+int save_replicas_compare(const dcp_store *store, const save_request *r,
+                          const save_replicas *replicas, uint64_t word, dcp_error *err) {
+    dcp_error why;
+    uint64_t differ;
+    if (!replicas || !word) return DCP_OK;
+    int status = plan_replicas_compare(store->comm, r->sorted, replicas->boxes, &replicas->sums,
+                                       &differ, &why);
+    if (status == DCP_ERR_MISMATCH && r->replicas == DCP_REPLICAS_WARN) {
+        if (store->comm->rank == 0)
+            store_log(store, DCP_LOG_WARNING, "step %llu: %s", (unsigned long long)r->step,
+                      why.message);
+        return DCP_OK;
+    }
+    if (status && err) *err = why;
+    return status;
+}
+
+/* Planning a save, unless tensors and boxes are as they were in the last one. */
 
 #define META_UNIT (64u << 10)
 
@@ -119,11 +419,11 @@ static int make_rows(const save_request *r, save_file *file, dcp_error *err) {
     for (size_t i = 0; i < r->n; i++) {
         const state_tensor *t = r->sorted[i];
         file->rows[i] =
-            (step_row){.tensor = t->tensor, .bytes = t->bytes, .first_block = file->blocks};
+            (format_row){.tensor = t->tensor, .bytes = t->bytes, .first_block = file->blocks};
         size_t length = strlen(t->tensor.path) + 1;
         file->rows[i].tensor.path = memcpy(path, t->tensor.path, length);
         path += length;
-        file->blocks += step_index_blocks(t->bytes);
+        file->blocks += format_index_blocks(t->bytes);
     }
     file->n = r->n;
     file->layout = DCP_LAYOUT_GLOBAL;

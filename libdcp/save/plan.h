@@ -1,10 +1,87 @@
+/* The plan of a save: which tensors, who writes which boxes, and where they lie in the files. */
+#pragma once
+
+#include "dcp/layout.h"
+#include "dcp/store.h"
+#include "h5/skeleton.h"
+#include "move/piece.h"
+#include "plan/boxes.h"
+#include "plan/replicas.h"
+#include "store/store.h"
+
+/* Where everything lies in the files of a save: the part of its plan that HDF5 makes. */
+
+struct save_request;
+
+/* Where everything lies in a file. */
+typedef struct save_file {
+    dcp_layout layout;
+    format_row *rows; /* a dataset each; their paths are `paths` or the state's */
+    size_t n;
+    char *paths;
+    uint64_t blocks;
+    h5_skeleton skeleton; /* runs only on the rank that writes metadata */
+} save_file;
+
+/* A file of layout sharded. */
+typedef struct save_shard {
+    int number;
+    save_file file;
+    dcp_box *boxes;  /* a row's */
+    size_t *tensors; /* a row's, in the request's sorted ones */
+    size_t *sources; /* a row: which of the plan's boxes it is written from; SAVE_NO_SOURCE */
+} save_shard;
+
+#define SAVE_NO_SOURCE SIZE_MAX /* of a tensor without elements */
+
+/* Those that one rank writes. */
+typedef struct save_shards {
+    save_shard *list;
+    size_t n;
+} save_shards;
+
+/* Replicas: boxes that several ranks hold. One of them, the keeper, writes the box, or all of them
+ * take turns at its parts. Each takes checksums of all of it, of what it writes on the way, and the
+ * checksums are compared. */
+
+struct save_request;
+struct staging;
+
+typedef struct save_replicas {
+    const plan_boxes *boxes; /* the plan's; borrowed, as the tensors */
+    state_tensor *const *sorted;
+    plan_sums sums;     /* of this rank's boxes that have replicas */
+    move_piece *pieces; /* of those that another rank writes all of, for move_sums */
+    format_row *rows;   /* theirs */
+    size_t n;
+    move_device device;
+    int others_are_summed; /* what this rank does not write: it is not to be read any more */
+} save_replicas;
+
+/* Not collective: what the comparison of a plan's replicas takes, where their holders share the
+ * writing or leave it to the keepers; `staging` is of boxes on a device. To be freed in either
+ * case. */
+int save_replicas_make(state_tensor *const *sorted, const plan_boxes *boxes, int share,
+                       struct staging *staging, save_replicas **out, dcp_error *err);
+/* NULL is ignored. */
+void save_replicas_free(save_replicas *replicas);
+
+/* The checksums of the blocks of box k, to be added to; NULL: none are wanted, as where `replicas`
+ * is NULL. */
+uint64_t *save_replicas_own(const save_replicas *replicas, size_t k);
+
+/* When all of this rank's sums are taken: a word that is 0, XORed with that of all other ranks,
+ * where the replicas are equal, and hardly ever where they differ. NULL: 0. */
+uint64_t save_replicas_word(const save_replicas *replicas);
+
+/* Collective: whether the replicas are equal, where that is wanted; `word` is that of all ranks. It
+ * costs nothing where they are. Where the request asks for a warning, a difference is logged. */
+int save_replicas_compare(const dcp_store *store, const struct save_request *r,
+                          const save_replicas *replicas, uint64_t word, dcp_error *err);
+
 /* The plan of a save: which tensors, who keeps which boxes, and for layout global where everything
  * lies in the file. It is kept from save to save: saves of the same tensors and boxes are planned
  * once. */
-#pragma once
-
-#include "dcp/store.h"
-#include "save/file_plan.h"
 
 struct move_engine;
 struct move_kept;

@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "core/checks.h"
 #include "core/fail.h"
 #include "core/json.h"
-#include "core/option.h"
+#include "format/index.h"
 #include "io/queue.h"
 #include "move/engine.h"
-#include "step/userblock.h"
 
 enum {
     ABOUT_BYTES = 1 << 20, /* of the caller's members of about.json */

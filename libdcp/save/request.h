@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/state_dict.h"
-#include "move/progress.h"
+#include "move/transfer.h"
 #include "store/store.h"
 
 struct save_mover;

@@ -1,4 +1,4 @@
-/* Plan, write, publish. Layout global is written here, layout sharded by save/sharded.c. Where
+/* Plan, write, publish. Layout global is written here, layout sharded by save/write.c. Where
  * anything fails, all ranks return the same status and the temporary folder is removed. */
 #include "save/save.h"
 
@@ -7,27 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
 #include "core/fail.h"
 #include "core/json.h"
+#include "core/system.h"
+#include "format/about.h"
 #include "io/queue.h"
 #include "move/engine.h"
-#include "move/kept.h"
+#include "move/window_cache.h"
 #include "redundancy/encode.h"
 #include "save/context.h"
 #include "save/copy.h"
 #include "save/history.h"
-#include "save/replica_sums.h"
-#include "save/reuse.h"
-#include "save/sharded.h"
-#include "save/slow.h"
+#include "save/image.h"
+#include "save/plan.h"
 #include "save/write.h"
-#include "step/about.h"
 #include "store/domains.h"
-#include "store/host_names.h"
 #include "store/publication.h"
+#include "store/remove.h"
 #include "store/returned.h"
-#include "store/room.h"
 
 /* What this rank keeps, and so writes or hands on. */
 static uint64_t kept_bytes(const save_request *r, const save_plan *plan) {
@@ -62,7 +59,7 @@ static uint64_t total_bytes(const save_request *r) {
 static int describe_private(const dcp_store *store, const save_request *r, const char *folder,
                             json_t *object, dcp_error *err) {
     json_t *shards = NULL;
-    const int status = step_about_shards(folder, r->shards, &shards, err);
+    const int status = format_about_shards(folder, r->shards, &shards, err);
     if (status) return status;
     const int failed =
         json_object_set_new(object, "shards", shards) || store_domains_describe(store, object);
@@ -111,7 +108,7 @@ static int agree_to_publish(dcp_store *store, int status, dcp_report *report, dc
     return DCP_OK;
 }
 
-/* Whether kept windows serve, behind what save/reuse.h tells. */
+/* Whether kept windows serve, behind what save/image.h tells. */
 enum { USES_MOVES = SAVE_REUSE_WORDS, TOLD_WORDS };
 
 /* A save under way. */

@@ -1,8 +1,3 @@
-/* A store's directory: making it, and removing entries of it.
- *
- * What is in the directory is not trusted: removal opens each folder on the way, entry by entry,
- * and unlinks symbolic links instead of following them, so nothing outside the directory is
- * touched. */
 #include "store/directory.h"
 
 #include <dirent.h>
@@ -14,8 +9,45 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "comm/comm.h"
 #include "core/fail.h"
+#include "io/file.h"
 #include "io/publish.h"
+#include "io/striping.h"
+#include "store/lock.h"
+
+void store_writer_folder_entry(const dcp_store *store, const char *entry,
+                               char path[STORE_WRITER_FOLDER_PATH]) {
+    snprintf(path, STORE_WRITER_FOLDER_PATH, STORE_WRITER_FOLDER "%s/%s", store->writer, entry);
+}
+
+void store_writer_folder_make(const dcp_store *store) {
+    char path[STORE_WRITER_FOLDER_PATH];
+    store_writer_folder_entry(store, "", path);
+    mkdirat(store->dir_fd, path, 0777);
+}
+
+int store_writer_folder_ready(const dcp_store *store, dcp_error *err) {
+    char path[STORE_WRITER_FOLDER_PATH];
+    store_writer_folder_entry(store, "", path);
+    if (mkdirat(store->dir_fd, path, 0777) != 0 && errno != EEXIST)
+        return store_fail_errno(store, "cannot make directory", path, err);
+    return store_lock_check(store->lock, err);
+}
+
+void store_writer_folder_drop(const dcp_store *store) {
+    char path[STORE_WRITER_FOLDER_PATH];
+    store_writer_folder_entry(store, "spare", path);
+    store_directory_remove(store->dir_fd, path);
+    store_writer_folder_entry(store, "", path);
+    unlinkat(store->dir_fd, path, AT_REMOVEDIR); /* stays where there is a step in it */
+}
+
+/* A store's directory: making it, and removing entries of it.
+ *
+ * What is in the directory is not trusted: removal opens each folder on the way, entry by entry,
+ * and unlinks symbolic links instead of following them, so nothing outside the directory is
+ * touched. */
 
 #define DEEPEST 16 /* a step's folder is flat; what lies deeper than this is not ours to remove */
 #define LONGEST_BASE 200 /* leaves room in a name for a prefix and a number */
@@ -139,4 +171,44 @@ int store_directory_look(const char *dir, int *dir_fd, dcp_error *err) {
     if (*dir_fd >= 0) return DCP_OK;
     if (errno != ENOENT) return core_fail_errno(err, "cannot open directory", dir);
     return is_dangling(dir) ? fail_component(dir, err) : DCP_OK;
+}
+
+#define SERVERS_A_HOST 4 /* as many as a host's network keeps busy */
+
+static io_striping asked_of(const dcp_store *store) {
+    return (io_striping){store->options.stripe_count, store->options.stripe_bytes};
+}
+
+int store_striped_check(const dcp_store *store, dcp_error *err) {
+    const io_striping asked = asked_of(store);
+    return io_striping_check(&asked, err);
+}
+
+void store_striped_tell(const dcp_store *store) {
+    const io_striping asked = asked_of(store);
+    if (store->comm->rank == 0 && io_striping_is_asked(&asked) &&
+        !io_striping_is_possible(store->dir))
+        store_log(store, DCP_LOG_INFO,
+                  "%s: stripe_count and stripe_bytes are ignored: not on a Lustre file system",
+                  store->dir);
+}
+
+int store_striped_create(dcp_store *store, const char *path, uint64_t bytes, int hosts,
+                         dcp_error *err) {
+    const io_striping asked = asked_of(store);
+    const uint64_t writers = hosts ? (uint64_t)hosts * SERVERS_A_HOST : 1;
+    io_striping layout;
+    int refused = 0;
+    if (!io_striping_is_possible(store->dir) ||
+        !io_striping_choose(&asked, store->dir, bytes, writers, &layout))
+        return io_create(path, bytes, err);
+    int status = io_striping_create(path, bytes, &layout, &refused, err);
+    if (refused && !store->told_of_striping)
+        store_log(store, DCP_LOG_WARNING,
+                  "%s: Lustre refuses %lld stripes of %llu bytes: %s; files have the directory's "
+                  "layout",
+                  path, (long long)layout.count, (unsigned long long)layout.bytes,
+                  strerror(refused));
+    store->told_of_striping |= refused != 0;
+    return status;
 }

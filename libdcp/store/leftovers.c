@@ -19,12 +19,11 @@
 #include "comm/comm.h"
 #include "core/fail.h"
 #include "dcp/inspect.h"
+#include "format/folder.h"
 #include "io/look.h"
-#include "step/list.h"
 #include "store/directory.h"
 #include "store/lock.h"
 #include "store/retention.h"
-#include "store/writer_folder.h"
 
 #define TMP ".tmp-"
 #define ABANDONED "abandoned-"
@@ -115,8 +114,8 @@ static int note_nameless(nameless *all, uint64_t step, const char *folder, const
 /* The step of a folder that is named as a complete one; 0 where it is named otherwise. */
 static int is_step_name(const char *name, uint64_t *step) {
     char made[sizeof((dcp_step *)0)->name];
-    if (!begins_with(name, "step-") || !step_name_read(name, step)) return 0;
-    step_name_write(made, "", *step);
+    if (!begins_with(name, "step-") || !format_name_read(name, step)) return 0;
+    format_name_write(made, "", *step);
     return strcmp(made, name) == 0;
 }
 
@@ -219,7 +218,7 @@ static int forget_nameless(const dcp_store *store, const nameless *all, uint64_t
 static int settle_step(dcp_store *store, const nameless *all, uint64_t step, dcp_error *err) {
     char name[sizeof((dcp_step *)0)->name];
     const struct lost_step *lost = find_step(all, step);
-    step_name_write(name, "", step);
+    format_name_write(name, "", step);
     int is_there = 1, status = lost ? store_has(store, name, &is_there, err) : DCP_OK;
     uint64_t stands = is_there != 0;
     if (store->nodes > 1) status = comm_agree_least(store->comm, status, &stands, 1, err);

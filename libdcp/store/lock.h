@@ -1,18 +1,50 @@
-/* The one writer of a directory. `DIR/.lock` names it (store/writer.h), and it holds a lock on that
+/* The one writer of a store, and the lock that names it. */
+#pragma once
+
+#include "comm/process.h"
+#include "dcp/error.h"
+
+/* Who writes into a store: one process, from an open to the close. */
+
+#define STORE_WRITER_ID 17    /* 16 hex digits at random, and a NUL */
+#define STORE_WRITER_TEXT 512 /* room for a writer as text */
+
+typedef struct store_writer {
+    char host[256]; /* for people */
+    comm_process process;
+    char id[STORE_WRITER_ID];
+    int contested; /* a writer before this one may still be running: see store/lock.h */
+    int lockless;  /* and it found no locks that exclude others */
+    int has_ended; /* it has closed the store */
+} store_writer;
+
+/* A new identity. DCP_ERR_IO: the system gives no random numbers. */
+int store_writer_make_id(char id[STORE_WRITER_ID], dcp_error *err);
+
+/* This process, with that identity. */
+void store_writer_describe(const char *id, store_writer *out);
+
+/* One line: "host pid start kernel namespace id sole|contested|lockless held|ended pid". The
+ * bytes written. A lockless one is contested. */
+int store_writer_print(const store_writer *w, char text[STORE_WRITER_TEXT]);
+
+typedef enum store_writer_fate {
+    STORE_WRITER_GONE,    /* it has closed the store, or its process is dead */
+    STORE_WRITER_RUNS,    /* under this kernel, in this namespace of pids */
+    STORE_WRITER_UNKNOWN, /* it ran elsewhere */
+} store_writer_fate;
+
+/* The one writer of a directory. `DIR/.lock` names it (store/lock.h), and it holds a lock on that
  * file, where the file system has locks.
  *
  * A lock may be lost without its holder's doing: the file is removed, a lease runs out, or locks
  * are granted to all. So a writer reads the name again before whatever others could see, and one
  * that finds another's name has lost the store. What it does after its last look is kept from
  * having effects by names: it removes and replaces by way of a folder that is named after its
- * identity (store/writer_folder.h), which the next writer takes away when it opens the store.
+ * identity (store/directory.h), which the next writer takes away when it opens the store.
  *
  * A store is contested where a writer took it while one before may still have been running, and
  * ever after: writers then have temporary names of their own as well. */
-#pragma once
-
-#include "dcp/error.h"
-#include "store/writer.h"
 
 typedef struct store_lock store_lock;
 

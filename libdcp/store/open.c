@@ -8,22 +8,17 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "core/checks.h"
 #include "core/fail.h"
-#include "core/option.h"
-#include "core/path.h"
-#include "core/sized.h"
 #include "plan/agreement.h"
 #include "redundancy/groups.h"
 #include "store/directory.h"
 #include "store/domains.h"
-#include "store/host_names.h"
 #include "store/leftovers.h"
 #include "store/lock.h"
 #include "store/retention.h"
 #include "store/returned.h"
 #include "store/store.h"
-#include "store/striped.h"
-#include "store/writer_folder.h"
 
 /* Which directory a rank has: the host, the file system's device and the inode tell. */
 typedef struct directory_id {

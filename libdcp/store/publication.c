@@ -19,17 +19,15 @@
 
 #include "comm/comm.h"
 #include "core/fail.h"
+#include "format/about.h"
+#include "format/folder.h"
 #include "io/file.h"
 #include "io/look.h"
 #include "io/publish.h"
-#include "step/about.h"
-#include "step/list.h"
 #include "store/directory.h"
 #include "store/lock.h"
-#include "store/recycle.h"
 #include "store/retention.h"
 #include "store/returned.h"
-#include "store/writer_folder.h"
 
 void store_allow_replacement(dcp_store *store, uint64_t step) {
     store->unread = step;
@@ -38,7 +36,7 @@ void store_allow_replacement(dcp_store *store, uint64_t step) {
 
 int store_has_step(dcp_store *store, uint64_t step, uint64_t *is_there, dcp_error *err) {
     char name[64];
-    step_name_write(name, "", step);
+    format_name_write(name, "", step);
     *is_there = !store_leads(store) || (store_lock_check(store->lock, NULL) == DCP_OK &&
                                         store_directory_has(store->dir_fd, name));
     return comm_allreduce(store->comm, is_there, 1, DCP_REDUCE_MIN, err);
@@ -63,7 +61,7 @@ static int check_free(const dcp_store *store, uint64_t step, const store_found *
     char name[64];
     if (!found->stands) return check_newest(store, step, found->newest[0], err);
     if (store->options.replace || (store->has_unread && store->unread == step)) return DCP_OK;
-    step_name_write(name, "", step);
+    format_name_write(name, "", step);
     return store_fail_entry(
         store, name,
         core_fail(err, DCP_ERR_STATE,
@@ -95,7 +93,7 @@ static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
     char name[64];
     dcp_step *steps = NULL;
     size_t n = 0;
-    step_name_write(name, "", step);
+    format_name_write(name, "", step);
     const int goes_aside = store->abandon_pending && step > store->continue_from;
     int is_there, status = store_has(store, name, &is_there, err);
     store->found.stands = !goes_aside && is_there;
@@ -103,7 +101,7 @@ static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
     if (!status && is_there) status = check_is_folder(store, name, err);
     if (!status && !store->options.replace && !store->options.keep_latest)
         status = dcp_steps_list(store->dir, &steps, &n, err);
-    store->found.newest[0] = step_list_newest_below(steps, n, store_newest_limit(store));
+    store->found.newest[0] = format_list_newest_below(steps, n, store_newest_limit(store));
     store->found.newest[1] = ~store->found.newest[0];
     free(steps);
     return status;
@@ -111,7 +109,7 @@ static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
 
 /* The temporary folder, which no other writer has: see store/lock.h. */
 static void name_tmp(const dcp_store *store, uint64_t step, char name[NAME_MAX + 1]) {
-    step_name_write(name, ".tmp-", step);
+    format_name_write(name, ".tmp-", step);
     if (!store->is_contested) return;
     strcat(name, ".");
     strcat(name, store->writer);
@@ -182,7 +180,8 @@ static int finish_folder(dcp_store *store, uint64_t step, const char *members_js
                          dcp_error *err) {
     char path[PATH_MAX];
     tmp_path_of(store, step, path);
-    int status = step_about_write(path, store->options.tool, store->comm->size, members_json, err);
+    int status =
+        format_about_write(path, store->options.tool, store->comm->size, members_json, err);
     return status != DCP_OK ? status : io_sync_folder(path, err);
 }
 
@@ -197,7 +196,7 @@ typedef struct renaming {
 static renaming plan_renaming(const dcp_store *store, uint64_t step) {
     renaming r = {.taken = 0};
     name_tmp(store, step, r.tmp);
-    step_name_write(r.name, "", step);
+    format_name_write(r.name, "", step);
     store_writer_folder_entry(store, r.name, r.aside);
     return r;
 }
@@ -260,7 +259,7 @@ static void return_name(const dcp_store *store, const renaming *r) {
 void store_point_latest(const dcp_store *store, uint64_t step) {
     dcp_error err;
     char name[64], link[STORE_WRITER_FOLDER_PATH];
-    step_name_write(name, "", step);
+    format_name_write(name, "", step);
     store_writer_folder_entry(store, "latest", link);
     unlinkat(store->dir_fd, link, 0);
     if (symlinkat(name, store->dir_fd, link) == 0 &&
@@ -282,7 +281,7 @@ static void follow_publication(const dcp_store *store, uint64_t published) {
     char path[PATH_MAX];
     uint64_t newest = published; /* of several nodes one may have a newer step that others lack */
     if (store->options.keep_latest) return;
-    if (store->nodes == 1 && step_list_newest(store->dir, path, &newest, NULL)) return;
+    if (store->nodes == 1 && format_list_newest(store->dir, path, &newest, NULL)) return;
     store_point_latest(store, newest);
 }
 

@@ -13,14 +13,13 @@
 #include "comm/comm.h"
 #include "core/fail.h"
 #include "core/json.h"
+#include "format/about.h"
+#include "format/folder.h"
 #include "io/file.h"
 #include "io/look.h"
 #include "plan/agreement.h"
-#include "redundancy/losses.h"
+#include "reader/open.h"
 #include "redundancy/reconstruct.h"
-#include "step/about.h"
-#include "step/list.h"
-#include "step/open.h"
 #include "store/domains.h"
 #include "store/lock.h"
 
@@ -54,8 +53,8 @@ static char *read_members(const restoration *r, int ranks) {
                                       "ranks", "shards",  "domain", "crc64", "rebuilt"};
     json_t *about = NULL;
     char *text = NULL;
-    if (!store_leads(r->store) || step_about_parse(r->folder, &about, NULL)) return NULL;
-    if (!step_about_check_step(r->folder, about, r->step, NULL) &&
+    if (!store_leads(r->store) || format_about_parse(r->folder, &about, NULL)) return NULL;
+    if (!format_about_check_step(r->folder, about, r->step, NULL) &&
         json_integer_value(json_object_get(about, "ranks")) == ranks) {
         for (size_t i = 0; i < sizeof own / sizeof *own; i++) json_object_del(about, own[i]);
         text = core_json_text(about, JSON_COMPACT);
@@ -89,7 +88,7 @@ static int collect_members(const restoration *r, int ranks, char **out, dcp_erro
 static int write_about(const restoration *r, const redundancy_survey *s, const char *members,
                        dcp_error *err) {
     json_t *shards = NULL;
-    int status = step_about_shards(r->folder, s->world, &shards, err);
+    int status = format_about_shards(r->folder, s->world, &shards, err);
     if (status) return status;
     json_t *about =
         json_pack("{s:b, s:I, s:o}", "rebuilt", 1, "step", (json_int_t)r->step, "shards", shards);
@@ -98,7 +97,7 @@ static int write_about(const restoration *r, const redundancy_survey *s, const c
                  json_object_set_new(about, "survives", json_integer(r->survives)) ||
                  json_object_update_missing(about, theirs);
     char *text = failed ? NULL : core_json_text(about, JSON_COMPACT);
-    status = text ? step_about_write(r->folder, r->store->options.tool, s->world, text, err)
+    status = text ? format_about_write(r->folder, r->store->options.tool, s->world, text, err)
                   : core_fail_memory(err, 4096);
     free(text);
     json_decref(theirs);
@@ -151,7 +150,7 @@ static int write_lost(restoration *r, redundancy_survey *s, dcp_error *err) {
 /* DCP_ERR_NOT_FOUND or DCP_ERR_CORRUPT: too much of the step is lost. */
 static int restore_step(restoration *r, dcp_error *err) {
     redundancy_survey *s = NULL;
-    int status = step_name_path(r->store->dir, "", r->step, r->folder, err);
+    int status = format_name_path(r->store->dir, "", r->step, r->folder, err);
     status = comm_agree(r->store->comm, status, err);
     if (!status) status = survey(r, r->every_byte, &s, err);
     if (!status && !r->every_byte && count_lost(s)) { /* what it is rebuilt from has to be proved */
@@ -175,12 +174,12 @@ static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_e
     for (uint64_t limit = UINT64_MAX;; limit = r->step) {
         dcp_error why = {0};
         uint64_t next;
-        int status = step_list_newest_of_ranks(r->store->comm, steps, n, limit, &next, err);
+        int status = format_list_newest_of_ranks(r->store->comm, steps, n, limit, &next, err);
         if (status) return status;
         if (!next) break;
         r->step = next - 1;
         status = restore_step(r, &why);
-        if (core_fail_is_unread(status)) return step_fail_unread(r->step, &why, err);
+        if (core_fail_is_unread(status)) return reader_fail_unread(r->step, &why, err);
         if (!core_fail_proves(status)) {
             if (status && err) *err = why;
             return status;

@@ -1,7 +1,5 @@
-/* Which steps stay, and how the others are removed.
- *
- * A step loses its name, durably, before any of its files is removed, so a folder with a step's
- * name is complete at every moment. */
+/* A file is recognised by its inode number and the time of its last change, so one that anybody has
+ * changed is not used. */
 #include "store/retention.h"
 
 #include <errno.h>
@@ -10,18 +8,67 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/comm.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "dcp/tier.h"
+#include "format/folder.h"
+#include "format/hold.h"
+#include "io/file.h"
 #include "io/look.h"
-#include "step/hold.h"
-#include "step/list.h"
 #include "store/directory.h"
 #include "store/lock.h"
-#include "store/recycle.h"
-#include "store/writer_folder.h"
+
+void store_recycle_note(dcp_store *store, uint64_t step, int fd, uint64_t pages) {
+    store_written *mark = &store->marks[store->n_marks++ % STORE_WRITTEN];
+    *mark = (store_written){.step = step, .pages = pages};
+    io_identify(fd, mark->identity);
+}
+
+static int is_ours(const dcp_store *store, int fd, uint64_t pages) {
+    uint64_t identity[4];
+    io_identify(fd, identity);
+    for (size_t i = 0; i < STORE_WRITTEN && i < store->n_marks; i++)
+        if (!memcmp(store->marks[i].identity, identity, sizeof identity))
+            return store->marks[i].pages == pages;
+    return 0;
+}
+
+int store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const char *path) {
+    char recycled[PATH_MAX], folder[STORE_WRITER_FOLDER_PATH];
+    if (!store->n_marks) return 0;
+    store_writer_folder_entry(store, RECYCLE_FOLDER, folder);
+    if (snprintf(recycled, sizeof recycled, "%s/%s/%s", store->dir, folder, name) >=
+        (int)sizeof recycled)
+        return 0;
+    int fd = open(recycled, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return 0;
+    int fits = is_ours(store, fd, pages) && io_is_alone(fd);
+    close(fd);
+    if (fits && rename(recycled, path) == 0) return 1;
+    unlink(recycled); /* its space is needed */
+    return 0;
+}
+
+/* Whether the files of that step are such: this rank has written some of them. */
+static int store_recycle_is_written(const dcp_store *store, uint64_t step) {
+    for (size_t i = 0; i < STORE_WRITTEN && i < store->n_marks; i++)
+        if (store->marks[i].step == step) return 1;
+    return 0;
+}
+
+void store_recycle_drop(dcp_store *store) {
+    char folder[STORE_WRITER_FOLDER_PATH];
+    store_writer_folder_entry(store, RECYCLE_FOLDER, folder);
+    if (store->n_marks && store->dir_fd >= 0) store_directory_remove(store->dir_fd, folder);
+}
+
+/* Which steps stay, and how the others are removed.
+ *
+ * A step loses its name, durably, before any of its files is removed, so a folder with a step's
+ * name is complete at every moment. */
 
 int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_error *err) {
     int status = store_writer_folder_ready(store, err);
@@ -36,7 +83,7 @@ static int check_unheld(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
     const dcp_store *store = ctx;
     int is_folder, status = io_look_is_folder(of, e->d_name, e, &is_folder, err);
     if (status || !is_folder || e->d_name[0] == '.') return status;
-    return step_hold_is_held(dirfd(of), e->d_name)
+    return format_hold_is_held(dirfd(of), e->d_name)
                ? core_fail_at(err, DCP_ERR_BUSY, store->dir, "a reader holds %s", e->d_name)
                : DCP_OK;
 }
@@ -44,7 +91,7 @@ static int check_unheld(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
 /* Whether a reader holds the step that this folder was, or one of those in it. 1 also where that
  * can't be found out. */
 static int is_held(dcp_store *store, const char *name) {
-    if (step_hold_is_held(store->dir_fd, name)) return 1;
+    if (format_hold_is_held(store->dir_fd, name)) return 1;
     const int status = io_look_through(store->dir_fd, name, name, check_unheld, store, NULL);
     return status && status != DCP_ERR_NOT_FOUND;
 }
@@ -70,9 +117,9 @@ int store_discard(dcp_store *store, const char *name, dcp_error *err) {
 
 int store_discard_unheld(dcp_store *store, const char *name, int *kept, dcp_error *err) {
     io_unshared *claim;
-    *kept = !step_hold_claim(store->dir_fd, name, &claim);
+    *kept = !format_hold_claim(store->dir_fd, name, &claim);
     int status = *kept ? DCP_OK : store_discard(store, name, err);
-    step_hold_unclaim(claim);
+    format_hold_unclaim(claim);
     return status;
 }
 
@@ -80,7 +127,7 @@ int store_clear(dcp_store *store, const char *name, dcp_error *err) {
     int is_there;
     const int status = store_has(store, name, &is_there, err);
     if (status != DCP_OK || !is_there) return status;
-    if (step_hold_is_held(store->dir_fd, name)) return store_discard(store, name, err);
+    if (format_hold_is_held(store->dir_fd, name)) return store_discard(store, name, err);
     if (store_directory_remove(store->dir_fd, name) == 0) return DCP_OK;
     return store_fail_errno(store, "cannot remove", name, err);
 }
@@ -128,7 +175,7 @@ static int recycle_step(dcp_store *store, const dcp_step *step, dcp_error *err) 
 /* Without a claim its files are not recycled: a reader might have come since. */
 static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
     io_unshared *claim;
-    if (!step_hold_claim(store->dir_fd, step->name, &claim)) {
+    if (!format_hold_claim(store->dir_fd, step->name, &claim)) {
         store_log(store, DCP_LOG_INFO, "%s/%s stays while a reader holds it", store->dir,
                   step->name);
         return DCP_OK;
@@ -136,7 +183,7 @@ static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
     int status = claim && store_recycle_is_written(store, step->step)
                      ? recycle_step(store, step, err)
                      : store_discard(store, step->name, err);
-    step_hold_unclaim(claim);
+    format_hold_unclaim(claim);
     return status;
 }
 
@@ -150,7 +197,7 @@ static int find_newest_step(dcp_store *store, const dcp_step *steps, size_t n, u
     for (uint64_t limit = *step;;) {
         uint64_t least[2] = {UINT64_MAX, UINT64_MAX};
         if (store_leads(store) || store->nodes == 1) {
-            least[0] = step_list_newest_below(steps, n, limit);
+            least[0] = format_list_newest_below(steps, n, limit);
             least[1] = ~least[0];
         }
         int status = DCP_OK;
@@ -189,7 +236,7 @@ static int find_oldest_to_keep(dcp_store *store, const store_kept *k, uint64_t p
     *found = 1;
     *oldest = UINT64_MAX;
     for (uint32_t i = 0; i < store->options.keep && *found && !status; i++) {
-        uint64_t own = are_same ? step_list_newest_below(k->steps, k->n, *oldest) : 0;
+        uint64_t own = are_same ? format_list_newest_below(k->steps, k->n, *oldest) : 0;
         if (!are_same)
             status = find_newest_step(store, k->steps, k->n, oldest, found, err);
         else if ((*found = own > 0))
@@ -209,7 +256,7 @@ void store_retain_look(dcp_store *store, store_kept *out) {
         return;
     }
     for (uint32_t i = 0; i < store->options.keep && step; i++) {
-        const uint64_t next = step_list_newest_below(out->steps, out->n, step);
+        const uint64_t next = format_list_newest_below(out->steps, out->n, step);
         raw = core_crc64_raw(raw, &next, sizeof next);
         step = next ? next - 1 : 0;
     }
@@ -332,9 +379,9 @@ static int has_later(const dcp_store *store, int *found, dcp_error *err) {
     dcp_step *steps;
     size_t n;
     *found = 1;
-    const int status = step_list_at(store->dir_fd, store->dir, &steps, &n, err);
+    const int status = format_list_at(store->dir_fd, store->dir, &steps, &n, err);
     if (status != DCP_OK) return status;
-    *found = step_list_newest_below(steps, n, UINT64_MAX) > store->continue_from + 1;
+    *found = format_list_newest_below(steps, n, UINT64_MAX) > store->continue_from + 1;
     free(steps);
     return DCP_OK;
 }

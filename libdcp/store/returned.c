@@ -7,7 +7,7 @@
  * the writers decide, alike on all nodes.
  *
  * A run that goes on from an earlier step says so in all of its later saves: [STEP, NUMBER] in
- * "back" means that later steps with lower numbers are past (store/lineage.h). Of a step that a
+ * "back" means that later steps with lower numbers are past (store/store.h). Of a step that a
  * node has itself, complete, it is not asked what else it knows: so a step that was set aside can
  * be renamed back on all nodes. */
 #include "store/returned.h"
@@ -23,8 +23,8 @@
 #include "comm/comm.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "step/about.h"
-#include "step/list.h"
+#include "format/about.h"
+#include "format/folder.h"
 #include "store/retention.h"
 
 enum { WRITER_BITS = 11, NUMBER_BITS = 64 - WRITER_BITS - 1 };
@@ -62,7 +62,7 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
     *is_read = 0;
     if (snprintf(folder, sizeof folder, "%s/%s", store->dir, s->step->name) >= PATH_MAX)
         return DCP_OK;
-    const int status = step_about_parse(folder, &about, &why);
+    const int status = format_about_parse(folder, &about, &why);
     if (core_fail_proves(status)) return DCP_OK;
     if (status)
         return core_fail_again(err, status, &why,
@@ -130,7 +130,8 @@ static int set_aside(dcp_store *store, const node_step *s, dcp_error *err) {
 static int settle_all(dcp_store *store, const node_steps *own, dcp_error *err) {
     for (uint64_t limit = UINT64_MAX;;) {
         uint64_t next;
-        int status = step_list_newest_of_ranks(store->comm, own->steps, own->n, limit, &next, err);
+        int status =
+            format_list_newest_of_ranks(store->comm, own->steps, own->n, limit, &next, err);
         if (status || !next) return status;
         limit = next - 1;
         const node_step *mine = find_complete(own, limit);

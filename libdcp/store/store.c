@@ -1,16 +1,82 @@
-/* What can be said of an open store without looking into its directory. */
 #include "store/store.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "comm/comm.h"
 #include "core/fail.h"
 #include "io/look.h"
 #include "io/publish.h"
+
+static int says(store_past a, store_past b) { return a.to <= b.to && a.number >= b.number; }
+
+int store_lineage_has(const store_lineage *lineage, store_past past) {
+    for (uint64_t i = 0; i < lineage->n; i++)
+        if (says(lineage->pasts[i], past)) return 1;
+    return 0;
+}
+
+void store_lineage_add(store_lineage *lineage, store_past past) {
+    if (!past.number || past.to > INT64_MAX || store_lineage_has(lineage, past)) return;
+    store_past list[STORE_PASTS + 1];
+    size_t n = 0;
+    for (uint64_t i = 0; i < lineage->n; i++)
+        if (!says(past, lineage->pasts[i])) list[n++] = lineage->pasts[i];
+    size_t at = n++;
+    for (; at > 0 && list[at - 1].number > past.number; at--) list[at] = list[at - 1];
+    list[at] = past;
+    const size_t dropped = n > STORE_PASTS;
+    lineage->n = n - dropped;
+    memcpy(lineage->pasts, list + dropped, lineage->n * sizeof *list);
+}
+
+void store_lineage_follow(store_lineage *lineage, const store_lineage *other) {
+    if (other->id && (!lineage->id || other->last > lineage->last)) *lineage = *other;
+}
+
+store_past store_lineage_parting(const store_lineage *lineage, const store_lineage *branch) {
+    const int has_dropped = lineage->n == STORE_PASTS;
+    for (uint64_t i = 0; i < branch->n && branch->id == lineage->id; i++) {
+        const store_past past = branch->pasts[i];
+        const int may_be_dropped = has_dropped && past.number < lineage->pasts[0].number;
+        if (!may_be_dropped && !store_lineage_has(lineage, past)) return past;
+    }
+    return (store_past){0, 0};
+}
+
+void store_lineage_read(store_lineage *lineage, const json_t *about, uint64_t number) {
+    const char *id = json_string_value(json_object_get(about, "lineage"));
+    json_t *pair;
+    size_t i;
+    *lineage = (store_lineage){.last = number};
+    if (!id || strlen(id) != 16) return;
+    lineage->id = strtoull(id, NULL, 16);
+    json_array_foreach(json_object_get(about, "back"), i, pair) {
+        const json_int_t to = json_integer_value(json_array_get(pair, 0));
+        const json_int_t before = json_integer_value(json_array_get(pair, 1));
+        if (to >= 0 && before > 0)
+            store_lineage_add(lineage, (store_past){(uint64_t)to, (uint64_t)before});
+    }
+}
+
+int store_lineage_describe(const store_lineage *lineage, json_t *about) {
+    json_t *back = lineage->n ? json_array() : NULL;
+    int failed = json_object_set_new(about, "lineage", json_sprintf("%016" PRIx64, lineage->id));
+    for (uint64_t i = 0; i < lineage->n && back; i++)
+        failed |= json_array_append_new(back, json_pack("[I, I]", (json_int_t)lineage->pasts[i].to,
+                                                        (json_int_t)lineage->pasts[i].number));
+    if (lineage->n) failed |= json_object_set_new(about, "back", back);
+    return failed ? -1 : 0;
+}
+
+/* What can be said of an open store without looking into its directory. */
 
 int store_leads(const dcp_store *store) { return store->comm->rank == store->leader; }
 

@@ -11,19 +11,18 @@
 #include <string.h>
 
 #include "comm/comm.h"
-#include "core/clock.h"
 #include "core/fail.h"
-#include "core/thread.h"
+#include "core/system.h"
+#include "format/folder.h"
 #include "move/engine.h"
+#include "reader/open.h"
+#include "reader/read.h"
+#include "reader/view.h"
 #include "rewrite/rewrite.h"
 #include "save/calls.h"
 #include "save/save.h"
-#include "step/list.h"
-#include "step/open.h"
-#include "step/read.h"
-#include "step/view.h"
 #include "store/retention.h"
-#include "tiers/notes.h"
+#include "tiers/tiers.h"
 
 /* For tensor data, beside the queue of the store: four parts of 4 MiB, and what is left of the
  * pages that they begin and end in. */
@@ -36,24 +35,24 @@ typedef struct drain_data {
 
 /* Of shards: the boxes of the rows in the files that this rank reads, whose tables are read for
  * it. */
-static int list_own_boxes(dcp_checkpoint *ckpt, step_want **wants, size_t *n, dcp_error *err) {
+static int list_own_boxes(dcp_checkpoint *ckpt, reader_want **wants, size_t *n, dcp_error *err) {
     static const dcp_box scalar = {{0}, {1}};
     int status = DCP_OK;
     size_t rows = 0;
     for (size_t f = 0; f < ckpt->n_files && !status; f++) {
         if (ckpt->files[f].reader != ckpt->comm->rank) continue;
-        status = step_tables_read(&ckpt->files[f], err);
+        status = format_tables_read(&ckpt->files[f], err);
         rows += ckpt->files[f].ub.rows;
     }
     *wants = status ? NULL : calloc(rows + 1, sizeof **wants);
     if (!status && !*wants) status = core_fail_memory(err, rows * sizeof **wants);
     for (size_t f = 0; f < ckpt->n_files && !status; f++)
         for (uint64_t i = 0; ckpt->files[f].rows && i < ckpt->files[f].ub.rows; i++) {
-            const step_row *row = &ckpt->files[f].rows[i];
+            const format_row *row = &ckpt->files[f].rows[i];
             char path[DCP_MAX_PATH + 1] = "";
-            memcpy(path, row->tensor.path, step_index_tensor_path(row->tensor.path));
-            const step_tensor *t = step_checkpoint_lookup(ckpt, path);
-            if (t && row->bytes) (*wants)[(*n)++] = (step_want){t, row->box ? row->box : &scalar};
+            memcpy(path, row->tensor.path, format_index_tensor_path(row->tensor.path));
+            const reader_tensor *t = reader_checkpoint_lookup(ckpt, path);
+            if (t && row->bytes) (*wants)[(*n)++] = (reader_want){t, row->box ? row->box : &scalar};
         }
     return status;
 }
@@ -62,34 +61,34 @@ static int list_own_boxes(dcp_checkpoint *ckpt, step_want **wants, size_t *n, dc
  * of shards, their homes tell of those in the files that this rank reads. */
 static int find_own_datasets(tiers_drain *d, dcp_error *err) {
     dcp_checkpoint *ckpt = d->ckpt;
-    step_want *wants = NULL;
+    reader_want *wants = NULL;
     size_t n = 0;
-    if (ckpt->rows == STEP_ROWS_HERE)
-        return comm_agree(d->comm, step_view_here(ckpt, &d->data->work.view, err), err);
+    if (ckpt->rows == READER_ROWS_HERE)
+        return comm_agree(d->comm, reader_view_here(ckpt, &d->data->work.view, err), err);
     int own, status = list_own_boxes(ckpt, &wants, &n, err);
-    status = step_view_ask(ckpt, status, wants, n, &d->data->work.view, &own, err);
-    if (!status && !own) own = step_view_open_all(ckpt, &d->data->work.view, err);
+    status = reader_view_ask(ckpt, status, wants, n, &d->data->work.view, &own, err);
+    if (!status && !own) own = reader_view_open_all(ckpt, &d->data->work.view, err);
     if (!status) status = comm_agree(d->comm, own, err);
     free(wants);
-    for (size_t f = 0; f < ckpt->n_files; f++) step_tables_forget(&ckpt->files[f]);
+    for (size_t f = 0; f < ckpt->n_files; f++) format_tables_forget(&ckpt->files[f]);
     return status;
 }
 
 /* The box of the dataset that this rank passes on: all of it, or of a whole tensor in one file that
  * all ranks see, some rows. 0: none. */
-static int share_of(const dcp_checkpoint *ckpt, const step_tensor *t, const step_dataset *p,
+static int share_of(const dcp_checkpoint *ckpt, const reader_tensor *t, const reader_dataset *p,
                     dcp_box *box) {
     if (ckpt->layout == DCP_LAYOUT_SHARDED) {
-        *box = step_index_row_box(p->row);
+        *box = format_index_row_box(p->row);
         return p->row->bytes && p->file->reader == ckpt->comm->rank;
     }
     *box = dcp_box_chunk(&t->tensor, ckpt->comm->rank, ckpt->comm->size);
     return t->bytes != 0;
 }
 
-static int add_tensor(tiers_drain *d, const step_tensor *t, dcp_error *err) {
+static int add_tensor(tiers_drain *d, const reader_tensor *t, dcp_error *err) {
     const dcp_box nothing = {{0}, {0}};
-    const step_known *known = step_view_of(&d->data->work.view, d->ckpt, t);
+    const reader_known *known = reader_view_of(&d->data->work.view, d->ckpt, t);
     int status = dcp_state_add(d->data->work.state, &t->tensor, &nothing, NULL, err);
     for (size_t k = 0; k < known->n && !status; k++) {
         dcp_box box;
@@ -111,7 +110,7 @@ static int list_boxes(tiers_drain *d, dcp_error *err) {
 
 /* Collective, on the caller's thread. */
 static int plan_filling(tiers_drain *d, dcp_error *err) {
-    int status = step_open_private(d->comm, d->path, &d->ckpt, err);
+    int status = reader_open_private(d->comm, d->path, &d->ckpt, err);
     d->data->work.from = d->ckpt;
     if (!status) status = find_own_datasets(d, err);
     if (status) return status;
@@ -157,7 +156,7 @@ static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, 
     tiers_drain *d = *out = calloc(1, sizeof *d);
     if (!d) return core_fail_memory(err, sizeof *d);
     pthread_mutex_init(&d->lock, NULL);
-    int status = step_name_path(from->store->dir, "", from->step, path, err);
+    int status = format_name_path(from->store->dir, "", from->step, path, err);
     if (status) return status;
     d->path = strdup(path);
     d->about = about ? strdup(about) : NULL;

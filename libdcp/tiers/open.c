@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "core/checks.h"
 #include "core/fail.h"
-#include "core/sized.h"
 #include "store/returned.h"
 #include "tiers/drain.h"
 

@@ -6,15 +6,14 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "core/checks.h"
 #include "core/fail.h"
-#include "core/option.h"
-#include "core/sized.h"
 #include "plan/agreement.h"
 #include "save/context.h"
 #include "store/publication.h"
-#include "tiers/back.h"
 #include "tiers/drain.h"
-#include "tiers/notes.h"
+#include "tiers/fallback.h"
+#include "tiers/tiers.h"
 
 static int is_due(const dcp_tiers *tiers, const tier *t, uint64_t step) {
     const int gets_step = t->drain && t->drain->step == step && !tiers_is_abandoned(tiers, step);

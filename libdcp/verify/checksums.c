@@ -10,11 +10,11 @@
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "step/tensor_checksum.h"
+#include "reader/packed.h"
 
 /* A dataset with bytes, in its file. */
 typedef struct summed_dataset {
-    const step_row *row;
+    const format_row *row;
     uint64_t gaps;        /* bytes outside of datasets before it, without the user block */
     const box_copy *runs; /* of the tensor that it holds; NULL where they are not to be summed */
     size_t tensor;
@@ -42,7 +42,7 @@ static void xor_into(uint64_t *sum, uint64_t part) {
 }
 
 static int by_dataset_offset(const void *a, const void *b) {
-    const step_row *x = ((const summed_dataset *)a)->row, *y = ((const summed_dataset *)b)->row;
+    const format_row *x = ((const summed_dataset *)a)->row, *y = ((const summed_dataset *)b)->row;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
@@ -50,7 +50,7 @@ static void find_datasets(verify_sums *t) {
     const dcp_checkpoint *ckpt = t->ckpt;
     size_t n = 0;
     for (size_t f = 0; f < ckpt->n_files; f++) {
-        const step_file *file = &ckpt->files[f];
+        const format_file *file = &ckpt->files[f];
         t->first[f] = n;
         for (size_t i = 0; file->rows && i < file->ub.rows; i++)
             if (file->rows[i].bytes) t->datasets[n++] = (summed_dataset){.row = &file->rows[i]};
@@ -80,11 +80,11 @@ static size_t first_dataset_after(const verify_sums *t, size_t f, uint64_t offse
 }
 
 static int find_tensor_runs(const verify_sums *t, size_t tensor, dcp_error *err) {
-    const step_tensor *whole = &t->ckpt->tensors[tensor];
+    const reader_tensor *whole = &t->ckpt->tensors[tensor];
     const dcp_box all = dcp_box_whole(&whole->tensor);
     for (size_t k = 0; k < whole->n_datasets; k++) {
-        const step_dataset *p = &whole->datasets[k];
-        const dcp_box held = step_index_row_box(p->row);
+        const reader_dataset *p = &whole->datasets[k];
+        const dcp_box held = format_index_row_box(p->row);
         size_t f = (size_t)(p->file - t->ckpt->files);
         summed_dataset *e = &t->datasets[first_dataset_after(t, f, p->row->offset)];
         box_copy copy;
@@ -118,7 +118,7 @@ int verify_sums_create(const dcp_checkpoint *ckpt, verify_sums **out, dcp_error 
     int status = make_sums(t, err);
     if (!status) find_datasets(t);
     for (size_t i = 0; i < ckpt->n_tensors && !status; i++)
-        if (!step_tensor_is_runs(ckpt, &ckpt->tensors[i])) status = find_tensor_runs(t, i, err);
+        if (!reader_tensor_is_runs(ckpt, &ckpt->tensors[i])) status = find_tensor_runs(t, i, err);
     if (status)
         verify_sums_destroy(t);
     else
@@ -141,7 +141,7 @@ void verify_sums_destroy(verify_sums *t) {
 static void add_to_blocks(uint64_t *sums, uint64_t total, uint64_t from, const unsigned char *data,
                           uint64_t bytes) {
     while (bytes) {
-        uint64_t b = from / BLOCK_BYTES, end = b * BLOCK_BYTES + step_index_block_bytes(total, b);
+        uint64_t b = from / BLOCK_BYTES, end = b * BLOCK_BYTES + format_index_block_bytes(total, b);
         uint64_t part = end - from < bytes ? end - from : bytes;
         xor_into(&sums[b], core_crc64_shift(core_crc64_raw(0, data, part), end - from - part));
         from += part;
@@ -191,7 +191,7 @@ static uint64_t add_gap(const verify_sums *t, size_t f, size_t e, uint64_t offse
 
 static uint64_t add_dataset(const verify_sums *t, size_t f, const summed_dataset *e,
                             uint64_t offset, const unsigned char *data, uint64_t end) {
-    const step_row *row = e->row;
+    const format_row *row = e->row;
     uint64_t from = offset - row->offset, bytes = end - offset;
     if (bytes > row->bytes - from) bytes = row->bytes - from;
     add_to_blocks(t->sums + t->ckpt->files[f].first_block + row->first_block, row->bytes, from,
@@ -218,19 +218,19 @@ uint64_t *verify_sums_raw(verify_sums *t, uint64_t *n) {
     return t->sums;
 }
 
-uint64_t verify_sums_block(const verify_sums *t, const step_file *file, const step_row *row,
+uint64_t verify_sums_block(const verify_sums *t, const format_file *file, const format_row *row,
                            uint64_t block) {
     return core_crc64_finish(t->sums[file->first_block + row->first_block + block],
-                             step_index_block_bytes(row->bytes, block));
+                             format_index_block_bytes(row->bytes, block));
 }
 
-uint64_t verify_sums_outside(const verify_sums *t, const step_file *file) {
+uint64_t verify_sums_outside(const verify_sums *t, const format_file *file) {
     size_t f = (size_t)(file - t->ckpt->files);
     return core_crc64_finish(*outside_sum(t, f), t->outside_bytes[f]);
 }
 
 uint64_t verify_sums_tensor(const verify_sums *t, size_t tensor) {
-    const step_tensor *whole = &t->ckpt->tensors[tensor];
-    if (step_tensor_is_runs(t->ckpt, whole)) return step_tensor_checksum(t->ckpt, whole);
+    const reader_tensor *whole = &t->ckpt->tensors[tensor];
+    if (reader_tensor_is_runs(t->ckpt, whole)) return reader_tensor_checksum(t->ckpt, whole);
     return core_crc64_finish(*tensor_sum(t, tensor), whole->bytes);
 }

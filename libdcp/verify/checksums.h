@@ -4,7 +4,7 @@
  * its bytes. */
 #pragma once
 
-#include "step/checkpoint.h"
+#include "reader/checkpoint.h"
 
 typedef struct verify_sums verify_sums;
 
@@ -21,8 +21,8 @@ void verify_sums_add(void *t, size_t file, uint64_t offset, const unsigned char 
 uint64_t *verify_sums_raw(verify_sums *t, uint64_t *n);
 
 /* After that: what the bytes' checksums are. */
-uint64_t verify_sums_block(const verify_sums *t, const step_file *file, const step_row *row,
+uint64_t verify_sums_block(const verify_sums *t, const format_file *file, const format_row *row,
                            uint64_t block);
-uint64_t verify_sums_outside(const verify_sums *t, const step_file *file);
+uint64_t verify_sums_outside(const verify_sums *t, const format_file *file);
 /* Of the whole tensor, whatever its datasets. */
 uint64_t verify_sums_tensor(const verify_sums *t, size_t tensor);

@@ -12,20 +12,19 @@
 
 #include "comm/stop.h"
 #include "core/bytes.h"
+#include "core/checks.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "core/path.h"
-#include "core/sized.h"
+#include "format/about.h"
+#include "format/folder.h"
+#include "format/hold.h"
 #include "h5/skeleton.h"
 #include "io/sweep.h"
 #include "io/threads.h"
 #include "plan/agreement.h"
+#include "reader/checkpoint.h"
+#include "reader/joined.h"
 #include "redundancy/parity.h"
-#include "step/about.h"
-#include "step/checkpoint.h"
-#include "step/folder.h"
-#include "step/hold.h"
-#include "step/joined.h"
 #include "verify/checksums.h"
 
 /* A step being verified. */
@@ -74,10 +73,10 @@ static int take_shards(verifier *v, const char *path, int world, const unsigned 
                        const unsigned char *here, dcp_error *err) {
     dcp_checkpoint *ckpt = v->ckpt;
     ckpt->layout = DCP_LAYOUT_SHARDED;
-    int status = step_checkpoint_make_files(ckpt, (size_t)world, err);
+    int status = reader_checkpoint_make_files(ckpt, (size_t)world, err);
     for (int f = 0; f < world && !status; f++) {
         char **file = &ckpt->files[f].path;
-        if (here[f] && !(*file = step_folder_path(path, ckpt->layout, (size_t)f, ckpt->n_files)))
+        if (here[f] && !(*file = format_folder_path(path, ckpt->layout, (size_t)f, ckpt->n_files)))
             status = core_fail_memory(err, PATH_MAX);
         else if (kept[f] && !here[f])
             report_damage(v, "%s/shard-%05d-of-%05d.h5 is missing", path, f, world);
@@ -87,13 +86,13 @@ static int take_shards(verifier *v, const char *path, int world, const unsigned 
 
 /* A folder of a private store, where about.json says that it keeps only a part of the shards. */
 static int find_part(verifier *v, const char *path, dcp_error *err) {
-    int world = 0, n, status = step_folder_world(path, INT_MAX, &world, err);
+    int world = 0, n, status = format_folder_world(path, INT_MAX, &world, err);
     if (status || !world) return status;
     unsigned char *kept = malloc(2 * (size_t)world);
     if (!kept) return core_fail_memory(err, (uint64_t)world);
     unsigned char *here = kept + world;
-    status = step_about_is_part(path, world, kept, &v->is_part, err);
-    if (!status) status = step_folder_shards(path, world, here, &n, err);
+    status = format_about_is_part(path, world, kept, &v->is_part, err);
+    if (!status) status = format_folder_shards(path, world, here, &n, err);
     if (!status && v->is_part) status = take_shards(v, path, world, kept, here, err);
     free(kept);
     return status;
@@ -104,11 +103,11 @@ static int find_part(verifier *v, const char *path, dcp_error *err) {
 static int check_one_layout(verifier *v, const char *path, dcp_error *err) {
     int world = 0, n, status = DCP_OK;
     if (v->ckpt->layout == DCP_LAYOUT_GLOBAL)
-        status = step_folder_world(path, INT_MAX, &world, err);
+        status = format_folder_world(path, INT_MAX, &world, err);
     if (status || !world) return status;
     unsigned char *here = malloc((size_t)world);
     if (!here) return core_fail_memory(err, (uint64_t)world);
-    status = step_folder_shards(path, world, here, &n, err);
+    status = format_folder_shards(path, world, here, &n, err);
     if (!status && n == world)
         report_damage(v, "%s: holds both state.h5 and shards of %d ranks", path, world);
     free(here);
@@ -121,14 +120,14 @@ static int find_files(verifier *v, const char *path, dcp_error *err) {
     dcp_checkpoint *ckpt = v->ckpt;
     dcp_error e;
     size_t n;
-    int status = step_folder_files(path, &n, &ckpt->layout, &e);
+    int status = format_folder_files(path, &n, &ckpt->layout, &e);
     if (status == DCP_ERR_CORRUPT) {
         int found = find_part(v, path, err);
         if (found || v->is_part) return found;
     }
     if (status) return absorb_damage(v, status, &e, err);
     status = check_one_layout(v, path, err);
-    return status ? status : step_checkpoint_make_files(ckpt, n, err);
+    return status ? status : reader_checkpoint_make_files(ckpt, n, err);
 }
 
 /* Reads all files' tables; the damaged ones are reported. */
@@ -137,12 +136,12 @@ static int read_tables(verifier *v, int *usable, dcp_error *err) {
     *usable = 1;
     for (size_t i = 0; i < ckpt->n_files; i++) {
         dcp_error e;
-        step_file *file = &ckpt->files[i];
+        format_file *file = &ckpt->files[i];
         if (v->is_part && !file->path) continue;
         free(file->path);
-        file->path = step_folder_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
+        file->path = format_folder_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
         if (!file->path) return core_fail_memory(err, 4096);
-        int status = step_tables_read(file, &e);
+        int status = format_tables_read(file, &e);
         if (status) *usable = 0;
         status = absorb_damage(v, status, &e, err);
         if (status) return status;
@@ -170,10 +169,10 @@ static int read_step(verifier *v, const char *path, dcp_error *err) {
     int status = find_files(v, path, err);
     if (status || !v->ckpt->files) return status;
     v->path = path;
-    status = step_folder_surplus(path, v->ckpt->layout, v->ckpt->n_files, on_surplus, v, err);
+    status = format_folder_surplus(path, v->ckpt->layout, v->ckpt->n_files, on_surplus, v, err);
     if (!status) status = read_tables(v, &v->usable, err);
     if (status || !v->usable) return status;
-    status = v->is_part ? step_join_metas(v->ckpt, &e) : step_join_files(v->ckpt, &e);
+    status = v->is_part ? reader_join_metas(v->ckpt, &e) : reader_join_files(v->ckpt, &e);
     v->usable = !status;
     if (status) return absorb_damage(v, status, &e, err);
     if (v->is_part) number_blocks(v->ckpt);
@@ -219,7 +218,7 @@ static int sum_part(verifier *v, dcp_error *err) {
 static int agree_on_files(verifier *v, dcp_error *err) {
     uint64_t tables = ~0ULL;
     for (size_t f = 0; f < v->ckpt->n_files; f++) {
-        const step_userblock *ub = &v->ckpt->files[f].ub;
+        const format_userblock *ub = &v->ckpt->files[f].ub;
         const uint64_t said[] = {ub->file_bytes, ub->index.crc, ub->blocks.crc, ub->meta.crc};
         tables = core_crc64_raw(tables, said, sizeof said);
     }
@@ -241,20 +240,20 @@ static int sum_files(verifier *v, dcp_error *err) {
 }
 
 /* The tables' bytes one after the other, as they are in the file. */
-static void fill_tables(const step_file *file, unsigned char **tables, unsigned char *all) {
-    const step_userblock *ub = &file->ub;
+static void fill_tables(const format_file *file, unsigned char **tables, unsigned char *all) {
+    const format_userblock *ub = &file->ub;
     tables[0] = all;
     tables[1] = tables[0] + ub->index.bytes;
     tables[2] = tables[1] + ub->blocks.bytes;
-    step_index_encode(file->rows, ub->rows, step_index_path_bytes(file->rows, ub->rows), ub->layout,
-                      tables[0]);
+    format_index_encode(file->rows, ub->rows, format_index_path_bytes(file->rows, ub->rows),
+                        ub->layout, tables[0]);
     for (uint64_t b = 0; b < ub->blocks.bytes / 8; b++)
         core_put_u64(tables[1] + 8 * b, file->crcs[b]);
     memset(tables[2], ' ', ub->meta.bytes);
     memcpy(tables[2], file->meta, strlen(file->meta));
 }
 
-static int same_offsets(const step_file *file, const step_row *rows, const h5_skeleton *s) {
+static int same_offsets(const format_file *file, const format_row *rows, const h5_skeleton *s) {
     for (uint64_t i = 0; i < file->ub.rows; i++)
         if (rows[i].bytes && rows[i].offset != file->rows[i].offset) return 0;
     return s->file_bytes == file->ub.file_bytes;
@@ -264,11 +263,11 @@ static int same_offsets(const step_file *file, const step_row *rows, const h5_sk
  * that this library, with its HDF5, writes for these rows, checksums and meta. HDF5 lays the file
  * out anew, in memory, and never sees the file itself, so metadata that was made to mislead it does
  * no harm. */
-static int is_own_metadata(const step_file *file, int *ours, dcp_error *err) {
-    const step_userblock *ub = &file->ub;
+static int is_own_metadata(const format_file *file, int *ours, dcp_error *err) {
+    const format_userblock *ub = &file->ub;
     uint64_t bytes = ub->index.bytes + ub->blocks.bytes + ub->meta.bytes, crc = 0;
     unsigned char *all = malloc(bytes + 1), *tables[3];
-    step_row *rows = malloc((ub->rows + 1) * sizeof *rows);
+    format_row *rows = malloc((ub->rows + 1) * sizeof *rows);
     h5_skeleton s = {0};
     int status = DCP_OK;
     *ours = 0;
@@ -293,27 +292,27 @@ free_all:
 }
 
 /* One dataset, whose bytes were summed. */
-static void judge_dataset(verifier *v, const step_dataset *p) {
+static void judge_dataset(verifier *v, const reader_dataset *p) {
     const uint64_t *crcs = p->crcs;
-    for (uint64_t b = 0; b < step_index_blocks(p->row->bytes); b++) {
+    for (uint64_t b = 0; b < format_index_blocks(p->row->bytes); b++) {
         unsigned long long from = b * BLOCK_BYTES;
         if (verify_sums_block(v->sums, p->file, p->row, b) == crcs[b]) continue;
         report_damage(v, "%s: tensor %s, block %llu (bytes %llu to %llu): damaged", p->file->path,
                       p->row->tensor.path, (unsigned long long)b, from,
-                      from + step_index_block_bytes(p->row->bytes, b));
+                      from + format_index_block_bytes(p->row->bytes, b));
     }
-    if (step_index_join_blocks(crcs, p->row->bytes) != p->row->crc)
+    if (format_index_join_blocks(crcs, p->row->bytes) != p->row->crc)
         report_damage(v, "%s: index: tensor %s: its checksum is not that of its blocks",
                       p->file->path, p->row->tensor.path);
 }
 
 /* Of a file that is not joined to a step. */
-static void judge_row(verifier *v, step_file *file, const step_row *row) {
-    judge_dataset(v, &(step_dataset){file, row, file->crcs + row->first_block, 0, 0});
+static void judge_row(verifier *v, format_file *file, const format_row *row) {
+    judge_dataset(v, &(reader_dataset){file, row, file->crcs + row->first_block, 0, 0});
 }
 
 /* Another version of HDF5 may have written it, so this is no damage. */
-static int judge_origin(verifier *v, const step_file *file, dcp_error *err) {
+static int judge_origin(verifier *v, const format_file *file, dcp_error *err) {
     char line[4300];
     dcp_error e;
     int ours = 1;
@@ -333,7 +332,7 @@ static int judge_origin(verifier *v, const step_file *file, dcp_error *err) {
     return DCP_OK;
 }
 
-static int judge_outside(verifier *v, const step_file *file, dcp_error *err) {
+static int judge_outside(verifier *v, const format_file *file, dcp_error *err) {
     if (verify_sums_outside(v->sums, file) == file->ub.outside_crc)
         return judge_origin(v, file, err);
     report_damage(v,
@@ -347,10 +346,10 @@ static void judge_tensors(verifier *v) {
     const dcp_checkpoint *ckpt = v->ckpt;
     uint64_t id = ~0ULL, before = v->damages;
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
-        const step_tensor *t = &ckpt->tensors[i];
+        const reader_tensor *t = &ckpt->tensors[i];
         for (size_t k = 0; k < t->n_datasets; k++) judge_dataset(v, &t->datasets[k]);
         if (ckpt->layout == DCP_LAYOUT_SHARDED)
-            id = step_index_state_id(id, &t->tensor, verify_sums_tensor(v->sums, i));
+            id = format_index_state_id(id, &t->tensor, verify_sums_tensor(v->sums, i));
     }
     char text[17];
     snprintf(text, sizeof text, "%016llx", (unsigned long long)~id);
@@ -377,8 +376,8 @@ static int judge_files(verifier *v, dcp_error *err) {
 
 static int judge_about(verifier *v, const char *path, dcp_error *err) {
     dcp_error e;
-    int status = step_about_check(path, v->ckpt->json ? &v->ckpt->step : NULL, &e);
-    if (status == DCP_ERR_NOT_FOUND && (!v->ckpt->hold || step_hold_is_named(v->ckpt->hold)))
+    int status = format_about_check(path, v->ckpt->json ? &v->ckpt->step : NULL, &e);
+    if (status == DCP_ERR_NOT_FOUND && (!v->ckpt->hold || format_hold_is_named(v->ckpt->hold)))
         status = DCP_ERR_CORRUPT; /* else a writer removed the step meanwhile */
     return absorb_damage(v, status, &e, err);
 }
@@ -433,7 +432,7 @@ int dcp_verify_with(dcp_comm *comm, const char *path, const dcp_verify_options *
     status = comm_agree(comm, status, err);
     if (!status) {
         comm_stop_begin(&v.stop, comm);
-        v.ckpt->hold = step_hold_open(path, 1, &v.ckpt->gone);
+        v.ckpt->hold = format_hold_open(path, 1, &v.ckpt->gone);
         v.redundancy_bytes = redundancy_parity_bytes(path);
         status = check_step(&v, path, err);
     }

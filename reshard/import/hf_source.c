@@ -19,7 +19,6 @@
 #include "programs/json_read.h"
 #include "programs/model_files.h"
 #include "programs/program.h"
-#include "programs/python_json.h"
 
 #define MAX_CONFIG_BYTES (2u << 20) /* what jansson makes of it then stays below 80 MB */
 #define WHOLE "model.safetensors"   /* where there is no index */

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "programs/arguments.h"
 #include "programs/fail.h"
 #include "programs/program.h"
-#include "programs/words.h"
 
 static const dcp_tensor *find_tensor(const dcp_checkpoint *ckpt, const char *name, size_t length) {
     static const char *const prefixes[] = {"", "/", "/model/"};

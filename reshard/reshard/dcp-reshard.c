@@ -79,8 +79,8 @@ static int parse_reshard(reshard_request *s, int argc, char **argv) {
         PROGRAM_FLAG("force", "replace the step in DST", &s->force),
         PROGRAM_FLAG("take-over", "take DST from a writer that has ended, where locks do not tell",
                      &s->take_over),
-        PROGRAM_VALUE("svg", "FILE", "of --dry-run: draw which old rank's bytes go to which new one",
-                      &s->svg),
+        PROGRAM_VALUE("svg", "FILE",
+                      "of --dry-run: draw which old rank's bytes go to which new one", &s->svg),
         {0}};
     const program_command program = {
         .name = "dcp-reshard",

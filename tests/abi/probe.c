@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/sized.h"
+#include "core/checks.h"
 
 int __real_core_sized_take(void *own, size_t own_size, const void *given, const char *init,
                            dcp_error *err);

@@ -3,7 +3,7 @@
  * forged, too. */
 #include "collide.h"
 #include "forge.h"
-#include "step/names.h"
+#include "reader/union.h"
 #include "support/scratch.h"
 
 #define NAME "/model/" COLLIDE_LETTERS
@@ -92,8 +92,8 @@ static dcp_tensor tensor_of(forge *f, uint64_t row) {
 }
 
 static uint64_t fingerprint(dcp_tensor *of, size_t n) {
-    const step_names names = {.list = of, .n = n};
-    return step_names_fingerprint(&names);
+    const reader_names names = {.list = of, .n = n};
+    return reader_names_fingerprint(&names);
 }
 
 /* Chooses the letters of the row's name so that the shard, which has n others beside it, has the

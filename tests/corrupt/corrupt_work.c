@@ -17,7 +17,7 @@
 #include "core/crc64.h"
 #include "damage.h"
 #include "dcp/dcp.h"
-#include "step/index.h"
+#include "format/index.h"
 
 enum {
     STRIPS = 300000,
@@ -43,26 +43,26 @@ static int remove_root(void **state) {
 
 /* A file of these rows, of blocks whose checksums are not those of zeros, and of that meta: after
  * data that are holes. The tables' checksums are right. */
-static void write_file(const char *name, dcp_layout layout, const step_row *rows, size_t n,
+static void write_file(const char *name, dcp_layout layout, const format_row *rows, size_t n,
                        uint64_t data_bytes, const char *meta) {
-    uint64_t path_bytes = step_index_path_bytes(rows, n), blocks = 0, meta_bytes = strlen(meta);
-    for (size_t i = 0; i < n; i++) blocks += step_index_blocks(rows[i].bytes);
-    step_userblock ub = {
-        .layout = layout, .rows = n, .row_bytes = step_index_row_bytes(path_bytes, layout)};
-    ub.index = (step_range){core_round_to_pages(USERBLOCK_BYTES + data_bytes), n * ub.row_bytes, 0};
-    ub.blocks = (step_range){core_round_to_pages(ub.index.offset + ub.index.bytes), 8 * blocks, 0};
-    ub.meta = (step_range){core_round_to_pages(ub.blocks.offset + ub.blocks.bytes), meta_bytes, 0};
+    uint64_t path_bytes = format_index_path_bytes(rows, n), blocks = 0, meta_bytes = strlen(meta);
+    for (size_t i = 0; i < n; i++) blocks += format_index_blocks(rows[i].bytes);
+    format_userblock ub = {
+        .layout = layout, .rows = n, .row_bytes = format_index_row_bytes(path_bytes, layout)};
+    ub.index = (format_range){core_round_to_pages(USERBLOCK_BYTES + data_bytes), n * ub.row_bytes, 0};
+    ub.blocks = (format_range){core_round_to_pages(ub.index.offset + ub.index.bytes), 8 * blocks, 0};
+    ub.meta = (format_range){core_round_to_pages(ub.blocks.offset + ub.blocks.bytes), meta_bytes, 0};
     ub.file_bytes = core_round_to_pages(ub.meta.offset + meta_bytes);
     unsigned char *tables = calloc(1, ub.file_bytes - ub.index.offset), block[USERBLOCK_BYTES];
     assert_non_null(tables);
-    step_index_encode(rows, n, path_bytes, layout, tables);
+    format_index_encode(rows, n, path_bytes, layout, tables);
     memset(tables + (ub.blocks.offset - ub.index.offset), 1, ub.blocks.bytes);
     memcpy(tables + (ub.meta.offset - ub.index.offset), meta, meta_bytes);
-    step_range *ranges[] = {&ub.index, &ub.blocks, &ub.meta};
+    format_range *ranges[] = {&ub.index, &ub.blocks, &ub.meta};
     for (int t = 0; t < 3; t++)
         ranges[t]->crc =
             core_crc64(tables + (ranges[t]->offset - ub.index.offset), ranges[t]->bytes);
-    step_userblock_encode(&ub, block);
+    format_userblock_encode(&ub, block);
     snprintf(path, sizeof path, "%s/%s", step, name);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -94,19 +94,19 @@ static void write_hole(uint64_t bytes, int has_tensor) {
     static const char meta[] = "{\"format\":1,\"step\":3}";
     unsigned char block[USERBLOCK_BYTES], index[USERBLOCK_BYTES];
     uint64_t blocks = bytes / BLOCK_BYTES, data = 3 * PAGE_BYTES + core_round_to_pages(8 * blocks);
-    step_row row = {.tensor = {"/model/w", DCP_U8, 1, {(blocks - 999) * BLOCK_BYTES}}};
+    format_row row = {.tensor = {"/model/w", DCP_U8, 1, {(blocks - 999) * BLOCK_BYTES}}};
     row.offset = data;
     row.bytes = row.tensor.shape[0];
-    blocks = has_tensor ? step_index_blocks(row.bytes) : 0;
-    step_userblock ub = {.rows = (uint64_t)has_tensor,
-                         .row_bytes = step_index_row_bytes(16, DCP_LAYOUT_GLOBAL),
+    blocks = has_tensor ? format_index_blocks(row.bytes) : 0;
+    format_userblock ub = {.rows = (uint64_t)has_tensor,
+                         .row_bytes = format_index_row_bytes(16, DCP_LAYOUT_GLOBAL),
                          .file_bytes = bytes};
-    step_index_encode(&row, ub.rows, 16, DCP_LAYOUT_GLOBAL, index);
-    ub.index = (step_range){PAGE_BYTES, ub.rows * ub.row_bytes, 0};
+    format_index_encode(&row, ub.rows, 16, DCP_LAYOUT_GLOBAL, index);
+    ub.index = (format_range){PAGE_BYTES, ub.rows * ub.row_bytes, 0};
     ub.index.crc = core_crc64(index, ub.index.bytes);
-    ub.blocks = (step_range){3 * PAGE_BYTES, 8 * blocks, core_crc64_finish(0, 8 * blocks)};
-    ub.meta = (step_range){2 * PAGE_BYTES, strlen(meta), core_crc64(meta, strlen(meta))};
-    step_userblock_encode(&ub, block);
+    ub.blocks = (format_range){3 * PAGE_BYTES, 8 * blocks, core_crc64_finish(0, 8 * blocks)};
+    ub.meta = (format_range){2 * PAGE_BYTES, strlen(meta), core_crc64(meta, strlen(meta))};
+    format_userblock_encode(&ub, block);
     FILE *file = fopen(path, "r+");
     assert_non_null(file);
     put(file, 0, block, sizeof block);
@@ -164,7 +164,7 @@ static void expect(reading want) {
 /* A column in one box, and beside it boxes of two rows each: on both dimensions some box is long.
  * `moved`: one box overlaps its neighbour by a row. */
 static void write_strips(int moved) {
-    static step_row rows[STRIPS];
+    static format_row rows[STRIPS];
     static dcp_box boxes[STRIPS];
     static char names[STRIPS][24], meta[256];
     uint64_t height = 2 * (STRIPS - 1), at = USERBLOCK_BYTES;
@@ -176,7 +176,7 @@ static void write_strips(int moved) {
     for (size_t i = 0; i < STRIPS; i++) {
         boxes[i] = i ? (dcp_box){{2 * (i - 1), 1}, {2, 2}} : (dcp_box){{0, 0}, {height, 1}};
         snprintf(names[i], sizeof names[i], i ? "/model/w@%06zu" : "/model/w", i);
-        rows[i] = (step_row){.tensor = {names[i], DCP_U8, 2, {height, 3}},
+        rows[i] = (format_row){.tensor = {names[i], DCP_U8, 2, {height, 3}},
                              .box = &boxes[i],
                              .offset = at,
                              .bytes = boxes[i].count[0] * boxes[i].count[1],

@@ -12,7 +12,7 @@
 
 #include "core/bytes.h"
 #include "core/crc64.h"
-#include "step/userblock.h"
+#include "format/index.h"
 
 /* Byte offsets in the user block, docs/format.md. */
 enum {
@@ -82,17 +82,17 @@ static inline uint64_t forge_column(const forge *f, uint64_t row, int column) {
 }
 
 static inline int forge_by_offset(const void *a, const void *b) {
-    const step_range *x = a, *y = b;
+    const format_range *x = a, *y = b;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
 /* The checksum of what is outside of the datasets of the (real) index. */
 static inline uint64_t forge_outside(const forge *f) {
     uint64_t rows = core_get_u64(f->real + UB_ROWS), at = USERBLOCK_BYTES, raw = 0, sum = 0;
-    step_range *data = calloc(rows + 1, sizeof *data);
+    format_range *data = calloc(rows + 1, sizeof *data);
     for (uint64_t i = 0; i < rows; i++)
-        data[i] = (step_range){forge_column(f, i, OFFSET), forge_column(f, i, BYTES), 0};
-    data[rows] = (step_range){f->n, 0, 0};
+        data[i] = (format_range){forge_column(f, i, OFFSET), forge_column(f, i, BYTES), 0};
+    data[rows] = (format_range){f->n, 0, 0};
     qsort(data, rows, sizeof *data, forge_by_offset);
     for (uint64_t i = 0; i <= rows; i++) {
         if (data[i].offset < at) continue; /* without bytes */

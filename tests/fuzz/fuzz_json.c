@@ -5,8 +5,8 @@
 #include "core/json.h"
 #include "dcp/checkpoint.h"
 #include "dcp/safetensors.h"
+#include "format/about.h"
 #include "fuzz.h"
-#include "step/about.h"
 
 static uint64_t count_values(const json_t *value) {
     uint64_t n = 1;
@@ -50,7 +50,7 @@ static void about(const char *text, size_t bytes) {
     fuzz_file("about.json", file, bytes, 0);
     int status = dcp_about_read(fuzz_folder(), &json, &err);
     PROMISE(err.status == status && !*err.message == !status);
-    PROMISE(step_about_check(fuzz_folder(), NULL, NULL) == status);
+    PROMISE(format_about_check(fuzz_folder(), NULL, NULL) == status);
     if (!status) PROMISE(json && *json == '{');
     free(json);
     free(file);

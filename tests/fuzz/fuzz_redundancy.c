@@ -2,10 +2,10 @@
  * the bytes of the header as far as they are not zero; read as a name as well. */
 #include "core/bytes.h"
 #include "core/crc64.h"
+#include "format/index.h"
 #include "fuzz.h"
-#include "redundancy/code.h"
+#include "redundancy/groups.h"
 #include "redundancy/parity.h"
-#include "step/userblock.h"
 
 #define AT_CRC (PAGE_BYTES - 8)
 

@@ -5,10 +5,10 @@
  * file the first 120 bytes of its user block, index, blocks and meta. */
 #include "core/bytes.h"
 #include "core/crc64.h"
+#include "format/folder.h"
 #include "fuzz.h"
-#include "step/checkpoint.h"
-#include "step/folder.h"
-#include "step/joined.h"
+#include "reader/checkpoint.h"
+#include "reader/joined.h"
 
 enum { HEAD = 120, AT_VERSION = 8, AT_FILE = 16, AT_ROWS = 24, AT_ROW = 32, TABLES = 40 };
 enum { BAD_CRC = 1, BAD_MAGIC = 2, OWN_SIZES = 4, SHARDED = 8 }; /* switches */
@@ -41,7 +41,7 @@ static void mend_sums(unsigned char *packed, const unsigned char *body, uint64_t
     core_put_u64(head + USERBLOCK_BYTES - 8, core_crc64(head, USERBLOCK_BYTES - 8));
 }
 
-/* Takes one file from the input; packed as step_tables_pack does. */
+/* Takes one file from the input; packed as format_tables_pack does. */
 static unsigned char *take_file(const uint8_t **data, size_t *size, int how, int last,
                                 uint64_t *bytes) {
     if (*size < HEAD) return NULL;
@@ -74,26 +74,26 @@ static unsigned char *take_file(const uint8_t **data, size_t *size, int how, int
 }
 
 /* Datasets lie in their file, ascend by path, and have their blocks. */
-static void check_file(const step_file *file) {
+static void check_file(const format_file *file) {
     uint64_t blocks = 0;
     for (uint64_t i = 0; i < file->ub.rows; i++) {
-        const step_row *r = &file->rows[i];
+        const format_row *r = &file->rows[i];
         PROMISE(!i || strcmp(file->rows[i - 1].tensor.path, r->tensor.path) < 0);
         PROMISE(r->offset <= file->ub.file_bytes && r->bytes <= file->ub.file_bytes - r->offset);
         PROMISE(r->first_block == blocks && !strstr(r->tensor.path, "/../"));
-        blocks += step_index_blocks(r->bytes);
-        (void)step_index_join_blocks(file->crcs + r->first_block, r->bytes);
+        blocks += format_index_blocks(r->bytes);
+        (void)format_index_join_blocks(file->crcs + r->first_block, r->bytes);
     }
     PROMISE(blocks == file->ub.blocks.bytes / 8);
 }
 
 /* A table that was believed is the one that a writer makes of its rows: nothing hides in it. */
-static void check_same_bytes(const step_file *file, const unsigned char *index) {
-    uint64_t path_bytes = step_index_path_bytes(file->rows, file->ub.rows);
-    PROMISE(file->ub.row_bytes == step_index_row_bytes(path_bytes, file->ub.layout));
+static void check_same_bytes(const format_file *file, const unsigned char *index) {
+    uint64_t path_bytes = format_index_path_bytes(file->rows, file->ub.rows);
+    PROMISE(file->ub.row_bytes == format_index_row_bytes(path_bytes, file->ub.layout));
     unsigned char *again = malloc(file->ub.index.bytes + 1);
     PROMISE(again);
-    step_index_encode(file->rows, file->ub.rows, path_bytes, file->ub.layout, again);
+    format_index_encode(file->rows, file->ub.rows, path_bytes, file->ub.layout, again);
     PROMISE(!memcmp(again, index, file->ub.index.bytes));
     free(again);
 }
@@ -101,13 +101,13 @@ static void check_same_bytes(const step_file *file, const unsigned char *index) 
 static int take_files(dcp_checkpoint *ckpt, const uint8_t *data, size_t size, int how) {
     int status = DCP_OK;
     for (size_t i = 0; i < ckpt->n_files && !status; i++) {
-        step_file *file = &ckpt->files[i];
+        format_file *file = &ckpt->files[i];
         uint64_t bytes;
         dcp_error err = {0};
         unsigned char *packed = take_file(&data, &size, how, i + 1 == ckpt->n_files, &bytes);
         if (!packed) return DCP_ERR_CORRUPT;
-        file->path = step_folder_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
-        status = step_tables_unpack(file, packed, bytes, 0, &err);
+        file->path = format_folder_path(ckpt->path, ckpt->layout, i, ckpt->n_files);
+        status = format_tables_unpack(file, packed, bytes, 0, &err);
         PROMISE(err.status == status && !*err.message == !status);
         if (!status) {
             check_file(file);
@@ -120,8 +120,8 @@ static int take_files(dcp_checkpoint *ckpt, const uint8_t *data, size_t size, in
 
 static void check_tensors(const dcp_checkpoint *ckpt) {
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
-        const step_tensor *t = &ckpt->tensors[i];
-        PROMISE(step_checkpoint_lookup(ckpt, t->tensor.path) == t);
+        const reader_tensor *t = &ckpt->tensors[i];
+        PROMISE(reader_checkpoint_lookup(ckpt, t->tensor.path) == t);
         uint64_t bytes = 0;
         for (size_t k = 0; k < t->n_datasets; k++) bytes += t->datasets[k].row->bytes;
         PROMISE(bytes == t->bytes);
@@ -140,9 +140,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     ckpt->path = strdup("d/step-00000003");
     ckpt->files = calloc(ckpt->n_files, sizeof *ckpt->files);
     PROMISE(ckpt->path && ckpt->files);
-    for (size_t i = 0; i < ckpt->n_files; i++) ckpt->files[i] = step_file_of(NULL);
+    for (size_t i = 0; i < ckpt->n_files; i++) ckpt->files[i] = format_file_of(NULL);
     if (!take_files(ckpt, data + 2, size - 2, how)) {
-        int status = step_join_files(ckpt, &err);
+        int status = reader_join_files(ckpt, &err);
         PROMISE(err.status == status && !*err.message == !status);
         if (!status) check_tensors(ckpt);
     }

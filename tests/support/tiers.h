@@ -6,7 +6,7 @@
 #include <pthread.h>
 
 #include "dcp/tiers.h"
-#include "step/checkpoint.h"
+#include "reader/checkpoint.h"
 #include "support/private.h"
 
 typedef struct tiers_log_text {
@@ -123,7 +123,7 @@ static inline int tiers_load_rows(void *ctx, dcp_checkpoint *ckpt, dcp_error *er
     held h;
     l->loads++;
     CHECK(!ckpt->scattered ||
-          ckpt->rows == (l->s->size % 2 ? STEP_ROWS_AT_HOMES : STEP_ROWS_COPIED));
+          ckpt->rows == (l->s->size % 2 ? READER_ROWS_AT_HOMES : READER_ROWS_COPIED));
     given_make(&g, dcp_checkpoint_step(ckpt));
     held_make(&h, &g, COLUMNS, l->s->rank, l->s->size, 0);
     int status = dcp_load(ckpt, h.state, NULL, err);

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "programs/fail.h"
-#include "programs/python_json.h"
+#include "programs/json_read.h"
 
 #define MAX_BYTES ((size_t)2 << 20) /* what jansson makes of it then stays below 200 MB */
 

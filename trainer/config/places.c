@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "config/schema.h"
+#include "programs/arguments.h"
 #include "programs/fail.h"
-#include "programs/words.h"
 
 enum { SLIP = 2 }; /* up to so many edits a word counts as misspelled */
 

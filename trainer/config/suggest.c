@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "programs/words.h"
+#include "programs/arguments.h"
 
 static const struct {
     const char *theirs, *ours;

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "core/bytes.h"
-#include "core/futex.h"
+#include "core/system.h"
 #include "programs/fail.h"
 
 enum { ROOT = 0, STRETCH = 512 };

@@ -2,7 +2,7 @@
  * called, and what it tells ranks. All that differs between them is in one table. */
 #pragma once
 
-#include "programs/launched.h"
+#include "programs/program.h"
 
 /* How a family is made to start something else than its daemon on other hosts. */
 typedef struct launcher_family_remote {

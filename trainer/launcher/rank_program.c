@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "launcher/agent/remote.h"
-#include "programs/launched.h"
 #include "programs/program.h"
 
 #define SLOTS "DCP_RUN_SLOTS" /* of each host that has ranks, in the order of ranks: "2,2,1" */

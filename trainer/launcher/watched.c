@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "programs/python_json.h"
+#include "programs/json_read.h"
 
 /* A directory of an override: what is a JSON string, else the characters themselves. */
 static json_t *dir_of_override(const char *text) {

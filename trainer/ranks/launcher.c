@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "programs/fail.h"
-#include "programs/launched.h"
 #include "programs/program.h"
 #include "ranks/board.h"
 

@@ -120,12 +120,11 @@ DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_opti
  * Collective, on any number of ranks and whatever store->redundancy is now; before a load. Files
  * are written byte by byte as they were, durably, in failure domains that have none of their group,
  * where there are such; what lies damaged is replaced. Steps that can't be made whole are passed
- * over and logged. It is also logged that a step survives fewer losses than when it was saved, where
- * there are too few domains now.
- *   every_byte  1: all files of a step are read, and a damaged one counts as lost; 0: only names,
- *               lengths and headers are looked at, until something is found lost
- *   step        the step that is whole now, whether anything had to be written or not
- *   rebuilt     how many files were written; may be NULL
+ * over and logged. It is also logged that a step survives fewer losses than when it was saved,
+ * where there are too few domains now. every_byte  1: all files of a step are read, and a damaged
+ * one counts as lost; 0: only names, lengths and headers are looked at, until something is found
+ * lost step        the step that is whole now, whether anything had to be written or not rebuilt
+ * how many files were written; may be NULL
  *
  * DCP_ERR_BUSY: another writer has taken the store. DCP_ERR_NOT_FOUND: there is none; the message
  * says what the newest lacks. Extra memory: 16 MiB a rank. */

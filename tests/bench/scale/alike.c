@@ -4,7 +4,7 @@
 
 #include "comm/comm.h"
 #include "heap.h"
-#include "move/talks.h"
+#include "move/routes.h"
 #include "move/window.h"
 #include "world.h"
 

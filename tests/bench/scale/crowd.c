@@ -5,8 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/pairs.h"
 #include "comm/reduction.h"
-#include "comm/routes.h"
 #include "core/bytes.h"
 #include "data.h"
 #include "fibers.h"
@@ -18,7 +18,7 @@ enum {
     DATA_BYTES = 4096,    /* shorter messages may have none */
     SHARED_BYTES = 65536, /* such tables have pages of their own (heap.h) */
     SIZES_BYTES = 16384,  /* such messages tell who has what */
-    PACKET_BYTES = 16,    /* before a message that goes by way of others (comm/routes.c) */
+    PACKET_BYTES = 16,    /* before a message that goes by way of others (comm/pairs.c) */
     LENGTH_BYTES = 8      /* before all of them */
 };
 
@@ -143,7 +143,7 @@ static void route_alike(const crowd *c, uint64_t bytes, uint64_t *rounds) {
     }
 }
 
-/* As comm/routes.c sends them over MPI: a message a rank and round, to a rank twice as far as in
+/* As comm/pairs.c sends them over MPI: a message a rank and round, to a rank twice as far as in
  * the round before. */
 static void count_routed(crowd *c, const traffic *t, counts_messages *m) {
     int n_rounds = 0;

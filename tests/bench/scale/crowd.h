@@ -4,7 +4,6 @@
 #define TESTS_BENCH_SCALE_CROWD_H
 
 #include "comm/comm.h"
-#include "comm/local.h"
 #include "counts.h"
 #include "dcp/dcp.h"
 #include "heap.h"

@@ -13,7 +13,6 @@
 #include "io/queue.h"
 #include "move/engine.h"
 #include "move/piece.h"
-#include "move/progress.h"
 #include "move/transfer.h"
 #include "world.h"
 

@@ -7,12 +7,12 @@
 
 #include "core/box.h"
 #include "core/bytes.h"
-#include "core/clock.h"
 #include "core/crc64.h"
+#include "core/system.h"
 #include "heap.h"
-#include "step/alike.h"
-#include "step/homes.h"
-#include "step/packed.h"
+#include "reader/homes.h"
+#include "reader/joined.h"
+#include "reader/packed.h"
 #include "world.h"
 
 enum { MOST_BYTES = 16 << 20, FACTS = 13, NUMBERS = 7 };
@@ -44,9 +44,9 @@ static void make_tensors(void) {
     }
 }
 
-static step_row row_of(int tensor, int shard, dcp_box *box) {
+static format_row row_of(int tensor, int shard, dcp_box *box) {
     *box = dcp_box_chunk(&o.tensors[tensor], shard, o.shards);
-    return (step_row){.tensor = o.tensors[tensor],
+    return (format_row){.tensor = o.tensors[tensor],
                       .box = box,
                       .offset = USERBLOCK_BYTES * (uint64_t)(tensor + 1),
                       .bytes = dcp_box_elems(box, 2) * 4};
@@ -59,33 +59,33 @@ static void write_at(int fd, const void *bytes, uint64_t n, uint64_t offset) {
 /* The tables of this rank's shard, in a file of holes. */
 static void write_shard(const char *path) {
     size_t n = (size_t)o.n;
-    step_row *rows = calloc(n, sizeof *rows);
+    format_row *rows = calloc(n, sizeof *rows);
     dcp_box *boxes = calloc(n, sizeof *boxes);
     uint64_t *blocks = calloc(n, 8);
     char meta[65536], json[200];
     NEED(rows && boxes && blocks);
     for (size_t i = 0; i < n; i++) rows[i] = row_of((int)i, o.rank, &boxes[i]);
     for (size_t i = 0; i < n; i++) blocks[i] = 0x123456789abcdef1 + i;
-    uint64_t path_bytes = step_index_path_bytes(rows, n), at = USERBLOCK_BYTES * (n + 1);
-    step_userblock ub = {.layout = DCP_LAYOUT_SHARDED,
+    uint64_t path_bytes = format_index_path_bytes(rows, n), at = USERBLOCK_BYTES * (n + 1);
+    format_userblock ub = {.layout = DCP_LAYOUT_SHARDED,
                          .rows = n,
-                         .row_bytes = step_index_row_bytes(path_bytes, DCP_LAYOUT_SHARDED)};
+                         .row_bytes = format_index_row_bytes(path_bytes, DCP_LAYOUT_SHARDED)};
     unsigned char *index = calloc(n, ub.row_bytes), head[USERBLOCK_BYTES];
     NEED(index);
-    step_index_encode(rows, n, path_bytes, DCP_LAYOUT_SHARDED, index);
+    format_index_encode(rows, n, path_bytes, DCP_LAYOUT_SHARDED, index);
     memset(meta, ' ', sizeof meta);
     snprintf(json, sizeof json,
              "{\"format\":1,\"shard\":{\"rank\":%d,\"state_id\":\"0123456789abcdef\",\"world\":%d},"
              "\"step\":1}",
              o.rank, o.shards);
     memcpy(meta, json, strlen(json));
-    ub.index = (step_range){at, n * ub.row_bytes, core_crc64(index, n * ub.row_bytes)};
+    ub.index = (format_range){at, n * ub.row_bytes, core_crc64(index, n * ub.row_bytes)};
     ub.blocks =
-        (step_range){core_round_to_pages(at + ub.index.bytes), 8 * n, core_crc64(blocks, 8 * n)};
-    ub.meta = (step_range){core_round_to_pages(ub.blocks.offset + 8 * n), sizeof meta,
+        (format_range){core_round_to_pages(at + ub.index.bytes), 8 * n, core_crc64(blocks, 8 * n)};
+    ub.meta = (format_range){core_round_to_pages(ub.blocks.offset + 8 * n), sizeof meta,
                            core_crc64(meta, sizeof meta)};
     ub.file_bytes = core_round_to_pages(ub.meta.offset + sizeof meta);
-    step_userblock_encode(&ub, head);
+    format_userblock_encode(&ub, head);
     int fd = open(path, O_CREAT | O_WRONLY, 0600);
     NEED(fd >= 0 && !ftruncate(fd, (off_t)ub.file_bytes));
     write_at(fd, head, sizeof head, 0);
@@ -113,9 +113,9 @@ int __wrap_comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t
 /* What tensors' homes tell, and rank 0. */
 int __wrap_comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_error *err) {
     (void)comm, (void)err;
-    NEED(!status && n >= NUMBERS * (uint64_t)o.n + STEP_ALIKE_WORDS);
+    NEED(!status && n >= NUMBERS * (uint64_t)o.n + READER_ALIKE_WORDS);
     o.collectives++;
-    if (o.rank) step_alike_tell(o.ckpt, words + NUMBERS * o.n, NULL);
+    if (o.rank) reader_alike_tell(o.ckpt, words + NUMBERS * o.n, NULL);
     for (int i = 0; i < o.n; i++)
         if (i % o.shards != o.rank) {
             const uint64_t told[NUMBERS] = {(uint64_t)o.shards, (uint64_t)o.shards, 2, 0, 0, 0, 1};
@@ -133,8 +133,8 @@ static void add_rows(const void *facts, comm_message *message, uint64_t *bytes) 
         for (int i = o.rank; i < o.n; i += o.shards) {
             dcp_box box;
             const uint64_t crc = 0x123456789abcdef1 + (uint64_t)i;
-            const step_row row = row_of(i, shard, &box);
-            NEED(!step_packed_append(message, (size_t)i, (size_t)shard, &row, "", &crc, NULL));
+            const format_row row = row_of(i, shard, &box);
+            NEED(!reader_packed_append(message, (size_t)i, (size_t)shard, &row, "", &crc, NULL));
         }
         bytes[shard] = message->bytes - before;
     }
@@ -159,7 +159,7 @@ static dcp_checkpoint *make_checkpoint(dcp_comm *comm) {
     ckpt->comm = comm;
     ckpt->layout = DCP_LAYOUT_SHARDED;
     ckpt->path = strdup(o.folder);
-    NEED(!step_checkpoint_make_files(ckpt, (size_t)o.shards, NULL));
+    NEED(!reader_checkpoint_make_files(ckpt, (size_t)o.shards, NULL));
     for (int f = 0; f < o.shards; f++) {
         char path[128];
         snprintf(path, sizeof path, "%s/shard-%05d-of-%05d.h5", o.folder, f, o.shards);
@@ -171,7 +171,7 @@ static dcp_checkpoint *make_checkpoint(dcp_comm *comm) {
 static void check_rows(const dcp_checkpoint *ckpt) {
     NEED(ckpt->n_tensors == (size_t)o.n);
     for (int i = 0; i < o.n; i++) {
-        const step_tensor *t = &ckpt->tensors[i];
+        const reader_tensor *t = &ckpt->tensors[i];
         NEED(!strcmp(t->tensor.path, o.tensors[i].path));
         NEED(t->n_datasets == (size_t)o.shards);
         NEED(!t->rows == (i % o.shards != o.rank));
@@ -199,7 +199,7 @@ int main(int argc, char **argv) {
     heap_start();
     heap_add((ptrdiff_t)before);
     double start = core_clock_now();
-    int moved = 0, status = step_homes_open(ckpt, DCP_OK, &moved, &err);
+    int moved = 0, status = reader_homes_open(ckpt, DCP_OK, &moved, &err);
     if (status) fprintf(stderr, "%s\n", err.message);
     NEED(!status && !moved);
     printf(

@@ -11,12 +11,12 @@
 #include "move/window.h"
 #include "world.h"
 
-int __real_h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+int __real_h5_skeleton_build(format_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                              const h5_asked *asked, h5_skeleton *out, dcp_error *err);
 int __wrap_move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
                              const uint64_t *reader_ranges, int to_file, move_windows *out,
                              dcp_error *err);
-int __wrap_h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+int __wrap_h5_skeleton_build(format_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                              const h5_asked *asked, h5_skeleton *out, dcp_error *err);
 int __wrap_store_begin(dcp_store *store, uint64_t step, char *folder, dcp_error *err);
 void __wrap_store_rollback(dcp_store *store, uint64_t step);
@@ -42,7 +42,7 @@ static planned_cost cost_so_far(void) {
     return (planned_cost){planned_clock_ms() - started - current->layout.cpu_ms, heap_peak()};
 }
 
-int __wrap_h5_skeleton_build(step_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
+int __wrap_h5_skeleton_build(format_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,
                              const h5_asked *asked, h5_skeleton *out, dcp_error *err) {
     double start = planned_clock_ms();
     size_t before = heap_now();

@@ -3,7 +3,7 @@
 #ifndef TESTS_BENCH_SCALE_PLANNED_H
 #define TESTS_BENCH_SCALE_PLANNED_H
 
-#include "step/checkpoint.h"
+#include "reader/checkpoint.h"
 #include "store/store.h"
 
 typedef struct planned_cost {

@@ -3,8 +3,8 @@
 #define TESTS_BENCH_SCALE_STORED_H
 
 #include "planned.h"
+#include "reader/checkpoint.h"
 #include "save/plan.h"
-#include "step/checkpoint.h"
 
 typedef struct stored {
     unsigned char *packed; /* of layout global: user block, index, blocks, meta */

@@ -10,12 +10,11 @@
 #define ROUTED_BYTES ((uint64_t)2 << 20)
 #define ROUTED_PEERS 8
 #include "comm/pairs.c"
-#include "comm/routes.c"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/message.h"
+#include "comm/messages.h"
 #include "dcp/mpi.h"
 #include "support/check.h"
 

@@ -14,24 +14,15 @@
 #ifndef SLOT_BYTES
 #define SLOT_BYTES ((size_t)0) /* no memory is shared: all goes by messages */
 #endif
+#include "comm/batch.c"
+#include "comm/comm.c"
+#include "comm/rank_groups.c"
 #include "comm/host.c"
-#include "comm/host_memory.c"
-#include "comm/join.c"
-#include "comm/levels.c"
-#include "comm/local.c"
 #include "comm/messages.c"
 #include "comm/mpi.c"
 #include "comm/pairs.c"
-#include "comm/place.c"
-#include "comm/rank_groups.c"
-#include "comm/routes.c"
-
-#include "comm/batch.c"
-#include "comm/comm.c"
 #include "comm/process.c"
 #include "comm/sharing.c"
-#include "comm/topology.c"
-#include "comm/watch.c"
 #include "support/check.h"
 
 #define LARGEST 100

@@ -1,5 +1,5 @@
 /* Rounds of all-to-alls with sizes of every kind: each byte arrives where it belongs. */
-#include "comm/rounds.h"
+#include "comm/messages.h"
 
 #include <mpi.h>
 #include <stdlib.h>

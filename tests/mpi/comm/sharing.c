@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/topology.h"
+#include "comm/comm.h"
 #include "core/bytes.h"
 #include "dcp/mpi.h"
 #include "support/check.h"

@@ -6,7 +6,7 @@
 
 #include "comm/batch.h"
 #include "comm/host.h"
-#include "comm/join.h"
+#include "comm/sharing.h"
 #include "dcp/mpi.h"
 #include "support/check.h"
 

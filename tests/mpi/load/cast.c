@@ -1,7 +1,7 @@
 /* Casts on load: every pair of types that dcp_convert knows, between any boxes, of both layouts,
  * by both engines, into dense memory and by strides; other pairs, and casts that nobody asked for,
  * are refused; flipped bytes are found. */
-#include "step/view.h"
+#include "reader/view.h"
 #include "support/scratch.h"
 #include "support/view.h"
 
@@ -204,11 +204,11 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
 
 /* Flips a bit of the tensor's stored bytes, and back. */
 static void flip(const scratch *s, const dcp_checkpoint *ckpt, const char *path) {
-    const step_tensor *t = step_checkpoint_lookup(ckpt, path);
-    step_known known;
+    const reader_tensor *t = reader_checkpoint_lookup(ckpt, path);
+    reader_known known;
     unsigned char byte;
-    SUCCEEDS(step_view_all((dcp_checkpoint *)ckpt, t, &known, err));
-    const step_dataset *p = known.datasets;
+    SUCCEEDS(reader_view_all((dcp_checkpoint *)ckpt, t, &known, err));
+    const reader_dataset *p = known.datasets;
     MPI_Barrier(MPI_COMM_WORLD);
     if (s->rank == 0) {
         int fd = open(p->file->path, O_RDWR);

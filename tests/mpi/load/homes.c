@@ -2,7 +2,7 @@
  * the tensors' homes, on more and on fewer ranks than saved them, with halos and replicas; and what
  * callers ask about boxes and pieces is the same on every rank, whoever keeps them. */
 #include "dcp/inspect.h"
-#include "step/view.h"
+#include "reader/view.h"
 #include "support/private.h"
 
 /* The first n ranks; NULL on the others. */
@@ -17,9 +17,9 @@ static dcp_comm *first_part(const scratch *s, int n) {
 }
 
 static void check_homes(const dcp_checkpoint *ckpt) {
-    CHECK(ckpt->rows == STEP_ROWS_AT_HOMES && !ckpt->datasets);
+    CHECK(ckpt->rows == READER_ROWS_AT_HOMES && !ckpt->datasets);
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
-        int is_home = step_checkpoint_home(ckpt, i) == ckpt->comm->rank;
+        int is_home = reader_checkpoint_home(ckpt, i) == ckpt->comm->rank;
         CHECK(!ckpt->tensors[i].rows == !is_home && !ckpt->tensors[i].datasets);
     }
     for (size_t f = 0; f < ckpt->n_files; f++)
@@ -102,7 +102,7 @@ static void hidden_files(const scratch *s, const given *g) {
     node_dir(s, "private", s->rank, dir);
     private_save(s->comm, dir, g, STRIPES, 5);
     SUCCEEDS(dcp_checkpoint_open_private(s->comm, dir, &ckpt, err));
-    CHECK(ckpt->rows == (s->size > 1 ? STEP_ROWS_COPIED : STEP_ROWS_AT_HOMES));
+    CHECK(ckpt->rows == (s->size > 1 ? READER_ROWS_COPIED : READER_ROWS_AT_HOMES));
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++)
         for (size_t k = 0; k < dcp_checkpoint_pieces(ckpt, i); k++) {
             dcp_piece p = DCP_PIECE_INIT;
@@ -122,22 +122,22 @@ static void changed_rows(const scratch *s, const given *g) {
     size_t i = 0;
     while (strcmp(dcp_checkpoint_tensor(ckpt, i)->path, "/model/blocks")) i++;
     if (s->rank == 0) {
-        const step_file *file = &ckpt->files[0];
+        const format_file *file = &ckpt->files[0];
         unsigned char *index = malloc(file->ub.index.bytes), *row;
         int fd = open(file->path, O_RDWR);
         CHECK(fd >= 0 && pread(fd, index, file->ub.index.bytes, (off_t)file->ub.index.offset) > 0);
         row = memmem(index, file->ub.index.bytes, "/model/blocks", sizeof "/model/blocks");
         CHECK(row);
-        off_t crc = (off_t)(file->ub.row_bytes - step_index_row_bytes(0, DCP_LAYOUT_SHARDED) + 92);
+        off_t crc = (off_t)(file->ub.row_bytes - format_index_row_bytes(0, DCP_LAYOUT_SHARDED) + 92);
         row[crc] ^= 1;
         CHECK(pwrite(fd, row + crc, 1, (off_t)file->ub.index.offset + (row + crc - index)) == 1);
         close(fd);
         free(index);
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    step_known known;
-    int status = step_view_all(ckpt, &ckpt->tensors[i], &known, &failure);
-    if (step_checkpoint_home(ckpt, i) == s->rank) {
+    reader_known known;
+    int status = reader_view_all(ckpt, &ckpt->tensors[i], &known, &failure);
+    if (reader_checkpoint_home(ckpt, i) == s->rank) {
         CHECK(status == DCP_OK);
     } else {
         CHECK(status == DCP_ERR_CORRUPT && !strcmp(failure.tensor, "/model/blocks"));

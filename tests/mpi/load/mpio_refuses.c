@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "core/crc64.h"
-#include "step/checkpoint.h"
+#include "reader/checkpoint.h"
 #include "support/scratch.h"
 
 #define STEP "store/step-00000005"
@@ -64,20 +64,20 @@ static void damaged_metadata(const scratch *s, const given *g) {
 }
 
 static int by_offset(const void *a, const void *b) {
-    const step_row *x = a, *y = b;
+    const format_row *x = a, *y = b;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
 /* Gives the file its true length and checksums again, as an attacker would. */
 static void seal(const scratch *s) {
     size_t n;
-    step_userblock ub;
-    step_row *rows;
+    format_userblock ub;
+    format_row *rows;
     struct stat st;
     CHECK(stat(file, &st) == 0 && truncate(file, (st.st_size + 4095) / 4096 * 4096) == 0);
     unsigned char *data = scratch_read(s, STEP "/state.h5", &n);
-    step_file f = step_file_of(strdup(other)); /* the tables are the same there */
-    SUCCEEDS(step_tables_read(&f, err));
+    format_file f = format_file_of(strdup(other)); /* the tables are the same there */
+    SUCCEEDS(format_tables_read(&f, err));
     ub = f.ub;
     rows = f.rows;
     qsort(rows, ub.rows, sizeof *rows, by_offset);
@@ -91,11 +91,11 @@ static void seal(const scratch *s) {
     }
     ub.file_bytes = n;
     ub.outside_crc = core_crc64_finish(raw, outside);
-    step_userblock_encode(&ub, data);
+    format_userblock_encode(&ub, data);
     int fd = open(file, O_WRONLY);
     CHECK(fd >= 0 && pwrite(fd, data, USERBLOCK_BYTES, 0) == USERBLOCK_BYTES);
     close(fd);
-    step_tables_free(&f);
+    format_tables_free(&f);
     free(data);
 }
 

@@ -1,9 +1,9 @@
 /* Opening a step takes few collectives, of 2 shards as of 100; where each rank reads some, and
  * finds the same tensors there, fewer; no file of it is left open, and a load has at most so many
- * open as io/use.h allows. */
+ * open as io/descriptors.h allows. */
 #include <dirent.h>
 
-#include "io/use.h"
+#include "io/descriptors.h"
 #include "support/counted.h"
 #include "support/scratch.h"
 

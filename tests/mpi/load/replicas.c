@@ -2,7 +2,7 @@
  * them is found, on all ranks; also where it is not the lowest holder, whose copy the sum of
  * checksums counts. By messages, and through shared memory. */
 #include "comm/comm.h"
-#include "step/userblock.h"
+#include "format/index.h"
 #include "support/scratch.h"
 
 #define ELEMENTS 900

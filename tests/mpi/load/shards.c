@@ -1,6 +1,6 @@
 /* A file a rank: what some ranks saved under one scheme, all ranks, some and one of them load under
  * others; and every byte of it verifies. */
-#include "step/checkpoint.h"
+#include "reader/checkpoint.h"
 #include "support/scratch.h"
 
 /* Each element is in one file, also where several ranks held it. */
@@ -8,10 +8,10 @@ static void check_written_once(const dcp_checkpoint *ckpt) {
     uint64_t wanted = 0, written = 0;
     for (size_t i = 0; i < ckpt->n_tensors; i++) wanted += ckpt->tensors[i].bytes;
     for (size_t f = 0; f < ckpt->n_files; f++) {
-        step_file file = step_file_of(strdup(ckpt->files[f].path));
-        SUCCEEDS(step_tables_read(&file, err));
+        format_file file = format_file_of(strdup(ckpt->files[f].path));
+        SUCCEEDS(format_tables_read(&file, err));
         for (size_t i = 0; i < file.ub.rows; i++) written += file.rows[i].bytes;
-        step_tables_free(&file);
+        format_tables_free(&file);
     }
     CHECK(written == wanted);
 }

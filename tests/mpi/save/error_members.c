@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 
 #include "core/bytes.h"
-#include "step/userblock.h"
+#include "format/index.h"
 #include "support/scratch.h"
 
 #define ELEMENTS (3u << 20)

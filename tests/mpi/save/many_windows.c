@@ -1,6 +1,6 @@
 /* A matrix cut by columns, so large that its fragments need more windows than one round of sizes
  * speaks of: saved on some columns, loaded on other ones, every element is right. */
-#include "comm/rounds.h"
+#include "comm/messages.h"
 #include "move/window.h"
 #include "support/scratch.h"
 

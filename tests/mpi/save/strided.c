@@ -2,7 +2,7 @@
  * engines, at once and beside the program, whatever memory the other ranks have; loads fill it and
  * touch nothing else; replicas that differ and damage are found; strides of 0 are saved, and
  * refused by loads. */
-#include "step/checkpoint.h"
+#include "reader/checkpoint.h"
 #include "support/scratch.h"
 #include "support/view.h"
 
@@ -160,8 +160,8 @@ static void replicas_differ(const scratch *s, const given *g, int way) {
 
 /* Changes a bit of a tensor's last stored byte. */
 static void damage(const scratch *s, const dcp_checkpoint *ckpt, const char *path) {
-    const step_tensor *t = step_checkpoint_lookup(ckpt, path);
-    const step_dataset *p = t->datasets;
+    const reader_tensor *t = reader_checkpoint_lookup(ckpt, path);
+    const reader_dataset *p = t->datasets;
     const off_t at = (off_t)(p->row->offset + p->row->bytes - 1);
     unsigned char byte;
     if (s->rank == 0) {

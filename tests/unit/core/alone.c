@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/cover.h"
+#include "core/box.h"
 #include "core/crc64.h"
 #include "core/json.h"
 #include "core/state_dict.h"

@@ -2,7 +2,7 @@
  * and of equal boxes the lowest rank's is kept. */
 #include <sys/resource.h>
 
-#include "core/cover.h"
+#include "core/box.h"
 #include "support/core_fixture.h"
 
 #define MOST 64

@@ -1,6 +1,6 @@
 /* An identity is random or is none: where the system gives no random numbers, a store is not
  * opened. */
-#include "core/entropy.h"
+#include "core/system.h"
 
 #include <errno.h>
 #include <sys/random.h>

@@ -1,4 +1,5 @@
-/* A process exits while another thread of it calls HDF5: HDF5's own handler finds nothing to free. */
+/* A process exits while another thread of it calls HDF5: HDF5's own handler finds nothing to free.
+ */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -6,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "h5/turn.h"
+#include "h5/hdf5_lock.h"
 
 enum { PROCESSES = 40, FILES = 4 };
 

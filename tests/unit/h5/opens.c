@@ -2,8 +2,8 @@
  * empty tensors, no tensors at all; values, types and tables are what they should be. */
 #include <hdf5.h>
 
+#include "format/index.h"
 #include "h5/types.h"
-#include "step/index.h"
 #include "support/store_fixture.h"
 
 static const dcp_tensor shapes[] = {
@@ -155,7 +155,7 @@ static void hdf5_reads_the_tables(void **state) {
     hid_t index = H5Dopen2(file, "/dcp/index", H5P_DEFAULT), type = H5Dget_type(index);
     assert_int_equal(H5Tget_nmembers(type), 7);
     size_t row = H5Tget_size(type);
-    assert_int_equal(row, step_index_row_bytes(32, DCP_LAYOUT_GLOBAL));
+    assert_int_equal(row, format_index_row_bytes(32, DCP_LAYOUT_GLOBAL));
     table = malloc(n * row);
     assert_true(H5Dread(index, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, table) >= 0);
     for (size_t i = 1; i < n; i++) assert_true(strcmp(table + (i - 1) * row, table + i * row) < 0);

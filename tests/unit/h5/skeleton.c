@@ -8,7 +8,7 @@
 #define MOST 400
 
 struct plan {
-    step_row rows[MOST];
+    format_row rows[MOST];
     char paths[MOST][40];
     size_t n;
     uint64_t meta_bytes;
@@ -21,7 +21,7 @@ static void any_rows(struct plan *p, size_t n) {
     p->meta_bytes = 65536 * between(1, 2);
     uint64_t blocks = 0;
     for (size_t i = 0; i < n; i++) {
-        step_row *r = &p->rows[i];
+        format_row *r = &p->rows[i];
         snprintf(p->paths[i], sizeof p->paths[i], "%s/w%05zu", folders[4 * i / n], i);
         r->tensor.path = p->paths[i];
         r->tensor.dtype = (dcp_dtype)between(1, DCP_DTYPE_COUNT - 1);
@@ -31,7 +31,7 @@ static void any_rows(struct plan *p, size_t n) {
         if (!r->tensor.ndim) r->tensor.shape[0] = 1;
         r->bytes = dcp_tensor_bytes(&r->tensor);
         r->first_block = blocks;
-        blocks += step_index_blocks(r->bytes);
+        blocks += format_index_blocks(r->bytes);
     }
 }
 
@@ -56,7 +56,7 @@ static int by_offset(const void *a, const void *b) {
 
 static size_t extents(const struct plan *p, const h5_skeleton *s, struct extent *out) {
     size_t n = 0;
-    const step_range *tables[] = {&s->index, &s->blocks, &s->meta};
+    const format_range *tables[] = {&s->index, &s->blocks, &s->meta};
     for (int t = 0; t < 3; t++)
         if (tables[t]->bytes) out[n++] = (struct extent){tables[t]->offset, tables[t]->bytes, 1};
     for (size_t i = 0; i < p->n; i++)
@@ -136,7 +136,7 @@ static void what_hdf5_refuses_is_an_error(void **state) {
     (void)state;
     static const char *const second[] = {"/m/a/b", "/m/a"};
     for (int i = 0; i < 2; i++) {
-        step_row rows[2] = {{.tensor = {"/m/a", DCP_F32, 1, {4}}, .bytes = 16},
+        format_row rows[2] = {{.tensor = {"/m/a", DCP_F32, 1, {4}}, .bytes = 16},
                             {.tensor = {second[i], DCP_F32, 1, {4}}, .bytes = 16}};
         h5_skeleton s;
         dcp_error err = {0};

@@ -1,6 +1,6 @@
 /* Memory that is free, as /proc and control groups of both versions tell it, and limits of the
  * process. */
-#include "io/available.h"
+#include "io/buffers.h"
 
 #include <limits.h>
 #include <stdio.h>

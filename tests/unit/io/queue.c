@@ -8,8 +8,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "format/index.h"
 #include "io/queue.h"
-#include "step/userblock.h"
 #include "support/core_fixture.h"
 #include "support/store_fixture.h"
 

@@ -7,8 +7,8 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include "format/index.h"
 #include "io/queue.h"
-#include "step/userblock.h"
 #include "support/core_fixture.h"
 #include "support/store_fixture.h"
 

@@ -1,7 +1,7 @@
 /* Bulk parts of pages as large as a block lie on such pages, wherever the dataset begins: each is
  * one page, they follow each other, and the rest of the run are fragments. */
+#include "format/index.h"
 #include "move/piece.h"
-#include "step/index.h"
 #include "support/core_fixture.h"
 
 #define FILE_OFFSET ((uint64_t)3 * 4096)

@@ -1,7 +1,7 @@
 /* Elements that are cast as they are placed become the same in whatever parts they come, also where
  * the two parts of one come in the other order, and their stored bytes are summed. */
 #include "core/crc64.h"
-#include "move/box_bytes.h"
+#include "move/piece.h"
 #include "support/core_fixture.h"
 
 enum { N = 97 };
@@ -18,7 +18,7 @@ static void any_parts_make_the_same(void **state) {
     const uint64_t bytes = sizeof stored;
     for (int i = 0; i < 2 * N; i++) stored[i] = i * 1.7 - 20;
     dcp_convert(DCP_C128, stored, DCP_C64, want, N);
-    const step_row row = {.tensor = {"/model/c", DCP_C128, 1, {N}}, .bytes = bytes};
+    const format_row row = {.tensor = {"/model/c", DCP_C128, 1, {N}}, .bytes = bytes};
     const state_box box = {.box.count = {N}, .data = have};
     const box_copy all = {.run_bytes = bytes, .runs = 1};
     for (int round = 0; round < 200; round++) {

@@ -1,12 +1,11 @@
 /* Where somebody waits for the memory, the rest is copied once no more than the budget is left: the
  * memory may change from then on, and file and checksums are those of before. */
 #include "core/crc64.h"
+#include "format/index.h"
 #include "io/queue.h"
-#include "move/box_bytes.h"
-#include "move/bulk.h"
-#include "move/progress.h"
+#include "move/engine_direct.h"
+#include "move/piece.h"
 #include "move/transfer.h"
-#include "step/userblock.h"
 #include "support/core_fixture.h"
 #include "support/store_fixture.h"
 
@@ -83,8 +82,8 @@ static void write_it(const struct scratch *s, run *r) {
     assert_int_equal(fread(after, 1, BYTES, in), BYTES);
     fclose(in);
     assert_memory_equal(after, before, BYTES);
-    for (uint64_t b = 0; b < step_index_blocks(BYTES); b++) {
-        uint64_t size = step_index_block_bytes(BYTES, b);
+    for (uint64_t b = 0; b < format_index_blocks(BYTES); b++) {
+        uint64_t size = format_index_block_bytes(BYTES, b);
         assert_int_equal(core_crc64_finish(sums[b], size),
                          core_crc64(before + b * BLOCK_BYTES, size));
     }

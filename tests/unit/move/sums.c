@@ -20,12 +20,12 @@ static void sum_in_parts(const move_piece *p, const unsigned char *data, uint64_
 
 static void check_blocks(const uint64_t *sums, const unsigned char *data, uint64_t bytes) {
     uint64_t crcs[MOST_BLOCKS];
-    for (uint64_t b = 0; b < step_index_blocks(bytes); b++) {
-        uint64_t size = step_index_block_bytes(bytes, b);
+    for (uint64_t b = 0; b < format_index_blocks(bytes); b++) {
+        uint64_t size = format_index_block_bytes(bytes, b);
         crcs[b] = core_crc64(data + b * BLOCK_BYTES, size);
         assert_int_equal(core_crc64_finish(sums[b], size), crcs[b]);
     }
-    assert_int_equal(step_index_join_blocks(crcs, bytes), core_crc64(data, bytes));
+    assert_int_equal(format_index_join_blocks(crcs, bytes), core_crc64(data, bytes));
 }
 
 static void a_dataset_in_parts(void **state) {

@@ -1,7 +1,7 @@
 /* The erasure code alone: whatever members of a group are lost, what is left of each stripe gives
  * their strips back; and every member holds its data once, in order, and as much redundancy as the
  * others. */
-#include "redundancy/code.h"
+#include "redundancy/groups.h"
 #include "support/core_fixture.h"
 
 #define STRIP 96

@@ -2,8 +2,8 @@
  * is believed though its checksum is right. */
 #include "core/bytes.h"
 #include "core/crc64.h"
+#include "format/index.h"
 #include "redundancy/parity.h"
-#include "step/userblock.h"
 #include "support/core_fixture.h"
 
 static parity_header three_members(redundancy_kind kind) {

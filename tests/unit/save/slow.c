@@ -1,5 +1,5 @@
 /* Which rank a save's report names as slow: 3 times the median and half a second, for each byte. */
-#include "save/slow.h"
+#include "save/history.h"
 
 #include <string.h>
 

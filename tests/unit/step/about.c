@@ -1,7 +1,7 @@
 /* about.json: what it holds, and that each flipped bit, missing and surplus byte of it shows. */
 #include <jansson.h>
 
-#include "step/about.h"
+#include "format/about.h"
 #include "support/store_fixture.h"
 
 static size_t read_about(const struct scratch *s, char *text, size_t room) {
@@ -22,15 +22,15 @@ static int check_bytes(const struct scratch *s, const char *text, size_t bytes) 
     assert_non_null(file);
     assert_int_equal(fwrite(text, 1, bytes, file), bytes);
     assert_int_equal(fclose(file), 0);
-    return step_about_check(s->root, NULL, NULL);
+    return format_about_check(s->root, NULL, NULL);
 }
 
 static void it_says_who_wrote_the_step(void **state) {
     struct scratch *s = *state;
     char text[4096] = "";
     assert_int_equal(
-        step_about_write(s->root, "tool", 4, "{\"gb_per_s\": 2.5, \"ranks\": 9}", NULL), 0);
-    assert_int_equal(step_about_check(s->root, NULL, NULL), DCP_OK);
+        format_about_write(s->root, "tool", 4, "{\"gb_per_s\": 2.5, \"ranks\": 9}", NULL), 0);
+    assert_int_equal(format_about_check(s->root, NULL, NULL), DCP_OK);
     json_t *about = json_loadb(text, read_about(s, text, sizeof text), 0, NULL);
     assert_non_null(about);
     assert_string_equal(json_string_value(json_object_get(about, "tool")), "tool");
@@ -46,7 +46,7 @@ static void it_says_who_wrote_the_step(void **state) {
 static void every_bit_and_byte_counts(void **state) {
     struct scratch *s = *state;
     char text[4096] = "";
-    assert_int_equal(step_about_write(s->root, "tool", 4, "{\"note\": \"\\u00e9\"}", NULL), DCP_OK);
+    assert_int_equal(format_about_write(s->root, "tool", 4, "{\"note\": \"\\u00e9\"}", NULL), DCP_OK);
     size_t bytes = read_about(s, text, sizeof text);
     assert_int_equal(check_bytes(s, text, bytes), DCP_OK);
     for (size_t bit = 0; bit < 8 * bytes; bit++) {
@@ -69,16 +69,16 @@ static void what_is_no_file_is_refused(void **state) {
     struct scratch *s = *state;
     char path[200];
     dcp_error err = {0};
-    assert_int_equal(step_about_check(s->root, NULL, &err), DCP_ERR_NOT_FOUND);
+    assert_int_equal(format_about_check(s->root, NULL, &err), DCP_ERR_NOT_FOUND);
     assert_non_null(strstr(err.message, "about.json"));
     snprintf(path, sizeof path, "%s/about.json", s->root);
     assert_int_equal(mkfifo(path, 0666), 0);
-    assert_int_equal(step_about_check(s->root, NULL, &err), DCP_ERR_CORRUPT);
+    assert_int_equal(format_about_check(s->root, NULL, &err), DCP_ERR_CORRUPT);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0777), 0);
-    assert_int_equal(step_about_check(s->root, NULL, &err), DCP_ERR_CORRUPT);
-    assert_int_not_equal(step_about_write(s->root, "tool", 1, "[1]", &err), DCP_OK);
-    assert_int_not_equal(step_about_write(s->root, "tool", 1, NULL, &err), DCP_OK);
+    assert_int_equal(format_about_check(s->root, NULL, &err), DCP_ERR_CORRUPT);
+    assert_int_not_equal(format_about_write(s->root, "tool", 1, "[1]", &err), DCP_OK);
+    assert_int_not_equal(format_about_write(s->root, "tool", 1, NULL, &err), DCP_OK);
 }
 
 int main(void) {

@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "step/hold.h"
+#include "format/hold.h"
 #include "support/store_fixture.h"
 
 static void (*meanwhile)(void); /* what happens while a reader waits; once */
@@ -23,18 +23,18 @@ static void path_in(const struct scratch *s, const char *name, char *path) {
     snprintf(path, 200, "%s/%s", s->dir, name);
 }
 
-static step_hold *hold_step(const struct scratch *s, const char *name) {
+static format_hold *hold_step(const struct scratch *s, const char *name) {
     char path[200];
     int gone;
     path_in(s, name, path);
-    step_hold *hold = step_hold_open(path, 1, &gone);
+    format_hold *hold = format_hold_open(path, 1, &gone);
     assert_non_null(hold);
     assert_non_null(hold->lock);
     return hold;
 }
 
 /* What the reader finds in the folder that it holds, whatever its name is. */
-static void assert_readable(const step_hold *hold, const char *expected) {
+static void assert_readable(const format_hold *hold, const char *expected) {
     char text[64] = "";
     int fd = openat(hold->folder_fd, "state.h5", O_RDONLY);
     assert_true(fd >= 0);
@@ -54,13 +54,13 @@ static void keep_leaves_what_is_held(void **state) {
     struct scratch *s = *state;
     dcp_store *store = open_store(s, 1, 0);
     publish_all(store, 1, 1);
-    step_hold *hold = hold_step(s, "step-00000001");
+    format_hold *hold = hold_step(s, "step-00000001");
     publish_all(store, 2, 4);
     assert_steps(s, "c1 c4");
-    assert_true(step_hold_is_named(hold));
+    assert_true(format_hold_is_named(hold));
     assert_readable(hold, "state");
     assert_non_null(strstr(s->log, "step-00000001 stays while a reader holds it"));
-    step_hold_close(hold);
+    format_hold_close(hold);
     publish_all(store, 5, 5);
     assert_steps(s, "c5");
     dcp_store_close(store);
@@ -70,11 +70,11 @@ static void several_readers_hold_a_step(void **state) {
     struct scratch *s = *state;
     dcp_store *store = open_store(s, 1, 0);
     publish_all(store, 1, 1);
-    step_hold *first = hold_step(s, "step-00000001"), *second = hold_step(s, "step-00000001");
-    step_hold_close(first);
+    format_hold *first = hold_step(s, "step-00000001"), *second = hold_step(s, "step-00000001");
+    format_hold_close(first);
     publish_all(store, 2, 2);
     assert_steps(s, "c1 c2");
-    step_hold_close(second);
+    format_hold_close(second);
     publish_all(store, 3, 3);
     assert_steps(s, "c3");
     dcp_store_close(store);
@@ -86,9 +86,9 @@ static void what_is_replaced_can_still_be_read(void **state) {
     dcp_error err = {0};
     dcp_store *store = open_store(s, 0, 1);
     assert_int_equal(publish(store, 1, "old", &err), DCP_OK);
-    step_hold *hold = hold_step(s, "step-00000001");
+    format_hold *hold = hold_step(s, "step-00000001");
     assert_int_equal(publish(store, 1, "new", &err), DCP_OK);
-    assert_false(step_hold_is_named(hold));
+    assert_false(format_hold_is_named(hold));
     assert_content(s, "step-00000001/state.h5", "new");
     assert_readable(hold, "old");
     assert_int_equal(publish(store, 1, "newer", &err), DCP_OK); /* what was new is free */
@@ -97,7 +97,7 @@ static void what_is_replaced_can_still_be_read(void **state) {
     store = open_store(s, 0, 1); /* a start removes left-overs, but not this one */
     assert_readable(hold, "old");
     assert_true(entries_like(s, "trash"));
-    step_hold_close(hold);
+    format_hold_close(hold);
     publish_all(store, 2, 2);
     assert_false(entries_like(s, "trash"));
     dcp_store_close(store);
@@ -111,7 +111,7 @@ static void a_start_leaves_what_is_held(void **state) {
     dcp_store_close(store);
     path_in(s, "step-00000001", from);
     path_in(s, ".tmp-step-00000003", to); /* as a killed exchange of names leaves it */
-    step_hold *hold = hold_step(s, "step-00000001");
+    format_hold *hold = hold_step(s, "step-00000001");
     assert_int_equal(rename(from, to), 0);
     store = open_store(s, 0, 0);
     assert_readable(hold, "state");
@@ -119,7 +119,7 @@ static void a_start_leaves_what_is_held(void **state) {
     publish_all(store, 3, 3);
     assert_readable(hold, "state");
     assert_steps(s, "c2 c3");
-    step_hold_close(hold);
+    format_hold_close(hold);
     dcp_store_close(store);
     assert_false(entries_like(s, "t"));
 }
@@ -132,12 +132,12 @@ static void a_save_that_needs_its_name_leaves_what_is_held(void **state) {
     publish_all(store, 1, 2);
     path_in(s, "step-00000001", from);
     path_in(s, ".tmp-step-00000003", to);
-    step_hold *hold = hold_step(s, "step-00000001");
+    format_hold *hold = hold_step(s, "step-00000001");
     assert_int_equal(rename(from, to), 0);
     publish_all(store, 3, 3);
     assert_readable(hold, "state");
     assert_steps(s, "c2 c3");
-    step_hold_close(hold);
+    format_hold_close(hold);
     dcp_store_close(store);
     assert_false(entries_like(s, "t"));
 }
@@ -146,12 +146,12 @@ static void abandoned_steps_stay_while_held(void **state) {
     struct scratch *s = *state;
     dcp_store *store = open_store(s, 1, 0);
     publish_all(store, 5, 5);
-    step_hold *hold = hold_step(s, "step-00000005");
+    format_hold *hold = hold_step(s, "step-00000005");
     assert_int_equal(dcp_store_continue_from(store, 3, NULL), DCP_OK);
     publish_all(store, 4, 6);
     assert_steps(s, "a5 c6");
     assert_readable(hold, "state");
-    step_hold_close(hold);
+    format_hold_close(hold);
     publish_all(store, 7, 7);
     assert_steps(s, "c7");
     dcp_store_close(store);
@@ -164,7 +164,7 @@ static void a_child_does_not_hold(void **state) {
     char byte = 0;
     dcp_store *store = open_store(s, 1, 0);
     publish_all(store, 1, 1);
-    step_hold *hold = hold_step(s, "step-00000001");
+    format_hold *hold = hold_step(s, "step-00000001");
     assert_int_equal(pipe(ends) | pipe(told), 0);
     pid_t child = fork();
     if (child == 0) {
@@ -181,7 +181,7 @@ static void a_child_does_not_hold(void **state) {
     hold->lock->fd = -1;
     publish_all(store, 3, 3);
     assert_steps(s, "c3");
-    step_hold_close(hold);
+    format_hold_close(hold);
     close(ends[1]);
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -199,21 +199,21 @@ static void what_cannot_be_written(void **state) {
     publish_all(store, 1, 1);
     path_in(s, "step-00000001/about.json", path);
     assert_int_equal(chmod(path, 0444), 0);
-    step_hold *hold = hold_step(s, "step-00000001");
+    format_hold *hold = hold_step(s, "step-00000001");
     publish_all(store, 2, 2);
     assert_steps(s, "c1 c2");
-    step_hold_close(hold);
+    format_hold_close(hold);
     path_in(s, "step-00000002/about.json", path);
     assert_int_equal(unlink(path), 0);
     path_in(s, "step-00000002", path);
-    hold = step_hold_open(path, 1, &gone);
+    hold = format_hold_open(path, 1, &gone);
     assert_non_null(hold);
     assert_null(hold->lock);
-    step_hold_close(hold);
+    format_hold_close(hold);
     publish_all(store, 3, 3);
     assert_steps(s, "c3");
     path_in(s, "step-00000009", path);
-    assert_null(step_hold_open(path, 1, &gone));
+    assert_null(format_hold_open(path, 1, &gone));
     assert_int_equal(gone, 1);
     dcp_store_close(store);
 }
@@ -307,13 +307,13 @@ static int claimed_in = -1; /* the store's directory */
 
 static void claim_step(const struct scratch *s, const char *name) {
     claimed_in = open(s->dir, O_RDONLY | O_DIRECTORY);
-    assert_int_equal(step_hold_claim(claimed_in, name, &claim), 1);
+    assert_int_equal(format_hold_claim(claimed_in, name, &claim), 1);
     assert_non_null(claim);
-    assert_false(step_hold_is_held(claimed_in, name)); /* by a reader */
+    assert_false(format_hold_is_held(claimed_in, name)); /* by a reader */
 }
 
 static void end_claim(void) {
-    step_hold_unclaim(claim);
+    format_hold_unclaim(claim);
     claim = NULL;
     close(claimed_in);
 }
@@ -324,12 +324,12 @@ static void what_is_held_cannot_be_claimed(void **state) {
     publish_all(store, 1, 1);
     dcp_pin *pin = pin_step(s, "step-00000001");
     const int dir = open(s->dir, O_RDONLY | O_DIRECTORY);
-    assert_int_equal(step_hold_claim(dir, "step-00000001", &claim), 0);
+    assert_int_equal(format_hold_claim(dir, "step-00000001", &claim), 0);
     assert_null(claim);
     dcp_step_unpin(pin);
     claim_step(s, "step-00000001");
     end_claim();
-    assert_int_equal(step_hold_claim(dir, "step-00000009", &claim), 1); /* nothing to lock */
+    assert_int_equal(format_hold_claim(dir, "step-00000009", &claim), 1); /* nothing to lock */
     assert_null(claim);
     close(dir);
     dcp_store_close(store);
@@ -351,8 +351,8 @@ static void what_may_not_be_written_is_asked_about(void **state) {
     const pid_t child = fork();
     if (child == 0) {
         if (geteuid() == 0 && setuid(65534)) _exit(1);
-        if (!step_hold_claim(dir, "step-00000001", &claim) || claim) _exit(2);
-        _exit(step_hold_claim(dir, "step-00000002", &claim) || claim ? 3 : 0);
+        if (!format_hold_claim(dir, "step-00000001", &claim) || claim) _exit(2);
+        _exit(format_hold_claim(dir, "step-00000002", &claim) || claim ? 3 : 0);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
@@ -401,7 +401,7 @@ static void what_goes_is_not_found(void **state) {
     meanwhile = point_latest;
     dcp_pin *pin = pin_step(s, "latest"); /* what that means by now */
     const int dir = open(s->dir, O_RDONLY | O_DIRECTORY);
-    assert_true(step_hold_is_held(dir, "step-00000002"));
+    assert_true(format_hold_is_held(dir, "step-00000002"));
     close(dir);
     dcp_step_unpin(pin);
     end_claim();

@@ -1,6 +1,6 @@
 /* The index: what is encoded comes back; whatever a file holds instead is refused, or is at least
  * a table of sorted, disjoint datasets that lie in the file. */
-#include "step/index.h"
+#include "format/index.h"
 #include "core/bytes.h"
 #include "support/core_fixture.h"
 
@@ -9,14 +9,14 @@
 
 /* A table in memory of its own size, so that a read past its end shows. */
 struct table {
-    step_userblock ub;
+    format_userblock ub;
     unsigned char *bytes;
     uint64_t path_bytes;
 };
 
 static const dcp_box part = {{1, 0}, {2, 3}};
 
-static struct table make_table(dcp_layout layout, step_row *rows) {
+static struct table make_table(dcp_layout layout, format_row *rows) {
     static const struct {
         const char *path;
         dcp_dtype dtype;
@@ -34,29 +34,29 @@ static struct table make_table(dcp_layout layout, step_row *rows) {
     for (size_t i = 0; i < ROWS; i++) {
         dcp_tensor tensor = {list[i].path, list[i].dtype, list[i].ndim, {0}};
         memcpy(tensor.shape, list[i].shape, sizeof tensor.shape);
-        rows[i] = (step_row){.tensor = tensor};
+        rows[i] = (format_row){.tensor = tensor};
         if (layout == DCP_LAYOUT_SHARDED && i == 3) rows[i].box = &part;
-        dcp_box box = step_index_row_box(&rows[i]);
+        dcp_box box = format_index_row_box(&rows[i]);
         rows[i].bytes = dcp_box_elems(&box, tensor.ndim) * dcp_dtype_bytes(tensor.dtype);
         rows[i].offset = list[i].offset;
         rows[i].crc = any();
         rows[i].first_block = blocks;
-        blocks += step_index_blocks(rows[i].bytes);
+        blocks += format_index_blocks(rows[i].bytes);
     }
-    t.path_bytes = step_index_path_bytes(rows, ROWS);
-    t.ub.row_bytes = step_index_row_bytes(t.path_bytes, layout);
-    t.ub.index = (step_range){32 << 20, ROWS * t.ub.row_bytes, 0};
-    t.ub.blocks = (step_range){33 << 20, 8 * blocks, 0};
-    t.ub.meta = (step_range){34 << 20, 65536, 0};
+    t.path_bytes = format_index_path_bytes(rows, ROWS);
+    t.ub.row_bytes = format_index_row_bytes(t.path_bytes, layout);
+    t.ub.index = (format_range){32 << 20, ROWS * t.ub.row_bytes, 0};
+    t.ub.blocks = (format_range){33 << 20, 8 * blocks, 0};
+    t.ub.meta = (format_range){34 << 20, 65536, 0};
     t.bytes = malloc(t.ub.index.bytes);
     assert_non_null(t.bytes);
-    step_index_encode(rows, ROWS, t.path_bytes, layout, t.bytes);
+    format_index_encode(rows, ROWS, t.path_bytes, layout, t.bytes);
     return t;
 }
 
-static int decode(const struct table *t, step_row **rows) {
+static int decode(const struct table *t, format_row **rows) {
     dcp_error err = {0};
-    int status = step_index_decode(t->bytes, &t->ub, "file", 0, rows, &err);
+    int status = format_index_decode(t->bytes, &t->ub, "file", 0, rows, &err);
     assert_int_equal(err.status, status);
     if (status) assert_non_null(strstr(err.message, "file: index: "));
     return status;
@@ -65,7 +65,7 @@ static int decode(const struct table *t, step_row **rows) {
 static void what_is_encoded_comes_back(void **state) {
     (void)state;
     for (dcp_layout layout = DCP_LAYOUT_GLOBAL; layout <= DCP_LAYOUT_SHARDED; layout++) {
-        step_row rows[ROWS], *back;
+        format_row rows[ROWS], *back;
         struct table t = make_table(layout, rows);
         assert_int_equal(t.path_bytes, 32);
         assert_int_equal(t.ub.row_bytes, layout ? 260 : 132);
@@ -75,7 +75,7 @@ static void what_is_encoded_comes_back(void **state) {
             assert_int_equal(back[i].tensor.dtype, rows[i].tensor.dtype);
             assert_int_equal(back[i].tensor.ndim, rows[i].tensor.ndim);
             assert_memory_equal(back[i].tensor.shape, rows[i].tensor.shape, 64);
-            dcp_box box = step_index_row_box(&rows[i]), again = step_index_row_box(&back[i]);
+            dcp_box box = format_index_row_box(&rows[i]), again = format_index_row_box(&back[i]);
             assert_memory_equal(&again, &box, sizeof box);
             assert_int_equal(back[i].offset, rows[i].offset);
             assert_int_equal(back[i].bytes, rows[i].bytes);
@@ -89,13 +89,13 @@ static void what_is_encoded_comes_back(void **state) {
 
 static void an_empty_table_is_one(void **state) {
     (void)state;
-    step_userblock ub = {.file_bytes = 8192,
-                         .row_bytes = step_index_row_bytes(16, DCP_LAYOUT_GLOBAL)};
-    ub.index = ub.blocks = (step_range){4096, 0, 0};
-    ub.meta = (step_range){4096, 4096, 0};
-    step_row *rows;
-    assert_int_equal(step_index_path_bytes(NULL, 0), 16);
-    assert_int_equal(step_index_decode((const unsigned char *)"", &ub, "file", 0, &rows, NULL),
+    format_userblock ub = {.file_bytes = 8192,
+                         .row_bytes = format_index_row_bytes(16, DCP_LAYOUT_GLOBAL)};
+    ub.index = ub.blocks = (format_range){4096, 0, 0};
+    ub.meta = (format_range){4096, 4096, 0};
+    format_row *rows;
+    assert_int_equal(format_index_path_bytes(NULL, 0), 16);
+    assert_int_equal(format_index_decode((const unsigned char *)"", &ub, "file", 0, &rows, NULL),
                      DCP_OK);
     free(rows);
 }
@@ -191,7 +191,7 @@ static void each_field_is_checked(void **state) {
         for (dcp_layout layout = DCP_LAYOUT_GLOBAL; layout <= DCP_LAYOUT_SHARDED; layout++) {
             const struct mutation *m = &mutations[i];
             if (m->only == (layout == DCP_LAYOUT_GLOBAL ? 1 : -1)) continue;
-            step_row rows[ROWS], *back = NULL;
+            format_row rows[ROWS], *back = NULL;
             struct table t = make_table(layout, rows);
             mutate(&t, m);
             int status = decode(&t, &back);
@@ -204,9 +204,9 @@ static void each_field_is_checked(void **state) {
 static void tables_of_other_sizes(void **state) {
     (void)state;
     for (int i = 0; i < 8; i++) {
-        step_row rows[ROWS], *back;
+        format_row rows[ROWS], *back;
         struct table t = make_table(DCP_LAYOUT_GLOBAL, rows);
-        step_userblock *ub = &t.ub;
+        format_userblock *ub = &t.ub;
         if (i == 0) ub->row_bytes = 0;
         if (i == 1) ub->row_bytes = 100; /* no path */
         if (i == 2) ub->row_bytes = 99;
@@ -219,7 +219,7 @@ static void tables_of_other_sizes(void **state) {
             ub->index.bytes = ROWS * ub->row_bytes;
             free(t.bytes);
             t.bytes = malloc(ub->index.bytes);
-            step_index_encode(rows, ROWS, t.path_bytes + 16, ub->layout, t.bytes);
+            format_index_encode(rows, ROWS, t.path_bytes + 16, ub->layout, t.bytes);
         }
         if (i < 5) ub->rows = ub->row_bytes ? ub->index.bytes / ub->row_bytes : 0;
         assert_int_equal(decode(&t, &back), DCP_ERR_CORRUPT);
@@ -231,7 +231,7 @@ static void tables_of_other_sizes(void **state) {
 static void random_damage_does_no_harm(void **state) {
     (void)state;
     for (int round = 0; round < 20000; round++) {
-        step_row rows[ROWS], *back;
+        format_row rows[ROWS], *back;
         struct table t = make_table(round % 2 ? DCP_LAYOUT_SHARDED : DCP_LAYOUT_GLOBAL, rows);
         for (uint64_t n = between(1, 4); n > 0; n--)
             t.bytes[between(0, t.ub.index.bytes - 1)] = (unsigned char)(any() >> between(0, 7));
@@ -250,14 +250,14 @@ static void random_damage_does_no_harm(void **state) {
 /* As a large table is read: a false row shows in its step, and only there. */
 static void steps_find_the_false_row(void **state) {
     (void)state;
-    step_row rows[ROWS];
+    format_row rows[ROWS];
     struct table t = make_table(DCP_LAYOUT_GLOBAL, rows);
-    assert_int_equal(step_index_check_rows(t.bytes, 0, ROWS, &t.ub, "file", NULL), DCP_OK);
+    assert_int_equal(format_index_check_rows(t.bytes, 0, ROWS, &t.ub, "file", NULL), DCP_OK);
     memset(t.bytes + 4 * t.ub.row_bytes, 0, 3 * t.ub.row_bytes); /* a hole */
-    assert_int_equal(step_index_check_rows(t.bytes, 0, 4, &t.ub, "file", NULL), DCP_OK);
+    assert_int_equal(format_index_check_rows(t.bytes, 0, 4, &t.ub, "file", NULL), DCP_OK);
     for (uint64_t first = 0; first <= 4; first++) {
         dcp_error err = {0};
-        assert_int_equal(step_index_check_rows(t.bytes, first, 5, &t.ub, "file", &err),
+        assert_int_equal(format_index_check_rows(t.bytes, first, 5, &t.ub, "file", &err),
                          DCP_ERR_CORRUPT);
         assert_non_null(strstr(err.message, "index: row 4"));
     }
@@ -266,13 +266,13 @@ static void steps_find_the_false_row(void **state) {
 
 static void further_pieces_are_named_with_an_at(void **state) {
     (void)state;
-    assert_int_equal(step_index_tensor_path("/m/w"), 4);
-    assert_int_equal(step_index_tensor_path("/m/w@1"), 4);
-    assert_int_equal(step_index_tensor_path("/m/w@120"), 4);
-    assert_int_equal(step_index_tensor_path("/m/w@"), 5);
-    assert_int_equal(step_index_tensor_path("/m/w@x1"), 7);
-    assert_int_equal(step_index_tensor_path("/m/w@2@1"), 6);
-    assert_int_equal(step_index_tensor_path("/m@1/w"), 6);
+    assert_int_equal(format_index_tensor_path("/m/w"), 4);
+    assert_int_equal(format_index_tensor_path("/m/w@1"), 4);
+    assert_int_equal(format_index_tensor_path("/m/w@120"), 4);
+    assert_int_equal(format_index_tensor_path("/m/w@"), 5);
+    assert_int_equal(format_index_tensor_path("/m/w@x1"), 7);
+    assert_int_equal(format_index_tensor_path("/m/w@2@1"), 6);
+    assert_int_equal(format_index_tensor_path("/m@1/w"), 6);
 }
 
 int main(void) {

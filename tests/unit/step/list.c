@@ -1,5 +1,5 @@
 /* The list of steps: which names are steps, and in which order they come. */
-#include "step/list.h"
+#include "format/folder.h"
 #include "support/store_fixture.h"
 
 static void make(const struct scratch *s, const char *name) {
@@ -44,7 +44,7 @@ static void names_count_only_as_they_are_made(void **state) {
     make(s, "step-123456789");
     assert_steps(s, "c123456789 c18446744073709551615");
     uint64_t step;
-    assert_int_equal(step_list_newest(s->dir, path, &step, NULL), DCP_OK);
+    assert_int_equal(format_list_newest(s->dir, path, &step, NULL), DCP_OK);
     assert_true(step == UINT64_MAX);
 }
 
@@ -63,7 +63,7 @@ static void steps_ascend_complete_ones_first(void **state) {
     uint64_t step;
     make(s, ".tmp-step-00000101");
     make(s, ".abandoned-step-00000102");
-    assert_int_equal(step_list_newest(s->dir, path, &step, NULL), DCP_OK);
+    assert_int_equal(format_list_newest(s->dir, path, &step, NULL), DCP_OK);
     assert_int_equal(step, 100);
 }
 
@@ -73,16 +73,16 @@ static void an_empty_or_missing_directory_has_no_step(void **state) {
     uint64_t step;
     dcp_error err = {0};
     assert_steps(s, "");
-    assert_int_equal(step_list_newest(s->dir, path, &step, &err), DCP_ERR_NOT_FOUND);
+    assert_int_equal(format_list_newest(s->dir, path, &step, &err), DCP_ERR_NOT_FOUND);
     assert_int_equal(mkdir(s->dir, 0777), 0);
     assert_steps(s, "");
     make(s, ".tmp-step-00000101");
-    assert_int_equal(step_list_newest(s->dir, path, &step, &err), DCP_ERR_NOT_FOUND);
+    assert_int_equal(format_list_newest(s->dir, path, &step, &err), DCP_ERR_NOT_FOUND);
     assert_non_null(strstr(err.message, "no complete step"));
     assert_null(strstr(err.message, "set aside"));
     make(s, ".abandoned-step-00000099");
     make(s, ".abandoned-step-00000102.1");
-    assert_int_equal(step_list_newest(s->dir, path, &step, &err), DCP_ERR_NOT_FOUND);
+    assert_int_equal(format_list_newest(s->dir, path, &step, &err), DCP_ERR_NOT_FOUND);
     assert_non_null(
         strstr(err.message, "/.abandoned-step-00000102.1: rename it to step-00000102 "));
 

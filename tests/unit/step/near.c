@@ -3,20 +3,20 @@
 #include "support/core_fixture.h"
 
 #include "core/box.h"
-#include "step/joined.h"
+#include "reader/joined.h"
 
 #define MOST 81
 
 typedef struct grid {
     dcp_tensor tensor;
-    step_row rows[MOST];
+    format_row rows[MOST];
     dcp_box boxes[MOST];
-    step_file file;
+    format_file file;
     size_t n;
     dcp_checkpoint ckpt;
 } grid;
 
-static void swap_boxes(step_row *a, step_row *b) {
+static void swap_boxes(format_row *a, format_row *b) {
     const dcp_box *box = a->box;
     a->box = b->box;
     b->box = box;
@@ -34,12 +34,12 @@ static void cut(grid *g, const uint64_t *cells) {
         dcp_box box = {{cell[0] * size[0], cell[1] * size[1]}, {size[0], size[1]}};
         snprintf(paths[g->n], sizeof paths[0], "/model/w@%zu", g->n + 1);
         g->boxes[g->n] = box;
-        g->rows[g->n] = (step_row){g->tensor, &g->boxes[g->n], .bytes = size[0] * size[1]};
+        g->rows[g->n] = (format_row){g->tensor, &g->boxes[g->n], .bytes = size[0] * size[1]};
         g->rows[g->n].tensor.path = paths[g->n];
     }
     for (size_t i = g->n; i > 1; i--) swap_boxes(&g->rows[i - 1], &g->rows[between(0, i - 1)]);
-    g->file = (step_file){.path = (char *)"file", .rows = g->rows, .meta = json};
-    g->file.ub = (step_userblock){.layout = DCP_LAYOUT_SHARDED, .rows = g->n};
+    g->file = (format_file){.path = (char *)"file", .rows = g->rows, .meta = json};
+    g->file.ub = (format_userblock){.layout = DCP_LAYOUT_SHARDED, .rows = g->n};
     g->ckpt = (dcp_checkpoint){
         .path = (char *)"folder", .layout = DCP_LAYOUT_SHARDED, .files = &g->file, .n_files = 1};
 }
@@ -53,14 +53,14 @@ static void grid_free(grid *g) {
 }
 
 static void look(const grid *g, int one_cut) {
-    const step_tensor *t = &g->ckpt.tensors[0];
+    const reader_tensor *t = &g->ckpt.tensors[0];
     for (int round = 0; round < 100; round++) {
         dcp_box box = any_box(2, g->tensor.shape, 1), shared;
         size_t first, end;
-        step_join_near(t, &(step_known){.datasets = t->datasets, .n = t->n_datasets}, &box, &first,
+        reader_join_near(t, &(reader_known){.datasets = t->datasets, .n = t->n_datasets}, &box, &first,
                        &end);
         for (size_t k = 0; k < t->n_datasets; k++) {
-            const step_row *row = t->datasets[k].row;
+            const format_row *row = t->datasets[k].row;
             int is_near = k >= first && k < end,
                 shares = core_box_intersect(2, row->box, &box, &shared);
             assert_true(is_near || !shares);
@@ -77,7 +77,7 @@ static void near_is_what_shares_elements(void **state) {
         uint64_t cells[2] = {between(1, 9), between(1, 9)};
         if (round % 3 < 2) cells[round % 3] = 1;
         cut(&g, cells);
-        assert_int_equal(step_join_files(&g.ckpt, &err), DCP_OK);
+        assert_int_equal(reader_join_files(&g.ckpt, &err), DCP_OK);
         assert_int_equal(g.ckpt.n_tensors, 1);
         assert_int_equal(g.ckpt.tensors[0].n_datasets, g.n);
         look(&g, round % 3 < 2);

@@ -1,12 +1,12 @@
 /* The user block: comes back as it was, and each flipped bit of it is damage. */
-#include "step/userblock.h"
 #include "core/bytes.h"
 #include "core/crc64.h"
+#include "format/index.h"
 #include "support/core_fixture.h"
 
 #define FILE_BYTES (1ULL << 20)
 
-static const step_userblock good = {.layout = DCP_LAYOUT_SHARDED,
+static const format_userblock good = {.layout = DCP_LAYOUT_SHARDED,
                                     .file_bytes = FILE_BYTES,
                                     .rows = 3,
                                     .row_bytes = 260,
@@ -18,10 +18,10 @@ static const step_userblock good = {.layout = DCP_LAYOUT_SHARDED,
 static void it_comes_back(void **state) {
     (void)state;
     unsigned char block[USERBLOCK_BYTES];
-    step_userblock back;
+    format_userblock back;
     memset(block, 0xaa, sizeof block);
-    step_userblock_encode(&good, block);
-    assert_int_equal(step_userblock_decode(block, FILE_BYTES, "file", &back, NULL), DCP_OK);
+    format_userblock_encode(&good, block);
+    assert_int_equal(format_userblock_decode(block, FILE_BYTES, "file", &back, NULL), DCP_OK);
     assert_int_equal(back.layout, good.layout);
     assert_int_equal(back.file_bytes, good.file_bytes);
     assert_int_equal(back.rows, good.rows);
@@ -35,47 +35,47 @@ static void it_comes_back(void **state) {
 static void every_flipped_bit_is_damage(void **state) {
     (void)state;
     unsigned char block[USERBLOCK_BYTES];
-    step_userblock back;
-    step_userblock_encode(&good, block);
+    format_userblock back;
+    format_userblock_encode(&good, block);
     for (size_t bit = 0; bit < 8 * sizeof block; bit++) {
         dcp_error err = {0};
         block[bit / 8] = (unsigned char)(block[bit / 8] ^ 1 << bit % 8);
-        assert_int_equal(step_userblock_decode(block, FILE_BYTES, "file", &back, &err),
+        assert_int_equal(format_userblock_decode(block, FILE_BYTES, "file", &back, &err),
                          DCP_ERR_CORRUPT);
         assert_non_null(strstr(err.message, "file: user block: "));
         block[bit / 8] = (unsigned char)(block[bit / 8] ^ 1 << bit % 8);
     }
-    assert_int_equal(step_userblock_decode(block, FILE_BYTES, "file", &back, NULL), DCP_OK);
+    assert_int_equal(format_userblock_decode(block, FILE_BYTES, "file", &back, NULL), DCP_OK);
 }
 
 static void a_file_of_another_size_is_damage(void **state) {
     (void)state;
     unsigned char block[USERBLOCK_BYTES];
-    step_userblock back;
+    format_userblock back;
     dcp_error err = {0};
-    step_userblock_encode(&good, block);
+    format_userblock_encode(&good, block);
     for (int d = -1; d <= 1; d += 2) {
         assert_int_equal(
-            step_userblock_decode(block, (uint64_t)((int64_t)FILE_BYTES + d), "file", &back, &err),
+            format_userblock_decode(block, (uint64_t)((int64_t)FILE_BYTES + d), "file", &back, &err),
             DCP_ERR_CORRUPT);
         assert_non_null(strstr(err.message, "size"));
     }
 }
 
 /* With a right checksum: what a hostile writer could make. */
-static void expect_forged(const step_userblock *ub, const char *part) {
+static void expect_forged(const format_userblock *ub, const char *part) {
     unsigned char block[USERBLOCK_BYTES];
-    step_userblock back;
+    format_userblock back;
     dcp_error err = {0};
-    step_userblock_encode(ub, block);
-    assert_int_equal(step_userblock_decode(block, ub->file_bytes, "file", &back, &err),
+    format_userblock_encode(ub, block);
+    assert_int_equal(format_userblock_decode(block, ub->file_bytes, "file", &back, &err),
                      DCP_ERR_CORRUPT);
     if (!strstr(err.message, part)) fail_msg("'%s' is not in: %s", part, err.message);
 }
 
 static void ranges_outside_the_file_are_damage(void **state) {
     (void)state;
-    static const step_range bad[] = {
+    static const format_range bad[] = {
         {0, 780, 0},           {FILE_BYTES - 512, 780, 0},
         {FILE_BYTES, 780, 0},  {FILE_BYTES + 4096, 0, 0},
         {8193, 780, 0},        {UINT64_MAX - 4095, 780, 0},
@@ -83,7 +83,7 @@ static void ranges_outside_the_file_are_damage(void **state) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         for (int table = 0; table < 3; table++) {
-            step_userblock ub = good;
+            format_userblock ub = good;
             *(table == 0 ? &ub.index : table == 1 ? &ub.blocks : &ub.meta) = bad[i];
             if (table == 0) ub.rows = 1, ub.row_bytes = bad[i].bytes;
             if (table == 1 && bad[i].bytes == 780) ub.blocks.bytes = 776;
@@ -93,7 +93,7 @@ static void ranges_outside_the_file_are_damage(void **state) {
 
 static void sizes_that_contradict_are_damage(void **state) {
     (void)state;
-    step_userblock ub = good;
+    format_userblock ub = good;
     ub.rows = 4;
     expect_forged(&ub, "size of its rows");
     ub = good;
@@ -115,12 +115,12 @@ static void sizes_that_contradict_are_damage(void **state) {
  * have. */
 static void sizes_beyond_any_file_are_damage(void **state) {
     (void)state;
-    step_userblock ub = good;
+    format_userblock ub = good;
     ub.file_bytes = 1ULL << 62;
     expect_forged(&ub, "no file is that large");
     ub.file_bytes = 1ULL << 47;
     ub.rows = MAX_ROWS + 1;
-    ub.index = (step_range){1ULL << 46, ub.rows * 260, 0};
+    ub.index = (format_range){1ULL << 46, ub.rows * 260, 0};
     expect_forged(&ub, "no index has that many rows");
     ub = good;
     ub.file_bytes = 1ULL << 47;
@@ -128,7 +128,7 @@ static void sizes_beyond_any_file_are_damage(void **state) {
     expect_forged(&ub, "no meta is that large");
     ub = good;
     ub.file_bytes = 1ULL << 30;
-    ub.blocks = (step_range){1 << 20, 8 * (256 + 3 + 1), 0};
+    ub.blocks = (format_range){1 << 20, 8 * (256 + 3 + 1), 0};
     expect_forged(&ub, "the blocks table has not the size of what it covers");
 }
 
@@ -136,12 +136,12 @@ static void what_is_not_used_is_zero(void **state) {
     (void)state;
     for (size_t at = 120; at < USERBLOCK_BYTES - 8; at += 13) {
         unsigned char block[USERBLOCK_BYTES];
-        step_userblock back;
+        format_userblock back;
         dcp_error err = {0};
-        step_userblock_encode(&good, block);
+        format_userblock_encode(&good, block);
         block[at] = 1;
         core_put_u64(block + USERBLOCK_BYTES - 8, core_crc64(block, USERBLOCK_BYTES - 8));
-        assert_int_equal(step_userblock_decode(block, FILE_BYTES, "file", &back, &err),
+        assert_int_equal(format_userblock_decode(block, FILE_BYTES, "file", &back, &err),
                          DCP_ERR_CORRUPT);
         assert_non_null(strstr(err.message, "should be zero"));
     }
@@ -150,12 +150,12 @@ static void what_is_not_used_is_zero(void **state) {
 static void a_newer_format_is_told_apart(void **state) {
     (void)state;
     unsigned char block[USERBLOCK_BYTES];
-    step_userblock back;
+    format_userblock back;
     dcp_error err = {0};
-    step_userblock_encode(&good, block);
+    format_userblock_encode(&good, block);
     core_put_u32(block + 8, FORMAT_VERSION + 1);
     core_put_u64(block + USERBLOCK_BYTES - 8, core_crc64(block, USERBLOCK_BYTES - 8));
-    assert_int_equal(step_userblock_decode(block, FILE_BYTES, "file", &back, &err),
+    assert_int_equal(format_userblock_decode(block, FILE_BYTES, "file", &back, &err),
                      DCP_ERR_VERSION);
     assert_non_null(strstr(err.message, "version 2"));
 }

@@ -6,9 +6,9 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "format/hold.h"
 #include "io/file.h"
 #include "io/publish.h"
-#include "step/hold.h"
 #include "store/retention.h"
 
 static int exchanges = 1; /* the file system does */
@@ -283,14 +283,14 @@ static void a_replaced_step_that_was_held_does_not_come_back(void **state) {
     assert_int_equal(mkdir(path, 0777), 0);
     snprintf(about, sizeof about, "%s/about.json", path);
     write_text(about, "{}");
-    step_hold *hold = step_hold_open(path, 1, &gone);
+    format_hold *hold = format_hold_open(path, 1, &gone);
     assert_non_null(hold);
     store = open_store(s, 1, 0);
     publish_all(store, 8, 8);
     dcp_store_close(store);
     dcp_store_close(open_store(s, 1, 0));
     assert_steps(s, "c8");
-    step_hold_close(hold);
+    format_hold_close(hold);
     dcp_store_close(open_store(s, 1, 0));
     assert_int_equal(has(s, ".trash-old-step-00000007"), 0);
 }

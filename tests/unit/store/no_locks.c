@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "store/writer.h"
+#include "store/lock.h"
 
 enum { REAL, ENOLCK_ALWAYS, GRANTED_TO_ALL } locks;
 

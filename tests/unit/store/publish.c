@@ -1,6 +1,6 @@
 /* Publication: what has a step's name is whole, what failed leaves nothing, what exists stays. */
-#include "step/about.h"
-#include "step/list.h"
+#include "format/about.h"
+#include "format/folder.h"
 #include "store/publication.h"
 #include "support/store_fixture.h"
 
@@ -33,13 +33,13 @@ static void a_step_gets_its_name_when_published(void **state) {
     assert_true(readlink(folder, link, sizeof link - 1) > 0);
     assert_string_equal(link, "step-00000120");
     snprintf(folder, sizeof folder, "%s/step-00000120", s->dir);
-    assert_int_equal(step_about_check(folder, NULL, NULL), DCP_OK);
+    assert_int_equal(format_about_check(folder, NULL, NULL), DCP_OK);
 
     publish_all(store, 121, 121);
     assert_content(s, "latest/state.h5", "state");
     char newest[PATH_MAX];
     uint64_t step;
-    assert_int_equal(step_list_newest(s->dir, newest, &step, NULL), DCP_OK);
+    assert_int_equal(format_list_newest(s->dir, newest, &step, NULL), DCP_OK);
     assert_int_equal(step, 121);
     assert_non_null(strstr(newest, "/step-00000121"));
     dcp_store_close(store);

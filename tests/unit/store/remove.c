@@ -7,8 +7,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "store/remove.h"
 #include "store/retention.h"
-#include "store/room.h"
 
 static int renames_left = -1, rename_fails;
 static const char *going; /* a step that a reader looks for when it is about to lose its name */

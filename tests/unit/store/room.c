@@ -1,11 +1,11 @@
 /* Which steps are given up for a save that has no room, in which order; and that what may not go
  * stays, and is named where it is held. */
-#include "store/room.h"
+#include "store/remove.h"
 
 #include <errno.h>
 #include <sys/syscall.h>
 
-#include "step/hold.h"
+#include "format/hold.h"
 #include "store/retention.h"
 #include "support/store_fixture.h"
 
@@ -72,7 +72,7 @@ static void what_is_held_or_pinned_stays(void **state) {
     publish_all(store, 1, 4);
     store_pin(store, 1);
     snprintf(path, sizeof path, "%s/step-00000002", s->dir);
-    step_hold *hold = step_hold_open(path, 1, &gone);
+    format_hold *hold = format_hold_open(path, 1, &gone);
     assert_int_equal(make_room(store, &from), 1);
     assert_steps(s, "c1 c2 c4");
     assert_int_equal(make_room(store, &from), 0);
@@ -80,7 +80,7 @@ static void what_is_held_or_pinned_stays(void **state) {
     assert_int_equal(err.status, DCP_ERR_NO_SPACE);
     assert_string_equal(err.message,
                         "no room; readers hold step-00000002, which can't be given up");
-    step_hold_close(hold);
+    format_hold_close(hold);
     strcpy(err.message, "no room");
     store_room_explain(store, &err);
     assert_string_equal(err.message, "no room");

@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 
 #include "dcp/inspect.h"
-#include "step/userblock.h"
+#include "format/index.h"
 
 enum { ELEMENTS = 1 << 18, FILL = 0x5a }; /* 1 MiB of F32 */
 

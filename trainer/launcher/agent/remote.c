@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "launcher/agent/agent.h"
-#include "programs/launched.h"
 #include "programs/program.h"
 
 enum { CONNECT_MS = 3000, KEY_MS = 10000 };

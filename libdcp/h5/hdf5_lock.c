@@ -1,0 +1,85 @@
+/* One lock for all of the library's calls of HDF5. A fork waits for it too (core/system.h),
+ * so a child finds HDF5 between two calls. */
+#include "h5/hdf5_lock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/fail.h"
+#include "core/system.h"
+
+/* HDF5 puts the errors of MPI's functions under those of its own. */
+static herr_t find_mpi_error(unsigned depth, const H5E_error2_t *e, void *io_failed) {
+    (void)depth;
+    if (e->min_num == H5E_MPI || e->min_num == H5E_MPIERRSTR) *(int *)io_failed = 1;
+    return 0;
+}
+
+/* HDF5 calls it where a function of its interface fails. */
+static herr_t note_failure(hid_t errors, void *turn) {
+    return H5Ewalk2(errors, H5E_WALK_UPWARD, find_mpi_error, &((h5_turn *)turn)->io_failed);
+}
+
+/* The process's end; guarded by the lock. */
+static struct { int is_followed, has_lock; } at_exit;
+
+/* As the process exits, HDF5 frees what it has while threads may still be in a call of it, as those
+ * of saves are. So it is closed here between two calls, and HDF5's own handler finds nothing to do.
+ * A thread that waits for a dead rank or disk in a call does not keep the process. */
+static void close_at_exit(void) {
+    enum { PATIENCE_S = 2 };
+    if (!core_process_lock_take_within(CORE_LOCK_HDF5, PATIENCE_S)) return;
+    at_exit.has_lock = 1;
+    H5close();
+}
+
+static void leave_at_exit(void) {
+    if (!at_exit.has_lock) return;
+    at_exit.has_lock = 0;
+    core_process_lock_leave(CORE_LOCK_HDF5);
+}
+
+/* Handlers run in reverse order, HDF5's between these two. */
+static void follow_exit(void) {
+    at_exit.is_followed = 1;
+    atexit(leave_at_exit);
+    H5open();
+    atexit(close_at_exit);
+}
+
+void h5_enter(h5_turn *turn) {
+    core_process_lock_take(CORE_LOCK_HDF5);
+    if (!at_exit.is_followed) follow_exit();
+    turn->io_failed = 0;
+    H5Eget_auto2(H5E_DEFAULT, &turn->print, &turn->print_data);
+    H5Eset_auto2(H5E_DEFAULT, note_failure, turn);
+    errno = 0;
+}
+
+void h5_leave(const h5_turn *turn) {
+    H5Eset_auto2(H5E_DEFAULT, turn->print, turn->print_data);
+    core_process_lock_leave(CORE_LOCK_HDF5);
+}
+
+static herr_t first_error(unsigned depth, const H5E_error2_t *e, void *text) {
+    if (!depth && e->desc) snprintf(text, 256, "%s", e->desc);
+    return 0;
+}
+
+int h5_fail(dcp_error *err, const char *what, const char *path) {
+    char text[256] = "no detail";
+    const int code = errno;                            /* 0: HDF5 found something wrong itself */
+    const int full = code == ENOSPC || code == EDQUOT; /* which MPI-IO calls an I/O error */
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first_error, text);
+    int status = DCP_ERR_IO;
+    if (full)
+        status = core_fail(err, DCP_ERR_NO_SPACE,
+                           "HDF5 can't %s %s: no space left on device; free space there or "
+                           "choose another folder (%s)",
+                           what, path, text);
+    else
+        core_fail(err, status, "HDF5 can't %s %s: %s", what, path, text);
+    if (full && err) err->system_error = code;
+    return core_fail_path(status, path, err);
+}

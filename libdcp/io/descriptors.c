@@ -1,0 +1,209 @@
+/* One list for the process, as the limit is the process': files that are open, those used last at
+ * its end. Files are opened without the lock (CORE_LOCK_OPENED), so that threads do not wait for
+ * each other's. */
+#include "io/descriptors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "core/fail.h"
+#include "core/system.h"
+
+enum { LEAST_OPEN = 8, MOST_OPEN = 64 };
+
+static struct {
+    io_file *first, *last;
+    unsigned n, in_use; /* in a child of fork also uses of its parent's other threads */
+} opened;
+
+unsigned io_use_most(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur / 4 > MOST_OPEN) return MOST_OPEN;
+    return limit.rlim_cur / 4 < LEAST_OPEN ? LEAST_OPEN : (unsigned)limit.rlim_cur / 4;
+}
+
+static void unlink_file(io_file *file) {
+    *(file->before ? &file->before->after : &opened.first) = file->after;
+    *(file->after ? &file->after->before : &opened.last) = file->before;
+    file->before = file->after = NULL;
+    opened.n--;
+}
+
+static void append_file(io_file *file) {
+    file->before = opened.last;
+    *(opened.last ? &opened.last->after : &opened.first) = file;
+    opened.last = file;
+    opened.n++;
+}
+
+/* What was written is synced, as a file that is closed tells of no later failure. */
+static void close_idle(io_file *file) {
+    int writing = file->access == IO_WRITE || file->access == IO_WRITE_BUFFERED;
+    unlink_file(file);
+    if (writing && fsync(file->fd)) file->failed = errno;
+    if (close(file->fd) && writing && !file->failed) file->failed = errno;
+    file->fd = -1;
+}
+
+/* Closes files that nobody uses, until less than `most` are open. */
+static void make_room(unsigned most) {
+    for (io_file *file = opened.first, *after; file && opened.n >= most; file = after) {
+        after = file->after;
+        if (!file->users) close_idle(file);
+    }
+}
+
+void io_use_prepare(io_file *file, int folder, const char *path, io_access access) {
+    *file = (io_file){.fd = -1,
+                      .memory_align = 1,
+                      .path = path,
+                      .folder = folder,
+                      .access = access,
+                      .is_on_use = 1};
+}
+
+void io_use_lend(io_file *file, io_access access) {
+    file->folder = AT_FDCWD;
+    file->access = access;
+    file->is_on_use = 1;
+    core_process_lock_take(CORE_LOCK_OPENED);
+    make_room(io_use_most());
+    append_file(file);
+    core_process_lock_leave(CORE_LOCK_OPENED);
+}
+
+static int open_file(const io_file *file, io_file *out, dcp_error *err) {
+    errno = 0;
+    int status = io_open_in(file->folder, file->path, file->access, out, err);
+    if (!status || (errno != EMFILE && errno != ENFILE)) return status;
+    core_process_lock_take(CORE_LOCK_OPENED);
+    make_room(1); /* others have what was left */
+    core_process_lock_leave(CORE_LOCK_OPENED);
+    return io_open_in(file->folder, file->path, file->access, out, err);
+}
+
+/* With the lock, which is left while the file is opened; another thread may be faster. */
+static int open_for_use(io_file *file, dcp_error *err) {
+    io_file found = {.fd = -1};
+    make_room(io_use_most());
+    core_process_lock_leave(CORE_LOCK_OPENED);
+    int status = open_file(file, &found, err);
+    core_process_lock_take(CORE_LOCK_OPENED);
+    if (status) return status;
+    if (file->fd >= 0) {
+        io_close(&found);
+        return DCP_OK;
+    }
+    file->fd = found.fd;
+    file->direct = found.direct;
+    file->memory_align = found.memory_align;
+    append_file(file);
+    return DCP_OK;
+}
+
+int io_use_begin(io_file *file, dcp_error *err) {
+    int status = DCP_OK;
+    if (!file->is_on_use) return DCP_OK;
+    core_process_lock_take(CORE_LOCK_OPENED);
+    if (file->failed) {
+        errno = file->failed;
+        status = core_fail_errno(err, "sync", file->path);
+    } else if (file->fd < 0) {
+        status = open_for_use(file, err);
+    }
+    if (!status && !file->users++) opened.in_use++;
+    core_process_lock_leave(CORE_LOCK_OPENED);
+    return status;
+}
+
+void io_use_end(io_file *file) {
+    if (!file->is_on_use) return;
+    core_process_lock_take(CORE_LOCK_OPENED);
+    if (!--file->users) {
+        opened.in_use--;
+        unlink_file(file);
+        append_file(file);
+    }
+    core_process_lock_leave(CORE_LOCK_OPENED);
+}
+
+int io_use_is_full(const io_file *file) {
+    if (!file->is_on_use) return 0;
+    core_process_lock_take(CORE_LOCK_OPENED);
+    int full = file->fd < 0 && opened.in_use >= io_use_most();
+    core_process_lock_leave(CORE_LOCK_OPENED);
+    return full;
+}
+
+void io_use_close(io_file *file) {
+    if (file->is_on_use && file->fd >= 0) {
+        core_process_lock_take(CORE_LOCK_OPENED);
+        unlink_file(file);
+        if (file->users) opened.in_use--;
+        core_process_lock_leave(CORE_LOCK_OPENED);
+    }
+    file->is_on_use = 0;
+    io_close(file);
+}
+
+/* The lock is held from before a fork until after it, so that no file is open and not in the list
+ * then. Under it come system calls alone. */
+
+static io_unshared *files;
+
+static void lock_files(void) { core_process_lock_take(CORE_LOCK_UNSHARED); }
+static void unlock_files(void) { core_process_lock_leave(CORE_LOCK_UNSHARED); }
+
+static void drop_in_child(void) {
+    for (io_unshared *f = files; f; f = f->next) {
+        close(f->fd);
+        f->fd = -1;
+    }
+    files = NULL;
+}
+
+io_unshared *io_unshared_open(int dir_fd, const char *name, int flags, const char *tag) {
+    io_unshared *file = malloc(sizeof *file);
+    if (!file) return NULL;
+    lock_files();
+    core_process_lock_tell_child(CORE_LOCK_UNSHARED, drop_in_child);
+    int fd = openat(dir_fd, name, flags | O_CLOEXEC, 0666);
+    if (fd >= 0) {
+        *file = (io_unshared){fd, getpid(), tag, files};
+        files = file;
+    }
+    unlock_files();
+    if (fd >= 0) return file;
+    int code = errno;
+    free(file);
+    return errno = code, NULL;
+}
+
+void io_unshared_close(io_unshared *file) {
+    struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+    int code = errno;
+    if (!file) return;
+    lock_files();
+    io_unshared **at = &files;
+    while (*at && *at != file) at = &(*at)->next;
+    if (*at) *at = file->next;
+    if (file->fd >= 0) {
+        if (file->process == getpid()) fcntl(file->fd, F_OFD_SETLK, &whole);
+        close(file->fd);
+    }
+    unlock_files();
+    free(file);
+    errno = code;
+}
+
+int io_unshared_has(const char *tag) {
+    int found = 0;
+    lock_files();
+    for (const io_unshared *f = files; f; f = f->next) found |= f->tag && !strcmp(f->tag, tag);
+    unlock_files();
+    return found;
+}

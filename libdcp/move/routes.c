@@ -1,0 +1,492 @@
+/* Each rank counts its fragments by domain. Ranks of a group tell the carriers, which add up and
+ * tell each other. First each rank tells each other one a word: how many talks its message to it
+ * has, and how wide its group can take the windows. The least width is that of all. Where all ranks
+ * can read apart, that is all. Where all can send what they have for others in one message, they
+ * do. */
+#include "move/routes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/messages.h"
+#include "comm/sharing.h"
+#include "core/fail.h"
+
+/* What a rank has in a domain, whose number is window * width + i. */
+typedef struct tally_entry {
+    uint64_t domain, group, bytes; /* group: the domain's */
+} tally_entry;
+
+typedef struct tally {
+    tally_entry *list;
+    size_t n, room;
+    int is_short; /* of memory */
+} tally;
+
+/* The domain that is counted. */
+typedef struct domain_count {
+    int to_file;
+    uint64_t bytes, next_page; /* next_page: after the last one */
+} domain_count;
+
+typedef struct agreeing {
+    dcp_comm *comm;
+    move_windows *w;
+    move_routes *t;
+    int to_file;
+    int apart;         /* whether this rank, and then whether all can read apart, */
+    int one_message;   /* and send in one message */
+    tally own;         /* of this rank, ascending */
+    tally carried;     /* of its group, where this rank is the carrier: by group */
+    uint64_t *foreign; /* of each domain: what this group has in it, where it is another one's */
+    uint64_t domains;  /* so many, where there are no reader ranges */
+    uint64_t *bytes;   /* where there are reader ranges, 2 for each rank: of messages */
+    move_talk *in;     /* what all partners tell: at most in_most */
+    size_t in_most;
+    dcp_comm_message *messages; /* to and from each partner */
+    dcp_error *err;
+} agreeing;
+
+/* Of a word: the width is above that bit, and how many talks below; without a width, it is 0. The
+ * highest bits: the rank can read apart; it can send in one message. */
+enum { WORD_WIDTH = 32, WORD_ONE_MESSAGE = 62, WORD_APART = 63 };
+
+/* The rank of `group` that carries what goes to and comes from `other`. */
+static int move_routes_carrier(const comm_groups *groups, int group, int other) {
+    const int distance = (other - group + groups->n) % groups->n;
+    return comm_groups_rank(groups, group, (distance - 1) % comm_groups_size(groups, group));
+}
+
+static void tally_add(tally *t, tally_entry entry) {
+    if (t->n == t->room) {
+        const size_t room = 2 * t->room + 64;
+        tally_entry *list = realloc(t->list, room * sizeof *list);
+        t->is_short |= !list;
+        if (!list) return;
+        t->list = list;
+        t->room = room;
+    }
+    t->list[t->n++] = entry;
+}
+
+/* To a file what a message takes; from there the pages that are wanted, of which some may be
+ * counted several times. */
+static int count_fragment(void *ctx, const move_fragment *f) {
+    domain_count *c = ctx;
+    if (c->to_file) {
+        c->bytes += MOVE_HEAD_BYTES + f->bytes;
+        return 0;
+    }
+    uint64_t first = f->file_offset / PAGE_BYTES,
+             end = (f->file_offset + f->bytes - 1) / PAGE_BYTES + 1;
+    if (first + 1 == c->next_page) first++;
+    if (first < end) c->bytes += (end - first) * PAGE_BYTES;
+    c->next_page = end;
+    return 0;
+}
+
+static int count_window(agreeing *a, const move_piece *pieces, size_t n, size_t *cursors,
+                        uint64_t window) {
+    const move_windows *w = a->w;
+    for (int i = 0; i < w->width; i++) {
+        const move_domain d = move_windows_domain(w, window, i);
+        domain_count c = {.to_file = a->to_file};
+        move_fragments(pieces, n, &cursors[w->reader_ranges ? i : 0], d.start, d.end,
+                       count_fragment, &c);
+        if (c.bytes)
+            tally_add(&a->own, (tally_entry){window * (uint64_t)w->width + (uint64_t)i,
+                                             (uint64_t)d.aggregator->group, c.bytes});
+    }
+    return !a->own.is_short;
+}
+
+static int count_fragments(agreeing *a, const move_piece *pieces, size_t n) {
+    const move_windows *w = a->w;
+    size_t *cursors = calloc((size_t)a->comm->size, sizeof *cursors);
+    int ok = cursors != NULL;
+    for (int r = 0; ok && w->reader_ranges && r < a->comm->size; r++)
+        cursors[r] = move_pieces_find(pieces, n, w->reader_ranges[r]);
+    for (uint64_t i = 0; ok && n && i < w->count; i++) ok = count_window(a, pieces, n, cursors, i);
+    free(cursors);
+    return ok ? DCP_OK : core_fail_memory(a->err, a->own.room * sizeof *a->own.list);
+}
+
+/* The largest width with which no window has more than MOVE_FOREIGN_BYTES of other groups' domains;
+ * an eighth of it less each time. */
+static int fitting_width(const agreeing *a) {
+    for (int width = a->w->width;; width -= (width + 7) / 8) {
+        uint64_t most = 0;
+        for (uint64_t d = 0, bytes = 0; d < a->domains; d++) {
+            bytes = (d % (uint64_t)width ? bytes : 0) + a->foreign[d];
+            if (bytes > most) most = bytes;
+        }
+        if (most <= MOVE_FOREIGN_BYTES || width == 1) return width;
+    }
+}
+
+/* Less where many ranks send to few: those take as much as others send. */
+static int fits_one_message(const agreeing *a) {
+    const uint64_t ranks = (uint64_t)a->comm->size,
+                   most = MOVE_FOREIGN_BYTES * (uint64_t)a->w->n_aggregators / ranks;
+    uint64_t bytes = 0;
+    for (uint64_t d = 0; d < a->domains; d++) bytes += a->foreign[d];
+    return a->to_file && bytes <= most;
+}
+
+static int order_entries(const void *a, const void *b) {
+    const tally_entry *x = a, *y = b;
+    if (x->group != y->group) return x->group < y->group ? -1 : 1;
+    return (x->domain > y->domain) - (x->domain < y->domain);
+}
+
+/* Sorts and adds up. */
+static void merge_entries(tally *t) {
+    size_t n = 0;
+    if (t->n) qsort(t->list, t->n, sizeof *t->list, order_entries);
+    for (size_t i = 0; i < t->n; i++)
+        if (n && !order_entries(&t->list[n - 1], &t->list[i]))
+            t->list[n - 1].bytes += t->list[i].bytes;
+        else
+            t->list[n++] = t->list[i];
+    t->n = n;
+}
+
+/* Collective in the group, whose ranks add up what they have; `status` is this rank's so far. Where
+ * one of them has failed, all are without a width. */
+static int add_up_in_group(agreeing *a, int status, int *width) {
+    const move_windows *w = a->w;
+    uint64_t lacking = status != DCP_OK;
+    int comm_status = comm_local_max(a->comm, &lacking, 1, a->err);
+    *width = 0;
+    if (comm_status || lacking) return comm_status ? comm_status : status;
+    for (size_t i = 0; i < a->own.n; i++)
+        if (a->own.list[i].group != (uint64_t)w->groups->own)
+            a->foreign[a->own.list[i].domain] = a->own.list[i].bytes;
+    comm_status = comm_local_sum(a->comm, a->foreign, a->domains, a->err);
+    if (comm_status) return comm_status;
+    for (uint64_t d = 0; d < a->domains; d++) {
+        const int group = move_windows_aggregator(w, d)->group;
+        if (!a->to_file) /* it reads nothing twice */
+            a->foreign[d] = core_min_u64(a->foreign[d], w->domain_bytes);
+        if (a->foreign[d] && move_routes_carrier(w->groups, w->groups->own, group) == a->comm->rank)
+            tally_add(&a->carried, (tally_entry){d, (uint64_t)group, a->foreign[d]});
+    }
+    if (a->carried.is_short) return core_fail_memory(a->err, a->carried.room);
+    merge_entries(&a->carried);
+    *width = fitting_width(a);
+    a->one_message = fits_one_message(a);
+    return DCP_OK;
+}
+
+/* Puts this rank's entries that are the carrier's into the message. */
+static int append_entries(const agreeing *a, int carrier, comm_message *out) {
+    const comm_groups *g = a->w->groups;
+    for (size_t i = 0; i < a->own.n; i++) {
+        const tally_entry *e = &a->own.list[i];
+        if (e->group == (uint64_t)g->own ||
+            move_routes_carrier(g, g->own, (int)e->group) != carrier)
+            continue;
+        unsigned char *at = comm_message_append(out, sizeof *e);
+        if (!at) return core_fail_memory(a->err, a->own.n * sizeof *e);
+        memcpy(at, e, sizeof *e);
+        a->bytes[carrier] += sizeof *e;
+    }
+    return DCP_OK;
+}
+
+static int take_entries(agreeing *a, const comm_message *in) {
+    for (uint64_t at = 0; at < in->bytes; at += sizeof(tally_entry)) {
+        tally_entry e;
+        memcpy(&e, in->data + at, sizeof e);
+        tally_add(&a->carried, e);
+    }
+    merge_entries(&a->carried);
+    return a->carried.is_short ? core_fail_memory(a->err, in->bytes) : DCP_OK;
+}
+
+/* Collective, where there are reader ranges: each carrier gets the entries of its group that are
+ * its. All ranks learn whether one has failed, `status` so far. */
+static int tell_carriers(agreeing *a, int status) {
+    const comm_groups *g = a->w->groups;
+    comm_message out = {0}, in = {0};
+    for (int k = 0; k < comm_groups_size(g, g->own) && !status; k++)
+        status = append_entries(a, comm_groups_rank(g, g->own, k), &out);
+    status = comm_agree(a->comm, status, a->err);
+    if (!status)
+        status =
+            comm_message_exchange(a->comm, &out, a->bytes, &in, a->bytes + a->comm->size, a->err);
+    if (!status) status = take_entries(a, &in);
+    free(out.data);
+    free(in.data);
+    return status;
+}
+
+static int order_partners(const void *a, const void *b) {
+    const move_partner *x = a, *y = b;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static void sort_partners(move_routes *t) {
+    qsort(t->partners, (size_t)t->n_partners, sizeof *t->partners, order_partners);
+}
+
+static move_partner *add_partner(agreeing *a, int group) {
+    const comm_groups *g = a->w->groups;
+    move_routes *t = a->t;
+    for (int i = 0; i < t->n_partners; i++)
+        if (t->partners[i].group == group) return &t->partners[i];
+    t->partners[t->n_partners] =
+        (move_partner){.group = group, .rank = move_routes_carrier(g, group, g->own)};
+    return &t->partners[t->n_partners++];
+}
+
+/* What this carrier's group has for other ones, or wants of them; of domains. */
+static int list_own(agreeing *a) {
+    const tally *carried = &a->carried;
+    for (size_t i = 0, end; i < carried->n; i = end) {
+        const uint64_t group = carried->list[i].group;
+        for (end = i; end < carried->n && carried->list[end].group == group;) end++;
+        move_partner *p = add_partner(a, (int)group);
+        p->own.list = malloc((end - i) * sizeof *p->own.list);
+        if (!p->own.list) return core_fail_memory(a->err, (end - i) * sizeof *p->own.list);
+        for (size_t k = i; k < end; k++)
+            p->own.list[p->own.n++] =
+                (move_talk){.window = carried->list[k].domain, .bytes = carried->list[k].bytes};
+    }
+    sort_partners(a->t);
+    return comm_messages_reserve(a->comm, carried->n * sizeof *a->in, a->in_most * sizeof *a->in,
+                                 a->err);
+}
+
+/* What the partners tell, `told` the words. */
+static int list_theirs(agreeing *a, const uint64_t *told) {
+    const move_talk *at = a->in;
+    for (int r = 0; r < a->comm->size; r++) {
+        const size_t n = (uint32_t)told[r];
+        if (!n) continue;
+        move_partner *p = add_partner(a, a->w->groups->of[r]);
+        p->theirs.list = malloc(n * sizeof *at);
+        if (!p->theirs.list) return core_fail_memory(a->err, n * sizeof *at);
+        p->theirs.n = n;
+        memcpy(p->theirs.list, at, n * sizeof *at);
+        at += n;
+    }
+    sort_partners(a->t);
+    return DCP_OK;
+}
+
+/* Collective: carriers tell each other; `told` are the words. */
+static int exchange_talks(agreeing *a, const uint64_t *told) {
+    dcp_comm_message *send = a->messages, *receive = send + a->w->groups->n;
+    size_t sends = 0, receives = 0;
+    move_talk *at = a->in;
+    for (int i = 0; i < a->t->n_partners; i++) {
+        const move_partner *p = &a->t->partners[i];
+        send[sends++] = (dcp_comm_message){
+            .data = p->own.list, .bytes = p->own.n * sizeof *p->own.list, .peer = p->rank};
+    }
+    for (int r = 0; r < a->comm->size; r++) {
+        const size_t n = (uint32_t)told[r];
+        if (!n) continue;
+        receive[receives++] = (dcp_comm_message){.data = at, .bytes = n * sizeof *at, .peer = r};
+        at += n;
+    }
+    return comm_messages_exchange(a->comm, send, sends, receive, receives, a->err);
+}
+
+/* From domains to windows. */
+static void find_talk_windows(const agreeing *a, move_talks *talks) {
+    const uint64_t most = (uint64_t)a->w->areas * a->w->domain_bytes;
+    size_t n = 0;
+    for (size_t i = 0; i < talks->n; i++) {
+        const move_talk t = {.window = talks->list[i].window / (uint64_t)a->w->width,
+                             .bytes = talks->list[i].bytes};
+        if (n && talks->list[n - 1].window == t.window)
+            talks->list[n - 1].bytes += t.bytes;
+        else
+            talks->list[n++] = t;
+    }
+    for (size_t i = 0; i < n && !a->to_file; i++)
+        talks->list[i].bytes = core_min_u64(talks->list[i].bytes, most);
+    talks->n = n;
+}
+
+/* Adds the talks' windows to the parts, and their bytes to the sums of all windows, or to that of
+ * the one message. */
+static void note_talks(const agreeing *a, move_talks *talks, int part, uint64_t *sums) {
+    uint64_t before = 0;
+    for (size_t i = 0; i < talks->n; i++) {
+        move_talk *talk = &talks->list[i];
+        uint64_t *parts = &a->t->parts[3 * talk->window];
+        parts[0] = parts[part] = 1;
+        sums[a->one_message ? 0 : talk->window] += talk->bytes;
+        if (a->one_message) talk->before = before;
+        before += talk->bytes;
+    }
+}
+
+static uint64_t most_of(const uint64_t *sums, uint64_t n) {
+    uint64_t most = 0;
+    for (uint64_t i = 0; i < n; i++)
+        if (sums[i] > most) most = sums[i];
+    return most;
+}
+
+static int note_partners(agreeing *a) {
+    move_routes *t = a->t;
+    const uint64_t n = a->w->count;
+    uint64_t *sums = calloc(2 * n, sizeof *sums);
+    t->is_one_message = a->one_message;
+    t->has_own = calloc(2 * n, 1);
+    t->has_theirs = t->has_own ? t->has_own + n : NULL;
+    a->w->list = calloc(n, sizeof *a->w->list);
+    const int ok = sums && t->has_own && a->w->list;
+    for (size_t i = 0; i < a->own.n; i++)
+        t->parts[3 * (a->own.list[i].domain / (uint64_t)a->w->width)] = 1;
+    for (int i = 0; i < t->n_partners && ok; i++) {
+        find_talk_windows(a, &t->partners[i].own);
+        find_talk_windows(a, &t->partners[i].theirs);
+        note_talks(a, &t->partners[i].own, 1, sums);
+        note_talks(a, &t->partners[i].theirs, 2, sums + n);
+    }
+    if (ok) t->most_own = most_of(sums, n);
+    if (ok) t->most_theirs = most_of(sums + n, n);
+    free(sums);
+    return ok ? DCP_OK : core_fail_memory(a->err, n * 4 * sizeof *sums);
+}
+
+/* Collective: the words. *told becomes those to this rank, and *least the least width; 0: some rank
+ * has failed. */
+static int tell_words(agreeing *a, int width, const uint64_t **told, int *least) {
+    dcp_comm *comm = a->comm;
+    uint64_t *out = comm->numbers, *in = out + comm->size;
+    const uint64_t own = (uint64_t)width << WORD_WIDTH |
+                         (uint64_t)(width && a->one_message) << WORD_ONE_MESSAGE |
+                         (uint64_t)(width && a->apart) << WORD_APART;
+    for (int r = 0; r < comm->size; r++) out[r] = own;
+    for (int i = 0; width && i < a->t->n_partners; i++)
+        out[a->t->partners[i].rank] += a->t->partners[i].own.n;
+    *told = in;
+    *least = a->w->width;
+    int status = comm_alltoall(comm, out, comm->eights, in, comm->eights, a->err);
+    for (int r = 0; r < comm->size; r++) {
+        a->apart &= (int)(in[r] >> WORD_APART);
+        a->one_message &= (int)(in[r] >> WORD_ONE_MESSAGE) & 1;
+        const int told_width = (int)(in[r] << 2 >> (WORD_WIDTH + 2));
+        if (told_width < *least) *least = told_width;
+    }
+    return status;
+}
+
+/* Collective, where there are reader ranges: memory for what the words announce. */
+static int make_told_room(agreeing *a, const uint64_t *told) {
+    size_t n = 0;
+    for (int r = 0; r < a->comm->size; r++) n += (uint32_t)told[r];
+    free(a->in);
+    a->in = malloc((n + 1) * sizeof *a->in);
+    int status = a->in ? comm_messages_reserve(a->comm, 0, n * sizeof *a->in, a->err)
+                       : core_fail_memory(a->err, n * sizeof *a->in);
+    return comm_agree(a->comm, status, a->err);
+}
+
+/* Collective. What a rank lacks memory for, once all have a width, is in t->status. */
+static int tell_partners(agreeing *a, int status, int width, uint64_t end) {
+    const uint64_t *told;
+    int least;
+    if (!status && width) status = list_own(a);
+    int comm_status = tell_words(a, status ? 0 : width, &told, &least);
+    if (comm_status) return comm_status;
+    if (!least) return comm_agree(a->comm, status, a->err);
+    if (a->apart) return DCP_OK;
+    status = a->w->reader_ranges ? make_told_room(a, told) : DCP_OK;
+    if (!status) status = exchange_talks(a, told);
+    if (status) return status;
+    move_windows_set_width(a->w, least, end);
+    status = list_theirs(a, told);
+    if (!status) status = note_partners(a);
+    a->t->status = status;
+    return DCP_OK;
+}
+
+/* How many talks partners may tell this rank: of each domain of its group, one. With reader ranges,
+ * whose domains are short, those would be too many: memory is taken when they are known. */
+static size_t most_told(const agreeing *a) {
+    const comm_groups *g = a->w->groups;
+    if (a->w->reader_ranges) return 0;
+    const size_t ranks = (size_t)comm_groups_size(g, g->own);
+    return ((size_t)g->n - 1 + ranks - 1) / ranks * (size_t)a->w->areas * a->w->count;
+}
+
+/* For windows of one domain, which there are the most of. */
+static int make_tables(agreeing *a) {
+    const move_windows *w = a->w;
+    const size_t parts = 3 * w->count * (size_t)(w->reader_ranges ? 1 : w->width) + 1,
+                 ranks = (size_t)a->comm->size, groups = (size_t)w->groups->n;
+    a->t = a->w->routes = calloc(1, sizeof *a->t);
+    a->domains = w->reader_ranges ? 0 : w->count * (uint64_t)w->width;
+    a->in_most = most_told(a);
+    a->foreign = calloc(a->domains + 1, sizeof *a->foreign);
+    if (w->reader_ranges) a->bytes = calloc(2 * ranks, sizeof *a->bytes);
+    a->in = malloc((a->in_most + 1) * sizeof *a->in);
+    a->messages = calloc(2 * groups, sizeof *a->messages);
+    if (a->t) a->t->partners = calloc(groups, sizeof *a->t->partners);
+    if (a->t) a->t->parts = calloc(parts, sizeof *a->t->parts);
+    if (a->t && a->t->partners && a->t->parts && a->foreign && (a->bytes || !w->reader_ranges) &&
+        a->in && a->messages)
+        return DCP_OK;
+    return core_fail_memory(a->err, (parts + 2 * ranks + a->domains) * sizeof *a->t->parts +
+                                        a->in_most * sizeof *a->in);
+}
+
+int move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n, uint64_t end,
+                      int to_file, int *apart, move_windows *w, dcp_error *err) {
+    agreeing a = {.comm = comm, .w = w, .to_file = to_file, .apart = *apart, .err = err};
+    int width = w->width;
+    if (!status) status = make_tables(&a);
+    if (!status) status = count_fragments(&a, pieces, n);
+    status = w->reader_ranges ? tell_carriers(&a, status) : add_up_in_group(&a, status, &width);
+    status = tell_partners(&a, status, width, end);
+    *apart = a.apart;
+    free(a.own.list);
+    free(a.carried.list);
+    free(a.foreign);
+    free(a.bytes);
+    free(a.in);
+    free(a.messages);
+    return status;
+}
+
+/* The windows of the group; of all ranks where an exchange of messages needs all. Ranks learn by
+ * the last of `parts` whether one of them has failed. */
+int move_routes_list(dcp_comm *comm, move_windows *w, int status, dcp_error *err) {
+    move_routes *t = w->routes;
+    const uint64_t n = 3 * w->count;
+    const int is_of_all = comm_messages_are_collective(comm);
+    t->parts[n] = status != DCP_OK;
+    int failed = comm_local_max(comm, t->parts, n + 1, err);
+    if (is_of_all && !failed) failed = comm_allreduce(comm, t->parts, n + 1, DCP_REDUCE_MAX, err);
+    if (failed) return failed;
+    if (!is_of_all || t->parts[n]) status = comm_agree(comm, status, err);
+    for (uint64_t i = 0; i < w->count && !status; i++) {
+        const uint64_t *parts = &t->parts[3 * i];
+        t->has_own[w->n] = parts[1] != 0;
+        t->has_theirs[w->n] = parts[2] != 0;
+        if (parts[0]) w->list[w->n++] = i;
+    }
+    free(t->parts);
+    t->parts = NULL;
+    w->is_known = !status;
+    return status;
+}
+
+void move_routes_free(move_routes *t) {
+    if (!t) return;
+    for (int i = 0; i < t->n_partners; i++) {
+        free(t->partners[i].own.list);
+        free(t->partners[i].theirs.list);
+    }
+    free(t->partners);
+    free(t->has_own);
+    free(t->parts);
+    free(t);
+}

@@ -1,0 +1,387 @@
+/* A run that goes back says so at a time of its own on each rank, while stores are being filled and
+ * a save may be in flight. So that is only recorded, and from then on counts in all that is asked
+ * of the list's memory (tiers/tiers.h). The next save is where all ranks are together: it ends the
+ * fillings, those of abandoned steps before they have all their bytes, sets later steps aside in
+ * every store before it saves into any, and forgets them for good. Every store then holds what it
+ * would hold if the abandoned steps had never been. */
+#include "tiers/fallback.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+#include "core/fail.h"
+#include "format/folder.h"
+#include "plan/agreement.h"
+#include "reader/open.h"
+#include "store/lock.h"
+#include "store/restore.h"
+#include "store/retention.h"
+#include "store/returned.h"
+#include "tiers/drain.h"
+#include "tiers/tiers.h"
+
+/* Whatever is saved from now on, into whichever store, has a higher number than all that went
+ * before, in all of them: so a store that is away, and comes back, can tell what is past. */
+static void number_alike(dcp_tiers *tiers) {
+    uint64_t next = 0;
+    for (size_t i = 0; i < tiers->n; i++)
+        if (tiers->list[i].store->save_number > next) next = tiers->list[i].store->save_number;
+    for (size_t i = 0; i < tiers->n; i++) tiers->list[i].store->save_number = next;
+}
+
+int tiers_go_back(dcp_tiers *tiers, dcp_error *err) {
+    int status = DCP_OK;
+    if (!tiers->goes_back) return DCP_OK;
+    for (size_t i = 0; i < tiers->n; i++) tiers_drain_stop(tiers, &tiers->list[i]);
+    for (size_t i = 0; i < tiers->n; i++) tiers_drain_finish(tiers, &tiers->list[i]);
+    for (size_t i = 0; i < tiers->n; i++) tiers_forget_abandoned(tiers, &tiers->list[i]);
+    number_alike(tiers);
+    for (size_t i = 0; i < tiers->n && !status; i++) {
+        status = dcp_store_continue_from(tiers->list[i].store, tiers->back_to, err);
+        if (!status) status = store_set_aside(tiers->list[i].store, err);
+    }
+    if (status) return status;
+    for (size_t i = 0; i < tiers->n; i++) store_returned_go_back(tiers->list[i].store);
+    tiers->goes_back = 0;
+    return DCP_OK;
+}
+
+int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err) {
+    if (!tiers) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_continue_from: tiers is NULL");
+    tiers->goes_back = 1;
+    tiers->back_to = step;
+    return DCP_OK;
+}
+
+/* Choosing what to load. The steps of all stores are candidates, newest first. Each is tried until
+ * one loads. */
+
+typedef struct candidates {
+    dcp_tiers_step *list;
+    size_t n;
+} candidates;
+
+static int append_step(candidates *c, uint64_t step, size_t of, dcp_error *err) {
+    dcp_tiers_step *grown = realloc(c->list, (c->n + 1) * sizeof *grown);
+    if (!grown) return core_fail_memory(err, (c->n + 1) * sizeof *grown);
+    c->list = grown;
+    grown[c->n++] = (dcp_tiers_step){step, of};
+    return DCP_OK;
+}
+
+/* In a shared store rank 0's view counts, in a private one that of every rank. */
+static int list_tier(dcp_comm *comm, const dcp_tier *given, dcp_step **steps, size_t *n,
+                     dcp_error *err) {
+    char *path = NULL;
+    int status = tiers_given_path(given, comm->rank, &path, err);
+    if (!status && (given->is_private || comm->rank == 0))
+        status = dcp_steps_list(path, steps, n, err);
+    free(path);
+    return status;
+}
+
+static int append_tier_steps(dcp_comm *comm, const dcp_tier *given, size_t of, candidates *c,
+                             dcp_error *err) {
+    dcp_step *steps = NULL;
+    size_t n = 0;
+    int status = comm_agree(comm, list_tier(comm, given, &steps, &n, err), err), local = DCP_OK;
+    for (uint64_t limit = UINT64_MAX; !status;) {
+        uint64_t next;
+        status = format_list_newest_of_ranks(comm, steps, n, limit, &next, err);
+        if (status || !next) break;
+        limit = next - 1;
+        if (!local) local = append_step(c, limit, of, err);
+    }
+    free(steps);
+    return status ? status : comm_agree(comm, local, err);
+}
+
+static int newest_first(const void *a, const void *b) {
+    const dcp_tiers_step *x = a, *y = b;
+    if (x->step != y->step) return x->step > y->step ? -1 : 1;
+    return (x->tier > y->tier) - (x->tier < y->tier);
+}
+
+/* The steps of all stores, newest first; after a failure *c is empty. */
+static int list_candidates(dcp_comm *comm, const dcp_tier *list, size_t n, candidates *c,
+                           dcp_error *err) {
+    int status = DCP_OK;
+    *c = (candidates){0};
+    for (size_t i = 0; i < n && !status; i++) status = append_tier_steps(comm, &list[i], i, c, err);
+    if (status) {
+        free(c->list);
+        *c = (candidates){0};
+    }
+    if (c->n) qsort(c->list, c->n, sizeof *c->list, newest_first);
+    return status;
+}
+
+int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_step **out,
+                    size_t *n_out, dcp_error *err) {
+    candidates c;
+    dcp_tier own[DCP_MAX_TIERS];
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: comm is NULL");
+    int status = tiers_given_agree(comm, list, n, own, err);
+    if (status) return status;
+    if (!out || !n_out)
+        status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_steps: out or n_out is NULL");
+    status = comm_agree(comm, status, err);
+    if (!status) status = list_candidates(comm, own, n, &c, err);
+    if (status) return status;
+    *out = c.list;
+    *n_out = c.n;
+    return DCP_OK;
+}
+
+static int name_step_folder(const dcp_tier *given, int rank, uint64_t step, char *folder,
+                            dcp_error *err) {
+    char *path = NULL;
+    int status = tiers_given_path(given, rank, &path, err);
+    if (!status) status = format_name_path(path, "", step, folder, err);
+    free(path);
+    return status;
+}
+
+static int agree_on_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
+                         dcp_tier *own, dcp_error *err) {
+    const plan_value values[] = {{"the step to open", which ? which->step : 0, 0},
+                                 {"the store to open it from", which ? which->tier : 0, 0}};
+    int status = DCP_OK;
+    if (!list || !which || which->tier >= DCP_MAX_TIERS)
+        status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_open_step: no list, or no such step");
+    else
+        status = tiers_given_take(list, which->tier, own, err);
+    return plan_agree(comm, status, values, sizeof values / sizeof *values, err);
+}
+
+static int open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
+                     int loads_only, dcp_checkpoint **out, dcp_error *err) {
+    char folder[PATH_MAX];
+    dcp_tier given;
+    int status = agree_on_step(comm, list, which, &given, err);
+    if (status) return status;
+    status = comm_agree(comm, name_step_folder(&given, comm->rank, which->step, folder, err), err);
+    if (status) return status;
+    if (!given.is_private) return dcp_checkpoint_open(comm, folder, out, err);
+    return (loads_only ? reader_open_private : dcp_checkpoint_open_private)(comm, folder, out, err);
+}
+
+int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
+                        dcp_checkpoint **out, dcp_error *err) {
+    if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_tiers_open_step: comm is NULL");
+    return open_step(comm, list, which, 0, out, err);
+}
+
+typedef struct loading {
+    dcp_tiers *tiers;
+    dcp_tier list[DCP_MAX_TIERS];
+    char *moved[DCP_MAX_TIERS]; /* paths of it that are not the caller's */
+    dcp_tiers_load_fn load;
+    void *ctx;
+    const uint64_t *only; /* the step to load; NULL: the newest that is intact */
+} loading;
+
+/* Collective: what may be loaded. After a failure *c is empty. */
+static int list_wanted(const loading *l, candidates *c, dcp_error *err) {
+    int status = list_candidates(l->tiers->comm, l->list, l->tiers->n, c, err);
+    size_t n = 0;
+    for (size_t i = 0; i < c->n && l->only; i++)
+        if (c->list[i].step == *l->only) c->list[n++] = c->list[i];
+    if (l->only) c->n = n;
+    return status;
+}
+
+static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
+    dcp_checkpoint *ckpt = NULL;
+    int status = open_step(l->tiers->comm, l->list, which, l->tiers->loads_only, &ckpt, err);
+    if (status) return status;
+    status = l->load(l->ctx, ckpt, err);
+    /* while it is held, so that no filling that ends now removes it by `keep` */
+    if (!status) tiers_note_intact(l->tiers, &l->tiers->list[which->tier], which->step);
+    dcp_checkpoint_close(ckpt);
+    return status;
+}
+
+/* Redundancy replaces missing files, and with every_byte damaged ones. Threads that work on the
+ * store have ended before. */
+static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_error *err) {
+    tier *t = &l->tiers->list[which->tier];
+    int files = 0;
+    store_settle(t->store);
+    tiers_drain_finish(l->tiers, t);
+    dcp_comm *comm = t->store->comm;
+    dcp_comm_set_stop(comm, l->tiers->comm->stop, l->tiers->comm->stop_ctx);
+    int status = store_restore_step(t->store, which->step, every_byte, &files, err);
+    if (comm != l->tiers->comm) dcp_comm_set_stop(comm, NULL, NULL); /* threads fill the store */
+    l->tiers->rebuilt += files;
+    return status;
+}
+
+/* A step that is damaged, or of which something could not be read, is rebuilt once. */
+static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
+    const tier *t = &l->tiers->list[which->tier];
+    dcp_error why;
+    l->tiers->rebuilt = 0;
+    int status = load_step(l, which, err);
+    const int unread = status == DCP_ERR_IO;
+    if ((!core_fail_proves(status) && !unread) || !t->given.is_private) return status;
+    int rebuilt = rebuild(l, which, 1, &why);
+    if (!rebuilt && (unread || l->tiers->rebuilt)) return load_step(l, which, err);
+    /* the damage itself says more; and what could not be read may be whole */
+    if (!rebuilt || unread || !t->store->groups) return status;
+    if (err) *err = why;
+    return rebuilt;
+}
+
+static const char *dir_of_tier(const loading *l, const dcp_tiers_step *which) {
+    return l->tiers->list[which->tier].store->dir;
+}
+
+/* Copies of the step in other stores were not read: where they are due, they are written again. */
+static void note_loaded(loading *l, const dcp_tiers_step *which) {
+    for (size_t i = 0; i < l->tiers->n; i++)
+        if (i != which->tier) tiers_note_unread(l->tiers, &l->tiers->list[i], which->step);
+    if (l->tiers->rebuilt)
+        tiers_log(l->tiers, DCP_LOG_INFO,
+                  "step %llu is loaded from %s, after %d of its files were rebuilt",
+                  (unsigned long long)which->step, dir_of_tier(l, which), l->tiers->rebuilt);
+    else if (l->tiers->n > 1)
+        tiers_log(l->tiers, DCP_LOG_INFO, "step %llu is loaded from %s",
+                  (unsigned long long)which->step, dir_of_tier(l, which));
+}
+
+/* Lists the steps again. *is_gone: `which` is not among them any more, and *c is the new list. */
+static int look_again(const loading *l, const dcp_tiers_step *which, candidates *c, int *is_gone,
+                      dcp_error *err) {
+    candidates now;
+    int status = list_wanted(l, &now, err);
+    if (status) return status;
+    *is_gone = 1;
+    for (size_t i = 0; i < now.n; i++)
+        if (now.list[i].step == which->step && now.list[i].tier == which->tier) *is_gone = 0;
+    if (*is_gone) {
+        free(c->list);
+        *c = now;
+    } else
+        free(now.list);
+    return DCP_OK;
+}
+
+/* Whoever begins anew where there is no step gets to know of those that were set aside. */
+static int fail_empty(const loading *l, dcp_error *err) {
+    if (l->only)
+        return core_fail(err, DCP_ERR_NOT_FOUND, "step %llu is in none of the %zu stores",
+                         (unsigned long long)*l->only, l->tiers->n);
+    char aside[PATH_MAX + 256] = "";
+    for (size_t i = 0; i < l->tiers->n && !*aside; i++)
+        format_list_tell_set_aside(l->tiers->list[i].store->dir, aside, sizeof aside);
+    if (*aside) tiers_log(l->tiers, DCP_LOG_WARNING, "the stores hold no step%s", aside);
+    return comm_agree(l->tiers->comm,
+                      core_fail(err, DCP_ERR_NOT_FOUND, "the stores hold no step%s", aside), err);
+}
+
+/* Other copies of a step may take the place of one that could not be read, older steps may not. A
+ * step that is gone was removed by `keep`, as a save or a filling has ended since the steps were
+ * listed: then a newer one is there. */
+static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
+    dcp_error why = {0}, unread = {0};
+    for (size_t i = 0; i < c->n; i++) {
+        const dcp_tiers_step *which = &c->list[i], *next = i + 1 < c->n ? which + 1 : NULL;
+        int is_gone = 0, status = try_step(l, which, &why);
+        if (!status) {
+            note_loaded(l, which);
+            if (step) *step = which->step;
+            return DCP_OK;
+        }
+        if (status == DCP_ERR_NOT_FOUND) {
+            const int looked = look_again(l, which, c, &is_gone, err);
+            if (looked) return looked;
+            if (is_gone) return try_all(l, c, step, err);
+        }
+        if (!core_fail_proves(status) && !core_fail_is_unread(status)) {
+            if (err) *err = why;
+            return status;
+        }
+        if (core_fail_proves(status)) tiers_note_lost(&l->tiers->list[which->tier], which->step);
+        if (core_fail_is_unread(status) && !unread.status) unread = why;
+        if (unread.status && (!next || next->step != which->step))
+            return reader_fail_unread(which->step, &unread, err);
+        if (next)
+            tiers_log(l->tiers, DCP_LOG_WARNING, "step %llu %s (%s): %s step %llu in %s",
+                      (unsigned long long)which->step,
+                      core_fail_proves(status) ? "is damaged" : "could not be read", why.message,
+                      next->step == which->step ? "trying" : "falling back to",
+                      (unsigned long long)next->step, dir_of_tier(l, next));
+    }
+    if (!c->n) return fail_empty(l, err);
+    if (l->only) return core_fail_again(err, DCP_ERR_CORRUPT, &why, "%s", why.message);
+    return core_fail_again(err, DCP_ERR_CORRUPT, &why,
+                           "none of the %zu steps is intact (the oldest: %s)", c->n, why.message);
+}
+
+/* The list as it was given, whose relative paths mean the same directories after chdir(), too. */
+static int take_list(loading *l, dcp_error *err) {
+    const dcp_tiers *tiers = l->tiers;
+    char *here = getcwd(NULL, 0);
+    const int is_elsewhere = tiers->folder && (!here || strcmp(here, tiers->folder));
+    int status = DCP_OK;
+    free(here);
+    for (size_t i = 0; i < tiers->n && !status; i++) {
+        const tier *t = &tiers->list[i];
+        l->list[i] = t->given;
+        if (!is_elsewhere || t->path[0] == '/') continue;
+        char *path = NULL;
+        if (asprintf(&path, "%s/%s", tiers->folder, t->path) < 0)
+            status = core_fail_memory(err, PATH_MAX);
+        else
+            l->list[i].path = l->moved[i] = path;
+    }
+    return status;
+}
+
+/* A store whose directory was moved away may have a newer step than those that are seen. */
+static int check_all_places(const dcp_tiers *tiers, dcp_error *err) {
+    int status = DCP_OK;
+    dcp_error why = {0};
+    for (size_t i = 0; i < tiers->n && !status; i++) {
+        const dcp_store *store = tiers->list[i].store;
+        if (store_leads(store)) status = store_lock_check_place(store->lock, &why);
+    }
+    if (!status) return DCP_OK;
+    return core_fail_again(err, DCP_ERR_IO, &why,
+                           "%s; until then nobody knows which step is the newest", why.message);
+}
+
+/* Collective; `status` is this rank's. */
+static int run_loading(loading *l, int status, uint64_t *step, dcp_error *err) {
+    candidates c = {0};
+    if (!status) status = take_list(l, err);
+    status = comm_agree(l->tiers->comm, status, err);
+    if (!status) status = list_wanted(l, &c, err);
+    if (!status) status = try_all(l, &c, step, err);
+    for (size_t i = 0; i < l->tiers->n; i++) free(l->moved[i]);
+    free(c.list);
+    return status;
+}
+
+int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,
+                   dcp_error *err) {
+    if (!tiers || !load)
+        return core_fail(err, DCP_ERR_ARG, "dcp_tiers_load: tiers or load is NULL");
+    loading l = {.tiers = tiers, .load = load, .ctx = ctx};
+    return run_loading(&l, check_all_places(tiers, err), step, err);
+}
+
+int dcp_tiers_load_step(dcp_tiers *tiers, uint64_t step, dcp_tiers_load_fn load, void *ctx,
+                        dcp_error *err) {
+    if (!tiers || !load)
+        return core_fail(err, DCP_ERR_ARG, "dcp_tiers_load_step: tiers or load is NULL");
+    loading l = {.tiers = tiers, .load = load, .ctx = ctx, .only = &step};
+    const plan_value value = {"the step to load", step, 0};
+    const int status = plan_agree(tiers->comm, DCP_OK, &value, 1, err);
+    return status ? status : run_loading(&l, DCP_OK, NULL, err);
+}
