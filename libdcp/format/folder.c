@@ -94,14 +94,14 @@ static int by_step(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-typedef struct step_listing {
+typedef struct folder_listing {
     const char *dir;
     dcp_step *steps;
     size_t n;
-} step_listing;
+} folder_listing;
 
 /* Adds one step to the list, whose room doubles. */
-static int append_step(step_listing *l, const dcp_step *step, dcp_error *err) {
+static int append_step(folder_listing *l, const dcp_step *step, dcp_error *err) {
     if ((l->n & (l->n - 1)) == 0) { /* 0 or a power of two: the room is used up */
         const size_t room = l->n ? 2 * l->n : 1;
         dcp_step *grown = realloc(l->steps, room * sizeof *grown);
@@ -113,7 +113,7 @@ static int append_step(step_listing *l, const dcp_step *step, dcp_error *err) {
 }
 
 static int take_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
-    step_listing *l = ctx;
+    folder_listing *l = ctx;
     dcp_step step;
     int is_folder;
     if (!parse_name(e->d_name, &step)) return DCP_OK;
@@ -124,7 +124,7 @@ static int take_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err
 /* `at` and `name` lead to the directory `dir`. */
 static int list_directory(int at, const char *name, const char *dir, dcp_step **out, size_t *n_out,
                           dcp_error *err) {
-    step_listing l = {.dir = dir};
+    folder_listing l = {.dir = dir};
     dcp_error why;
     const int status = io_look_through(at, name, dir, take_entry, &l, &why);
     if (status && (status != DCP_ERR_NOT_FOUND || why.system_error != ENOENT)) {

@@ -104,9 +104,9 @@ struct dcp_checkpoint {
     reader_dataset *datasets; /* of READER_ROWS_HERE, by tensor */
     uint64_t *packed;         /* the rows that are here, packed */
     const uint64_t **in_order;
-    int copies_rows;           /* if it is scattered, its rows are to be copied */
-    struct step_memory *found; /* when it was asked for (view.c) */
-    uint64_t blocks;           /* of all files; of READER_ROWS_HERE */
+    int copies_rows;             /* if it is scattered, its rows are to be copied */
+    struct reader_memory *found; /* when it was asked for (view.c) */
+    uint64_t blocks;             /* of all files; of READER_ROWS_HERE */
     uint64_t address_end;
     char state_id[17];         /* layout sharded */
     atomic_flag lending;       /* of the caches that are lent to dcp_checkpoint_read (read.c) */

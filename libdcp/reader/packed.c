@@ -11,12 +11,12 @@
 #include "dcp/inspect.h"
 #include "reader/joined.h"
 
-static void step_tensor_sum_begin(reader_tensor_sum *sum, const reader_tensor *t) {
+static void tensor_sum_begin(reader_tensor_sum *sum, const reader_tensor *t) {
     *sum = (reader_tensor_sum){.of = t, .whole = dcp_box_whole(&t->tensor), .is_runs = 1};
 }
 
-static void step_tensor_sum_add(reader_tensor_sum *sum, const dcp_box *held, uint64_t bytes,
-                                uint64_t crc) {
+static void tensor_sum_add(reader_tensor_sum *sum, const dcp_box *held, uint64_t bytes,
+                           uint64_t crc) {
     const reader_tensor *t = sum->of;
     box_copy copy; /* the dataset's bytes (a) in the tensor (b) */
     uint64_t a, b;
@@ -34,17 +34,17 @@ static void step_tensor_sum_add(reader_tensor_sum *sum, const dcp_box *held, uin
 }
 
 /* The checksum, where it is_runs. */
-static uint64_t step_tensor_sum_end(const reader_tensor_sum *sum) {
+static uint64_t tensor_sum_end(const reader_tensor_sum *sum) {
     if (sum->is_one || !sum->of->bytes) return sum->crc;
     return core_crc64_finish(sum->raw, sum->of->bytes);
 }
 
 static void sum_tensor(const reader_tensor *t, reader_tensor_sum *sum) {
-    step_tensor_sum_begin(sum, t);
+    tensor_sum_begin(sum, t);
     for (size_t k = 0; k < t->n_datasets; k++) {
         const format_row *row = t->datasets[k].row;
         const dcp_box held = format_index_row_box(row);
-        step_tensor_sum_add(sum, &held, row->bytes, row->crc);
+        tensor_sum_add(sum, &held, row->bytes, row->crc);
     }
 }
 
@@ -59,7 +59,7 @@ uint64_t reader_tensor_checksum(const dcp_checkpoint *ckpt, const reader_tensor 
     reader_tensor_sum sum;
     if (ckpt->rows != READER_ROWS_HERE) return t->crc;
     sum_tensor(t, &sum);
-    return step_tensor_sum_end(&sum);
+    return tensor_sum_end(&sum);
 }
 
 int dcp_checkpoint_crc(const dcp_checkpoint *ckpt, size_t i, uint64_t *crc, dcp_error *err) {
@@ -197,7 +197,7 @@ static void sum_up(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **rows
     uint32_t dims = core_box_dims(t->tensor.ndim);
     reader_tensor_sum sum;
     reader_packed p;
-    step_tensor_sum_begin(&sum, t);
+    tensor_sum_begin(&sum, t);
     t->blocks = t->digest = t->longest = 0;
     for (size_t i = 0; i < n; i++) {
         reader_packed_look(ckpt, rows[i], &p);
@@ -206,10 +206,10 @@ static void sum_up(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **rows
         rows[i][AT_BLOCKS] = (rows[i][AT_BLOCKS] & ~FIRST_BLOCK) | t->blocks;
         t->blocks += format_index_blocks(p.bytes);
         if (p.bytes && p.box.count[t->sweep] > t->longest) t->longest = p.box.count[t->sweep];
-        step_tensor_sum_add(&sum, &p.box, p.bytes, p.crc);
+        tensor_sum_add(&sum, &p.box, p.bytes, p.crc);
     }
     t->is_runs = sum.is_runs;
-    t->crc = step_tensor_sum_end(&sum);
+    t->crc = tensor_sum_end(&sum);
 }
 
 /* The order that the cover's boxes have; the rows without elements behind them. */

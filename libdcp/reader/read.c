@@ -60,8 +60,8 @@ int reader_read_block(reader_block_cache *c, const reader_dataset *p, uint64_t n
 }
 
 /* Bytes [offset, offset + bytes) of a dataset, out of such blocks. */
-static int step_read_bytes(reader_block_cache *c, const reader_dataset *p, uint64_t offset,
-                           uint64_t bytes, unsigned char *out, dcp_error *err) {
+static int reader_read_bytes(reader_block_cache *c, const reader_dataset *p, uint64_t offset,
+                             uint64_t bytes, unsigned char *out, dcp_error *err) {
     while (bytes) {
         uint64_t number = offset / BLOCK_BYTES, at = offset % BLOCK_BYTES;
         int status = reader_read_block(c, p, number, err);
@@ -82,7 +82,7 @@ static int read_dataset(reader_block_cache *c, const reader_dataset *p, const dc
     int status = DCP_OK;
     for (uint64_t i = 0, a, b; i < copy.runs && !status; i++) {
         core_box_copy_run(&copy, i, &a, &b);
-        status = step_read_bytes(c, p, a, copy.run_bytes, data + b, err);
+        status = reader_read_bytes(c, p, a, copy.run_bytes, data + b, err);
     }
     return status;
 }

@@ -14,13 +14,13 @@
 enum { LEAST_ROOM = 256 };
 
 /* A number that depends on the path alone. */
-static uint64_t step_names_hash(const char *path, size_t path_bytes) {
+static uint64_t names_hash(const char *path, size_t path_bytes) {
     return core_crc64_raw(~0ULL, path, path_bytes);
 }
 
 /* The slot of the path: its own, or the empty one where it belongs. */
 static uint32_t *slot_of(const reader_names *names, const char *path, size_t path_bytes) {
-    size_t i = step_names_hash(path, path_bytes) & (names->n_slots - 1);
+    size_t i = names_hash(path, path_bytes) & (names->n_slots - 1);
     for (;; i = (i + 1) & (names->n_slots - 1)) {
         if (!names->slots[i]) return &names->slots[i];
         const char *known = names->list[names->slots[i] - 1].path;
@@ -50,8 +50,8 @@ static int grow_names(reader_names *names, dcp_error *err) {
 
 /* Finds the tensor, or takes it up. *number: in the list. *same: 0 where it was known with another
  * type or shape, and stays as it was. */
-static int step_names_add(reader_names *names, const dcp_tensor *tensor, size_t path_bytes,
-                          uint32_t *number, int *same, dcp_error *err) {
+static int names_add(reader_names *names, const dcp_tensor *tensor, size_t path_bytes,
+                     uint32_t *number, int *same, dcp_error *err) {
     int status = grow_names(names, err);
     if (status) return status;
     uint32_t *slot = slot_of(names, tensor->path, path_bytes);
@@ -92,7 +92,7 @@ void reader_names_free(reader_names *names) {
 }
 
 /* Puts the tensor at the end of a message, in whole 64-bit words. */
-static int step_names_send(comm_message *message, const dcp_tensor *tensor, dcp_error *err) {
+static int names_send(comm_message *message, const dcp_tensor *tensor, dcp_error *err) {
     uint64_t path_bytes = strlen(tensor->path), words = 1 + tensor->ndim + (path_bytes + 7) / 8;
     uint64_t *at = (uint64_t *)(void *)comm_message_append(message, 8 * words);
     if (!at) return core_fail_memory(err, message->bytes);
@@ -105,8 +105,8 @@ static int step_names_send(comm_message *message, const dcp_tensor *tensor, dcp_
 
 /* Takes a tensor from *at on, which moves behind it; its path lies in the message, without a NUL.
  * DCP_ERR_MISMATCH: what lies before `end` is none. */
-static int step_names_receive(const uint64_t **at, const uint64_t *end, dcp_tensor *tensor,
-                              size_t *path_bytes, dcp_error *err) {
+static int names_receive(const uint64_t **at, const uint64_t *end, dcp_tensor *tensor,
+                         size_t *path_bytes, dcp_error *err) {
     uint64_t left = (uint64_t)(end - *at), bytes;
     const uint64_t *words = *at;
     *tensor = (dcp_tensor){.dtype = (dcp_dtype)(words[0] & 0xff), .ndim = words[0] >> 8 & 0xff};
@@ -127,7 +127,7 @@ static int step_names_receive(const uint64_t **at, const uint64_t *end, dcp_tens
 
 int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_tensor *tensor,
                           size_t path_bytes, uint32_t *number, dcp_error *err) {
-    int same, status = step_names_add(names, tensor, path_bytes, number, &same, err);
+    int same = 0, status = names_add(names, tensor, path_bytes, number, &same, err);
     if (!status && !same && !own->clash)
         own->clash =
             reader_join_fail_shape(own->ckpt, names->list[*number].path, &own->clash_error);
@@ -214,13 +214,13 @@ static int send_names(const reader_own_files *own, reader_spread *spread, int st
     for (int placing = 0; placing < 2 && !status; placing++) {
         for (size_t i = 0; i < names->n && !status; i++) {
             const dcp_tensor *t = &names->list[i];
-            int to = (int)(step_names_hash(t->path, strlen(t->path)) % size);
+            int to = (int)(names_hash(t->path, strlen(t->path)) % size);
             if (!placing) {
                 reader_spread_count(spread, to, words_of_name(t));
                 continue;
             }
             one.bytes = 0;
-            status = step_names_send(&one, t, err);
+            status = names_send(&one, t, err);
             if (!status)
                 memcpy(reader_spread_place(spread, to, one.bytes / 8), one.data, one.bytes);
         }
@@ -237,7 +237,7 @@ static int receive_names(reader_own_files *own, const uint64_t *at, const uint64
         dcp_tensor tensor;
         size_t path_bytes;
         uint32_t number;
-        status = step_names_receive(&at, end, &tensor, &path_bytes, err);
+        status = names_receive(&at, end, &tensor, &path_bytes, err);
         if (!status) status = reader_own_files_name(own, names, &tensor, path_bytes, &number, err);
     }
     return status;
@@ -296,7 +296,7 @@ static int tell_all(const reader_names *names, reader_spread *spread, int status
     comm_message one = {0};
     if (!status) status = reader_spread_make(spread, spread->comm, err);
     for (size_t i = 0; i < names->n && !status; i++)
-        status = step_names_send(&one, &names->list[i], err);
+        status = names_send(&one, &names->list[i], err);
     for (int r = 0; r < spread->comm->size && !status; r++)
         reader_spread_count(spread, r, one.bytes / 8);
     if (!status) status = reader_spread_begin(spread, err);

@@ -281,21 +281,21 @@ void reader_view_free(reader_view *view) {
 /* What was found out, until the close. Threads find out the same at the same time, each for itself,
  * and the first one's stays. So there is no lock, which a child of fork could find held by a thread
  * that it does not have. */
-typedef struct step_memory {
-    struct step_memory *before;
+typedef struct reader_memory {
+    struct reader_memory *before;
     void *datasets, *words;
-} step_memory;
+} reader_memory;
 
-static step_memory *make_found(void *datasets, void *words, dcp_error *err) {
-    step_memory *m = malloc(sizeof *m);
+static reader_memory *make_found(void *datasets, void *words, dcp_error *err) {
+    reader_memory *m = malloc(sizeof *m);
     if (m)
-        *m = (step_memory){NULL, datasets, words};
+        *m = (reader_memory){NULL, datasets, words};
     else
         core_fail_memory(err, sizeof *m);
     return m;
 }
 
-static void free_found(step_memory *m) {
+static void free_found(reader_memory *m) {
     free(m->datasets);
     free(m->words);
     free(m);
@@ -303,7 +303,7 @@ static void free_found(step_memory *m) {
 
 /* `found` is what `m` holds: it becomes *place, for the checkpoint to keep, unless another thread's
  * is there. */
-static void publish(dcp_checkpoint *ckpt, void *place, void *found, step_memory *m) {
+static void publish(dcp_checkpoint *ckpt, void *place, void *found, reader_memory *m) {
     void *none = NULL;
     if (!__atomic_compare_exchange_n((void **)place, &none, found, 0, __ATOMIC_ACQ_REL,
                                      __ATOMIC_ACQUIRE)) {
@@ -317,7 +317,7 @@ static void publish(dcp_checkpoint *ckpt, void *place, void *found, step_memory 
 }
 
 void reader_view_forget(dcp_checkpoint *ckpt) {
-    for (step_memory *m = ckpt->found, *before; m; m = before) {
+    for (reader_memory *m = ckpt->found, *before; m; m = before) {
         before = m->before;
         free_found(m);
     }
@@ -373,7 +373,7 @@ static int find_datasets(dcp_checkpoint *ckpt, reader_tensor *t, dcp_error *err)
     comm_message found = {0};
     int status = t->rows ? reader_packed_expand(ckpt, t->rows, t->n_datasets, &datasets, err)
                          : look_up(ckpt, t, &datasets, &found, err);
-    step_memory *m = status ? NULL : make_found(datasets, found.data, err);
+    reader_memory *m = status ? NULL : make_found(datasets, found.data, err);
     if (m) {
         publish(ckpt, &t->datasets, datasets, m);
         return DCP_OK;
@@ -399,7 +399,7 @@ int reader_view_crcs(dcp_checkpoint *ckpt, reader_dataset *dataset, dcp_error *e
     if (__atomic_load_n(&dataset->crcs, __ATOMIC_ACQUIRE)) return DCP_OK;
     int status = reader_lookup_crcs(dataset, &crcs, err);
     if (status) return status;
-    step_memory *m = make_found(NULL, crcs, err);
+    reader_memory *m = make_found(NULL, crcs, err);
     if (m)
         publish(ckpt, &dataset->crcs, crcs, m);
     else
