@@ -9,6 +9,7 @@
 
 #include "dcp/comm.h"
 #include "support/check.h"
+#include "support/unsigned_allreduce.h"
 
 enum { COUNTED_CALLS = 1 << 16, COUNTED_BYTE = 0xc3, COUNTED_RANKS = 64, COUNTED_MARK = 32 };
 
@@ -49,12 +50,8 @@ static inline int counted_broadcast(void *ctx, void *buf, uint64_t bytes, int ro
 }
 
 static inline int counted_allreduce(void *ctx, uint64_t *buf, uint64_t count, dcp_reduce op) {
-    const MPI_Op ops[] = {[DCP_REDUCE_MAX] = MPI_MAX,
-                          [DCP_REDUCE_MIN] = MPI_MIN,
-                          [DCP_REDUCE_SUM] = MPI_SUM,
-                          [DCP_REDUCE_XOR] = MPI_BXOR};
     counted_add(COUNTED_ALLREDUCE, buf, count * sizeof *buf);
-    return MPI_Allreduce(MPI_IN_PLACE, buf, (int)count, MPI_UINT64_T, ops[op], *(MPI_Comm *)ctx);
+    return unsigned_allreduce(buf, count, op, *(MPI_Comm *)ctx);
 }
 
 static inline int counted_gather(void *ctx, const void *send, uint64_t bytes, void *recv,

@@ -4,6 +4,7 @@ import atexit, glob, json, math, os, random, shutil, signal, struct, subprocess,
 BIN = os.environ["DCP_BIN"]
 SOURCE = os.environ["DCP_SOURCE"]
 TRAINER = f"{BIN}/dcp-train"
+MPIRUN = os.environ.get("DCP_MPIRUN", "mpirun --oversubscribe").split()
 TIMEOUT = 120  # of one run: a hang is a failure
 
 scratch = tempfile.mkdtemp(prefix="dcp_train.")
@@ -74,7 +75,7 @@ def config(name="config.json", **over):
 
 def command(ranks, *args):
     program = [TRAINER, *map(str, args)]
-    return program if ranks == 1 else ["mpirun", "--oversubscribe", "-n", str(ranks), *program]
+    return program if ranks == 1 else [*MPIRUN, "-n", str(ranks), *program]
 
 
 class Run:

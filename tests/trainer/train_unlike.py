@@ -13,7 +13,7 @@ def start(ranks, unlike, c, expect=0):
     for rank in range(ranks):
         core = ["-x", f"OPENBLAS_CORETYPE={OTHER}"] if rank == unlike else []
         parts += [":"] * (rank > 0) + ["-n", "1", *core, TRAINER, c]
-    done = subprocess.run(["mpirun", "--oversubscribe", *parts], capture_output=True, text=True, timeout=TIMEOUT)
+    done = subprocess.run([*MPIRUN, *parts], capture_output=True, text=True, timeout=TIMEOUT)
     check(done.returncode == expect, f"exit {done.returncode}: {done.stderr}")
     return done.stderr
 

@@ -104,7 +104,9 @@ static void check_fortran(void) {
     comm = NULL;
     CHECK(dcp_comm_from_fortran(MPI_Comm_c2f(MPI_COMM_NULL), &comm, &err) == DCP_ERR_ARG);
     CHECK(strstr(err.message, "is no communicator of MPI in Fortran"));
+#ifdef OPEN_MPI /* others end the process for a number that is none */
     CHECK(dcp_comm_from_fortran(1 << 30, &comm, &err) == DCP_ERR_ARG && !comm);
+#endif
     CHECK(dcp_comm_from_fortran(MPI_Comm_c2f(MPI_COMM_WORLD), NULL, &err) == DCP_ERR_ARG);
 }
 
