@@ -1,5 +1,6 @@
 """The Python package with numpy alone, one process."""
 
+import collections
 import itertools
 import json
 import math
@@ -638,6 +639,67 @@ class Test(unittest.TestCase):
             libdcp.load(self.dir, State({"random": {"a": own}}, rank, 3), strict=False)
             np.testing.assert_array_equal(own.array, expected)
             self.assertEqual(own.loaded, rank < 2)
+
+    def test_a_row_of_another_length(self):
+        """As ranks that have unlike lengths load it."""
+        libdcp.save(self.dir, 1, {"w": np.ones(2), "buffer": {"own": libdcp.PerRank(np.arange(3))}})
+        for before in (np.zeros(0, np.int64), np.full(5, 7), np.full(5, 7, np.float32), None):
+            own, kept = libdcp.PerRank(before), None if before is None else before.copy()
+            libdcp.load(self.dir, {"w": np.zeros(2), "buffer": {"own": own}})
+            self.assertTrue(own.loaded)
+            self.assertEqual((own.value.dtype, own.value.tolist()), (np.int64, [0, 1, 2]))
+            np.testing.assert_array_equal(before, kept)
+        same = np.zeros(3, np.int64)
+        own = libdcp.PerRank(same)
+        libdcp.load(self.dir, {"w": np.zeros(2), "buffer": {"own": own}})
+        self.assertIs(own.value, same)
+
+    def test_a_row_that_can_not_be_had(self):
+        libdcp.save(self.dir, 1, {"w": np.ones(2), "buffer": {"own": libdcp.PerRank(np.arange(3))}})
+        for value, dtype in ((np.zeros((3, 1), np.int64), None), (np.zeros(3, np.float32), None), (5, None),
+                             (np.zeros(0), np.float32), (None, np.float32)):
+            own = libdcp.PerRank(value)
+            with self.assertRaises(libdcp.Error):  # also where w is of another type
+                libdcp.load(self.dir, {"w": np.zeros(2, dtype), "buffer": {"own": own}})
+            self.assertIs(own.value, value)
+            self.assertFalse(own.loaded)
+        own = libdcp.PerRank(None)
+        libdcp.load(self.dir, {"w": np.zeros(2), "buffer": {"own": own}}, only="/model/*")
+        self.assertIs(own.value, None)
+        libdcp.save(self.dir, 2, {"own": own})  # nothing is left of the loads
+        with libdcp.Checkpoint(self.dir) as checkpoint:
+            self.assertEqual(list(checkpoint), [])
+
+    def test_rows_of_another_length_on_further_ranks(self):
+        rows = np.arange(6, dtype=np.float32).reshape(2, 3)
+        libdcp.save(self.dir, 1, {"random": {"a": rows}})
+        for before in (np.zeros(1), None):
+            for rank in range(3):
+                own = libdcp.PerRank(before)
+                libdcp.load(self.dir, State({"random": {"a": own}}, rank, 3), strict=False)
+                np.testing.assert_array_equal(own.value, rows[rank] if rank < 2 else before)
+                self.assertEqual(own.loaded, rank < 2)
+
+    def test_rows_of_another_length_wherever_they_are(self):
+        for make in (lambda own: {"a": [1, own]}, lambda own: {"a": Sampler(n=1, own=own)}, lambda own: {"own": own},
+                     lambda own: {"a": collections.defaultdict(list, {"own": own, "n": 1})}, lambda own: {"a": (own, {"b": 1})}):
+            libdcp.save(self.dir, 1, make(libdcp.PerRank(np.arange(3))), replace=True)
+            for before in (np.zeros(0), None):
+                own = libdcp.PerRank(before)
+                state = make(own)
+                libdcp.load(self.dir, state)
+                np.testing.assert_array_equal(own.value, np.arange(3))
+                self.assertIn("PerRank", repr(getattr(state.get("a"), "state", state)))
+
+    def test_a_declared_row_of_another_length(self):
+        with libdcp.Store(self.dir) as store:
+            store.save(1, {"own": libdcp.PerRank(np.arange(3))})
+            own = libdcp.PerRank(np.zeros(4, np.int64))
+            declared = store.declare({"own": own})
+            store.load(declared)
+            np.testing.assert_array_equal(own.value, np.arange(3))
+            with self.assertRaisesRegex(ValueError, "declare it anew"):
+                store.save(2, declared)
 
     def save_loaders(self, *states):
         rows = np.frombuffer("".join(json.dumps(state).ljust(100) for state in states).encode(), np.uint8)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 
+import numpy as np
 import torch
 
 import libdcp
@@ -314,6 +315,22 @@ class TestPerRank(Case):
         with libdcp.Checkpoint(f"{self.dir}/run") as checkpoint:
             self.assertEqual(checkpoint.shape("/a/own"), (3, 3))
             self.assertEqual(list(checkpoint), ["/a/own", "/model/w"])
+
+    def test_one_shape_into_others(self):
+        values = [torch.arange(3.) + rank for rank in range(3)]
+        for n in (1, 2, 3, 4):
+            for loading in ([torch.zeros(rank + 2) for rank in range(n)], [None] * n, [torch.zeros(0).long()] * n,
+                            [None, torch.zeros(3), torch.zeros(4), None][:n]):
+                self.check(values, loading, values)
+
+    def test_of_numpy(self):
+        for length in (1, 2):
+            saved = [np.arange(1 + rank % length) for rank in range(2)]
+            self.save([{"w": np.ones(2), "own": libdcp.PerRank(value)} for value in saved], replace=True)
+            for w, kind in ((np.zeros(2), np.ndarray), (torch.zeros(2).double(), torch.Tensor)):
+                for rank, state in enumerate(self.load([{"w": w, "own": libdcp.PerRank(None)} for _ in range(2)])):
+                    self.assertIs(type(state["own"].value), kind)
+                    self.assertEqual(state["own"].value.tolist(), saved[rank].tolist())
 
     def test_on_some_ranks(self):
         for value in (torch.ones(3), 7):

@@ -311,7 +311,7 @@ class Layout:
         for own in self._own:
             stored = self._shape(own.path) if is_loaded(own.path) else None
             if isinstance(own.value, PerRank):
-                own.value.loaded = stored is not None and self._rank < stored[0]
+                own.value.end_load(stored is not None and self._rank < stored[0])
             elif stored:
                 own.value.restore(own.part.array, self._rank, self._size, own.name)
 

@@ -130,4 +130,5 @@ class State:
 
     def close(self) -> None:
         """Frees it, once no save in flight uses it; the arrays stay."""
+        self._flat.end_load()
         self.layout.close()

@@ -9,14 +9,18 @@ tensor, as within lists, the words have {"$tensor": path} in its place.
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from . import _names, _words
-from ._arrays import Pieces, array_like, empty_piece, is_uninitialized
+from ._arrays import Pieces, Shard, array_like, empty_piece, is_uninitialized, new_array
 from ._names import OBJECTS, is_tensor
 from ._decoding import Decoder, inner_of
 from ._union import EACH
@@ -129,6 +133,19 @@ class Known:
         return found[3], found[4]
 
 
+def _is_of_numpy(value: Any) -> bool:
+    """Whether all arrays in it are numpy's, and no object may have others."""
+    if isinstance(value, PerRank):
+        return _is_of_numpy(value.value)
+    if isinstance(value, Shard):
+        return isinstance(value.array, np.ndarray)
+    if isinstance(value, Mapping):
+        return all(map(_is_of_numpy, value.values()))
+    if isinstance(value, (list, tuple, deque)):
+        return all(map(_is_of_numpy, value))
+    return isinstance(value, np.ndarray) or not (is_tensor(value) or _is_stateful(value))
+
+
 class Flat(_words.Encoder):
     """A state, flattened.
 
@@ -156,6 +173,7 @@ class Flat(_words.Encoder):
         super().__init__()
         self._own = own or Own(0, set(), None)
         self.owns: list[PerRank] = []
+        self._begun: list[PerRank] = []  # those that a load has new arrays for
         self.arrays: dict[str, Any] = {}
         if not isinstance(state, Mapping):
             raise TypeError(f"the state is of type {type(state).__name__}, and not a mapping to tensors, sections of them "
@@ -271,6 +289,9 @@ class Flat(_words.Encoder):
         path = _names.path_of(keys)
         stored = self._own.stored
         found = stored.each(keys) if stored else None
+        value.begin_load(None)
+        if stored and found is None:
+            self._begin_row(value, stored, path)
         if value.is_array and found is None and path not in self._own.apart:
             return self._tensor(value, keys)
         if self._in_sets:
@@ -284,6 +305,30 @@ class Flat(_words.Encoder):
         self._within -= 1
         return {EACH: {str(self._own.rank): made}}
 
+    def _begin_row(self, value: PerRank, stored: Lookup, path: str) -> None:
+        """Gives it a new array for a load, where the checkpoint has rows of which it can't take one."""
+        shape, dtype = stored.shape(path), stored.dtype(path)
+        if not shape or dtype is None:
+            return
+        own = tuple(value.value.shape) if value.is_array else None
+        if value.value is None or own is not None and own != shape[1:] and len(own) == len(shape) - 1:
+            self._begun.append(value)
+            value.begin_load(self._array_for(value.value, dtype, shape[1:]))
+
+    def _array_for(self, hint: Any, dtype: int, shape: tuple[int, ...]) -> Any:
+        """What a load fills for this rank alone where the state has the hint: that, or a new array."""
+        return array_like(hint, dtype, shape) if is_tensor(hint) else new_array(self._like, dtype, shape)
+
+    @functools.cached_property
+    def _like(self) -> Any:
+        """By which new arrays are made."""
+        return np.empty(0) if _is_of_numpy(self._state) else None
+
+    def end_load(self) -> None:
+        """Whether or not it has succeeded."""
+        for value in self._begun:
+            value.begin_load(None)
+
     def _fill_from(self, found: Mapping[str, Any], value: PerRank, keys: Trail, stored: Lookup) -> None:
         """Rows for what ranks have saved of it: this one's arrays, and the others' names."""
         self._all_known = False
@@ -296,7 +341,7 @@ class Flat(_words.Encoder):
                     continue
                 array: Any = Pieces((empty_piece(dtype, shape),))
                 if mine:
-                    array = self.arrays[path] = array_like(hint, dtype, shape)
+                    array = self.arrays[path] = self._array_for(hint, dtype, shape)
                 (self.object_rows if self._in_object else self.rows).append(Row(row, Keys(keys), array))
 
     def _refuse_mapping(self, value: Mapping[Any, Any], keys: Trail) -> None:

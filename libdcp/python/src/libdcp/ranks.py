@@ -34,12 +34,20 @@ class PerRank:
         value: an array of one shape and type on all ranks is a tensor with a row for each rank in the checkpoint, and is
             loaded in place. Of other values, such as numbers, mappings and arrays of other shapes, what is no tensor is
             in the checkpoint's JSON, and each rank's tensors are tensors of their own; a load puts a new value in place
-            of the old one, and fills those of its arrays that have the stored shape and type.
+            of the old one, and fills those of its arrays that have the stored shape and type. Whichever of these the
+            checkpoint has, in the place of an array of another shape, with as many dimensions, and of None a load puts a
+            new array of the stored shape and type.
+
+    The checkpoint does not tell whether an array was numpy's or torch's. Where the value has no array in its place, as None
+    has none, it becomes numpy's if torch is not imported, or if all arrays of the state are numpy's and no object with a
+    state dict is in it; else torch's.
 
     Attributes:
         value: what was given, or was loaded.
         loaded: whether the last load had something for this rank.
     """
+
+    _next: Any = None  # what a load fills, to take the value's place
 
     def __init__(self, value: Any) -> None:
         if hasattr(value, "placements") and hasattr(value, "to_local"):
@@ -48,6 +56,17 @@ class PerRank:
         self.value = value
         self.loaded = False
 
+    def begin_load(self, new: Any) -> None:
+        """Before a load, with an array for it to fill where the value is none that it can fill; else None."""
+        self._next = new
+
+    def end_load(self, is_loaded: bool) -> None:
+        """After a load: whether it had something for this rank."""
+        self.loaded = is_loaded
+        if is_loaded and self._next is not None:
+            self.value = self._next
+        self._next = None
+
     @property
     def array(self) -> Any:
         """The value, where it is an array."""
@@ -55,14 +74,15 @@ class PerRank:
 
     @property
     def is_array(self) -> bool:
-        return isinstance(self.value, np.ndarray) or is_torch_tensor(self.value) or hasattr(
+        return self._next is not None or isinstance(self.value, np.ndarray) or is_torch_tensor(self.value) or hasattr(
             self.value, "__cuda_array_interface__")
 
     def part(self, rank: int, size: int, stored: Shape | None) -> Shard:
         """This rank's row of those that are saved, or were ``stored``."""
         rows = stored[0] if stored else size
-        row = self.array[None] if rank < rows else self.array[None][:0]
-        return Shard(row, (rows, *self.array.shape), (min(rank, rows), *[0] * len(self.array.shape)))
+        array = self.array if self._next is None else self._next
+        row = array[None] if rank < rows else array[None][:0]
+        return Shard(row, (rows, *array.shape), (min(rank, rows), *[0] * len(array.shape)))
 
 
 class Stateful(Protocol):
