@@ -1,6 +1,7 @@
 /* One plain HDF5 file: a contiguous dataset a tensor, under the tensor's name, at the root, whose
  * attribute `config` is the model's configuration. HDF5 only lays it out; ranks then write the data
- * to the places that it gave. */
+ * to the places that it gave. Another attribute marks the file as an export, so that a later one
+ * may replace it. */
 #include "export/hdf5_file.h"
 
 #include <errno.h>
@@ -19,6 +20,9 @@
 #include "h5/memory.h"
 #include "h5/types.h"
 #include "programs/program.h"
+
+#define CONFIG "config"
+#define MARK "dcp-export"
 
 /* Space is allocated at once and not filled, so that the place of the data is known; a tensor
  * without bytes has none. */
@@ -50,9 +54,15 @@ static int write_config(const dcp_checkpoint *ckpt, const export_contents *conte
     if (!config) return 0;
     json_decref(config);
     if (!text) return PROGRAM_FAILED;
-    int status = h5_attribute_write(file, "config", text) ? PROGRAM_FAILED : 0;
+    int status = h5_attribute_write(file, CONFIG, text) ? PROGRAM_FAILED : 0;
     free(text);
     return status;
+}
+
+static int write_attributes(const dcp_checkpoint *ckpt, const export_contents *contents,
+                            hid_t file) {
+    if (h5_attribute_write(file, MARK, "1")) return PROGRAM_FAILED;
+    return write_config(ckpt, contents, file);
 }
 
 /* Without times: the same weights give the same file, byte for byte. */
@@ -81,11 +91,12 @@ static hid_t open_unlocked(const char *path) {
     return file;
 }
 
+/* Earlier versions have written no mark, and the configuration where there was one. */
 int export_hdf5_file_is_ours(const char *path) {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     hid_t file = open_unlocked(path);
     if (file < 0) return 0;
-    int ours = H5Aexists(file, "config") > 0;
+    int ours = H5Aexists(file, MARK) > 0 || H5Aexists(file, CONFIG) > 0;
     H5Fclose(file);
     return ours;
 }
@@ -98,7 +109,7 @@ static int write_layout(const dcp_checkpoint *ckpt, export_contents *contents, i
     hid_t driver = h5_memory_register(), access = H5Pcreate(H5P_FILE_ACCESS), file = -1;
     if (h5_memory_use(access, driver, fd, &error) >= 0)
         file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
-    if (file >= 0) status = write_config(ckpt, contents, file);
+    if (file >= 0) status = write_attributes(ckpt, contents, file);
     if (status == 0) status = create_datasets(contents, file);
     if (file >= 0 && H5Fclose(file) < 0) status = PROGRAM_FAILED;
     H5Pclose(access);

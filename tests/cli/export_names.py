@@ -73,6 +73,12 @@ plain = {"module.a": values("F32", (2,)), "module._orig_mod.b": values("F32", (3
 checkpoint("plain", plain, config=None)
 run("dcp-export", "plain", "plain-hf")
 check(st_read.read("plain-hf") == plain, "no configuration")
+for options in ([], ["--force"]):  # which replaces it, as it is known to be an export
+    run("dcp-export", "plain", "plain.h5", "--format", "hdf5", *options)
+    check(set(datasets("plain.h5")) == set(plain), "no configuration, HDF5")
+shutil.copy("plain/step-00000001/state.h5", "other.h5")
+said = run("dcp-export", "plain", "other.h5", "--format", "hdf5", "--force", expect=2)
+check("other.h5: is no earlier export to HDF5" in said, said)
 checkpoint("foreign", {"module.a": plain["module.a"], "b": values("F32", (3,))}, {"model_type": "bert"})
 said = run("dcp-export", "foreign", "foreign-hf")
 check("not compared with config.json, which dcp-train does not know: model_type \"bert\"" in said, said)
