@@ -75,7 +75,8 @@ class TorchGroup:
         self._group, self._pairs = self._make(), self._make()
 
     def _make(self) -> Any:
-        """The nth of these ranks, by each one's own count in torch's store."""
+        """The nth of these ranks, by each one's own count in torch's store. For each connection gloo waits five times the
+        timeout, and parts of it keep the timeout that they were made with, so that it can't be a shorter one meanwhile."""
         store = self._dist.distributed_c10d._get_default_store()
         name = "libdcp/" + hashlib.blake2b(repr(self._ranks).encode(), digest_size=16).hexdigest()
         count = store.add(f"{name}/made/{self.rank}", 1)

@@ -92,7 +92,8 @@ class Store:
         directory: where the steps are; rank 0's counts. Or stores, fastest first: :class:`Tier`.
         group: a torch.distributed group, an mpi4py communicator, or None: torch's default group where that is
             initialized, else this process alone. A rank that does not come is waited for as long as the torch group's
-            timeout says.
+            timeout says; up to five times as long where it dies while others connect to it by gloo, which they do when a
+            store is opened, at its first asynchronous save, and in each call without a store.
         keep: how many complete steps stay after a save; 0: all.
         replace: a save of a step that exists replaces it, and older steps than the newest can be saved. A list does not
             save a step again into those that have got it since the list was opened.
