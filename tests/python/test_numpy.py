@@ -640,6 +640,19 @@ class Test(unittest.TestCase):
             np.testing.assert_array_equal(own.array, expected)
             self.assertEqual(own.loaded, rank < 2)
 
+    def test_what_is_open_at_the_end_of_a_program(self):
+        """Modules that something keeps, as torch does, are emptied before that goes."""
+        libdcp.save(self.dir, 1, {"w": np.ones(2)})
+        program = ("import ctypes, sys, libdcp\n"
+                   "store = libdcp.Store(sys.argv[1])\n"
+                   "ctypes.kept = [libdcp.Checkpoint(sys.argv[1]), store.pin(1), store]\n"
+                   "sys.kept = list(sys.modules.values())\n")
+        done = subprocess.run([sys.executable, "-c", program, self.dir], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        with libdcp.Store(self.dir, keep=1) as store:  # all of them have let go
+            store.save(2, {"w": np.zeros(2)})
+            self.assertEqual(store.steps(), [2])
+
     def test_a_row_of_another_length(self):
         """As ranks that have unlike lengths load it."""
         libdcp.save(self.dir, 1, {"w": np.ones(2), "buffer": {"own": libdcp.PerRank(np.arange(3))}})

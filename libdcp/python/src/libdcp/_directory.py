@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes as c
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -42,8 +43,9 @@ class _Pinned:
         self._handle = c.c_void_p()
         lib.step_pin(os.fsencode(path), self._handle)
 
-    def __del__(self) -> None:
-        lib.step_unpin(self._handle)
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing():  # modules may have lost their names; the process's end lets go of the step
+            lib.step_unpin(self._handle)
 
 
 class Pin:

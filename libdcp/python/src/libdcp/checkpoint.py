@@ -6,7 +6,8 @@ import ctypes as c
 import difflib
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,9 @@ class _Opened:
         self.loading = _locks.lock()
         lib.checkpoint_open(self.comm.handle, os.fsencode(path), self.handle)
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():  # modules may have lost their names; the process's end lets go of the step
+            return
         if getattr(self, "handle", None):
             lib.checkpoint_close(self.handle)
         if hasattr(self, "comm"):

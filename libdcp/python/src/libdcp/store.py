@@ -67,9 +67,11 @@ class _Unclosed:
         if backend:
             backend.close()
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():  # modules may have lost their names
+            return
         needs_others = isinstance(self._backend, Tiers) and self._comm.size > 1
-        if self._backend and not (self.saving or needs_others or sys.is_finalizing()):
+        if self._backend and not (self.saving or needs_others):
             self.close()
             self._comm.close()
 
