@@ -1,5 +1,5 @@
-/* A store: a directory of steps, `DIR/step-00000120/`, or one on each node. One writer at a time
- * holds it; readers need no store (dcp/checkpoint.h). */
+/* A store: a directory of steps, `DIR/step-00000120/`, or one such directory on each node. A store
+ * has one writer at a time. Readers need no store (dcp/checkpoint.h). */
 #ifndef DCP_STORE_H
 #define DCP_STORE_H
 
@@ -14,177 +14,198 @@ extern "C" {
 
 typedef struct dcp_store dcp_store;
 
-#define DCP_STRIPE_ALL (-1) /* all object servers that there are */
+#define DCP_STRIPE_ALL (-1) /* all object servers */
 
 typedef struct dcp_store_options {
     size_t size; /* dcp/size.h */
-    /* Complete steps that stay after a save; 0: all. On local file systems one more stays until the
-     * next save, or the close, in `.writer-.../spare`, for that save to write over. Steps that a
-     * reader holds (dcp_checkpoint_open) stay besides, and go after a later save. Nothing goes
-     * after a save of a step that is not the store's newest one. */
+    /* How many complete steps remain after a save; 0: all. Steps that a reader holds
+     * (dcp_checkpoint_open) remain as well; a later save removes them. On local file systems one
+     * more step remains, in `.writer-.../spare`, until the next save overwrites it or the store is
+     * closed. A save of a step that is not the store's newest removes nothing. */
     uint32_t keep;
-    /* A save of a step that exists replaces it, and one of a step that is older than the newest is
-     * taken; 0: both are DCP_ERR_STATE. Whoever holds the old step still reads it. On several nodes
-     * (private_dirs), and on file systems that can't exchange two names, a kill at the moment of
-     * publication may leave the old step without its name; the next dcp_store_open gives it back.
-     */
+    /* Nonzero: a save of a step that exists replaces it, and a save of a step older than the newest
+     * is accepted. 0: both are DCP_ERR_STATE. Readers that hold the replaced step can still read
+     * it. On several nodes (private_dirs), and on file systems that cannot exchange two names, a
+     * kill at the moment of publication may leave the old step without its name; the next
+     * dcp_store_open restores the name. */
     int replace;
-    /* Leave DIR/latest alone: for tools whose steps are not a run's newest. Older steps than the
-     * newest are taken as well. */
+    /* Nonzero: leave DIR/latest unchanged, and accept steps older than the newest. For tools whose
+     * steps are not a run's newest. */
     int keep_latest;
-    /* Each rank passes a directory of its own node: see below. On all ranks or on none. */
+    /* Nonzero: a private store, for which each rank passes a directory of its own node; see
+     * dcp_store_open. On all ranks or on none. */
     int private_dirs;
-    /* "none", "partner" or "rs(K)", of a private store: what its saves add so that steps survive
+    /* For a private store: "none", "partner" or "rs(K)", what its saves add so that steps survive
      * the loss of nodes (dcp_store_rebuild). The same on all ranks; NULL: none. */
     const char *redundancy;
     const char *tool; /* the program that writes, for about.json; NULL: "libdcp" */
     dcp_log_fn log;   /* may be NULL */
     void *log_ctx;
-    /* Where the file system has no locks: take the store also where its last writer is not known to
-     * have ended, as it ran on another host. What that one still does then is undone. */
+    /* Nonzero: on a file system without locks, open the store even if its last writer is not known
+     * to have ended, since that ran on another host. Whatever that writer still does is undone. */
     int take_over;
-    /* Of a private store: the failure domain that this rank is in, such as the name of its rack.
-     * What is in one domain may be lost at once. On all ranks or on none; NULL: each host is one
-     * (dcp_comm_set_host). Two directories on one host are lost with it, so they make two domains
-     * only where that is named here. */
+    /* For a private store: the failure domain of this rank, such as the name of its rack.
+     * Everything in one domain may be lost simultaneously. On all ranks or on none; NULL: each host
+     * is a domain (dcp_comm_set_host). Two directories on one host are lost together with the host;
+     * they are in two domains only if this member says so. */
     const char *domain;
-    /* Of a directory on a Lustre file system: over how many object servers a file of a step goes, 1
-     * to 2000, or DCP_STRIPE_ALL. 0: a file of DCP_LAYOUT_GLOBAL over 4 for each host that writes
-     * it, or as many as it has stripes where those are fewer; a shard over 1. On other file systems
-     * this and the next member are ignored, which is logged once; what Lustre refuses is logged,
-     * and the save goes on. */
+    /* For a directory on a Lustre file system: the number of object servers over which a file of a
+     * step is striped, 1 to 2000, or DCP_STRIPE_ALL. 0: for a file of DCP_LAYOUT_GLOBAL 4 per host
+     * that writes it, but no more than the file has stripes; for a shard 1. On other file systems
+     * this member and the next are ignored, which is logged once. If Lustre refuses the layout,
+     * that is logged and the save continues. */
     int64_t stripe_count;
-    /* Of such a file: how many bytes go to a server before the next one's turn; a multiple of
-     * 65,536 below 4 GiB. 0: 4 MiB, as the library cuts files among the ranks that write. Where
-     * both are 0 and the directory has a layout of its own (lfs setstripe), files have that one. */
+    /* For such a file: the number of bytes that go to one server before the next one's turn; a
+     * multiple of 65,536 below 4 GiB. 0: 4 MiB, the unit in which the library divides files among
+     * the ranks that write. If both members are 0 and the directory has a layout of its own (lfs
+     * setstripe), files have that layout. */
     uint64_t stripe_bytes;
 } dcp_store_options;
 #define DCP_STORE_OPTIONS_INIT DCP_SIZED(dcp_store_options)
 
-/* Opens `dir` for writing, making it where it is missing. Collective. Takes the exclusive lock
- * `DIR/.lock`, gives steps that a killed writer had taken theirs from their names back, and removes
- * what else it left (.tmp-*, .trash-*, .writer-*). `comm` is borrowed until dcp_store_close;
- * `options` may be NULL for all defaults and is copied.
+/* Opens `dir` for writing, and creates it if it is missing. Collective. Takes the exclusive lock
+ * `DIR/.lock`, restores the names of steps that a killed writer had renamed, and removes what else
+ * that writer left (.tmp-*, .trash-*, .writer-*).
  *
- * `.lock` names the writer: host, pid, when the process began, and an identity at random. Locks can
- * be lost: somebody removes the file, a lease runs out, a file system grants them to all. So the
- * name is read again before each publication and each removal, and after a publication. A writer
- * that finds another's there has lost the store: its saves return DCP_ERR_BUSY with the other's
- * host and pid, publish nothing and remove nothing. A step that it was publishing at the very
- * moment at which the other opened the store may be there, whole. A lock whose holder is known to
- * be dead, and that a process which it forked still has, is no obstacle. Where the file system has
- * no locks, a store is free that was closed, or whose writer is known to be dead, as its process
- * ran under this kernel; another one is taken only with options->take_over. The log says so.
- * A process that is forked from the writer can't use the store, and does not hold it.
+ *   comm     borrowed until dcp_store_close
+ *   dir      for a shared store rank 0's counts; for a private store each rank's own, see below
+ *   options  copied; NULL: all defaults
  *
- * The directory has to stay where it is. Where it was moved or removed, saves publish nothing, also
- * where another directory has its path by then, and return DCP_ERR_NOT_FOUND, or, where a writer
- * has that one, DCP_ERR_BUSY with that one's name. They go on once it is back.
+ * DCP_ERR_BUSY: another writer holds the store, or may hold it; the message names its host and pid,
+ * and says what can be done. Also if two hosts pass one shared directory as private.
+ * DCP_ERR_MISMATCH: private_dirs is set on some ranks only; or, for a private store, ranks pass
+ * different values of `keep`, `replace`, `keep_latest` or `redundancy`.
+ * DCP_ERR_ARG: `redundancy` is none of the values above, or is set for a shared store. Or it
+ * requires more failure domains, or ranks spread more evenly over them; the message says how many
+ * there are and how many are required, and the library never gives less than was requested. Or some
+ * ranks name a domain and others do not, or ranks with the same directory name different domains.
+ * Or the path leads to or through a file.
+ * DCP_ERR_IO: the directory is not writable. Or about.json of a private store's step, or of a
+ * shared store's newest step, could not be read, so it is unknown whether the steps still belong to
+ * the run.
  *
- * A shared store is one directory that all ranks see: rank 0's `dir` counts. Of a private store
- * (options->private_dirs), which may lie on disks or in memory that only one node sees, every rank
- * passes its own `dir`. The ranks to whom it is the same directory are a node; a node's lowest rank
- * does there what rank 0 does in a shared store, its log included. Only DCP_LAYOUT_SHARDED can be
- * saved into it: a rank's shard goes to its own node, and each node has the folder of every step,
- * with about.json. A step gets its name on all nodes or on none; what a kill in between leaves on
- * some nodes only is no complete step (dcp_checkpoint_open_private), is replaced by a save of that
- * step, and goes with the older ones by `keep`. A node that was away while the run went on without
- * it may come back with steps that the others have saved anew or set aside since: the open sets
- * those aside on that node, as `.abandoned-step-...`, and logs it.
+ * Locks. `.lock` names the writer: host, pid, start time of the process, and a random identity. A
+ * lock can be lost: somebody removes the file, a lease expires, or the file system grants it to
+ * everyone. So the writer reads the name again before each publication and each removal, and after
+ * a publication. A writer that finds another's name there has lost the store: its saves
+ * return DCP_ERR_BUSY with the other's host and pid, publish nothing and remove nothing. Only a
+ * step that it was publishing at the very moment when the other opened the store may exist, and is
+ * then complete.
  *
- * With options->redundancy the ranks of a private store form groups of about eight in different
- * failure domains (options->domain). Each save writes a file more beside every shard: with "rs(K)"
- * strips of a Reed-Solomon code, K / (members - K) of the group's longest shard, which make good
- * the loss of any K members' files of each group; with "partner" a copy of the file of the member
- * before, which makes good any loss without two neighbours of a group. So the loss of any K
- * domains, or any one, with all the directories of their ranks, can be made good. Such saves have
- * as many shards as ranks.
+ * A lock whose holder is known to be dead is no obstacle, even if a process that the holder forked
+ * still has it. On a file system without locks, a store is free if it was closed, or if its writer
+ * is known to be dead because its process ran under this kernel; any other store is opened only
+ * with options->take_over. The log reports such a file system. A process forked from the writer
+ * cannot use the store and does not hold it.
  *
- * DCP_ERR_BUSY: another writer holds it, or may hold it; the message names its host and pid, and
- * says what can be done. Also where two hosts pass one shared directory as private.
+ * The directory must stay where it is. If it is moved or removed, saves publish nothing and
+ * return DCP_ERR_NOT_FOUND, even if another directory has its path by then; if a writer has that
+ * other directory, they return DCP_ERR_BUSY and name that writer. Saves work again once the
+ * directory is back.
  *
- * DCP_ERR_MISMATCH: private_dirs on some ranks only, or for it different values of `keep`,
- * `replace`, `keep_latest` or `redundancy`.
+ * Private stores. A shared store is one directory that all ranks see. A private store
+ * (options->private_dirs) may lie on disks or in memory that only one node sees, so every rank
+ * passes its own `dir`. The ranks that pass the same directory are a node. The lowest rank of a
+ * node does there what rank 0 does in a shared store, including logging. A private store accepts
+ * only DCP_LAYOUT_SHARDED: each rank's shard goes to its own node, and every node has the folder of
+ * every step, with about.json. A step gets its name on all nodes or on none. If a kill leaves the
+ * name on some nodes only, the step is not complete (dcp_checkpoint_open_private): a save of that
+ * step replaces it, and `keep` removes it with the older steps. A node that was away while the run
+ * continued without it may come back with steps that the others have saved again or set aside
+ * since. dcp_store_open sets those aside on that node, as `.abandoned-step-...`, and logs it.
  *
- * DCP_ERR_ARG: `redundancy` is none of these, of a shared store, or needs more failure domains or
- * ranks spread more evenly over them: less than was asked for is never given; the message says how
- * many there are and how many it takes. Or some ranks name a domain and others don't, or ranks with
- * one directory name different ones. Or the path leads to or through a file.
- *
- * DCP_ERR_IO: not writable; or about.json of a private store's step could not be read, so that
- * nobody knows whether it is still the run's. */
+ * Redundancy. With options->redundancy, the ranks of a private store form groups of about eight in
+ * different failure domains (options->domain), and each save writes one more file beside every
+ * shard. With "rs(K)" that file holds strips of a Reed-Solomon code, K / (members - K) of the size
+ * of the group's longest shard; they restore the files of any K members of each group. With
+ * "partner" it is a copy of the previous member's file; the copies restore any loss that includes
+ * no two neighbours of a group. So a step survives the loss of any K domains ("rs(K)"), or of any
+ * one domain ("partner"), with all the directories of their ranks. Saves into such a store have as
+ * many shards as ranks. */
 DCP_API int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *options,
                            dcp_store **out, dcp_error *err);
 
-/* Makes a step of a private store whole that has lost files: the newest of which enough is left.
- * Collective, on any number of ranks and whatever store->redundancy is now; before a load. Files
- * are written byte by byte as they were, durably, in failure domains that have none of their group,
- * where there are such; what lies damaged is replaced. Steps that can't be made whole are passed
- * over and logged. It is also logged that a step survives fewer losses than when it was saved,
- * where there are too few domains now. every_byte  1: all files of a step are read, and a damaged
- * one counts as lost; 0: only names, lengths and headers are looked at, until something is found
- * lost step        the step that is whole now, whether anything had to be written or not rebuilt
- * how many files were written; may be NULL
+/* Rebuilds the lost files of a private store's step: of the newest step of which enough is left.
+ * Collective, on any number of ranks and with any options->redundancy; call it before a load.
  *
- * DCP_ERR_BUSY: another writer has taken the store. DCP_ERR_NOT_FOUND: there is none; the message
- * says what the newest lacks. Extra memory: 16 MiB a rank. */
+ *   every_byte  1: all files of a step are read, and a damaged file counts as lost; 0: only names,
+ *               lengths and headers are checked, until something is found lost
+ *   step        the step that is complete now, whether or not anything had to be written
+ *   rebuilt     the number of files written; may be NULL
+ *
+ * DCP_ERR_BUSY: another writer has taken the store.
+ * DCP_ERR_NOT_FOUND: no step can be made complete; the message says what the newest one lacks.
+ *
+ * Rebuilt files equal the lost ones byte by byte, and are durable. They go into failure domains
+ * that have no file of the same group, if there are any; damaged files are replaced in place. Steps
+ * that cannot be rebuilt are passed over and logged. The log also says if a step survives fewer
+ * losses than when it was saved, because there are too few domains now. Extra memory: 16 MiB per
+ * rank. */
 DCP_API int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, int *rebuilt,
                               dcp_error *err);
 
-/* Whether dcp_store_open would find `dir` free now: DCP_ERR_BUSY, with the same message, where
- * another writer has it. Not collective; takes no lock and makes nothing, so what it says may be
- * otherwise a moment later. A missing directory is free; a symbolic link to what is not there is
- * DCP_ERR_IO. */
+/* Checks whether dcp_store_open would find `dir` free now. Not collective. It takes no lock and
+ * creates nothing, so the answer may change a moment later. A missing directory is free.
+ * DCP_ERR_BUSY: another writer has it; the message is the one of dcp_store_open.
+ * DCP_ERR_IO: `dir` is a symbolic link whose target does not exist. */
 DCP_API int dcp_store_check_free(const char *dir, dcp_error *err);
 
-/* How many failure domains may be lost, whichever, with all that is in their directories, and each
- * step saved into this store be loaded still: K of "rs(K)", 1 of "partner", 0 of a private store
- * without redundancy. INT_MAX of a shared store, which is no rank's to lose. Steps say it in
- * about.json, as `survives`. Not collective. */
+/* Returns how many failure domains, whichever they are, may be lost with everything in their
+ * directories while each step saved into this store can still be loaded. Not collective. K for
+ * "rs(K)", 1 for "partner", 0 for a private store without redundancy; INT_MAX for a shared store,
+ * which is not lost with any rank. Steps of a private store record the number in about.json, as
+ * `survives`. */
 DCP_API int dcp_store_survives(const dcp_store *store);
 
-/* Waits for the save in flight, and releases the lock. Every rank calls it: where saves ran beside
- * the caller, it frees a communicator, which MPI may do on all ranks together. NULL is ignored. A
- * process that was forked from the one that opened the store only frees its copy, and waits for
+/* Waits for the save in flight, releases the lock and frees the store. Every rank calls it: after
+ * saves in a thread it frees a communicator, which MPI may do collectively. NULL is ignored. In a
+ * process forked from the one that opened the store, it only frees the copy and waits for
  * nothing. */
 DCP_API void dcp_store_close(dcp_store *store);
 
-/* Says that the run goes on from `step` (0: from the start): steps after it are moved aside to
- * `.abandoned-step-...` right before the first publication, and logged. A run that goes back has to
- * say so: a save of a step that is older than the newest one (of a private store: the newest that
- * all nodes have) is DCP_ERR_STATE, since the next start would go on from that one. Abandoned steps
- * count neither as newest nor for `keep`; they go when as many newer steps stand as `keep` asks
- * for, and stay where it is 0. No store need have `step`. What has a step's name and is no folder,
- * but a file or a symbolic link, is no step and stays: a save of that step is DCP_ERR_STATE. Not
- * collective; every rank calls it. */
+/* Declares that the run continues from `step` (0: from the start). Not collective, but every rank
+ * calls it. `step` need not exist in any store.
+ *
+ * Later steps are moved aside to `.abandoned-step-...` right before the first publication, which is
+ * logged. A run that goes back must call this function: without it, a save of a step older than the
+ * newest one (in a private store, the newest that all nodes have) is DCP_ERR_STATE, since the next
+ * start would resume from the newest. Abandoned steps count neither as newest nor for `keep`. They
+ * are removed once as many newer steps exist as `keep` requires, and never if `keep` is 0. A file
+ * or a symbolic link with a step's name is not a step and remains; a save of that step
+ * is DCP_ERR_STATE, unless options->replace is set. */
 DCP_API int dcp_store_continue_from(dcp_store *store, uint64_t step, dcp_error *err);
 
-/* The newest step that is known to be intact (one that was loaded, or saved by this store); it is
- * never removed by `keep`. Naming a step that is not there keeps none. Not collective; every rank
- * calls it after a load. */
+/* Names the newest step that is known to be intact: one that was loaded, or that this store saved.
+ * `keep` never removes it. Not collective; every rank calls it after a load. If the store has no
+ * such step, none is protected. */
 DCP_API int dcp_store_mark_intact(dcp_store *store, uint64_t step, dcp_error *err);
 
-/* Removes the complete step of that number, durably, whatever options->keep says. Collective; waits
- * for the save in flight first. Any step may go, the newest and the last one, too, but for the one
- * that is known to be intact, as `keep` leaves that one as well: whoever doubts it marks another
- * one as intact before (dcp_store_mark_intact). DIR/latest leads to the newest step that is left. A
- * step of a private store goes on all nodes, with its redundancy. What has the step's name is
- * complete at every moment: a kill leaves the step as it was, or gone, where several nodes have it
- * perhaps on some of them, which is no complete step (see dcp_store_open). Abandoned and partial
- * steps stay.
+/* Removes the complete step `step` durably, regardless of options->keep. Collective; waits for the
+ * save in flight first.
  *
- * DCP_ERR_BUSY: the step stays, as some program has it open or pinned (dcp_checkpoint_open,
- * dcp_step_pin) on any node, or it is being copied into another store (dcp/tiers.h); where a pin
- * and a removal come at once, one of them fails. Or another writer has taken the store, and nothing
- * is removed. DCP_ERR_NOT_FOUND: there is no such step. DCP_ERR_STATE: it is the newest known to be
- * intact; or this process was forked from the one that opened the store. DCP_ERR_MISMATCH: ranks
- * name different steps. */
+ * DCP_ERR_BUSY: the step remains, because a program has it open or pinned (dcp_checkpoint_open,
+ * dcp_step_pin) on some node, or because it is being copied into another store (dcp/tiers.h). If a
+ * pin and a removal come simultaneously, one of them fails. Or another writer has taken the store,
+ * and nothing is removed.
+ * DCP_ERR_NOT_FOUND: there is no such step.
+ * DCP_ERR_STATE: the step is the newest known to be intact; or this process was forked from the one
+ * that opened the store.
+ * DCP_ERR_MISMATCH: ranks name different steps.
+ *
+ * Any step can be removed, even the newest and the last one, except for the one known to be intact,
+ * which `keep` leaves as well. To remove that one, mark another one as intact first
+ * (dcp_store_mark_intact). Afterwards DIR/latest points to the newest step that is left. In a
+ * private store the step is removed on all nodes, with its redundancy. Whatever has the step's name
+ * is complete at every moment: a kill leaves the step as it was, or removed. On several nodes it
+ * may be removed on some of them only; then it is not a complete step (see dcp_store_open).
+ * Abandoned and partial steps remain. */
 DCP_API int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err);
 
 typedef enum dcp_step_kind {
     DCP_STEP_COMPLETE,  /* step-N: published */
-    DCP_STEP_PARTIAL,   /* .tmp-step-N (with ".IDENTITY" after it where the store was taken from a
-                         * writer that may still have run): being written, or left by a killed one */
+    DCP_STEP_PARTIAL,   /* .tmp-step-N: being written, or left by a killed writer. The name ends in
+                         * ".IDENTITY" if the store was taken from a writer that may still have
+                         * been running. */
     DCP_STEP_ABANDONED, /* .abandoned-step-N: set aside by a run that went back */
 } dcp_step_kind;
 
@@ -194,32 +215,35 @@ typedef struct dcp_step {
     char name[64]; /* of the folder in DIR */
 } dcp_step;
 
-/* Lists the steps in `dir`, ascending, complete ones first among equals. Not collective, takes no
- * lock. *out is freed by the caller with free(). An empty or missing directory gives 0 steps. */
+/* Lists the steps in `dir` in ascending order; among equal numbers, the complete one comes first.
+ * Not collective; takes no lock. The caller frees *out with free(). An empty or missing directory
+ * gives 0 steps. */
 DCP_API int dcp_steps_list(const char *dir, dcp_step **out, size_t *n_out, dcp_error *err);
 
-/* A step that is kept: while this process has it pinned, no writer removes its files, whether by
- * `keep`, a replacement, dcp_step_remove, for room on a full disk, or at its start. */
+/* A pinned step. While a process has a step pinned, no writer removes the step's files: not by
+ * `keep`, by a replacement, by dcp_step_remove, to make room on a full disk, or when it opens the
+ * store. */
 typedef struct dcp_pin dcp_pin;
 
-/* Pins the step in the folder `step_path`, such as DIR/step-00000120 or DIR/latest: what
- * dcp_checkpoint_open does for a step as long as it is open. Not collective; no right to write is
- * needed. The pin ends with dcp_step_unpin or with this process; a process forked from it holds
- * nothing. A step may be pinned by many, and several times. A replacement and a
- * run that goes back (dcp_store_continue_from) take the name from a pinned step, and its files
- * stay; nothing else takes it. Of a private store it counts on the node that `step_path` is on.
- * Where the writer may not write to the step's about.json, as it is another user's, a step that is
- * pinned while it is being removed may lose its name, too.
- * The lock is on about.json (F_OFD_SETLK), so it counts as far as locks of the file system do:
- * those that only one host knows (NFS mounted nolock) don't keep writers on other hosts away.
+/* Pins the step in the folder `step_path`, such as DIR/step-00000120 or DIR/latest, as
+ * dcp_checkpoint_open does while the step is open. Not collective; no write permission is needed.
+ * The pin ends with dcp_step_unpin or with this process; a process forked from it holds nothing.
  *
- * DCP_ERR_NOT_FOUND: no such step, or its writer was removing it; a writer that has begun with that
- * and is stopped is waited for, some seconds long. DCP_ERR_UNSUPPORTED: the file system has no
- * locks. */
+ * DCP_ERR_NOT_FOUND: there is no such step, or its writer was removing it. If a writer was stopped
+ * during the removal, the call waits for it for some seconds first.
+ * DCP_ERR_UNSUPPORTED: the file system has no locks.
+ *
+ * Several processes may pin a step, and each several times. A replacement, and a run that goes back
+ * (dcp_store_continue_from), take the name from a pinned step, but its files remain. Nothing else
+ * takes the name, with one exception: if the writer may not write to the step's about.json because
+ * it belongs to another user, a step that is pinned while it is being removed may lose its name,
+ * too. In a private store the pin counts on the node that has `step_path`. The pin is a lock on
+ * about.json (F_OFD_SETLK), so it is only as good as the file system's locks: locks that only one
+ * host knows (NFS mounted nolock) do not stop writers on other hosts. */
 DCP_API int dcp_step_pin(const char *step_path, dcp_pin **out, dcp_error *err);
 
-/* NULL is ignored. In a process that was forked from the one that pinned the step it only frees
- * this one's copy. */
+/* Ends a pin. NULL is ignored. In a process forked from the one that pinned the step, it only frees
+ * this process's copy. */
 DCP_API void dcp_step_unpin(dcp_pin *pin);
 
 #ifdef __cplusplus
