@@ -1,4 +1,4 @@
-/* One store of a list of them (dcp/tiers.h). */
+/* One store of a list of stores (dcp/tiers.h). */
 #ifndef DCP_TIER_H
 #define DCP_TIER_H
 
@@ -9,23 +9,23 @@
 
 #define DCP_MAX_TIERS 8
 
-/* One store. The same on all ranks, but for path and domain. */
+/* One store. The same on all ranks, except for `path` and `domain`. */
 typedef struct dcp_tier {
     size_t size; /* dcp/size.h */
-    /* The directory. Of a private one, {rank} stands for this rank's number, {host} for its host's
-     * name (DCP_HOST, where that names it) and {env:NAME} for a variable of its environment; a node
-     * is known by the directory itself (dcp/store.h). */
+    /* The directory. For a private store, {rank} stands for this rank's number, {host} for the name
+     * of its host (DCP_HOST, if that names it) and {env:NAME} for a variable of its environment;
+     * the directory itself identifies the node (dcp/store.h). */
     const char *path;
-    uint64_t every;         /* due at the steps that it divides; 0: at none */
+    uint64_t every;         /* due at steps that are multiples of it; 0: at none */
     uint32_t keep;          /* as in dcp_store_options */
-    int is_private;         /* dcp_store_options.private_dirs: layout sharded, a directory a node */
-    const char *redundancy; /* of a private one: "none", "partner" or "rs(K)"; NULL: none */
-    dcp_layout layout;      /* of a shared one */
-    /* Of a private one: dcp_store_options.domain, with braces as in the path, such as "{env:RACK}";
-     * NULL: each host is a failure domain. */
+    int is_private;         /* dcp_store_options.private_dirs; its layout is sharded */
+    const char *redundancy; /* for a private store: "none", "partner" or "rs(K)"; NULL: none */
+    dcp_layout layout;      /* for a shared store */
+    /* For a private store: dcp_store_options.domain, with braces as in the path, such as
+     * "{env:RACK}"; NULL: each host is a failure domain. */
     const char *domain;
     int64_t stripe_count;  /* as in dcp_store_options */
-    uint64_t stripe_bytes; /* as there */
+    uint64_t stripe_bytes; /* as in dcp_store_options */
 } dcp_tier;
 #define DCP_TIER_INIT DCP_SIZED(dcp_tier)
 

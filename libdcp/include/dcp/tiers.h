@@ -1,6 +1,7 @@
 /* A list of stores, fastest first: memory at every step, a node's disk at some, the shared file
- * system at few. A save goes into the fastest store that is due; slower ones that are due as well
- * are filled in the background from the faster one's files. A load takes the newest step of all.
+ * system at few. A save goes into the fastest store that is due; slower stores that are due as well
+ * are filled in the background from the faster store's files. A load takes the newest step of all
+ * stores.
  *
  *     dcp_tier list[] = {DCP_TIER_INIT, DCP_TIER_INIT};
  *     list[0].path = "/dev/shm/run", list[0].every = 1, list[0].keep = 2;
@@ -8,12 +9,13 @@
  *     list[1].path = "/shared/run", list[1].every = 100, list[1].keep = 3;
  *     dcp_tiers_open(comm, list, 2, NULL, &tiers, &err);
  *     dcp_tiers_load(tiers, load_it, ctx, &step, &err);     then dcp_tiers_continue_from
- *     each step: dcp_tiers_fence; change the memory; where dcp_tiers_is_due, dcp_tiers_save_async
+ *     each step: dcp_tiers_fence; change the memory; if dcp_tiers_is_due, dcp_tiers_save_async
  *     dcp_tiers_save(tiers, step, state, json, NULL, 1, NULL, &err);    the last one
  *     dcp_tiers_close(tiers);
  *
- * A store that fails is told of through the log and is due again at the next save; the others go
- * on. Every function with a status is collective, but where it says otherwise. */
+ * If a save into a store fails, the log reports it and the store is due again at the next save; the
+ * other stores continue. Every function that returns a status is collective, unless its comment
+ * says otherwise. */
 #ifndef DCP_TIERS_H
 #define DCP_TIERS_H
 
@@ -28,129 +30,150 @@ extern "C" {
 typedef struct dcp_tiers_options {
     size_t size;      /* dcp/size.h */
     int replace;      /* as in dcp_store_options */
-    const char *tool; /* as there */
-    dcp_log_fn log;   /* as there, also called by the threads that fill stores; may be NULL */
+    const char *tool; /* as in dcp_store_options */
+    /* As in dcp_store_options; threads that fill stores call it as well. May be NULL. */
+    dcp_log_fn log;
     void *log_ctx;
-    /* Called once a filling of store `i` of the list is known to have ended, well or not, with its
-     * begin and end in seconds of CLOCK_MONOTONIC: from within dcp_tiers_save_async, dcp_tiers_save
-     * or dcp_tiers_close. May be NULL. */
+    /* Called once the filling of store `i` of the list is known to have ended, successfully or not;
+     * `begin` and `end` are seconds of CLOCK_MONOTONIC. Called from within dcp_tiers_save_async,
+     * dcp_tiers_save, dcp_tiers_close, or a load that rebuilds a step in that store. May be
+     * NULL. */
     void (*on_filled)(void *ctx, size_t i, uint64_t step, double begin, double end);
     void *filled_ctx;
     int take_over; /* as in dcp_store_options */
-    /* Called as dcp_save_options.on_progress while a store is filled, from the thread that fills
+    /* Called like dcp_save_options.on_progress while a store is filled, from the thread that fills
      * it. May be NULL. */
     void (*on_fill_progress)(void *ctx, uint64_t done, uint64_t total);
     void *fill_progress_ctx;
-    /* What dcp_tiers_load passes a checkpoint to asks of it no more than its JSON, its tensors and
-     * loads. So where a private store's files are each seen by some ranks alone, no rank keeps a
-     * copy of all tables (dcp_checkpoint_open_private): dcp_checkpoint_box, _piece and _read fail
-     * there for most tensors. Where any rank passes 0, all keep copies. */
+    /* Nonzero: the function given to dcp_tiers_load uses only the checkpoint's JSON, its tensors,
+     * and loads. If each of a private store's files is then seen by some ranks only, no rank keeps
+     * a copy of all tables (dcp_checkpoint_open_private), and dcp_checkpoint_box, _piece and _read
+     * fail for most tensors. If any rank passes 0, all ranks keep copies. */
     int loads_only;
 } dcp_tiers_options;
 #define DCP_TIERS_OPTIONS_INIT DCP_SIZED(dcp_tiers_options)
 
 typedef struct dcp_tiers dcp_tiers;
 
-/* Opens all stores, 1 to DCP_MAX_TIERS. `comm` is borrowed until the close; the rest is copied.
- * Where a save in flight may have a thread (dcp_save_async), stores are filled by threads, each
- * over a communicator of its own; else by dcp_tiers_wait and dcp_tiers_close. The threads never
- * call HDF5, which is not thread-safe: dcp_tiers_wait opens the step that is read, and lays the
- * files out where its tensors or boxes have changed.
- * A store whose directory was away while the list was opened without it, and the run went back from
- * steps that it has, has these set aside here once it is back, with a warning for each: the store
- * with the latest save says which they are, for the last 64 times that the run began or went back.
- * So it is with the steps of a branch: where the run has gone on from an older step of a store that
- * was away while the branch was saved. Steps that another run had saved before its store came into
- * the list stay. A step that was set aside can be opened by its path. Errors as dcp_store_open's,
- * of the first store that can't be opened; DCP_ERR_COMM, a caller's table could not be duplicated;
- * DCP_ERR_MISMATCH where the ranks' lists differ. */
+/* Opens all stores of a list.
+ *
+ *   comm     borrowed until the close
+ *   list     the stores, fastest first; copied
+ *   n        their number, 1 to DCP_MAX_TIERS
+ *   options  copied; may be NULL
+ *
+ * The errors are those of dcp_store_open, for the first store that cannot be opened. In addition:
+ * DCP_ERR_COMM: a caller's table could not be duplicated.
+ * DCP_ERR_MISMATCH: the ranks' lists differ.
+ *
+ * If a save in flight may have a thread (dcp_save_async), threads fill the stores, each over a
+ * communicator of its own; otherwise dcp_tiers_wait and dcp_tiers_close fill them. The threads
+ * never call HDF5, which is not thread-safe: dcp_tiers_wait opens the step that is read, and lays
+ * out the files if its tensors or boxes have changed.
+ *
+ * A store's directory may be away for a while, and the list opened without it, and the run may
+ * meanwhile go back from steps that this store has. When the store is in the list again,
+ * dcp_tiers_open sets these steps aside, with a warning for each. The store with the latest save
+ * knows which they are, for the last 64 times that the run began or went back. Steps of a branch
+ * are set aside in the same way: steps saved while some store was away, if the run has since
+ * continued from an older step of that store. Steps that another run saved before its store came
+ * into the list remain. A step that was set aside can be opened by its path. */
 DCP_API int dcp_tiers_open(dcp_comm *comm, const dcp_tier *list, size_t n,
                            const dcp_tiers_options *options, dcp_tiers **out, dcp_error *err);
 
-/* Waits for the save in flight and for all stores that are being filled, and closes them. Every
- * rank calls it. What failed is logged. NULL is ignored. A process that was forked from the one
- * that opened them only frees its copies. */
+/* Waits for the save in flight and for all stores that are being filled, then closes the stores.
+ * Every rank calls it. Failures are logged. NULL is ignored. In a process forked from the one that
+ * opened the stores, it only frees the copies. */
 DCP_API void dcp_tiers_close(dcp_tiers *tiers);
 
-/* Says that the run goes on from `step` (0: from the start), as dcp_store_continue_from does. It
- * waits for nothing: from now on later steps count neither as held nor as due, and the next save
- * sets them aside. That one waits for the save in flight, ends all fillings, those of later steps
- * before they are published where that is possible, and sets later steps aside in all stores before
- * it saves into any, also where none is due; where a store's directory was moved meanwhile, with
- * later steps in it, it is DCP_ERR_NOT_FOUND until that is back. So every store holds from then on
- * what it would hold if these steps had never been, but for older ones that `keep` has removed for
- * them. Until that save nothing is set aside: a load alone, or dcp_tiers_mark_intact, sets nothing
- * aside. The last call before a save counts. Not collective; every rank calls it with the same
- * step: the next save is DCP_ERR_MISMATCH otherwise. */
+/* Declares that the run continues from `step` (0: from the start), as dcp_store_continue_from does.
+ * Not collective, but every rank calls it with the same step; otherwise the next save
+ * is DCP_ERR_MISMATCH. The last call before a save counts. Waits for nothing.
+ *
+ * From now on later steps count neither as held nor as due, and the next save sets them aside. That
+ * save first waits for the save in flight and ends all fillings, those of later steps before they
+ * are published if possible. Then it sets later steps aside in all stores, even if no store is due,
+ * and only then saves. If a store's directory was moved meanwhile with later steps in it, the save
+ * is DCP_ERR_NOT_FOUND until the directory is back. Afterwards every store holds what it would hold
+ * if the later steps had never been saved, except for older steps that `keep` removed in their
+ * favour. Before that save nothing is set aside: neither a load alone nor dcp_tiers_mark_intact
+ * does it. */
 DCP_API int dcp_tiers_continue_from(dcp_tiers *tiers, uint64_t step, dcp_error *err);
 
-/* Whether a save of `step` would go anywhere: into a store that is due, or that failed last time.
- * The same on all ranks, without communication. */
+/* Returns whether a save of `step` would go into any store: one that is due, or whose last save
+ * failed. The same on all ranks, without communication. */
 DCP_API int dcp_tiers_is_due(const dcp_tiers *tiers, uint64_t step);
 
-/* Makes store `i` of the list due at the next save, whatever `every` says, also while the store is
- * being filled with an earlier one. Not collective; every rank calls it: the next save is
- * DCP_ERR_MISMATCH otherwise. DCP_ERR_ARG: there is no such store. */
+/* Makes store `i` of the list due at the next save, regardless of its `every`, even while it is
+ * being filled with an earlier step. Not collective, but every rank calls it; otherwise the next
+ * save is DCP_ERR_MISMATCH. DCP_ERR_ARG: there is no such store. */
 DCP_API int dcp_tiers_ask(dcp_tiers *tiers, size_t i, dcp_error *err);
 
-/* How many files of the step that dcp_tiers_load loads, or has loaded last, were rebuilt first. */
+/* Returns how many files were rebuilt of the step that dcp_tiers_load is loading, or has loaded
+ * last. */
 DCP_API int dcp_tiers_rebuilt(const dcp_tiers *tiers);
 
-/* Whether store `i` of the list has `step`: the one that was saved into it last, or that
- * dcp_tiers_load loaded from there; not one that dcp_tiers_load has found damaged since, that
- * dcp_tiers_save has not found there, or that the run has gone back behind
- * (dcp_tiers_continue_from). The same on all ranks, without communication. */
+/* Returns whether store `i` of the list has `step`. A store has the step that was saved into it
+ * last, or that dcp_tiers_load loaded from it. It no longer has a step that dcp_tiers_load has
+ * since found damaged, that dcp_tiers_save has not found there, or behind which the run has gone
+ * back (dcp_tiers_continue_from). The same on all ranks, without communication. */
 DCP_API int dcp_tiers_has(const dcp_tiers *tiers, size_t i, uint64_t step);
 
-/* dcp_store_survives of store `i` of the list; 0 where there is no such store. */
+/* Returns dcp_store_survives of store `i` of the list; 0 if there is no such store. */
 DCP_API int dcp_tiers_survives(const dcp_tiers *tiers, size_t i);
 
-/* dcp_store_mark_intact of store `i`, for a step that was loaded without dcp_tiers_load; the store
- * has it from then on. Best while the checkpoint is open: `keep` may remove the step once it is
- * not. Waits for nothing. Not collective; every rank calls it with the same step: the next save is
- * DCP_ERR_MISMATCH otherwise. That one forgets the mark, and logs it, where the store has no such
- * step. */
+/* Does what dcp_store_mark_intact does for store `i`, after a step was loaded without
+ * dcp_tiers_load; from then on the store has the step. Not collective, but every rank calls it with
+ * the same step; otherwise the next save is DCP_ERR_MISMATCH. Waits for nothing. Call it while the
+ * checkpoint is open if possible: once it is closed, `keep` may remove the step. If the store has
+ * no such step, the next save forgets the mark and logs it. */
 DCP_API int dcp_tiers_mark_intact(dcp_tiers *tiers, size_t i, uint64_t step, dcp_error *err);
 
-/* dcp_save_prepare of the list, whichever store a save goes to: one at a time has the page-locked
- * memory, and all together no more. DCP_ERR_STATE: a save is in flight, or a store is being filled.
- */
+/* Does what dcp_save_prepare does, for whichever store a save goes to: the stores share the
+ * page-locked memory and use it one at a time. Not collective.
+ * DCP_ERR_STATE: a save is in flight, or a store is being filled. */
 DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
                               const dcp_save_options *options, dcp_error *err);
 
-/* Starts a save of `step` into the fastest store that is due; where none is, or all that are have
- * the step, it does nothing. Arguments and what is borrowed as for dcp_save_async, dcp_tiers_fence
- * and dcp_tiers_wait taking the places of dcp_save_fence and dcp_save_wait; options->layout and
- * options->shards are the stores' own matter. A save in flight is waited for first, its failure
- * logged, or the new one refused with DCP_ERR_BUSY, as options->when_busy says; a store that is
- * still being filled when it is due again is waited for, or left out this time. Without a save in
- * flight DCP_ERR_BUSY means that another writer has a store (dcp_store_open). A step that is
- * being read to fill other stores is kept, whatever `keep` says. */
+/* Starts a save of `step` into the fastest store that is due. If none is due, or all that are due
+ * have the step, it does nothing. Arguments, and what is borrowed for how long, are those of
+ * dcp_save_async, with dcp_tiers_fence and dcp_tiers_wait in place of dcp_save_fence and
+ * dcp_save_wait. options->layout and options->shards are not used; the stores determine them.
+ *
+ * options->when_busy decides about what is under way. A save in flight is waited for first, and its
+ * failure is logged; or the new save is refused with DCP_ERR_BUSY. A store that is still being
+ * filled when it is due again is waited for, or left out this time. If no save is in
+ * flight, DCP_ERR_BUSY means that another writer has a store (dcp_store_open). A step that is being
+ * read to fill other stores remains, regardless of `keep`. */
 DCP_API int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state,
                                  const char *json, const dcp_save_options *options, dcp_error *err);
 
-/* Waits until this rank's memory is not needed by the save in flight any more; with
- * options->copy_bytes it is not, once dcp_tiers_save_async has returned. */
+/* Waits until the save in flight no longer needs this rank's memory. With options->copy_bytes it
+ * does not need it once dcp_tiers_save_async has returned. */
 DCP_API void dcp_tiers_fence(dcp_tiers *tiers);
-/* The same as dcp_save_fence_within. 1 also where no save is in flight. */
+/* Like dcp_save_fence_within. Returns 1 also if no save is in flight. */
 DCP_API int dcp_tiers_fence_within(dcp_tiers *tiers, double seconds);
 
-/* dcp_save_is_done of the save in flight: 1, 0 (it becomes 1 by itself) or DCP_ERR_STATE (nobody
- * does it before dcp_tiers_fence or dcp_tiers_wait). 1 also where none is in flight. Fillings of
- * other stores don't count. DCP_ERR_ARG: tiers is NULL. */
+/* Returns dcp_save_is_done of the save in flight: 1, 0 (it becomes 1 without a fence or a wait)
+ * or DCP_ERR_STATE (nothing runs it before dcp_tiers_fence or dcp_tiers_wait). 1 also if none is in
+ * flight. Fillings of other stores do not count. DCP_ERR_ARG: tiers is NULL. */
 DCP_API int dcp_tiers_is_done(dcp_tiers *tiers);
 
-/* Waits for the save in flight; then begins to fill the other stores that are due, which goes on in
- * the background. Returns the save's outcome: DCP_OK also where there was none. `report` may be
+/* Waits for the save in flight, then begins to fill the other stores that are due, which continues
+ * in the background. Returns the save's outcome, or DCP_OK if none was in flight. `report` may be
  * NULL. */
 DCP_API int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err);
 
-/* Waits for everything that is under way, then saves `step` from memory into each store that is
- * due and hasn't got it, or has lost it, one after the other, and with `also_last` into the last
- * one whatever its `every` says. DCP_OK where all of it is durable in at least one of them, with
- * `also_last` in the last one; else the error of the last one that failed, which also says where
- * the step is all the same. `report` is of the last save made; `options` and `report` may be NULL.
- */
+/* Waits for everything under way, then saves `step` from memory into one store after the other:
+ * into each that is due and does not have the step, or has lost it.
+ *
+ *   also_last  nonzero: also save into the last store, regardless of its `every`
+ *   options    may be NULL
+ *   report     the report of the last save made; may be NULL
+ *
+ * Returns DCP_OK if the whole step is durable in at least one of these stores, with `also_last` in
+ * the last store. Otherwise returns the error of the last save that failed; its message also says
+ * which store has the step nevertheless. */
 DCP_API int dcp_tiers_save(dcp_tiers *tiers, uint64_t step, const dcp_state *state,
                            const char *json, const dcp_save_options *options, int also_last,
                            dcp_report *report, dcp_error *err);
@@ -161,42 +184,54 @@ typedef struct dcp_tiers_step {
     size_t tier; /* in the list */
 } dcp_tiers_step;
 
-/* The steps that any rank sees in any store of the list, newest first, of equal ones the faster
- * store's first, but for those that came back with a node (dcp_tiers_load). Needs no open stores,
- * takes no lock. Whether a step is whole shows when it is opened. *out is freed by the caller with
- * free(). */
+/* Lists the steps in all stores of the list, newest first; of equal steps, that of the faster store
+ * comes first. In a shared store the steps that rank 0 sees count, in a private store those that
+ * any rank sees. Needs no open stores and takes no lock. Whether a step is complete is found out
+ * only when it is opened. The caller frees *out with free(). */
 DCP_API int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tiers_step **out,
                             size_t *n_out, dcp_error *err);
 
-/* dcp_checkpoint_open or dcp_checkpoint_open_private of such a step. Not rebuilt. */
+/* Opens such a step with dcp_checkpoint_open or dcp_checkpoint_open_private. Does not rebuild
+ * it. */
 DCP_API int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
                                 dcp_checkpoint **out, dcp_error *err);
 
-/* What to do with an open checkpoint; collective. DCP_ERR_CORRUPT and DCP_ERR_NOT_FOUND, which say
- * that it is damaged: an older one may be tried. DCP_ERR_IO and DCP_ERR_NO_MEMORY, which prove
- * nothing: another copy of the same step is. */
+/* What to do with an open checkpoint. Collective. DCP_ERR_CORRUPT and DCP_ERR_NOT_FOUND report that
+ * it is damaged, so an older step may be tried. DCP_ERR_IO and DCP_ERR_NO_MEMORY prove nothing, so
+ * only another copy of the same step may be tried. */
 typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err);
 
-/* Opens the newest step that is whole, or can be rebuilt from its redundancy, in whichever store,
- * and passes it to `load`. Where that finds damage, the step is rebuilt, if it can be, and passed
- * once more; else the next one is tried: the same step in a slower store, then older steps. The log
- * says which step of which store was loaded, and whether it was rebuilt, and why others were passed
- * over. *step (may be NULL): the step loaded, which `keep` never removes from its store. Copies of
- * it in other stores were not read: a save of that step writes them anew, where they are due. What
- * has to be rebuilt in a store that is being filled is rebuilt when that has ended.
- * A step that could not be read, in whichever store, is no damaged one: no older step is taken for
- * it. DCP_ERR_IO, DCP_ERR_NO_MEMORY: so it was, and to go on from an older step all the same, it is
- * opened by dcp_tiers_open_step and named by dcp_tiers_continue_from; later steps are set aside
- * then, whether they can be read or not.
- * DCP_ERR_NOT_FOUND: the stores hold no step at all; one that was set aside by a run that went back
- * and was ended before its first save was done is named by the message and the log.
- * DCP_ERR_CORRUPT: none is intact. Other statuses are `load`'s. */
+/* Loads the newest step of all stores that is complete or can be rebuilt from its redundancy: opens
+ * it and passes it to `load`.
+ *
+ *   load  called with the open checkpoint and `ctx`
+ *   step  the step that was loaded; may be NULL
+ *
+ * DCP_ERR_NOT_FOUND: the stores hold no step at all. If a run that went back set a step aside and
+ * was ended before its first save was done, the message and the log name that step.
+ * DCP_ERR_CORRUPT: no step is intact.
+ * DCP_ERR_IO, DCP_ERR_NO_MEMORY: a step could not be read, and no copy of it in another store could
+ * be loaded. That proves no damage, so no older step takes its place. To continue from an older
+ * step nevertheless, open it with dcp_tiers_open_step and name it to dcp_tiers_continue_from; later
+ * steps are then set aside, whether or not they can be read.
+ *
+ * Other statuses are those of `load`.
+ *
+ * If `load` finds damage, the step is rebuilt if possible and passed to `load` once more. Otherwise
+ * the next one is tried: the same step in a slower store, then older steps. If the step's store is
+ * being filled, the rebuild waits until that has ended. The log says which step of which store was
+ * loaded, whether it was rebuilt, and why others were passed over.
+ *
+ * `keep` never removes the loaded step from its store. Copies of it in other stores were not read:
+ * a save of that step writes them again in the stores that are due. */
 DCP_API int dcp_tiers_load(dcp_tiers *tiers, dcp_tiers_load_fn load, void *ctx, uint64_t *step,
                            dcp_error *err);
 
-/* The same for the step of that number alone: the copies of it in all stores, the fastest first,
- * each rebuilt as there. DCP_ERR_NOT_FOUND: no store has it. DCP_ERR_CORRUPT: none of its copies is
- * intact. DCP_ERR_MISMATCH: ranks name different steps. */
+/* Like dcp_tiers_load, but only for the step `step`: its copies in all stores are tried, the
+ * fastest store's first, and each is rebuilt as there.
+ * DCP_ERR_NOT_FOUND: no store has it.
+ * DCP_ERR_CORRUPT: none of its copies is intact.
+ * DCP_ERR_MISMATCH: ranks name different steps. */
 DCP_API int dcp_tiers_load_step(dcp_tiers *tiers, uint64_t step, dcp_tiers_load_fn load, void *ctx,
                                 dcp_error *err);
 
