@@ -1,29 +1,32 @@
-/* libdcp: sharded checkpoints that reshard on load to any world size. Includes every public header
- * but dcp/mpi.h, which needs MPI's own.
+/* libdcp: sharded checkpoints that reshard on load to any world size. This header includes every
+ * public header except dcp/mpi.h, which needs MPI's own headers.
  *
- * A run's state is a set of named global tensors (dcp/state.h) of which each rank holds boxes. A
- * store (dcp/store.h) is a directory of steps; dcp_save (dcp/save.h) adds one; dcp_checkpoint_open
- * and dcp_load (dcp/checkpoint.h) read one on any number of ranks. dcp/tiers.h does both with a
- * list of stores, from fast to safe; dcp/rewrite.h makes a step of another one, from disk to disk.
- * dcp/device.h: boxes in a GPU's memory.
+ * The state of a run is a set of named global tensors (dcp/state.h), of which each rank holds
+ * boxes. A store (dcp/store.h) is a directory of steps. dcp_save (dcp/save.h) adds a step;
+ * dcp_checkpoint_open and dcp_load (dcp/checkpoint.h) read one on any number of ranks. dcp/tiers.h
+ * saves to and loads from a list of stores, from fast to safe. dcp/rewrite.h rewrites a step for
+ * another world size, mesh or layout, from disk to disk. dcp/device.h saves and loads boxes in a
+ * GPU's memory.
  *
  * Conventions. Functions return a status of dcp/error.h (DCP_OK is 0) and set outputs only on
- * success. A NULL where an object or an output is needed is DCP_ERR_ARG; functions without a status
- * answer with 0 or NULL then, dcp_comm_rank and dcp_comm_size with DCP_ERR_ARG. Structs of options,
- * reports and tables of functions say their size and are made by DCP_..._INIT (dcp/size.h); the
- * others never change. "Collective" functions are called by every rank of the communicator in the
- * same order; they return the same status on all of them, also when only one rank failed, and never
- * leave a rank waiting. The library never prints, exits or aborts and keeps no global state: one
- * object must not be used by two threads at once, different objects may. A checkpoint may be read
- * by any number of threads: dcp_checkpoint_read.
+ * success. NULL for a required object or output is DCP_ERR_ARG. Functions that return no status
+ * return 0 or NULL in that case, except dcp_comm_rank and dcp_comm_size, which return DCP_ERR_ARG.
+ * Structs of options, reports and tables of functions begin with their size and are initialized
+ * with DCP_..._INIT (dcp/size.h); all other structs never change. Every rank of the communicator
+ * calls the functions that are called "collective", in the same order. Such a function returns the
+ * same status on all ranks, even if only one of them failed, and never leaves a rank waiting. The
+ * library never prints, exits or aborts. It keeps no global state: different threads may use
+ * different objects, but two threads must not use one object at the same time. Any number of
+ * threads may read one checkpoint: see dcp_checkpoint_read.
  *
- * Paths are those of a file system. scheme: followed by // is DCP_ERR_UNSUPPORTED wherever a
- * directory, a step or a file is given; a directory of that name is written with ./ before it.
+ * Paths are file system paths. A path that begins with a scheme and // (scheme://...)
+ * is DCP_ERR_UNSUPPORTED wherever a directory, a step or a file is expected. For a directory of
+ * that name, write ./ before it.
  *
- * Forks. A child may use the library, whatever threads of its parent were doing: with objects of
- * its own, and with a checkpoint on one rank that its parent had open, by dcp_checkpoint_read or
- * a reader of its own. Stores, communicators, saves and loads that it has inherited it can only
- * free, which leaves the parent's alone. */
+ * Forks. A child process may use the library with objects that it creates, whatever the threads of
+ * its parent were doing at the fork. It may also read a checkpoint that its parent had open on one
+ * rank, with dcp_checkpoint_read or a reader of its own. The stores, communicators, saves and loads
+ * that it inherits it can only free, which leaves the parent's intact. */
 #ifndef DCP_DCP_H
 #define DCP_DCP_H
 
