@@ -1,4 +1,4 @@
-/* Statuses, and the object that says what went wrong. */
+/* Statuses, and the object that describes a failure. */
 #ifndef DCP_ERROR_H
 #define DCP_ERROR_H
 
@@ -16,23 +16,23 @@
 extern "C" {
 #endif
 
-/* Named by what the caller does about it. */
+/* Statuses are distinguished by what the caller does about them. */
 #define DCP_STATUS_LIST(X)                                                                         \
     X(DCP_OK, 0, "success")                                                                        \
-    X(DCP_ERR_ARG, -1, "invalid argument")              /* mend the call */                        \
-    X(DCP_ERR_MISMATCH, -2, "ranks or states disagree") /* mend what the ranks pass */             \
+    X(DCP_ERR_ARG, -1, "invalid argument")              /* correct the call */                     \
+    X(DCP_ERR_MISMATCH, -2, "ranks or states disagree") /* correct what the ranks pass */          \
     X(DCP_ERR_NOT_FOUND, -3, "not found")               /* no such step, tensor or file */         \
     X(DCP_ERR_CORRUPT, -4, "damaged checkpoint")        /* load an older step */                   \
     X(DCP_ERR_VERSION, -5, "unknown format version")    /* use a newer library */                  \
     X(DCP_ERR_NO_SPACE, -6, "no space left")            /* free space, save again */               \
-    X(DCP_ERR_IO, -7, "input or output failed")         /* look at the disk, try again */          \
+    X(DCP_ERR_IO, -7, "input or output failed")         /* check the disk, try again */            \
     X(DCP_ERR_COMM, -8, "communication failed")         /* end this rank */                        \
     X(DCP_ERR_NO_MEMORY, -9, "out of memory")                                                      \
     X(DCP_ERR_UNSUPPORTED, -10, "not supported")                                                   \
     X(DCP_ERR_STATE, -11, "wrong state for this call") /* a step that exists, a closed object */   \
     X(DCP_ERR_BUSY, -12, "locked by another writer")   /* wait for it, or choose another folder */ \
-    X(DCP_ERR_DEVICE, -13, "device failed")            /* look at the GPU; end this rank */        \
-    X(DCP_ERR_CANCELLED, -14, "cancelled")             /* somebody asked for it */
+    X(DCP_ERR_DEVICE, -13, "device failed")            /* check the GPU; end this rank */          \
+    X(DCP_ERR_CANCELLED, -14, "cancelled")             /* a caller requested it */
 
 #define DCP_STATUS_ENUM(name, value, text) name = value,
 typedef enum dcp_status { DCP_STATUS_LIST(DCP_STATUS_ENUM) } dcp_status;
@@ -40,39 +40,42 @@ typedef enum dcp_status { DCP_STATUS_LIST(DCP_STATUS_ENUM) } dcp_status;
 
 #define DCP_ERROR_RANKS 16
 
-/* What went wrong, filled by a function that fails; untouched by one that succeeds. Every
- * `dcp_error *err` parameter may be NULL. It needs no initialization, and its size does not change.
+/* Describes a failure. A function that fails fills it in; a function that succeeds leaves it
+ * untouched. Every `dcp_error *err` parameter may be NULL. The struct needs no initialization, and
+ * its size does not change.
  *
- * After a collective call all ranks have the same, from the first rank that failed. The members
- * after the message say what it says once more, for programs; those that do not apply, or are not
- * known, have the values in parentheses. */
+ * After a collective call all ranks have the same error, from the lowest rank that failed. The
+ * members after `message` repeat its content for programs. A member that does not apply, or whose
+ * value is unknown, has the value given in parentheses. */
 typedef struct dcp_error {
-    int status;         /* the status returned */
-    int rank;           /* first rank that failed; -1: no rank by itself, or not collective */
-    char message[1024]; /* one line: what, where (path, tensor, offset) and how to mend it */
-    int system_error;   /* errno of the call to the system that failed (0) */
-    int n_ranks;        /* how many ranks it is about, which may be more than ranks[] holds (0) */
-    /* The first of them, ascending. DCP_ERR_COMM: those known to have ended, or to be late.
-     * DCP_ERR_MISMATCH: those that differ from the lowest rank that was asked; those whose boxes
-     * overlap. DCP_ERR_CANCELLED: the one that asked for it, while `rank` is the first that gave
-     * up. DCP_ERR_CORRUPT: the one that loaded something else than the others. */
+    int status; /* the status returned */
+    int rank;   /* lowest rank that failed; -1: no single rank, or the call is not collective */
+    char message[1024]; /* one line: what failed, where (path, tensor, offset) and the remedy */
+    int system_error;   /* errno of the system call that failed (0) */
+    int n_ranks;        /* number of ranks concerned, which may be more than ranks[] holds (0) */
+    /* The first of these ranks, ascending.
+     * DCP_ERR_COMM: ranks known to have ended or to be late.
+     * DCP_ERR_MISMATCH: ranks that differ from the lowest rank that was compared, or ranks whose
+     * boxes overlap.
+     * DCP_ERR_CANCELLED: the rank that requested it; `rank` names it as well.
+     * DCP_ERR_CORRUPT: the rank that loaded something different from the others. */
     int ranks[DCP_ERROR_RANKS];
-    uint64_t offset; /* where in the file `path` bytes are damaged (a block's begin), or could not
-                      * be read or written (UINT64_MAX) */
-    char tensor[1024 + 8]; /* the path of a tensor, or of a box of it: "/model/a@1" ("") */
-    char path[4096];       /* of the file or folder; a longer one lacks its end ("") */
+    uint64_t offset; /* offset in the file `path` of the damaged bytes (start of the block), or of
+                        bytes that could not be read or written (UINT64_MAX) */
+    char tensor[1024 + 8]; /* tensor path, or the path of a box of it: "/model/a@1" ("") */
+    char path[4096];       /* path of the file or folder, truncated at the end if longer ("") */
     char reserved[256];    /* 0 */
 } dcp_error;
 
-/* The status' meaning in a few words, static storage. */
+/* Returns the meaning of a status in a few words: a string in static storage. */
 DCP_API const char *dcp_status_text(int status);
 
-/* The library's version, "1.1.0". */
+/* Returns the library's version, "1.1.0". */
 DCP_API const char *dcp_version(void);
 
-/* Where messages go that are not failures: a fall-back taken, a step set aside. `line` has no
- * newline and is valid during the call. Called on rank 0 only, for a private store (dcp/store.h) on
- * the lowest rank of each node. */
+/* A log function receives messages that are not failures, such as a fallback or a step that was set
+ * aside. `line` has no newline and is valid during the call. It is called on rank 0 only; for a
+ * private store (dcp/store.h), on the lowest rank of each node. */
 typedef enum dcp_log_level { DCP_LOG_INFO, DCP_LOG_WARNING } dcp_log_level;
 typedef void (*dcp_log_fn)(void *ctx, dcp_log_level level, const char *line);
 
