@@ -1,14 +1,15 @@
-/* Structs that may get longer. Structs of options, reports and tables of functions begin with
- * `size`, which says how much of the struct the caller's headers know:
+/* Structs that may grow. Structs of options, reports and tables of functions begin with `size`,
+ * which states how much of the struct the caller's headers define:
  *
  *     dcp_save_options options = DCP_SAVE_OPTIONS_INIT;     all members are zero, their defaults
  *     options.layout = DCP_LAYOUT_SHARDED;
  *     dcp_save(store, step, state, json, &options, NULL, &err);
  *
- * In C also: {.size = sizeof(dcp_save_options), .layout = DCP_LAYOUT_SHARDED}. New members are only
- * added at the end. A struct of an older header is shorter: what it lacks counts as zero, and the
- * library writes nothing beyond it. DCP_ERR_ARG: the size is less than a size_t's, as where it was
- * forgotten, or more than this library's, as with newer headers; the message names the macro. */
+ * C also allows {.size = sizeof(dcp_save_options), .layout = DCP_LAYOUT_SHARDED}. New members are
+ * only added at the end. A struct of an older header is shorter: the library treats the members
+ * that it lacks as zero, and writes nothing beyond its end.
+ * DCP_ERR_ARG: the size is smaller than a size_t, as when it was not set, or larger than this
+ * library's struct, as with newer headers. The message names the macro. */
 #ifndef DCP_SIZE_H
 #define DCP_SIZE_H
 
