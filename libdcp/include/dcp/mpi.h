@@ -11,35 +11,38 @@
 extern "C" {
 #endif
 
-/* Duplicates `comm` (collective over it), so that libdcp's messages never meet the caller's. The
- * duplicate returns errors instead of aborting. Destroy it before MPI_Finalize.
+/* Makes a communicator over a duplicate of `comm`, so that libdcp's messages never match the
+ * caller's. Collective over `comm`. The duplicate returns errors instead of aborting. Destroy it
+ * before MPI_Finalize.
+ * DCP_ERR_ARG: DCP_COMM_LIMIT is not a number of seconds on some rank, which the error names.
  *
- * A rank that ends, by a signal or without closing, makes DCP_ERR_COMM of what the others do then
- * or later, and its number is in the error (dcp_comm_set_limit says when). For that they must be
- * let live: mpirun ends them unless it has --enable-recovery. They can close everything, and should
- * then end without MPI_Finalize, which would wait for the lost rank. Not covered are what the
- * program itself asks MPI to do, and a rank that ends before it has told all others in
- * dcp_comm_from_mpi who it is: only DCP_COMM_LIMIT in the environment ends the wait for it. Where
- * MPI ends its processes itself when it loses a connection, as Open MPI may between hosts, no
- * library can return. DCP_ERR_ARG: DCP_COMM_LIMIT is no number of seconds on some rank, which is
- * named.
+ * If a rank ends, by a signal or without closing its communicator, whatever the other ranks do then
+ * or later returns DCP_ERR_COMM, and the error contains the number of that rank (dcp_comm_set_limit
+ * says when). This requires that mpirun not end the other ranks, as it does without
+ * --enable-recovery. They can close everything, and should then end without MPI_Finalize, which
+ * would wait for the lost rank. Not covered are the program's own MPI calls, and a rank that ends
+ * in dcp_comm_from_mpi before it has identified itself to all others: only DCP_COMM_LIMIT in the
+ * environment ends the wait for it. If MPI itself ends its processes when it loses a connection, as
+ * Open MPI may between hosts, no library can return.
  *
- * Ranks on one host (dcp_comm_set_host) meet in memory that they share: for each communicator half
- * a MiB a rank, and while bytes move up to 32 MiB, or where ranks are on several hosts up to 80 MiB
- * on each, taken as it is used, or at once where vm.overcommit_memory is 2. Where it cannot be had,
- * and with DCP_SHARED_MEMORY=0 in the environment of any rank, they keep to MPI's messages. */
+ * Ranks on one host (dcp_comm_set_host) communicate through shared memory. Each communicator uses
+ * half a MiB per rank and, while data is transferred, up to 32 MiB, or up to 80 MiB on each host if
+ * the ranks are on several hosts. The memory is allocated as it is used, or all in advance if
+ * vm.overcommit_memory is 2. If it cannot be allocated, or if any rank has DCP_SHARED_MEMORY=0 in
+ * its environment, the ranks use MPI's messages. */
 DCP_API int dcp_comm_from_mpi(MPI_Comm comm, dcp_comm **out, dcp_error *err);
 
-/* The same of a communicator as Fortran has it: the integer, or of type(MPI_Comm) the member
- * MPI_VAL. DCP_ERR_ARG: it is none. */
+/* Like dcp_comm_from_mpi, for a Fortran communicator: the integer, or the member MPI_VAL of
+ * type(MPI_Comm). DCP_ERR_ARG: not a communicator. */
 DCP_API int dcp_comm_from_fortran(MPI_Fint comm, dcp_comm **out, dcp_error *err);
 
-/* Collective: `bytes` of memory, zeroed, page-aligned, which all ranks of `comm` see. It has no
- * name in any folder, so that no kill leaves anything of it behind, and takes no room of /dev/shm.
- * NULL, on all ranks, where it cannot be had: they are on several hosts, or may not open each
- * other's files; MPI does not run, or `comm` is MPI_COMM_NULL. */
+/* Returns `bytes` of zeroed, page-aligned memory that all ranks of `comm` share. Collective. Free
+ * it with dcp_host_memory_free. The memory has no name in any folder, so a killed process leaves
+ * nothing of it behind, and it uses no space in /dev/shm. Returns NULL on all ranks if they cannot
+ * share memory: they are on several hosts, may not open each other's files, or MPI is not running;
+ * or if `comm` is MPI_COMM_NULL. */
 DCP_API void *dcp_host_memory_create(MPI_Comm comm, size_t bytes);
-/* Of this rank's view of it. NULL is ignored. */
+/* Unmaps this rank's view of the memory. NULL is ignored. */
 DCP_API void dcp_host_memory_free(void *memory, size_t bytes);
 
 #ifdef __cplusplus
