@@ -1,5 +1,6 @@
-/* The state dict: which global tensors there are, and which boxes of them this rank holds where.
- * Built once, then used for any number of saves and loads. */
+/* The state dict: the global tensors of a run, and the boxes of them that this rank holds, with
+ * their memory. It is built once and used for any number of saves and loads. None of these
+ * functions is collective. */
 #ifndef DCP_STATE_H
 #define DCP_STATE_H
 
@@ -13,62 +14,72 @@ extern "C" {
 
 typedef struct dcp_state dcp_state;
 
-/* Supplies bytes [offset, offset + bytes) of a box laid out densely in row-major order, into `out`.
- * Returns DCP_OK or fills `err`. Called from the thread that saves, in any order, each byte once or
- * more. */
+/* Writes bytes [offset, offset + bytes) of a box, laid out densely in row-major order, to `out`.
+ * Returns DCP_OK, or fills in `err` and returns its status. Called on the thread that saves, in any
+ * order, for each byte once or more. */
 typedef int (*dcp_source_fn)(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
 
+/* Creates an empty state. */
 DCP_API int dcp_state_create(dcp_state **out, dcp_error *err);
+/* Frees the state. NULL is ignored. */
 DCP_API void dcp_state_destroy(dcp_state *state);
 
-/* Adds a tensor, and the box of it that this rank holds.
- *   tensor  copied. Path: "/section/name" of at most 1,024 bytes, UTF-8 without NUL, no empty, "."
- *           or ".." component, not below "/dcp" (reserved) and not a folder of another tensor.
- *           Layout sharded refuses components that end in @digits (dcp/save.h).
- *   box     copied; NULL means the whole tensor. An empty box says that this rank holds nothing.
- *   data    the box's elements, dense, row-major; borrowed until the state is destroyed. Read by
- *           dcp_save, written by dcp_load. May be NULL for an empty box.
- * Call again with the same tensor for further boxes of it. All ranks add the same tensors (with
- * empty boxes where they hold nothing); over all ranks each element is held at least once, and
- * boxes of different ranks are either equal (replicas) or disjoint. dcp_save checks this and names
- * the tensor and the ranks where it does not hold; dcp_load takes any boxes.
- * DCP_ERR_ARG: bad path, dtype, ndim, 2^62 bytes and more, or a box outside the tensor.
- * DCP_ERR_MISMATCH: added before with another dtype or shape. */
+/* Adds a tensor, and the box of it that this rank holds. For further boxes of the tensor, call
+ * again with the same tensor.
+ *   tensor  copied. The path is "/section/name" of at most 1,024 bytes, UTF-8 without NUL, without
+ *           empty, "." or ".." components, not below "/dcp" (reserved), and not a folder of another
+ *           tensor. Layout sharded refuses components that end in @digits (dcp/layout.h).
+ *   box     copied. NULL: the whole tensor. An empty box: this rank holds nothing of the tensor.
+ *   data    the box's elements, dense, row-major; borrowed until the state is destroyed. dcp_save
+ *           reads it, dcp_load writes it. May be NULL for an empty box.
+ *
+ * All ranks add the same tensors, with empty boxes where they hold nothing. Over all ranks, each
+ * element is held at least once, and boxes of different ranks are either equal (replicas) or
+ * disjoint. dcp_save checks this, and its error names the tensor and the ranks; dcp_load accepts
+ * any boxes.
+ * DCP_ERR_ARG: an invalid path, dtype or ndim, a tensor of 2^62 bytes or more, or a box outside the
+ * tensor.
+ * DCP_ERR_MISMATCH: the tensor was added before with another dtype or shape. */
 DCP_API int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                           void *data, dcp_error *err);
 
-/* dcp_state_add for elements in host memory that is not dense: columns of a matrix, an array within
- * its ghost cells, padded rows, another order of dimensions.
- *   data     the address of the box's first element, that of index box->start.
- *   strides  copied: for each dimension, the bytes from an element to the one with the next index;
- *            NULL: dense. They may be no multiples of the element's size. They may be negative
- *            (reversed) and, for saves, 0 (one element stands for all of the dimension).
- * Nothing between the elements is read or written. What is saved, its checksums and proofs are
- * those of the dense box. Where the strides are those of dense memory, so is everything else.
- * A load needs elements that don't share bytes: with dimensions of one index left out, and the
- * others from the shortest stride to the longest, each stride has to reach beyond all elements of
- * those before it. dcp_load refuses others (DCP_ERR_ARG).
- * It costs a copy in memory, which a disk hides where about 4 KiB and more are contiguous; single
- * elements far from each other take longer.
- * DCP_ERR_ARG, too: strides that lead beyond the addresses that there are. */
+/* Like dcp_state_add, for elements in host memory that is not dense: columns of a matrix, an array
+ * within its ghost cells, padded rows, another order of dimensions.
+ *   data     the address of the box's first element, the one at index box->start
+ *   strides  copied. For each dimension, the bytes from an element to the one with the next index.
+ *            They need not be multiples of the element's size. They may be negative (reversed) and,
+ *            for saves, 0 (one element stands for all of the dimension). NULL: dense.
+ *
+ * Bytes between the elements are neither read nor written. Files, checksums and proofs are those of
+ * the dense box. If the strides describe dense memory, the call is equivalent to dcp_state_add. A
+ * load requires that elements do not share bytes: among the dimensions of more than one index,
+ * ordered from the shortest stride to the longest, each stride must reach beyond all elements of
+ * the dimensions before it. dcp_load refuses other strides (DCP_ERR_ARG). Strided memory costs a
+ * copy in memory, which a disk hides if about 4 KiB or more are contiguous; single elements that
+ * are far apart take longer.
+ * DCP_ERR_ARG: as for dcp_state_add, or the strides lead outside the address space. */
 DCP_API int dcp_state_add_strided(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                                   void *data, const int64_t *strides, dcp_error *err);
 
-/* n calls of dcp_state_add at once, in their order, and many times faster where n is large: box i
- * is boxes[i] of tensors[i] at data[i]. The arrays are copied, the elements borrowed. `boxes` NULL:
- * all are whole tensors. `data` NULL: all are empty. A tensor may come several times, with a box
- * each, and may have been added before. All or nothing: where one box is refused, the state is as
- * it was, and the error names the tensor. */
+/* Does the work of `n` calls of dcp_state_add, in their order, and many times faster if `n` is
+ * large: box i is boxes[i] of tensors[i], with elements at data[i]. If a box is refused, none is
+ * added, and the error names its tensor.
+ *   tensors  copied. A tensor may occur several times, with one box each time, and may have been
+ *            added before.
+ *   boxes    copied. NULL: all boxes are whole tensors.
+ *   data     the array is copied, the elements are borrowed. NULL: all boxes are empty. */
 DCP_API int dcp_state_add_many(dcp_state *state, size_t n, const dcp_tensor *tensors,
                                const dcp_box *boxes, void *const *data, dcp_error *err);
 
-/* dcp_state_add for elements that are not in memory but can be read piece by piece, for tools that
- * rewrite checkpoints larger than memory. Such a state can be saved, not loaded. `rank` says whose
- * box it is in a save of layout DCP_LAYOUT_SHARDED (see dcp/save.h); -1: the calling rank's. */
+/* Like dcp_state_add, for elements that are not in memory but can be read piece by piece: for tools
+ * that rewrite checkpoints larger than memory. Such a state can be saved but not loaded.
+ *   source, ctx  supply the elements
+ *   rank         the rank that holds the box in a save of DCP_LAYOUT_SHARDED (see dcp/save.h); -1:
+ *                the calling rank */
 DCP_API int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
                                  dcp_source_fn source, void *ctx, int rank, dcp_error *err);
 
-/* Tensors added so far, and the bytes of this rank's boxes. */
+/* Return the number of tensors added so far, and the bytes of this rank's boxes. */
 DCP_API size_t dcp_state_tensors(const dcp_state *state);
 DCP_API uint64_t dcp_state_local_bytes(const dcp_state *state);
 
