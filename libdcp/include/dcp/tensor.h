@@ -11,11 +11,11 @@ extern "C" {
 #endif
 
 #define DCP_MAX_DIMS 8
-#define DCP_MAX_PATH 1024 /* longest path of a tensor, in bytes */
+#define DCP_MAX_PATH 1024 /* longest tensor path, in bytes */
 
-/* Element types: name (safetensors' spelling; it has none of C128), bytes an element. C64 and C128
- * are complex numbers, a real and an imaginary part of F32 or F64. F8_E8M0 are powers of two from
- * 2^-127 to 2^127 and a NaN, without sign and zero: the scales of the OCP's MX formats. */
+/* Element types: name (as safetensors spells it; it has no C128), bytes per element. C64 and C128
+ * are complex numbers, with a real and an imaginary part of F32 or F64. F8_E8M0 holds the powers of
+ * two from 2^-127 to 2^127 and a NaN, without sign and zero: the scales of the OCP's MX formats. */
 #define DCP_DTYPE_LIST(X)                                                                          \
     X(DCP_F64, "F64", 8)                                                                           \
     X(DCP_F32, "F32", 4)                                                                           \
@@ -52,55 +52,63 @@ typedef struct dcp_tensor {
     uint64_t shape[DCP_MAX_DIMS];
 } dcp_tensor;
 
-/* The elements start[d] <= index[d] < start[d] + count[d]; empty where any count is 0. A scalar's
- * box has start[0] = 0, and count[0] = 1 where it is held, 0 where it is not. */
+/* A box: the elements with start[d] <= index[d] < start[d] + count[d] in each dimension d; empty if
+ * any count is 0. A scalar's box has start[0] = 0, and count[0] = 1 if it is held, 0 if not. */
 typedef struct dcp_box {
     uint64_t start[DCP_MAX_DIMS];
     uint64_t count[DCP_MAX_DIMS];
 } dcp_box;
 
-/* "F32" and so on; NULL for DCP_DTYPE_NONE and what is no type. Static storage. */
+/* Returns the type's name, such as "F32", in static storage; NULL for DCP_DTYPE_NONE and for values
+ * that are no type. */
 DCP_API const char *dcp_dtype_name(dcp_dtype dtype);
-/* Bytes an element; 0 for DCP_DTYPE_NONE and what is no type. */
+/* Returns the bytes per element; 0 for DCP_DTYPE_NONE and for values that are no type. */
 DCP_API uint64_t dcp_dtype_bytes(dcp_dtype dtype);
-/* The type of that name; DCP_ERR_NOT_FOUND where there is none. DCP_ERR_UNSUPPORTED: one of the
- * types of safetensors that this library leaves out: F8_E4M3FNUZ, F8_E5M2FNUZ, and F4, F6_E2M3 and
- * F6_E3M2, which are packed. */
+/* Sets *out to the type of that name.
+ * DCP_ERR_NOT_FOUND: there is none.
+ * DCP_ERR_UNSUPPORTED: a type of safetensors that this library does not support: F8_E4M3FNUZ,
+ * F8_E5M2FNUZ, and F4, F6_E2M3 and F6_E3M2, which are packed. */
 DCP_API int dcp_dtype_parse(const char *name, dcp_dtype *out);
 
-/* Writes n elements of `src` as type `to` into `dst`; neither has to be aligned. Possible are all
- * pairs of floats; integers to integers and floats that hold each value of the type (I8 and U8 to
- * F16, BF16; I16 and U16 to F32; I32 and U32 to F64); what may become F32 to C64, and F64 to C128,
- * with an imaginary part of 0; complex numbers to each other, part by part, and to nothing else;
- * and any type to itself, byte by byte.
- * Floats are rounded once, to nearest even, and keep their sign; NaN stays NaN; what is too large
- * becomes Inf. F8_E4M3 has no Inf: what would round to more than 448 becomes NaN, as in PyTorch.
- * F8_E8M0 has neither zero, sign nor Inf: these become NaN, as in ml_dtypes (PyTorch makes zero
- * 2^-127 and drops signs). Halves go to the larger power of two, as in both; what is less than
- * 2^-127 becomes that, what is between it and 2^-126 becomes 2^-126, and 1.5 * 2^127 NaN.
- * The memory may overlap where dst neither begins after src nor ends after it: so src may be the
- * end of dst's memory, or both begin at one place.
- * DCP_ERR_UNSUPPORTED: another pair, also where n is 0. DCP_ERR_ARG: no such type; NULL, but with
- * n = 0. */
+/* Converts `n` elements of type `from` in `src` to type `to`, and writes them to `dst`. Neither
+ * needs to be aligned. They may overlap, provided that `dst` neither begins after `src` nor ends
+ * after it: `src` may be the end of the memory of `dst`, or both may begin at the same address.
+ *
+ * These conversions exist:
+ *   any type to itself, byte by byte
+ *   floats to each other
+ *   integers to integers and floats that hold every value of the type (the smallest such floats:
+ *       F16 and BF16 for I8 and U8, F32 for I16 and U16, F64 for I32 and U32)
+ *   what may become F32 to C64, and what may become F64 to C128, with an imaginary part of 0
+ *   complex numbers to each other, part by part, and to nothing else
+ *
+ * Floats are rounded once, to nearest even, and keep their sign. NaN stays NaN. Values that are too
+ * large become Inf. F8_E4M3 has no Inf: values that would round to more than 448 become NaN, as in
+ * PyTorch. F8_E8M0 has no zero, sign or Inf: these become NaN, as in ml_dtypes (PyTorch makes zero
+ * 2^-127 and drops signs). Halves round to the larger power of two, as in both. Positive values
+ * less than 2^-127 become 2^-127, values between it and 2^-126 become 2^-126, and 1.5 * 2^127
+ * becomes NaN.
+ * DCP_ERR_UNSUPPORTED: no such conversion, even if `n` is 0.
+ * DCP_ERR_ARG: no such type; or NULL, unless `n` is 0. */
 DCP_API int dcp_convert(dcp_dtype from, const void *src, dcp_dtype to, void *dst, uint64_t n);
 
-/* Bytes of the whole tensor. The tensor must be one that libdcp accepted or returned. */
+/* Returns the bytes of the whole tensor, which must be one that libdcp accepted or returned. */
 DCP_API uint64_t dcp_tensor_bytes(const dcp_tensor *tensor);
 
-/* The box of all of `tensor`. */
+/* Returns the box of the whole tensor. */
 DCP_API dcp_box dcp_box_whole(const dcp_tensor *tensor);
-/* Rank's box when `tensor` is cut on dimension 0 as FSDP2 and torch.chunk do it: ceil(shape[0] /
- * world) rows a rank; the last ranks may hold fewer or none. A scalar is on rank 0 alone. Empty
- * where there is no such rank. */
+/* Returns the box of `rank` if the tensor is cut on dimension 0 as FSDP2 and torch.chunk do it:
+ * ceil(shape[0] / world) rows per rank; the last ranks may hold fewer rows or none. A scalar is on
+ * rank 0 alone. The box is empty if the rank does not exist. */
 DCP_API dcp_box dcp_box_chunk(const dcp_tensor *tensor, int rank, int world);
-/* Elements of a box of a tensor with `ndim` dimensions, of which here and below there are at most
- * DCP_MAX_DIMS; UINT64_MAX where they are so many or more. */
+/* Returns the number of elements of a box of a tensor with `ndim` dimensions; UINT64_MAX if there
+ * are that many or more. Here and below, `ndim` is at most DCP_MAX_DIMS. */
 DCP_API uint64_t dcp_box_elems(const dcp_box *box, uint32_t ndim);
-/* For work in bounded memory: the longest box that begins at element `first` of `box` (row-major),
- * holds at most `max_elems` (1 at least), and whose elements follow each other in that order: a run
- * that begins at a boundary of dimension d and stays within one index of those before. Returns the
- * elements of *out; 0, and an empty box, where the box has no element `first`. A scalar's box has 1
- * dimension. */
+/* Returns a part of a box, for work in bounded memory: *out becomes the longest box that begins at
+ * element `first` of `box` (in row-major order), holds at most `max_elems` elements (at least 1),
+ * and whose elements are consecutive in that order. Such a run begins at a boundary of a dimension
+ * d and stays within one index of the dimensions before d. Returns the number of elements of *out;
+ * 0, with an empty *out, if the box has no element `first`. A scalar's box has 1 dimension. */
 DCP_API uint64_t dcp_box_slice(uint32_t ndim, const dcp_box *box, uint64_t first,
                                uint64_t max_elems, dcp_box *out);
 
