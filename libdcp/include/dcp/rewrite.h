@@ -1,4 +1,4 @@
-/* Rewriting a step for another world size, mesh or layout, without a load: from disk to disk. */
+/* Rewriting of a step for another world size, mesh or layout, from disk to disk, without a load. */
 #ifndef DCP_REWRITE_H
 #define DCP_REWRITE_H
 
@@ -10,30 +10,32 @@
 extern "C" {
 #endif
 
-/* Buffers of a rewrite, where its caller doesn't say how much. */
+/* Default memory_bytes of a rewrite. */
 #define DCP_REWRITE_MEMORY ((uint64_t)96 << 20)
-/* The least it needs. */
+/* Smallest memory_bytes that a rewrite accepts. */
 #define DCP_REWRITE_LEAST ((uint64_t)32 << 20)
 
 typedef struct dcp_rewrite_options {
     size_t size; /* dcp/size.h */
     dcp_layout layout;
-    /* Files of DCP_LAYOUT_SHARDED; 0: the communicator's size. Shard r is written by the rank r %
-     * size. */
+    /* Number of files of DCP_LAYOUT_SHARDED; 0: the communicator's size. Shard r is written by rank
+     * r % size. */
     int shards;
-    /* What shard r holds of a tensor; as for dcp_save, the boxes of all shards cover it, and are
-     * equal (replicas: the lowest shard has it) or disjoint. NULL: dcp_box_chunk. The same on all
-     * ranks. */
+    /* Returns the box of the tensor that the shard holds. As for dcp_save, the boxes of all shards
+     * cover the tensor, and are equal (replicas, held by the lowest shard) or disjoint. Must give
+     * the same results on all ranks. NULL: dcp_box_chunk. */
     dcp_box (*cut)(void *ctx, const dcp_tensor *tensor, int shard);
     void *cut_ctx;
-    /* Of a tensor of which a shard holds more boxes than cut's: number k of the others, from 0; an
-     * empty one where there are no more. With cut_ctx. NULL: a shard holds one box of a tensor. */
+    /* For tensors of which a shard holds more boxes than `cut` returns: returns number k of the
+     * others, from 0, and an empty box if there are no more. Called with cut_ctx. NULL: a shard
+     * holds one box of each tensor. */
     dcp_box (*cut_more)(void *ctx, const dcp_tensor *tensor, int shard, int k);
-    /* Memory for tensor data, whatever the checkpoint's size; at least DCP_REWRITE_LEAST, 0:
-     * DCP_REWRITE_MEMORY. Beside it a rank needs its boxes' descriptions, about 1 KiB a box. */
+    /* Bytes of memory for tensor data, whatever the checkpoint's size: at least DCP_REWRITE_LEAST.
+     * 0: DCP_REWRITE_MEMORY. In addition, a rank needs about 1 KiB per box to describe its
+     * boxes. */
     uint64_t memory_bytes;
     const char *about_json; /* as in dcp_save_options */
-    /* As in dcp_save_options, all on the calling thread. */
+    /* As in dcp_save_options; all are called on the calling thread. */
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
     int (*stop)(void *ctx);
@@ -41,15 +43,18 @@ typedef struct dcp_rewrite_options {
 } dcp_rewrite_options;
 #define DCP_REWRITE_OPTIONS_INIT DCP_SIZED(dcp_rewrite_options)
 
-/* Writes the state of `from` into `to`, as the step with the same number and JSON: complete and
- * durable when it returns DCP_OK. Collective over the communicator of both, which has to be one.
- * Each byte is read about once, while others are written. Before the step is published, the
- * checksums of all tensors in the new files are found equal to those in the old ones.
- *   options, report, err   may be NULL.
- * DCP_ERR_CORRUPT: bytes of `from` differ from what was saved; the message names tensor and block.
- * DCP_ERR_ARG: checkpoint and store are on different communicators of several ranks.
- * DCP_ERR_UNSUPPORTED: some rank doesn't see all files of `from`. Others are dcp_save's; nothing is
- * published on any failure. */
+/* Writes the state of `from` to the store `to`, as the step with the same number and JSON.
+ * Collective over the communicator of both, which must be the same. On DCP_OK the step is complete
+ * and durable. Each byte is read about once, while others are written. Before the step is
+ * published, the checksums of all tensors in the new files are compared with those in the old ones.
+ *   options, report, err  may be NULL
+ *
+ * On failure nothing is published (after DCP_ERR_COMM it may have been, as with dcp_save).
+ * DCP_ERR_CORRUPT: bytes of `from` differ from what was saved; the message names the tensor and the
+ * block.
+ * DCP_ERR_ARG: the checkpoint and the store are on different communicators of several ranks.
+ * DCP_ERR_UNSUPPORTED: a rank does not see all files of `from`. Other errors are those of
+ * dcp_save. */
 DCP_API int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *options,
                         dcp_report *report, dcp_error *err);
 
