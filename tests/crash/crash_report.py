@@ -62,24 +62,28 @@ def quiet(command):
 
 RECORD = """# The crash matrix
 
-A save of two ranks with a failure at its operation N, for every N there is. `tests/crash/crash_matrix.py`
-says what a case is and what is checked after it, and runs them all; this is what it wrote when it had
-run to its end.
+The crash matrix is a save of two ranks with a failure at operation N, repeated for every operation N of the save.
+`tests/crash/crash_matrix.py` defines the cases and the checks after each of them, and runs them all. This is its record
+of a complete run.
 
 - Run at: {built}
 - `disk`, `nodes`, `rs1` and `rs2` on {system}, `memory` and `partner` on tmpfs, `xfs` on a
   loop-mounted image
 - {cases} cases
 
-Faults: `kill` is SIGKILL of one rank, `killall` of both; `full` and `dead` are ENOSPC and EIO from
-operation N on; `short` is a write that does half. Engine `pwrite` is direct where io_uring is refused.
-Stores: `nodes` has a directory a rank, `partner`, `rs1` and `rs2` (K = 1, 2) have redundancy besides;
-`tiers` is a list of `partner` and a shared store that is filled from it in the background.
-`read` and `reread` are as `keep` and `replace`, but a reader has the step open that goes, and loads it
-afterwards.
-"Old step loads": the save failed, or was killed before it was published. "New": it was done in spite
-of the fault, or killed after that; of lost files: they were rebuilt. "Clear error": nothing is left
-that could be rebuilt.
+Each case injects one fault: `kill` is SIGKILL of one rank, and `killall` of both. `full` and `dead` are ENOSPC and EIO
+from operation N on. `short` is a write that stops halfway. Engine `pwrite` is `direct` if io_uring is refused.
+
+The kind of store varies: `nodes` has one directory per rank. `partner`, `rs1` and `rs2` (K = 1, 2) also have redundancy.
+`tiers` is a list of `partner` and a shared store that is filled from it in the background. `read` and `reread` are like
+`keep` and `replace`, except that a reader has the step open that goes away, and loads it afterwards.
+
+The outcomes are:
+
+- "Old step loads": the save failed, or was killed before it was published.
+- "New step loads": the save succeeded in spite of the fault, or was killed after publication. After a loss of files, they
+  were rebuilt.
+- "Clear error": nothing remains that could be rebuilt.
 
 {tables}
 """
