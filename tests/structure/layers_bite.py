@@ -67,7 +67,7 @@ FAULTS = [
     ('a row without a folder', 'a row for libdcp/attic',
      lambda r: edit_map(r, '| `libdcp/core` |', '| `libdcp/attic` | | |\n| `libdcp/core` |')),
     ('a circle in the table', 'a circle of folders: libdcp/comm libdcp/core',
-     lambda r: edit_map(r, 'no I/O | `dcp` |', 'no I/O | `dcp` `comm` |')),
+     lambda r: edit_map(r, 'no file I/O | `dcp` |', 'no file I/O | `dcp` `comm` |')),
     ('a document names a file that is gone', 'names core/gone.c',
      lambda r: append(r, layers.MAP, '\n`core/gone.c`\n')),
 ]
