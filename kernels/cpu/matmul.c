@@ -1,3 +1,295 @@
+/* bf16: rounding, widening, and matrix products.
+ *
+ * On processors with instructions for products of bf16 (AVX512_BF16, AMX), oneDNN multiplies. It
+ * keeps what it has compiled for a shape; asking it anew for each product costs microseconds. It
+ * runs on one thread, as for fp32 (see matmul.c). On other processors operands are widened, which
+ * is exact, a panel at a time, and multiplied in fp32: the product of two bf16 is exact in fp32, so
+ * only the order of the sums differs. */
+#include <cblas.h>
+#include <limits.h>
+#include <math.h>
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+#include "cpu/lanes.h"
+
+enum { PANEL = 2048 }; /* rows that are widened at once */
+
+CPU_CLONES static void cpu_narrow(kernels *k, uint16_t *restrict y, const float *restrict x,
+                                  size_t n) {
+    (void)k;
+    for (size_t i = 0; i < n; i++) y[i] = bf16_of(x[i]);
+}
+
+static void cpu_narrow_on(kernels *k, void *stream, uint16_t *y, const float *x, size_t n) {
+    (void)stream;
+    cpu_narrow(k, y, x, n);
+}
+
+CPU_CLONES static void cpu_widen(kernels *k, float *restrict y, const uint16_t *restrict x,
+                                 size_t n) {
+    (void)k;
+    for (size_t i = 0; i < n; i++) y[i] = bf16_wide(x[i]);
+}
+
+/* Goes from the beginning to the end. What is still to be read lies above what has been written,
+ * except within one stretch, which is copied first. */
+static void cpu_widen_upper(kernels *k, float *y, size_t n) {
+    enum { STRETCH = 512 };
+    const uint16_t *from = (const uint16_t *)y + n;
+    uint16_t stretch[STRETCH];
+    for (size_t at = 0; at < n; at += STRETCH) {
+        const size_t here = n - at < STRETCH ? n - at : STRETCH;
+        memcpy(stretch, from + at, here * sizeof *stretch);
+        cpu_widen(k, y + at, stretch, here);
+    }
+}
+
+struct cpu_bf16 {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+};
+
+static int has_products(void) {
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
+           dnnl_cpu_isa_avx512_core_bf16;
+}
+
+cpu_bf16 *cpu_bf16_open(void) {
+    if (!has_products()) return NULL;
+    cpu_bf16 *b = calloc(1, sizeof *b);
+    if (!b) return NULL;
+    if (dnnl_engine_create(&b->engine, dnnl_cpu, 0) == dnnl_success &&
+        dnnl_stream_create(&b->stream, b->engine, dnnl_stream_default_flags) == dnnl_success)
+        return b;
+    cpu_bf16_close(b);
+    return NULL;
+}
+
+void cpu_bf16_close(cpu_bf16 *b) {
+    if (!b) return;
+    if (b->stream) dnnl_stream_destroy(b->stream);
+    if (b->engine) dnnl_engine_destroy(b->engine);
+    free(b);
+}
+
+enum { A, B, C, MATRICES };
+
+/* oneDNN 2 describes a matrix by a struct, 3 by an object. */
+#if DNNL_VERSION_MAJOR < 3
+static dnnl_status_t describe_strided(dnnl_memory_desc_t *out, const dnnl_dims_t dims,
+                                      const dnnl_dims_t strides, dnnl_data_type_t type) {
+    return dnnl_memory_desc_init_by_strides(out, 2, dims, type, strides);
+}
+
+static void forget(dnnl_memory_desc_t *desc) { (void)desc; }
+
+static dnnl_status_t place(dnnl_memory_t *out, const dnnl_memory_desc_t *desc, dnnl_engine_t engine,
+                           void *data) {
+    return dnnl_memory_create(out, desc, engine, data);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1.0f); }
+
+static dnnl_status_t find_product(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                  const dnnl_memory_desc_t *desc, dnnl_primitive_attr_t attr) {
+    dnnl_matmul_desc_t product;
+    const dnnl_status_t status =
+        dnnl_matmul_desc_init(&product, &desc[A], &desc[B], NULL, &desc[C]);
+    return status ? status : dnnl_primitive_desc_create(out, &product, attr, engine, NULL);
+}
+#else
+static dnnl_status_t describe_strided(dnnl_memory_desc_t *out, const dnnl_dims_t dims,
+                                      const dnnl_dims_t strides, dnnl_data_type_t type) {
+    return dnnl_memory_desc_create_with_strides(out, 2, dims, type, strides);
+}
+
+static void forget(dnnl_memory_desc_t *desc) {
+    if (*desc) dnnl_memory_desc_destroy(*desc);
+}
+
+static dnnl_status_t place(dnnl_memory_t *out, const dnnl_memory_desc_t *desc, dnnl_engine_t engine,
+                           void *data) {
+    return dnnl_memory_create(out, *desc, engine, data);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
+    return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
+}
+
+static dnnl_status_t find_product(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                  const dnnl_memory_desc_t *desc, dnnl_primitive_attr_t attr) {
+    return dnnl_matmul_primitive_desc_create(out, engine, desc[A], desc[B], NULL, desc[C], attr);
+}
+#endif
+
+/* A matrix [rows,cols] in row-major order, or stored as its transpose. */
+static dnnl_status_t describe_matrix(dnnl_memory_desc_t *out, size_t rows, size_t cols,
+                                     int transposed, dnnl_data_type_t type) {
+    const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
+    const dnnl_dims_t strides = {transposed ? 1 : (dnnl_dim_t)cols,
+                                 transposed ? (dnnl_dim_t)rows : 1};
+    return describe_strided(out, dims, strides, type);
+}
+
+static dnnl_status_t compile_product(dnnl_primitive_t *out, dnnl_engine_t engine,
+                                     const dnnl_memory_desc_t *desc, int add) {
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t sum = NULL;
+    dnnl_primitive_desc_t found = NULL;
+    dnnl_status_t status = dnnl_success;
+    if (add) status = dnnl_primitive_attr_create(&attr);
+    if (!status && add) status = dnnl_post_ops_create(&sum);
+    if (!status && add) status = append_sum(sum);
+    if (!status && add) status = dnnl_primitive_attr_set_post_ops(attr, sum);
+    if (!status) status = find_product(&found, engine, desc, attr);
+    if (!status) status = dnnl_primitive_create(out, found);
+    if (found) dnnl_primitive_desc_destroy(found);
+    if (sum) dnnl_post_ops_destroy(sum);
+    if (attr) dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
+static dnnl_status_t execute_product(const cpu_bf16 *on, dnnl_primitive_t product,
+                                     const dnnl_memory_desc_t *desc, void *const *data) {
+    static const int places[MATRICES] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
+    dnnl_exec_arg_t args[MATRICES] = {{0}};
+    dnnl_status_t status = dnnl_success;
+    for (int i = 0; i < MATRICES; i++) {
+        args[i].arg = places[i];
+        if (!status) status = place(&args[i].memory, &desc[i], on->engine, data[i]);
+    }
+    if (!status) status = dnnl_primitive_execute(product, on->stream, MATRICES, args);
+    if (!status) status = dnnl_stream_wait(on->stream);
+    for (int i = 0; i < MATRICES; i++)
+        if (args[i].memory) dnnl_memory_destroy(args[i].memory);
+    return status;
+}
+
+static int multiply_by_dnnl(const cpu_bf16 *on, void *c, const uint16_t *a, const uint16_t *b,
+                            size_t m, size_t n, size_t depth, unsigned flags) {
+    void *const data[MATRICES] = {(void *)a, (void *)b, c};
+    dnnl_memory_desc_t desc[MATRICES];
+    memset(desc, 0, sizeof desc);
+    dnnl_primitive_t product = NULL;
+    omp_set_num_threads(1);
+    dnnl_status_t status =
+        describe_matrix(&desc[A], m, depth, (flags & KERNELS_TRANSPOSE_A) != 0, dnnl_bf16);
+    if (!status)
+        status = describe_matrix(&desc[B], depth, n, (flags & KERNELS_TRANSPOSE_B) != 0, dnnl_bf16);
+    if (!status)
+        status = describe_matrix(&desc[C], m, n, 0, flags & KERNELS_NARROW ? dnnl_bf16 : dnnl_f32);
+    if (!status) status = compile_product(&product, on->engine, desc, (flags & KERNELS_ADD) != 0);
+    if (!status) status = execute_product(on, product, desc, data);
+    if (product) dnnl_primitive_destroy(product);
+    for (int i = 0; i < MATRICES; i++) forget(&desc[i]);
+    return status != dnnl_success;
+}
+
+/* Memory for widened operands, which is kept from product to product. NULL: there is too little. */
+static float *wide_memory(kernels *k, size_t elems) {
+    cpu_state *state = k->state;
+    if (elems <= state->wide_elems) return state->wide;
+    k->free(k, state->wide);
+    state->wide_elems = 0;
+    state->wide = k->alloc(k, elems * sizeof(float));
+    if (state->wide) state->wide_elems = elems;
+    return state->wide;
+}
+
+static size_t padded(size_t elems) { return (elems + 15) / 16 * 16; }
+
+typedef struct bf16_product {
+    uint16_t *narrow; /* the result where it is bf16, else NULL; c: the other way round */
+    float *c;
+    const uint16_t *a, *b;
+    size_t m, n, depth;
+    unsigned flags; /* of cpu_matmul */
+} bf16_product;
+
+/* Widens all of b, and a panel of rows of a at a time, which gives as many rows of c. */
+static int multiply_by_rows(kernels *k, const bf16_product *p) {
+    const size_t panel = p->m < PANEL ? p->m : PANEL;
+    const size_t b_elems = padded(p->n * p->depth), a_elems = padded(panel * p->depth);
+    float *b = wide_memory(k, b_elems + a_elems + (p->narrow ? panel * p->n : 0));
+    if (!b) return 1;
+    float *a = b + b_elems, *c = a + a_elems;
+    cpu_widen(k, b, p->b, p->n * p->depth);
+    for (size_t row = 0; row < p->m; row += panel) {
+        const size_t rows = p->m - row < panel ? p->m - row : panel;
+        cpu_widen(k, a, p->a + row * p->depth, rows * p->depth);
+        k->matmul(k, p->narrow ? c : p->c + row * p->n, a, b, rows, p->n, p->depth, p->flags);
+        if (p->narrow) cpu_narrow(k, p->narrow + row * p->n, c, rows * p->n);
+    }
+    return 0;
+}
+
+/* For a [depth,m]: a panel of it and one of b [depth,n] give a product that is added to c. A
+ * transposed b has no such panels, and is widened whole. */
+static int multiply_by_depth(kernels *k, const bf16_product *p) {
+    const size_t most = p->flags & KERNELS_TRANSPOSE_B ? p->depth : PANEL;
+    const size_t panel = p->depth < most ? p->depth : most;
+    const size_t a_elems = padded(panel * p->m), b_elems = padded(panel * p->n);
+    float *a = wide_memory(k, a_elems + b_elems + (p->narrow ? p->m * p->n : 0));
+    if (!a) return 1;
+    float *b = a + a_elems, *c = p->narrow ? b + b_elems : p->c;
+    unsigned flags = p->flags;
+    for (size_t row = 0; row < p->depth; row += panel) {
+        const size_t rows = p->depth - row < panel ? p->depth - row : panel;
+        cpu_widen(k, a, p->a + row * p->m, rows * p->m);
+        cpu_widen(k, b, p->b + row * p->n, rows * p->n);
+        k->matmul(k, c, a, b, p->m, p->n, rows, flags);
+        flags |= KERNELS_ADD;
+    }
+    if (p->narrow) cpu_narrow(k, p->narrow, c, p->m * p->n);
+    return 0;
+}
+
+static void poison_bf16(kernels *k, void *c, size_t elems, unsigned flags) {
+    memset(c, 0xff, elems * (flags & KERNELS_NARROW ? sizeof(uint16_t) : sizeof(float)));
+    cpu_matmul_fail(k);
+}
+
+static void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
+                            size_t n, size_t depth, unsigned flags) {
+    const cpu_state *state = k->state;
+    const int narrow = (flags & KERNELS_NARROW) != 0;
+    const bf16_product p = {.narrow = narrow ? c : NULL,
+                            .c = narrow ? NULL : c,
+                            .a = a,
+                            .b = b,
+                            .m = m,
+                            .n = n,
+                            .depth = depth,
+                            .flags = flags & ~(unsigned)KERNELS_NARROW};
+    if (!m || !n) return;
+    const int failed = state->bf16 ? multiply_by_dnnl(state->bf16, c, a, b, m, n, depth, flags)
+                       : flags & KERNELS_TRANSPOSE_A ? multiply_by_depth(k, &p)
+                                                     : multiply_by_rows(k, &p);
+    if (failed) poison_bf16(k, c, m * n, flags);
+}
+
+/* The product of the forward takes the most, where its result is rounded: all of the weight, a
+ * panel of the operand, and a panel of the result. */
+static size_t cpu_matmul_bf16_keeps(const kernels *k, size_t m, size_t n, size_t depth) {
+    const cpu_state *state = k->state;
+    const size_t panel = m < PANEL ? m : PANEL;
+    return state->bf16 ? 0 : (n * depth + panel * (n + depth)) * sizeof(float);
+}
+
+void cpu_bf16_fill(kernels *k) {
+    k->narrow = cpu_narrow;
+    k->narrow_on = cpu_narrow_on;
+    k->widen = cpu_widen;
+    k->widen_upper = cpu_widen_upper;
+    k->matmul_bf16 = cpu_matmul_bf16;
+    k->matmul_bf16_keeps = cpu_matmul_bf16_keeps;
+}
+
 /* Matrix products through oneDNN's dnnl_sgemm. oneDNN picks this processor's best kernels by
  * itself. OpenBLAS needs an environment variable set before it loads, and took Haswell's kernels on
  * AVX-512 machines (250 against 470 GFLOP/s). With AVX2 alone, however, oneDNN does not pack
@@ -9,14 +301,6 @@
  * thread, since the number of threads decides how the work is split, and with it the order of the
  * sums. ONEDNN_MAX_CPU_ISA is overruled, so the environment has no influence. OPENBLAS_CORETYPE has
  * one, since it is read before main; so the description names the kernels that OpenBLAS took. */
-#include <cblas.h>
-#include <limits.h>
-#include <math.h>
-#include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
-#include <stdio.h>
-
-#include "cpu/cpu.h"
 
 static const char *isa_name(dnnl_cpu_isa_t isa) {
     switch (isa) {

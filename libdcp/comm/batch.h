@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "comm/process.h"
+#include "dcp/comm.h"
 
 typedef struct comm_pairs {
     MPI_Comm comm, first; /* `first` is that of the communicator that this one duplicates */
@@ -62,3 +63,22 @@ void comm_batch_find_late(comm_pairs *pairs, comm_search *search, int awaited);
 
 /* Breaks the watch, unless it is, and tells others, who tell it on. */
 void comm_batch_break(comm_pairs *pairs, comm_why why, int code, int rank);
+
+/* One step of a reduction. */
+
+static inline void comm_reduce(uint64_t *buf, const uint64_t *other, uint64_t n, dcp_reduce op) {
+    for (uint64_t i = 0; i < n; i++) switch (op) {
+        case DCP_REDUCE_MAX:
+            if (other[i] > buf[i]) buf[i] = other[i];
+            break;
+        case DCP_REDUCE_MIN:
+            if (other[i] < buf[i]) buf[i] = other[i];
+            break;
+        case DCP_REDUCE_SUM:
+            buf[i] += other[i];
+            break;
+        case DCP_REDUCE_XOR:
+            buf[i] ^= other[i];
+            break;
+        }
+}

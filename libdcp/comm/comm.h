@@ -1,5 +1,5 @@
-/* A communicator: collectives as the library uses them, the agreement on one status, and which
- * ranks are near this one. */
+/* A communicator: collectives as the library uses them, the agreement on one status, which ranks
+ * are near this one, and giving up an operation that all ranks work on. */
 #pragma once
 
 #include <stdatomic.h>
@@ -7,8 +7,10 @@
 #include <sys/types.h>
 
 #include "comm/process.h"
-#include "comm/rank_groups.h"
 #include "dcp/comm.h"
+
+/* A communicator: collectives as the library uses them, the agreement on one status, and which
+ * ranks are near this one. */
 
 /* The ranks of a communicator that share memory with this one: its sharing group. Over MPI that are
  * the ranks of its host, also where the communicator spans several hosts. Where nothing is shared
@@ -66,7 +68,7 @@ void comm_local_set(comm_local *local, comm_groups *groups, const struct dcp_com
 
 /* What all ranks of a communicator see, where all are on one host. */
 typedef struct comm_shared {
-    _Atomic uint64_t *stopped; /* see comm/stop.h */
+    _Atomic uint64_t *stopped; /* see comm/comm.h */
 } comm_shared;
 
 /* Room of messages over a caller's table without `exchange`. */
@@ -96,7 +98,7 @@ struct dcp_comm {
     int rank, size;
     pid_t process;          /* that made it */
     comm_packing packing;   /* see comm/messages.h */
-    uint32_t operations;    /* that could be given up, so far: see comm/stop.h */
+    uint32_t operations;    /* that could be given up, so far: see comm/comm.h */
     int (*stop)(void *ctx); /* dcp_comm_set_stop; duplicates have none; NULL: nobody asks */
     void *stop_ctx;
     uint64_t *numbers; /* room for two numbers of each rank */
@@ -156,3 +158,32 @@ int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_er
  * one machine, though somebody gave a whole rack one name. Collective the first time, and again
  * after dcp_comm_set_host; kept with the communicator, to which *out belongs. */
 int comm_hosts(dcp_comm *comm, const comm_groups **out, dcp_error *err);
+
+/* Giving up an operation that all ranks work on: each rank is asked for itself, and one that wants
+ * it is enough. Ranks that share memory see it there; all others, at the latest, by the operation's
+ * next agreement. It costs no collective. */
+
+typedef struct comm_stop {
+    int (*asked)(void *ctx); /* the caller's, beside that of the communicator: not 0 to give up;
+                                NULL: there is none */
+    void *ctx;
+    const atomic_int *cancelled; /* not 0: another thread gave up; NULL: none can */
+    const char *what, *outcome;  /* for the message: "the save", "nothing is published" */
+    const dcp_comm *comm;        /* NULL: of this rank alone */
+    uint32_t number;             /* of the operation, among those of the communicator */
+    int stopped;                 /* for good */
+    int rank;                    /* that gave up */
+} comm_stop;
+
+/* One that nobody but the communicator's own function is asked for. Not collective, but begun as by
+ * comm_stop_begin. */
+comm_stop comm_stop_of(dcp_comm *comm, const char *what, const char *outcome);
+
+/* Not collective, though all ranks begin their operations on `comm` in the same order. */
+void comm_stop_begin(comm_stop *stop, dcp_comm *comm);
+
+/* DCP_ERR_CANCELLED where this rank is to give up, or is seen to have to. By the thread that works,
+ * every few MiB. `stop` may be NULL. */
+int comm_stop_ask(comm_stop *stop, dcp_error *err);
+/* The same without asking: whether it was found before. */
+int comm_stop_status(const comm_stop *stop, dcp_error *err);

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comm/reduction.h"
+#include "comm/batch.h"
 #include "core/bytes.h"
 #include "core/system.h"
 #include "dcp/mpi.h"

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "comm/batch.h"
-#include "comm/reduction.h"
 #include "core/bytes.h"
 
 #ifndef FIRST_BYTES /* tests set all small */

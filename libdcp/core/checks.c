@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/fail.h"
-#include "core/utf8_length.h"
+#include "core/json.h"
 
 static size_t size_of(const void *given) {
     size_t size;

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "core/fail.h"
-#include "core/utf8_length.h"
 #include "dcp/error.h"
 
 enum {

@@ -10,9 +10,9 @@
 #include "core/box.h"
 #include "core/checks.h"
 #include "core/fail.h"
+#include "core/json.h"
 #include "core/strides.h"
 #include "core/system.h"
-#include "core/utf8_length.h"
 #include "dcp/device.h"
 
 int core_state_compare(const void *a, const void *b) {

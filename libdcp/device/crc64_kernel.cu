@@ -1,6 +1,6 @@
 /* The scheme of crc64_scheme.h: a block of threads a block of words. The last block to end hands
  * the sum over and clears the cell. Integer XOR: the result does not depend on the order. */
-#include "device/crc64_kernel.h"
+#include "device/crc64_scheme.h"
 
 __global__ void __launch_bounds__(SCHEME_THREADS)
     crc64_kernel(const scheme_tables *tables, const void *data, uint64_t bytes,

@@ -17,6 +17,7 @@
  */
 #pragma once
 
+#include <cuda_runtime_api.h>
 #include <stdint.h>
 
 #ifdef __CUDACC__
@@ -128,5 +129,26 @@ static inline void device_crc64_tables_fill(scheme_tables *tables) {
     for (int k = 0; k < 8; k++)
         for (uint64_t value = 0; value < 256; value++)
             tables->row[k][value] = core_crc64_shift(value << 8 * k, 8 * SCHEME_THREADS);
+}
+#endif
+
+/* The device's checksum of a range of its memory, as a kernel of CUDA. */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where the blocks of a kernel add up, in device memory; all 0 between kernels of its stream. */
+typedef struct device_crc64_cell {
+    unsigned long long sum, blocks;
+} device_crc64_cell;
+
+/* Launches the kernel that writes the raw CRC-64 of device memory to *pinned. `tables` and `cell`
+ * are in device memory. */
+cudaError_t device_crc64_kernel_launch(const scheme_tables *tables, const void *data,
+                                       uint64_t bytes, device_crc64_cell *cell, uint64_t *pinned,
+                                       cudaStream_t stream);
+
+#ifdef __cplusplus
 }
 #endif

@@ -11,7 +11,7 @@
 
 #include "core/fail.h"
 #include "dcp/device.h"
-#include "device/crc64_kernel.h"
+#include "device/crc64_scheme.h"
 
 typedef struct cuda_device {
     dcp_device device; /* must be first */

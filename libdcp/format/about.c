@@ -16,7 +16,6 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/json.h"
-#include "core/utf8_length.h"
 #include "dcp/checkpoint.h"
 #include "format/folder.h"
 #include "io/file.h"

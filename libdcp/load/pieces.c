@@ -14,7 +14,7 @@
 #include "load/proofs.h"
 #include "move/engine.h"
 #include "move/transfer.h"
-#include "reader/joined.h"
+#include "reader/checkpoint.h"
 
 /* A box as it came. */
 typedef struct asked_box {

@@ -8,7 +8,7 @@
 #include "core/box.h"
 #include "core/fail.h"
 #include "load/loading.h"
-#include "reader/joined.h"
+#include "reader/checkpoint.h"
 #include "reader/lookup.h"
 #include "reader/packed.h"
 #include "reader/read.h"

@@ -146,3 +146,9 @@ int move_carriers_answer(move_carriers *c, size_t i, const move_half *half, dcp_
 /* This rank's fragments of the domain, once all carriers have them. */
 void move_carriers_take(move_carriers *c, size_t i, const move_domain *d, uint32_t number,
                         int walk);
+
+/* Fragments exchanged between the ranks and the aggregators, in both directions. Ranks that share
+ * memory are a group; so is a rank that shares none. */
+
+/* Collective. Moves the fragments of all windows. What fails on this rank alone is in x->status. */
+int move_exchange_run(move_exchange *x, dcp_error *err);

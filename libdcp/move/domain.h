@@ -74,3 +74,14 @@ int move_windows_own(const move_windows *w, uint64_t window, int rank, move_doma
 
 /* Sets how many domains a window has. */
 void move_windows_set_width(move_windows *w, int width, uint64_t end);
+
+/* Which windows of the addresses are moved. */
+
+/* Collective: cuts the addresses below `end`, and finds the windows of which this rank's group
+ * takes part; where there are several groups, move_routes_list (talks.h) lists them. Where ranks
+ * read apart, those of this rank.
+ * `reader_ranges`: NULL, or an address a rank and `end`. `to_file`: the direction. */
+int move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
+                      const uint64_t *reader_ranges, int to_file, move_windows *out,
+                      dcp_error *err);
+void move_windows_free(move_windows *w);

@@ -10,8 +10,8 @@
 #include "core/system.h"
 #include "device/staging.h"
 #include "io/queue.h"
+#include "move/carrier.h"
 #include "move/engine.h"
-#include "move/exchange.h"
 #include "move/piece.h"
 #include "move/transfer.h"
 

@@ -21,14 +21,13 @@
  *
  * Where there is one group, ranks also learn in each window whether one of them has failed, and all
  * end. Else they go on to the last window, and learn it then: other groups wait for them. */
-#include "move/exchange.h"
+#include "move/carrier.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/sharing.h"
 #include "core/fail.h"
-#include "move/carrier.h"
 #include "move/transfer.h"
 
 /* COUNT_WALK: over what is for other groups, before it is carried. */

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "comm/stop.h"
+#include "comm/comm.h"
 #include "dcp/comm.h"
 #include "dcp/save.h"
 #include "move/piece.h"

@@ -2,7 +2,7 @@
  * where there is one group of ranks that share memory, a rank marks the windows
  * that its fragments touch, and those that nobody marked are skipped by all. Else who sends what to
  * whom is agreed on (talks.c). */
-#include "move/window.h"
+#include "move/domain.h"
 
 #include <stdlib.h>
 

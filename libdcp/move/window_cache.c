@@ -1,8 +1,8 @@
 #include "move/window_cache.h"
 
 #include "core/crc64.h"
+#include "move/domain.h"
 #include "move/transfer.h"
-#include "move/window.h"
 
 /* Ranks that share memory, and those on one host, which are known. */
 static uint64_t places_of(const dcp_comm *comm) {

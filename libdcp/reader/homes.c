@@ -6,7 +6,7 @@
 #include "core/box.h"
 #include "core/fail.h"
 #include "io/descriptors.h"
-#include "reader/joined.h"
+#include "reader/checkpoint.h"
 #include "reader/lookup.h"
 #include "reader/packed.h"
 #include "reader/union.h"

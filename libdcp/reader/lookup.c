@@ -6,7 +6,7 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "reader/joined.h"
+#include "reader/checkpoint.h"
 #include "reader/packed.h"
 
 #define READY_BYTES ((uint64_t)2 << 20) /* for what comes: some thousand rows */

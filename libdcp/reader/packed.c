@@ -9,7 +9,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "dcp/inspect.h"
-#include "reader/joined.h"
+#include "reader/checkpoint.h"
 
 static void tensor_sum_begin(reader_tensor_sum *sum, const reader_tensor *t) {
     *sum = (reader_tensor_sum){.of = t, .whole = dcp_box_whole(&t->tensor), .is_runs = 1};

@@ -13,7 +13,7 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "dcp/inspect.h"
-#include "reader/joined.h"
+#include "reader/checkpoint.h"
 #include "reader/view.h"
 
 static int compare_block(const reader_dataset *p, uint64_t number, uint64_t crc, dcp_error *err) {

@@ -8,7 +8,7 @@
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
-#include "reader/joined.h"
+#include "reader/checkpoint.h"
 #include "reader/lookup.h"
 
 enum { LEAST_ROOM = 256 };

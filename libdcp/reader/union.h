@@ -1,8 +1,8 @@
 /* What the ranks know together: sets of tensors by name, and the union of what each has read. */
 #pragma once
 
+#include "comm/comm.h"
 #include "comm/messages.h"
-#include "comm/stop.h"
 #include "dcp/tensor.h"
 #include "reader/checkpoint.h"
 

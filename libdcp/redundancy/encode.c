@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/stop.h"
+#include "comm/comm.h"
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comm/stop.h"
+#include "comm/comm.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "format/index.h"

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "comm/comm.h"
-#include "comm/stop.h"
 #include "redundancy/parity.h"
 
 /* What redundancy files know of a shard. */

@@ -12,7 +12,7 @@
 #include "io/queue.h"
 #include "move/piece.h"
 #include "move/transfer.h"
-#include "reader/joined.h"
+#include "reader/checkpoint.h"
 #include "reader/view.h"
 
 /* A walk over [low, high), bytes of the dense box. */

@@ -10,7 +10,6 @@
 
 #include "core/fail.h"
 #include "core/json.h"
-#include "core/utf8_length.h"
 #include "dcp/safetensors.h"
 
 #define MAX_DEPTH 64

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/stop.h"
+#include "comm/comm.h"
 #include "core/checks.h"
 #include "core/fail.h"
 #include "core/system.h"

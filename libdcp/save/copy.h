@@ -3,7 +3,7 @@
  * The memory is kept from save to save, as fresh pages cost more than copying into old ones. */
 #pragma once
 
-#include "comm/stop.h"
+#include "comm/comm.h"
 #include "save/plan.h"
 #include "save/request.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/stop.h"
+#include "comm/comm.h"
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"

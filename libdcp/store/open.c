@@ -1,6 +1,6 @@
-/* Opening a store. All ranks take part, but each directory is touched by its leader alone, which
- * holds the lock for as long as the store is open; other ranks know only the directory's absolute
- * path. A shared store is a private one with a single node. */
+/* What other writers left in a store's directory. */
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,15 +10,293 @@
 #include "comm/comm.h"
 #include "core/checks.h"
 #include "core/fail.h"
+#include "dcp/inspect.h"
+#include "format/folder.h"
+#include "io/look.h"
 #include "plan/agreement.h"
 #include "redundancy/groups.h"
 #include "store/directory.h"
 #include "store/domains.h"
-#include "store/leftovers.h"
 #include "store/lock.h"
 #include "store/retention.h"
 #include "store/returned.h"
 #include "store/store.h"
+
+/* A writer may have been killed at any moment, or may even run on without knowing that it has lost
+ * the store. So its folders are first renamed, which ends what it does by their names, and then
+ * searched for steps. One that can't be looked into is left alone: it may hold the newest step, and
+ * so the store does not open before somebody has mended it or moved it away.
+ *
+ * A step that was about to be replaced has lost its name, and gets it back where
+ * nothing else has it. In a private store that is so on all nodes or on none: where any of them has
+ * nothing of that name in the old step's place, each gives the old one its name, in the place of a
+ * new one if need be, since of several nodes none may have the old step while another has the new
+ * one. */
+
+#define TMP ".tmp-"
+#define ABANDONED "abandoned-"
+
+/* Steps that have lost their names. */
+typedef struct nameless {
+    struct lost_step {
+        uint64_t step;
+        char path[2 * NAME_MAX + 2]; /* from the store's directory */
+    } * list;
+    size_t n;
+} nameless;
+
+static int begins_with(const char *name, const char *start) {
+    return strncmp(name, start, strlen(start)) == 0;
+}
+
+/* The entries of a folder of the store's; "" is its directory. */
+static int look_through(const dcp_store *store, const char *name, io_look_fn fn, void *ctx,
+                        dcp_error *err) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, *name ? "%s/%s" : "%s", store->dir, name);
+    return io_look_through(store->dir_fd, *name ? name : ".", path, fn, ctx, err);
+}
+
+/* A clearing under way, of entries of one kind: their names begin so. */
+typedef struct clearing {
+    dcp_store *store;
+    nameless *all;
+    const char *start;
+    const char *folder; /* that is searched */
+} clearing;
+
+static int is_meant(const clearing *c, const struct dirent *e) {
+    return begins_with(e->d_name, c->start) && !strstr(e->d_name, c->store->writer);
+}
+
+static int fail_unseen(const dcp_store *store, const char *name, const dcp_error *why,
+                       dcp_error *err) {
+    return core_fail_again(err, why->status, why,
+                           "what an earlier writer left may hold the newest step, and can't be "
+                           "looked into: %s; mend that, or move %s/%s to another folder to go on "
+                           "without what is in it",
+                           why->message, store->dir, name);
+}
+
+static int pass_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    (void)ctx, (void)of, (void)e, (void)err;
+    return DCP_OK;
+}
+
+/* Renames an entry. One that can't be renamed keeps its name, and is searched, and removed or not,
+ * under that. Of unfinished saves, which hold no step, one that can't be looked into stays. */
+static int take_away_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    const clearing *c = ctx;
+    char trash[NAME_MAX + 1];
+    dcp_error why;
+    (void)of;
+    if (!is_meant(c, e)) return DCP_OK;
+    int status = look_through(c->store, e->d_name, pass_entry, NULL, &why);
+    if (core_fail_is_unread(status) && strcmp(c->start, TMP) != 0)
+        return fail_unseen(c->store, e->d_name, &why, err);
+    if (core_fail_is_unread(status)) {
+        store_log(c->store, DCP_LOG_WARNING, "an unfinished save stays: %s", why.message);
+        return DCP_OK;
+    }
+    store_directory_free_name(c->store->dir_fd, STORE_TRASH, e->d_name, trash);
+    status = store_lock_check(c->store->lock, err);
+    if (!status) renameat(c->store->dir_fd, e->d_name, c->store->dir_fd, trash);
+    return status;
+}
+
+static int take_away(dcp_store *store, const char *start, dcp_error *err) {
+    clearing c = {.store = store, .start = start};
+    return look_through(store, "", take_away_entry, &c, err);
+}
+
+static int note_nameless(nameless *all, uint64_t step, const char *folder, const char *entry,
+                         dcp_error *err) {
+    struct lost_step *grown = realloc(all->list, (all->n + 1) * sizeof *grown);
+    if (!grown) return core_fail_memory(err, (all->n + 1) * sizeof *grown);
+    all->list = grown;
+    grown[all->n].step = step;
+    snprintf(grown[all->n++].path, sizeof grown->path, entry ? "%s/%s" : "%s", folder, entry);
+    return DCP_OK;
+}
+
+/* The step of a folder that is named as a complete one; 0 where it is named otherwise. */
+static int is_step_name(const char *name, uint64_t *step) {
+    char made[sizeof((dcp_step *)0)->name];
+    if (!begins_with(name, "step-") || !format_name_read(name, step)) return 0;
+    format_name_write(made, "", *step);
+    return strcmp(made, name) == 0;
+}
+
+/* Earlier versions removed steps, too, under the name that they had while they were replaced: only
+ * what is proven to lack something is none. */
+static int note_if_whole(const dcp_store *store, nameless *all, uint64_t step, const char *name,
+                         dcp_error *err) {
+    char path[PATH_MAX];
+    dcp_glance glance = DCP_GLANCE_INIT;
+    dcp_error why;
+    snprintf(path, sizeof path, "%s/%s", store->dir, name); /* open.c left room for it */
+    const int status = dcp_step_glance(path, &glance, &why);
+    if (core_fail_proves(status)) return DCP_OK;
+    return status ? fail_unseen(store, name, &why, err) : note_nameless(all, step, name, NULL, err);
+}
+
+/* Ends what the writer began. */
+static int abandon(const dcp_store *store, const char *folder, const char *entry, dcp_error *err) {
+    char path[2 * NAME_MAX + 2], name[NAME_MAX + 1];
+    snprintf(path, sizeof path, "%s/%s", folder, entry);
+    store_directory_free_name(store->dir_fd, "." ABANDONED, entry + strlen(ABANDONED), name);
+    if (renameat(store->dir_fd, path, store->dir_fd, name) != 0)
+        return store_fail_errno(store, "cannot set aside", path, err);
+    return DCP_OK;
+}
+
+static int take_nameless(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    const clearing *c = ctx;
+    const char *entry = e->d_name;
+    uint64_t step;
+    (void)of;
+    if (is_step_name(entry, &step)) return note_nameless(c->all, step, c->folder, entry, err);
+    if (begins_with(entry, ABANDONED) && is_step_name(entry + strlen(ABANDONED), &step))
+        return abandon(c->store, c->folder, entry, err);
+    return DCP_OK;
+}
+
+static int find_nameless_in(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    clearing *c = ctx;
+    dcp_error why;
+    uint64_t step;
+    (void)of;
+    if (!is_meant(c, e)) return DCP_OK;
+    if (is_step_name(e->d_name + strlen(c->start), &step))
+        return note_if_whole(c->store, c->all, step, e->d_name, err);
+    clearing in = {.store = c->store, .all = c->all, .folder = e->d_name};
+    const int status = look_through(c->store, e->d_name, take_nameless, &in, &why);
+    if (!status || status == DCP_ERR_NOT_FOUND) return DCP_OK; /* it is no folder */
+    return fail_unseen(c->store, e->d_name, &why, err);
+}
+
+static int find_nameless(dcp_store *store, const char *start, nameless *all, dcp_error *err) {
+    clearing c = {.store = store, .all = all, .start = start};
+    return look_through(store, "", find_nameless_in, &c, err);
+}
+
+/* Of this node's; NULL: it has none of that number. */
+static const struct lost_step *find_step(const nameless *all, uint64_t step) {
+    for (size_t i = all->n; i > 0; i--)
+        if (all->list[i - 1].step == step) return &all->list[i - 1];
+    return NULL;
+}
+
+/* One more than the newest below the limit; 0: there is none. */
+static uint64_t next_below(const nameless *all, uint64_t limit) {
+    uint64_t next = 0;
+    for (size_t i = 0; i < all->n; i++)
+        if (all->list[i].step < limit && all->list[i].step >= next) next = all->list[i].step + 1;
+    return next;
+}
+
+static int give_name_back(dcp_store *store, const struct lost_step *lost, const char *name,
+                          dcp_error *err) {
+    int is_there, status = store_has(store, name, &is_there, err);
+    if (!status && is_there) status = store_discard(store, name, err);
+    if (!status) status = store_lock_check(store->lock, err);
+    if (status) return status;
+    if (renameat(store->dir_fd, lost->path, store->dir_fd, name) != 0)
+        return store_fail_errno(store, "cannot give its name back to", name, err);
+    store_log(store, DCP_LOG_WARNING, "%s/%s has its name again, which a killed writer took",
+              store->dir, name);
+    return store_sync(store, err);
+}
+
+/* What has no name by now never gets it: it may take long to remove, as readers hold it. */
+static int forget_nameless(const dcp_store *store, const nameless *all, uint64_t step,
+                           const char *name, dcp_error *err) {
+    char trash[NAME_MAX + 1];
+    int status = DCP_OK;
+    for (size_t i = 0; i < all->n && !status; i++) {
+        if (all->list[i].step != step) continue;
+        store_directory_free_name(store->dir_fd, STORE_TRASH STORE_WRITER_OLD, name, trash);
+        status = store_lock_check(store->lock, err);
+        if (!status) renameat(store->dir_fd, all->list[i].path, store->dir_fd, trash);
+    }
+    return status;
+}
+
+/* Collective where there are several nodes; all deal with the same step. */
+static int settle_step(dcp_store *store, const nameless *all, uint64_t step, dcp_error *err) {
+    char name[sizeof((dcp_step *)0)->name];
+    const struct lost_step *lost = find_step(all, step);
+    format_name_write(name, "", step);
+    int is_there = 1, status = lost ? store_has(store, name, &is_there, err) : DCP_OK;
+    uint64_t stands = is_there != 0;
+    if (store->nodes > 1) status = comm_agree_least(store->comm, status, &stands, 1, err);
+    if (status) return status;
+    if (lost && !stands) status = give_name_back(store, lost, name, err);
+    if (!status) status = forget_nameless(store, all, step, name, err);
+    return store->nodes > 1 ? comm_agree(store->comm, status, err) : status;
+}
+
+/* Collective where there are several nodes. */
+static int give_names_back(dcp_store *store, const nameless *all, dcp_error *err) {
+    for (uint64_t limit = UINT64_MAX;;) {
+        uint64_t next = next_below(all, limit);
+        int status = DCP_OK;
+        if (store->nodes > 1) status = comm_allreduce(store->comm, &next, 1, DCP_REDUCE_MAX, err);
+        if (status || !next) return status;
+        limit = next - 1;
+        status = settle_step(store, all, limit, err);
+        if (status) return status;
+    }
+}
+
+static int remove_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
+    const clearing *c = ctx;
+    dcp_error why;
+    (void)of;
+    if (!is_meant(c, e)) return DCP_OK;
+    const int status = store_lock_check(c->store->lock, err);
+    if (status) return status;
+    if (store_remove_trash(c->store, e->d_name, &why))
+        store_log(c->store, DCP_LOG_WARNING, "a killed writer's rest stays: %s", why.message);
+    else if (!store_directory_has(c->store->dir_fd, e->d_name)) /* or a reader holds it */
+        store_log(c->store, DCP_LOG_INFO, "removed %s/%s, which a killed writer left",
+                  c->store->dir, e->d_name);
+    return DCP_OK;
+}
+
+/* Removes the entries of that kind. All that may hold a step were looked into before. */
+static int remove_all(dcp_store *store, const char *start, dcp_error *err) {
+    clearing c = {.store = store, .start = start};
+    return look_through(store, "", remove_entry, &c, err);
+}
+
+static int collect(dcp_store *store, nameless *all, dcp_error *err) {
+    int status = take_away(store, STORE_WRITER_FOLDER, err);
+    if (!status) status = take_away(store, TMP, err);
+    if (!status) status = find_nameless(store, STORE_TRASH, all, err);
+    return status ? status : find_nameless(store, STORE_WRITER_FOLDER, all, err);
+}
+
+/* Collective, by whoever has just taken the store. Takes away what earlier writers left, or still
+ * try to use, so that it serves them no more; gives steps that had lost their names for a moment
+ * their names back; and removes the rest, which is logged. DCP_ERR_BUSY: the store is lost again.
+ */
+static int store_leftovers_clear(dcp_store *store, dcp_error *err) {
+    nameless all = {0};
+    int leads = store_leads(store);
+    int status = comm_agree(store->comm, leads ? collect(store, &all, err) : DCP_OK, err);
+    if (!status) status = comm_agree(store->comm, give_names_back(store, &all, err), err);
+    free(all.list);
+    if (status) return status;
+    if (leads) status = remove_all(store, TMP, err);
+    if (leads && !status) status = remove_all(store, STORE_TRASH, err);
+    if (leads && !status) status = remove_all(store, STORE_WRITER_FOLDER, err);
+    return comm_agree(store->comm, status, err);
+}
+
+/* Opening a store. All ranks take part, but each directory is touched by its leader alone, which
+ * holds the lock for as long as the store is open; other ranks know only the directory's absolute
+ * path. A shared store is a private one with a single node. */
 
 /* Which directory a rank has: the host, the file system's device and the inode tell. */
 typedef struct directory_id {

@@ -1,7 +1,7 @@
 /* Finds the newest step of a private store that is complete or can be completed. Lost files are
  * written into the step's folders themselves: each appears there under its name only when it is
  * complete, so that a rebuild that fails leaves the step no worse than it was. */
-#include "store/restore.h"
+#include "store/store.h"
 
 #include <fcntl.h>
 #include <jansson.h>

@@ -129,3 +129,11 @@ int store_has(const dcp_store *store, const char *name, int *is_there, dcp_error
 int store_sync(const dcp_store *store, dcp_error *err);
 
 void store_log(const dcp_store *store, dcp_log_level level, const char *fmt, ...) DCP_PRINTF(3, 4);
+
+/* Rebuilding the lost files of a step of a private store from its redundancy files. */
+
+/* Collective. dcp_store_rebuild of one step of a private store. DCP_ERR_NOT_FOUND: too many of its
+ * files are lost, or no redundancy file is left; DCP_ERR_CORRUPT: the same, and some are damaged.
+ */
+int store_restore_step(dcp_store *store, uint64_t step, int every_byte, int *rebuilt,
+                       dcp_error *err);

@@ -4,7 +4,7 @@
  * fillings, those of abandoned steps before they have all their bytes, sets later steps aside in
  * every store before it saves into any, and forgets them for good. Every store then holds what it
  * would hold if the abandoned steps had never been. */
-#include "tiers/fallback.h"
+#include "tiers/tiers.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -18,11 +18,10 @@
 #include "plan/agreement.h"
 #include "reader/open.h"
 #include "store/lock.h"
-#include "store/restore.h"
 #include "store/retention.h"
 #include "store/returned.h"
+#include "store/store.h"
 #include "tiers/drain.h"
-#include "tiers/tiers.h"
 
 /* Whatever is saved from now on, into whichever store, has a higher number than all that went
  * before, in all of them: so a store that is away, and comes back, can tell what is past. */

@@ -12,7 +12,6 @@
 #include "save/context.h"
 #include "store/publication.h"
 #include "tiers/drain.h"
-#include "tiers/fallback.h"
 #include "tiers/tiers.h"
 
 static int is_due(const dcp_tiers *tiers, const tier *t, uint64_t step) {

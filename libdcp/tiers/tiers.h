@@ -114,3 +114,12 @@ void tiers_tell_store(const dcp_tiers *tiers, tier *t);
 
 /* Forgets for good what is remembered of abandoned steps. */
 void tiers_forget_abandoned(const dcp_tiers *tiers, tier *t);
+
+/* Which step a list of stores loads: the newest that is whole, or an earlier one. */
+
+/* A run that goes back to an earlier step. */
+
+/* Collective: where the run has gone back, ends what is being filled, forgets all of later steps,
+ * and sets them aside in all stores, whether the save that follows goes into any or not. No save is
+ * in flight. */
+int tiers_go_back(dcp_tiers *tiers, dcp_error *err);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/stop.h"
+#include "comm/comm.h"
 #include "core/bytes.h"
 #include "core/checks.h"
 #include "core/crc64.h"
@@ -23,7 +23,6 @@
 #include "io/threads.h"
 #include "plan/agreement.h"
 #include "reader/checkpoint.h"
-#include "reader/joined.h"
 #include "redundancy/parity.h"
 #include "verify/checksums.h"
 

@@ -19,7 +19,6 @@
 #include <dcp/dcp.h>
 
 #include "common/launch.h"
-#include "common/step_path.h"
 #include "programs/arguments.h"
 #include "programs/fail.h"
 #include "programs/program.h"

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/params.h"
 #include "programs/program.h"
 
 static const struct {
@@ -189,4 +190,179 @@ int tensor_names_tell(const char *where, const tensor_names *names) {
                                   *names->renames[i].from == '.' ? "has" : "begins with",
                                   names->renames[i].from);
     return 0;
+}
+
+/* Of a kind of difference a dozen lines are printed; the others are counted. */
+
+enum { MISSING, SURPLUS, OTHER_SHAPE, KINDS };
+enum { MOST_LISTED = 12, LINE_BYTES = 640 }; /* of a kind; a name has at most 256 characters here */
+
+/* Differences that are the same but for the layer's number. */
+typedef struct check_line {
+    char first[LINE_BYTES], like[LINE_BYTES]; /* like: numbers between dots are stars */
+    size_t n;
+} check_line;
+
+typedef struct check_report {
+    const char *where;
+    check_line lines[KINDS * MOST_LISTED]; /* in the order in which they were found */
+    size_t n, of_kind[KINDS], differences, listed;
+} check_report;
+
+static int is_number(const char *from, const char *text, size_t length) {
+    const int begins = from == text || from[-1] == '.';
+    return length > 0 && begins && (from[length] == '.' || from[length] == ' ');
+}
+
+static void make_like(const char *text, char *out) {
+    for (const char *at = text; *at;) {
+        const size_t digits = strspn(at, "0123456789");
+        if (is_number(at, text, digits)) {
+            *out++ = '*';
+            at += digits;
+        } else {
+            *out++ = *at++;
+        }
+    }
+    *out = '\0';
+}
+
+static void count_line(check_report *r, int kind, const char *text) {
+    char like[LINE_BYTES];
+    size_t i = 0;
+    make_like(text, like);
+    while (i < r->n && strcmp(r->lines[i].like, like) != 0) i++;
+    r->differences++;
+    if (i == r->n) {
+        if (r->of_kind[kind] == MOST_LISTED) return;
+        r->of_kind[kind]++;
+        strcpy(r->lines[r->n].first, text);
+        strcpy(r->lines[r->n++].like, like);
+    }
+    r->lines[i].n++;
+    r->listed++;
+}
+
+static void note_difference(void *to, weights_difference difference) {
+    const model_param *param = difference.param;
+    const dcp_tensor *tensor = difference.tensor;
+    char asked[160], there[160], text[LINE_BYTES];
+    if (param) model_weights_shape_text(param->ndim, param->shape, asked, sizeof asked);
+    if (tensor) model_weights_shape_text(tensor->ndim, tensor->shape, there, sizeof there);
+    if (!tensor)
+        snprintf(text, sizeof text, "%.256s %s is missing, config.json asks for it", param->name,
+                 asked);
+    else if (!param)
+        snprintf(text, sizeof text, "%.256s %s is surplus, config.json asks for no such tensor",
+                 tensor->path, there);
+    else
+        snprintf(text, sizeof text, "%.256s is %s, config.json asks for %s", tensor->path, there,
+                 asked);
+    count_line(to, !tensor ? MISSING : !param ? SURPLUS : OTHER_SHAPE, text);
+}
+
+static void print_report(const check_report *r) {
+    for (size_t i = 0; i < r->n; i++) {
+        const check_line *line = &r->lines[i];
+        if (line->n == 1)
+            program_note("%s: %s", r->where, line->first);
+        else
+            program_note("%s: %s (%zu tensors)", r->where, line->like, line->n);
+    }
+    if (r->differences > r->listed)
+        program_note("%s: and %zu more differences", r->where, r->differences - r->listed);
+}
+
+static const model_param **list_params(const model *m, size_t *n) {
+    *n = 0;
+    for (size_t u = 0; u < model_units(m); u++) *n += model_unit_params(m, u);
+    const model_param **params = calloc(*n + 1, sizeof *params);
+    size_t at = 0;
+    for (size_t u = 0; params && u < model_units(m); u++)
+        for (size_t i = 0; i < model_unit_params(m, u); i++)
+            params[at++] = model_unit_param(m, u, i);
+    return params;
+}
+
+static void note_fresh(const weights_asked *asked, const model_param *const *params, size_t n,
+                       const found_tensors *found) {
+    for (size_t i = 0; i < n; i++)
+        if (params[i]->fresh && !model_weights_find_param(found, params[i]))
+            program_note("%s: has no %s: %s will initialize it", found->where, params[i]->name,
+                         asked->by_training ? "dcp-train" : "transformers");
+}
+
+static void find_copy_of_tied(const model_param *const *params, size_t n,
+                              const found_tensors *found, weights_found *out) {
+    for (size_t i = 0; i < n; i++)
+        if (params[i]->tied) out->tied = model_weights_find_param(found, params[i]);
+    if (out->tied) out->copy = model_weights_find(found, WEIGHTS_COPY);
+}
+
+static int compare_config(const weights_asked *asked, const model *m, weights_found *out) {
+    dcp_error err = {0};
+    size_t n;
+    check_report r = {.where = asked->where};
+    const model_param **params = list_params(m, &n);
+    const found_tensors found = {
+        .where = asked->where, .prefix = "", .list = asked->list, .n = asked->n, .weights_only = 1};
+    int status = params ? 0 : program_no_memory();
+    if (status == 0 && model_weights_compare(params, n, &found, note_difference, &r, &err))
+        status = program_report(&err);
+    if (status == 0) note_fresh(asked, params, n, &found);
+    if (status == 0) find_copy_of_tied(params, n, &found, out);
+    free(params);
+    if (status == 0) print_report(&r);
+    out->differences = r.differences;
+    return status;
+}
+
+/* The message without "model config: ", with which it may begin. */
+static const char *message(const dcp_error *err) {
+    static const char whose[] = "model config: ";
+    return err->message + (strncmp(err->message, whose, strlen(whose)) ? 0 : strlen(whose));
+}
+
+static int is_dropout(const char *key) {
+    static const char *const ends[] = {"drop", "dropout", "dropout_prob"};
+    const size_t n = strlen(key);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t m = strlen(ends[i]);
+        if (n >= m && strcmp(key + n - m, ends[i]) == 0) return 1;
+    }
+    return 0;
+}
+
+/* The same without dropout, which dcp-train refuses and no tensor depends on. NULL: out of memory.
+ */
+static json_t *without_dropout(const json_t *config) {
+    json_t *copy = json_copy((json_t *)config);
+    const char *key;
+    json_t *value;
+    json_object_foreach(copy, key, value) if (is_dropout(key))
+        json_object_set_new(copy, key, json_real(0.0));
+    return copy;
+}
+
+/* NULL: dcp-train knows no such model. */
+static model *describe(const weights_asked *asked, weights_found *found) {
+    dcp_error err = {0}, still = {0};
+    model *m = NULL;
+    if (!model_describe(asked->config, &m, &err)) return m;
+    json_t *bare = without_dropout(asked->config);
+    model_describe(bare, &m, &still);
+    json_decref(bare);
+    if (asked->by_training)
+        program_note("%s/config.json: %s: dcp-train would refuse it%s", asked->where, message(&err),
+                     m ? "" : "; the tensors are not compared with it");
+    if (!m) snprintf(found->unknown, sizeof found->unknown, "%.250s", message(&err));
+    return m;
+}
+
+int weights_report_print(const weights_asked *asked, weights_found *found) {
+    *found = (weights_found){0};
+    model *m = describe(asked, found);
+    const int status = m ? compare_config(asked, m, found) : 0;
+    model_forget(m);
+    return status;
 }

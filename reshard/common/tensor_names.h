@@ -1,8 +1,14 @@
-/* The names that tensors get in an export or import: without what wrappers of modules put into
- * them, and as --rename asks for. */
+/* The names of a model's tensors in an export or import, and how they compare with those that its
+ * config.json asks for. */
 #pragma once
 
+#include <jansson.h>
 #include <stddef.h>
+
+#include <dcp/tensor.h>
+
+/* The names that tensors get in an export or import: without what wrappers of modules put into
+ * them, and as --rename asks for. */
 
 enum { TENSOR_WRAPPERS = 7 }; /* kinds of them */
 
@@ -33,3 +39,29 @@ int tensor_names_tell(const char *where, const tensor_names *names);
 /* The new name of a tensor of the model, or of what a moment is of. malloc'd; NULL: out of memory.
  */
 char *tensor_names_new(const tensor_names *names, const char *name);
+
+/* A model's tensors against those that its config.json asks for: what does not fit is found when a
+ * folder is imported or written, not when it is trained or loaded. */
+
+typedef struct weights_asked {
+    const char *where; /* begins each line: a folder, a step */
+    const json_t *config;
+    const dcp_tensor *const *list; /* their paths are names; ascending */
+    size_t n;
+    int by_training; /* dcp-train will load them: what it refuses in config.json is told, too.
+                      * Otherwise transformers will. */
+} weights_asked;
+
+typedef struct weights_found {
+    size_t differences;
+    /* A second tensor of weights that config.json ties, and the one that they are; NULL: none.
+     * Whether they are the same is not looked at. */
+    const dcp_tensor *copy, *tied;
+    char unknown[256]; /* why config.json was compared with nothing, as dcp-train does not take it
+                        * (dropout aside); "": it was compared */
+} weights_found;
+
+/* Prints a line for each difference: a tensor that is missing, surplus or of another shape, those
+ * alike in all layers once. What dcp-train lets pass is none: a missing classifier, constants of
+ * old files. An exit status: of memory alone. */
+int weights_report_print(const weights_asked *asked, weights_found *found);

@@ -8,7 +8,7 @@
 #include <dcp/safetensors.h>
 
 #include "common/element.h"
-#include "common/weights_report.h"
+#include "common/tensor_names.h"
 #include "programs/json_read.h"
 #include "programs/program.h"
 

@@ -83,3 +83,43 @@ int export_contents_find_tied(const launch *job, dcp_checkpoint *ckpt, const ten
 
 /* The model's configuration in the checkpoint; NULL: it has none. The caller's. */
 json_t *export_contents_config(const dcp_checkpoint *ckpt);
+
+/* An export as one plain HDF5 file. */
+
+/* Rank 0: one HDF5 file of all tensors in `dir`, without data, and the configuration as its
+ * attribute `config`. Sets the items' offsets. An exit status, after a message. */
+int export_hdf5_file_create(const dcp_checkpoint *ckpt, export_contents *contents, const char *dir);
+/* Whether the file is one that export_hdf5_file_create may have made: HDF5 with its mark, or with
+ * that attribute, as earlier versions have it. */
+int export_hdf5_file_is_ours(const char *path);
+
+/* An export as the folder that Hugging Face's transformers loads, with its tokenizer and voices. */
+
+/* A voice that a talker was tuned on, as a folder of fixed voices has it: a speaker's vector in a
+ * row of the talker's table of codes, and its name in config.json. */
+
+typedef struct export_voice {
+    char name[64]; /* as it is looked up: in lower case */
+    uint64_t row;
+    float *vector;
+    size_t item; /* of the contents: the table */
+} export_voice;
+
+/* Reads the one speaker of `file`, which examples/talker/to_records.py made, and finds a row. An
+ * exit status. */
+int export_voice_open(const dcp_checkpoint *ckpt, const export_contents *contents, const char *name,
+                      const char *file, export_voice *out);
+void export_voice_close(export_voice *voice);
+
+/* Into the exported file, whose tensors are written. An exit status. */
+int export_voice_write(const export_voice *voice, const export_contents *contents, const char *dir);
+
+/* An export as the folder that Hugging Face's transformers loads. */
+
+/* Rank 0: everything in the empty folder `dir` but the tensors' data: files with their headers,
+ * index, config.json, what /files holds. An exit status, after a message. */
+int export_hf_folder_create(dcp_checkpoint *ckpt, const export_contents *contents, const char *dir);
+
+/* config.json: the model's configuration with what transformers needs to load it; NULL: the
+ * checkpoint has none. The caller's. */
+json_t *export_hf_folder_config(const dcp_checkpoint *ckpt, const export_contents *contents);

@@ -7,14 +7,9 @@
 #include <unistd.h>
 
 #include "common/launch.h"
-#include "common/progress_bar.h"
-#include "common/step_path.h"
 #include "export/contents.h"
-#include "export/hdf5_file.h"
-#include "export/hf_folder.h"
 #include "export/stream.h"
 #include "export/target.h"
-#include "export/voice.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
 

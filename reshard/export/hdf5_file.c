@@ -2,7 +2,7 @@
  * attribute `config` is the model's configuration. HDF5 only lays it out; ranks then write the data
  * to the places that it gave. Another attribute marks the file as an export, so that a later one
  * may replace it. */
-#include "export/hdf5_file.h"
+#include "export/contents.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/json_text.h"
-#include "export/hf_folder.h"
+#include "common/element.h"
 #include "export/stream.h"
 #include "h5/memory.h"
 #include "h5/types.h"

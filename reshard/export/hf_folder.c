@@ -1,20 +1,256 @@
-/* config.json is the model's configuration as the trainer kept it, completed for transformers.
- * Files of the checkpoint come last and replace none of ours. */
-#include "export/hf_folder.h"
+/* The tokenizer is byte-level BPE without merges, whose 256 tokens are the bytes. Its file names
+ * each byte by a character that is seen, as GPT-2's does: what prints in Latin-1 by itself, and the
+ * others, in their order, by the characters from U+0100 on. */
+#include "export/contents.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <dcp/safetensors.h>
 
 #include "common/element.h"
-#include "common/json_text.h"
-#include "export/byte_tokenizer.h"
 #include "export/stream.h"
-#include "export/voice.h"
+#include "programs/json_read.h"
+#include "programs/model_files.h"
 #include "programs/program.h"
+
+enum { BYTES = 256, FIRST_OTHER = 0x100 };
+
+static int is_seen(unsigned byte) {
+    return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte != 0xad);
+}
+
+/* A character below U+0800 as UTF-8. */
+static void put_utf8(unsigned character, char out[3]) {
+    const int is_one = character < 0x80;
+    out[0] = (char)(is_one ? character : 0xc0 | character >> 6);
+    out[1] = (char)(is_one ? 0 : 0x80 | (character & 0x3f));
+    out[2] = 0;
+}
+
+static json_t *vocabulary(void) {
+    json_t *tokens = json_object();
+    unsigned other = FIRST_OTHER;
+    for (unsigned byte = 0; byte < BYTES; byte++) {
+        char name[3];
+        put_utf8(is_seen(byte) ? byte : other++, name);
+        json_object_set_new(tokens, name, json_integer(byte));
+    }
+    return tokens;
+}
+
+static json_t *byte_level(void) {
+    return json_pack("{sssbsbsb}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0,
+                     "use_regex", 0);
+}
+
+static json_t *tokenizer(void) {
+    json_t *model =
+        json_pack("{sssnsnsnsnsbsbsbsos[]}", "type", "BPE", "dropout", "unk_token",
+                  "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback",
+                  0, "ignore_merges", 0, "vocab", vocabulary(), "merges");
+    return json_pack("{sssnsns[]snsosnsoso}", "version", "1.0", "truncation", "padding",
+                     "added_tokens", "normalizer", "pre_tokenizer", byte_level(), "post_processor",
+                     "decoder", byte_level(), "model", model);
+}
+
+static int has_tokenizer(const dcp_checkpoint *ckpt) {
+    static const char section[] = "/files/";
+    for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
+        const char *path = dcp_checkpoint_tensor(ckpt, i)->path;
+        if (strncmp(path, section, strlen(section)) == 0 &&
+            model_files_is_tokenizer(path + strlen(section)))
+            return 1;
+    }
+    return 0;
+}
+
+/* dcp-train says in the checkpoint what data it read. */
+static int is_trained(const dcp_checkpoint *ckpt) {
+    const char *text = dcp_checkpoint_json(ckpt);
+    json_t *meta = core_json_read(text, strlen(text), NULL);
+    const int is = json_is_object(json_object_get(meta, "data"));
+    json_decref(meta);
+    return is;
+}
+
+/* Writes tokenizer.json and tokenizer_config.json into `dir`, by which transformers' AutoTokenizer
+ * makes text to its bytes, where dcp-train trained a vocabulary of 256 and the checkpoint holds no
+ * tokenizer. An exit status, after a message. */
+static int export_byte_tokenizer_write(const dcp_checkpoint *ckpt, const json_t *config,
+                                       const char *dir) {
+    char path[PATH_MAX + 32];
+    if (json_integer_value(json_object_get(config, "vocab_size")) != BYTES || !is_trained(ckpt) ||
+        has_tokenizer(ckpt))
+        return 0;
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    const int status = json_text_write_file(tokenizer(), path);
+    if (status) return status;
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
+    return json_text_write_file(json_pack("{sssb}", "tokenizer_class", "PreTrainedTokenizerFast",
+                                          "clean_up_tokenization_spaces", 0),
+                                path);
+}
+
+#define TABLE "talker.model.codec_embedding.weight"
+
+/* Rows of published folders begin here; a small table has its last one. */
+enum { FIRST_ROW = 3000 };
+
+static int lower_name(const char *name, export_voice *out) {
+    const size_t n = strlen(name);
+    if (n == 0 || n >= sizeof out->name)
+        return program_refuse("--voice: a name has 1 to %zu characters", sizeof out->name - 1);
+    for (size_t i = 0; i < n; i++) {
+        if (!isalnum((unsigned char)name[i]) && !strchr("_-", name[i]))
+            return program_refuse("--voice: '%s': a name is of letters, digits, _ and -", name);
+        out->name[i] = (char)tolower((unsigned char)name[i]);
+    }
+    return 0;
+}
+
+static int find_table(const dcp_checkpoint *ckpt, const export_contents *contents,
+                      export_voice *out) {
+    for (size_t i = 0; i < contents->n; i++) {
+        const dcp_tensor *tensor = &contents->items[i].tensor;
+        if (strcmp(tensor->path, TABLE) != 0) continue;
+        out->item = i;
+        if (tensor->ndim == 2 && element_is_float(tensor->dtype)) return 0;
+    }
+    return program_refuse("%s: has no " TABLE ", so --voice has no place in it: export it without",
+                          dcp_checkpoint_path(ckpt));
+}
+
+static int is_taken(const json_t *voices, uint64_t row) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)voices, name,
+                        value) if (json_integer_value(value) == (json_int_t)row) return 1;
+    return 0;
+}
+
+/* A voice of that name keeps its row. */
+static int choose_row(const dcp_checkpoint *ckpt, const export_contents *contents,
+                      export_voice *out) {
+    const uint64_t rows = contents->items[out->item].tensor.shape[0];
+    json_t *config = export_contents_config(ckpt);
+    const json_t *voices = json_object_get(json_object_get(config, "talker_config"), "spk_id");
+    const json_t *own = json_object_get(voices, out->name);
+    out->row = rows > FIRST_ROW ? FIRST_ROW : rows - 1;
+    if (json_is_integer(own) && json_integer_value(own) >= 0)
+        out->row = (uint64_t)json_integer_value(own);
+    else
+        while (out->row < rows && is_taken(voices, out->row)) out->row++;
+    json_decref(config);
+    if (out->row < rows) return 0;
+    return program_refuse("%s: no row of " TABLE
+                          " is left for --voice; give it the name of a voice "
+                          "that it may replace",
+                          dcp_checkpoint_path(ckpt));
+}
+
+/* Whatever is wrong with it, the checkpoint is not. */
+static int refuse_file(const dcp_error *why) {
+    return program_refuse("--voice-from: %s; give it the records of that voice "
+                          "(examples/talker/to_records.py)",
+                          why->message);
+}
+
+static int read_vector(dcp_st_reader *reader, const char *file, uint64_t hidden,
+                       export_voice *out) {
+    dcp_error err;
+    const dcp_tensor *t = dcp_st_find(reader, "speakers");
+    if (!t || t->dtype != DCP_F32 || t->ndim != 2 || t->shape[0] != 1 || t->shape[1] != hidden)
+        return program_refuse("--voice-from: %s: speakers is no F32 of [1,%" PRIu64
+                              "]; make records of one reference recording, with this model's size "
+                              "(examples/talker/to_records.py)",
+                              file, hidden);
+    out->vector = malloc(hidden * sizeof *out->vector);
+    if (!out->vector) return program_no_memory();
+    if (dcp_st_read(reader, "speakers", 0, hidden * sizeof *out->vector, out->vector, &err))
+        return refuse_file(&err);
+    for (uint64_t i = 0; i < hidden; i++)
+        if (!isfinite(out->vector[i]))
+            return program_refuse("--voice-from: %s: number %" PRIu64
+                                  " of the vector is not finite; make the records anew",
+                                  file, i);
+    return 0;
+}
+
+int export_voice_open(const dcp_checkpoint *ckpt, const export_contents *contents, const char *name,
+                      const char *file, export_voice *out) {
+    dcp_error err;
+    dcp_st_reader *reader;
+    *out = (export_voice){0};
+    int status = lower_name(name, out);
+    if (!status) status = find_table(ckpt, contents, out);
+    if (!status) status = choose_row(ckpt, contents, out);
+    if (status) return status;
+    if (dcp_st_open(file, &reader, &err)) return refuse_file(&err);
+    status = read_vector(reader, file, contents->items[out->item].tensor.shape[1], out);
+    dcp_st_close(reader);
+    if (status) export_voice_close(out);
+    return status;
+}
+
+void export_voice_close(export_voice *voice) {
+    free(voice->vector);
+    voice->vector = NULL;
+}
+
+/* The object of that key, made where there is none. */
+static json_t *object_of(json_t *parent, const char *key) {
+    if (!json_is_object(json_object_get(parent, key)))
+        json_object_set_new(parent, key, json_object());
+    return json_object_get(parent, key);
+}
+
+/* Into the exported config.json. */
+static void export_voice_name(const export_voice *voice, json_t *config) {
+    json_t *talker = object_of(config, "talker_config");
+    json_object_set_new(config, "tts_model_type", json_string("custom_voice"));
+    json_object_set_new(object_of(talker, "spk_id"), voice->name,
+                        json_integer((json_int_t)voice->row));
+    json_object_set_new(object_of(talker, "spk_is_dialect"), voice->name, json_false());
+}
+
+static int write_at(const char *path, const void *data, uint64_t bytes, uint64_t offset) {
+    const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return program_fail_errno("cannot open", path);
+    const ssize_t put = pwrite(fd, data, bytes, (off_t)offset);
+    int status = 0;
+    if (put != (ssize_t)bytes || fsync(fd)) status = program_fail_errno("cannot write", path);
+    close(fd);
+    return status;
+}
+
+int export_voice_write(const export_voice *voice, const export_contents *contents,
+                       const char *dir) {
+    char path[PATH_MAX + 80];
+    const export_item *item = &contents->items[voice->item];
+    const dcp_tensor *table = &item->tensor;
+    const uint64_t n = table->shape[1], bytes = n * dcp_dtype_bytes(table->dtype);
+    void *row = malloc(bytes);
+    if (!row) return program_no_memory();
+    dcp_convert(DCP_F32, voice->vector, table->dtype, row, n);
+    snprintf(path, sizeof path, "%s/%s", dir, contents->files[item->file].name);
+    const int status = write_at(path, row, bytes, item->offset + voice->row * bytes);
+    free(row);
+    return status;
+}
+
+/* config.json is the model's configuration as the trainer kept it, completed for transformers.
+ * Files of the checkpoint come last and replace none of ours. */
 
 static const char *const architectures[][2] = {
     {"llama", "LlamaForCausalLM"},

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "common/launch.h"
-#include "export/hdf5_file.h"
+#include "export/contents.h"
 #include "io/publish.h"
 #include "programs/model_files.h"
 #include "programs/program.h"

@@ -13,11 +13,8 @@
 #include <dcp/dcp.h>
 
 #include "common/launch.h"
-#include "common/progress_bar.h"
-#include "common/step_path.h"
 #include "import/hf_source.h"
-#include "import/moments.h"
-#include "import/tensor_check.h"
+#include "import/model_tensors.h"
 #include "programs/arguments.h"
 #include "programs/json_read.h"
 #include "programs/program.h"

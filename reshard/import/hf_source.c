@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "common/launch.h"
-#include "import/moments.h"
+#include "import/model_tensors.h"
 #include "programs/fail.h"
 #include "programs/json_read.h"
 #include "programs/model_files.h"

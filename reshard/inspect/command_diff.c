@@ -1,5 +1,5 @@
 /* dcp-inspect diff: two checkpoints compared. */
-#include "inspect/command_diff.h"
+#include "inspect/commands.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,10 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json_text.h"
-#include "common/step_path.h"
+#include "common/element.h"
+#include "common/launch.h"
 #include "inspect/differences.h"
-#include "inspect/modules.h"
 #include "inspect/ranking.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"

@@ -1,13 +1,12 @@
 /* dcp-inspect layout: who holds what, of a step as it was written or as so many ranks would. */
-#include "inspect/command_layout.h"
+#include "inspect/commands.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/step_path.h"
-#include "inspect/filter.h"
+#include "common/launch.h"
 #include "inspect/holders.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"

@@ -1,5 +1,5 @@
 /* dcp-inspect ls: the steps of a directory, whatever state they are in. */
-#include "inspect/command_ls.h"
+#include "inspect/commands.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -9,8 +9,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "common/progress_bar.h"
-#include "common/step_path.h"
+#include "common/launch.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"
 #include "programs/program.h"

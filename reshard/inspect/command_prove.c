@@ -1,7 +1,7 @@
 /* dcp-inspect prove: what dcp_prove gives for a state in memory, of a step's files. It is in the
  * tables, but for tensors whose shards are no runs of them: these are read, and proven as a state
  * whose boxes lie in the files. */
-#include "inspect/command_prove.h"
+#include "inspect/commands.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +10,6 @@
 #include <dcp/prove.h>
 
 #include "common/launch.h"
-#include "inspect/filter.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"
 #include "programs/fail.h"

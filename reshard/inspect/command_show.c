@@ -1,5 +1,5 @@
 /* dcp-inspect show: the table of tensors, or one tensor's numbers. */
-#include "inspect/command_show.h"
+#include "inspect/commands.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "common/element.h"
-#include "common/progress_bar.h"
-#include "common/step_path.h"
-#include "inspect/filter.h"
+#include "common/launch.h"
 #include "inspect/slice.h"
 #include "inspect/stats.h"
 #include "inspect/text.h"

@@ -3,7 +3,7 @@
  * Each chunk has statistics of its own, which are joined in order, so that results do not depend on
  * the number of threads and ranks. Histograms are whole numbers: the order does not matter, so each
  * thread has one for each kind. */
-#include "inspect/command_stat.h"
+#include "inspect/commands.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,10 +12,8 @@
 #include <string.h>
 
 #include "common/element.h"
-#include "common/step_path.h"
-#include "inspect/chunks.h"
-#include "inspect/filter.h"
-#include "inspect/modules.h"
+#include "common/launch.h"
+#include "inspect/ranking.h"
 #include "inspect/stats.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"

@@ -1,5 +1,5 @@
 /* dcp-inspect verify: every byte of a step, or of all. Damage goes to stdout, one line each. */
-#include "inspect/command_verify.h"
+#include "inspect/commands.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -11,8 +11,6 @@
 #include <dcp/checkpoint.h>
 
 #include "common/launch.h"
-#include "common/progress_bar.h"
-#include "common/step_path.h"
 #include "inspect/text.h"
 #include "programs/arguments.h"
 #include "programs/program.h"

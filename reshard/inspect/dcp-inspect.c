@@ -5,13 +5,7 @@
 #include <string.h>
 
 #include "common/launch.h"
-#include "inspect/command_diff.h"
-#include "inspect/command_layout.h"
-#include "inspect/command_ls.h"
-#include "inspect/command_prove.h"
-#include "inspect/command_show.h"
-#include "inspect/command_stat.h"
-#include "inspect/command_verify.h"
+#include "inspect/commands.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
 

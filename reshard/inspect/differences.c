@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "common/element.h"
-#include "inspect/chunks.h"
-#include "inspect/filter.h"
+#include "inspect/stats.h"
+#include "inspect/text.h"
 #include "programs/json_read.h"
 #include "programs/program.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inspect/modules.h"
+#include "inspect/ranking.h"
 #include "programs/program.h"
 #include "programs/svg.h"
 

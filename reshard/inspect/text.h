@@ -1,10 +1,25 @@
-/* Values as text and as JSON, for the commands of dcp-inspect. */
+/* Values as text and as JSON, and which tensors a command is about. */
 #pragma once
 
 #include <jansson.h>
 #include <stddef.h>
 
+#include <dcp/checkpoint.h>
 #include <dcp/inspect.h>
+
+/* Which tensors a command is about: those that one of some globs matches. */
+
+/* Whether a glob (fnmatch(3) without flags, so `*` is any text) matches the path, with or
+ * without its first slash, or what follows "/model/" in it; no globs match all. matched[n], where
+ * given, marks the globs that did. */
+int inspect_filter_matches(char *const *globs, size_t n, const char *path, unsigned char *matched);
+
+/* Marks in take[] the checkpoint's tensors that match. 0, or an exit status after a message:
+ * PROGRAM_USAGE for a glob that matches none. */
+int inspect_filter_tensors(const dcp_checkpoint *ckpt, char *const *globs, size_t n,
+                           unsigned char *take);
+
+/* Values as text and as JSON, for the commands of dcp-inspect. */
 
 #define TEXT_PATH (DCP_MAX_PATH + 1)
 #define TEXT_SHAPE 200

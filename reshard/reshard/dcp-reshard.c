@@ -11,10 +11,8 @@
 
 #include <dcp/dcp.h>
 
-#include "common/json_text.h"
+#include "common/element.h"
 #include "common/launch.h"
-#include "common/progress_bar.h"
-#include "common/step_path.h"
 #include "programs/arguments.h"
 #include "programs/fail.h"
 #include "programs/json_read.h"

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/agent/stacks.h"
+#include "launcher/agent/processes.h"
 
 enum { LIMIT_S = 60 };
 

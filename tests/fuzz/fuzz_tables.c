@@ -8,7 +8,6 @@
 #include "format/folder.h"
 #include "fuzz.h"
 #include "reader/checkpoint.h"
-#include "reader/joined.h"
 
 enum { HEAD = 120, AT_VERSION = 8, AT_FILE = 16, AT_ROWS = 24, AT_ROW = 32, TABLES = 40 };
 enum { BAD_CRC = 1, BAD_MAGIC = 2, OWN_SIZES = 4, SHARDED = 8 }; /* switches */

@@ -22,13 +22,14 @@ DOCS = ('README.md', 'docs/architecture.md', 'docs/CONTRIBUTING.md', 'docs/desig
 PREFIXES = {'models': ('model',), 'programs': ('program', 'svg'), 'launcher': ('launcher', 'launch'), 'hosts': ('launcher',)}
 
 
+SMALL = 25  # lines of a header
+
 # What --check allows: how many, and why not more.
 LIMITS = {
+    'files': (520, 'a reader of one idea opens one file: files that one idea needs are one'),
+    'small headers': (80, 'a header of less than 25 lines belongs to its user, or to its folder'),
     'folder circles': (0, 'a folder must be understood, and tested, without those above it'),
     'file circles': (0, 'likewise a file; a circle that has a reason is named in ALLOWED with it'),
-    'header agreement': (0, 'who reads a header finds the functions in the .c of its name'),
-    'headers alone': (0, 'likewise'),
-    'sources alone': (0, 'what others use of a .c stands in the header of its name'),
     'include depth': (0, 'more than 10 headers below each other are read by nobody'),
     'upward includes': (0, 'includes are written from the root of their area'),
     'types twice': (0, 'a type has one meaning'),
@@ -38,14 +39,7 @@ LIMITS = {
     'long functions': (0, 'a function of more than 60 lines does several things'),
 }
 # Exceptions, by what they begin with, each with its reason.
-ROWS = 'a backend is one table of functions: a header lists what the files of it fill in'
-TILES = 'three kernels of one template, compiled apart'
 ALLOWED = {
-    'header agreement': {'kernels/cpu/cpu.h:': ROWS, 'kernels/cuda/common/cuda_state.h:': ROWS,
-                         'kernels/cuda/attention/tensor_tiles.cuh:': TILES},
-    'headers alone': {'kernels/cpu/cpu.h': ROWS, 'kernels/cuda/common/cuda_state.h': ROWS,
-                      'kernels/cuda/attention/tensor_tiles.cuh': TILES},
-    'sources alone': {'kernels/cpu/': ROWS, 'kernels/cuda/': ROWS},
     'headers twice': {'fail.h': "programs/fail.h is core's for programs"},
 }
 
@@ -134,39 +128,8 @@ def depths(tree):
     return {f: chain(f) for f in tree.files if not is_header(f)}
 
 
-def agreement(tree):
-    """Of the functions that headers declare: in the .c of the header's name, elsewhere."""
-    defined = definitions(tree)
-    same, other = [], []
-    for header in private_headers(tree):
-        for name in set(tree.prototypes(header)):
-            files = nearest(header, defined.get(name, ()))
-            (same if any(unit(f) == unit(header) for f in files) else other).append(
-                (header, name, ', '.join(sorted(files))))
-    return same, sorted(other)
-
-
 def private_headers(tree):
     return [f for f in tree.files if is_header(f) and not f.startswith(PUBLIC)]
-
-
-def is_main(tree, file):
-    return any(name == 'main' for name, _, _, _ in tree.functions(file))
-
-
-def lonely(tree):
-    """Headers with functions but without a .c, and a .c without a header, bar those of which all that
-    others use is the public interface."""
-    public = {n for f in tree.files if f.startswith(PUBLIC) for n in tree.prototypes(f)}
-    units = collections.defaultdict(set)
-    for file in tree.files:
-        units[unit(file)].add(file)
-    headers = [h for h in private_headers(tree)
-               if tree.prototypes(h) and all(is_header(f) for f in units[unit(h)])]
-    sources = [f for f in tree.files if f.endswith(('.c', '.cu')) and not is_main(tree, f)
-               and not any(is_header(g) for g in units[unit(f)])
-               and any(not static and name not in public for name, static, _, _ in tree.functions(f))]
-    return headers, sources
 
 
 def statics(tree):
@@ -301,14 +264,7 @@ def measure(tree, listed):
     all_circles = circles(join(by_include, by_call))
     print(f'files in circles of the whole product: {sum(len(c) for c in all_circles)} in {len(all_circles)} circles')
 
-    same, other = agreement(tree)
-    print(f'functions of private headers: {len(same) + len(other)}; in the .c of that name {len(same)}, elsewhere {len(other)}')
-    if listed:
-        for row in other:
-            print('    %s: %s in %s' % row)
-    headers, sources = lonely(tree)
-    show('headers with functions but no .c of that name', headers, listed)
-    show('.c (no mains) without a header', sources, listed)
+    show(f'private headers of less than {SMALL} lines', [h for h in private_headers(tree) if lines[h] < SMALL], listed)
 
     chains = depths(tree)
     deep = [len(c) - 1 for c in chains.values()]
@@ -331,8 +287,8 @@ def measure(tree, listed):
     big = [f for f, n in lines.items() if n > 600]
     return {'folder circles': [join_circle(c) for c in folder_circles],
             'file circles': [join_circle(c) for c in file_circles],
-            'header agreement': ['%s: %s in %s' % row for row in other],
-            'headers alone': headers, 'sources alone': sources,
+            'files': tree.files,
+            'small headers': [h for h in private_headers(tree) if lines[h] < SMALL],
             'include depth': [' > '.join(c) for c in chains.values() if len(c) - 1 > 10],
             'upward includes': up, 'types twice': list(doubled),
             'headers twice': list(bases), 'long files': big,

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
-#include "data/bins.h"
+#include "data/records.h"
 #include "random/random.h"
 
 static void fills_the_fullest_bin_first(void **state) {

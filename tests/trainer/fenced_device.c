@@ -8,7 +8,7 @@
 
 #include "../kernels/fenced.h"
 #include "dcp/device.h"
-#include "fsdp/transport_nccl.h"
+#include "fsdp/transport.h"
 
 static int alloc_pinned(void *ctx, uint64_t bytes, void **out) {
     fenced_takes(ctx, bytes);

@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "dcp/mpi.h"
-#include "fsdp/gather_messages.h"
-#include "fsdp/gather_shared.h"
-#include "fsdp/transport_mpi.h"
+#include "fsdp/gather.h"
+#include "fsdp/transport.h"
 #include "support/check.h"
 
 enum { UNITS = 5, STEPS = 3, ROOT = 0 };

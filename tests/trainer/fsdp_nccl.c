@@ -9,8 +9,7 @@
 #include <string.h>
 
 #include "fsdp/nccl.h"
-#include "fsdp/transport_nccl.h"
-#include "fsdp/transports.h"
+#include "fsdp/transport.h"
 #include "streams.h"
 #include "support/check.h"
 

@@ -1,5 +1,5 @@
 /* Reductions by MPI, in groups of all sizes: see reduce_ways.h. */
-#include "fsdp/transport_mpi.h"
+#include "fsdp/transport.h"
 #include "reduce_ways.h"
 #include "support/check.h"
 

@@ -2,7 +2,7 @@
  * a host, and NCCL itself counts what it sends between hosts: that of a hierarchical collective. */
 #include <stdio.h>
 
-#include "fsdp/transport_nccl.h"
+#include "fsdp/transport.h"
 #include "reduce_ways.h"
 #include "streams.h"
 #include "streams_sums.h"

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "fsdp/micro_batches.h"
+#include "fsdp/sum_order.h"
 
 enum { MOST = 4096, WORLDS = 16 };
 

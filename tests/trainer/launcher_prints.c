@@ -18,7 +18,6 @@
 
 #include "launcher/family.h"
 #include "launcher/logs.h"
-#include "launcher/tagged.h"
 #include "programs/program.h"
 #include "support/folder_fixture.h"
 #include "support/stderr_text.h"

@@ -19,7 +19,6 @@
 #include <cmocka.h>
 
 #include "launcher/control/control.h"
-#include "launcher/control/ctl.h"
 #include "launcher/control/socket.h"
 
 enum { MOST_CLIENTS = 64, RACERS = 8 };

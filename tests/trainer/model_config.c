@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 #include "models/families.h"
-#include "models/flops.h"
 #include "models/model.h"
 
 #define SIZES                                                                                      \

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fsdp/gather_messages.h"
+#include "fsdp/gather.h"
 #include "fsdp/reduce.h"
 #include "support/check.h"
 

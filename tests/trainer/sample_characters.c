@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "sample/characters.h"
+#include "sample/tokens.h"
 
 #define BAD "\xef\xbf\xbd"
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "sample/choose.h"
+#include "sample/tokens.h"
 
 static int32_t choose(const float *logits, size_t n, double temperature, uint64_t seed,
                       uint64_t at) {

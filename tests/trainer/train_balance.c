@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "report/balance.h"
+#include "report/report.h"
 
 enum { WORLD = 4, MIB = 1 << 20 };
 

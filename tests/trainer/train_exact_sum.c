@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "optim/exact.h"
+#include "optim/grad_norm.h"
 
 static uint64_t next(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "optim/schedule.h"
+#include "optim/optim.h"
 
 static config base(config_schedule schedule) {
     return (config){.schedule = schedule,
@@ -70,7 +70,8 @@ static void survives_a_warm_up_longer_than_the_run(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(warms_up), cmocka_unit_test(warms_up_by_logarithm),
+        cmocka_unit_test(warms_up),
+        cmocka_unit_test(warms_up_by_logarithm),
         cmocka_unit_test(decays),
         cmocka_unit_test(survives_a_warm_up_longer_than_the_run),
     };

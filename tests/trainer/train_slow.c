@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "step/slow_rank.h"
+#include "step/saves.h"
 
 /* A save with that slow rank; -1: with none. */
 static int save(step_slow *s, int rank) {

@@ -7,11 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/fixed.h"
-#include "data/idx.h"
-#include "data/recordings.h"
-#include "data/records.h"
-#include "data/sequences.h"
+#include "data/source.h"
 #include "programs/fail.h"
 #include "random/random.h"
 

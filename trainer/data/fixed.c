@@ -1,7 +1,7 @@
 /* One batch from a safetensors file, the same at every step. Tokens: input_ids and labels, I64
  * [batch, sequence]; as in transformers, position t is to predict label t + 1. Images and vectors:
  * pixel_values, F32 [batch, ...], and labels, I64 [batch]. Label -100 is ignored. */
-#include "data/fixed.h"
+#include "data/source.h"
 
 #include <inttypes.h>
 #include <stdio.h>

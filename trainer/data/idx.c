@@ -2,7 +2,7 @@
  * "images" in their names count, and where some of these begin with "train" only those, so that a
  * folder of MNIST trains on its training images. Labels lie beside: the same name with "labels" in
  * place of "images", and idx1 in place of another idx and digit. Every epoch has its own order. */
-#include "data/idx.h"
+#include "data/source.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "data/joined_files.h"
-#include "data/sorted.h"
 #include "programs/fail.h"
 #include "random/random.h"
 

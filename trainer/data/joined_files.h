@@ -1,10 +1,45 @@
-/* A list of files read as one long string of bytes. */
+/* A list of files that is read as one string of bytes, files that are not plain ids, and searches
+ * in ascending lists. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include <dcp/error.h>
+
+/* Files that are no plain ids, though they are found where such are expected. */
+
+typedef struct data_format {
+    const char *what;   /* "an array of numpy's (.npy)" */
+    const char *advice; /* what makes ids of it */
+} data_format;
+
+/* The format whose mark the file's first bytes are; NULL: none that is known. */
+const data_format *data_formats_find(const uint8_t *begin, uint64_t bytes);
+
+/* The width of the ids that lie there, where ids of `width` bytes would have zeros between them:
+ * little-endian ones of 2 or 4 times as many bytes. `width` where they may be such; a few ids tell
+ * nothing. */
+uint32_t data_formats_width(const uint8_t *ids, uint64_t bytes, uint32_t width);
+
+/* Searching in lists that ascend by a number of each entry. */
+
+/* The last of n > 0 entries whose number is at most `value`; the first one where none is. `number`
+ * is that of the first entry, `size` the bytes of an entry. */
+static inline size_t data_sorted_last(const uint64_t *number, size_t n, size_t size,
+                                      uint64_t value) {
+    size_t low = 0, high = n;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (*(const uint64_t *)(const void *)((const char *)number + middle * size) <= value)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A list of files read as one long string of bytes. */
 
 typedef struct data_file {
     char *path;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/sorted.h"
+#include "data/joined_files.h"
 #include "programs/fail.h"
 
 static int open_holder(record_files *r, size_t i, record_file_read read, void *ctx,

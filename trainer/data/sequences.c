@@ -4,14 +4,12 @@
  *
  * Ids are checked as they are read, and at the start those at the beginning of each file: a wrong
  * type or a wrong tokenizer shows there, and to read all of many GB would take minutes. */
-#include "data/sequences.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/formats.h"
 #include "data/joined_files.h"
+#include "data/source.h"
 #include "programs/fail.h"
 #include "random/random.h"
 

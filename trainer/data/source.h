@@ -3,9 +3,10 @@
 
 #include <stdint.h>
 
+#include <dcp/error.h>
+
 #include "config/sources.h"
 #include "models/sample.h"
-#include <dcp/error.h>
 
 enum { DATA_ANY_BATCH = 0 }; /* a fixed batch may be of any size */
 
@@ -42,3 +43,26 @@ typedef struct data_source {
     void (*normalize)(void *state, const sample_normalization *how); /* NULL: it has no bytes */
     void (*contents)(const void *state, data_contents *add);         /* NULL: nothing to tell */
 } data_source;
+
+/* Images, or vectors, and their classes from files of the IDX format, as MNIST has them. */
+
+extern const data_source data_idx;
+
+/* Records, such as chats: token ids with a mask of those to be learned, from safetensors files. */
+
+extern const data_source data_records;
+
+/* Recordings of voices: text, codes and speakers' vectors. */
+
+extern const data_source data_recordings;
+
+/* Sequences of tokens from files: of bytes, or of token ids. */
+
+extern const data_source data_text, data_tokens;
+
+/* One batch from a safetensors file, the same at every step. */
+
+extern const data_source data_fixed;
+
+/* Tokens of a row of the fixed batch, a safetensors file. Errors as data_open's. */
+int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err);

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "fsdp/fsdp_plan.h"
-#include "fsdp/sum_counter.h"
+#include "fsdp/sum_order.h"
 #include "fsdp/transport.h"
 
 typedef struct fsdp_across fsdp_across;

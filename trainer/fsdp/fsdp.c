@@ -5,11 +5,10 @@
 
 #include <stdlib.h>
 
-#include "fsdp/alloc.h"
 #include "fsdp/fsdp_plan.h"
-#include "fsdp/gather_messages.h"
-#include "fsdp/gather_shared.h"
+#include "fsdp/gather.h"
 #include "fsdp/reduce.h"
+#include "fsdp/shard_layout.h"
 #include "models/model_run.h"
 #include "programs/fail.h"
 #include "timeline/timeline.h"

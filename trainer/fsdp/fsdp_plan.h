@@ -2,9 +2,9 @@
  * allocated by it, and --plan predicts by it, without starting a rank. */
 #pragma once
 
-#include "fsdp/micro_batches.h"
 #include "fsdp/shard_layout.h"
 #include "fsdp/strategy.h"
+#include "fsdp/sum_order.h"
 
 /* All that the computation of a step depends on, apart from the model. `layout` is of the rank that
  * is asked about. */

@@ -18,8 +18,8 @@
 #include <string.h>
 
 #include "fsdp/across.h"
-#include "fsdp/slices.h"
-#include "fsdp/sum_counter.h"
+#include "fsdp/shard_layout.h"
+#include "fsdp/sum_order.h"
 #include "programs/fail.h"
 
 /* The partial sums of gradients that a rank keeps, and their memory. */

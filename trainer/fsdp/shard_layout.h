@@ -1,3 +1,17 @@
+/* Who holds which part of the parameters, and copies between whole units and their shards. */
+#pragma once
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <dcp/tensor.h>
+
+#include "fsdp/strategy.h"
+#include "kernels/kernels.h"
+#include "models/param.h"
+#include "programs/fail.h"
+
 /* Who holds what. Parameters are grouped in units; each is cut on dimension 0 by dcp_box_chunk, and
  * a rank's slices of a unit stand side by side: its shard. All sizes are in elements of fp32.
  *
@@ -13,15 +27,6 @@
  *
  * In a unit, whole or sharded, frozen parameters come last. What only trained parameters have,
  * gradients and slots, is laid out as the part before them. */
-#pragma once
-
-#include <jansson.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "fsdp/strategy.h"
-#include "models/param.h"
-#include <dcp/tensor.h>
 
 typedef struct model model;
 
@@ -101,11 +106,6 @@ dcp_box fsdp_saved_box(const fsdp_layout *layout, const fsdp_param *param, uint6
 /* The parameter as a tensor of that path. */
 dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path);
 
-/* What rank `rank` of the `world` of a group holds of the parameter. */
-dcp_box fsdp_slice_box(const fsdp_param *param, int rank, int world);
-/* The place that so many elements take, up to the next parameter's. */
-uint64_t fsdp_padded(uint64_t elems);
-
 /* Globs of parameter names, as fnmatch(3) without flags reads them: `*` is any text. Whether one of
  * the list's matches. */
 int fsdp_globs_match(const json_t *globs, const char *name);
@@ -113,3 +113,32 @@ int fsdp_globs_match(const json_t *globs, const char *name);
 /* DCP_ERR_ARG names the key and a glob that matches no parameter, which is probably a mistake. */
 int fsdp_globs_check(const fsdp_layout *layout, const char *key, const json_t *globs,
                      dcp_error *err);
+
+/* Memory of the kernels, zeroed. */
+
+/* *out stays as it is where elems is 0. DCP_ERR_NO_MEMORY. */
+static inline int fsdp_alloc(kernels *k, float **out, uint64_t elems, dcp_error *err) {
+    if (elems == 0) return DCP_OK;
+    *out = k->alloc(k, elems * sizeof(float));
+    if (!*out) return core_fail_memory(err, elems * sizeof(float));
+    k->zero(k, *out, elems);
+    return DCP_OK;
+}
+
+/* Copies between a whole unit and its shards in rank order: of all slices at once, by tables that
+ * are made for the backend when the run begins. */
+
+typedef enum fsdp_direction {
+    FSDP_JOIN,  /* a whole unit from all ranks' shards. What this rank stores in place is left */
+    FSDP_SPLIT, /* the shards of a unit's gradient, of what is trained, from the whole */
+} fsdp_direction;
+
+typedef struct fsdp_slices fsdp_slices;
+
+/* Borrows layout and k. */
+int fsdp_slices_create(const fsdp_layout *layout, kernels *k, fsdp_direction direction,
+                       fsdp_slices **out, dcp_error *err);
+void fsdp_slices_destroy(fsdp_slices *p); /* NULL is ignored */
+
+/* Both in the memory of k. */
+void fsdp_slices_copy(const fsdp_slices *p, size_t unit, float *to, const float *from);

@@ -1,5 +1,10 @@
 #include "fsdp/sum_order.h"
 
+#include <assert.h>
+#include <stdlib.h>
+
+#include "programs/fail.h"
+
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* Additions that one micro-batch may go through: the square of its error. */
@@ -56,4 +61,201 @@ uint64_t fsdp_sum_order_parts(const fsdp_sum_order *o, uint64_t first, uint64_t 
     uint64_t n = 0;
     for (; first < end; n++) first += fsdp_sum_order_part(o, first, end).n;
     return n;
+}
+
+int fsdp_sum_take_slots(kernels *k, float ***out, uint64_t n, uint64_t elems, dcp_error *err) {
+    *out = calloc(n + 1, sizeof **out);
+    if (!*out) return core_fail_memory(err, n * sizeof **out);
+    for (uint64_t s = 0; s < n; s++) {
+        (*out)[s] = k->alloc(k, elems * sizeof(float));
+        if (!(*out)[s]) return core_fail_memory(err, elems * sizeof(float));
+    }
+    return DCP_OK;
+}
+
+void fsdp_sum_free_slots(kernels *k, float **slots, uint64_t n) {
+    for (uint64_t s = 0; s < n && slots; s++) k->free(k, slots[s]);
+    free(slots);
+}
+
+/* The newest sum is added to the one before it. */
+static void merge_newest(fsdp_sum_counter *p) {
+    const size_t newest = p->depth - 1, older = p->depth - 2;
+    p->k->add(p->k, p->sums[older].at, p->sums[newest].at, p->elems);
+    p->sums[older].part.n += p->sums[newest].part.n;
+    if (p->sums[newest].slot >= 0) p->used &= ~((uint64_t)1 << p->sums[newest].slot);
+    p->depth--;
+}
+
+/* Whether the newest sum is added to the one before it. */
+static int newest_joins(const fsdp_sum_counter *p) {
+    if (p->depth < 2) return 0;
+    return fsdp_sum_order_joins(&p->order, p->sums[p->depth - 2].part, p->sums[p->depth - 1].part);
+}
+
+void fsdp_sum_push(fsdp_sum_counter *p, fsdp_part part, float *batch) {
+    assert(p->depth < FSDP_SUM_DEPTH);
+    p->sums[p->depth].part = part;
+    p->sums[p->depth].at = batch;
+    p->sums[p->depth].slot = -1;
+    p->depth++;
+    while (newest_joins(p)) merge_newest(p);
+}
+
+/* The result first: what is left there at the end need not be moved. */
+static int unused_slot(const fsdp_sum_counter *p) {
+    const int result = (int)p->n_slots;
+    int slot = 0;
+    if (!p->result_is_used && !(p->used >> result & 1)) return result;
+    while (p->used >> slot & 1) slot++;
+    assert(slot < result);
+    return slot;
+}
+
+void fsdp_sum_settle(fsdp_sum_counter *p) {
+    for (size_t i = 0; i < p->depth; i++) {
+        if (p->sums[i].slot >= 0) continue;
+        const int slot = unused_slot(p);
+        float *to = (uint64_t)slot < p->n_slots ? p->slots[slot] + p->offset : p->result;
+        if (to != p->sums[i].at) p->k->copy(p->k, to, p->sums[i].at, p->elems);
+        p->sums[i].at = to;
+        p->sums[i].slot = slot;
+        p->used |= (uint64_t)1 << slot;
+    }
+}
+
+void fsdp_sum_clear(fsdp_sum_counter *p) {
+    p->used = 0;
+    p->depth = 0;
+}
+
+float *fsdp_sum_join(fsdp_sum_counter *p) {
+    assert(p->depth > 0);
+    while (p->depth >= 2) merge_newest(p);
+    float *sum = p->sums[0].at;
+    fsdp_sum_clear(p);
+    return sum;
+}
+
+void fsdp_sum_fold(fsdp_sum_counter *p) {
+    const float *sum = fsdp_sum_join(p);
+    if (sum != p->result) p->k->copy(p->k, p->result, sum, p->elems);
+}
+
+/* Arithmetic of micro-batches: every rank computes what every rank does. */
+
+static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static uint64_t common_divisor(uint64_t a, uint64_t b) { return b ? common_divisor(b, a % b) : a; }
+
+/* Where all that ranks do once takes `each` micro-batches: whether a step consists of that. */
+static int comes_out_even(const fsdp_micro_batches *l, uint64_t each) {
+    return l->n > 0 && l->n % each == 0;
+}
+
+/* The longest block of the order that all ranks have equally many of. */
+static uint64_t longest_block(const fsdp_micro_batches *l) {
+    const uint64_t world = (uint64_t)l->world;
+    if (comes_out_even(l, world * l->order.large)) return l->order.large;
+    return comes_out_even(l, world * l->order.small) ? l->order.small : 1;
+}
+
+/* A group's runs are whole blocks of the order, each of which its ranks share, and all groups have
+ * as many. Returns whether there are such runs. */
+static int take_runs(fsdp_micro_batches *l, int group, uint64_t of, uint64_t block) {
+    const uint64_t together = (uint64_t)group * block;
+    const uint64_t blocks = together / common_divisor(of, together), run = blocks * of;
+    if (blocks > FSDP_MOST_PARTS || !comes_out_even(l, (uint64_t)(l->world / group) * run))
+        return 0;
+    l->group = group;
+    l->run = run;
+    l->block = block;
+    return 1;
+}
+
+static int form_groups(fsdp_micro_batches *l, fsdp_sum_strategy s) {
+    const uint64_t sizes[] = {l->order.large, l->order.small, 1};
+    for (int of = 0; of < 2; of++)
+        for (int block = s.local ? of : 2; block < 3; block++)
+            if (take_runs(l, s.group, sizes[of], sizes[block])) return 1;
+    return 0;
+}
+
+fsdp_micro_batches fsdp_micro_batches_of(uint64_t n, int world, fsdp_sum_strategy s) {
+    fsdp_micro_batches l = {.n = n, .world = world, .group = world, .block = 1};
+    l.order = s.ring ? fsdp_sum_order_running() : fsdp_sum_order_of(n);
+    if (s.group < world && !s.ring && form_groups(&l, s)) return l;
+    if (s.local && world > 1)
+        l.block = s.ring ? most(fsdp_micro_batches_steps(&l), 1) : longest_block(&l);
+    l.run = (uint64_t)world * l.block;
+    return l;
+}
+
+uint64_t fsdp_micro_batches_steps(const fsdp_micro_batches *l) {
+    const uint64_t world = (uint64_t)l->world;
+    return l->n / world + (l->n % world != 0);
+}
+
+static uint64_t steps_of_run(const fsdp_micro_batches *l) { return l->run / (uint64_t)l->group; }
+
+fsdp_part fsdp_micro_batches_run(const fsdp_micro_batches *l, int rank, uint64_t micro) {
+    const uint64_t groups = (uint64_t)(l->world / l->group), group = (uint64_t)(rank / l->group);
+    return (fsdp_part){(micro / steps_of_run(l) * groups + group) * l->run, l->run};
+}
+
+int fsdp_micro_batches_end_run(const fsdp_micro_batches *l, uint64_t micro) {
+    return (micro + 1) % steps_of_run(l) == 0;
+}
+
+uint64_t fsdp_micro_batch_of(const fsdp_micro_batches *l, int rank, uint64_t micro) {
+    const uint64_t group = (uint64_t)l->group, place = (uint64_t)(rank % l->group);
+    const uint64_t in_run = micro % steps_of_run(l), turn = in_run / l->block;
+    const uint64_t batch = fsdp_micro_batches_run(l, rank, micro).first +
+                           (turn * group + place) * l->block + in_run % l->block;
+    return batch < l->n ? batch : l->n;
+}
+
+int fsdp_micro_batches_are_sent(const fsdp_micro_batches *l, uint64_t micro) {
+    return (micro + 1) % l->block == 0;
+}
+
+fsdp_part fsdp_micro_batches_part(const fsdp_micro_batches *l, int rank, uint64_t micro) {
+    if (!fsdp_micro_batches_are_sent(l, micro)) return (fsdp_part){l->n, 0};
+    const uint64_t first = fsdp_micro_batch_of(l, rank, micro + 1 - l->block);
+    return (fsdp_part){first, first < l->n ? l->block : 0};
+}
+
+uint64_t fsdp_micro_batches_senders(const fsdp_micro_batches *l, int rank, uint64_t micro) {
+    const int first = rank / l->group * l->group;
+    uint64_t n = 0;
+    for (int r = first; r < first + l->group; r++) n += fsdp_micro_batches_part(l, r, micro).n > 0;
+    return n;
+}
+
+/* Of `n` micro-batches from `first` on that come `each` at a time, before the last of them come. */
+static uint64_t kept_between(const fsdp_micro_batches *l, uint64_t first, uint64_t n,
+                             uint64_t each) {
+    uint64_t kept = 0;
+    for (uint64_t there = each; there < n; there += each)
+        kept = most(kept, fsdp_sum_order_parts(&l->order, first, first + there));
+    return kept;
+}
+
+/* All blocks are added up as the first one is. */
+uint64_t fsdp_micro_batches_kept_local(const fsdp_micro_batches *l) {
+    return kept_between(l, 0, l->block, 1);
+}
+
+uint64_t fsdp_micro_batches_kept(const fsdp_micro_batches *l) {
+    const uint64_t together = (uint64_t)l->group * l->block;
+    uint64_t kept = 0;
+    if (l->group == l->world) return kept_between(l, 0, l->n, together);
+    for (uint64_t first = 0; first < l->n; first += l->run)
+        kept = most(kept, kept_between(l, first, l->run, together));
+    return kept;
+}
+
+uint64_t fsdp_micro_batches_kept_across(const fsdp_micro_batches *l) {
+    if (l->group == l->world) return 0;
+    return kept_between(l, 0, l->n, (uint64_t)(l->world / l->group) * l->run);
 }

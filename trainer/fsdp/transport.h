@@ -78,3 +78,30 @@ static inline int fsdp_transport_reserve(fsdp_transport *t, fsdp_group group, si
                                          size_t received) {
     return t->reserve ? t->reserve(t, group, sent, received) : 0;
 }
+
+/* The transport by messages of MPI. */
+
+/* Between memory of the host. mesh: borrowed. */
+fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh);
+
+/* The transport by MPI of a device's memory. */
+
+/* By copies on the host, page-locked, of the memory of k. mesh: borrowed. Nonzero: out of memory.
+ */
+int fsdp_transport_host(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out);
+
+/* The transport by NCCL. Only where it was built. */
+
+/* By NCCL between GPUs, on streams of its own. shared: ranks share a GPU, which only NCCL 2.30 and
+ * later do, where NCCL_MULTI_RANK_GPU_ENABLE=1 asks for it. sums: reduce_scatter and all_reduce are
+ * wanted, too. Ranks are connected before it returns. Collective; nonzero on all ranks where the
+ * library of one will not do. A rank that does not answer ends the others after 300 s, and what
+ * NCCL fails at ends the run within 20 s. A rank alone needs no library. */
+int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
+                        fsdp_transport *out);
+
+/* The choice of a transport. */
+
+/* The transport that suits the memory of k: on GPUs NCCL where it will do. sums: reduce_scatter and
+ * all_reduce are wanted, too. Collective; nonzero: out of memory. */
+int fsdp_transport_choose(const fsdp_mesh *mesh, kernels *k, int sums, fsdp_transport *out);

@@ -1,5 +1,8 @@
 /* MPI's transfers proceed only inside its calls: hence poll. */
-#include "fsdp/transport_mpi.h"
+#include <stdlib.h>
+#include <string.h>
+
+#include "fsdp/transport.h"
 
 static MPI_Comm comm_of(const fsdp_transport *t, fsdp_group group) {
     return fsdp_mesh_comm(t->state, group);
@@ -62,4 +65,223 @@ fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh) {
                             .poll = mpi_poll,
                             .finish = mpi_finish,
                             .destroy = mpi_destroy};
+}
+
+/* MPI between copies on the host of memory that MPI cannot reach: a GPU's. What is sent is
+ * downloaded at the beginning, and what came is uploaded at the finish. Each transfer has memory of
+ * its own, page-locked and reserved: the smallest that is free, of those that were meant for what
+ * it does. Where none is, one grows. */
+
+/* What a transfer's memory is meant for: so that none takes what another one will want. */
+typedef enum copies_use { UNUSED, GATHERS, REDUCTIONS, CROSSINGS, SPREADS } copies_use;
+
+/* One transfer's memory, and where what comes goes. */
+typedef struct copies {
+    copies_use use;
+    int is_on, summed;
+    char *from, *to;
+    size_t from_bytes, to_bytes; /* that there is room for */
+    size_t size;                 /* of an element */
+    int ranks;
+    fsdp_stretches places; /* of what comes, on the device */
+    float *sums;           /* or one stretch, of sums_n */
+    size_t sums_n;
+    fsdp_transfer inner;
+} copies;
+
+typedef struct host_transport {
+    fsdp_transport mpi;
+    const fsdp_mesh *mesh;
+    kernels *k;
+    copies list[FSDP_MOST_TRANSFERS];
+} host_transport;
+
+static host_transport *of(fsdp_transport *t) { return t->state; }
+
+static copies_use use_of(fsdp_group group, int sends) {
+    if (group == FSDP_REPLICAS) return sends ? CROSSINGS : SPREADS;
+    return sends ? REDUCTIONS : GATHERS;
+}
+
+static int has_from(copies_use use) { return use == REDUCTIONS || use == CROSSINGS; }
+
+static int grow_memory(kernels *k, char **memory, size_t *has, size_t bytes) {
+    if (*memory && bytes <= *has) return 0;
+    k->free_host(k, *memory);
+    *memory = k->alloc_host(k, bytes);
+    *has = *memory ? bytes : 0;
+    return !*memory;
+}
+
+static int fit(host_transport *h, copies *c, copies_use use, size_t sent, size_t received) {
+    c->use = use;
+    return (has_from(use) && grow_memory(h->k, &c->from, &c->from_bytes, sent)) ||
+           grow_memory(h->k, &c->to, &c->to_bytes, received);
+}
+
+static int fits(const copies *c, size_t sent, size_t received) {
+    return sent <= c->from_bytes && received <= c->to_bytes;
+}
+
+/* Whether a is the better one of two that are free. */
+static int is_better(const copies *a, const copies *b, size_t sent, size_t received) {
+    if (!b || !fits(b, sent, received)) return 1;
+    return fits(a, sent, received) && a->to_bytes < b->to_bytes;
+}
+
+/* A run cannot go on without memory; as where MPI fails, that ends it. */
+static copies *begin_copies(host_transport *h, copies_use use, size_t sent, size_t received,
+                            fsdp_transfer *out) {
+    copies *best = NULL;
+    for (copies *c = h->list; c < h->list + FSDP_MOST_TRANSFERS; c++)
+        if (!c->is_on && c->use == use && is_better(c, best, sent, received)) best = c;
+    for (copies *c = h->list; c < h->list + FSDP_MOST_TRANSFERS && !best; c++)
+        if (c->use == UNUSED) best = c;
+    if (!best || fit(h, best, use, sent, received)) MPI_Abort(MPI_COMM_WORLD, 3);
+    best->is_on = 1;
+    best->inner = (fsdp_transfer){0};
+    *out = (fsdp_transfer){.is_on = 1, .other = best};
+    return best;
+}
+
+static int host_reserve(fsdp_transport *t, fsdp_group group, size_t sent, size_t received) {
+    host_transport *h = of(t);
+    copies *c = h->list;
+    while (c < h->list + FSDP_MOST_TRANSFERS && c->use != UNUSED) c++;
+    if (c == h->list + FSDP_MOST_TRANSFERS) return 1;
+    return fit(h, c, use_of(group, sent > 0), sent, received);
+}
+
+static int ranks_of(const host_transport *h, fsdp_group group, int *rank) {
+    const MPI_Comm comm = fsdp_mesh_comm(h->mesh, group);
+    int ranks;
+    MPI_Comm_size(comm, &ranks);
+    MPI_Comm_rank(comm, rank);
+    return ranks;
+}
+
+/* Elements from the beginning to the end of the last stretch. */
+static size_t extent(fsdp_stretches s, int ranks) {
+    size_t end = 0;
+    for (int i = 0; i < ranks; i++) {
+        const size_t here = s.counts[i] ? (size_t)s.starts[i] + (size_t)s.counts[i] : 0;
+        if (here > end) end = here;
+    }
+    return end;
+}
+
+static void host_gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
+                        fsdp_stretches to, fsdp_transfer *out) {
+    host_transport *h = of(t);
+    const size_t size = type == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
+    int rank;
+    const int ranks = ranks_of(h, group, &rank);
+    copies *c = begin_copies(h, use_of(group, 0), 0, extent(to, ranks) * size, out);
+    char *place = c->to + (size_t)to.starts[rank] * size;
+    const size_t bytes = (size_t)to.counts[rank] * size;
+    c->ranks = ranks;
+    c->size = size;
+    c->places = to;
+    c->summed = 0;
+    if (bytes) h->k->download(h->k, place, own, bytes);
+    h->mpi.gather(&h->mpi, group, type, place, (fsdp_stretches){c->to, to.counts, to.starts},
+                  &c->inner);
+}
+
+static void host_exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches from,
+                          fsdp_stretches to, fsdp_transfer *out) {
+    host_transport *h = of(t);
+    int rank;
+    const int ranks = ranks_of(h, group, &rank);
+    const size_t bytes = extent(from, ranks) * sizeof(float);
+    copies *c = begin_copies(h, use_of(group, 1), bytes, extent(to, ranks) * sizeof(float), out);
+    c->ranks = ranks;
+    c->size = sizeof(float);
+    c->places = to;
+    c->summed = 0;
+    if (bytes) h->k->download(h->k, c->from, from.at, bytes);
+    h->mpi.exchange(&h->mpi, group, (fsdp_stretches){c->from, from.counts, from.starts},
+                    (fsdp_stretches){c->to, to.counts, to.starts}, &c->inner);
+}
+
+static void host_reduce_scatter(fsdp_transport *t, fsdp_group group, const float *from, float *to,
+                                const int *counts, fsdp_transfer *out) {
+    host_transport *h = of(t);
+    int rank;
+    size_t n = 0;
+    const int ranks = ranks_of(h, group, &rank);
+    for (int i = 0; i < ranks; i++) n += (size_t)counts[i];
+    const size_t own = (size_t)counts[rank];
+    copies *c = begin_copies(h, use_of(group, 1), n * sizeof(float), own * sizeof(float), out);
+    c->summed = 1;
+    c->sums = to;
+    c->sums_n = own;
+    if (n) h->k->download(h->k, c->from, from, n * sizeof(float));
+    h->mpi.reduce_scatter(&h->mpi, group, (float *)(void *)c->from, (float *)(void *)c->to, counts,
+                          &c->inner);
+}
+
+static void host_all_reduce(fsdp_transport *t, fsdp_group group, float *sums, int n,
+                            fsdp_transfer *out) {
+    host_transport *h = of(t);
+    const size_t bytes = (size_t)n * sizeof(float);
+    copies *c = begin_copies(h, use_of(group, 0), 0, bytes, out);
+    c->summed = 1;
+    c->sums = sums;
+    c->sums_n = (size_t)n;
+    if (n) h->k->download(h->k, c->to, sums, bytes);
+    h->mpi.all_reduce(&h->mpi, group, (float *)(void *)c->to, n, &c->inner);
+}
+
+static void host_poll(fsdp_transport *t, fsdp_transfer *transfer) {
+    host_transport *h = of(t);
+    copies *c = transfer->other;
+    if (transfer->is_on) h->mpi.poll(&h->mpi, &c->inner);
+}
+
+static void upload_copies(kernels *k, const copies *c) {
+    if (c->summed && c->sums_n) k->upload(k, c->sums, c->to, c->sums_n * sizeof(float));
+    for (int i = 0; i < c->ranks && !c->summed; i++) {
+        const size_t at = (size_t)c->places.starts[i] * c->size;
+        const size_t bytes = (size_t)c->places.counts[i] * c->size;
+        if (bytes) k->upload(k, (char *)c->places.at + at, c->to + at, bytes);
+    }
+}
+
+static void host_finish(fsdp_transport *t, fsdp_transfer *transfer) {
+    host_transport *h = of(t);
+    copies *c = transfer->other;
+    if (!transfer->is_on) return;
+    h->mpi.finish(&h->mpi, &c->inner);
+    upload_copies(h->k, c);
+    c->is_on = 0;
+    transfer->is_on = 0;
+}
+
+static void host_destroy(fsdp_transport *t) {
+    host_transport *h = of(t);
+    for (size_t i = 0; i < FSDP_MOST_TRANSFERS; i++) {
+        h->k->free_host(h->k, h->list[i].from);
+        h->k->free_host(h->k, h->list[i].to);
+    }
+    free(h);
+}
+
+int fsdp_transport_host(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out) {
+    host_transport *h = calloc(1, sizeof *h);
+    if (!h) return 1;
+    h->mpi = fsdp_transport_mpi(mesh);
+    h->mesh = mesh;
+    h->k = k;
+    *out = (fsdp_transport){.name = "mpi, by copies on the host",
+                            .state = h,
+                            .reserve = host_reserve,
+                            .gather = host_gather,
+                            .exchange = host_exchange,
+                            .reduce_scatter = host_reduce_scatter,
+                            .all_reduce = host_all_reduce,
+                            .poll = host_poll,
+                            .finish = host_finish,
+                            .destroy = host_destroy};
+    return 0;
 }

@@ -7,7 +7,7 @@
  * stream. Communicators do not block: who waits, for them or for a transfer, looks for
  * errors and at the clock, so that a failure ends the run within a bounded time. Neither
  * ncclCommAbort nor MPI_Abort is known to return, so that an alarm stands behind them. */
-#include "fsdp/transport_nccl.h"
+#include "fsdp/transport.h"
 
 #include <cuda_runtime_api.h>
 #include <signal.h>
@@ -286,7 +286,7 @@ static int make_stream(nccl_transport *n) {
 
 /* Collective over the group. */
 static void join_group(nccl_transport *n, fsdp_group group, MPI_Comm mpi) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclConfig_t how = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id = {{0}};
     int rank, ranks;
     MPI_Comm_rank(mpi, &rank);
@@ -300,8 +300,8 @@ static void join_group(nccl_transport *n, fsdp_group group, MPI_Comm mpi) {
     }
     if (rank == 0) nccl_check(n, n->nccl.unique_id(&id));
     MPI_Bcast(&id, (int)sizeof id, MPI_BYTE, 0, mpi);
-    config.blocking = 0;
-    nccl_check(n, n->nccl.init(&n->groups[group].comm, ranks, id, rank, &config));
+    how.blocking = 0;
+    nccl_check(n, n->nccl.init(&n->groups[group].comm, ranks, id, rank, &how));
     nccl_settle(n, group);
 }
 

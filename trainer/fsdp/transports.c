@@ -1,10 +1,7 @@
 /* Which transport a run takes: the only place outside their files that knows which were built. */
-#include "fsdp/transports.h"
+#include "fsdp/transport.h"
 
-#include "fsdp/transport_host.h"
-#include "fsdp/transport_mpi.h"
 #ifdef TRAINER_NCCL
-#include "fsdp/transport_nccl.h"
 #endif
 
 #ifdef TRAINER_NCCL

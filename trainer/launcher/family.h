@@ -1,8 +1,21 @@
-/* The families of mpirun that dcp-run speaks to: how each is recognised, what its options are
- * called, and what it tells ranks. All that differs between them is in one table. */
+/* The families of mpirun that dcp-run can use, and programs that are asked what they are. */
 #pragma once
 
+#include <stddef.h>
+
 #include "programs/program.h"
+
+/* Other programs that are asked something. */
+
+/* What the program prints on stdout, cut to the size of `text`, and its exit status; -1: it is
+ * missing, or has not ended its answer within the limit. */
+int launcher_ask_program(char *const *argv, double limit_s, char *text, size_t size);
+
+/* Whether there is such a program: in PATH, or where its path says. */
+int launcher_ask_finds(const char *program);
+
+/* The families of mpirun that dcp-run speaks to: how each is recognised, what its options are
+ * called, and what it tells ranks. All that differs between them is in one table. */
 
 /* How a family is made to start something else than its daemon on other hosts. */
 typedef struct launcher_family_remote {

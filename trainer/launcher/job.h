@@ -1,5 +1,4 @@
-/* One start: an agent on each host, mpirun below the one here, and the ranks below mpirun and what
- * it has started on other hosts. */
+/* One start: an agent on each host, mpirun below the one here, the ranks, and what they report. */
 #pragma once
 
 #include <poll.h>
@@ -7,14 +6,35 @@
 #include <sys/types.h>
 
 #include "launcher/agent/folders.h"
-#include "launcher/agent/host_board.h"
+#include "launcher/agent/ranks.h"
 #include "launcher/family.h"
-#include "launcher/guard.h"
 #include "launcher/hosts/cluster.h"
 #include "launcher/link.h"
-#include "launcher/listener.h"
 #include "launcher/probe.h"
-#include "launcher/told.h"
+
+/* What the ranks of a start have told: why they failed, and with which statuses they ended. */
+
+enum { LAUNCHER_REASON = 1280 };
+
+typedef struct launcher_told {
+    char reason[LAUNCHER_REASON]; /* of the last start; "": it told none */
+    char before[LAUNCHER_REASON]; /* of the start before it */
+    int repeats;                  /* both are the same */
+    int is_final;                 /* no restart is to be tried */
+    int tells;                    /* the last start's ranks tell their statuses, */
+    char statuses[256];           /* these */
+} launcher_told;
+
+/* For the next start. */
+void launcher_told_begin(launcher_told *told);
+/* Once the start has ended. */
+void launcher_told_judge(launcher_told *told);
+
+/* Whether `status` may be a rank's: one has told it, or the program tells none at all. */
+int launcher_told_has(const launcher_told *told, int status);
+
+/* One start: an agent on each host, mpirun below the one here, and the ranks below mpirun and what
+ * it has started on other hosts. */
 
 typedef struct launcher_rank {
     pid_t pid; /* 0: not seen yet */

@@ -1,3 +1,31 @@
+/* What the ranks of a start print (--logs). */
+#pragma once
+
+#include <stddef.h>
+
+/* Taking apart what mpirun writes where it tags output: which text is which rank's. */
+
+enum { LAUNCHER_TAG_BYTES = 40 };
+
+typedef struct launcher_tagged {
+    const char *tag_end;           /* set by the caller: what is between a tag and the text */
+    int ranks;                     /* set by the caller; numbers from there on are no rank's */
+    int rank;                      /* of the text that comes next; set to -1 by the caller */
+    char held[LAUNCHER_TAG_BYTES]; /* the begin of what may be a tag */
+    size_t n_held;
+} launcher_tagged;
+
+/* A part of a line, with the '\n' where it ends; rank -1: mpirun's own. Parts of a rank's line may
+ * come between those of others. */
+typedef void (*launcher_tagged_fn)(void *ctx, int rank, const char *text, size_t n);
+
+/* Takes the next bytes, however the stream was cut. */
+void launcher_tagged_take(launcher_tagged *tagged, const char *bytes, size_t n,
+                          launcher_tagged_fn take, void *ctx);
+
+/* The stream has ended: hands out what is held back. */
+void launcher_tagged_end(launcher_tagged *tagged, launcher_tagged_fn take, void *ctx);
+
 /* What a start's ranks print (--logs): a file for each rank, and all of them merged on the console.
  *
  *     DIR/start-2/rank-3.log      2026-11-23 12:03:04.123 step 7 loss 2.5
@@ -6,7 +34,6 @@
  * The time is when mpirun handed a line on. What ranks write to stdout goes to stdout, and stderr
  * to stderr; a rank's file has both. What mpirun says itself is in mpirun.log. Files that are there
  * are written on. */
-#pragma once
 
 typedef struct launcher_output launcher_output;
 

@@ -1,8 +1,18 @@
-/* Watching a job until it ends, and passing requests and signals on to it. */
+/* Watching a job until it ends, and answering requests meanwhile. */
 #pragma once
 
 #include "launcher/job.h"
 #include "launcher/run.h"
+
+/* Answers to `dcp-run ctl`. */
+
+/* What requests ask of the start that is under way, as flags. */
+enum { LAUNCHER_ASKED_RESIZE = 1, LAUNCHER_ASKED_STOP = 2 };
+
+/* Answers them that it has failed. */
+void launcher_requests_refused(launcher_run *run, const char *why);
+
+/* Watching a job until it ends, and passing requests and signals on to it. */
 
 typedef struct launcher_result {
     int stop_asked; /* by a signal or by ctl */

@@ -1,5 +1,5 @@
-/* The command with which a start's ranks are started: mpirun, which starts agents on other hosts by
- * ssh, or by srun in a Slurm job. What its options are called is in family.c. */
+/* The command that starts a start's ranks: mpirun, Slurm's part in it, and what Open MPI starts in
+ * place of ssh. */
 #pragma once
 
 #include <signal.h>
@@ -7,7 +7,36 @@
 #include "launcher/agent/folders.h"
 #include "launcher/family.h"
 #include "launcher/hosts/cluster.h"
-#include "launcher/listener.h"
+#include "launcher/link.h"
+
+/* Slurm, as dcp-run meets it inside of a job. It is asked by its own programs. */
+
+/* Before the first start in a job: whether anything can be started on its other nodes, where it has
+ * any. 0, or PROGRAM_FAILED after a message: srun or scontrol is missing, or no controller answers.
+ */
+int launcher_slurm_check(void);
+
+/* In the process that becomes mpirun: what its srun needs to know. Nothing outside of a job. */
+void launcher_slurm_set_environment(void);
+
+/* Whether Slurm takes the nodes of this job away so that it runs another time: it is preempted, or
+ * in the queue again already. 0 outside of a job, and where no controller answers within 2 s. Of
+ * scancel and of a time limit it is 0, too. Called at a SIGTERM, and when ranks end by one. */
+int launcher_slurm_is_preempted(void);
+
+/* `dcp-run shell AGENT ARGS`: what Open MPI starts instead of AGENT, which is ssh or another
+ * program that runs a command on another host. It puts the key of the start on AGENT's stdin, for
+ * the agent of that host (agent/remote.h). Everybody may read a command line; a pipe is nobody
+ * else's. */
+
+/* Does not return but with an exit status, after a message. */
+int launcher_shell_main(int argc, char **argv);
+/* The same for `dcp-run start agent ARGS -- AGENT -- HOST COMMAND`, which MPICH starts instead of
+ * `AGENT HOST COMMAND`: HOST is to run `dcp-run agent ARGS COMMAND`. */
+int launcher_shell_start_main(int argc, char **argv);
+
+/* The command with which a start's ranks are started: mpirun, which starts agents on other hosts by
+ * ssh, or by srun in a Slurm job. What its options are called is in family.c. */
 
 typedef struct launcher_command {
     const launcher_family *family;

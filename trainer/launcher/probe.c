@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/slurm.h"
+#include "launcher/mpirun.h"
 #include "programs/program.h"
 
 enum { EXIT_NO_MPIRUN = 127 };

@@ -17,7 +17,6 @@
 #include "setup/setup.h"
 #include "state/train_state.h"
 #include "step/evaluate.h"
-#include "step/prove.h"
 #include "step/saves.h"
 #include "step/signals.h"
 #include "step/trainer.h"

@@ -2,7 +2,6 @@
  * stream and leaves the next block's. Backwards, run->dstream carries the gradient of the stream;
  * what the forward did not keep is computed again, and gradients take the place of activations that
  * are no longer needed, so a block runs backwards once for each forward. */
-#include "models/cache.h"
 #include "models/layers.h"
 #include "models/parts.h"
 

@@ -1,14 +1,215 @@
-/* The families: what each one's config.json says, which family a config is of, and what holds for
- * all of them. */
 #include "models/families.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/decoder.h"
-#include "models/talker.h"
 #include "programs/fail.h"
+
+/* Sets heads and head_dim if the config gives hidden_size / heads, by these names. */
+static int model_decoder_take_head_dim(model_config *c, const char *hidden, const char *heads,
+                                       dcp_error *err) {
+    if (c->hidden % c->heads)
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: %s %llu is no multiple of %s %llu, and head_dim is "
+                         "missing; change one of them",
+                         hidden, (unsigned long long)c->hidden, heads,
+                         (unsigned long long)c->heads);
+    c->head_dim = c->hidden / c->heads;
+    return DCP_OK;
+}
+
+static int read_llama_sizes(const model_keys *keys, model_config *c, dcp_error *err) {
+    const keys_entry entries[] = {
+        {.key = "vocab_size", .out = &c->classes},
+        {.key = "hidden_size", .out = &c->hidden},
+        {.key = "intermediate_size", .out = &c->intermediate},
+        {.key = "num_hidden_layers", .out = &c->layers, .most = KEYS_MAX_LAYERS},
+        {.key = "num_attention_heads", .out = &c->heads},
+        {.key = "max_position_embeddings", .absent = c->max_positions, .out = &c->max_positions},
+    };
+    int status = model_keys_sizes(keys, entries, sizeof entries / sizeof *entries, err);
+    if (status) return status;
+    /* null means as many as heads, whatever the family's default is. */
+    const int usual = c->kv_heads && !json_object_get(keys->object, "num_key_value_heads");
+    const keys_entry kv_heads = {.key = "num_key_value_heads",
+                                 .absent = usual ? c->kv_heads : c->heads,
+                                 .out = &c->kv_heads};
+    status = model_keys_size(keys, &kv_heads, err);
+    if (!status && !c->head_dim && !model_keys_value(keys, "head_dim"))
+        return model_decoder_take_head_dim(c, "hidden_size", "num_attention_heads", err);
+    const keys_entry head_dim = {.key = "head_dim", .absent = c->head_dim, .out = &c->head_dim};
+    return status ? status : model_keys_size(keys, &head_dim, err);
+}
+
+static int read_rest(const model_keys *keys, model_windows_of windows, model_config *c,
+                     dcp_error *err) {
+    static const char *const dropout[] = {"attention_dropout"};
+    int status = model_keys_flag(keys, "tie_word_embeddings", 0, &c->tied, err);
+    if (!status) status = model_keys_number(keys, "rms_norm_eps", 1e-6, 0.0, &c->norm_eps, err);
+    if (!status)
+        status = model_keys_number(keys, "initializer_range", 0.02, 0.0, &c->init_std, err);
+    if (!status) status = model_rope_read(keys, c->max_positions, &c->rope, err);
+    if (!status) status = model_keys_flag(keys, "attention_bias", 0, &c->qkv_bias, err);
+    if (!status) status = model_keys_activation(keys, "hidden_act", "silu", &c->activation, err);
+    if (!status) status = model_windows_read(keys, windows, c->layers, &c->windows, err);
+    c->o_bias = c->qkv_bias;
+    return status ? status : model_keys_no_dropout(keys, dropout, 1, err);
+}
+
+/* Sizes and the rest of a decoder's keys; what `c` has before are defaults. */
+static int model_decoder_read(const model_keys *keys, model_windows_of windows, model_config *c,
+                              dcp_error *err) {
+    c->input = INPUT_TOKENS;
+    c->causal = 1;
+    const int status = read_llama_sizes(keys, c, err);
+    return status ? status : read_rest(keys, windows, c, err);
+}
+
+/* Whether the numbers and sizes of heads fit together. */
+static int model_decoder_check_heads(const model_keys *keys, const model_config *c,
+                                     dcp_error *err) {
+    if (c->sizes) return DCP_OK;
+    if (c->heads % c->kv_heads)
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: %snum_attention_heads %llu is no multiple of "
+                         "num_key_value_heads %llu; change one of them",
+                         keys->path, (unsigned long long)c->heads, (unsigned long long)c->kv_heads);
+    if (c->rope.theta > 0.0 && c->head_dim % 2)
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: %shead_dim %llu is odd; rotary positions take an even one",
+                         keys->path, (unsigned long long)c->head_dim);
+    if (c->heads * c->head_dim > KEYS_MAX_SIZE)
+        return core_fail(err, DCP_ERR_ARG,
+                         "model config: %snum_attention_heads %llu times head_dim %llu is over "
+                         "%llu; make them smaller",
+                         keys->path, (unsigned long long)c->heads, (unsigned long long)c->head_dim,
+                         (unsigned long long)KEYS_MAX_SIZE);
+    return DCP_OK;
+}
+
+/* Qwen3-TTS: a talker, which is a decoder, with the decoder that predicts the other codes of its
+ * frames. Each has an object of its own in config.json, the second one inside the first. */
+
+#define TALKER "talker_config."
+#define PREDICTOR TALKER "code_predictor_config."
+
+/* Frames of more codes than any codec has would only be a mistake. */
+enum { MOST_GROUPS = 1024 };
+
+static const family_names talker = {.base = "",
+                                    .embed = "talker.model.codec_embedding",
+                                    .final_norm = "talker.model.norm",
+                                    .head = "talker.codec_head",
+                                    .block = "talker.model.layers.",
+                                    DECODER_BLOCK_NAMES,
+                                    DECODER_HEAD_NORMS};
+
+static const family_names predictor = {.base = "",
+                                       .final_norm = "talker.code_predictor.model.norm",
+                                       .block = "talker.code_predictor.model.layers.",
+                                       DECODER_BLOCK_NAMES,
+                                       DECODER_HEAD_NORMS};
+
+static int read_level(const model_keys *keys, const family_names *names, model_config *c,
+                      dcp_error *err) {
+    c->names = names;
+    c->head_dim = 128;
+    c->max_positions = 32768;
+    int status = model_decoder_read(keys, MODEL_WINDOWS_ASKED, c, err);
+    c->input = INPUT_SPEECH;
+    if (!status) status = model_keys_only_flag(keys, "mlp_bias", 0, err);
+    if (!status) status = model_keys_only_flag(keys, "attention_bias", 0, err);
+    if (!status) status = model_keys_only_flag(keys, "tie_word_embeddings", 0, err);
+    c->tied = c->qkv_bias = c->o_bias = 0;
+    model_keys_no_extras(keys);
+    return status ? status : model_decoder_check_heads(keys, c, err);
+}
+
+/* Tables have more than one row, since ids are from 1 on. */
+static int check_tables(const model_config *c, dcp_error *err) {
+    const int is_text = c->classes > 1;
+    if (is_text && c->speech->texts > 1) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG,
+                     "model config: " TALKER "%s is 1, which has no room for the ids that stand "
+                     "beside text and codes; set it as the model has it",
+                     is_text ? "text_vocab_size" : "vocab_size");
+}
+
+/* Ids that stand in the channels beside those of text and speech. */
+static int read_text_ids(const model_keys *keys, speech_config *s, dcp_error *err) {
+    const uint64_t most = s->texts - 1;
+    const keys_entry entries[] = {
+        {.key = "tts_pad_token_id", .out = &s->text_pad, .most = most},
+        {.key = "tts_bos_token_id", .out = &s->text_begin, .most = most},
+        {.key = "tts_eos_token_id", .out = &s->text_end, .most = most},
+    };
+    return model_keys_sizes(keys, entries, sizeof entries / sizeof *entries, err);
+}
+
+static int read_code_ids(const model_keys *keys, uint64_t classes, speech_config *s,
+                         dcp_error *err) {
+    const uint64_t most = classes - 1;
+    const keys_entry entries[] = {
+        {.key = "codec_pad_id", .out = &s->pad, .most = most},
+        {.key = "codec_bos_id", .out = &s->begin, .most = most},
+        {.key = "codec_eos_token_id", .out = &s->end, .most = most},
+        {.key = "codec_nothink_id", .out = &s->no_think, .most = most},
+        {.key = "codec_think_bos_id", .out = &s->think_begin, .most = most},
+        {.key = "codec_think_eos_id", .out = &s->think_end, .most = most},
+    };
+    return model_keys_sizes(keys, entries, sizeof entries / sizeof *entries, err);
+}
+
+/* Codes of a frame, as both objects have it. */
+static int read_groups(const model_keys *outer, const model_keys *inner, speech_config *s,
+                       dcp_error *err) {
+    uint64_t own = 0;
+    const keys_entry groups = {.key = "num_code_groups", .out = &s->groups, .most = MOST_GROUPS};
+    const keys_entry same = {.key = "num_code_groups", .out = &own, .most = MOST_GROUPS};
+    int status = model_keys_size(outer, &groups, err);
+    if (!status) status = model_keys_size(inner, &same, err);
+    if (status) return status;
+    if (own == s->groups && own > 1 && own <= s->predictor.max_positions) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG,
+                     "model config: " TALKER "num_code_groups is %llu, " PREDICTOR
+                     "num_code_groups %llu: they are one number, 2 at least, and at most the "
+                     "latter's max_position_embeddings %llu",
+                     (unsigned long long)s->groups, (unsigned long long)own,
+                     (unsigned long long)s->predictor.max_positions);
+}
+
+static int check_object(const model_keys *keys, dcp_error *err) {
+    if (json_is_object(keys->object)) return DCP_OK;
+    return core_fail(err, DCP_ERR_ARG, "model config: %.*s is %s", (int)strlen(keys->path) - 1,
+                     keys->path, keys->object ? "not an object" : "missing");
+}
+
+static int model_talker_read(const model_keys *keys, model_config *c, dcp_error *err) {
+    const model_keys outer = {model_keys_value(keys, "talker_config"), TALKER, keys->refused};
+    int status = check_object(&outer, err);
+    if (status) return status;
+    const model_keys inner = {model_keys_value(&outer, "code_predictor_config"), PREDICTOR,
+                              keys->refused};
+    status = check_object(&inner, err);
+    if (status) return status;
+    speech_config *s = c->speech = calloc(1, sizeof *s);
+    if (!s) return core_fail_memory(err, sizeof *s);
+    const keys_entry text[] = {{.key = "text_vocab_size", .out = &s->texts},
+                               {.key = "text_hidden_size", .out = &s->text_hidden}};
+    /* Other codecs have another layout of their frames. */
+    model_keys_only_text(keys, "tokenizer_type", "qwen3_tts_tokenizer_12hz", NULL);
+    status = read_level(&outer, &talker, c, err);
+    if (!status) status = read_level(&inner, &predictor, &s->predictor, err);
+    if (!status) status = read_groups(&outer, &inner, s, err);
+    if (!status) status = model_keys_sizes(&outer, text, 2, err);
+    if (!status) status = check_tables(c, err);
+    if (!status) status = read_text_ids(keys, s, err);
+    return status ? status : read_code_ids(&outer, c->classes, s, err);
+}
+
+/* The families: what each one's config.json says, which family a config is of, and what holds for
+ * all of them. */
 
 /* GPT-2, in its own spelling and in that of newer families. n_ctx has no say, as in transformers:
  * the positions are n_positions. Dropout that a config does not mention counts as none. */

@@ -3,8 +3,23 @@
 
 #include <jansson.h>
 
-#include "models/model_config.h"
 #include <dcp/error.h>
+
+#include "models/keys.h"
+#include "models/model_config.h"
+#include "models/positions.h"
+
+/* Reading the keys of a decoder: of Llama and its kin, and what other transformers share. */
+
+/* Names of the parts of a block of Llama and its kin. */
+#define DECODER_BLOCK_NAMES                                                                        \
+    .after = ".", .attention_norm = "input_layernorm", .q = "self_attn.q_proj",                    \
+    .k = "self_attn.k_proj", .v = "self_attn.v_proj", .o = "self_attn.o_proj",                     \
+    .mlp_norm = "post_attention_layernorm", .up = "mlp.up_proj", .down = "mlp.down_proj",          \
+    .gate = "mlp.gate_proj"
+#define DECODER_HEAD_NORMS .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"
+
+/* The families of models, each with a reader of its config.json. */
 
 /* Fills `out`, which the caller has zeroed. DCP_ERR_UNSUPPORTED: the config asks for what we don't
  * have. DCP_ERR_ARG: a key is missing, or its value is of the wrong type or size. Both name the

@@ -1,7 +1,123 @@
-/* How samples enter the stream: tokens through an embedding, images as projected patches behind a
- * class token, vectors as they are. Positions that are learned are added. */
+/* How a talker's samples enter the stream: the text through a table and two linear layers with an
+ * activation between, onto which codes and the speaker's vector are added. Gradients of the tables
+ * of codes are added up with those that the predictor's input leaves. */
 #include "models/layers.h"
 #include "models/parts.h"
+#include "models/speech.h"
+
+static size_t text_elements(const model_run *run) {
+    return run->rows * run->m->c.speech->text_hidden;
+}
+
+static void speech_work(model_run *run, arena *a) {
+    const size_t text = run->m->c.speech->text_hidden;
+    speech_run *s = &run->speech;
+    s->text = model_arena_floats(a, run->rows, text);
+    s->risen = model_arena_floats(a, run->rows, text);
+    s->mid = model_arena_floats(a, run->rows, text);
+    s->of_frames = model_arena_floats(a, s->frames, run->m->c.hidden);
+}
+
+static operand text_operand(model_run *run, const float *x) {
+    return model_operand_of(run, run->in, x, text_elements(run));
+}
+
+/* Up to the activation. */
+static void embed_text(model_run *run, const float *const *params) {
+    const speech_parts *p = &run->m->speech;
+    speech_run *s = &run->speech;
+    run->k->embedding_forward(run->k, s->text, params[p->text], s->lists.text, run->rows,
+                              run->m->c.speech->text_hidden, model_table_flags(run->m));
+    model_linear_forward_activated(run, &p->rise, s->risen, s->mid, text_operand(run, s->text),
+                                   run->rows, params);
+}
+
+/* Codes but the first, each from a table of its own. */
+static void add_codes(model_run *run, const float *const *params) {
+    const model *m = run->m;
+    const size_t hidden = m->c.hidden, frames = run->speech.frames;
+    kernels *k = run->k;
+    for (size_t code = 1; code < m->c.speech->groups; code++)
+        k->embedding_forward(k, run->speech.of_frames, params[m->speech.tables[code - 1]],
+                             model_speech_codes(run, code), frames, hidden,
+                             model_table_flags(m) | (code > 1 ? KERNELS_ADD : 0));
+    /* Each row has one frame at most. */
+    k->embedding_backward(k, run->stream[0], run->speech.of_frames, run->speech.lists.at, frames,
+                          run->rows, hidden);
+}
+
+static void speech_forward(model_run *run, size_t layer, const float *const *params) {
+    (void)layer;
+    const model *m = run->m;
+    const size_t hidden = m->c.hidden;
+    kernels *k = run->k;
+    embed_text(run, params);
+    model_linear_forward(run, &m->speech.fall, run->stream[0], text_operand(run, run->speech.mid),
+                         run->rows, params, 0);
+    k->copy_rows(k, run->stream[0] + SPEECH_SPEAKER * hidden, run->length * hidden,
+                 run->samples.values, hidden, run->batch, hidden, KERNELS_ADD);
+    k->embedding_forward(k, run->stream[0], params[m->root.embed], run->speech.lists.codec,
+                         run->rows, hidden, KERNELS_ADD | model_table_flags(m));
+    add_codes(run, params);
+}
+
+static void codes_backward(model_run *run, float *const *grads) {
+    const model *m = run->m;
+    const size_t hidden = m->c.hidden, frames = run->speech.frames;
+    kernels *k = run->k;
+    if (grads[m->root.embed])
+        k->embedding_backward(k, grads[m->root.embed], run->dstream, run->speech.lists.codec,
+                              run->rows, m->c.classes, hidden);
+    k->embedding_forward(k, run->speech.of_frames, run->dstream, run->speech.lists.at, frames,
+                         hidden, 0);
+    for (size_t code = 1; code < m->c.speech->groups; code++) {
+        float *dtable = grads[m->speech.tables[code - 1]];
+        if (dtable)
+            k->embedding_backward(k, dtable, run->speech.of_frames, model_speech_codes(run, code),
+                                  frames, m->inner->c.classes, hidden);
+    }
+}
+
+static int has_gradient(const linear *l, float *const *grads) {
+    return grads[l->weight] || grads[l->bias];
+}
+
+/* What leaves the talker's text; a model that is tuned on a voice has it frozen. */
+static void text_backward(model_run *run, const float *const *params, float *const *grads) {
+    const model *m = run->m;
+    const speech_parts *p = &m->speech;
+    speech_run *s = &run->speech;
+    kernels *k = run->k;
+    const size_t n = text_elements(run);
+    const operand dstream = {.wide = run->dstream,
+                             .narrow = m->type == KERNELS_BF16 ? run->dstream_rounded : NULL};
+    const int deeper = grads[p->text] || has_gradient(&p->rise, grads);
+    if (!deeper && !has_gradient(&p->fall, grads)) return;
+    embed_text(run, params);
+    model_linear_backward(run, &p->fall, deeper ? s->mid : NULL, dstream, text_operand(run, s->mid),
+                          run->rows, params, grads, 0);
+    if (!deeper) return;
+    k->activation_backward(k, NULL, s->mid, s->mid, s->risen, n, m->c.activation, KERNELS_F32);
+    model_linear_backward(run, &p->rise, grads[p->text] ? s->risen : NULL,
+                          model_operand_of(run, run->dout, s->mid, n), text_operand(run, s->text),
+                          run->rows, params, grads, 0);
+    if (grads[p->text])
+        k->embedding_backward(k, grads[p->text], s->risen, s->lists.text, run->rows,
+                              m->c.speech->texts, m->c.speech->text_hidden);
+}
+
+static void speech_backward(model_run *run, size_t layer, const float *const *params,
+                            float *const *grads) {
+    (void)layer;
+    codes_backward(run, grads);
+    text_backward(run, params, grads);
+}
+
+const stage_kind stage_speech = {
+    .work = speech_work, .forward = speech_forward, .backward = speech_backward};
+
+/* How samples enter the stream: tokens through an embedding, images as projected patches behind a
+ * class token, vectors as they are. Positions that are learned are added. */
 
 /* Each token gets its own position, of its document. */
 static void add_places(model_run *run, const float *const *params) {
@@ -127,3 +243,124 @@ static void vector_backward(model_run *run, size_t layer, const float *const *pa
 }
 
 const stage_kind stage_vector = {.forward = vector_forward, .backward = vector_backward};
+
+/* The hidden layer of a plain MLP: linear, then its activation. */
+
+static linear part_of(const model *m, size_t layer) {
+    return (linear){
+        .weight = 0, .bias = 1, .in = model_width(m, layer), .out = model_width(m, layer + 1)};
+}
+
+static void dense_keep(model_run *run, arena *a, size_t layer) {
+    run->blocks[layer].up = model_arena_floats(a, run->rows, model_width(run->m, layer + 1));
+}
+
+static operand input_of(model_run *run, const linear *l, size_t layer) {
+    return model_operand_of(run, run->in, run->stream[layer], run->rows * l->in);
+}
+
+static void dense_forward(model_run *run, size_t layer, const float *const *params) {
+    const linear l = part_of(run->m, layer);
+    float *up = run->blocks[layer].up;
+    model_linear_forward_activated(run, &l, up, run->stream[layer + 1], input_of(run, &l, layer),
+                                   run->rows, params);
+}
+
+static void dense_backward(model_run *run, size_t layer, const float *const *params,
+                           float *const *grads) {
+    const linear l = part_of(run->m, layer);
+    float *up = run->blocks[layer].up;
+    run->k->activation_backward(run->k, NULL, up, run->dstream, up, run->rows * l.out,
+                                run->m->c.activation, KERNELS_F32);
+    model_linear_backward(run, &l, layer ? run->dstream : NULL,
+                          model_operand_of(run, run->dout, up, run->rows * l.out),
+                          input_of(run, &l, layer), run->rows, params, grads, 0);
+}
+
+const stage_kind stage_dense = {
+    .keep = dense_keep, .forward = dense_forward, .backward = dense_backward};
+
+/* How the loss comes about: what leaves the last block, normed where the family does that, through
+ * a linear layer into cross-entropy. A classifier of images looks at the class token alone. */
+
+static float *last(const model_run *run) { return run->stream[run->m->c.layers]; }
+
+static void head_keep(model_run *run, arena *a, size_t layer) {
+    (void)layer;
+    const int all = run->counted == run->rows;
+    run->picked = model_arena_floats(a, all ? 0 : run->counted, run->m->c.hidden);
+    run->lse = model_arena_floats(a, run->counted, 1);
+    run->losses = model_arena_take(a, run->counted, sizeof(double));
+}
+
+static void head_work(model_run *run, arena *a) {
+    run->logits = model_arena_typed(a, run->counted, run->m->c.classes, model_logits_type(run->m));
+}
+
+/* The rows that count: each sample's first, of a text that comes in pieces the last, or all. */
+static const float *pick(model_run *run) {
+    const size_t hidden = run->m->c.hidden;
+    if (run->counted == run->rows) return last(run);
+    const float *from = last(run) + (run->cache.room ? run->length - 1 : 0) * hidden;
+    run->k->copy_rows(run->k, run->picked, hidden, from, run->length * hidden, run->counted, hidden,
+                      0);
+    return run->picked;
+}
+
+/* What the linear layer reads, from what was picked. */
+static operand normed_of(model_run *run, const float *rows, const float *const *params) {
+    const size_t n = run->counted * run->m->root.head.in;
+    if (!run->m->root.final.dim) return model_operand_of(run, run->in, rows, n);
+    model_norm_forward(run, &run->m->root.final, run->normed, rows, run->counted, params,
+                       &run->stats);
+    return model_operand_typed(run, run->m->type, run->in, run->normed, n);
+}
+
+static void head_forward(model_run *run, size_t layer, const float *const *params) {
+    (void)layer;
+    const operand in = normed_of(run, pick(run), params);
+    const kernels_type type = model_logits_type(run->m);
+    model_linear_forward(run, &run->m->root.head, run->logits, in, run->counted, params,
+                         model_operand_flags(type));
+    run->k->cross_entropy_forward(run->k, run->losses, run->lse, run->logits, type,
+                                  run->samples.targets, run->counted, run->m->c.classes);
+}
+
+/* The gradient of the picked rows goes back to where they stand; the others have none. */
+static void put_back(model_run *run) {
+    const size_t hidden = run->m->c.hidden;
+    run->k->zero(run->k, run->dstream, run->rows * hidden);
+    run->k->copy_rows(run->k, run->dstream, run->length * hidden, run->dnormed, hidden,
+                      run->counted, hidden, 0);
+    if (run->m->type == KERNELS_BF16)
+        run->k->narrow(run->k, run->dstream_rounded, run->dstream, run->rows * hidden);
+}
+
+/* Logits become their gradient. */
+static operand dlogits_of(model_run *run) {
+    const kernels_type type = model_logits_type(run->m);
+    run->k->cross_entropy_backward(run->k, run->logits, run->logits, type, run->lse,
+                                   run->samples.targets, run->counted, run->m->c.classes,
+                                   run->scale);
+    return model_operand_typed(run, type, run->dout, run->logits, run->counted * run->m->c.classes);
+}
+
+/* The predictor has left its gradient of the same rows. */
+static void head_backward(model_run *run, size_t layer, const float *const *params,
+                          float *const *grads) {
+    (void)layer;
+    const root_parts *root = &run->m->root;
+    const int all = run->counted == run->rows, has_norm = root->final.dim > 0;
+    const float *rows = all ? last(run) : run->picked;
+    float *drows = all ? run->dstream : run->dnormed;
+    const operand in = normed_of(run, rows, params);
+    model_linear_backward(run, &root->head, has_norm ? run->dnormed : drows, dlogits_of(run), in,
+                          run->counted, params, grads, 0);
+    if (has_norm)
+        model_norm_backward(run, &root->final, drows, run->dnormed, rows, run->counted, params,
+                            grads, &run->stats, run->inner ? KERNELS_ADD : 0);
+    if (!all) put_back(run);
+}
+
+const stage_kind stage_head = {
+    .keep = head_keep, .work = head_work, .forward = head_forward, .backward = head_backward};

@@ -1,3 +1,16 @@
+/* A model as the trainer sees it, and what a sample costs. */
+#pragma once
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <dcp/error.h>
+
+#include "kernels/kernels.h"
+#include "models/params.h"
+#include "models/sample.h"
+
 /* A model as the trainer sees it: parameters grouped in units, and stages that run in order.
  *
  * A unit is what FSDP gathers and reduces at once; unit 0 is the root (embedding, final norm,
@@ -12,16 +25,6 @@
  * caller rounded them before, and so are the operands of all matrix products, whose sums are fp32;
  * those of attention's on a GPU alone. What lies between the gated MLP's products is bf16. The
  * residual stream, norms, softmax, loss and gradients of parameters stay fp32. */
-#pragma once
-
-#include <jansson.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "kernels/kernels.h"
-#include "models/params.h"
-#include "models/sample.h"
-#include <dcp/error.h>
 
 /* Makes a model that computes from a Hugging Face config object; as model_describe. Needs no memory
  * for parameters: those are the caller's. */
@@ -49,3 +52,16 @@ int model_speaks(const model *m);            /* whether its samples are of speec
 uint64_t model_max_sequence(const model *m); /* max_position_embeddings; 0: no tokens */
 /* What a sample of this model is; `sequence`: tokens of a sample. */
 sample_shape model_sample(const model *m, uint64_t sequence);
+
+/* What a sample costs: the operations of the matrix products that its forward and backward need, 2
+ * for a multiplication and an addition. */
+
+/* Floating-point operations of one sample. A linear layer of in x out elements takes 2 for each
+ * element and row: for its output; for its weight's gradient, where that is trained; and for its
+ * input's gradient, where something is trained that the input depends on. Attention takes 4 *
+ * heads * head_dim * length^2 forwards, and twice that backwards, where its input depends on
+ * something trained. Lookups, norms, biases and activations count nothing, nor does what is
+ * computed again.
+ * trained: whether each parameter is, in the order of units and places; NULL: all are. sequence:
+ * tokens of a sample. */
+double model_flops_per_sample(const model *m, uint64_t sequence, const unsigned char *trained);

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "kernels/kernels.h"
-#include "models/rope.h"
+#include "models/positions.h"
 
 /* INPUT_SPEECH: text with what is said, in frames of several codes each, and a speaker's vector. */
 typedef enum model_input { INPUT_TOKENS, INPUT_IMAGE, INPUT_VECTOR, INPUT_SPEECH } model_input;

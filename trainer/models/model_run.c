@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "models/cache.h"
 #include "models/layers.h"
 #include "models/parts.h"
 #include "models/speech.h"

@@ -1,15 +1,35 @@
+/* Inside a model: what it consists of, and the memory of a run. */
+#pragma once
+
+#include <stddef.h>
+
+#include "kernels/kernels.h"
+#include "models/families.h"
+#include "models/param.h"
+#include "models/sample.h"
+
+/* One stretch of memory, laid out twice by the same functions: first to learn its size, then for
+ * its addresses. Everything lies on 64-byte boundaries. */
+
+typedef struct arena {
+    char *base; /* NULL while only the size is asked for */
+    size_t used;
+    int overflow;
+} arena;
+
+/* NULL while only the size is asked for. */
+void *model_arena_take(arena *a, size_t rows, size_t bytes_a_row);
+float *model_arena_floats(arena *a, size_t rows, size_t cols);
+void *model_arena_typed(arena *a, size_t rows, size_t cols, kernels_type type);
+
+/* `part` began as a copy of `a` and shares its place with others that did. */
+void model_arena_cover(arena *a, const arena *part);
+
 /* Inside a model: what it is made of, and the memory of a run.
  *
  * A family is its config (names, sizes, flags) and three kinds of stages, chosen from those here:
  * how samples enter, the block, how the loss comes about. Stages are made of parts, which know
  * where their parameters stand in their unit and compute forwards and backwards. */
-#pragma once
-
-#include "kernels/kernels.h"
-#include "models/arena.h"
-#include "models/families.h"
-#include "models/param.h"
-#include "models/sample.h"
 
 #define NO_PLACE SIZE_MAX
 
@@ -261,3 +281,11 @@ static inline kernels_type model_logits_type(const model *m) {
 static inline kernels_type model_heads_type(const model *m) {
     return m->c.qkv_bias || m->block.qkv.out > 0 ? KERNELS_F32 : m->type;
 }
+
+/* The cache of keys and values: what attention needs of the earlier pieces of a text. */
+
+void model_cache_lay_out(model_run *run, arena *a);
+
+/* Where keys and values of the layer are, once the block has computed those of the piece at hand.
+ * With a cache it computes them to their place behind those of earlier pieces. */
+kv_rows model_cache_place(model_run *run, size_t layer);

@@ -1,9 +1,12 @@
-/* A talker's run: its samples as lists of rows, which stages look up, and its predictor's run
- * inside. */
+/* A talker's run: its samples as lists of rows, and its predictor inside. */
 #pragma once
 
-#include "models/parts.h"
 #include <dcp/error.h>
+
+#include "models/parts.h"
+
+/* A talker's run: its samples as lists of rows, which stages look up, and its predictor's run
+ * inside. */
 
 enum { SPEECH_SPEAKER = 6 }; /* the row of the speaker's vector */
 

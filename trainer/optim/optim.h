@@ -1,13 +1,25 @@
-/* Optimizers: a table with a row for each, and one update of the parameters that a rank holds.
- * Nothing else in the trainer knows which optimizers there are, or what they keep. */
+/* Optimizers, and learning rates over a run. */
 #pragma once
 
 #include <jansson.h>
+#include <stdint.h>
+
+#include <dcp/tensor.h>
 
 #include "config/config.h"
 #include "fsdp/shard_layout.h"
 #include "kernels/kernels.h"
-#include <dcp/tensor.h>
+
+/* Learning rates over a run. */
+
+/* The rate of update `step`, from 1. Warm-up reaches lr at its last step: it rises linearly, or as
+ * DeepSpeed's with the logarithm of the step, from 0 at step 1. The decays reach lr * min_lr_ratio
+ * at max_steps and stay there: linear, cosine   from the end of the warm-up wsd linear, over the
+ * last decay_ratio of max_steps */
+double optim_schedule_lr(const config *c, uint64_t step);
+
+/* Optimizers: a table with a row for each, and one update of the parameters that a rank holds.
+ * Nothing else in the trainer knows which optimizers there are, or what they keep. */
 
 /* What an optimizer keeps of each trained parameter: a tensor of the parameter's shape, zero before
  * the first update, and saved as /optimizer/<name>/<the parameter's name>. */

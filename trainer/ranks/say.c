@@ -1,10 +1,13 @@
 /* A line is one write, so that lines of several processes stay whole. */
 #include "ranks/say.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "programs/fail.h"
 
 /* Lines may come from the thread that saves. */
 static atomic_int is_bar_drawn;
@@ -57,4 +60,29 @@ void ranks_log(void *ctx, dcp_log_level level, const char *text) {
         ranks_warn(0, "%s", text);
     else
         ranks_say(0, "%s", text);
+}
+
+/* The library's comm_agree does the same on its own communicator. This one is over MPI, because
+ * ranks that wait in MPI move on the gathers and reductions of training that are under way, and
+ * because it leaves the rank out of a message that all ranks have.
+ *
+ * It costs one all-reduce where nothing failed. */
+
+int ranks_agree(MPI_Comm comm, int status, dcp_error *err) {
+    int rank, world;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &world);
+    /* the lowest rank that failed; -1 where one did not fail */
+    int found[2] = {status ? rank : INT_MAX, status ? 0 : -1};
+    MPI_Allreduce(MPI_IN_PLACE, found, 2, MPI_INT, MPI_MIN, comm);
+    if (found[0] == INT_MAX) return DCP_OK;
+    dcp_error first = *err;
+    first.status = status;
+    MPI_Bcast(&first, (int)sizeof first, MPI_BYTE, found[0], comm);
+    if (found[1] == 0)
+        core_fail_again(err, first.status, &first, "%s", first.message);
+    else
+        core_fail_again(err, first.status, &first, "rank %d: %s", found[0], first.message);
+    err->rank = found[0];
+    return first.status;
 }

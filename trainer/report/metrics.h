@@ -1,11 +1,33 @@
-/* The metrics file: one JSON object a step. */
+/* The metrics file: one JSON object per step, whose lines are in it, and who writes it. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
 
-#include "report/metrics_file.h"
 #include <dcp/error.h>
+
+/* The file of metrics: whose lines are in it, and who writes it. Each line has its run's name, so a
+ * run goes on with its own lines alone. While a run writes the file it holds a lock on it. What
+ * another run wrote is moved to a file of its own, FILE.old.1, FILE.old.2 and so on, of which none
+ * is ever written over. */
+
+/* The run that opens a file. */
+typedef struct report_file_run {
+    const char *name;   /* 16 hexadecimal digits */
+    const char *before; /* that of the run whose step it goes on from; "": not known */
+    uint64_t step;      /* that step; 0: it starts afresh */
+} report_file_run;
+
+/* How a line begins, and the member that names its run. */
+#define REPORT_LINE_START "{\"step\": "
+#define REPORT_LINE_RUN "\"run\": \""
+
+/* DCP_ERR_ARG: a file of that name is there, and no metrics file. */
+int report_file_check(const char *path, dcp_error *err);
+
+/* The metrics file: one JSON object a step. */
 
 enum { REPORT_MOST_LOSSES = 2 };
 

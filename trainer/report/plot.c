@@ -1,6 +1,6 @@
 /* Three panels over one axis of steps. The loss of many steps is thin behind its mean; where a
  * value is null, its curve has a gap. Lines of another number of ranks begin at a grey mark. */
-#include "report/plot.h"
+#include "report/report.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "programs/fail.h"
-#include "ranks/agree.h"
+#include "ranks/say.h"
 
 /* Threads of a rank; gathers and fills have as many as lanes. */
 enum { STEPS, COMPUTE, COMM, SAVE, SUMS, GATHERS, FILLS = GATHERS + TIMELINE_LANES };

@@ -11,8 +11,6 @@
 #include "programs/fail.h"
 #include "programs/json_read.h"
 #include "programs/program.h"
-#include "sample/choose.h"
-#include "sample/loaded.h"
 #include "sample/tokens.h"
 #include <dcp/store.h>
 

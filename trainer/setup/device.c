@@ -1,10 +1,13 @@
 #include "setup/device.h"
 
+#include <inttypes.h>
+#include <sched.h>
 #include <string.h>
 
 #include "config/config.h"
 #include "programs/fail.h"
 #include "random/random.h"
+#include "ranks/say.h"
 
 enum { LEAST_SIDE = 512, MOST_SIDE = 8192, TIMINGS = 5 }; /* of products that are measured */
 enum { PIECE_ELEMS = 1 << 12 };
@@ -137,4 +140,31 @@ double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm) {
     }
     k->free(k, memory);
     return rate;
+}
+
+void setup_idle_warn_of_ranks(const config *c, int rank, int world) {
+    const uint64_t micro_batches = config_micro_batches(c);
+    if ((uint64_t)world > micro_batches)
+        ranks_warn(rank,
+                   "%" PRIu64 " of %d ranks have nothing to compute: train_batch_size %" PRIu64
+                   " by train_micro_batch_size_per_gpu %" PRIu64 " makes %" PRIu64
+                   " micro-batches a step; a smaller micro-batch or a larger batch makes more",
+                   (uint64_t)world - micro_batches, world, c->batch, c->micro, micro_batches);
+}
+
+void setup_idle_tell_cores(const kernels *k, const config *c, MPI_Comm comm) {
+    cpu_set_t cores;
+    MPI_Comm here;
+    int rank, world, ranks_here;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &world);
+    MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &here);
+    MPI_Comm_size(here, &ranks_here);
+    MPI_Comm_free(&here);
+    const int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    if (n > ranks_here && (uint64_t)world < config_micro_batches(c) && kernels_on_host(k))
+        ranks_say(rank,
+                  "%d of %d cores here are idle, as each rank computes on one: more ranks use them "
+                  "(dcp-run -n), with the same bits",
+                  n - ranks_here, n);
 }

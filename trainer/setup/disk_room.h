@@ -1,9 +1,13 @@
-/* Whether checkpoints find room: the size of a step, how many of them a store will hold at once,
- * and what its file system has free. Of the machine that asks. */
+/* Whether checkpoints find room, and opening the run's list of stores. */
 #pragma once
 
-#include "fsdp/shard_layout.h"
 #include <dcp/error.h>
+
+#include "fsdp/shard_layout.h"
+#include "step/trainer.h"
+
+/* Whether checkpoints find room: the size of a step, how many of them a store will hold at once,
+ * and what its file system has free. Of the machine that asks. */
 
 /* Why a run has failed that could not save its last step, for dcp-run. */
 #define SETUP_NO_ROOM "there is no room for another step"
@@ -19,3 +23,10 @@ int setup_room_check(const config *c, const fsdp_layout *layout, int hosts, dcp_
 /* The same for all stores as a table on stdout, and which of them a run could not use now, as they
  * cannot be written, or as another writer has them. */
 void setup_room_print(const config *c, const fsdp_layout *layout, int hosts);
+
+/* Opening the run's list of stores. */
+
+/* Collective: takes the stores' locks, waits for those that an earlier start may still hold
+ * (dcp-run --grace), and tells what private stores survive. DCP_OK or an error of dcp_tiers_open,
+ * the same on all ranks. */
+int setup_open_stores(trainer *t, dcp_error *err);

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 
 #include "config/config.h"
-#include "data/fixed.h"
+#include "data/source.h"
 #include "programs/fail.h"
 
 int setup_model(const config *c, model **out, dcp_error *err) {

@@ -7,13 +7,117 @@
 #include "config/config.h"
 #include "fsdp/fsdp_plan.h"
 #include "fsdp/shard_layout.h"
+#include "optim/optim.h"
+#include "setup/device.h"
 #include "setup/disk_room.h"
-#include "setup/gpu_fit.h"
-#include "setup/idle.h"
-#include "setup/machine_memory.h"
 #include "setup/model_setup.h"
-#include "setup/planned.h"
 #include "setup/rank_memory.h"
+
+/* The plan of rank 0, which holds the most, of `ranks` on one host, or with is_on_gpu on one GPU
+ * each. Ranks share gathered units in the host's memory only. The caller destroys *layout, which
+ * *out refers to. */
+static int setup_planned(const config *c, const model *m, int ranks, int is_on_gpu, fsdp_plan *out,
+                         fsdp_layout **layout, dcp_error *err) {
+    *layout = NULL;
+    *out = (fsdp_plan){.micro_batches = config_micro_batches(c),
+                       .slot_bytes = optim_element_bytes(optim_type_find(c->optimizer)),
+                       .offloads = c->offloads,
+                       .is_on_host = c->offloads && (is_on_gpu || !c->offload_path),
+                       .is_shared = c->shares_memory && !is_on_gpu};
+    if (out->is_on_host) out->is_shared = 0; /* they are on a device, then */
+    int status = fsdp_strategy_of(c, ranks, &out->strategy, err);
+    if (status == DCP_OK)
+        status = fsdp_layout_of_model(m, c->frozen, &out->strategy, 0, ranks, layout, err);
+    out->layout = *layout;
+    return status;
+}
+
+/* GB, of 10^9 bytes: what a GPU that is sold as one of that size leaves at least. */
+static const uint64_t sizes[] = {8, 16, 24, 40, 80};
+static const uint64_t bytes_of_gb = 1000000000;
+
+/* What no plan knows of: CUDA's context, of 300 to 500 MiB, code that it loads later
+ * (LOADED_LATER) and the workspace of products (CUDA_WORKSPACE). */
+static const uint64_t cuda_bytes = (uint64_t)800 << 20;
+/* NCCL's buffers for each rank that a rank sends to directly, on a host of 8 H100s, where they are
+ * largest (3.3 GB for the 7 others: github.com/NVIDIA/nccl/issues/1685). */
+static const uint64_t peer_bytes = (uint64_t)448 << 20;
+enum { MOST_PEERS = 7 }; /* the other GPUs of a host; those beyond share their buffers */
+
+/* Each of them is added to the configuration's own. */
+static const struct {
+    int checkpointing, offloads;
+    const char *name;
+} ways[] = {{0, 0, "as configured"},
+            {1, 0, "with activation checkpointing"},
+            {1, 1, "with activation checkpointing and cpu_offload"}};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static uint64_t peers_of(int ranks) {
+    return ranks > MOST_PEERS ? MOST_PEERS : (uint64_t)ranks - 1;
+}
+
+/* Of each communicator that NCCL makes. */
+static uint64_t library_bytes(const fsdp_layout *layout) {
+    uint64_t peers = peers_of(layout->world);
+    if (layout->shards > 1 && layout->shards < layout->world)
+        peers += peers_of(layout->shards) + peers_of(layout->world / layout->shards);
+    return cuda_bytes + peers * peer_bytes;
+}
+
+/* *libraries: the part of *bytes that they take. */
+static int measure(const config *c, const model *m, int ranks, uint64_t sequence, uint64_t *bytes,
+                   uint64_t *libraries, dcp_error *err) {
+    fsdp_plan plan;
+    fsdp_layout *layout = NULL;
+    setup_memory needs;
+    int status = setup_planned(c, m, ranks, 1, &plan, &layout, err);
+    if (status == DCP_OK) status = setup_memory_predict(c, m, &plan, sequence, 0, &needs, err);
+    if (status == DCP_OK) {
+        *libraries = library_bytes(layout);
+        *bytes = setup_memory_on_device(&needs, layout) + *libraries;
+    }
+    fsdp_layout_destroy(layout);
+    return status;
+}
+
+static int measure_all(const config *c, model *m, int ranks, uint64_t sequence, uint64_t *bytes,
+                       uint64_t *libraries, dcp_error *err) {
+    int status = DCP_OK;
+    for (size_t i = 0; i < WAYS && status == DCP_OK; i++) {
+        config with = *c;
+        with.checkpointing |= ways[i].checkpointing;
+        with.offloads |= ways[i].offloads;
+        model_set_checkpointing(m, with.checkpointing);
+        status = measure(&with, m, ranks, sequence, &bytes[i], libraries, err);
+    }
+    model_set_checkpointing(m, c->checkpointing);
+    return status;
+}
+
+static void print_fit(int ranks, uint64_t gb, const uint64_t *bytes) {
+    size_t way = 0;
+    while (way < WAYS && bytes[way] > gb * bytes_of_gb) way++;
+    printf("%d %s of %" PRIu64 " GB: %s%s%s\n", ranks, ranks == 1 ? "GPU" : "GPUs", gb,
+           way < WAYS ? "fits" : "does not fit", way > 0 && way < WAYS ? " " : "",
+           way > 0 && way < WAYS ? ways[way].name : "");
+}
+
+/* Prints what a rank of a GPU each takes of its memory, as configured and with the options that
+ * take less, and which of them fit. m: of c. sequence: tokens of a sample. */
+static int setup_gpu_fit_print(const config *c, model *m, int ranks, uint64_t sequence,
+                               dcp_error *err) {
+    uint64_t bytes[WAYS], libraries;
+    const int status = measure_all(c, m, ranks, sequence, bytes, &libraries, err);
+    if (status != DCP_OK) return status;
+    printf("\nmemory of a rank on a GPU of its own, MiB\n");
+    printf("  %-46s %12.2f\n", "of CUDA and NCCL, in each of these", setup_mib(libraries));
+    for (size_t i = 0; i < WAYS; i++)
+        if (i == 0 || bytes[i] != bytes[i - 1])
+            printf("  %-46s %12.2f\n", ways[i].name, setup_mib(bytes[i]));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) print_fit(ranks, sizes[i], bytes);
+    return DCP_OK;
+}
 
 /* What the names of a unit's parameters have in common: "model.layers.0". */
 static void name_unit(const fsdp_unit *unit, size_t number, char *out, size_t size) {

@@ -1,9 +1,25 @@
-/* How much memory a rank will need, by kind: for --plan, beside what a run measures, and against
- * what a device has, since a run takes all of that before its first step. */
+/* How much memory a rank will need, by kind, and how much this machine has. */
 #pragma once
+
+#include <stdint.h>
 
 #include "fsdp/fsdp_plan.h"
 #include "models/model.h"
+
+/* How much memory this machine lets the ranks of a run have. */
+
+typedef struct setup_machine_memory {
+    uint64_t all;        /* of the processes here together */
+    int is_of_group;     /* a control group has less than the machine: Slurm's --mem, a container */
+    uint64_t of_process; /* the address space that a process may have; UINT64_MAX: any */
+} setup_machine_memory;
+
+/* Of control groups of version 1 and 2, where Linux distributions mount them, the least limit of
+ * those that this process is in. */
+setup_machine_memory setup_machine_memory_find(void);
+
+/* How much memory a rank will need, by kind: for --plan, beside what a run measures, and against
+ * what a device has, since a run takes all of that before its first step. */
 
 typedef struct config config;
 typedef struct trainer trainer;

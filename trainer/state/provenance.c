@@ -8,7 +8,6 @@
 
 #include "programs/fail.h"
 #include "programs/json_read.h"
-#include "ranks/agree.h"
 #include "ranks/say.h"
 #include <dcp/checkpoint.h>
 #include <dcp/store.h>

@@ -11,9 +11,8 @@
 #include <unistd.h>
 
 #include "config/places.h"
-#include "optim/schedule.h"
+#include "optim/optim.h"
 #include "programs/fail.h"
-#include "ranks/agree.h"
 #include "ranks/board.h"
 #include "ranks/launcher.h"
 #include "ranks/say.h"
@@ -21,7 +20,6 @@
 #include "state/meta.h"
 #include "state/provenance.h"
 #include "state/state_load.h"
-#include "state/unused.h"
 #include <dcp/inspect.h>
 #include <dcp/tiers.h>
 

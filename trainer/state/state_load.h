@@ -1,9 +1,19 @@
-/* The state from a checkpoint, or its parameters from Hugging Face's safetensors. */
+/* The state from a checkpoint or from safetensors, and whether its tensors are the model's. */
 #pragma once
 
 #include <mpi.h>
 
+#include "fsdp/shard_layout.h"
+#include "models/params.h"
 #include "state/train_state.h"
+
+/* Whether a checkpoint has one tensor of the right shape for each of a model's parameters. */
+
+/* Reads a box of a tensor that was found, whose elements follow each other, into `out`. */
+typedef int (*state_match_read)(void *from, const dcp_tensor *tensor, const dcp_box *box, void *out,
+                                dcp_error *err);
+
+/* The state from a checkpoint, or its parameters from Hugging Face's safetensors. */
 
 /* Fills the state from an open checkpoint, of which one without an optimizer's tensors may lack a
  * classifier. Collective over `comm`, of which the checkpoint has a duplicate. sections:

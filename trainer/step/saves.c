@@ -1,7 +1,3 @@
-/* Saves of a run. A save that fails is tried again after the next step; only the last one of a run
- * must succeed. Room that old steps hold is given up for the last save, one that a signal asks for,
- * and any after one that has found no room: the others leave as many steps as `keep` says, and do
- * not wait, as a save has to that may be made again. */
 #include "step/saves.h"
 
 #include <errno.h>
@@ -10,18 +6,54 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include <dcp/prove.h>
+#include <dcp/tiers.h>
+
 #include "config/config.h"
 #include "data/data.h"
 #include "programs/fail.h"
 #include "programs/json_read.h"
-#include "ranks/agree.h"
 #include "ranks/board.h"
 #include "ranks/launcher.h"
 #include "ranks/say.h"
 #include "state/meta.h"
 #include "state/train_state.h"
 #include "step/trainer.h"
-#include <dcp/tiers.h>
+
+int step_slow_note(step_slow *s, const dcp_report *report) {
+    if (!(report->slow_ratio > 0)) {
+        s->saves = 0;
+        if (++s->quiet >= STEP_SLOW_QUIET) s->told = 0;
+        return 0;
+    }
+    if (report->slow_rank != s->rank) *s = (step_slow){.rank = report->slow_rank};
+    s->quiet = 0;
+    if (++s->saves < STEP_SLOW_SAVES || s->told) return 0;
+    s->told = 1;
+    return 1;
+}
+
+int step_prove_is_due(const trainer *t) {
+    return t->prove_every && t->state->step % t->prove_every == 0;
+}
+
+int step_prove(const trainer *t, uint64_t *id, dcp_error *err) {
+    dcp_state *held = NULL;
+    dcp_proof *proof = NULL;
+    int status = state_register(t->state, STATE_ALL | STATE_REPLICAS, &held, err);
+    status = ranks_agree(t->comm, status, err);
+    if (status == DCP_OK) status = dcp_prove(t->dcp, held, NULL, &proof, err);
+    if (status == DCP_OK) *id = dcp_proof_id(proof);
+    state_release_all(t->state);
+    dcp_proof_destroy(proof);
+    dcp_state_destroy(held);
+    return status;
+}
+
+/* Saves of a run. A save that fails is tried again after the next step; only the last one of a run
+ * must succeed. Room that old steps hold is given up for the last save, one that a signal asks for,
+ * and any after one that has found no room: the others leave as many steps as `keep` says, and do
+ * not wait, as a save has to that may be made again. */
 
 static uint64_t staging_of(const config *c) {
     return c->staging_bytes ? c->staging_bytes : DCP_STAGING_NONE;

@@ -1,13 +1,45 @@
-/* The saves of a run: in flight beside the next step, or, with checkpoint.async=false, by
- * themselves. All functions are collective, unless they say otherwise. */
+/* The saves of a run: in flight beside the next step, or in the step's own time; slow ranks, and
+ * proofs of the state. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "step/slow_rank.h"
 #include <dcp/error.h>
+#include <dcp/save.h>
+
+/* When a run tells that saves wait for a slow rank: once, as long as it stays slow. */
+
+enum { STEP_SLOW_SAVES = 2, STEP_SLOW_QUIET = 10 };
+
+/* All 0 at first. */
+typedef struct step_slow {
+    int rank;  /* that was slow last */
+    int saves; /* in which it was, one after the other */
+    int quiet; /* saves since then without a slow rank */
+    int told;
+} step_slow;
+
+/* Takes the report of a save. Whether its slow rank is to be told of now: it has been the slow one
+ * in STEP_SLOW_SAVES saves after each other, so that a moment's load says nothing, and was not told
+ * of since nobody was slow in STEP_SLOW_QUIET saves. */
+int step_slow_note(step_slow *s, const dcp_report *report);
+
+/* Proofs of the state in memory, for --prove-every. */
+
+typedef struct trainer trainer;
+
+/* Whether the step that the state is at is to be proven. */
+int step_prove_is_due(const trainer *t);
+
+/* Collective: the state id of the state as it is, which a save of it has, too; and ranks that hold
+ * the same are compared, also where each of them saves a part of it. DCP_ERR_MISMATCH: they differ.
+ */
+int step_prove(const trainer *t, uint64_t *id, dcp_error *err);
+
+/* The saves of a run: in flight beside the next step, or, with checkpoint.async=false, by
+ * themselves. All functions are collective, unless they say otherwise. */
 
 typedef struct trainer trainer;
 

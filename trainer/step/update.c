@@ -13,10 +13,9 @@
 #include "models/model_run.h"
 #include "optim/grad_norm.h"
 #include "optim/optim.h"
-#include "optim/schedule.h"
 #include "programs/fail.h"
-#include "ranks/agree.h"
 #include "ranks/board.h"
+#include "ranks/say.h"
 #include "state/train_state.h"
 #include "step/trainer.h"
 #include <dcp/tiers.h>

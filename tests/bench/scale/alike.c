@@ -4,8 +4,8 @@
 
 #include "comm/comm.h"
 #include "heap.h"
+#include "move/domain.h"
 #include "move/routes.h"
-#include "move/window.h"
 #include "world.h"
 
 comm_groups *__real_comm_groups_make(int rank, int size, const uint64_t *keys);

@@ -5,8 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/batch.h"
 #include "comm/pairs.h"
-#include "comm/reduction.h"
 #include "core/bytes.h"
 #include "data.h"
 #include "fibers.h"

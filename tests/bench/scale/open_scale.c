@@ -10,8 +10,8 @@
 #include "core/crc64.h"
 #include "core/system.h"
 #include "heap.h"
+#include "reader/checkpoint.h"
 #include "reader/homes.h"
-#include "reader/joined.h"
 #include "reader/packed.h"
 #include "world.h"
 
@@ -47,9 +47,9 @@ static void make_tensors(void) {
 static format_row row_of(int tensor, int shard, dcp_box *box) {
     *box = dcp_box_chunk(&o.tensors[tensor], shard, o.shards);
     return (format_row){.tensor = o.tensors[tensor],
-                      .box = box,
-                      .offset = USERBLOCK_BYTES * (uint64_t)(tensor + 1),
-                      .bytes = dcp_box_elems(box, 2) * 4};
+                        .box = box,
+                        .offset = USERBLOCK_BYTES * (uint64_t)(tensor + 1),
+                        .bytes = dcp_box_elems(box, 2) * 4};
 }
 
 static void write_at(int fd, const void *bytes, uint64_t n, uint64_t offset) {
@@ -68,8 +68,8 @@ static void write_shard(const char *path) {
     for (size_t i = 0; i < n; i++) blocks[i] = 0x123456789abcdef1 + i;
     uint64_t path_bytes = format_index_path_bytes(rows, n), at = USERBLOCK_BYTES * (n + 1);
     format_userblock ub = {.layout = DCP_LAYOUT_SHARDED,
-                         .rows = n,
-                         .row_bytes = format_index_row_bytes(path_bytes, DCP_LAYOUT_SHARDED)};
+                           .rows = n,
+                           .row_bytes = format_index_row_bytes(path_bytes, DCP_LAYOUT_SHARDED)};
     unsigned char *index = calloc(n, ub.row_bytes), head[USERBLOCK_BYTES];
     NEED(index);
     format_index_encode(rows, n, path_bytes, DCP_LAYOUT_SHARDED, index);
@@ -83,7 +83,7 @@ static void write_shard(const char *path) {
     ub.blocks =
         (format_range){core_round_to_pages(at + ub.index.bytes), 8 * n, core_crc64(blocks, 8 * n)};
     ub.meta = (format_range){core_round_to_pages(ub.blocks.offset + 8 * n), sizeof meta,
-                           core_crc64(meta, sizeof meta)};
+                             core_crc64(meta, sizeof meta)};
     ub.file_bytes = core_round_to_pages(ub.meta.offset + sizeof meta);
     format_userblock_encode(&ub, head);
     int fd = open(path, O_CREAT | O_WRONLY, 0600);

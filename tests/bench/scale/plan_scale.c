@@ -14,7 +14,7 @@
 #include <getopt.h>
 #include <string.h>
 
-#include "move/window.h"
+#include "move/domain.h"
 #include "plan/boxes.h"
 #include "planned.h"
 #include "save/context.h"

@@ -8,7 +8,7 @@
 #include "h5/skeleton.h"
 #include "heap.h"
 #include "io/queue.h"
-#include "move/window.h"
+#include "move/domain.h"
 #include "world.h"
 
 int __real_h5_skeleton_build(format_row *rows, size_t n, dcp_layout layout, uint64_t meta_bytes,

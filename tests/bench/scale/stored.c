@@ -5,7 +5,7 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "heap.h"
-#include "reader/joined.h"
+#include "reader/checkpoint.h"
 #include "world.h"
 
 #define HEAD_BYTES (8 + USERBLOCK_BYTES)
@@ -32,11 +32,11 @@ static unsigned char *pack(const format_row *rows, format_userblock *ub, uint64_
 
 void stored_make(stored *s, const save_file *file) {
     format_userblock ub = {.layout = DCP_LAYOUT_GLOBAL,
-                         .file_bytes = file->skeleton.file_bytes,
-                         .rows = file->n,
-                         .index = file->skeleton.index,
-                         .blocks = file->skeleton.blocks,
-                         .meta = file->skeleton.meta};
+                           .file_bytes = file->skeleton.file_bytes,
+                           .rows = file->n,
+                           .index = file->skeleton.index,
+                           .blocks = file->skeleton.blocks,
+                           .meta = file->skeleton.meta};
     s->packed = pack(file->rows, &ub, format_index_path_bytes(file->rows, file->n),
                      "{\"format\":1,\"step\":1}", &s->bytes);
 }

@@ -16,7 +16,6 @@
 #endif
 #include "comm/batch.c"
 #include "comm/comm.c"
-#include "comm/rank_groups.c"
 #include "comm/host.c"
 #include "comm/messages.c"
 #include "comm/mpi.c"

@@ -1,6 +1,6 @@
 /* A rank that gives an operation up is seen by those that it shares memory with, without a
  * collective; the next operation goes on. */
-#include "comm/stop.h"
+#include "comm/comm.h"
 #include "support/scratch.h"
 
 static int says(void *ctx) {

@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "comm/stop.h"
+#include "comm/comm.h"
 #include "support/private_files.h"
 
 static const size_t lengths[] = {50001, 9000, 4096, 70000};

@@ -2,7 +2,6 @@
  * loss, too much loss falls back to an older step; and what can't be is refused when it is opened.
  */
 #include "store/store.h"
-#include "store/restore.h"
 #include "support/private_files.h"
 
 static char log_lines[16384];

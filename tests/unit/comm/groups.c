@@ -1,5 +1,5 @@
 /* Ranks in groups by their keys: numbers, members and order. */
-#include "comm/rank_groups.h"
+#include "comm/process.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

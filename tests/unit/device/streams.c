@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "dcp/device.h"
-#include "device/crc64_kernel.h"
+#include "device/crc64_scheme.h"
 #include "support/core_fixture.h"
 
 enum { MOST = 64 };

@@ -1,6 +1,6 @@
 /* Fragments and interiors together are every byte of every piece once, wherever the file is cut,
  * also where holders of the pieces take turns. */
-#include "move/window.h"
+#include "move/domain.h"
 #include "support/core_fixture.h"
 
 #define MOST 12

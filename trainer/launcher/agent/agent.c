@@ -13,10 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/agent/host_board.h"
 #include "launcher/agent/processes.h"
 #include "launcher/agent/ranks.h"
-#include "launcher/agent/stacks.h"
 #include "programs/program.h"
 
 enum {

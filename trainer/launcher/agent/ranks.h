@@ -1,10 +1,47 @@
-/* The ranks of a host as its agent sees them. */
+/* The ranks of a host as its agent sees them, and the board that it shares with them. */
 #pragma once
 
+#include <jansson.h>
 #include <sys/types.h>
 
 #include "launcher/agent/channel.h"
-#include "launcher/agent/host_board.h"
+#include "ranks/board.h"
+
+/* The agent's side of the board (ranks/board.h), and the file in which ranks give the reason of a
+ * failure. Both lie in memory, and ranks of this host find them by DCP_RUN_BOARD and
+ * DCP_RUN_REASON. */
+
+typedef struct launcher_board {
+    int fd, reason_fd;   /* -1: there is none, and nothing is ever told */
+    ranks_board *shared; /* NULL: none */
+} launcher_board;
+
+/* What was last told of a rank. */
+typedef struct launcher_seen {
+    uint64_t progress, step, micro_batch, published, saves_done, slowest_ns;
+    uint32_t phase, told;
+} launcher_seen;
+
+/* Makes both. Where there is no memory for them ranks tell nothing. They last as long as
+ * this process. */
+void launcher_board_open(launcher_board *board);
+/* Sets the variables, in what is about to start the ranks; `agent` is the process that holds the
+ * files. */
+void launcher_board_set(const launcher_board *board, int agent);
+
+/* The rank's entry; all zero without a board. */
+launcher_seen launcher_board_look(const launcher_board *board, int rank);
+/* Reads an entry of the message `board`. Returns 0, or -1 if it is none. */
+int launcher_board_unpack(const json_t *packed, int *rank, launcher_seen *seen);
+
+/* The first line of the reason, "" where there is none. Freed by the caller. */
+char *launcher_board_reason(const launcher_board *board);
+
+/* Asks the ranks of this host. */
+void launcher_board_ask_to_save(launcher_board *board, uint64_t number);
+void launcher_board_ask_to_end(launcher_board *board, ranks_end_request how);
+
+/* The ranks of a host as its agent sees them. */
 
 typedef struct launcher_local_rank {
     int rank;

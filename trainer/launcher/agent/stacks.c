@@ -1,4 +1,4 @@
-#include "launcher/agent/stacks.h"
+#include "launcher/agent/processes.h"
 
 #include <dirent.h>
 #include <errno.h>

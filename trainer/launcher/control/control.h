@@ -1,10 +1,12 @@
-/* Requests to a running dcp-run, as `dcp-run ctl` makes them. A request is a JSON object on a line,
- * {"ask": "resize", "ranks": 4}, and so is its answer, with which the connection ends. Nothing here
- * ever waits for a client. */
+/* Requests to a running dcp-run, as `dcp-run ctl` makes them. */
 #pragma once
 
 #include <jansson.h>
 #include <stdint.h>
+
+/* Requests to a running dcp-run, as `dcp-run ctl` makes them. A request is a JSON object on a line,
+ * {"ask": "resize", "ranks": 4}, and so is its answer, with which the connection ends. Nothing here
+ * ever waits for a client. */
 
 typedef struct launcher_control launcher_control;
 
@@ -40,3 +42,9 @@ void launcher_control_answer(launcher_control *control, uint64_t client, json_t 
 /* Requests that wait are answered with an error: the run has ended. Removes what it has made. NULL
  * is allowed. */
 void launcher_control_close(launcher_control *control);
+
+/* dcp-run ctl: asks a running dcp-run, and prints what it answers. */
+
+/* With dcp-run's own arguments, of which the first is "ctl"; the exit status: 0, PROGRAM_USAGE
+ * where no dcp-run of this user is there, PROGRAM_FAILED where the request failed. */
+int launcher_control_main(int argc, char **argv);

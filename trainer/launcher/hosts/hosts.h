@@ -1,8 +1,10 @@
-/* Which hosts there are, and how many ranks each takes: from a host file as Open MPI has them, or
- * from the variables of a Slurm job. */
+/* Which hosts there are, and how many ranks each accepts. */
 #pragma once
 
 #include <stddef.h>
+
+/* Which hosts there are, and how many ranks each takes: from a host file as Open MPI has them, or
+ * from the variables of a Slurm job. */
 
 enum { LAUNCHER_HOSTS_MAX = 4096, LAUNCHER_SLOTS_MAX = 4096 };
 
