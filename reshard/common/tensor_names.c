@@ -1,7 +1,3 @@
-/* Wrappers of PyTorch put a part into the names of all that they hold: torch.compile "_orig_mod",
- * FSDP and activation checkpointing theirs, each wherever a module was wrapped; DDP and DeepSpeed
- * "module", and PEFT "base_model.model", before all names of a model. The latter are words that a
- * model may use itself, so they count as a wrapper's only where every name begins with them. */
 #include "common/tensor_names.h"
 
 #include <stdio.h>
@@ -10,16 +6,6 @@
 
 #include "models/params.h"
 #include "programs/program.h"
-
-static const struct {
-    const char *part;
-    int leads; /* only as the beginning of all names */
-} wrappers[TENSOR_WRAPPERS] = {
-    {"_orig_mod.", 0},   {"_fsdp_wrapped_module.", 0},
-    {"_fpw_module.", 0}, {"_checkpoint_wrapped_module.", 0},
-    {"base_layer.", 0}, /* PEFT's, around a layer that has an adapter */
-    {"module.", 1},      {"base_model.model.", 1},
-};
 
 static int has_start(const char *text, const char *start) {
     return strncmp(text, start, strlen(start)) == 0;
@@ -56,10 +42,11 @@ void tensor_names_free(tensor_names *names) {
     *names = (tensor_names){0};
 }
 
-/* The wrapper whose part begins at `at`; TENSOR_WRAPPERS: none. */
+/* The wrapper whose part begins at `at`; MODEL_WRAPPERS: none. */
 static size_t wrapper_at(const char *at, int leads) {
     size_t w = 0;
-    while (w < TENSOR_WRAPPERS && (wrappers[w].leads != leads || !has_start(at, wrappers[w].part)))
+    while (w < MODEL_WRAPPERS &&
+           (model_wrappers[w].leads != leads || !has_start(at, model_wrappers[w].part)))
         w++;
     return w;
 }
@@ -70,9 +57,9 @@ static void unwrap(char *name, unsigned *found) {
     for (const char *at = name; *at;) {
         const size_t w = wrapper_at(at, 0), dot = strcspn(at, ".");
         const size_t length = dot + (at[dot] == '.');
-        if (w < TENSOR_WRAPPERS) {
+        if (w < MODEL_WRAPPERS) {
             if (found) *found |= 1u << w;
-            at += strlen(wrappers[w].part);
+            at += strlen(model_wrappers[w].part);
             continue;
         }
         memmove(to, at, length);
@@ -103,7 +90,7 @@ static int list_unwrapped(const char *const *list, size_t n, tensor_names *names
         if (!name) return program_no_memory();
         unwrap(name, &found);
         out->list[out->n++] = name;
-        for (size_t w = 0; w < TENSOR_WRAPPERS; w++) names->unwrapped[w] += found >> w & 1;
+        for (size_t w = 0; w < MODEL_WRAPPERS; w++) names->unwrapped[w] += found >> w & 1;
     }
     return 0;
 }
@@ -112,12 +99,12 @@ static int list_unwrapped(const char *const *list, size_t n, tensor_names *names
 static void find_leading(const unwrapped_names *u, tensor_names *names) {
     while (u->n) {
         const size_t w = wrapper_at(u->list[0] + names->leading, 1);
-        if (w == TENSOR_WRAPPERS) return;
+        if (w == MODEL_WRAPPERS) return;
         for (size_t i = 1; i < u->n; i++) {
             if (strncmp(u->list[i], u->list[0], names->leading) != 0) return;
-            if (!has_start(u->list[i] + names->leading, wrappers[w].part)) return;
+            if (!has_start(u->list[i] + names->leading, model_wrappers[w].part)) return;
         }
-        names->leading += strlen(wrappers[w].part);
+        names->leading += strlen(model_wrappers[w].part);
         names->unwrapped[w] = u->n;
     }
 }
@@ -180,10 +167,10 @@ int tensor_names_find(const char *const *list, size_t n, int unwraps, tensor_nam
 }
 
 int tensor_names_tell(const char *where, const tensor_names *names) {
-    for (size_t w = 0; w < TENSOR_WRAPPERS; w++)
+    for (size_t w = 0; w < MODEL_WRAPPERS; w++)
         if (names->unwrapped[w])
             program_note("%s: a wrapper's %s is left out of the names of %zu tensors", where,
-                         wrappers[w].part, names->unwrapped[w]);
+                         model_wrappers[w].part, names->unwrapped[w]);
     for (size_t i = 0; i < names->n; i++)
         if (names->renames[i].used == 0)
             return program_refuse("--rename: no tensor's name %s '%s'",

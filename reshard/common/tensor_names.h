@@ -5,12 +5,12 @@
 #include <jansson.h>
 #include <stddef.h>
 
+#include "programs/model_files.h"
+
 #include <dcp/tensor.h>
 
 /* The names that tensors get in an export or import: without what wrappers of modules put into
  * them, and as --rename asks for. */
-
-enum { TENSOR_WRAPPERS = 7 }; /* kinds of them */
 
 typedef struct tensor_rename {
     char *from, *to;
@@ -20,9 +20,9 @@ typedef struct tensor_rename {
 typedef struct tensor_names {
     tensor_rename *renames;
     size_t n;
-    int unwraps;                       /* names lose what wrappers put there */
-    size_t leading;                    /* bytes that begin all names then, and are left away */
-    size_t unwrapped[TENSOR_WRAPPERS]; /* names of the model that lost it, by kind */
+    int unwraps;                      /* names lose what wrappers put there */
+    size_t leading;                   /* bytes that begin all names then, and are left away */
+    size_t unwrapped[MODEL_WRAPPERS]; /* names of the model that lost it, by kind */
 } tensor_names;
 
 /* Functions return exit statuses, having said what failed. */

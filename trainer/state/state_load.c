@@ -12,6 +12,7 @@
 #include "fsdp/shard_layout.h"
 #include "programs/fail.h"
 #include "programs/json_read.h"
+#include "programs/model_files.h"
 #include "ranks/board.h"
 #include "ranks/say.h"
 #include "state/meta.h"
@@ -84,12 +85,11 @@ static int compare_params(const fsdp_layout *layout, const found_tensors *found,
 
 /* A tensor whose name has a part that a wrapper of modules put there; NULL: there is none. */
 static const char *find_wrapped(const found_tensors *found) {
-    static const char *const parts[] = {"_orig_mod.", "_module.", "module.", "base_model."};
     for (size_t i = 0; i < found->n; i++) {
         const char *name = found->list[i]->path + strlen(found->prefix);
-        for (size_t j = 0; j < sizeof parts / sizeof *parts; j++) {
-            const char *at = strstr(name, parts[j]);
-            if (at && (at == name || *parts[j] == '_')) return name;
+        for (size_t j = 0; j < MODEL_WRAPPERS; j++) {
+            const char *at = strstr(name, model_wrappers[j].part);
+            if (at && (at == name || !model_wrappers[j].leads)) return name;
         }
     }
     return NULL;
