@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A hang's, not a speed's: on a machine whose fresh pages are slow, a million allocations under ASan
- * took two minutes. */
+/* A hang's, not a speed's: on a machine whose fresh pages are slow, a million allocations under
+ * ASan took two minutes. */
 #ifdef __SANITIZE_ADDRESS__
 #define LIMIT_SECONDS 300
 #else

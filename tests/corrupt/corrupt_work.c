@@ -49,9 +49,12 @@ static void write_file(const char *name, dcp_layout layout, const format_row *ro
     for (size_t i = 0; i < n; i++) blocks += format_index_blocks(rows[i].bytes);
     format_userblock ub = {
         .layout = layout, .rows = n, .row_bytes = format_index_row_bytes(path_bytes, layout)};
-    ub.index = (format_range){core_round_to_pages(USERBLOCK_BYTES + data_bytes), n * ub.row_bytes, 0};
-    ub.blocks = (format_range){core_round_to_pages(ub.index.offset + ub.index.bytes), 8 * blocks, 0};
-    ub.meta = (format_range){core_round_to_pages(ub.blocks.offset + ub.blocks.bytes), meta_bytes, 0};
+    ub.index =
+        (format_range){core_round_to_pages(USERBLOCK_BYTES + data_bytes), n * ub.row_bytes, 0};
+    ub.blocks =
+        (format_range){core_round_to_pages(ub.index.offset + ub.index.bytes), 8 * blocks, 0};
+    ub.meta =
+        (format_range){core_round_to_pages(ub.blocks.offset + ub.blocks.bytes), meta_bytes, 0};
     ub.file_bytes = core_round_to_pages(ub.meta.offset + meta_bytes);
     unsigned char *tables = calloc(1, ub.file_bytes - ub.index.offset), block[USERBLOCK_BYTES];
     assert_non_null(tables);
@@ -99,8 +102,8 @@ static void write_hole(uint64_t bytes, int has_tensor) {
     row.bytes = row.tensor.shape[0];
     blocks = has_tensor ? format_index_blocks(row.bytes) : 0;
     format_userblock ub = {.rows = (uint64_t)has_tensor,
-                         .row_bytes = format_index_row_bytes(16, DCP_LAYOUT_GLOBAL),
-                         .file_bytes = bytes};
+                           .row_bytes = format_index_row_bytes(16, DCP_LAYOUT_GLOBAL),
+                           .file_bytes = bytes};
     format_index_encode(&row, ub.rows, 16, DCP_LAYOUT_GLOBAL, index);
     ub.index = (format_range){PAGE_BYTES, ub.rows * ub.row_bytes, 0};
     ub.index.crc = core_crc64(index, ub.index.bytes);
@@ -177,10 +180,10 @@ static void write_strips(int moved) {
         boxes[i] = i ? (dcp_box){{2 * (i - 1), 1}, {2, 2}} : (dcp_box){{0, 0}, {height, 1}};
         snprintf(names[i], sizeof names[i], i ? "/model/w@%06zu" : "/model/w", i);
         rows[i] = (format_row){.tensor = {names[i], DCP_U8, 2, {height, 3}},
-                             .box = &boxes[i],
-                             .offset = at,
-                             .bytes = boxes[i].count[0] * boxes[i].count[1],
-                             .crc = i ? sum : longest};
+                               .box = &boxes[i],
+                               .offset = at,
+                               .bytes = boxes[i].count[0] * boxes[i].count[1],
+                               .crc = i ? sum : longest};
         at += rows[i].bytes;
     }
     if (moved) boxes[STRIPS - 1].start[0]--;

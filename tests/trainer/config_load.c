@@ -84,8 +84,7 @@ static void overrides_win(void **state) {
     assert_true(c->lr == 0.5);
     config_free(c);
     assert_int_equal(load(MINIMAL, "max_steps=1e3", &c, &err), DCP_OK);
-    assert_true(c->max_steps == 1000 &&
-                json_is_integer(json_object_get(c->tree, "max_steps")));
+    assert_true(c->max_steps == 1000 && json_is_integer(json_object_get(c->tree, "max_steps")));
     config_free(c);
     assert_int_equal(load(MINIMAL, "data.path=2024", &c, &err), DCP_OK);
     assert_string_equal(c->data_path, "2024");
@@ -164,7 +163,8 @@ static const struct {
     {"scheduler=cosine", "scheduler: no object; an object with keys is asked for"},
     {"scheduler.type=cos", "scheduler.type: \"cos\" is not one of constant|linear|cosine|wsd"},
     {"scheduler.type=OneCycle", "wsd; set one of them, or DeepSpeed's WarmupLR, WarmupDecayLR or"},
-    {"data.type=token", "data.type: \"token\" is not one of text|tokens|records|speech|idx|safetensors"},
+    {"data.type=token",
+     "data.type: \"token\" is not one of text|tokens|records|speech|idx|safetensors"},
     {"eval_every=3", "eval_every: 3, but there is no data.eval_path"},
     {"frozen=*", "frozen: \"*\" is not a list of strings"},
     {"zero_optimization.stage=4", "zero_optimization.stage: 4 is not an integer"},
@@ -209,19 +209,23 @@ static const struct {
     {"checkpoint.stores=[{\"path\":\"a\"},{\"path\":\"./a//\"}]",
      "checkpoint.stores[0].path: a is checkpoint.stores[1].path, too"},
     /* DeepSpeed's */
-    {"fp16.enabled=true", "command line: fp16.enabled: true; fp16 is not built: set fp16.enabled=fa"},
+    {"fp16.enabled=true",
+     "command line: fp16.enabled: true; fp16 is not built: set fp16.enabled=fa"},
     {"zero_optimization.overlap_comm=yes", "zero_optimization.overlap_comm: "},
-    {"zero_optimization.offload_param={\"device\":\"tpu\"}", "device is none of none, cpu and nvme"},
+    {"zero_optimization.offload_param={\"device\":\"tpu\"}",
+     "device is none of none, cpu and nvme"},
     {"zero_optimization.offload_param={\"device\":\"nvme\"}", "device nvme needs a nvme_path"},
     {"zero_optimization.overlap_com=true", "zero_optimization.overlap_com: unknown key; did you"},
     {"zero_optimization.mics_shard_size=4", "mics_shard_size: 4; set fsdp.replicas to the number"},
     {"torch_autocast.enabled=true", "torch_autocast.enabled: true; autocast is PyTorch's: set"},
     {"bf16.enable=true", "bf16.enable: unknown key; did you mean bf16.enabled?"},
     {"max_steps=auto", "max_steps: \"auto\" is not an integer from 1 to 2147483647; nobody fills"},
-    {"scheduler.type=OneCycle", "scheduler.type: \"OneCycle\" is not one of constant|linear|cosine"},
+    {"scheduler.type=OneCycle",
+     "scheduler.type: \"OneCycle\" is not one of constant|linear|cosine"},
     {"scheduler.params.cycle_min_lr=1e-5", "schedules of that kind are not built"},
     {"scheduler.params.warmup_min_lr=1e-6", "warmup_min_lr: 1e-6; a warm-up begins at 0 here"},
-    {"optimizer={\"type\":\"Adam\",\"params\":{\"adam_w_mode\":false}}", "adam_w_mode: false; AdamW"},
+    {"optimizer={\"type\":\"Adam\",\"params\":{\"adam_w_mode\":false}}",
+     "adam_w_mode: false; AdamW"},
 };
 
 static void names_each_mistake(void **state) {

@@ -35,8 +35,8 @@ static int fits(const struct emulated_product *p, const struct emulated_matrix *
            (!has_gelu(p) || (p->aux_ld >= (int64_t)d->rows && p->aux_ld % 8 == 0));
 }
 
-/* Of some products it has no algorithm, as may happen: of those whose depth is 11; with an epilogue,
- * also of those whose depth is 7; with GELU, also of those whose depth is 8. */
+/* Of some products it has no algorithm, as may happen: of those whose depth is 11; with an
+ * epilogue, also of those whose depth is 7; with GELU, also of those whose depth is 8. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -178,6 +178,4 @@ int cuda_blas_load(cuda_blas *blas) {
     return 0;
 }
 
-void cuda_blas_unload(cuda_blas *blas) {
-    blas->destroy(blas->handle);
-}
+void cuda_blas_unload(cuda_blas *blas) { blas->destroy(blas->handle); }

@@ -21,7 +21,12 @@ typedef enum cudaError {
 typedef struct emulated_stream *cudaStream_t;
 typedef struct emulated_event *cudaEvent_t;
 enum cudaMemcpyKind { cudaMemcpyDefault };
-enum { cudaEventDefault = 0, cudaStreamNonBlocking = 1, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2 };
+enum {
+    cudaEventDefault = 0,
+    cudaStreamNonBlocking = 1,
+    cudaHostAllocPortable = 1,
+    cudaHostAllocMapped = 2
+};
 
 struct cudaDeviceProp {
     char name[256];
@@ -53,8 +58,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t status);
 
-/* For tests: the device's clock, how many of the events that were recorded it has not come to, and how
- * often the host waited for it. */
+/* For tests: the device's clock, how many of the events that were recorded it has not come to, and
+ * how often the host waited for it. */
 extern float emulated_ms;
 extern unsigned emulated_events_ahead, emulated_waits;
 

@@ -1,5 +1,5 @@
-/* What stands in kernels/cuda/attention/mma.cuh, on the host: PTX's layouts, by the threads of a warp that
- * show each other what they have. */
+/* What stands in kernels/cuda/attention/mma.cuh, on the host: PTX's layouts, by the threads of a
+ * warp that show each other what they have. */
 #ifndef KERNELS_CUDA_MMA_CUH
 #define KERNELS_CUDA_MMA_CUH
 

@@ -128,7 +128,8 @@ static void changed_rows(const scratch *s, const given *g) {
         CHECK(fd >= 0 && pread(fd, index, file->ub.index.bytes, (off_t)file->ub.index.offset) > 0);
         row = memmem(index, file->ub.index.bytes, "/model/blocks", sizeof "/model/blocks");
         CHECK(row);
-        off_t crc = (off_t)(file->ub.row_bytes - format_index_row_bytes(0, DCP_LAYOUT_SHARDED) + 92);
+        off_t crc =
+            (off_t)(file->ub.row_bytes - format_index_row_bytes(0, DCP_LAYOUT_SHARDED) + 92);
         row[crc] ^= 1;
         CHECK(pwrite(fd, row + crc, 1, (off_t)file->ub.index.offset + (row + crc - index)) == 1);
         close(fd);

@@ -137,7 +137,7 @@ static void what_hdf5_refuses_is_an_error(void **state) {
     static const char *const second[] = {"/m/a/b", "/m/a"};
     for (int i = 0; i < 2; i++) {
         format_row rows[2] = {{.tensor = {"/m/a", DCP_F32, 1, {4}}, .bytes = 16},
-                            {.tensor = {second[i], DCP_F32, 1, {4}}, .bytes = 16}};
+                              {.tensor = {second[i], DCP_F32, 1, {4}}, .bytes = 16}};
         h5_skeleton s;
         dcp_error err = {0};
         assert_int_equal(h5_skeleton_build(rows, 2, DCP_LAYOUT_GLOBAL, 65536, NULL, &s, &err),

@@ -46,7 +46,8 @@ static void it_says_who_wrote_the_step(void **state) {
 static void every_bit_and_byte_counts(void **state) {
     struct scratch *s = *state;
     char text[4096] = "";
-    assert_int_equal(format_about_write(s->root, "tool", 4, "{\"note\": \"\\u00e9\"}", NULL), DCP_OK);
+    assert_int_equal(format_about_write(s->root, "tool", 4, "{\"note\": \"\\u00e9\"}", NULL),
+                     DCP_OK);
     size_t bytes = read_about(s, text, sizeof text);
     assert_int_equal(check_bytes(s, text, bytes), DCP_OK);
     for (size_t bit = 0; bit < 8 * bytes; bit++) {

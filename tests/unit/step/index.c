@@ -90,7 +90,7 @@ static void what_is_encoded_comes_back(void **state) {
 static void an_empty_table_is_one(void **state) {
     (void)state;
     format_userblock ub = {.file_bytes = 8192,
-                         .row_bytes = format_index_row_bytes(16, DCP_LAYOUT_GLOBAL)};
+                           .row_bytes = format_index_row_bytes(16, DCP_LAYOUT_GLOBAL)};
     ub.index = ub.blocks = (format_range){4096, 0, 0};
     ub.meta = (format_range){4096, 4096, 0};
     format_row *rows;

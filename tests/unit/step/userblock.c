@@ -7,13 +7,13 @@
 #define FILE_BYTES (1ULL << 20)
 
 static const format_userblock good = {.layout = DCP_LAYOUT_SHARDED,
-                                    .file_bytes = FILE_BYTES,
-                                    .rows = 3,
-                                    .row_bytes = 260,
-                                    .index = {8192, 780, 0x1111},
-                                    .blocks = {12288, 24, 0x2222},
-                                    .meta = {65536, 65536, 0x3333},
-                                    .outside_crc = 0x4444};
+                                      .file_bytes = FILE_BYTES,
+                                      .rows = 3,
+                                      .row_bytes = 260,
+                                      .index = {8192, 780, 0x1111},
+                                      .blocks = {12288, 24, 0x2222},
+                                      .meta = {65536, 65536, 0x3333},
+                                      .outside_crc = 0x4444};
 
 static void it_comes_back(void **state) {
     (void)state;
@@ -55,9 +55,9 @@ static void a_file_of_another_size_is_damage(void **state) {
     dcp_error err = {0};
     format_userblock_encode(&good, block);
     for (int d = -1; d <= 1; d += 2) {
-        assert_int_equal(
-            format_userblock_decode(block, (uint64_t)((int64_t)FILE_BYTES + d), "file", &back, &err),
-            DCP_ERR_CORRUPT);
+        assert_int_equal(format_userblock_decode(block, (uint64_t)((int64_t)FILE_BYTES + d), "file",
+                                                 &back, &err),
+                         DCP_ERR_CORRUPT);
         assert_non_null(strstr(err.message, "size"));
     }
 }
