@@ -23,7 +23,7 @@ size_t program_word_distance(const char *a, const char *b) {
     size_t row[LONGEST + 1];
     const size_t n = strnlen(b, LONGEST);
     for (size_t j = 0; j <= n; j++) row[j] = j;
-    for (size_t i = 0; a[i] && i < LONGEST; i++) {
+    for (size_t i = 0; i < LONGEST && a[i]; i++) {
         size_t diagonal = row[0];
         row[0] = i + 1;
         for (size_t j = 0; j < n; j++) {

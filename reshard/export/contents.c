@@ -41,7 +41,8 @@ static char *name_optimizer(const char *path, const export_settings *s) {
     const int kept = (int)(name ? name + 1 - from : (long)strlen(from));
     if (param && asprintf(&out, "%.*s%s", kept, from, param) < 0) out = NULL;
     free(param);
-    for (char *at = out; !s->hdf5 && at && (at = strchr(at, '/'));) *at = '.';
+    if (!out || s->hdf5) return out;
+    for (char *at = out; (at = strchr(at, '/'));) *at = '.';
     return out;
 }
 
