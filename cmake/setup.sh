@@ -31,8 +31,9 @@ optional=(
     munge slurmctld slurmd slurm-client     # tests slurm_*
     libfuse3-dev                            # tests crash_filesystem_fuse_*
     glusterfs-server glusterfs-client       # test crash_filesystem_glusterfs
+    clang-format-14 cppcheck                # tests format and analysis
 )
-[ -d /run/systemd/system ] && optional=(iproute2 libfuse3-dev)
+[ -d /run/systemd/system ] && optional=(iproute2 libfuse3-dev clang-format-14 cppcheck)
 
 case $#:${1-} in
 0:) optional=() ;;
