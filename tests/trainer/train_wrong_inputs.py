@@ -139,6 +139,8 @@ for entries, key, *texts in (
         ([{"path": "a", "evry": 1}], ".evry", "unknown key", "a store has path, every, keep"),
         ([{"path": "a", "every": 0}], ".every", "is not", "an integer from 1 to"),
         ([{"path": "a", "redundancy": "rs(0)"}], ".redundancy", "is not", "none, partner or rs(1) to rs(16)"),
+        ([{"path": "a", "redundancy": "rs(+3)"}], ".redundancy", "is not", "none, partner or rs(1) to rs(16)"),
+        ([{"path": "a", "redundancy": "rs(3)x"}], ".redundancy", "is not", "none, partner or rs(1) to rs(16)"),
         ([{"path": "ckpt"}], ".path", "ckpt is checkpoint.dir, too", "a directory of its own"),
         ([{"path": "a"}, {"path": "a"}], ".path", "a is checkpoint.stores[1].path, too", "a directory of its own"),
         ([{"path": "a-{env:NO_DISK}"}], ".path", "NO_DISK is not set in the environment", "export it on all hosts")):

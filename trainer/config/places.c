@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "config/schema.h"
+#include "config/stores.h"
 #include "programs/arguments.h"
 #include "programs/fail.h"
 
@@ -206,13 +207,6 @@ int config_places_check_open(const config *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Failure domains that a redundancy needs: one more than may be lost. */
-static int domains_needed(const char *redundancy) {
-    int lost = 0;
-    if (redundancy && strcmp(redundancy, "partner") == 0) return 2;
-    return redundancy && sscanf(redundancy, "rs(%d)", &lost) == 1 ? lost + 1 : 1;
-}
-
 /* How many domains so named the ranks are in; at most, where the environment of each tells. */
 static int count_domains(const char *domain, int hosts, int world) {
     if (!domain) return hosts;
@@ -223,7 +217,7 @@ static int count_domains(const char *domain, int hosts, int world) {
 int config_places_check_hosts(const config *c, int hosts, int world, dcp_error *err) {
     for (size_t i = 0; i + 1 < c->n_stores; i++) {
         const char *redundancy = c->stores[i].redundancy, *domain = c->stores[i].domain;
-        const int needed = domains_needed(redundancy),
+        const int needed = config_stores_survivable(redundancy) + 1,
                   domains = count_domains(domain, hosts, world);
         if (domains < needed)
             return core_fail(err, DCP_ERR_ARG,

@@ -13,13 +13,19 @@
 #define MAX_INT 2147483647
 #define MOST_STRIPES 2000 /* as dcp_store_options says */
 
+int config_stores_survivable(const char *redundancy) {
+    if (!redundancy || strcmp(redundancy, "none") == 0) return 0;
+    if (strcmp(redundancy, "partner") == 0) return 1;
+    char text[sizeof "rs(16)"];
+    for (int lost = 1; lost <= MOST_LOST; lost++) {
+        snprintf(text, sizeof text, "rs(%d)", lost);
+        if (strcmp(redundancy, text) == 0) return lost;
+    }
+    return -1;
+}
+
 static int is_redundancy(const json_t *value) {
-    const char *text = json_string_value(value);
-    int lost, end = 0;
-    if (!text) return 0;
-    if (strcmp(text, "none") == 0 || strcmp(text, "partner") == 0) return 1;
-    return sscanf(text, "rs(%2d)%n", &lost, &end) == 1 && end > 0 && !text[end] && lost >= 1 &&
-           lost <= MOST_LOST;
+    return json_is_string(value) && config_stores_survivable(json_string_value(value)) >= 0;
 }
 
 static int is_within(const json_t *value, json_int_t least, json_int_t most) {

@@ -8,6 +8,10 @@
 /* DCP_OK where every entry of the list has a path and else only what is known, in its range. */
 int config_stores_check(const char *path, const json_t *list, dcp_error *err);
 
+/* The number of failure domains that a private store with this redundancy may lose at once without
+ * losing a step: 0 for NULL and "none", 1 for "partner", K for "rs(K)"; -1 for any other text. */
+int config_stores_survivable(const char *redundancy);
+
 /* Adds what the entries of a checked list leave out. 0, or -1 where memory is short. */
 int config_stores_complete(json_t *list);
 

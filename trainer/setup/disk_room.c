@@ -15,6 +15,7 @@
 
 #include "config/config.h"
 #include "config/places.h"
+#include "config/stores.h"
 #include "optim/optim.h"
 #include "programs/fail.h"
 #include "programs/program.h"
@@ -47,9 +48,9 @@ static uint64_t whole_step(const config *c, const fsdp_layout *layout) {
 static uint64_t part_of_host(uint64_t step, const char *redundancy, int hosts) {
     const uint64_t part = step / (uint64_t)hosts;
     const int group = hosts < LARGEST_GROUP ? hosts : LARGEST_GROUP;
-    int lost = 0;
+    const int lost = config_stores_survivable(redundancy);
     if (redundancy && strcmp(redundancy, "partner") == 0) return 2 * part;
-    if (!redundancy || sscanf(redundancy, "rs(%d)", &lost) != 1 || lost >= group) return part;
+    if (lost < 1 || lost >= group) return part;
     return part + part * (uint64_t)lost / (uint64_t)(group - lost);
 }
 
