@@ -192,6 +192,24 @@ class Test(unittest.TestCase):
         self.assert_same(libdcp.read(self.dir)["optimizer"], expected[1])
         self.assert_same(libdcp.read(self.dir)["raw"], expected[2])
 
+    def test_a_backward_pass_across_a_load_is_refused(self):
+        """As after any other write to a tensor that the pass needs; a tensor that is not loaded stays usable."""
+        loaded, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+        libdcp.save(self.dir, 1, {"model": {"loaded": loaded, "other": other}})
+        for only, is_refused in (("/model/loaded", True), ("/model/other", False), (None, True)):
+            result = (loaded * loaded).sum()
+            libdcp.load(self.dir, {"model": {"loaded": loaded, "other": other}}, only=only)
+            if is_refused:
+                with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                    result.backward()
+            else:
+                result.backward()
+        with torch.inference_mode():
+            frozen = torch.zeros(3)
+        libdcp.save(self.dir, 2, {"model": {"frozen": torch.ones(3)}})
+        libdcp.load(self.dir, {"model": {"frozen": frozen}})
+        self.assertEqual(frozen.tolist(), [1, 1, 1])
+
     def test_random_number_generators(self):
         torch_generator, numpy_ones = torch.Generator().manual_seed(3), [
             np.random.Generator(kind(5)) for kind in (np.random.PCG64, np.random.MT19937, np.random.Philox, np.random.SFC64)]

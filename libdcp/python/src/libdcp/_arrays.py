@@ -268,6 +268,13 @@ def is_torch_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def count_write(tensor: Any) -> None:
+    """Tells torch that a tensor has been written to behind its back, as its own in-place functions do: a backward pass that
+    needs the old values is then refused instead of being wrong."""
+    if is_torch_tensor(tensor) and not tensor.is_inference():  # which have no version
+        sys.modules["torch"].autograd.graph.increment_version(tensor)
+
+
 def storage(owner: Any) -> Any:
     """What keeps the memory of a piece's owner, also where a torch tensor is given another one by ``.data =``."""
     return owner.untyped_storage() if is_torch_tensor(owner) else owner

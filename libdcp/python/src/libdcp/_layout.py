@@ -305,6 +305,10 @@ class Layout:
 
     def restore(self, is_loaded: Callable[[str], bool]) -> None:
         """After a load: what the library has not filled, and what each rank has for itself."""
+        for row, piece in self._placed:
+            if is_loaded(row.path):
+                for tensor in (row.value, piece.owner):  # of a DTensor, and its local one
+                    _arrays.count_write(tensor)
         for path, value, n in self._counts:
             if is_loaded(path):
                 _arrays.fill(value, n)
