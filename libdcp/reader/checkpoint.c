@@ -64,23 +64,24 @@ const dcp_tensor *dcp_checkpoint_find(const dcp_checkpoint *ckpt, const char *pa
     return t ? &t->tensor : NULL;
 }
 
-/* The sum is a polynomial modulo a prime: its coefficients are what is summed, and the key is where
- * it is evaluated. Two different ones have the same value under a few keys only, as many as they
- * have coefficients, of 2^61. Reference: Carter & Wegman, "New Hash Functions and Their Use in
- * Authentication and Set Equality". */
+/* The sum is a polynomial modulo a prime: the summed words are its coefficients, and the key is the
+ * point at which it is evaluated. Two different polynomials have the same value under few keys
+ * only: of 2^61 keys, at most as many as there are coefficients. Reference: Carter & Wegman, "New
+ * Hash Functions and Their Use in Authentication and Set Equality". */
 
 #define PRIME ((1ULL << 61) - 1)
 
 typedef unsigned __int128 product;
 
-/* `word` < PRIME. */
+/* Requires `word` < PRIME. */
 static uint64_t add_word(uint64_t sum, uint64_t key, uint64_t word) {
     const product all = (product)sum * key + word;
     const uint64_t once = (uint64_t)(all & PRIME) + (uint64_t)(all >> 61);
     return once < PRIME ? once : once - PRIME;
 }
 
-/* 56 bits at a time. The length goes first, so that no bytes pass from one text to the next. */
+/* Adds 56 bits at a time. The length is added first, so bytes cannot move from one text to the
+ * next. */
 static uint64_t add_text(uint64_t sum, uint64_t key, const void *data, size_t bytes) {
     const unsigned char *at = data, *end = at + bytes;
     unsigned char last[8] = {0};
@@ -91,7 +92,7 @@ static uint64_t add_text(uint64_t sum, uint64_t key, const void *data, size_t by
 }
 
 static uint64_t sum_under(const dcp_checkpoint *ckpt, uint64_t key) {
-    uint64_t sum = 1; /* so that zeros count at the beginning, too */
+    uint64_t sum = 1; /* not 0, so leading zeros count */
     for (size_t i = 0; i < ckpt->n_tensors; i++) {
         const dcp_tensor *t = &ckpt->tensors[i].tensor;
         sum = add_word(sum, key, (uint64_t)t->dtype | (uint64_t)t->ndim << 8);
@@ -119,7 +120,8 @@ int reader_alike_check(const dcp_checkpoint *ckpt, const uint64_t told[READER_AL
                         "shards differ in their tensors or meta under the same checksums");
 }
 
-/* In layout global a row is a tensor; shards hold boxes of tensors, which have to fit together. */
+/* In layout global each row is a tensor. In layout sharded each row is a box of a tensor; the boxes
+ * must fit together. */
 
 static int compare_tensor_paths(const char *a, size_t a_bytes, const char *b, size_t b_bytes) {
     int order = memcmp(a, b, a_bytes < b_bytes ? a_bytes : b_bytes);
@@ -188,13 +190,13 @@ static int collect_datasets(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err)
     for (size_t f = 0; f < ckpt->n_files; f++)
         for (size_t i = 0; i < ckpt->files[f].ub.rows; i++)
             ckpt->datasets[at++] = dataset_of(&ckpt->files[f], &ckpt->files[f].rows[i]);
-    if (ckpt->layout == DCP_LAYOUT_SHARDED) /* else rows are tensors, in this order */
+    if (ckpt->layout == DCP_LAYOUT_SHARDED) /* global rows are tensors, already sorted */
         qsort(ckpt->datasets, n, sizeof *ckpt->datasets, by_dataset_tensor);
     *n_out = n;
     return DCP_OK;
 }
 
-/* Puts the tensor's datasets in the order of their boxes, and leaves out those without elements. */
+/* Sorts the tensor's datasets in the order of `boxes`, and drops those without elements. */
 static int order_datasets(reader_tensor *t, const cover_box *boxes, size_t n, dcp_error *err) {
     reader_dataset *datasets = t->datasets;
     reader_dataset *before = malloc((t->n_datasets + 1) * sizeof *before);
@@ -222,7 +224,8 @@ int reader_join_fail_cover(const dcp_checkpoint *ckpt, const char *tensor, dcp_e
                             tensor, err);
 }
 
-/* All datasets of a tensor name the same type and shape, and together they cover it once. */
+/* Checks that all datasets of a tensor have the same type and shape, and together cover it exactly
+ * once. */
 static int check_tensor(dcp_checkpoint *ckpt, reader_tensor *t, dcp_error *err) {
     const reader_dataset *datasets = t->datasets;
     cover_box *boxes = calloc(t->n_datasets + 1, sizeof *boxes);
@@ -250,7 +253,7 @@ static void count_blocks(reader_tensor *t) {
     }
 }
 
-/* The first of the datasets that starts at `at` or after it on the dimension of the sweep. */
+/* Returns the first dataset that starts at or after `at` on the sweep's dimension. */
 static size_t first_from(const reader_tensor *t, const reader_known *known, uint64_t at) {
     size_t low = 0, high = known->n;
     while (low < high) {
@@ -274,7 +277,7 @@ void reader_join_near(const reader_tensor *t, const reader_known *known, const d
     *end = first_from(t, known, start + box->count[t->sweep]);
 }
 
-/* Whether dataset i is of another tensor than the one before. */
+/* Returns 1 if dataset i belongs to another tensor than the dataset before it. */
 static int begins_tensor(const dcp_checkpoint *ckpt, size_t i) {
     if (!i || ckpt->layout == DCP_LAYOUT_GLOBAL) return 1;
     const reader_dataset *datasets = ckpt->datasets;
@@ -283,7 +286,7 @@ static int begins_tensor(const dcp_checkpoint *ckpt, size_t i) {
                                 tensor_path_bytes(b)) != 0;
 }
 
-/* A tensor for each group of datasets, with a path of its own. */
+/* Makes a tensor of each group of datasets, and gives it its own path. */
 static int name_tensors(dcp_checkpoint *ckpt, size_t n, dcp_error *err) {
     size_t bytes = 0, tensors = 0;
     for (size_t i = 0; i < n; i++)
@@ -319,7 +322,7 @@ static json_int_t member_number(const json_t *object, const char *key) {
     return json_is_integer(value) ? json_integer_value(value) : -1;
 }
 
-/* Takes "shard" out of a shard's JSON and checks it. */
+/* Removes "shard" from a shard's JSON and checks it. */
 static int check_shard(const dcp_checkpoint *ckpt, size_t number, json_t *meta, char *id,
                        dcp_error *err) {
     const char *path = ckpt->files[number].path;
@@ -337,7 +340,7 @@ static int check_shard(const dcp_checkpoint *ckpt, size_t number, json_t *meta, 
     return DCP_OK;
 }
 
-/* A folder that was renamed would pass for another step of the run. */
+/* Without this check, a renamed folder would pass for another step of the run. */
 static int check_step(dcp_checkpoint *ckpt, json_int_t step, dcp_error *err) {
     uint64_t named;
     ckpt->step = (uint64_t)step;

@@ -11,7 +11,7 @@
 #include "reader/packed.h"
 #include "reader/union.h"
 
-/* Of one file; its rows are packed then, and its tables go. */
+/* Reads one file's tables, packs its rows, and frees the tables. */
 static int read_own(reader_own_files *own, size_t f, dcp_error *err) {
     format_file *file = &own->ckpt->files[f];
     int status = format_tables_read(file, err);
@@ -29,7 +29,8 @@ static int read_own(reader_own_files *own, size_t f, dcp_error *err) {
     return status;
 }
 
-/* The metas of all files that this rank reads agree. */
+/* Reads one file's meta, and checks that it agrees with those of the other files that this rank
+ * reads. */
 static int read_own_meta(reader_own_files *own, size_t f, dcp_error *err) {
     dcp_checkpoint *ckpt = own->ckpt;
     int status = own->first == SIZE_MAX ? reader_join_first_meta(ckpt, f, err)
@@ -51,7 +52,7 @@ static int read_own_files(reader_own_files *own, dcp_error *err) {
     return status;
 }
 
-enum { FACTS = 13 }; /* of a user block */
+enum { FACTS = 13 }; /* number of words that describe a user block */
 
 static void put_facts(const format_userblock *ub, uint64_t *facts) {
     const uint64_t all[FACTS] = {
@@ -61,7 +62,7 @@ static void put_facts(const format_userblock *ub, uint64_t *facts) {
     memcpy(facts, all, sizeof all);
 }
 
-/* The user block's own decoding checks what another rank said of it. */
+/* The user block's usual decoding checks the words that another rank sent. */
 static int take_facts(dcp_checkpoint *ckpt, format_file *file, const uint64_t *facts,
                       dcp_error *err) {
     unsigned char bytes[USERBLOCK_BYTES];
@@ -79,7 +80,7 @@ static int take_facts(dcp_checkpoint *ckpt, format_file *file, const uint64_t *f
     return status;
 }
 
-/* What a rank sends to each other begins with the user blocks of the files that it reads. */
+/* A rank's message to each other rank begins with the user blocks of the files that it reads. */
 static uint64_t words_of_facts(const dcp_checkpoint *ckpt) {
     uint64_t words = 0;
     for (size_t f = 0; f < ckpt->n_files; f++)
@@ -94,7 +95,7 @@ static void place_facts(const dcp_checkpoint *ckpt, reader_spread *spread) {
                 put_facts(&ckpt->files[f].ub, reader_spread_place(spread, r, FACTS));
 }
 
-/* Takes them out of what came, which is rows alone then. */
+/* Removes the user blocks from the received messages, which then contain only rows. */
 static int take_all_facts(dcp_checkpoint *ckpt, reader_spread *spread, dcp_error *err) {
     const size_t ranks = (size_t)ckpt->comm->size;
     uint64_t *in = (uint64_t *)(void *)spread->in.data, words = 0, kept = 0;
@@ -123,7 +124,7 @@ static int take_all_facts(dcp_checkpoint *ckpt, reader_spread *spread, dcp_error
     return status;
 }
 
-/* Gives the own rows their tensors' numbers. */
+/* Gives this rank's rows the numbers of their tensors in the checkpoint. */
 static int renumber_rows(reader_own_files *own, dcp_error *err) {
     const dcp_checkpoint *ckpt = own->ckpt;
     size_t *numbers = malloc((own->names.n + 1) * sizeof *numbers);
@@ -133,7 +134,7 @@ static int renumber_rows(reader_own_files *own, dcp_error *err) {
         const reader_tensor *t = reader_checkpoint_lookup(ckpt, own->names.list[i].path);
         if (!t)
             status = core_fail(err, DCP_ERR_MISMATCH, "a rank lost a tensor's name");
-        else if (!core_tensor_same(&t->tensor, &own->names.list[i])) /* rows have its dimensions */
+        else if (!core_tensor_same(&t->tensor, &own->names.list[i])) /* sizes the rows */
             status = reader_join_fail_shape(ckpt, t->tensor.path, err);
         numbers[i] = t ? (size_t)(t - ckpt->tensors) : 0;
     }
@@ -148,7 +149,7 @@ static int renumber_rows(reader_own_files *own, dcp_error *err) {
     return status;
 }
 
-/* To their tensors' homes. */
+/* Puts each row into the message to its tensor's home. */
 static int place_rows(const reader_own_files *own, reader_spread *spread, dcp_error *err) {
     const uint64_t *begin = (const uint64_t *)(const void *)own->rows.data,
                    *end = begin + own->rows.bytes / 8;
@@ -187,15 +188,16 @@ static int count_rows(const dcp_checkpoint *ckpt, const comm_message *in, size_t
     return status;
 }
 
-/* Orders the rows by tensor, each tensor's in the order in which they came; ends[i] is where tensor
- * i's begin then. */
+/* Sorts the rows by tensor, and within a tensor by arrival. On return, tensor i's rows begin at
+ * ends[i]. */
 static int sort_rows(dcp_checkpoint *ckpt, const comm_message *in, size_t *ends, dcp_error *err) {
     int status = count_rows(ckpt, in, ends, err);
     size_t n = ckpt->n_tensors ? ends[ckpt->n_tensors - 1] : 0;
     if (status) return status;
     ckpt->in_order = malloc((n + 1) * sizeof *ckpt->in_order);
     if (!ckpt->in_order) return core_fail_memory(err, n * sizeof *ckpt->in_order);
-    for (size_t i = ckpt->n_tensors; i > 0; i--) ends[i] = ends[i - 1]; /* begins, from here on */
+    /* these are beginnings now */
+    for (size_t i = ckpt->n_tensors; i > 0; i--) ends[i] = ends[i - 1];
     ends[0] = 0;
     const uint64_t *at = (const uint64_t *)(const void *)in->data, *end = at + in->bytes / 8;
     while (at < end) {
@@ -216,7 +218,7 @@ static int by_file(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Those of tensors that are at home here. */
+/* Joins the rows of the tensors whose home this rank is. */
 static int join_rows(dcp_checkpoint *ckpt, const size_t *first, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = (size_t)ckpt->comm->rank; i < ckpt->n_tensors && !status;
@@ -231,7 +233,7 @@ static int join_rows(dcp_checkpoint *ckpt, const size_t *first, dcp_error *err) 
     return status;
 }
 
-/* Takes over the rows that came. */
+/* Takes ownership of the received rows. */
 static int keep_rows(dcp_checkpoint *ckpt, reader_spread *spread, size_t **first, dcp_error *err) {
     ckpt->packed = (uint64_t *)(void *)spread->in.data;
     comm_message in = spread->in;
@@ -244,11 +246,12 @@ static int keep_rows(dcp_checkpoint *ckpt, reader_spread *spread, size_t **first
 static int check_homes(const dcp_checkpoint *ckpt, const size_t *first, dcp_error *err) {
     for (size_t i = 0; i < ckpt->n_tensors; i++)
         if (first[i + 1] > first[i] && reader_checkpoint_home(ckpt, i) != ckpt->comm->rank)
-            return core_fail(err, DCP_ERR_MISMATCH, "a rank sent rows to a home that isn't theirs");
+            return core_fail(err, DCP_ERR_MISMATCH,
+                             "a rank sent rows to a rank that is not their home");
     return DCP_OK;
 }
 
-/* Collective, beginning with comm_agree of `status`. *own_status: this rank's at the end. */
+/* Collective; begins with comm_agree of `status`. *own_status is this rank's status afterwards. */
 static int send_rows_home(reader_own_files *own, int status, int *own_status, dcp_error *err) {
     dcp_checkpoint *ckpt = own->ckpt;
     const int is_alone = ckpt->comm->size == 1;
@@ -275,7 +278,7 @@ static int send_rows_home(reader_own_files *own, int status, int *own_status, dc
     return status;
 }
 
-enum { NUMBERS = 7 }; /* of a tensor, which its home tells */
+enum { NUMBERS = 7 }; /* number of words about a tensor that its home sends to all ranks */
 
 static void put_numbers(const reader_tensor *t, uint64_t *numbers) {
     const uint64_t all[NUMBERS] = {t->n_datasets, t->blocks, t->longest,          t->crc,
@@ -288,7 +291,7 @@ static int take_numbers(reader_tensor *t, const uint64_t *numbers, dcp_error *er
     uint64_t most = t->bytes / BLOCK_BYTES + numbers[0];
     if (numbers[0] > (t->bytes ? t->bytes : SIZE_MAX / 256) || numbers[1] > most ||
         numbers[5] >= dims || numbers[2] > t->tensor.shape[numbers[5]])
-        return core_fail(err, DCP_ERR_MISMATCH, "tensor %s: its home told numbers that are none",
+        return core_fail(err, DCP_ERR_MISMATCH, "tensor %s: its home sent invalid numbers",
                          t->tensor.path);
     t->n_datasets = numbers[0];
     t->blocks = numbers[1];
@@ -300,17 +303,17 @@ static int take_numbers(reader_tensor *t, const uint64_t *numbers, dcp_error *er
     return DCP_OK;
 }
 
-/* What ranks tell each other: all tensors' numbers; what rank 0 holds; a bit for each rank, by
- * which it tells that the step has moved; COMM_XOR_ROOM. NULL: memory is short. */
+/* The words that ranks exchange: the numbers of all tensors; what rank 0 has; one bit per rank,
+ * which says that the step has moved there; COMM_XOR_ROOM. Returns NULL if memory is short. */
 static uint64_t *room_for_numbers(const dcp_checkpoint *ckpt) {
     return calloc(NUMBERS * ckpt->n_tensors + READER_ALIKE_WORDS +
                       2 * COMM_XOR_ROOM(ckpt->comm->size),
                   sizeof(uint64_t));
 }
 
-/* Collective, beginning with comm_agree of `status`. All ranks see the same numbers; what they make
- * of them may differ where names were forged to have the same fingerprints, which none may go on
- * with. */
+/* Collective; begins with comm_agree of `status`. All ranks receive the same numbers. Whether they
+ * are valid can differ between ranks if names were forged to have equal fingerprints; then no rank
+ * may continue. */
 static int share_numbers(dcp_checkpoint *ckpt, int status, uint64_t *numbers, int *moved,
                          dcp_error *err) {
     const size_t n = ckpt->n_tensors, rank = (size_t)ckpt->comm->rank;
@@ -330,7 +333,7 @@ static int share_numbers(dcp_checkpoint *ckpt, int status, uint64_t *numbers, in
     return comm_agree(ckpt->comm, status, err);
 }
 
-/* This rank's part of all rows, as often as there are ranks. */
+/* Puts a copy of the rows at home here into the message to each rank. */
 static int place_copies(const dcp_checkpoint *ckpt, reader_spread *spread, dcp_error *err) {
     int status = DCP_OK, size = ckpt->comm->size;
     for (int placing = 0; placing < 2 && !status; placing++) {
@@ -366,7 +369,7 @@ static int take_copies(dcp_checkpoint *ckpt, reader_spread *spread, dcp_error *e
     return status;
 }
 
-/* Collective. A copy of all rows on each rank. */
+/* Collective. Copies all rows to each rank. */
 static int copy_rows(dcp_checkpoint *ckpt, dcp_error *err) {
     reader_spread spread;
     int status = reader_spread_make(&spread, ckpt->comm, err);
@@ -380,7 +383,7 @@ static int copy_rows(dcp_checkpoint *ckpt, dcp_error *err) {
     return status;
 }
 
-/* Collective, once the tensors are known; `own_status` is this rank's. */
+/* Collective; called when the tensors are known. `own_status` is this rank's status. */
 static int share_rows(reader_own_files *own, int own_status, int *moved, dcp_error *err) {
     dcp_checkpoint *ckpt = own->ckpt;
     uint64_t *numbers = NULL;

@@ -9,7 +9,7 @@
 #include "reader/checkpoint.h"
 #include "reader/packed.h"
 
-#define READY_BYTES ((uint64_t)2 << 20) /* for what comes: some thousand rows */
+#define READY_BYTES ((uint64_t)2 << 20) /* room for the first messages: some thousand rows */
 
 int reader_spread_make(reader_spread *spread, dcp_comm *comm, dcp_error *err) {
     size_t ranks = (size_t)comm->size;
@@ -53,10 +53,10 @@ void reader_spread_free(reader_spread *spread) {
     *spread = (reader_spread){0};
 }
 
-/* Rows ascend by path, so a path is found by halving. A further box of a tensor may be far from the
- * first: between "/a" and "/a@1" there may be "/a-b". */
+/* Rows are sorted by path, so a path is found by binary search. A tensor's further boxes can be far
+ * from its first one: "/a-b" is between "/a" and "/a@1". */
 
-enum { STRIDE = 16 }; /* rows between two places in the blocks table that are kept */
+enum { STRIDE = 16 }; /* number of rows per stored place in the blocks table */
 
 /* A row that was read. */
 typedef struct found_row {
@@ -75,7 +75,7 @@ static int read_row(format_file *file, uint64_t i, found_row *out, dcp_error *er
     return DCP_OK;
 }
 
-/* *first: the number of the first row whose path is `path` or comes after it. */
+/* Sets *first to the number of the first row whose path is not before `path`. */
 static int first_row_from(format_file *file, const char *path, uint64_t low, uint64_t *first,
                           found_row *row, dcp_error *err) {
     uint64_t high = file->ub.rows;
@@ -92,7 +92,7 @@ static int first_row_from(format_file *file, const char *path, uint64_t low, uin
     return DCP_OK;
 }
 
-/* Whether row i has that path, which is in *row then. */
+/* Reads row i into *row. Sets *is to 1 if its path is `path`. */
 static int is_row(format_file *file, uint64_t i, const char *path, int *is, found_row *row,
                   dcp_error *err) {
     *is = 0;
@@ -102,7 +102,7 @@ static int is_row(format_file *file, uint64_t i, const char *path, int *is, foun
     return status;
 }
 
-/* The row of that path, if there is one; mostly it is the one after what was found last. */
+/* Finds the row with that path, if it exists. Usually it follows the row that was found last. */
 static int find_row(format_file *file, const char *path, uint64_t *at, int *is, found_row *row,
                     dcp_error *err) {
     *at = __atomic_load_n(&file->after_found, __ATOMIC_RELAXED);
@@ -121,7 +121,7 @@ static int take_row(const dcp_checkpoint *ckpt, const reader_tensor *t, const fo
         format_index_decode_row(found->bytes, &file->ub, file->path, path, &box, &row, err);
     if (status) return status;
     size_t length = format_index_tensor_path(path);
-    if (length != strlen(t->tensor.path)) return DCP_OK; /* "/a@b", say */
+    if (length != strlen(t->tensor.path)) return DCP_OK; /* for example "/a@b" */
     if (row.tensor.dtype != t->tensor.dtype || row.tensor.ndim != t->tensor.ndim ||
         memcmp(row.tensor.shape, t->tensor.shape, 8ULL * t->tensor.ndim))
         return reader_join_fail_shape(ckpt, t->tensor.path, err);
@@ -154,7 +154,7 @@ int reader_lookup_rows(const dcp_checkpoint *ckpt, const reader_tensor *t, forma
     return status;
 }
 
-/* Where the blocks of rows 0, STRIDE, 2 * STRIDE ... begin in the blocks table. */
+/* Records where the blocks of rows 0, STRIDE, 2 * STRIDE ... begin in the blocks table. */
 static int note_places(const format_file *file, const unsigned char *index, uint32_t *places,
                        dcp_error *err) {
     const format_userblock *ub = &file->ub;
@@ -168,7 +168,7 @@ static int note_places(const format_file *file, const unsigned char *index, uint
     return DCP_OK;
 }
 
-/* The first thread's that finds them are kept. */
+/* If several threads look for the places at once, the result of the first to finish is stored. */
 static int find_places(format_file *file, const uint32_t **out, dcp_error *err) {
     const format_userblock *ub = &file->ub;
     uint32_t *kept = __atomic_load_n(&file->block_places, __ATOMIC_ACQUIRE);
@@ -189,7 +189,7 @@ static int find_places(format_file *file, const uint32_t **out, dcp_error *err) 
     return status;
 }
 
-/* The number of the row's first block in its file. */
+/* Finds the number of the row's first block in its file. */
 static int find_blocks(format_file *file, const char *path, uint64_t *first, dcp_error *err) {
     const uint32_t *places;
     found_row row;
@@ -198,7 +198,8 @@ static int find_blocks(format_file *file, const char *path, uint64_t *first, dcp
     if (!status) status = find_row(file, path, &at, &is, &row, err);
     if (status) return status;
     if (!is)
-        return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "index: dataset %s has gone", path);
+        return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "index: dataset %s has disappeared",
+                            path);
     __atomic_store_n(&file->after_found, at + 1, __ATOMIC_RELAXED);
     *first = places[at / STRIDE];
     for (uint64_t i = at / STRIDE * STRIDE; i < at && !status; i++) {

@@ -1,6 +1,6 @@
-/* Opening a checkpoint: finding its folder and files, which is held meanwhile. The tables of layout
- * global are read by one rank, and all ranks decode the same bytes; those of shards are homes.c's.
- */
+/* Opening a checkpoint: finds its folder and files, and holds the folder meanwhile. In layout
+ * global one rank reads the tables, and all ranks decode the same bytes; homes.c reads the tables
+ * of shards. */
 #include "reader/open.h"
 
 #include <inttypes.h>
@@ -25,8 +25,8 @@
 #include "reader/visibility.h"
 
 enum {
-    LOOKS = 100,  /* at a directory whose steps come and go */
-    LISTINGS = 4, /* of one that seems to have none */
+    LOOKS = 100,  /* attempts at a directory whose steps come and go */
+    LISTINGS = 4, /* attempts at a directory that seems to have no step */
 };
 
 int reader_fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
@@ -39,7 +39,8 @@ int reader_fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
                            step, why->message);
 }
 
-/* A listing that is made while a writer publishes one step and removes another may see neither. */
+/* A directory listing that is made while a writer publishes one step and removes another may
+ * contain neither. */
 static int find_newest(const char *dir, char *folder, dcp_error *err) {
     uint64_t step;
     int status = format_list_newest(dir, folder, &step, err);
@@ -48,7 +49,7 @@ static int find_newest(const char *dir, char *folder, dcp_error *err) {
     return status;
 }
 
-/* The step's folder that `path` means. */
+/* Finds the step's folder that `path` refers to. */
 static int resolve(const char *path, char *folder, dcp_error *err) {
     struct stat st;
     size_t n;
@@ -71,7 +72,7 @@ static int resolve(const char *path, char *folder, dcp_error *err) {
     return DCP_OK;
 }
 
-/* One file's packed tables from its reader, which checks their rows, to all. */
+/* Sends one file's packed tables from its reader, which checks their rows, to all ranks. */
 static int share_tables(dcp_comm *comm, format_file *file, dcp_error *err) {
     comm_message packed = {0};
     int status = DCP_OK, checked = comm->rank != file->reader;
@@ -85,8 +86,8 @@ static int share_tables(dcp_comm *comm, format_file *file, dcp_error *err) {
     return status;
 }
 
-/* Opens the step's folder on this rank. Where that fails, its files are opened by their paths.
- * DCP_ERR_NOT_FOUND: the step is going. */
+/* Opens the step's folder on this rank. If that fails, the files will be opened by their paths.
+ * Returns DCP_ERR_NOT_FOUND if the step is being removed. */
 static int hold_folder(dcp_checkpoint *ckpt, const char *folder, int locks, dcp_error *err) {
     ckpt->hold = format_hold_open(folder, locks, &ckpt->gone);
     if (!ckpt->hold || !ckpt->hold->is_claimed) return DCP_OK;
@@ -94,7 +95,7 @@ static int hold_folder(dcp_checkpoint *ckpt, const char *folder, int locks, dcp_
                         "its store's writer is removing it, and has locked about.json");
 }
 
-/* The files of the folder, with their paths. */
+/* Makes the files of the folder, with their paths. */
 static int name_files(dcp_checkpoint *ckpt, const char *folder, size_t n, dcp_error *err) {
     int status = reader_checkpoint_make_files(ckpt, n, err);
     for (size_t i = 0; i < n && !status; i++) {
@@ -106,8 +107,8 @@ static int name_files(dcp_checkpoint *ckpt, const char *folder, size_t n, dcp_er
 
 static int is_sharded(const dcp_checkpoint *ckpt) { return ckpt->layout == DCP_LAYOUT_SHARDED; }
 
-/* Where the folder's about.json says that the other shards are elsewhere: nothing is missing here.
- */
+/* Fails if about.json says that the other shards are on other nodes and this node's are complete:
+ * then no file is missing here. */
 static int fail_part(const char *folder, int world, const unsigned char *kept, dcp_error *err) {
     int n = 0, is_whole = 1;
     for (int f = 0; f < world; f++) {
@@ -124,7 +125,7 @@ static int fail_part(const char *folder, int world, const unsigned char *kept, d
                         n, world);
 }
 
-/* A step that lacks files, which `missing` says. */
+/* Fails for a step that lacks files; `missing` says which. */
 static int refuse_incomplete(const char *folder, const dcp_error *missing, dcp_error *err) {
     int world = 0, is_part = 0;
     int status = format_folder_world(folder, INT_MAX, &world, err);
@@ -143,11 +144,12 @@ static int find_files_shared(dcp_checkpoint *ckpt, const char *folder, size_t *n
     return status ? core_fail_again(err, status, &why, "%s", why.message) : DCP_OK;
 }
 
-/* What rank 0 tells of a step in a directory that all ranks share, before its message: the folder,
- * and of layout global the tables. */
+/* The words that rank 0 broadcasts about a step in a shared directory, before the message that
+ * contains the folder and, for layout global, the tables. */
 enum { FILES, LAYOUT, FOLDER_BYTES, FOUND_WORDS };
 
-/* On rank 0, whose view counts: all that is to be told. */
+/* Called on rank 0, whose view of the directory counts. Prepares everything that rank 0
+ * broadcasts. */
 static int look_shared(dcp_checkpoint *ckpt, const char *path, comm_message *message,
                        uint64_t told[FOUND_WORDS], dcp_error *err) {
     char folder[PATH_MAX] = "";
@@ -172,8 +174,8 @@ static int look_shared(dcp_checkpoint *ckpt, const char *path, comm_message *mes
     return status;
 }
 
-/* Collective, beginning with comm_agree of `status`: rank 0's message to all. Without `ckpt` this
- * rank has failed. */
+/* Collective; begins with comm_agree of `status`. Broadcasts rank 0's message. `ckpt` is NULL on a
+ * rank that has failed. */
 static int share_found(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const char *path,
                        comm_message *message, uint64_t told[FOUND_WORDS], dcp_error *err) {
     memset(told, 0xff, FOUND_WORDS * sizeof *told);
@@ -181,7 +183,8 @@ static int share_found(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const c
     return comm_message_agree_broadcast(comm, status, message, 0, told, FOUND_WORDS, err);
 }
 
-/* Not collective: path, layout, files with their paths, and of layout global their tables. */
+/* Takes path, layout, files with their paths and, for layout global, their tables from the message.
+ * Not collective. */
 static int take_found(dcp_checkpoint *ckpt, const comm_message *message,
                       const uint64_t told[FOUND_WORDS], dcp_error *err) {
     const char *folder = (const char *)message->data;
@@ -200,8 +203,8 @@ static int take_found(dcp_checkpoint *ckpt, const comm_message *message,
     return status ? status : reader_join_files(ckpt, err);
 }
 
-/* Collective, where opening has ended with `status`: whether to look again. Without `ckpt` there
- * was no memory on this rank. */
+/* Called when opening has ended with `status`: sets *moved to 1 if the ranks have to look again.
+ * Collective. `ckpt` is NULL on a rank that lacked memory. */
 static int ask_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int status, int *moved,
                              dcp_error *err) {
     uint64_t any = ckpt && reader_checkpoint_is_gone(ckpt);
@@ -213,12 +216,12 @@ static int ask_whether_moved(dcp_comm *comm, const dcp_checkpoint *ckpt, int sta
     return asked ? asked : status;
 }
 
-/* Opens what `path` means, which begins with comm_agree of `status`; *moved: on some rank it has
- * moved meanwhile. A rank without memory for `ckpt` has failed. */
+/* Opens the step that `path` refers to. Begins with comm_agree of `status`. Sets *moved to 1 if the
+ * step has moved meanwhile on some rank. A rank that lacked memory for `ckpt` has failed. */
 typedef int (*open_fn)(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const char *path,
                        int *moved, dcp_error *err);
 
-/* In a directory that all ranks share. */
+/* Opens a step in a directory that all ranks share. */
 static int open_shared(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const char *path,
                        int *moved, dcp_error *err) {
     comm_message message = {0};
@@ -236,8 +239,8 @@ static int open_shared(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const c
     return status ? ask_whether_moved(comm, ckpt, status, moved, err) : DCP_OK;
 }
 
-/* The paths of files that this rank doesn't see, as their readers see them. `folders` are those of
- * all ranks, in `bytes` bytes each. */
+/* Sets the paths of files that this rank does not see, as seen by their readers. `folders` contains
+ * the folder of each rank, `bytes` bytes per rank. */
 static int name_hidden(dcp_checkpoint *ckpt, const char *folders, uint64_t bytes, dcp_error *err) {
     for (size_t f = 0; f < ckpt->n_files; f++) {
         format_file *file = &ckpt->files[f];
@@ -250,7 +253,7 @@ static int name_hidden(dcp_checkpoint *ckpt, const char *folders, uint64_t bytes
     return DCP_OK;
 }
 
-/* Collective. The ranks' folders to all. */
+/* Collective. Sends the folders of all ranks to all ranks. */
 static int share_folders(dcp_checkpoint *ckpt, const char *folder, dcp_error *err) {
     dcp_comm *comm = ckpt->comm;
     uint64_t bytes = strlen(folder) + 1, ranks = (uint64_t)comm->size;
@@ -267,7 +270,7 @@ static int share_folders(dcp_checkpoint *ckpt, const char *folder, dcp_error *er
     return status;
 }
 
-/* The step's folder: this rank's, or where it sees nothing the first file's. */
+/* Sets the step's folder: this rank's, or the first file's if this rank sees no file. */
 static int name_folder(dcp_checkpoint *ckpt, const reader_visibility *v, dcp_error *err) {
     int any = memchr(v->seen, 1, v->n) != NULL;
     const char *path = any ? v->folder : ckpt->files[0].path;
@@ -295,7 +298,7 @@ static int take_visible(dcp_checkpoint *ckpt, const reader_visibility *v, dcp_er
     return status ? status : comm_agree(ckpt->comm, name_folder(ckpt, v, err), err);
 }
 
-/* In directories of which ranks may have different ones. */
+/* Finds a step in directories that may differ between ranks. */
 static int find_private(dcp_checkpoint *ckpt, const char *own_path, dcp_error *err) {
     reader_visibility v;
     int status = reader_visibility_find(ckpt->comm, own_path, &v, err);
@@ -308,7 +311,7 @@ static int find_private(dcp_checkpoint *ckpt, const char *own_path, dcp_error *e
     return status;
 }
 
-/* Collective. Layout global: all ranks get the one file's tables. */
+/* Collective. Layout global: sends the tables of the only file to all ranks. */
 static int open_state_file(dcp_checkpoint *ckpt, dcp_error *err) {
     int status = share_tables(ckpt->comm, &ckpt->files[0], err);
     return status ? status : comm_agree(ckpt->comm, reader_join_files(ckpt, err), err);

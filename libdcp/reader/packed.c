@@ -1,5 +1,5 @@
 /* CRC-64 is linear: the tensor's checksum is the XOR of its datasets' raw checksums, each shifted
- * by the bytes that follow the dataset in the tensor. */
+ * by the number of bytes that follow the dataset in the tensor. */
 #include "reader/packed.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void tensor_sum_begin(reader_tensor_sum *sum, const reader_tensor *t) {
 static void tensor_sum_add(reader_tensor_sum *sum, const dcp_box *held, uint64_t bytes,
                            uint64_t crc) {
     const reader_tensor *t = sum->of;
-    box_copy copy; /* the dataset's bytes (a) in the tensor (b) */
+    box_copy copy; /* from the dataset's bytes (a) to the tensor's (b) */
     uint64_t a, b;
     if (!bytes || sum->is_one || !sum->is_runs) return;
     if (bytes == t->bytes) {
@@ -33,7 +33,7 @@ static void tensor_sum_add(reader_tensor_sum *sum, const dcp_box *held, uint64_t
     sum->raw ^= core_crc64_shift(core_crc64_unfinish(crc, bytes), t->bytes - b - bytes);
 }
 
-/* The checksum, where it is_runs. */
+/* Returns the checksum. Requires is_runs. */
 static uint64_t tensor_sum_end(const reader_tensor_sum *sum) {
     if (sum->is_one || !sum->of->bytes) return sum->crc;
     return core_crc64_finish(sum->raw, sum->of->bytes);
@@ -67,11 +67,11 @@ int dcp_checkpoint_crc(const dcp_checkpoint *ckpt, size_t i, uint64_t *crc, dcp_
         return core_fail(err, DCP_ERR_ARG, "dcp_checkpoint_crc: a tensor and an output are needed");
     const reader_tensor *t = &ckpt->tensors[i];
     if (!reader_tensor_is_runs(ckpt, t))
-        return core_fail_tensor(
-            core_fail(err, DCP_ERR_UNSUPPORTED,
-                      "tensor %s: its shards are no runs of it, so their checksums don't give its",
-                      t->tensor.path),
-            t->tensor.path, err);
+        return core_fail_tensor(core_fail(err, DCP_ERR_UNSUPPORTED,
+                                          "tensor %s: its shards are not contiguous in it, so "
+                                          "their checksums do not give its own",
+                                          t->tensor.path),
+                                t->tensor.path, err);
     *crc = reader_tensor_checksum(ckpt, t);
     return DCP_OK;
 }
@@ -146,7 +146,8 @@ void reader_packed_look(const dcp_checkpoint *ckpt, const uint64_t *row, reader_
     look_at_row(row, core_box_dims(ckpt->tensors[reader_packed_tensor(row)].tensor.ndim), out);
 }
 
-/* Its box lies in its tensor, and its bytes are the box's and lie in its file. */
+/* Returns 1 if the box lies in its tensor, and its bytes have the box's size and lie in the
+ * file. */
 static int is_sound(const dcp_checkpoint *ckpt, const reader_packed *p) {
     const reader_tensor *t = &ckpt->tensors[p->tensor];
     const uint64_t file_bytes = ckpt->files[p->file].ub.file_bytes;
@@ -174,7 +175,7 @@ int reader_packed_check(const dcp_checkpoint *ckpt, const uint64_t *row, const u
     if (left >= HEAD && reader_packed_tensor(row) < ckpt->n_tensors &&
         reader_packed_file(row) < ckpt->n_files) {
         uint32_t dims = core_box_dims(ckpt->tensors[reader_packed_tensor(row)].tensor.ndim);
-        uint64_t most = (left - HEAD) * 8 * (uint64_t)BLOCK_BYTES; /* no sum of words overflows */
+        uint64_t most = (left - HEAD) * 8 * (uint64_t)BLOCK_BYTES; /* avoids overflow of sums */
         if (left >= HEAD + 2 * dims && row[AT_BYTES] <= most) {
             look_at_row(row, dims, out);
             if (out->words <= left && out->suffix_bytes <= MOST_SUFFIX && is_sound(ckpt, out) &&
@@ -182,17 +183,18 @@ int reader_packed_check(const dcp_checkpoint *ckpt, const uint64_t *row, const u
                 return DCP_OK;
         }
     }
-    return core_fail(err, DCP_ERR_MISMATCH, "a rank sent a row of a shard's index that is none");
+    return core_fail(err, DCP_ERR_MISMATCH, "a rank sent an invalid row of a shard's index");
 }
 
-/* Of a row, without the blocks before it, and with the checksums of its own in one. */
+/* The digest of a row. The blocks before it do not count; its own blocks count through their common
+ * checksum. */
 static uint64_t digest_of(const reader_packed *p, const uint64_t *row, uint32_t dims) {
     uint64_t raw = core_crc64_raw(~0ULL, &row[AT_PLACE], 8);
     raw = core_crc64_raw(raw, &row[AT_OFFSET], 8 * (HEAD - AT_OFFSET + 2 * dims));
     return core_crc64_raw(raw, p->suffix, p->suffix_bytes);
 }
 
-/* What the tensor has of all its rows, which are in order. */
+/* Fills in the members of the tensor that depend on all rows, which are sorted. */
 static void sum_up(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **rows, size_t n) {
     uint32_t dims = core_box_dims(t->tensor.ndim);
     reader_tensor_sum sum;
@@ -212,7 +214,7 @@ static void sum_up(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **rows
     t->crc = tensor_sum_end(&sum);
 }
 
-/* The order that the cover's boxes have; the rows without elements behind them. */
+/* Puts the rows in the order of the cover's boxes, followed by the rows without elements. */
 static void reorder(uint64_t **rows, uint64_t **before, size_t n, const cover_box *boxes,
                     size_t n_boxes) {
     memcpy(before, rows, n * sizeof *rows);
@@ -253,7 +255,7 @@ int reader_packed_join(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **
     return status;
 }
 
-/* As first_from of joined.c. */
+/* Like first_from in checkpoint.c. */
 static size_t first_row_from(const reader_tensor *t, const uint64_t *const *rows, size_t n,
                              uint64_t at) {
     size_t low = 0, high = n;
@@ -277,7 +279,7 @@ void reader_packed_near(const reader_tensor *t, const uint64_t *const *rows, siz
     *end = first_row_from(t, rows, n, start + box->count[t->sweep]);
 }
 
-/* A dataset's path is its tensor's, but for a suffix. */
+/* A dataset's path is its tensor's path, followed by a suffix if there is one. */
 static uint64_t bytes_of_path(const dcp_checkpoint *ckpt, const reader_packed *p) {
     if (!p->suffix_bytes) return 0;
     return strlen(ckpt->tensors[p->tensor].tensor.path) + p->suffix_bytes + 1;

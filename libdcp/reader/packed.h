@@ -1,79 +1,81 @@
-/* Rows of shards as 64-bit words, as ranks send them to each other, and a tensor's checksum,
- * which is made of its rows'. */
+/* Rows of shards as 64-bit words, and the checksum of a tensor, which is computed from those of its
+ * rows. */
 #pragma once
 
 #include "comm/messages.h"
 #include "reader/checkpoint.h"
 
-/* A tensor's checksum, from those of its datasets. */
+/* The checksum of a tensor, from the checksums of its datasets. */
 
-/* 1 where each dataset is one run of the tensor's bytes: cut on dimension 0, for example. Only then
- * do the datasets' checksums give the tensor's. */
+/* Returns 1 if each dataset is contiguous in the tensor, for example cut on dimension 0. Only then
+ * do the datasets' checksums determine the tensor's. */
 int reader_tensor_is_runs(const dcp_checkpoint *ckpt, const reader_tensor *t);
 
-/* The tensor's checksum, as the tables have it; its datasets are runs. */
+/* Returns the tensor's checksum according to the tables. Requires that reader_tensor_is_runs. */
 uint64_t reader_tensor_checksum(const dcp_checkpoint *ckpt, const reader_tensor *t);
 
-/* Both for datasets that are added one by one. */
+/* The sum for both functions, to which datasets are added one at a time. */
 typedef struct reader_tensor_sum {
     const reader_tensor *of;
     dcp_box whole;
     uint64_t raw, crc;
-    int is_runs, is_one; /* one dataset is all of the tensor: crc is its own */
+    int is_runs, is_one; /* is_one: one dataset is the whole tensor, and crc is its checksum */
 } reader_tensor_sum;
 
-/* Rows of shards as 64-bit words, as ranks send them to each other and tensors' homes keep them:
+/* Rows of shards as 64-bit words, in which form ranks exchange them and homes store them:
  *
- *   tensor's number, file's number << 32
- *   blocks of the tensor's datasets before it, bytes of its suffix << 47, 1 << 63: without blocks
+ *   number of the tensor, number of the file << 32
+ *   number of blocks in the tensor's preceding datasets, bytes of the suffix << 47,
+ *       1 << 63 if there are no blocks
  *   offset in the file, bytes, checksum
  *   start and count in each dimension
- *   the checksums of its blocks, unless it is without
- *   its suffix: what its path has after the tensor's, "@1"; padded with zeros */
+ *   the checksums of the blocks, if there are any
+ *   the suffix: what follows the tensor's path in the row's, such as "@1"; padded with zeros */
 
-/* A row, as it lies in those words. */
+/* A decoded row. */
 typedef struct reader_packed {
     size_t tensor, file;
     uint64_t first_block, offset, bytes, crc;
     dcp_box box;
-    const uint64_t *crcs; /* NULL: it is without */
+    const uint64_t *crcs; /* NULL: without blocks */
     const char *suffix;
     size_t suffix_bytes, words;
 } reader_packed;
 
-/* Appends a row. `suffix` is what the row's path has after the tensor's; `crcs` are its blocks', or
- * NULL. */
+/* Appends a row. `suffix` is the part of the row's path after the tensor's path; `crcs` are the
+ * checksums of its blocks, or NULL. */
 int reader_packed_append(comm_message *message, size_t tensor, size_t file, const format_row *row,
                          const char *suffix, const uint64_t *crcs, dcp_error *err);
 
-/* Of a row that was checked. */
+/* Decodes a row that was checked. */
 void reader_packed_look(const dcp_checkpoint *ckpt, const uint64_t *row, reader_packed *out);
 
 static inline size_t reader_packed_tensor(const uint64_t *row) { return (uint32_t)row[0]; }
 static inline size_t reader_packed_file(const uint64_t *row) { return row[0] >> 32; }
 
-/* Gives the row another tensor's number. */
+/* Changes the number of the row's tensor. */
 static inline void reader_packed_renumber(uint64_t *row, size_t tensor) {
     row[0] = row[0] >> 32 << 32 | (uint32_t)tensor;
 }
 
-/* Looks at a row that came from another rank, before `end`. DCP_ERR_MISMATCH: it is none: it is cut
- * off, its box lies outside of its tensor, or its bytes outside of its file. */
+/* Decodes and checks a row that another rank sent and that must end before `end`. Returns
+ * DCP_ERR_MISMATCH if it is invalid: truncated, its box outside its tensor, or its bytes outside
+ * its file. */
 int reader_packed_check(const dcp_checkpoint *ckpt, const uint64_t *row, const uint64_t *end,
                         reader_packed *out, dcp_error *err);
 
-/* Joins all n rows of a tensor, which ascend by file and there by path: DCP_ERR_CORRUPT where they
- * don't cover it. Puts them in the order of the tensor's datasets, tells each the blocks before it,
- * and fills in what the tensor has of them all. Those without elements go to the end, and don't
- * count. */
+/* Joins all n rows of a tensor, which are sorted by file and within a file by path. Returns
+ * DCP_ERR_CORRUPT if they don't cover the tensor. Sorts them in the order of the tensor's datasets,
+ * stores in each the number of blocks before it, and fills in the members of the tensor that depend
+ * on all rows. Rows without elements go to the end and are not counted. */
 int reader_packed_join(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **rows, size_t n,
                        dcp_error *err);
 
-/* The rows in `known` that can share elements with the box, as reader_join_near. */
+/* Like reader_join_near, for packed rows: [*first, *end) can share elements with the box. */
 void reader_packed_near(const reader_tensor *t, const uint64_t *const *rows, size_t n,
                         const dcp_box *box, size_t *first, size_t *end);
 
-/* The datasets of n rows, which ascend by tensor, as one allocation. The checksums of their blocks
- * stay where the rows are. */
+/* Makes datasets of n rows, which are sorted by tensor, in one allocation. The checksums of their
+ * blocks remain in the rows. */
 int reader_packed_expand(dcp_checkpoint *ckpt, const uint64_t *const *rows, size_t n,
                          reader_dataset **out, dcp_error *err);

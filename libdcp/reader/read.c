@@ -1,7 +1,7 @@
-/* Reading a box by whole blocks, each checked in the buffer it was read into. The block read last
- * is kept, so that reading along a tensor reads each block once. Each reader has its own buffer,
- * and so has each thread that reads without one; the rest is shared, and reads change nothing of it
- * except that they open files. */
+/* Reading a box by whole blocks, each of which is checked in the buffer that it was read into. The
+ * last block is kept, so reading along a tensor reads each block once. Each reader has its own
+ * buffer, and so has each thread that reads without a reader. Everything else is shared; reads do
+ * not change it, except that they open files. */
 #include "reader/read.h"
 
 #include <sched.h>
@@ -59,7 +59,7 @@ int reader_read_block(reader_block_cache *c, const reader_dataset *p, uint64_t n
     return DCP_OK;
 }
 
-/* Bytes [offset, offset + bytes) of a dataset, out of such blocks. */
+/* Reads bytes [offset, offset + bytes) of a dataset from checked blocks. */
 static int reader_read_bytes(reader_block_cache *c, const reader_dataset *p, uint64_t offset,
                              uint64_t bytes, unsigned char *out, dcp_error *err) {
     while (bytes) {
@@ -87,7 +87,7 @@ static int read_dataset(reader_block_cache *c, const reader_dataset *p, const dc
     return status;
 }
 
-/* Whether the box can be read at all. */
+/* Checks that the tensor exists, the box lies in it, and memory is given. */
 static int check_read(const dcp_checkpoint *ckpt, const reader_tensor *t, const char *path,
                       const dcp_box *box, const void *data, dcp_error *err) {
     if (!t)
@@ -108,7 +108,7 @@ static int check_read(const dcp_checkpoint *ckpt, const reader_tensor *t, const 
     return DCP_OK;
 }
 
-/* Out of the datasets that are known near the box. */
+/* Reads the box from the known datasets near it. */
 static int read_known(const reader_tensor *t, const reader_known *known, reader_block_cache *c,
                       const dcp_box *box, void *data, dcp_error *err) {
     int status = DCP_OK;
@@ -118,7 +118,7 @@ static int read_known(const reader_tensor *t, const reader_known *known, reader_
     return status;
 }
 
-/* The datasets near the box get to know their blocks' checksums. */
+/* Finds the tensor's datasets, and reads the block checksums of those near the box. */
 static int prepare_datasets(dcp_checkpoint *ckpt, const reader_tensor *t, const dcp_box *box,
                             reader_known *known, dcp_error *err) {
     size_t k, end;
@@ -143,7 +143,8 @@ static int read_box(dcp_checkpoint *ckpt, reader_block_cache *c, const char *pat
 
 enum { MOST_CACHES = 64, TURN_TRIES = 1000 };
 
-/* It is held for an instant, but in a child of fork, whose parent's thread had it, for ever. */
+/* The flag is held for an instant only. In a child of fork it stays set forever if another thread
+ * of the parent held it. */
 static int take_turn(dcp_checkpoint *ckpt) {
     for (int i = 0; i < TURN_TRIES; i++) {
         if (!atomic_flag_test_and_set_explicit(&ckpt->lending, memory_order_acquire)) return 1;
@@ -152,8 +153,9 @@ static int take_turn(dcp_checkpoint *ckpt) {
     return 0;
 }
 
-/* In this thread's turn: its own cache; or, of as many as there may be, the one that was used
- * longest ago. It goes to the beginning of the list. NULL: none. */
+/* Called in this thread's turn. Returns this thread's own cache or, if there are as many as
+ * allowed, the least recently used one, and moves it to the front of the list. NULL: no cache is
+ * free. */
 static reader_lent_cache *find_cache(dcp_checkpoint *ckpt) {
     reader_lent_cache **found = NULL;
     for (reader_lent_cache **at = &ckpt->caches; *at; at = &(*at)->after) {
@@ -177,7 +179,7 @@ static reader_lent_cache *add_cache(dcp_checkpoint *ckpt) {
     return ckpt->caches = lent;
 }
 
-/* NULL: this read has one for itself. */
+/* Returns NULL if this read has to use a temporary cache. */
 static reader_lent_cache *lend_cache(dcp_checkpoint *ckpt) {
     if (!take_turn(ckpt)) return NULL;
     reader_lent_cache *lent = find_cache(ckpt);
@@ -243,7 +245,7 @@ int dcp_reader_read(dcp_reader *reader, const char *path, const dcp_box *box, vo
     return read_box(reader->ckpt, &reader->cache, path, box, data, err);
 }
 
-/* The boxes and datasets of a tensor, for callers, who ask when they like. */
+/* The boxes and datasets of a tensor, which callers may request at any time. */
 
 int dcp_checkpoint_box(const dcp_checkpoint *ckpt, size_t i, size_t k, dcp_box *box) {
     reader_dataset p;

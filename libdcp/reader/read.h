@@ -1,19 +1,17 @@
-/* Reads of a checkpoint's datasets. */
+/* Reads of a checkpoint's datasets by whole blocks, each of which is checked. */
 #pragma once
 
 #include "reader/checkpoint.h"
 
-/* Reads of a checkpoint's datasets by whole blocks, each checked. */
-
-/* Reads and checks one block of a dataset, into the cache. */
+/* Reads one block of a dataset into the cache and checks it. */
 int reader_read_block(reader_block_cache *c, const reader_dataset *p, uint64_t number,
                       dcp_error *err);
 
-/* DCP_ERR_CORRUPT where `sums`, raw checksums of what was read of the dataset's blocks, are not
- * those of what was saved. */
+/* Returns DCP_ERR_CORRUPT if `sums`, the raw checksums of the dataset's blocks as read, differ from
+ * those of the saved blocks. */
 int reader_read_compare_sums(const reader_dataset *p, const uint64_t *sums, dcp_error *err);
-/* The same of one block. */
+/* Does the same for one block. */
 int reader_read_compare_sum(const reader_dataset *p, uint64_t block, uint64_t sum, dcp_error *err);
 
-/* Frees what dcp_checkpoint_read has kept; for the close. */
+/* Frees the caches of dcp_checkpoint_read, when the checkpoint is closed. */
 void reader_read_forget(dcp_checkpoint *ckpt);

@@ -1,5 +1,5 @@
-/* A hash table with open addressing. In a message a tensor is: type, dimensions and length of the
- * path in one word; the shape; the path. */
+/* A set of names is a hash table with open addressing. In a message, a tensor is one word with
+ * type, number of dimensions and length of the path; then its shape; then its path. */
 #include "reader/union.h"
 
 #include <stdlib.h>
@@ -13,12 +13,12 @@
 
 enum { LEAST_ROOM = 256 };
 
-/* A number that depends on the path alone. */
+/* Depends on the path alone. */
 static uint64_t names_hash(const char *path, size_t path_bytes) {
     return core_crc64_raw(~0ULL, path, path_bytes);
 }
 
-/* The slot of the path: its own, or the empty one where it belongs. */
+/* Returns the path's slot, or the empty slot where it belongs. */
 static uint32_t *slot_of(const reader_names *names, const char *path, size_t path_bytes) {
     size_t i = names_hash(path, path_bytes) & (names->n_slots - 1);
     for (;; i = (i + 1) & (names->n_slots - 1)) {
@@ -28,7 +28,7 @@ static uint32_t *slot_of(const reader_names *names, const char *path, size_t pat
     }
 }
 
-/* Room for one more; at most half of the slots are taken. */
+/* Makes room for one more tensor. At most half of the slots are in use. */
 static int grow_names(reader_names *names, dcp_error *err) {
     if (names->n < names->room) return DCP_OK;
     size_t room = names->room ? 2 * names->room : LEAST_ROOM;
@@ -48,8 +48,8 @@ static int grow_names(reader_names *names, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Finds the tensor, or takes it up. *number: in the list. *same: 0 where it was known with another
- * type or shape, and stays as it was. */
+/* Finds the tensor, or adds it. *number is its place in the list. *same is 0 if it exists with
+ * another type or shape, which it keeps. */
 static int names_add(reader_names *names, const dcp_tensor *tensor, size_t path_bytes,
                      uint32_t *number, int *same, dcp_error *err) {
     int status = grow_names(names, err);
@@ -91,7 +91,7 @@ void reader_names_free(reader_names *names) {
     *names = (reader_names){0};
 }
 
-/* Puts the tensor at the end of a message, in whole 64-bit words. */
+/* Appends the tensor to a message, in whole 64-bit words. */
 static int names_send(comm_message *message, const dcp_tensor *tensor, dcp_error *err) {
     uint64_t path_bytes = strlen(tensor->path), words = 1 + tensor->ndim + (path_bytes + 7) / 8;
     uint64_t *at = (uint64_t *)(void *)comm_message_append(message, 8 * words);
@@ -103,8 +103,8 @@ static int names_send(comm_message *message, const dcp_tensor *tensor, dcp_error
     return DCP_OK;
 }
 
-/* Takes a tensor from *at on, which moves behind it; its path lies in the message, without a NUL.
- * DCP_ERR_MISMATCH: what lies before `end` is none. */
+/* Reads a tensor at *at and advances *at. The tensor's path points into the message and has no NUL.
+ * Returns DCP_ERR_MISMATCH if no valid tensor lies before `end`. */
 static int names_receive(const uint64_t **at, const uint64_t *end, dcp_tensor *tensor,
                          size_t *path_bytes, dcp_error *err) {
     uint64_t left = (uint64_t)(end - *at), bytes;
@@ -114,16 +114,17 @@ static int names_receive(const uint64_t **at, const uint64_t *end, dcp_tensor *t
     if (tensor->ndim > DCP_MAX_DIMS || !*path_bytes || *path_bytes > DCP_MAX_PATH ||
         1 + tensor->ndim + (*path_bytes + 7) / 8 > left ||
         memchr(words + 1 + tensor->ndim, 0, *path_bytes))
-        return core_fail(err, DCP_ERR_MISMATCH, "a rank sent names of tensors that are none");
+        return core_fail(err, DCP_ERR_MISMATCH, "a rank sent invalid names of tensors");
     memcpy(tensor->shape, words + 1, 8ULL * tensor->ndim);
     if (!tensor->ndim) tensor->shape[0] = 1;
     tensor->path = (const char *)(words + 1 + tensor->ndim);
     *at = words + 1 + tensor->ndim + (*path_bytes + 7) / 8;
     if (core_tensor_size(tensor->dtype, tensor->ndim, tensor->shape, &bytes)) return DCP_OK;
-    return core_fail(err, DCP_ERR_MISMATCH, "a rank sent a tensor of no type or size");
+    return core_fail(err, DCP_ERR_MISMATCH, "a rank sent a tensor with an invalid type or size");
 }
 
-/* Names go to the one rank that their hash tells, and from there to all, with the meta. */
+/* Each name is sent to the rank that its hash determines, and from there to all ranks, together
+ * with the meta. */
 
 int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_tensor *tensor,
                           size_t path_bytes, uint32_t *number, dcp_error *err) {
@@ -136,7 +137,8 @@ int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_
 
 static int reads_any(const reader_own_files *own) { return own->first != SIZE_MAX; }
 
-/* What ranks compare: each fingerprint with its complement; and a 1 for what is to be so on all. */
+/* The words that ranks compare: each fingerprint with its complement, and flags that are 1 only if
+ * they are 1 on all ranks. */
 enum { NAMES, COUNT = NAMES + 2, META = COUNT + 2, READS_ANY = META + 2, HAS_NO_CLASH, COMPARED };
 
 static void tell_fingerprint(uint64_t fingerprint, uint64_t *told) {
@@ -152,11 +154,12 @@ static void tell_own(const reader_own_files *own, uint64_t told[COMPARED]) {
     if (!told[READS_ANY]) return;
     uint64_t meta = core_crc64_raw(~0ULL, ckpt->state_id, sizeof ckpt->state_id);
     tell_fingerprint(reader_names_fingerprint(&own->names), told + NAMES);
-    tell_fingerprint(own->names.n, told + COUNT); /* files can be made to have any fingerprint */
+    /* compared too, as files can be forged to have any fingerprint */
+    tell_fingerprint(own->names.n, told + COUNT);
     tell_fingerprint(core_crc64_raw(meta, ckpt->json, strlen(ckpt->json)), told + META);
 }
 
-/* Of the least of all ranks'. */
+/* `told` is the minimum over all ranks. */
 static int are_same(const uint64_t told[COMPARED]) {
     return told[READS_ANY] && told[HAS_NO_CLASH] && told[NAMES] == ~told[NAMES + 1] &&
            told[COUNT] == ~told[COUNT + 1] && told[META] == ~told[META + 1];
@@ -166,7 +169,8 @@ static int by_path(const void *a, const void *b) {
     return strcmp(((const dcp_tensor *)a)->path, ((const dcp_tensor *)b)->path);
 }
 
-/* The tensors of the list, which ascends by path, with paths of their own. */
+/* Makes the checkpoint's tensors from the list, which is sorted by path, with copies of the
+ * paths. */
 static int list_tensors(dcp_checkpoint *ckpt, const dcp_tensor *list, size_t n, dcp_error *err) {
     size_t bytes = 0;
     for (size_t i = 0; i < n; i++) bytes += strlen(list[i].path) + 1;
@@ -204,7 +208,7 @@ static uint64_t words_of_name(const dcp_tensor *t) {
     return 1 + t->ndim + (strlen(t->path) + 7) / 8;
 }
 
-/* Collective, beginning with comm_agree of `status`. Each name to one rank. */
+/* Collective; begins with comm_agree of `status`. Sends each name to one rank. */
 static int send_names(const reader_own_files *own, reader_spread *spread, int status,
                       dcp_error *err) {
     const reader_names *names = &own->names;
@@ -243,7 +247,7 @@ static int receive_names(reader_own_files *own, const uint64_t *at, const uint64
     return status;
 }
 
-/* The message of the meta: the JSON text, with a NUL, follows. */
+/* The head of the meta's message; the JSON text follows, with a NUL. */
 typedef struct meta_head {
     uint64_t step;
     char state_id[24];
@@ -279,7 +283,7 @@ static int take_meta(const reader_own_files *own, const comm_message *message, d
     return ckpt->json ? DCP_OK : core_fail_memory(err, message->bytes);
 }
 
-/* Collective: the meta of the first file to all. */
+/* Collective. Sends the meta of the first file to all ranks. */
 static int share_meta(const reader_own_files *own, int *own_status, dcp_error *err) {
     const dcp_checkpoint *ckpt = own->ckpt;
     comm_message meta = {0};
@@ -291,7 +295,7 @@ static int share_meta(const reader_own_files *own, int *own_status, dcp_error *e
     return status;
 }
 
-/* Collective, beginning with comm_agree of `status`: the names to all ranks alike. */
+/* Collective; begins with comm_agree of `status`. Sends the names to all ranks. */
 static int tell_all(const reader_names *names, reader_spread *spread, int status, dcp_error *err) {
     comm_message one = {0};
     if (!status) status = reader_spread_make(spread, spread->comm, err);
@@ -324,7 +328,7 @@ static int hear_all(reader_own_files *own, const reader_spread *spread, dcp_erro
 static int exchange_names(reader_own_files *own, int *own_status, dcp_error *err) {
     dcp_comm *comm = own->ckpt->comm;
     reader_spread asked = {.comm = comm}, told = {.comm = comm};
-    reader_names names = {0}; /* whose hashes tell this rank */
+    reader_names names = {0}; /* names whose hashes determine this rank */
     int status = send_names(own, &asked, DCP_OK, err);
     if (!status) {
         const uint64_t *at = (const uint64_t *)(const void *)asked.in.data;

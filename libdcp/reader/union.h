@@ -6,30 +6,32 @@
 #include "dcp/tensor.h"
 #include "reader/checkpoint.h"
 
-/* A set of tensors by name, as files have them: for the union of the names of many files. */
+/* A set of tensors by name, for the union of the names in many files. */
 
 typedef struct reader_names {
-    dcp_tensor *list; /* in the order in which they came; the paths are the set's */
+    dcp_tensor *list; /* in the order of arrival; the set owns the paths */
     size_t n, room;
-    uint32_t *slots; /* a hash table: numbers + 1 in the list */
+    uint32_t *slots; /* a hash table of numbers in the list, plus 1 */
     size_t n_slots;
 } reader_names;
 
-/* A checksum of the set: names, types and shapes in any order. */
+/* Returns a checksum of the set: names, types and shapes, independent of their order. */
 uint64_t reader_names_fingerprint(const reader_names *names);
 
 void reader_names_free(reader_names *names);
 
-/* What the ranks know together of the files that each of them reads: the tensors' names, and the
- * meta. Where all ranks have read the same in theirs, nothing is sent. */
+/* The union of the tensors' names and of the meta in the files that each rank reads. If all ranks
+ * have read the same names and meta, nothing is sent. */
 
-/* What a rank has of the files that it reads. */
+/* What a rank has read from its own files. */
 typedef struct reader_own_files {
     dcp_checkpoint *ckpt;
-    size_t first; /* of them; UINT64_MAX: it reads none. Its meta is the checkpoint's */
+    /* the first of its files, whose meta is the checkpoint's; SIZE_MAX: it reads no file */
+    size_t first;
     reader_names names;
-    comm_message rows; /* packed; tensors by their numbers in `names` */
-    int clash;         /* files that differ in a tensor's shape: told after what is worse */
+    comm_message rows; /* packed; tensors have their numbers in `names` */
+    /* files differ in a tensor's shape; reported only if nothing worse happened */
+    int clash;
     dcp_error clash_error;
     comm_stop stop;
 } reader_own_files;
@@ -38,11 +40,12 @@ static inline int reader_reads_file(const dcp_checkpoint *ckpt, size_t f) {
     return ckpt->files[f].reader == ckpt->comm->rank;
 }
 
-/* Takes up the tensor in `names`, which may be the rank's own or others'; notes a clash. */
+/* Adds the tensor to `names`, which may be this rank's own or those from other ranks; records a
+ * clash. */
 int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_tensor *tensor,
                           size_t path_bytes, uint32_t *number, dcp_error *err);
 
-/* Collective, beginning with comm_agree of `status`. The tensors of all files become the
- * checkpoint's, ascending by path, and the first file's meta, with which those of all others agree.
- * *own_status: how this rank has fared at the end, to be agreed on. */
+/* Collective; begins with comm_agree of `status`. Gives the checkpoint the tensors of all files,
+ * sorted by path, and the first file's meta, with which all others must agree. *own_status is this
+ * rank's status afterwards, on which the ranks still have to agree. */
 int reader_unite(reader_own_files *own, int status, int *own_status, dcp_error *err);

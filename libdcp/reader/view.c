@@ -17,7 +17,8 @@ static uint64_t words_of_want(const reader_want *want) {
     return 1 + 2 * core_box_dims(want->tensor->tensor.ndim);
 }
 
-/* Tensor and box, to the tensor's home; `alone`: to this rank, which answers all. */
+/* Sends each tensor's number and box to the tensor's home; if `alone`, to this rank, which answers
+ * everything. */
 static int place_wants(const dcp_checkpoint *ckpt, const reader_want *wants, size_t n, int alone,
                        reader_spread *spread, dcp_error *err) {
     int status = DCP_OK;
@@ -40,11 +41,11 @@ static int place_wants(const dcp_checkpoint *ckpt, const reader_want *wants, siz
     return status;
 }
 
-/* What a rank asks of a tensor whose rows are here. */
+/* The part of a tensor's rows that a rank requests from this one. */
 typedef struct asked_rows {
     const reader_tensor *tensor;
-    size_t from, to;      /* its rows that may be wanted */
-    unsigned char *marks; /* a byte a row: 1 where it is */
+    size_t from, to;      /* the range that contains the requested rows */
+    unsigned char *marks; /* one byte per row: 1 if it is requested */
 } asked_rows;
 
 static int take_box(const dcp_checkpoint *ckpt, const uint64_t *at, const uint64_t *end,
@@ -61,7 +62,7 @@ static int take_box(const dcp_checkpoint *ckpt, const uint64_t *at, const uint64
         fits = box->start[d] <= ckpt->tensors[at[0]].tensor.shape[d] &&
                box->count[d] <= ckpt->tensors[at[0]].tensor.shape[d] - box->start[d];
     if (fits) return DCP_OK;
-    return core_fail(err, DCP_ERR_MISMATCH, "a rank asks for a box that is none, or of no tensor");
+    return core_fail(err, DCP_ERR_MISMATCH, "a rank requested an invalid box or an unknown tensor");
 }
 
 static void mark_box(const dcp_checkpoint *ckpt, asked_rows *r, const dcp_box *box) {
@@ -80,7 +81,7 @@ static void mark_box(const dcp_checkpoint *ckpt, asked_rows *r, const dcp_box *b
     }
 }
 
-/* Appends what is marked, which is not marked then. */
+/* Appends the marked rows and clears their marks. */
 static int append_marked(const dcp_checkpoint *ckpt, asked_rows *r, comm_message *out,
                          dcp_error *err) {
     for (size_t k = r->from; k < r->to; k++) {
@@ -95,7 +96,8 @@ static int append_marked(const dcp_checkpoint *ckpt, asked_rows *r, comm_message
     return DCP_OK;
 }
 
-/* One rank's boxes, ascending by tensor: each row that shares elements with one of them, once. */
+/* Answers one rank's boxes, which are sorted by tensor: appends each row that shares elements with
+ * at least one of them, once. */
 static int answer_rank(const dcp_checkpoint *ckpt, const uint64_t *at, const uint64_t *end,
                        unsigned char *marks, comm_message *out, dcp_error *err) {
     int status = DCP_OK;
@@ -141,7 +143,8 @@ static int answer_all(const dcp_checkpoint *ckpt, const reader_spread *asked,
                               &answers->out, answers->bytes, err);
 }
 
-/* Rows that came, from homes one after the other, each tensor's together and in order. */
+/* Registers the received rows, which came from one home after the other, each tensor's together and
+ * sorted. */
 static int take_rows(const dcp_checkpoint *ckpt, const uint64_t *at, const uint64_t *end,
                      reader_view *view, dcp_error *err) {
     reader_packed p;
@@ -167,7 +170,7 @@ static int take_answers(const dcp_checkpoint *ckpt, comm_message *answers, reade
     return take_rows(ckpt, begin, end, view, err);
 }
 
-/* Whoever has copies of all rows answers itself. */
+/* A rank that has copies of all rows answers its own requests. */
 static void keep_message(const dcp_checkpoint *ckpt, reader_spread *spread) {
     spread->in = spread->out;
     spread->out = (comm_message){0};
@@ -278,9 +281,9 @@ void reader_view_free(reader_view *view) {
     *view = (reader_view){0};
 }
 
-/* What was found out, until the close. Threads find out the same at the same time, each for itself,
- * and the first one's stays. So there is no lock, which a child of fork could find held by a thread
- * that it does not have. */
+/* Results of look-ups, kept until the close. Several threads may look up the same at the same time,
+ * and the first result is kept. So there is no lock that a child of fork could find held by a
+ * thread that it does not have. */
 typedef struct reader_memory {
     struct reader_memory *before;
     void *datasets, *words;
@@ -301,8 +304,8 @@ static void free_found(reader_memory *m) {
     free(m);
 }
 
-/* `found` is what `m` holds: it becomes *place, for the checkpoint to keep, unless another thread's
- * is there. */
+/* `m` owns `found`. Sets *place to `found` and gives `m` to the checkpoint, or frees `m` if another
+ * thread has set *place. */
 static void publish(dcp_checkpoint *ckpt, void *place, void *found, reader_memory *m) {
     void *none = NULL;
     if (!__atomic_compare_exchange_n((void **)place, &none, found, 0, __ATOMIC_ACQ_REL,
@@ -324,7 +327,8 @@ void reader_view_forget(dcp_checkpoint *ckpt) {
     ckpt->found = NULL;
 }
 
-/* The tensor's rows out of all files, in order: the same that its home has. */
+/* Sorts the tensor's rows, which were found in all files, and checks that they are those that its
+ * home has. */
 static int join_found(const dcp_checkpoint *ckpt, const reader_tensor *t, comm_message *found,
                       uint64_t ***out, dcp_error *err) {
     uint64_t *begin = (uint64_t *)(void *)found->data, *end = begin + found->bytes / 8;

@@ -1,38 +1,39 @@
-/* What a rank gets to know of tensors' datasets: by asking their homes, together with all other
- * ranks; or alone, whenever it wants. */
+/* Views: how a rank finds out a tensor's datasets, either by requesting them from the homes
+ * together with all other ranks, or alone at any time. */
 #pragma once
 
 #include "comm/messages.h"
 #include "reader/checkpoint.h"
 
-/* A view keeps rows packed, at a third of the memory; a tensor's datasets are there while they are
- * open. */
+/* A view stores rows packed, which requires a third of the memory. A tensor's datasets exist while
+ * they are open. */
 
-/* Not collective, of READER_ROWS_HERE: the view has all datasets, which are always open. To be
- * freed in either case. */
+/* Makes a view of all datasets, which are always open. Requires READER_ROWS_HERE. Not collective.
+ * Must be freed whether or not it succeeds. */
 int reader_view_here(dcp_checkpoint *ckpt, reader_view *out, dcp_error *err);
 
-/* Collective, over the checkpoint's communicator, where rows are at homes, beginning with
- * comm_agree of `status`: each rank with the n boxes that it wants, which are put in the order of
- * their tensors. Nothing is read. *own: how this rank has fared with what it was answered, to be
- * agreed on. To be freed in either case. */
+/* Requests the datasets near the n boxes of `wants`, which are sorted by tensor. Requires rows at
+ * homes. Collective over the checkpoint's communicator; begins with comm_agree of `status`. Reads
+ * no file. *own is this rank's status after it has received the answers, on which the ranks still
+ * have to agree. The view must be freed whether or not it succeeds. */
 int reader_view_ask(dcp_checkpoint *ckpt, int status, reader_want *wants, size_t n,
                     reader_view *out, int *own, dcp_error *err);
 
-/* The two halves of that, neither of them collective. At home: the next asked_bytes[r] of `asked`
- * are what rank r asks, a u64 for the tensor's number and the box's start and count on each
- * dimension, ascending by tensor; what goes to it is appended to `out`, and so many bytes are
- * out_bytes[r]. DCP_ERR_MISMATCH: no such box. */
+/* The two halves of reader_view_ask, neither of them collective. This one runs at the home. The
+ * next asked_bytes[r] bytes of `asked` are the request of rank r, sorted by tensor: for each box a
+ * u64 with the tensor's number, and the box's start and count in each dimension. The answer to rank
+ * r is appended to `out`; out_bytes[r] is its size. Returns DCP_ERR_MISMATCH if a box is
+ * invalid. */
 int reader_view_answer(const dcp_checkpoint *ckpt, const uint64_t *asked,
                        const uint64_t *asked_bytes, comm_message *out, uint64_t *out_bytes,
                        dcp_error *err);
-/* What homes have answered, in their ranks' order: its memory becomes the view's. To be freed in
- * either case. */
+/* Makes a view of the homes' answers, in rank order, and takes ownership of their memory. Must be
+ * freed whether or not it succeeds. */
 int reader_view_take(dcp_checkpoint *ckpt, comm_message *answers, reader_view *out, dcp_error *err);
 
 void reader_view_free(reader_view *view);
 
-/* Makes a tensor's datasets, where they are not open. */
+/* Makes a tensor's datasets, if they are not open. */
 int reader_view_open(dcp_checkpoint *ckpt, reader_known *known, dcp_error *err);
 void reader_view_close(reader_known *known);
 int reader_view_open_all(dcp_checkpoint *ckpt, reader_view *view, dcp_error *err);
@@ -42,21 +43,21 @@ static inline reader_known *reader_view_of(const reader_view *view, const dcp_ch
     return &view->of[t - ckpt->tensors];
 }
 
-/* Not collective; any thread may call, whatever others do. All datasets of a tensor, valid until
- * the close. Where its rows are neither here nor copied, they are read from the files' indexes, by
- * looking for the tensor's name in each, and compared with the digest that its home has told.
- * DCP_ERR_CORRUPT: they have changed. DCP_ERR_UNSUPPORTED: there are files that this rank doesn't
- * see, and it has no copies. */
+/* Finds all datasets of a tensor, which remain valid until the close. Not collective; any thread
+ * may call it at any time. If this rank does not have the rows, it looks up the tensor's name in
+ * the index of each file, and compares the rows with the digest that the home sent. Returns
+ * DCP_ERR_CORRUPT if they have changed, DCP_ERR_UNSUPPORTED if this rank neither sees all files nor
+ * has copies of the rows. */
 int reader_view_all(dcp_checkpoint *ckpt, const reader_tensor *t, reader_known *out,
                     dcp_error *err);
 
-/* Dataset k of them; where with_crcs is not 0, with its blocks' checksums. */
+/* Returns dataset k of these; with its blocks' checksums if with_crcs is not 0. */
 int reader_view_dataset(dcp_checkpoint *ckpt, const reader_tensor *t, size_t k, int with_crcs,
                         reader_dataset *out, dcp_error *err);
 
-/* Reads the checksums of the dataset's blocks, where it has none yet. They are those of which its
- * own is made, else DCP_ERR_CORRUPT. */
+/* Reads the checksums of the dataset's blocks, unless it already has them. Returns DCP_ERR_CORRUPT
+ * if they don't give the dataset's own checksum. */
 int reader_view_crcs(dcp_checkpoint *ckpt, reader_dataset *dataset, dcp_error *err);
 
-/* Frees what was found out; for the close. */
+/* Frees the results of look-ups, when the checkpoint is closed. */
 void reader_view_forget(dcp_checkpoint *ckpt);

@@ -1,4 +1,5 @@
-/* Steps are tried from the newest to the oldest until each file of one is seen by some rank. */
+/* Steps are tried from the newest to the oldest, until every file of a step is seen by some
+ * rank. */
 #include "reader/visibility.h"
 
 #include <fcntl.h>
@@ -10,14 +11,15 @@
 #include "format/folder.h"
 #include "io/look.h"
 
-#define STATE_FILE ((uint64_t)INT_MAX) /* as a number of shards: layout global */
+#define STATE_FILE ((uint64_t)INT_MAX) /* the number of shards that stands for layout global */
 
 void reader_visibility_free(reader_visibility *v) {
     free(v->readers);
     free(v->seen);
 }
 
-/* What this rank sees of the step below a number of shards: STATE_FILE, another number, or 0. */
+/* Finds the largest number of shards below `below` for which this rank sees files: STATE_FILE,
+ * another number, or 0. */
 static int shards_here(const char *folder, uint64_t below, uint64_t *shards, dcp_error *err) {
     int world = 0, status = DCP_ERR_CORRUPT;
     *shards = 0;
@@ -30,8 +32,9 @@ static int shards_here(const char *folder, uint64_t below, uint64_t *shards, dcp
     return status == DCP_ERR_NOT_FOUND ? DCP_OK : status;
 }
 
-/* Shard f is best read by the rank that saved it, else by the next one that sees it. readers[f] is
- * how far this rank comes after that one, UINT64_MAX where it does not see the file. */
+/* Shard f is preferably read by the rank that saved it, otherwise by the next rank that sees it.
+ * readers[f] is the distance from that rank to this one, or UINT64_MAX if this rank does not see
+ * the file. */
 static int look(reader_visibility *v, int rank, int size, dcp_error *err) {
     v->layout = v->shards == STATE_FILE ? DCP_LAYOUT_GLOBAL : DCP_LAYOUT_SHARDED;
     free(v->readers);
@@ -50,7 +53,7 @@ static int look(reader_visibility *v, int rank, int size, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective. DCP_ERR_CORRUPT: nobody sees some of the v->shards files. */
+/* Collective. Returns DCP_ERR_CORRUPT if no rank sees some of the v->shards files. */
 static int look_together(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
     int status = comm_agree(comm, look(v, comm->rank, comm->size, err), err);
     if (!status) status = comm_allreduce(comm, v->readers, v->n, DCP_REDUCE_MIN, err);
@@ -69,9 +72,9 @@ static int look_together(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
     return comm_agree(comm, status, err);
 }
 
-/* Collective. Folders of one name may hold files of different saves, since a node that no longer
- * takes part keeps its files. The step is the largest number of shards all of whose files are
- * seen. */
+/* Collective. Folders of the same name may hold files of different saves, since a node that no
+ * longer takes part retains its files. The step is the one with the largest number of shards of
+ * which all files are seen. */
 static int look_for_step(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
     dcp_error why = {0}, first = {0};
     int status = DCP_ERR_CORRUPT;
@@ -108,7 +111,7 @@ static int fail_none(dcp_comm *comm, const char *dir, dcp_error *err) {
                       err);
 }
 
-/* Collective. Tries the steps that any rank lists, newest first. */
+/* Collective. Tries the steps that at least one rank lists, newest first. */
 static int try_steps(dcp_comm *comm, const char *dir, const dcp_step *steps, size_t n,
                      reader_visibility *v, dcp_error *err) {
     dcp_error newest = {0}, why;
@@ -160,9 +163,10 @@ static int look_at_kind(const char *path, uint64_t kinds[2], dcp_error *err) {
     return status == DCP_ERR_NOT_FOUND ? DCP_OK : status;
 }
 
-/* Collective. *given: the paths are of one step's folder, else of directories of steps. */
+/* Collective. *given is 1 if the paths are folders of one step, 0 if they are directories of
+ * steps. */
 static int agree_on_kind(dcp_comm *comm, const char *path, int *given, dcp_error *err) {
-    uint64_t kinds[2] = {1, 1}; /* 0: there is one of a step, of a directory */
+    uint64_t kinds[2] = {1, 1}; /* 0: some rank has a step's folder, a directory of steps */
     int status = path ? look_at_kind(path, kinds, err) : DCP_OK;
     status = comm_agree_least(comm, status, kinds, 2, err);
     if (status) return status;

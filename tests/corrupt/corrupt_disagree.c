@@ -167,9 +167,9 @@ typedef struct forgery {
 static const forgery forgeries[] = {
     {flatten, DCP_ERR_CORRUPT, "tensor " NAME ": files differ in its shape"},
     {rename_tensor, DCP_ERR_CORRUPT, "under the same checksums"},
-    {flatten_renamed, DCP_ERR_MISMATCH, "a rank sent a row of a shard's index that is none"},
-    {flatten_beside_renamed, DCP_ERR_MISMATCH, "a rank sent a row of a shard's index that is none"},
-    {reshape_renamed, DCP_ERR_MISMATCH, "its home told numbers that are none"},
+    {flatten_renamed, DCP_ERR_MISMATCH, "a rank sent an invalid row of a shard's index"},
+    {flatten_beside_renamed, DCP_ERR_MISMATCH, "a rank sent an invalid row of a shard's index"},
+    {reshape_renamed, DCP_ERR_MISMATCH, "its home sent invalid numbers"},
     {shift_names, DCP_ERR_CORRUPT, "under the same checksums"},
     {drop_name, DCP_ERR_CORRUPT, "the shards don't cover it once"},
     {name_no_tensor, DCP_ERR_CORRUPT, "row 1 is not valid: it has an empty, '.' or '..' component"},
