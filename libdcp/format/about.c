@@ -1,6 +1,6 @@
-/* about.json's text is made with zeros in place of its checksum; then it is summed, and the digits
- * are put in. They stand at a fixed distance from the end, so a reader finds them without
- * parsing. */
+/* The text of about.json is composed with zeros in place of its checksum; then the checksum is
+ * computed and its digits replace the zeros. The digits are at a fixed distance from the end, so a
+ * reader finds them without parsing. */
 #include "format/about.h"
 
 #include <fcntl.h>
@@ -32,7 +32,8 @@ static int path_of(const char *dir, char *path, dcp_error *err) {
     return core_fail(err, DCP_ERR_ARG, "the path is too long: %s", dir);
 }
 
-/* The library's members, then the caller's, then crc64 with zeros. NULL where memory is short. */
+/* Returns the library's members, then the caller's, then crc64 with zeros. NULL: memory is
+ * short. */
 static json_t *compose(const char *tool, int ranks, json_t *members) {
     char host[256] = "unknown", when[32];
     time_t now = time(NULL);
@@ -99,7 +100,7 @@ int format_about_write(const char *dir, const char *tool, int ranks, const char 
     return status;
 }
 
-/* The whole file, malloc'd. */
+/* Reads the whole file into *out, malloc'd. */
 static int read_file(const char *path, char **out, size_t *bytes_out, dcp_error *err) {
     int fd;
     uint64_t bytes;
@@ -189,8 +190,8 @@ int format_about_is_part(const char *folder, int world, unsigned char *kept, int
     return DCP_OK;
 }
 
-/* The about.json of another step has a right checksum, too. Older versions did not write the
- * step. */
+/* Checking the checksum is not enough, as the about.json of another step has a right one, too.
+ * Older versions did not write the step. */
 int format_about_check_step(const char *dir, const json_t *about, uint64_t step, dcp_error *err) {
     const json_t *said = json_object_get(about, "step");
     if (!json_is_integer(said) || (uint64_t)json_integer_value(said) == step) return DCP_OK;

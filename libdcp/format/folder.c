@@ -1,5 +1,5 @@
-/* The names of steps: written, recognised, listed. A name counts only if it is exactly what this
- * library writes, so that a step has one name, and nothing else in the directory is taken for a
+/* The names of steps: written, recognised, listed. Only a name that is exactly what this library
+ * writes counts, so a step has one name, and nothing else in the directory is mistaken for a
  * step. */
 #include "format/folder.h"
 
@@ -46,14 +46,15 @@ int format_name_read(const char *path, uint64_t *step) {
     return 0;
 }
 
-/* ".1", ".2" and so on: what an abandoned step's name ends with where the plain one was taken. */
+/* Recognises ".1", ".2" and so on, with which an abandoned step's name ends if the plain name was
+ * in use. */
 static int is_suffix(const char *text) {
     if (text[0] != '.' || text[1] < '1' || text[1] > '9') return 0;
     return text[1 + strspn(text + 1, "0123456789")] == '\0';
 }
 
-/* "." and 16 hex digits: what a partial step's name ends with where writers have names of their
- * own, as another one may still be running. */
+/* Recognises "." and 16 hex digits, with which a partial step's name ends if writers use names of
+ * their own because another writer may still be running. */
 static int is_identity(const char *text) {
     return text[0] == '.' && strspn(text + 1, "0123456789abcdef") == 16 && text[17] == '\0';
 }
@@ -100,9 +101,9 @@ typedef struct folder_listing {
     size_t n;
 } folder_listing;
 
-/* Adds one step to the list, whose room doubles. */
+/* Appends one step to the list, whose capacity doubles. */
 static int append_step(folder_listing *l, const dcp_step *step, dcp_error *err) {
-    if ((l->n & (l->n - 1)) == 0) { /* 0 or a power of two: the room is used up */
+    if ((l->n & (l->n - 1)) == 0) { /* 0 or a power of two: the list is full */
         const size_t room = l->n ? 2 * l->n : 1;
         dcp_step *grown = realloc(l->steps, room * sizeof *grown);
         if (!grown) return core_fail_memory(err, room * sizeof *grown);
@@ -121,7 +122,7 @@ static int take_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err
     return status || !is_folder ? status : append_step(l, &step, err);
 }
 
-/* `at` and `name` lead to the directory `dir`. */
+/* `at` and `name` refer to the directory `dir`. */
 static int list_directory(int at, const char *name, const char *dir, dcp_step **out, size_t *n_out,
                           dcp_error *err) {
     folder_listing l = {.dir = dir};
@@ -149,7 +150,7 @@ int format_list_at(int dir_fd, const char *dir, dcp_step **out, size_t *n_out, d
     return list_directory(dir_fd, ".", dir, out, n_out, err);
 }
 
-/* NULL: there is none. */
+/* Returns the newest complete step up to `most`, or NULL if there is none. */
 static const dcp_step *find_newest_row(const dcp_step *steps, size_t n, uint64_t most) {
     while (n > 0 && (steps[n - 1].kind != DCP_STEP_COMPLETE || steps[n - 1].step > most)) n--;
     return n > 0 ? &steps[n - 1] : NULL;
@@ -203,9 +204,9 @@ int format_list_newest(const char *dir, char *path, uint64_t *step, dcp_error *e
     return status;
 }
 
-/* A file counts by its name; what is in it is not looked at. */
+/* A file counts by its name; its contents are not examined. */
 
-/* The world size in a shard's name; 0: it is no shard's name. */
+/* Returns the world size in a shard's name, or 0 if it is not a shard's name. */
 static int world_of(const char *name) {
     char made[64];
     int rank, world;
@@ -275,7 +276,7 @@ int format_folder_files(const char *folder, size_t *n, dcp_layout *layout, dcp_e
 static int belongs(const char *name, dcp_layout layout, size_t files) {
     if (strcmp(name, "about.json") == 0 || strncmp(name, "parity-", 7) == 0 ||
         strncmp(name, "partner-", 8) == 0 ||
-        strncmp(name, ".nfs", 4) == 0) /* what NFS keeps of an open file that was removed */
+        strncmp(name, ".nfs", 4) == 0) /* NFS's name for an open file that was removed */
         return 1;
     return layout == DCP_LAYOUT_GLOBAL ? strcmp(name, "state.h5") == 0
                                        : (size_t)world_of(name) == files;

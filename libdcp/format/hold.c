@@ -15,9 +15,9 @@
 #define LOCKED_FILE "about.json"
 #define READING (O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
 #define CLAIMING (O_RDWR | O_NOFOLLOW | O_NONBLOCK)
-#define PATIENCE 100 /* times 1 ms: far longer than a writer takes from its claim to its rename */
+#define PATIENCE 100 /* times 1 ms; much longer than a writer takes from claim to rename */
 
-/* Of about.json. NULL: there is no lock, and errno says why. */
+/* Locks about.json. Returns NULL if that fails; errno says why. */
 static io_unshared *take_lock(int folder_fd, int flags, short type) {
     struct flock whole = {.l_type = type, .l_whence = SEEK_SET};
     io_unshared *file = io_unshared_open(folder_fd, LOCKED_FILE, flags, NULL);
@@ -67,16 +67,16 @@ void format_hold_close(format_hold *hold) {
     free(hold);
 }
 
-/* What the error says of a lock: there is none, or nobody knows. */
+/* Returns 0 if the error code means that no lock can exist, 1 if it leaves that open. */
 static int may_be_held(int code) {
     switch (code) {
     case ENOENT:
     case ENOTDIR:
-    case ELOOP: /* no step */
+    case ELOOP: /* not a step */
     case ENOLCK:
     case ENOSYS:
     case EINVAL:
-    case EOPNOTSUPP: /* no locks */
+    case EOPNOTSUPP: /* the file system has no locks */
         return 0;
     default:
         return 1;
@@ -91,14 +91,14 @@ int format_hold_is_held(int dir_fd, const char *name) {
     if (fd < 0 || fcntl(fd, F_OFD_GETLK, &whole))
         held = may_be_held(errno);
     else
-        held = whole.l_type == F_RDLCK; /* else it is claimed: no reader has it */
+        held = whole.l_type == F_RDLCK; /* a write lock is a claim, so no reader holds it */
     if (fd >= 0) close(fd);
     close(folder_fd);
     return held;
 }
 
-/* What may not be written to can't be claimed: a reader that comes after the question finds that
- * the step's name is gone, or keeps no more than its files. */
+/* A step that may not be written to cannot be claimed. A reader that comes after this check finds
+ * that the step has lost its name, or holds only its files. */
 int format_hold_claim(int dir_fd, const char *name, io_unshared **claim) {
     int folder_fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     *claim = NULL;
@@ -134,14 +134,14 @@ static int fail_unsupported(const char *path, int code, dcp_error *err) {
     return core_fail_path(DCP_ERR_UNSUPPORTED, path, err);
 }
 
-/* errno says why there is no lock. */
+/* errno must say why there is no lock. */
 static int fail_without_lock(const char *path, dcp_error *err) {
     switch (errno) {
     case ENOENT:
     case ENOTDIR:
     case ELOOP:
         return core_fail_path(core_fail(err, DCP_ERR_NOT_FOUND,
-                                        "cannot pin %s: it is no step, as it has no about.json",
+                                        "cannot pin %s: it is not a step, as it has no about.json",
                                         path),
                               path, err);
     case ENOLCK:
@@ -154,13 +154,13 @@ static int fail_without_lock(const char *path, dcp_error *err) {
     }
 }
 
-/* A file system may grant locks to all who ask. */
+/* Also checks that others see the lock: some file systems grant every lock. */
 static int check_lock(const format_hold *hold, const char *path, dcp_error *err) {
     if (!hold->lock) return fail_without_lock(path, err);
     return format_hold_is_held(hold->folder_fd, ".") ? DCP_OK : fail_unsupported(path, 0, err);
 }
 
-/* `latest` may lead to another step by the time that the one it led to is locked. */
+/* `latest` may point to another step by the time the one that it pointed to is locked. */
 static int hold_named(const char *path, format_hold **out, dcp_error *err) {
     enum { TIMES = 100 };
     for (int i = 0; i < TIMES; i++) {

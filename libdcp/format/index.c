@@ -60,7 +60,7 @@ static int overlap(const format_range *a, const format_range *b) {
     return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
-/* What contradicts itself; NULL: nothing. */
+/* Returns which sizes contradict each other; NULL: none. */
 static const char *sizes_wrong(const format_userblock *ub) {
     uint64_t rows_bytes, blocks = ub->blocks.bytes / 8;
     if (ub->file_bytes % PAGE_BYTES) return "the file's size is no multiple of a page";
@@ -73,11 +73,11 @@ static const char *sizes_wrong(const format_userblock *ub) {
         return "tables overlap";
     if (__builtin_mul_overflow(ub->rows, ub->row_bytes, &rows_bytes) ||
         rows_bytes != ub->index.bytes)
-        return "the index has not the size of its rows";
+        return "the index does not have the size of its rows";
     if (ub->rows > MAX_ROWS) return "no index has that many rows";
     if (ub->meta.bytes > MAX_META_BYTES) return "no meta is that large";
     if (ub->blocks.bytes % 8 || blocks > ub->rows + ub->file_bytes / BLOCK_BYTES)
-        return "the blocks table has not the size of what it covers";
+        return "the blocks table does not have the size of what it covers";
     return NULL;
 }
 
@@ -120,8 +120,8 @@ int format_userblock_decode(const unsigned char *in, uint64_t file_bytes, const 
     return DCP_OK;
 }
 
-/* The index table's bytes. Rows are packed: path, dtype[8], ndim u32, shape u64[8], offset u64,
- * bytes u64, crc64 u64 and, in shards, start u64[8], count u64[8]; little-endian. */
+/* The bytes of the index table. Rows are packed: path, dtype[8], ndim u32, shape u64[8], offset
+ * u64, bytes u64, crc64 u64 and, in shards, start u64[8], count u64[8]; all little-endian. */
 
 enum { DTYPE_BYTES = 8, FIXED_BYTES = DTYPE_BYTES + 4 + 8 * DCP_MAX_DIMS + 24 };
 #define BOX_BYTES (16 * DCP_MAX_DIMS)
@@ -181,8 +181,8 @@ static int decode_dtype(const unsigned char *p, dcp_dtype *out) {
     return dcp_dtype_parse(name, out) == DCP_OK;
 }
 
-/* The box of a row, into `box` in layout sharded; what is wrong with it, its size or its place, or
- * NULL. */
+/* Decodes the row's box, into `box` in layout sharded. Returns what is wrong with its size or
+ * place, or NULL. */
 static const char *decode_box(const unsigned char *p, const format_userblock *ub, dcp_box *box,
                               format_row *r) {
     uint64_t tensor_bytes;
@@ -210,7 +210,7 @@ static const char *decode_box(const unsigned char *p, const format_userblock *ub
     return NULL;
 }
 
-/* The fields whose values need no interpretation. `path` has room for path_bytes + 1. */
+/* Decodes the fields that require no checks. `path` has room for path_bytes + 1. */
 static void read_row(const unsigned char *in, uint64_t path_bytes, char *path, format_row *r) {
     const unsigned char *p = in + path_bytes;
     *r = (format_row){.tensor = {.path = path, .ndim = core_get_u32(p + 8)},
@@ -222,7 +222,7 @@ static void read_row(const unsigned char *in, uint64_t path_bytes, char *path, f
     get_dims(p + 12, r->tensor.shape);
 }
 
-/* A shard's row names its tensor, and behind that maybe the box's number. */
+/* In a shard, the row's path is its tensor's, possibly followed by the number of the box. */
 static int row_path_valid(char *path, const format_userblock *ub, const char **wrong) {
     if (!core_path_valid(path, wrong)) return 0;
     const size_t length = format_index_tensor_path(path);
@@ -233,7 +233,7 @@ static int row_path_valid(char *path, const format_userblock *ub, const char **w
     return valid;
 }
 
-/* Decodes a row; what is wrong with it by itself, or NULL. */
+/* Decodes a row. Returns what is wrong with it, regardless of other rows, or NULL. */
 static const char *decode_row(const unsigned char *in, uint64_t path_bytes,
                               const format_userblock *ub, char *path, dcp_box *box, format_row *r) {
     unsigned char again[FORMAT_LONGEST_ROW];
@@ -249,7 +249,7 @@ static const char *decode_row(const unsigned char *in, uint64_t path_bytes,
     return memcmp(again, in, ub->row_bytes) ? "bytes that should be zero are not" : NULL;
 }
 
-/* The same for a row that is known to be right; of one that isn't nothing may be used. */
+/* Decodes a row that another rank checks. Its values must not be used if that check fails. */
 static void take_row(const unsigned char *in, uint64_t path_bytes, const format_userblock *ub,
                      char *path, dcp_box *box, format_row *r) {
     const unsigned char *p = in + path_bytes;
@@ -264,7 +264,7 @@ static void take_row(const unsigned char *in, uint64_t path_bytes, const format_
     }
 }
 
-/* Rows begin with their paths, padded with NUL, so bytes compare as paths do. */
+/* Rows begin with their paths, padded with NUL, so comparing bytes compares paths. */
 static int check_row(const unsigned char *table, uint64_t i, uint64_t path_bytes,
                      const format_userblock *ub, const char *file, char *path, dcp_box *box,
                      format_row *r, dcp_error *err) {
@@ -284,7 +284,7 @@ static int check_row_bytes(const format_userblock *ub, const char *file, uint64_
     if (ub->row_bytes > fixed && *path_bytes % 16 == 0 && *path_bytes <= FORMAT_LONGEST_PATH &&
         ub->rows <= ub->index.bytes)
         return DCP_OK;
-    return core_fail_at(err, DCP_ERR_CORRUPT, file, "index: rows of %llu bytes are not ours",
+    return core_fail_at(err, DCP_ERR_CORRUPT, file, "index: rows of %llu bytes are not valid",
                         (unsigned long long)ub->row_bytes);
 }
 
@@ -297,7 +297,7 @@ static int shares_bytes(const format_row *r, const format_range *table) {
     return r->offset + r->bytes > table->offset && r->offset < table->offset + table->bytes;
 }
 
-/* `order`: rows with bytes, ascending by offset. */
+/* `order` contains the rows that have bytes, sorted by offset. */
 static int check_disjoint(const format_row **order, size_t n, const format_userblock *ub,
                           const char *file, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
@@ -317,9 +317,10 @@ static int check_disjoint(const format_row **order, size_t n, const format_userb
     return DCP_OK;
 }
 
-/* What is neither a dataset nor a table is HDF5's metadata and padding: some hundred bytes a
- * dataset, and up to a kilobyte for each folder of its path. More is a hole, which would be read
- * and summed for nothing. `order`: disjoint rows, beside the tables. */
+/* Everything that is neither dataset nor table is HDF5's metadata and padding: some hundred bytes
+ * per dataset, and up to a kilobyte for each folder in its path. More would be a hole, which would
+ * be read and summed for nothing. `order` contains disjoint rows, which do not overlap the
+ * tables. */
 static int check_rest(const format_row **order, size_t n, const format_userblock *ub,
                       const char *file, dcp_error *err) {
     uint64_t rest = ub->file_bytes - ub->index.bytes - ub->blocks.bytes - ub->meta.bytes;
@@ -331,9 +332,10 @@ static int check_rest(const format_row **order, size_t n, const format_userblock
                         (unsigned long long)rest, (unsigned long long)ub->rows);
 }
 
-/* HDF5 has either a dataset or a group at a path. `open` are the rows whose paths the row's begins
- * with, each longer than the one before, so they are not more than a path has bytes. Only the
- * longest can be its folder: after the others' bytes comes what comes there in the longest. */
+/* In HDF5 a path names either a dataset or a group. `open` contains the rows whose paths are
+ * prefixes of the current row's path, each longer than the previous one, so there are at most as
+ * many as a path has bytes. Only the longest can be a folder of the current path: where a shorter
+ * one ends, the current path continues like the longest, which was checked. */
 static int check_folders(const format_row *rows, size_t n, const char *file, dcp_error *err) {
     const char *open[DCP_MAX_PATH + 1];
     size_t depth = 0;
@@ -366,7 +368,7 @@ static int check_whole(const format_row *rows, uint64_t path_bytes, const format
                        uint64_t blocks, const char *file, dcp_error *err) {
     if (path_bytes != format_index_path_bytes(rows, ub->rows))
         return core_fail_at(err, DCP_ERR_CORRUPT, file,
-                            "index: paths of %llu bytes, longer than any",
+                            "index: room for paths of %llu bytes, more than any has",
                             (unsigned long long)path_bytes);
     if (blocks != ub->blocks.bytes / 8)
         return core_fail_at(err, DCP_ERR_CORRUPT, file,

@@ -1,6 +1,6 @@
-/* The quick check of a step: are its files there, as long as they say, and of one layout? It reads
- * user blocks and about.json and no tables, so that a directory of a thousand steps is listed fast.
- */
+/* The quick check of a step: do its files exist, have the size that they state, and belong to one
+ * layout? It reads user blocks and about.json but no tables, so a directory of a thousand steps is
+ * listed fast. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -17,13 +17,13 @@
 #include "format/tables.h"
 #include "io/look.h"
 
-/* Adds a file's size; the newest time of all. */
+/* Adds the file's size; records the newest time. */
 static int measure_file(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
     dcp_glance *out = ctx;
     struct stat st;
     if (e->d_type == DT_DIR) return DCP_OK;
     const int status = io_look(dirfd(of), e->d_name, &st, err);
-    if (status == DCP_ERR_NOT_FOUND) return DCP_OK; /* it has gone since */
+    if (status == DCP_ERR_NOT_FOUND) return DCP_OK; /* removed meanwhile */
     if (status || !S_ISREG(st.st_mode)) return status;
     out->bytes += (uint64_t)st.st_size;
     if (st.st_mtime > out->written) out->written = st.st_mtime;
@@ -34,7 +34,7 @@ static int measure_files(const char *folder, dcp_glance *out, dcp_error *err) {
     return io_look_through(AT_FDCWD, folder, folder, measure_file, out, err);
 }
 
-/* The member's number, from `least` to INT_MAX; else `otherwise`. */
+/* Returns the member's value if it lies between `least` and INT_MAX, otherwise `otherwise`. */
 static int small_number(const json_t *about, const char *name, int least, int otherwise) {
     const json_t *member = json_object_get(about, name);
     json_int_t n = json_is_integer(member) ? json_integer_value(member) : -1;
@@ -76,7 +76,7 @@ static int check_file(const char *path, dcp_layout layout, format_userblock *ub,
     return status;
 }
 
-/* The files that are marked in `here`, or all where it is NULL. */
+/* Checks the files that are marked in `here`, or all if it is NULL. */
 static int check_files(const char *folder, const unsigned char *here, dcp_glance *out,
                        dcp_error *err) {
     format_userblock ub;
@@ -92,8 +92,8 @@ static int check_files(const char *folder, const unsigned char *here, dcp_glance
     return status;
 }
 
-/* A private store's folder need have only the shards that its about.json lists. Without such a
- * list, or where it lacks one of them, this fails as `missing` says. */
+/* A private store's folder only has to contain the shards that its about.json lists. If there is no
+ * list, or a listed shard is missing, this fails with the error `missing`. */
 static int check_part(const char *folder, dcp_glance *out, const dcp_error *missing,
                       dcp_error *err) {
     unsigned char *kept = calloc(2 * (size_t)out->files, 1);

@@ -1,5 +1,5 @@
-/* Reading the tables of one file with plain reads, before HDF5 or anything else sees it. Nothing is
- * used before its checksum is found right; until then sizes are limited by the file's size. */
+/* Reading the tables of one file with plain reads, before HDF5 or anything else opens it. Nothing
+ * is used before its checksum was checked; until then the file's size limits all sizes. */
 #include "format/tables.h"
 
 #include <fcntl.h>
@@ -13,8 +13,8 @@
 #include "io/descriptors.h"
 
 enum {
-    HEAD_BYTES = 8 + USERBLOCK_BYTES, /* the file's size goes before the user block */
-    TABLE_STEP = 4 << 20,             /* of a table that is larger */
+    HEAD_BYTES = 8 + USERBLOCK_BYTES, /* the file's size precedes the user block */
+    TABLE_STEP = 4 << 20,             /* a larger table is read in parts */
 };
 
 format_file format_file_of(char *path) {
@@ -39,7 +39,8 @@ int format_tables_read_userblock(const char *path, format_userblock *ub, dcp_err
     return status;
 }
 
-/* Bytes being put together; `all` grows with what was read, not with what a file claims. */
+/* Bytes that are being collected. `all` grows by the number of bytes read, not by what the file
+ * claims. */
 typedef struct packing {
     const char *path;
     int fd;
@@ -56,8 +57,8 @@ static int append_bytes(packing *p, uint64_t offset, uint64_t bytes, dcp_error *
     return status;
 }
 
-/* A large index is read step by step, and each step only after the rows before it were found right.
- * So a false number of rows costs little memory: the zeros of a sparse file are no valid rows. */
+/* A large index is read in parts, each part only after the rows before it were found valid. So a
+ * false number of rows costs little memory: the zeros of a sparse file are not valid rows. */
 static int append_index(packing *p, const format_userblock *ub, dcp_error *err) {
     int status = DCP_OK;
     uint64_t step = ub->row_bytes ? TABLE_STEP / ub->row_bytes + 1 : 1;
@@ -70,15 +71,15 @@ static int append_index(packing *p, const format_userblock *ub, dcp_error *err) 
     return status;
 }
 
-/* Whether a whole page of the table is zeros. Checksums of real data never are, a hole is. */
+/* Returns 1 if a whole page of the table is zeros. Checksums of real data never are; a hole is. */
 static int has_hole(const unsigned char *table, uint64_t bytes) {
     for (uint64_t at = 0; at + PAGE_BYTES <= bytes; at += PAGE_BYTES)
         if (!table[at] && !memcmp(table + at, table + at + 1, PAGE_BYTES - 1)) return 1;
     return 0;
 }
 
-/* Step by step for the same reason: a table of holes, of a file that claims to be huge, ends at its
- * first one. */
+/* Reads in parts for the same reason: if a sparse file claims to be huge, reading its table stops
+ * at the first hole. */
 static int append_blocks(packing *p, const format_range *blocks, dcp_error *err) {
     int status = DCP_OK;
     for (uint64_t at = 0, n; at < blocks->bytes && !status; at += n) {
@@ -238,7 +239,7 @@ static int sum_gap(format_file *file, unsigned char *buffer, uint64_t start, uin
     return DCP_OK;
 }
 
-/* The checksum of what lies between the datasets: `rows`, ascending by offset. */
+/* Computes the checksum of everything between the datasets. `rows` is sorted by offset. */
 static int sum_outside(format_file *file, const format_row **rows, size_t n, uint64_t *crc,
                        dcp_error *err) {
     uint64_t at = USERBLOCK_BYTES, outside = file->ub.file_bytes - USERBLOCK_BYTES, raw = 0;
@@ -260,7 +261,7 @@ int format_file_check_outside(format_file *file, dcp_error *err) {
     size_t n = 0;
     uint64_t crc = 0;
     if (file->outside_is_intact) return DCP_OK;
-    format_file again = format_file_of(file->path); /* with its rows, which may be at homes alone */
+    format_file again = format_file_of(file->path); /* for its rows, which may be at homes only */
     again.folder = file->folder;
     int status = file->rows ? DCP_OK : format_tables_read(&again, err);
     if (!status)

@@ -43,7 +43,8 @@ static void numbers(void) {
     forge f;
     CHECK(forge_open(&f, step, "state.h5") == 0); /* on all: where things are */
     MPI_Barrier(MPI_COMM_WORLD);
-    check_number(&f, UB_ROWS, 1ULL << 40, "user block: the index has not the size of its rows");
+    check_number(&f, UB_ROWS, 1ULL << 40,
+                 "user block: the index does not have the size of its rows");
     check_number(&f, UB_META + 8, UINT64_MAX, "user block: meta lies outside the file");
     check_number(&f, forge_column_at(&f, 2, SHAPE), UINT64_MAX, "row 2 is not valid: its shape");
     check_number(&f, forge_column_at(&f, 2, OFFSET), forge_at(&f, UB_META), "outside the file");

@@ -102,7 +102,7 @@ static void sizes_that_contradict_are_damage(void **state) {
     expect_forged(&ub, "size of its rows");
     ub = good;
     ub.blocks.bytes = 23;
-    expect_forged(&ub, "the blocks table has not the size of what it covers");
+    expect_forged(&ub, "the blocks table does not have the size of what it covers");
     ub = good;
     ub.layout = (dcp_layout)2;
     expect_forged(&ub, "layout");
@@ -129,7 +129,7 @@ static void sizes_beyond_any_file_are_damage(void **state) {
     ub = good;
     ub.file_bytes = 1ULL << 30;
     ub.blocks = (format_range){1 << 20, 8 * (256 + 3 + 1), 0};
-    expect_forged(&ub, "the blocks table has not the size of what it covers");
+    expect_forged(&ub, "the blocks table does not have the size of what it covers");
 }
 
 static void what_is_not_used_is_zero(void **state) {
