@@ -1,4 +1,4 @@
-/* Space for the whole file is reserved at first, so a full disk is noticed before bytes move. */
+/* Space for the whole file is reserved first, so a full disk is noticed before any bytes move. */
 #include "redundancy/encode.h"
 
 #include <errno.h>
@@ -94,9 +94,9 @@ void redundancy_output_end(redundancy_output *o) {
     *o = (redundancy_output){.file = {.fd = -1}};
 }
 
-/* Writing the redundancy files of a step. Every member's file is read once; one slice of it at a
- * time goes to the ranks that keep strips of it. The lengths of a group's files are known before,
- * their checksums only afterwards, so the header is written last. */
+/* Writing the redundancy files of a step. Every member's file is read once, and one slice of it at
+ * a time goes to the ranks that store strips of it. The lengths of a group's files are known
+ * before, their checksums only afterwards, so the header is written last. */
 
 typedef struct encoder {
     dcp_comm *comm;
@@ -104,8 +104,8 @@ typedef struct encoder {
     int group;
     parity_header header;
     char *own_path;
-    strip_file own;   /* the shard */
-    uint64_t own_raw; /* its checksum */
+    strip_file own;   /* this rank's shard */
+    uint64_t own_raw; /* its checksum, in raw form */
     redundancy_output out;
     stripe *stripes;
 } encoder;
@@ -114,7 +114,7 @@ static int rank_of(const encoder *e, int member) {
     return e->groups->order[member * e->groups->n + e->group];
 }
 
-/* This rank's number of all members: values[member] of each. */
+/* Sends this rank's value to all members of its group; values[member] receives each member's. */
 static int share_number(const encoder *e, uint64_t value, uint64_t *values, dcp_error *err) {
     int n = e->comm->size, members = e->header.group.members;
     uint64_t *bytes = calloc((size_t)n, sizeof *bytes), same[REDUNDANCY_MAX_MEMBERS];
@@ -127,7 +127,7 @@ static int share_number(const encoder *e, uint64_t value, uint64_t *values, dcp_
     }
     status = comm_alltoall(e->comm, same, bytes, got, bytes, err);
     for (int m = 0; m < members && !status; m++) {
-        int before = 0; /* messages lie in the order of ranks */
+        int before = 0; /* messages are in rank order */
         for (int other = 0; other < members; other++) before += rank_of(e, other) < rank_of(e, m);
         values[m] = got[before];
     }
@@ -163,7 +163,7 @@ static strip strip_of_row(encoder *e, const code_strip *at, uint64_t bytes) {
     return s;
 }
 
-/* Data strips in, redundant ones out. */
+/* Describes a stripe: data strips are inputs, redundant strips are outputs. */
 static int fill_stripe(encoder *e, int number, dcp_error *err) {
     const code_group *g = &e->header.group;
     code_strip rows[REDUNDANCY_MAX_MEMBERS];
@@ -198,7 +198,7 @@ static int begin_file(encoder *e, const char *folder, dcp_error *err) {
     return status;
 }
 
-/* All ranks know their groups' lengths and have space. */
+/* After this, all ranks know the lengths of their groups' files and have reserved space. */
 static int begin_encoding(encoder *e, const char *folder, dcp_error *err) {
     uint64_t lengths[REDUNDANCY_MAX_MEMBERS];
     int status = comm_agree(e->comm, open_shard(e, folder, err), err);

@@ -12,31 +12,31 @@ typedef struct redundancy_output {
     char *tmp, *path;
 } redundancy_output;
 
-/* Creates it with space for `bytes` after `start`. The file's checksums are of blocks of
- * `block_bytes`. On failure nothing is left. */
+/* Creates the file with space for `bytes` after `start`. Its checksums are those of blocks of
+ * `block_bytes`. If it fails, it leaves no file behind. */
 int redundancy_output_begin(redundancy_output *o, const char *folder, const char *name,
                             uint64_t start, uint64_t bytes, uint64_t block_bytes, dcp_error *err);
 
-/* Writes header and table of a redundancy file, whose payload's checksums the output has. */
+/* Writes header and table of a redundancy file; the output contains the checksums of its
+ * payload. */
 int redundancy_output_header(const redundancy_output *o, parity_header *h, dcp_error *err);
 
-/* Durable, then named, then its folder durable. */
+/* Makes the file durable, gives it its name, and makes its folder durable. */
 int redundancy_output_publish(redundancy_output *o, dcp_error *err);
 
-/* Frees it; removes the file where it has no name yet. What was not begun is ignored. */
+/* Frees the output; removes the file if it has no name yet. Ignores an output that was not
+ * begun. */
 void redundancy_output_end(redundancy_output *o);
-
-/* Writing the redundancy files of a step. */
 
 struct comm_stop;
 
-/* Collective. Writes this rank's redundancy file into `folder`, where its shard lies already,
- * `shard-RRRRR-of-NNNNN.h5` with its rank and the communicator's size, of any length and complete.
- * The file is durable on return, its folder's entry as well.
- *   folder  this rank's: `DIR/.tmp-step-N` of its node's directory; ranks of a node share it
- *   step    is kept in the file
- *   stop    asked now and then; NULL: never
- * Extra memory: 16 MiB a rank. Nothing happens where groups->spec is none. On failure of any rank
- * all return its status, and the file is not there. */
+/* Writes this rank's redundancy file into `folder`. Collective. The folder must already contain
+ * this rank's complete shard, `shard-RRRRR-of-NNNNN.h5` with its rank and the communicator's size.
+ * On return the file and its folder's entry are durable.
+ *   folder  this rank's: `DIR/.tmp-step-N` in its node's directory; the ranks of a node share it
+ *   step    stored in the file
+ *   stop    asked from time to time whether to stop; NULL: never stop
+ * Uses 16 MiB of extra memory per rank. Does nothing if groups->spec is none. If any rank fails,
+ * all return its status, and no file is left. */
 int redundancy_encode(dcp_comm *comm, const redundancy_groups *groups, const char *folder,
                       uint64_t step, struct comm_stop *stop, dcp_error *err);

@@ -1,6 +1,6 @@
-/* Ranks are sorted by failure domain, and dealt to the groups in turn, as cards are. Where no
- * domain has more ranks than there are groups, no group gets two ranks of a domain. The sizes of
- * the groups differ by one at most. */
+/* Ranks are sorted by failure domain and dealt to the groups in turn, like cards. If no domain has
+ * more ranks than there are groups, no group gets two ranks of one domain. The sizes of the groups
+ * differ by at most one. */
 #include "redundancy/groups.h"
 
 #include <isa-l.h>
@@ -50,7 +50,7 @@ static int by_domain(const void *a, const void *b) {
     return x->rank - y->rank;
 }
 
-/* Different domains, and the most ranks that one of them has. */
+/* Returns the number of different domains; *largest is the number of ranks in the largest. */
 static int count_domains(const placed_rank *sorted, int world, int *largest) {
     int domains = 0, first = 0;
     *largest = 0;
@@ -66,7 +66,8 @@ static int count_domains(const placed_rank *sorted, int world, int *largest) {
 
 static int divide_up(int a, int b) { return (a + b - 1) / b; }
 
-/* How many groups: few, but no domain has two members of one. */
+/* Chooses the number of groups: as few as possible such that no group has two members of one
+ * domain. */
 static int choose_groups(const redundancy_spec *spec, const placed_rank *sorted, int world,
                          int group_size, int *n, dcp_error *err) {
     char kind[16];
@@ -171,9 +172,9 @@ int redundancy_group_of(const redundancy_groups *groups, int rank, int *member) 
     return groups->place[rank] % groups->n;
 }
 
-/* The code is ISA-L's Cauchy matrix: its upper part is the identity, and any square choice of its
- * rows can be inverted. With one row of data, the other row is a copy; so partner is a code like
- * the others. */
+/* The code is ISA-L's Cauchy matrix: its upper part is the identity, and any square selection of
+ * its rows can be inverted. With one row of data, the other row is a copy, so partner is a special
+ * case of the code. */
 
 int redundancy_code_strips(const code_group *g) {
     return g->kind == REDUNDANCY_RS ? g->members : 2;
@@ -183,8 +184,8 @@ int redundancy_code_data_strips(const code_group *g) {
     return g->kind == REDUNDANCY_RS ? g->members - g->lost : 1;
 }
 
-/* Below `lost`: this row of the stripe is redundant. Else it is data, and its number is that less
- * `lost`. */
+/* If the result is less than `lost`, the member's strip of this stripe is redundant. Otherwise it
+ * is data, and its row is the result minus `lost`. */
 static int rotation(const code_group *g, int number, int member) {
     return (member - number + g->members) % g->members;
 }

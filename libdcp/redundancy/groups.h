@@ -1,4 +1,4 @@
-/* Redundancy groups: who protects whom, and the erasure code of a group. */
+/* Redundancy groups: which ranks protect each other, and the erasure code of a group. */
 #pragma once
 
 #include <stddef.h>
@@ -6,28 +6,29 @@
 
 #include "dcp/comm.h"
 
-/* Who protects whom in a private store with redundancy.
+/* Which ranks protect each other in a private store with redundancy.
  *
- * The files of such a step (layout sharded) lie on several nodes, each of which sees only its own.
- * With redundancy the step survives the loss of some failure domains with all their nodes. Ranks
- * form groups whose members are in different domains. Beside its shard, every member keeps a
- * redundancy file: `partner-RRRRR-of-NNNNN.bin`, a copy of the file of the member before it in the
- * group, or `parity-RRRRR-of-NNNNN.bin`, strips of a Reed-Solomon code over the group's files
- * (docs/format.md). This folder knows files, folders and a communicator; no stores.
+ * The files of a step in such a store (layout sharded) lie on several nodes, each of which sees
+ * only its own. With redundancy the step survives the loss of some failure domains with all their
+ * nodes. Ranks form groups whose members are in different domains. In addition to its shard, every
+ * member stores a redundancy file: `partner-RRRRR-of-NNNNN.bin`, a copy of the file of the previous
+ * member of the group, or `parity-RRRRR-of-NNNNN.bin`, strips of a Reed-Solomon code over the
+ * group's files (docs/format.md). This folder knows about files, folders and a communicator, but
+ * not about stores.
  *
- *     saving    redundancy_parse, redundancy_groups_collect once; after every rank's shard is
- *               written and before publication: redundancy_encode
- *     loading   redundancy_survey_open, redundancy_survey_check: can this step be made whole?
- *               redundancy_reconstruct writes what is lost; then the step is there as it was saved
- */
+ *     saving    redundancy_parse and redundancy_groups_collect once; redundancy_encode after every
+ *               rank's shard is written and before publication
+ *     loading   redundancy_survey_open and redundancy_survey_check: can this step be rebuilt?
+ *               redundancy_reconstruct writes the lost files; then the step is as it was saved */
 
 #define REDUNDANCY_MAX_LOST 16    /* the largest K of rs(K) */
-#define REDUNDANCY_MAX_MEMBERS 64 /* of a group */
+#define REDUNDANCY_MAX_MEMBERS 64 /* per group */
 
 typedef enum redundancy_kind {
     REDUNDANCY_NONE,
-    REDUNDANCY_PARTNER, /* survives any loss without two neighbours of a group's ring */
-    REDUNDANCY_RS,      /* survives the loss of any `lost` members of every group */
+    /* survives any loss that does not include two neighbours in a group's ring */
+    REDUNDANCY_PARTNER,
+    REDUNDANCY_RS, /* survives the loss of any `lost` members of every group */
 } redundancy_kind;
 
 typedef struct redundancy_spec {
@@ -35,45 +36,47 @@ typedef struct redundancy_spec {
     int lost; /* none: 0, partner: 1, rs(K): K */
 } redundancy_spec;
 
-/* "none", "partner" or "rs(K)"; NULL and "" are none. DCP_ERR_ARG says what is allowed. */
+/* Parses "none", "partner" or "rs(K)"; NULL and "" mean none. Returns DCP_ERR_ARG, with a message
+ * that lists what is allowed. */
 int redundancy_parse(const char *text, redundancy_spec *out, dcp_error *err);
 
-/* Who protects whom: a partition of the ranks, the same on all of them. */
+/* A partition of the ranks into groups, the same on all ranks. */
 typedef struct redundancy_groups {
     redundancy_spec spec;
-    int world, n; /* ranks, groups; 0 groups for none */
+    int world, n; /* numbers of ranks and groups; n is 0 without redundancy */
     int *order;   /* [world]: member m of group g is rank order[m * n + g] */
-    int *place;   /* [world]: the rank's place in `order` */
+    int *place;   /* [world]: the rank's index in `order` */
 } redundancy_groups;
 
-/* Groups of nearly equal size, of which no two members are in the same failure domain.
+/* Makes groups of nearly equal size, in which no two members are in the same failure domain.
  *   domains     [world]: ranks with equal numbers are in one domain, and are lost together
- *   group_size  members of a group, at most REDUNDANCY_MAX_MEMBERS; 0: 8, or 2 K where that is
- *               more. Groups are smaller where there are fewer domains, and larger where else one
- *               would have too few members.
- * DCP_ERR_ARG: there can't be spec->lost + 1 members in different domains in every group; the
- * message says how many domains are needed, or how many ranks one of them holds. */
+ *   group_size  members per group, at most REDUNDANCY_MAX_MEMBERS; 0: 8, or 2 K if that is more.
+ *               Groups are smaller if there are fewer domains, and larger if a group would
+ *               otherwise have too few members.
+ * Returns DCP_ERR_ARG if it is impossible to have spec->lost + 1 members in different domains in
+ * every group; the message says how many domains are needed, or how many ranks one of them
+ * holds. */
 int redundancy_groups_make(const redundancy_spec *spec, const uint64_t *domains, int world,
                            int group_size, redundancy_groups **out, dcp_error *err);
 
-/* Collective: the same with the default size, from the number of this rank's domain. */
+/* Makes groups of the default size from the number of this rank's domain. Collective. */
 int redundancy_groups_collect(dcp_comm *comm, const redundancy_spec *spec, uint64_t domain,
                               redundancy_groups **out, dcp_error *err);
 
 void redundancy_groups_free(redundancy_groups *groups); /* NULL is ignored */
 
-/* Members of group g; the group of a rank, and its number in that group. */
+/* The number of members of group g; the group of a rank, and its number in that group. */
 int redundancy_group_members(const redundancy_groups *groups, int g);
 int redundancy_group_of(const redundancy_groups *groups, int rank, int *member);
 
-/* The erasure code of a group: arithmetic over GF(2^8), no files.
+/* The erasure code of a group: arithmetic over GF(2^8), without files.
  *
- * A group of g members has g stripes. A stripe of rs(k) has a strip on every member. k of its
- * strips are redundant. The other g - k are the next segments of those members' data. From stripe
- * to stripe the redundant strips move on by one member, so that all members hold the same number of
- * them (as in SCR, "Reed-Solomon"). A stripe of partner has two strips: a member's whole file, and
- * its copy on the next member. The rows of a stripe are its strips, data first. Any
- * redundancy_code_data_strips() of them give the others. */
+ * A group of g members has g stripes. A stripe of rs(k) has one strip on every member: k strips are
+ * redundant, and the other g - k are the next segments of those members' data. From each stripe to
+ * the next, the redundant strips move by one member, so all members hold the same number of them
+ * (as in SCR, "Reed-Solomon"). A stripe of partner has two strips: a member's whole file, and its
+ * copy on the next member. The rows of a stripe are its strips, data first. Any
+ * redundancy_code_data_strips() of them determine the others. */
 
 typedef struct code_group {
     redundancy_kind kind;
@@ -82,23 +85,23 @@ typedef struct code_group {
 
 typedef struct code_strip {
     int member;
-    int redundant; /* 0: of the member's file; 1: of its redundancy file */
-    int index;     /* which strip of that file */
+    int redundant; /* 0: in the member's file; 1: in its redundancy file */
+    int index;     /* number of the strip in that file */
 } code_strip;
 
-/* Strips in a stripe, and how many of them are data. */
+/* The number of strips in a stripe, and the number of data strips among them. */
 int redundancy_code_strips(const code_group *g);
 int redundancy_code_data_strips(const code_group *g);
 
-/* The strips of stripe number `number` (0 to members - 1), by row. */
+/* Lists the strips of stripe `number` (0 to members - 1), in the order of rows. */
 void redundancy_code_stripe(const code_group *g, int number,
                             code_strip *out /* redundancy_code_strips() */);
 
-/* coeffs[redundancy_code_data_strips()]: what row `wanted` is as a sum of the rows `present`, which
- * are redundancy_code_data_strips() different ones. 0, or -1 where memory is short. */
+/* Computes coeffs[redundancy_code_data_strips()]: row `wanted` as a sum of the rows `present`,
+ * which are redundancy_code_data_strips() different ones. Returns 0, or -1 if memory is short. */
 int redundancy_code_solve(const code_group *g, const int *present, int wanted,
                           unsigned char *coeffs);
 
-/* out[i][0 .. bytes) = sum over j of coeffs[i * n_in + j] * in[j]. */
+/* Computes out[i][0 .. bytes) = sum over j of coeffs[i * n_in + j] * in[j]. */
 void redundancy_code_combine(uint64_t bytes, int n_in, int n_out, unsigned char *coeffs,
                              unsigned char **in, unsigned char **out);

@@ -1,5 +1,6 @@
-/* A redundancy file is a page of header, the table of its blocks' checksums padded to whole pages,
- * and the strips. Nothing in it is used before the header's own checksum is right. */
+/* A redundancy file consists of a page of header, the table of its blocks' checksums padded to
+ * whole pages, and the strips. Nothing in it is used before the header's own checksum was
+ * checked. */
 #include "redundancy/parity.h"
 
 #include <fcntl.h>
@@ -21,7 +22,7 @@ static const unsigned char magic[8] = {0x89, 'D', 'C', 'R', '\r', '\n', 0x1a, '\
 
 #define VERSION 1
 #define LARGEST_WORLD (1 << 20)
-#define LARGEST_FILE ((uint64_t)1 << 56) /* sums of some stay far from overflow */
+#define LARGEST_FILE ((uint64_t)1 << 56) /* so sums of a few cannot overflow */
 
 enum { /* byte offsets */
        AT_VERSION = 8,
@@ -163,7 +164,7 @@ int redundancy_parity_header_decode(const unsigned char *in, const char *path, p
                             core_get_u32(in + AT_VERSION), VERSION);
     read_fields(in, &h);
     if (!is_group(&h))
-        return core_fail_at(err, DCP_ERR_CORRUPT, path, "header: there can be no such group");
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "header: its group is not valid");
     for (int m = 0; m < h.group.members; m++) {
         const unsigned char *at = in + AT_TABLE + m * MEMBER_BYTES;
         h.members[m] =
@@ -171,12 +172,12 @@ int redundancy_parity_header_decode(const unsigned char *in, const char *path, p
     }
     if (!are_members(&h) ||
         core_get_u64(in + AT_PAYLOAD) != redundancy_parity_payload_bytes(&h, h.member))
-        return core_fail_at(err, DCP_ERR_CORRUPT, path, "header: its members can't be");
+        return core_fail_at(err, DCP_ERR_CORRUPT, path, "header: its members are not valid");
     *out = h;
     return DCP_OK;
 }
 
-/* The header against the file that it is in. */
+/* Checks that the header belongs to the file that contains it. */
 static int check_place(const parity_header *h, uint64_t bytes, const char *path, const char *name,
                        dcp_error *err) {
     char right[64];
@@ -251,7 +252,7 @@ static int is_redundancy(const char *name) {
     return redundancy_parity_name_read(name, &kind, &number, &world) && kind != REDUNDANCY_NONE;
 }
 
-/* A failure that is damage is reported, another one is returned. */
+/* Reports a failure if it is damage, and returns it otherwise. */
 static int open_reported(const char *path, const char *name, const redundancy_reader *reader,
                          parity_header *h, int *fd, dcp_error *err) {
     dcp_error e;
@@ -264,7 +265,7 @@ static int open_reported(const char *path, const char *name, const redundancy_re
     return status;
 }
 
-/* A folder that is verified. */
+/* A folder that is being verified. */
 typedef struct folder_check {
     const char *folder;
     const redundancy_reader *reader;

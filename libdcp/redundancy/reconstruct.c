@@ -1,5 +1,5 @@
-/* Of each group the members that each domain has are counted. A member counts where any of its
- * files lies. */
+/* For each group, the members of each domain are counted. A member belongs to every domain in which
+ * one of its files lies. */
 #include "redundancy/reconstruct.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "io/publish.h"
 #include "redundancy/encode.h"
 
-/* The members of a group that one domain has files of. */
+/* The members of a group of which one domain has files. */
 typedef struct domain_share {
     uint64_t domain;
     int n;
@@ -38,7 +38,7 @@ static void add_member(domain_share *shares, int *n, uint64_t domain, int member
     shares[i].has[member] = 1;
 }
 
-/* Into shares[2 * REDUNDANCY_MAX_MEMBERS]; how many, or -1 where a file is lost. */
+/* Fills shares[2 * REDUNDANCY_MAX_MEMBERS] and returns their number, or -1 if a file is lost. */
 static int share_out(const redundancy_survey *s, int leader, code_group *g, domain_share *shares) {
     int numbers[REDUNDANCY_MAX_MEMBERS], n = 0;
     redundancy_survey_group(s, leader, g, numbers);
@@ -83,25 +83,24 @@ int redundancy_losses_survived(const redundancy_survey *s) {
     return least;
 }
 
-/* Files are rebuilt some groups at a time. Of each stripe, as many intact strips as it takes go to
- * the ranks that write the lost ones. A rebuilt shard gets its name when its checksum is the one in
- * the redundancy files. All files that are read have been checked by the survey, every byte of
- * them. */
+/* Files are rebuilt some groups at a time. For each stripe, as many intact strips as necessary go
+ * to the ranks that write the lost ones. A rebuilt shard gets its name when its checksum is the one
+ * in the redundancy files. The survey has checked every byte of all files that are read. */
 
 #define GROUPS_AT_ONCE 64
 
-/* What a rebuild works on; all borrowed. */
+/* The context of a rebuild; all borrowed. */
 typedef struct rebuild_site {
     dcp_comm *comm;
     redundancy_survey *survey;
-    const char *folder; /* of this rank, for files that are lost; made where it is needed */
+    const char *folder; /* this rank's folder for lost files; made if needed */
 } rebuild_site;
 
-/* A file of a group: read where it is, or written where it is lost. */
+/* A file of a group: read where it exists, or written if it is lost. */
 typedef struct rebuild_slot {
     int rank;
-    strip_file in;         /* on `rank`, where it is not lost */
-    redundancy_output out; /* on `rank`, where it is */
+    strip_file in;         /* on `rank`, if the file is not lost */
+    redundancy_output out; /* on `rank`, if it is lost */
 } rebuild_slot;
 
 typedef struct rebuild_group {
@@ -120,12 +119,12 @@ static survey_place *place_of_file(const rebuild_site *at, const rebuild_group *
     return &at->survey->files[file_number(at, g, redundant, member)];
 }
 
-/* Whether the member's shard, or its redundancy file, is lost. */
+/* Returns 1 if the member's shard, or its redundancy file, is lost. */
 static int is_lost_file(const rebuild_site *at, const rebuild_group *g, int redundant, int member) {
     return place_of_file(at, g, redundant, member)->rank < 0;
 }
 
-/* Whether a file of another member is, or will be, in the rank's failure domain. */
+/* Returns 1 if a file of another member is, or will be, in the rank's failure domain. */
 static int has_other(const rebuild_site *at, const rebuild_group *g, int member, int rank) {
     const uint64_t *domains = at->survey->domains;
     for (int m = 0; m < g->group.members; m++)
@@ -136,9 +135,9 @@ static int has_other(const rebuild_site *at, const rebuild_group *g, int member,
     return 0;
 }
 
-/* Who writes a member's lost files: the rank that has the member's other file, or a damaged copy.
- * Else a rank in a failure domain that has no other member of the group, so that the next loss can
- * be survived as well. */
+/* Chooses the rank that writes a member's lost files: the rank that has the member's other file, or
+ * a damaged copy; otherwise a rank in a failure domain without other members of the group, so the
+ * step can survive the next loss as well. */
 static int choose_writer(const rebuild_site *at, const rebuild_group *g, int member) {
     int size = at->comm->size, first = g->numbers[member] % size;
     for (int k = 0; k < 2; k++)
@@ -151,8 +150,8 @@ static int choose_writer(const rebuild_site *at, const rebuild_group *g, int mem
     return first;
 }
 
-/* The group that shard `leader` leads, with a rank for every file, the same on all ranks. 1 where
- * any of its files is lost, else 0. */
+/* Makes the group that shard `leader` leads, and chooses a rank for every file; the result is the
+ * same on all ranks. Returns 1 if any of its files is lost. */
 static int begin_group(const rebuild_site *at, int leader, rebuild_group *g) {
     g->leader = leader;
     redundancy_survey_group(at->survey, leader, &g->group, g->numbers);
@@ -179,7 +178,7 @@ static int open_input(strip_file *in, const char *path, uint64_t start, uint64_t
     return io_open_regular(path, O_RDONLY, &in->fd, &file_bytes, err);
 }
 
-/* Where a damaged file is replaced, else this rank's folder, which is made. */
+/* Finds the folder in which a damaged file is replaced, or makes this rank's folder. */
 static int make_folder(const rebuild_site *at, const rebuild_group *g, int redundant, int member,
                        char *folder, dcp_error *err) {
     const redundancy_survey *s = at->survey;
@@ -215,8 +214,8 @@ static int open_output(const rebuild_site *at, rebuild_group *g, int redundant, 
                                    redundancy_parity_payload_bytes(h, member), BLOCK_BYTES, err);
 }
 
-/* Opens what this rank reads and writes of the group. end_group closes it in either case, and
- * removes what was written and not finished. */
+/* Opens the files of the group that this rank reads and writes. end_group must close them whether
+ * or not this succeeds; it removes files that were not finished. */
 static int open_group(const rebuild_site *at, rebuild_group *g, dcp_error *err) {
     parity_header h;
     int status = DCP_OK;
@@ -250,8 +249,8 @@ static int finish_output(const rebuild_site *at, rebuild_group *g, int redundant
     return status ? status : redundancy_output_publish(out, err);
 }
 
-/* Gives this rank's new files their names. DCP_ERR_CORRUPT: a shard's checksum is not that which
- * the redundancy files know. */
+/* Gives this rank's new files their names. Returns DCP_ERR_CORRUPT if a shard's checksum is not the
+ * one in the redundancy files. */
 static int publish_group(const rebuild_site *at, rebuild_group *g, dcp_error *err) {
     int status = DCP_OK;
     for (int m = 0; m < g->group.members; m++)
@@ -260,7 +259,7 @@ static int publish_group(const rebuild_site *at, rebuild_group *g, dcp_error *er
     return status;
 }
 
-/* The survey knows the new files from now on, and owns their paths. */
+/* Enters the new files into the survey, which then owns their paths. */
 static void tell_survey(const rebuild_site *at, rebuild_group *g) {
     for (int m = 0; m < g->group.members; m++)
         for (int k = 0; k < 2; k++) {
@@ -283,7 +282,7 @@ static void end_group(rebuild_group *g) {
 
 typedef struct rebuilder {
     rebuild_site at;
-    rebuild_group *groups; /* collected ones, each with losses */
+    rebuild_group *groups; /* the groups that are rebuilt together, each with losses */
     int n_groups;
     stripe *stripes;
     size_t n_stripes;
@@ -299,7 +298,7 @@ static strip strip_of_file(const rebuilder *r, rebuild_group *g, const code_stri
     return s;
 }
 
-/* The rows of a stripe that are there, as many as it takes, and those that are not. */
+/* Finds the rows of a stripe that exist, as many as necessary, and those that are lost. */
 static void sort_rows(const rebuilder *r, const rebuild_group *g, const code_strip *rows,
                       int *present, int *lost, int *n_lost) {
     int n = 0;
@@ -363,7 +362,7 @@ static void end_groups(rebuilder *r) {
     r->n_groups = 0;
 }
 
-/* The groups that were collected. */
+/* Rebuilds the collected groups. */
 static int rebuild_collected(rebuilder *r, dcp_error *err) {
     int status = comm_agree(r->at.comm, begin_stripes(r, err), err);
     if (!status)
@@ -374,7 +373,7 @@ static int rebuild_collected(rebuilder *r, dcp_error *err) {
     return status;
 }
 
-/* As many groups at once as there are ranks: usually each rank then has the work of one. */
+/* As many groups at once as there are ranks: usually each rank then does the work of one group. */
 static int most_groups(const dcp_comm *comm) {
     return comm->size < GROUPS_AT_ONCE ? comm->size : GROUPS_AT_ONCE;
 }

@@ -1,6 +1,6 @@
 /* Strips move one slice at a time. The bytes of a slice are read where they are, sent to each rank
- * that needs them, combined there and written. Both ends know the sizes of all messages, in which
- * strips lie in the order of the list. A slice is as large as the memory of the busiest rank
+ * that needs them, combined there and written. Both sides know the sizes of all messages, in which
+ * strips are in the order of the list. A slice is as large as the memory of the busiest rank
  * allows. */
 #include "redundancy/stripes.h"
 
@@ -21,13 +21,13 @@ typedef struct strips_move {
     const stripe *list;
     size_t n;
     comm_stop *stop;
-    uint64_t slice, start, longest; /* start: of this slice in every strip */
+    uint64_t slice, start, longest; /* start: offset of the slice in every strip */
     unsigned char *send, *receive, *combined;
-    /* [size]: bytes in this slice, and where a rank's message is in its buffer */
+    /* [size]: bytes in this slice, and the place of a rank's message in its buffer */
     uint64_t *send_bytes, *receive_bytes, *send_at, *receive_at;
 } strips_move;
 
-/* Adds the part [offset, offset + bytes) of the file's bytes to its checksums. */
+/* Adds bytes [offset, offset + bytes) of the file to its checksums. */
 static void sum_strip(const strip_file *file, const unsigned char *data, uint64_t offset,
                       uint64_t bytes) {
     for (uint64_t part; file->raws && bytes; data += part, offset += part, bytes -= part) {
@@ -55,7 +55,8 @@ void redundancy_stripes_free(stripe *list, size_t n) {
     free(list);
 }
 
-/* Several strips of a stripe may be combined on one rank, which gets the others but once. */
+/* If several strips of a stripe are combined on one rank, that rank receives the inputs only
+ * once. */
 static int is_first_of_rank(const stripe *s, int o) {
     for (int i = 0; i < o; i++)
         if (s->out[i].rank == s->out[o].rank) return 0;
@@ -68,7 +69,8 @@ static int outs_of(const stripe *s, int rank) {
     return n;
 }
 
-/* Adds `bytes` for each strip that the stripe sends from, and brings to, this rank. */
+/* Adds `bytes` for each strip that the stripe sends from this rank, and for each that it brings
+ * here. */
 static void add_messages(const strips_move *m, const stripe *s, uint64_t bytes) {
     int me = m->comm->rank, needed = outs_of(s, me);
     for (int i = 0; i < s->n_in; i++) {
@@ -78,7 +80,7 @@ static void add_messages(const strips_move *m, const stripe *s, uint64_t bytes) 
     }
 }
 
-/* Bytes of the stripe's strips that are in this slice. */
+/* Returns the size of the part of the stripe's strips that lies in this slice. */
 static uint64_t part_of(const strips_move *m, const stripe *s) {
     return s->bytes > m->start ? core_min_u64(m->slice, s->bytes - m->start) : 0;
 }
@@ -94,7 +96,7 @@ static void plan_messages(strips_move *m) {
     }
 }
 
-/* The slice of a strip, with zeros where its file has ended. */
+/* Reads the slice of a strip; bytes beyond the end of its file are zeros. */
 static int read_strip(const strips_move *m, const strip *from, unsigned char *to, uint64_t bytes,
                       dcp_error *err) {
     const strip_file *file = from->file;
@@ -137,7 +139,7 @@ static int write_strip(const strips_move *m, const strip *to, const unsigned cha
     return io_write_plain(file->fd, data, left, file->start + offset, file->path, err);
 }
 
-/* What this rank combines of a stripe. */
+/* Combines and writes this rank's outputs of a stripe. */
 static int combine_stripe(strips_move *m, const stripe *s, dcp_error *err) {
     unsigned char *in[REDUNDANCY_MAX_MEMBERS];
     uint64_t bytes = part_of(m, s);
@@ -169,13 +171,14 @@ static int move_all_strips(strips_move *m, dcp_error *err) {
     int status = DCP_OK;
     for (m->start = 0; m->start < m->longest; m->start += m->slice) {
         status = move_strips(m, status, err);
-        if (status) return status; /* agreed on */
+        if (status) return status; /* all ranks agree on it */
         for (size_t i = 0; i < m->n && !status; i++) status = combine_stripe(m, &m->list[i], err);
     }
     return comm_agree(m->comm, status, err);
 }
 
-/* The slice, from how many strips the busiest rank sends and receives at once. */
+/* Chooses the slice's size by the number of strips that the busiest rank sends and receives at
+ * once. */
 static int choose_slice(strips_move *m, uint64_t *sent, uint64_t *received, dcp_error *err) {
     uint64_t most[2] = {0, 0};
     *sent = *received = 0;

@@ -1,45 +1,45 @@
-/* Strips that travel from the ranks whose files hold them to the ranks that combine them. */
+/* Moves strips from the ranks whose files contain them to the ranks that combine them. */
 #pragma once
 
 #include <stddef.h>
 
 #include "comm/comm.h"
 
-#define ONE_BLOCK ((uint64_t)1 << 62) /* block_bytes where a file has one checksum */
+#define ONE_BLOCK ((uint64_t)1 << 62) /* block_bytes if a file has a single checksum */
 
-/* Bytes of a file that are cut into strips, and checksums of what passed. */
+/* Bytes of a file that are cut into strips, and checksums of the bytes that passed. */
 typedef struct strip_file {
     const char *path; /* borrowed */
     int fd;
-    uint64_t start; /* of the bytes in the file */
-    uint64_t bytes; /* strips may reach beyond: zeros, which are not written */
-    /* CRC-64's raw form of each block of block_bytes; zero before. NULL: not wanted. Right once
+    uint64_t start; /* offset of the bytes in the file */
+    uint64_t bytes; /* strips may reach beyond them: zeros, which are not written */
+    /* The raw CRC-64 of each block of block_bytes; initially zero. NULL: not needed. Valid after
      * every byte has passed once. */
     uint64_t *raws, block_bytes;
 } strip_file;
 
 typedef struct strip {
-    int rank;         /* that has the file */
+    int rank;         /* the rank that has the file */
     strip_file *file; /* borrowed; NULL on other ranks */
     uint64_t offset;  /* in the file's bytes */
 } strip;
 
-/* Each of `out` is a sum of all of `in`, times its coefficients. */
+/* Each strip of `out` is a sum of all strips of `in`, multiplied by its coefficients. */
 typedef struct stripe {
-    uint64_t bytes; /* of each strip */
+    uint64_t bytes; /* size of each strip */
     int n_in, n_out;
     strip *in, *out;
     unsigned char *coeffs; /* [n_out][n_in] */
 } stripe;
 
-/* Memory for the strips of a stripe; 0, or -1 where memory is short. */
+/* Allocates the strips of a stripe. Returns 0, or -1 if memory is short. */
 int redundancy_stripe_allocate(stripe *s, int n_in, int n_out);
 void redundancy_stripes_free(stripe *list, size_t n);
 
 struct comm_stop;
 
-/* Collective. Each rank passes those stripes in which it has strips, in an order that is the same
- * on all ranks. Uses 16 MiB a rank, or where it has more than 2,000 strips, a page for each.
- * `stop` is asked for each slice; NULL: never. */
+/* Moves and combines the strips. Collective. Each rank passes the stripes in which it has strips,
+ * in an order that is the same on all ranks. Uses 16 MiB per rank, or one page per strip for a rank
+ * with more than 2,000 strips. `stop` is asked for each slice whether to stop; NULL: never stop. */
 int redundancy_stripes_move(dcp_comm *comm, const stripe *list, size_t n, struct comm_stop *stop,
                             dcp_error *err);

@@ -1,11 +1,10 @@
-/* Where the files of a step are, and whether they are enough.
+/* Finds out where the files of a step are, and whether they suffice.
  *
  * First each rank lists the files in the folders that it sees. A file that cannot be read is not
- * used, like one with wrong bytes; but where what is left is not enough, that is an error and no
- * damage. Then the ranks decide which save the survey is about, since folders may hold redundancy
- * files of several saves: the one that most of them vote for. Of each file one intact copy is
- * chosen. A rank that finds its chosen copy damaged withdraws it, and the choice is made again
- * until no copy is withdrawn. */
+ * used, like one with wrong bytes; but if the other files do not suffice, that is an error and not
+ * damage. Folders may hold redundancy files of several saves, so the ranks then elect the save that
+ * most of them vote for. For each file one intact copy is chosen. A rank that finds its chosen copy
+ * damaged withdraws it, and the choice is repeated until no copy is withdrawn. */
 #include "redundancy/survey.h"
 
 #include <fcntl.h>
@@ -21,8 +20,8 @@
 #include "io/file.h"
 #include "io/look.h"
 
-/* A file that could not be looked at is passed over, as there may be others; where they are not
- * enough, that is why, and no loss. Memory that is short concerns the others, too. */
+/* Skips a file that could not be looked up, as there may be others. If these do not suffice, that
+ * is the reason, and the file does not count as lost. A lack of memory concerns the others, too. */
 static int pass_over(redundancy_survey *s, survey_found *f, int status, const dcp_error *why,
                      dcp_error *err) {
     f->usable = 0;
@@ -32,7 +31,7 @@ static int pass_over(redundancy_survey *s, survey_found *f, int status, const dc
     return DCP_OK;
 }
 
-/* The header of a redundancy file; without one it is not usable. */
+/* Reads the header of a redundancy file; without a valid header the file is not usable. */
 static int read_found_header(redundancy_survey *s, survey_found *f, const char *folder,
                              const char *name, dcp_error *err) {
     parity_header header;
@@ -63,7 +62,7 @@ static int add_found_file(redundancy_survey *s, const char *folder, const char *
     return status;
 }
 
-/* A folder that is looked through. */
+/* A folder that is being listed. */
 typedef struct survey_look {
     redundancy_survey *survey;
     const char *folder;
@@ -75,7 +74,7 @@ static int take_folder_entry(void *ctx, DIR *of, const struct dirent *e, dcp_err
     return add_found_file(look->survey, look->folder, e->d_name, err);
 }
 
-/* Fills s->found with the files of a step that the folders hold. */
+/* Fills s->found with the step's files in the folders. */
 static int find_files(redundancy_survey *s, const char *const *folders, size_t n, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < n && !status; i++) {
@@ -96,7 +95,7 @@ static void free_found_files(redundancy_survey *s) {
     free(s->found);
 }
 
-/* What the redundancy files of one save have in common, and how many of them there are. */
+/* The properties that the redundancy files of one save share, and the number of such files. */
 typedef struct save_votes {
     uint64_t step, set;
     int world, kind, lost, votes;
@@ -111,14 +110,14 @@ static int is_same_save(const save_votes *a, const save_votes *b) {
            a->lost == b->lost;
 }
 
-/* Whether the redundancy file of that header is of this step and save. */
+/* Returns 1 if the redundancy file with that header belongs to this step and save. */
 static int is_of_save(const redundancy_survey *s, const parity_header *h) {
     save_votes wanted = {s->step, s->set, s->world, (int)s->kind, s->lost, 0}, has = vote_of(h);
     return is_same_save(&wanted, &has);
 }
 
-/* The save with the most votes in `list`, where votes for the same save are added up. Of two with
- * equally many, the later. */
+/* Returns the save with the most votes in `list`, after adding up votes for the same save; among
+ * saves with equally many votes, the latest. */
 static save_votes most_votes(const save_votes *list, size_t n) {
     save_votes best = {0};
     for (size_t i = 0; i < n; i++) {
@@ -144,8 +143,8 @@ static int own_vote(const redundancy_survey *s, save_votes *out, dcp_error *err)
     return DCP_OK;
 }
 
-/* Collective: fills step, set, world, kind and lost by what most files of s->found say.
- * DCP_ERR_NOT_FOUND: nobody has found any. */
+/* Fills in step, set, world, kind and lost from the majority of the files in s->found. Collective.
+ * Returns DCP_ERR_NOT_FOUND if no rank has found any. */
 static int elect_save(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
     size_t size = (size_t)comm->size;
     save_votes own = {0}, *all = malloc(size * sizeof *all);
@@ -180,7 +179,8 @@ static void enter_shards(const parity_header *h, uint64_t *fields) {
     }
 }
 
-/* Every member of the leader's group must say so itself, each another number. */
+/* Returns 1 if every member of the leader's group names this leader, each with a different
+ * number. */
 static int is_whole_group(const redundancy_survey *s, int leader) {
     char seen[REDUNDANCY_MAX_MEMBERS] = {0};
     int n = 0, members = s->shards[leader].members;
@@ -208,7 +208,7 @@ static void keep_whole_groups(redundancy_survey *s) {
     }
 }
 
-/* What all redundancy files say of the shards. */
+/* Collects what the redundancy files on all ranks say about the shards. */
 static int learn_shards(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
     size_t world = (size_t)s->world;
     uint64_t *fields = calloc(world * FIELDS, sizeof *fields);
@@ -249,7 +249,7 @@ void redundancy_survey_header(const redundancy_survey *s, int leader, int member
     }
 }
 
-/* The file that a strip of a group is in. */
+/* Returns the number of the file that contains a strip of a group. */
 static int file_of_strip(const redundancy_survey *s, const int *numbers, const code_strip *at) {
     return numbers[at->member] + (at->redundant ? s->world : 0);
 }
@@ -258,7 +258,7 @@ static size_t file_of(const redundancy_survey *s, const survey_found *f) {
     return (size_t)f->number + (f->kind == REDUNDANCY_NONE ? 0 : (size_t)s->world);
 }
 
-/* Whether a redundancy file says of its group what all of them say. */
+/* Returns 1 if a redundancy file describes its group as the others do. */
 static int agrees(const redundancy_survey *s, const parity_header *h) {
     int leader = s->shards[h->members[0].number].leader;
     parity_header common;
@@ -268,8 +268,8 @@ static int agrees(const redundancy_survey *s, const parity_header *h) {
            !memcmp(common.members, h->members, sizeof common.members);
 }
 
-/* What name, size and header tell. Files of another world size are another save's: not looked at.
- */
+/* Checks name, size and header. Files for another world size belong to another save and are not
+ * examined. */
 static int check_quickly(redundancy_survey *s, survey_found *f, dcp_error *err) {
     struct stat st;
     dcp_error why;
@@ -286,7 +286,7 @@ static int check_quickly(redundancy_survey *s, survey_found *f, dcp_error *err) 
     return DCP_OK;
 }
 
-/* DCP_ERR_CORRUPT: its bytes are not those that the redundancy files know. */
+/* Returns DCP_ERR_CORRUPT if the shard's bytes do not have the checksum in the redundancy files. */
 static int check_shard(const survey_shard *shard, const char *path, comm_stop *stop,
                        dcp_error *err) {
     unsigned char *buffer = malloc(BLOCK_BYTES);
@@ -307,7 +307,7 @@ static int check_shard(const survey_shard *shard, const char *path, comm_stop *s
     return status;
 }
 
-/* A file that is checked. */
+/* A file that is being checked. */
 typedef struct checking {
     survey_found *file;
     comm_stop *stop;
@@ -323,7 +323,7 @@ static int ask_stop(void *ctx, uint64_t bytes, dcp_error *err) {
     return comm_stop_ask(((checking *)ctx)->stop, err);
 }
 
-/* Reads the file whole. */
+/* Reads and checks every byte of the file. */
 static int check_bytes(redundancy_survey *s, survey_found *f, dcp_error *err) {
     parity_header header;
     checking ctx = {f, &s->stop};
@@ -344,13 +344,14 @@ static int check_bytes(redundancy_survey *s, survey_found *f, dcp_error *err) {
     return status ? pass_over(s, f, status, &why, err) : DCP_OK;
 }
 
-/* How far the rank is behind the one that should read the file, so that ranks share the work. */
+/* Returns how far the rank is behind the rank that should read the file; this distributes the
+ * work. */
 static uint64_t distance_of_turn(const dcp_comm *comm, size_t file, int rank) {
     uint64_t size = (uint64_t)comm->size;
     return ((uint64_t)rank + size - file % size) % size;
 }
 
-/* An intact copy of every file, by what is known now. */
+/* Chooses an intact copy of every file, according to what is known now. */
 static int choose_copies(dcp_comm *comm, redundancy_survey *s, uint64_t *keys, dcp_error *err) {
     size_t n = 2 * (size_t)s->world;
     for (size_t f = 0; f < n; f++) keys[f] = UINT64_MAX;
@@ -373,7 +374,7 @@ static int choose_copies(dcp_comm *comm, redundancy_survey *s, uint64_t *keys, d
     return DCP_OK;
 }
 
-/* This rank reads the copies of its own that are chosen; *withdrawn says that one is damaged. */
+/* Reads those of this rank's copies that are chosen; sets *withdrawn if one is damaged. */
 static int check_chosen(redundancy_survey *s, uint64_t *withdrawn, dcp_error *err) {
     for (size_t i = 0; i < s->n_found; i++) {
         survey_found *f = &s->found[i];
@@ -385,7 +386,7 @@ static int check_chosen(redundancy_survey *s, uint64_t *withdrawn, dcp_error *er
     return DCP_OK;
 }
 
-/* Who has a damaged copy. */
+/* Finds out which ranks have damaged copies. */
 static int find_damaged(dcp_comm *comm, redundancy_survey *s, uint64_t *keys, dcp_error *err) {
     size_t n = 2 * (size_t)s->world;
     for (size_t f = 0; f < n; f++) keys[f] = UINT64_MAX;
@@ -428,7 +429,7 @@ static int begin_survey(dcp_comm *comm, redundancy_survey *s, const char *const 
     return status ? status : comm_broadcast(comm, s->domains, size * sizeof *s->domains, 0, err);
 }
 
-/* Collective: all ranks know what any of them could not look at, which may be what is missed. */
+/* Shares what any rank could not look up, as that may be what is missing. Collective. */
 static int agree_on_unread(dcp_comm *comm, redundancy_survey *s, int status, dcp_error *err) {
     const int unread = comm_agree(comm, s->unread.status, &s->unread);
     if (!unread || (!status && unread != DCP_ERR_COMM)) return status;
@@ -469,7 +470,7 @@ void redundancy_survey_close(redundancy_survey *s) {
 
 static int is_lost(const redundancy_survey *s, int file) { return s->files[file].rank < 0; }
 
-/* A number after the others, or "..." where the text is full. */
+/* Appends a number to the list, or "..." if the text is full. */
 static void append_number(char *text, size_t size, int number) {
     size_t length = strlen(text);
     if (length + 16 < size)
@@ -513,7 +514,7 @@ static int fail_group(const redundancy_survey *s, const code_group *g, const int
                      *files ? files : "(none)", damaged ? "damaged or missing" : "missing", rule);
 }
 
-/* A shard whose group nobody knows any more: there is no way to rebuild it. */
+/* Fails for a shard whose group is unknown, which therefore can't be rebuilt. */
 static int fail_unknown(const redundancy_survey *s, int shard, dcp_error *err) {
     int damaged = s->files[shard].damaged >= 0;
     return core_fail(err, damaged ? DCP_ERR_CORRUPT : DCP_ERR_NOT_FOUND,
