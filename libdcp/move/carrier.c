@@ -1,4 +1,4 @@
-/* Windows, walks over fragments, and the pages of this rank's domains. */
+/* Walks over fragments, and the pages of this rank's domains. */
 #include "move/carrier.h"
 
 #include <stdlib.h>
@@ -10,9 +10,9 @@
 #include "move/transfer.h"
 #include "move/window_cache.h"
 
-#define JOIN_PAGES 16 /* wanted pages that are not further apart are read at once */
+#define JOIN_PAGES 16 /* wanted pages that are at most this far apart are read together */
 
-/* Where a walk through rank's domains stands. */
+/* Returns the position of a walk through the domains of `rank`. */
 static size_t *cursor_of(const move_exchange *x, int walk, int rank) {
     return &x->cursors[walk * x->comm->size + (x->windows.reader_ranges ? rank : 0)];
 }
@@ -29,7 +29,7 @@ int move_exchange_open(move_exchange *x, const move_transfer *t, dcp_error *err)
     for (int rank = 0; t->reader_ranges && x->cursors && rank < x->comm->size; rank++) {
         size_t first = move_pieces_find(t->pieces, t->n_pieces, t->reader_ranges[rank]);
         for (int walk = 0; walk < MOVE_WALKS; walk++) *cursor_of(x, walk, rank) = first;
-    } /* walks start where the ranges do */
+    } /* walks start at the beginning of each range */
     return DCP_OK;
 }
 
@@ -70,7 +70,8 @@ void move_exchange_put(move_exchange *x, const move_fragment *f, const unsigned 
     if (f->piece->box) move_progress_written(x->transfer->progress, f->bytes);
 }
 
-/* Pages [first, end) of the domain that starts at `start`; a file may end in between. */
+/* Starts reading or writing pages [first, end) of the domain that starts at `start`; a file may end
+ * in between. */
 static void start_pages(const move_transfer *t, uint64_t start, size_t first, size_t end,
                         unsigned slot, unsigned char *buffer) {
     uint64_t at = start + first * PAGE_BYTES, stop = start + end * PAGE_BYTES;
@@ -105,7 +106,7 @@ void move_exchange_wait(move_exchange *x, unsigned slot) {
     if (!x->status) x->status = io_queue_status(x->queue, &x->error);
 }
 
-/* Fragments of a save do not overlap, so a mark is at most a page. */
+/* The fragments of a save do not overlap, so a mark is at most a page. */
 void move_half_count(_Atomic uint16_t *marks, uint64_t offset, uint64_t bytes) {
     const uint64_t end = offset + bytes;
     while (offset < end) {
@@ -115,27 +116,28 @@ void move_half_count(_Atomic uint16_t *marks, uint64_t offset, uint64_t bytes) {
     }
 }
 
-/* Messages of carriers. */
+/* The messages of carriers. */
 
-enum { MOST_ASKED = 64, MOST_ASKED_BYTES = 1 << 20 }; /* windows at once, and their bits */
+/* windows requested at once, and the size of their bits */
+enum { MOST_ASKED = 64, MOST_ASKED_BYTES = 1 << 20 };
 
-/* How far the groups are apart in the ring of groups: from 1 on. */
+/* Returns how far the group is from this one in the ring of groups, at least 1. */
 static int distance_to(const move_carriers *c, int group) {
     const comm_groups *g = c->w->groups;
     return (group - g->own + g->n) % g->n;
 }
 
-/* The memory of the group's carrier to the other one. */
+/* Returns the memory of this group's carrier to the other group. */
 static unsigned char *memory_for(const move_carriers *c, int group) {
     return c->memory[(distance_to(c, group) - 1) % c->x->comm->local.size];
 }
 
-/* The bits of one partner's domains, one after the other. */
+/* Size of the bits for one partner's domains, one after the other. */
 static size_t bits_bytes(const move_carriers *c) {
     return (size_t)c->w->areas * c->words * sizeof(uint64_t);
 }
 
-/* All bits of a window in a carrier's memory. */
+/* Size of all bits of a window in a carrier's memory. */
 static size_t set_bytes(const move_carriers *c) {
     const int others = c->w->groups->n - 1, ranks = c->x->comm->local.size;
     return (size_t)((others + ranks - 1) / ranks) * bits_bytes(c);
@@ -159,7 +161,7 @@ uint64_t move_carriers_table_bytes(const move_carriers *c) {
     return (uint64_t)c->w->groups->n * sizeof *c->places;
 }
 
-/* The same on all ranks where more than one are asked for. */
+/* If a block contains several windows, all ranks choose the same number. */
 static size_t choose_block(const move_carriers *c) {
     if (!comm_messages_are_collective(c->x->comm)) return 1;
     const size_t fitting = MOST_ASKED_BYTES / ((size_t)c->w->groups->n * bits_bytes(c));
@@ -220,7 +222,7 @@ uint32_t move_carriers_number(move_carriers *c, const move_domain *d) {
     return c->seen[d->aggregator->group]++;
 }
 
-/* This group's domains of the window. */
+/* Finds this group's domains of the window. */
 static void find_own(move_carriers *c, uint64_t window) {
     c->n_own = 0;
     for (int k = 0; k < c->w->width; k++) {
@@ -229,12 +231,12 @@ static void find_own(move_carriers *c, uint64_t window) {
     }
 }
 
-/* Where the domain lies in the halves. */
+/* Returns the domain's offset in the halves. */
 static size_t area_start(const move_carriers *c, const move_domain *d) {
     return (size_t)d->aggregator->area * c->w->domain_bytes;
 }
 
-/* What is said in that window; of no bytes: nothing. */
+/* Returns the entry for that window, with 0 bytes if there is none. */
 static move_talk find_talk(const move_talks *talks, uint64_t window) {
     const size_t i =
         talks->n ? core_first_from(&talks->list->window, talks->n, sizeof *talks->list, window) : 0;
@@ -246,7 +248,7 @@ static uint64_t talk_bytes(const move_talks *talks, uint64_t window) {
     return find_talk(talks, window).bytes;
 }
 
-/* Of the message that has that window's. */
+/* Returns the size of the message that carries the window's bytes. */
 static uint64_t message_bytes(const move_carriers *c, const move_talks *talks, uint64_t window) {
     if (!c->routes->is_one_message) return talk_bytes(talks, window);
     return talks->n ? talks->list[talks->n - 1].before + talks->list[talks->n - 1].bytes : 0;
@@ -260,8 +262,8 @@ static void add_receive(move_carriers *c, const move_partner *p, void *data, uin
     c->receive[c->receives++] = (dcp_comm_message){.data = data, .bytes = bytes, .peer = p->rank};
 }
 
-/* Of windows [i, end) of the list. Where all ranks have to take part, they know of each window
- * whether any of them talk. */
+/* Exchanges the messages of windows [i, end) of the list. If all ranks have to take part, they know
+ * for each window whether any of them exchange anything. */
 static int exchange_messages(move_carriers *c, size_t i, size_t end, dcp_error *err) {
     int talk = 0;
     for (; i < end; i++) talk |= c->routes->has_own[i] || c->routes->has_theirs[i];
@@ -279,15 +281,15 @@ void move_carriers_empty(move_carriers *c, uint64_t window) {
     }
 }
 
-/* One rank's fragments of one domain. */
+/* A walk over one rank's fragments in one domain. */
 typedef struct carrier_walk {
     move_carriers *c;
-    uint64_t bytes;        /* that their part of the message takes */
-    unsigned char *at;     /* in the message; or of the partner's pages */
-    uint64_t domain_start; /* where the domain begins, */
-    uint64_t before;       /* and so many bytes of the group's domains are before it */
+    uint64_t bytes;        /* size of these fragments in the message */
+    unsigned char *at;     /* position in the message, or beginning of the partner's pages */
+    uint64_t domain_start; /* address of the domain */
+    uint64_t before;       /* bytes of the group's domains before this one */
     _Atomic uint64_t *bits;
-    uint64_t pages_before; /* that are wanted */
+    uint64_t pages_before; /* number of wanted pages before the domain */
 } carrier_walk;
 
 static int count_fragment(void *ctx, const move_fragment *f) {
@@ -315,14 +317,16 @@ void move_carriers_put(move_carriers *c, const move_domain *d, uint32_t number, 
     move_exchange_walk(c->x, put_walk, d, put_fragment, &k);
 }
 
-/* A fragment of a partner's message: cut at domains by its sender, and checked here. */
+/* A fragment of a partner's message. Its sender cut it at the ends of domains; the receiver checks
+ * that. */
 typedef struct sent_fragment {
     const move_domain *domain;
-    uint64_t offset, bytes; /* in the domain */
+    uint64_t offset, bytes; /* offset in the domain */
     const unsigned char *data;
 } sent_fragment;
 
-/* The next one of [*at, end); 0: there is none, or it is none, which makes this rank fail. */
+/* Takes the next fragment of [*at, end). Returns 0 at the end, or if the fragment is invalid, in
+ * which case this rank fails. */
 static int next_fragment(move_carriers *c, const unsigned char **at, const unsigned char *end,
                          sent_fragment *f) {
     if (*at == end) return 0;
@@ -418,7 +422,7 @@ void move_carriers_want(move_carriers *c, size_t i, const move_domain *d, uint32
     move_exchange_walk(c->x, walk, d, want_fragment, &k);
 }
 
-/* Bits that are set. */
+/* Returns the number of set bits. */
 static uint64_t count_bits(const _Atomic uint64_t *bits, size_t words) {
     uint64_t n = 0;
     for (size_t i = 0; i < words; i++)
@@ -426,13 +430,13 @@ static uint64_t count_bits(const _Atomic uint64_t *bits, size_t words) {
     return n;
 }
 
-/* The bits that a partner of this rank has sent. */
+/* Returns the bits that a partner of this rank has sent. */
 static uint64_t *asked_by(const move_carriers *c, int partner, size_t i) {
     const size_t before = i % c->sets * (size_t)c->routes->n_partners + (size_t)partner;
     return c->asked + before * bits_bytes(c) / sizeof(uint64_t);
 }
 
-/* Of domains of this group. */
+/* Marks the requested pages of this group's domains. */
 static void mark_asked(const move_carriers *c, const uint64_t *bits, const move_half *half) {
     for (int d = 0; d < c->n_own; d++) {
         _Atomic uint16_t *marks = half->marks + area_start(c, &c->own[d]) / PAGE_BYTES;
@@ -443,7 +447,7 @@ static void mark_asked(const move_carriers *c, const uint64_t *bits, const move_
     }
 }
 
-/* The bits of the group's domains of a window. */
+/* Returns the size of the bits for the group's domains of a window. */
 static uint64_t bits_of(const move_carriers *c, int group, uint64_t window) {
     uint64_t n = 0;
     for (int k = 0; k < c->w->width; k++)
@@ -451,7 +455,8 @@ static uint64_t bits_of(const move_carriers *c, int group, uint64_t window) {
     return n * c->words * sizeof(uint64_t);
 }
 
-/* Puts what is wanted of the partner's domains of the windows together. Returns where it ends. */
+/* Composes the request to a partner: the bits for its domains of windows [i, end). Returns the end
+ * of what it wrote. */
 static unsigned char *put_asks(const move_carriers *c, const move_partner *p, size_t i, size_t end,
                                unsigned char *to) {
     for (; i < end; i++) {
@@ -464,7 +469,7 @@ static unsigned char *put_asks(const move_carriers *c, const move_partner *p, si
     return to;
 }
 
-/* The same of partner number k's message. Without `take` it only says where that would end. */
+/* Takes the request of partner number k apart. Without `take` it only returns where it ends. */
 static unsigned char *take_asks(const move_carriers *c, int k, size_t i, size_t end,
                                 unsigned char *from, int take) {
     for (; i < end; i++) {
@@ -503,7 +508,7 @@ void move_carriers_mark(move_carriers *c, size_t i, const move_half *half) {
             mark_asked(c, asked_by(c, k, i), half);
 }
 
-/* Copies the pages of all bits that are set. */
+/* Copies the pages whose bits are set. */
 static unsigned char *copy_asked(const move_carriers *c, const uint64_t *bits,
                                  const move_half *half, unsigned char *to) {
     for (int d = 0; d < c->n_own; d++)
@@ -516,7 +521,7 @@ static unsigned char *copy_asked(const move_carriers *c, const uint64_t *bits,
     return to;
 }
 
-/* The pages where they lie, where there is one row of them alone; else NULL. */
+/* Returns the place of the requested pages if they are contiguous, otherwise NULL. */
 static unsigned char *find_row(const move_carriers *c, const uint64_t *bits, const move_half *half,
                                uint64_t pages) {
     for (int d = 0; d < c->n_own; d++)

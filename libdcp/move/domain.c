@@ -1,4 +1,4 @@
-/* Where domains lie. */
+/* The places of domains. */
 #include "move/domain.h"
 
 #include "core/bytes.h"
@@ -21,9 +21,9 @@ void move_windows_set_width(move_windows *w, int width, uint64_t end) {
                                 : end / w->window_bytes + 1;
 }
 
-/* In the row of the last domain those before it come one later, so that its place is the first one.
- * What lies beyond that row is shifted as well: a window that is narrower than a row may begin in
- * one and end in the next, and is to have nobody twice. */
+/* In the row of the last domain the turns are shifted, so that the last domain belongs to the first
+ * aggregator. The domains beyond that row are shifted as well: a window that is narrower than a row
+ * may begin in one row and end in the next, and must not contain an aggregator twice. */
 const move_aggregator *move_windows_aggregator(const move_windows *w, uint64_t domain) {
     const uint64_t n = (uint64_t)w->n_aggregators;
     const uint64_t turn = domain % n;

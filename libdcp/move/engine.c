@@ -1,4 +1,4 @@
-/* Looking for a row of the table. */
+/* Searching the table of engines. */
 #include "move/engine.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Parts go from the box's memory to the disk, or back, where its address suits O_DIRECT; else
- * through the queue's buffers. */
+/* Bulk parts move directly between the box's memory and the disk if the memory's address suits
+ * O_DIRECT, and otherwise through the queue's buffers. */
 #include "move/engine_direct.h"
 
 #include <stdlib.h>
@@ -15,13 +15,13 @@
 #include "move/piece.h"
 #include "move/transfer.h"
 
-/* Of boxes on a device, to a file: batch by batch into staging buffers, and from there to the disk
- * in place. Batches are used in turn. While some are being written, those behind them are being
- * copied; with the last one sent, all that is still on its way is waited for at once, and the
- * memory on the device is free though much is still to be written. */
+/* Writing boxes on a device: their parts are copied in batches into staging buffers, and from there
+ * written to disk in place. Batches are used in turn. While some are being written, the following
+ * ones are being copied. When the last one has been sent, all outstanding copies are awaited at
+ * once, and the device's memory is released although much remains to be written. */
 typedef struct device_part {
     move_fragment f;
-    const unsigned char *memory; /* once it was sent */
+    const unsigned char *memory; /* set when it is sent */
 } device_part;
 
 typedef struct device_writer {
@@ -29,9 +29,9 @@ typedef struct device_writer {
     staging *staging;
     io_queue *queue;
     device_part *parts;
-    size_t n, sent, written; /* parts */
+    size_t n, sent, written; /* numbers of parts */
     size_t batches_sent, batches_written;
-    size_t ends[STAGING_MOST]; /* a batch's: the first part after it */
+    size_t ends[STAGING_MOST]; /* for each batch, the first part after it */
     unsigned io_slots[STAGING_MOST];
     int released;
     dcp_error *err;
@@ -48,12 +48,12 @@ static int list_part(void *ctx, const move_fragment *f) {
     return DCP_OK;
 }
 
-/* Batches whose memory the queue may still read. The queue's own turns see to it that it is not
- * more than IO_SLOTS; fewer are waited for. */
+/* Returns the number of batches whose memory the queue may still read. The queue's turns ensure
+ * that it is at most IO_SLOTS; with fewer batches the writer waits. */
 static unsigned in_writing(const staging *s) { return s->n / 2 < IO_SLOTS ? s->n / 2 : IO_SLOTS; }
 
-/* Parts are whole pages, so each begins on a page in its batch. A part has at most a block, which
- * fits into an empty batch. */
+/* Parts are whole pages, so each begins at a page boundary in its batch. A part has at most a
+ * block, which fits into an empty batch. */
 static int send_batch(device_writer *w) {
     staging *s = w->staging;
     size_t number = w->batches_sent;
@@ -82,7 +82,7 @@ static int send_ahead(device_writer *w) {
     return status;
 }
 
-/* Once all is on its way: waits for it, and frees the memory on the device. */
+/* After all parts have been sent, waits for the copies and releases the device's memory. */
 static int release_memory(device_writer *w) {
     staging *s = w->staging;
     int status = DCP_OK;
@@ -124,7 +124,8 @@ static int write_batches(device_writer *w) {
         if (!status) status = write_batch(w);
     }
     io_queue_drain(w->queue);
-    if (status) device_staging_cut(w->staging, w->staging->slots); /* nothing is copied any more */
+    /* no copy is under way any more */
+    if (status) device_staging_cut(w->staging, w->staging->slots);
     return status ? status : io_queue_status(w->queue, w->err);
 }
 
@@ -134,12 +135,13 @@ static size_t count_parts(const move_transfer *t) {
     return parts;
 }
 
-/* Whether the transfer, which is to a file, has such parts. */
+/* Returns 1 if the transfer, which is to a file, has parts on a device. */
 static int has_device_parts(const move_transfer *t) {
     return t->device->staging && count_parts(t) > 0;
 }
 
-/* Not collective. Writes them; the fragments of their pieces have been read. */
+/* Writes the parts on a device, after the fragments of their pieces have been read. Not
+ * collective. */
 static int write_device_parts(const move_transfer *t, dcp_error *err) {
     device_writer w = {.transfer = t, .staging = t->device->staging, .queue = t->queue, .err = err};
     if (!w.staging) return DCP_OK;
@@ -152,17 +154,17 @@ static int write_device_parts(const move_transfer *t, dcp_error *err) {
     return status;
 }
 
-/* Of other boxes, to a file. Short parts share a slot and go to the disk together, which costs
- * fewer interrupts; parts are checksummed while the slot before is in flight. Where somebody waits
- * for the memory and little is left, the rest is copied at once, and written from the copy. */
+/* Writing other boxes. Short parts share a slot and go to the disk together, which costs fewer
+ * interrupts; parts are checksummed while the previous slot is in flight. If somebody waits for the
+ * memory and little is left, the rest is copied at once and written from the copy. */
 typedef struct bulk_writer {
     const move_transfer *transfer;
-    int may_copy; /* the rest, to free the memory sooner */
+    int may_copy; /* the rest, to release the memory sooner */
     unsigned slot;
-    uint64_t room; /* bytes that the slot may still take; its buffer is filled from the start */
-    uint64_t written, left; /* bytes of parts */
-    unsigned char *copy;    /* of what was left; NULL: none */
-    uint64_t copied_at;     /* `written` when it was made */
+    uint64_t room;          /* bytes left in the slot; its buffer is filled from the start */
+    uint64_t written, left; /* in bytes of parts */
+    unsigned char *copy;    /* of what was left; NULL: no copy */
+    uint64_t copied_at;     /* value of `written` when it was made */
     dcp_error *err;
 } bulk_writer;
 
@@ -190,7 +192,8 @@ static int copy_part(void *ctx, const move_fragment *part) {
     return status ? status : move_progress_status(progress, c->writer->err);
 }
 
-/* Copies what is left and releases the memory. Without memory for a copy the save just goes on. */
+/* Copies the rest and releases the memory. If there is no memory for a copy, the save continues
+ * without. */
 static int copy_rest(bulk_writer *w) {
     const move_transfer *t = w->transfer;
     void *memory;
@@ -200,7 +203,7 @@ static int copy_rest(bulk_writer *w) {
     int status = move_bulk_parts(t->pieces, t->n_pieces, copy_part, &c);
     w->copy = memory;
     w->copied_at = w->written;
-    io_queue_drain(t->queue); /* it may still be reading the memory */
+    io_queue_drain(t->queue); /* pending writes may still read the memory */
     if (!status) move_progress_release(t->progress);
     return status;
 }
@@ -211,7 +214,7 @@ static int write_host_part(void *ctx, const move_fragment *part) {
     const move_piece *p = part->piece;
     io_file *file = t->files->file;
     int status = DCP_OK;
-    if (p->device) return DCP_OK; /* see above */
+    if (p->device) return DCP_OK; /* written by write_device_parts */
     if (w->may_copy && move_progress_wants_copy(t->progress, w->left)) status = copy_rest(w);
     if (status) return status;
     if (w->room < part->bytes) {
@@ -250,12 +253,12 @@ static int write_parts(const move_transfer *t, dcp_error *err) {
     return status ? status : write_device_parts(t, err);
 }
 
-/* What a slot reads: placed and summed when the slot's turn comes again. */
+/* A slot's read, which is placed and summed when the slot's turn comes again. */
 typedef struct bulk_reading {
     const move_piece *piece; /* NULL: the slot is empty */
     uint64_t dataset_offset, bytes;
     uint64_t box_offset;
-    unsigned char *buffer; /* NULL: it was read in place */
+    unsigned char *buffer; /* NULL: read in place */
 } bulk_reading;
 
 typedef struct bulk_reader {
@@ -316,13 +319,13 @@ int move_bulk(const move_transfer *t, dcp_error *err) {
 
 /* Engine direct: positioned writes and reads of whole pages past the page cache.
  *
- * Each page is written by one rank and synced by its writer. That is right on local file systems,
- * and on all network and parallel ones whose clients keep no page that another node wrote, or drop
+ * Each page is written by one rank and synced by its writer. That is correct on local file systems,
+ * and on all network and parallel ones whose clients cache no page that another node wrote, or drop
  * it in time: ext4, xfs, btrfs, tmpfs, overlayfs, NFS, Lustre, GPFS, CephFS. So it is the engine of
  * all file systems that no other engine lists. */
 
-/* Over several hosts, runs are bulk that have whole domains in them: each MiB of the file has one
- * writer then, and requests stay large, however many ranks cut a tensor into short runs. */
+/* With several hosts, only runs that contain whole domains are bulk: then each MiB of the file has
+ * one writer, and requests stay large, however many ranks cut a tensor into short runs. */
 #define DOMAIN_BULK_BYTES (2 * IO_SLOT_BYTES)
 
 /* Collective. */
@@ -339,7 +342,7 @@ static int choose_bulk(const move_transfer *t, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective. *over: some rank failed, so the rest need not be done. */
+/* Collective. *over becomes 1 if some rank failed, so the rest can be skipped. */
 static int move_all_fragments(const move_transfer *t, int *over, dcp_error *err) {
     move_exchange x = {0};
     int status = choose_bulk(t, err);

@@ -5,6 +5,7 @@
 
 struct move_transfer;
 
-/* Not collective. Moves the bulk parts of the transfer's pieces and adds them to their checksums.
- * Done when it returns, but what a load has put on a device may still be on its way. */
+/* Moves the bulk parts of the transfer's pieces and adds them to their checksums. Not collective.
+ * Complete when it returns, except that bytes that a load has put on a device may still be under
+ * way. */
 int move_bulk(const struct move_transfer *t, dcp_error *err);

@@ -1,10 +1,10 @@
-/* Engine mpio: datasets through HDF5's MPI-IO driver, each rank by itself. All goes through the
- * page cache.
+/* Engine mpio: datasets through HDF5's MPI-IO driver, each rank independently. Everything goes
+ * through the page cache.
  *
  * To a file: rank 0 makes it a valid HDF5 file; then every rank writes its boxes into the datasets,
- * in parts of a bounded size. HDF5 changes no metadata; rank 0 puts its bytes there once more, so
- * that they are right whatever HDF5 wrote. From files: a rank reads its boxes out of the datasets,
- * directly into their memory. HDF5 sees a file only after plain reads have shown that its metadata
+ * in parts of a bounded size. HDF5 should change no metadata; rank 0 writes the metadata once more,
+ * so its bytes are right whatever HDF5 wrote. From files: a rank reads its boxes from the datasets,
+ * directly into their memory. HDF5 opens a file only after plain reads have shown that its metadata
  * is what was saved. */
 #include <stdlib.h>
 
@@ -17,15 +17,15 @@
 #include "move/piece.h"
 #include "move/transfer.h"
 
-#define BUFFER_BYTES ((uint64_t)4 << 20) /* for what is not in memory */
-#define PART_BYTES ((uint64_t)32 << 20)  /* read at once: the caller is told after each */
+#define BUFFER_BYTES ((uint64_t)4 << 20) /* for bytes that are not in memory */
+#define PART_BYTES ((uint64_t)32 << 20)  /* maximum of one read; progress is reported after each */
 
 typedef struct mpio_mover {
     const move_transfer *transfer;
-    const move_file *from; /* of `file` */
+    const move_file *from; /* the open file `file` */
     h5_file *file;
     const move_piece *piece;
-    unsigned char *buffer; /* BUFFER_BYTES; from files: NULL before the first use */
+    unsigned char *buffer; /* BUFFER_BYTES; from files: NULL before its first use */
     dcp_error *err;
 } mpio_mover;
 
@@ -41,11 +41,11 @@ static int put_metadata(const move_transfer *t, dcp_error *err) {
         if (!p->box)
             status = io_write_plain(file.fd, p->raw, p->bytes, p->file_offset, t->files->path, err);
     }
-    io_close(&file); /* other nodes see it when it is closed */
+    io_close(&file); /* other nodes see it after the close */
     return status;
 }
 
-/* Holders of a box take turns at such parts of it, which all of them cut alike. */
+/* Holders of a box take turns at parts of this size, which all of them cut alike. */
 static int is_supplied(const move_piece *p, uint64_t offset) {
     uint64_t number = (p->file_offset + offset) / BUFFER_BYTES;
     return !p->holders || number % p->holders == p->turn;
@@ -82,8 +82,8 @@ static int write_dataset(mpio_mover *m) {
     return status;
 }
 
-/* Not collective. What is on a device is read ahead in the order of the file, not by parts of
- * boxes: there the first holder supplies all. */
+/* Boxes on a device are read ahead in the order of the file, not in parts of boxes, so their first
+ * holder supplies everything. Not collective. */
 static void give_to_first(move_piece *p) {
     if (!p->device || !p->holders) return;
     if (p->turn)
@@ -92,14 +92,14 @@ static void give_to_first(move_piece *p) {
         p->holders = 0;
 }
 
-/* Of a piece that this rank supplies nothing of: its own checksums. */
+/* For a piece of which this rank supplies nothing: computes the box's own checksums. */
 static int sum_only(mpio_mover *m) {
     move_progress *progress = m->transfer->progress;
     move_progress_written(progress, m->piece->copy->runs * m->piece->copy->run_bytes);
     return move_sums_of_others(m->piece, 1, progress, m->err);
 }
 
-/* This rank's boxes. Not collective. */
+/* Writes this rank's boxes. Not collective. */
 static int write_boxes(const move_transfer *t, dcp_error *err) {
     mpio_mover m = {.transfer = t, .err = err, .buffer = malloc(BUFFER_BYTES)};
     if (!m.buffer) return core_fail_memory(err, BUFFER_BYTES);
@@ -148,8 +148,8 @@ static void sum_piece(const move_piece *p) {
     }
 }
 
-/* A part of what the dataset and the box share, dense in the buffer, to where it belongs. What
- * comes into memory is summed there. */
+/* Copies a part of the elements that the dataset and the box share, dense in the buffer, to its
+ * place. Bytes that go into memory are summed there. */
 static int put_part(const mpio_mover *m, const dcp_box *part) {
     const move_piece *p = m->piece;
     const dcp_tensor *t = &p->row->tensor;
@@ -249,8 +249,8 @@ static int open_to_write(const char *path, io_file *out, dcp_error *err) {
 const move_engine move_engine_mpio = {
     .engine = DCP_ENGINE_MPIO,
     .name = "mpio",
-    /* PVFS2 and OrangeFS have no POSIX semantics between clients by design: no locks, and caches
-     * that other nodes' writes don't reach. They are made for MPI-IO. */
+    /* PVFS2 and OrangeFS by design have no POSIX semantics between clients: they have no locks, and
+     * writes of other nodes don't reach their caches. They are made for MPI-IO. */
     .file_systems = {0x20030528},
     .check = h5_parallel_check,
     .open = open_to_write,

@@ -1,4 +1,4 @@
-/* The table of engines: each row is defined in its own file, engine_<name>.c. */
+/* The table of engines. Each row is defined in its own file, engine_<name>.c. */
 #include "move/engine.h"
 
 extern const move_engine move_engine_direct, move_engine_mpio;

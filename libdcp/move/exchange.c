@@ -1,26 +1,30 @@
-/* Domains lie in the areas of their aggregators: shared memory of a group, where each of its ranks
- * puts its fragments, or takes them from. First ranks say in the marks of an area's pages what they
- * will do there. Windows use the two halves of the memory in turn. A rank by itself has a buffer of
- * its queue for an area.
+/* Domains lie in their aggregators' areas: a group's shared memory, into which each of its ranks
+ * puts its fragments, or from which it takes them. First, ranks announce in the marks of an area's
+ * pages what they will do there. Windows use the two halves of the memory in turn. A rank that is
+ * alone in its group uses a buffer of its queue as its area.
  *
- * To the file a mark counts the bytes that come into the page, so that the aggregator knows which
- * pages are touched, and which are not filled: there it sets zeros. It writes from its area, while
- * the next window comes into the other half. Barriers of the group: when other groups' fragments
- * are counted; when the areas are ready; and when all have put, and counted for the next window.
+ * To the file, a page's mark counts the bytes that will be put into the page. So the aggregator
+ * knows which pages are touched, and which will not be filled: these it fills with zeros first. It
+ * writes from its area while the next window is put into the other half. The group's barriers are:
+ * after other groups' fragments were counted; when the areas are ready; and when all ranks have put
+ * theirs, and counted for the next window.
  *
- * From the file a mark says that the page is wanted. Aggregators read into their areas; the next
- * window is being read, into the other half, while this one is taken. Barriers: after the marking,
- * which also tells that the window before last, whose areas are read into now, was taken by all;
- * when other groups' wants are marked; after the reading; and when other groups' pages are there.
+ * From the file, a page's mark says that the page is wanted. Aggregators read into their areas; the
+ * next window is being read, into the other half, while this one is taken. The barriers are: after
+ * marking, which also shows that all ranks have taken the window before the previous one, whose
+ * areas are now read into; after other groups' requests were marked; after the reading; and when
+ * other groups' pages have arrived.
  *
- * Ranks that read apart have no barriers, and an area each as a rank by itself has.
+ * Ranks that read apart have no barriers, and each has an area like a rank that is alone in its
+ * group.
  *
- * Barriers that are for other groups are left out where those give or want nothing. Groups wait for
- * each other by messages alone, each in the order of windows, so the one that is at the earliest
- * window can always go on.
+ * Barriers for other groups are left out if those give or want nothing. Groups wait for each other
+ * only by messages, each in the order of windows, so the group at the earliest window can always
+ * continue.
  *
- * Where there is one group, ranks also learn in each window whether one of them has failed, and all
- * end. Else they go on to the last window, and learn it then: other groups wait for them. */
+ * If there is only one group, ranks also find out in each window whether one of them has failed,
+ * and then all end. Otherwise they continue to the last window and find out then, as other groups
+ * wait for them. */
 #include "move/carrier.h"
 
 #include <stdlib.h>
@@ -30,10 +34,10 @@
 #include "core/fail.h"
 #include "move/transfer.h"
 
-/* COUNT_WALK: over what is for other groups, before it is carried. */
+/* COUNT_WALK: over fragments for other groups, before these are carried. */
 enum { MARK_WALK, COPY_WALK, CARRY_WALK, COUNT_WALK };
 
-/* Numbers of areas of the group's memory. */
+/* Indices of areas in the group's memory. */
 enum { PLACES, HALVES, CARRIERS = HALVES + 2 };
 
 typedef struct exchange {
@@ -42,10 +46,10 @@ typedef struct exchange {
     move_half halves[2];
     move_carriers carriers;
     int has_carriers;            /* there are other groups */
-    uint64_t domain_start;       /* of the domain that is walked */
-    unsigned char *area;         /* and where it lies */
-    _Atomic uint16_t *marks;     /* and those of its pages */
-    _Atomic uint16_t *own_marks; /* of a rank by itself */
+    uint64_t domain_start;       /* address of the domain that is being walked */
+    unsigned char *area;         /* the domain's area */
+    _Atomic uint16_t *marks;     /* the marks of its pages */
+    _Atomic uint16_t *own_marks; /* of a rank that is alone in its group */
 } exchange;
 
 static int is_alone(const exchange *e) { return e->w->is_apart || e->x->comm->local.size == 1; }
@@ -84,7 +88,7 @@ static int take_fragment(void *ctx, const move_fragment *f) {
     return 0;
 }
 
-/* Walks a domain of this group, which is to lie in that half. */
+/* Walks a domain of this group in that half. */
 static void walk_area(exchange *e, int walk, const move_domain *d, const move_half *half,
                       move_fragment_fn fn) {
     e->domain_start = d->start;
@@ -97,7 +101,7 @@ static int is_foreign(const exchange *e, const move_domain *d) {
     return d->aggregator->group != e->w->groups->own;
 }
 
-/* The domains of window i that are this group's. */
+/* Walks this group's domains of window i. */
 static void walk_areas(exchange *e, int walk, size_t i, const move_half *half,
                        move_fragment_fn fn) {
     for (int k = 0; k < e->w->width; k++) {
@@ -106,13 +110,14 @@ static void walk_areas(exchange *e, int walk, size_t i, const move_half *half,
     }
 }
 
-/* Before window i is exchanged, marks what this rank will put into the areas or take from there. */
+/* Before window i is exchanged, marks what this rank will put into the areas or take from them. */
 static void mark_window(exchange *e, size_t i, const move_half *half) {
     const int to_file = e->x->transfer->direction == MOVE_TO_FILE;
     walk_areas(e, MARK_WALK, i, half, to_file ? count_bytes : mark_wanted);
 }
 
-/* To the file, what is for other groups in window i is put to their carriers. */
+/* To the file: puts this rank's fragments for other groups in window i into their carriers'
+ * messages. */
 static void put_foreign(exchange *e, size_t i) {
     move_carriers_rewind(&e->carriers);
     for (int k = 0; k < e->w->width; k++) {
@@ -123,7 +128,7 @@ static void put_foreign(exchange *e, size_t i) {
     }
 }
 
-/* Whether messages of one window each go to other groups. */
+/* Returns 1 if each window has its own messages to other groups. */
 static int has_messages(const exchange *e) {
     return e->has_carriers && !e->w->routes->is_one_message;
 }
@@ -133,7 +138,7 @@ static void prepare_writing(exchange *e, size_t i, const move_half *half) {
     if (has_messages(e)) put_foreign(e, i);
 }
 
-/* Tells carriers what this rank wants of other groups in windows [i, end). */
+/* Sets the bits of the pages of other groups that this rank wants in windows [i, end). */
 static void want_windows(exchange *e, size_t i, size_t end) {
     for (; i < end; i++) {
         move_carriers_rewind(&e->carriers);
@@ -150,8 +155,8 @@ static unsigned char *own_area(const exchange *e, const move_half *half) {
     return half->data + area_start(e, &half->own);
 }
 
-/* What has been marked in this rank's area of window i: a byte a page, not 0 where there is a mark.
- * With `fill`, pages that will not be filled get zeros. The area is free then. */
+/* Takes the marks of this rank's area in window i: one byte per page, not 0 if the page is marked.
+ * With `fill`, pages that will not be filled completely get zeros. Afterwards the area is free. */
 static void take_marks(const exchange *e, size_t i, move_half *half, int fill) {
     half->is_own = move_windows_own(e->w, e->w->list[i], e->x->comm->rank, &half->own);
     if (!half->is_own) return;
@@ -179,7 +184,7 @@ static void start_own(const exchange *e, move_half *half) {
     move_exchange_start(e->x, &half->own, half->pages, half->slot, own_area(e, half));
 }
 
-/* A barrier, at which a group that is alone learns of failures. */
+/* A barrier, at which ranks also find out about failures if there is only one group. */
 static int meet(exchange *e, dcp_error *err) {
     uint64_t failed = e->x->status != DCP_OK;
     if (e->w->is_apart) return DCP_OK;
@@ -188,7 +193,7 @@ static int meet(exchange *e, dcp_error *err) {
     return status;
 }
 
-/* Collective in the group: what goes to other groups goes, and what comes is counted. */
+/* Exchanges messages with other groups, and counts what was received. Collective in the group. */
 static int carry_window(exchange *e, size_t i, const move_half *half, dcp_error *err) {
     if (!e->has_carriers) return DCP_OK;
     int status = has_messages(e) ? move_carriers_send(&e->carriers, i, i + 1, err) : DCP_OK;
@@ -214,11 +219,12 @@ static int write_window(exchange *e, size_t i, dcp_error *err) {
     if (!status && !e->x->is_over)
         start_own(e, half);
     else if (!status && !is_last)
-        take_marks(e, i + 1, other, 0); /* of the window that is never written */
+        /* clears the marks of the window that will not be written */
+        take_marks(e, i + 1, other, 0);
     return status;
 }
 
-/* Collective in the group: its part of window i in one message. */
+/* Puts the group's fragments of window i into the single message. Collective in the group. */
 static int put_in_turn(exchange *e, size_t i, dcp_error *err) {
     if (!e->w->routes->has_own[i]) return DCP_OK;
     move_carriers_empty(&e->carriers, e->w->list[i]);
@@ -228,7 +234,7 @@ static int put_in_turn(exchange *e, size_t i, dcp_error *err) {
     return comm_local_barrier(e->x->comm, err);
 }
 
-/* Collective in the group: all that is for other groups goes, and comes. */
+/* Exchanges the fragments of all windows with other groups. Collective in the group. */
 static int carry_at_once(exchange *e, dcp_error *err) {
     int status = DCP_OK;
     move_exchange_ask(e->x);
@@ -271,7 +277,7 @@ static int begin_reading(exchange *e, size_t i, dcp_error *err) {
     return DCP_OK;
 }
 
-/* What other groups have read. */
+/* Takes the fragments that other groups have read. */
 static int take_carried(exchange *e, size_t i, const move_half *half, dcp_error *err) {
     if (!e->has_carriers) return DCP_OK;
     move_carriers_forget(&e->carriers, i + e->carriers.block + 1);
@@ -287,9 +293,9 @@ static int take_carried(exchange *e, size_t i, const move_half *half, dcp_error 
     return status;
 }
 
-/* Whether window i + 1 is read ahead of the taking of window i. Groups ask and answer in one order,
- * in which the asking for a window comes before the answers of the one before it, and after those
- * of all others. So none waits for one that waits for it. */
+/* Returns 1 if window i + 1 is read before window i is taken. Groups request and answer in one
+ * order: the requests for a window precede the answers for the previous window and follow those for
+ * all earlier ones. So there is no cycle of waiting groups. */
 static int is_ahead(const exchange *e, size_t i) {
     return i + 1 < e->w->n && (!e->has_carriers || e->w->list[i + 1] == e->w->list[i] + 1);
 }
@@ -315,13 +321,13 @@ static int read_windows(exchange *e, dcp_error *err) {
     return status;
 }
 
-/* What all areas take, and room to agree on that. */
+/* The sizes of all areas, and memory for agreeing on them. */
 typedef struct area_sizes {
     size_t *bytes;
-    uint64_t *carriers; /* of each rank of the group */
+    uint64_t *carriers; /* for each rank of the group */
 } area_sizes;
 
-/* Collective in the group: its memory. */
+/* Makes the group's memory. Collective in the group. */
 static int use_areas(exchange *e, area_sizes *sizes, dcp_error *err) {
     dcp_comm *comm = e->x->comm;
     const size_t ranks = (size_t)comm->local.size;
@@ -347,7 +353,7 @@ static int use_areas(exchange *e, area_sizes *sizes, dcp_error *err) {
     return status;
 }
 
-/* Of a rank by itself. */
+/* For a rank that is alone in its group. */
 static int make_own_marks(exchange *e, dcp_error *err) {
     const size_t n = 2 * MOVE_DOMAIN_PAGES;
     e->own_marks = calloc(n, sizeof *e->own_marks);
@@ -356,7 +362,7 @@ static int make_own_marks(exchange *e, dcp_error *err) {
     return e->own_marks && e->x->cursors ? DCP_OK : core_fail_memory(err, n * sizeof *e->own_marks);
 }
 
-/* This rank's own memory. */
+/* Allocates this rank's own memory. */
 static int make_own(exchange *e, area_sizes *sizes, dcp_error *err) {
     const size_t n = CARRIERS + (size_t)e->x->comm->local.size;
     sizes->bytes = calloc(n, sizeof *sizes->bytes);
@@ -368,8 +374,8 @@ static int make_own(exchange *e, area_sizes *sizes, dcp_error *err) {
     return e->has_carriers ? move_carriers_open(&e->carriers, e->x, err) : DCP_OK;
 }
 
-/* Collective. Ranks of a group learn first whether all have their own memory. Where there are other
- * groups, all agree on that, and on windows that are new. */
+/* Collective. The ranks of a group first find out whether all of them have their own memory. If
+ * there are other groups, all ranks agree on that, and on new windows. */
 static int make_memory(exchange *e, dcp_error *err) {
     area_sizes sizes = {0};
     int status = e->has_carriers ? e->w->routes->status : DCP_OK;

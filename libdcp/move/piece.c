@@ -34,7 +34,7 @@ static int order_by_offset(const void *a, const void *b) {
     return (x->copy->base_a > y->copy->base_a) - (x->copy->base_a < y->copy->base_a);
 }
 
-/* Tensors mostly lie in the file in the order of their paths, which is that of the pieces. */
+/* Tensors usually lie in the file in the order of their paths, which is the order of the pieces. */
 static int are_sorted(const move_piece *pieces, size_t n) {
     for (size_t i = 1; i < n; i++)
         if (order_by_offset(&pieces[i - 1], &pieces[i]) > 0) return 0;
@@ -58,18 +58,20 @@ const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset, uin
     return contiguous < bytes ? NULL : memory;
 }
 
-/* To the end of the block of a dataset of `total` bytes that `offset` is in. */
+/* Returns the number of bytes from `offset` to the end of its block, in a dataset of `total`
+ * bytes. */
 static uint64_t block_left(uint64_t total, uint64_t offset) {
     uint64_t b = offset / BLOCK_BYTES;
     return b * BLOCK_BYTES + format_index_block_bytes(total, b) - offset;
 }
 
-/* The raw checksum of bytes that lie in one block. */
+/* Adds the raw checksum of bytes that lie in one block. */
 static void add_sum(uint64_t *sums, uint64_t total, uint64_t offset, uint64_t bytes, uint64_t raw) {
     sums[offset / BLOCK_BYTES] ^= core_crc64_shift(raw, block_left(total, offset) - bytes);
 }
 
-/* Where a byte of the dataset lies in the whole tensor; *left: of the run that it is in. */
+/* Returns the place in the whole tensor of a byte of the dataset; *left is what is left of its
+ * run. */
 static uint64_t in_tensor(const move_global *g, uint64_t offset, uint64_t *left) {
     uint64_t run = g->copy.run_bytes, at = offset % run, start, b;
     core_box_copy_run(&g->copy, offset / run, &start, &b);
@@ -77,7 +79,7 @@ static uint64_t in_tensor(const move_global *g, uint64_t offset, uint64_t *left)
     return start + at;
 }
 
-/* Where a byte of the dataset lies in the box. */
+/* Returns the place in the box of a byte of the dataset. */
 static uint64_t in_box(const move_piece *p, uint64_t offset) {
     uint64_t a, b;
     core_box_copy_run(p->copy, core_box_copy_find(p->copy, offset), &a, &b);
@@ -93,7 +95,8 @@ int move_piece_turn(const move_piece *p, uint64_t from, uint64_t *to) {
     return number % p->holders == p->turn;
 }
 
-/* Bytes of the box, all of which is in the piece, before that offset of the dataset. */
+/* Returns the number of bytes of the box before that offset of the dataset. All of the box must be
+ * in the piece. */
 static uint64_t box_bytes_before(const move_piece *p, uint64_t offset) {
     uint64_t a, b, run = core_box_copy_find(p->copy, offset);
     if (run == p->copy->runs) return box_bytes(p);
@@ -160,7 +163,7 @@ void move_piece_add(const move_piece *p, uint64_t offset, uint64_t bytes, uint64
         add_sum(p->global->sums, p->global->bytes, in_tensor(p->global, offset, &left), bytes, raw);
 }
 
-/* Cut at the blocks of all, so that each byte is read once. */
+/* Cuts at the blocks of all checksums, so each byte is read only once. */
 static void sum_from(const move_piece *p, uint64_t offset, const void *data,
                      const box_strides *strides, uint64_t box_offset, uint64_t bytes) {
     if (!p->sums && !p->global && !p->own) return;
@@ -178,7 +181,7 @@ void move_piece_sum(const move_piece *p, uint64_t offset, const unsigned char *d
     sum_from(p, offset, data, NULL, 0, bytes);
 }
 
-/* The same, and copies them to `to` on the way (core/crc64.h). */
+/* Like move_piece_sum, but also copies the bytes to `to` (core/crc64.h). */
 static void move_piece_sum_copy(const move_piece *p, uint64_t offset, void *to,
                                 const unsigned char *data, uint64_t bytes) {
     unsigned char *out = to;
@@ -219,8 +222,8 @@ void move_piece_interior(const move_piece *p, uint64_t run, uint64_t *from, uint
     if (*to < *from) *to = *from;
 }
 
-/* Moves *at past what is skipped there, and *end back to where something is skipped next; *at can
- * come to lie after *end. */
+/* Moves *at past a span that is skipped there, and *end back to the beginning of the next one. *at
+ * can come to lie after *end. */
 static void skip_spans(const move_span_list *skip, uint64_t *at, uint64_t *end) {
     if (!skip || !skip->n) return;
     size_t low = core_first_from(&skip->list->to, skip->n, sizeof *skip->list, *at + 1);
@@ -229,7 +232,7 @@ static void skip_spans(const move_span_list *skip, uint64_t *at, uint64_t *end) 
     if (low < skip->n && skip->list[low].from < *end) *end = skip->list[low].from;
 }
 
-/* The same with what other holders supply. */
+/* Does the same for what other holders supply. */
 static void skip_others(const move_piece *p, uint64_t *at, uint64_t *end) {
     if (p->holders && p->turn >= p->holders) {
         *at = *end;
@@ -246,13 +249,13 @@ static void skip_others(const move_piece *p, uint64_t *at, uint64_t *end) {
 
 typedef struct fragment_walk {
     const move_piece *piece;
-    uint64_t low, high; /* of the file */
+    uint64_t low, high; /* range of the file */
     move_fragment_fn fn;
     void *ctx;
 } fragment_walk;
 
-/* The part of [start, end) of run's bytes, which begin at run_start in the file, that lies in the
- * walk's range. */
+/* Calls fn with the part of [start, end) of the run's bytes, which begin at run_start in the file,
+ * that lies in the walk's range. */
 static int call_with_parts(const fragment_walk *w, uint64_t run_start, uint64_t box_offset,
                            uint64_t start, uint64_t end) {
     if (start < w->low) start = w->low;
@@ -270,8 +273,8 @@ static int call_with_parts(const fragment_walk *w, uint64_t run_start, uint64_t 
     return 0;
 }
 
-/* Whether this rank may supply any of [low, high) of the file: most walks are of a part with one
- * holder. */
+/* Returns 0 if this rank supplies nothing of [low, high) of the file; most walks cover a part that
+ * has one holder. */
 static int may_supply(const move_piece *p, uint64_t low, uint64_t high) {
     uint64_t first = low / MOVE_TURN_BYTES;
     return !p->holders || first != (high - 1) / MOVE_TURN_BYTES || first % p->holders == p->turn;
@@ -286,7 +289,7 @@ static int walk_piece(const fragment_walk *w) {
         core_box_copy_run(p->copy, i, &a, &b);
         uint64_t start = p->file_offset + a, end = start + p->copy->run_bytes;
         if (start >= w->high) return 0;
-        uint64_t from = end, to = end; /* of what goes by itself */
+        uint64_t from = end, to = end; /* range of the bulk part */
         if (p->bulk) move_piece_interior(p, i, &from, &to);
         int stop = call_with_parts(w, start, b, start, from);
         if (!stop) stop = call_with_parts(w, start, b, to, end);
@@ -308,8 +311,8 @@ int move_fragments(const move_piece *pieces, size_t n, size_t *first, uint64_t l
     return 0;
 }
 
-/* Where the part that begins at that place of the file ends: with the block, or where pages are as
- * large as blocks, with the page, so that requests are aligned in the file. */
+/* Returns the end of the part that begins at that place of the file: the end of the block or, if
+ * pages are as large as blocks, of the page, so that requests are aligned in the file. */
 static uint64_t part_end(const move_piece *p, uint64_t at) {
     const uint64_t cut = p->page_bytes < BLOCK_BYTES ? BLOCK_BYTES : p->page_bytes,
                    origin = p->page_bytes < BLOCK_BYTES ? p->file_offset : 0;
@@ -343,12 +346,12 @@ int move_bulk_parts(const move_piece *pieces, size_t n, move_fragment_fn fn, voi
     return status;
 }
 
-/* A save reads from two batches, as pieces whose runs alternate in the file are read from one each.
- * A load takes all batches in turn: one is filled while those before it are being copied. */
+/* A save reads from two batches, as pieces whose runs alternate in the file each read from one. A
+ * load uses all batches in turn: one is filled while the previous ones are being copied. */
 
 #define LOAD_BYTES (16u << 20) /* of staging buffers */
 #define READ_BATCHES 2
-#define CAST_BYTES (16u << 10) /* cast at once where they don't go straight into memory */
+#define CAST_BYTES (16u << 10) /* cast at once, if not directly into memory */
 
 void move_device_begin(move_device *d, const move_piece *pieces, size_t n) {
     if (!d->staging) return;
@@ -357,7 +360,8 @@ void move_device_begin(move_device *d, const move_piece *pieces, size_t n) {
     d->n = n;
 }
 
-/* Memory of the box at the offset, good for *bytes; NULL where the batch does not have it. */
+/* Returns the memory of *bytes bytes of the box at the offset; NULL if the batch does not contain
+ * them. */
 static const unsigned char *find_range(staging_batch *b, const state_box *box, uint64_t offset,
                                        uint64_t *bytes) {
     for (unsigned k = 0; k < b->n; k++) {
@@ -371,7 +375,7 @@ static const unsigned char *find_range(staging_batch *b, const state_box *box, u
     return NULL;
 }
 
-/* As much as there is room for; ends the walk where that is not all. */
+/* Adds as much as fits; ends the walk if that is not everything. */
 static int add_to_batch(void *ctx, const move_fragment *f) {
     staging_batch *b = ctx;
     uint64_t taken = 0;
@@ -382,7 +386,7 @@ static int add_to_batch(void *ctx, const move_fragment *f) {
     return taken < f->bytes;
 }
 
-/* Fills the batch from that offset of p's box on. */
+/* Fills the batch, starting at that offset of p's box. */
 static int read_ahead(const move_device *d, staging_batch *b, const move_piece *p, uint64_t offset,
                       dcp_error *err) {
     uint64_t run = p->copy->run_bytes, from, in_box;
@@ -461,7 +465,7 @@ int move_device_open(move_device *d, const dcp_state *state, dcp_error *err) {
     return device_staging_follow(d->staging, err);
 }
 
-/* Sends the batch, and makes the next one empty. */
+/* Sends the batch and empties the next one. */
 static int send_batch(staging *s, dcp_error *err) {
     staging_batch *b = &s->batches[s->turn];
     int status = b->n ? device_staging_send(s, b, STAGING_TO_DEVICE, err) : DCP_OK;
@@ -471,8 +475,8 @@ static int send_batch(staging *s, dcp_error *err) {
     return status;
 }
 
-/* move_box_put for a box that is no piece's; `path`, the tensor's, stays until move_device_flush.
- */
+/* move_box_put for a box that belongs to no piece. `path`, the tensor's path, must remain valid
+ * until move_device_flush. */
 static int move_device_put(move_device *d, const state_box *box, const char *path, uint64_t offset,
                            const void *data, uint64_t bytes, dcp_error *err) {
     staging *s = d->staging;
@@ -494,7 +498,7 @@ static int move_device_put(move_device *d, const state_box *box, const char *pat
     return status;
 }
 
-/* Bytes of the box as its memory has them. */
+/* Puts bytes of the box, in the box's own type. */
 static int put_as_stored(const move_piece *p, uint64_t offset, const unsigned char *data,
                          uint64_t bytes, dcp_error *err) {
     if (!p->box->data)
@@ -503,7 +507,7 @@ static int put_as_stored(const move_piece *p, uint64_t offset, const unsigned ch
     return DCP_OK;
 }
 
-/* `n` stored elements become the box's from number `first` on. */
+/* Converts `n` stored elements and puts them, starting at element number `first` of the box. */
 static int put_elements(const move_piece *p, uint64_t first, const unsigned char *stored,
                         uint64_t n, dcp_error *err) {
     unsigned char part[CAST_BYTES];
@@ -522,7 +526,7 @@ static int put_elements(const move_piece *p, uint64_t first, const unsigned char
     return status;
 }
 
-/* A part of one element, from byte `at` of it on. */
+/* Puts a part of one element, starting at its byte `at`. */
 static int put_part(const move_piece *p, uint64_t element, uint64_t at, const unsigned char *data,
                     uint64_t bytes, dcp_error *err) {
     move_cast *c = p->cast;

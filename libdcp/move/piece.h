@@ -1,9 +1,9 @@
 /* A piece: one box of this rank as bytes of one dataset of a file. Saving and loading are loops
  * over pieces.
  *
- * A piece moves in one of two ways. Where its runs are long, the whole pages inside each run are
- * bulk: this rank writes or reads them itself. The rest, edges and short runs, travels as fragments
- * between this rank and the aggregators, the ranks that own the file's domains (window.h). So no
+ * A piece moves in one of two ways. If its runs are long, the whole pages inside each run are bulk:
+ * this rank writes or reads them itself. The rest, edges and short runs, travels as fragments
+ * between this rank and the aggregators, the ranks that handle the file's domains (domain.h). So no
  * page is touched by two ranks, and small pieces become large transfers. */
 #pragma once
 
@@ -11,14 +11,14 @@
 #include "core/state_dict.h"
 #include "format/index.h"
 
-/* A run of at least that can be bulk. Shorter ones cost a disk more than the way by way of an
- * aggregator costs processors. */
+/* The minimum length of a bulk run. A shorter one costs the disk more time than sending it to an
+ * aggregator costs the processors. */
 #define MOVE_BULK_BYTES (64u << 10)
 
-/* Holders of one box who share its writing take turns at so many bytes of the file, aligned. */
+/* Holders of one box who share its writing take turns at aligned parts of the file of this size. */
 #define MOVE_TURN_BYTES ((uint64_t)4 << 20)
 
-/* Parts of a file, ascending, with something between them. */
+/* Parts of a file, in ascending order, with gaps between them. */
 typedef struct move_span {
     uint64_t from, to;
 } move_span;
@@ -28,85 +28,85 @@ typedef struct move_span_list {
     size_t n;
 } move_span_list;
 
-/* Elements that become others as they are placed. One element at a time may come in parts. */
+/* A conversion of elements as they are placed. One element at a time may arrive in parts. */
 typedef struct move_cast {
-    dcp_dtype to;              /* of the box's memory */
-    uint32_t n_partial;        /* bytes of such an element that are there */
-    unsigned char partial[16]; /* and where */
+    dcp_dtype to;              /* type of the box's memory */
+    uint32_t n_partial;        /* bytes of the partial element that have arrived */
+    unsigned char partial[16]; /* these bytes */
 } move_cast;
 
 /* For a dataset that is a box of a larger tensor: the tensor's checksums. */
 typedef struct move_global {
     box_copy copy;  /* a: bytes of the tensor, b: bytes of the dataset */
     uint64_t bytes; /* of the tensor */
-    uint64_t *sums; /* raw checksums of its blocks to add to */
+    uint64_t *sums; /* raw checksums of its blocks, to add to */
 } move_global;
 
 typedef struct move_piece {
-    const box_copy *copy; /* a: bytes of the dataset, b: bytes of `box`, dense */
-    uint64_t
-        file_offset; /* of the dataset; where there are several files: its address (transfer.h) */
-    uint64_t bytes;  /* of the dataset */
-    const format_row *row; /* the dataset's; NULL: bytes of no dataset */
-    /* Memory or source. NULL: to a file `raw` has the bytes; from files they are summed, and kept
-     * nowhere. */
+    const box_copy *copy;  /* a: bytes of the dataset, b: bytes of `box`, dense */
+    uint64_t file_offset;  /* of the dataset; with several files: its address (transfer.h) */
+    uint64_t bytes;        /* of the dataset */
+    const format_row *row; /* the dataset's row; NULL: bytes of no dataset */
+    /* Memory or source. NULL: to a file, `raw` has the bytes; from files, they are summed and not
+     * stored. */
     const state_box *box;
     union {
         const unsigned char *raw;
-        struct move_cast *cast; /* from files into a box: its elements' type; NULL: as stored */
+        struct move_cast *cast; /* from files into a box: the conversion; NULL: as stored */
     };
-    uint32_t bulk : 1;        /* runs are long and the dataset starts on a page */
-    uint32_t page_bytes : 31; /* bulk parts begin and end on pages of that size */
-    /* To a file: of MOVE_TURN_BYTES of the file with number k, the holder with turn ==
-     * k % holders supplies them; holders = 0: this one supplies all. */
+    uint32_t bulk : 1;        /* runs are long, and the dataset starts at a page boundary */
+    uint32_t page_bytes : 31; /* bulk parts begin and end on pages of this size */
+    /* To a file: the holder with turn == k % holders supplies part number k of the file, of
+     * MOVE_TURN_BYTES; holders = 0: this rank supplies everything. */
     uint16_t turn, holders;
-    uint64_t *sums;            /* raw checksums of the dataset's blocks to add to; NULL: none */
-    const move_global *global; /* to add to as well; NULL: none */
-    uint64_t *own; /* the same of the blocks of the box, all of which is in the piece; NULL: none */
-    const move_span_list *skip; /* whole pages that are in the file already; NULL: none */
-    struct move_device *device; /* that the box is on (box_bytes.h); NULL: it is on none */
+    uint64_t *sums;            /* raw checksums of the dataset's blocks, to add to; NULL: none */
+    const move_global *global; /* more checksums to add to; NULL: none */
+    /* raw checksums of the blocks of the box, all of which is in the piece; NULL: none */
+    uint64_t *own;
+    const move_span_list *skip; /* whole pages that the file already contains; NULL: none */
+    struct move_device *device; /* the device of the box; NULL: no device */
 } move_piece;
 
-/* Sets `copy` to one of its own, `page_bytes` to the kernel's, and `bulk`, from file_offset. Where
- * memory is short `copy` is NULL: see move_pieces_have_copies. */
+/* Sets `copy` to a copy that the piece owns, `page_bytes` to the kernel's, and `bulk`, which
+ * depends on file_offset. If memory is short, `copy` is NULL: see move_pieces_have_copies. */
 void move_piece_set_copy(move_piece *p, const box_copy *copy);
-/* 1 where every piece has got its copy. */
+/* Returns 1 if every piece has its copy. */
 int move_pieces_have_copies(const move_piece *pieces, size_t n);
-/* Frees them with their copies. */
+/* Frees the pieces and their copies. */
 void move_pieces_free(move_piece *pieces, size_t n);
 
-/* Orders pieces by their places in the file, as the walks below want them. */
+/* Sorts pieces by their places in the file, as the walks below require. */
 void move_pieces_sort(move_piece *pieces, size_t n);
 
-/* The first of the sorted pieces whose dataset begins at `file_offset` or after it. */
+/* Returns the first of the sorted pieces whose dataset begins at or after `file_offset`. */
 size_t move_pieces_find(const move_piece *pieces, size_t n, uint64_t file_offset);
 
-/* The bytes of the box, all of which is in the piece, that this rank supplies. */
+/* Returns how many bytes of the box this rank supplies. All of the box must be in the piece. */
 uint64_t move_piece_supplied(const move_piece *p);
 
-/* Called with bytes [offset, offset + bytes) of a box. Statuses but DCP_OK end the walk. */
+/* Called with bytes [offset, offset + bytes) of a box. A status other than DCP_OK ends the walk. */
 typedef int (*move_box_fn)(void *ctx, const move_piece *p, uint64_t offset, uint64_t bytes);
 
-/* Walks the parts of the box, all of which is in the piece, that other holders supply, ascending.
- */
+/* Walks the parts of the box that other holders supply, ascending. All of the box must be in the
+ * piece. */
 int move_piece_others(const move_piece *p, move_box_fn fn, void *ctx);
-/* The same of those that this rank supplies. */
+/* Walks those that this rank supplies. */
 int move_piece_turns(const move_piece *p, move_box_fn fn, void *ctx);
 
-/* The same piece with checksums of the box alone, not of the dataset or the tensor: for bytes that
- * another holder supplies. */
+/* Returns the same piece with only the checksums of the box, not those of the dataset or the
+ * tensor: for bytes that another holder supplies. */
 move_piece move_piece_own_sums(const move_piece *p);
 
-/* Of [*from, *to) of the dataset, moves *to back to where turns change; whether this rank supplies
- * what is left. */
+/* Moves *to back to the first change of turns in [from, *to) of the dataset. Returns 1 if this rank
+ * supplies the remaining range. */
 int move_piece_turn(const move_piece *p, uint64_t from, uint64_t *to);
 
-/* Memory of bytes [offset, offset + bytes) of the box; NULL where they have to be fetched: from a
- * source, from a device, or from several places of memory. */
+/* Returns the memory of bytes [offset, offset + bytes) of the box; NULL if they have to be fetched:
+ * from a source, from a device, or from several places in memory. */
 const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset, uint64_t bytes);
 
-/* How many of the bytes from `offset` of the dataset on lie in one block of all of its checksums,
- * and adding those to them, by their raw checksum. */
+/* The first returns how many of the bytes that begin at `offset` of the dataset lie in one block of
+ * each of its checksums; the second adds such bytes to the checksums, by their raw checksum. */
 uint64_t move_piece_in_block(const move_piece *p, uint64_t offset, uint64_t bytes);
 void move_piece_add(const move_piece *p, uint64_t offset, uint64_t bytes, uint64_t raw);
 
@@ -114,80 +114,82 @@ void move_piece_add(const move_piece *p, uint64_t offset, uint64_t bytes, uint64
 void move_piece_sum(const move_piece *p, uint64_t offset, const unsigned char *data,
                     uint64_t bytes);
 
-/* The same for bytes that lie in the box's memory, from box_offset of it on. */
+/* Does the same for bytes in the box's memory, beginning at its box_offset. */
 void move_piece_sum_memory(const move_piece *p, uint64_t offset, uint64_t box_offset,
                            uint64_t bytes);
 
-/* The same for bytes [offset, offset + bytes) of the box, where all of the box is in the piece. */
+/* Does the same for bytes [offset, offset + bytes) of the box. All of the box must be in the
+ * piece. */
 void move_piece_sum_box(const move_piece *p, uint64_t offset, const unsigned char *data,
                         uint64_t bytes);
 
-/* The whole pages [*from, *to) of the file, of the piece's page size, inside run i of a bulk piece;
- * empty: *from = *to. */
+/* Finds the whole pages [*from, *to) of the file, of the piece's page size, in one run of a bulk
+ * piece; *from = *to if there are none. */
 void move_piece_interior(const move_piece *p, uint64_t run, uint64_t *from, uint64_t *to);
 
 /* One contiguous part of a piece. */
 typedef struct move_fragment {
     const move_piece *piece;
-    uint64_t file_offset; /* absolute */
+    uint64_t file_offset; /* in the file */
     uint64_t dataset_offset, box_offset, bytes;
 } move_fragment;
 
-/* Called for each fragment, ascending within a piece. Not 0 stops the walk. */
+/* Called for each fragment, ascending within a piece. A result other than 0 stops the walk. */
 typedef int (*move_fragment_fn)(void *ctx, const move_fragment *f);
 
-/* Walks the fragments of pieces (ascending by file_offset) that lie in [low, high) of the file, cut
- * to it. *first is where to start looking, and is moved past pieces that end before `low`: start at
- * 0, then pass ascending ranges. */
+/* Walks the fragments in [low, high) of the file, cut to that range. The pieces must be sorted by
+ * file_offset. *first is where the search starts, and moves past pieces that end before `low`:
+ * initialize it with 0, and pass ascending ranges. */
 int move_fragments(const move_piece *pieces, size_t n, size_t *first, uint64_t low, uint64_t high,
                    move_fragment_fn fn, void *ctx);
 
 /* Walks the bulk parts of pieces: whole pages of runs, cut at the ends of the dataset's blocks, so
- * that each part is checksummed in one; or page by page where pages are as large as a block.
- * Statuses of `fn` but DCP_OK end the walk. */
+ * each part lies in one block; or page by page if pages are as large as a block. A status of `fn`
+ * other than DCP_OK ends the walk. */
 int move_bulk_parts(const move_piece *pieces, size_t n, move_fragment_fn fn, void *ctx);
 
-/* The bytes of pieces' boxes, wherever the boxes are: in memory, behind a source function of the
- * caller, or on a device, which is reached through staging buffers. */
+/* Access to the bytes of pieces' boxes, wherever they are: in memory, behind a source function of
+ * the caller, or on a device, which is reached through staging buffers. */
 
 struct staging;
 
-/* A device that boxes of the moved pieces are on. */
+/* A device with boxes of the moved pieces. */
 typedef struct move_device {
-    struct staging *staging;  /* NULL: there is none */
+    struct staging *staging;  /* NULL: no device */
     const move_piece *pieces; /* to a file: all pieces, sorted, which are read ahead */
     size_t n;
 } move_device;
 
-/* Bytes [offset, offset + bytes) of the box, dense, into out. What lies on a device is read in
- * batches of what the walk over the file needs next, so that many small boxes and short runs are
- * one copy and one wait. Before: move_device_begin. */
+/* Copies bytes [offset, offset + bytes) of the box, dense, into out. Boxes on a device are read in
+ * batches of what the walk over the file needs next, so many small boxes and short runs become one
+ * copy and one wait. Requires move_device_begin. */
 int move_box_fetch(const move_piece *p, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
 
-/* The same, and adds them to the checksums of the dataset, whose bytes from dataset_offset on they
- * are. */
+/* Does the same, and adds the bytes, which begin at dataset_offset of the dataset, to its
+ * checksums. */
 int move_box_take(const move_piece *p, uint64_t dataset_offset, uint64_t offset, uint64_t bytes,
                   void *out, dcp_error *err);
 
-/* The other way: what belongs to bytes [offset, offset + bytes) of a box in memory or on a device,
- * as they are stored. With a cast, only one element may come in parts. It is copied
- * before the return, and has arrived on a device after move_device_flush. */
+/* Copies bytes in the stored type to [offset, offset + bytes) of a box in memory or on a device.
+ * With a cast, only one element at a time may arrive in parts. `data` is copied before the return;
+ * the bytes are on a device after move_device_flush. */
 int move_box_put(const move_piece *p, uint64_t offset, const void *data, uint64_t bytes,
                  dcp_error *err);
 
-/* The same, and adds them to the checksums of the dataset, whose bytes from dataset_offset on they
- * are: those in memory as they lie there then, unless they were cast. Without a box it only adds
- * them. */
+/* Does the same, and adds the bytes, which begin at dataset_offset of the dataset, to its
+ * checksums: bytes in memory as they lie there then, unless they were cast. Without a box it only
+ * adds them. */
 int move_box_place(const move_piece *p, uint64_t dataset_offset, uint64_t offset, const void *data,
                    uint64_t bytes, dcp_error *err);
 
-/* Divides the staging buffers to read ahead from the pieces, which stay. Without a device nothing
- * is done. */
+/* Divides the staging buffers for reading ahead from the pieces, which must remain valid. Does
+ * nothing without a device. */
 void move_device_begin(move_device *d, const move_piece *pieces, size_t n);
 
-/* Staging buffers for a load into the state's boxes; none where no box is on a device. The
- * program's work on the device so far comes before the load's copies. */
+/* Opens staging buffers for a load into the state's boxes; none if no box is on a device. Orders
+ * the load's copies after the program's work on the device so far. */
 int move_device_open(move_device *d, const dcp_state *state, dcp_error *err);
 
-/* Waits until all that was put is on the device, and proves it by the device's checksums. */
+/* Waits until everything that was put is on the device, and verifies it by the device's
+ * checksums. */
 int move_device_flush(move_device *d, dcp_error *err);

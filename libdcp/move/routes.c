@@ -1,8 +1,8 @@
-/* Each rank counts its fragments by domain. Ranks of a group tell the carriers, which add up and
- * tell each other. First each rank tells each other one a word: how many talks its message to it
- * has, and how wide its group can take the windows. The least width is that of all. Where all ranks
- * can read apart, that is all. Where all can send what they have for others in one message, they
- * do. */
+/* Each rank counts its fragments by domain. The ranks of a group report to the carriers, which add
+ * up the counts and report to each other. First, each rank sends one word to each other rank: how
+ * many entries its message to that rank has, and how wide its group allows windows to be. All ranks
+ * use the smallest width. If all ranks can read apart, nothing else is exchanged. If all can send
+ * everything for other ranks in one message, they do. */
 #include "move/routes.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "comm/sharing.h"
 #include "core/fail.h"
 
-/* What a rank has in a domain, whose number is window * width + i. */
+/* The number of bytes that a rank has in a domain; the domain's number is window * width + i. */
 typedef struct tally_entry {
     uint64_t domain, group, bytes; /* group: the domain's */
 } tally_entry;
@@ -20,10 +20,10 @@ typedef struct tally_entry {
 typedef struct tally {
     tally_entry *list;
     size_t n, room;
-    int is_short; /* of memory */
+    int is_short; /* memory was short */
 } tally;
 
-/* The domain that is counted. */
+/* The domain that is being counted. */
 typedef struct domain_count {
     int to_file;
     uint64_t bytes, next_page; /* next_page: after the last one */
@@ -34,24 +34,24 @@ typedef struct agreeing {
     move_windows *w;
     move_routes *t;
     int to_file;
-    int apart;         /* whether this rank, and then whether all can read apart, */
-    int one_message;   /* and send in one message */
+    int apart;         /* whether this rank, and later whether all ranks, can read apart */
+    int one_message;   /* and can send everything in one message */
     tally own;         /* of this rank, ascending */
-    tally carried;     /* of its group, where this rank is the carrier: by group */
-    uint64_t *foreign; /* of each domain: what this group has in it, where it is another one's */
-    uint64_t domains;  /* so many, where there are no reader ranges */
-    uint64_t *bytes;   /* where there are reader ranges, 2 for each rank: of messages */
-    move_talk *in;     /* what all partners tell: at most in_most */
+    tally carried;     /* of its group, if this rank is the carrier: by group */
+    uint64_t *foreign; /* for each domain of another group, how much this group has in it */
+    uint64_t domains;  /* number of domains, if there are no reader ranges */
+    uint64_t *bytes;   /* with reader ranges, two per rank: sizes of messages */
+    move_talk *in;     /* what all partners report; room for in_most */
     size_t in_most;
     dcp_comm_message *messages; /* to and from each partner */
     dcp_error *err;
 } agreeing;
 
-/* Of a word: the width is above that bit, and how many talks below; without a width, it is 0. The
- * highest bits: the rank can read apart; it can send in one message. */
+/* Bits of a word: below WORD_WIDTH the number of entries, above it the width; 0 without a width.
+ * The highest bits: the rank can read apart; it can send in one message. */
 enum { WORD_WIDTH = 32, WORD_ONE_MESSAGE = 62, WORD_APART = 63 };
 
-/* The rank of `group` that carries what goes to and comes from `other`. */
+/* Returns the rank of `group` that carries its traffic with `other`. */
 static int move_routes_carrier(const comm_groups *groups, int group, int other) {
     const int distance = (other - group + groups->n) % groups->n;
     return comm_groups_rank(groups, group, (distance - 1) % comm_groups_size(groups, group));
@@ -69,8 +69,8 @@ static void tally_add(tally *t, tally_entry entry) {
     t->list[t->n++] = entry;
 }
 
-/* To a file what a message takes; from there the pages that are wanted, of which some may be
- * counted several times. */
+/* Counts, to a file, the bytes in a message; from a file, the wanted pages, some of them possibly
+ * several times. */
 static int count_fragment(void *ctx, const move_fragment *f) {
     domain_count *c = ctx;
     if (c->to_file) {
@@ -111,8 +111,8 @@ static int count_fragments(agreeing *a, const move_piece *pieces, size_t n) {
     return ok ? DCP_OK : core_fail_memory(a->err, a->own.room * sizeof *a->own.list);
 }
 
-/* The largest width with which no window has more than MOVE_FOREIGN_BYTES of other groups' domains;
- * an eighth of it less each time. */
+/* Returns the largest width with which no window has more than MOVE_FOREIGN_BYTES in domains of
+ * other groups; each attempt is narrower by an eighth. */
 static int fitting_width(const agreeing *a) {
     for (int width = a->w->width;; width -= (width + 7) / 8) {
         uint64_t most = 0;
@@ -124,7 +124,7 @@ static int fitting_width(const agreeing *a) {
     }
 }
 
-/* Less where many ranks send to few: those take as much as others send. */
+/* The limit is smaller if many ranks send to few, as those receive as much as the others send. */
 static int fits_one_message(const agreeing *a) {
     const uint64_t ranks = (uint64_t)a->comm->size,
                    most = MOVE_FOREIGN_BYTES * (uint64_t)a->w->n_aggregators / ranks;
@@ -139,7 +139,7 @@ static int order_entries(const void *a, const void *b) {
     return (x->domain > y->domain) - (x->domain < y->domain);
 }
 
-/* Sorts and adds up. */
+/* Sorts the entries, and adds up those with equal keys. */
 static void merge_entries(tally *t) {
     size_t n = 0;
     if (t->n) qsort(t->list, t->n, sizeof *t->list, order_entries);
@@ -151,8 +151,8 @@ static void merge_entries(tally *t) {
     t->n = n;
 }
 
-/* Collective in the group, whose ranks add up what they have; `status` is this rank's so far. Where
- * one of them has failed, all are without a width. */
+/* Adds up what the ranks of the group have. Collective in the group; `status` is this rank's so
+ * far. If one of them has failed, all of them get width 0. */
 static int add_up_in_group(agreeing *a, int status, int *width) {
     const move_windows *w = a->w;
     uint64_t lacking = status != DCP_OK;
@@ -166,7 +166,7 @@ static int add_up_in_group(agreeing *a, int status, int *width) {
     if (comm_status) return comm_status;
     for (uint64_t d = 0; d < a->domains; d++) {
         const int group = move_windows_aggregator(w, d)->group;
-        if (!a->to_file) /* it reads nothing twice */
+        if (!a->to_file) /* reads no page twice */
             a->foreign[d] = core_min_u64(a->foreign[d], w->domain_bytes);
         if (a->foreign[d] && move_routes_carrier(w->groups, w->groups->own, group) == a->comm->rank)
             tally_add(&a->carried, (tally_entry){d, (uint64_t)group, a->foreign[d]});
@@ -178,7 +178,7 @@ static int add_up_in_group(agreeing *a, int status, int *width) {
     return DCP_OK;
 }
 
-/* Puts this rank's entries that are the carrier's into the message. */
+/* Appends those of this rank's entries that belong to the carrier to the message. */
 static int append_entries(const agreeing *a, int carrier, comm_message *out) {
     const comm_groups *g = a->w->groups;
     for (size_t i = 0; i < a->own.n; i++) {
@@ -204,8 +204,8 @@ static int take_entries(agreeing *a, const comm_message *in) {
     return a->carried.is_short ? core_fail_memory(a->err, in->bytes) : DCP_OK;
 }
 
-/* Collective, where there are reader ranges: each carrier gets the entries of its group that are
- * its. All ranks learn whether one has failed, `status` so far. */
+/* With reader ranges: sends each carrier its entries of its group. Collective. All ranks find out
+ * whether one has failed; `status` is this rank's so far. */
 static int tell_carriers(agreeing *a, int status) {
     const comm_groups *g = a->w->groups;
     comm_message out = {0}, in = {0};
@@ -240,7 +240,7 @@ static move_partner *add_partner(agreeing *a, int group) {
     return &t->partners[t->n_partners++];
 }
 
-/* What this carrier's group has for other ones, or wants of them; of domains. */
+/* Lists, by domain, what this carrier's group has for, or wants from, other groups. */
 static int list_own(agreeing *a) {
     const tally *carried = &a->carried;
     for (size_t i = 0, end; i < carried->n; i = end) {
@@ -258,7 +258,7 @@ static int list_own(agreeing *a) {
                                  a->err);
 }
 
-/* What the partners tell, `told` the words. */
+/* Lists what the partners report; `told` are the words. */
 static int list_theirs(agreeing *a, const uint64_t *told) {
     const move_talk *at = a->in;
     for (int r = 0; r < a->comm->size; r++) {
@@ -275,7 +275,7 @@ static int list_theirs(agreeing *a, const uint64_t *told) {
     return DCP_OK;
 }
 
-/* Collective: carriers tell each other; `told` are the words. */
+/* Exchanges the lists between carriers; `told` are the words. Collective. */
 static int exchange_talks(agreeing *a, const uint64_t *told) {
     dcp_comm_message *send = a->messages, *receive = send + a->w->groups->n;
     size_t sends = 0, receives = 0;
@@ -294,7 +294,7 @@ static int exchange_talks(agreeing *a, const uint64_t *told) {
     return comm_messages_exchange(a->comm, send, sends, receive, receives, a->err);
 }
 
-/* From domains to windows. */
+/* Adds up the entries of domains to those of windows. */
 static void find_talk_windows(const agreeing *a, move_talks *talks) {
     const uint64_t most = (uint64_t)a->w->areas * a->w->domain_bytes;
     size_t n = 0;
@@ -311,8 +311,8 @@ static void find_talk_windows(const agreeing *a, move_talks *talks) {
     talks->n = n;
 }
 
-/* Adds the talks' windows to the parts, and their bytes to the sums of all windows, or to that of
- * the one message. */
+/* Enters the list's windows into the parts, and adds their bytes to the sums of the windows, or to
+ * the sum of the single message. */
 static void note_talks(const agreeing *a, move_talks *talks, int part, uint64_t *sums) {
     uint64_t before = 0;
     for (size_t i = 0; i < talks->n; i++) {
@@ -355,8 +355,8 @@ static int note_partners(agreeing *a) {
     return ok ? DCP_OK : core_fail_memory(a->err, n * 4 * sizeof *sums);
 }
 
-/* Collective: the words. *told becomes those to this rank, and *least the least width; 0: some rank
- * has failed. */
+/* Exchanges the words. Collective. *told becomes the words for this rank, *least the smallest
+ * width; 0: some rank has failed. */
 static int tell_words(agreeing *a, int width, const uint64_t **told, int *least) {
     dcp_comm *comm = a->comm;
     uint64_t *out = comm->numbers, *in = out + comm->size;
@@ -378,7 +378,7 @@ static int tell_words(agreeing *a, int width, const uint64_t **told, int *least)
     return status;
 }
 
-/* Collective, where there are reader ranges: memory for what the words announce. */
+/* With reader ranges: allocates memory for what the words announce. Collective. */
 static int make_told_room(agreeing *a, const uint64_t *told) {
     size_t n = 0;
     for (int r = 0; r < a->comm->size; r++) n += (uint32_t)told[r];
@@ -389,7 +389,7 @@ static int make_told_room(agreeing *a, const uint64_t *told) {
     return comm_agree(a->comm, status, a->err);
 }
 
-/* Collective. What a rank lacks memory for, once all have a width, is in t->status. */
+/* Collective. If a rank lacks memory after all have a width, its t->status says so. */
 static int tell_partners(agreeing *a, int status, int width, uint64_t end) {
     const uint64_t *told;
     int least;
@@ -408,8 +408,9 @@ static int tell_partners(agreeing *a, int status, int width, uint64_t end) {
     return DCP_OK;
 }
 
-/* How many talks partners may tell this rank: of each domain of its group, one. With reader ranges,
- * whose domains are short, those would be too many: memory is taken when they are known. */
+/* Returns how many entries partners can report to this rank: one per domain of its group. With
+ * reader ranges, whose domains are short, that would be too many, so memory is allocated when the
+ * number is known. */
 static size_t most_told(const agreeing *a) {
     const comm_groups *g = a->w->groups;
     if (a->w->reader_ranges) return 0;
@@ -417,7 +418,7 @@ static size_t most_told(const agreeing *a) {
     return ((size_t)g->n - 1 + ranks - 1) / ranks * (size_t)a->w->areas * a->w->count;
 }
 
-/* For windows of one domain, which there are the most of. */
+/* Allocates for windows of one domain, which are the most numerous. */
 static int make_tables(agreeing *a) {
     const move_windows *w = a->w;
     const size_t parts = 3 * w->count * (size_t)(w->reader_ranges ? 1 : w->width) + 1,
@@ -456,8 +457,8 @@ int move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size
     return status;
 }
 
-/* The windows of the group; of all ranks where an exchange of messages needs all. Ranks learn by
- * the last of `parts` whether one of them has failed. */
+/* Lists the windows of the group, or of all ranks if an exchange of messages requires all. The last
+ * of `parts` shows whether any rank has failed. */
 int move_routes_list(dcp_comm *comm, move_windows *w, int status, dcp_error *err) {
     move_routes *t = w->routes;
     const uint64_t n = 3 * w->count;

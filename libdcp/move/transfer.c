@@ -1,4 +1,4 @@
-/* Progress, release and the end before the end. */
+/* Progress, release and cancellation. */
 #include "move/transfer.h"
 
 #include <stddef.h>
@@ -12,8 +12,8 @@
 #include "move/piece.h"
 
 #define TELL_BYTES ((uint64_t)4 << 20)
-/* A part counts as so many at least: where memory is mapped from a file, the kernel brings the
- * pages around a small one as well, and whoever is told may let go of them. */
+/* A part counts as at least this many bytes: if memory is mapped from a file, the kernel also reads
+ * the pages around a small part, and the caller may release them when progress is reported. */
 #define PART_BYTES ((uint64_t)256 << 10)
 
 void move_progress_read(move_progress *progress, uint64_t bytes) {
@@ -86,12 +86,12 @@ int move_transfer_finish(const move_transfer *t, int status, dcp_error *err) {
                    : comm_agree(t->comm, status, err);
 }
 
-/* What is in memory is summed where it lies. */
+/* Bytes in memory are summed where they lie. */
 
 #define SUM_BYTES ((uint64_t)4 << 20)
 #define TOGETHER_BYTES (64u << 10) /* worth a call of the device */
 
-/* On the device; fewer bytes of it would be many calls. */
+/* Returns 1 if the device sums the bytes itself; short runs would require many calls. */
 static int is_summed_there(const move_piece *p) {
     return p->device && (!p->global || p->global->copy.run_bytes >= TOGETHER_BYTES);
 }
@@ -122,12 +122,13 @@ static int sum_part(const move_piece *p, uint64_t offset, uint64_t bytes, unsign
 }
 
 typedef struct summing {
-    unsigned char *buffer; /* SUM_BYTES; NULL before the first use */
+    unsigned char *buffer; /* SUM_BYTES; NULL before its first use */
     move_progress *progress;
     dcp_error *err;
 } summing;
 
-/* Bytes [offset, offset + bytes) of the box, which is all of p's dataset. */
+/* Adds bytes [offset, offset + bytes) of the box to the checksums. The box must be p's whole
+ * dataset. */
 static int sum_range(void *ctx, const move_piece *p, uint64_t offset, uint64_t bytes) {
     summing *s = ctx;
     int status = DCP_OK;
@@ -149,7 +150,7 @@ int move_sums(const move_piece *pieces, size_t n, move_progress *progress, dcp_e
     return status;
 }
 
-/* The same of the box by itself: a dataset of its own. */
+/* Does the same for the box alone, as if it were a dataset of its own. */
 static int sum_box_range(void *ctx, const move_piece *p, uint64_t offset, uint64_t bytes) {
     const move_piece box = {.bytes = p->copy->runs * p->copy->run_bytes,
                             .row = p->row,

@@ -8,8 +8,8 @@
 #include "dcp/save.h"
 #include "move/piece.h"
 
-/* What a save or load tells its caller while bytes move, and asks it: how far it is, how long its
- * phases took, when the caller's memory is free, and whether to give up. */
+/* What a save or load reports to its caller while bytes move: progress, the times of its phases,
+ * and when the caller's memory is free. It also asks the caller whether to give up. */
 
 typedef struct move_progress {
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total); /* may be NULL */
@@ -17,38 +17,41 @@ typedef struct move_progress {
     void (*on_phase)(void *ctx, dcp_phase phase, double begin, double end); /* may be NULL */
     void *phase_ctx;
     uint64_t done, total; /* bytes of this rank */
-    uint64_t untold;      /* since it was told last */
-    comm_stop stop;       /* asked as often */
-    /* Of a save in flight, else NULL: the memory has been read; whether somebody waits for that. */
+    uint64_t untold;      /* bytes since the last report */
+    comm_stop stop;       /* asked equally often */
+    /* For a save in flight, else NULL: reports that the memory has been read; asks whether somebody
+     * waits for that. */
     void (*released)(void *ctx);
     int (*is_awaited)(void *ctx);
     void *ctx;
-    uint64_t staging_bytes; /* to be copied at most, to release the memory sooner */
+    uint64_t staging_bytes; /* maximum to be copied in order to release the memory sooner */
 } move_progress;
 
-/* `bytes` more were written or handed on. */
+/* Reports that `bytes` more were written or passed on. */
 void move_progress_written(move_progress *progress, uint64_t bytes);
-/* They were only read: a caller whose memory is mapped from a file may let go of them. */
+/* Reports that `bytes` more were read, but not written: a caller whose memory is mapped from a file
+ * may release them. */
 void move_progress_read(move_progress *progress, uint64_t bytes);
 
-/* DCP_ERR_CANCELLED once the caller, or another rank, gave up: what follows need not be done. NULL:
- * never. */
+/* Returns DCP_ERR_CANCELLED after the caller or another rank gave up: the rest can be skipped.
+ * NULL: never. */
 int move_progress_status(const move_progress *progress, dcp_error *err);
-/* The same, but asks first: where the steps are long, and before what cannot be taken back. */
+/* Does the same, but asks first: used if intervals are long, and before anything that cannot be
+ * undone. */
 int move_progress_ask(move_progress *progress, dcp_error *err);
 
-/* A phase has ended: tells how long it took. `progress` may be NULL. */
+/* Reports the end of a phase, and returns its duration. `progress` may be NULL. */
 double move_progress_phase(const move_progress *progress, dcp_phase phase, double begin,
                            double end);
 
-/* The caller's memory is not needed any more. */
+/* Reports that the caller's memory is not needed any more. */
 void move_progress_release(const move_progress *progress);
 
-/* Whether it is worth copying the `left` bytes that are still to be read. */
+/* Returns 1 if it is worth copying the `left` bytes that remain to be read. */
 int move_progress_wants_copy(const move_progress *progress, uint64_t left);
 
-/* One move of bytes between the boxes of ranks and files, in either direction: what engines are
- * given. */
+/* One move of bytes between the boxes of ranks and files, in either direction: the argument of
+ * engines. */
 
 struct io_file;
 struct io_queue;
@@ -59,22 +62,22 @@ struct move_progress;
 
 typedef enum move_direction { MOVE_TO_FILE, MOVE_FROM_FILE } move_direction;
 
-/* Files lie one after the other in one space of addresses, so that all of them look like one. */
+/* Files lie one after the other in one address space, so they all look like one file. */
 typedef struct move_file {
     uint64_t base, end;   /* its addresses */
-    struct io_file *file; /* of the files that this rank sees: open, or opened on use */
+    struct io_file *file; /* open, or opened on use; only for files that this rank sees */
     const char *path;
-    void *owner; /* the caller's, for move_transfer.check_metadata */
+    void *owner; /* of the caller, for move_transfer.check_metadata */
 } move_file;
 
 typedef struct move_transfer {
     move_direction direction;
     dcp_comm *comm;         /* of the ranks that move together */
-    struct io_queue *queue; /* of engines by position */
+    struct io_queue *queue; /* for engines by position */
     const move_file *files;
-    size_t n_files; /* 1 where the direction is to the file */
-    /* Where only some ranks see some files: rank r reads what others ask for of the addresses
-     * [reader_ranges[r], reader_ranges[r + 1]), and no other rank does. NULL: each sees all. */
+    size_t n_files; /* 1 if the direction is to the file */
+    /* If only some ranks see some files: rank r alone reads, for others as well, the addresses
+     * [reader_ranges[r], reader_ranges[r + 1]). NULL: each rank sees all files. */
     const uint64_t *reader_ranges;
     struct move_piece *pieces; /* this rank's, sorted; file_offset is an address */
     size_t n_pieces;
@@ -82,53 +85,56 @@ typedef struct move_transfer {
      * memory is released. */
     const struct move_piece *replicas;
     size_t n_replicas;
-    int others_are_summed; /* nor what other holders supply of the pieces */
-    /* Windows of the moves of equal pieces (kept.h); NULL: none are kept. uses_kept: those that are
-     * there serve, as all ranks have agreed. */
+    int others_are_summed; /* skips the sums of what other holders supply of the pieces */
+    /* Windows from earlier moves of equal pieces (window_cache.h); NULL: none are kept. uses_kept:
+     * all ranks have agreed to use the existing ones. */
     struct move_kept *kept;
     int uses_kept;
     struct move_device *device;
     struct move_progress *progress;
-    int is_last;       /* to a file: no other memory of the save is read after these pieces' */
+    int is_last;       /* to a file: after these pieces, no more of the save's memory is read */
     int bulk_is_apart; /* bulk parts are left to the caller */
-    /* From files: whether a file's metadata is what was saved, before HDF5 sees it. */
+    /* From files: checks that a file's metadata is what was saved, before HDF5 opens it. */
     int (*check_metadata)(void *owner, dcp_error *err);
-    /* This rank has failed already, and has no pieces; others learn of it at the end. NULL: no. */
+    /* Set if this rank has failed already and has no pieces; others find out at the end. NULL: it
+     * has not. */
     const dcp_error *failure;
-    int is_agreed_later; /* on how the ranks have fared: the caller does that; no sums are joined */
-    /* Raw checksums to be joined over all ranks at the end, with COMM_XOR_ROOM (comm/comm.h) behind
-     * them. NULL: none. */
+    int is_agreed_later; /* the caller agrees on the ranks' statuses later; no sums are joined */
+    /* Raw checksums to be joined over all ranks at the end, followed by COMM_XOR_ROOM
+     * (comm/comm.h). NULL: none. */
     uint64_t *sums;
     size_t n_sums;
-    void (*on_summed)(void *ctx); /* called when all of this rank's are taken; NULL: not */
+    /* called when all of this rank's sums are complete; NULL: not called */
+    void (*on_summed)(void *ctx);
     void *ctx;
-    dcp_report *report; /* gets the seconds */
+    dcp_report *report; /* receives the times */
 } move_transfer;
 
-/* The file that holds the address. */
+/* Returns the file that contains the address. */
 const move_file *move_transfer_file(const move_transfer *t, uint64_t address);
 
-/* Starts writing or reading [address, address + bytes), in one file, from or into the buffer. */
+/* Starts writing or reading [address, address + bytes), which lies in one file, from or into the
+ * buffer. */
 void move_transfer_start(const move_transfer *t, unsigned slot, unsigned char *buffer,
                          uint64_t bytes, uint64_t address);
 
-/* Collective: how a move ends on all ranks, or where that is agreed on later on this one; `status`
- * is this rank's so far. The sums are joined. The caller's memory is free then, or all has arrived
- * on a device. */
+/* Ends a move on all ranks or, if is_agreed_later, on this one; `status` is this rank's so far.
+ * Collective. Joins the sums. Afterwards the caller's memory is free, or everything has arrived on
+ * a device. */
 int move_transfer_finish(const move_transfer *t, int status, dcp_error *err);
 
-/* Boxes that are read for their checksums alone. */
+/* Boxes that are read only for their checksums. */
 
 struct move_progress;
 
-/* Not collective. Reads the boxes of pieces once, in parts, from wherever they are, and adds them
- * to the pieces' checksums. Each box is all of its piece's dataset, and no piece is bulk. On a
- * device, bytes that lie together in the checksums are summed there; others are copied, in the
- * order of the pieces' file_offset, which ascend (before: move_device_begin). `progress` may be
- * NULL. */
+/* Reads the boxes of pieces once, in parts, from wherever they are, and adds them to the pieces'
+ * checksums. Not collective. Each box must be its piece's whole dataset, and no piece may be bulk.
+ * On a device, bytes that are contiguous in the checksums are summed there; others are copied, in
+ * the order of the pieces' file_offset, which must ascend (this requires move_device_begin).
+ * `progress` may be NULL. */
 int move_sums(const move_piece *pieces, size_t n, struct move_progress *progress, dcp_error *err);
 
-/* The same for what other holders supply of the pieces' boxes, where the boxes have checksums of
- * their own: adds it to those. Each of these boxes is in its piece whole. */
+/* Does the same for what other holders supply of the pieces' boxes, and adds it to the checksums of
+ * the boxes, if these have any. Each of these boxes must be completely in its piece. */
 int move_sums_of_others(const move_piece *pieces, size_t n, struct move_progress *progress,
                         dcp_error *err);

@@ -1,7 +1,7 @@
-/* Choosing windows. Ranks read apart where each of them finds that its fragments are so few. Else,
- * where there is one group of ranks that share memory, a rank marks the windows
- * that its fragments touch, and those that nobody marked are skipped by all. Else who sends what to
- * whom is agreed on (talks.c). */
+/* Choosing windows. Ranks read apart if each of them finds that it has few enough fragments.
+ * Otherwise, if there is only one group of ranks that share memory, each rank marks the windows
+ * that its fragments touch, and all ranks skip those that nobody marked. With several groups, the
+ * ranks agree on who sends what to whom (routes.c). */
 #include "move/domain.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "core/fail.h"
 #include "move/routes.h"
 
-/* Windows from one address on, `unit` bytes apart. */
+/* Windows that begin at `origin` and are `unit` bytes apart. */
 typedef struct marking {
     uint64_t *marks, origin, unit;
 } marking;
@@ -22,7 +22,7 @@ static void mark_windows(const marking *m, uint64_t start, uint64_t end) {
     for (uint64_t w = (start - m->origin) / m->unit; w <= last; w++) m->marks[w] = 1;
 }
 
-/* Short runs: one run a window is enough to mark it. */
+/* For short runs: one run per window is enough to mark it. */
 static void mark_short(const move_piece *p, const marking *m) {
     for (uint64_t i = 0, a, b; i < p->copy->runs;) {
         core_box_copy_run(p->copy, i, &a, &b);
@@ -43,7 +43,7 @@ static void mark_edges(const move_piece *p, const marking *m) {
     }
 }
 
-/* Windows inside what all ranks skip. */
+/* Clears the marks of windows inside spans that all ranks skip. */
 static void unmark_skipped(const move_span_list *skip, uint64_t *marks, uint64_t window_bytes) {
     for (size_t i = 0; i < skip->n; i++)
         for (uint64_t w = (skip->list[i].from + window_bytes - 1) / window_bytes;
@@ -51,7 +51,7 @@ static void unmark_skipped(const move_span_list *skip, uint64_t *marks, uint64_t
             marks[w] = 0;
 }
 
-/* Where the reader range of the address begins. */
+/* Returns the beginning of the reader range that contains the address. */
 static uint64_t range_start(const uint64_t *ranges, int ranks, uint64_t address) {
     return ranges[core_first_from(ranges, (size_t)ranks, sizeof *ranges, address + 1) - 1];
 }
@@ -75,7 +75,7 @@ static int take_turn(const comm_groups *hosts, int host, int turn) {
     return turn < most ? comm_groups_rank(hosts, host, (int)((int64_t)turn * ranks / most)) : -1;
 }
 
-/* Some ranks of each host, far from each other, which may be as near to different processors. */
+/* Chooses some ranks of each host, far apart, which are probably close to different processors. */
 static void choose_aggregators(move_windows *w, const comm_groups *hosts) {
     for (int turn = 0; turn < aggregators_of_host(hosts); turn++)
         for (int host = 0; host < hosts->n; host++) {
@@ -84,13 +84,14 @@ static void choose_aggregators(move_windows *w, const comm_groups *hosts) {
         }
 }
 
-/* Each has two domains at least, where it has one: so the first one has the last domain, too. */
+/* Reduces the number of aggregators until each has at least two domains, if that is possible, so
+ * the first one has the last domain, too. */
 static void spare_aggregators(move_windows *w, uint64_t end) {
     const uint64_t pairs = end / (2 * w->domain_bytes) + 1;
     if ((uint64_t)w->n_aggregators > pairs) w->n_aggregators = (int)pairs;
 }
 
-/* Numbers the areas of each group; `used` has a 0 for each. */
+/* Numbers the areas of each group; `used` contains a 0 for each group. */
 static void number_areas(move_windows *w, int *used) {
     for (int i = 0; i < w->n_aggregators; i++) {
         move_aggregator *a = &w->aggregators[i];
@@ -100,8 +101,8 @@ static void number_areas(move_windows *w, int *used) {
     }
 }
 
-/* A domain fits into a slot of the queue. Those of reader ranges have whole pages of any kernel, so
- * all ranks cut the file alike whatever theirs has. */
+/* A domain fits into a slot of the queue. With reader ranges, domains consist of whole pages of any
+ * kernel, so all ranks cut the file alike whatever their own page size is. */
 static uint64_t choose_domain(const move_windows *w, uint64_t ranks) {
     if (!w->reader_ranges) return IO_SLOT_BYTES;
     uint64_t bytes = MOVE_WINDOW_BYTES / ranks / LARGEST_PAGE_BYTES * LARGEST_PAGE_BYTES;
@@ -109,7 +110,7 @@ static uint64_t choose_domain(const move_windows *w, uint64_t ranks) {
     return bytes < LARGEST_PAGE_BYTES ? LARGEST_PAGE_BYTES : bytes;
 }
 
-/* Into windows that are as wide as there are aggregators. */
+/* Cuts into windows with one domain per aggregator. */
 static int cut_addresses(const dcp_comm *comm, const comm_groups *hosts, uint64_t end,
                          move_windows *w, dcp_error *err) {
     const size_t ranks = (size_t)comm->size;
@@ -130,10 +131,10 @@ static int cut_addresses(const dcp_comm *comm, const comm_groups *hosts, uint64_
     return DCP_OK;
 }
 
-/* Ranks read apart where fragments touch pages of at most that part of what each rank reads. */
+/* Ranks read apart if fragments touch pages of at most this part of what each rank reads. */
 #define APART 64
 
-/* Of the pages that the piece's fragments touch, at most so many bytes. */
+/* Returns an upper bound of the size of the pages that the piece's fragments touch. */
 static uint64_t bytes_of_fragments(const move_piece *p) {
     const uint64_t runs = p->copy->runs,
                    each = core_round_to_pages(p->copy->run_bytes) + PAGE_BYTES;
@@ -168,7 +169,7 @@ static int make_list(move_windows *w, dcp_error *err) {
     return w->list ? DCP_OK : core_fail_memory(err, w->count * sizeof *w->list);
 }
 
-/* Not collective: the domains of this rank's fragments become its windows. */
+/* Makes the domains of this rank's fragments its windows. Not collective. */
 static int find_apart(const dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
                       move_windows *w, dcp_error *err) {
     w->is_apart = w->areas = w->n_aggregators = 1;
@@ -184,8 +185,8 @@ static int find_apart(const dcp_comm *comm, const move_piece *pieces, size_t n, 
     return DCP_OK;
 }
 
-/* Collective: all ranks mark their windows, unless all can read apart. `status` is this rank's so
- * far. */
+/* Lets all ranks mark their windows, unless all can read apart. Collective. `status` is this rank's
+ * so far. */
 static int find_marked(dcp_comm *comm, int status, const move_piece *pieces, size_t n, int *apart,
                        move_windows *w, dcp_error *err) {
     uint64_t all = (uint64_t)*apart;

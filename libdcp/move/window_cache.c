@@ -4,7 +4,8 @@
 #include "move/domain.h"
 #include "move/transfer.h"
 
-/* Ranks that share memory, and those on one host, which are known. */
+/* Returns a fingerprint of which ranks share memory, and which are on one host; both must be
+ * known. */
 static uint64_t places_of(const dcp_comm *comm) {
     const size_t bytes = (size_t)comm->size * sizeof(int);
     const uint64_t raw = core_crc64_raw(~0ULL, comm->local.groups->of, bytes);
@@ -27,7 +28,7 @@ int move_kept_take(const move_transfer *t, move_windows *out, dcp_error *err) {
         return move_windows_find(t->comm, t->pieces, t->n_pieces, end_of(t), t->reader_ranges,
                                  t->direction == MOVE_TO_FILE, out, err);
     *out = t->kept->windows;
-    out->groups = t->comm->local.groups; /* equal ones, maybe of another communicator */
+    out->groups = t->comm->local.groups; /* equal groups, possibly of another communicator */
     return DCP_OK;
 }
 

@@ -1,26 +1,26 @@
-/* Windows that a caller keeps from one move to the next. Which windows there are, and which rank
- * sends what to which, depend on the pieces and on the ranks' hosts alone. So a save whose plan is
- * kept need not find that out again. */
+/* Windows that a caller keeps from one move to the next. The list of windows, and which rank sends
+ * what to which, depend only on the pieces and on the ranks' hosts. So a save that reuses its plan
+ * need not determine them again. */
 #pragma once
 
 #include "move/domain.h"
 
 struct move_transfer;
 
-/* Of the moves of equal pieces, one after the other. Zeroed: of none so far. */
+/* The windows of consecutive moves of equal pieces. Initially zeroed. */
 typedef struct move_kept {
-    int is_known;         /* there is something; the same on all ranks */
-    uint64_t end, places; /* the addresses' end; a fingerprint of which ranks are together */
+    int is_known;         /* the windows are set; the same on all ranks */
+    uint64_t end, places; /* the end of the addresses; a fingerprint of which ranks are together */
     move_windows windows;
 } move_kept;
 
-/* Not collective: whether the next move of such pieces over `comm` could use it. All ranks have to
- * agree on that (transfer.h). */
+/* Returns 1 if the next move of equal pieces over `comm` could use the windows. Not collective; all
+ * ranks have to agree on it (transfer.h). */
 int move_kept_serves(const move_kept *kept, const dcp_comm *comm, uint64_t end);
 void move_kept_free(move_kept *kept);
 
-/* Collective, for the transfer: its windows, kept ones or new ones. */
+/* Gives the transfer its windows, kept ones or new ones. Collective. */
 int move_kept_take(const struct move_transfer *t, move_windows *out, dcp_error *err);
-/* Not collective, at the end of the move: keeps them, where that is wanted and all ranks have found
- * theirs, or frees them. */
+/* Called at the end of a move: keeps the windows if that is requested and all ranks have found
+ * theirs, otherwise frees them. Not collective. */
 void move_kept_return(const struct move_transfer *t, move_windows *windows);
