@@ -9,15 +9,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* The file `name` of a folder; NULL: there is none. */
+/* Opens the file `name` of a folder. Returns NULL if it does not exist. */
 static FILE *open_in(const char *folder, const char *name) {
     char path[PATH_MAX];
     const int length = snprintf(path, sizeof path, "%s/%s", folder, name);
     return length < (int)sizeof path ? fopen(path, "re") : NULL;
 }
 
-/* The number that follows `key` at the beginning of a line of the file ("": of the first line).
- * Returns 0 where there is none, as where the file says "max". */
+/* Reads the number that follows `key` at the beginning of a line of the file ("": of the first
+ * line). Returns 0 if there is none, for example if the file says "max". */
 static int read_number(const char *folder, const char *name, const char *key, uint64_t *out) {
     char line[256];
     const size_t length = strlen(key);
@@ -34,9 +34,9 @@ static int read_number(const char *folder, const char *name, const char *key, ui
     return found;
 }
 
-/* The files of a version's groups. */
+/* The files of a control group, which depend on the version. */
 typedef struct group_files {
-    const char *below; /* of the place of all groups */
+    const char *below; /* relative to the place of all groups */
     const char *limits[2], *usage, *cache;
 } group_files;
 
@@ -45,7 +45,7 @@ static const group_files version_1 = {
 static const group_files version_2 = {
     "", {"memory.max", "memory.high"}, "memory.current", "inactive_file "};
 
-/* What is left to the group of that folder; UINT64_MAX: it has no limit. */
+/* Returns the memory that is left to the folder's group; UINT64_MAX: the group has no limit. */
 static uint64_t left_to_group(const char *folder, const group_files *names) {
     uint64_t least = UINT64_MAX, limit, used, cache = 0;
     for (int i = 0; i < 2 && names->limits[i]; i++)
@@ -56,8 +56,8 @@ static uint64_t left_to_group(const char *folder, const group_files *names) {
     return least > used ? least - used : 0;
 }
 
-/* A group, and those that it is in. In a container the path may be one outside of it, and the group
- * be the topmost that can be seen. */
+/* Returns the minimum for a group and all groups that contain it. In a container the path may be
+ * outside it, so the group may be the topmost that is visible. */
 static uint64_t left_to_groups(const char *cgroups, char *group, const group_files *names) {
     char folder[PATH_MAX];
     uint64_t least = UINT64_MAX;
@@ -73,7 +73,7 @@ static uint64_t left_to_groups(const char *cgroups, char *group, const group_fil
     }
 }
 
-/* A line is number:controllers:path; version 2 has no controllers. */
+/* A line has the form number:controllers:path; version 2 lists no controllers. */
 static uint64_t left_in_line(const char *cgroups, char *line) {
     char *controllers = strchr(line, ':'), *group;
     if (!controllers || !(group = strchr(++controllers, ':'))) return UINT64_MAX;
@@ -108,7 +108,7 @@ static uint64_t left_of_limit(int resource, uint64_t pages) {
 
 uint64_t io_available_memory(void) {
     uint64_t least = io_available_memory_in("/proc", "/sys/fs/cgroup"), left;
-    unsigned long long all = 0, data = 0; /* pages */
+    unsigned long long all = 0, data = 0; /* in pages */
     FILE *file = open_in("/proc/self", "statm");
     const int known = file && fscanf(file, "%llu %*u %*u %*u %*u %llu", &all, &data) == 2;
     if (file) fclose(file);
@@ -120,7 +120,7 @@ uint64_t io_available_memory(void) {
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Takes a huge page more, and gives back what lies before and behind. */
+/* Maps a huge page more than requested, and unmaps what lies before and after. */
 void *io_buffers_create(size_t bytes) {
     if (bytes > SIZE_MAX - HUGE_PAGE) return NULL;
     unsigned char *taken =
@@ -130,7 +130,7 @@ void *io_buffers_create(size_t bytes) {
     unsigned char *memory = taken + before;
     if (before) munmap(taken, before);
     munmap(memory + bytes, HUGE_PAGE - before);
-    madvise(memory, bytes, MADV_HUGEPAGE); /* any answer will do */
+    madvise(memory, bytes, MADV_HUGEPAGE); /* may fail */
     return memory;
 }
 

@@ -4,22 +4,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How much memory this process can still have, for those who take what is free. */
+/* How much memory this process can still use, for callers that use what is free. */
 
-/* Bytes: the least of what the system has available, of what is left to the control groups that the
- * process is in (versions 1 and 2; their cache of files counts as free, as the kernel drops it),
- * and of what RLIMIT_AS and RLIMIT_DATA leave. What can't be read doesn't count. Other processes
- * take from the same. */
+/* Returns a number of bytes: the minimum of what the system has available, what is left to the
+ * control groups that contain the process (versions 1 and 2; their file cache counts as free, as
+ * the kernel drops it), and what RLIMIT_AS and RLIMIT_DATA leave. Anything that can't be read is
+ * ignored. Other processes use the same memory. */
 uint64_t io_available_memory(void);
 
-/* The same without the limits, with other places of /proc and /sys/fs/cgroup. */
+/* Does the same without the limits, for other places of /proc and /sys/fs/cgroup. */
 uint64_t io_available_memory_in(const char *proc, const char *cgroups);
 
-/* Memory that disks read from and write into: pages of the kernel's own giving, in huge ones where
- * it has them. A disk takes only so many separate pages in a request (often 128 or 254), and those
- * of a heap that was used before are all apart. */
+/* Memory that disks read from and write into: pages fresh from the kernel, huge ones if it has
+ * them. A disk accepts only a limited number of separate pages per request (often 128 or 254), and
+ * the pages of a used heap are all separate. */
 
-/* Zeroed, and begins on a huge page; NULL where memory is short. */
+/* Returns zeroed memory that begins at a huge page; NULL if memory is short. */
 void *io_buffers_create(size_t bytes);
-/* Of so many bytes. NULL is ignored. */
+/* `bytes` is the size at creation. NULL is ignored. */
 void io_buffers_free(void *memory, size_t bytes);

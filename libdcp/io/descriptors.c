@@ -1,6 +1,6 @@
-/* One list for the process, as the limit is the process': files that are open, those used last at
- * its end. Files are opened without the lock (CORE_LOCK_OPENED), so that threads do not wait for
- * each other's. */
+/* The process has one list of open files, since the limit applies to the process; the most recently
+ * used files are at its end. Files are opened without holding the lock (CORE_LOCK_OPENED), so
+ * threads do not wait for each other's. */
 #include "io/descriptors.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ enum { LEAST_OPEN = 8, MOST_OPEN = 64 };
 
 static struct {
     io_file *first, *last;
-    unsigned n, in_use; /* in a child of fork also uses of its parent's other threads */
+    unsigned n, in_use; /* in a child of fork, includes uses by other threads of its parent */
 } opened;
 
 unsigned io_use_most(void) {
@@ -40,7 +40,7 @@ static void append_file(io_file *file) {
     opened.n++;
 }
 
-/* What was written is synced, as a file that is closed tells of no later failure. */
+/* Files that were written are synced first, since a closed file reports no later failure. */
 static void close_idle(io_file *file) {
     int writing = file->access == IO_WRITE || file->access == IO_WRITE_BUFFERED;
     unlink_file(file);
@@ -49,7 +49,7 @@ static void close_idle(io_file *file) {
     file->fd = -1;
 }
 
-/* Closes files that nobody uses, until less than `most` are open. */
+/* Closes unused files until fewer than `most` are open. */
 static void make_room(unsigned most) {
     for (io_file *file = opened.first, *after; file && opened.n >= most; file = after) {
         after = file->after;
@@ -81,12 +81,13 @@ static int open_file(const io_file *file, io_file *out, dcp_error *err) {
     int status = io_open_in(file->folder, file->path, file->access, out, err);
     if (!status || (errno != EMFILE && errno != ENFILE)) return status;
     core_process_lock_take(CORE_LOCK_OPENED);
-    make_room(1); /* others have what was left */
+    make_room(1); /* other code has used up the descriptors */
     core_process_lock_leave(CORE_LOCK_OPENED);
     return io_open_in(file->folder, file->path, file->access, out, err);
 }
 
-/* With the lock, which is left while the file is opened; another thread may be faster. */
+/* Called with the lock, which is released while the file is opened; another thread may open it
+ * first. */
 static int open_for_use(io_file *file, dcp_error *err) {
     io_file found = {.fd = -1};
     make_room(io_use_most());
@@ -150,8 +151,8 @@ void io_use_close(io_file *file) {
     io_close(file);
 }
 
-/* The lock is held from before a fork until after it, so that no file is open and not in the list
- * then. Under it come system calls alone. */
+/* The lock is held from before a fork until after it, so no file is then open without being in the
+ * list. Only system calls are made while it is held. */
 
 static io_unshared *files;
 

@@ -1,56 +1,58 @@
-/* Open files: a cache of descriptors that are opened on use, and descriptors that forked
- * processes do not share. */
+/* Open files: a cache of descriptors that are opened on use, and descriptors that forked processes
+ * do not share. */
 #pragma once
 
 #include <sys/types.h>
 
 #include "io/file.h"
 
-/* Files that are opened when they are used, so that a step may have more files than a process may
- * have open. Those used last stay open, together a quarter of what the process may open
- * (RLIMIT_NOFILE), from 8 to 64 in all of it. Any thread may call. */
+/* Files that are opened on use, so a step may have more files than a process may have open. The
+ * most recently used remain open: for the whole process, a quarter of what it may open
+ * (RLIMIT_NOFILE), from 8 to 64. Any thread may call these functions. */
 
-/* The file will be opened when it is used: io_use_begin, and the requests of queues (queue.h),
- * which begin and end a use by themselves. `file` stays where it is, and `path` is borrowed, until
- * io_use_close. `folder`: as io_open_regular_in has it. */
+/* Prepares a file that will be opened when it is used: by io_use_begin, or by the requests of
+ * queues (queue.h), which begin and end a use themselves. `file` must not move, and `path` is
+ * borrowed, until io_use_close. `folder` has the meaning that it has for io_open_regular_in. */
 void io_use_prepare(io_file *file, int folder, const char *path, io_access access);
 
-/* The same of a file that is open, opened by io_open or io_open_buffered: from now on it may be
- * closed while it is not used. One that was written is synced first. */
+/* Does the same for a file that io_open or io_open_buffered has opened: from now on it may be
+ * closed while it is not used. A file that was written is synced first. */
 void io_use_lend(io_file *file, io_access access);
 
-/* Opens the file, if it is not open; it stays open, as file->fd, until as many calls of io_use_end.
- * Does nothing for other files. */
+/* Opens the file if necessary; it remains open, as file->fd, until io_use_end was called equally
+ * often. Does nothing for files that are not opened on use. */
 int io_use_begin(io_file *file, dcp_error *err);
 void io_use_end(io_file *file);
 
-/* Whether io_use_begin would open one file too many, as all that are open are in use. */
+/* Returns 1 if io_use_begin would open one file too many because all open files are in use. */
 int io_use_is_full(const io_file *file);
 
-/* How many files may stay open. */
+/* Returns how many files may remain open. */
 unsigned io_use_most(void);
 
-/* Closes the file, whatever it is; nobody uses it. */
+/* Closes the file, of either kind. Nobody may be using it. */
 void io_use_close(io_file *file);
 
-/* Open files that forked processes don't share, for locks (F_OFD_SETLK): such a lock belongs to the
- * open file, so a child that shares it would hold the lock as long as it lives. All are in a list
- * of the process, from before they are locked, and a child closes its copies at once. */
+/* Open files that forked processes don't share, for locks (F_OFD_SETLK): such locks belong to the
+ * open file, so a child that shares it would hold the lock as long as it lives. The process has a
+ * list of all these files, in which they are from before they are locked, and a child closes its
+ * copies immediately. */
 
 typedef struct io_unshared {
     int fd;          /* -1 in a process that was forked since */
-    pid_t process;   /* that opened it */
-    const char *tag; /* by which io_unshared_has finds it, borrowed; or NULL */
+    pid_t process;   /* the process that opened it */
+    const char *tag; /* borrowed, for io_unshared_has; may be NULL */
     struct io_unshared *next;
 } io_unshared;
 
-/* openat of what is there or is made (0666), and closed on exec. NULL with errno. */
+/* Opens a file by openat, or creates it if `flags` say so (mode 0666); it is closed on exec.
+ * Returns NULL, with errno, on failure. */
 io_unshared *io_unshared_open(int dir_fd, const char *name, int flags, const char *tag);
 
-/* Closes the file, and unlocks it before, for copies as well that a process has which was made past
- * fork(). Another process than the opener only closes and frees its copy. NULL is ignored. Keeps
+/* Unlocks and closes the file; unlocking also covers copies in processes that were made without
+ * fork(). A process other than the opener only closes and frees its copy. NULL is ignored. Keeps
  * errno. */
 void io_unshared_close(io_unshared *file);
 
-/* Whether this process, and not one that it was forked from, has opened one with that tag. */
+/* Returns 1 if this process, not one that it was forked from, has opened a file with that tag. */
 int io_unshared_has(const char *tag);

@@ -1,4 +1,4 @@
-/* Opening files with O_DIRECT where the file system takes it. */
+/* Opens files with O_DIRECT if the file system supports it. */
 #include "io/file.h"
 
 #include <errno.h>
@@ -38,7 +38,8 @@ int io_create(const char *path, uint64_t bytes, dcp_error *err) {
     return status;
 }
 
-/* What memory address O_DIRECT wants, 0 where the offsets it wants are not pages. */
+/* Returns the memory alignment that O_DIRECT requires, or 0 if it requires offsets that are not
+ * pages. */
 static uint32_t direct_align(int fd) {
     uint32_t memory = PAGE_BYTES;
 #ifdef STATX_DIOALIGN
@@ -59,12 +60,12 @@ static int open_failed(const char *path, dcp_error *err) {
     if (errno == ELOOP)
         return core_fail_at(err, DCP_ERR_CORRUPT, path,
                             "a symbolic link: a step's files have to be in its folder");
-    if (errno == ENXIO || errno == ENODEV) /* a socket, a pipe without a reader, no such device */
+    if (errno == ENXIO || errno == ENODEV) /* socket, pipe without reader, missing device */
         return core_fail_at(err, DCP_ERR_CORRUPT, path, "not a regular file");
     return core_fail_errno(err, "cannot open", path);
 }
 
-/* O_NONBLOCK is taken off after the opening: with it, io_uring would not wait for data. */
+/* O_NONBLOCK is removed after opening: with it, io_uring would not wait for data. */
 int io_open_regular_in(int folder, const char *path, int access, int *fd, uint64_t *bytes,
                        dcp_error *err) {
     struct stat st;
@@ -153,7 +154,7 @@ void io_identify(int fd, uint64_t identity[4]) {
     identity[3] = (uint64_t)st.st_mtim.tv_nsec;
 }
 
-/* Local file systems, whose files no other machine opens. */
+/* Returns 1 for local file systems, whose files no other machine opens. */
 static int is_local(int fd) {
     struct statfs fs;
     if (fstatfs(fd, &fs)) return 0;
@@ -161,9 +162,9 @@ static int is_local(int fd) {
            fs.f_type == TMPFS_MAGIC;
 }
 
-/* The kernel gives a write lease only to the sole opener. If another process opens the file while
- * we hold the lease, we get a signal: one that is ignored by default, as SIGIO would kill the
- * process. */
+/* The kernel grants a write lease only to the sole opener. If another process opens the file while
+ * we hold the lease, we receive a signal: here one that is ignored by default, as SIGIO would end
+ * the process. */
 int io_is_alone(int fd) {
     struct stat st;
     if (fstat(fd, &st) || st.st_nlink != 1 || !is_local(fd)) return 0;
@@ -208,7 +209,7 @@ int io_write_plain(int fd, const void *buffer, uint64_t bytes, uint64_t offset, 
     return DCP_OK;
 }
 
-/* Sharing extents, and reserving what is not shared. */
+/* Sharing extents, and reserving space for what is not shared. */
 
 int io_clone(int from, int to, uint64_t offset, uint64_t bytes) {
     struct file_clone_range range = {

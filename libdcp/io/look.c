@@ -7,7 +7,7 @@
 
 #include "core/fail.h"
 
-/* By errno. */
+/* Fails according to errno. */
 static int fail_look(const char *what, const char *path, dcp_error *err) {
     const int is_absent = errno == ENOENT || errno == ENOTDIR;
     const int status = core_fail_errno(err, what, path);

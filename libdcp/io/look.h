@@ -1,9 +1,9 @@
-/* Looking at what is on disk. Every answer is one of three:
- *   it is there               DCP_OK
- *   it is not there           DCP_ERR_NOT_FOUND: ENOENT or ENOTDIR, and nothing else
- *   it could not be looked at DCP_ERR_IO, DCP_ERR_NO_MEMORY ..., with errno and path: that proves
- *                             nothing, and nobody may act as if it were the second one
- * That it is damaged is for whoever reads its bytes to say (core_fail_proves, core/fail.h). */
+/* Looking up what is on disk. There are three possible results:
+ *   it exists               DCP_OK
+ *   it does not exist       DCP_ERR_NOT_FOUND: only for ENOENT and ENOTDIR
+ *   the look itself failed  DCP_ERR_IO, DCP_ERR_NO_MEMORY ..., with errno and path: that proves
+ *                           nothing, and must never be treated as the second result
+ * Damage is reported by the code that reads the bytes (core_fail_proves, core/fail.h). */
 #pragma once
 
 #include <dirent.h>
@@ -11,17 +11,17 @@
 
 #include "dcp/error.h"
 
-/* What is of that name in the open folder, or by its path where `folder` is AT_FDCWD; a symbolic
- * link is not followed. `st` may be NULL. */
+/* Looks up the name in the open folder, or by its path if `folder` is AT_FDCWD. Does not follow a
+ * symbolic link. `st` may be NULL. */
 int io_look(int folder, const char *path, struct stat *st, dcp_error *err);
 
-/* Whether the folder's entry e is a folder, too. Where it has gone since, it is none. */
+/* Determines whether the folder's entry e is a folder, too. If it no longer exists, *is is 0. */
 int io_look_is_folder(DIR *of, const char *path, const struct dirent *e, int *is, dcp_error *err);
 
-/* Calls fn with each entry of the folder, bar "." and "..", until it fails, and returns how. All of
- * them have been seen where that is DCP_OK. `of` is for io_look_is_folder. The folder is the entry
- * `name` of the open folder `at`, which may be AT_FDCWD, and which is not followed where it is a
- * symbolic link and `at` is none; `path` is for messages. */
+/* Calls fn for each entry of the folder, except "." and "..", until fn fails, and returns its
+ * status. On DCP_OK all entries were seen. `of` is for io_look_is_folder. The folder is the entry
+ * `name` of the open folder `at`, which may be AT_FDCWD; if `at` is a folder, a symbolic link is
+ * not followed. `path` is for messages. */
 typedef int (*io_look_fn)(void *ctx, DIR *of, const struct dirent *e, dcp_error *err);
 int io_look_through(int at, const char *name, const char *path, io_look_fn fn, void *ctx,
                     dcp_error *err);

@@ -1,4 +1,5 @@
-/* Order matters: first the bytes are durable, then the name changes, then the change is durable. */
+/* The order matters: first the bytes are made durable, then the name changes, then the change is
+ * made durable. */
 #include "io/publish.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What file systems answer that have nothing to do for a folder. */
+/* Returns 1 for errors of file systems on which a folder requires no sync. */
 static int is_needless(int code) { return code == EINVAL || code == EOPNOTSUPP || code == ENOSYS; }
 
 int io_publish_sync(int folder_fd) { return fsync(folder_fd) && !is_needless(errno) ? -1 : 0; }
@@ -25,7 +26,8 @@ int io_publish_sync_parent(const char *path) {
     return errno = code, result;
 }
 
-/* Whether the name is that of the open file: another writer may have made a file of that name. */
+/* Checks that the name belongs to the open file: another writer may have made a file of that
+ * name. */
 static int is_name_of(int fd, const char *path) {
     struct stat open_one, named;
     if (fstat(fd, &open_one) || lstat(path, &named)) return 0;

@@ -2,8 +2,8 @@
  * a failure. A read beyond the end of a file fails: sizes were checked before.
  *
  * Some file systems accept O_DIRECT when a file is opened and refuse it later (EINVAL). Then
- * O_DIRECT is removed from the descriptor for good, and the request is sent again. Pages that were
- * moved past the page cache before are not read again, so the cache is never stale. */
+ * O_DIRECT is removed from the descriptor permanently, and the request is sent again. Pages that
+ * were moved past the page cache before are not read again, so the cache is never stale. */
 #include "io/queue.h"
 
 #include <errno.h>
@@ -20,15 +20,15 @@
 #include "io/threads.h"
 
 #define REQUESTS 128u
-#define NAPS 12 /* of 1, 2, 4 ms and so on: some seconds in all */
+#define NAPS 12 /* of 1, 2, 4 ms and so on: some seconds in total */
 #define MEMORY_BYTES ((size_t)IO_SLOTS * IO_SLOT_BYTES)
 
 typedef struct request {
-    io_job job;    /* must be first; what is left to do */
-    io_file *file; /* NULL: it is free */
+    io_job job;    /* must be first; describes what is left to do */
+    io_file *file; /* NULL: the request is free */
     unsigned slot;
-    struct io_uring_sqe *sqe; /* while it is not sent */
-    int without_direct;       /* it was sent again because O_DIRECT was refused */
+    struct io_uring_sqe *sqe; /* until it is sent */
+    int without_direct;       /* was sent again because O_DIRECT was refused */
     struct request *next_free;
 } request;
 
@@ -38,14 +38,15 @@ struct io_queue {
     unsigned char *memory;
     unsigned next, pending[IO_SLOTS], in_flight;
     request requests[REQUESTS], *free;
-    request *unsent[REQUESTS]; /* in the ring, not handed to the kernel yet */
+    request *unsent[REQUESTS]; /* in the ring, not yet passed to the kernel */
     unsigned n_unsent;
     int is_abandoned; /* the kernel may still have requests, and use their memory */
     double waited_s;
     uint64_t written;
-    void (*waited)(void *ctx, double begin, double end); /* NULL: nobody wants to know */
+    /* called after each wait; NULL: not called */
+    void (*waited)(void *ctx, double begin, double end);
     void *waited_ctx;
-    int failed; /* the first failure: its status */
+    int failed; /* status of the first failure */
     dcp_error failure;
 };
 
@@ -93,7 +94,7 @@ static void retire(io_queue *q, request *r) {
     q->free = r;
 }
 
-/* The first failure counts. */
+/* Only the first failure is recorded. */
 static void keep_job_failure(io_queue *q, const io_file *file, const io_job *job, int error) {
     if (q->failed) return;
     errno = error;
@@ -108,7 +109,8 @@ static void fail(io_queue *q, request *r, int error) {
 }
 
 static void put_into_ring(io_queue *q, request *r) {
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&q->ring); /* as many as requests: never NULL */
+    /* never NULL: there are as many entries as requests */
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&q->ring);
     const io_job *j = &r->job;
     if (j->writing)
         io_uring_prep_write(sqe, j->fd, j->buffer, (unsigned)j->bytes, j->offset);
@@ -119,8 +121,8 @@ static void put_into_ring(io_queue *q, request *r) {
     q->unsent[q->n_unsent++] = r;
 }
 
-/* The kernel may still take the requests that it refused, the last in the ring, at a later call:
- * they become requests that do nothing. */
+/* The kernel may still accept the requests that it refused, which are the last in the ring, in a
+ * later call. So they are turned into requests that do nothing. */
 static void drop_unsent(io_queue *q, int error) {
     unsigned left = io_uring_sq_ready(&q->ring);
     for (unsigned i = q->n_unsent > left ? q->n_unsent - left : 0; i < q->n_unsent; i++) {
@@ -130,8 +132,8 @@ static void drop_unsent(io_queue *q, int error) {
     }
 }
 
-/* Whether the kernel's answer may be another one soon, as where it was short of memory. Naps get
- * longer, and have an end: what does not pass is a failure. */
+/* Returns 1 if the kernel may soon answer differently, for example after it was short of memory.
+ * The naps get longer and their number is limited: an error that persists is a failure. */
 static int may_pass(int error, unsigned *naps) {
     if (error == EINTR) return 1;
     if ((error != EAGAIN && error != EBUSY) || *naps == NAPS) return 0;
@@ -162,15 +164,15 @@ static void submit(io_queue *q, request *r) {
         put_into_ring(q, r);
 }
 
-/* Nobody gets to know any more what becomes of the requests in flight. */
+/* The results of the requests in flight will never be known. */
 static void abandon(io_queue *q, int error) {
     q->is_abandoned = 1;
     for (unsigned i = 0; i < REQUESTS; i++)
         if (q->requests[i].file) fail(q, &q->requests[i], error);
 }
 
-/* A request that was done, with its result; NULL where there is none: the caller asks again, if any
- * are in flight. */
+/* Returns a completed request, with its result; NULL if there is none: the caller tries again if
+ * any are in flight. */
 static request *take(io_queue *q) {
     if (q->threads) return (request *)io_threads_take(q->threads);
     struct io_uring_cqe *cqe;
@@ -186,7 +188,7 @@ static request *take(io_queue *q) {
     return r;
 }
 
-/* 1 where the failed request may work through the page cache. */
+/* Returns 1 if the failed request may succeed through the page cache. */
 static int leave_direct(request *r) {
     if (!r->file->direct || r->without_direct) return 0;
     int flags = fcntl(r->job.fd, F_GETFL);
@@ -200,10 +202,10 @@ static void count_wait(io_queue *q, double begin, double end) {
     if (q->waited) q->waited(q->waited_ctx, begin, end);
 }
 
-/* Takes one completion. */
+/* Handles one completion. */
 static void reap(io_queue *q) {
     io_queue_send(q);
-    if (!q->in_flight) return; /* none could be sent */
+    if (!q->in_flight) return; /* nothing could be sent */
     double start = core_clock_now();
     request *r = take(q);
     count_wait(q, start, core_clock_now());

@@ -1,7 +1,7 @@
-/* What Lustre is told here is what its manual (operations manual, "Managing File Layout") and its
- * public header lustre/include/uapi/linux/lustre/lustre_user.h say: struct lov_user_md_v1, the
- * ioctl LL_IOC_LOV_SETSTRIPE, and that a file which is opened with O_LOV_DELAY_CREATE gets no
- * objects before that. ROMIO does the same (ad_lustre_open.c). No Lustre has run this yet. */
+/* The calls to Lustre follow its manual (operations manual, "Managing File Layout") and its public
+ * header lustre/include/uapi/linux/lustre/lustre_user.h: struct lov_user_md_v1, the ioctl
+ * LL_IOC_LOV_SETSTRIPE, and that a file opened with O_LOV_DELAY_CREATE gets no objects before that
+ * call. ROMIO does the same (ad_lustre_open.c). No Lustre has run this yet. */
 #include "io/striping.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ int io_striping_is_possible(const char *folder) {
     return statfs(folder, &fs) == 0 && fs.f_type == LUSTRE_TYPE;
 }
 
-/* What somebody has set for the files of the folder (lfs setstripe). */
+/* Returns 1 if somebody has set a layout for the folder's files (lfs setstripe). */
 static int has_own_layout(const char *folder) {
     return getxattr(folder, "lustre.lov", NULL, 0) > 0;
 }
@@ -63,7 +63,7 @@ int io_striping_choose(const io_striping *asked, const char *folder, uint64_t fi
     return 1;
 }
 
-/* In the host's byte order. Bytes 8 to 23, lmm_oi, are Lustre's to fill in. */
+/* The encoding uses the host's byte order. Lustre fills in bytes 8 to 23, lmm_oi. */
 void io_striping_encode(const io_striping *layout, unsigned char out[IO_STRIPING_LAYOUT_BYTES]) {
     const uint32_t magic = MAGIC, pattern = PATTERN, bytes = (uint32_t)layout->bytes;
     const uint16_t first = ANY_SERVER,
@@ -76,8 +76,8 @@ void io_striping_encode(const io_striping *layout, unsigned char out[IO_STRIPING
     memcpy(out + 30, &first, sizeof first);
 }
 
-/* The first opening must not give the file objects, and the second one gives it those of its
- * layout; so the length is set, and space reserved, by way of the second. */
+/* The first open must not give the file objects; the second gives it those of its layout. So the
+ * length is set, and space reserved, after the second. */
 int io_striping_create(const char *path, uint64_t bytes, const io_striping *layout, int *refused,
                        dcp_error *err) {
     unsigned char asked[IO_STRIPING_LAYOUT_BYTES];

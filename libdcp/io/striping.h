@@ -1,41 +1,42 @@
-/* Striping: over how many object servers of a Lustre file system a file's bytes go, and how many of
- * them go to one server before the next one's turn. A file gets its layout before its first byte,
- * and keeps it for as long as it is there. Other file systems have no such thing.
+/* Striping: the number of object servers of a Lustre file system that hold a file, and the number
+ * of bytes that go to one server before the next one follows. A file gets its layout before its
+ * first byte, and keeps it as long as it exists. Other file systems have no striping.
  *
- * The layout is set by the call that Lustre's own library makes, so that library is not needed. */
+ * The layout is set by the system call that Lustre's own library makes, so that library is not
+ * needed. */
 #pragma once
 
 #include <stdint.h>
 
 #include "dcp/error.h"
 
-/* What is asked for; all 0: nothing in particular. */
+/* The requested layout; all 0: no request. */
 typedef struct io_striping {
-    int64_t count;  /* object servers; 0: to be chosen; IO_STRIPING_ALL: all there are */
-    uint64_t bytes; /* of a stripe; 0: to be chosen */
+    int64_t count;  /* number of object servers; 0: chosen here; IO_STRIPING_ALL: all */
+    uint64_t bytes; /* per stripe; 0: chosen here */
 } io_striping;
 
 #define IO_STRIPING_ALL (-1)
-#define IO_STRIPING_LAYOUT_BYTES 32 /* of a struct lov_user_md_v1 */
+#define IO_STRIPING_LAYOUT_BYTES 32 /* size of a struct lov_user_md_v1 */
 
-/* DCP_ERR_ARG: no Lustre file can be like that. */
+/* Returns DCP_ERR_ARG if no Lustre file can have the layout. */
 int io_striping_check(const io_striping *asked, dcp_error *err);
 
-/* Whether it asks for anything. */
+/* Returns 1 if anything is requested. */
 int io_striping_is_asked(const io_striping *asked);
 
-/* Whether the folder is on a Lustre file system. */
+/* Returns 1 if the folder is on a Lustre file system. */
 int io_striping_is_possible(const char *folder);
 
-/* The layout of a new file of `file_bytes` bytes in `folder`, which is on Lustre, where so many
- * ranks write it; 0: its folder has one of its own, and nothing was asked for. */
+/* Chooses the layout of a new file of `file_bytes` bytes in `folder`, which is on Lustre, if
+ * `writers` ranks write it. Returns 0 if nothing is requested and the folder has a layout. */
 int io_striping_choose(const io_striping *asked, const char *folder, uint64_t file_bytes,
                        uint64_t writers, io_striping *out);
 
-/* The layout as Lustre takes it. */
+/* Encodes the layout for Lustre. */
 void io_striping_encode(const io_striping *layout, unsigned char out[IO_STRIPING_LAYOUT_BYTES]);
 
-/* io_create on Lustre, with that layout. *refused: 0, or the errno with which Lustre did not take
- * the layout; the file then has its folder's. */
+/* Like io_create, on Lustre, with that layout. *refused becomes 0, or the errno with which Lustre
+ * refused the layout; then the file has its folder's layout. */
 int io_striping_create(const char *path, uint64_t bytes, const io_striping *layout, int *refused,
                        dcp_error *err);

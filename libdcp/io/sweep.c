@@ -1,7 +1,7 @@
 /* The chunks of all files are numbered. A rank has a range of numbers, and each of its threads
- * takes the next one whenever a slot of its queue is free. So the disk sees one long read from
- * front to back, whatever the number of threads. The thread that asked for a chunk also works on
- * it, while the reads of its other slots go on. */
+ * takes the next number whenever a slot of its queue is free. So the disk sees one long sequential
+ * read, whatever the number of threads. The thread that requested a chunk also processes it, while
+ * the reads of its other slots continue. */
 #include "io/sweep.h"
 
 #include <pthread.h>
@@ -16,21 +16,21 @@
 
 typedef struct run {
     const io_sweep *what;
-    uint64_t *first_chunk; /* [n + 1] of each file */
+    uint64_t *first_chunk; /* [n + 1]: the first chunk of each file */
     io_queue *queue;       /* the caller's */
-    uint64_t next, end;    /* chunks of this rank; `next` is shared by the threads */
-    uint64_t done;         /* bytes, of all threads */
-    int failed;            /* some thread has: all end */
-    pthread_mutex_t lock;  /* for the two below */
+    uint64_t next, end;    /* this rank's chunks; the threads share `next` */
+    uint64_t done;         /* bytes read by all threads */
+    int failed;            /* a thread has failed, so all end */
+    pthread_mutex_t lock;  /* for the next two members */
     int status;
     dcp_error error;
 } run;
 
-/* What a slot of a thread's queue is reading. */
+/* The read in a slot of a thread's queue. */
 typedef struct reading {
-    io_file file; /* fd -1: none is open */
+    io_file file; /* fd -1: not open */
     size_t number;
-    uint64_t offset, bytes; /* bytes 0: nothing */
+    uint64_t offset, bytes; /* bytes 0: no read */
 } reading;
 
 typedef struct worker {
@@ -50,7 +50,7 @@ static void keep_failure(run *r, int status, const dcp_error *e) {
     __atomic_store_n(&r->failed, 1, __ATOMIC_RELAXED);
 }
 
-/* The file of a chunk. */
+/* Returns the file that contains a chunk. */
 static size_t file_of(const run *r, uint64_t chunk) {
     return core_first_from(r->first_chunk, r->what->n, sizeof *r->first_chunk, chunk + 1) - 1;
 }
@@ -62,7 +62,7 @@ static int open_for(reading *slot, const io_sweep_file *file, size_t number, dcp
     return io_open_in(file->folder, file->path, IO_READ, &slot->file, err);
 }
 
-/* Asks for the next chunk; 0 where there is none. */
+/* Requests the next chunk. Returns 0 if there is none. */
 static int ask(worker *w, unsigned s) {
     run *r = w->run;
     reading *slot = &w->slots[s];
@@ -101,7 +101,7 @@ static void pass_on(worker *w, unsigned s) {
     if (status) keep_failure(r, status, &e);
 }
 
-/* Slots in turn, so that their chunks are passed on in the order they were asked for. */
+/* Waits for slots in turn, so their chunks are passed on in the order of the requests. */
 static void work(worker *w) {
     unsigned in_flight = 0, s = 0;
     for (unsigned i = 0; i < IO_SLOTS; i++) w->slots[i].file.fd = -1;
@@ -116,7 +116,7 @@ static void work(worker *w) {
     for (unsigned i = 0; i < IO_SLOTS; i++) io_close(&w->slots[i].file);
 }
 
-/* A thread that finds no memory for its queue leaves its work to the others. */
+/* A thread that lacks memory for its queue leaves its work to the others. */
 static void work_as(void *ctx, unsigned number) {
     run *r = ctx;
     worker w = {.run = r, .queue = r->queue, .is_caller = number == 0};
@@ -145,7 +145,8 @@ int io_sweep_run(const io_sweep *s, dcp_error *err) {
     int status = count_chunks(&r, err);
     const uint64_t chunks = r.end - r.next;
     if (!status && chunks) status = io_queue_create(&r.queue, err);
-    unsigned threads = io_use_most() / (IO_SLOTS + 1); /* each has files open, and its queue */
+    /* each thread has files open, and its queue */
+    unsigned threads = io_use_most() / (IO_SLOTS + 1);
     if (threads > s->threads) threads = s->threads;
     if (threads > chunks) threads = (unsigned)chunks;
     if (r.queue) io_threads_run(threads, work_as, &r);

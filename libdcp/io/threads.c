@@ -1,4 +1,5 @@
-/* A pool takes jobs from one list, in the order of submission, and leaves them in another. */
+/* A pool of threads takes jobs from one list, in the order of submission, and puts them into
+ * another. */
 #include "io/threads.h"
 
 #include <errno.h>
