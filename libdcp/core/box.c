@@ -1,5 +1,5 @@
-/* Boxes and runs. A loop over runs merges the inner dimensions that both layouts hold whole, so a
- * box cut on dimension 0 is a single run. */
+/* Boxes and runs. The dimensions that both layouts hold completely are merged into runs, so a box
+ * cut on dimension 0 is a single run. */
 #include "core/box.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ int core_tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint
     int empty = 0;
     for (uint32_t d = 0; d < ndim; d++) empty |= !shape[d];
     for (uint32_t d = 0; d < ndim; d++) {
-        /* the other dimensions of an empty tensor still have to be sane: HDF5 multiplies them */
+        /* an empty tensor's other dimensions count, too, as HDF5 multiplies them */
         if (__builtin_mul_overflow(size, shape[d] ? shape[d] : 1, &size) || size >> 62) return 0;
     }
     *bytes = empty ? 0 : size;
@@ -31,7 +31,7 @@ uint64_t dcp_tensor_bytes(const dcp_tensor *tensor) {
                                                                                           : 0;
 }
 
-/* Callers' numbers of dimensions are not trusted. */
+/* Callers may pass invalid numbers of dimensions. */
 static uint32_t dims_within(uint32_t ndim) { return ndim < DCP_MAX_DIMS ? ndim : DCP_MAX_DIMS; }
 
 dcp_box dcp_box_whole(const dcp_tensor *tensor) {
@@ -93,7 +93,7 @@ uint64_t dcp_box_slice(uint32_t ndim, const dcp_box *box, uint64_t first, uint64
     uint64_t inner = dcp_box_elems(box, ndim), rest = first;
     if (!out) return 0;
     *out = box ? *box : (dcp_box){0};
-    if (first >= inner || inner == UINT64_MAX) { /* also of a box that is empty, or is none */
+    if (first >= inner || inner == UINT64_MAX) { /* also if the box is empty or NULL */
         out->count[0] = 0;
         return 0;
     }
@@ -203,18 +203,18 @@ void core_shape_print(uint32_t ndim, const uint64_t *shape, char *text, size_t s
     if (used < size) snprintf(text + used, size - used, "]");
 }
 
-/* Whether boxes cover a tensor once is told by a sum over the boxes, without comparing any two. A
- * box is 1 at its elements and 0 elsewhere; boxes cover the tensor once where the sum of these
- * functions is the tensor's. A function is known by its differences along each dimension, which for
- * a box are +1 or -1 at its corners. With a number x(d, i) for each coordinate i of dimension d,
- * all corners together are the product over d of x(d, start) - x(d, end). Where the sum of the
- * boxes' products differs from the tensor's, it does so as a polynomial of degree 8 at most. At
- * random numbers modulo a prime p it would be equal by chance once in p / 8 times, p being 2^61
- * - 1.
+/* A sum over the boxes determines whether they cover a tensor exactly once, without comparing
+ * pairs. Consider the function of a box that is 1 at its elements and 0 elsewhere. Boxes cover the
+ * tensor exactly once if the sum of their functions is the tensor's. A function is determined by
+ * its differences along each dimension, which for a box are +1 or -1 at its corners. With a number
+ * x(d, i) for each coordinate i of dimension d, all corners together are the product over d of x(d,
+ * start) - x(d, end). If the sum of the boxes' products differs from the tensor's, then by a
+ * polynomial of degree at most 8. At random numbers modulo a prime p they are equal by chance once
+ * in p / 8 times; p is 2^61 - 1.
  *
- * Only where boxes don't cover the tensor, two that overlap are looked for. Boxes are sorted by
+ * Only if boxes don't cover the tensor is a pair that overlaps searched for. Boxes are sorted by
  * their start on the dimension that is cut finest, so each is compared only with those that it can
- * touch on that dimension, and not with more than a bounded number in all. */
+ * touch on that dimension, and the total number of comparisons is bounded. */
 
 #define PRIME ((1ULL << 61) - 1)
 #define MOST_COMPARISONS ((uint64_t)1 << 26)
@@ -227,7 +227,7 @@ static uint64_t multiply(uint64_t a, uint64_t b) {
     return sum >= PRIME ? sum - PRIME : sum;
 }
 
-/* x(d, i), by splitmix64's mixing of a secret and the coordinate. */
+/* Returns x(d, i), by splitmix64's mixing of a secret and the coordinate. */
 static uint64_t number_of(uint64_t secret, uint64_t coordinate) {
     uint64_t x = secret + coordinate * 0x9e3779b97f4a7c15;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -249,7 +249,7 @@ static uint64_t corners(uint32_t dims, const uint64_t *secrets, const uint64_t *
 static int covers_once(uint32_t dims, const uint64_t *shape, const cover_box *boxes, size_t n) {
     uint64_t secrets[DCP_MAX_DIMS] = {1, 2, 3, 4, 5, 6, 7, 8}, sum = 0;
     const uint64_t zeros[DCP_MAX_DIMS] = {0};
-    if (getentropy(secrets, sizeof secrets)) secrets[0] = (uintptr_t)boxes; /* next best */
+    if (getentropy(secrets, sizeof secrets)) secrets[0] = (uintptr_t)boxes; /* second best */
     for (size_t i = 0; i < n; i++)
         if (boxes[i].keeper)
             sum = (sum + corners(dims, secrets, boxes[i].box.start, boxes[i].box.count)) % PRIME;
@@ -265,7 +265,7 @@ static int by_box(const void *a, const void *b) {
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Returns the volume of all keepers, or UINT64_MAX where that is larger. */
+/* Marks the keepers, and returns their total volume, or UINT64_MAX if it is larger. */
 static uint64_t mark_keepers(uint32_t dims, cover_box *boxes, size_t n) {
     uint64_t elems = 0;
     for (size_t i = 0; i < n; i++) {
@@ -304,7 +304,8 @@ static void swap_dimensions(cover_box *boxes, size_t n, uint32_t d) {
     }
 }
 
-/* Boxes ascend by their start on dimension 0. 0 also where it would take too long. */
+/* Finds two keepers that overlap. The boxes are sorted by their start on dimension 0. Returns 0
+ * also if the search takes too long. */
 static int find_overlap(uint32_t dims, const cover_box *boxes, size_t n, size_t *first,
                         size_t *second) {
     dcp_box shared;
@@ -341,7 +342,7 @@ cover_result core_cover_check(uint32_t ndim, const uint64_t *shape, cover_box *b
     return overlap || covered >= total ? COVER_OVERLAP : COVER_MISSING;
 }
 
-/* Elements of `part` in boxes; they don't overlap. */
+/* Returns the number of elements of `part` in the boxes, which don't overlap. */
 static uint64_t covered_in(uint32_t dims, const dcp_box *part, const cover_box *boxes, size_t n) {
     uint64_t elems = 0;
     dcp_box shared;
@@ -351,7 +352,8 @@ static uint64_t covered_in(uint32_t dims, const dcp_box *part, const cover_box *
     return elems;
 }
 
-/* Makes the part as wide as the tensor in each dimension, where nothing there is covered either. */
+/* Makes the part as wide as the tensor in each dimension in which that adds only uncovered
+ * elements. */
 static void widen(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n,
                   dcp_box *part) {
     for (uint32_t d = 0; d < ndim; d++) {
@@ -362,8 +364,8 @@ static void widen(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, 
     }
 }
 
-/* Halves the part, and goes on in a half that is not full, until nothing of it is covered. (Where
- * boxes overlap all the same, an element is left.) */
+/* Halves the part and continues with a half that is not full, until nothing of it is covered. (If
+ * boxes do overlap, a single element remains.) */
 dcp_box core_cover_hole(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n) {
     uint32_t dims = core_box_dims(ndim);
     dcp_box part = {{0}, {0}};

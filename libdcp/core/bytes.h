@@ -1,15 +1,16 @@
-/* Counts of bytes, integers in buffers, searches in ascending lists, and copies that leave the
- * processor's cache alone. */
+/* Numbers of bytes, integers in buffers, searches in ascending lists, and copies that bypass the
+ * processor's cache. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Counts of bytes, and little-endian integers in buffers without alignment. */
+/* Numbers of bytes, and little-endian integers in unaligned buffers. */
 
-#define PAGE_BYTES 4096u /* datasets, tables and files end on pages; O_DIRECT wants whole ones */
+#define PAGE_BYTES 4096u /* datasets, tables and files end on pages, for O_DIRECT */
 
-/* The largest page of a kernel's page cache: as on arm64 and ppc64. No two ranks write to one. */
+/* The largest page of any kernel's page cache, as on arm64 and ppc64. No two ranks write to the
+ * same one. */
 #define LARGEST_PAGE_BYTES 65536u
 
 static inline uint64_t core_min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -38,10 +39,10 @@ static inline uint64_t core_get_u64(const unsigned char *p) {
     return v;
 }
 
-/* Looking for a number in an ascending list. */
+/* Searching a number in an ascending list. */
 
-/* The first of n elements whose number is `least` or larger; n where there is none. Elements are
- * `stride` bytes apart, and `number` is that of the first one. */
+/* Returns the first of n elements whose number is at least `least`; n if there is none. Elements
+ * are `stride` bytes apart, and `number` points to the number of the first one. */
 static inline size_t core_first_from(const uint64_t *number, size_t n, size_t stride,
                                      uint64_t least) {
     size_t low = 0, high = n;
@@ -55,9 +56,8 @@ static inline size_t core_first_from(const uint64_t *number, size_t n, size_t st
     return low;
 }
 
-/* Copies whose bytes are for others, who read them later: the processor's cache keeps what the
- * program has in it. */
+/* Copies whose bytes others read later: the processor's cache keeps the program's data. */
 
-/* As memcpy. Other threads see the bytes once this one has called core_past_cache_end. */
+/* Like memcpy. Other threads see the bytes after this one has called core_past_cache_end. */
 void core_past_cache_copy(void *to, const void *from, uint64_t bytes);
 void core_past_cache_end(void);

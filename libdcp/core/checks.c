@@ -54,7 +54,7 @@ int core_option_check_text(const char *option, const char *text, dcp_error *err)
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-/* The length of the scheme; 0: the path is no URL. */
+/* Returns the length of the scheme; 0: the path is not a URL. */
 static size_t scheme_of(const char *path) {
     const size_t n = strspn(path, LETTERS "0123456789+.-");
     return n && strspn(path, LETTERS) && strncmp(path + n, "://", 3) == 0 ? n : 0;

@@ -1,6 +1,6 @@
-/* A shift multiplies by x^(8 n) modulo the polynomial; the factor is a product of the powers
- * x^(2^i). Small pieces are shifted as often as they are summed, so products use the processor's
- * carry-less multiplication where it has one. */
+/* A shift multiplies by x^(8 n) modulo the polynomial; this factor is a product of powers x^(2^i).
+ * Small pieces are shifted as often as they are summed, so products use the processor's carry-less
+ * multiplication if it has one. */
 #include "core/crc64.h"
 
 #include <isa-l.h>
@@ -12,7 +12,7 @@
 #include "core/bytes.h"
 
 #define POLYNOMIAL 0xc96c5795d7870f42ULL /* ECMA-182, reflected: bit 63 is x^0 */
-#define QUOTIENT 0x4e1f23360b94b1eaULL   /* of x^128 by the polynomial, without its x^64 */
+#define QUOTIENT 0x4e1f23360b94b1eaULL   /* of x^128 divided by the polynomial, without its x^64 */
 
 /* x^(2^i) modulo the polynomial; power[i + 1] is power[i] squared. 2^64 bytes are 2^67 bits. */
 static const uint64_t power[67] = {
@@ -45,7 +45,8 @@ static uint64_t multiply_by_bits(uint64_t a, uint64_t b) {
 }
 
 #ifdef __x86_64__
-/* *low: of the product, bit 63 is x^0; returned: of the same, bit 63 is x^64. */
+/* Returns the upper half of the product, whose bit 63 is x^64; *low is the lower half, whose bit 63
+ * is x^0. */
 __attribute__((target("pclmul,sse4.1"))) static uint64_t multiply_unreduced(uint64_t a, uint64_t b,
                                                                             uint64_t *low) {
     __m128i x = _mm_cvtsi64_si128((long long)a), y = _mm_cvtsi64_si128((long long)b);
@@ -55,8 +56,8 @@ __attribute__((target("pclmul,sse4.1"))) static uint64_t multiply_unreduced(uint
     return end << 1;
 }
 
-/* Barrett's reduction: the quotient of what is above x^63 by the polynomial, and what its multiple
- * leaves. */
+/* Barrett's reduction: divides the part above x^63 by the polynomial, and subtracts this multiple
+ * of it. */
 __attribute__((target("pclmul,sse4.1"))) static uint64_t multiply_by_instruction(uint64_t a,
                                                                                  uint64_t b) {
     uint64_t low, unused, rest;
@@ -80,7 +81,7 @@ uint64_t core_crc64_raw(uint64_t raw, const void *data, uint64_t bytes) {
     return bytes ? ~crc64_ecma_refl(~raw, data, bytes) : raw;
 }
 
-#define PIECE_BYTES ((uint64_t)16 << 10) /* stays in the nearest cache from the sum to the copy */
+#define PIECE_BYTES ((uint64_t)16 << 10) /* stays in the nearest cache until the copy */
 
 uint64_t core_crc64_copy(uint64_t raw, void *to, const void *data, uint64_t bytes) {
     const unsigned char *from = data;
@@ -101,7 +102,7 @@ uint64_t core_crc64_shift(uint64_t raw, uint64_t count) {
     return raw;
 }
 
-/* What the inversions of the initial and the final value add, for a message of that length. */
+/* Returns the contribution of the initial and final inversions, for a message of that length. */
 static uint64_t inversions(uint64_t bytes) { return ~core_crc64_shift(~0ULL, bytes); }
 
 uint64_t core_crc64_finish(uint64_t raw, uint64_t bytes) { return raw ^ inversions(bytes); }

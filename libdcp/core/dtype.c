@@ -1,4 +1,4 @@
-/* Element types: one list (dcp/tensor.h) gives names and sizes. */
+/* Element types. A single list (dcp/tensor.h) defines names and sizes. */
 #include <string.h>
 
 #include "dcp/tensor.h"
@@ -29,17 +29,17 @@ int dcp_dtype_parse(const char *name, dcp_dtype *out) {
     return DCP_ERR_NOT_FOUND;
 }
 
-/* Converting elements of one type to another. Each element goes through fp64, or gives the same
- * result as if it did. fp64 holds every value of the convertible types exactly, so there is one
- * rounding for every pair of types. A batch is read before any of it is written, so memory may
- * overlap (dcp/tensor.h). */
+/* Conversion of elements from one type to another. Each element goes through fp64, or gives the
+ * same result as if it did. fp64 represents every value of the convertible types exactly, so every
+ * conversion rounds only once. A batch is read before any of it is written, so memory may overlap
+ * (dcp/tensor.h). */
 
 enum { BATCH = 1024 };
 
 #define F64_INFINITY 0x7ff0000000000000ULL
 #define F64_QUIET 0x0008000000000000ULL
 
-/* What integers and floats hold: bits of magnitude, or of precision. */
+/* The range of integers and floats: bits of magnitude, or of precision. */
 static const struct number_kind {
     unsigned char bits, is_signed, is_float;
 } kinds[DCP_DTYPE_COUNT] = {
@@ -50,7 +50,7 @@ static const struct number_kind {
     [DCP_U16] = {16, 0, 0}, [DCP_U8] = {8, 0, 0},      [DCP_F8_E8M0] = {1, 0, 1},
 };
 
-/* What an element of a complex type has two of; of another one: the type itself. */
+/* Returns the type of a complex type's two components; for another type, the type itself. */
 static dcp_dtype component_of(dcp_dtype dtype) {
     return dtype == DCP_C64 ? DCP_F32 : dtype == DCP_C128 ? DCP_F64 : dtype;
 }
@@ -77,7 +77,8 @@ static double f64_of_f32_bits(uint32_t bits) {
     return (double)value;
 }
 
-/* IEEE-like, of `e` bits of exponent and `m` of mantissa; the highest exponent is Inf or NaN. */
+/* Decodes an IEEE-like float with `e` exponent bits and `m` mantissa bits; the highest exponent
+ * means Inf or NaN. */
 static inline double decode(uint32_t bits, unsigned e, unsigned m) {
     uint64_t sign = (uint64_t)(bits >> (e + m) & 1) << 63, bias = (1u << (e - 1)) - 1;
     uint64_t mantissa = bits & ((1u << m) - 1), exponent = bits >> m & ((1u << e) - 1);
@@ -89,7 +90,8 @@ static inline double decode(uint32_t bits, unsigned e, unsigned m) {
     return (double)mantissa * last_place;
 }
 
-/* OCP's E4M3 has no infinities: its highest exponent is a number, all ones are NaN. */
+/* OCP's E4M3 has no infinities: its highest exponent is an ordinary one, except that all ones mean
+ * NaN. */
 static inline double decode_e4m3(uint32_t bits) {
     uint64_t sign = (uint64_t)(bits >> 7) << 63;
     if ((bits & 0x7f) == 0x7f) return f64_of(sign | F64_INFINITY | F64_QUIET);
@@ -98,12 +100,12 @@ static inline double decode_e4m3(uint32_t bits) {
     return decode(bits, 4, 3);
 }
 
-/* OCP's E8M0: an exponent alone. */
+/* OCP's E8M0 has only an exponent. */
 static inline double decode_e8m0(uint32_t bits) {
     return f64_of(bits == 0xff ? F64_INFINITY | F64_QUIET : (uint64_t)(bits + 1023 - 127) << 52);
 }
 
-/* Drops the low `drop` bits (1 to 63), to nearest even. */
+/* Drops the low `drop` bits (1 to 63), rounding to nearest even. */
 static inline uint64_t round_off(uint64_t magnitude, unsigned drop) {
     uint64_t half = 1ULL << (drop - 1);
     return (magnitude + half - 1 + (magnitude >> drop & 1)) >> drop;
@@ -127,9 +129,10 @@ static inline uint32_t encode(double value, unsigned e, unsigned m, uint32_t top
     return sign | (uint32_t)round_off(mantissa, (unsigned)drop);
 }
 
-/* The bits that ml_dtypes 0.6 makes, and PyTorch's c10/util/Float8_e8m0fnu.h of positive numbers:
- * halves go up, pattern 0 counts as a zero in rounding, so that above 2^-127 its neighbour is
- * nearer. What has no pattern is NaN: zero, negative numbers (PyTorch drops the sign), infinity. */
+/* Gives the bits that ml_dtypes 0.6 gives and, for positive numbers, PyTorch's
+ * c10/util/Float8_e8m0fnu.h: halves round up, and pattern 0 counts as zero when rounding, so above
+ * 2^-127 its neighbour is nearer. Values without a pattern become NaN: zero, negative numbers
+ * (PyTorch drops the sign), infinity. */
 static inline uint32_t encode_e8m0(double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -175,7 +178,7 @@ static void decode_batch(dcp_dtype from, const unsigned char *in, uint64_t n, do
         READ_AS(uint16_t, x);
     case DCP_U8:
         READ_AS(uint8_t, x);
-    default: /* only to itself: `possible` */
+    default: /* converts only to itself: see `possible` */
         break;
     }
 }
@@ -215,13 +218,13 @@ static void encode_batch(dcp_dtype to, const double *in, uint64_t n, unsigned ch
         WRITE_AS(uint32_t, in[i]);
     case DCP_U16:
         WRITE_AS(uint16_t, in[i]);
-    default: /* only from itself: `possible` */
+    default: /* converts only from itself: see `possible` */
         break;
     }
 }
 
-/* fp32 and bf16, the pair that is converted most, by their bits: the same results as through fp64,
- * in vectors. A NaN becomes quiet. */
+/* fp32 and bf16, the most frequent pair, are converted by their bits, in vectors, with the same
+ * results as through fp64. A NaN becomes quiet. */
 static void narrow_to_bf16(const unsigned char *in, uint64_t n, unsigned char *out) {
     uint32_t wide[BATCH];
     uint16_t narrow[BATCH];
@@ -258,7 +261,7 @@ static void convert_batch(dcp_dtype from, const unsigned char *in, dcp_dtype to,
     }
 }
 
-/* Real numbers become complex ones; at most BATCH / 2. */
+/* Converts at most BATCH / 2 real numbers to complex ones. */
 static void make_complex(dcp_dtype from, const unsigned char *in, dcp_dtype part,
                          unsigned char *out, uint64_t n) {
     double real[BATCH / 2], both[BATCH];

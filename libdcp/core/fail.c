@@ -1,8 +1,8 @@
 /* Errors: the texts of the statuses, and filling a dcp_error.
  *
- * A message is formatted into memory of its own and then copied, so that an error's old message can
- * be an argument of its new one. Line breaks in names are replaced: a message is one line. The
- * reason stands at the end, so where a message is too long, its middle is left out. */
+ * A message is formatted into a separate buffer and then copied, so an error's old message can be
+ * an argument of its new one. Line breaks in names are replaced: a message is one line. The reason
+ * is at the end, so if a message is too long, its middle is left out. */
 #include "core/fail.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static void keep_on_one_line(char *text) {
         if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
 }
 
-/* The middle of `text` goes, whole UTF-8 characters of it, until it fits into `size` bytes. */
+/* Removes the middle of `text`, in whole UTF-8 characters, until it fits into `size` bytes. */
 static void shorten(char *text, size_t size) {
     static const char gap[] = "...";
     size_t length = strlen(text), head = size / 3;
@@ -70,7 +70,7 @@ int core_fail(dcp_error *err, int status, const char *fmt, ...) {
     va_start(args, fmt);
     fail(err, status, fmt, args);
     va_end(args);
-    clear_members(err); /* after the message, of which they may be arguments */
+    clear_members(err); /* after the message, whose arguments they may be */
     return status;
 }
 
@@ -141,7 +141,7 @@ static int status_of_errno(int code) {
         return DCP_ERR_NOT_FOUND;
     case ENOTDIR:
     case ENAMETOOLONG:
-        return DCP_ERR_ARG; /* no path at all */
+        return DCP_ERR_ARG; /* not a valid path */
     case ENOMEM:
         return DCP_ERR_NO_MEMORY;
     default:
@@ -149,7 +149,7 @@ static int status_of_errno(int code) {
     }
 }
 
-/* What to do about it, where the errno's own text leaves that open. */
+/* Returns the remedy, if the errno's own text does not imply it. */
 static const char *remedy_of_errno(int code) {
     switch (code) {
     case ENOSPC:
@@ -188,7 +188,7 @@ int core_fail_errno(dcp_error *err, const char *what, const char *path) {
 
 int core_fail_memory(dcp_error *err, uint64_t bytes) {
     return core_fail(err, DCP_ERR_NO_MEMORY,
-                     "out of memory: %" PRIu64 " bytes are not available; use fewer ranks a host "
+                     "out of memory: %" PRIu64 " bytes are not available; use fewer ranks per host "
                      "or a host with more memory",
                      bytes);
 }

@@ -1,7 +1,7 @@
-/* Reading JSON into jansson's trees, without jansson's own reader: where memory is short, that one
- * drops bytes of long words and goes on. Here every allocation is looked at, so that a text is
- * never taken for another one, nor for none. What is accepted is the same, RFC 8259 with no key
- * twice and no NUL, and so are the messages' words. */
+/* Parses JSON into jansson's trees, without jansson's own parser: if memory is short, that one
+ * drops bytes of long words and continues. Here every allocation is checked, so a text is never
+ * misread, nor considered invalid. The accepted language is the same, RFC 8259 without duplicate
+ * keys and NUL, and so are the words of the messages. */
 #include "core/json.h"
 
 #include <ctype.h>
@@ -23,7 +23,7 @@ enum {
 typedef struct json_reading {
     const char *text;
     size_t at, bytes;
-    int depth, is_plain; /* jansson's own integers alone */
+    int depth, is_plain; /* only integers that jansson supports */
     json_error_t *where;
 } json_reading;
 
@@ -31,7 +31,7 @@ static int peek(const json_reading *r) {
     return r->at < r->bytes ? (unsigned char)r->text[r->at] : EOF;
 }
 
-/* What is wrong at r->at. */
+/* Reports what is wrong at r->at. */
 static json_t *refuse_text(const json_reading *r, const char *fmt, ...) DCP_PRINTF(2, 3);
 static json_t *refuse_text(const json_reading *r, const char *fmt, ...) {
     json_error_t *where = r->where;
@@ -69,7 +69,7 @@ static void skip_space(json_reading *r) {
     while (r->at < r->bytes && strchr(" \t\n\r", r->text[r->at]) && r->text[r->at]) r->at++;
 }
 
-/* The number of four hexadecimal digits at text[at]; -1: these are none. */
+/* Returns the value of four hexadecimal digits at text[at]; -1: they are not such digits. */
 static int read_hex(const json_reading *r, size_t at) {
     int value = 0;
     for (size_t i = at; i < at + 4; i++) {
@@ -95,7 +95,7 @@ static char *put_utf8(char *to, int c) {
     return *to++ = (char)(0x80 | (c & 0x3f)), to;
 }
 
-/* The character of the \u at text[at]; *used is its length there. -1: there can be no such one. */
+/* Returns the character of the \u at text[at]; *used is its length there. -1: it is invalid. */
 static int read_escaped(const json_reading *r, size_t at, size_t *used) {
     const int first = read_hex(r, at + 2);
     *used = 6;
@@ -108,7 +108,7 @@ static int read_escaped(const json_reading *r, size_t at, size_t *used) {
     return 0x10000 + ((first - 0xd800) << 10) + second - 0xdc00;
 }
 
-/* Where the string that begins at r->at ends: at its closing quote. 0: it is none. */
+/* Returns the position of the closing quote of the string that begins at r->at; 0: it has none. */
 static size_t find_end(json_reading *r) {
     for (size_t i = r->at + 1; i < r->bytes; i++) {
         const unsigned char c = (unsigned char)r->text[i];
@@ -124,7 +124,7 @@ static size_t find_end(json_reading *r) {
     return 0;
 }
 
-/* One character of a string, at r->at, which moves behind it; NULL: it is refused. */
+/* Copies one character of a string at r->at and advances r->at; NULL: it is invalid. */
 static char *copy_character(json_reading *r, char *to) {
     static const char letters[] = "\"\\/bfnrt", characters[] = "\"\\/\b\f\n\r\t";
     unsigned char next[5] = "";
@@ -149,7 +149,7 @@ static char *copy_character(json_reading *r, char *to) {
     return to;
 }
 
-/* The string at r->at, malloc'd; NULL: it is refused. */
+/* Returns the string at r->at, malloc'd; NULL: it is invalid. */
 static char *read_text(json_reading *r) {
     const size_t end = find_end(r);
     char *text = end ? malloc(end - r->at) : NULL, *to = text;
@@ -175,7 +175,7 @@ static size_t count_digits(const json_reading *r, size_t at) {
     return n;
 }
 
-/* 1: too large for jansson; -1: for 64 bits; 0: neither. */
+/* Returns 1 if the integer is too large for jansson, -1 if it is too large for 64 bits, else 0. */
 static int judge_integer(const char *digits, size_t n, int negative) {
     if (n < LONG_DIGITS) return 0;
     if (n == LONG_DIGITS &&
@@ -185,7 +185,7 @@ static int judge_integer(const char *digits, size_t n, int negative) {
     return n == LONG_DIGITS || memcmp(digits, "18446744073709551615", n) <= 0 ? 1 : -1;
 }
 
-/* Of n bytes at r->at, with their sign. */
+/* Makes an integer of the n bytes at r->at, which include the sign. */
 static json_t *make_integer(const json_reading *r, size_t n) {
     char text[LONG_DIGITS + 3] = "";
     const int negative = r->text[r->at] == '-';
@@ -194,7 +194,7 @@ static json_t *make_integer(const json_reading *r, size_t n) {
     if (kind && r->is_plain) return refuse_here(r, "too big integer");
     if (kind < 0)
         return refuse_text(
-            r, "the integer %.*s%s is none of -2^63 to 2^64 - 1 (write a string or a real)",
+            r, "the integer %.*s%s is outside -2^63 to 2^64 - 1 (write a string or a real)",
             n > 40 ? 40 : (int)n, r->text + r->at, n > 40 ? "..." : "");
     memcpy(text + kind, r->text + r->at, n);
     return made(r,
@@ -214,7 +214,7 @@ static json_t *make_real(const json_reading *r, size_t n) {
     return made(r, json_real(real));
 }
 
-/* How many bytes of a real follow its n first digits. */
+/* Returns how many bytes of a real number follow its first n bytes. */
 static size_t count_rest(const json_reading *r, size_t n) {
     const size_t begin = n;
     if (r->at + n < r->bytes && r->text[r->at + n] == '.') {
@@ -257,7 +257,7 @@ static json_t *read_word(json_reading *r) {
 
 static json_t *read_value(json_reading *r);
 
-/* A key and its value, into the object. 0: refused. */
+/* Reads a key and its value into the object. Returns 0 if they are invalid. */
 static int read_member(json_reading *r, json_t *object) {
     skip_space(r);
     if (peek(r) != '"') return refuse_here(r, "string or '}' expected"), 0;
@@ -287,7 +287,7 @@ static int read_element(json_reading *r, json_t *array) {
     return lack_memory(r), 0;
 }
 
-/* An object or an array, to which `read_one` adds one more. */
+/* Reads an object or an array, to which `read_one` adds one member at a time. */
 static json_t *read_many(json_reading *r, json_t *all, int end,
                          int (*read_one)(json_reading *, json_t *)) {
     if (!all) return lack_memory(r);
@@ -339,16 +339,16 @@ json_t *core_json_read_value(const char *text, size_t bytes, json_error_t *where
     return read_whole(&r);
 }
 
-/* Canonical JSON over jansson; json_parse.c reads it. */
+/* Canonical JSON over jansson. */
 
 enum {
-    LIBRARYS_VALUES = 8, /* of a checkpoint's meta: format, step, shard with its members */
+    LIBRARYS_VALUES = 8, /* in a checkpoint's meta: format, step, shard with its members */
 };
 
-/* Commas and the openings of what is not empty, outside of strings: each has a value after it. */
+/* Counts commas, and openings of what is not empty, outside of strings: a value follows each. */
 uint64_t core_json_count_values(const char *text, size_t bytes) {
     uint64_t n = 1;
-    int in_string = 0, opened = 0; /* an opening came last */
+    int in_string = 0, opened = 0; /* the previous character was an opening */
     for (size_t i = 0; i < bytes; i++) {
         char c = text[i];
         if (in_string) {
@@ -365,9 +365,9 @@ uint64_t core_json_count_values(const char *text, size_t bytes) {
     return n;
 }
 
-/* Text that grows. */
+/* A growing text. */
 typedef struct json_output {
-    char *text; /* NULL: there was no memory for some of it */
+    char *text; /* NULL: memory was short */
     size_t bytes, room;
 } json_output;
 
@@ -386,7 +386,7 @@ static int append_output(const char *bytes, size_t n, void *ctx) {
     return 0;
 }
 
-/* As json_dumps, which goes on where it could not write a key. */
+/* Like json_dumps, which continues if it could not write a key. */
 static char *dump_text(const json_t *value, size_t flags) {
     json_output w = {.text = malloc(256), .room = 256};
     if (json_dump_callback(value, append_output, &w, flags) == 0) return w.text;
@@ -394,7 +394,7 @@ static char *dump_text(const json_t *value, size_t flags) {
     return NULL;
 }
 
-/* No other string of a tree has a NUL. */
+/* Only large integers contain a NUL: no other string of a tree does. */
 char *core_json_text(const json_t *value, size_t flags) {
     static const char mark[] = "\"\\u0000";
     char *text = dump_text(value, flags), *to = text ? strstr(text, mark) : NULL;
@@ -442,7 +442,7 @@ static size_t digits_of_real(double real, size_t digits) {
     return digits;
 }
 
-/* How many digits the reals of a value need, at least `digits`. */
+/* Returns how many digits the reals of a value require, at least `digits`. */
 static size_t digits_of_value(const json_t *value, size_t digits) {
     const char *key;
     json_t *member;

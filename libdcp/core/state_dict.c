@@ -1,4 +1,4 @@
-/* Building a state dict. What a single rank can know to be wrong is refused here. What depends on
+/* Building a state dict. Errors that a single rank can recognize are refused here. What depends on
  * other ranks is checked when a save or load starts (libdcp/plan). */
 #include "core/state_dict.h"
 
@@ -83,7 +83,7 @@ int core_path_valid(const char *path, const char **what) {
 
 typedef int order_by(const void *key, const void *tensor);
 
-/* A tensor of the state that is equal to the key; NULL: none is. */
+/* Returns a tensor of the state that is equal to the key; NULL: none is. */
 static state_tensor *find_by(const dcp_state *state, const void *key, order_by *order) {
     for (size_t low = 0, high = state->n_sorted; low < high;) {
         const size_t middle = low + (high - low) / 2;
@@ -103,13 +103,15 @@ state_tensor *core_state_find(const dcp_state *state, const char *path) {
     return find_by(state, &key, core_state_compare);
 }
 
-/* key: a folder with its '/'. Equal is what lies in it, which is one range of the order by path. */
+/* key: a folder with its '/'. Everything in it compares equal, which is a contiguous range in the
+ * order by path. */
 static int by_folder(const void *key, const void *tensor) {
     const char *folder = key;
     return strncmp(folder, ((const state_tensor *)tensor)->tensor.path, strlen(folder));
 }
 
-/* A tensor can't be a folder of another one: HDF5 has either a dataset or a group at a path. */
+/* Checks that no tensor is a folder of another one: in HDF5 a path names either a dataset or a
+ * group. */
 int core_state_check_folders(const dcp_state *state, const char *path, dcp_error *err) {
     char folder[DCP_MAX_PATH + 2];
     for (const char *c = strchr(path + 1, '/'); c; c = strchr(c + 1, '/')) {
@@ -138,10 +140,10 @@ static int tensor_check(const dcp_tensor *t, uint64_t *bytes, dcp_error *err) {
                                           t->path ? t->path : "(null)", what),
                                 t->path ? t->path : "", err);
     if (t->dtype == DCP_DTYPE_NONE)
-        return core_fail_tensor(core_fail(err, DCP_ERR_ARG,
-                                          "tensor %s: dtype 0 is none; was tensor->dtype set?",
-                                          t->path),
-                                t->path, err);
+        return core_fail_tensor(
+            core_fail(err, DCP_ERR_ARG, "tensor %s: dtype 0 is not a dtype; was tensor->dtype set?",
+                      t->path),
+            t->path, err);
     if (!core_tensor_size(t->dtype, t->ndim, t->shape, bytes))
         return core_fail_tensor(
             core_fail(err, DCP_ERR_ARG,
@@ -208,7 +210,7 @@ static int tensor_insert(dcp_state *state, const dcp_tensor *tensor, state_tenso
     return DCP_OK;
 }
 
-/* Memory for one more box than there are. */
+/* Makes room for one more box. */
 static int more_boxes(state_tensor *t) {
     state_box *single = &((state_kept *)t)->box, *old = t->boxes == single ? NULL : t->boxes;
     if (!t->n_boxes) return 1;
@@ -240,7 +242,7 @@ int core_state_check_same(const dcp_tensor *tensor, const dcp_tensor *as, dcp_er
                             tensor->path, err);
 }
 
-/* Adds `box`, whose place is `at`, or the whole tensor where that is NULL. */
+/* Adds `box` at the place `at`, or for the whole tensor if that is NULL. */
 static int add_box(dcp_state *state, const dcp_tensor *tensor, const dcp_box *at, state_box *box,
                    dcp_error *err) {
     uint64_t bytes;
@@ -267,7 +269,7 @@ int dcp_state_add(dcp_state *state, const dcp_tensor *tensor, const dcp_box *box
     return add_box(state, tensor, box, &b, err);
 }
 
-/* Sets what a box with elements needs to know of `strides`: nothing where it is dense. */
+/* Sets the strides of a box with elements; leaves them NULL if the box is dense. */
 static int set_strides(const dcp_tensor *t, const int64_t *strides, state_box *box,
                        dcp_error *err) {
     box_strides merged;
@@ -278,7 +280,7 @@ static int set_strides(const dcp_tensor *t, const int64_t *strides, state_box *b
         return core_fail_tensor(
             core_fail(err, DCP_ERR_ARG,
                       "tensor %s: the strides lead from data to addresses that do not exist, for "
-                      "box %s; they are in bytes, one a dimension",
+                      "box %s; they are in bytes, one per dimension",
                       t->path, text),
             t->path, err);
     }
@@ -319,7 +321,7 @@ int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_b
     return add_box(state, tensor, box, &b, err);
 }
 
-/* Its table may be shorter than the library's. */
+/* The caller's table may be shorter than the library's. */
 static int check_device(const dcp_device *device, dcp_error *err) {
     dcp_device d;
     int status = core_sized_take(&d, sizeof d, device, "DCP_DEVICE_INIT", err);
@@ -374,7 +376,7 @@ void core_state_merge(state_tensor *const *a, size_t n, state_tensor *const *b, 
     if (m) memmove(out, b, m * sizeof *out);
 }
 
-/* The tree has its own in order: no path is compared where all came one at a time. */
+/* The tree's tensors are sorted already: no paths are compared if all were added one at a time. */
 state_tensor **core_state_sorted(const dcp_state *state) {
     state_tensor **sorted = malloc((state->n + 1) * sizeof *sorted);
     if (!sorted) return NULL;

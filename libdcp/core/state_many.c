@@ -1,9 +1,9 @@
-/* Adding many boxes to a state at once. Nothing of the state changes before everything is checked
- * and all memory is there.
+/* Adding many boxes to a state at once. The state does not change before everything was checked and
+ * all memory is allocated.
  *
- * What single boxes spend their time on is finding their paths in a tree. Here the paths are sorted
- * by words of eight bytes, past the beginning that they share, and boxes of one path are neighbours
- * then. */
+ * Adding boxes one at a time spends most time on finding their paths in a tree. Here the paths are
+ * sorted by words of eight bytes, after their common beginning, which makes boxes of one path
+ * neighbours. */
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +13,20 @@
 #include "core/state_dict.h"
 #include "core/system.h"
 
-enum { BLOCK = 256 << 10, LARGE_BLOCK = 4 << 20, HUGE_PAGE = 2 << 20 }; /* bytes for tensors */
+enum { BLOCK = 256 << 10, LARGE_BLOCK = 4 << 20, HUGE_PAGE = 2 << 20 }; /* in bytes, for tensors */
 
 typedef struct path_place {
-    uint64_t word; /* bytes of the path, the first in the highest; sorted: 1: the path before */
+    /* bytes of the path, the first one highest; after sorting: 1 if the path equals the one
+     * before */
+    uint64_t word;
     const char *path;
     uint32_t index, length;
 } path_place;
 
-/* What becomes of a tensor that the state had before. */
+/* The new boxes of a tensor that the state already had. */
 typedef struct more_of {
     state_tensor *tensor;
-    state_box *boxes; /* all of them */
+    state_box *boxes; /* the old and the new ones */
     size_t n_boxes;
 } more_of;
 
@@ -34,15 +36,16 @@ typedef struct many_boxes {
     const dcp_tensor *tensors;
     const dcp_box *boxes; /* NULL: all are whole */
     void *const *data;
-    path_place *places;   /* ascending by path, equal ones by index; room for n more */
-    unsigned char *empty; /* whether a box is */
-    const char *folder; /* begins with a folder that is no tensor, of so many bytes with its '/' */
+    path_place *places;   /* sorted by path, then by index; room for n more */
+    unsigned char *empty; /* for each box, whether it is empty */
+    /* a path whose first folder_length bytes, up to a '/', are a folder and not a tensor */
+    const char *folder;
     size_t folder_length;
-    state_tensor **fresh;  /* tensors that are new, ascending by path */
-    state_tensor **merged; /* these and state->sorted; NULL: they are in the tree */
+    state_tensor **fresh;  /* new tensors, sorted by path */
+    state_tensor **merged; /* state->sorted with them; NULL: they are in the tree */
     more_of *more;
-    state_block *blocks, *last; /* that hold the new tensors */
-    char *memory;               /* the first block's rest, of `left` bytes */
+    state_block *blocks, *last; /* contain the new tensors */
+    char *memory;               /* what is left of the first block: `left` bytes */
     size_t left;
     size_t n_fresh, n_merged, n_more;
 } many_boxes;
@@ -70,7 +73,7 @@ static int check_boxes(many_boxes *m, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Bytes at .. at + 8 of the path; zeros after its end. */
+/* Returns bytes at .. at + 8 of the path; zeros after its end. */
 static uint64_t word_of(const path_place *p, size_t at) {
     uint64_t word = 0;
     if (at + sizeof word <= p->length)
@@ -80,7 +83,7 @@ static uint64_t word_of(const path_place *p, size_t at) {
     return __builtin_bswap64(word);
 }
 
-enum { FEW = 32 }; /* are sorted by insertion */
+enum { FEW = 32 }; /* up to this number, insertion sort is used */
 
 static void sort_few(path_place *places, size_t n) {
     for (size_t i = 1, k; i < n; i++) {
@@ -90,7 +93,7 @@ static void sort_few(path_place *places, size_t n) {
     }
 }
 
-/* By word, byte after byte from the last; equal ones stay in their order. */
+/* Sorts by word, one byte after the other from the last (radix sort); stable. */
 static void sort_words(path_place *places, path_place *spare, size_t n) {
     path_place *from = places, *to = spare;
     for (int shift = 0; shift < 64; shift += 8) {
@@ -106,7 +109,7 @@ static void sort_words(path_place *places, path_place *spare, size_t n) {
     if (from != places) memcpy(places, from, n * sizeof *places);
 }
 
-/* Where the paths part, which are equal in their first `at` bytes. */
+/* Returns the length of the paths' common beginning, which is at least `at`. */
 static size_t common_length(const path_place *places, size_t n, size_t at) {
     size_t end = places[0].length;
     for (size_t i = 1; i < n; i++) {
@@ -118,8 +121,7 @@ static size_t common_length(const path_place *places, size_t n, size_t at) {
     return end;
 }
 
-/* Sorts places whose paths are equal in their first `at` bytes, with room for as many in `spare`.
- */
+/* Sorts places whose paths are equal in their first `at` bytes; `spare` has room for as many. */
 static void sort_places(path_place *places, path_place *spare, size_t n, size_t at) {
     int is_sorted = 1;
     at = common_length(places, n, at);
@@ -135,12 +137,12 @@ static void sort_places(path_place *places, path_place *spare, size_t n, size_t 
         const uint64_t word = places[i].word;
         for (end = i + 1; end < n && places[end].word == word; end++) places[end].word = 1;
         places[i].word = 0;
-        if (end == i + 1 || !(word & 0xff)) continue; /* alone, or at the end of equal paths */
+        if (end == i + 1 || !(word & 0xff)) continue; /* single, or equal paths that end here */
         sort_places(places + i, spare, end - i, at + 8);
     }
 }
 
-/* Whether the first `length` bytes of the path are a path of the list before `place`. */
+/* Returns 1 if the first `length` bytes of the path are a path of the list before `place`. */
 static int is_listed(const many_boxes *m, size_t place, const char *path, size_t length) {
     size_t low = 0, high = place;
     while (low < high) {
@@ -151,12 +153,12 @@ static int is_listed(const many_boxes *m, size_t place, const char *path, size_t
         if (side > 0)
             low = middle + 1;
         else
-            high = middle; /* what lies in the folder comes after it */
+            high = middle; /* the folder's contents come after it */
     }
     return 0;
 }
 
-/* The path's folders are no tensors that are added with it. */
+/* Checks that the path's folders are not tensors that are added in the same call. */
 static int check_listed_folders(many_boxes *m, size_t place, dcp_error *err) {
     const char *path = m->places[place].path;
     if (m->folder && !strncmp(m->folder, path, m->folder_length) &&
@@ -177,8 +179,8 @@ static int check_listed_folders(many_boxes *m, size_t place, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Of *bytes or more, which it sets. Where there are many tensors, on huge pages: to fill small ones
- * takes the kernel longer than all the rest. */
+/* Allocates at least *bytes, and sets *bytes to the size. With many tensors it uses huge pages:
+ * filling small ones takes the kernel longer than everything else. */
 static state_block *make_block(const many_boxes *m, size_t *bytes) {
     const int is_large = m->n * sizeof(state_kept) >= LARGE_BLOCK;
     const size_t least = is_large ? LARGE_BLOCK : BLOCK;
@@ -189,7 +191,7 @@ static state_block *make_block(const many_boxes *m, size_t *bytes) {
     return block;
 }
 
-/* Memory of a block; NULL: there is none. */
+/* Returns memory from a block; NULL: memory is short. */
 static void *take_memory(many_boxes *m, size_t bytes) {
     bytes = (bytes + 7) / 8 * 8;
     if (bytes > m->left) {
@@ -228,7 +230,7 @@ static int make_tensor(many_boxes *m, size_t place, size_t boxes, state_tensor *
     return DCP_OK;
 }
 
-/* Memory for all boxes of a tensor of the state; it has those that the tensor has. */
+/* Allocates memory for the old and new boxes of an existing tensor, and copies the old ones. */
 static int make_more(many_boxes *m, state_tensor *t, size_t boxes, more_of **out, dcp_error *err) {
     const size_t n = t->n_boxes + boxes;
     state_box *all = malloc((n + 1) * sizeof *all);
@@ -239,7 +241,7 @@ static int make_more(many_boxes *m, state_tensor *t, size_t boxes, more_of **out
     return DCP_OK;
 }
 
-/* The boxes of places from .. end have one path. */
+/* Adds the boxes of places from .. end, which have one path. */
 static int add_group(many_boxes *m, size_t from, size_t end, dcp_error *err) {
     const path_place *p = &m->places[from];
     state_tensor *t = m->state->n ? core_state_find(m->state, p->path) : NULL;
@@ -261,7 +263,8 @@ static int add_group(many_boxes *m, size_t from, size_t end, dcp_error *err) {
     return DCP_OK;
 }
 
-/* What the walk over the places needs soon: the caller's arrays may be in another order. */
+/* Prefetches what the walk over the places needs soon: the caller's arrays may be in another
+ * order. */
 static void prefetch_box(const many_boxes *m, size_t place) {
     if (place >= m->n) return;
     const size_t i = m->places[place].index;
@@ -280,7 +283,7 @@ static int add_groups(many_boxes *m, dcp_error *err) {
     return status;
 }
 
-/* Few new tensors beside many are put into the tree: merging lists goes over all. */
+/* Puts the new tensors into the tree if there are many others: merging lists would copy all. */
 static int put_into_tree(many_boxes *m) {
     for (size_t i = 0; i < m->n_fresh; i++) {
         if (tsearch(m->fresh[i], &m->state->by_path, core_state_compare)) continue;
@@ -306,7 +309,7 @@ static int reserve_tensors(many_boxes *m, dcp_error *err) {
     return done ? DCP_OK : core_fail_memory(err, m->n_fresh * sizeof *m->fresh);
 }
 
-/* Nothing fails any more. */
+/* Nothing can fail from here. */
 static void commit(many_boxes *m) {
     dcp_state *state = m->state;
     for (size_t k = 0; k < m->n_more; k++) {

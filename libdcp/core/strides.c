@@ -1,5 +1,5 @@
-/* A walk over runs keeps an index a dimension, like an odometer, and copies what is left of the
- * innermost dimension in one tight loop. In memory of another order than the box's it goes along
+/* A walk over runs keeps one index per dimension, like an odometer, and copies the rest of the
+ * innermost dimension in one tight loop. If the memory has another order than the box, it follows
  * the memory instead, some cache lines at a time. */
 #include "core/strides.h"
 
@@ -9,15 +9,15 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 
-#define PART_BYTES (16u << 10)    /* of short runs, gathered to be summed */
-#define ROWS_BYTES (1u << 20)     /* the same of rows that lie across the memory */
-#define LONG_BYTES 1024           /* a run worth a call */
+#define PART_BYTES (16u << 10)    /* of short runs, gathered for a checksum */
+#define ROWS_BYTES (1u << 20)     /* the same for rows that lie across the memory */
+#define LONG_BYTES 1024           /* minimum length of a run that is worth a call */
 #define TILE_BYTES ((uint64_t)64) /* a cache line */
 
 static uint64_t size_of_step(int64_t step) { return step < 0 ? -(uint64_t)step : (uint64_t)step; }
 
-/* Whether there are such addresses. That of one step beyond the last element counts, too: walks go
- * there without touching it. */
+/* Returns 1 if such addresses exist. This includes the address one step beyond the last element, to
+ * which walks advance without accessing it. */
 static int has_addresses(const box_strides *s, const void *data) {
     uint64_t before = 0, after = s->run_bytes, span;
     for (uint32_t d = 0; d < s->dims; d++) {
@@ -35,7 +35,8 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* From the shortest step to the longest, each has to reach beyond all that lies within. */
+/* Elements do not overlap if each step, from the shortest to the longest, reaches beyond everything
+ * within it. */
 static int may_overlap(const box_strides *s) {
     stride_loop sorted[DCP_MAX_DIMS];
     uint64_t span = s->run_bytes;
@@ -72,12 +73,12 @@ int core_strides_merge(uint32_t ndim, uint64_t elem_bytes, const uint64_t *count
     return 1;
 }
 
-/* Where a walk stands: at a run. */
+/* The position of a walk: a run. */
 typedef struct box_walk {
     const box_strides *strides;
     unsigned char *memory; /* of the run */
     uint64_t index[DCP_MAX_DIMS];
-    unsigned char *dense; /* of the buffer */
+    unsigned char *dense; /* in the buffer */
     int to_memory;
 } box_walk;
 
@@ -92,7 +93,7 @@ static unsigned char *set_walk(box_walk *w, const void *data, const box_strides 
     return w->memory;
 }
 
-/* n steps in a dimension, at most to its end. */
+/* Advances n steps in a dimension, at most to its end. */
 static void advance(box_walk *w, uint32_t d, uint64_t n) {
     const box_strides *s = w->strides;
     w->memory += (int64_t)n * s->loop[d].step;
@@ -100,7 +101,7 @@ static void advance(box_walk *w, uint32_t d, uint64_t n) {
     for (; w->index[d] == s->loop[d].count; d++) {
         w->memory -= (int64_t)s->loop[d].count * s->loop[d].step;
         w->index[d] = 0;
-        if (d + 1 == s->dims) return; /* all are done */
+        if (d + 1 == s->dims) return; /* all runs are done */
         w->memory += s->loop[d + 1].step;
         w->index[d + 1]++;
     }
@@ -111,7 +112,7 @@ static void advance(box_walk *w, uint32_t d, uint64_t n) {
         for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, bytes);     \
         break
 
-/* n runs, each a step apart. */
+/* Copies n runs that are one step apart. */
 static void copy_runs(unsigned char *to, int64_t to_step, const unsigned char *from,
                       int64_t from_step, uint64_t run_bytes, int64_t n) {
     switch (run_bytes) {
@@ -125,7 +126,7 @@ static void copy_runs(unsigned char *to, int64_t to_step, const unsigned char *f
     }
 }
 
-/* Runs in what is whole within dimension `near`. */
+/* Returns the number of runs in the dimensions within `near`. */
 static uint64_t block_of(const box_strides *s) {
     uint64_t runs = 1;
     for (uint32_t d = 0; d < s->near; d++) runs *= s->loop[d].count;
@@ -138,8 +139,9 @@ static int is_at_block(const box_walk *w) {
     return 1;
 }
 
-/* Where neighbours in memory are neighbours in another dimension than the innermost: as many blocks
- * as share cache lines of memory, which are fetched once. Their number. */
+/* For memory whose neighbours are neighbours in another dimension than the innermost: copies as
+ * many blocks as share cache lines of memory, so these are fetched only once. Returns their
+ * number. */
 static uint64_t copy_blocks(box_walk *w, uint64_t most, uint64_t block) {
     const box_strides *s = w->strides;
     const stride_loop *near = &s->loop[s->near];
@@ -154,12 +156,12 @@ static uint64_t copy_blocks(box_walk *w, uint64_t most, uint64_t block) {
             copy_runs(dense, apart, w->memory, near->step, s->run_bytes, (int64_t)n);
         advance(w, 0, 1);
     }
-    advance(w, s->near, n - 1); /* the first one was a step there, too */
+    advance(w, s->near, n - 1); /* the loop has advanced one step in that dimension */
     w->dense += (int64_t)n * apart;
     return n;
 }
 
-/* Some of the next `most` runs: the rest of a row, or blocks. Their number. */
+/* Copies some of the next `most` runs: the rest of a row, or blocks. Returns their number. */
 static uint64_t copy_some(box_walk *w, uint64_t most) {
     const box_strides *s = w->strides;
     const int64_t run = (int64_t)s->run_bytes, step = s->loop[0].step;
@@ -177,7 +179,7 @@ static uint64_t copy_some(box_walk *w, uint64_t most) {
     return n;
 }
 
-/* Bytes [at, at + bytes) of the run. */
+/* Copies bytes [at, at + bytes) of the run. */
 static void copy_within(box_walk *w, uint64_t at, uint64_t bytes) {
     if (w->to_memory)
         memcpy(w->memory + at, w->dense, bytes);
@@ -228,8 +230,8 @@ void core_strides_put(void *data, const box_strides *strides, uint64_t offset, u
         memcpy((unsigned char *)data + offset, from, bytes);
 }
 
-/* Room to gather some of `bytes` to be summed: where rows lie across the memory, for as many as
- * share its cache lines. NULL: the little room that there is has to do. */
+/* Allocates room for gathering some of `bytes` for a checksum: for rows that lie across the memory,
+ * enough for those that share its cache lines. NULL: the caller uses its small buffer. */
 static unsigned char *room_for_rows(const box_strides *s, uint64_t bytes, uint64_t *room) {
     unsigned char *rows =
         s && s->near && bytes > *room ? malloc(core_min_u64(bytes, ROWS_BYTES)) : NULL;

@@ -37,7 +37,7 @@ static struct {
                        [CORE_LOCK_OPENED] = PTHREAD_MUTEX_INITIALIZER,
                        [CORE_LOCK_UNSHARED] = PTHREAD_MUTEX_INITIALIZER}};
 
-/* Jansson's seed too: while a thread makes it, others wait for it without end. */
+/* Also makes jansson's seed: while a thread makes it, others wait for it without a limit. */
 static void take_all(void) {
     json_object_seed(0);
     for (size_t i = 0; i < CORE_PROCESS_LOCKS; i++) pthread_mutex_lock(&process.locks[i]);

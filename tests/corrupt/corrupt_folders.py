@@ -152,7 +152,7 @@ CASES = [
     (config("config-deep", b'{"a":' * 100000 + b"1" + b"}" * 100000), 1, "maximum parsing depth"),
     (config("config-utf8", b'{"a":"\xff"}'), 1, "unable to decode byte 0xff"),
     (config("config-nul", b'{"a":"\\u0000"}'), 1, "\\u0000"),
-    (config("config-big", b'{"a":18446744073709551616}'), 1, "is none of -2^63 to 2^64 - 1"),
+    (config("config-big", b'{"a":18446744073709551616}'), 1, "is outside -2^63 to 2^64 - 1"),
     (config("config-long", MANY + b" " * 64), 1, "bytes, more than 2097152"),
     (folder("config-none", GOOD, None), 2, "no config.json"),
 ]

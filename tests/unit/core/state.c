@@ -102,7 +102,7 @@ static void types_and_shapes(void **state) {
     dcp_error err = {0};
     dcp_tensor forgotten = {.path = "/m/w", .ndim = 1, .shape = {4}};
     assert_int_equal(dcp_state_add(*state, &forgotten, NULL, memory, &err), DCP_ERR_ARG);
-    assert_non_null(strstr(err.message, "dtype 0 is none; was tensor->dtype set?"));
+    assert_non_null(strstr(err.message, "dtype 0 is not a dtype; was tensor->dtype set?"));
     dcp_tensor huge = {"/m/huge", DCP_U8, 1, {(1ULL << 62) - 1}};
     dcp_box box = {.start = {huge.shape[0] - 1}, .count = {1}};
     assert_int_equal(dcp_state_add(*state, &huge, &box, memory, NULL), DCP_OK);
