@@ -1,20 +1,20 @@
-/* The raw CRC-64 of a range (core/crc64.h) by many threads. The kernel of crc64_kernel.cu and the
- * host compile the same text; on the host a test runs the blocks and threads one after the other.
+/* The raw CRC-64 of a range (core/crc64.h), computed by many threads. The kernel in crc64_kernel.cu
+ * and the host compile the same text; on the host a test runs the blocks and threads one after the
+ * other.
  *
  * A message is cut into 8-byte words that begin at multiples of 8 bytes of memory. Zeros before a
- * message do not change its raw checksum: so what of the first word comes before the range is made
- * zero, and whole blocks are counted from the last full word backwards, with words of zeros before
- * the first. The up to 7 bytes behind the last full word are the tail.
+ * message do not change its raw checksum. So the bytes of the first word that precede the range are
+ * replaced by zeros, and whole blocks are counted from the last full word backwards, with words of
+ * zeros before the first. The up to 7 bytes after the last full word are the tail.
  *
- *     block   SCHEME_ROWS rows of SCHEME_THREADS words; thread t takes word t of each row, so that
- *             neighbours read neighbours
- *     thread  v = v * x^(64 SCHEME_THREADS) + word, row by row: 8 table lookups a word
+ *     block   SCHEME_ROWS rows of SCHEME_THREADS words; thread t handles word t of each row, so
+ *             neighbouring threads read neighbouring words
+ *     thread  v = v * x^(64 SCHEME_THREADS) + word, row by row: 8 table lookups per word
  *     joined  left * x^(64 distance) + right, for distances 1, 2, 4 ...: the block's words
- *     range   each block times x^(64 + 8 bytes that follow it), added up, and the tail's
+ *     range   the sum of each block times x^(64 + 8 bytes that follow it), plus the tail
  *
- * Products and sums are of polynomials over GF(2), modulo the CRC's. Sums are XOR: no order
- * matters.
- */
+ * Products and sums are those of polynomials over GF(2), modulo the CRC's. Sums are XOR, so their
+ * order does not matter. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,7 +28,7 @@
 
 #define SCHEME_THREADS 256u
 #define SCHEME_ROWS 32u
-#define SCHEME_WORDS (SCHEME_THREADS * SCHEME_ROWS) /* a block */
+#define SCHEME_WORDS (SCHEME_THREADS * SCHEME_ROWS) /* per block */
 #define SCHEME_POLYNOMIAL 0xc96c5795d7870f42ULL     /* ECMA-182, reflected: bit 63 is x^0 */
 
 typedef struct scheme_tables {
@@ -39,8 +39,9 @@ typedef struct scheme_tables {
 /* A range of memory as words. */
 typedef struct scheme_range {
     const unsigned char *start, *end;
-    const unsigned char *words_end; /* of the full words: the tail follows; no less than start */
-    uint64_t words, blocks;         /* the first word may have bytes before start */
+    /* end of the full words, where the tail begins; at least `start` */
+    const unsigned char *words_end;
+    uint64_t words, blocks; /* the first word may contain bytes before `start` */
 } scheme_range;
 
 SCHEME_FN scheme_range device_crc64_range_of(const void *data, uint64_t bytes) {
@@ -50,7 +51,7 @@ SCHEME_FN scheme_range device_crc64_range_of(const void *data, uint64_t bytes) {
     r.end = r.start + bytes;
     first = r.start - (uintptr_t)r.start % 8;
     r.words_end = r.end - (uintptr_t)r.end % 8;
-    if (r.words_end < r.start) r.words_end = r.start; /* all of it is tail */
+    if (r.words_end < r.start) r.words_end = r.start; /* everything is tail */
     r.words = r.words_end > r.start ? (uint64_t)(r.words_end - first) / 8 : 0;
     r.blocks = (r.words + SCHEME_WORDS - 1) / SCHEME_WORDS;
     return r;
@@ -66,14 +67,15 @@ SCHEME_FN uint64_t device_crc64_multiply(uint64_t a, uint64_t b) {
     return product;
 }
 
-/* v times x^(8 bytes). */
+/* Returns v times x^(8 bytes). */
 SCHEME_FN uint64_t device_crc64_shift(const scheme_tables *t, uint64_t v, uint64_t bytes) {
     for (int i = 0; bytes; i++, bytes >>= 1)
         if (bytes & 1) v = device_crc64_multiply(t->power[i], v);
     return v;
 }
 
-/* Word `back` words before the end of the full ones (1 is the last); 0 before the first. */
+/* Returns the word that is `back` words before the end of the full words (1 is the last); 0 before
+ * the first. */
 SCHEME_FN uint64_t device_crc64_word(const scheme_range *r, uint64_t back) {
     const unsigned char *at;
     uint64_t word;
@@ -84,7 +86,7 @@ SCHEME_FN uint64_t device_crc64_word(const scheme_range *r, uint64_t back) {
     return word;
 }
 
-/* What thread t of a block adds up. */
+/* Returns the sum of thread t of a block. */
 SCHEME_FN uint64_t device_crc64_thread(uint64_t row[8][256], const scheme_range *r, uint64_t block,
                                        unsigned t) {
     uint64_t v = 0, back = (r->blocks - block) * SCHEME_WORDS - t;
@@ -96,20 +98,20 @@ SCHEME_FN uint64_t device_crc64_thread(uint64_t row[8][256], const scheme_range 
     return v;
 }
 
-/* Neighbours `distance` threads apart; 1 first. */
+/* Joins the sums of threads that are `distance` apart, beginning with 1. */
 SCHEME_FN uint64_t device_crc64_join(const scheme_tables *t, uint64_t left, uint64_t right,
                                      int log_distance) {
     return device_crc64_multiply(t->power[3 + log_distance], left) ^ right;
 }
 
-/* A block's share of the range's checksum, from what its threads joined to. */
+/* Returns a block's contribution to the range's checksum, from the joined sum of its threads. */
 SCHEME_FN uint64_t device_crc64_block(const scheme_tables *t, const scheme_range *r, uint64_t block,
                                       uint64_t joined) {
     uint64_t after = (r->blocks - 1 - block) * SCHEME_WORDS * 8 + (uint64_t)(r->end - r->words_end);
     return device_crc64_shift(t, joined, 8 + after);
 }
 
-/* The tail's share. */
+/* Returns the tail's contribution. */
 SCHEME_FN uint64_t device_crc64_tail(const scheme_range *r) {
     uint64_t v = 0;
     for (const unsigned char *at = r->words_end; at < r->end; at++) {
@@ -122,7 +124,8 @@ SCHEME_FN uint64_t device_crc64_tail(const scheme_range *r) {
 #ifndef __CUDACC__ /* on the host */
 #include "core/crc64.h"
 
-/* Both tables follow from shifts of the raw checksum: by n bytes it is multiplied by x^(8 n). */
+/* Both tables are computed by shifts of the raw checksum: a shift by n bytes multiplies it by x^(8
+ * n). */
 static inline void device_crc64_tables_fill(scheme_tables *tables) {
     const uint64_t one = 1ULL << 63; /* x^0 */
     for (int i = 0; i < 64; i++) tables->power[i] = core_crc64_shift(one, 1ULL << i);
@@ -132,13 +135,13 @@ static inline void device_crc64_tables_fill(scheme_tables *tables) {
 }
 #endif
 
-/* The device's checksum of a range of its memory, as a kernel of CUDA. */
+/* The device's checksum of a range of its memory, as a CUDA kernel. */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Where the blocks of a kernel add up, in device memory; all 0 between kernels of its stream. */
+/* Device memory in which the blocks of a kernel add up; all 0 between the kernels of its stream. */
 typedef struct device_crc64_cell {
     unsigned long long sum, blocks;
 } device_crc64_cell;

@@ -1,11 +1,11 @@
-/* dcp_device over the CUDA runtime. CUDA keeps a current device per thread, and a save runs in a
- * thread of its own: so every call sets it first. Waiting sleeps instead of polling, to leave the
+/* dcp_device over the CUDA runtime. CUDA has a current device per thread, and a save runs in its
+ * own thread, so every call sets the device first. Waiting sleeps instead of polling, to leave the
  * cores to the program.
  *
- * A stream here is two streams of CUDA: one for copies to the host, one for everything else. A
- * checksum's kernel waits until the program's kernels leave room for it. Copies on the same stream
- * would wait behind it, though the copy engine is free. Copies to the host and checksums only read,
- * so their order does not matter. */
+ * A stream here consists of two CUDA streams: one for copies to the host, one for everything else.
+ * A checksum's kernel waits until the program's kernels leave room for it. Copies on the same
+ * stream would wait for it, although the copy engine is free. Copies to the host and checksums only
+ * read, so their order does not matter. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,8 +25,8 @@ enum { TO_HOST, OTHERS, STREAMS };
 
 typedef struct cuda_stream {
     cudaStream_t streams[STREAMS];
-    int is_behind[STREAMS]; /* its next copy comes after what the other one was given */
-    cudaEvent_t before;     /* what they have to wait for */
+    int is_behind[STREAMS]; /* its next copy must follow the other stream's operations */
+    cudaEvent_t before;     /* for waiting on the program or on the other stream */
     device_crc64_cell *cell;
     unsigned n;
     cudaEvent_t events[][STREAMS];
@@ -67,7 +67,7 @@ static cudaError_t make_stream(cuda_stream *s, int k) {
     return code;
 }
 
-/* Once for each stream, not once for each copy: cudaMalloc waits for the program's kernels. */
+/* Allocates once per stream, not once per copy, as cudaMalloc waits for the program's kernels. */
 static cudaError_t fill_stream(cuda_stream *s) {
     cudaError_t code = cudaSuccess;
     for (int k = 0; k < STREAMS && !code; k++) code = make_stream(s, k);
@@ -99,8 +99,8 @@ static int follow(void *ctx, void *stream) {
     return (int)code;
 }
 
-/* On stream k, after what the other stream was given where one of them writes what the other reads.
- */
+/* Copies on stream k, after the other stream's operations if one of them writes what the other
+ * reads. */
 static int copy(void *ctx, cuda_stream *s, int k, void *to, const void *from, uint64_t bytes) {
     cudaError_t code = enter(ctx);
     if (!code && s->is_behind[k]) {
@@ -157,8 +157,8 @@ static cudaError_t fill_tables(cuda_device *d) {
     device_crc64_tables_fill(&tables);
     if (!code) code = cudaMalloc((void **)&d->tables, sizeof tables);
     if (!code) code = cudaMemcpy(d->tables, &tables, sizeof tables, cudaMemcpyHostToDevice);
-    /* from pageable memory that returns before all has arrived, and our streams wait for no other
-     */
+    /* a copy from pageable memory may return before all has arrived, and our streams don't wait for
+     * it */
     return code ? code : cudaStreamSynchronize(cudaStreamLegacy);
 }
 

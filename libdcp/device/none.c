@@ -1,4 +1,4 @@
-/* A libdcp that was built without CUDA. */
+/* For a libdcp that was built without CUDA. */
 #include "core/fail.h"
 #include "dcp/device.h"
 

@@ -1,6 +1,6 @@
-/* Ranges are only noted when they are added, so that ranges which follow each other become one
- * copy. The device is told of them when the batch is sent. Between device_staging_send and
- * device_staging_wait nobody touches a batch's memory. */
+/* Adding a range only records it, so ranges that follow each other become one copy. The device
+ * receives them when the batch is sent. Between device_staging_send and device_staging_wait nobody
+ * touches a batch's memory. */
 #include "device/staging.h"
 
 #include <limits.h>
@@ -12,7 +12,7 @@
 #include "core/fail.h"
 #include "core/state_dict.h"
 
-#define RANGES 64u /* a slot */
+#define RANGES 64u /* per slot */
 
 static int device_failed(const staging *s, int code, const char *what, dcp_error *err) {
     return core_fail(err, DCP_ERR_DEVICE, "%s: %s: %s", s->device.name, what,
@@ -71,7 +71,7 @@ int device_staging_follow(staging *s, dcp_error *err) {
     return code ? device_failed(s, code, "cannot wait for the program's work", err) : DCP_OK;
 }
 
-/* Waits for what the stream was given, also where some of it failed. */
+/* Waits for the stream's operations, even if some of them failed. */
 static void device_staging_settle(const staging *s) {
     if (!s->device.record(s->device.ctx, s->stream, 0)) s->device.wait(s->device.ctx, s->stream, 0);
 }
@@ -142,7 +142,7 @@ int device_staging_send(staging *s, staging_batch *b, staging_way way, dcp_error
     return code ? device_failed(s, code, "cannot record an event", err) : DCP_OK;
 }
 
-/* Waits until a batch in flight is copied. */
+/* Waits until the copies of a batch in flight are complete. */
 static int device_staging_arrive(const staging *s, staging_batch *b, dcp_error *err) {
     if (!b->in_flight) return DCP_OK;
     int code = s->device.wait(s->device.ctx, s->stream, b->event);
@@ -193,7 +193,7 @@ int device_staging_checksum(const staging *s, const state_box *box, const char *
     return DCP_OK;
 }
 
-/* One batch of a staging, in memory of its own. */
+/* A single batch with its own memory. */
 
 struct device_pinned {
     dcp_device device; /* a copy */
@@ -246,7 +246,7 @@ void device_pinned_add(device_pinned *pinned, const staging_range *range) {
 int device_pinned_copy(device_pinned *pinned, staging *s, dcp_error *err) {
     int status = device_staging_send(s, &pinned->batch, STAGING_TO_HOST, err);
     if (!status) status = device_staging_arrive(s, &pinned->batch, err);
-    if (status) { /* nothing may come into the memory any more */
+    if (status) { /* nothing may be copied into the memory any more */
         device_staging_settle(s);
         pinned->batch.in_flight = 0;
     }
