@@ -1,5 +1,5 @@
-/* One lock for all of the library's calls of HDF5. A fork waits for it too (core/system.h),
- * so a child finds HDF5 between two calls. */
+/* One lock for all HDF5 calls of the library. A fork also waits for it (core/system.h), so a child
+ * finds HDF5 between two calls. */
 #include "h5/hdf5_lock.h"
 
 #include <errno.h>
@@ -9,24 +9,24 @@
 #include "core/fail.h"
 #include "core/system.h"
 
-/* HDF5 puts the errors of MPI's functions under those of its own. */
+/* HDF5 lists the errors of MPI functions below its own. */
 static herr_t find_mpi_error(unsigned depth, const H5E_error2_t *e, void *io_failed) {
     (void)depth;
     if (e->min_num == H5E_MPI || e->min_num == H5E_MPIERRSTR) *(int *)io_failed = 1;
     return 0;
 }
 
-/* HDF5 calls it where a function of its interface fails. */
+/* HDF5 calls this when a function of its interface fails. */
 static herr_t note_failure(hid_t errors, void *turn) {
     return H5Ewalk2(errors, H5E_WALK_UPWARD, find_mpi_error, &((h5_turn *)turn)->io_failed);
 }
 
-/* The process's end; guarded by the lock. */
+/* The end of the process; guarded by the lock. */
 static struct { int is_followed, has_lock; } at_exit;
 
-/* As the process exits, HDF5 frees what it has while threads may still be in a call of it, as those
- * of saves are. So it is closed here between two calls, and HDF5's own handler finds nothing to do.
- * A thread that waits for a dead rank or disk in a call does not keep the process. */
+/* When the process exits, HDF5 frees its data while threads may still be in HDF5 calls, for example
+ * those of saves. So HDF5 is closed here between two calls, and its own handler finds nothing to
+ * do. A thread that waits in a call for a dead rank or disk does not delay the process for long. */
 static void close_at_exit(void) {
     enum { PATIENCE_S = 2 };
     if (!core_process_lock_take_within(CORE_LOCK_HDF5, PATIENCE_S)) return;
@@ -40,7 +40,7 @@ static void leave_at_exit(void) {
     core_process_lock_leave(CORE_LOCK_HDF5);
 }
 
-/* Handlers run in reverse order, HDF5's between these two. */
+/* Handlers run in reverse order, with HDF5's between these two. */
 static void follow_exit(void) {
     at_exit.is_followed = 1;
     atexit(leave_at_exit);
@@ -69,8 +69,8 @@ static herr_t first_error(unsigned depth, const H5E_error2_t *e, void *text) {
 
 int h5_fail(dcp_error *err, const char *what, const char *path) {
     char text[256] = "no detail";
-    const int code = errno;                            /* 0: HDF5 found something wrong itself */
-    const int full = code == ENOSPC || code == EDQUOT; /* which MPI-IO calls an I/O error */
+    const int code = errno;                            /* 0: HDF5 itself found an error */
+    const int full = code == ENOSPC || code == EDQUOT; /* MPI-IO reports it as an I/O error */
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first_error, text);
     int status = DCP_ERR_IO;
     if (full)

@@ -1,21 +1,21 @@
-/* Calling HDF5 from one thread at a time, and telling why a call failed. */
+/* Calls HDF5 from one thread at a time, and finds out why a call failed. */
 #pragma once
 
 #include <hdf5.h>
 
 #include "dcp/error.h"
 
-/* A section in which this thread alone calls HDF5: as packaged it is not thread-safe, even for
+/* A section in which only this thread calls HDF5: as packaged it is not thread-safe, not even for
  * separate files. HDF5's own printing of errors is off in it. */
 typedef struct h5_turn {
     H5E_auto2_t print;
     void *print_data;
-    int io_failed; /* a call failed because MPI-IO did, which says nothing about the file */
+    int io_failed; /* a call failed because MPI-IO failed, which says nothing about the file */
 } h5_turn;
 
 void h5_enter(h5_turn *turn);
 void h5_leave(const h5_turn *turn);
 
-/* "HDF5 can't <what> <path>: <why>", right after the call that failed, in the same turn.
- * DCP_ERR_NO_SPACE where that is why, else DCP_ERR_IO. */
+/* Fails with "HDF5 can't <what> <path>: <why>". Must be called directly after the call that failed,
+ * in the same turn. Returns DCP_ERR_NO_SPACE if that is the reason, otherwise DCP_ERR_IO. */
 int h5_fail(dcp_error *err, const char *what, const char *path);

@@ -1,10 +1,10 @@
 /* HDF5's own drivers open files by name and resolve symbolic links, so they cannot open a memory
- * file, not through /proc either. This driver is given a descriptor. Datasets that are allocated
- * and never written take no memory, and no file system is needed.
+ * file, not even through /proc. This driver receives a descriptor. Datasets that are allocated and
+ * never written use no memory, and no file system is needed.
  *
- * A failed write (limits of file sizes hold for memory files, too) is reported through *error and
- * not to HDF5: HDF5 would close the file a second time when the program ends, and its driver would
- * be gone by then. */
+ * A failed write (limits of file sizes apply to memory files, too) is reported through *error and
+ * not to HDF5: HDF5 would close the file a second time when the program ends, when its driver no
+ * longer exists. */
 #include "h5/memory.h"
 
 #include <errno.h>
@@ -71,7 +71,7 @@ static herr_t memory_read(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t add
         address += (haddr_t)got;
         bytes -= (size_t)got;
     }
-    while (bytes) to[--bytes] = 0; /* past the end */
+    while (bytes) to[--bytes] = 0; /* beyond the end */
     return 0;
 }
 
@@ -110,7 +110,7 @@ static herr_t memory_query(const H5FD_t *file, unsigned long *flags) {
 static const H5FD_class_t memory_class = {
 #if H5_VERSION_GE(1, 14, 0)
     .version = H5FD_CLASS_VERSION,
-    .value = (H5FD_class_value_t)300, /* of the range for drivers of applications */
+    .value = (H5FD_class_value_t)300, /* in the range for drivers of applications */
 #endif
     .name = "libdcp-memory",
     .maxaddr = (haddr_t)INT64_MAX,

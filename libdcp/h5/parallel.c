@@ -1,9 +1,9 @@
 /* HDF5 1.10's mpio driver.
  *
- * Open MPI's own MPI-IO (ompio) reports success for writes that a full disk refused, so ROMIO is
- * needed. Open MPI reads its choice from the environment when a process opens its first file. So
- * the choice is made just before that, unless someone else has made it. The return code of every
- * transfer is checked: H5Fflush and H5Fclose succeed even where data was lost. */
+ * Open MPI's own MPI-IO (ompio) reports success for writes that failed because the disk was full,
+ * so ROMIO is required. Open MPI reads its choice from the environment when a process opens its
+ * first file. So the variable is set just before, unless it is already set. The return code of
+ * every transfer is checked: H5Fflush and H5Fclose succeed even if data was lost. */
 #include "h5/parallel.h"
 
 #include <mpi.h>
@@ -21,11 +21,11 @@
 #define HAS_MPIO
 #endif
 
-#define CACHE_BYTES (4u << 20) /* of HDF5's metadata cache, which may grow to 32 MiB by itself */
+#define CACHE_BYTES (4u << 20) /* for HDF5's metadata cache, which would grow to 32 MiB */
 
 struct h5_file {
     hid_t file, dataset, type; /* -1: none */
-    MPI_File scratch;          /* for the close; MPI_FILE_NULL: only read */
+    MPI_File scratch;          /* used for the close; MPI_FILE_NULL: opened for reading */
     const format_row *row;     /* of `dataset` */
     int writing;
     const char *path;
@@ -80,8 +80,8 @@ static int open_file(h5_file *f, dcp_error *err) {
 }
 
 /* HDF5 1.10 rewrites the superblock whenever it closes a file that was opened for writing. If that
- * fails, an id keeps pointing to freed memory, and MPI_Finalize crashes. So before the close the
- * file's handle is closed here, and a scratch file in memory takes its place. */
+ * fails, an id keeps pointing to freed memory, and MPI_Finalize crashes. So the file's handle is
+ * closed here before the close, and replaced by a scratch file in memory. */
 static int open_scratch(h5_file *f, dcp_error *err) {
     char path[64];
     int fd = memfd_create("dcp-mpio", MFD_CLOEXEC);
@@ -150,7 +150,7 @@ static herr_t follow_nowhere(const char *parent_file, const char *parent_group,
     return -1;
 }
 
-/* Links into other files are not followed. */
+/* Does not follow links into other files. */
 static int open_dataset(h5_file *f, const char *path, const h5_turn *turn, dcp_error *err) {
     hid_t dapl = H5Pcreate(H5P_DATASET_ACCESS);
     if (dapl >= 0 && H5Pset_elink_cb(dapl, follow_nowhere, NULL) >= 0)
@@ -163,7 +163,7 @@ static int open_dataset(h5_file *f, const char *path, const h5_turn *turn, dcp_e
                             path, err);
 }
 
-/* Contiguous, in this file, where and what the row says. */
+/* Returns 1 if the dataset is contiguous, lies in this file, and has the row's offset. */
 static int is_plain(hid_t dataset, uint64_t offset) {
     hid_t plist = H5Dget_create_plist(dataset);
     int plain = plist >= 0 && H5Pget_layout(plist) == H5D_CONTIGUOUS &&
@@ -209,7 +209,7 @@ static int turn_to(h5_file *f, const format_row *row, const h5_turn *turn, dcp_e
     return core_fail_tensor(
         core_fail_at(err, DCP_ERR_CORRUPT, f->path,
                      "HDF5 metadata: dataset %s is not what the index says: its type, shape, "
-                     "offset or layout is another",
+                     "offset or layout differs",
                      row->tensor.path),
         row->tensor.path, err);
 }
@@ -224,7 +224,7 @@ int h5_parallel_dataset(h5_file *f, const format_row *row, dcp_error *err) {
     return status;
 }
 
-/* `box` as a selection in an array that holds `within`; a scalar has nothing to select. */
+/* Selects `box` in an array that holds `within`; a scalar has nothing to select. */
 static hid_t select_box(uint32_t ndim, const dcp_box *within, const dcp_box *box) {
     hsize_t dims[DCP_MAX_DIMS], start[DCP_MAX_DIMS], count[DCP_MAX_DIMS];
     if (!ndim) return H5Screate(H5S_SCALAR);

@@ -1,9 +1,9 @@
-/* Building a file's HDF5 metadata in memory.
+/* Builds a file's HDF5 metadata in memory.
  *
  * Equal arguments give equal bytes: object times are off, and the format bounds are HDF5's default.
- * Datasets of a page or more start on pages. The tables are added after the file was closed and
- * opened again, with page alignment for everything. So no page holds both a table and tensor data,
- * and tables can be written after the tensors. */
+ * Datasets of a page or more start at page boundaries. The tables are added after the file was
+ * closed and opened again, with page alignment for everything. So no page contains both a table and
+ * tensor data, and tables can be written after the tensors. */
 #include "h5/skeleton.h"
 
 #include <errno.h>
@@ -24,16 +24,16 @@
 #define ROWS_UNASKED 64
 
 typedef struct layout_builder {
-    hid_t driver;      /* registered until the file is closed: HDF5 frees its table before use */
-    hid_t file, group; /* group: of the dataset made last */
+    hid_t driver;      /* registered until the file is closed, as HDF5 frees its table earlier */
+    hid_t file, group; /* group: of the most recent dataset */
     hid_t gcpl, dcpl;
-    char parent[DCP_MAX_PATH + 16]; /* its path */
+    char parent[DCP_MAX_PATH + 16]; /* the group's path */
     int error;                      /* errno of the memory file */
 } layout_builder;
 
-/* A metadata cache of a fixed size, without a minimum of clean entries. The names of a group are
- * one entry of it: where they nearly fill the cache, HDF5 searches all of it for each new dataset.
- */
+/* Sets a metadata cache of a fixed size, without a minimum of clean entries. The names of a group
+ * are one entry of it: if they nearly fill the cache, HDF5 searches all of it for each new
+ * dataset. */
 static int set_cache(hid_t fapl, size_t bytes) {
     H5AC_cache_config_t config = {.version = H5AC__CURR_CACHE_CONFIG_VERSION};
     if (H5Pget_mdc_config(fapl, &config) < 0) return 0;
@@ -46,8 +46,8 @@ static int set_cache(hid_t fapl, size_t bytes) {
     return H5Pset_mdc_config(fapl, &config) >= 0;
 }
 
-/* Twice the room for the names of all datasets, which may be in one group. HDF5 takes at most 128
- * MiB. */
+/* Returns twice the size of the names of all datasets, which may be in one group. HDF5 accepts at
+ * most 128 MiB. */
 static size_t cache_guess(const format_row *rows, size_t n) {
     size_t bytes = 2u << 20, most = 128u << 20;
     for (size_t i = 0; i < n && bytes < most; i++)
@@ -55,15 +55,15 @@ static size_t cache_guess(const format_row *rows, size_t n) {
     return bytes < most ? bytes : most;
 }
 
-/* How HDF5 lays out and what it keeps in memory meanwhile. */
+/* How HDF5 lays out the file, and what it keeps in memory meanwhile. */
 typedef struct scratch {
-    hsize_t threshold; /* objects of this size and more start on pages */
+    hsize_t threshold; /* objects of at least this size start at page boundaries */
     hsize_t meta_block;
     size_t cache;
 } scratch;
 
 static hid_t open_scratch(layout_builder *b, int fd, int create, const scratch *how) {
-    const char *name = "libdcp-layout"; /* the driver goes by the descriptor */
+    const char *name = "libdcp-layout"; /* ignored: the driver uses the descriptor */
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = H5Pcreate(H5P_FILE_CREATE), file = -1;
     if (b->driver >= 0 && h5_memory_use(fapl, b->driver, fd, &b->error) >= 0 &&
         H5Pset_userblock(fcpl, USERBLOCK_BYTES) >= 0 &&
@@ -89,12 +89,13 @@ static int builder_open(layout_builder *b, int fd, int create, const scratch *ho
     return DCP_OK;
 }
 
-/* Memory is a file to the kernel, and none to the caller. */
+/* For the kernel the memory file is a file; for the caller it is not, so the error names no
+ * path. */
 static int fail_in_memory(dcp_error *err, const char *what, const char *name) {
     return core_fail_path(core_fail_errno(err, what, name), "", err);
 }
 
-/* Closing writes the metadata to the memory file: a failure here is a failure of the build. */
+/* Closing writes the metadata to the memory file, so a failure here is a failure to build. */
 static int builder_close(layout_builder *b, dcp_error *err) {
     if (b->group >= 0) H5Gclose(b->group);
     H5Pclose(b->gcpl);
@@ -123,7 +124,7 @@ static int make_groups(layout_builder *b, const char *parent, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Makes b->group the folder of `path`; *name is the rest. */
+/* Makes b->group the folder of `path`; *name becomes the rest of the path. */
 static int enter_group(layout_builder *b, const char *path, const char **name, dcp_error *err) {
     size_t length = (size_t)(strrchr(path, '/') - path);
     *name = path + length + 1;
@@ -138,7 +139,7 @@ static int enter_group(layout_builder *b, const char *path, const char **name, d
     return b->group < 0 ? h5_fail(err, "open group", b->parent) : DCP_OK;
 }
 
-/* Creates a dataset and returns where its bytes will be; 0 where it has none. */
+/* Creates a dataset and returns the offset of its bytes; 0 if it has none. */
 static int make_dataset(layout_builder *b, const char *path, hid_t type, uint32_t ndim,
                         const uint64_t *dims, const char *attribute, uint64_t *offset,
                         dcp_error *err) {
@@ -149,7 +150,8 @@ static int make_dataset(layout_builder *b, const char *path, hid_t type, uint32_
     for (uint32_t d = 0; d < ndim; d++) size[d] = dims[d];
     hid_t space = ndim ? H5Screate_simple((int)ndim, size, NULL) : H5Screate(H5S_SCALAR);
     hid_t dataset = H5Dcreate2(b->group, name, type, space, H5P_DEFAULT, b->dcpl, H5P_DEFAULT);
-    if (dataset < 0) status = h5_fail(err, "create dataset", path); /* before HDF5 forgets why */
+    /* before HDF5 forgets the reason */
+    if (dataset < 0) status = h5_fail(err, "create dataset", path);
     if (space >= 0) H5Sclose(space);
     if (status) return status;
     haddr_t at = H5Dget_offset(dataset);
@@ -171,7 +173,7 @@ static int make_row(layout_builder *b, format_row *row, dcp_error *err) {
     return status;
 }
 
-/* The compound type of the index's rows. */
+/* Makes the compound type of the index's rows. */
 static hid_t make_index_type(uint64_t path_bytes, dcp_layout layout) {
     hsize_t dims = DCP_MAX_DIMS;
     hid_t path = h5_string_type(path_bytes, H5T_STR_NULLPAD);
@@ -218,15 +220,17 @@ static int make_tables(layout_builder *b, const format_row *rows, size_t n, dcp_
     return status;
 }
 
-/* Room for the metadata of all datasets in one piece near the start of the file: HDF5 uses some 400
- * bytes and the name for each. A wrong guess only spreads the metadata. */
+/* Returns the room for the metadata of all datasets in one piece near the beginning of the file:
+ * HDF5 uses some 400 bytes, and the name, for each. If the guess is wrong, the metadata are only
+ * spread over the file. */
 static hsize_t metadata_guess(const format_row *rows, size_t n) {
     hsize_t bytes = 16384;
     for (size_t i = 0; i < n; i++) bytes += 512 + strlen(rows[i].tensor.path);
     return core_round_to_pages(bytes);
 }
 
-/* The caller's function may call the library, which would wait for this turn. */
+/* The turn ends during the call, as the caller's function may call the library, which would wait
+ * for it. */
 static int ask_outside(h5_turn *turn, const h5_asked *asked, dcp_error *err) {
     h5_leave(turn);
     const int status = asked->ask(asked->ctx, err);
@@ -299,14 +303,14 @@ static int add_gap_run(h5_skeleton *s, size_t *capacity, uint64_t offset, uint64
     return 1;
 }
 
-/* Bytes from `at` to the end of its page or of the gap. */
+/* Returns the number of bytes from `at` to the end of its page or of the gap. */
 static uint64_t page_rest(uint64_t at, uint64_t end) {
     uint64_t next = (at / PAGE_BYTES + 1) * PAGE_BYTES;
     return (next < end ? next : end) - at;
 }
 
-/* Cuts the gap's bytes, which begin at `start` in the file, into rows of pages that are not zero.
- */
+/* Cuts the gap's bytes, which begin at `start` in the file, into runs of pages that are not
+ * zero. */
 static int keep_pages(h5_skeleton *s, size_t *capacity, uint64_t start, const unsigned char *data,
                       uint64_t bytes) {
     uint64_t end = start + bytes;
@@ -321,14 +325,14 @@ static int keep_pages(h5_skeleton *s, size_t *capacity, uint64_t start, const un
     return 1;
 }
 
-/* Keeps the bytes [start, end) of the memory file, where they are not zero. */
+/* Keeps the bytes [start, end) of the memory file that are not zero. */
 static int keep_gap(int fd, uint64_t start, uint64_t end, h5_skeleton *s, size_t *capacity,
                     dcp_error *err) {
     if (start >= end) return DCP_OK;
     unsigned char *data = malloc(end - start);
     if (!data) return core_fail_memory(err, end - start);
     int status = DCP_OK;
-    ssize_t got = pread(fd, data, end - start, (off_t)start); /* less at the memory file's end */
+    ssize_t got = pread(fd, data, end - start, (off_t)start); /* fewer at the memory file's end */
     if (got < 0)
         status = fail_in_memory(err, "read the layout of", "the file");
     else if (!keep_pages(s, capacity, start, data, (uint64_t)got))
@@ -337,8 +341,8 @@ static int keep_gap(int fd, uint64_t start, uint64_t end, h5_skeleton *s, size_t
     return status;
 }
 
-/* Fills s->runs from the memory file: what lies between the datasets of the rows and s's tables, in
- * rows of pages that are not zero. What it kept before a failure is freed with s. */
+/* Fills s->runs with the bytes of the memory file between the datasets of the rows and s's tables,
+ * in runs of pages that are not zero. Runs that were added before a failure are freed with s. */
 static int collect_gaps(int fd, const format_row *rows, size_t n, h5_skeleton *s, dcp_error *err) {
     format_range *taken = malloc((n + 3) * sizeof *taken);
     if (!taken) return core_fail_memory(err, (n + 3) * sizeof *taken);
@@ -360,7 +364,7 @@ static int collect_gaps(int fd, const format_row *rows, size_t n, h5_skeleton *s
     return status;
 }
 
-/* Before HDF5 is asked, whose own message would not say what is wrong. */
+/* Checks before HDF5 does, as HDF5's own message would not name the problem. */
 static int refuse_too_large(const format_row *rows, size_t n, dcp_error *err) {
     uint64_t left = MAX_FILE_BYTES;
     for (size_t i = 0; i < n; i++) {
@@ -414,18 +418,19 @@ static int order_segments(const void *a, const void *b) {
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Bytes of datasets in the file before `offset`; *at moves along the ascending list. */
+/* Returns how many bytes of datasets precede `offset` in the file; *at advances along the sorted
+ * list. */
 static uint64_t data_before(const segment *data, size_t n, size_t *at, uint64_t *sum,
                             uint64_t offset) {
     while (*at < n && data[*at].offset < offset) *sum += data[(*at)++].bytes;
     return *sum;
 }
 
-/* The checksum of all bytes outside user block and tensor data, in file order: `known` are those
- * that are not zero. */
+/* Computes the checksum of all bytes outside user block and tensor data, in file order; `known`
+ * contains those that are not zero. */
 static uint64_t outside_crc(const segment *known, size_t n_known, const segment *data,
                             size_t n_data, uint64_t file_bytes) {
-    uint64_t raw = 0, position = 0, sum = 0; /* position: bytes outside seen so far */
+    uint64_t raw = 0, position = 0, sum = 0; /* position: bytes outside so far */
     size_t at = 0;
     for (size_t i = 0; i < n_known; i++) {
         uint64_t start = known[i].offset - USERBLOCK_BYTES -

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* An IEEE-like float of `bytes` bytes: sign at bit 8 * bytes - 1, then exponent, then mantissa. */
+/* Makes an IEEE-like float of `bytes` bytes: sign at bit 8 * bytes - 1, then exponent, then
+ * mantissa. */
 static hid_t small_float(size_t bytes, size_t exponent_bits, size_t bias) {
     size_t bits = 8 * bytes, mantissa = bits - 1 - exponent_bits;
     hid_t type = H5Tcopy(H5T_IEEE_F32LE);
@@ -17,7 +18,7 @@ static hid_t small_float(size_t bytes, size_t exponent_bits, size_t bias) {
     return type;
 }
 
-/* As h5py writes and reads booleans. */
+/* The type with which h5py writes and reads booleans. */
 static hid_t boolean(void) {
     hid_t type = H5Tenum_create(H5T_STD_I8LE);
     signed char no = 0, yes = 1;
@@ -29,7 +30,7 @@ static hid_t boolean(void) {
     return type;
 }
 
-/* As h5py writes and reads complex numbers. */
+/* The type with which h5py writes and reads complex numbers. */
 static hid_t complex_of(hid_t part) {
     size_t bytes = H5Tget_size(part);
     hid_t type = H5Tcreate(H5T_COMPOUND, 2 * bytes);
@@ -67,7 +68,7 @@ hid_t h5_dtype(dcp_dtype dtype) {
     case DCP_U16:
         return H5Tcopy(H5T_STD_U16LE);
     case DCP_F8_E4M3: /* HDF5 would read 0x78 as infinity */
-    case DCP_F8_E8M0: /* and takes no float without sign and mantissa */
+    case DCP_F8_E8M0: /* HDF5 has no float without sign and mantissa */
     case DCP_U8:
         return H5Tcopy(H5T_STD_U8LE);
     case DCP_BOOL:
