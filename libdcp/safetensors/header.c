@@ -1,5 +1,5 @@
-/* A scanner for the outermost level of an object: where strings and brackets end. It never reads
- * beyond the text. */
+/* A scanner for the outermost level of an object, which finds the ends of strings and brackets. It
+ * never reads beyond the text. */
 #include "safetensors/header.h"
 
 #include <endian.h>
@@ -13,7 +13,7 @@
 #include "dcp/safetensors.h"
 
 #define MAX_DEPTH 64
-#define MAX_NAME_BYTES (64u << 10) /* as written, escapes included */
+#define MAX_NAME_BYTES (64u << 10) /* as written, including escapes */
 
 typedef struct scanner {
     const char *what, *text, *at, *end;
@@ -29,7 +29,7 @@ static void skip_space(scanner *s) {
     while (s->at < s->end && memchr(" \t\r\n", *s->at, 4)) s->at++;
 }
 
-/* Skips spaces, and then `c` if it follows. Returns whether it did. */
+/* Skips spaces, and then `c` if it follows. Returns 1 if it did. */
 static int take_char(scanner *s, char c) {
     skip_space(s);
     if (s->at == s->end || *s->at != c) return 0;
@@ -37,7 +37,7 @@ static int take_char(scanner *s, char c) {
     return 1;
 }
 
-/* Skips a string, from its opening quote to behind the closing one. */
+/* Skips a string, from its opening quote to the character after the closing one. */
 static int skip_string(scanner *s) {
     const char *start = s->at++;
     for (; s->at < s->end && *s->at != '"'; s->at++)
@@ -50,7 +50,7 @@ static int skip_string(scanner *s) {
     return refuse(s, "a string without end");
 }
 
-/* Skips an array or object, from its opening bracket to behind the closing one. */
+/* Skips an array or object, from its opening bracket to the character after the closing one. */
 static int skip_brackets(scanner *s) {
     const char *start = s->at;
     for (int depth = 0; s->at < s->end;) {
@@ -85,7 +85,7 @@ static int skip_value(scanner *s, safetensors_value *out) {
     return status;
 }
 
-/* A member's name, as a JSON string. */
+/* Reads a member's name as a JSON string. */
 static int read_name(scanner *s, json_t **out) {
     skip_space(s);
     if (s->at == s->end || *s->at != '"') return refuse(s, "a name is missing");
@@ -143,12 +143,12 @@ int safetensors_value_parse(const char *what, safetensors_value value, uint64_t 
 
 /* Parsing of safetensors headers.
  *
- * Everything in a header is hostile until checked here: after safetensors_header_parse the tensors'
- * data covers the file's data exactly, each byte once, shapes agree with sizes, and names are such
- * as a checkpoint has. */
+ * A header is not trusted before it was checked here. After safetensors_header_parse, the tensors'
+ * data cover the file's data exactly, each byte once, shapes agree with sizes, and names are valid
+ * in a checkpoint. */
 
-#define MAX_ENTRY_BYTES (4u << 10)    /* of JSON: a tensor's dtype, shape and offsets */
-#define MAX_METADATA_BYTES (4u << 20) /* of JSON, which jansson makes into 160 MB at most */
+#define MAX_ENTRY_BYTES (4u << 10)    /* JSON: a tensor's dtype, shape and offsets */
+#define MAX_METADATA_BYTES (4u << 20) /* JSON, which becomes at most 160 MB in jansson */
 
 static int parse_size(const json_t *value, uint64_t *out) {
     if (!json_is_integer(value) || json_integer_value(value) < 0) return -1;
@@ -188,8 +188,8 @@ static int parse_shape(const char *path, const char *name, const json_t *value, 
     return DCP_OK;
 }
 
-/* The bytes of the tensor's data: none where a size is 0, however large the others are. -1 where an
- * int64 could not count them; dtype and ndim must be valid. */
+/* Counts the bytes of the tensor's data: 0 if a size is 0, however large the others are. Returns -1
+ * if an int64 could not count them. dtype and ndim must be valid. */
 static int count_bytes(const dcp_tensor *tensor, uint64_t *out) {
     uint64_t bytes = dcp_dtype_bytes(tensor->dtype);
     for (uint32_t d = 0; d < tensor->ndim; d++)
@@ -225,7 +225,7 @@ static int parse_offsets(const char *path, const char *name, const json_t *value
     return DCP_OK;
 }
 
-/* A name becomes a component of a tensor's path in a checkpoint, and one of HDF5. */
+/* A name becomes a component of a tensor's path in a checkpoint, and of an HDF5 path. */
 static int check_name(const char *path, const char *name, dcp_error *err) {
     const char *why = NULL;
     if (!*name)
@@ -283,7 +283,7 @@ int safetensors_entry_compare(const void *a, const void *b) {
                   ((const safetensors_entry *)b)->tensor.path);
 }
 
-/* `entries` ascend by place. */
+/* `entries` is sorted by place. */
 static int check_cover(const char *path, const safetensors_entry *entries, size_t n,
                        uint64_t data_bytes, dcp_error *err) {
     uint64_t covered = 0;
@@ -362,7 +362,7 @@ static int parse_member(void *ctx, const char *name, safetensors_value value, dc
     return core_fail_tensor(status, name, err);
 }
 
-/* `entries` ascend by name. */
+/* `entries` is sorted by name. */
 static int check_names(const char *path, const safetensors_entry *entries, size_t n,
                        dcp_error *err) {
     for (size_t i = 1; i < n; i++)
@@ -372,7 +372,7 @@ static int check_names(const char *path, const safetensors_entry *entries, size_
     return DCP_OK;
 }
 
-/* A name that comes twice is reported first: the offsets cannot be right then either. */
+/* Duplicate names are reported first, as the offsets are wrong then, too. */
 static int check_entries(const header_parser *p, dcp_error *err) {
     if (!p->n) return check_cover(p->path, p->entries, 0, p->data_bytes, err);
     qsort(p->entries, p->n, sizeof *p->entries, safetensors_entry_compare);

@@ -1,9 +1,10 @@
-/* Reading safetensors: one file, or a folder of files under model.safetensors.index.json.
+/* Reading safetensors: one file, or a folder of files with model.safetensors.index.json.
  *
- * Of a folder's files a bounded number is open at once (io/descriptors.h); each must be what it was
- * when it was first opened. A reader's entries ascend by name over all files, and each lies within
- * its file. Names are hostile until they are checked. What is checked of a name holds for the file
- * that is then opened: whoever can exchange it in between can write into the folder anyway. */
+ * A bounded number of a folder's files is open at a time (io/descriptors.h); a file must not change
+ * after it was first opened. A reader's entries are sorted by name over all files, and each lies
+ * within its file. Names are not trusted until they were checked. A name that was checked is
+ * assumed to still lead to the same file when it is opened: anyone who can exchange it in between
+ * can write into the folder anyway. */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +41,7 @@ static int open_regular(const char *path, int *fd_out, uint64_t *size_out, dcp_e
     return DCP_OK;
 }
 
-/* "dir/name" into out[PATH_MAX]. */
+/* Writes "dir/name" into out[PATH_MAX]. */
 static int join_path(char *out, const char *dir, const char *name, dcp_error *err) {
     if (snprintf(out, PATH_MAX, "%s/%s", dir, name) >= PATH_MAX)
         return core_fail(err, DCP_ERR_ARG, "%.200s/%.200s: the path is too long", dir, name);
@@ -57,8 +58,8 @@ static int lies_in(const char *file, const char *folder, int *in, dcp_error *err
     return DCP_OK;
 }
 
-/* A file of the folder is in it when links are followed, or in Hugging Face's cache beside it: a
- * snapshot's files are links to ../../blobs. Nothing else that a link names is read. */
+/* Checks that the file, with links followed, lies in the folder or in Hugging Face's cache beside
+ * it: a snapshot's files are links to ../../blobs. Other targets of links are not read. */
 static int check_inside(const char *path, const char *dir, dcp_error *err) {
     char blobs[PATH_MAX], *real = realpath(path, NULL);
     if (!real) return core_fail_errno(err, "cannot open", path);
@@ -84,9 +85,9 @@ int dcp_st_open_file(const char *folder, const char *name, int *fd, uint64_t *by
 }
 
 typedef struct safetensors_part {
-    char *path, *real; /* as it was given; without links, which are followed once */
+    char *path, *real; /* as given; without links, which are resolved once */
     io_file file;
-    uint64_t identity[4]; /* as io_identify has it, when it was first opened */
+    uint64_t identity[4]; /* from io_identify, when the file was first opened */
     uint64_t data_start;
 } safetensors_part;
 
@@ -95,7 +96,7 @@ struct dcp_st_reader {
     size_t n_files;
     safetensors_entry *entries;
     size_t n;
-    int may_lack; /* what the index names */
+    int may_lack; /* tensors in the index may be missing */
     char **absent;
     size_t n_absent;
 };
@@ -145,7 +146,7 @@ static int append_entries(dcp_st_reader *reader, safetensors_entry *more, size_t
     return DCP_OK;
 }
 
-/* Opens the file and takes its names. */
+/* Opens the file and records its path and identity. */
 static int open_part(safetensors_part *file, const char *path, uint64_t *size, dcp_error *err) {
     int status = open_regular(path, &file->file.fd, size, err);
     if (status != DCP_OK) return status;
@@ -154,7 +155,7 @@ static int open_part(safetensors_part *file, const char *path, uint64_t *size, d
     return file->path ? DCP_OK : core_fail_memory(err, strlen(path) + 1);
 }
 
-/* From now on the file may be closed while it is not read. */
+/* From now on the file may be closed while it is not being read. */
 static int lend_part(safetensors_part *file, dcp_error *err) {
     file->real = realpath(file->path, NULL);
     if (!file->real) return core_fail_errno(err, "cannot open", file->path);
@@ -163,7 +164,7 @@ static int lend_part(safetensors_part *file, dcp_error *err) {
     return DCP_OK;
 }
 
-/* reader->files has room. */
+/* reader->files must have room. */
 static int add_part(dcp_st_reader *reader, const char *path, dcp_error *err) {
     safetensors_part *file = &reader->files[reader->n_files++];
     safetensors_entry *entries = NULL;
@@ -191,7 +192,8 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Each entry must be where the index says. The reader's files are the index', in its order. */
+/* Checks that each entry is where the index says. The reader's files are those of the index, in its
+ * order. */
 static int check_listed(const dcp_st_reader *reader, const char *path, const safetensors_map *index,
                         dcp_error *err) {
     for (size_t i = 0; i < reader->n; i++) {
@@ -394,7 +396,7 @@ const dcp_tensor *dcp_st_find(const dcp_st_reader *reader, const char *name) {
     return entry ? &entry->tensor : NULL;
 }
 
-/* Another file may have its name since, or it other bytes. */
+/* Another file may have its name by now, or its bytes may have changed. */
 static int check_same(const safetensors_part *file, dcp_error *err) {
     uint64_t now[4];
     io_identify(file->file.fd, now);

@@ -11,7 +11,7 @@
 #define ST_MAX_FILES 65536u
 
 #define MAX_FILE_BYTES (4u << 10)   /* a file's name as JSON */
-#define MAX_OTHER_BYTES (64u << 10) /* "metadata", which nothing is taken from */
+#define MAX_OTHER_BYTES (64u << 10) /* "metadata", which is not used */
 
 typedef struct file_key {
     const char *name;
@@ -40,7 +40,7 @@ void safetensors_map_free(safetensors_map *index) {
     free(index->files);
 }
 
-/* Doubles at powers of two. */
+/* Doubles the list if its length is a power of two. */
 static void *grown(void *list, size_t n, size_t size) {
     return n & (n - 1) ? list : realloc(list, (n ? 2 * n : 1) * size);
 }

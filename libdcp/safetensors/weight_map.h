@@ -1,6 +1,6 @@
-/* The weight map of an index, model.safetensors.index.json or another: which of a folder's files
- * holds which tensor. Its names are hostile until they are checked here: a file's name leads
- * nowhere out of the folder by itself; where links lead is checked when files are opened. */
+/* The weight map of an index, such as model.safetensors.index.json: which file of a folder contains
+ * which tensor. Its names are not trusted until they were checked here: a file's name alone cannot
+ * lead out of the folder. Targets of links are checked when files are opened. */
 #pragma once
 
 #include <stddef.h>
@@ -10,19 +10,19 @@
 
 typedef struct safetensors_place {
     char *tensor; /* the name */
-    size_t file;  /* of `files` */
+    size_t file;  /* index in `files` */
 } safetensors_place;
 
 typedef struct safetensors_map {
-    safetensors_place *places; /* ascending by name, each name once */
+    safetensors_place *places; /* sorted by name, without duplicates */
     size_t n;
-    char **files; /* each once, in the order they came; plain names, of this folder */
+    char **files; /* each once, in order of appearance; plain names in this folder */
     size_t n_files;
 } safetensors_map;
 
-/* Parses the text of the index `path` (for messages). On failure *out holds nothing. */
+/* Parses the text of the index `path` (for messages). On failure *out is empty. */
 int safetensors_map_parse(const char *path, safetensors_value text, safetensors_map *out,
                           dcp_error *err);
 void safetensors_map_free(safetensors_map *map);
-/* NULL: the index does not name it. */
+/* Returns NULL if the index does not name the tensor. */
 const safetensors_place *safetensors_map_find(const safetensors_map *map, const char *tensor);

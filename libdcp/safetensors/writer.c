@@ -1,7 +1,7 @@
 /* Writing one safetensors file.
  *
- * The data goes to `<path>.tmp-<pid>`, which takes the file's name only when it is complete and
- * durable: what stands under `path` is never half a file. */
+ * The data go to `<path>.tmp-<pid>`, which gets the file's name only when it is complete and
+ * durable, so `path` never names an incomplete file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -23,7 +23,7 @@
 struct dcp_st_writer {
     char path[PATH_MAX], tmp_path[PATH_MAX];
     int fd;
-    uint64_t written, total; /* bytes of the file */
+    uint64_t written, total; /* in bytes of the file */
 };
 
 static int append_bytes(dcp_st_writer *writer, const void *data, uint64_t bytes, dcp_error *err) {
@@ -32,8 +32,8 @@ static int append_bytes(dcp_st_writer *writer, const void *data, uint64_t bytes,
     return status;
 }
 
-/* Reserving the space shows a full disk before any data moves. Where the file system cannot do it,
- * a write will tell. */
+/* Reserving space detects a full disk before any data moves. If the file system cannot reserve, a
+ * write will report it. */
 static int reserve_space(const dcp_st_writer *writer, dcp_error *err) {
     if (core_file_limit_check(writer->total))
         return core_fail_errno(err, "cannot write", writer->tmp_path);
@@ -50,7 +50,7 @@ static int open_tmp(dcp_st_writer *writer, const char *path, dcp_error *err) {
     struct stat st;
     if (!io_look(AT_FDCWD, path, &st, NULL) && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
         return core_fail_at(err, DCP_ERR_ARG, path,
-                            "it is no file, and a file can't take its name: name another one");
+                            "it is not a file, and a file cannot replace it: choose another name");
     writer->fd =
         open(writer->tmp_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     return writer->fd < 0 ? core_fail_errno(err, "cannot create", writer->tmp_path) : DCP_OK;
