@@ -1,5 +1,5 @@
-/* A save's plan and checksums, without a file: each box that a rank keeps is read once, like a
- * dataset of its own, and added to the checksums of the whole tensor. */
+/* The plan and the checksums of a save, without a file: each box of which this rank is the keeper
+ * is read once, like a separate dataset, and added to the checksums of the whole tensor. */
 #include "dcp/prove.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 struct dcp_proof {
     dcp_tensor *tensors;
     size_t n;
-    uint64_t *crcs; /* a tensor */
+    uint64_t *crcs; /* one per tensor */
     char *paths;
     uint64_t id;
 };
@@ -28,14 +28,15 @@ typedef struct prover {
     state_tensor **sorted;
     size_t n;
     plan_boxes boxes;
-    save_replicas *replicas; /* NULL: none are compared */
+    save_replicas *replicas; /* NULL: replicas are not compared */
     move_device device;
     move_progress progress;
     move_piece *pieces; /* of the boxes that this rank keeps */
-    format_row *rows;   /* a piece's */
+    format_row *rows;   /* one per piece */
     move_global *global;
     size_t n_pieces;
-    uint64_t *sums, *first, blocks; /* of the blocks of whole tensors; a tensor's first */
+    /* checksums of the blocks of whole tensors; each tensor's first block */
+    uint64_t *sums, *first, blocks;
 } prover;
 
 static int make_tensor_sums(prover *p, dcp_error *err) {
@@ -49,7 +50,7 @@ static int make_tensor_sums(prover *p, dcp_error *err) {
     return p->sums ? DCP_OK : core_fail_memory(err, p->blocks * sizeof *p->sums);
 }
 
-/* Pieces lie one after the other, as if in a file. */
+/* Pieces are placed one after the other, as if in a file. */
 static void add_kept(prover *p, size_t k, uint64_t address) {
     const plan_box *b = &p->boxes.boxes[k];
     const state_tensor *t = p->sorted[b->tensor];
@@ -96,7 +97,7 @@ static int compares(const prover *p) {
     return p->boxes.has_replicas && p->options->replicas != DCP_REPLICAS_TRUST;
 }
 
-/* Not collective: reads this rank's boxes. */
+/* Reads this rank's boxes. Not collective. */
 static int sum_boxes(prover *p, dcp_error *err) {
     int status = make_tensor_sums(p, err);
     if (!status && compares(p))
@@ -126,7 +127,7 @@ static int compare_replicas(const prover *p, dcp_error *err) {
     return status;
 }
 
-/* Not collective, when all ranks' sums are joined. */
+/* Makes the proof from the joined sums of all ranks. Not collective. */
 static int make_proof(const prover *p, dcp_proof **out, dcp_error *err) {
     size_t bytes = 1;
     for (size_t i = 0; i < p->n; i++) bytes += strlen(p->sorted[i]->tensor.path) + 1;
@@ -187,7 +188,7 @@ int dcp_prove(dcp_comm *comm, const dcp_state *state, const dcp_prove_options *o
     prover p = {.comm = comm, .options = &own};
     dcp_proof *proof = NULL;
     int status = core_sized_take(&own, sizeof own, options, "DCP_PROVE_OPTIONS_INIT", err);
-    p.progress = (move_progress){.total = 1, /* it is told that it was read, never that it ends */
+    p.progress = (move_progress){.total = 1, /* only reads are reported, never the end */
                                  .stop = {.asked = own.stop,
                                           .ctx = own.stop_ctx,
                                           .what = "the proof",
