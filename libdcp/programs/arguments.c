@@ -18,7 +18,7 @@ static size_t min3(size_t a, size_t b, size_t c) {
     return ab < c ? ab : c;
 }
 
-/* One row of the table at a time. */
+/* Computes the table one row at a time. */
 size_t program_word_distance(const char *a, const char *b) {
     size_t row[LONGEST + 1];
     const size_t n = strnlen(b, LONGEST);
@@ -39,7 +39,8 @@ size_t program_word_distance(const char *a, const char *b) {
 
 enum { MOST_OPTIONS = 32, OPTION_BASE = 256 };
 
-/* The options that several programs have, then its own. NULL as a name: the end. */
+/* A program's own options, followed by those that several programs share. A NULL name ends the
+ * list. */
 typedef struct option_list {
     program_option rows[MOST_OPTIONS + 4];
     int n;
@@ -92,20 +93,20 @@ static int misuse(const program_command *command, const char *what, const char *
     return program_refuse("%s%s; try '%s --help'", what, which, command->name);
 }
 
-/* Whether getopt_long stopped at an option's word, not at a letter: getopt_long then gives no
- * letter, or, of one that has a value and takes none, its own. */
+/* Returns 1 if getopt_long stopped at a long option, not at a letter: then it reports no letter or,
+ * for an option without argument that got one, the option's own code. */
 static int stopped_at_word(void) {
     return optopt <= 0 || optopt >= OPTION_BASE || optopt == 'h' || optopt == 'V';
 }
 
-/* What getopt_long stopped at; in `text`, where it is one letter. */
+/* Returns the option at which getopt_long stopped; uses `text` if it is a single letter. */
 static const char *bad_option(char **argv, char text[3]) {
     if (stopped_at_word()) return argv[optind - 1];
     snprintf(text, 3, "-%c", optopt);
     return text;
 }
 
-/* The same options as getopt_long takes them: long ones give OPTION_BASE + their row. */
+/* Converts the options for getopt_long: long ones return OPTION_BASE + their row. */
 static void fill_getopt(const program_command *command, const option_list *list,
                         struct option *names, char *letters) {
     letters += sprintf(letters, "%s:hV", command->ends_at_first ? "+" : "");
@@ -120,7 +121,7 @@ static void fill_getopt(const program_command *command, const option_list *list,
     *names = (struct option){0};
 }
 
-/* The option that getopt_long returned as `c`. */
+/* Returns the option that getopt_long returned as `c`. */
 static const program_option *find_option(const option_list *list, int c) {
     if (c >= OPTION_BASE) return &list->rows[c - OPTION_BASE];
     for (int i = 0; i < list->n; i++)
@@ -128,14 +129,14 @@ static const program_option *find_option(const option_list *list, int c) {
     return NULL;
 }
 
-/* No argument of a program and no value of an option is a URL. */
+/* Rejects URLs, which no argument of a program and no value of an option may be. */
 static int check_path(const char *text) {
     dcp_error err;
     if (!core_path_check(NULL, text, &err)) return 0;
     return program_rank() == 0 ? program_refuse("%s", err.message) : PROGRAM_USAGE;
 }
 
-/* -1, or the status to exit with. */
+/* Returns -1, or the exit status. */
 static int read_argv(const program_command *command, const option_list *list, int argc,
                      char **argv) {
     struct option names[MOST_OPTIONS + 8];
@@ -163,8 +164,8 @@ static int read_argv(const program_command *command, const option_list *list, in
     return -1;
 }
 
-/* What argument number n of the `needed` ones is called: the last words of the usage before its
- * options and what may be left out. */
+/* Returns the name of the missing argument, number n of the `needed` ones: they are the last words
+ * of the usage before its options and optional arguments. */
 static const char *missing_name(const program_command *command, int needed, int n, char name[64]) {
     const char *words[16], *word = command->usage;
     int found = 0;
@@ -179,7 +180,7 @@ static const char *missing_name(const program_command *command, int needed, int 
     return name;
 }
 
-/* What is printed as JSON names the arguments. */
+/* JSON output includes the arguments, so they must be UTF-8. */
 static int check_json(char **args, int n) {
     for (int i = 0; i < n; i++) {
         json_t *text = json_string(args[i]);
@@ -204,7 +205,7 @@ int program_arguments_parse(const program_command *command, int argc, char **arg
     if (status >= 0) return status;
     *args = argv + optind;
     *n = argc - optind;
-    for (int i = 0; i < *n && !command->ends_at_first; i++) /* else they are another program's */
+    for (int i = 0; i < *n && !command->ends_at_first; i++) /* else another program's */
         if (check_path((*args)[i])) return PROGRAM_USAGE;
     if (command->json && *command->json && check_json(*args, *n)) return PROGRAM_USAGE;
     if (*n > max_args) return misuse(command, "too many arguments: ", (*args)[max_args]);
@@ -225,8 +226,8 @@ int program_count_parse(const char *option, const char *text, uint64_t min, uint
     return 0;
 }
 
-/* The unit that `text` is: a decimal or binary prefix and a B, which may be missing after none;
- * 0: none. */
+/* Returns the unit `text`: a decimal or binary prefix and a B, which may be missing without a
+ * prefix; 0: not a unit. */
 static uint64_t unit_bytes(const char *text) {
     static const char prefixes[] = "KMGTPE";
     const char *at = *text == 'k' ? prefixes : *text ? strchr(prefixes, *text) : NULL;
@@ -237,7 +238,8 @@ static uint64_t unit_bytes(const char *text) {
     return bytes;
 }
 
-/* Digits [text, end) with one point at most, times `unit`, rounded down; -1: over 2^63 - 1. */
+/* Returns the digits [text, end), with at most one point, times `unit`, rounded down; -1: larger
+ * than 2^63 - 1. */
 static int64_t scale_digits(const char *text, const char *end, uint64_t unit) {
     const char *point = memchr(text, '.', (size_t)(end - text));
     __int128 whole = 0, part = 0, tenths = 1;

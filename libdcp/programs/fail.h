@@ -1,4 +1,4 @@
-/* Errors of programs: they are filled as the library fills its own (core_fail and its like). */
+/* Errors of programs are filled in like those of the library (core_fail and related functions). */
 #pragma once
 
 #include "core/checks.h"

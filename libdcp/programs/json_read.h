@@ -6,11 +6,13 @@
 
 #include "core/json.h"
 
-/* JSON as Python's module writes it, which is not always JSON. */
+/* JSON as Python's json module writes it, which is not always valid JSON. */
 
-/* The bytes of a mark of UTF-8 (a BOM) before the text, which is passed over; mostly 0. */
+/* Returns the length of a UTF-8 byte order mark before the text, which is to be skipped; usually
+ * 0. */
 size_t program_json_mark(const char *text, size_t bytes);
 
-/* Of a text that was refused at `where`: the Infinity, -Infinity or NaN in that line that no JSON
- * has, with its column in *where; NULL: it was refused for another reason. */
+/* For a text that was refused at `where`: returns the Infinity, -Infinity or NaN in that line,
+ * which JSON does not have, and sets its column in *where. NULL: it was refused for another
+ * reason. */
 const char *program_json_infinite(const char *text, size_t bytes, json_error_t *where);

@@ -1,26 +1,26 @@
-/* Which files of a Hugging Face folder belong to a model, by their names. */
+/* Which files of a Hugging Face folder belong to a model, according to their names. */
 #pragma once
 
-/* A companion of the model beside its tensors and config.json, such as a tokenizer: an import keeps
- * it in the checkpoint, an export writes it again. */
+/* Returns 1 for a companion: a file of the model other than its tensors and config.json, such as a
+ * tokenizer. An import stores it in the checkpoint, and an export writes it again. */
 int model_files_is_companion(const char *name);
 
-/* Folders whose files are companions, all of them; the last one is NULL. */
+/* Folders in which all files are companions; NULL ends the list. */
 extern const char *const model_files_folders[];
 
-/* A companion that is its tokenizer's, or its chat template. */
+/* Returns 1 for companions that belong to the tokenizer or are its chat template. */
 int model_files_is_tokenizer(const char *name);
 
-/* A file that an export may have written. */
+/* Returns 1 for files that an export may have written. */
 int model_files_is_exported(const char *name);
 
-/* What wrappers of PyTorch put into the names of all that they hold: torch.compile "_orig_mod",
- * FSDP and activation checkpointing theirs, each wherever a module was wrapped; DDP and DeepSpeed
- * "module", and PEFT "base_model.model", before all names of a model. The latter are words that a
- * model may use itself, so they count as a wrapper's only where names begin with them. */
+/* The parts that PyTorch's wrappers add to the names of everything in them: torch.compile adds
+ * "_orig_mod", FSDP and activation checkpointing add their own, wherever a module was wrapped. DDP
+ * and DeepSpeed put "module", and PEFT puts "base_model.model", before all names of a model. A
+ * model may use these words itself, so they count as a wrapper's only at the beginning of names. */
 enum { MODEL_WRAPPERS = 7 };
 typedef struct model_wrapper {
     const char *part;
-    int leads; /* only as the beginning of names */
+    int leads; /* only at the beginning of names */
 } model_wrapper;
 extern const model_wrapper model_wrappers[MODEL_WRAPPERS];

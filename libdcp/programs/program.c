@@ -1,4 +1,5 @@
-/* Messages go out in one write each, so that those of several processes stay whole lines. */
+/* Each message is written with a single call, so messages of several processes remain whole
+ * lines. */
 #include "programs/program.h"
 
 #include <errno.h>
@@ -106,7 +107,7 @@ static void ignore(int number) { (void)number; }
 
 void program_survive_file_limit(void) {
     const struct sigaction action = {.sa_handler = ignore, .sa_flags = SA_RESTART};
-    sigaction(SIGXFSZ, &action, NULL); /* a function, as programs inherit what is ignored */
+    sigaction(SIGXFSZ, &action, NULL); /* a function, as started programs would inherit SIG_IGN */
 }
 
 const char *program_bytes_text(uint64_t bytes, char *text) {

@@ -1,5 +1,5 @@
-/* What every command-line program does alike: exit statuses, one-line messages on stderr, and
- * whether this process is the one of several ranks that speaks. */
+/* What all command-line programs share: exit statuses, one-line messages on stderr, and which of
+ * several ranks prints. */
 #pragma once
 
 #include <stdint.h>
@@ -11,54 +11,55 @@ enum {
     PROGRAM_DIFFERS = 1, /* or corrupt */
     PROGRAM_USAGE = 2,   /* wrong usage or configuration */
     PROGRAM_FAILED = 3,
-    PROGRAM_REQUEUE = 75,  /* stopped, having saved: to be run again, by a scheduler */
-    PROGRAM_STOPPED = 143, /* by SIGTERM, having cleaned up */
+    PROGRAM_REQUEUE = 75,  /* stopped after saving; a scheduler should run it again */
+    PROGRAM_STOPPED = 143, /* by SIGTERM, after cleaning up */
 };
 
-/* Print "<program>: <message>" on stderr and return `exit_status`. The name is argv[0]'s last part,
- * and the message is one line, whatever it quotes. */
+/* Prints "<program>: <message>" on stderr and returns `exit_status`. The name is the last part of
+ * argv[0], and the message is one line, whatever it quotes. */
 int program_fail(int exit_status, const char *fmt, ...) DCP_PRINTF(2, 3);
-/* The same for PROGRAM_USAGE, and for memory that is short. */
+/* Do the same for PROGRAM_USAGE, and for a lack of memory. */
 int program_refuse(const char *fmt, ...) DCP_PRINTF(1, 2);
 int program_no_memory(void);
-/* From errno: "<what> <path>: <errno's text>"; PROGRAM_USAGE for a path that is not there,
- * leads through a file, or is taken. */
+/* Fails according to errno: "<what> <path>: <errno's text>". Returns PROGRAM_USAGE for a path that
+ * does not exist, leads through a file, or already exists. */
 int program_fail_errno(const char *what, const char *path);
-/* The message of a libdcp function that failed, and its exit status; *err is its error. Of a
- * collective one rank 0 alone prints. */
+/* Prints the message of a libdcp function that failed, whose error is *err, and returns the exit
+ * status. For a collective function only rank 0 prints. */
 int program_report(const dcp_error *err);
 void program_note(const char *fmt, ...) DCP_PRINTF(1, 2);
 
-/* Whether a launcher of MPI (mpirun, srun) started this process, by the launcher's variables. */
+/* Returns 1 if an MPI launcher (mpirun, srun) started this process, according to the launcher's
+ * variables. */
 int program_is_launched(void);
-/* The rank that these variables name; 0 without a launcher. MPI need not be initialised. */
+/* Returns the rank in these variables; 0 without a launcher. MPI need not be initialised. */
 int program_rank(void);
 
-/* What is written to stdout is a result: from now on the program ends with PROGRAM_FAILED instead
- * of 0 or 1, after a message, where stdout cannot be written. A reader that left has seen what it
- * wanted. program_arguments_parse calls it. */
+/* Output on stdout is a result: from now on, if stdout cannot be written, the program ends with
+ * PROGRAM_FAILED after a message, instead of 0 or 1. A reader that has closed its end is not a
+ * failure. Called by program_arguments_parse. */
 void program_check_stdout(void);
 
-/* From now on a write beyond the limit on the size of files (`ulimit -f`) fails (EFBIG), where
- * SIGXFSZ would end the program; programs that this one starts get the signal as ever.
- * program_arguments_parse calls it. */
+/* From now on a write beyond the limit on file sizes (`ulimit -f`) fails with EFBIG instead of
+ * ending the program by SIGXFSZ; programs that this one starts receive the signal as usual. Called
+ * by program_arguments_parse. */
 void program_survive_file_limit(void);
 
-/* "1.5 GB" into text[32]. */
+/* Writes "1.5 GB" into text[32]. */
 const char *program_bytes_text(uint64_t bytes, char *text);
 
-/* Seconds on a clock that only goes forward. */
+/* Returns the seconds of a clock that never goes backwards. */
 double program_now_s(void);
 
-/* What a launcher tells each process that it starts, by variables of its environment. */
+/* The environment variables in which a launcher describes each process that it starts. */
 
 typedef struct program_launcher {
-    const char *rank, *size;             /* of all processes; size NULL: not told */
-    const char *local_rank, *local_size; /* of those on the same host; NULL: not told */
+    const char *rank, *size;             /* among all processes; size NULL: not set */
+    const char *local_rank, *local_size; /* among those on the same host; NULL: not set */
 } program_launcher;
 
-/* By mpirun of Open MPI; by mpirun of MPICH and others that speak PMI; by srun --mpi=pmix; by any
- * srun; by torchrun. Where several are set, the first one counts. */
+/* Open MPI's mpirun; mpirun of MPICH and others with PMI; srun --mpi=pmix; any srun; torchrun. If
+ * variables of several are set, the first one counts. */
 enum {
     PROGRAM_BY_OPEN_MPI,
     PROGRAM_BY_PMI,

@@ -1,4 +1,4 @@
-/* SVG by fprintf. Failures of writing stay in the stream until svg_close looks. */
+/* Writes SVG by fprintf. The stream remembers failed writes until svg_close checks them. */
 #include "programs/svg.h"
 
 #include <errno.h>
@@ -10,10 +10,11 @@
 
 struct svg {
     FILE *file;
-    char path[]; /* to remove what could not be written */
+    char path[]; /* for removing an incomplete file */
 };
 
-/* Bytes of the UTF-8 sequence at `text` where it is a character that XML 1.0 may hold, else 0. */
+/* Returns the length of the UTF-8 sequence at `text` if it is a character allowed in XML 1.0, else
+ * 0. */
 static size_t character(const unsigned char *text) {
     static const struct {
         unsigned char mask, lead;
@@ -52,7 +53,7 @@ static void put_text(FILE *f, const char *text) {
     }
 }
 
-/* Ends the element `name`, whose attributes are written. */
+/* Ends the element `name`, whose attributes were written. */
 static void end_shape(svg *s, const char *name, const char *hint) {
     if (!hint) {
         fputs("/>\n", s->file);
@@ -63,7 +64,7 @@ static void end_shape(svg *s, const char *name, const char *hint) {
     fprintf(s->file, "</title></%s>\n", name);
 }
 
-/* What is there must be a drawing, or no file: a mistyped name must not cost a checkpoint. */
+/* An existing file must be a drawing: a mistyped name must not overwrite a checkpoint. */
 static int check_target(const char *path) {
     char start[5] = "";
     struct stat st;

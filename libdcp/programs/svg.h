@@ -1,7 +1,8 @@
 /* Drawings as SVG files: a few primitives over a coordinate system in pixels, y downwards.
  *
- * The file is self-contained (no script, no font, no link) and valid XML whatever text it is given:
- * text is escaped, and what is no UTF-8 or no character of XML becomes U+FFFD. */
+ * The file is self-contained (no script, no font, no link) and valid XML, whatever text it is
+ * given: text is escaped, and anything that is not UTF-8, or not a character of XML, becomes
+ * U+FFFD. */
 #pragma once
 
 #include <stddef.h>
@@ -10,36 +11,38 @@ typedef struct svg svg;
 
 typedef enum svg_anchor { SVG_START, SVG_MIDDLE, SVG_END } svg_anchor;
 
-/* Begins a drawing of width x height on white in a file that is made, or is a drawing that is
- * replaced; `title` is what a browser's tab shows. Returns 0, or errno's code (EEXIST: another file
- * is there). */
+/* Begins a drawing of width x height on white, in a new file or in place of an existing drawing;
+ * `title` is shown in a browser's tab. Returns 0, or errno's code (EEXIST: another file has that
+ * name). */
 int svg_open(const char *path, double width, double height, const char *title, svg **out);
 
-/* Ends and frees it. Returns 0, or errno's code of the first write that failed; then the file is
- * removed. */
+/* Ends the drawing and frees it. Returns 0, or errno's code of the first write that failed; then
+ * the file is removed. */
 int svg_close(svg *s);
 
-/* Shapes. Colours are as in CSS. `hint` is shown where the pointer rests; NULL: none. */
+/* Shapes. Colours are those of CSS. `hint` is shown when the pointer rests on the shape; NULL: no
+ * hint. */
 void svg_rect(svg *s, double x, double y, double width, double height, const char *fill,
               const char *hint);
 void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *stroke);
 /* A line through n points. */
 void svg_path(svg *s, const double *x, const double *y, size_t n, const char *stroke);
-/* The same, thin and half transparent: what lies behind another line. */
+/* Does the same with a thin and half transparent line, for one that lies behind another. */
 void svg_path_faint(svg *s, const double *x, const double *y, size_t n, const char *stroke);
 void svg_dot(svg *s, double x, double y, double radius, const char *fill, const char *hint);
-/* A translucent band `height` thick, from (x1, y1) to (x2, y2), which are its upper corners. */
+/* Draws a translucent band of thickness `height`, from (x1, y1) to (x2, y2), its upper corners. */
 void svg_band(svg *s, double x1, double y1, double x2, double y2, double height, const char *fill,
               const char *hint);
 
-/* `size` is the letters' height; y is the line they stand on. */
+/* `size` is the height of the letters; y is their baseline. */
 void svg_text(svg *s, double x, double y, double size, svg_anchor anchor, const char *text);
-/* The same, turned by 90 degrees: it is read from below. */
+/* Does the same, rotated by 90 degrees, to be read from bottom to top. */
 void svg_text_upwards(svg *s, double x, double y, double size, svg_anchor anchor, const char *text);
 
-/* A colour to tell thing `i` from its neighbours by: repeats after 12. Static storage. */
+/* Returns a colour that distinguishes item `i` from its neighbours; repeats after 12. Static
+ * storage. */
 const char *svg_color(size_t i);
 
-/* The colour of `part` (0 to 1) on a scale from light to dark, as "#rrggbb". */
+/* Writes the colour of `part` (0 to 1) on a scale from light to dark, as "#rrggbb". */
 #define SVG_COLOR 8
 void svg_heat(double part, char color[SVG_COLOR]);
