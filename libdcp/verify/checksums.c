@@ -1,8 +1,9 @@
-/* The raw form of CRC-64 is linear (core/crc64.h): a part of a block is summed by itself, shifted
- * by the bytes that follow it in the block, and added by XOR, which several threads may do at once.
+/* The raw form of CRC-64 is linear (core/crc64.h): a part of a block is summed separately, shifted
+ * by the number of bytes that follow it in the block, and added by XOR, which several threads may
+ * do at once.
  *
- * Where each dataset of a tensor is one run of its bytes, the tensor's checksum follows from the
- * datasets'. Only the bytes of other tensors are summed a second time, for the tensor. */
+ * If each dataset of a tensor is contiguous in it, the tensor's checksum follows from those of the
+ * datasets. The bytes of other tensors are summed a second time, for the tensor. */
 #include "verify/checksums.h"
 
 #include <stdlib.h>
@@ -12,20 +13,20 @@
 #include "core/fail.h"
 #include "reader/packed.h"
 
-/* A dataset with bytes, in its file. */
+/* A dataset that has bytes, in its file. */
 typedef struct summed_dataset {
     const format_row *row;
-    uint64_t gaps;        /* bytes outside of datasets before it, without the user block */
-    const box_copy *runs; /* of the tensor that it holds; NULL where they are not to be summed */
+    uint64_t gaps;        /* bytes outside datasets before it, without the user block */
+    const box_copy *runs; /* its runs in the tensor; NULL if the tensor is not summed */
     size_t tensor;
 } summed_dataset;
 
 struct verify_sums {
     const dcp_checkpoint *ckpt;
-    summed_dataset *datasets; /* all files', of each ascending by offset */
-    size_t *first;            /* [n_files + 1] of a file */
-    uint64_t *outside_bytes;  /* of each file: what is neither user block nor a dataset's */
-    uint64_t *sums; /* of blocks, all files'; then of each file's outside; then of tensors */
+    summed_dataset *datasets; /* of all files; for each file sorted by offset */
+    size_t *first;            /* [n_files + 1]: the first dataset of each file */
+    uint64_t *outside_bytes;  /* for each file, the bytes that are neither user block nor dataset */
+    uint64_t *sums; /* of the blocks of all files, then of each file's outside, then of tensors */
     uint64_t n_sums;
 };
 
@@ -66,7 +67,7 @@ static void find_datasets(verify_sums *t) {
     t->first[ckpt->n_files] = n;
 }
 
-/* The first summed_dataset of the file that ends after `offset`. */
+/* Returns the first dataset of the file that ends after `offset`. */
 static size_t first_dataset_after(const verify_sums *t, size_t f, uint64_t offset) {
     size_t low = t->first[f], high = t->first[f + 1];
     while (low < high) {
@@ -137,7 +138,7 @@ void verify_sums_destroy(verify_sums *t) {
     free(t);
 }
 
-/* Bytes [from, from + bytes) of a dataset to its blocks' sums, which begin at `sums`. */
+/* Adds bytes [from, from + bytes) of a dataset to its blocks' sums, which begin at `sums`. */
 static void add_to_blocks(uint64_t *sums, uint64_t total, uint64_t from, const unsigned char *data,
                           uint64_t bytes) {
     while (bytes) {
@@ -150,11 +151,11 @@ static void add_to_blocks(uint64_t *sums, uint64_t total, uint64_t from, const u
     }
 }
 
-/* The same bytes, which lie in runs in the tensor, to the tensor's sum. */
+/* Adds the same bytes, which form runs in the tensor, to the tensor's sum. */
 static void add_to_tensor(const verify_sums *t, const summed_dataset *e, uint64_t from,
                           const unsigned char *data, uint64_t bytes) {
     uint64_t total = t->ckpt->tensors[e->tensor].bytes, run = e->runs->run_bytes, raw = 0, last = 0;
-    while (bytes) { /* each run's sum is carried to the end of the next one */
+    while (bytes) { /* shifts the sum from run to run */
         uint64_t at = from % run, part = run - at < bytes ? run - at : bytes, a, b;
         core_box_copy_run(e->runs, from / run, &a, &b);
         uint64_t end = a + at + part;
@@ -173,7 +174,8 @@ static void add_to_outside(const verify_sums *t, size_t f, uint64_t position,
     xor_into(outside_sum(t, f), core_crc64_shift(core_crc64_raw(0, data, bytes), after));
 }
 
-/* What lies between datasets at `offset`, up to `end` or the summed_dataset e; its bytes. */
+/* Adds the bytes between datasets that begin at `offset` and end at `end` or at dataset e. Returns
+ * their number. */
 static uint64_t add_gap(const verify_sums *t, size_t f, size_t e, uint64_t offset,
                         const unsigned char *data, uint64_t end) {
     uint64_t position;

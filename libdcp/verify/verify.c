@@ -1,9 +1,9 @@
-/* Checking every byte of a step: user block, tables, what lies between tensors, every block of
- * every tensor, about.json, and of shards that together they are the state that they claim to be.
- * The check goes on after a damage, so that all damages are reported.
+/* Checking every byte of a step: user block, tables, the bytes between tensors, every block of
+ * every tensor, about.json, and for shards that together they are the state that they claim to be.
+ * The check continues after damage, so all damages are reported.
  *
  * Every rank reads all tables and a part of the files, on several threads. The sums of all ranks
- * are joined; rank 0 compares them with the tables, and it alone reports. */
+ * are joined; only rank 0 compares them with the tables and reports. */
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@
 #include "redundancy/parity.h"
 #include "verify/checksums.h"
 
-/* A step being verified. */
+/* A step that is being verified. */
 typedef struct verifier {
     dcp_comm *comm;
     const dcp_verify_options *options;
@@ -35,11 +35,11 @@ typedef struct verifier {
     comm_stop stop;
     verify_sums *sums;
     uint64_t file_bytes, redundancy_bytes, done, damages;
-    int usable;  /* the tables are right and fit together */
-    int is_part; /* the folder of a private store keeps some of the step's shards */
+    int usable;  /* the tables are valid and fit together */
+    int is_part; /* a private store's folder, with only some of the step's shards */
 } verifier;
 
-/* Reports a damage in one line; rank 0 alone speaks. */
+/* Reports a damage in one line, on rank 0 only. */
 DCP_PRINTF(2, 3) static void report_damage(verifier *v, const char *fmt, ...) {
     char line[DCP_MAX_PATH + PATH_MAX + 400];
     va_list args;
@@ -57,7 +57,7 @@ static void report_progress(verifier *v, uint64_t bytes) {
                                 v->file_bytes + v->redundancy_bytes);
 }
 
-/* A failure that is damage is reported and DCP_OK returned, another one ends the check. */
+/* Reports a failure that is damage and returns DCP_OK; other failures end the check. */
 static int absorb_damage(verifier *v, int status, const dcp_error *e, dcp_error *err) {
     if (status == DCP_ERR_CORRUPT || status == DCP_ERR_VERSION) {
         report_damage(v, "%s", e->message);
@@ -67,7 +67,8 @@ static int absorb_damage(verifier *v, int status, const dcp_error *e, dcp_error 
     return status;
 }
 
-/* Files for the shards that the folder has: marked in `here`; it should have those in `kept`. */
+/* Makes files for the shards that the folder has, which are marked in `here`; it should have those
+ * in `kept`. */
 static int take_shards(verifier *v, const char *path, int world, const unsigned char *kept,
                        const unsigned char *here, dcp_error *err) {
     dcp_checkpoint *ckpt = v->ckpt;
@@ -83,7 +84,8 @@ static int take_shards(verifier *v, const char *path, int world, const unsigned 
     return status;
 }
 
-/* A folder of a private store, where about.json says that it keeps only a part of the shards. */
+/* Finds the files of a private store's folder whose about.json says that it holds only a part of
+ * the shards. */
 static int find_part(verifier *v, const char *path, dcp_error *err) {
     int world = 0, n, status = format_folder_world(path, INT_MAX, &world, err);
     if (status || !world) return status;
@@ -97,7 +99,7 @@ static int find_part(verifier *v, const char *path, dcp_error *err) {
     return status;
 }
 
-/* Where a folder has state.h5 and all shards, one of them does not belong there; a load takes
+/* If a folder has state.h5 and all shards, one of them does not belong there; a load uses
  * state.h5. */
 static int check_one_layout(verifier *v, const char *path, dcp_error *err) {
     int world = 0, n, status = DCP_OK;
@@ -113,8 +115,8 @@ static int check_one_layout(verifier *v, const char *path, dcp_error *err) {
     return status;
 }
 
-/* Not collective. Finds the files of the step in the folder `path` and fills layout and files of
- * v->ckpt; none where it lacks some, which is reported. */
+/* Finds the files of the step in the folder `path` and fills in layout and files of v->ckpt; no
+ * files if some are missing, which is reported. Not collective. */
 static int find_files(verifier *v, const char *path, dcp_error *err) {
     dcp_checkpoint *ckpt = v->ckpt;
     dcp_error e;
@@ -129,7 +131,7 @@ static int find_files(verifier *v, const char *path, dcp_error *err) {
     return status ? status : reader_checkpoint_make_files(ckpt, n, err);
 }
 
-/* Reads all files' tables; the damaged ones are reported. */
+/* Reads the tables of all files, and reports damaged ones. */
 static int read_tables(verifier *v, int *usable, dcp_error *err) {
     dcp_checkpoint *ckpt = v->ckpt;
     *usable = 1;
@@ -149,7 +151,7 @@ static int read_tables(verifier *v, int *usable, dcp_error *err) {
     return DCP_OK;
 }
 
-/* The blocks of files that are not joined to a step. */
+/* Numbers the blocks of files that are not joined to a step. */
 static void number_blocks(dcp_checkpoint *ckpt) {
     for (size_t f = 0; f < ckpt->n_files; f++) {
         ckpt->files[f].first_block = ckpt->blocks;
@@ -159,10 +161,10 @@ static void number_blocks(dcp_checkpoint *ckpt) {
 
 static void on_surplus(void *ctx, const char *name) {
     verifier *v = ctx;
-    report_damage(v, "%s/%s: surplus: it is no part of the step", v->path, name);
+    report_damage(v, "%s/%s: surplus: it does not belong to the step", v->path, name);
 }
 
-/* The files' tables, and whether they fit together. */
+/* Reads the files' tables, and checks that they fit together. */
 static int read_step(verifier *v, const char *path, dcp_error *err) {
     dcp_error e;
     int status = find_files(v, path, err);
@@ -180,7 +182,7 @@ static int read_step(verifier *v, const char *path, dcp_error *err) {
 
 static int on_swept(void *ctx, uint64_t done, dcp_error *err) {
     verifier *v = ctx;
-    uint64_t all = done * (uint64_t)v->comm->size; /* the others are about as far */
+    uint64_t all = done * (uint64_t)v->comm->size; /* the other ranks have progressed similarly */
     if (all > v->file_bytes) all = v->file_bytes;
     if (all > v->done) report_progress(v, all - v->done);
     return comm_stop_ask(&v->stop, err);
@@ -213,7 +215,7 @@ static int sum_part(verifier *v, dcp_error *err) {
     return status;
 }
 
-/* Sums are only joined of the same files. */
+/* Sums must only be joined if they are of the same files. */
 static int agree_on_files(verifier *v, dcp_error *err) {
     uint64_t tables = ~0ULL;
     for (size_t f = 0; f < v->ckpt->n_files; f++) {
@@ -238,7 +240,7 @@ static int sum_files(verifier *v, dcp_error *err) {
     return comm_allreduce(v->comm, sums, n, DCP_REDUCE_XOR, err);
 }
 
-/* The tables' bytes one after the other, as they are in the file. */
+/* Composes the tables' bytes one after the other, as in the file. */
 static void fill_tables(const format_file *file, unsigned char **tables, unsigned char *all) {
     const format_userblock *ub = &file->ub;
     tables[0] = all;
@@ -258,10 +260,10 @@ static int same_offsets(const format_file *file, const format_row *rows, const h
     return s->file_bytes == file->ub.file_bytes;
 }
 
-/* *ours: 1 where the user block's checksum of what is outside of tensor data is that of a file
- * that this library, with its HDF5, writes for these rows, checksums and meta. HDF5 lays the file
- * out anew, in memory, and never sees the file itself, so metadata that was made to mislead it does
- * no harm. */
+/* Sets *ours to 1 if the user block's checksum of everything outside tensor data is that of a file
+ * that this library, with its HDF5, writes for these rows, checksums and meta. HDF5 lays out the
+ * file again, in memory, and never opens the file itself, so metadata that was forged to mislead it
+ * does no harm. */
 static int is_own_metadata(const format_file *file, int *ours, dcp_error *err) {
     const format_userblock *ub = &file->ub;
     uint64_t bytes = ub->index.bytes + ub->blocks.bytes + ub->meta.bytes, crc = 0;
@@ -282,7 +284,7 @@ static int is_own_metadata(const format_file *file, int *ours, dcp_error *err) {
                                          &crc, err);
         *ours = !status && crc == ub->outside_crc;
     }
-    if (status == DCP_ERR_ARG) status = DCP_OK; /* the library refuses to write such rows */
+    if (status == DCP_ERR_ARG) status = DCP_OK; /* the library refuses to write these rows */
 free_all:
     h5_skeleton_free(&s);
     free(all);
@@ -290,7 +292,7 @@ free_all:
     return status;
 }
 
-/* One dataset, whose bytes were summed. */
+/* Compares the sums of one dataset. */
 static void judge_dataset(verifier *v, const reader_dataset *p) {
     const uint64_t *crcs = p->crcs;
     for (uint64_t b = 0; b < format_index_blocks(p->row->bytes); b++) {
@@ -305,12 +307,12 @@ static void judge_dataset(verifier *v, const reader_dataset *p) {
                       p->file->path, p->row->tensor.path);
 }
 
-/* Of a file that is not joined to a step. */
+/* For a file that is not joined to a step. */
 static void judge_row(verifier *v, format_file *file, const format_row *row) {
     judge_dataset(v, &(reader_dataset){file, row, file->crcs + row->first_block, 0, 0});
 }
 
-/* Another version of HDF5 may have written it, so this is no damage. */
+/* Another version of HDF5 may have written the metadata, so a difference is not damage. */
 static int judge_origin(verifier *v, const format_file *file, dcp_error *err) {
     char line[4300];
     dcp_error e;
@@ -340,7 +342,7 @@ static int judge_outside(verifier *v, const format_file *file, dcp_error *err) {
     return DCP_OK;
 }
 
-/* All tensors; for shards also the state id, which no single file can prove. */
+/* Judges all tensors; for shards also the state id, which no single file can prove. */
 static void judge_tensors(verifier *v) {
     const dcp_checkpoint *ckpt = v->ckpt;
     uint64_t id = ~0ULL, before = v->damages;
@@ -357,10 +359,11 @@ static void judge_tensors(verifier *v) {
                       "meta: the state id is not that of the tensors: shards of different states");
 }
 
-/* Rank 0, once the sums of all ranks are joined: reports what they say of all files. */
+/* Called on rank 0 when the sums of all ranks are joined: reports what they show about all
+ * files. */
 static int judge_files(verifier *v, dcp_error *err) {
     const dcp_checkpoint *ckpt = v->ckpt;
-    int status = DCP_OK; /* the first failure; what else there is to report does not depend on it */
+    int status = DCP_OK; /* the first failure; reporting continues after it */
     for (size_t f = 0; f < ckpt->n_files; f++) {
         if (!ckpt->files[f].path) continue;
         const int judged = judge_outside(v, &ckpt->files[f], status ? NULL : err);
@@ -377,7 +380,7 @@ static int judge_about(verifier *v, const char *path, dcp_error *err) {
     dcp_error e;
     int status = format_about_check(path, v->ckpt->json ? &v->ckpt->step : NULL, &e);
     if (status == DCP_ERR_NOT_FOUND && (!v->ckpt->hold || format_hold_is_named(v->ckpt->hold)))
-        status = DCP_ERR_CORRUPT; /* else a writer removed the step meanwhile */
+        status = DCP_ERR_CORRUPT; /* otherwise a writer removed the step meanwhile */
     return absorb_damage(v, status, &e, err);
 }
 
@@ -389,7 +392,7 @@ static int on_redundancy_read(void *ctx, uint64_t bytes, dcp_error *err) {
     return comm_stop_ask(&v->stop, err);
 }
 
-/* Rank 0's part: what the sums say, and the small files. */
+/* Rank 0's part: judges the sums, and checks the small files. */
 static int judge_step(verifier *v, const char *path, dcp_error *err) {
     const redundancy_reader redundancy = {v, on_redundancy_damage, on_redundancy_read};
     if (v->comm->rank != 0) return DCP_OK;
@@ -404,8 +407,8 @@ static int check_step(verifier *v, const char *path, dcp_error *err) {
     if (!status) status = sum_files(v, err);
     if (!status) status = comm_agree(v->comm, judge_step(v, path, err), err);
     if (!status) status = comm_broadcast(v->comm, &v->damages, sizeof v->damages, 0, err);
-    if (!status)
-        report_progress(v, v->file_bytes + v->redundancy_bytes - v->done); /* others' as well */
+    if (!status) /* including other ranks' bytes */
+        report_progress(v, v->file_bytes + v->redundancy_bytes - v->done);
     if (!status && v->damages)
         status = core_fail_at(err, DCP_ERR_CORRUPT, path, "%llu damages found",
                               (unsigned long long)v->damages);
@@ -445,7 +448,7 @@ int dcp_verify(const char *path, const dcp_verify_options *options, dcp_error *e
     int status = dcp_comm_self(&self, err);
     if (status) return status;
     status = dcp_verify_with(self, path, options, err);
-    if (status && err) err->rank = -1; /* it is not collective */
+    if (status && err) err->rank = -1; /* not collective */
     dcp_comm_destroy(self);
     return status;
 }
