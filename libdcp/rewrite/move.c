@@ -1,5 +1,5 @@
-/* From a box that is to be written to the datasets that hold its elements; and reading small parts
- * of it. */
+/* Finds the datasets that hold the elements of a box to be written, and reads small parts of the
+ * box. */
 #include "rewrite/move.h"
 
 #include <stdlib.h>
@@ -15,15 +15,15 @@
 #include "reader/checkpoint.h"
 #include "reader/view.h"
 
-/* A walk over [low, high), bytes of the dense box. */
+/* A walk over [low, high) of the dense box's bytes. */
 typedef struct run_walk {
     uint64_t low, high;
     rewrite_run_fn fn;
     void *ctx;
 } run_walk;
 
-/* The runs that `part` of the box, whose first byte is byte `at` of it, has in one dataset.
- * Elements may be cut by the walk's ends. */
+/* Walks the runs in one dataset of `part` of the box, which begins at byte `at` of the box. The
+ * walk's ends may lie inside elements. */
 static int walk_dataset(const run_walk *w, const reader_dataset *p, const box_copy *copy,
                         uint64_t at) {
     int status = DCP_OK;
@@ -63,11 +63,11 @@ int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrit
 }
 
 enum {
-    SPAN_RUNS = 256, /* short runs that are read together */
+    SPAN_RUNS = 256, /* maximum number of short runs that are read together */
     JOIN_BYTES = 4096,
 };
 
-/* Runs of one dataset, near each other. */
+/* Runs of one dataset that are close to each other. */
 typedef struct span_reader {
     rewrite *owner;
     rewrite_run runs[SPAN_RUNS];
@@ -91,7 +91,7 @@ static int read_span(span_reader *s) {
     return status;
 }
 
-/* Whether the run can be read with those that wait. */
+/* Returns 1 if the run can be read together with those that are waiting. */
 static int joins(const span_reader *s, const rewrite_run *run) {
     const rewrite_run *last = &s->runs[s->n - 1];
     return s->n < SPAN_RUNS && last->piece == run->piece && last->bytes <= JOIN_BYTES &&
@@ -114,15 +114,14 @@ int rewrite_fetch(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_err
     return status ? status : read_span(&s);
 }
 
-/* Parts are taken in the order in which their elements lie in the whole tensor, so what several new
- * files have from the same old pages is moved in one batch. Of four batches two are being read
- * while the one before is put together and written. */
+/* Parts are moved in the order of their elements in the whole tensor, so bytes that several new
+ * files take from the same old pages are moved in one batch. Of the four batches, two are being
+ * read while the previous one is assembled and written. */
 
-/* Parts of new files that are moved together are a batch: what they need of the old files is read
- * at once, each page once, however many parts have something from it; then they are put together
- * and written. Near pieces of an old file become one extent, and what lies between them is read
- * along.
- */
+/* Parts of new files that are moved together form a batch. What they need of the old files is read
+ * at once, each page once, however many parts need it; then the parts are assembled and written.
+ * Nearby pieces of an old file are joined to one extent, and the bytes between them are read as
+ * well. */
 enum { BATCH_EXTENTS = 512, BATCH_PARTS = 256 };
 
 /* Pages of an old file. */
@@ -134,10 +133,10 @@ typedef struct extent {
 
 /* Whole pages of a new file. */
 typedef struct batch_part {
-    move_fragment what; /* of a bulk move_piece */
+    move_fragment what; /* a part of a bulk move_piece */
     io_file *file;
-    int in_place;  /* its bytes lie in one extent, as they are: */
-    extent source; /* [from, to) there, not in pages */
+    int in_place;  /* its bytes lie unchanged in one extent, at `source` */
+    extent source; /* [from, to) in bytes, not in pages */
     int by_runs;   /* too scattered for extents */
 } batch_part;
 
@@ -150,26 +149,26 @@ typedef struct batch {
     size_t n_extents, n_parts;
 } batch;
 
-#define BATCH_LEAST (64u << 10) /* bytes that always fit into an empty batch */
-#define JOIN_BYTES (32u << 10)  /* of gaps that are read along */
+#define BATCH_LEAST (64u << 10) /* a part of this size always fits into an empty batch */
+#define JOIN_BYTES (32u << 10)  /* maximum gap that is read as well */
 
-/* A part being added. */
+/* A part that is being added. */
 typedef struct trial {
     batch *b;
-    size_t hint;     /* the extent met last */
-    uint64_t grown;  /* bytes that the extents got */
-    uint64_t wanted; /* bytes of pages that the part needs */
-    extent all;      /* the part's bytes, where they lie in one row */
+    size_t hint;     /* the extent that was touched last */
+    uint64_t grown;  /* bytes added to the extents */
+    uint64_t wanted; /* size of the pages that the part needs */
+    extent all;      /* the part's bytes, if they are contiguous */
     int is_one;
 } trial;
 
-/* Whether the pages belong to the extent, or near it. */
+/* Returns 1 if the pages belong to the extent, or are close to it. */
 static int touches(const extent *e, const extent *pages) {
     return e->file == pages->file && pages->from <= e->to + JOIN_BYTES &&
            e->from <= pages->to + JOIN_BYTES;
 }
 
-/* The extent that the pages touch; n_extents: none. */
+/* Returns the extent that the pages touch, or n_extents. */
 static size_t find_near(const trial *t, const extent *pages) {
     const batch *b = t->b;
     if (t->hint < b->n_extents && touches(&b->extents[t->hint], pages)) return t->hint;
@@ -178,7 +177,7 @@ static size_t find_near(const trial *t, const extent *pages) {
     return b->n_extents;
 }
 
-/* 1 where the extents are full. */
+/* Returns 1 if there is no room for another extent. */
 static int add_pages(trial *t, const extent *pages) {
     batch *b = t->b;
     size_t i = find_near(t, pages);
@@ -212,15 +211,15 @@ static int plan_run(void *ctx, const rewrite_run *run) {
     return add_pages(t, &pages) || t->b->used + t->grown > t->b->capacity;
 }
 
-/* Whether the part may come to what is in the batch. */
+/* Returns 1 if the part may join those in the batch. */
 static int is_welcome(const trial *t, uint64_t bytes) {
     const batch *b = t->b;
     if (b->used + bytes > b->capacity || b->n_parts == BATCH_PARTS) return 0;
     return b->used < b->capacity / 2 || t->grown < t->wanted / 2;
 }
 
-/* Adds the part: 1; or 0 where there is no room, or the batch is half full and the part has little
- * to do with what is in it. What doesn't fit into an empty batch has to be cut in two. */
+/* Adds the part and returns 1; or returns 0 if there is no room, or the batch is half full and the
+ * part needs few of its pages. A part that does not fit into an empty batch must be cut in two. */
 static int add_to_batch(batch *b, const move_fragment *what, io_file *file) {
     trial t = {.b = b, .hint = b->n_extents, .is_one = 1};
     size_t before = b->n_extents;
@@ -242,7 +241,7 @@ static int add_to_batch(batch *b, const move_fragment *what, io_file *file) {
     return 1;
 }
 
-/* Starts reading. */
+/* Starts to read the batch's extents. */
 static void read_batch(batch *b, io_queue *queue, unsigned slot) {
     unsigned char *memory = b->memory;
     for (size_t i = 0; i < b->n_extents; i++) {
@@ -267,7 +266,7 @@ static const unsigned char *find_bytes(const batch *b, size_t *hint, const forma
         *hint = i;
         return e->memory + (from - e->from);
     }
-    return NULL; /* every run was planned: never */
+    return NULL; /* never: every run was planned */
 }
 
 typedef struct gathering {
@@ -284,7 +283,7 @@ static int copy_run(void *ctx, const rewrite_run *run) {
     return 0;
 }
 
-/* The part's bytes, which are put together at *room where they don't lie ready. */
+/* Returns the part's bytes, which are assembled at *room unless they are contiguous already. */
 static int make_part(const batch *b, const batch_part *part, unsigned char **room,
                      const unsigned char **data, dcp_error *err) {
     const move_fragment *f = &part->what;
@@ -301,7 +300,8 @@ static int make_part(const batch *b, const batch_part *part, unsigned char **roo
     return rewrite_runs(box, f->box_offset, f->bytes, copy_run, &g);
 }
 
-/* When it was read: puts the parts together, adds them to their checksums and starts writing. */
+/* After the batch was read: assembles the parts, adds them to their checksums and starts to write
+ * them. */
 static int write_batch(batch *b, io_queue *queue, unsigned slot, dcp_error *err) {
     unsigned char *room = b->memory;
     int status = io_queue_status(queue, err);
@@ -321,7 +321,7 @@ static int write_batch(batch *b, io_queue *queue, unsigned slot, dcp_error *err)
     return status;
 }
 
-/* Forgets the parts: nothing of it may be in flight. */
+/* Empties the batch. None of its requests may be in flight. */
 static void clear_batch(batch *b) { b->n_extents = b->n_parts = b->used = 0; }
 
 enum { BATCHES = IO_SLOTS, AHEAD = 2 };
@@ -342,12 +342,12 @@ typedef struct mover {
     rewrite *owner;
     io_queue *queue;
     unsigned char *memory;
-    batch *batches; /* in turn */
-    uint64_t begun; /* batches so far; the last one is being filled */
+    batch *batches; /* used in turn */
+    uint64_t begun; /* number of batches so far; the last one is being filled */
     uint64_t written;
     tensor_part *parts; /* of one tensor */
     size_t n, room;
-    uint64_t part_bytes; /* at most, of the tensor's parts */
+    uint64_t part_bytes; /* maximum size of the tensor's parts */
     io_file *file;       /* of the piece that is being cut into parts */
     dcp_error *err;
 } mover;
@@ -366,7 +366,8 @@ static int by_place_in_tensor(const void *a, const void *b) {
     return (x->what.piece > y->what.piece) - (x->what.piece < y->what.piece);
 }
 
-/* Where an element of the box, by its number there, is in the whole tensor. */
+/* Returns the place in the whole tensor of an element of the box, given by its number in the
+ * box. */
 static uint64_t place_of(const rewrite_box *b, uint64_t elem) {
     uint32_t dims = core_box_dims(b->tensor->tensor.ndim);
     uint64_t place = 0;
@@ -398,8 +399,8 @@ static int add_tensor_part(void *ctx, const move_fragment *f) {
     return DCP_OK;
 }
 
-/* The more files share a row of the tensor, the smaller are the parts, so that all that a stretch
- * of it has in them fits into a batch. */
+/* The more files share a row of the tensor, the smaller are the parts, so everything that they take
+ * from a stretch of it fits into one batch. */
 static uint64_t part_bytes(const rewrite_box *b) {
     uint64_t row = 1, held = 1, bytes;
     for (uint32_t d = 1; d < b->tensor->tensor.ndim; d++) {
@@ -417,7 +418,7 @@ static int end_batch(mover *m) {
     return write_batch(&m->batches[slot], m->queue, slot, m->err);
 }
 
-/* Starts reading the batch that was filled, and makes room for the next one. */
+/* Starts to read the batch that was filled, and makes room for the next one. */
 static int next_batch(mover *m) {
     int status = move_progress_ask(m->owner->progress, m->err);
     if (status) return status;
@@ -450,7 +451,7 @@ static int move_part(mover *m, const move_fragment *what, io_file *file) {
     return status ? status : move_part(m, &half, file);
 }
 
-/* All pieces of one tensor. */
+/* Moves all pieces of one tensor. */
 static int move_tensor(mover *m, const entry *entries, size_t n) {
     int status = DCP_OK;
     m->n = 0;
@@ -476,7 +477,7 @@ static int move_tensors(mover *m, const entry *entries, size_t n) {
     return status;
 }
 
-/* The bulk pieces of the images, by tensor. */
+/* Lists the bulk pieces of the images, sorted by tensor. */
 static int list_pieces(save_image *const *images, size_t n, entry **out, size_t *n_out,
                        dcp_error *err) {
     size_t room = 1, at = 0;

@@ -5,7 +5,8 @@
 #include "reader/checkpoint.h"
 #include "save/image.h"
 
-/* Where the bytes of a rewrite come from: the old files' datasets that hold a box to be written. */
+/* Where the bytes of a rewrite come from: the datasets in the old files that hold a box to be
+ * written. */
 
 struct move_progress;
 
@@ -23,7 +24,7 @@ typedef struct rewrite {
     rewrite_box *boxes;
     size_t n_boxes;
     uint64_t memory_bytes;
-    unsigned char *scratch; /* of rewrite_fetch */
+    unsigned char *scratch; /* for rewrite_fetch */
     struct move_progress *progress;
 } rewrite;
 
@@ -31,22 +32,22 @@ typedef struct rewrite {
 typedef struct rewrite_run {
     const reader_dataset *piece;
     uint64_t dataset_offset;
-    uint64_t at; /* from the first byte that was asked for */
+    uint64_t at; /* offset from the first requested byte */
     uint64_t bytes;
 } rewrite_run;
 
-/* Not DCP_OK ends the walk. */
+/* A result other than DCP_OK ends the walk. */
 typedef int (*rewrite_run_fn)(void *ctx, const rewrite_run *run);
 
-/* Where bytes [offset, offset + bytes) of the box, dense, lie in the old files. Runs of one dataset
- * ascend there. */
+/* Calls fn with the places in the old files of bytes [offset, offset + bytes) of the dense box.
+ * Runs of one dataset ascend in it. */
 int rewrite_runs(const rewrite_box *box, uint64_t offset, uint64_t bytes, rewrite_run_fn fn,
                  void *ctx);
 
-/* dcp_source_fn of a rewrite_box: reads them through the page cache. */
+/* The dcp_source_fn of a rewrite_box: reads through the page cache. */
 int rewrite_fetch(void *box, uint64_t offset, uint64_t bytes, void *out, dcp_error *err);
 
 /* Moving the long runs of a rewrite's new files. */
 
-/* save_mover.move of a rewrite: moves the images' bulk parts. */
+/* The save_mover.move of a rewrite: moves the images' bulk parts. */
 int rewrite_move(void *rewrite, save_image *const *images, size_t n, dcp_error *err);

@@ -1,9 +1,8 @@
-/* dcp_rewrite: a save of boxes that nobody holds in memory, whose bytes come from a checkpoint's
- * files.
+/* dcp_rewrite: a save of boxes that are not in memory, whose bytes come from a checkpoint's files.
  *
- * Fragments (move/piece.h) are read one by one through the page cache, where the kernel reads
- * ahead. Whole pages of long runs, nearly all bytes, go in batches past it: some batches are being
- * read while others are written. */
+ * Fragments (move/piece.h) are read one at a time through the page cache, where the kernel reads
+ * ahead. Whole pages of long runs, nearly all bytes, are moved in batches past it: some batches are
+ * being read while others are written. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +20,7 @@
 #include "save/calls.h"
 #include "save/save.h"
 
-enum { SCRATCH_BYTES = 2 << 20 }; /* SPAN_RUNS of runs.c with what lies between them */
+enum { SCRATCH_BYTES = 2 << 20 }; /* SPAN_RUNS (move.c) runs with the bytes between them */
 
 int rewrite_make(rewrite *w, size_t boxes, uint64_t memory_bytes, dcp_error *err) {
     w->memory_bytes = memory_bytes;
@@ -67,8 +66,8 @@ static int add_tensor(rewrite *w, const reader_tensor *t, const dcp_rewrite_opti
     return status;
 }
 
-/* How many boxes this rank has of all tensors: at least one of each for each of its `mine` files.
- */
+/* Returns how many boxes this rank has of all tensors: at least one per tensor for each of its
+ * `mine` files. */
 static size_t count_cut_boxes(const rewrite *w, const dcp_rewrite_options *o, int shards,
                               size_t mine) {
     size_t n = w->from->n_tensors * mine;
@@ -104,18 +103,18 @@ static int make_state(rewrite *w, const dcp_rewrite_options *o, dcp_error *err) 
 
 enum {
     JOIN_BYTES = 64 << 10,
-    RANGE_BYTES = 1 << 20,  /* told of at once */
-    MOST_BYTES = 128 << 20, /* of one new file: not more than the page cache keeps */
+    RANGE_BYTES = 1 << 20,  /* announced together */
+    MOST_BYTES = 128 << 20, /* for one new file: not more than the page cache keeps */
 };
 
-/* What is to be read of a file, and was not told yet. */
+/* A range of a file that will be read, and was not announced yet. */
 typedef struct announced_range {
     uint64_t from, to;
 } announced_range;
 
 typedef struct announcer {
     const dcp_checkpoint *from;
-    announced_range *ranges; /* a file */
+    announced_range *ranges; /* one per file */
     uint64_t told;
 } announcer;
 
@@ -142,24 +141,24 @@ static int announce_run(void *ctx, const rewrite_run *run) {
 }
 
 static int announce_fragment(void *ctx, const move_fragment *f) {
-    const state_box *box = f->piece->box; /* none: metadata */
+    const state_box *box = f->piece->box; /* NULL: metadata */
     return box ? rewrite_runs(box->ctx, f->box_offset, f->bytes, announce_run, ctx) : 0;
 }
 
-/* save_mover.announce: edges and small tensors are scattered over the old files. Read one by one,
- * each would wait for the disk. So the kernel is told of all of them at once, and reads them at the
- * same time. Near ones are joined. */
+/* The save_mover.announce: edges and small tensors are scattered over the old files, and reads of
+ * them one at a time would each wait for the disk. So all of them are announced to the kernel,
+ * which reads them at the same time. Nearby ones are joined. */
 static void announce_fragments(void *ctx, const save_image *im) {
     const dcp_checkpoint *from = ((const rewrite *)ctx)->from;
     announcer a = {.from = from, .ranges = calloc(from->n_files, sizeof *a.ranges)};
     size_t first = 0;
-    if (!a.ranges) return; /* it is slower then */
+    if (!a.ranges) return; /* then it is slower */
     move_fragments(im->pieces, im->n_pieces, &first, 0, UINT64_MAX, announce_fragment, &a);
     for (size_t f = 0; f < from->n_files; f++) announce_range(&a, &from->files[f], &a.ranges[f]);
     free(a.ranges);
 }
 
-/* Whether the state id of the new files' tensors is that of the old ones'. */
+/* Returns 1 if the state id of the new files' tensors equals the old one. */
 static int has_same_id(const dcp_checkpoint *from, const uint64_t *sums) {
     uint64_t raw = ~0ULL;
     char id[17];
@@ -200,10 +199,10 @@ static int find_damage(const rewrite *w, dcp_error *err) {
                         "states, or what was read once differs from what is read now");
 }
 
-/* save_mover.prove: what was written equals what had been saved. The old global file has checksums
- * of its blocks. Old shards have the state id, a checksum over those of whole tensors; where it
- * differs, each rank checks the blocks of the datasets that it had a part of, for the damaged one.
- */
+/* The save_mover.prove: checks that what was written equals what had been saved. The old global
+ * file has checksums of its blocks. Old shards have the state id, a checksum over those of whole
+ * tensors; if it differs, each rank checks the blocks of the datasets of which it had a part, to
+ * find the damaged one. */
 static int prove_sums(void *ctx, const uint64_t *sums, dcp_error *err) {
     dcp_checkpoint *from = ((rewrite *)ctx)->from;
     int status = DCP_OK;
@@ -234,7 +233,7 @@ static int ask_datasets(rewrite *w, dcp_error *err) {
     return status;
 }
 
-/* Ranks that read together have to be those that write together. */
+/* The ranks that read together must be those that write together. */
 static int check_same_comm(const dcp_comm *from, const dcp_store *to, dcp_error *err) {
     if (from == to->comm || (from->size == 1 && to->comm->size == 1)) return DCP_OK;
     return core_fail_at(
@@ -256,7 +255,7 @@ int dcp_rewrite(dcp_checkpoint *from, dcp_store *to, const dcp_rewrite_options *
                                    .shards = o->shards,
                                    .about_json = o->about_json,
                                    .replicas =
-                                       DCP_REPLICAS_TRUST, /* from one dataset, and proven */
+                                       DCP_REPLICAS_TRUST, /* from one dataset, and verified */
                                    .on_progress = o->on_progress,
                                    .progress_ctx = o->progress_ctx,
                                    .stop = o->stop,
