@@ -30,8 +30,7 @@ typedef struct move_routes {
     int n_partners;
     int is_one_message;             /* to the file: a single message per partner for all windows */
     uint64_t most_own, most_theirs; /* maximum total per window, or of the single messages */
-    unsigned char *has_own,
-        *has_theirs; /* for each window of the list, whether this group has any */
+    unsigned char *has_own, *has_theirs; /* per window of the list: whether there are any */
     /* three per window: takes part, has own, has theirs; and one more. NULL once the windows are
      * listed */
     uint64_t *parts;

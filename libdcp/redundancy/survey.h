@@ -57,11 +57,11 @@ void redundancy_survey_header(const redundancy_survey *s, int leader, int member
  * save. Collective.
  *
  *   folders, n  the step's folders that this rank sees, `DIR/step-N`; n may be 0. A folder that
- * does not exist counts as empty. Copied. Ranks of a node may name the same folders. domain number
- * of this rank's failure domain, as for redundancy_groups_collect: files are rebuilt in domains
- * that hold nothing else of their group, if there are any every_byte  1: each file is read by one
- * rank and compared with its checksums, and a damaged file counts as lost; 0: only sizes and
- * headers are checked, which is quick
+ *               does not exist counts as empty. Copied. Ranks of a node may name the same folders.
+ *   domain      number of this rank's failure domain, as for redundancy_groups_collect: files are
+ *               rebuilt in domains that hold nothing else of their group, if there are any
+ *   every_byte  1: each file is read by one rank and compared with its checksums, and a damaged
+ *               file counts as lost; 0: only sizes and headers are checked, which is quick
  *
  * Losses are not a failure here. Returns DCP_ERR_NOT_FOUND if no rank sees an intact redundancy
  * file. Files that could not be looked up are not used; returns DCP_ERR_IO if all files that

@@ -218,8 +218,9 @@ static int is_welcome(const trial *t, uint64_t bytes) {
     return b->used < b->capacity / 2 || t->grown < t->wanted / 2;
 }
 
-/* Adds the part and returns 1; or returns 0 if there is no room, or the batch is half full and the
- * part needs few of its pages. A part that does not fit into an empty batch must be cut in two. */
+/* Adds the part and returns 1; or returns 0 if there is no room, or the batch is half full and
+ * lacks half of the pages that the part needs. A part that does not fit into an empty batch must be
+ * cut in two. */
 static int add_to_batch(batch *b, const move_fragment *what, io_file *file) {
     trial t = {.b = b, .hint = b->n_extents, .is_one = 1};
     size_t before = b->n_extents;
