@@ -431,7 +431,7 @@ static int fetch_from_source(const state_box *box, uint64_t offset, uint64_t byt
     int status = box->source(box->ctx, offset, bytes, out, err);
     if (status && err) err->rank = -1; /* the caller's failure: no rank is named yet */
     if (!status || (status < 0 && status >= DCP_ERR_CANCELLED)) return status;
-    return core_fail(err, DCP_ERR_IO, "a source returned %d, which is no status", status);
+    return core_fail(err, DCP_ERR_IO, "a source returned %d, which is not a status", status);
 }
 
 int move_box_fetch(const move_piece *p, uint64_t offset, uint64_t bytes, void *out,

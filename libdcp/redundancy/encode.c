@@ -74,7 +74,7 @@ int redundancy_output_publish(redundancy_output *o, dcp_error *err) {
         status = core_fail_errno(err, "cannot finish", o->path);
     else if (failed)
         status = core_fail_errno(err,
-                                 "it is there and whole, but may be gone after a loss of "
+                                 "it is complete, but may disappear after a loss of "
                                  "power: cannot sync the folder of",
                                  o->path);
     if (failed < 0) unlink(o->tmp);

@@ -104,7 +104,7 @@ int dcp_st_finish(dcp_st_writer *writer, dcp_error *err) {
         is_named = failed >= 0;
         if (failed)
             status = core_fail_errno(err,
-                                     is_named ? "it is there and whole, but may be gone after a "
+                                     is_named ? "it is complete, but may disappear after a "
                                                 "loss of power: cannot sync the folder of"
                                               : "cannot finish",
                                      writer->path);

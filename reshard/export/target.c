@@ -152,10 +152,9 @@ void export_target_remove(const char *path) {
 
 static int sync_parent(const char *path) {
     if (!io_publish_sync_parent(path)) return 0;
-    return program_fail_errno(
-        "it is there and whole, but may be gone after a loss of power: cannot "
-        "sync the folder of",
-        path);
+    return program_fail_errno("it is complete, but may disappear after a loss of power: cannot "
+                              "sync the folder of",
+                              path);
 }
 
 /* What was at `path` is removed once the new folder is durable. */

@@ -198,7 +198,7 @@ static void a_name_that_may_not_last(void **state) {
     folders_fail = 1;
     assert_int_equal(dcp_st_finish(writer, &err), DCP_ERR_IO);
     folders_fail = 0;
-    assert_non_null(strstr(err.message, "it is there and whole, but may be gone after a loss of"));
+    assert_non_null(strstr(err.message, "it is complete, but may disappear after a loss of"));
     assert_int_equal(err.system_error, EIO);
     assert_string_equal(err.path, path);
     assert_int_equal(dcp_st_open(path, &reader, NULL), DCP_OK);
