@@ -77,8 +77,8 @@ void move_half_count(_Atomic uint16_t *marks, uint64_t offset, uint64_t bytes);
  * sent before the first.
  *
  * From the file, a carrier's memory contains a bit for each page of its partners' domains, which
- * says that a rank of the group wants the page. The bits go to the partners, who mark the pages and
- * answer with them. So a page crosses only once, however many ranks want it. All ranks take their
+ * says that a rank of the group needs the page. The bits go to the partners, who mark the pages and
+ * answer with them. So a page crosses only once, however many ranks need it. All ranks take their
  * fragments from the carrier's memory. If all ranks have to take part in an exchange of messages,
  * many windows are requested at once. */
 
@@ -148,7 +148,7 @@ void move_carriers_want(move_carriers *c, size_t i, const move_domain *d, uint32
                         int walk);
 /* Exchanges the bits of windows [i, end), where i begins a block. Waits for partners. */
 int move_carriers_ask(move_carriers *c, size_t i, size_t end, dcp_error *err);
-/* Marks the pages of the window that partners want. */
+/* Marks the pages of the window that partners need. */
 void move_carriers_mark(move_carriers *c, size_t i, const move_half *half);
 /* Sends and receives pages. Waits for partners. */
 int move_carriers_answer(move_carriers *c, size_t i, const move_half *half, dcp_error *err);

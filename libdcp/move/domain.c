@@ -21,7 +21,7 @@ void move_windows_set_width(move_windows *w, int width, uint64_t end) {
                                 : end / w->window_bytes + 1;
 }
 
-/* In the row of the last domain the turns are shifted, so that the last domain belongs to the first
+/* In the row of the last domain the turns are shifted, so the last domain belongs to the first
  * aggregator. The domains beyond that row are shifted as well: a window that is narrower than a row
  * may begin in one row and end in the next, and must not contain an aggregator twice. */
 const move_aggregator *move_windows_aggregator(const move_windows *w, uint64_t domain) {

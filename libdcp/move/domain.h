@@ -23,8 +23,8 @@
 
 /* With reader ranges, except that a domain has at least one page of the largest size. */
 #define MOVE_WINDOW_BYTES (16u << 20)
-/* The maximum that a group has in, or wants of, a window's domains in other groups, unless a single
- * domain exceeds it. */
+/* The maximum that a group has in, or needs from, a window's domains in other groups, unless a
+ * single domain exceeds it. */
 #define MOVE_FOREIGN_BYTES (12u << 20)
 #define MOVE_DOMAIN_PAGES (IO_SLOT_BYTES / PAGE_BYTES) /* maximum */
 /* The maximum on a single host, and on each of several hosts. In the latter case these are usually

@@ -18,9 +18,9 @@
  * Ranks that read apart have no barriers, and each has an area like a rank that is alone in its
  * group.
  *
- * Barriers for other groups are left out if those give or want nothing. Groups wait for each other
- * only by messages, each in the order of windows, so the group at the earliest window can always
- * continue.
+ * Barriers for other groups are left out if those neither give nor need anything. Groups wait for
+ * each other only by messages, each in the order of windows, so the group at the earliest window
+ * can always continue.
  *
  * If there is only one group, ranks also find out in each window whether one of them has failed,
  * and then all end. Otherwise they continue to the last window and find out then, as other groups
@@ -138,7 +138,7 @@ static void prepare_writing(exchange *e, size_t i, const move_half *half) {
     if (has_messages(e)) put_foreign(e, i);
 }
 
-/* Sets the bits of the pages of other groups that this rank wants in windows [i, end). */
+/* Sets the bits of the pages of other groups that this rank needs in windows [i, end). */
 static void want_windows(exchange *e, size_t i, size_t end) {
     for (; i < end; i++) {
         move_carriers_rewind(&e->carriers);

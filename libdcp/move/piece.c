@@ -312,7 +312,7 @@ int move_fragments(const move_piece *pieces, size_t n, size_t *first, uint64_t l
 }
 
 /* Returns the end of the part that begins at that place of the file: the end of the block or, if
- * pages are as large as blocks, of the page, so that requests are aligned in the file. */
+ * pages are as large as blocks, of the page, so requests are aligned in the file. */
 static uint64_t part_end(const move_piece *p, uint64_t at) {
     const uint64_t cut = p->page_bytes < BLOCK_BYTES ? BLOCK_BYTES : p->page_bytes,
                    origin = p->page_bytes < BLOCK_BYTES ? p->file_offset : 0;

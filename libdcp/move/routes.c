@@ -240,7 +240,7 @@ static move_partner *add_partner(agreeing *a, int group) {
     return &t->partners[t->n_partners++];
 }
 
-/* Lists, by domain, what this carrier's group has for, or wants from, other groups. */
+/* Lists, by domain, what this carrier's group has for, or needs from, other groups. */
 static int list_own(agreeing *a) {
     const tally *carried = &a->carried;
     for (size_t i = 0, end; i < carried->n; i = end) {

@@ -7,7 +7,7 @@
 
 #include "move/domain.h"
 
-/* How many bytes a group has for, or wants from, the domains of another group in one window. */
+/* How many bytes a group has for, or needs from, the domains of another group in one window. */
 typedef struct move_talk {
     uint64_t window, bytes;
     uint64_t before; /* in the same message; 0 if each window has its own */
@@ -21,7 +21,7 @@ typedef struct move_talks {
 /* Another group, to which this rank is the carrier. */
 typedef struct move_partner {
     int group, rank;   /* rank: the carrier of the other group to this one */
-    move_talks own;    /* what this group has in, or wants from, the other group's domains */
+    move_talks own;    /* what this group has in, or needs from, the other group's domains */
     move_talks theirs; /* the opposite */
 } move_partner;
 
