@@ -6,7 +6,7 @@
 #include <immintrin.h>
 
 #define AHEAD_BYTES ((uint64_t)16 << 10)
-#define LINE_BYTES ((uint64_t)64) /* of the cache */
+#define LINE_BYTES ((uint64_t)64) /* a cache line */
 
 /* Whole cache lines are written without being read before, which is expensive if another processor
  * or a disk used them last. Meanwhile the following data are prefetched, as callers that sum what

@@ -12,7 +12,7 @@
 #include "core/bytes.h"
 
 #define POLYNOMIAL 0xc96c5795d7870f42ULL /* ECMA-182, reflected: bit 63 is x^0 */
-#define QUOTIENT 0x4e1f23360b94b1eaULL   /* of x^128 divided by the polynomial, without its x^64 */
+#define QUOTIENT 0x4e1f23360b94b1eaULL   /* x^128 divided by the polynomial, without x^64 */
 
 /* x^(2^i) modulo the polynomial; power[i + 1] is power[i] squared. 2^64 bytes are 2^67 bits. */
 static const uint64_t power[67] = {

@@ -17,7 +17,7 @@
 
 enum {
     DEEPEST = 2048,
-    LONG_DIGITS = 19, /* of 2^63; 2^64 has one more */
+    LONG_DIGITS = 19, /* 2^63 has that many, 2^64 has one more */
 };
 
 typedef struct json_reading {

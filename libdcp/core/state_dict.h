@@ -17,7 +17,7 @@ typedef struct state_box {
     /* the device whose memory holds the elements, at device_data */
     const struct dcp_device *device;
     void *device_data;
-    const struct box_strides *strides; /* of `data` (core/strides.h); NULL: dense */
+    const struct box_strides *strides; /* strides of `data` (core/strides.h); NULL: dense */
 } state_box;
 
 typedef struct state_tensor {

@@ -9,8 +9,8 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 
-#define PART_BYTES (16u << 10)    /* of short runs, gathered for a checksum */
-#define ROWS_BYTES (1u << 20)     /* the same for rows that lie across the memory */
+#define PART_BYTES (16u << 10)    /* short runs, gathered for a checksum */
+#define ROWS_BYTES (1u << 20)     /* rows across the memory, gathered for a checksum */
 #define LONG_BYTES 1024           /* minimum length of a run that is worth a call */
 #define TILE_BYTES ((uint64_t)64) /* a cache line */
 
@@ -76,9 +76,9 @@ int core_strides_merge(uint32_t ndim, uint64_t elem_bytes, const uint64_t *count
 /* The position of a walk: a run. */
 typedef struct box_walk {
     const box_strides *strides;
-    unsigned char *memory; /* of the run */
+    unsigned char *memory; /* the run's memory */
     uint64_t index[DCP_MAX_DIMS];
-    unsigned char *dense; /* in the buffer */
+    unsigned char *dense; /* its place in the buffer */
     int to_memory;
 } box_walk;
 

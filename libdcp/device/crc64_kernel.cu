@@ -1,5 +1,5 @@
-/* The scheme of crc64_scheme.h: a block of threads a block of words. The last block to end hands
- * the sum over and clears the cell. Integer XOR: the result does not depend on the order. */
+/* The scheme of crc64_scheme.h: each block of threads handles a block of words. The last block to
+ * end writes the sum and clears the cell. Integer XOR: the result does not depend on the order. */
 #include "device/crc64_scheme.h"
 
 __global__ void __launch_bounds__(SCHEME_THREADS)
@@ -36,7 +36,7 @@ extern "C" cudaError_t device_crc64_kernel_launch(const scheme_tables *tables, c
                                                   uint64_t *pinned, cudaStream_t stream) {
     const uint64_t blocks = device_crc64_range_of(data, bytes).blocks;
     if (blocks > 0x7fffffffULL) return cudaErrorInvalidValue; /* 128 TiB */
-    cudaLaunchConfig_t config = {}; /* and no <<< >>>, whose error may be one of an older call */
+    cudaLaunchConfig_t config = {}; /* not <<< >>>, whose error may be an earlier call's */
     config.gridDim = dim3(blocks ? (unsigned)blocks : 1u);
     config.blockDim = dim3(SCHEME_THREADS);
     config.stream = stream;

@@ -18,7 +18,7 @@ struct state_box;
 /* A range of a box, and its place in a batch's memory. */
 typedef struct staging_range {
     const struct state_box *box;
-    const char *path; /* of its tensor, for messages; borrowed */
+    const char *path; /* the tensor's path, for messages; borrowed */
     uint64_t offset, bytes;
     uint64_t at;
 } staging_range;

@@ -24,7 +24,7 @@
 #define MOST_ROW_REST (1ULL << 20)                   /* in addition, per row */
 #define MAX_STEP_BYTES (1ULL << 50)                  /* all files of a step */
 #define MAX_JSON_BYTES (16u << 20)                   /* the JSON text */
-#define MAX_META_BYTES (MAX_JSON_BYTES + (1u << 17)) /* with a shard's member and padding */
+#define MAX_META_BYTES (MAX_JSON_BYTES + (1u << 17)) /* plus a shard's member and padding */
 
 typedef struct format_range {
     uint64_t offset, bytes;
@@ -59,7 +59,7 @@ struct box_copy;
 typedef struct format_row {
     dcp_tensor tensor;  /* global shape; path of the dataset: "/model/x" or "/model/x@1" */
     const dcp_box *box; /* the part of the tensor that the dataset holds; NULL: all */
-    uint64_t offset;    /* of the data, from the beginning of the file; 0 without data */
+    uint64_t offset;    /* place of the data in the file; 0 without data */
     uint64_t bytes;
     uint64_t crc;
     uint64_t first_block; /* place in the blocks table: number of blocks in all rows before */

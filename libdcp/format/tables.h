@@ -15,7 +15,7 @@ typedef struct format_file {
     int folder; /* borrowed descriptor of the step's folder; AT_FDCWD: use the path */
     format_userblock ub;
     format_row *rows;
-    uint64_t *crcs;         /* of the blocks of all rows */
+    uint64_t *crcs;         /* checksums of the blocks of all rows */
     char *meta;             /* JSON text without its padding */
     uint64_t base;          /* address of its first byte */
     uint64_t first_block;   /* number of blocks in the files before it */

@@ -26,7 +26,7 @@
 struct h5_file {
     hid_t file, dataset, type; /* -1: none */
     MPI_File scratch;          /* used for the close; MPI_FILE_NULL: opened for reading */
-    const format_row *row;     /* of `dataset` */
+    const format_row *row;     /* the row of `dataset` */
     int writing;
     const char *path;
 };

@@ -19,7 +19,7 @@ typedef struct io_file {
     int is_on_use, folder;
     io_access access;
     int failed;     /* errno of a sync that failed before the file was closed */
-    unsigned users; /* of the open file */
+    unsigned users; /* number of uses of the open file */
     struct io_file *before, *after;
 } io_file;
 

@@ -20,7 +20,7 @@
 #include "io/threads.h"
 
 #define REQUESTS 128u
-#define NAPS 12 /* of 1, 2, 4 ms and so on: some seconds in total */
+#define NAPS 12 /* naps of 1, 2, 4 ms and so on: some seconds in total */
 #define MEMORY_BYTES ((size_t)IO_SLOTS * IO_SLOT_BYTES)
 
 typedef struct request {

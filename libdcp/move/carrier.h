@@ -89,16 +89,16 @@ typedef struct move_carriers {
     int to_file;
     size_t words; /* number of 64-bit words for the pages of a domain */
     size_t block; /* number of windows that are requested at once */
-    size_t sets;  /* of bits: number of windows with bits that are set or in use */
+    size_t sets;  /* number of windows with bits that are set or in use */
     /* In shared memory, for each group, an offset in its carrier's memory. To the file: the place
      * of the next fragments for the group. From the file: the beginning of its pages. */
     _Atomic uint64_t *places;
-    unsigned char **memory; /* of each rank of the group */
+    unsigned char **memory; /* each group rank's memory */
     /* for each group, the number of its domains that the walk over the window has reached */
     uint32_t *seen;
     move_domain *own; /* this group's domains of a window; n_own of them */
     int n_own;
-    /* of this rank as a carrier */
+    /* for this rank as a carrier */
     dcp_comm_message *send, *receive;
     size_t sends, receives;
     unsigned char *buffer; /* to the file: received messages; from the file: pages for partners */

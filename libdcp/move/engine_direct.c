@@ -163,7 +163,7 @@ typedef struct bulk_writer {
     unsigned slot;
     uint64_t room;          /* bytes left in the slot; its buffer is filled from the start */
     uint64_t written, left; /* in bytes of parts */
-    unsigned char *copy;    /* of what was left; NULL: no copy */
+    unsigned char *copy;    /* a copy of the rest; NULL: no copy */
     uint64_t copied_at;     /* value of `written` when it was made */
     dcp_error *err;
 } bulk_writer;

@@ -49,7 +49,7 @@ typedef struct exchange {
     uint64_t domain_start;       /* address of the domain that is being walked */
     unsigned char *area;         /* the domain's area */
     _Atomic uint16_t *marks;     /* the marks of its pages */
-    _Atomic uint16_t *own_marks; /* of a rank that is alone in its group */
+    _Atomic uint16_t *own_marks; /* for a rank that is alone in its group */
 } exchange;
 
 static int is_alone(const exchange *e) { return e->w->is_apart || e->x->comm->local.size == 1; }

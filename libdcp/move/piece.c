@@ -349,7 +349,7 @@ int move_bulk_parts(const move_piece *pieces, size_t n, move_fragment_fn fn, voi
 /* A save reads from two batches, as pieces whose runs alternate in the file each read from one. A
  * load uses all batches in turn: one is filled while the previous ones are being copied. */
 
-#define LOAD_BYTES (16u << 20) /* of staging buffers */
+#define LOAD_BYTES (16u << 20) /* staging buffers */
 #define READ_BATCHES 2
 #define CAST_BYTES (16u << 10) /* cast at once, if not directly into memory */
 

@@ -38,14 +38,14 @@ typedef struct move_cast {
 /* For a dataset that is a box of a larger tensor: the tensor's checksums. */
 typedef struct move_global {
     box_copy copy;  /* a: bytes of the tensor, b: bytes of the dataset */
-    uint64_t bytes; /* of the tensor */
+    uint64_t bytes; /* the tensor's size */
     uint64_t *sums; /* raw checksums of its blocks, to add to */
 } move_global;
 
 typedef struct move_piece {
     const box_copy *copy;  /* a: bytes of the dataset, b: bytes of `box`, dense */
-    uint64_t file_offset;  /* of the dataset; with several files: its address (transfer.h) */
-    uint64_t bytes;        /* of the dataset */
+    uint64_t file_offset;  /* the dataset's; with several files: its address (transfer.h) */
+    uint64_t bytes;        /* the dataset's size */
     const format_row *row; /* the dataset's row; NULL: bytes of no dataset */
     /* Memory or source. NULL: to a file, `raw` has the bytes; from files, they are summed and not
      * stored. */

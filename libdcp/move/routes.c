@@ -36,8 +36,8 @@ typedef struct agreeing {
     int to_file;
     int apart;         /* whether this rank, and later whether all ranks, can read apart */
     int one_message;   /* and can send everything in one message */
-    tally own;         /* of this rank, ascending */
-    tally carried;     /* of its group, if this rank is the carrier: by group */
+    tally own;         /* this rank's, ascending */
+    tally carried;     /* its group's, if this rank is the carrier: by group */
     uint64_t *foreign; /* for each domain of another group, how much this group has in it */
     uint64_t domains;  /* number of domains, if there are no reader ranges */
     uint64_t *bytes;   /* with reader ranges, two per rank: sizes of messages */

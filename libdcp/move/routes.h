@@ -34,7 +34,7 @@ typedef struct move_routes {
     /* three per window: takes part, has own, has theirs; and one more. NULL once the windows are
      * listed */
     uint64_t *parts;
-    int status; /* of this rank alone; others find out at the end (move_routes_list) */
+    int status; /* this rank's status; others find out at the end (move_routes_list) */
 } move_routes;
 
 /* The head of a fragment in a message: a u32 with its place in its window, a u32 with its length;

@@ -67,12 +67,12 @@ typedef struct move_file {
     uint64_t base, end;   /* its addresses */
     struct io_file *file; /* open, or opened on use; only for files that this rank sees */
     const char *path;
-    void *owner; /* of the caller, for move_transfer.check_metadata */
+    void *owner; /* the caller's, for move_transfer.check_metadata */
 } move_file;
 
 typedef struct move_transfer {
     move_direction direction;
-    dcp_comm *comm;         /* of the ranks that move together */
+    dcp_comm *comm;         /* the ranks that move together */
     struct io_queue *queue; /* for engines by position */
     const move_file *files;
     size_t n_files; /* 1 if the direction is to the file */

@@ -28,7 +28,7 @@ typedef struct program_option {
     { name, NULL, help, NULL, flag, 0 }
 
 typedef struct program_command {
-    const char *name;              /* of the program */
+    const char *name;              /* the program's name */
     const char *usage;             /* what follows the name; one line per form */
     const char *about;             /* the common use, and what the program does */
     const program_option *options; /* in addition to those below, --help and --version */
@@ -36,7 +36,7 @@ typedef struct program_command {
     int *dry_run;                  /* if set, --dry-run exists */
     const char *notes;             /* lines after the options; NULL: none */
     const char *statuses;          /* the lines about the exit status; NULL: those of the tools */
-    int stops;                     /* with those: it ends with PROGRAM_STOPPED after SIGTERM */
+    int stops;                     /* adds to those: PROGRAM_STOPPED after SIGTERM */
     /* the first argument ends the options; the rest belongs to another program */
     int ends_at_first;
 } program_command;

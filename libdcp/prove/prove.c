@@ -31,7 +31,7 @@ typedef struct prover {
     save_replicas *replicas; /* NULL: replicas are not compared */
     move_device device;
     move_progress progress;
-    move_piece *pieces; /* of the boxes that this rank keeps */
+    move_piece *pieces; /* for the boxes that this rank keeps */
     format_row *rows;   /* one per piece */
     move_global *global;
     size_t n_pieces;

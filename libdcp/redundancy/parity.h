@@ -15,7 +15,7 @@ typedef struct redundancy_reader {
 } redundancy_reader;
 
 typedef struct parity_member {
-    uint64_t number; /* number of its shard */
+    uint64_t number; /* its shard's number */
     uint64_t bytes, crc;
 } parity_member;
 

@@ -27,7 +27,7 @@ typedef struct survey_found {
     uint64_t number;
     int world;
     int usable, checked;
-    parity_header *header; /* of a usable redundancy file */
+    parity_header *header; /* for a usable redundancy file */
 } survey_found;
 
 typedef struct redundancy_survey {
@@ -35,7 +35,7 @@ typedef struct redundancy_survey {
     redundancy_kind kind;
     int lost, world; /* members of a group that may be lost; shards, as saved */
     uint64_t step, set;
-    uint64_t *domains; /* of the ranks */
+    uint64_t *domains; /* each rank's domain */
     survey_found *found;
     size_t n_found;
     survey_shard *shards; /* [world] */

@@ -336,7 +336,7 @@ typedef struct entry {
 typedef struct tensor_part {
     move_fragment what;
     io_file *file;
-    uint64_t place; /* of its first element, in the whole tensor */
+    uint64_t place; /* its first element's place in the whole tensor */
 } tensor_part;
 
 typedef struct mover {
@@ -346,10 +346,10 @@ typedef struct mover {
     batch *batches; /* used in turn */
     uint64_t begun; /* number of batches so far; the last one is being filled */
     uint64_t written;
-    tensor_part *parts; /* of one tensor */
+    tensor_part *parts; /* parts of one tensor */
     size_t n, room;
     uint64_t part_bytes; /* maximum size of the tensor's parts */
-    io_file *file;       /* of the piece that is being cut into parts */
+    io_file *file;       /* file of the piece that is being cut into parts */
     dcp_error *err;
 } mover;
 

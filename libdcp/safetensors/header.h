@@ -43,7 +43,7 @@ int safetensors_value_parse(const char *what, safetensors_value value, uint64_t 
 
 typedef struct safetensors_entry {
     dcp_tensor tensor;   /* path: the plain name, owned */
-    uint64_t begin, end; /* of its data, from the end of the header */
+    uint64_t begin, end; /* place of its data, from the end of the header */
     size_t file;         /* index of the reader's file */
 } safetensors_entry;
 

@@ -23,10 +23,10 @@ typedef struct summed_dataset {
 
 struct verify_sums {
     const dcp_checkpoint *ckpt;
-    summed_dataset *datasets; /* of all files; for each file sorted by offset */
+    summed_dataset *datasets; /* in all files; sorted by offset within a file */
     size_t *first;            /* [n_files + 1]: the first dataset of each file */
     uint64_t *outside_bytes;  /* for each file, the bytes that are neither user block nor dataset */
-    uint64_t *sums; /* of the blocks of all files, then of each file's outside, then of tensors */
+    uint64_t *sums;           /* blocks of all files, then each file's outside, then tensors */
     uint64_t n_sums;
 };
 
