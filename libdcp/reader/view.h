@@ -12,7 +12,7 @@
  * Must be freed whether or not it succeeds. */
 int reader_view_here(dcp_checkpoint *ckpt, reader_view *out, dcp_error *err);
 
-/* Requests the datasets near the n boxes of `wants`, which are sorted by tensor. Requires rows at
+/* Requests the datasets near the n boxes of `wants`, and sorts `wants` by tensor. Requires rows at
  * homes. Collective over the checkpoint's communicator; begins with comm_agree of `status`. Reads
  * no file. *own is this rank's status after it has received the answers, on which the ranks still
  * have to agree. The view must be freed whether or not it succeeds. */
