@@ -10,36 +10,36 @@ struct fsdp_across {
     fsdp_transport *transport;
     fsdp_micro_batches batches;
     float *grads;
-    float *outbound;         /* sums of this group; what goes to one rank is side by side */
+    float *outbound;         /* sums of this group, contiguous for each receiving rank */
     float *crossed;          /* pieces of all groups' sums, in the order of micro-batches */
-    size_t unit;             /* whose sums cross, */
-    uint64_t micro;          /* of the run that this micro-step ends */
-    fsdp_transfer crossing;  /* they */
-    fsdp_transfer spreading; /* results */
-    int *counts;             /* four times [groups]: what crosses, and where it begins */
-    int *spread_counts;      /* twice */
-    fsdp_sum_counter *sums;  /* [units] of this rank's pieces */
-    float **slots;           /* their memory from one run to the next */
+    size_t unit;             /* the unit whose sums are being exchanged */
+    uint64_t micro;          /* the micro-step that ends their run */
+    fsdp_transfer crossing;  /* the exchange of sums */
+    fsdp_transfer spreading; /* the sending of results */
+    int *counts; /* 4 * [groups]: counts and starts of what is sent, then of what is received */
+    int *spread_counts;     /* 2 * [groups]: counts and starts */
+    fsdp_sum_counter *sums; /* [units] of this rank's pieces */
+    float **slots;          /* their memory between runs */
     uint64_t n_slots;
-    uint64_t sent; /* elements */
+    uint64_t sent; /* in elements */
 };
 
 static int groups_of(const fsdp_layout *layout) { return layout->world / layout->shards; }
 static int own_row(const fsdp_layout *layout) { return layout->rank / layout->shards; }
 
-/* A group's rank that holds the same shard. */
+/* The rank of that group which holds the same shard as this rank. */
 static int peer_of(const fsdp_layout *layout, int group) {
     return group * layout->shards + layout->shard;
 }
 
-/* The part of this shard, from its beginning, that the group's rank adds up. */
+/* The part of this shard, relative to its beginning, that the group's rank adds up. */
 static fsdp_range piece_of(const fsdp_across *a, size_t unit, int group) {
     fsdp_range piece = fsdp_grad_range(a->layout, unit, peer_of(a->layout, group));
     piece.start -= a->layout->units[unit].grad_starts[a->layout->shard];
     return piece;
 }
 
-/* How many sums a group sends of the run that the micro-step ends. */
+/* The number of sums that a group sends for the run that ends with the micro-step. */
 static uint64_t parts_of(const fsdp_across *a, int group, uint64_t micro) {
     const fsdp_part run = fsdp_micro_batches_run(&a->batches, peer_of(a->layout, group), micro);
     return fsdp_sum_order_parts(&a->batches.order, run.first, run.first + run.n);
@@ -49,7 +49,7 @@ static float *shard_of(const fsdp_across *a, size_t unit) {
     return a->grads + a->layout->units[unit].grad_at;
 }
 
-/* Of a unit's sums on their way, and of the results of another one's. */
+/* Reserves transfers for one unit's sums and for another unit's results. */
 static int reserve_across(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
     const size_t in = s->crossed * sizeof(float);
     const size_t out = s->outbound ? s->outbound * sizeof(float) : 1; /* 0 would mean a gather */
@@ -63,7 +63,8 @@ static int reserve_across(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
     return failed ? core_fail_memory(err, out + in + shard) : DCP_OK;
 }
 
-/* The shard holds a group's own sums while there are runs to come: no total lies there yet. */
+/* The storage of the shard holds the group's own sums until the last run, so the sums across groups
+ * need other memory. */
 static int take_sums(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
     uint64_t offset = 0;
     a->n_slots = s->n_across_sums;
@@ -90,7 +91,7 @@ static int take_across(fsdp_across *a, const fsdp_plan *plan, dcp_error *err) {
     const size_t groups = (size_t)groups_of(a->layout);
     a->counts = calloc(4 * groups, sizeof *a->counts);
     a->spread_counts = calloc(2 * groups, sizeof *a->spread_counts);
-    a->outbound = a->k->alloc(a->k, s.outbound * sizeof(float)); /* never NULL, also for nothing */
+    a->outbound = a->k->alloc(a->k, s.outbound * sizeof(float)); /* never NULL, even for 0 bytes */
     a->crossed = a->k->alloc(a->k, s.crossed * sizeof(float));
     if (!a->counts || !a->spread_counts || !a->outbound || !a->crossed)
         return core_fail_memory(err, (s.outbound + s.crossed) * sizeof(float));
@@ -128,7 +129,7 @@ void fsdp_across_destroy(fsdp_across *a) {
 
 uint64_t fsdp_across_sent(const fsdp_across *a) { return a->sent; }
 
-/* Pieces of one rank side by side, in the order of ranks and in that of micro-batches. */
+/* Packs the pieces for each rank contiguously: ordered by rank, then by micro-batch. */
 static void pack_pieces(fsdp_across *a, size_t unit, const fsdp_sum_counter *sums) {
     const int groups = groups_of(a->layout);
     if (sums->depth == 1) {
@@ -163,7 +164,7 @@ static void exchange_pieces(fsdp_across *a, size_t unit, size_t own_parts) {
     a->sent += own_parts * fsdp_across_sends(a->layout, unit);
 }
 
-/* Adds up what has come; returns whether that was all of the step. */
+/* Adds up what has arrived. Returns true if that completed the step's sum. */
 static int add_pieces(fsdp_across *a) {
     fsdp_sum_counter *sum = &a->sums[a->unit];
     float *at = a->crossed;
@@ -203,7 +204,8 @@ void fsdp_across_spread(fsdp_across *a, size_t unit) {
     const int groups = groups_of(a->layout), row = own_row(a->layout);
     int *counts = a->spread_counts, *starts = counts + groups;
     float *shard = shard_of(a, unit);
-    a->transport->finish(a->transport, &a->spreading); /* of the unit before, which uses `counts` */
+    a->transport->finish(a->transport,
+                         &a->spreading); /* of the previous unit, which uses `counts` */
     for (int g = 0; g < groups; g++) {
         const fsdp_range piece = piece_of(a, unit, g);
         counts[g] = piece.count;

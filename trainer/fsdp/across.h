@@ -1,16 +1,15 @@
-/* The end of a reduction where several groups of ranks hold the state: what travels between those
- * that hold the same shard, a column of the mesh. In one of three ways:
+/* The end of a reduction if several groups of ranks hold the state: the exchange between ranks that
+ * hold the same shard (a column of the mesh). There are three ways:
  *
- * - Hybrid sharding: each group has added up what its ranks computed of a run of micro-batches,
- *   and the column's ranks tell each other their groups' sums, to each one its piece of the shard.
- *   Everyone adds its piece in the order of micro-batches, and after the last run tells the others
- *   the result. So a shard crosses twice, but for a rank's own piece, where a step is one run of
- *   each group and that is one sum (fsdp_micro_batches_run).
- * - A rank that has its piece of the sum already, since all ranks have sent it theirs, tells the
- *   others.
+ * - Hybrid sharding: each group has added up its ranks' gradients for a run of micro-batches. The
+ *   ranks of a column send each other their groups' sums: each rank receives its piece of the
+ *   shard, adds the pieces in the order of micro-batches, and sends the result to the others after
+ *   the last run. So a shard crosses twice, except for a rank's own piece, if a step is one run per
+ *   group and that run is one sum (fsdp_micro_batches_run).
+ * - All ranks have already sent this rank its piece of the sum: it sends the piece to the others.
  * - The ring: the transport adds.
  *
- * One unit crosses at a time, and the results of the unit before it. */
+ * The sums of one unit and the results of the unit before it can be in flight at the same time. */
 #pragma once
 
 #include "fsdp/fsdp_plan.h"
@@ -19,21 +18,21 @@
 
 typedef struct fsdp_across fsdp_across;
 
-/* grads: this rank's storage, where the sums end. All is borrowed. */
+/* grads: this rank's storage, where the sums end. All pointers are borrowed. */
 int fsdp_across_create(const fsdp_plan *plan, fsdp_transport *transport, kernels *k, float *grads,
                        fsdp_across **out, dcp_error *err);
 void fsdp_across_destroy(fsdp_across *a); /* NULL is ignored */
 
-/* Collective over the column. Sends this group's sums of a unit's shard, of the run that ends with
- * micro-step `micro`, which are in `sums`; it is empty on return, and its memory free again. */
+/* Collective over the column. Sends this group's sums of a unit's shard for the run that ends with
+ * micro-step `micro`. They are in `sums`, which is empty on return, so its memory can be reused. */
 void fsdp_across_exchange(fsdp_across *a, size_t unit, uint64_t micro, fsdp_sum_counter *sums);
-/* Likewise: sends this rank's piece, which stands in `grads`. */
+/* Collective over the column. Sends this rank's piece, which is in `grads`. */
 void fsdp_across_spread(fsdp_across *a, size_t unit);
-/* Likewise: adds up the shards that stand in `grads`. */
+/* Collective over the column. Adds up the shards, which are in `grads`. */
 void fsdp_across_add(fsdp_across *a, size_t unit);
-/* Lets transfers proceed; cheap. */
+/* Lets transfers proceed. Cheap. */
 void fsdp_across_poll(fsdp_across *a);
-/* Waits for all that was begun: the sums stand in the shards. */
+/* Waits for everything that was begun. Then the sums are in the shards. */
 void fsdp_across_finish(fsdp_across *a);
-/* Elements that this rank has sent since the creation. */
+/* The number of elements that this rank has sent since the creation. */
 uint64_t fsdp_across_sent(const fsdp_across *a);

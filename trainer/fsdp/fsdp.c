@@ -1,6 +1,6 @@
 /* The order of gathers, stages and reductions, which is the same on every rank: a rank without a
- * micro-batch goes through all of it but the computation. A block's gradients travel while the next
- * one's are computed, the root's at the end of a micro-step. */
+ * micro-batch does everything but the computation. A block's gradients travel while the next
+ * block's are computed; the root's travel at the end of a micro-step. */
 #include "fsdp/fsdp.h"
 
 #include <stdlib.h>
@@ -22,23 +22,24 @@ struct fsdp {
     kernels *k;
     timeline *tl;
     fsdp_micro_batches batches;
-    const float **whole;       /* [units] parameters of those that are gathered, or NULL */
-    size_t last_backward;      /* the stage; nothing that those before it use is trained */
-    long in_block;             /* the block that is gathered, where they do not stay; NO_UNIT */
-    size_t to_gather, started; /* blocks of this micro-step, and how far that is */
-    const float **places;      /* parameters of the stage at work */
-    float **grad_places;       /* and its gradients */
-    uint64_t micro;            /* the micro-step at work */
+    const float **whole;  /* [units] parameters of the gathered units, otherwise NULL */
+    size_t last_backward; /* the last stage with a backward pass: nothing before it is trained */
+    long
+        in_block; /* the gathered block if blocks are dropped after use; NO_UNIT if there is none */
+    size_t to_gather, started; /* blocks of this micro-step, and how many gathers have started */
+    const float **places;      /* parameters of the current stage */
+    float **grad_places;       /* gradients of the current stage */
+    uint64_t micro;            /* the current micro-step */
     float *grads;              /* this rank's storage */
     float *root_grads, *block_grads;
-    float *outgoing;     /* a unit's gradients in flight; NULL: there is none */
-    fsdp_gather *gather; /* NULL: the storage is the gathered model */
+    float *outgoing;     /* a unit's gradients in flight; NULL if none need a buffer */
+    fsdp_gather *gather; /* NULL if the storage itself is the gathered model */
     fsdp_reduce *reduce;
-    void (*done)(void *ctx, size_t unit); /* NULL: nobody asks */
+    void (*done)(void *ctx, size_t unit); /* may be NULL */
     void *done_ctx;
 };
 
-/* Whether the storage itself is the gathered model. */
+/* Returns true if the storage itself is the gathered model. */
 static int in_storage(const fsdp *f) { return f->layout->shards == 1 && !f->plan.is_on_host; }
 
 static int take_places(fsdp *f, const float *params, dcp_error *err) {
@@ -51,7 +52,7 @@ static int take_places(fsdp *f, const float *params, dcp_error *err) {
     if (!f->places || !f->grad_places || !f->whole)
         return core_fail_memory(err, most * sizeof *f->places);
     for (size_t u = 0; u < f->layout->n && in_storage(f); u++)
-        f->whole[u] = params + f->layout->units[u].param_at; /* for good */
+        f->whole[u] = params + f->layout->units[u].param_at; /* they stay there */
     return DCP_OK;
 }
 
@@ -160,7 +161,7 @@ static void drop_unit(fsdp *f, size_t unit) {
     f->whole[unit] = NULL;
 }
 
-/* Blocks that do not stay are there one at a time. */
+/* At most one of the blocks that are dropped after use is gathered at a time. */
 static void drop_block(fsdp *f) {
     if (f->in_block != NO_UNIT) drop_unit(f, (size_t)f->in_block);
     f->in_block = NO_UNIT;
@@ -190,7 +191,7 @@ static void finish_gather(fsdp *f, size_t unit) {
     is_done(f, unit);
 }
 
-/* Makes the unit's parameters whole, and sends for blocks that come next. */
+/* Waits until the unit's parameters are gathered, and starts gathering the blocks that follow. */
 static void hold_unit(fsdp *f, size_t unit) {
     const uint64_t ahead = f->plan.strategy.prefetch;
     if (!f->whole[unit]) {
@@ -202,14 +203,15 @@ static void hold_unit(fsdp *f, size_t unit) {
         start_next(f);
 }
 
-/* Where a micro-batch's gradients of a unit are made. One rank's first micro-batch begins the sum
- * of all where that ends: the storage is laid out as the whole unit is. */
+/* Where a micro-batch's gradients of a unit are computed. On a single rank the first micro-batch's
+ * are computed in the storage, where the sum ends, because the storage has the layout of the whole
+ * unit. */
 static float *unit_grads(const fsdp *f, size_t unit) {
     if (f->layout->world == 1 && f->micro == 0) return f->grads + f->layout->units[unit].grad_at;
     return unit == ROOT ? f->root_grads : f->block_grads;
 }
 
-/* The places of a stage's parameters and gradients, which are part of a unit's. */
+/* Finds a stage's parameters and gradients, which are part of a unit's. */
 static void point_at(fsdp *f, size_t stage) {
     const size_t part = model_stage_unit(f->m, stage), unit = stage_unit(f, stage);
     const fsdp_param *params = stage_params(f, stage);
@@ -223,7 +225,7 @@ static void point_at(fsdp *f, size_t stage) {
 _Static_assert((int)TIMELINE_SPENT <= (int)KERNELS_SPANS,
                "a kind of work is a span of the kernels");
 
-/* What the kernels are asked for from now on; TIMELINE_SPENT: nothing that is timed. */
+/* Tells the kernels which kind of work follows. TIMELINE_SPENT: work that is not timed. */
 static void begin_span(const fsdp *f, timeline_kind kind) {
     f->k->span(f->k, kind == TIMELINE_SPENT ? KERNELS_NO_SPAN : (unsigned)kind);
 }
@@ -244,7 +246,8 @@ static void run_forward(fsdp *f, model_run *run, timeline_kind span) {
     }
 }
 
-/* Where a unit's gradients are put for their way; NULL: nowhere, a shard is all of the state. */
+/* The buffer from which a unit's gradients are sent. NULL if none is needed because a shard is the
+ * whole state. */
 static float *scratch_of(fsdp *f, size_t unit) {
     const int is_root = unit == ROOT;
     if (f->layout->shards == 1) return is_root ? NULL : f->outgoing;
@@ -253,8 +256,8 @@ static float *scratch_of(fsdp *f, size_t unit) {
     return f->gather->gradient_room ? f->gather->gradient_room(f->gather, unit) : NULL;
 }
 
-/* The micro-batch's gradients of a unit are sent to their owners; those of the unit before are
- * there. */
+/* Starts sending the micro-batch's gradients of a unit to their owners. The previous unit's have
+ * arrived by then. */
 static void reduce_unit(fsdp *f, size_t unit, uint64_t micro) {
     const double start = MPI_Wtime();
     fsdp_reduce_start(f->reduce, unit, micro, unit_grads(f, unit), scratch_of(f, unit));
@@ -267,14 +270,15 @@ static void zero_grads(fsdp *f, size_t unit) {
     if (elems > 0) f->k->zero(f->k, unit_grads(f, unit), elems);
 }
 
-/* Whether a unit's backward begins with this stage: the stage after it is another unit's. */
+/* Returns true if a unit's backward pass begins with this stage, that is, if the next stage belongs
+ * to another unit. */
 static int begins_unit(const fsdp *f, size_t stage) {
     const size_t unit = stage_unit(f, stage);
     if (unit == ROOT) return stage + 1 == model_stages(f->m);
     return stage_unit(f, stage + 1) != unit;
 }
 
-/* Whether a unit's backward ends with it. */
+/* Returns true if a unit's backward pass ends with this stage. */
 static int ends_unit(const fsdp *f, size_t stage) {
     const size_t unit = stage_unit(f, stage);
     if (unit == ROOT) return stage == 0;

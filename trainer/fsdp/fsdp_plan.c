@@ -12,7 +12,7 @@ int fsdp_plan_is_hybrid(const fsdp_plan *plan) {
     return fsdp_plan_micro_batches(plan).group < plan->layout->world;
 }
 
-/* A single rank adds its micro-batches up in its own shard whatever the strategy says. */
+/* A single rank adds up its micro-batches in its own shard, whatever the strategy says. */
 fsdp_micro_batches fsdp_plan_micro_batches(const fsdp_plan *plan) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_sum_strategy s = {.group = is_cut(plan) ? layout->shards : layout->world,
@@ -33,7 +33,8 @@ size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i) {
     return i < blocks ? 1 + i : 2 * blocks - 1 - i;
 }
 
-/* A single rank's first micro-batch has its gradients in the storage, where the sum ends. */
+/* A single rank computes the gradients of its first micro-batch in the storage, where the sum
+ * ends. */
 static void size_gradients(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     if (layout->world == 1 && plan->micro_batches == 1) return;
@@ -54,7 +55,8 @@ static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
     s->n_flights = ahead ? ahead : 1;
     s->n_staging = plan->is_shared ? 0 : s->n_flights;
     s->n_blocks = keep ? 0 : 1;
-    if (plan->is_shared && !keep) s->n_blocks += ahead; /* on their way to where they stay */
+    if (plan->is_shared && !keep)
+        s->n_blocks += ahead; /* on their way to the place where they stay */
     for (size_t u = 0; u < layout->n; u++) {
         const fsdp_unit *unit = &layout->units[u];
         s->first_staging = most(s->first_staging, unit->gathered_elems);
@@ -71,8 +73,8 @@ static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
 }
 
 /* What is sent while the next unit computes needs a buffer that nothing else uses. With messages,
- * the root's gradients go from a staging buffer where they are to be split, and a block's in place
- * of its parameters where nothing computes meanwhile. */
+ * the root's gradients are sent from a staging buffer if they have to be split, and a block's
+ * replace its parameters if nothing computes meanwhile. */
 static void size_outgoing(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const int splits = is_cut(plan), overlaps = plan->strategy.overlap;
@@ -93,13 +95,13 @@ static uint64_t shard_elems(const fsdp_layout *layout, size_t unit) {
     return (uint64_t)layout->units[unit].grad_counts[layout->shard];
 }
 
-/* What the rank adds up of what ranks send each other after a micro-step. */
+/* The number of elements this rank adds up from what ranks send each other after a micro-step. */
 static uint64_t added_elems(const fsdp_plan *plan, size_t unit) {
     return fsdp_plan_is_hybrid(plan) ? shard_elems(plan->layout, unit)
                                      : piece_elems(plan->layout, unit);
 }
 
-/* The largest of what one reduction brings to this rank. */
+/* The most that one reduction brings to this rank. */
 static void size_received(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
@@ -117,7 +119,7 @@ static uint64_t parts_of_run(const fsdp_micro_batches *batches, int rank, uint64
     return fsdp_sum_order_parts(&batches->order, run.first, run.first + run.n);
 }
 
-/* Of the run that makes most sums. */
+/* Sizes for the run that makes the most sums. */
 static void size_across(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
@@ -138,8 +140,8 @@ static void size_across(const fsdp_plan *plan, fsdp_sizes *s) {
     s->n_across_sums = fsdp_micro_batches_kept_across(&batches);
 }
 
-/* Sums over micro-steps begin where they end, in the rank's gradients, so the first takes no memory
- * there, and neither does a rank's own where it holds all of the state. */
+/* Sums over micro-steps begin where they end, in the rank's gradients, so the first one needs no
+ * other memory. Neither does a rank's own sum if the rank holds the whole state. */
 static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
@@ -220,7 +222,7 @@ uint64_t fsdp_spread_sends(const fsdp_layout *layout, size_t unit) {
     return piece_elems(layout, unit) * (uint64_t)(layout->world / layout->shards - 1);
 }
 
-/* Sums that the rank sends in a step. */
+/* The number of sums that the rank sends in a step. */
 static uint64_t own_parts(const fsdp_plan *plan) {
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     uint64_t parts = 0;
@@ -231,7 +233,7 @@ static uint64_t own_parts(const fsdp_plan *plan) {
     return parts;
 }
 
-/* Those that its group does. */
+/* The number of sums that the rank's group sends in a step. */
 static uint64_t group_parts(const fsdp_plan *plan) {
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     uint64_t parts = 0;
@@ -241,7 +243,7 @@ static uint64_t group_parts(const fsdp_plan *plan) {
     return parts;
 }
 
-/* Elements for the reductions of a step; *across: the part of them that leaves the group. */
+/* The number of elements sent for a step's reductions. *across: the part that leaves the group. */
 static uint64_t reduced(const fsdp_plan *plan, uint64_t *across) {
     const fsdp_layout *layout = plan->layout;
     const int is_hybrid = fsdp_plan_is_hybrid(plan), ring = plan->strategy.ring;

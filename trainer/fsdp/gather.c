@@ -1,10 +1,10 @@
-/* One all-gather a unit. Shards arrive in rank order in a staging buffer, and go from there to the
- * places of whole parameters, which frees the buffer for another unit. Blocks that do not stay
- * share one place.
+/* Gathering by messages: one all-gather per unit. Shards arrive in rank order in a staging buffer
+ * and are copied to the places of whole parameters, which frees the buffer for another unit. Blocks
+ * that are dropped after use share one place.
  *
- * For a computation in bf16 they travel in it, in the upper half of the staging buffer, and are
- * widened there. From the host's memory they come by way of the lower half. What does not travel is
- * not rounded: the model does that anyhow. */
+ * For a computation in bf16, parameters travel as bf16, in the upper half of the staging buffer,
+ * and are widened there. From the host's memory they are copied through the lower half. What does
+ * not travel is not rounded here, because the model rounds it anyway. */
 #include "fsdp/gather.h"
 
 #include <sched.h>
@@ -20,22 +20,22 @@ enum { ROOT = 0 };
 
 /* A unit in flight. */
 typedef struct messages_flight {
-    float *staging; /* [gathered_elems] of the units that may use it */
+    float *staging; /* [gathered_elems] of the largest unit that may use it */
     fsdp_transfer transfer;
     size_t unit;
     double started;
 } messages_flight;
 
 typedef struct gather_messages {
-    fsdp_gather gather; /* first */
+    fsdp_gather gather; /* must be the first member */
     fsdp_gather_of of;
     fsdp_slices *joins;
     fsdp_transport *transport;
-    int is_on_host, narrows;    /* parameters are in the host's memory; travel in bf16 */
-    float *root, *block, *kept; /* whole units; NULL: none */
-    float **whole;              /* [units] where a unit is to stand */
-    messages_flight *flights;   /* [gather.most_in_flight] */
-    size_t oldest;              /* those in flight begin with it, around the end */
+    int is_on_host, narrows;    /* parameters are in the host's memory; they travel as bf16 */
+    float *root, *block, *kept; /* whole units; NULL if there are none */
+    float **whole;              /* [units] the place of each whole unit */
+    messages_flight *flights;   /* [gather.most_in_flight] a ring */
+    size_t oldest;              /* the index of the oldest flight */
 } gather_messages;
 
 static uint16_t *narrow_staging(const gather_messages *m, const messages_flight *f) {
@@ -57,7 +57,7 @@ static void messages_start_narrow(gather_messages *m, messages_flight *f) {
                          (fsdp_stretches){to, u->counts, u->starts}, &f->transfer);
 }
 
-/* This rank's shard of the unit: as it is stored, or from where its slices are. */
+/* This rank's shard of the unit: as stored, or assembled from its slices. */
 static const float *own_shard(const gather_messages *m, const messages_flight *f) {
     const fsdp_unit *u = &m->of.layout->units[f->unit];
     float *to = f->staging + u->starts[m->of.layout->shard];
@@ -98,11 +98,11 @@ static float *messages_finish(fsdp_gather *g) {
     timeline_add(m->of.tl, TIMELINE_GATHER, (long)f->unit, f->started, MPI_Wtime());
     g->in_flight--;
     m->oldest = g->in_flight ? (m->oldest + 1) % g->most_in_flight
-                             : 0; /* the first has room for the root */
+                             : 0; /* only the first has room for the root */
     return whole;
 }
 
-/* The root's gradients go when nothing is on its way to this rank. */
+/* The root's gradients are sent only while nothing is being gathered. */
 static float *messages_gradient_room(fsdp_gather *g, size_t unit) {
     gather_messages *m = (gather_messages *)g;
     return unit == ROOT ? m->flights[0].staging : m->block;
@@ -177,27 +177,32 @@ int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
     return DCP_OK;
 }
 
-/* Whole units in places that all ranks of the group see. A place is used again and again. For its
- * use number n, a rank puts its slices there once all have released use n - 1, and reads once all
- * have put theirs. Counts in the shared memory, each written by one rank, say who has come how far.
- * Slices that are stored in place are there already: a rank only says that they are updated.
+/* Gathering in shared memory: whole units are in places that all ranks of the group see. Each place
+ * is used repeatedly:
  *
- * A start that finds the place in use is made up for by a poll or by the finish. Who waits looks a
- * few times, then sleeps, and lets MPI proceed in between: another rank may need that to come here.
- */
+ * 1. A rank writes its slices for use n after all ranks have released the place's use before.
+ * 2. It reads after all ranks have written theirs.
+ *
+ * Counters in the shared memory, each written by one rank, record each rank's progress. Slices that
+ * are stored in place need not be copied: a rank only announces that they are updated.
+ *
+ * If the place is still in use at the start, a later poll or the finish writes the slices. A rank
+ * that waits checks a few times, then sleeps. It lets MPI proceed in between, which another rank
+ * may need to make progress. */
 
 enum { STRETCH = 512 };
-enum { SPINS = 200, NAP_NS = 200000 }; /* while it waits: looks before it sleeps, and how long */
+/* How often a waiting rank checks before it sleeps, and how long it sleeps. */
+enum { SPINS = 200, NAP_NS = 200000 };
 
 typedef struct shared_progress {
-    _Alignas(64) core_futex written; /* the last use for which the rank has put its slices */
-    core_futex released;             /* the last one that it has done with */
+    _Alignas(64) core_futex written; /* the last use for which the rank has written its slices */
+    core_futex released;             /* the last use that it has finished */
 } shared_progress;
 
 typedef struct shared_place {
     float *whole;
     shared_progress *ranks; /* [shards] */
-    uint32_t uses;          /* begun */
+    uint32_t uses;          /* uses that have begun */
 } shared_place;
 
 typedef struct shared_flight {
@@ -208,14 +213,15 @@ typedef struct shared_flight {
 } shared_flight;
 
 typedef struct gather_shared {
-    fsdp_gather gather; /* first */
+    fsdp_gather gather; /* must be the first member */
     fsdp_gather_of of;
     MPI_Comm comm;
     int keeps;
-    shared_place
-        *places; /* the root's; then each block's where they stay, else those they take in turn */
+    /* The root's place, then one for each block if blocks stay gathered; otherwise places that
+     * blocks use in turn. */
+    shared_place *places;
     size_t n_places, next;
-    shared_place **place_of; /* [units] where a unit that was finished stands */
+    shared_place **place_of; /* [units] the place of a unit that was finished */
     shared_flight *flights;  /* [gather.most_in_flight] */
     size_t oldest;
 } gather_shared;
@@ -224,7 +230,7 @@ static size_t count_places(const fsdp_plan *plan, const fsdp_sizes *s) {
     return plan->strategy.keep_params ? plan->layout->n : 1 + s->n_blocks;
 }
 
-/* Elements of place i that are not in the storage of parameters. */
+/* The number of elements of place i that are not in the storage of parameters. */
 static uint64_t place_elems(const fsdp_plan *plan, const fsdp_sizes *s, size_t i) {
     if (plan->layout->in_place) return 0;
     if (i == ROOT) return s->root;
@@ -266,7 +272,7 @@ float *fsdp_gather_shared_params(const fsdp_plan *plan, void *memory) {
     return (float *)((char *)memory + counters_bytes(plan, count_places(plan, &s)));
 }
 
-/* The count of a rank that has not come as far as `use`; NULL: all have. */
+/* Finds the counter of a rank that has not reached `use`; NULL if all have. */
 static core_futex *find_late(const gather_shared *s, const shared_place *p, uint32_t use,
                              int released) {
     for (int r = 0; r < s->of.layout->shards; r++) {
@@ -297,7 +303,8 @@ static void put_slices(const gather_shared *s, const fsdp_unit *unit, float *who
     }
 }
 
-/* This rank's slices go to their places in the whole unit, if all are done with what was there. */
+/* Copies this rank's slices to their places in the whole unit, if all ranks have finished with the
+ * previous content. */
 static void put_shard(gather_shared *s, shared_flight *f) {
     shared_place *p = f->at;
     if (f->is_put || find_late(s, p, p->uses - 1, 1)) return;
@@ -326,7 +333,7 @@ static void shared_poll(fsdp_gather *g) {
         put_shard(s, &s->flights[(s->oldest + i) % g->most_in_flight]);
 }
 
-/* looks: how often it was looked in vain. */
+/* looks: how many checks have failed so far. */
 static void wait_for_count(const gather_shared *s, core_futex *late, uint32_t use, int looks) {
     int is_there;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, s->comm, &is_there, MPI_STATUS_IGNORE);

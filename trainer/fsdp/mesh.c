@@ -19,8 +19,8 @@ MPI_Comm fsdp_mesh_comm(const fsdp_mesh *mesh, fsdp_group group) {
     return comms[group];
 }
 
-/* Each may see the device by a number of its own, so its name is compared. The first rank that has
- * it stands for it. */
+/* Processes may number devices differently, so names are compared. The first rank that has the
+ * device represents it. */
 void fsdp_mesh_sharers(MPI_Comm world, const char *device, MPI_Comm *out) {
     MPI_Comm host;
     int rank, ranks;

@@ -1,5 +1,5 @@
-/* The ranks as a matrix: a row is a group that holds the state once, a column the ranks that hold
- * the same of it. Rank = row * (ranks of a row) + column. */
+/* The ranks as a matrix. A row is a group that holds the state once; a column is the ranks that
+ * hold the same shard. Rank = row * (ranks per row) + column. */
 #pragma once
 
 #include <mpi.h>
@@ -9,15 +9,16 @@ typedef enum fsdp_group { FSDP_WORLD, FSDP_SHARDS, FSDP_REPLICAS } fsdp_group;
 typedef struct fsdp_mesh {
     MPI_Comm world;    /* borrowed */
     MPI_Comm shards;   /* this rank's row, by shard */
-    MPI_Comm replicas; /* its column */
+    MPI_Comm replicas; /* this rank's column */
 } fsdp_mesh;
 
 /* Collective. n_replicas divides the size of `world`. */
 void fsdp_mesh_create(MPI_Comm world, int n_replicas, fsdp_mesh *out);
 /* The communicator of a group: all ranks, this rank's row, or its column. Borrowed. */
 MPI_Comm fsdp_mesh_comm(const fsdp_mesh *mesh, fsdp_group group);
-/* Collective: the ranks of this one's host that share its device, in their order. device: which of
- * the host's it is, as kernels' `device` tells. The caller frees *out. */
+/* Collective. Creates a communicator of the ranks on this rank's host that share its device, in the
+ * order of ranks. device: identifies the host's device, as the kernels' `device` reports it. The
+ * caller frees *out. */
 void fsdp_mesh_sharers(MPI_Comm world, const char *device, MPI_Comm *out);
-/* Collective; a zeroed mesh is ignored. */
+/* Collective. A zeroed mesh is ignored. */
 void fsdp_mesh_free(fsdp_mesh *mesh);

@@ -1,5 +1,5 @@
-/* NCCL, loaded where ranks on GPUs need it and not with the program: runs on the CPU should not pay
- * for it, nor machines without it fail. */
+/* NCCL, loaded only when ranks on GPUs need it: runs on the CPU do not pay for it, and the program
+ * starts on machines without it. */
 #pragma once
 
 #include <nccl.h>
@@ -20,6 +20,6 @@ typedef struct fsdp_nccl {
     __typeof__(ncclAllReduce) *all_reduce;
 } fsdp_nccl;
 
-/* Nonzero where the library or one of its functions is missing. The library stays for good: its
- * threads and CUDA's state may still be in it when the last communicator is gone. */
+/* Returns nonzero if the library or one of its functions is missing. The library is never unloaded:
+ * its threads and CUDA's state may still refer to it after the last communicator is gone. */
 int fsdp_nccl_load(fsdp_nccl *nccl);

@@ -1,15 +1,15 @@
-/* Every rank sends every other one the part of its micro-batches' gradients that the other adds up:
- * as many bytes as a reduce-scatter moves. They are added in the order of micro-batches. A rank
- * without a micro-batch sends nothing and is skipped. It does not count as a micro-batch of zeros:
- * adding those would change the order of the sum.
+/* Every rank sends every other rank the part of its micro-batches' gradients that the other adds
+ * up: as many bytes as a reduce-scatter moves. They are added in the order of micro-batches. A rank
+ * without a micro-batch sends nothing and is skipped; it does not count as a micro-batch of zeros,
+ * because adding those would change the order of the sum.
  *
- * With hybrid sharding the ranks of a group do that among themselves, and what their group adds up
- * to crosses to the others after a step's last micro-batch (fsdp/across.c). Where every rank holds
- * all of the state, a group is a rank, so all ranks send each other a range of the gradients to add
+ * With hybrid sharding the ranks of a group do that among themselves, and their group's sums cross
+ * to the other groups after a step's last micro-batch (fsdp/across.c). If every rank holds the
+ * whole state, a group is one rank, so all ranks send each other a range of the gradients to add
  * up, and then the results.
  *
- * The gradients of one unit are in flight at a time, and what crosses of the unit before it. With
- * the ring the transport does the additions. */
+ * The gradients of one unit, and what crosses of the unit before it, can be in flight at the same
+ * time. With the ring the transport does the additions. */
 #include "fsdp/reduce.h"
 
 #include <inttypes.h>
@@ -22,9 +22,9 @@
 #include "fsdp/sum_order.h"
 #include "programs/fail.h"
 
-/* The partial sums of gradients that a rank keeps, and their memory. */
+/* The partial sums of gradients that a rank stores, and their memory. */
 typedef struct sum_counters {
-    fsdp_sum_counter *own;   /* [units] of the piece that this rank adds up; ends in its storage */
+    fsdp_sum_counter *own;   /* [units] of the piece that this rank adds up; end in its storage */
     fsdp_sum_counter *local; /* [units] of this rank's micro-batches, whole */
     float **own_slots, **local_slots;
     uint64_t n_own, n_local;
@@ -41,7 +41,8 @@ static int take_counters(sum_counters *s, const fsdp_layout *layout, const fsdp_
     return fsdp_sum_take_slots(s->k, &s->local_slots, s->n_local, sizes->local_sum, err);
 }
 
-/* Whether the rank's own sums lie where all sums end: it holds all of the state. */
+/* Returns true if the rank's own sums are stored where all sums end, which requires that it holds
+ * the whole state. */
 static int is_local_at_home(const fsdp_layout *layout, const fsdp_micro_batches *batches) {
     return layout->shards == 1 && batches->block > 1;
 }
@@ -84,7 +85,7 @@ static void place_local(sum_counters *s, const fsdp_layout *layout,
     }
 }
 
-/* grads: this rank's storage [grad_elems]; borrowed. destroy_sums also after a failure. */
+/* grads: this rank's storage [grad_elems]; borrowed. Call destroy_sums after a failure, too. */
 static int create_sums(const fsdp_plan *plan, kernels *k, float *grads, sum_counters *out,
                        dcp_error *err) {
     const fsdp_sizes sizes = fsdp_plan_sizes(plan);
@@ -112,22 +113,22 @@ struct fsdp_reduce {
     timeline *tl;
     fsdp_micro_batches batches;
     int ring;
-    int is_hybrid;    /* ranks of a group add up what it computed; the groups' sums cross later */
-    fsdp_group group; /* the ranks that send each other gradients: */
-    int first, ranks; /* so many, from that one on */
+    int is_hybrid;    /* the ranks of a group add up its gradients; the groups' sums cross later */
+    fsdp_group group; /* the ranks that send each other gradients */
+    int first, ranks; /* the group's lowest rank, and its number of ranks */
     float *grads;
     float *received; /* pieces of all sums of a reduction, in micro-batch order */
     sum_counters sums;
     fsdp_across *across;
-    int *counts; /* four times [ranks]: what is sent and received, and where it begins */
+    int *counts; /* 4 * [ranks]: counts and starts of what is sent, then of what is received */
     struct {
         int is_on;
         size_t unit;
         uint64_t micro;
         double started;
     } flight;               /* the unit whose gradients are in flight */
-    fsdp_transfer arriving; /* they */
-    uint64_t sent, left;    /* elements; those of them that left the group */
+    fsdp_transfer arriving; /* their transfer */
+    uint64_t sent, left;    /* elements sent, and those of them that left the group */
 };
 
 static int replicas_of(const fsdp_reduce *r) { return r->layout->world / r->layout->shards; }
@@ -151,7 +152,7 @@ static int take_received(fsdp_reduce *r, const fsdp_plan *plan, dcp_error *err) 
                          "model: too few rows in a unit of %" PRIu64 " elements", elems);
     r->counts = calloc(4 * (size_t)r->ranks, sizeof *r->counts);
     if (!r->counts) return core_fail_memory(err, 0);
-    r->received = r->k->alloc(r->k, elems * sizeof(float)); /* never NULL, also for nothing */
+    r->received = r->k->alloc(r->k, elems * sizeof(float)); /* never NULL, even for 0 bytes */
     if (!r->received) return core_fail_memory(err, elems * sizeof(float));
     int status = reserve_transfer(r, elems, err);
     if (status == DCP_OK) status = create_sums(plan, r->k, r->grads, &r->sums, err);
@@ -206,7 +207,8 @@ static int is_last(const fsdp_reduce *r, uint64_t micro) {
     return micro + 1 == fsdp_micro_batches_steps(&r->batches);
 }
 
-/* A whole gradient in rank order, in memory that stays as it is: partial sums in slots do. */
+/* Returns a whole gradient in rank order, in memory that stays unchanged while it is sent, as slots
+ * of partial sums do. */
 static float *in_rank_order(const fsdp_reduce *r, size_t unit, float *sum, const float *whole,
                             float *scratch) {
     if (r->layout->shards > 1)
@@ -218,7 +220,7 @@ static float *in_rank_order(const fsdp_reduce *r, size_t unit, float *sum, const
     return scratch;
 }
 
-/* What a rank adds up of what the ranks send each other. */
+/* What a rank adds up of the gradients that ranks send each other. */
 static fsdp_range range_of(const fsdp_reduce *r, size_t unit, int rank) {
     const fsdp_unit *u = &r->layout->units[unit];
     const int shard = rank % r->layout->shards;
@@ -226,8 +228,8 @@ static fsdp_range range_of(const fsdp_reduce *r, size_t unit, int rank) {
     return (fsdp_range){.start = u->grad_starts[shard], .count = u->grad_counts[shard]};
 }
 
-/* Each rank that has a sum of micro-batches sends the pieces of it to the ranks that add them up;
- * `send` is this rank's. What comes is placed in the order of micro-batches. */
+/* Each rank that has a sum of micro-batches sends its pieces to the ranks that add them up. `send`
+ * is this rank's sum. What arrives is placed in the order of micro-batches. */
 static void exchange_sums(fsdp_reduce *r, size_t unit, uint64_t micro, float *send) {
     const int own = range_of(r, unit, r->layout->rank).count;
     int *send_counts = r->counts, *send_starts = send_counts + r->ranks;
@@ -270,7 +272,7 @@ static void push_received(fsdp_reduce *r, size_t unit, uint64_t micro) {
     }
 }
 
-/* What was pushed in this micro-step is borrowed no longer. */
+/* Ends the borrowing of what was pushed in this micro-step. */
 static void keep_sums(fsdp_reduce *r, size_t unit, uint64_t micro) {
     fsdp_sum_counter *own = &r->sums.own[unit];
     if (r->is_hybrid && fsdp_micro_batches_end_run(&r->batches, micro))
@@ -281,7 +283,7 @@ static void keep_sums(fsdp_reduce *r, size_t unit, uint64_t micro) {
         fsdp_sum_settle(own);
 }
 
-/* The ring's sum over the ranks of this group: copied or added to the shard. */
+/* Copies or adds the ring's sum over this group's ranks to the shard. */
 static void add_to_shard(fsdp_reduce *r, size_t unit, uint64_t micro, const float *sum) {
     const fsdp_unit *u = &r->layout->units[unit];
     const size_t own = (size_t)u->grad_counts[r->layout->shard];
@@ -293,7 +295,7 @@ static void add_to_shard(fsdp_reduce *r, size_t unit, uint64_t micro, const floa
         r->k->add(r->k, own_shard, sum, own);
 }
 
-/* Adds up what has come; sums of a step go on to the ranks that hold the same shard. */
+/* Adds up what has arrived. Complete sums go on to the ranks that hold the same shard. */
 static void finish_flight(fsdp_reduce *r) {
     const size_t unit = r->flight.unit;
     const uint64_t micro = r->flight.micro;
@@ -315,7 +317,7 @@ static void finish_flight(fsdp_reduce *r) {
     r->flight.is_on = 0;
 }
 
-/* Of this rank's micro-batches, whole; zeros where it has none. */
+/* The sum of this rank's micro-batches, whole; zeros if it has none. */
 static float *sum_batches(fsdp_reduce *r, size_t unit, int has_batch, float *whole) {
     fsdp_sum_counter *local = &r->sums.local[unit];
     if (local->depth > 0) return fsdp_sum_join(local);
@@ -323,12 +325,13 @@ static float *sum_batches(fsdp_reduce *r, size_t unit, int has_batch, float *who
     return whole;
 }
 
-/* Whether the rank has added up what it sends after this micro-step. */
+/* Adds this micro-batch to the rank's own sum. Returns true if the sum is complete and is sent
+ * after this micro-step. */
 static int add_up_own(fsdp_reduce *r, size_t unit, uint64_t micro, uint64_t batch, float *whole) {
     fsdp_sum_counter *local = &r->sums.local[unit];
     const int is_sent = fsdp_micro_batches_are_sent(&r->batches, micro);
     if (r->batches.block == 1) return 1;
-    if (r->ring && batch < r->batches.n) batch = micro; /* an order of its own */
+    if (r->ring && batch < r->batches.n) batch = micro; /* the ring has an order of its own */
     if (batch < r->batches.n) fsdp_sum_push(local, (fsdp_part){batch, 1}, whole);
     if (!is_sent) fsdp_sum_settle(local);
     return is_sent;
@@ -354,7 +357,7 @@ void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole
         keep_sums(r, unit, micro);
         return;
     }
-    finish_flight(r); /* which may be of memory where sums are kept */
+    finish_flight(r); /* it may use the memory in which sums are stored */
     if (!add_up_own(r, unit, micro, batch, whole)) return;
     r->flight.is_on = 1;
     r->flight.unit = unit;

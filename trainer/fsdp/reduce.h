@@ -1,6 +1,6 @@
-/* Summing gradients over micro-batches, into the shards of those that hold them, with the same bits
- * on any number of ranks and by any strategy but the ring. A unit's gradients travel while
- * something else computes; they are added up when all are there. */
+/* Sums gradients over micro-batches into the shards of the ranks that hold them, with the same bits
+ * on any number of ranks and with any strategy but the ring. A unit's gradients travel while
+ * something else computes; they are added up after all have arrived. */
 #pragma once
 
 #include "fsdp/fsdp_plan.h"
@@ -9,27 +9,26 @@
 
 typedef struct fsdp_reduce fsdp_reduce;
 
-/* grads: this rank's storage [grad_elems], where the sums end. tl: is told of reductions; may be
- * NULL. All is borrowed. */
+/* grads: this rank's storage [grad_elems], where the sums end. tl: records reductions; may be NULL.
+ * All pointers are borrowed. */
 int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels *k, timeline *tl,
                        float *grads, fsdp_reduce **out, dcp_error *err);
 void fsdp_reduce_destroy(fsdp_reduce *r);
 
-/* Collective: begins to add a unit's gradients of micro-step `micro` to the sums; the unit before
- * it is finished first. Does nothing for a unit that is all frozen.
- *   whole    this rank's micro-batch's; used up, and free again on return. Ignored where the rank
- * has no micro-batch in this micro-step. On a single rank that of micro-step 0 may lie in `grads`,
- *            where the sums end.
- *   scratch  [gathered_grad_elems], in use until the finish. NULL, where a shard is the whole unit:
- *            `whole` is in use instead */
+/* Collective. Begins to add a unit's gradients of micro-step `micro` to the sums; finishes the
+ * previous unit first. Does nothing for a unit that is entirely frozen.
+ *   whole    this rank's micro-batch's; overwritten, and free again on return. Ignored if the rank
+ * has no micro-batch in this micro-step. On a single rank, micro-step 0's may be in `grads`, where
+ * the sums end. scratch  [gathered_grad_elems], in use until the finish. NULL if a shard is the
+ * whole unit: `whole` is in use instead. */
 void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole, float *scratch);
-/* Lets transfers proceed; cheap. */
+/* Lets transfers proceed. Cheap. */
 void fsdp_reduce_poll(fsdp_reduce *r);
-/* Collective: waits for what was begun and adds it up. After the last unit of the last micro-step
- * the sums stand in the shards. */
+/* Collective. Waits for what was begun and adds it up. After the last unit of the last micro-step,
+ * the sums are in the shards. */
 void fsdp_reduce_finish(fsdp_reduce *r);
 
-/* Bytes that this rank has sent since the creation; those of them that went to other groups of
- * ranks that hold the state. */
+/* The number of bytes that this rank has sent since the creation, and the part of them that went to
+ * other groups of ranks that hold the state. */
 uint64_t fsdp_reduce_sent_bytes(const fsdp_reduce *r);
 uint64_t fsdp_reduce_across_bytes(const fsdp_reduce *r);

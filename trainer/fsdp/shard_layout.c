@@ -1,5 +1,5 @@
-/* Arithmetic of shards. Every rank computes every rank's sizes from shapes alone, so that nothing
- * about them is ever sent. MPI counts are int: a unit of 2^31 elements is refused at the start. */
+/* Arithmetic of shards. Every rank computes every rank's sizes from shapes alone, so none of them
+ * is ever sent. MPI counts are int, so a unit of 2^31 elements or more is rejected at the start. */
 #include "fsdp/shard_layout.h"
 
 #include <fnmatch.h>
@@ -14,7 +14,7 @@
 
 enum { ROOT = 0 };
 
-/* The place that so many elements take, up to the next parameter's. */
+/* The room that so many elements take, up to the next parameter. */
 static uint64_t fsdp_padded(uint64_t elems) {
     return (elems + FSDP_ALIGN - 1) / FSDP_ALIGN * FSDP_ALIGN;
 }
@@ -25,7 +25,7 @@ dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path) {
     return tensor;
 }
 
-/* What rank `rank` of the `world` of a group holds of the parameter. */
+/* The part of the parameter that rank `rank` of a group's `world` ranks holds. */
 static dcp_box fsdp_slice_box(const fsdp_param *param, int rank, int world) {
     const dcp_tensor tensor = fsdp_param_tensor(param, NULL);
     return dcp_box_chunk(&tensor, rank, world);
@@ -35,13 +35,13 @@ static uint64_t slice_elems(const fsdp_param *param, const dcp_box *box) {
     return dcp_box_elems(box, param->info.ndim);
 }
 
-/* This rank's slice in the whole unit. */
+/* The position of this rank's slice in the whole unit. */
 static uint64_t slice_at(const fsdp_param *param) {
     return param->whole_at + (param->elems ? param->box.start[0] * param->row_elems : 0);
 }
 
-/* Places the unit's trained, or its frozen, parameters and this rank's slices behind what stands
- * there; `held` elements of this rank's shard do. */
+/* Places the unit's trained or frozen parameters, and this rank's slices of them, after those that
+ * are already placed. *held: the elements of this rank's shard so far. */
 static void place_params(const fsdp_layout *layout, fsdp_unit *unit, int frozen, uint64_t *held) {
     for (size_t i = 0; i < unit->n; i++) {
         fsdp_param *param = &unit->params[i];
@@ -66,8 +66,8 @@ static void place_unit(const fsdp_layout *layout, fsdp_unit *unit) {
     place_params(layout, unit, 1, &held);
 }
 
-/* Adds a parameter's slices to what the ranks hold. Those after the last one that has some of it
- * hold nothing. */
+/* Adds a parameter's slices to the ranks' counts. The ranks after the last one with a slice have
+ * none. */
 static void count_slices(const fsdp_param *param, int shards, int *counts) {
     for (int r = 0; r < shards; r++) {
         const dcp_box box = fsdp_slice_box(param, r, shards);
@@ -90,7 +90,7 @@ static uint64_t count_shards(const fsdp_unit *unit, int shards, int with_frozen,
     return start;
 }
 
-/* An upper bound of what count_shards adds up: each slice's padding included. */
+/* Checks an upper bound of what count_shards adds up, which includes the padding of each slice. */
 static int unit_fits(const fsdp_unit *unit, int shards) {
     const uint64_t padding = (uint64_t)unit->n * (uint64_t)shards * FSDP_ALIGN;
     return unit->whole_elems <= INT_MAX && padding <= INT_MAX - unit->whole_elems;
@@ -186,10 +186,10 @@ int fsdp_globs_check(const fsdp_layout *layout, const char *key, const json_t *g
     return DCP_OK;
 }
 
-/* A model's own units are its root and its blocks; here they are joined. */
+/* Assigns the model's own units, its root and its blocks, to larger units. */
 typedef struct wrapping {
     const model *m;
-    size_t n;                   /* units */
+    size_t n;                   /* the number of units */
     size_t *unit_of, *first_of; /* of the model's units, as in fsdp_layout */
     size_t *counts;             /* [n] parameters of a unit */
 } wrapping;
@@ -201,16 +201,16 @@ static uint64_t model_unit_elems(const model *m, size_t unit) {
     return total;
 }
 
-/* Blocks first ... end - 1 become part of a unit. */
+/* Assigns blocks first ... end - 1 to a unit. */
 static void assign_blocks(wrapping *w, size_t first, size_t end, size_t unit) {
     for (size_t block = first; block < end; block++) w->unit_of[block] = unit;
 }
 
-/* Joins blocks that follow each other until they are large enough; what is left stays with the
- * root, whose stages are behind them. */
+/* Joins consecutive blocks until they are large enough. The remaining ones go to the root, whose
+ * stages follow them. */
 static void join_blocks(wrapping *w, uint64_t min_params) {
     uint64_t elems = 0;
-    size_t first = 1, next = 1; /* the blocks at hand */
+    size_t first = 1, next = 1; /* the current blocks */
     w->n = 1;
     for (size_t stage = 1; stage < model_stages(w->m); stage++) {
         const size_t block = model_stage_unit(w->m, stage);
@@ -233,7 +233,7 @@ static void count_unit_params(wrapping *w) {
     }
 }
 
-/* The parameters of all units in order; NULL where memory is short. Freed with free(). */
+/* The parameters of all units in order; NULL if out of memory. Freed with free(). */
 static model_param *list_params(const wrapping *w, const json_t *frozen) {
     size_t total = 0, at = 0;
     for (size_t unit = 0; unit < w->n; unit++) total += w->counts[unit];
@@ -342,14 +342,14 @@ struct fsdp_slices {
     uint64_t *starts;    /* [units + 1] */
 };
 
-/* The table in the making; without a list parts are only counted. */
+/* The table under construction. Without a list, parts are only counted. */
 typedef struct listing {
     kernels_part *list;
     uint64_t n;
 } listing;
 
-/* `elems` from `whole` on in the unit, and from `ranked` on among the shards. Long ones are cut, so
- * that they are copied side by side. */
+/* Adds `elems` elements, starting at `whole` in the unit and at `ranked` among the shards. Long
+ * slices are cut, because parts are copied in parallel. */
 static void add_slice(listing *l, fsdp_direction direction, uint64_t whole, uint64_t ranked,
                       uint64_t elems) {
     for (uint64_t at = 0, n; at < elems; at += n, l->n++) {
@@ -360,8 +360,8 @@ static void add_slice(listing *l, fsdp_direction direction, uint64_t whole, uint
     }
 }
 
-/* The slices that a rank has of the unit's trained, or of its frozen, parameters; `at`: where they
- * stand among the shards. Returns where the next would. */
+/* Adds a rank's slices of the unit's trained or frozen parameters. at: their position among the
+ * shards. Returns the position after them. */
 static uint64_t add_slices(const fsdp_slices *p, const fsdp_unit *unit, int rank, int frozen,
                            uint64_t at, listing *l) {
     for (size_t i = 0; i < unit->n; i++) {

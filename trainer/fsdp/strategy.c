@@ -1,4 +1,4 @@
-/* From keys of DeepSpeed and FSDP to one description. */
+/* Translates the keys of DeepSpeed and FSDP into one description. */
 #include "fsdp/strategy.h"
 
 #include "config/config.h"

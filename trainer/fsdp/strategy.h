@@ -1,15 +1,15 @@
-/* How a run spreads its state over ranks. All strategies but `ring` give the same bits.
+/* How a run distributes its state over ranks. All strategies but `ring` give the same bits.
  *
- *   stage  parameters                 gradients                        slots
- *   3      a unit at a time           reduced after each micro-step    of a shard
- *   2      whole                      reduced after each micro-step    of a shard
- *   1      whole                      kept whole, reduced once a step  of a shard
- *   0      whole                      kept whole, reduced once a step  whole
+ *   stage  parameters          gradients                             slots
+ *   3      one unit at a time  reduced after each micro-step         of a shard
+ *   2      whole               reduced after each micro-step         of a shard
+ *   1      whole               kept whole, reduced once per step     of a shard
+ *   0      whole               kept whole, reduced once per step     whole
  *
- * Each rank updates a shard of the parameters. Where all of them stay gathered, the shard is a part
- * of the whole and has no memory of its own, unless parameters are offloaded. Ranks form `replicas`
- * groups of consecutive ranks; each group holds the state once. Stage 0 is as many replicas as
- * ranks. */
+ * Each rank updates a shard of the parameters. If all of them stay gathered, the shard is a part of
+ * the whole and has no memory of its own, unless parameters are offloaded. Ranks form `replicas`
+ * groups of consecutive ranks; each group holds the state once. At stage 0 there are as many
+ * replicas as ranks. */
 #pragma once
 
 #include <stdint.h>
@@ -18,21 +18,21 @@
 
 typedef struct config config;
 
-enum { FSDP_MOST_AHEAD = 32 }; /* transports have room for twice as much */
+enum { FSDP_MOST_AHEAD = 32 }; /* transports have room for twice as many */
 
 typedef struct fsdp_strategy {
-    int replicas;        /* divides the number of ranks */
-    int keep_params;     /* a block that was gathered stays until the update */
-    int in_place;        /* parameters that stay are stored where they are gathered */
-    int local_sums;      /* a rank adds up its own micro-batches, and reduces once a step */
-    int overlap;         /* a unit's gradients travel while the next one computes */
-    int ring;            /* reductions by MPI's order of additions, which depends on the ranks */
-    int bf16;            /* gathers round parameters to it, and send half the bytes */
-    uint64_t prefetch;   /* units that are gathered ahead; FSDP_MOST_AHEAD at most */
-    uint64_t min_params; /* units are blocks joined until they have as many parameters; 0: a block
-                            is a unit */
+    int replicas;      /* divides the number of ranks */
+    int keep_params;   /* a gathered block stays until the update */
+    int in_place;      /* parameters that stay are stored where they are gathered */
+    int local_sums;    /* a rank adds up its own micro-batches, and reduces once per step */
+    int overlap;       /* a unit's gradients travel while the next unit computes */
+    int ring;          /* reductions use MPI's order of additions, which depends on the ranks */
+    int bf16;          /* gathers round parameters to bf16, and send half the bytes */
+    uint64_t prefetch; /* units that are gathered ahead; at most FSDP_MOST_AHEAD */
+    /* Blocks are joined to units of at least that many parameters; 0 if each block is a unit. */
+    uint64_t min_params;
 } fsdp_strategy;
 
-/* What the configuration asks for on `world` ranks. DCP_ERR_ARG: fsdp.replicas does not divide
- * them, or contradicts the stage. */
+/* The strategy that the configuration selects for `world` ranks. DCP_ERR_ARG: fsdp.replicas does
+ * not divide them, or contradicts the stage. */
 int fsdp_strategy_of(const config *c, int world, fsdp_strategy *out, dcp_error *err);

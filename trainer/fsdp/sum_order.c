@@ -7,7 +7,7 @@
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Additions that one micro-batch may go through: the square of its error. */
+/* The number of additions that one micro-batch may go through: the square of its error. */
 static uint64_t additions(fsdp_sum_order o, uint64_t n) {
     return o.small + o.large / o.small + n / o.large;
 }
@@ -34,7 +34,7 @@ fsdp_sum_order fsdp_sum_order_of(uint64_t n) {
 
 fsdp_sum_order fsdp_sum_order_running(void) { return (fsdp_sum_order){UINT64_MAX, UINT64_MAX}; }
 
-/* The block that a sum of n micro-batches is a part of. */
+/* The size of the block that a sum of n micro-batches belongs to. */
 static uint64_t block_over(const fsdp_sum_order *o, uint64_t n) {
     if (n < o->small) return o->small;
     return n < o->large ? o->large : UINT64_MAX;
@@ -78,7 +78,7 @@ void fsdp_sum_free_slots(kernels *k, float **slots, uint64_t n) {
     free(slots);
 }
 
-/* The newest sum is added to the one before it. */
+/* Adds the newest sum to the one before it. */
 static void merge_newest(fsdp_sum_counter *p) {
     const size_t newest = p->depth - 1, older = p->depth - 2;
     p->k->add(p->k, p->sums[older].at, p->sums[newest].at, p->elems);
@@ -87,7 +87,7 @@ static void merge_newest(fsdp_sum_counter *p) {
     p->depth--;
 }
 
-/* Whether the newest sum is added to the one before it. */
+/* Returns true if the newest sum has to be added to the one before it. */
 static int newest_joins(const fsdp_sum_counter *p) {
     if (p->depth < 2) return 0;
     return fsdp_sum_order_joins(&p->order, p->sums[p->depth - 2].part, p->sums[p->depth - 1].part);
@@ -102,7 +102,7 @@ void fsdp_sum_push(fsdp_sum_counter *p, fsdp_part part, float *batch) {
     while (newest_joins(p)) merge_newest(p);
 }
 
-/* The result first: what is left there at the end need not be moved. */
+/* Prefers the result, because a sum that ends there need not be moved. */
 static int unused_slot(const fsdp_sum_counter *p) {
     const int result = (int)p->n_slots;
     int slot = 0;
@@ -148,20 +148,21 @@ static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static uint64_t common_divisor(uint64_t a, uint64_t b) { return b ? common_divisor(b, a % b) : a; }
 
-/* Where all that ranks do once takes `each` micro-batches: whether a step consists of that. */
+/* Returns true if a step is a whole number of rounds in which all ranks together compute `each`
+ * micro-batches. */
 static int comes_out_even(const fsdp_micro_batches *l, uint64_t each) {
     return l->n > 0 && l->n % each == 0;
 }
 
-/* The longest block of the order that all ranks have equally many of. */
+/* The longest block of the order such that all ranks have equally many blocks. */
 static uint64_t longest_block(const fsdp_micro_batches *l) {
     const uint64_t world = (uint64_t)l->world;
     if (comes_out_even(l, world * l->order.large)) return l->order.large;
     return comes_out_even(l, world * l->order.small) ? l->order.small : 1;
 }
 
-/* A group's runs are whole blocks of the order, each of which its ranks share, and all groups have
- * as many. Returns whether there are such runs. */
+/* Makes a group's runs from whole blocks of the order. The ranks of the group share each block, and
+ * all groups have equally many runs. Returns true if such runs exist. */
 static int take_runs(fsdp_micro_batches *l, int group, uint64_t of, uint64_t block) {
     const uint64_t together = (uint64_t)group * block;
     const uint64_t blocks = together / common_divisor(of, together), run = blocks * of;
@@ -232,7 +233,8 @@ uint64_t fsdp_micro_batches_senders(const fsdp_micro_batches *l, int rank, uint6
     return n;
 }
 
-/* Of `n` micro-batches from `first` on that come `each` at a time, before the last of them come. */
+/* The most sums of n micro-batches, starting at `first` and arriving `each` at a time, that are
+ * stored before the last ones arrive. */
 static uint64_t kept_between(const fsdp_micro_batches *l, uint64_t first, uint64_t n,
                              uint64_t each) {
     uint64_t kept = 0;
@@ -241,7 +243,7 @@ static uint64_t kept_between(const fsdp_micro_batches *l, uint64_t first, uint64
     return kept;
 }
 
-/* All blocks are added up as the first one is. */
+/* All blocks are added up like the first one. */
 uint64_t fsdp_micro_batches_kept_local(const fsdp_micro_batches *l) {
     return kept_between(l, 0, l->block, 1);
 }

@@ -8,44 +8,46 @@
 
 #include "kernels/kernels.h"
 
-/* The order in which a step's gradients are added up: a function of the number of micro-batches
- * alone, so that the bits depend on neither ranks nor strategy. Micro-batches of a small block are
- * added one after another, small blocks of a large block are, and large blocks are. So one sum of
- * each kind is all that has to be kept, and the error is that of pairwise summation within a
- * third up to 4,096 micro-batches (tests/trainer/fsdp_sum_order.c): n additions in a row lose
- * sqrt(n / 2) roundings, three rows of n^(1/3) lose no more than the logarithm does. */
+/* The order in which a step's gradients are added up. It is a function of the number of
+ * micro-batches alone, so the bits depend on neither ranks nor strategy. The micro-batches of a
+ * small block are added one after another, then the small blocks of a large block, then the large
+ * blocks. So only one sum of each kind has to be stored. The error is within a third of that of
+ * pairwise summation up to 4,096 micro-batches (tests/trainer/fsdp_sum_order.c): n additions in a
+ * row lose sqrt(n / 2) roundings, and three rows of n^(1/3) lose no more than the logarithm
+ * does. */
 
 /* Sizes of blocks, in micro-batches. The second is a multiple of the first. */
 typedef struct fsdp_sum_order {
     uint64_t small, large;
 } fsdp_sum_order;
 
-/* Consecutive micro-batches that stand for one sum. */
+/* Consecutive micro-batches whose gradients are one sum. */
 typedef struct fsdp_part {
     uint64_t first, n;
 } fsdp_part;
 
-/* Of a step of n micro-batches. Blocks divide n where its odd part is at most FSDP_ODD_BLOCK, and
- * the three rows are as short as they can be. */
+/* The order for a step of n micro-batches. Blocks divide n if its odd part is at most
+ * FSDP_ODD_BLOCK, and the three rows are as short as possible. */
 fsdp_sum_order fsdp_sum_order_of(uint64_t n);
-/* One after another, in one sum. */
+/* The order that adds one after another to a single sum. */
 fsdp_sum_order fsdp_sum_order_running(void);
 
 enum { FSDP_ODD_BLOCK = 15 };
 
-/* Whether the newer sum is added to the older one, which ends where it begins. */
+/* Returns true if the newer sum is added to the older one, which ends where the newer begins. */
 int fsdp_sum_order_joins(const fsdp_sum_order *o, fsdp_part older, fsdp_part newer);
-/* What of the micro-batches first ... end - 1 becomes one sum, from the first on. */
+/* The longest part of micro-batches first ... end - 1 that starts at `first` and becomes one
+ * sum. */
 fsdp_part fsdp_sum_order_part(const fsdp_sum_order *o, uint64_t first, uint64_t end);
-/* How many sums they become. */
+/* The number of sums that they become. */
 uint64_t fsdp_sum_order_parts(const fsdp_sum_order *o, uint64_t first, uint64_t end);
 
-/* A sum of micro-batches in a fixed order (fsdp/sum_order.h). An addition's result replaces the
- * older sum: fp32 addition commutes, so its place changes no bit.
+/* A sum of micro-batches in the fixed order. An addition's result replaces the older sum: fp32
+ * addition is commutative, so this changes no bit.
  *
- * Sums that were pushed since the last fsdp_sum_settle may lie in borrowed memory; they are newer
- * than all that lie in slots. The first slot may be the storage where the sum ends. The others are
- * beside it, each for all units. */
+ * Sums that were pushed since the last fsdp_sum_settle may be in borrowed memory; they are newer
+ * than all sums in slots. The first slot may be the storage where the sum ends. The others are
+ * separate memory, each for all units. */
 
 enum { FSDP_SUM_DEPTH = 16 };
 
@@ -53,8 +55,8 @@ typedef struct fsdp_sum_counter {
     kernels *k;
     fsdp_sum_order order;
     float *result;       /* [elems] where the sum ends */
-    int result_is_used;  /* by something else until then: it is no slot */
-    float *const *slots; /* [n_slots][offset + elems] those beside it */
+    int result_is_used;  /* until then it is used for something else, and is not a slot */
+    float *const *slots; /* [n_slots][offset + elems] the separate ones */
     uint64_t n_slots;
     uint64_t offset, elems;
     uint64_t used; /* bit s: slot s holds a sum; bit n_slots: the result does */
@@ -66,69 +68,72 @@ typedef struct fsdp_sum_counter {
     } sums[FSDP_SUM_DEPTH]; /* in the order of micro-batches */
 } fsdp_sum_counter;
 
-/* Memory for n slots, of all counters that share them; core_fail_memory's error. What was taken is
- * given back by the second, also after a failure; NULL is ignored. */
+/* Allocates n slots for all counters that share them; fails with core_fail_memory's error. The
+ * second function frees what was allocated, also after a failure; NULL is ignored. */
 int fsdp_sum_take_slots(kernels *k, float ***out, uint64_t n, uint64_t elems, dcp_error *err);
 void fsdp_sum_free_slots(kernels *k, float **slots, uint64_t n);
 
-/* Adds the next micro-batch, or sum of micro-batches, of `elems` elements: its memory is used up,
- * and may not be touched before one of the functions below. The first one may lie in `result`. */
+/* Adds the next micro-batch, or sum of micro-batches, of `elems` elements. Its memory is
+ * overwritten, and must not be used before one of the functions below has been called. The first
+ * one may be in `result`. */
 void fsdp_sum_push(fsdp_sum_counter *p, fsdp_part part, float *batch);
 /* Moves sums out of borrowed memory into slots. */
 void fsdp_sum_settle(fsdp_sum_counter *p);
-/* Forgets all sums. */
+/* Discards all sums. */
 void fsdp_sum_clear(fsdp_sum_counter *p);
-/* Ends the sum, and returns where it stands until the next push; the counter is empty again. At
- * least one micro-batch was pushed. */
+/* Ends the sum, and returns where it is until the next push. The counter is empty again. At least
+ * one micro-batch must have been pushed. */
 float *fsdp_sum_join(fsdp_sum_counter *p);
-/* The same; the sum stands in the result. */
+/* Ends the sum like fsdp_sum_join, and stores it in the result. */
 void fsdp_sum_fold(fsdp_sum_counter *p);
 
-/* Which rank computes which micro-batch of a step, and which sums of micro-batches it sends when:
- * always whole parts of the order of additions, in that order, so that the bits are those of one
- * rank that adds them all, and nobody keeps what cannot be added yet. */
+/* Which rank computes which micro-batch of a step, and which sums of micro-batches it sends when.
+ * The sums are whole parts of the order of additions, sent in that order, so the bits are those of
+ * one rank that adds them all, and no rank stores what cannot be added yet. */
 
 enum { FSDP_MOST_PARTS = 8 };
 
 /* Each rank computes a block of consecutive micro-batches, adds them up, and sends the sum. The
- * ranks of a group take blocks by turns until the group's run of consecutive micro-batches is
- * done; groups take runs by turns. */
+ * ranks of a group compute blocks in turn until the group's run of consecutive micro-batches is
+ * done; groups compute runs in turn. */
 typedef struct fsdp_micro_batches {
     uint64_t n; /* of a step */
     int world;  /* ranks */
-    int group;  /* of so many consecutive ones, which divides `world`; `world` where ranks need not
-                   add up in groups first, or cannot: n does not divide into runs */
+    /* The number of consecutive ranks in a group, which divides `world`. It is `world` if ranks
+     * need not add up in groups first, or cannot because n does not divide into runs. */
+    int group;
     uint64_t block, run;
     fsdp_sum_order order;
 } fsdp_micro_batches;
 
 /* How gradients are added up. */
 typedef struct fsdp_sum_strategy {
-    int group; /* ranks that add up among themselves first, where that can be; `world`: all */
-    int local; /* ranks add up their own micro-batches first, where blocks come out even */
-    int ring;  /* somebody else adds in an order of his own: a rank sends all of its own at once */
+    int group; /* the ranks that add up among themselves first, if possible; `world`: all */
+    int local; /* ranks add up their own micro-batches first, if blocks divide evenly */
+    int ring;  /* the transport adds in its own order, so a rank sends all of its own at once */
 } fsdp_sum_strategy;
 
 fsdp_micro_batches fsdp_micro_batches_of(uint64_t n, int world, fsdp_sum_strategy s);
 
 uint64_t fsdp_micro_batches_steps(const fsdp_micro_batches *l);
-/* The micro-batch that a rank computes in a micro-step; l->n where it has none. */
+/* The micro-batch that a rank computes in a micro-step; l->n if it has none. */
 uint64_t fsdp_micro_batch_of(const fsdp_micro_batches *l, int rank, uint64_t micro);
-/* Whether ranks send sums after a micro-step. */
+/* Returns true if ranks send sums after a micro-step. */
 int fsdp_micro_batches_are_sent(const fsdp_micro_batches *l, uint64_t micro);
-/* What a rank sends after a micro-step; .n is 0 where it has nothing. What a rank of a group sends
- * comes before what the next one does. */
+/* What a rank sends after a micro-step; .n is 0 if it sends nothing. In the order of additions, a
+ * rank's part comes before that of the group's next rank. */
 fsdp_part fsdp_micro_batches_part(const fsdp_micro_batches *l, int rank, uint64_t micro);
-/* How many of a rank's group send something then. */
+/* How many ranks of a rank's group send something after a micro-step. */
 uint64_t fsdp_micro_batches_senders(const fsdp_micro_batches *l, int rank, uint64_t micro);
 
-/* Where there are several groups: whether they have computed a run after the micro-step; and the
- * run of a rank's group, which consists of at most FSDP_MOST_PARTS sums. */
+/* For several groups: the first function returns true if the groups have computed a run after the
+ * micro-step; the second returns the run of a rank's group, which consists of at most
+ * FSDP_MOST_PARTS sums. */
 int fsdp_micro_batches_end_run(const fsdp_micro_batches *l, uint64_t micro);
 fsdp_part fsdp_micro_batches_run(const fsdp_micro_batches *l, int rank, uint64_t micro);
 
-/* Sums that are kept from one micro-step to the next, at most: of a rank's own block; of what its
- * group adds up; and of what groups send each other. */
+/* The most sums that are stored from one micro-step to the next: of a rank's own block, of what its
+ * group adds up, and of what groups send each other. */
 uint64_t fsdp_micro_batches_kept_local(const fsdp_micro_batches *l);
 uint64_t fsdp_micro_batches_kept(const fsdp_micro_batches *l);
 uint64_t fsdp_micro_batches_kept_across(const fsdp_micro_batches *l);

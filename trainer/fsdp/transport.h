@@ -1,20 +1,20 @@
-/* How units and gradients travel between ranks while they compute: a table of functions, so that
- * there can be several ways. What travels is plain memory in rank order; which part of a model it
- * is, in which order sums are formed and which buffers there are is not a transport's concern.
+/* How units and gradients travel between ranks while they compute: a table of functions with
+ * several implementations. What travels is plain memory in rank order. A transport does not know
+ * which part of a model it is, in which order sums are formed, or which buffers exist.
  *
  * A transfer begins with gather, exchange, reduce_scatter or all_reduce, and ends with finish. An
  * implementation guarantees:
- * - All ranks of a group begin the group's transfers in the same order. To begin one waits for no
- *   other rank. Several may be in flight at once, also of different groups, and are finished in
- *   any order.
- * - What is sent must not change, and what is received not be touched, before finish. Work that was
- *   given to the kernels before the beginning is seen by it, and work that is given to them after
- *   finish sees what arrived; finish need not wait for more than that.
+ * - All ranks of a group begin the group's transfers in the same order. Beginning a transfer does
+ *   not wait for another rank. Several transfers may be in flight at once, also of different
+ *   groups, and may be finished in any order.
+ * - Before finish, what is sent must not change, and what is received must not be used. A transfer
+ *   sees the effects of work that was given to the kernels before its beginning, and work that is
+ *   given to them after finish sees what arrived; finish need not wait for more than that.
  * - Bytes arrive as they were sent. gather and exchange add and round nothing; only the two sums
  *   may choose an order of additions.
  * - poll lets transfers proceed, takes microseconds, and is called from within computation.
  * - Counts may be 0 and differ between ranks.
- * - A failure ends the run, as MPI's do: nothing is returned, but by reserve. */
+ * - A failure ends the run, as MPI's failures do; only reserve returns an error. */
 #pragma once
 
 #include <mpi.h>
@@ -22,47 +22,50 @@
 #include "fsdp/mesh.h"
 #include "kernels/kernels.h"
 
-/* A stretch for each rank of a group, in elements from `at` on. The arrays are borrowed until the
- * finish. */
+/* One stretch for each rank of a group; starts are in elements relative to `at`. The arrays are
+ * borrowed until the finish. */
 typedef struct fsdp_stretches {
     void *at;
     const int *counts, *starts;
 } fsdp_stretches;
 
-/* What is in flight. */
+/* A transfer in flight. */
 typedef struct fsdp_transfer {
-    int is_on; /* from the beginning to the finish; else poll and finish do nothing */
+    int is_on; /* from the beginning to the finish; otherwise poll and finish do nothing */
     MPI_Request request;
     void *other; /* for implementations without requests */
 } fsdp_transfer;
 
-enum { FSDP_MOST_TRANSFERS = 64 }; /* in flight at once: more than there ever are */
+enum { FSDP_MOST_TRANSFERS = 64 }; /* in flight at once: more than ever occur */
 
 typedef struct fsdp_transport fsdp_transport;
 struct fsdp_transport {
     const char *name;
     void *state; /* the implementation's own */
 
-    /* Before the first transfer: takes memory for one more at a time of this group, which sends and
-     * receives so many bytes at most, so that none has to be taken on the way. `sent` is 0 of
-     * gather and all_reduce. Nonzero: out of memory. NULL: transfers need none. */
+    /* Called before the first transfer. Reserves memory for one more concurrent transfer of this
+     * group, which sends and receives at most so many bytes, so that no memory has to be allocated
+     * later. `sent` is 0 for gather and all_reduce. Returns nonzero if out of memory. NULL if
+     * transfers need no memory. */
     int (*reserve)(fsdp_transport *t, fsdp_group group, size_t sent, size_t received);
 
-    /* For a gather of bf16 that is begun next: rounds n elements of `from`, memory of alloc_host,
-     * to `to`, from where it sends them. By way of between[room], memory of the kernels that is in
-     * use until the finish, like `to`; kernels that are given meanwhile do not wait for it. NULL:
-     * k->narrow does it, in its turn. */
+    /* Prepares a gather of bf16 that begins next: rounds n elements of `from`, memory of
+     * alloc_host, to `to`, from where the gather sends them. The data pass through between[room],
+     * memory of the kernels, which is in use until the finish, like `to`. Work that is given to the
+     * kernels in the meantime does not wait for it. If NULL, use k->narrow, which runs in the
+     * kernels' order. */
     void (*narrow)(fsdp_transport *t, uint16_t *to, const float *from, size_t n, float *between,
                    size_t room);
-    /* Every rank's stretch, to all. own: this rank's; may stand at its place in `to` already, or in
-     * memory of alloc_host. */
+    /* Sends every rank's stretch to all ranks. own: this rank's; it may already be at its place in
+     * `to`, or in memory of alloc_host. */
     void (*gather)(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
                    fsdp_stretches to, fsdp_transfer *out);
-    /* To each rank its stretch of `from`, in fp32; from each one to its stretch of `to`. */
+    /* Sends each rank its stretch of `from`, in fp32, and receives from each rank into its stretch
+     * of `to`. */
     void (*exchange)(fsdp_transport *t, fsdp_group group, fsdp_stretches from, fsdp_stretches to,
                      fsdp_transfer *out);
-    /* to[counts[own rank]] = the sum over ranks of that stretch of `from`, which holds one for each
-     * rank, side by side. */
+    /* to[counts[own rank]] = the sum over ranks of that stretch of `from`, which holds one stretch
+     * for each rank, contiguously. */
     void (*reduce_scatter)(fsdp_transport *t, fsdp_group group, const float *from, float *to,
                            const int *counts, fsdp_transfer *out);
     /* sums[n] = the sum over ranks. */
@@ -70,7 +73,7 @@ struct fsdp_transport {
 
     void (*poll)(fsdp_transport *t, fsdp_transfer *transfer);
     void (*finish)(fsdp_transport *t, fsdp_transfer *transfer);
-    /* Nothing is in flight. */
+    /* Requires that nothing is in flight. */
     void (*destroy)(fsdp_transport *t);
 };
 
@@ -79,29 +82,22 @@ static inline int fsdp_transport_reserve(fsdp_transport *t, fsdp_group group, si
     return t->reserve ? t->reserve(t, group, sent, received) : 0;
 }
 
-/* The transport by messages of MPI. */
-
-/* Between memory of the host. mesh: borrowed. */
+/* The transport by MPI messages between memory of the host. mesh: borrowed. */
 fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh);
 
-/* The transport by MPI of a device's memory. */
-
-/* By copies on the host, page-locked, of the memory of k. mesh: borrowed. Nonzero: out of memory.
- */
+/* The transport by MPI for a device's memory: copies the memory of k through page-locked memory on
+ * the host. mesh: borrowed. Returns nonzero if out of memory. */
 int fsdp_transport_host(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out);
 
-/* The transport by NCCL. Only where it was built. */
-
-/* By NCCL between GPUs, on streams of its own. shared: ranks share a GPU, which only NCCL 2.30 and
- * later do, where NCCL_MULTI_RANK_GPU_ENABLE=1 asks for it. sums: reduce_scatter and all_reduce are
- * wanted, too. Ranks are connected before it returns. Collective; nonzero on all ranks where the
- * library of one will not do. A rank that does not answer ends the others after 300 s, and what
- * NCCL fails at ends the run within 20 s. A rank alone needs no library. */
+/* The transport by NCCL between GPUs, on streams of its own. Exists only in builds with NCCL.
+ * shared: ranks share a GPU, which only NCCL 2.30 and later supports, if
+ * NCCL_MULTI_RANK_GPU_ENABLE=1 is set. sums: reduce_scatter and all_reduce are required, too. Ranks
+ * are connected before it returns. Collective; returns nonzero on all ranks if the library of one
+ * cannot be used. A rank that does not answer ends the others after 300 s, and an error of NCCL
+ * ends the run within 20 s. A single rank needs no library. */
 int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
                         fsdp_transport *out);
 
-/* The choice of a transport. */
-
-/* The transport that suits the memory of k: on GPUs NCCL where it will do. sums: reduce_scatter and
- * all_reduce are wanted, too. Collective; nonzero: out of memory. */
+/* Chooses the transport that suits the memory of k: on GPUs NCCL if it can be used. sums:
+ * reduce_scatter and all_reduce are required, too. Collective; returns nonzero if out of memory. */
 int fsdp_transport_choose(const fsdp_mesh *mesh, kernels *k, int sums, fsdp_transport *out);

@@ -67,24 +67,25 @@ fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh) {
                             .destroy = mpi_destroy};
 }
 
-/* MPI between copies on the host of memory that MPI cannot reach: a GPU's. What is sent is
- * downloaded at the beginning, and what came is uploaded at the finish. Each transfer has memory of
- * its own, page-locked and reserved: the smallest that is free, of those that were meant for what
- * it does. Where none is, one grows. */
+/* MPI for memory that it cannot reach, that of a GPU: it transfers copies on the host. What is sent
+ * is downloaded at the beginning, and what arrived is uploaded at the finish. Each transfer has
+ * reserved, page-locked memory of its own: the smallest free one among those reserved for its use.
+ * If none fits, one grows. */
 
-/* What a transfer's memory is meant for: so that none takes what another one will want. */
+/* What a transfer's memory was reserved for, so that no transfer occupies what another use will
+ * need. */
 typedef enum copies_use { UNUSED, GATHERS, REDUCTIONS, CROSSINGS, SPREADS } copies_use;
 
-/* One transfer's memory, and where what comes goes. */
+/* One transfer's memory, and where what it receives is stored. */
 typedef struct copies {
     copies_use use;
     int is_on, summed;
     char *from, *to;
-    size_t from_bytes, to_bytes; /* that there is room for */
+    size_t from_bytes, to_bytes; /* capacities */
     size_t size;                 /* of an element */
     int ranks;
-    fsdp_stretches places; /* of what comes, on the device */
-    float *sums;           /* or one stretch, of sums_n */
+    fsdp_stretches places; /* where received stretches are stored on the device */
+    float *sums;           /* or a single stretch of sums_n elements */
     size_t sums_n;
     fsdp_transfer inner;
 } copies;
@@ -123,13 +124,13 @@ static int fits(const copies *c, size_t sent, size_t received) {
     return sent <= c->from_bytes && received <= c->to_bytes;
 }
 
-/* Whether a is the better one of two that are free. */
+/* Returns true if `a` is the better of two free ones. */
 static int is_better(const copies *a, const copies *b, size_t sent, size_t received) {
     if (!b || !fits(b, sent, received)) return 1;
     return fits(a, sent, received) && a->to_bytes < b->to_bytes;
 }
 
-/* A run cannot go on without memory; as where MPI fails, that ends it. */
+/* A run cannot continue without memory, so that ends it, as a failure of MPI does. */
 static copies *begin_copies(host_transport *h, copies_use use, size_t sent, size_t received,
                             fsdp_transfer *out) {
     copies *best = NULL;
@@ -160,7 +161,7 @@ static int ranks_of(const host_transport *h, fsdp_group group, int *rank) {
     return ranks;
 }
 
-/* Elements from the beginning to the end of the last stretch. */
+/* The number of elements from the beginning to the end of the last stretch. */
 static size_t extent(fsdp_stretches s, int ranks) {
     size_t end = 0;
     for (int i = 0; i < ranks; i++) {

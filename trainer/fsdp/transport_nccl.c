@@ -1,12 +1,16 @@
-/* NCCL between GPUs. gather and exchange are grouped sends and receives, which add nothing: sums
- * are formed by whoever receives, in their order. Each group of ranks has a communicator, but one
- * of all ranks that of the world. All transfers are on one stream: a kernel of NCCL's stays until
- * its peers have come, so two communicators' at once, begun in another order on another GPU, could
- * wait for each other for ever. Events order it behind the kernels' stream and the kernels' stream
- * behind it. A rank alone needs no NCCL: what is gathered from the host's memory is copied on that
- * stream. Communicators do not block: who waits, for them or for a transfer, looks for
- * errors and at the clock, so that a failure ends the run within a bounded time. Neither
- * ncclCommAbort nor MPI_Abort is known to return, so that an alarm stands behind them. */
+/* NCCL between GPUs.
+ *
+ * - gather and exchange are grouped sends and receives, which add nothing: receivers form the sums,
+ *   in their own order.
+ * - Each group of ranks has a communicator; a group of all ranks uses the world's.
+ * - All transfers are on one stream. A kernel of NCCL stays on the GPU until its peers have
+ *   arrived, so kernels of two communicators, begun in different orders on two GPUs, could wait for
+ *   each other forever. Events order this stream after the kernels' stream, and the kernels' stream
+ *   after this one.
+ * - A single rank needs no NCCL: what is gathered from the host's memory is copied on that stream.
+ * - Communicators do not block. Whoever waits for them or for a transfer checks for errors and the
+ *   time, so a failure ends the run within a bounded time. Neither ncclCommAbort nor MPI_Abort is
+ *   known to return, so an alarm backs them up. */
 #include "fsdp/transport.h"
 
 #include <cuda_runtime_api.h>
@@ -27,16 +31,16 @@ typedef struct nccl_flight {
 
 typedef struct nccl_transport {
     fsdp_nccl nccl;
-    cudaStream_t kernels; /* theirs; borrowed */
+    cudaStream_t kernels; /* the kernels' stream; borrowed */
     cudaStream_t stream;  /* of all transfers */
     cudaEvent_t before;
     struct {
         int rank, ranks;
-        ncclComm_t comm; /* NULL: of one rank; of all ranks: the world's */
+        ncclComm_t comm; /* NULL for a single rank; the world's for a group of all ranks */
     } groups[NCCL_GROUPS];
-    uint64_t taken; /* a bit for each of the flights */
+    uint64_t taken; /* one bit for each flight */
     nccl_flight flights[FSDP_MOST_TRANSFERS];
-    const char **from; /* [ranks] for swap, and how many of each */
+    const char **from; /* [ranks] for swap_stretches: sources and their element counts */
     size_t *from_n;
     int *ones, *places; /* [ranks] for the first transfer: 1, 1 ... and 0, 1 ... */
     float *scratch;     /* [2 * ranks] on the device */
@@ -44,7 +48,7 @@ typedef struct nccl_transport {
 } nccl_transport;
 
 enum { FAILED = 3 };
-static const double patience_s = 300; /* a peer may compute that much longer */
+static const double patience_s = 300; /* a peer may compute for that much longer */
 static const unsigned farewell_s = 20;
 
 static void leave_by_alarm(int signal) {
@@ -52,7 +56,7 @@ static void leave_by_alarm(int signal) {
     _exit(FAILED);
 }
 
-/* Whether the group has a communicator, and one of its own. */
+/* Returns true if the group has a communicator and does not use another group's. */
 static int has_own(const nccl_transport *n, fsdp_group group) {
     const ncclComm_t comm = n->groups[group].comm;
     return comm && (group == FSDP_WORLD || comm != n->groups[FSDP_WORLD].comm);
@@ -64,7 +68,7 @@ static void nccl_abort(nccl_transport *n) {
         if (has_own(n, (fsdp_group)g)) n->nccl.abort(n->groups[g].comm);
 }
 
-/* Says what and why, aborts all communicators and ends the run. */
+/* Reports what failed and why, aborts all communicators and ends the run. */
 static void nccl_fail(nccl_transport *n, const char *what, const char *why) {
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -96,7 +100,7 @@ static void doze(nccl_transport *n, double since) {
     nanosleep(&moment, NULL);
 }
 
-/* Until the communicator has taken what it was given. */
+/* Waits until the communicator has accepted what it was given. */
 static void nccl_settle(nccl_transport *n, fsdp_group group) {
     const double since = MPI_Wtime();
     ncclResult_t state;
@@ -104,8 +108,8 @@ static void nccl_settle(nccl_transport *n, fsdp_group group) {
         doze(n, since);
 }
 
-/* Until the transfer is done. All transfers are on one stream, so that this one may stand behind
- * another group's. */
+/* Waits until the transfer is done. All transfers are on one stream, so this one may be queued
+ * behind another group's. */
 static void nccl_wait(nccl_transport *n, const nccl_flight *f) {
     const double since = MPI_Wtime();
     cudaError_t code;
@@ -118,7 +122,7 @@ static void nccl_wait(nccl_transport *n, const nccl_flight *f) {
     nccl_check_cuda(n, code);
 }
 
-/* The lowest free slot, which is taken then; -1: there is none. */
+/* Takes the lowest free slot and returns it; -1 if there is none. */
 static int take_slot(uint64_t *slots) {
     if (*slots == UINT64_MAX) return -1;
     const int slot = __builtin_ctzll(~*slots);
@@ -130,7 +134,8 @@ static void free_slot(uint64_t *slots, ptrdiff_t slot) { *slots &= ~((uint64_t)1
 
 static nccl_transport *of(fsdp_transport *t) { return t->state; }
 
-/* What is given to the stream from now on comes after what the kernels were given. */
+/* Makes what is put on the stream after this call wait for all work that the kernels were given
+ * before. */
 static void follow_kernels(nccl_transport *n) {
     nccl_check_cuda(n, cudaEventRecord(n->before, n->kernels));
     nccl_check_cuda(n, cudaStreamWaitEvent(n->stream, n->before, 0));
@@ -151,7 +156,7 @@ static void launched(nccl_transport *n, nccl_flight *f) {
     nccl_check_cuda(n, cudaEventRecord(f->done, n->stream));
 }
 
-/* n->from: to each rank, n->from_n: how much; to: from each. */
+/* Sends n->from_n[r] elements of n->from[r] to each rank r, and receives from each into `to`. */
 static void swap_stretches(nccl_transport *n, fsdp_group group, ncclDataType_t type, size_t size,
                            fsdp_stretches to) {
     const int rank = n->groups[group].rank, ranks = n->groups[group].ranks;
@@ -172,8 +177,8 @@ static void swap_stretches(nccl_transport *n, fsdp_group group, ncclDataType_t t
     nccl_check(n, n->nccl.group_end());
 }
 
-/* By the copy engine, and rounded where it has arrived: a kernel that reads the host's memory would
- * hold multiprocessors for as long as the bus takes. */
+/* Copies with the copy engine, and rounds what has arrived: a kernel that reads the host's memory
+ * would occupy multiprocessors for as long as the bus takes. */
 static void nccl_narrow(fsdp_transport *t, uint16_t *to, const float *from, size_t n,
                         float *between, size_t room) {
     nccl_transport *all = of(t);
@@ -186,7 +191,7 @@ static void nccl_narrow(fsdp_transport *t, uint16_t *to, const float *from, size
     }
 }
 
-/* What lies in the host's memory goes to its place first, and to the others from there. */
+/* Data in the host's memory are copied to their place first, and sent to the others from there. */
 static void nccl_gather(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
                         fsdp_stretches to, fsdp_transfer *out) {
     nccl_transport *n = of(t);
@@ -214,7 +219,7 @@ static void nccl_exchange(fsdp_transport *t, fsdp_group group, fsdp_stretches fr
     launched(n, f);
 }
 
-/* A sum for each rank: ncclReduceScatter wants all of one length. */
+/* One reduction for each rank, because ncclReduceScatter requires equal lengths. */
 static void nccl_reduce_scatter(fsdp_transport *t, fsdp_group group, const float *from, float *to,
                                 const int *counts, fsdp_transfer *out) {
     nccl_transport *n = of(t);
@@ -244,7 +249,7 @@ static void nccl_all_reduce(fsdp_transport *t, fsdp_group group, float *sums, in
     launched(n, f);
 }
 
-/* Transfers proceed by themselves. */
+/* Does nothing: NCCL's transfers proceed without calls. */
 static void nccl_poll(fsdp_transport *t, fsdp_transfer *transfer) { (void)t, (void)transfer; }
 
 static void nccl_finish(fsdp_transport *t, fsdp_transfer *transfer) {
@@ -319,7 +324,8 @@ static int take_lists(nccl_transport *n, int ranks) {
     return 0;
 }
 
-/* NCCL connects ranks, and takes memory for that, at their first transfer of each kind: so now. */
+/* NCCL connects ranks, and allocates memory for that, at their first transfer of each kind. This
+ * does the first transfers. */
 static void connect_groups(fsdp_transport *t, int sums) {
     nccl_transport *n = of(t);
     for (int g = 0; g < NCCL_GROUPS; g++) {
@@ -336,8 +342,8 @@ static void connect_groups(fsdp_transport *t, int sums) {
     }
 }
 
-/* Whether this rank's library would do: several ranks on a GPU are for NCCL 2.30 on, where asked.
- */
+/* Returns true if this rank's library can be used: several ranks on one GPU require NCCL 2.30 or
+ * later and the variable. */
 static int is_usable(nccl_transport *n, int ranks, int shared) {
     const char *allowed = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     int version = 0;
@@ -371,7 +377,8 @@ int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
         return 1;
     }
     n->kernels = stream;
-    /* For sums of other sizes NCCL takes other ways, which it otherwise connects when one comes. */
+    /* For sums of other sizes NCCL uses other connections, which it would otherwise make on first
+     * use. */
     if (sums) setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     join_group(n, FSDP_WORLD, mesh->world);
     join_group(n, FSDP_SHARDS, mesh->shards);

@@ -1,11 +1,12 @@
-/* Which transport a run takes: the only place outside their files that knows which were built. */
+/* Chooses a run's transport: the only file besides the transports' own that knows which were
+ * built. */
 #include "fsdp/transport.h"
 
 #ifdef TRAINER_NCCL
 #endif
 
 #ifdef TRAINER_NCCL
-/* Whether ranks share a device, anywhere. */
+/* Returns true if ranks share a device anywhere. */
 static int is_shared(const fsdp_mesh *mesh, const kernels *k) {
     MPI_Comm sharers;
     int n;
@@ -18,7 +19,7 @@ static int is_shared(const fsdp_mesh *mesh, const kernels *k) {
 
 static int try_nccl(const fsdp_mesh *mesh, kernels *k, int sums, fsdp_transport *out) {
     const int failed = fsdp_transport_nccl(mesh, k, is_shared(mesh, k), sums, out);
-    if (failed) *out = (fsdp_transport){0}; /* it was made and is gone */
+    if (failed) *out = (fsdp_transport){0}; /* it was made and destroyed again */
     return failed;
 }
 #else
