@@ -1,5 +1,5 @@
-/* Steps, lines and saves. A step's line is written before the step is saved: what a resumed run
- * finds saved has its line. */
+/* Steps, log lines and saves. A step's line is written before the step is saved, so a resumed run
+ * finds the line of every saved step. */
 #include "loop/loop.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ typedef struct loop {
     int has_stepped;
 } loop;
 
-/* Why the run ends, into text[32]. */
+/* Writes the reason why the run ends into text[32], and returns it. */
 static const char *name_end(const step_signal_requests *asked, char *text) {
     if (asked->end == RANKS_END_NONE) return "done";
     if (!asked->signal) return "stopped by dcp-run";
@@ -42,7 +42,7 @@ static int end_status(ranks_end_request end) {
     return end == RANKS_END_REQUEUE ? PROGRAM_REQUEUE : PROGRAM_STOPPED;
 }
 
-/* The save with which the run ends, as it is `asked`, or as it is done. */
+/* Makes the save with which the run ends, as requested or because it is done. */
 static int save_and_end(loop *l, const step_signal_requests *asked) {
     const trainer *t = l->t;
     char text[32];
@@ -63,13 +63,13 @@ static int save_and_end(loop *l, const step_signal_requests *asked) {
     return end_status(asked->end);
 }
 
-/* The save from which dcp-run starts other ranks at once; where more is asked by now, the run's
- * last one. */
+/* Makes the save from which dcp-run immediately starts other ranks. If the run has been asked to
+ * end in the meantime, this is its last save instead. */
 static int hand_over(loop *l) {
     const trainer *t = l->t;
     dcp_error err;
     const int status = step_saves_hand_over(&l->saves, &err);
-    if (status == DCP_ERR_COMM) return PROGRAM_FAILED; /* ranks cannot ask each other any more */
+    if (status == DCP_ERR_COMM) return PROGRAM_FAILED; /* ranks cannot communicate any more */
     const step_signal_requests asked = step_signals_take(t->comm);
     if (asked.end > RANKS_END_RESIZE) return save_and_end(l, &asked);
     if (status == DCP_OK)
@@ -85,7 +85,7 @@ static int is_save_due(const loop *l) {
     return step_saves_are_due(&l->saves);
 }
 
-/* After the first step. */
+/* To be called after the first step. */
 static void begin_training(loop *l) {
     ranks_board_reach(RANKS_PHASE_STEPPED);
     const double begin = MPI_Wtime();
@@ -94,7 +94,7 @@ static void begin_training(loop *l) {
     l->has_stepped = 1;
 }
 
-/* Saves what was computed so far, as the run can't go on. */
+/* Saves what was computed so far, because the run cannot continue. */
 static void save_before_failure(loop *l) {
     const trainer *t = l->t;
     const uint64_t step = t->state->step;
@@ -111,7 +111,7 @@ static void save_before_failure(loop *l) {
                   step, err.message);
 }
 
-/* Of an update that has failed there is nothing to save. */
+/* Ends the run after a failure. Does not save if the failed update left no usable state. */
 static int end_failed(loop *l, int status, const dcp_error *why) {
     ranks_say(l->t->rank, "%s", why->message);
     if (status == DCP_ERR_STATE) ranks_launcher_tell(l->t->rank, why->message);
@@ -119,7 +119,7 @@ static int end_failed(loop *l, int status, const dcp_error *why) {
     return status == DCP_ERR_ARG ? PROGRAM_USAGE : PROGRAM_FAILED; /* data that no restart mends */
 }
 
-/* One step and what follows it; PROGRAM_DONE: go on. */
+/* Does one step and what follows it. PROGRAM_DONE: continue. */
 static int take_step(loop *l) {
     step_result r = {0};
     step_evaluation e = {0};
@@ -136,11 +136,11 @@ static int take_step(loop *l) {
     l->t->state->owes_evaluation = is_due && !e.done;
     report_step(&l->report, &r, &e);
     if (status != DCP_OK) return end_failed(l, status, &err);
-    ranks_board_step(l->t->state->step, 0); /* done, though its save may have to wait */
+    ranks_board_step(l->t->state->step, 0); /* done, although its save may have to wait */
     return is_save_due(l) && step_saves_start(&l->saves) != DCP_OK ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
-/* take_step, told to dcp-run. */
+/* Does take_step and reports its duration to dcp-run. */
 static int time_step(loop *l) {
     const double begin = MPI_Wtime();
     const int status = take_step(l);
@@ -164,7 +164,7 @@ static int answer_save_request(loop *l, const step_signal_requests *asked) {
     return status == DCP_ERR_COMM || status == DCP_ERR_STATE ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
-/* The one that the step was to end with from which the run goes on. */
+/* Does the evaluation with which the step that the run resumes from should have ended. */
 static int make_up_evaluation(loop *l) {
     trainer *t = l->t;
     const double begin = MPI_Wtime();

@@ -3,6 +3,6 @@
 
 typedef struct trainer trainer;
 
-/* Collective: trains until the last step, or until a signal asks to stop. An exit status; failures
- * have been told. */
+/* Collective. Trains until the last step, or until a signal requests a stop. Returns an exit
+ * status; failures have already been reported. */
 int loop_run(trainer *t);
