@@ -9,7 +9,7 @@
 #include "random/random.h"
 #include "ranks/say.h"
 
-enum { LEAST_SIDE = 512, MOST_SIDE = 8192, TIMINGS = 5 }; /* of products that are measured */
+enum { LEAST_SIDE = 512, MOST_SIDE = 8192, TIMINGS = 5 }; /* of the products that are measured */
 enum { PIECE_ELEMS = 1 << 12 };
 
 static int fail_to_open(const config *c, int status, dcp_error *err) {
@@ -36,7 +36,7 @@ int setup_device_memory(const kernels *k, dcp_device **out, dcp_error *err) {
     return dcp_device_cuda_create(number, stream, out, err);
 }
 
-/* An offload file is mapped into the host's memory, which the GPU cannot use. */
+/* An offload file is mapped into the host's memory, which a GPU cannot use. */
 static int check_memory(const config *c, const kernels *k, dcp_error *err) {
     const int on_host = kernels_on_host(k);
     if (on_host && c->offloads && !c->offload_path)
@@ -64,7 +64,7 @@ int setup_device_open(const config *c, unsigned number, kernels **out, dcp_error
     return failed;
 }
 
-/* One product of square matrices of that type. */
+/* Computes one product of square matrices of that type. */
 static void multiply(kernels *k, kernels_type type, float *memory, size_t side) {
     const float *a = memory + side * side, *b = a + side * side;
     if (type == KERNELS_BF16)
@@ -74,7 +74,7 @@ static void multiply(kernels *k, kernels_type type, float *memory, size_t side) 
     k->sync(k);
 }
 
-/* This rank's products a second while all ranks compute them. */
+/* Measures this rank's products per second while all ranks compute them. */
 static double measure_rate(kernels *k, kernels_type type, float *memory, size_t side,
                            MPI_Comm comm) {
     const double at_least_s = 0.02, flop = 2.0 * (double)(side * side) * (double)side;
@@ -90,8 +90,8 @@ static double measure_rate(kernels *k, kernels_type type, float *memory, size_t 
     return flop * products / passed;
 }
 
-/* Fills memory with normal numbers of that type, the same ones over and over: products of zeros
- * take less power, and so less time. */
+/* Fills memory with the same normal numbers of that type, repeatedly: products of zeros need less
+ * power, and therefore less time. */
 static void fill_operands(kernels *k, kernels_type type, char *memory, size_t bytes) {
     float wide[PIECE_ELEMS];
     uint16_t narrow[PIECE_ELEMS];
@@ -110,13 +110,13 @@ static float *take_operands(kernels *k, kernels_type type, size_t side) {
     return memory;
 }
 
-/* The size of the products to measure: large enough that a GPU is busy. */
+/* The size of the products to measure, large enough to keep a GPU busy. */
 static size_t choose_side(kernels *k, kernels_type type) {
     const double enough_s = 2e-4;
     for (size_t side = LEAST_SIDE; side < MOST_SIDE; side *= 2) {
         float *memory = take_operands(k, type, side);
         if (!memory) return LEAST_SIDE;
-        multiply(k, type, memory, side); /* compiles */
+        multiply(k, type, memory, side); /* includes compilation */
         const double start = MPI_Wtime();
         multiply(k, type, memory, side);
         const double took = MPI_Wtime() - start;
@@ -136,7 +136,8 @@ double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm) {
     for (int i = 0; i < TIMINGS && !failed; i++) {
         double now = measure_rate(k, type, memory, side, comm);
         MPI_Allreduce(MPI_IN_PLACE, &now, 1, MPI_DOUBLE, MPI_SUM, comm);
-        if (now > rate) rate = now; /* other work on the machine only makes it slower */
+        if (now > rate)
+            rate = now; /* the maximum, because other work on the machine can only slow it down */
     }
     k->free(k, memory);
     return rate;

@@ -1,5 +1,5 @@
-/* Estimates: a step's data, and about what HDF5 and the tables add. Steps that are there already
- * take room that newer ones will get. */
+/* Estimates: a step's data, and roughly what HDF5 and the tables add. Existing steps occupy room
+ * that newer ones will get. */
 #include "setup/disk_room.h"
 
 #include <inttypes.h>
@@ -30,11 +30,11 @@ enum { STEP_OVERHEAD = 128 << 10, TENSOR_OVERHEAD = 1 << 10, LARGEST_GROUP = 64 
 
 typedef struct room_needs {
     uint64_t step;         /* bytes of one */
-    uint64_t steps, there; /* that will be there at once; that are there */
+    uint64_t steps, there; /* how many will exist at once, and how many exist now */
     uint64_t unused;       /* bytes that are free for this store */
     uint64_t device;
     char name[64];         /* the key */
-    char folder[PATH_MAX]; /* that is there, on the store's file system */
+    char folder[PATH_MAX]; /* an existing folder on the store's file system */
 } room_needs;
 
 static uint64_t whole_step(const config *c, const fsdp_layout *layout) {
@@ -44,7 +44,7 @@ static uint64_t whole_step(const config *c, const fsdp_layout *layout) {
            layout->trained_params * optim_element_bytes(type);
 }
 
-/* Of a private store: a host's part of the step, and what it holds for others. */
+/* For a private store: a host's part of the step, and the redundancy that it holds for others. */
 static uint64_t part_of_host(uint64_t step, const char *redundancy, int hosts) {
     const uint64_t part = step / (uint64_t)hosts;
     const int group = hosts < LARGEST_GROUP ? hosts : LARGEST_GROUP;
@@ -54,7 +54,7 @@ static uint64_t part_of_host(uint64_t step, const char *redundancy, int hosts) {
     return part + part * (uint64_t)lost / (uint64_t)(group - lost);
 }
 
-/* While a step is published the one that it will replace is still there. */
+/* While a step is published, the one that it will replace still exists. */
 static uint64_t steps_at_once(const config *c, const dcp_tier *store) {
     const uint64_t saves = store->every ? (c->max_steps + store->every - 1) / store->every : 1;
     return store->keep && store->keep < saves ? (uint64_t)store->keep + 1 : saves;
@@ -70,8 +70,8 @@ static uint64_t steps_there(const char *path) {
     return complete;
 }
 
-/* The path, or the nearest folder above it that is there; of names that the library fills in, what
- * stands before them. */
+/* Finds the path, or the nearest existing folder above it. If the path contains names that the
+ * library fills in, only the part before them counts. */
 static int find_folder(const char *path, char *out, struct stat *st) {
     snprintf(out, PATH_MAX, "%s%.*s", *path == '/' ? "" : "./", (int)strcspn(path, "{"), path);
     while (stat(out, st) != 0) {
@@ -84,7 +84,7 @@ static int find_folder(const char *path, char *out, struct stat *st) {
     return 0;
 }
 
-/* 0, or -1 where the file system does not tell. */
+/* Returns 0, or -1 if the file system does not report its free space. */
 static int measure_store(const config *c, size_t i, uint64_t step, int hosts, room_needs *out) {
     const dcp_tier *store = &c->stores[i];
     struct stat st;
@@ -97,7 +97,8 @@ static int measure_store(const config *c, size_t i, uint64_t step, int hosts, ro
     if (i + 1 == c->n_stores) snprintf(out->name, sizeof out->name, "checkpoint.dir");
     if (find_folder(store->path, out->folder, &st) != 0 || statvfs(out->folder, &fs) != 0)
         return -1;
-    if (out->steps <= out->there) out->steps = out->there + 1; /* one is saved before others go */
+    if (out->steps <= out->there)
+        out->steps = out->there + 1; /* one is saved before others are removed */
     out->device = st.st_dev;
     out->unused = (uint64_t)fs.f_bavail * fs.f_frsize;
     return 0;
@@ -107,8 +108,8 @@ static uint64_t bytes_to_come(const room_needs *n) {
     return n->steps > n->there ? (n->steps - n->there) * n->step : 0;
 }
 
-/* All stores; those on one file system share what is free there, in their order. Returns how many
- * could be measured. */
+/* Measures all stores. Those on the same file system share its free space, in their order. Returns
+ * how many could be measured. */
 static size_t measure_all(const config *c, const fsdp_layout *layout, int hosts, room_needs *out) {
     const uint64_t step = whole_step(c, layout);
     size_t n = 0;
@@ -123,14 +124,15 @@ static size_t measure_all(const config *c, const fsdp_layout *layout, int hosts,
     return n;
 }
 
-/* What a run meets: a save needs room beside the newest step, older ones can be given up. */
+/* What a run will experience: a save needs room beside the newest step; older steps can be
+ * removed. */
 static const char *outcome(const room_needs *n) {
     const uint64_t hold = n->there + n->unused / n->step;
     if (hold >= n->steps) return "fits";
     return hold >= 2 ? "fewer steps will be kept" : "saves will fail until there is more";
 }
 
-/* Not one more step, though an older one were given up. */
+/* Returns true if there is no room for another step, even if an older one is removed. */
 static int is_full(const room_needs *n) { return n->there < 2 && n->unused < n->step; }
 
 static int fail_full(const room_needs *n, dcp_error *err) {
@@ -165,7 +167,7 @@ int setup_room_check(const config *c, const fsdp_layout *layout, int hosts, dcp_
     return DCP_OK;
 }
 
-/* What a run would be refused for. */
+/* Prints the reasons why a run could not start. */
 static void print_obstacles(const config *c) {
     dcp_error why;
     if (config_places_check_open(c, &why) != DCP_OK) printf("  %s\n", why.message);
@@ -187,8 +189,8 @@ void setup_room_print(const config *c, const fsdp_layout *layout, int hosts) {
     print_obstacles(c);
 }
 
-/* A store that ranks of an earlier start hold is waited for: they may have been killed a moment
- * ago, with the dcp-run that started them. */
+/* Opens the stores, and waits for those that ranks of an earlier start hold: they may have been
+ * killed a moment ago, together with the dcp-run that started them. */
 static int open_stores(trainer *t, dcp_error *err) {
     const dcp_tiers_options options = {.size = sizeof options,
                                        .take_over = t->c->takes_over,
@@ -216,7 +218,8 @@ static int open_stores(trainer *t, dcp_error *err) {
     }
 }
 
-/* Also where dcp-run has started fewer ranks, or elsewhere: it need not be what it was. */
+/* Also after dcp-run has started fewer ranks, or on other hosts, because that may change what a
+ * store survives. */
 static void tell_survived(const trainer *t) {
     for (size_t i = 0; i < t->c->n_stores; i++) {
         const char *path = t->c->stores[i].path;

@@ -1,4 +1,4 @@
-/* The model of a run, and how long its samples are. */
+/* The model of a run, and the length of its samples. */
 #pragma once
 
 #include <stdint.h>
@@ -8,7 +8,8 @@
 
 typedef struct config config;
 
-/* What is trained, as the configuration describes it; needs no ranks. */
+/* Makes the model that is trained, as the configuration describes it. Needs no ranks. */
 int setup_model(const config *c, model **out, dcp_error *err);
-/* Tokens of a sample, which may be those of a stored batch; 0: the model takes none. */
+/* The number of tokens of a sample, possibly that of a stored batch; 0 if the model takes no
+ * tokens. */
 int setup_sequence(const config *c, const model *m, uint64_t *out, dcp_error *err);

@@ -13,9 +13,9 @@
 #include "setup/model_setup.h"
 #include "setup/rank_memory.h"
 
-/* The plan of rank 0, which holds the most, of `ranks` on one host, or with is_on_gpu on one GPU
- * each. Ranks share gathered units in the host's memory only. The caller destroys *layout, which
- * *out refers to. */
+/* The plan of rank 0, which holds the most, for `ranks` ranks on one host, or with is_on_gpu on one
+ * GPU each. Ranks share gathered units only in the host's memory. The caller destroys *layout,
+ * which *out refers to. */
 static int setup_planned(const config *c, const model *m, int ranks, int is_on_gpu, fsdp_plan *out,
                          fsdp_layout **layout, dcp_error *err) {
     *layout = NULL;
@@ -24,7 +24,7 @@ static int setup_planned(const config *c, const model *m, int ranks, int is_on_g
                        .offloads = c->offloads,
                        .is_on_host = c->offloads && (is_on_gpu || !c->offload_path),
                        .is_shared = c->shares_memory && !is_on_gpu};
-    if (out->is_on_host) out->is_shared = 0; /* they are on a device, then */
+    if (out->is_on_host) out->is_shared = 0; /* then units are on a device */
     int status = fsdp_strategy_of(c, ranks, &out->strategy, err);
     if (status == DCP_OK)
         status = fsdp_layout_of_model(m, c->frozen, &out->strategy, 0, ranks, layout, err);
@@ -32,19 +32,19 @@ static int setup_planned(const config *c, const model *m, int ranks, int is_on_g
     return status;
 }
 
-/* GB, of 10^9 bytes: what a GPU that is sold as one of that size leaves at least. */
+/* In GB of 10^9 bytes: at least that much is available on a GPU that is sold with this size. */
 static const uint64_t sizes[] = {8, 16, 24, 40, 80};
 static const uint64_t bytes_of_gb = 1000000000;
 
-/* What no plan knows of: CUDA's context, of 300 to 500 MiB, code that it loads later
- * (LOADED_LATER) and the workspace of products (CUDA_WORKSPACE). */
+/* What no plan knows: CUDA's context of 300 to 500 MiB, code that it loads later (LOADED_LATER),
+ * and the workspace of products (CUDA_WORKSPACE). */
 static const uint64_t cuda_bytes = (uint64_t)800 << 20;
 /* NCCL's buffers for each rank that a rank sends to directly, on a host of 8 H100s, where they are
  * largest (3.3 GB for the 7 others: github.com/NVIDIA/nccl/issues/1685). */
 static const uint64_t peer_bytes = (uint64_t)448 << 20;
-enum { MOST_PEERS = 7 }; /* the other GPUs of a host; those beyond share their buffers */
+enum { MOST_PEERS = 7 }; /* the other GPUs of a host; those on other hosts share their buffers */
 
-/* Each of them is added to the configuration's own. */
+/* Options that are added to the configuration's own. */
 static const struct {
     int checkpointing, offloads;
     const char *name;
@@ -57,7 +57,7 @@ static uint64_t peers_of(int ranks) {
     return ranks > MOST_PEERS ? MOST_PEERS : (uint64_t)ranks - 1;
 }
 
-/* Of each communicator that NCCL makes. */
+/* The memory of CUDA, and of NCCL for each communicator that it makes. */
 static uint64_t library_bytes(const fsdp_layout *layout) {
     uint64_t peers = peers_of(layout->world);
     if (layout->shards > 1 && layout->shards < layout->world)
@@ -65,7 +65,7 @@ static uint64_t library_bytes(const fsdp_layout *layout) {
     return cuda_bytes + peers * peer_bytes;
 }
 
-/* *libraries: the part of *bytes that they take. */
+/* *libraries: the part of *bytes that libraries need. */
 static int measure(const config *c, const model *m, int ranks, uint64_t sequence, uint64_t *bytes,
                    uint64_t *libraries, dcp_error *err) {
     fsdp_plan plan;
@@ -103,8 +103,8 @@ static void print_fit(int ranks, uint64_t gb, const uint64_t *bytes) {
            way > 0 && way < WAYS ? ways[way].name : "");
 }
 
-/* Prints what a rank of a GPU each takes of its memory, as configured and with the options that
- * take less, and which of them fit. m: of c. sequence: tokens of a sample. */
+/* Prints how much memory a rank with a GPU of its own needs on it, as configured and with the
+ * options that need less, and which of them fit. m: the model of c. sequence: tokens per sample. */
 static int setup_gpu_fit_print(const config *c, model *m, int ranks, uint64_t sequence,
                                dcp_error *err) {
     uint64_t bytes[WAYS], libraries;
@@ -119,7 +119,7 @@ static int setup_gpu_fit_print(const config *c, model *m, int ranks, uint64_t se
     return DCP_OK;
 }
 
-/* What the names of a unit's parameters have in common: "model.layers.0". */
+/* The common prefix of the names of a unit's parameters, such as "model.layers.0". */
 static void name_unit(const fsdp_unit *unit, size_t number, char *out, size_t size) {
     snprintf(out, size, "%s", number ? unit->params[0].info.name : "root");
     if (!number) return;
@@ -222,7 +222,7 @@ static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
            plan->micro_batches, c->micro, fsdp_micro_batches_steps(&micro_batches));
 }
 
-/* A talker's parameters are often told without those of its predictor. */
+/* The number of parameters of a talker is often given without those of its code predictor. */
 static void print_talker(const fsdp_layout *layout) {
     static const char predictor[] = "talker.code_predictor.";
     uint64_t others = 0;

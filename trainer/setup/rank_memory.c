@@ -18,7 +18,8 @@
 
 static uint64_t smaller_of(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* "max" is no limit, and so is a file that is not there, as that of the topmost group. */
+/* Returns UINT64_MAX, no limit, for "max" and for a missing file, such as that of the topmost
+ * group. */
 static uint64_t read_limit(const char *folder, const char *group, const char *name) {
     char path[PATH_MAX];
     uint64_t bytes = UINT64_MAX;
@@ -31,8 +32,8 @@ static uint64_t read_limit(const char *folder, const char *group, const char *na
     return bytes;
 }
 
-/* A group has no more than the groups that it is in. Inside a container the topmost one is its own,
- * whatever the group is called outside. */
+/* A group is also limited by the groups that contain it. Inside a container the topmost group is
+ * the container's, whatever its name is outside. */
 static uint64_t find_limit(const char *folder, char *group, const char *name) {
     uint64_t bytes = read_limit(folder, group, name);
     for (char *end = strrchr(group, '/'); end; end = strrchr(group, '/')) {
@@ -42,7 +43,7 @@ static uint64_t find_limit(const char *folder, char *group, const char *name) {
     return bytes;
 }
 
-/* Lines of "NUMBER:CONTROLLERS:GROUP"; version 2 names no controllers. */
+/* Reads lines of the form "NUMBER:CONTROLLERS:GROUP"; version 2 has no controllers. */
 static uint64_t find_limit_of_groups(void) {
     char line[PATH_MAX + 256];
     uint64_t bytes = UINT64_MAX;
@@ -76,15 +77,14 @@ setup_machine_memory setup_machine_memory_find(void) {
     return found;
 }
 
-/* The prediction, and a comparison with what a device has. */
-
 /* Measured on Debian 12. */
 static const uint64_t program_bytes = (uint64_t)38 << 20;
 static const uint64_t messages_bytes = (uint64_t)4 << 20; /* of MPI and libdcp between ranks */
-/* Of an update, or a save: 16 MiB, and what the kernel maps around each page, 3 to 10 MiB. */
+/* For an update or a save: 16 MiB, and 3 to 10 MiB that the kernel maps around each page. */
 static const uint64_t paged_bytes = (uint64_t)22 << 20;
 static const uint64_t save_buffers = (uint64_t)16 << 20; /* dcp/save.h */
-/* What several ranks of a host save goes from their memory to the disk, but for shorter runs. */
+/* What several ranks of a host save is written directly from their memory, except for runs shorter
+ * than this. */
 static const uint64_t short_run_bytes = (uint64_t)64 << 10;
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -95,7 +95,7 @@ static uint64_t sample_bytes(const model *m, uint64_t sequence) {
            (model_sample_ids(&s) + model_sample_values(&s) + s.targets + (s.packed ? s.tokens : 0));
 }
 
-/* Of a save of `saved` bytes on one host, and of files. */
+/* The buffers of a save of `saved` bytes and of files, on one host. */
 static uint64_t buffers_of(const fsdp_plan *plan, uint64_t saved, uint64_t files) {
     const fsdp_layout *l = plan->layout;
     if (l->world == 1) return smaller(save_buffers, saved + files);
@@ -109,7 +109,7 @@ static uint64_t buffers_of(const fsdp_plan *plan, uint64_t saved, uint64_t files
     return smaller(save_buffers, (uint64_t)own + files);
 }
 
-/* Rows of a table that a rank can look up in the whole run. */
+/* The largest number of a table's rows that a rank can look up in the whole run. */
 static double lookups(const config *c, const fsdp_plan *plan, uint64_t sequence) {
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
     return (double)c->max_steps * (double)fsdp_micro_batches_steps(&batches) * (double)c->micro *
@@ -162,15 +162,15 @@ uint64_t setup_memory_on_device(const setup_memory *m, const fsdp_layout *layout
            optim_norm_scratch_bytes(layout);
 }
 
-/* Of the device. */
+/* What a rank needs on its device. */
 typedef struct needs {
     setup_memory m;
     uint64_t later; /* what kernels may still allocate for themselves */
-    uint64_t bytes; /* of this rank, all together */
+    uint64_t bytes; /* the sum for this rank */
     uint64_t unused, all;
 } needs;
 
-/* Options that would need less memory and are not in use yet. */
+/* Names the options that would reduce the memory and are not in use yet. */
 static void advise(const config *c, char *out, size_t size) {
     snprintf(out, size, "a smaller train_micro_batch_size_per_gpu%s%s or more GPUs take less",
              c->checkpointing ? "" : ", fsdp.activation_checkpointing",
@@ -198,7 +198,7 @@ static void describe_needs(const needs *n, char *out, size_t size) {
              setup_mib(m->activations), setup_mib(m->partial), setup_mib(n->later));
 }
 
-/* Collective: what the ranks on this one's device need together. */
+/* Collective. Adds up what the ranks on this rank's device need. */
 static void add_up(const trainer *t, uint64_t own, uint64_t *bytes, int *ranks) {
     MPI_Comm sharers;
     fsdp_mesh_sharers(t->comm, t->k->device(t->k), &sharers);
@@ -226,7 +226,8 @@ int setup_memory_check(const trainer *t, dcp_error *err) {
     int ranks;
     if (kernels_on_host(t->k)) return DCP_OK;
     MPI_Barrier(t->comm); /* all ranks have freed the operands of their measurement */
-    int status = ranks_agree(t->comm, predict(t, &n, err), err); /* nor has gone on to take some */
+    int status =
+        ranks_agree(t->comm, predict(t, &n, err), err); /* no rank has allocated anything since */
     if (status != DCP_OK) return status;
     add_up(t, n.bytes, &together, &ranks);
     status = ranks_agree(t->comm, compare_with_free(t, &n, together, ranks, err), err);

@@ -1,5 +1,5 @@
-/* Preparing a run. setup_plan checks first what is cheap and most often wrong, and touches no
- * checkpoint directory; setup_start goes on with memory, stores and the state to start from. Ranks
+/* Preparing a run. setup_plan first checks what is cheap and most often wrong, without touching a
+ * checkpoint directory; setup_start continues with memory, stores and the initial state. Ranks
  * agree after each step. */
 #include "setup/setup.h"
 
@@ -42,7 +42,8 @@
 #include <dcp/mpi.h>
 #include <dcp/tiers.h>
 
-/* Collective: this rank's number among those of its machine, from 0: they may have its devices. */
+/* Collective. This rank's index among the ranks of its machine, which may share the machine's
+ * devices. */
 static unsigned rank_on_machine(MPI_Comm comm) {
     MPI_Comm machine;
     int number;
@@ -84,7 +85,8 @@ static int open_data(trainer *t, dcp_error *err) {
     return data_open(&options, &t->samples, err);
 }
 
-/* Ranks of several hosts may see different files under one path. */
+/* Checks that all ranks see the same data: ranks on several hosts may see different files under one
+ * path. */
 static int compare_data(const trainer *t, const data *samples, const char *key, const char *path,
                         dcp_error *err) {
     const uint64_t own = data_fingerprint(samples);
@@ -94,8 +96,9 @@ static int compare_data(const trainer *t, const data *samples, const char *key, 
     return core_fail(err, DCP_ERR_ARG, "%s: ranks see different data under %s", key, path);
 }
 
-/* A folder of data may hold what was held out. Of images, whose folders have both, data.path takes
- * a part; whoever gives the same path twice wants it so. */
+/* Warns if the data to evaluate on are among the training data, which happens if a folder of data
+ * also holds what was held out. Does not warn for images, whose folders hold both and of which
+ * data.path uses a part, or if the same path is given twice, which is intentional. */
 static void warn_of_shared(const config *c, const char *key, const char *path) {
     if (strcmp(c->data_type, "idx") == 0 || strcmp(path, c->eval_path) == 0) return;
     char *file = data_files_shared(path, c->eval_path);
@@ -131,7 +134,7 @@ static int open_all_data(trainer *t, dcp_error *err) {
     return status == DCP_OK ? step_evaluate_check(t, err) : status;
 }
 
-/* What a sample costs, by which of its parameters the layout trains. */
+/* Counts the operations per sample, which depend on which of its parameters the layout trains. */
 static int count_flops(trainer *t, dcp_error *err) {
     unsigned char *trained = malloc(t->layout->n_params), *next = trained;
     if (!trained) return core_fail_memory(err, t->layout->n_params);
@@ -145,7 +148,7 @@ static int count_flops(trainer *t, dcp_error *err) {
     return DCP_OK;
 }
 
-/* number: of this rank on its host. */
+/* number: this rank's index on its host. */
 static int make_state(trainer *t, unsigned number, dcp_error *err) {
     int status = setup_device_open(t->c, number, &t->k, err);
     if (status != DCP_OK) return status;
@@ -162,7 +165,7 @@ static int make_state(trainer *t, unsigned number, dcp_error *err) {
     return status;
 }
 
-/* Collective: how the memory of the kernels gets to other ranks. */
+/* Collective. Chooses how the kernels' memory is sent to other ranks. */
 static int make_transport(trainer *t, dcp_error *err) {
     const int on_host = kernels_on_host(t->k);
     int both[2] = {on_host, !on_host};
@@ -175,8 +178,8 @@ static int make_transport(trainer *t, dcp_error *err) {
     return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
 }
 
-/* An accumulation that contradicts the number of ranks is a mistake at the start of a run. On a
- * resumed run it is ignored, since the number of ranks may have changed. */
+/* An accumulation that contradicts the number of ranks is a mistake at the start of a run. A
+ * resumed run ignores it, because the number of ranks may have changed. */
 static int check_start(const trainer *t, dcp_error *err) {
     int resumes;
     dcp_error why;
@@ -201,8 +204,8 @@ static void tell_packed(const trainer *t) {
               records, 100 * share);
 }
 
-/* " (3 files, 1.2 GB)" into text[64]; "" of what are no such files. A text with bytes that none has
- * trains all the same, which is told. */
+/* Writes " (3 files, 1.2 GB)" into text[64]; "" if the data are not such files. Warns about a text
+ * with bytes that no text has, which is used all the same. */
 static const char *tell_files(const trainer *t, const data *samples, const char *key, char *text) {
     data_contents found;
     char bytes[32];
@@ -245,7 +248,7 @@ static void tell_plan(const trainer *t) {
               data_samples(t->eval_samples), t->c->eval_path, often);
 }
 
-/* Collective: what computes, what the data are, and what is evaluated on. */
+/* Collective. Begins about.json: what computes, what the data are, and which data are evaluated. */
 static int begin_about(trainer *t, dcp_error *err) {
     char checksum[17];
     const int status = state_provenance_gather(t->comm, t->k->describe(t->k), &t->about, err);
@@ -259,7 +262,8 @@ static int begin_about(trainer *t, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective. As the preprocessor of the state says; a run that began without goes on without. */
+/* Collective. Normalizes images as the preprocessor of the state specifies. A run that began
+ * without it continues without it. */
 static int normalize_images(trainer *t, dcp_error *err) {
     sample_normalization how;
     if (t->shape.ndim != 3 || t->state->has_raw_images) return DCP_OK;
@@ -273,8 +277,8 @@ static int normalize_images(trainer *t, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective: names the run. It is that which saved the step it goes on from, or, started afresh,
- * the one that dcp-run has begun, or a new one. */
+/* Collective. Names the run. The name is that of the run that saved the step to continue from; for
+ * a new run, the one that dcp-run has begun, or a new name. */
 static int name_run(trainer *t, dcp_error *err) {
     const train_state *s = t->state;
     char names[2][STATE_RUN_BYTES] = {"", ""};
@@ -295,7 +299,7 @@ static int name_run(trainer *t, dcp_error *err) {
     return ranks_agree(t->comm, failed ? core_fail_memory(err, 0) : DCP_OK, err);
 }
 
-/* A restart goes on by itself only with what the run was started with. */
+/* An automatic restart continues only with the data that the run was started with. */
 static int check_data(const trainer *t, dcp_error *err) {
     if (!t->c->restarted || !t->state->has_other_data) return DCP_OK;
     return core_fail(
@@ -305,7 +309,8 @@ static int check_data(const trainer *t, dcp_error *err) {
         t->c->data_path);
 }
 
-/* The exit status where data cannot be opened: a mistake, unless they were right before. */
+/* The exit status if data cannot be opened: a usage error, unless the same data were usable
+ * before. */
 static int data_status(const trainer *t, int status) {
     const int fails = t->c->restarted || status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY;
     return fails ? PROGRAM_FAILED : PROGRAM_USAGE;
@@ -375,7 +380,7 @@ static resume_from beginning(const trainer *t) {
                          .stores = t->stores};
 }
 
-/* Of rank 0. */
+/* For rank 0. */
 static int check_own_files(const trainer *t, dcp_error *err) {
     const char *lines = t->c->metrics, *events = t->trace;
     int status = lines ? config_places_check_writable(t->c, "metrics", lines, err) : DCP_OK;
@@ -385,7 +390,7 @@ static int check_own_files(const trainer *t, dcp_error *err) {
     return status == DCP_OK && events ? report_trace_check(events, err) : status;
 }
 
-/* Whether the stores could be opened now. */
+/* Checks that the stores could be opened now. */
 static int check_stores(const trainer *t, dcp_error *err) {
     dcp_error why;
     int status = DCP_OK;
@@ -423,7 +428,7 @@ int setup_dry_run(trainer *t, dcp_error *err) {
     return exit_status_of(status);
 }
 
-/* Memory of n samples, of 4 bytes a token, number, target and place. */
+/* Allocates n samples, with 4 bytes per token, number, target and place. */
 static int make_samples(trainer *t, uint64_t n, dcp_error *err) {
     const sample_shape *s = &t->shape;
     const uint64_t values = model_sample_values(s), ids = model_sample_ids(s);
@@ -449,8 +454,8 @@ static int make_inputs(trainer *t, dcp_error *err) {
     return make_samples(t, fsdp_micro_steps(t->sharded) * t->c->micro, err);
 }
 
-/* Collective: whether gathered units are held once by the ranks of a group. Parameters may be
- * stored in that memory. */
+/* Collective. Decides whether the ranks of a group share one copy of gathered units. That memory
+ * may also store parameters. */
 static void share_units(trainer *t) {
     const int can = t->c->shares_memory && kernels_on_host(t->k);
     t->plan.is_shared = 1;
@@ -476,7 +481,8 @@ static int make_work(trainer *t, dcp_error *err) {
     return status;
 }
 
-/* What a rank will need. Kept for the report, which shows it beside the measured peak. */
+/* Predicts what a rank will need, and stores it for the report, which shows it beside the measured
+ * peak. */
 static int predict(trainer *t, dcp_error *err) {
     setup_memory m;
     const uint64_t files = state_files_bytes(t->state);
@@ -514,8 +520,8 @@ static int make_shards(trainer *t, dcp_error *err) {
     return setup_memory_explain(t, status, err);
 }
 
-/* Where dcp-run starts ranks again, they are to train soon. A GPU's operands are large, and have
- * room only before the state. */
+/* Ranks that dcp-run restarts should soon train, so they measure the peak later. On a GPU the
+ * operands are large, and fit only before the state is allocated. */
 static int waits_with_peak(const trainer *t) {
     return (t->c->restarted || t->c->takes_over) && kernels_on_host(t->k);
 }
@@ -529,7 +535,7 @@ void setup_measure_peak(trainer *t) {
 int setup_start(trainer *t, dcp_error *err) {
     int status = check_places(t, err);
     if (status != DCP_OK) return exit_status_of(status);
-    if (!waits_with_peak(t)) setup_measure_peak(t); /* its memory goes first */
+    if (!waits_with_peak(t)) setup_measure_peak(t); /* before memory is allocated for the state */
     status = setup_memory_check(t, err);
     if (status == DCP_OK) share_units(t);
     if (status == DCP_OK) status = ranks_agree(t->comm, make_shards(t, err), err);
