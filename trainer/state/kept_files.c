@@ -36,7 +36,7 @@ static int fail_file(const char *key, const char *path, dcp_error *err) {
     return core_fail(err, DCP_ERR_ARG, "%s: cannot read %s: %s", key, path, strerror(errno));
 }
 
-/* This rank's part of it. */
+/* Reads this rank's part of a file. */
 static int read_part(const kept_file *file, const char *key, const char *path, dcp_error *err) {
     const uint64_t bytes = file->box.count[0];
     uint64_t done = 0;
@@ -46,7 +46,7 @@ static int read_part(const kept_file *file, const char *key, const char *path, d
         const ssize_t n =
             pread(fd, (char *)file->data + done, bytes - done, (off_t)(file->box.start[0] + done));
         if (n < 0 && errno == EINTR) continue;
-        if (n == 0) errno = ENODATA; /* it has become shorter */
+        if (n == 0) errno = ENODATA; /* the file has become shorter */
         if (n <= 0) break;
         done += (uint64_t)n;
     }
@@ -55,8 +55,8 @@ static int read_part(const kept_file *file, const char *key, const char *path, d
     return status;
 }
 
-/* Not collective. One more file of the state, which lies at `path`. DCP_ERR_ARG: it cannot be read;
- * messages begin with the key. */
+/* Not collective. Adds the file at `path` to the state. DCP_ERR_ARG: it cannot be read; messages
+ * begin with the key. */
 static int state_files_keep(train_state *s, const char *key, const char *path, const char *name,
                             dcp_error *err) {
     char full[sizeof section + NAME_MAX];
@@ -103,7 +103,7 @@ int state_files_gather(const kept_file *file, MPI_Comm comm, char **text, uint64
     return DCP_OK;
 }
 
-/* Files are in the state in the order of their names. */
+/* The files of a tokenizer are in the state in the order of their names. */
 
 static const char files_section[] = "/files/";
 
@@ -185,9 +185,9 @@ int state_tokenizer_keep(train_state *s, const char *path, dcp_error *err) {
     return visit_all(path, keep_file, s, err);
 }
 
-/* As transformers' image processors compute it: a byte times rescale_factor, where do_rescale;
- * then minus image_mean and by image_std of the channel, where do_normalize. Sizes are not changed
- * here: data have that of the model. */
+/* Computes what transformers' image processors compute: a byte times rescale_factor, if do_rescale
+ * is set; then minus the channel's image_mean and divided by its image_std, if do_normalize is set.
+ * Sizes are not changed here: the data have the model's size. */
 
 static const char file_name[] = "preprocessor_config.json";
 
@@ -202,7 +202,7 @@ static int fail_value(const char *key, const char *asked, dcp_error *err) {
                      file_name, key, asked);
 }
 
-/* A number for each channel, or one for all. */
+/* Reads one number per channel, or a single number for all. */
 static int read_channels(const json_t *o, const char *key, int above_zero, uint64_t channels,
                          float *out, dcp_error *err) {
     const json_t *value = json_object_get(o, key);
@@ -261,7 +261,7 @@ int state_preprocessor_read(const train_state *s, MPI_Comm comm, uint64_t channe
 
 enum { BYTES = 256 };
 
-/* The path that `model` was given as, or NULL. */
+/* The path that was given as `model`, or NULL. */
 static const char *model_path(const config *c) {
     return json_string_value(json_object_get(c->tree, "model"));
 }
@@ -294,7 +294,7 @@ static int has_tokenizer(const char *folder) {
 }
 
 void state_unused_tokenizer_warn(const config *c, uint64_t vocabulary, int rank) {
-    const char *given = model_path(c), *from = c->tokenizer; /* which may be a file */
+    const char *given = model_path(c), *from = c->tokenizer; /* may be a file */
     if (rank != 0 || strcmp(c->data_type, "text") != 0 || vocabulary <= BYTES) return;
     if (!from && has_tokenizer(c->init)) from = c->init;
     if (!from && has_tokenizer(given)) from = given;

@@ -1,23 +1,23 @@
-/* The JSON that a checkpoint keeps beside its tensors: what determines the next step, and nothing
- * else. No world size, no paths, no times. */
+/* The JSON that a checkpoint stores beside its tensors: what determines the next step, and nothing
+ * else. It has no world size, no paths and no times. */
 #pragma once
 
 #include "config/config.h"
 #include "state/train_state.h"
 
-/* The member that tells, of parameters that are not trained since step 0, at which step their
- * moments were zero, a negative one where they came with updates before it: an object with their
- * names. */
+/* The member for parameters that have not been trained since step 0: an object with their names and
+ * the step at which their moments were zero. The step is negative if the moments came with updates
+ * made before step 0. */
 #define STATE_META_SINCE "moments_since"
 
-/* What samples are a function of, beside the seed. */
+/* What samples are a function of, besides the seed. */
 typedef struct meta_data {
     uint64_t epoch_samples; /* of an epoch */
-    uint64_t sequence;      /* tokens of a sample; 0: the model takes none */
-    uint64_t fingerprint;   /* as data/data.h has it */
+    uint64_t sequence;      /* tokens per sample; 0 if the model takes no tokens */
+    uint64_t fingerprint;   /* as in data/data.h */
 } meta_data;
 
-/* Text for dcp_save, freed with free(). */
+/* Makes the text for dcp_save, to be freed with free(). */
 int state_meta_write(const train_state *s, const config *c, const meta_data *data, char **text,
                      dcp_error *err);
 
@@ -28,20 +28,20 @@ typedef struct meta_run {
     meta_data data;
 } meta_run;
 
-/* Where the samples go on. */
+/* Where the samples continue. */
 typedef struct meta_place {
     uint64_t samples, tokens; /* consumed */
     uint64_t seed;
-    int has_other_data;  /* samples were other ones, or in another order */
+    int has_other_data;  /* samples were different, or in another order */
     int has_raw_images;  /* images were not normalized */
     int owes_evaluation; /* the step's evaluation was interrupted */
 } meta_place;
 
-/* The place of a checkpoint's JSON. What the run would do differently from the one that saved it is
- * told in warnings on rank 0. A checkpoint without counts (an import) starts at sample 0 with the
- * configuration's seed. */
+/* Reads the place from a checkpoint's JSON. Rank 0 warns about everything that the run would do
+ * differently from the run that saved it. A checkpoint without counts (an import) starts at sample
+ * 0 with the configuration's seed. */
 int state_meta_read(const meta_run *run, const char *text, meta_place *out, dcp_error *err);
 
-/* The model's object as it is stored: without keys that begin with _ and transformers_version. A
- * new reference, or NULL. */
+/* The model's object as it is stored, without transformers_version and keys that begin with _.
+ * Returns a new reference, or NULL. */
 json_t *state_meta_model(const json_t *given);

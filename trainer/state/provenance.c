@@ -1,4 +1,4 @@
-/* Naming processors and kernels, and noticing a change of either. */
+/* Names processors and kernels, and detects a change of either. */
 #include "state/provenance.h"
 
 #include <limits.h>
@@ -16,7 +16,7 @@ enum { NAME_BYTES = 256, KINDS = 2 };
 
 static const char *const kinds[KINDS] = {"kernels", "processor"};
 
-/* "model name" of /proc/cpuinfo, where there is one. */
+/* "model name" of /proc/cpuinfo, if it exists. */
 static void processor_name(char *out, size_t size) {
     snprintf(out, size, "unknown");
     FILE *file = fopen("/proc/cpuinfo", "re");
@@ -34,7 +34,7 @@ static void processor_name(char *out, size_t size) {
 
 static int compare_names(const void *a, const void *b) { return strcmp(a, b); }
 
-/* The distinct ones of the ranks' names; sorts them. */
+/* The distinct names of the ranks. Sorts `names`. */
 static json_t *distinct_names(char (*names)[NAME_BYTES], size_t n) {
     json_t *list = json_array();
     qsort(names, n, sizeof *names, compare_names);
@@ -47,7 +47,7 @@ static json_t *distinct_names(char (*names)[NAME_BYTES], size_t n) {
     return only;
 }
 
-/* Before they are sorted. */
+/* Warns if ranks differ. Must be called before the names are sorted. */
 static void tell_unlike(const char *kind, char (*names)[NAME_BYTES], int world) {
     for (int r = 1; r < world; r++) {
         if (strcmp(names[r], names[0]) == 0) continue;
@@ -59,7 +59,7 @@ static void tell_unlike(const char *kind, char (*names)[NAME_BYTES], int world) 
     }
 }
 
-/* Rank 0's, of the names of all ranks. */
+/* Rank 0 only. Adds a member for the names of all ranks. */
 static int add_kind(json_t *members, const char *kind, char (*names)[NAME_BYTES], int world) {
     tell_unlike(kind, names, world);
     return json_object_set_new(members, kind, distinct_names(names, (size_t)world));
@@ -80,7 +80,7 @@ static int make_members(MPI_Comm comm, const char *kernels, char (*names)[NAME_B
     return failed;
 }
 
-/* Rank 0's object for all ranks. */
+/* Sends rank 0's object to all ranks. */
 static int share_members(MPI_Comm comm, int rank, json_t **members, dcp_error *err) {
     char *text = rank == 0 ? core_json_text(*members, JSON_COMPACT) : NULL;
     uint64_t bytes = text ? strlen(text) + 1 : 0;
@@ -137,7 +137,7 @@ static void compare_kind(const json_t *about, const char *kind, const json_t *he
     free(is);
 }
 
-/* No training computed it. */
+/* Returns true if no training computed the step. */
 static int is_import(const json_t *about) {
     const char *tool = json_string_value(json_object_get(about, "tool"));
     return tool && strcmp(tool, "dcp-import") == 0;

@@ -1,6 +1,6 @@
-/* What about.json says of a run beside its state: what computed it, since equal bits are promised
- * only by equal kernels on the same kind of processor; what it was evaluated on; and which run it
- * is, by which it knows its metrics. */
+/* What about.json records of a run besides its state: what computed it, because equal bits are
+ * promised only for equal kernels on the same kind of processor; what it was evaluated on; and the
+ * run's name, by which it recognizes its metrics. */
 #pragma once
 
 #include <jansson.h>
@@ -9,36 +9,37 @@
 #include "ranks/launcher.h"
 #include <dcp/error.h>
 
-/* Members of about.json that whoever saves adds. */
+/* Members of about.json that dcp-train adds when it saves. */
 #define STATE_RUN "run"             /* the run's name */
 #define STATE_LAUNCH "launch"       /* the name of the dcp-run whose ranks saved it */
 #define STATE_CONFIG "config"       /* the checksum of the configuration, as it was given */
 #define STATE_DATA_TYPE "data_type" /* data.type */
-#define STATE_EVAL_DATA "eval_data" /* the checksum of what data.eval_path names */
+#define STATE_EVAL_DATA "eval_data" /* the checksum of the data at data.eval_path */
 
 #define STATE_INIT "init" /* the `init` that the run's weights began with */
 
-enum { STATE_RUN_BYTES = RANKS_NAME_BYTES }; /* of a run's name */
+enum { STATE_RUN_BYTES = RANKS_NAME_BYTES }; /* the size of a run's name */
 enum { STATE_INIT_BYTES = 4096 };
 
-/* Collective: the members `kernels` and `processor` for all ranks, a string each, or where ranks
- * differ the list of what they have, sorted. Differences are told in a warning on rank 0. The same
- * object on all ranks, the caller's. kernels: what this rank's kernels.describe says. */
+/* Collective. Makes the members `kernels` and `processor` for all ranks: a string each, or a sorted
+ * list of strings if ranks differ. Rank 0 warns about differences. All ranks get the same object,
+ * which the caller owns. kernels: what this rank's kernels.describe returns. */
 int state_provenance_gather(MPI_Comm comm, const char *kernels, json_t **out, dcp_error *err);
 
-/* Warns, of rank 0, where the step's about.json names other kernels, another processor or other
- * evaluation data than `here`, or is missing or damaged. */
+/* To be called by rank 0. Warns if the step's about.json names other kernels, another processor or
+ * other evaluation data than `here`, or is missing or damaged. */
 void state_provenance_compare(const char *step_path, const json_t *here);
 
-/* The run that saved the step, by its about.json, or, where that tells none, by those of other
- * steps in its directory, the newest first; "" where none does. */
+/* The run that saved the step, from the step's about.json. If that has no name, from those of the
+ * directory's other steps, newest first; "" if none has. */
 void state_provenance_run(const char *step_path, char name[STATE_RUN_BYTES]);
 
-/* What the step's about.json has under STATE_INIT; "" where there is none, or it can't be read. */
+/* The value of STATE_INIT in the step's about.json; "" if there is none, or the file cannot be
+ * read. */
 void state_provenance_init(const char *step_path, char init[STATE_INIT_BYTES]);
 
-/* What the step's about.json has under STATE_RUN, STATE_LAUNCH or STATE_CONFIG; "" where that is no
- * name, or the file is missing or damaged. DCP_ERR_IO, DCP_ERR_NO_MEMORY: it could not be read,
- * "". */
+/* The value of STATE_RUN, STATE_LAUNCH or STATE_CONFIG in the step's about.json; "" if it is not a
+ * name, or the file is missing or damaged. DCP_ERR_IO, DCP_ERR_NO_MEMORY: the file could not be
+ * read; the name is "". */
 int state_provenance_name(const char *step_path, const char *key, char name[STATE_RUN_BYTES],
                           dcp_error *err);

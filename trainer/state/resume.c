@@ -1,5 +1,5 @@
-/* Choosing and loading a start. Listing steps, opening and loading are collective, so that all
- * ranks try the same steps and see the same outcome of each try. */
+/* Chooses and loads the start of a run. Listing steps, opening and loading are collective, so all
+ * ranks try the same steps and see the same outcome of each attempt. */
 #include "state/resume.h"
 
 #include <inttypes.h>
@@ -56,12 +56,12 @@ typedef struct resume_steps {
     MPI_Comm comm;
 } resume_steps;
 
-/* It is proven that something is missing or damaged. */
+/* Returns true if the status proves that something is missing or damaged. */
 static int is_damage(int status) {
     return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
 }
 
-/* It could not be looked at, which proves nothing. */
+/* Returns true if something could not be examined, which proves nothing. */
 static int is_unread(int status) { return status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY; }
 
 static int fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
@@ -73,7 +73,7 @@ static int fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
                      step, why->message);
 }
 
-/* What about.json of the run's own steps has; "": not to be compared. */
+/* What about.json of the run's own steps contains; "": not compared. */
 typedef struct own_names {
     char launch[STATE_RUN_BYTES], given[STATE_RUN_BYTES];
 } own_names;
@@ -95,7 +95,7 @@ static int find_owner(const char *step_path, const own_names *names, int *is, dc
     return status;
 }
 
-/* Whose step rank 0 finds that it is. A damaged one is nobody's. */
+/* Finds on rank 0 whose step it is. A damaged step belongs to nobody. */
 static int find_owner_of(const resume_steps *r, const dcp_tiers_step *which, const own_names *names,
                          int *is, dcp_error *err) {
     dcp_checkpoint *ckpt;
@@ -108,14 +108,14 @@ static int find_owner_of(const resume_steps *r, const dcp_tiers_step *which, con
     return ranks_agree(r->comm, status, err);
 }
 
-/* Slurm counts in the environment how often it has requeued a job. Who begins anew by
- * checkpoint.resume=never elsewhere may mean it. */
+/* Slurm counts in the environment how often it has requeued a job. Elsewhere,
+ * checkpoint.resume=never may be intended. */
 static int may_be_requeued(const config *c) {
     const char *count = getenv("SLURM_RESTART_COUNT");
     return !is_text(c->resume, "never") || (count && atoi(count) > 0);
 }
 
-/* Rank 0 tells: its environment may be another one. */
+/* Rank 0 decides, because other ranks' environments may differ. */
 static void name_own(const config *c, MPI_Comm comm, own_names *names) {
     *names = (own_names){"", ""};
     ranks_launcher_name(names->launch);
@@ -136,10 +136,10 @@ int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_o
     if (!*names.launch && !*names.given) return DCP_OK;
     int status = dcp_tiers_steps(dcp, c->stores, c->n_stores, &steps, &n, &why);
     if (status != DCP_OK) return state_resume_fail_directory(c, status, &why, err);
-    if (n > 0 && steps[0].step >= c->max_steps) *names.given = '\0'; /* that run is over */
+    if (n > 0 && steps[0].step >= c->max_steps) *names.given = '\0'; /* that run is finished */
     for (size_t i = 0; i < n && steps[i].step == steps[0].step && !is; i++)
         if (find_owner_of(&r, &steps[i], &names, &is, &why) != DCP_OK) unread = why;
-    /* who names a step may do so since that one can't be read */
+    /* a step may have been named explicitly because this one cannot be read */
     const int fails = !is && unread.status && *names.launch;
     status = fails ? fail_unread(steps[0].step, &unread, err) : DCP_OK;
     free(steps);
@@ -147,7 +147,7 @@ int state_resume_find_own(const config *c, dcp_comm *dcp, MPI_Comm comm, state_o
     return status;
 }
 
-/* Whether the step's folder lies in the run's own directory. */
+/* Returns true if the step's folder is in the run's own directory. */
 static int is_own_step(const config *c, const char *step_path) {
     char parent[PATH_MAX], own[PATH_MAX], found[PATH_MAX];
     const int n = snprintf(parent, sizeof parent, "%s/..", step_path);
@@ -163,7 +163,7 @@ static int read_place(const resume_from *from, const dcp_checkpoint *ckpt, meta_
     return state_meta_read(&run, dcp_checkpoint_json(ckpt), out, err);
 }
 
-/* The step's store and how much of the step was rebuilt, for dcp-run. */
+/* Reports to dcp-run the step's store, and how many of its files were rebuilt. */
 static void tell_board(const resume_from *from, uint64_t step, const char *path) {
     const char *slash = strrchr(path, '/');
     const int length = slash ? (int)(slash - path) : 0, rebuilt = dcp_tiers_rebuilt(from->stores);
@@ -175,15 +175,15 @@ static void tell_board(const resume_from *from, uint64_t step, const char *path)
     ranks_board_resumed(text);
 }
 
-/* Whether two values of `init` name the same weights. */
+/* Returns true if two values of `init` name the same weights. */
 static int is_same_init(const char *a, const char *b) {
     char one[PATH_MAX], other[PATH_MAX];
     if (is_text(a, b)) return 1;
     return realpath(a, one) && realpath(b, other) && is_text(one, other);
 }
 
-/* Of rank 0: weights that are asked for, and are not those that the run began with. began: "" where
- * that is unknown. */
+/* Rank 0 only. Warns if the configured weights are not those that the run began with. began: "" if
+ * unknown. */
 static void tell_unused_init(const config *c, const char *began) {
     if (is_text(c->init, "random") || is_same_init(c->init, began)) return;
     ranks_warn(0,
@@ -193,13 +193,14 @@ static void tell_unused_init(const config *c, const char *began) {
                c->init, *began ? ", and began with " : "", began);
 }
 
-/* Takes the run's place from a checkpoint whose tensors are loaded. */
+/* Sets the run's place from a checkpoint whose tensors are loaded. */
 static int take_place(const resume_from *from, train_state *s, const dcp_checkpoint *ckpt,
                       int with_slots, dcp_error *err) {
     const int rank = s->layout->rank;
     const char *path = dcp_checkpoint_path(ckpt);
     meta_place place;
-    int is_own = is_own_step(from->c, path); /* rank 0 tells: others may not see the directory */
+    /* Rank 0 decides, because other ranks may not see the directory. */
+    int is_own = is_own_step(from->c, path);
     MPI_Bcast(&is_own, 1, MPI_INT, 0, from->comm);
     int status = read_place(from, ckpt, &place, err);
     if (status == DCP_OK) {
@@ -231,16 +232,16 @@ static int take_place(const resume_from *from, train_state *s, const dcp_checkpo
     return DCP_OK;
 }
 
-/* Where a checkpoint is loaded to; NULL state: nothing is. */
+/* The state into which a checkpoint is loaded; if NULL, nothing is loaded. */
 typedef struct visit {
     const resume_from *from;
     train_state *s;
 } visit;
 
-/* Loads all of an open checkpoint and takes its place. */
+/* Loads everything from an open checkpoint, and sets the run's place. */
 static int load_all(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     int with_slots = 0;
-    v->s->seed = v->from->c->seed; /* of what the checkpoint lacks */
+    v->s->seed = v->from->c->seed; /* for what the checkpoint lacks */
     int status =
         state_load(v->s, v->from->comm, ckpt, STATE_ALL, v->from->c->engine, &with_slots, err);
     if (status != DCP_OK) return status;
@@ -266,7 +267,8 @@ static void tell_preview(const config *c, int rank, const dcp_checkpoint *ckpt, 
               head, dcp_checkpoint_path(ckpt), with_slots ? "" : ", with moments of zero", rate);
 }
 
-/* Says that a run would go on from an open checkpoint, and what it would tell of that. */
+/* Reports that a run would continue from an open checkpoint, with the warnings that this would
+ * cause. */
 static int preview(const visit *v, dcp_checkpoint *ckpt, dcp_error *err) {
     const fsdp_layout *layout = v->from->layout;
     const char *path = dcp_checkpoint_path(ckpt);
@@ -300,7 +302,7 @@ static int take_path(const visit *v, const char *path, dcp_error *err) {
     return status;
 }
 
-/* dcp_tiers_load without open stores: nothing is rebuilt. */
+/* Does what dcp_tiers_load would do, but without open stores, so nothing is rebuilt. */
 static int preview_newest(const visit *v, dcp_error *err) {
     const resume_from *from = v->from;
     dcp_tiers_step *steps;
@@ -322,7 +324,7 @@ static int preview_newest(const visit *v, dcp_error *err) {
                        is_damage(status) ? "is damaged" : "could not be read", err->message);
         if (is_unread(status)) {
             unread = *err;
-            status = DCP_ERR_CORRUPT; /* another copy may do */
+            status = DCP_ERR_CORRUPT; /* another copy may be readable */
         }
         if (is_damage(status) && unread.status && is_last_copy)
             status = fail_unread(steps[i].step, &unread, err);
@@ -331,7 +333,7 @@ static int preview_newest(const visit *v, dcp_error *err) {
     return is_damage(status) && n > 0 ? DCP_ERR_CORRUPT : status;
 }
 
-/* No step of the run can be loaded. */
+/* Fails because no step of the run can be loaded. */
 static int fail_damaged(const config *c, const dcp_error *why, dcp_error *err) {
     return core_fail(err, DCP_ERR_CORRUPT,
                      "%s: %.700s; set checkpoint.resume=never and checkpoint.overwrite=true to "
@@ -339,7 +341,7 @@ static int fail_damaged(const config *c, const dcp_error *why, dcp_error *err) {
                      c->dir, why->message);
 }
 
-/* *found: there is a step at all. */
+/* *found: whether any step exists. */
 static int take_newest(visit *v, int *found, dcp_error *err) {
     const config *c = v->from->c;
     dcp_error why;
@@ -357,7 +359,7 @@ static const char init_takes[] =
     "give a Hugging Face folder or a checkpoint that is whole, or random";
 static const char resume_takes[] = "give a step that is whole, or auto";
 
-/* `takes`: what to do where nothing of the kind is at the path, or it is damaged. */
+/* takes: the remedy if nothing of the kind exists at the path, or it is damaged. */
 static int fail_key(const char *key, const char *takes, int status, const dcp_error *why,
                     dcp_error *err) {
     const int is_useless = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
@@ -365,7 +367,7 @@ static int fail_key(const char *key, const char *takes, int status, const dcp_er
                      is_useless ? takes : "");
 }
 
-/* A checkpoint, or a Hugging Face folder or file. */
+/* Distinguishes a checkpoint from a Hugging Face folder or file. */
 static int is_checkpoint(const char *path) {
     static const char *const marks[] = {"config.json", "model.safetensors",
                                         "model.safetensors.index.json"};
@@ -422,7 +424,7 @@ static int init_state(const resume_from *from, train_state *s, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Takes the checkpoint that checkpoint.resume means; *found: there is one. */
+/* Loads the checkpoint that checkpoint.resume selects. *found: whether there is one. */
 static int take_checkpoint(const resume_from *from, train_state *s, int *found, dcp_error *err) {
     const char *how = from->c->resume;
     visit v = {from, s};
@@ -452,7 +454,7 @@ int state_resume(const resume_from *from, train_state *s, dcp_error *err) {
     return status;
 }
 
-/* Whether the weights to start from are there, and the model's. */
+/* Checks that the weights to start from exist and are the model's. */
 static int check_init(const resume_from *from, dcp_error *err) {
     const char *path = from->c->init;
     int checkpoint = is_checkpoint(path);

@@ -1,4 +1,4 @@
-/* The first difference is told in full, the others are counted. */
+/* Reports the first difference in full, and counts the others. */
 #include "state/state_load.h"
 
 #include <inttypes.h>
@@ -56,7 +56,7 @@ static void compare_dtype(const model_param *param, const found_tensors *found, 
                dcp_dtype_name(tensor->dtype));
 }
 
-/* The parameter that is the head's weight, too; NULL: there is none. */
+/* The parameter that is also the head's weight; NULL if there is none. */
 static const fsdp_param *tied_param(const fsdp_layout *layout) {
     for (size_t i = 0; i < layout->n_params; i++)
         if (layout->params[i].info.tied) return &layout->params[i];
@@ -83,7 +83,7 @@ static int compare_params(const fsdp_layout *layout, const found_tensors *found,
     return status;
 }
 
-/* A tensor whose name has a part that a wrapper of modules put there; NULL: there is none. */
+/* A tensor whose name contains a part that a wrapper of modules added; NULL if there is none. */
 static const char *find_wrapped(const found_tensors *found) {
     for (size_t i = 0; i < found->n; i++) {
         const char *name = found->list[i]->path + strlen(found->prefix);
@@ -125,7 +125,7 @@ static int fail_tied(const found_tensors *found, const char *name, dcp_error *er
                      found->where, name);
 }
 
-/* `memory`: two pieces. */
+/* memory: room for two pieces. */
 static int compare_tied(const fsdp_param *param, const found_tensors *found,
                         const dcp_tensor *const both[2], state_match_read read, void *from,
                         char *memory, dcp_error *err) {
@@ -160,21 +160,22 @@ static int match_tied(const fsdp_layout *layout, const found_tensors *found, sta
     return status;
 }
 
-/* DCP_OK where there is exactly one tensor of the right shape for each parameter, and its type can
- * be widened to fp32. Of weights only a classifier may be missing, which is told in a warning on
- * rank 0; what may be surplus is model_weights_compare's. Else DCP_ERR_MISMATCH: the first tensor
- * that differs and how, and how many others do.
- * Where the embedding was found a second time, as lm_head.weight, this rank's rows of the two are
- * read and compared. DCP_ERR_MISMATCH: they differ, so the weights are not tied as the model's are.
- * Not collective. */
+/* Returns DCP_OK if there is exactly one tensor of the right shape for each parameter, and its type
+ * can be widened to fp32. If only weights were found, a classifier may be missing, about which rank
+ * 0 warns. model_weights_compare determines which tensors may be surplus. Otherwise
+ * DCP_ERR_MISMATCH: the message describes the first tensor that differs, and counts the others.
+ *
+ * If the embedding was found a second time, as lm_head.weight, this rank's rows of both are read
+ * and compared. DCP_ERR_MISMATCH: they differ, so the weights are not tied as the model's are. Not
+ * collective. */
 static int state_match_weights(const fsdp_layout *layout, const found_tensors *found,
                                state_match_read read, void *from, dcp_error *err) {
     const int status = match_shapes(layout, found, err);
     return status == DCP_OK ? match_tied(layout, found, read, from, err) : status;
 }
 
-/* Filling the state from a checkpoint. Tables are the same on all ranks, so what is decided from
- * them is too. Weights of two bytes are widened by the load, where no optimizer's tensors come with
+/* Fills the state from a checkpoint. Tables are the same on all ranks, and so are decisions made
+ * from them. The load widens weights of two bytes if no optimizer's tensors are loaded with
  * them. */
 
 static int is_shaped_like(const dcp_tensor *tensor, const model_param *param) {
@@ -189,7 +190,7 @@ static const dcp_tensor *find_slot(const dcp_checkpoint *ckpt, const optim_slot 
     return dcp_checkpoint_find(ckpt, path);
 }
 
-/* How many slots of a parameter the checkpoint has; -1 where one has another type or shape. */
+/* The number of a parameter's slots in the checkpoint; -1 if one has another type or shape. */
 static int count_slots(const dcp_checkpoint *ckpt, const optim_type *optimizer,
                        const fsdp_param *param) {
     int n = 0;
@@ -203,9 +204,9 @@ static int count_slots(const dcp_checkpoint *ckpt, const optim_type *optimizer,
     return n;
 }
 
-/* Trained parameters by what the checkpoint has of their slots, and the first of each kind. */
+/* Trained parameters by which of their slots the checkpoint has, and the first of each kind. */
 typedef struct slots_found {
-    size_t with, thawed; /* thawed: none, since they were frozen there */
+    size_t with, thawed; /* thawed: without slots because they were frozen there */
     const char *without, *first_thawed, *broken;
 } slots_found;
 
@@ -270,7 +271,7 @@ static int match_weights(const fsdp_layout *layout, dcp_checkpoint *ckpt, dcp_er
     return status;
 }
 
-/* optimizer NULL: its slots are not asked for. */
+/* optimizer: NULL if its slots are not needed. */
 static int match_tensors(const fsdp_layout *layout, const optim_type *optimizer,
                          dcp_checkpoint *ckpt, slots_found *found, dcp_error *err) {
     const int status = match_weights(layout, ckpt, err);
@@ -286,7 +287,7 @@ int state_match(const fsdp_layout *layout, const optim_type *optimizer, dcp_chec
     return status;
 }
 
-/* By its name, or without the family's prefix. */
+/* Finds a parameter by its name, with or without the family's prefix. */
 static const dcp_tensor *find_weights(const dcp_checkpoint *ckpt, const model_param *param) {
     char path[DCP_MAX_PATH];
     snprintf(path, sizeof path, "/model/%s", param->name);
@@ -296,7 +297,7 @@ static const dcp_tensor *find_weights(const dcp_checkpoint *ckpt, const model_pa
     return dcp_checkpoint_find(ckpt, path);
 }
 
-/* What is to be loaded; a classifier that is not there starts as at random. */
+/* Adds the weights to what is loaded. A missing classifier is initialized randomly instead. */
 static int add_weights(train_state *s, const dcp_checkpoint *ckpt, const fsdp_param *param,
                        dcp_state *state, dcp_error *err) {
     const dcp_tensor *there = find_weights(ckpt, &param->info);
@@ -309,7 +310,7 @@ static int add_weights(train_state *s, const dcp_checkpoint *ckpt, const fsdp_pa
     return state_add(s, state, &tensor, &param->box, s->params + param->param_at, err);
 }
 
-/* The slots that are there. */
+/* Adds the slots that exist. */
 static int add_slots(const train_state *s, const dcp_checkpoint *ckpt, const fsdp_param *param,
                      dcp_state *state, dcp_error *err) {
     int status = DCP_OK;
@@ -334,8 +335,8 @@ static int add_unit(train_state *s, const dcp_checkpoint *ckpt, size_t unit, int
 
 enum { MOST_UPDATES = 1 << 30 };
 
-/* PyTorch's optimizers keep a count of updates with each parameter. *n: of this one; *found: there
- * is one. */
+/* PyTorch's optimizers store a count of updates with each parameter. *n: this parameter's count.
+ * *found: whether there is one. */
 static int read_updates(dcp_checkpoint *ckpt, const char *name, int *found, float *n,
                         dcp_error *err) {
     char path[DCP_MAX_PATH];
@@ -350,8 +351,8 @@ static int read_updates(dcp_checkpoint *ckpt, const char *name, int *found, floa
     return dcp_checkpoint_read(ckpt, path, &whole, n, err);
 }
 
-/* The same as read_since of a checkpoint that has such a count. The step may have another number
- * than updates were made: an import is step 0. */
+/* Does what read_since does, for a checkpoint with such a count. The number of updates may differ
+ * from the step's number: an import is step 0. */
 static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, int64_t *out,
                          dcp_error *err) {
     if (!(n >= 0 && n <= MOST_UPDATES))
@@ -362,8 +363,8 @@ static int since_updates(const dcp_checkpoint *ckpt, const char *name, float n, 
     return DCP_OK;
 }
 
-/* From which step on a parameter counts its updates: with `slots` where `kept`, the checkpoint's
- * object of them, says, or from 0; without any from here. */
+/* The step at which a parameter began to count its updates. With `slots`, it comes from `kept`, the
+ * checkpoint's object of such steps, or is 0; without slots, it is the current step. */
 static int read_since(const json_t *kept, const char *name, int slots, int64_t step, int64_t *out,
                       dcp_error *err) {
     const json_t *value = json_object_get(kept, name);
@@ -415,12 +416,12 @@ static void zero_slots(const train_state *s) {
         const uint64_t size = dcp_dtype_bytes(s->optimizer->slots[i].dtype);
         s->k->zero(s->k, s->slots[i], s->layout->grad_elems * size / sizeof(float));
     }
-    s->k->sync(s->k); /* before a load writes where they are the host's */
+    s->k->sync(s->k); /* before a load writes to slots in the host's memory */
     state_release_all(s);
 }
 
-/* The units from *next on that are loaded at once: all, or where they are offloaded one, so that no
- * more of them is in memory. What an import kept comes with the first. */
+/* Plans the units, starting at *next, that are loaded at once: all of them, or one if they are
+ * offloaded, which limits the memory. Files that an import kept are loaded with the first. */
 static int plan_units(train_state *s, const dcp_checkpoint *ckpt, unsigned sections, int with_slots,
                       size_t *next, dcp_state **state, dcp_error *err) {
     const size_t first = *next, end = s->offloaded ? first + 1 : s->layout->n;
@@ -481,14 +482,14 @@ static int read_param(train_state *s, dcp_st_reader *reader, const fsdp_param *p
         const uint64_t left = param->elems - at, n = left < PIECE_ELEMS ? left : PIECE_ELEMS;
         status = dcp_st_read(reader, tensor->path, (first + at) * size, n * size, piece, err);
         if (status != DCP_OK) break;
-        dcp_convert(tensor->dtype, piece, DCP_F32, wide, n); /* exact, and was found possible */
+        dcp_convert(tensor->dtype, piece, DCP_F32, wide, n); /* exact; was checked to be possible */
         s->k->upload(s->k, s->params + param->param_at + at, wide, n * sizeof *wide);
     }
     state_release(s, param);
     return status;
 }
 
-/* Of a matrix, and so whole rows or a part of one. */
+/* Reads a box of a matrix that is either whole rows or a part of one row. */
 static int read_hf_box(void *reader, const dcp_tensor *tensor, const dcp_box *box, void *out,
                        dcp_error *err) {
     const uint64_t size = dcp_dtype_bytes(tensor->dtype);
@@ -497,7 +498,7 @@ static int read_hf_box(void *reader, const dcp_tensor *tensor, const dcp_box *bo
     return dcp_st_read(reader, tensor->path, first * size, n * size, out, err);
 }
 
-/* What an index names and no file holds is let pass where it is the copy of tied weights. */
+/* Tensors that an index names but no file holds are tolerated only for the copy of tied weights. */
 static int check_absent(const fsdp_layout *layout, const dcp_st_reader *reader, const char *path,
                         dcp_error *err) {
     const char *name;
@@ -540,7 +541,7 @@ int state_read_hf(train_state *s, const char *path, dcp_error *err) {
     dcp_st_reader *reader;
     int status = dcp_st_open_incomplete(path, &reader, err);
     if (status != DCP_OK) return status;
-    float *piece = malloc(2 * PIECE_ELEMS * sizeof *piece); /* as it is read, and widened */
+    float *piece = malloc(2 * PIECE_ELEMS * sizeof *piece); /* as read, and widened */
     if (!piece) status = core_fail_memory(err, 2 * PIECE_ELEMS * sizeof *piece);
     if (status == DCP_OK) status = match_reader(s->layout, reader, path, err);
     for (size_t i = 0; i < s->layout->n_params && status == DCP_OK; i++)

@@ -1,5 +1,5 @@
 /* Shards in memory, and their registration with libdcp. All ranks register the same tensors in the
- * same order; boxes of ranks that hold nothing are empty. */
+ * same order; ranks that hold nothing of a tensor register empty boxes. */
 #include "state/train_state.h"
 
 #include <errno.h>
@@ -18,9 +18,10 @@ enum { PIECE_ELEMS = 1 << 14 };
 
 static const char OFFLOAD_KEY[] = "fsdp.offload_path";
 
-/* Memory that lies in a file: what is not at work takes room on a disk, and the page cache's while
- * there is some. The file has no name, so nobody else opens it, and nothing is left of it however
- * the process ends. All of its room is taken at once: a disk that runs full later does no harm. */
+/* Memory in a file: what is not being used occupies room on a disk, and in the page cache while
+ * that has room. The file has no name, so nobody else opens it, and it disappears however the
+ * process ends. All of its room is allocated at once, so a disk that becomes full later does no
+ * harm. */
 struct offload {
     int fd;
     char *at;
@@ -29,7 +30,7 @@ struct offload {
 
 static uint64_t page_bytes(void) { return (uint64_t)sysconf(_SC_PAGESIZE); }
 
-/* Where the file system has no files without a name, one that loses it at once. */
+/* On a file system without nameless files, makes a file and removes its name immediately. */
 static int open_nameless(const char *folder) {
     const int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
@@ -85,13 +86,13 @@ static void offload_destroy(offload *o) {
     free(o);
 }
 
-/* `bytes` of zeros in a file in `folder`. DCP_ERR_ARG: it is no folder that files can be made in.
+/* Makes `bytes` of zeros in a file in `folder`. DCP_ERR_ARG: no files can be made in the folder.
  * DCP_ERR_NO_SPACE. */
 static int offload_create(const char *folder, uint64_t bytes, offload **out, dcp_error *err) {
     const uint64_t page = page_bytes();
     offload *o = calloc(1, sizeof *o);
     if (!o) return core_fail_memory(err, sizeof *o);
-    *o = (offload){.fd = -1, .bytes = (bytes + page) / page * page}; /* a page at least */
+    *o = (offload){.fd = -1, .bytes = (bytes + page) / page * page}; /* at least one page */
     const int status = map_offload(o, folder, err);
     if (status == DCP_OK)
         *out = o;
@@ -100,15 +101,16 @@ static int offload_create(const char *folder, uint64_t bytes, offload **out, dcp
     return status;
 }
 
-/* The process lets go of the pages of [from, from + bytes), and the disk begins to write what
- * changed. The content stays, and is there again when it is touched. From any thread, also while
- * others use the pages. */
+/* Releases the process's pages of [from, from + bytes), and makes the disk begin to write what has
+ * changed. The content is preserved and is read again on the next access. May be called from any
+ * thread, also while others use the pages. */
 static void offload_release(const offload *o, const void *from, uint64_t bytes) {
     const uint64_t page = page_bytes(), first = (uint64_t)((const char *)from - o->at);
     const uint64_t begin = first / page * page;
     const uint64_t end = (first + bytes + page - 1) / page * page;
     if (bytes == 0) return;
-    madvise(o->at + begin, end - begin, MADV_DONTNEED); /* of a shared mapping: content stays */
+    madvise(o->at + begin, end - begin,
+            MADV_DONTNEED); /* of a shared mapping, so the content is preserved */
     sync_file_range(o->fd, (off_t)begin, (off_t)(end - begin), SYNC_FILE_RANGE_WRITE);
 }
 
@@ -123,13 +125,14 @@ static uint64_t slot_bytes(const train_state *s, size_t slot) {
     return s->layout->grad_elems * dcp_dtype_bytes(s->optimizer->slots[slot].dtype);
 }
 
-/* So that each begins on a page, which disks want of what they write from where it lies. */
+/* Rounds up to whole pages, so that each part begins on a page, which disks require of memory that
+ * is written directly. */
 static uint64_t in_pages(uint64_t bytes) {
     const uint64_t page = page_bytes();
     return (bytes + page - 1) / page * page;
 }
 
-/* Of what is offloaded: the parameters, then slot after slot. */
+/* The size of what is offloaded: the parameters, then slot after slot. */
 static uint64_t offloaded_bytes(const train_state *s) {
     uint64_t bytes = in_pages(s->layout->param_elems * sizeof *s->params);
     for (size_t i = 0; i < s->optimizer->n_slots; i++) bytes += in_pages(slot_bytes(s, i));
@@ -146,14 +149,14 @@ static void place_offloaded(train_state *s, void *memory) {
     }
 }
 
-/* In one file. */
+/* Allocates what is offloaded, in one file. */
 static int take_offloaded(train_state *s, const char *folder, dcp_error *err) {
     const int status = offload_create(folder, offloaded_bytes(s), &s->offloaded, err);
     if (status == DCP_OK) place_offloaded(s, s->offloaded->at);
     return status;
 }
 
-/* In one block of the host's memory. */
+/* Allocates what is offloaded, in one block of the host's memory. */
 static int take_apart(train_state *s, dcp_error *err) {
     const uint64_t bytes = offloaded_bytes(s);
     s->host_memory = s->k->alloc_host(s->k, bytes);
@@ -266,7 +269,7 @@ void state_destroy(train_state *s) {
     free(s);
 }
 
-/* A piece of a parameter's first values, from its element `first` on. */
+/* Initializes n elements of a parameter, starting at its element `first`. */
 static void randomize_piece(const train_state *s, const fsdp_param *param, uint64_t first,
                             uint64_t n) {
     float piece[PIECE_ELEMS];
@@ -299,14 +302,14 @@ int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, 
     return dcp_state_add(state, tensor, box, data, err);
 }
 
-/* A state while it is filled. */
+/* A libdcp state that is being filled. */
 typedef struct registration {
     const train_state *s;
     dcp_state *state;
-    int replicas; /* all of a slice, not only the part of it that this rank saves */
+    int replicas; /* registers whole slices, not only the part that this rank saves */
 } registration;
 
-/* slice: this rank's, of which it saves a part where others hold the same. */
+/* slice: this rank's. It saves only a part if other ranks hold the same slice. */
 static int add_slice(const registration *r, const char *section, const fsdp_param *param,
                      dcp_dtype dtype, void *slice, dcp_error *err) {
     char path[DCP_MAX_PATH];

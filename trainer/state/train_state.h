@@ -1,5 +1,6 @@
-/* All that a checkpoint holds: this rank's shards of parameters and of what the optimizer keeps of
- * them, what an import keeps for the export, and the few numbers that say where the run stands. */
+/* Everything that a checkpoint holds: this rank's shards of parameters and of the optimizer's
+ * slots, files that an import keeps for the export, and the few numbers that determine the run's
+ * place. */
 #pragma once
 
 #include <mpi.h>
@@ -16,7 +17,7 @@ typedef struct offload offload; /* memory in a file */
 
 /* A tensor of the section /files, cut on dimension 0 like any other. */
 typedef struct kept_file {
-    dcp_tensor tensor; /* its path is ours */
+    dcp_tensor tensor; /* the state owns its path */
     dcp_box box;
     void *data;
 } kept_file;
@@ -24,76 +25,78 @@ typedef struct kept_file {
 typedef struct train_state {
     const fsdp_layout *layout;
     kernels *k;
-    const dcp_device *device; /* whose memory k's is; NULL: the host's */
+    const dcp_device *device; /* the device of k's memory; NULL if that is the host's memory */
     float *params;            /* [layout->param_elems] */
     int borrows_params;
     const optim_type *optimizer;
     float *grads;                    /* [layout->grad_elems] */
     void *slots[KERNELS_MOST_SLOTS]; /* the optimizer's, [layout->grad_elems] each */
-    /* Where params and slots lie if they are offloaded, else both NULL: a file, or for kernels on a
-     * device the host's memory. */
+    /* Where params and slots are stored if they are offloaded, otherwise both NULL: a file, or for
+     * kernels on a device the host's memory. */
     offload *offloaded;
     void *host_memory;
     kept_file *files;
     size_t n_files;
-    int64_t *since;           /* [layout->n_params] the step at which its slots were zero, which may
-                                 be before step 0 */
+    /* [layout->n_params] The step at which a parameter's slots were zero; may be before step 0. */
+    int64_t *since;
     uint64_t step;            /* updates made */
     uint64_t samples, tokens; /* consumed */
     uint64_t seed;
-    int normalizes;      /* images, as its preprocessor_config.json says */
-    int owes_evaluation; /* the step was to end with one, which was interrupted */
-    /* Of the step that the state was loaded from: */
+    int normalizes;      /* images are normalized as preprocessor_config.json specifies */
+    int owes_evaluation; /* the evaluation that should have ended the step was interrupted */
+    /* About the step that the state was loaded from: */
     int has_other_data; /* it was trained on other samples */
-    int has_raw_images; /* a run has saved it that did not normalize images */
-    int is_own_run;     /* it is one of this run's own, not where a new one branches off */
-    char saved_by[STATE_RUN_BYTES]; /* its run, as rank 0 reads it; "" where that is unknown */
-    char init[STATE_INIT_BYTES];    /* likewise, what that began with */
+    int has_raw_images; /* it was saved by a run that did not normalize images */
+    int is_own_run; /* it is one of this run's own, not a step from which a new run branches off */
+    char saved_by[STATE_RUN_BYTES]; /* its run, as read by rank 0; "" if unknown */
+    char init[STATE_INIT_BYTES];    /* the `init` of that run; likewise */
     int is_loaded;                  /* there is such a step */
 } train_state;
 
-/* Memory of this rank's shards, zeroed; of k, which is the device's or, NULL, the host's. Borrows
- * layout, k and device. params: borrowed memory for the parameters, zeroed; NULL: it is had like
- * the rest. offloads: parameters and slots lie in a file without a name in offload_path or, where
- * that is NULL, in memory of k->alloc_host; then params is NULL. */
+/* Allocates this rank's shards, zeroed, in the memory of k, which is the device's, or the host's if
+ * device is NULL. Borrows layout, k and device. params: borrowed, zeroed memory for the parameters;
+ * if NULL, it is allocated, too. offloads: parameters and slots are stored in a nameless file in
+ * offload_path or, if that is NULL, in memory of k->alloc_host; then params is NULL. */
 int state_create(const fsdp_layout *layout, const optim_type *optimizer, kernels *k,
                  const dcp_device *device, float *params, int offloads, const char *offload_path,
                  train_state **out, dcp_error *err);
-/* Whether files can be made in that folder. DCP_ERR_ARG. */
+/* Checks that files can be made in that folder. DCP_ERR_ARG. */
 int state_check_offload(const char *folder, dcp_error *err);
 void state_destroy(train_state *s);
 
-/* The update that makes step s->step + 1 of the parameters and slots; see optim_step. */
+/* Does the update that makes step s->step + 1 of the parameters and slots; see optim_step. */
 void state_update(const train_state *s, const optim *o, double lr, double grad_scale);
 
-/* Lets go of the pages of this parameter and its slots, of a unit, or of all; nothing where they
- * are not offloaded. */
+/* Releases the pages of this parameter and its slots. Does nothing if they are not offloaded.
+ * state_release_all does the same for all parameters. */
 void state_release(const train_state *s, const fsdp_param *param);
-/* Of a unit's parameters alone. s: a train_state; for fsdp_set_done. */
+/* Releases the pages of a unit's parameters, but not of its slots. s: a train_state; for
+ * fsdp_set_done. */
 void state_release_unit(void *s, size_t unit);
 void state_release_all(const train_state *s);
 
-/* A random start: each rank fills its own shards, with numbers that depend on the seed, the
+/* Starts randomly: each rank fills its own shards with numbers that depend on the seed, the
  * parameter's name and the element's index. */
 void state_randomize(train_state *s);
-/* The same for one parameter. */
+/* Initializes one parameter like state_randomize. */
 void state_randomize_param(train_state *s, const fsdp_param *param);
 
 enum { STATE_MODEL = 1, STATE_OPTIMIZER = 2, STATE_FILES = 4, STATE_ALL = 7, STATE_REPLICAS = 8 };
 
-/* Sections of the state as libdcp saves it, with STATE_REPLICAS all that this rank holds of them,
- * though other ranks hold the same; borrows the memory of s. */
+/* Registers sections of the state for saving with libdcp. With STATE_REPLICAS, registers everything
+ * that this rank holds of them, although other ranks hold the same. Borrows the memory of s. */
 int state_register(const train_state *s, unsigned sections, dcp_state **out, dcp_error *err);
 
-/* Where a parameter's part of a slot is; the parameter is not frozen. */
+/* The location of a parameter's part of a slot. The parameter must not be frozen. */
 void *state_slot_at(const train_state *s, size_t slot, const fsdp_param *param);
 
-/* Adds a box of the memory of s: the same as dcp_state_add, wherever that is. */
+/* Adds a box of the memory of s like dcp_state_add, wherever that memory is. */
 int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
               void *data, dcp_error *err);
 
-/* One more file, of so many bytes, with memory for this rank's part, which is the caller's to fill:
- * s->files' last. */
+/* Adds a file of so many bytes, as the last of s->files, and allocates this rank's part, which the
+ * caller fills. */
 int state_add_file(train_state *s, const char *path, uint64_t bytes, dcp_error *err);
-/* Takes over which files the checkpoint holds, with memory for this rank's part. */
+/* Replaces the state's files by those that the checkpoint holds, and allocates this rank's part of
+ * each. */
 int state_take_files(train_state *s, const dcp_checkpoint *ckpt, dcp_error *err);
