@@ -50,10 +50,10 @@ int step_prove(const trainer *t, uint64_t *id, dcp_error *err) {
     return status;
 }
 
-/* Saves of a run. A save that fails is tried again after the next step; only the last one of a run
- * must succeed. Room that old steps hold is given up for the last save, one that a signal asks for,
- * and any after one that has found no room: the others leave as many steps as `keep` says, and do
- * not wait, as a save has to that may be made again. */
+/* Saves of a run. A failed save is tried again after the next step; only the run's last one must
+ * succeed. Old steps are removed to make room for the last save, for one that a signal requests,
+ * and for any after one that found no room. Other saves leave as many steps as `keep` says, and do
+ * not wait, as a save that makes room has to. */
 
 static uint64_t staging_of(const config *c) {
     return c->staging_bytes ? c->staging_bytes : DCP_STAGING_NONE;
@@ -83,7 +83,7 @@ int step_saves_are_complete(const step_saves *s) {
     return step == s->start_step || dcp_tiers_has(s->t->stores, s->t->c->n_stores - 1, step);
 }
 
-/* Notes how a save ended. */
+/* Records how a save ended. */
 static int note_end(step_saves *s, int status) {
     s->failed = status != DCP_OK;
     s->lacks_room |= status == DCP_ERR_NO_SPACE;
@@ -93,7 +93,7 @@ static int note_end(step_saves *s, int status) {
     return status;
 }
 
-/* Collective: whether the run's directory is still where it was. */
+/* Collective. Returns true if the run's directory is no longer where it was. */
 static int is_directory_gone(const step_saves *s) {
     struct stat now;
     int gone = s->t->rank == 0 && s->inode &&
@@ -103,8 +103,8 @@ static int is_directory_gone(const step_saves *s) {
     return gone;
 }
 
-/* Collective. Whether a save has failed for what all saves to come would fail for, and a restart
- * would only do harm, which dcp-run is told; *err says why. */
+/* Collective. Returns true if a save has failed for a reason for which all later saves would fail,
+ * too, so a restart would only do harm. Reports that to dcp-run; *err has the reason. */
 static int is_final(const step_saves *s, int status, dcp_error *err) {
     const trainer *t = s->t;
     if (status == DCP_ERR_COMM) return 0;
@@ -119,7 +119,7 @@ static int is_final(const step_saves *s, int status, dcp_error *err) {
     return 1;
 }
 
-/* Collective. DCP_OK: the run goes on. */
+/* Collective. Reports a failed save. Returns DCP_OK if the run continues. */
 static int tell_failure(step_saves *s, uint64_t step, int status, dcp_error *err) {
     const int rank = s->t->rank;
     if (status == DCP_OK || status == DCP_ERR_COMM) return status;
@@ -151,8 +151,8 @@ static void note_slow(step_saves *s, const dcp_report *report) {
 
 static const double least_wait_s = 1e-5;
 
-/* Waits for the disk are kept only if they are long, and only while there is room for other phases.
- */
+/* Stores a phase of a save. Waits for the disk are stored only if they are long, and only while
+ * there is room for other phases. */
 static void keep_phase(void *ctx, dcp_phase phase, double begin, double end) {
     step_saves *s = ctx;
     const size_t kept_free = 64,
@@ -167,7 +167,7 @@ static void keep_phase(void *ctx, dcp_phase phase, double begin, double end) {
     s->phases[s->n_phases++].phase = phase;
 }
 
-/* Adds the phases of the save that has ended to the trace. */
+/* Adds the phases of the finished save to the trace. */
 static void note_phases(step_saves *s) {
     timeline *tl = &s->t->tl;
     for (size_t i = 0; i < s->n_phases; i++)
@@ -177,15 +177,15 @@ static void note_phases(step_saves *s) {
     s->n_phases = s->lost_phases = 0;
 }
 
-/* A save reads all of the state; pages of offloaded parts are let go as it goes on. */
+/* A save reads the whole state, so pages of offloaded parts are released as it proceeds. */
 static void note_progress(void *ctx, uint64_t done, uint64_t total) {
     train_state *state = ctx;
     ranks_board_on_progress(NULL, done, total);
     if (state->offloaded) state_release_all(state);
 }
 
-/* Saves the state as it is: into the stores that are due, in flight, or now, and then `also_last`
- * into checkpoint.dir. */
+/* Saves the state as it is to the stores that are due: in flight, or immediately and with
+ * `also_last` also to checkpoint.dir. */
 static int save_state(step_saves *s, int flight, int also_last, dcp_error *err) {
     trainer *t = s->t;
     char *json = NULL, *about = NULL;
@@ -233,8 +233,8 @@ static int wait_for_flight(step_saves *s) {
     return tell_failure(s, s->flight_step, status, &err);
 }
 
-/* Whether a thread is still at the save in flight on any rank. One that nobody does is no reason to
- * leave out the next: waiting for it does it. */
+/* Returns true if a thread of any rank is still working on the save in flight. A save without a
+ * thread is no reason to skip the next one, because waiting for it completes it. */
 static int is_busy(const step_saves *s) {
     int busy = s->flying && dcp_tiers_is_done(s->t->stores) == 0;
     MPI_Allreduce(MPI_IN_PLACE, &busy, 1, MPI_INT, MPI_MAX, s->t->comm);
@@ -291,8 +291,9 @@ int step_saves_are_held(const step_saves *s) {
     return 0;
 }
 
-/* Whether other ranks, on as many hosts or one less, will find all that the store has. A rank or a
- * variable in its path names a folder that may have no rank then. */
+/* Returns true if other ranks, on as many hosts or one less, will find everything that the store
+ * has. A path with the rank or an environment variable names a folder that may have no rank
+ * then. */
 static int outlasts_ranks(const trainer *t, size_t i, int hosts) {
     const dcp_tier *store = &t->c->stores[i];
     if (!store->is_private) return 1;
@@ -300,7 +301,7 @@ static int outlasts_ranks(const trainer *t, size_t i, int hosts) {
     return hosts == 1 || dcp_tiers_survives(t->stores, i) > 0;
 }
 
-/* Collective: the fastest store of which other ranks see everything. */
+/* Collective. Chooses the fastest store in which other ranks see everything. */
 static int choose_store(const trainer *t, size_t *out, dcp_error *err) {
     int hosts;
     const int status = dcp_comm_hosts(t->dcp, &hosts, NULL, err);

@@ -1,6 +1,6 @@
-/* Signals are blocked in all threads and waited for by one of their own, never handled: oneDNN's
- * products use the stack pointer as one more register that points into the heap, and there the
- * kernel would write the handler's frame. */
+/* Signals are blocked in all threads, and a thread waits for them; there are no handlers. The
+ * reason is that oneDNN's products use the stack pointer as one more register that points into the
+ * heap, where the kernel would write a handler's frame. */
 #include "step/signals.h"
 
 #include <pthread.h>
@@ -12,11 +12,11 @@
 
 enum { WATCHER_STACK = 1 << 17 };
 
-enum { SIGNALS = 1 << 8 }; /* more than there are */
+enum { SIGNALS = 1 << 8 }; /* more than exist */
 
-/* asked_to_end: the request times SIGNALS, and the signal: a larger request wins */
+/* asked_to_end: the request times SIGNALS plus the signal, so a larger request wins */
 static atomic_int asked_to_end, asked_to_save;
-static sigset_t taken; /* by the watcher */
+static sigset_t taken; /* the signals that the watcher waits for */
 
 static _Noreturn void end_at_once(void) {
     signal(SIGINT, SIG_DFL);
@@ -24,7 +24,7 @@ static _Noreturn void end_at_once(void) {
     for (;;) raise(SIGINT);
 }
 
-/* The watcher alone calls it. */
+/* Called only by the watcher. */
 static void ask_to_end(int found) {
     const ranks_end_request request = found == SIGUSR2 ? RANKS_END_REQUEUE : RANKS_END_STOP;
     const int asked = (int)request * SIGNALS + found;
@@ -71,7 +71,7 @@ int step_signals_hold(void) {
     return failed;
 }
 
-/* Of this rank, by signals and by the board. */
+/* The request to this rank, by signals and by the board. */
 static int own_end(void) {
     const int by_signal = atomic_load(&asked_to_end);
     const int by_board = (int)ranks_board_end_asked() * SIGNALS;

@@ -15,12 +15,12 @@ typedef struct trainer {
     MPI_Comm comm;
     int rank, world;
     kernels *k;
-    struct dcp_device *device; /* whose memory k's is; NULL: the host's */
+    struct dcp_device *device; /* the device of k's memory; NULL if that is the host's memory */
     model *m;
-    struct data *samples, *eval_samples; /* the latter NULL: none */
+    struct data *samples, *eval_samples; /* eval_samples: NULL if there are none */
     fsdp_mesh mesh;
     fsdp_transport transport;
-    void *shared; /* memory of the ranks of a group; NULL: none */
+    void *shared; /* memory shared by the ranks of a group; NULL if there is none */
     size_t shared_bytes;
     fsdp_layout *layout;
     fsdp_plan plan;
@@ -31,18 +31,18 @@ typedef struct trainer {
     struct fsdp *sharded;
     struct optim *optimizer;
     struct model_run *run; /* activations of one micro-batch */
-    uint64_t sequence;     /* tokens of a sample; 0: the model takes none */
-    json_t *about;         /* what about.json gets; the same on all ranks */
+    uint64_t sequence;     /* tokens per sample; 0 if the model takes no tokens */
+    json_t *about;         /* the contents of about.json; the same on all ranks */
     sample_shape shape;
     sample_batch inputs;                  /* of all micro-batches of this rank in a step */
     double *losses;                       /* [losses, micro-batches of the step] */
     void *norm_scratch;                   /* in the memory of k */
-    float *logits;                        /* of a micro-batch, where an evaluation judges classes */
-    double sample_flops;                  /* of a sample's forward and backward */
-    double matmul_peak;                   /* of all ranks, operations a second; 0: unknown */
+    float *logits;                        /* of a micro-batch, if an evaluation judges classes */
+    double sample_flops;                  /* of a sample's forward and backward passes */
+    double matmul_peak;                   /* operations per second of all ranks; 0: unknown */
     int is_peak_known;                    /* it has been measured */
-    uint64_t memory_bytes, staging_bytes; /* predicted of a rank; what fences may add */
+    uint64_t memory_bytes, staging_bytes; /* predicted for a rank; what fences may add */
     timeline tl;                          /* of this rank since the start of its loop */
-    const char *trace;                    /* file of --trace; NULL: none */
-    uint64_t prove_every;                 /* steps from one proof to the next; 0: none */
+    const char *trace;                    /* the file of --trace; NULL if there is none */
+    uint64_t prove_every;                 /* steps from one proof to the next; 0: no proofs */
 } trainer;

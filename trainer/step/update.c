@@ -1,6 +1,6 @@
-/* Reading a step's micro-batches, computing their gradients, and the update. Every number that
- * leaves this file is the same on all ranks and for any number of them: losses are one value a
- * micro-batch, added in the order of these; the norm is an exact sum. */
+/* Reads a step's micro-batches, computes their gradients, and updates the state. Every number that
+ * leaves this file is the same on all ranks and for any number of ranks: losses are one value per
+ * micro-batch, added in the order of micro-batches; the norm is an exact sum. */
 #include "step/update.h"
 
 #include <inttypes.h>
@@ -20,13 +20,13 @@
 #include "step/trainer.h"
 #include <dcp/tiers.h>
 
-/* The number of this rank's micro-batch in a micro-step; where it has none, one that no micro-batch
- * has. */
+/* The number of this rank's micro-batch in a micro-step; if it has none, a number that no
+ * micro-batch has. */
 static uint64_t micro_batch_of(const trainer *t, uint64_t micro) {
     return fsdp_own_micro_batch(t->sharded, micro);
 }
 
-/* Of the batch that begins at sample `begin`. counted[SAMPLE_MOST_LOSSES] */
+/* Reads this rank's part of the batch that begins at sample `begin`. counted[SAMPLE_MOST_LOSSES] */
 static int read_inputs(trainer *t, uint64_t begin, uint64_t *counted, dcp_error *err) {
     const uint64_t micro_batches = config_micro_batches(t->c);
     memset(counted, 0, SAMPLE_MOST_LOSSES * sizeof *counted);
@@ -42,7 +42,8 @@ static int read_inputs(trainer *t, uint64_t begin, uint64_t *counted, dcp_error 
     return DCP_OK;
 }
 
-/* All micro-batches of this rank; how many targets count in the whole batch, of each loss. */
+/* Reads all micro-batches of this rank. Counts, for each loss, the targets of the whole batch that
+ * count. */
 static int read_batch(trainer *t, uint64_t begin, uint64_t *counted, dcp_error *err) {
     const int status = ranks_agree(t->comm, read_inputs(t, begin, counted, err), err);
     if (status != DCP_OK) return status;
@@ -50,7 +51,8 @@ static int read_batch(trainer *t, uint64_t begin, uint64_t *counted, dcp_error *
     return DCP_OK;
 }
 
-/* The next batch that has something to learn; *skipped: how many before it have nothing. */
+/* Reads the next batch with something to learn. *skipped: the number of batches before it that have
+ * nothing. */
 static int read_step(trainer *t, uint64_t *counted, uint64_t *skipped, dcp_error *err) {
     const uint64_t epoch = data_samples(t->samples);
     for (*skipped = 0; *skipped * t->c->batch < epoch; ++*skipped) {
@@ -81,8 +83,7 @@ static int compute_micro_batch(trainer *t, uint64_t micro, const float *scales, 
     return status;
 }
 
-/* What gradients and losses are multiplied by, so that each is a mean of its own, with its weight.
- */
+/* The factors of gradients and losses that make each loss a weighted mean of its own. */
 static void scale_losses(const trainer *t, const uint64_t *counted, float *scales) {
     for (size_t i = 0; i < model_sample_losses(&t->shape); i++)
         scales[i] = counted[i]
@@ -90,7 +91,7 @@ static void scale_losses(const trainer *t, const uint64_t *counted, float *scale
                         : 0.0f;
 }
 
-/* Of all micro-batches, in their order. */
+/* Adds up the losses of all micro-batches, in the order of micro-batches. */
 static void add_losses(const trainer *t, step_result *out) {
     const uint64_t micro_batches = config_micro_batches(t->c);
     out->loss = 0;
@@ -103,7 +104,7 @@ static void add_losses(const trainer *t, step_result *out) {
     }
 }
 
-/* Gradients of all micro-batches, in the shards; the step's loss. */
+/* Computes the gradients of all micro-batches, which end up in the shards, and the step's loss. */
 static int compute(trainer *t, const uint64_t *counted, step_result *out, dcp_error *err) {
     const size_t losses = config_micro_batches(t->c) * model_sample_losses(&t->shape);
     float scales[SAMPLE_MOST_LOSSES];
@@ -142,8 +143,8 @@ static int check_finite(const trainer *t, const step_result *r, dcp_error *err) 
                      t->state->step + 1, r->loss, r->grad_norm);
 }
 
-/* A save may read the state as soon as this returns; so where the host holds it, the device's work
- * is waited for. */
+/* Updates the state. A save may read it as soon as this returns, so if it is in the host's memory,
+ * this waits for the device. */
 static int update(trainer *t, const step_result *r, dcp_error *err) {
     train_state *s = t->state;
     const double limit = t->c->clipping;

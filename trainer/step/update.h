@@ -10,20 +10,20 @@ typedef struct trainer trainer;
 
 typedef struct step_result {
     double loss, grad_norm, lr;        /* as computed in this step, before its update */
-    double losses[SAMPLE_MOST_LOSSES]; /* of which the loss is the weighted sum */
-    uint64_t skipped;                  /* batches before its own, of which nothing counts */
-    int is_proven;                     /* after it (prove.h): */
+    double losses[SAMPLE_MOST_LOSSES]; /* of which `loss` is the weighted sum */
+    uint64_t skipped;                  /* batches before this step's in which nothing counts */
+    int is_proven;                     /* after the update (step_prove): */
     uint64_t state_id;
 } step_result;
 
-/* Collective: moves trainer->state on by one step. On failure the state is still that of the last
- * step, since only the update at the end changes parameters and the optimizer's state. */
+/* Collective. Advances trainer->state by one step. After a failure the state is still that of the
+ * last step, because only the update at the end changes parameters and the optimizer's state. */
 int step_update(trainer *t, step_result *out, dcp_error *err);
 
-/* Collective: whether the parameters that are trained are all numbers, and none infinite. */
+/* Collective. Returns true if all trained parameters are finite numbers. */
 int step_state_is_finite(const trainer *t);
 
-/* Where a device computes, takes its seconds of forward, backward and optimizer into the timeline,
- * as far as it has come: waits for nothing. step_update does so at its end, when all but the update
- * is over. */
+/* If a device computes, adds its seconds of forward, backward and optimizer, as far as they are
+ * complete, to the timeline. Does not wait. step_update calls it at its end, when everything but
+ * the update is complete. */
 void step_take_device_times(trainer *t);
