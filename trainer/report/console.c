@@ -22,7 +22,7 @@ void report_console_begin(report_console *c, uint64_t every, uint64_t max_steps,
     if (c->columns < LEAST_COLUMNS) c->columns = 0;
 }
 
-/* A rank under a launcher may have a terminal of the launcher's own making as its stdout. */
+/* A launcher may give a rank a terminal of its own making as stdout. */
 int report_console_columns(void) {
     struct winsize size;
     struct stat st;
@@ -30,7 +30,9 @@ int report_console_columns(void) {
     if (fstat(STDOUT_FILENO, &st) != 0 || S_ISREG(st.st_mode)) return 0;
     if (columns > 0 || ranks_launcher_is_there() || !isatty(STDOUT_FILENO)) return columns;
     const int is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    return is_known ? size.ws_col - 1 : USUAL_COLUMNS - 1; /* none in the last one: it would wrap */
+    return is_known
+               ? size.ws_col - 1
+               : USUAL_COLUMNS - 1; /* the last column stays empty, because the line would wrap */
 }
 
 /* "3m20s" */
@@ -46,7 +48,8 @@ static void duration_text(double seconds, char *text, size_t size) {
         snprintf(text, size, "%" PRIu64 "d%02" PRIu64 "h", s / 86400, s / 3600 % 24);
 }
 
-/* In the order of the line; the importance of each, 0 before 1, says which have room. */
+/* In the order of the line. by_importance determines which parts are shown if there is not room for
+ * all. */
 enum { STEP, LOSS, NORM, RATE, SPEED, SECONDS, LEFT, UTILIZATION, MEMORY, SAVES, UNEVEN, PARTS };
 static const int by_importance[PARTS] = {STEP, LOSS,        LEFT,   SPEED, SECONDS, NORM,
                                          RATE, UTILIZATION, MEMORY, SAVES, UNEVEN};
@@ -54,7 +57,7 @@ static const int by_importance[PARTS] = {STEP, LOSS,        LEFT,   SPEED, SECON
 static void make_parts(const report_values *v, uint64_t max_steps, int are_tokens, double left_s,
                        char parts[PARTS][PART_BYTES]) {
     char left[PART_BYTES - 8];
-    const double uneven = 1.1, waits = 0.05; /* from where on it is worth telling */
+    const double uneven = 1.1, waits = 0.05; /* thresholds above which they are shown */
     memset(parts, 0, PARTS * sizeof *parts);
     snprintf(parts[STEP], PART_BYTES, "step %" PRIu64 "/%" PRIu64, v->step, max_steps);
     snprintf(parts[LOSS], PART_BYTES, "loss %.5f", v->loss);
@@ -97,14 +100,14 @@ static void add_step(report_console *c, const report_values *v) {
     c->seconds += v->step_s;
     c->trained_s += trained_s;
     c->tokens += v->tokens_per_s * trained_s;
-    /* the first one warms up */
+    /* the first step warms up */
     if (++c->seen <= 2)
         c->step_s = v->step_s;
     else
         c->step_s += weight * (v->step_s - c->step_s);
 }
 
-/* The line of what came since the last one. */
+/* Makes the line of what happened since the last one. */
 static void make_line(report_console *c, const report_values *v, int columns, char *text) {
     report_values mean = *v;
     const int is_last = v->step >= c->max_steps;
@@ -142,7 +145,7 @@ static void print_evaluation(const report_values *v) {
     printf("  (%.3f s)\n", v->eval_s);
 }
 
-/* -1 with errno where what was printed could not be written. */
+/* Returns -1 with errno if what was printed could not be written. */
 static int flush_lines(void) {
     const int failed = fflush(stdout) != 0 || ferror(stdout);
     clearerr(stdout);

@@ -1,41 +1,43 @@
-/* What a run shows of its steps while it goes on, on rank 0's stdout: a line every so many steps,
- * or, on a terminal, a bar in place of the lines, which is drawn over. */
+/* What a run shows of its steps on rank 0's stdout: a line every so many steps or, on a terminal, a
+ * bar that is drawn over itself. */
 #pragma once
 
 #include "report/metrics.h"
 
 enum {
-    REPORT_LINE_COLUMNS = 100, /* of a line at most */
+    REPORT_LINE_COLUMNS = 100, /* at most, in a line */
     REPORT_FIRST_LINES = 20
 };
 
 typedef struct report_console {
     uint64_t every, max_steps;
-    int are_tokens; /* what a step consumes; else samples */
-    int columns;    /* of the bar; 0: lines */
-    double drawn_s; /* when it, or the line before, was */
+    int are_tokens; /* what a step consumes; otherwise samples */
+    int columns;    /* of the bar; 0: lines instead */
+    double drawn_s; /* when the bar or the last line was drawn */
     uint64_t seen;  /* steps of this start */
-    double step_s;  /* a mean of the last of them, for what is left */
-    uint64_t steps; /* since what was shown last, of which the next are sums */
+    double step_s;  /* a moving mean, to estimate the remaining time */
+    uint64_t steps; /* since the last output; the next line has sums over these steps */
     double seconds, trained_s, tokens;
 } report_console;
 
-/* every: steps from one line to the next; 0: the first REPORT_FIRST_LINES steps of this start have
- * one each, then a step has one where the last line is a second old. The run's last step has one in
- * any case. columns: 0, or those of the terminal that stdout is. */
+/* every: steps from one line to the next. 0: one line for each of the first REPORT_FIRST_LINES
+ * steps of this start; after them a step gets a line if the last line is at least a second old. The
+ * run's last step always gets one. columns: those of the terminal if stdout is one, otherwise 0. */
 void report_console_begin(report_console *c, uint64_t every, uint64_t max_steps, int are_tokens,
                           int columns);
 
-/* Columns of the terminal that the lines of this process go to; 0: they go elsewhere. */
+/* The columns of the terminal that shows this process's lines; 0 if none does. */
 int report_console_columns(void);
 
-/* Shows a step, and what it ended with; -1 with errno where stdout could not be written. */
+/* Shows a step, its evaluation and its proof. Returns -1 with errno if stdout could not be
+ * written. */
 int report_console_step(report_console *c, const report_values *values);
 
-/* Shows an evaluation alone; errors as above. */
+/* Shows only an evaluation. Has the same errors. */
 int report_console_evaluation(const report_values *values);
 
-/* The line of a step, with step_s and tokens_per_s as means: what has room in so many columns, most
- * of all what is left of the run (left_s; below 0: nothing is told). text[columns + 1]. */
+/* Makes the line of a step, with step_s and tokens_per_s as means: the parts that fit into so many
+ * columns, the most important first. left_s: the run's remaining time; not shown if below 0.
+ * text[columns + 1]. */
 void report_console_line(const report_values *values, uint64_t max_steps, int are_tokens,
                          double left_s, int columns, char *text);

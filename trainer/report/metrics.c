@@ -1,4 +1,4 @@
-/* The lock is a record lock, since the system names who holds one. It ends with the process,
+/* The lock is a record lock, because the system can name its holder. It ends with the process,
  * however that ends. */
 #include "report/metrics.h"
 
@@ -20,8 +20,8 @@
 
 enum { RUN_BYTES = 17, LOCK_TRIES = 200, OPEN_TRIES = 100 };
 
-/* A failed call on the file, by errno: DCP_ERR_ARG where another path would help, else DCP_ERR_IO.
- */
+/* Reports a failed call on the file, by errno: DCP_ERR_ARG if another path would help, otherwise
+ * DCP_ERR_IO. */
 static int report_file_fail(const char *path, const char *what, dcp_error *err) {
     static const int wrong[] = {EACCES, EPERM,        EISDIR, ENOENT, ENOTDIR,
                                 EROFS,  ENAMETOOLONG, ELOOP,  EINVAL, ENXIO};
@@ -32,7 +32,7 @@ static int report_file_fail(const char *path, const char *what, dcp_error *err) 
     return core_fail(err, status, "metrics: %s %s: %s", what, path, strerror(code));
 }
 
-/* Goes by the first bytes. Zeros are accepted, since a crash of the machine may leave them. */
+/* Checks the first bytes. Zeros are accepted, because a crash of the machine may leave them. */
 static int check_beginning(FILE *file, const char *path, dcp_error *err) {
     char first[sizeof REPORT_LINE_START] = "";
     rewind(file);
@@ -55,13 +55,13 @@ int report_file_check(const char *path, dcp_error *err) {
     return status;
 }
 
-/* What a file of metrics holds. */
+/* The content of a metrics file. */
 typedef struct metrics_content {
-    off_t all, kept;     /* bytes up to the end of its last line; of the last one up to a step */
-    char run[RUN_BYTES]; /* of its last line; "" where that has none */
+    off_t all, kept; /* bytes up to the end of the last line, and of the last line up to a step */
+    char run[RUN_BYTES]; /* of the last line; "" if it names none */
 } metrics_content;
 
-/* A whole line, of the step *step. */
+/* Returns true for a whole line, and stores its step in *step. */
 static int is_line(const char *line, size_t n, uint64_t *step) {
     const size_t begin = sizeof REPORT_LINE_START - 1;
     char *end;
@@ -78,7 +78,7 @@ static void take_run(const char *line, char run[RUN_BYTES]) {
     run[strspn(run, "0123456789abcdef")] = '\0';
 }
 
-/* What is no line, as a killed write leaves it, goes with the line before it only where another one
+/* A damaged line, such as a killed write leaves, belongs to the line before it only if another line
  * follows. */
 static int read_content(FILE *file, const char *path, uint64_t step, metrics_content *out,
                         dcp_error *err) {
@@ -125,8 +125,8 @@ static int fail_held(int fd, const char *path, dcp_error *err) {
                      path, who);
 }
 
-/* For a while: a run that was killed may take some time to go. Where there are no locks the names
- * of runs have to do. */
+/* Tries for a while, because a killed run may take some time to end. If the file system has no
+ * locks, the names of runs have to suffice. */
 static int lock_stream(FILE *file, const char *path, dcp_error *err) {
     static const struct timespec pause = {.tv_nsec = 10000000};
     struct flock wanted = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -138,7 +138,7 @@ static int lock_stream(FILE *file, const char *path, dcp_error *err) {
     return fail_held(fileno(file), path, err);
 }
 
-/* Whether the path still leads to the file. */
+/* Returns true if the path still leads to the file. */
 static int is_at(const char *path, FILE *file) {
     struct stat a, b;
     return stat(path, &a) == 0 && fstat(fileno(file), &b) == 0 && a.st_dev == b.st_dev &&
@@ -164,7 +164,7 @@ static int name_aside(const char *path, int number, char *out, dcp_error *err) {
     return n > 0 && n < PATH_MAX ? DCP_OK : report_file_fail(path, "cannot rename", err);
 }
 
-/* Takes a name that is free by making an empty file, which the rename then replaces. */
+/* Reserves a free name by making an empty file, which the rename then replaces. */
 static int move_aside(const char *path, dcp_error *err) {
     char old[PATH_MAX];
     int fd = -1;
@@ -180,8 +180,8 @@ static int move_aside(const char *path, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Whether the lines up to the run's step are its history: its own, or those of the run that it
- * goes on from. */
+/* Returns true if the lines up to the run's step are its history: its own, or those of the run that
+ * it continues. */
 static int is_history(const metrics_content *c, const report_file_run *run) {
     return c->kept > 0 && (strcmp(c->run, run->name) == 0 || strcmp(c->run, run->before) == 0);
 }
@@ -199,7 +199,7 @@ static int copy_bytes(FILE *from, const char *path, off_t bytes, int to, dcp_err
     return DCP_OK;
 }
 
-/* Copies the history from the file that was moved as `number`; *found: it has one. */
+/* Copies the history from the file that was moved aside as `number`. *found: whether it has one. */
 static int copy_history(const char *path, int number, const report_file_run *run, int to,
                         int *found, dcp_error *err) {
     char old[PATH_MAX];
@@ -217,7 +217,7 @@ static int copy_history(const char *path, int number, const report_file_run *run
     return status;
 }
 
-/* From the newest file that has it. */
+/* Copies the history from the newest file that has it. */
 static int find_history(const char *path, const report_file_run *run, int to, dcp_error *err) {
     char old[PATH_MAX];
     int number = 0, found = 0, status;
@@ -228,13 +228,15 @@ static int find_history(const char *path, const report_file_run *run, int to, dc
     return status;
 }
 
-/* Whether the lines are the run's, as far as can be known: older versions gave no names. */
+/* Returns true if the lines are the run's, as far as can be known: older versions wrote no
+ * names. */
 static int are_own(const metrics_content *c, const report_file_run *run) {
     if (c->all == 0 || strcmp(c->run, run->name) == 0) return 1;
     return run->step > 0 && !*c->run && !*run->before && c->kept == c->all;
 }
 
-/* The file is open, and locked. *again: its lines were moved aside, and it is to be opened anew. */
+/* Requires that the file is open and locked. *again: its lines were moved aside, and it has to be
+ * opened again. */
 static int take_over(const char *path, FILE *file, const report_file_run *run, off_t *kept,
                      int *again, dcp_error *err) {
     metrics_content content;
@@ -250,14 +252,19 @@ static int take_over(const char *path, FILE *file, const report_file_run *run, o
     return find_history(path, run, fileno(file), err);
 }
 
-/* Opens the file to add lines with write(2), making it where it is missing, and holds its lock
- * until it is closed. *kept: the bytes of it that stay when the first line is added; what follows
- * them is of later steps, or a kill cut it, and is the newest there is until then. -1: all. Where
- * other lines are there they are moved aside, and the new file begins with the run's lines up to
- * its step as far as they are in one of the files that were moved; all of that is told. No other
- * stream on the file may be closed meanwhile: that would end the lock. DCP_ERR_BUSY: another
- * process writes it, which is named. DCP_ERR_ARG: the file is no metrics file, or cannot be opened.
- * DCP_ERR_IO: it cannot be read, and stays as it is. */
+/* Opens the file for adding lines with write(2), and makes it if it is missing. Holds its lock
+ * until it is closed. No other stream on the file may be closed in the meantime, because that would
+ * end the lock.
+ *
+ * *kept: the number of bytes that remain when the first line is added; -1: all. What follows them
+ * belongs to later steps, or was cut off by a kill, and is the newest information until then.
+ *
+ * If the file has another run's lines, they are moved aside, and the new file begins with this
+ * run's lines up to its step, if one of the files that were moved aside has them. All of that is
+ * reported.
+ *
+ * DCP_ERR_BUSY: another process writes the file; the message names it. DCP_ERR_ARG: the file is not
+ * a metrics file, or cannot be opened. DCP_ERR_IO: it cannot be read, and remains as it is. */
 static int report_file_open(const char *path, const report_file_run *run, FILE **out, off_t *kept,
                             dcp_error *err) {
     *kept = -1;
@@ -275,8 +282,8 @@ static int report_file_open(const char *path, const report_file_run *run, FILE *
     return core_fail(err, DCP_ERR_BUSY, "metrics: %s is replaced by others again and again", path);
 }
 
-/* Lines of the metrics file. Written with one write call each, so that a line that is incomplete
- * can only be the last one of a killed run. */
+/* The lines of the metrics file. Each is written with one write call, so only the last line of a
+ * killed run can be incomplete. */
 
 struct report_metrics {
     FILE *file;
@@ -311,7 +318,7 @@ void report_metrics_close(report_metrics *m) {
 
 double report_metrics_utilization(const report_values *v) { return v->mfu < 1 ? v->mfu : 1; }
 
-/* A line of the file while it is made. */
+/* A line of the file under construction. */
 typedef struct metrics_line {
     char text[2048];
     size_t n;
@@ -325,7 +332,7 @@ static void append_member(metrics_line *line, const char *fmt, ...) {
     va_end(args);
 }
 
-/* JSON has no word for what is not finite but null. */
+/* null is all that JSON has for a value that is not finite. */
 static void append_value(metrics_line *line, int digits, double value) {
     if (isfinite(value))
         append_member(line, "%.*g", digits, value);
@@ -342,7 +349,7 @@ static void append_count(metrics_line *line, const char *key, uint64_t value) {
     append_member(line, ", \"%s\": %" PRIu64, key, value);
 }
 
-/* {"talker": 3.2, "predictor": 2.1}, where there are several. */
+/* {"talker": 3.2, "predictor": 2.1}, if there are several losses. */
 static void append_losses(metrics_line *line, const char *key, const report_values *v,
                           const double *losses) {
     if (v->n_losses < 2) return;
@@ -393,13 +400,14 @@ static void make_line(metrics_line *line, const report_values *v, const char *ru
     append_member(line, ", " REPORT_LINE_RUN "%s\"}\n", run);
 }
 
-/* Takes back the last bytes, a part of a line, so that the next line does not go on with them. */
+/* Removes the last bytes, a part of a line, so that the next line does not continue it. */
 static void cut_end(int fd, ssize_t bytes) {
     struct stat st;
-    if (fstat(fd, &st) != 0 || ftruncate(fd, st.st_size - bytes) != 0) return; /* of a file alone */
+    if (fstat(fd, &st) != 0 || ftruncate(fd, st.st_size - bytes) != 0)
+        return; /* fails unless it is a regular file */
 }
 
-/* What later starts wrote goes. */
+/* Removes the lines that later starts wrote. */
 static int cut_later(report_metrics *m, dcp_error *err) {
     if (m->kept >= 0 && ftruncate(fileno(m->file), m->kept) != 0)
         return report_file_fail(m->path, "cannot cut", err);
@@ -415,11 +423,11 @@ int report_metrics_write(report_metrics *m, const report_values *v, dcp_error *e
     const ssize_t written = write(fileno(m->file), line.text, line.n);
     if (written == (ssize_t)line.n) return DCP_OK;
     if (written > 0) cut_end(fileno(m->file), written);
-    if (written >= 0) errno = ENOSPC; /* a short write to a file: the rest had no room */
+    if (written >= 0) errno = ENOSPC; /* a short write to a file: no room for the rest */
     return report_file_fail(m->path, "cannot write", err);
 }
 
-/* The file's last line, of that step; 0: it is another one. *at: where it begins. */
+/* Reads the file's last line. Returns 0 if it is not that step's. *at: where it begins. */
 static int read_last_line(int fd, uint64_t step, metrics_line *line, off_t *at) {
     char last[sizeof line->text], start[64];
     struct stat st;
@@ -436,7 +444,7 @@ static int read_last_line(int fd, uint64_t step, metrics_line *line, off_t *at) 
     return (before || from == 0) && strncmp(line->text, start, strlen(start)) == 0;
 }
 
-/* Over a line's bytes, of which only what follows the first ones changes, in one call. */
+/* Overwrites a line in one call. Only the bytes after its beginning change. */
 static int write_at(report_metrics *m, const metrics_line *line, off_t at, dcp_error *err) {
     const int fd = fileno(m->file), flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_APPEND) != 0)

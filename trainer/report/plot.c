@@ -1,5 +1,5 @@
-/* Three panels over one axis of steps. The loss of many steps is thin behind its mean; where a
- * value is null, its curve has a gap. Lines of another number of ranks begin at a grey mark. */
+/* Three panels over one axis of steps. The loss of many steps is thin behind its mean. A curve has
+ * a gap where its value is null. A grey mark shows where the number of ranks changes. */
 #include "report/report.h"
 
 #include <errno.h>
@@ -12,11 +12,11 @@
 #include "programs/fail.h"
 #include "programs/svg.h"
 
-/* From values to places on a drawing, with round numbers for ticks. */
+/* Maps values to positions on a drawing, with round numbers for ticks. */
 typedef struct plot_axis {
-    double low, high; /* round, or, of a tight axis, the values' own */
+    double low, high; /* round, or for a tight axis the values' own */
     double step;      /* from tick to tick: 1, 2 or 5 times a power of ten */
-    double from, to;  /* where they lie on the drawing */
+    double from, to;  /* the positions of low and high on the drawing */
 } plot_axis;
 
 static double round_step(double least) {
@@ -25,10 +25,10 @@ static double round_step(double least) {
     return (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10) * power;
 }
 
-/* An axis over low ... high with some `ticks` ticks. `tight`: it ends with the values. */
+/* An axis over low ... high with about `ticks` ticks. tight: it ends at the values. */
 static plot_axis axis_over(double low, double high, int ticks, int tight) {
     plot_axis a = {.low = low, .high = high};
-    if (!(high > low)) { /* one value: it stands in the middle */
+    if (!(high > low)) { /* a single value is drawn in the middle */
         const double around = low != 0 ? fabs(low) / 2 : 0.5;
         a.low -= around;
         a.high += around;
@@ -44,12 +44,12 @@ static double axis_place(const plot_axis *a, double value) {
     return a->from + (value - a->low) / (a->high - a->low) * (a->to - a->from);
 }
 
-/* Others follow by a->step, up to a->high. */
+/* Further ticks follow in steps of a->step, up to a->high. */
 static double axis_first_tick(const plot_axis *a) {
     return ceil(a->low / a->step - 1e-9) * a->step;
 }
 
-/* A tick with the digits that tell it from its neighbours: "0.25", "20k", "1.5M". */
+/* Formats a tick with the digits that distinguish it from its neighbours: "0.25", "20k", "1.5M". */
 static void axis_label(const plot_axis *a, double tick, char *out, size_t size) {
     static const char *const units[] = {"", "k", "M", "G", "T"};
     int unit = 0;
@@ -62,9 +62,9 @@ static void axis_label(const plot_axis *a, double tick, char *out, size_t size) 
              value != 0 ? units[unit] : "");
 }
 
-/* Which of n points to draw where they are more than can be told apart: of each of `columns`
- * stretches of x the lowest and the highest, so that no peak is lost, and the first and last of
- * all. x ascends. keep[n] receives indices in order; returns how many. */
+/* Selects which of n points to draw if there are too many to distinguish: the lowest and the
+ * highest of each of `columns` stretches of x, so no peak is lost, and the first and last of all. x
+ * ascends. keep[n] receives indices in order. Returns how many. */
 static size_t axis_thin(const plot_axis *a, const double *x, const double *y, size_t n,
                         size_t columns, size_t *keep) {
     size_t kept = 0;
@@ -77,7 +77,7 @@ static size_t axis_thin(const plot_axis *a, const double *x, const double *y, si
             if (y[next] > y[high]) high = next;
         }
         const size_t candidates[] = {i, low < high ? low : high, low < high ? high : low, next - 1};
-        for (int c = 0; c < 4; c++) { /* a column's first and last only at the curve's ends */
+        for (int c = 0; c < 4; c++) { /* first and last only at the curve's ends */
             const int is_edge = (c == 0 && i > 0) || (c == 3 && next < n);
             if (!is_edge && (!kept || keep[kept - 1] < candidates[c])) keep[kept++] = candidates[c];
         }
@@ -92,7 +92,7 @@ typedef enum series_column {
     SERIES_LOSS,
     SERIES_TOKENS_PER_S,
     SERIES_STALL,
-    SERIES_EVAL_LOSS, /* NAN where the step ended without an evaluation, as for what is null */
+    SERIES_EVAL_LOSS, /* NAN for a step without an evaluation, as for null */
     SERIES_RANKS,
     SERIES_COLUMNS,
 } series_column;
@@ -105,7 +105,7 @@ typedef struct plot_series {
 static const struct {
     const char *key;
     int may_lack;
-    double unit; /* what it is multiplied by; 0: nothing */
+    double unit; /* its factor; 0: unchanged */
 } series_keys[SERIES_COLUMNS] = {
     [SERIES_STEP] = {"step", 0},
     [SERIES_LOSS] = {"loss", 0},
@@ -127,7 +127,7 @@ static int series_make_room(plot_series *s) {
     return 0;
 }
 
-/* Whether the object is a line of metrics; it follows those of earlier steps. */
+/* Returns true if the object is a line of metrics, and adds it after those of earlier steps. */
 static int series_add_line(plot_series *s, const json_t *line) {
     double values[SERIES_COLUMNS];
     for (int c = 0; c < SERIES_COLUMNS; c++) {
@@ -143,9 +143,9 @@ static int series_add_line(plot_series *s, const json_t *line) {
     return 1;
 }
 
-/* The line with null in place of NaN and Infinity, which other writers have there: -Infinity, the
- * longest, begins with a minus. No key or string of a metrics line has these words. NULL: memory.
- */
+/* Replaces NaN and Infinity, which other writers use, by null. The longest word, -Infinity, begins
+ * with a minus. No key or string of a metrics line contains these words. Returns NULL if out of
+ * memory. */
 static char *null_numbers(const char *text) {
     static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
     char *mended = malloc(2 * strlen(text) + 1), *out = mended;
@@ -163,7 +163,7 @@ static char *null_numbers(const char *text) {
     return mended;
 }
 
-/* NULL: no JSON. */
+/* Returns NULL if the text is not JSON. */
 static json_t *parse_line(const char *text, size_t n) {
     json_t *line = json_loadb(text, n, 0, NULL);
     if (line) return line;
@@ -197,9 +197,10 @@ static int read_lines(FILE *file, const char *path, plot_series *s, dcp_error *e
     return status;
 }
 
-/* Reads all lines; a last one that a kill cut is left out. Where a line's step is not after the
- * last one's, a run went back: what it did again counts. DCP_ERR_ARG: no file, or something else
- * than metrics in it. In either case series_free frees it. */
+/* Reads all lines, except a last one that a kill cut off. A line whose step is not larger than the
+ * previous one's means that a run went back; the steps that it repeated replace the earlier ones.
+ * DCP_ERR_ARG: there is no file, or it does not contain metrics. In either case series_free frees
+ * *out. */
 static int series_read(const char *path, plot_series *out, dcp_error *err) {
     *out = (plot_series){0};
     FILE *file = fopen(path, "re");
@@ -217,14 +218,14 @@ static void series_free(plot_series *s) {
 }
 
 enum { LEFT = 90, WIDTH = 820, RIGHT = 30, TOP = 60, TALL = 190, GAP = 46, PANELS = 3 };
-enum { FEW = 60 }; /* points that are dots as well */
+enum { FEW = 60 }; /* the most points that are also drawn as dots */
 
 typedef struct plot_panel {
     const char *title;
-    series_column column, also; /* `also`: SERIES_STEP for none */
+    series_column column, also; /* a second curve; SERIES_STEP for none */
     const char *names[2];
     int from_zero, scatters;
-    double least; /* reach of an axis from zero: less is noise */
+    double least; /* the least upper end of an axis from zero, to hide noise */
 } plot_panel;
 
 static const plot_panel panels[PANELS] = {
@@ -243,12 +244,12 @@ typedef struct plot {
     svg *s;
     const plot_series *data;
     plot_axis steps;
-    double *x, *y; /* [n] of a curve: values, then places */
+    double *x, *y; /* [n] of a curve: values, later positions */
     size_t *keep;  /* [n] */
 } plot;
 
-/* The next points of a column, from line *at on, which moves behind them: up to one that is null,
- * unless the column may lack some, as evaluations. */
+/* Collects a column's next points, starting at line *at and advancing it: up to a null value,
+ * unless the column may lack values, as evaluations may. */
 static size_t take_run(plot *p, series_column column, size_t *at) {
     size_t n = 0;
     for (; *at < p->data->n; ++*at) {
@@ -280,7 +281,7 @@ static plot_axis axis_of(plot *p, const plot_panel *what, double top) {
     double low = INFINITY, high = -INFINITY;
     extend(p, what->column, &low, &high);
     if (what->also != SERIES_STEP) extend(p, what->also, &low, &high);
-    if (low > high) low = high = 0; /* no number in it */
+    if (low > high) low = high = 0; /* no numbers */
     if (what->from_zero) low = 0;
     if (what->from_zero) high = fmax(high, what->least);
     plot_axis a = axis_over(low, high, 5, 0);
@@ -289,13 +290,14 @@ static plot_axis axis_of(plot *p, const plot_panel *what, double top) {
     return a;
 }
 
-/* How a curve is drawn: points of few, one through all, one behind another, the mean of some. */
+/* How a curve is drawn: few points as dots, a line through all points, a faint line behind another,
+ * or a mean. */
 typedef enum curve_style { DOTTED, PLAIN, FAINT, SMOOTH } curve_style;
 
-enum { SMOOTHED = 50, LEAST_SMOOTHED = 10 }; /* a mean is over one of 50 parts of the points */
+enum { SMOOTHED = 50, LEAST_SMOOTHED = 10 }; /* a mean is over 1/50 of the points */
 
-/* In place of each value the mean of those before it, whose weights fall by 1/e in `over` points.
- */
+/* Replaces each value by the mean of the values up to it, whose weights decrease by 1/e over `over`
+ * points. */
 static void smooth(double *y, size_t n, double over) {
     const double keep = exp(-1 / over);
     double sum = 0, weights = 0;
@@ -333,7 +335,7 @@ static void draw_styled(plot *p, const plot_axis *a, series_column column, size_
     }
 }
 
-/* Values that scatter are thin behind their mean, where there are enough of them. */
+/* Draws values that scatter thin behind their mean, if there are enough of them. */
 static void draw_curve(plot *p, const plot_axis *a, series_column column, size_t color,
                        int scatters) {
     const int is_long = count_points(p, column) > FEW;
@@ -359,7 +361,7 @@ static void draw_grid(plot *p, const plot_axis *a, double top) {
     svg_line(p->s, LEFT, top + TALL, LEFT + WIDTH, top + TALL, "#444444");
 }
 
-/* Where the number of ranks changes; named in the first panel. */
+/* Marks where the number of ranks changes; the first panel names the number. */
 static void draw_ranks(plot *p, double top, int is_named) {
     const double *ranks = p->data->columns[SERIES_RANKS];
     char text[32];

@@ -22,14 +22,14 @@ static const double least_s = 0.01 * REPORT_BALANCE_STEPS, least_bytes = 64 << 2
 enum { MOST_STEPS = 8 }; /* of a window */
 
 typedef struct balance_rank {
-    double micro_batches; /* of a step */
-    double micro_batch_s; /* a micro-batch's time, summed over the window */
+    double micro_batches; /* per step */
+    double micro_batch_s; /* time per micro-batch, summed over the window */
     int slow_steps;
-    int is[REPORT_BALANCE_KINDS]; /* as was told */
+    int is[REPORT_BALANCE_KINDS]; /* as last reported */
 } balance_rank;
 
 struct report_balance {
-    int world, working; /* ranks; those with micro-batches */
+    int world, working; /* ranks, and ranks with micro-batches */
     int steps;          /* of this window */
     report_balance_tell_fn tell;
     void *ctx;
@@ -60,7 +60,7 @@ static void judge_ratio(report_balance *b, int rank, report_balance_kind kind, i
     b->tell(b->ctx, rank, kind, *is, ratio);
 }
 
-/* One step's times; those of ranks without micro-batches say nothing. */
+/* Adds one step's times, except those of ranks without micro-batches, which mean nothing. */
 static void add_step(report_balance *b, const double *compute_s) {
     double sum = 0;
     for (int r = 0; r < b->working; r++) sum += compute_s[r] / b->ranks[r].micro_batches;
@@ -104,8 +104,8 @@ void report_balance_step(report_balance *b, const double *compute_s, const doubl
     if (b->world > 1) judge_bytes(b, bytes);
 }
 
-/* Peak resident memory of this process; 0 where the system does not tell. VmHWM rather than
- * getrusage: the latter keeps the peak of the process that started this one. */
+/* The peak resident memory of this process; 0 if the system does not report it. Uses VmHWM because
+ * getrusage inherits the peak of the process that started this one. */
 static uint64_t peak_bytes(void) {
     FILE *file = fopen("/proc/self/status", "re");
     if (!file) return 0;
@@ -158,7 +158,8 @@ static int open_on_rank_0(run_report *r, dcp_error *err) {
     return open_metrics(r, err);
 }
 
-/* Room for a step's events: six for each stage of a micro-batch, those of a save, and some more. */
+/* Has room for a step's events: six for each stage of a micro-batch, those of a save, and some
+ * more. */
 static int begin_trace(run_report *r, dcp_error *err) {
     trainer *t = r->t;
     const uint64_t most = 1 << 20;
@@ -195,9 +196,9 @@ int report_begin(run_report *r, trainer *t, dcp_error *err) {
     return status;
 }
 
-/* What rank 0 tells of all ranks: the largest memory, and who was slowest, by how much over the
- * mean. usage: all ranks' compute times, and their memory, which is apart for report_balance_step;
- * then what arrives, three of each rank. */
+/* Gathers what rank 0 reports of all ranks: the largest memory, and the slowest rank with its ratio
+ * to the mean. usage: all ranks' compute times; all ranks' memory, kept separately for
+ * report_balance_step; then what arrives, three values per rank. */
 static void gather_usage(run_report *r, double compute_s, report_values *v) {
     const int world = r->t->world;
     const double own[3] = {compute_s, (double)peak_bytes(), (double)r->t->k->peak(r->t->k)};
@@ -222,7 +223,7 @@ static void gather_usage(run_report *r, double compute_s, report_values *v) {
     report_balance_step(r->ranks, times, memory);
 }
 
-/* A disk that is full may have room again later: each line is tried. */
+/* Tries each line, because a full disk may have room again later. */
 static void note_metrics(run_report *r, uint64_t step, int status, const dcp_error *err) {
     const int failed = status != DCP_OK;
     if (failed && !r->lines_fail)
@@ -234,7 +235,7 @@ static void note_metrics(run_report *r, uint64_t step, int status, const dcp_err
 }
 
 static void note_console(run_report *r, int failed) {
-    if (!failed || errno == EPIPE) return; /* a reader that has seen enough */
+    if (!failed || errno == EPIPE) return; /* the reader has closed its end */
     ranks_warn(0, "stdout: %s: no more lines are shown; training goes on", strerror(errno));
     r->is_mute = 1;
 }
@@ -249,7 +250,7 @@ void report_leave_out(run_report *r, double seconds) { r->line_at += seconds; }
 
 _Static_assert((int)SAMPLE_MOST_LOSSES == (int)REPORT_MOST_LOSSES, "a line has all losses");
 
-/* What the losses are sums of. */
+/* Copies the losses of which the loss is the weighted sum. */
 static void take_losses(const trainer *t, const step_result *result, report_values *v) {
     for (size_t i = 0; i < model_sample_losses(&t->shape); i++) v->losses[i] = result->losses[i];
 }
@@ -267,7 +268,7 @@ static void take_evaluation(const trainer *t, const step_evaluation *evaluated, 
     }
 }
 
-/* The first time at once; of all together at the end. */
+/* Warns about the first ones immediately; all are counted for the end. */
 static void tell_skipped(run_report *r, const report_values *v) {
     if (!r->skipped)
         ranks_warn(r->t->rank,
@@ -357,8 +358,8 @@ typedef struct largest { /* MPI_DOUBLE_INT */
     int rank;
 } largest;
 
-/* Where the time of the run went. Collective. `steps` were made in `seconds`; nothing is told of a
- * run without steps. */
+/* Reports how the run spent its time. Collective. The run made `steps` steps in `seconds`; nothing
+ * is reported for a run without steps. */
 static void tell_time(const trainer *t, uint64_t steps, double seconds) {
     if (steps == 0) return;
     double sum[ROWS];
@@ -399,7 +400,7 @@ static void tell_device_memory(const run_report *r) {
                   most / 1048576, (double)unused / 1048576, (double)all / 1048576);
 }
 
-/* Beside what was predicted. */
+/* Reports measured memory beside what was predicted. */
 static void tell_memory(const run_report *r) {
     static const char offloaded[] = ", and what the kernel keeps of the offloaded file";
     const trainer *t = r->t;

@@ -11,25 +11,25 @@
 #include "programs/fail.h"
 #include "ranks/say.h"
 
-/* Threads of a rank; gathers and fills have as many as lanes. */
+/* Threads of a rank. Gathers and fills have one per lane. */
 enum { STEPS, COMPUTE, COMM, SAVE, SUMS, GATHERS, FILLS = GATHERS + TIMELINE_LANES };
 enum { TAG_PING = 1, TAG_EVENTS, PINGS = 16 };
 static const char head[] =
     "{\"otherData\": {\"program\": \"dcp-train\"}, \"displayTimeUnit\": \"ms\",\n"
     "\"traceEvents\": [\n";
 static const char tail[] = "\n]}\n";
-static const double least_wait_s = 1e-6; /* shorter ones only found nothing to wait for */
+static const double least_wait_s = 1e-6; /* shorter waits only found nothing to wait for */
 
 struct report_trace {
     MPI_Comm comm;
     int rank, world;
     size_t room;
-    FILE *file; /* on rank 0; NULL: given up */
+    FILE *file; /* on rank 0; NULL after a failure */
     int is_empty, has_failed;
     long end;               /* where the tail begins */
     double origin;          /* the start, by rank 0's clock */
     double *offsets;        /* [world] on rank 0: seconds to add to a rank's clock */
-    timeline_event *others; /* [room] on rank 0: another rank's */
+    timeline_event *others; /* [room] on rank 0: another rank's events */
 };
 
 static const struct {
@@ -56,7 +56,7 @@ static const struct {
     [TIMELINE_SAVE_PUBLISH] = {"publish", SAVE, 0},
 };
 
-/* What rank `r`'s clock must be advanced by, on rank 0. */
+/* Finds, on rank 0, by how much rank `r`'s clock must be advanced. */
 static double compare_clocks(const report_trace *t, int r) {
     double best = 1e300, offset = 0;
     for (int i = 0; i < PINGS; i++) {
@@ -102,7 +102,7 @@ static void name_rank(report_trace *t, int rank) {
     name_thread(t, rank, FILLS + 1, "fills of stores"); /* the first store is rarely filled */
 }
 
-/* Time since the start in whole nanoseconds. Rounding keeps pieces that follow each other from
+/* The time since the start in whole nanoseconds. Rounding prevents consecutive events from
  * overlapping by the last digit, which makes a viewer drop them. */
 static double nanoseconds(const report_trace *t, int rank, double when) {
     return round((when + t->offsets[rank] - t->origin) * 1e9);
@@ -114,7 +114,7 @@ static void put_event(report_trace *t, int rank, const timeline_event *e) {
     const double begin = nanoseconds(t, rank, e->begin);
     const char *name = kinds[e->kind].name;
     if (e->kind == TIMELINE_WAIT && e->end - e->begin < least_wait_s) return;
-    if (takes_unit && e->which < 0) name = "sum losses"; /* of no unit */
+    if (takes_unit && e->which < 0) name = "sum losses"; /* belongs to no unit */
     begin_event(t);
     fprintf(t->file, "{\"ph\": \"X\", \"name\": \"%s", name);
     if ((takes_unit && e->which >= 0) || takes_step)
@@ -138,7 +138,7 @@ void report_trace_step(report_trace *t, uint64_t step, double loss, double begin
     t->end = ftell(t->file);
 }
 
-/* Makes the file whole, and notes where to go on. */
+/* Completes the file, and records where to continue. */
 static int put_tail(report_trace *t, dcp_error *err) {
     if (!t->file) return DCP_OK;
     t->end = ftell(t->file);
@@ -151,12 +151,12 @@ static int put_tail(report_trace *t, dcp_error *err) {
     return core_fail(err, DCP_ERR_IO, "trace: cannot write: %s", strerror(code));
 }
 
-/* A file that exists must be a trace, so that a mistyped name overwrites nothing else. */
+/* An existing file must be a trace, so a mistyped name does not overwrite anything else. */
 int report_trace_check(const char *path, dcp_error *err) {
     char start[30] = "";
     struct stat st;
     FILE *file = fopen(path, "re");
-    if (!file) return DCP_OK; /* opening it to write says why */
+    if (!file) return DCP_OK; /* opening it for writing will report the reason */
     const size_t n = fread(start, 1, sizeof start, file);
     const int regular = fstat(fileno(file), &st) == 0 && S_ISREG(st.st_mode);
     fclose(file);
