@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static ranks_board *board;
-static ranks_board_entry *own; /* NULL: there is no board */
+static ranks_board_entry *own; /* NULL if there is no board */
 
 int ranks_board_open_file(const char *variable, int flags) {
     const char *path = getenv(variable);

@@ -1,6 +1,6 @@
-/* The board: memory that dcp-run's agent on a host shares with the ranks there. Ranks write how far
- * they are, the agent what it asks them for. DCP_RUN_BOARD names it; without it all calls below do
- * nothing. Both sides are of one build. */
+/* The board: memory that dcp-run's agent on a host shares with the ranks there. Ranks write their
+ * progress, the agent its requests. DCP_RUN_BOARD names the board; without it all calls below do
+ * nothing. Both sides must be from the same build. */
 #pragma once
 
 #include <stdatomic.h>
@@ -10,9 +10,9 @@ enum { RANKS_BOARD_MAGIC = 0x64637262, RANKS_BOARD_RANKS = 4096, RANKS_BOARD_TEX
 
 typedef enum ranks_phase {
     RANKS_PHASE_NONE,
-    RANKS_PHASE_STARTED, /* MPI is up */
+    RANKS_PHASE_STARTED, /* MPI is initialized */
     RANKS_PHASE_READY,   /* before the state is read */
-    RANKS_PHASE_REBUILT, /* lost pieces are made again, where there were any */
+    RANKS_PHASE_REBUILT, /* lost pieces, if any, have been rebuilt */
     RANKS_PHASE_LOADED,
     RANKS_PHASE_STEPPED /* the first step is done */
 } ranks_phase;
@@ -20,69 +20,74 @@ typedef enum ranks_phase {
 typedef enum ranks_end_request {
     RANKS_END_NONE,
     RANKS_END_RESIZE, /* save to the fastest store, end with 143 */
-    RANKS_END_STOP,   /* save as SIGTERM does, end with 143 */
-    RANKS_END_REQUEUE /* save as SIGTERM does, end with 75 */
+    RANKS_END_STOP,   /* save as for SIGTERM, end with 143 */
+    RANKS_END_REQUEUE /* save as for SIGTERM, end with 75 */
 } ranks_end_request;
 
-/* Of a rank, by its number in the world; written by that rank alone. */
+/* The entry of a rank, indexed by its number in the world. Only that rank writes it. */
 typedef struct ranks_board_entry {
-    _Atomic uint64_t progress;    /* grows by 1 with each micro-batch and evaluation batch, and with
-                                     bytes of a load or a save (one for each call of on_progress) */
+    /* Grows by 1 with each micro-batch and evaluation batch, and with each call of on_progress
+     * during a load or a save. */
+    _Atomic uint64_t progress;
     _Atomic uint64_t step;        /* steps done, of the state */
-    _Atomic uint64_t micro_batch; /* begun in the step in work, from 1; 0: none */
-    _Atomic uint64_t published;   /* 1 + the newest step that this start has published in any store;
-                                     0: none */
-    _Atomic uint64_t saves_done;  /* the value of saves_asked that was answered last */
-    _Atomic uint64_t slowest_ns;  /* the slowest step of this start so far */
-    _Atomic uint32_t phase;       /* ranks_phase */
-    _Atomic uint32_t told;        /* 0: nothing; 1: it runs and will tell its status; 2 + status: it
-                                     ends with that */
-    _Atomic uint64_t at_ns[RANKS_PHASE_STEPPED + 1]; /* CLOCK_MONOTONIC at which a phase was
-                                                        reached; 0: not yet */
+    _Atomic uint64_t micro_batch; /* begun in the current step, counted from 1; 0: none */
+    /* 1 + the newest step that this start has published in any store; 0: none. */
+    _Atomic uint64_t published;
+    _Atomic uint64_t saves_done; /* the value of saves_asked that was answered last */
+    _Atomic uint64_t slowest_ns; /* the slowest step of this start so far */
+    _Atomic uint32_t phase;      /* ranks_phase */
+    /* 0: nothing yet; 1: the rank runs and will report its status; 2 + status: it ends with that
+     * status. */
+    _Atomic uint32_t told;
+    /* The CLOCK_MONOTONIC time at which a phase was reached; 0: not yet. */
+    _Atomic uint64_t at_ns[RANKS_PHASE_STEPPED + 1];
 } ranks_board_entry;
 
 typedef struct ranks_board {
-    uint32_t magic, bytes;           /* sizeof(ranks_board) */
-    _Atomic uint64_t saves_asked;    /* written by the agent: counts requests to save and go on */
-    _Atomic uint32_t end_asked;      /* written by the agent: ranks_end_request; a later larger
-                                        value wins */
-    _Atomic uint32_t resumed_is_set; /* 1 once `resumed` is whole */
-    char resumed[RANKS_BOARD_TEXT];  /* rank 0: from where it goes on: "step 12 from ckpt-memory, 2
-                                        files rebuilt"; set once */
+    uint32_t magic, bytes;        /* sizeof(ranks_board) */
+    _Atomic uint64_t saves_asked; /* written by the agent: counts requests to save and continue */
+    /* Written by the agent: ranks_end_request. A larger value replaces a smaller one. */
+    _Atomic uint32_t end_asked;
+    _Atomic uint32_t resumed_is_set; /* 1 once `resumed` is complete */
+    /* Written once by rank 0: where it continues from, such as "step 12 from ckpt-memory, 2 files
+     * rebuilt". */
+    char resumed[RANKS_BOARD_TEXT];
     ranks_board_entry entries[RANKS_BOARD_RANKS];
 } ranks_board;
 
-/* The rank's side. Any thread may call these; without a board they do nothing, or find nothing. */
+/* The rank's side. Any thread may call these functions. Without a board they do nothing, or return
+ * nothing. */
 
-/* Maps the board, and tells that this rank runs and will tell its exit status. */
+/* Maps the board, and announces that this rank runs and will report its exit status. */
 void ranks_board_open(int rank);
-/* The last call: the exit status that follows. */
+/* Must be the last call: reports the exit status that follows. */
 void ranks_board_end(int status);
 
-/* Notes that a phase is reached, now. One that is reached again was not over, and
- * those that were passed over took no time. */
+/* Records that a phase is reached now. A phase that is reached again had not ended before, and
+ * phases that were skipped took no time. */
 void ranks_board_reach(ranks_phase phase);
 
-/* Something is done: the rank does not hang. */
+/* Records progress: the rank does not hang. */
 void ranks_board_beat(void);
-/* The same as the on_progress of a load or a save; its arguments are not used. */
+/* Records progress as the on_progress of a load or a save; ignores its arguments. */
 void ranks_board_on_progress(void *ctx, uint64_t done, uint64_t total);
-/* A micro-batch of the step in work begins, by its number from 1. */
+/* Records that a micro-batch of the current step begins; counted from 1. */
 void ranks_board_micro_batch(uint64_t number);
-/* The state is at `step`: as it was loaded, in 0 seconds, or computed, in that many. */
+/* Records that the state is at `step`: loaded, in 0 seconds, or computed in that many. */
 void ranks_board_step(uint64_t step, double seconds);
 
-/* A step is published in some store. */
+/* Records that a step is published in some store. */
 void ranks_board_publish(uint64_t step);
-/* Of rank 0: from where the start goes on. The first text counts. */
+/* To be called by rank 0: records where the start continues from. Only the first text counts. */
 void ranks_board_resumed(const char *text);
 
-/* The count of requests to save and go on. Once the save has ended, well (ranks_board_publish was
- * called before) or not, the count that it answers is handed back. */
+/* The number of requests to save and continue. After the save has ended, successfully (then
+ * ranks_board_publish was called before) or not, the number that it answers is passed to the second
+ * function. */
 uint64_t ranks_board_saves_asked(void);
 void ranks_board_saves_answered(uint64_t asked);
 ranks_end_request ranks_board_end_asked(void);
 
-/* Opens a file that dcp-run has made in memory, and whose path the environment names in `variable`;
- * -1 where that is none, or a file of any other kind. */
+/* Opens a file that dcp-run has made in memory and whose path is in the environment variable
+ * `variable`. Returns -1 if there is none, or for a file of any other kind. */
 int ranks_board_open_file(const char *variable, int flags);

@@ -42,7 +42,7 @@ void ranks_launcher_name(char name[RANKS_NAME_BYTES]) {
     snprintf(name, RANKS_NAME_BYTES, number ? "%016" PRIx64 : "", number);
 }
 
-/* Adds `text` to dcp-run's file. It is a service to dcp-run, which does without it. */
+/* Appends `text` to dcp-run's file. Failures are ignored, because dcp-run can do without it. */
 static void tell(const char *variable, const char *text) {
     const int fd = ranks_board_open_file(variable, O_WRONLY | O_APPEND);
     if (fd < 0) return;
@@ -52,13 +52,14 @@ static void tell(const char *variable, const char *text) {
 
 static int is_started;
 
-/* What is said of the processes that were started together. */
+/* What the environment says about the processes that were started together. */
 static struct {
-    const char *size; /* the variable that says so; NULL: there is none */
+    const char *size; /* the variable with their number; NULL if there is none */
     int ranks, rank;
 } launched;
 
-/* MPI_Init of Open MPI sets some of these itself. WORLD_SIZE counts beside RANK alone. */
+/* MPI_Init of Open MPI sets some of these variables itself. WORLD_SIZE counts only together with
+ * RANK. */
 static void find_launched(void) {
     for (int i = 0; i < PROGRAM_LAUNCHERS && !launched.size; i++) {
         const program_launcher *by = &program_launchers[i];

@@ -1,6 +1,6 @@
-/* dcp-run, for ranks that it has started: what it tells them by their environment, and what they
- * tell it by files that it has made in memory: one for reasons, and the board (board.h). Without
- * dcp-run nothing is asked for, or told. */
+/* dcp-run, as seen by ranks that it has started: what it tells them through their environment, and
+ * what they report through files that it has made in memory: one for reasons, and the board
+ * (board.h). Without dcp-run nothing is read or reported. */
 #pragma once
 
 #include <dcp/error.h>
@@ -8,41 +8,42 @@
 /* How long to wait for ranks of an earlier start (DCP_RUN_GRACE); 0: not at all. */
 double ranks_launcher_grace_s(void);
 
-/* Whether this start goes on where an earlier one has published a step (DCP_RUN_RESTART). */
+/* Returns true if an earlier start has published a step from which this one continues
+ * (DCP_RUN_RESTART). */
 int ranks_launcher_goes_on(void);
 
-/* Whether all processes of an earlier start are known to have ended (DCP_RUN_TAKE_OVER). */
+/* Returns true if all processes of an earlier start are known to have ended (DCP_RUN_TAKE_OVER). */
 int ranks_launcher_takes_over(void);
 
-/* Whether the start before this one has failed, and told `why` (DCP_RUN_FAILED). */
+/* Returns true if the previous start has failed and reported `why` (DCP_RUN_FAILED). */
 int ranks_launcher_failed_for(const char *why);
 
-/* Columns of the terminal to which this dcp-run passes the ranks' stdout on (DCP_RUN_TERMINAL); 0:
- * it goes elsewhere. */
+/* The columns of the terminal to which this dcp-run forwards the ranks' stdout (DCP_RUN_TERMINAL);
+ * 0 if it is not a terminal. */
 int ranks_launcher_columns(void);
 
-enum { RANKS_NAME_BYTES = 17 }; /* of a run's name: 16 hexadecimal digits, and NUL */
+enum { RANKS_NAME_BYTES = 17 }; /* the size of a run's name: 16 hexadecimal digits, and NUL */
 
-/* The name that this dcp-run has (DCP_RUN_NAME); "" without one. */
+/* This dcp-run's name (DCP_RUN_NAME); "" if there is none. */
 void ranks_launcher_name(char name[RANKS_NAME_BYTES]);
 
-/* First and last call of a rank: that it will tell its exit status, and that. A status that no rank
- * has told is the launcher's own, or MPI's. */
+/* A rank's first and last call: they announce that it will report its exit status, and report it. A
+ * status that no rank has reported comes from the launcher or from MPI. */
 void ranks_launcher_begin(void);
 void ranks_launcher_end(int status);
 
-/* Whether mpirun or its like started this process. MPI_Init sets the variables that tell it in any
- * case, so this is how they were at the first call. */
+/* Returns true if mpirun or another launcher started this process. Uses the variables as they were
+ * at ranks_launcher_begin, because MPI_Init sets them in any case. */
 int ranks_launcher_is_there(void);
 
-/* DCP_ERR_ARG where dcp-run (DCP_RUN_RANKS) or a launcher has started this process as one of
- * several (srun without PMI, the mpirun of another MPI, torchrun) and MPI knows of none but it:
- * each would train by itself, all in one directory. `world`: the ranks that MPI knows. The message
- * is rank 0's to print, by the launcher's count, which *rank gets. */
+/* Returns DCP_ERR_ARG if dcp-run (DCP_RUN_RANKS) or a launcher has started this process as one of
+ * several (srun without PMI, the mpirun of another MPI, torchrun), but MPI knows only this one:
+ * each process would train alone, all in one directory. world: the number of ranks that MPI knows.
+ * *rank: this process's rank by the launcher's count; rank 0 prints the message. */
 int ranks_launcher_check_world(int world, int *rank, dcp_error *err);
 
-/* Of a failure, the only one of the run: a restart would only repeat it. `why` must be the same
- * words each time. Rank 0 tells, others do nothing. */
+/* Reports the reason of a failure, which must be the run's only one: a restart would only repeat
+ * it. `why` must have the same words each time. Only rank 0 reports. */
 void ranks_launcher_tell(int rank, const char *why);
-/* The same where a restart would do harm: none is tried. */
+/* Reports like ranks_launcher_tell that a restart would do harm: none is attempted. */
 void ranks_launcher_tell_final(int rank, const char *why);

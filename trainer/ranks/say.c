@@ -1,4 +1,4 @@
-/* A line is one write, so that lines of several processes stay whole. */
+/* A line is a single write, so that lines of several processes are not mixed. */
 #include "ranks/say.h"
 
 #include <limits.h>
@@ -34,7 +34,8 @@ static void line(const char *prefix, const char *fmt, va_list args) {
     char *text;
     if (vasprintf(&text, fmt, args) < 0) text = NULL;
     ranks_bar_clear();
-    fprintf(stderr, "dcp-train: %s%s\n", prefix, text ? text : fmt); /* where memory is short */
+    fprintf(stderr, "dcp-train: %s%s\n", prefix,
+            text ? text : fmt); /* text is NULL if out of memory */
     free(text);
 }
 
@@ -62,17 +63,17 @@ void ranks_log(void *ctx, dcp_log_level level, const char *text) {
         ranks_say(0, "%s", text);
 }
 
-/* The library's comm_agree does the same on its own communicator. This one is over MPI, because
- * ranks that wait in MPI move on the gathers and reductions of training that are under way, and
- * because it leaves the rank out of a message that all ranks have.
+/* The library's comm_agree does the same on its own communicator. This function uses MPI, because
+ * ranks that wait in MPI advance the gathers and reductions of training that are in flight, and
+ * because it does not name the rank in a message that all ranks have.
  *
- * It costs one all-reduce where nothing failed. */
+ * It costs one all-reduce if nothing failed. */
 
 int ranks_agree(MPI_Comm comm, int status, dcp_error *err) {
     int rank, world;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &world);
-    /* the lowest rank that failed; -1 where one did not fail */
+    /* the lowest rank that failed; -1 if one did not fail */
     int found[2] = {status ? rank : INT_MAX, status ? 0 : -1};
     MPI_Allreduce(MPI_IN_PLACE, found, 2, MPI_INT, MPI_MIN, comm);
     if (found[0] == INT_MAX) return DCP_OK;
