@@ -1,5 +1,5 @@
-/* The text goes through the model in pieces, then each token that was chosen by itself; a cache
- * keeps what attention needs of those before. */
+/* The text passes through the model in pieces, then each chosen token alone; a cache stores what
+ * attention needs of the tokens before. */
 #include "sample/continue.h"
 
 #include <inttypes.h>
@@ -23,8 +23,8 @@ typedef struct sampling {
     sample_tokens *tokens;
     int32_t *ids; /* [n] of the text */
     size_t n;
-    uint64_t most; /* tokens that may follow */
-    json_t *eos;   /* the tokens that end a text: one, or a list; may be NULL */
+    uint64_t most; /* the most tokens that may follow */
+    json_t *eos;   /* the token that ends a text, or a list of such tokens; may be NULL */
     model_run *run;
     float *logits; /* [classes] */
     size_t classes;
@@ -34,7 +34,7 @@ static const json_t *config_of(const sampling *s) {
     return json_object_get(s->from->meta, "model");
 }
 
-/* An empty text is the start of one, where the model knows such a token. */
+/* An empty text begins with the model's bos_token_id, if it has one. */
 static int begin_with_bos(sampling *s, dcp_error *err) {
     const json_t *bos = json_object_get(config_of(s), "bos_token_id");
     const json_int_t id = json_integer_value(bos);
@@ -69,7 +69,7 @@ static int check_room(sampling *s, dcp_error *err) {
     return DCP_OK;
 }
 
-/* The generation_config.json that the checkpoint carries; *out is NULL where there is none. */
+/* Reads the generation_config.json that the checkpoint carries; *out is NULL if there is none. */
 static int read_generation(dcp_checkpoint *ckpt, json_t **out, dcp_error *err) {
     static const char path[] = "/files/generation_config.json";
     const dcp_tensor *file = dcp_checkpoint_find(ckpt, path);
@@ -85,7 +85,7 @@ static int read_generation(dcp_checkpoint *ckpt, json_t **out, dcp_error *err) {
     return status;
 }
 
-/* What ends a text is in generation_config.json, which goes before config.json as it does in
+/* generation_config.json says what ends a text. It takes precedence over config.json, as in
  * transformers. */
 static int find_ends(sampling *s, dcp_error *err) {
     json_t *generation;
@@ -123,7 +123,7 @@ static void take_logits(sampling *s) {
     }
 }
 
-/* The logits of what follows ids[n]. */
+/* Computes the logits of the token after ids[n]. */
 static int go_on(sampling *s, const int32_t *ids, size_t n, dcp_error *err) {
     int status = DCP_OK;
     for (size_t done = 0, piece; done < n && !status; done += piece) {
@@ -153,7 +153,7 @@ static int write_text(sampling *s, dcp_error *err) {
                              dcp_checkpoint_path(s->from->ckpt));
         if (is_end(s, id)) break;
         sample_tokens_write(s->tokens, id);
-        if (fflush(stdout) != 0) break; /* nobody reads on */
+        if (fflush(stdout) != 0) break; /* nobody reads the output any more */
         if (i + 1 < s->most) status = go_on(s, &id, 1, err);
     }
     putchar('\n');
@@ -168,7 +168,7 @@ static void end(sampling *s) {
     free(s->ids);
 }
 
-/* The newest step of a directory that can be loaded; a damaged one is told. */
+/* Loads the newest step of a directory that can be loaded. Warns about damaged ones. */
 static int load_newest(const char *dir, const dcp_step *steps, size_t n, sample_loaded *out,
                        dcp_error *err) {
     int status = DCP_ERR_CORRUPT;
@@ -183,7 +183,7 @@ static int load_newest(const char *dir, const dcp_step *steps, size_t n, sample_
     return status;
 }
 
-/* A step's folder holds no steps. */
+/* A step's folder contains no steps. */
 static int load(const char *ckpt, sample_loaded *out, dcp_error *err) {
     dcp_step *steps = NULL;
     size_t all = 0, n = 0;
@@ -196,7 +196,7 @@ static int load(const char *ckpt, sample_loaded *out, dcp_error *err) {
     return status;
 }
 
-/* What to do where nothing of the kind is at the path, or it is damaged. */
+/* Adds the remedy if there is no checkpoint at the path, or it is damaged. */
 static int fail_load(int status, const dcp_error *why, dcp_error *err) {
     const int is_useless = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
     return core_fail(err, status, "%s%s", why->message,

@@ -1,14 +1,15 @@
-/* dcp-train --sample: a text is continued by the model of a checkpoint, in one process, on the CPU.
- */
+/* dcp-train --sample: the model of a checkpoint continues a text, in one process, on the CPU. */
 #pragma once
 
 #include <stdint.h>
 
 typedef struct sample_options {
-    const char *text;   /* what is continued */
-    int ids;            /* the text, and what is written, are token ids */
-    const char *ckpt;   /* a step's folder, or a directory of steps: the newest intact one */
-    uint64_t tokens;    /* that follow, at most; 0: SAMPLE_TOKENS, or as many as the model sees */
+    const char *text; /* the text to continue */
+    int ids;          /* the text and the output are token ids */
+    const char
+        *ckpt; /* a step's folder, or a directory of steps, whose newest intact step is used */
+    uint64_t
+        tokens; /* at most that many follow; 0: SAMPLE_TOKENS, or fewer if the model allows fewer */
     double temperature; /* 0: always the likeliest token */
     uint64_t seed;
 } sample_options;
@@ -16,5 +17,5 @@ typedef struct sample_options {
 enum { SAMPLE_TOKENS = 100 };
 
 /* Writes what follows the text to stdout, token by token, up to the model's eos_token_id. Returns
- * the status to exit with, after a message where it is not PROGRAM_DONE. */
+ * the exit status, after a message if it is not PROGRAM_DONE. */
 int sample_continue(const sample_options *o);

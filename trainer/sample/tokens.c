@@ -1,5 +1,5 @@
-/* Parameters are compared with the checkpoint's tensors before memory is taken for them, so that a
- * wrong configuration cannot ask for more than the files hold. */
+/* Parameters are compared with the checkpoint's tensors before memory is allocated for them, so a
+ * wrong configuration cannot request more than the files contain. */
 #include "sample/tokens.h"
 
 #include <ctype.h>
@@ -53,7 +53,8 @@ static int make_model(sample_loaded *s, dcp_error *err) {
     status = check_takes_text(s, path, type, err);
     if (status) return status;
     if (json_is_true(json_object_get(s->meta, "bf16"))) model_set_type(s->m, KERNELS_BF16);
-    model_set_checkpointing(s->m, 1); /* nothing goes backwards: one block's memory will do */
+    model_set_checkpointing(s->m,
+                            1); /* there is no backward pass, so one block's memory suffices */
     return DCP_OK;
 }
 
@@ -69,7 +70,7 @@ static void collect_params(const model *m, const model_param **list) {
             list[n++] = model_unit_param(m, unit, i);
 }
 
-/* The first of the differences. */
+/* The first difference. */
 typedef struct difference {
     int there;
     char text[400];
@@ -100,7 +101,7 @@ static int compare(sample_loaded *s, const found_tensors *found, const model_par
                      found->where, d.text);
 }
 
-/* Places in `memory`, once that is there. */
+/* Lays out the parameters in `memory`; without memory, only computes the size. */
 static void lay_out(sample_loaded *s, const model_param *const *params, arena *a) {
     for (size_t i = 0; i < count_params(s->m); i++)
         s->params[i] = model_arena_floats(a, 1, model_param_elems(params[i]));
@@ -118,7 +119,7 @@ static int take_memory(sample_loaded *s, const model_param *const *params, dcp_e
     return DCP_OK;
 }
 
-/* Widened where they are stored in fewer bytes. */
+/* Loads the parameters, and widens them if they are stored in fewer bytes. */
 static int load_params(sample_loaded *s, const found_tensors *found,
                        const model_param *const *params, dcp_error *err) {
     const dcp_load_options options = {.size = sizeof options, .cast = 1};
@@ -189,9 +190,9 @@ const float *const *sample_loaded_params(const sample_loaded *s, size_t stage) {
     return (const float *const *)s->params + s->first[model_stage_unit(s->m, stage)];
 }
 
-/* How many bytes a character has that begins so; 0: none does. Its second byte is from *low to
- * *high. This is UTF-8 as RFC 3629 has it: the shortest form, no surrogates, nothing above
- * U+10FFFF. */
+/* The number of bytes of a character that begins with this byte; 0 if no character does. Its second
+ * byte is from *low to *high. This is UTF-8 as in RFC 3629: the shortest form, no surrogates,
+ * nothing above U+10FFFF. */
 static size_t length_of(unsigned char first, unsigned char *low, unsigned char *high) {
     *low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
     *high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
@@ -200,7 +201,7 @@ static size_t length_of(unsigned char first, unsigned char *low, unsigned char *
     return first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
-/* Whether the byte continues what is begun. */
+/* Returns true if the byte continues the incomplete character. */
 static int continues(const sample_characters *c, unsigned char byte) {
     unsigned char low, high;
     length_of(c->begun[0], &low, &high);
@@ -228,9 +229,10 @@ void sample_characters_put(sample_characters *c, const char *bytes, size_t n, FI
     for (size_t i = 0; i < n; i++) put_byte(c, (unsigned char)bytes[i], to);
 }
 
-/* By chance: the first token at which the sum of probabilities passes a number from [0, 1). */
+/* sample_choose draws the first token at which the sum of probabilities exceeds a random number
+ * from [0, 1). */
 
-/* Number `at` of the seed's, from [0, 1). */
+/* The seed's random number `at`, from [0, 1). */
 static double chance(uint64_t seed, uint64_t at) {
     const uint64_t stream = random_stream("sample");
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -244,7 +246,7 @@ static double chance(uint64_t seed, uint64_t at) {
 int sample_choose(const float *logits, size_t classes, double temperature, uint64_t seed,
                   uint64_t at, int32_t *out) {
     const size_t best = model_likeliest(logits, classes);
-    if (best == classes || !isfinite(logits[best])) return 0; /* or all are infinitely small */
+    if (best == classes || !isfinite(logits[best])) return 0; /* or all logits are minus infinity */
     *out = (int32_t)best;
     if (temperature <= 0.0) return 1;
     double sum = 0.0, passed = 0.0;
@@ -260,12 +262,12 @@ int sample_choose(const float *logits, size_t classes, double temperature, uint6
     return 1;
 }
 
-/* Tokens are bytes where the step's about.json says that the run's data were text; of older steps,
- * and of copies without that file, where the model has 256 tokens and was trained here. A model
- * that comes with a tokenizer has tokens of its own, unless it is one of 256 that was trained on
+/* Tokens are bytes if the step's about.json says that the run's data were text. For older steps,
+ * and copies without that file, they are bytes if the model has 256 tokens and was trained with
+ * dcp-train. A model with a tokenizer has tokens of its own, unless it has 256 and was trained on
  * text. */
 
-enum { BYTES = 256, SHOWN = 40 /* characters of what is no id */ };
+enum { BYTES = 256, SHOWN = 40 /* characters of an invalid id */ };
 
 static const char space[] = " \t\n\v\f\r"; /* between ids */
 static const char section[] = "/files/";
@@ -278,7 +280,7 @@ struct sample_tokens {
     sample_characters written;
 };
 
-/* Whether data.type of the run was text; *told: whether the step tells it. */
+/* Returns true if the run's data.type was text. *told: whether about.json has a data.type. */
 static int was_text(const sample_loaded *from, int *told) {
     char *text = NULL;
     const int status = dcp_about_read(dcp_checkpoint_path(from->ckpt), &text, NULL);
@@ -291,7 +293,7 @@ static int was_text(const sample_loaded *from, int *told) {
     return is;
 }
 
-/* A tokenizer's file that the checkpoint carries; NULL: none. */
+/* The name of a tokenizer's file that the checkpoint carries; NULL if there is none. */
 static const char *carried_tokenizer(const dcp_checkpoint *ckpt) {
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
         const char *path = dcp_checkpoint_tensor(ckpt, i)->path;
@@ -344,7 +346,7 @@ static void read_bytes(const char *text, int32_t *ids, size_t *n) {
     for (*n = 0; text[*n]; ++*n) ids[*n] = (unsigned char)text[*n];
 }
 
-/* The id that a word of n characters is; -1: it is none below `classes`. */
+/* The id that a word of n characters represents; -1 if it is not an id below `classes`. */
 static int32_t read_id(const char *word, size_t n, uint64_t classes) {
     uint64_t id = 0;
     for (size_t i = 0; i < n && id < classes; i++) {
@@ -373,7 +375,7 @@ static int read_ids(const sample_tokens *t, const char *text, int32_t *ids, size
 
 int sample_tokens_read(const sample_tokens *t, const char *text, int32_t **ids, size_t *n,
                        dcp_error *err) {
-    const size_t bytes = (strlen(text) + 1) * sizeof **ids; /* an id has a character at least */
+    const size_t bytes = (strlen(text) + 1) * sizeof **ids; /* an id has at least one character */
     *ids = malloc(bytes);
     if (!*ids) return core_fail_memory(err, bytes);
     if (t->as_ids) return read_ids(t, text, *ids, n, err);
@@ -381,7 +383,7 @@ int sample_tokens_read(const sample_tokens *t, const char *text, int32_t **ids, 
     return DCP_OK;
 }
 
-/* Tokens that are no bytes have no text: a vocabulary is often rounded up. */
+/* Tokens that are not bytes have no text: vocabularies are often rounded up. */
 static void write_byte(sample_tokens *t, int32_t id) {
     const char byte = (char)id;
     if (id < BYTES) sample_characters_put(&t->written, &byte, 1, stdout);

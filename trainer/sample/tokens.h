@@ -1,5 +1,5 @@
-/* The model of a checkpoint in this process, and its tokens: as bytes or ids, whole characters, and
- * the choice of the next one. */
+/* The model of a checkpoint in this process, its tokens as bytes or ids, complete characters, and
+ * the choice of the next token. */
 #pragma once
 
 #include <jansson.h>
@@ -11,48 +11,48 @@
 
 #include "models/model.h"
 
-/* The model of a checkpoint, whole, in the memory of this process. */
+/* The whole model of a checkpoint, in this process's memory. */
 
-/* All of it is the struct's until the close. */
+/* The struct owns all members until it is closed. */
 typedef struct sample_loaded {
-    dcp_comm *comm; /* this process alone */
+    dcp_comm *comm; /* only this process */
     dcp_checkpoint *ckpt;
     json_t *meta; /* what the trainer saved beside the tensors */
     model *m;
-    float **params; /* of all units, one after the other, in `memory` */
-    size_t *first;  /* [units] where each unit's begin */
+    float **params; /* of all units, in order, in `memory` */
+    size_t *first;  /* [units] the index of each unit's first parameter */
     void *memory;
 } sample_loaded;
 
-/* `path`: a step's folder, of either layout, saved by any number of ranks. Computes in bf16 where
- * the run did. DCP_ERR_ARG: it holds no language model of the trainer's. DCP_ERR_MISMATCH: its
- * tensors are not those of its model. Other failures as dcp_load's. Closed again on failure. */
+/* path: a step's folder, of either layout, saved by any number of ranks. Computes in bf16 if the
+ * run did. DCP_ERR_ARG: the step holds no language model of the trainer. DCP_ERR_MISMATCH: its
+ * tensors are not those of its model. Otherwise the errors of dcp_load. Closed again after a
+ * failure. */
 int sample_loaded_open(const char *path, sample_loaded *out, dcp_error *err);
 void sample_loaded_close(sample_loaded *s);
 
-/* What model_forward takes for the stage. */
+/* The parameters that model_forward requires for the stage. */
 const float *const *sample_loaded_params(const sample_loaded *s, size_t stage);
 
-/* Bytes that come in any parts, as UTF-8 for people: whole characters alone. */
+/* Turns bytes that arrive in any parts into UTF-8 for people, writing only complete characters. */
 
 typedef struct sample_characters {
-    unsigned char begun[4]; /* of a character that is not whole yet */
+    unsigned char begun[4]; /* of an incomplete character */
     size_t n;
 } sample_characters;
 
-/* Writes what is whole. What cannot become a character is written as U+FFFD, as Python's
- * errors="replace" does. */
+/* Writes the complete characters. Bytes that cannot become a character are written as U+FFFD, as
+ * with Python's errors="replace". */
 void sample_characters_put(sample_characters *c, const char *bytes, size_t n, FILE *to);
 
-/* The next token, from the logits of all. */
-
-/* Temperature 0: the likeliest, of equal ones the first. Else by chance, with probabilities
- * softmax(logits / temperature); number `at` of the seed's decides, the same on any machine.
- * Returns 0 where a logit is no number. */
+/* Chooses the next token from the logits of all. Temperature 0: the likeliest one, the first of
+ * equals. Otherwise random, with probabilities softmax(logits / temperature): the seed's random
+ * number `at` decides, the same on any machine. Returns 0 if a logit is not a number. */
 int sample_choose(const float *logits, size_t classes, double temperature, uint64_t seed,
                   uint64_t at, int32_t *out);
 
-/* How a sample's tokens are given and printed: as text, where each token is a byte, or as ids. */
+/* How a sample's tokens are given and printed: as text, in which each token is a byte, or as
+ * ids. */
 
 typedef struct sample_tokens sample_tokens;
 
@@ -60,11 +60,12 @@ typedef struct sample_tokens sample_tokens;
 int sample_tokens_open(const sample_loaded *from, int as_ids, sample_tokens **out, dcp_error *err);
 void sample_tokens_close(sample_tokens *t); /* NULL is ignored */
 
-/* The tokens of a text: its bytes, or the decimal ids that are written in it. *ids is the caller's
- * to free, also on failure. DCP_ERR_ARG: the text holds something that is no id of the model's. */
+/* Reads the tokens of a text: its bytes, or the decimal ids that it contains. The caller frees
+ * *ids, also after a failure. DCP_ERR_ARG: the text contains something that is not an id of the
+ * model. */
 int sample_tokens_read(const sample_tokens *t, const char *text, int32_t **ids, size_t *n,
                        dcp_error *err);
 
-/* Writes a token to stdout: the text, as far as its characters are whole, or the id, with a space
- * between two of them. */
+/* Writes a token to stdout: its text, as far as characters are complete, or its id, with a space
+ * between ids. */
 void sample_tokens_write(sample_tokens *t, int32_t id);
