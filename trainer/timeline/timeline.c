@@ -6,7 +6,7 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 
-/* The best of a few tries: the one with the shortest gap. */
+/* Uses the best of a few tries, the one with the shortest gap. */
 static double compare_clocks(void) {
     double best = 1e300, ahead = 0;
     for (int i = 0; i < 8; i++) {
@@ -31,7 +31,8 @@ void timeline_free(timeline *tl) {
     *tl = (timeline){0};
 }
 
-/* The first lane that is free at `begin`. Pieces are noted in the order in which they end. */
+/* Takes the first lane that is free at `begin`. Events are recorded in the order in which they
+ * end. */
 static uint16_t take_lane(timeline *tl, double begin, double end) {
     uint16_t lane = 0;
     while (lane + 1 < TIMELINE_LANES && tl->lane_end[lane] > begin) lane++;

@@ -1,6 +1,6 @@
-/* What a rank does, when, and for how long: seconds of each kind of work, and, where a trace is
- * asked for, every piece of it. Without a trace a piece of work costs one addition. Times are
- * MPI_Wtime's of this rank. Used by one thread. */
+/* What a rank does, when, and for how long: the seconds of each kind of work and, with a trace,
+ * every piece of it. Without a trace a piece of work costs one addition. Times are this rank's
+ * MPI_Wtime. Used by one thread. */
 #pragma once
 
 #include <stddef.h>
@@ -9,21 +9,21 @@
 #include <dcp/error.h>
 
 typedef enum timeline_kind {
-    /* Of the training thread: no two of them at once. */
+    /* Work of the training thread, which never overlaps: */
     TIMELINE_DATA,
     TIMELINE_FORWARD,
     TIMELINE_BACKWARD,
     TIMELINE_WAIT,   /* for the gather of a unit that is needed now */
-    TIMELINE_REDUCE, /* a unit's gradients, as far as the thread is kept from computing */
+    TIMELINE_REDUCE, /* of a unit's gradients, as far as it keeps the thread from computing */
     TIMELINE_OPTIMIZER,
     TIMELINE_STALL,    /* waiting for a save */
-    TIMELINE_EVALUATE, /* with all that it waits for and reads */
-    TIMELINE_SPENT,    /* how many the above are */
-    /* Beside it. */
+    TIMELINE_EVALUATE, /* including everything that it waits for and reads */
+    TIMELINE_SPENT,    /* the number of kinds above */
+    /* Work beside the training thread: */
     TIMELINE_GATHER = TIMELINE_SPENT, /* of a unit, from its start to its end */
-    TIMELINE_SUM,                     /* of a unit's gradients, likewise */
+    TIMELINE_SUM,                     /* of a unit's gradients, from its start to its end */
     TIMELINE_FILL,                    /* of a slower store with a step, in the background */
-    TIMELINE_SAVE, /* of a step, by the thread that saves; then its pieces, as dcp_phase has them */
+    TIMELINE_SAVE, /* of a step, by the thread that saves; its phases follow, as in dcp_phase */
     TIMELINE_SAVE_PLAN,
     TIMELINE_SAVE_GATHER,
     TIMELINE_SAVE_COPY,
@@ -35,33 +35,33 @@ typedef enum timeline_kind {
 
 typedef struct timeline_event {
     double begin, end;
-    uint16_t kind, lane; /* lane: of what may overlap, gathers and fills; those of one do not */
-    int32_t which;       /* the unit; of a save or a fill its step; -1: none */
+    uint16_t kind, lane; /* lanes separate gathers, and fills, that may overlap */
+    int32_t which;       /* the unit; the step for a save or a fill; -1: none */
 } timeline_event;
 
-enum { TIMELINE_LANES = 16 }; /* more gathers at once share the last one */
+enum { TIMELINE_LANES = 16 }; /* further concurrent gathers share the last one */
 
 typedef struct timeline {
     double spent[TIMELINE_SPENT]; /* seconds since the start of the run */
-    timeline_event *events;       /* NULL: no trace is asked for */
+    timeline_event *events;       /* NULL without a trace */
     size_t n, room;
     uint64_t dropped; /* that found no room */
     double lane_end[TIMELINE_LANES];
-    double ahead; /* MPI_Wtime, of CLOCK_MONOTONIC */
+    double ahead; /* MPI_Wtime minus CLOCK_MONOTONIC */
 } timeline;
 
-/* Room for `room` events from one timeline_clear to the next; 0: only seconds are kept. */
+/* Allocates room for `room` events between two calls of timeline_clear; 0: stores only seconds. */
 int timeline_init(timeline *tl, size_t room, dcp_error *err);
 void timeline_free(timeline *tl);
 
-/* Notes a piece of work that is over. tl may be NULL. */
+/* Records a piece of work that has ended. tl may be NULL. */
 void timeline_add(timeline *tl, timeline_kind kind, long which, double begin, double end);
-/* How long a device has been at a kind of work since the start, by its own clock, takes the place
- * of how long this rank was asking for it. */
+/* Replaces the seconds that this rank spent requesting a kind of work by those that a device has
+ * spent on it since the start, by the device's clock. */
 void timeline_set_device(timeline *tl, timeline_kind kind, double seconds);
-/* Notes a piece of work of libdcp's, which goes by CLOCK_MONOTONIC. */
+/* Records a piece of libdcp's work, whose times are CLOCK_MONOTONIC. */
 void timeline_add_monotonic(timeline *tl, timeline_kind kind, long which, double begin, double end);
-/* Notes a fill of a store, as libdcp tells of it; `tl`: the timeline. */
+/* Records a fill of a store, as libdcp reports it. tl: the timeline. */
 void timeline_add_fill(void *tl, size_t store, uint64_t step, double begin, double end);
-/* Forgets the events, once they are written. */
+/* Discards the events after they were written. */
 void timeline_clear(timeline *tl);
