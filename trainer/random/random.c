@@ -1,4 +1,4 @@
-/* Philox4x32-10, and normal numbers from it: four a counter, by Box and Muller in fp64. */
+/* Philox4x32-10, and normal numbers from it: four per counter, by Box and Muller in fp64. */
 #include "random/random.h"
 
 #include <math.h>
@@ -67,10 +67,10 @@ static uint32_t mix(uint32_t half, uint32_t round, const uint32_t key[2], uint64
     return out[0];
 }
 
-/* A permutation without a table: a Feistel network over the smallest power of four that holds n,
- * walked until the value lies below n (Black and Rogaway 2002). A Feistel network is a bijection
- * whatever its rounds are, and following a bijection's cycle from inside the range back into it is
- * one as well. Less than four walks are expected. */
+/* A permutation without a table: a Feistel network over the smallest power of four that is at least
+ * n, repeated until the value is below n (Black and Rogaway 2002). A Feistel network is a bijection
+ * whatever its rounds are, and following a bijection's cycle from inside the range until it returns
+ * to the range is a bijection, too. Fewer than four repetitions are expected. */
 uint64_t random_permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch) {
     unsigned half_bits = 1;
     while (half_bits < 32 && (uint64_t)1 << (2 * half_bits) < n) half_bits++;

@@ -1,4 +1,4 @@
-/* Random numbers from counters: a value is a function of (seed, stream, index), whoever asks for it
+/* Random numbers from counters: a value is a function of (seed, stream, index), whoever requests it
  * and in whatever order. Philox4x32-10 (Salmon et al. 2011). */
 #pragma once
 
@@ -7,13 +7,13 @@
 
 void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
-/* A stream's number from its name, a parameter's for example (FNV-1a). */
+/* The number of a stream from its name, such as a parameter's (FNV-1a). */
 uint64_t random_stream(const char *name);
 
-/* out[n]: elements first ... first + n - 1 of the stream, normal with mean 0. */
+/* out[n]: elements first ... first + n - 1 of the stream, normally distributed with mean 0. */
 void random_normal(float *out, uint64_t seed, uint64_t stream, uint64_t first, uint64_t n,
                    double std);
 
-/* Where i goes in a permutation of 0 ... n - 1 that depends on seed and epoch; nothing is stored.
- * i < n. */
+/* Where a permutation of 0 ... n - 1, which depends on seed and epoch, maps i. Nothing is stored.
+ * Requires i < n. */
 uint64_t random_permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch);
