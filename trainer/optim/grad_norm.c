@@ -22,7 +22,7 @@ void optim_exact_add(exact_sum *sum, double x) {
     if (++sum->pending >> 31) optim_exact_carry(sum);
 }
 
-/* The topmost 64 bits are rounded by the conversion; what is below them only breaks ties. */
+/* The conversion rounds the topmost 64 bits; the bits below them only break ties. */
 double optim_exact_value(exact_sum *sum) {
     if (sum->limbs[EXACT_LIMBS]) return NAN;
     optim_exact_carry(sum);
@@ -36,7 +36,7 @@ double optim_exact_value(exact_sum *sum) {
     uint64_t digits = shift ? head << shift | third >> (64 - shift) : head;
     int below = (shift ? third << shift : third) != 0;
     for (size_t i = 0; i + 3 < top; i++) below |= sum->limbs[i] != 0;
-    digits |= (uint64_t)below; /* bit 0 is far below the last one that a double keeps */
+    digits |= (uint64_t)below; /* bit 0 is far below the last bit of a double */
     const int scale = ((int)top - 2) * LIMB_BITS - shift + LOWEST;
     if (scale >= LOWEST) return ldexp((double)digits, scale);
     return ldexp((double)(digits >> (LOWEST - scale)), LOWEST); /* subnormal: exact */
@@ -48,7 +48,8 @@ double optim_exact_sum_of_ranks(exact_sum *sum, MPI_Comm comm) {
     return optim_exact_value(sum);
 }
 
-/* Rows are cut between ranks but never split, so that a row's sum is one rank's, in one order. */
+/* Rows are distributed over ranks but never split, so one rank computes a row's sum, in one
+ * order. */
 
 static uint64_t rows_of(const fsdp_param *param) {
     return param->row_elems ? param->elems / param->row_elems : 0;
@@ -68,7 +69,7 @@ size_t optim_norm_scratch_bytes(const fsdp_layout *layout) {
     return SUM_ELEMS * sizeof(uint64_t) + all_rows(layout) * sizeof(double);
 }
 
-/* Rows of one length that lie side by side, of one parameter or more. */
+/* Contiguous rows of equal length, of one or more parameters. */
 typedef struct stretch {
     uint64_t at, rows, row_elems;
 } stretch;
@@ -77,13 +78,13 @@ static int continues(const stretch *s, const fsdp_param *param, uint64_t at) {
     return s->row_elems == param->row_elems && s->at + s->rows * s->row_elems == at;
 }
 
-/* Returns what is behind the rows' sums. */
+/* Returns the end of the rows' sums. */
 static double *sum_rows(kernels *k, double *out, const float *values, const stretch *s) {
     if (s->rows > 0) k->row_sumsq(k, out, values + s->at, s->rows, s->row_elems);
     return out + s->rows;
 }
 
-/* Which values of the shards there are: laid out as parameters are, or as what belongs to them. */
+/* Whether values have the layout of parameters, or that of gradients and slots. */
 typedef enum layout_of { OF_PARAMS, OF_GRADS } layout_of;
 
 static double *sum_all_rows(const fsdp_layout *layout, kernels *k, double *out, layout_of of,

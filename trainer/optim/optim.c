@@ -1,4 +1,4 @@
-/* Rates as functions of the step alone, so that a resumed run needs no other state. */
+/* Learning rates are functions of the step alone, so a resumed run needs no other state. */
 #include "optim/optim.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "fsdp/shard_layout.h"
 #include "programs/fail.h"
 
-/* How much of the decay that starts after step `from` has passed: 0 to 1. */
+/* The fraction of the decay that starts after step `from` which has passed: 0 to 1. */
 static double passed(const config *c, double from, uint64_t step) {
     const double to = (double)c->max_steps, at = (double)step;
     if (at <= from) return 0;
@@ -29,8 +29,7 @@ double optim_schedule_lr(const config *c, uint64_t step) {
     return c->lr * (c->min_lr_ratio + (1 - c->min_lr_ratio) * left);
 }
 
-/* The table of optimizers, and updates of shards: element by element, so that cuts change no bit.
- */
+/* The table of optimizers, and updates of shards, element by element, so cuts change no bit. */
 
 enum { PIECE_ELEMS = 1 << 20 };
 
@@ -81,19 +80,18 @@ uint64_t optim_element_bytes(const optim_type *type) {
     return bytes;
 }
 
-/* A parameter's part in this rank's storage; or several that lie side by side and are updated
- * alike. */
+/* A parameter's part in this rank's storage, or several adjacent ones that are updated alike. */
 typedef struct optim_run {
     uint64_t param_at, grad_at, elems;
     int decays;
-    size_t param; /* the first one's number in the layout */
+    size_t param; /* the index of the first one in the layout */
 } optim_run;
 
 struct optim {
     kernels *k;
     const optim_type *type;
     kernels_update options;
-    optim_run *runs; /* one a parameter that is trained, and held here */
+    optim_run *runs; /* one for each trained parameter of which this rank holds a part */
     size_t n;
 };
 
@@ -161,7 +159,7 @@ static int continues_run(const optim_run *r, const optim_run *next, const int64_
            r->param_at + r->elems == next->param_at && r->grad_at + r->elems == next->grad_at;
 }
 
-/* The run that begins with number *next, joined with those that go on from it; moves *next on. */
+/* The run with index *next, joined with those that continue it. Advances *next. */
 static optim_run join_runs(const optim *o, const int64_t *since, size_t *next) {
     optim_run run = o->runs[(*next)++];
     for (; *next < o->n && continues_run(&run, &o->runs[*next], since); ++*next)
