@@ -1,6 +1,5 @@
 /* dcp-train: the command line, the configuration and the exit status. Rank 0 reads the
- * configuration, so that all ranks have the same; failures are told by rank 0 alone, in one line.
- */
+ * configuration, so all ranks have the same one. Only rank 0 reports failures, in one line. */
 #include <inttypes.h>
 #include <math.h>
 #include <mpi.h>
@@ -32,13 +31,13 @@
 enum { MOST_RANKS = 1 << 20, MOST_ARGUMENTS = 1 << 20 };
 
 typedef struct options {
-    const char *path; /* CONFIG.json; of --plot METRICS.jsonl, of --sample CKPT */
+    const char *path; /* CONFIG.json; METRICS.jsonl for --plot, CKPT for --sample */
     char *const *overrides;
     int n_overrides;
-    const char *trace, *plot; /* their files; NULL: not asked for */
-    sample_options sample;    /* its text NULL: not asked for */
-    uint64_t ranks;           /* of --plan */
-    uint64_t prove_every;     /* 0: not asked for */
+    const char *trace, *plot; /* the files of --trace and --plot; NULL if not given */
+    sample_options sample;    /* its text is NULL without --sample */
+    uint64_t ranks;           /* for --plan */
+    uint64_t prove_every;     /* 0 if not given */
     int plan, print_config, print_keys, dry_run;
 } options;
 
@@ -93,12 +92,12 @@ static int check_options(const options *o, const char *ranks, int n_args) {
     return -1;
 }
 
-/* What --sample's options are given as; NULL: not at all. */
+/* The values of --sample's options; NULL for those that are not given. */
 typedef struct sample_words {
     const char *tokens, *temperature, *seed;
 } sample_words;
 
-/* 0, or PROGRAM_USAGE after a message. */
+/* Returns 0, or PROGRAM_USAGE after a message. */
 static int read_temperature(const char *text, double *out) {
     char *end;
     *out = strtod(text, &end);
@@ -106,7 +105,7 @@ static int read_temperature(const char *text, double *out) {
     return program_refuse("--temperature: '%s' is no number from 0 on", text);
 }
 
-/* The same. */
+/* Returns 0, or PROGRAM_USAGE after a message. */
 static int read_sample(const sample_words *words, sample_options *out) {
     int status = 0;
     if (!out->text && (out->ids || words->tokens || words->temperature || words->seed))
@@ -120,7 +119,7 @@ static int read_sample(const sample_words *words, sample_options *out) {
     return status;
 }
 
-/* -1 to go on, or the status to exit with: what is no option. */
+/* Reads the arguments that are not options. Returns -1 to continue, or the exit status. */
 static int read_arguments(char *const *args, int n, options *out) {
     if (n == 0) return misuse("CONFIG.json is missing");
     out->path = out->sample.ckpt = args[0];
@@ -129,7 +128,7 @@ static int read_arguments(char *const *args, int n, options *out) {
     return -1;
 }
 
-/* The same, of the whole command line. */
+/* Reads the whole command line. Returns -1 to continue, or the exit status. */
 static int read_command_line(int argc, char **argv, options *out) {
     const char *ranks = NULL, *prove = NULL;
     sample_words words = {0};
@@ -192,8 +191,8 @@ static int read_command_line(int argc, char **argv, options *out) {
 static const char own_steps[] =
     "restarted by dcp-run: going on from the newest step, not by checkpoint.resume=%s";
 
-/* Where dcp-run restarts a run that has published a step, the run goes on from that step; to repeat
- * checkpoint.resume would lose it. */
+/* If dcp-run restarts a run that has published a step, the run continues from that step; following
+ * checkpoint.resume again would lose it. */
 static int go_on_after_restart(config *c, dcp_error *err) {
     int status = ranks_launcher_takes_over() ? config_take_over(c, err) : DCP_OK;
     if (status != DCP_OK || !ranks_launcher_goes_on()) return status;
@@ -205,8 +204,8 @@ static const char requeued[] =
     "going on from the newest step, which a run of this very configuration has saved, not by "
     "checkpoint.resume=%s again; for that, take another checkpoint.dir";
 
-/* Collective, the same of a restart whose dcp-run has not seen what an earlier start published, and
- * of a job that is requeued. */
+/* Collective. Does the same for a restart whose dcp-run did not see what an earlier start
+ * published, and for a requeued job. */
 static int go_on_from_own(config *c, dcp_error *err) {
     dcp_comm *dcp;
     if (c->restarted || strcmp(c->resume, "auto") == 0) return DCP_OK;
@@ -222,8 +221,8 @@ static int go_on_from_own(config *c, dcp_error *err) {
     return status;
 }
 
-/* Tells how keys of DeepSpeed's were understood. *wrong: what the message of a failure goes on
- * with, or NULL; freed with free(). */
+/* Loads the configuration, and reports how DeepSpeed's keys were understood. *wrong: the
+ * continuation of a failure's message, or NULL; freed with free(). */
 static int load_config(const options *a, int world, config **out, char **wrong, dcp_error *err) {
     char *rest = NULL;
     const int status = config_load(a->path, a->overrides, a->n_overrides, world, out, wrong, err);
@@ -244,7 +243,8 @@ static int read_config(const options *a, config **own, char **text, char **wrong
     return status;
 }
 
-/* Rank 0 reads, all ranks get the same. *wrong as load_config's, on rank 0. */
+/* Rank 0 reads the configuration, and all ranks get the same one. *wrong: as in load_config, on
+ * rank 0. */
 static int share_config(const options *a, int rank, config **out, char **wrong, dcp_error *err) {
     char *text = NULL;
     config *own = NULL;
@@ -280,7 +280,7 @@ static void print_config(const config *c, int rank) {
                   "number of ranks, so losses and checkpoints do too");
 }
 
-/* Only a warning: the run may be meant to be prolonged later. */
+/* Only warns, because the run may be intended to be prolonged later. */
 static void warn_of_warmup(const config *c, int rank) {
     if (c->warmup_steps > c->max_steps)
         ranks_warn(rank,
@@ -349,8 +349,8 @@ static int print_plan(const options *a) {
                                          : PROGRAM_USAGE;
 }
 
-/* Open MPI drops messages that it has no memory for, and ranks then wait for them for ever. A rank
- * that can't have a little of it ends, and the launcher ends the others. */
+/* Open MPI drops messages for which it has no memory, and ranks then wait for them forever. A rank
+ * that cannot allocate even a little memory ends, and the launcher ends the others. */
 static void check_memory(void) {
     const size_t little = (size_t)64 << 20;
     void *memory = mmap(NULL, little, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -377,7 +377,7 @@ static int check_world(void) {
 
 static int run_program(int argc, char **argv) {
     options o;
-    signal(SIGPIPE, SIG_IGN); /* training goes on when the reader of its lines is gone */
+    signal(SIGPIPE, SIG_IGN); /* training continues after the reader of its lines has gone */
     program_survive_file_limit();
     int status = read_command_line(argc, argv, &o);
     if (status >= 0) return status;
@@ -391,12 +391,12 @@ static int run_program(int argc, char **argv) {
     if (!o.print_config && !o.dry_run && (status = step_signals_hold()) != 0)
         return program_fail(PROGRAM_FAILED, "cannot start a thread: %s", strerror(status));
     int provided;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* saves have a thread */
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* a separate thread saves */
     ranks_board_reach(RANKS_PHASE_STARTED);
     check_memory();
     status = check_world();
     if (status == PROGRAM_DONE) status = run_configured(&o);
-    /* before any rank can end: the launcher then kills those that have not */
+    /* before any rank can end, because the launcher then kills those that have not reported */
     ranks_launcher_end(status);
     MPI_Finalize();
     return status;
