@@ -1,7 +1,8 @@
 /* The transformer block, norms first: x + attention(norm(x)), then x + mlp(norm(x)). It reads its
- * stream and leaves the next block's. Backwards, run->dstream carries the gradient of the stream;
- * what the forward did not keep is computed again, and gradients take the place of activations that
- * are no longer needed, so a block runs backwards once for each forward. */
+ * input from one stream and writes its output to the next block's. In the backward pass,
+ * run->dstream holds the gradient of the stream. What the forward pass did not store is computed
+ * again, and gradients replace activations that are no longer needed, so each forward pass of a
+ * block allows only one backward pass. */
 #include "models/layers.h"
 #include "models/parts.h"
 
@@ -39,14 +40,14 @@ static void block_keep(model_run *run, arena *a, size_t layer) {
                     .up = model_arena_typed(a, n, inner, type)};
 }
 
-/* Attention and MLP never work at the same time: both begin at the same place. */
+/* Attention and MLP never work at the same time, so both use the same memory. */
 static void block_work(model_run *run, arena *a) {
     const model *m = run->m;
     const size_t n = run->rows, q = model_q_dim(m), kv = model_kv_dim(m);
     kernels_attention shape = attention_shape(run, 0);
     const kernels_type type = model_heads_type(m);
     arena attention = *a, mlp = *a;
-    shape.window = 0; /* a layer that sees everything takes most */
+    shape.window = 0; /* a layer without a window needs the most memory */
     shape.past = model_positions(run) - run->length;
     run->attention = (attention_work){
         .fused = model_arena_floats(&attention, is_fused(run) ? n : 0, q + 2 * kv),
@@ -79,7 +80,8 @@ static operand normed_operand(model_run *run) {
                                run->rows * run->m->c.hidden);
 }
 
-/* An array between the MLP's products; in fp32 it is rounded into `to` where they are in bf16. */
+/* An array between the MLP's products. If products are in bf16 but the array is fp32, it is rounded
+ * into `to`. */
 static operand inner_operand(model_run *run, uint16_t *to, const void *x) {
     return model_operand_typed(run, model_inner_type(run->m), to, x,
                                run->rows * run->m->c.intermediate);
@@ -89,7 +91,7 @@ static unsigned inner_flags(const model_run *run) {
     return model_operand_flags(model_inner_type(run->m));
 }
 
-/* The same of arrays of `dim` columns that hold heads. */
+/* Does the same for arrays of `dim` columns that hold heads. */
 static operand heads_operand(model_run *run, uint16_t *to, const void *x, size_t dim) {
     return model_operand_typed(run, model_heads_type(run->m), to, x, run->rows * dim);
 }
@@ -98,7 +100,7 @@ static unsigned heads_flags(const model_run *run) {
     return model_operand_flags(model_heads_type(run->m));
 }
 
-/* Queries, keys and values from run->normed. */
+/* Computes queries, keys and values from run->normed. */
 static void project(model_run *run, block_run *b, const float *const *params) {
     const block_parts *p = &run->m->block;
     const size_t q = model_q_dim(run->m), kv = model_kv_dim(run->m);
@@ -115,7 +117,7 @@ static void project(model_run *run, block_run *b, const float *const *params) {
     take_columns(run, b->value, q + kv, kv);
 }
 
-/* From the gradients in run->attention to run->dnormed. */
+/* Computes run->dnormed from the gradients in run->attention. */
 static void project_backward(model_run *run, const float *const *params, float *const *grads) {
     const block_parts *p = &run->m->block;
     const attention_work *w = &run->attention;
@@ -149,7 +151,7 @@ static operand dstream_operand(const model_run *run) {
                      .narrow = run->m->type == KERNELS_BF16 ? run->dstream_rounded : NULL};
 }
 
-/* Heads as they go to attention: normed and rotated where the family does that. */
+/* Heads as attention requires them: normed and rotated if the family does that. */
 static kernels_heads heads_of(model_run *run, const norm *n, size_t heads,
                               const float *const *params) {
     const model_config *c = &run->m->c;
@@ -174,7 +176,7 @@ static void rotate(model_run *run, const norm *n, void *out, const void *in, siz
     run->k->heads_forward(run->k, &h, out, in);
 }
 
-/* to = the gradient of the projection `in`, from that of its heads normed and rotated. */
+/* to = the gradient of the projection `in`, from the gradient of its normed and rotated heads. */
 static void rotate_backward(model_run *run, const norm *n, void *to, const float *d, const void *in,
                             size_t heads, const float *const *params, float *const *grads) {
     const kernels_heads h = heads_of(run, n, heads, params);
@@ -239,8 +241,9 @@ static void activate(model_run *run, const block_run *b) {
         k->activation_forward(k, run->mlp, b->up, n, c->activation, type);
 }
 
-/* What the MLP keeps, and run->mlp. In one product where that can be: then also of a forward that
- * only fills its keep, so that it is the same one and gives the same bits. */
+/* Computes what the MLP stores for the backward pass, and run->mlp, in a single product if
+ * possible. This includes a repeated forward pass, so it uses the same product and gives the same
+ * bits. */
 static void rise(model_run *run, block_run *b, const float *const *params) {
     const block_parts *p = &run->m->block;
     const operand in = normed_operand(run);

@@ -6,7 +6,8 @@
 
 #include "programs/fail.h"
 
-/* Sets heads and head_dim if the config gives hidden_size / heads, by these names. */
+/* Sets head_dim to hidden / heads, which must be an integer. hidden, heads: the names of the keys
+ * in messages. */
 static int model_decoder_take_head_dim(model_config *c, const char *hidden, const char *heads,
                                        dcp_error *err) {
     if (c->hidden % c->heads)
@@ -57,7 +58,7 @@ static int read_rest(const model_keys *keys, model_windows_of windows, model_con
     return status ? status : model_keys_no_dropout(keys, dropout, 1, err);
 }
 
-/* Sizes and the rest of a decoder's keys; what `c` has before are defaults. */
+/* Reads the sizes and the other keys of a decoder. The previous values of `c` are defaults. */
 static int model_decoder_read(const model_keys *keys, model_windows_of windows, model_config *c,
                               dcp_error *err) {
     c->input = INPUT_TOKENS;
@@ -66,7 +67,7 @@ static int model_decoder_read(const model_keys *keys, model_windows_of windows, 
     return status ? status : read_rest(keys, windows, c, err);
 }
 
-/* Whether the numbers and sizes of heads fit together. */
+/* Checks that the numbers and sizes of heads are consistent. */
 static int model_decoder_check_heads(const model_keys *keys, const model_config *c,
                                      dcp_error *err) {
     if (c->sizes) return DCP_OK;
@@ -88,13 +89,13 @@ static int model_decoder_check_heads(const model_keys *keys, const model_config 
     return DCP_OK;
 }
 
-/* Qwen3-TTS: a talker, which is a decoder, with the decoder that predicts the other codes of its
- * frames. Each has an object of its own in config.json, the second one inside the first. */
+/* Qwen3-TTS: a talker, which is a decoder, and the decoder that predicts the other codes of its
+ * frames. Each has an object of its own in config.json; the second is inside the first. */
 
 #define TALKER "talker_config."
 #define PREDICTOR TALKER "code_predictor_config."
 
-/* Frames of more codes than any codec has would only be a mistake. */
+/* No codec has frames with more codes, so a larger number is a mistake. */
 enum { MOST_GROUPS = 1024 };
 
 static const family_names talker = {.base = "",
@@ -126,7 +127,7 @@ static int read_level(const model_keys *keys, const family_names *names, model_c
     return status ? status : model_decoder_check_heads(keys, c, err);
 }
 
-/* Tables have more than one row, since ids are from 1 on. */
+/* Tables need more than one row, because ids begin at 1. */
 static int check_tables(const model_config *c, dcp_error *err) {
     const int is_text = c->classes > 1;
     if (is_text && c->speech->texts > 1) return DCP_OK;
@@ -136,7 +137,7 @@ static int check_tables(const model_config *c, dcp_error *err) {
                      is_text ? "text_vocab_size" : "vocab_size");
 }
 
-/* Ids that stand in the channels beside those of text and speech. */
+/* Special ids of the channels, besides those of text and speech. */
 static int read_text_ids(const model_keys *keys, speech_config *s, dcp_error *err) {
     const uint64_t most = s->texts - 1;
     const keys_entry entries[] = {
@@ -161,7 +162,7 @@ static int read_code_ids(const model_keys *keys, uint64_t classes, speech_config
     return model_keys_sizes(keys, entries, sizeof entries / sizeof *entries, err);
 }
 
-/* Codes of a frame, as both objects have it. */
+/* The number of codes per frame, which both objects have. */
 static int read_groups(const model_keys *outer, const model_keys *inner, speech_config *s,
                        dcp_error *err) {
     uint64_t own = 0;
@@ -197,7 +198,7 @@ static int model_talker_read(const model_keys *keys, model_config *c, dcp_error 
     if (!s) return core_fail_memory(err, sizeof *s);
     const keys_entry text[] = {{.key = "text_vocab_size", .out = &s->texts},
                                {.key = "text_hidden_size", .out = &s->text_hidden}};
-    /* Other codecs have another layout of their frames. */
+    /* Frames of other codecs have another layout. */
     model_keys_only_text(keys, "tokenizer_type", "qwen3_tts_tokenizer_12hz", NULL);
     status = read_level(&outer, &talker, c, err);
     if (!status) status = read_level(&inner, &predictor, &s->predictor, err);
@@ -208,11 +209,12 @@ static int model_talker_read(const model_keys *keys, model_config *c, dcp_error 
     return status ? status : read_code_ids(&outer, c->classes, s, err);
 }
 
-/* The families: what each one's config.json says, which family a config is of, and what holds for
- * all of them. */
+/* The families: the content of each one's config.json, which family a config belongs to, and what
+ * applies to all of them. */
 
-/* GPT-2, in its own spelling and in that of newer families. n_ctx has no say, as in transformers:
- * the positions are n_positions. Dropout that a config does not mention counts as none. */
+/* GPT-2, in its own spelling and in that of newer families. n_ctx has no effect, as in
+ * transformers: n_positions is the number of positions. If a config does not mention dropout, it
+ * has none. */
 
 static const family_names gpt2 = {
     .base = "transformer.",
@@ -274,9 +276,9 @@ static int read_gpt2(const model_keys *keys, model_config *c, dcp_error *err) {
     return status;
 }
 
-/* Llama and its kin: Mistral, Qwen2 and Qwen3. Defaults are those of transformers' configuration
- * classes. Keys that change the computation in a way that we don't have are refused by name; all
- * others (token ids, dtype, versions) pass. */
+/* Llama and its relatives: Mistral, Qwen2 and Qwen3. Defaults are those of transformers'
+ * configuration classes. Keys that change the computation in an unsupported way are rejected by
+ * name; all others (token ids, dtype, versions) are ignored. */
 
 #define LLAMA_NAMES                                                                                \
     .base = "model.", .embed = "model.embed_tokens", .final_norm = "model.norm",                   \
@@ -293,7 +295,7 @@ static int read_llama(const model_keys *keys, model_config *c, dcp_error *err) {
     return status ? status : model_keys_flag(keys, "mlp_bias", 0, &c->mlp_bias, err);
 }
 
-/* Biases where queries, keys and values come from, and nowhere else. */
+/* Queries, keys and values have biases, nothing else. */
 static int read_qwen2(const model_keys *keys, model_config *c, dcp_error *err) {
     c->names = &llama;
     c->kv_heads = 32;
@@ -360,7 +362,7 @@ static int read_vit_sizes(const model_keys *keys, model_config *c, dcp_error *er
     return model_keys_size(keys, &head_dim, err);
 }
 
-/* The patches that fit; a convolution leaves out what is over. */
+/* Reads the patches that fit into an image; a convolution skips the rest. */
 static int read_image(const model_keys *keys, model_config *c, dcp_error *err) {
     int status = model_keys_pair(keys, "image_size", 224, c->image, err);
     if (!status) status = model_keys_pair(keys, "patch_size", 16, c->patch, err);
@@ -380,7 +382,7 @@ static int read_image(const model_keys *keys, model_config *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* As many as id2label has; num_labels where that is missing; else 2. */
+/* As many as id2label has; otherwise num_labels, or 2 if that is missing, too. */
 static int read_classes(const model_keys *keys, model_config *c, dcp_error *err) {
     static const char usual[] = "single_label_classification";
     const json_t *labels = model_keys_value(keys, "id2label");
@@ -420,7 +422,8 @@ static int read_vit(const model_keys *keys, model_config *c, dcp_error *err) {
 }
 
 /* A plain MLP for classification: {"model_type": "mlp", "sizes": [784, 512, 10]}, linear layers
- * with "activation" (relu) between them. The format is our own, so an unknown key is a mistake. */
+ * with "activation" (relu) between them. The format is specific to dcp-train, so an unknown key is
+ * a mistake. */
 
 static const family_names mlp = {.base = "", .block = "layers.", .after = "", .head = "layers."};
 
@@ -487,7 +490,7 @@ static void list_families(char names[128]) {
                  families[i].model_type);
 }
 
-/* What speaks against a family that is not here, too. */
+/* Also reports the unsupported keys of an unknown family. */
 static int refuse_family(const model_keys *keys, const char *type, dcp_error *err) {
     char names[128];
     list_families(names);

@@ -9,9 +9,7 @@
 #include "models/model_config.h"
 #include "models/positions.h"
 
-/* Reading the keys of a decoder: of Llama and its kin, and what other transformers share. */
-
-/* Names of the parts of a block of Llama and its kin. */
+/* The names of the parts of a block in Llama and its relatives. */
 #define DECODER_BLOCK_NAMES                                                                        \
     .after = ".", .attention_norm = "input_layernorm", .q = "self_attn.q_proj",                    \
     .k = "self_attn.k_proj", .v = "self_attn.v_proj", .o = "self_attn.o_proj",                     \
@@ -19,10 +17,8 @@
     .gate = "mlp.gate_proj"
 #define DECODER_HEAD_NORMS .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"
 
-/* The families of models, each with a reader of its config.json. */
-
-/* Fills `out`, which the caller has zeroed. DCP_ERR_UNSUPPORTED: the config asks for what we don't
- * have. DCP_ERR_ARG: a key is missing, or its value is of the wrong type or size. Both name the
- * key. After success every product of two of the sizes fits in 63 bits. */
+/* Fills `out`, which the caller has zeroed. DCP_ERR_UNSUPPORTED: the config requires something that
+ * is not supported. DCP_ERR_ARG: a key is missing, or its value has the wrong type or size. Both
+ * messages name the key. After success every product of two of the sizes fits in 63 bits. */
 int model_config_read(const json_t *config, model_config *out, dcp_error *err);
 void model_config_free(model_config *c);

@@ -1,6 +1,6 @@
-/* How a talker's samples enter the stream: the text through a table and two linear layers with an
- * activation between, onto which codes and the speaker's vector are added. Gradients of the tables
- * of codes are added up with those that the predictor's input leaves. */
+/* How a talker's samples enter the stream: text passes through a table and two linear layers with
+ * an activation between them; codes and the speaker's vector are added to the result. The gradients
+ * of the tables of codes are added to those that come from the predictor's input. */
 #include "models/layers.h"
 #include "models/parts.h"
 #include "models/speech.h"
@@ -22,7 +22,7 @@ static operand text_operand(model_run *run, const float *x) {
     return model_operand_of(run, run->in, x, text_elements(run));
 }
 
-/* Up to the activation. */
+/* Computes the text's embedding up to the activation. */
 static void embed_text(model_run *run, const float *const *params) {
     const speech_parts *p = &run->m->speech;
     speech_run *s = &run->speech;
@@ -32,7 +32,7 @@ static void embed_text(model_run *run, const float *const *params) {
                                    run->rows, params);
 }
 
-/* Codes but the first, each from a table of its own. */
+/* Adds all codes except the first, each from a table of its own. */
 static void add_codes(model_run *run, const float *const *params) {
     const model *m = run->m;
     const size_t hidden = m->c.hidden, frames = run->speech.frames;
@@ -41,7 +41,7 @@ static void add_codes(model_run *run, const float *const *params) {
         k->embedding_forward(k, run->speech.of_frames, params[m->speech.tables[code - 1]],
                              model_speech_codes(run, code), frames, hidden,
                              model_table_flags(m) | (code > 1 ? KERNELS_ADD : 0));
-    /* Each row has one frame at most. */
+    /* Each row has at most one frame. */
     k->embedding_backward(k, run->stream[0], run->speech.of_frames, run->speech.lists.at, frames,
                           run->rows, hidden);
 }
@@ -82,7 +82,8 @@ static int has_gradient(const linear *l, float *const *grads) {
     return grads[l->weight] || grads[l->bias];
 }
 
-/* What leaves the talker's text; a model that is tuned on a voice has it frozen. */
+/* Computes the gradients of the talker's text. They are frozen in a model that is tuned on a
+ * voice. */
 static void text_backward(model_run *run, const float *const *params, float *const *grads) {
     const model *m = run->m;
     const speech_parts *p = &m->speech;
@@ -116,18 +117,18 @@ static void speech_backward(model_run *run, size_t layer, const float *const *pa
 const stage_kind stage_speech = {
     .work = speech_work, .forward = speech_forward, .backward = speech_backward};
 
-/* How samples enter the stream: tokens through an embedding, images as projected patches behind a
- * class token, vectors as they are. Positions that are learned are added. */
+/* How samples enter the stream: tokens through an embedding, images as projected patches after a
+ * class token, vectors unchanged. Learned positions are added. */
 
-/* Each token gets its own position, of its document. */
+/* Adds to each token its position in its document. */
 static void add_places(model_run *run, const float *const *params) {
     run->k->embedding_forward(run->k, run->stream[0], params[run->m->root.positions],
                               run->samples.places, run->rows, run->m->c.hidden,
                               KERNELS_ADD | model_table_flags(run->m));
 }
 
-/* Every sample gets the same positions, [length,hidden], behind those of a text's earlier pieces,
- * unless samples are packed. */
+/* Adds the same positions, [length,hidden], to every sample, starting after those of a text's
+ * earlier pieces, unless samples are packed. */
 static void add_positions(model_run *run, const float *const *params) {
     const size_t place = run->m->root.positions, sample = run->length * run->m->c.hidden;
     if (place == NO_PLACE) return;
@@ -280,8 +281,8 @@ static void dense_backward(model_run *run, size_t layer, const float *const *par
 const stage_kind stage_dense = {
     .keep = dense_keep, .forward = dense_forward, .backward = dense_backward};
 
-/* How the loss comes about: what leaves the last block, normed where the family does that, through
- * a linear layer into cross-entropy. A classifier of images looks at the class token alone. */
+/* How the loss is computed: the output of the last block, normed if the family does that, passes
+ * through a linear layer into cross-entropy. A classifier of images uses only the class token. */
 
 static float *last(const model_run *run) { return run->stream[run->m->c.layers]; }
 
@@ -297,7 +298,7 @@ static void head_work(model_run *run, arena *a) {
     run->logits = model_arena_typed(a, run->counted, run->m->c.classes, model_logits_type(run->m));
 }
 
-/* The rows that count: each sample's first, of a text that comes in pieces the last, or all. */
+/* The rows that count: each sample's first; the last, for a text that arrives in pieces; or all. */
 static const float *pick(model_run *run) {
     const size_t hidden = run->m->c.hidden;
     if (run->counted == run->rows) return last(run);
@@ -307,7 +308,7 @@ static const float *pick(model_run *run) {
     return run->picked;
 }
 
-/* What the linear layer reads, from what was picked. */
+/* The linear layer's input, computed from the picked rows. */
 static operand normed_of(model_run *run, const float *rows, const float *const *params) {
     const size_t n = run->counted * run->m->root.head.in;
     if (!run->m->root.final.dim) return model_operand_of(run, run->in, rows, n);
@@ -326,7 +327,7 @@ static void head_forward(model_run *run, size_t layer, const float *const *param
                                   run->samples.targets, run->counted, run->m->c.classes);
 }
 
-/* The gradient of the picked rows goes back to where they stand; the others have none. */
+/* Copies the gradient of the picked rows to their places; the other rows have none. */
 static void put_back(model_run *run) {
     const size_t hidden = run->m->c.hidden;
     run->k->zero(run->k, run->dstream, run->rows * hidden);
@@ -336,7 +337,7 @@ static void put_back(model_run *run) {
         run->k->narrow(run->k, run->dstream_rounded, run->dstream, run->rows * hidden);
 }
 
-/* Logits become their gradient. */
+/* Replaces logits by their gradient. */
 static operand dlogits_of(model_run *run) {
     const kernels_type type = model_logits_type(run->m);
     run->k->cross_entropy_backward(run->k, run->logits, run->logits, type, run->lse,
@@ -345,7 +346,7 @@ static operand dlogits_of(model_run *run) {
     return model_operand_typed(run, type, run->dout, run->logits, run->counted * run->m->c.classes);
 }
 
-/* The predictor has left its gradient of the same rows. */
+/* The predictor's gradient of the same rows is already in dstream. */
 static void head_backward(model_run *run, size_t layer, const float *const *params,
                           float *const *grads) {
     (void)layer;

@@ -1,4 +1,5 @@
-/* Reasons that have no room any more are counted; what to set is complete or left out. */
+/* Reasons for which there is no room are only counted. The list of settings is complete, or is left
+ * out. */
 #include "models/keys.h"
 
 #include <math.h>
@@ -8,7 +9,7 @@
 
 #include "programs/fail.h"
 
-/* Appends `more`, behind `between` where it is not the first. Nonzero: there is no room. */
+/* Appends `more`, after `between` unless it is the first. Returns nonzero if there is no room. */
 static int append_text(char *text, size_t size, const char *between, const char *more) {
     const size_t at = strlen(text), gap = at ? strlen(between) : 0;
     if (at + gap + strlen(more) >= size) return 1;
@@ -45,14 +46,14 @@ int model_refusals_tell(const model_refusals *r, dcp_error *err) {
                      r->reasons, more, r->overrides);
 }
 
-/* Keys of a config.json, one by one. */
+/* Reads keys of a config.json one by one. */
 
 const json_t *model_keys_value(const model_keys *keys, const char *key) {
     const json_t *value = json_object_get(keys->object, key);
     return json_is_null(value) ? NULL : value;
 }
 
-/* 0 where the value is missing or no integer in 1..most, after a message. */
+/* Returns 0, after a message, if the value is missing or not an integer in 1..most. */
 static uint64_t size_of(const model_keys *keys, const json_t *value, const char *key, uint64_t most,
                         dcp_error *err) {
     const json_int_t number = json_integer_value(value);
@@ -144,7 +145,7 @@ int model_keys_flag(const model_keys *keys, const char *key, int absent, int *ou
     return DCP_OK;
 }
 
-/* transformers has several names for one function. */
+/* transformers has several names for some functions. */
 static const struct activation_name {
     const char *name;
     kernels_activation f;
@@ -233,13 +234,13 @@ int model_keys_no_dropout(const model_keys *keys, const char *const *names, size
     return DCP_OK;
 }
 
-/* A number for a message; what else there is, as its kind. */
+/* The text for a message: a number, or "that is set" for anything else. */
 static const char *number_text(const json_t *value, char text[32]) {
     snprintf(text, 32, "%g", json_number_value(value));
     return json_is_number(value) ? text : "that is set";
 }
 
-/* Keys whose presence asks for it. */
+/* Keys whose presence requires the feature. */
 static const struct extra {
     const char *key, *why;
 } extras[] = {

@@ -1,5 +1,5 @@
-/* After each matrix product transfers in flight get to proceed. A norm with a bias is a LayerNorm,
- * another one an RMSNorm. */
+/* Transfers in flight can proceed after each matrix product. A norm with a bias is a LayerNorm,
+ * otherwise an RMSNorm. */
 #include "models/layers.h"
 
 static int is_bf16(const model_run *run) { return run->m->type == KERNELS_BF16; }
@@ -30,7 +30,7 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 typedef struct operand_sizes {
     size_t in, dout, weight;
-    size_t kept; /* bytes, by the kernels */
+    size_t kept; /* in bytes, by the kernels */
 } operand_sizes;
 
 static void cover(operand_sizes *s, const model_run *run, const linear *l, size_t rows) {
@@ -50,7 +50,7 @@ static void cover_block(operand_sizes *s, const model_run *run) {
     for (size_t i = 0; i < sizeof outer / sizeof *outer; i++) cover(s, run, outer[i], run->rows);
     operand_sizes mlp = *s;
     for (size_t i = 0; i < sizeof inner / sizeof *inner; i++) cover(&mlp, run, inner[i], run->rows);
-    if (model_inner_type(run->m) == KERNELS_BF16) /* its inside is bf16 as it is */
+    if (model_inner_type(run->m) == KERNELS_BF16) /* its arrays are already bf16 */
         mlp.in = mlp.dout = 0;
     *s = (operand_sizes){.in = larger(larger(s->in, mlp.in), hidden),
                          .dout = larger(larger(s->dout, mlp.dout), hidden),
@@ -58,7 +58,7 @@ static void cover_block(operand_sizes *s, const model_run *run) {
                          .kept = mlp.kept};
 }
 
-/* Its gradient needs no room where logits are bf16. */
+/* The head's gradient needs no room if logits are bf16. */
 static void cover_head(operand_sizes *s, const model_run *run) {
     const size_t dout = s->dout;
     cover(s, run, &run->m->root.head, run->counted);
@@ -72,7 +72,7 @@ static void cover_dense(operand_sizes *s, const model_run *run) {
               run->rows);
 }
 
-/* What a talker has besides, or its predictor. */
+/* The additional layers of a talker, or of its predictor. */
 static void cover_speech(operand_sizes *s, const model_run *run) {
     const model *talker = run->outer ? run->outer->m : run->m;
     const speech_parts *p = &talker->speech;
@@ -86,7 +86,8 @@ static void cover_speech(operand_sizes *s, const model_run *run) {
     }
 }
 
-/* The longest parameter that is not multiplied, and is rounded: a bias, or a norm's weight. */
+/* The longest parameter that is rounded without being multiplied by a matrix: a bias, or a norm's
+ * weight. */
 static size_t longest_vector(const model_run *run) {
     const model *m = run->m;
     const size_t positions = m->root.positions == NO_PLACE ? 0 : run->length * m->c.hidden;
@@ -135,10 +136,11 @@ static void run_product(model_run *run, void *c, operand a, operand b, size_t m,
 
 static unsigned order_of(const linear *l) { return l->in_first ? 0 : KERNELS_TRANSPOSE_B; }
 
-/* The layer, with what `with` says of what follows it. */
+/* Runs the layer. with: the operations that follow it. */
 static void forward_with(model_run *run, const linear *l, float *y, operand x, size_t rows,
                          const float *const *params, kernels_linear with) {
-    /* The bias first: in bf16 it is rounded where the weight will be. */
+    /* The bias comes first, because in bf16 it is rounded in the memory that the weight will
+     * use. */
     if (l->bias != NO_PLACE) with.bias = model_operand_rounded(run, 0, params[l->bias], l->out);
     const operand weight = model_operand_weight(run, l, params);
     with.rows = rows;

@@ -1,49 +1,49 @@
-/* The layers that stages are made of: linear layers, RMSNorm and LayerNorm; and what the type that
- * a model computes in does to their parameters and operands. */
+/* The layers of stages: linear layers, RMSNorm and LayerNorm; and how the type in which a model
+ * computes affects their parameters and operands. */
 #pragma once
 
 #include "models/parts.h"
 
-/* What a matrix product reads: `narrow` where the model computes in bf16, else `wide`. */
+/* An operand of a matrix product: `narrow` if the model computes in bf16, otherwise `wide`. */
 typedef struct operand {
     const float *wide;
     const uint16_t *narrow;
 } operand;
 
-/* x[n] as an operand; in bf16 it is rounded into `to`. */
+/* x[n] as an operand; rounded into `to` if the model computes in bf16. */
 operand model_operand_of(model_run *run, uint16_t *to, const float *x, size_t n);
-/* A linear layer's weight likewise, until the next call. */
+/* A linear layer's weight as an operand, valid until the next call. */
 operand model_operand_weight(model_run *run, const linear *l, const float *const *params);
-/* A parameter that is not multiplied by a matrix, as it is used: itself, or rounded into `slot` of
- * run->rounded, until the slot's next use. */
+/* A parameter that is not multiplied by a matrix, in the form in which it is used: itself, or
+ * rounded into `slot` of run->rounded, valid until the slot's next use. */
 const float *model_operand_rounded(model_run *run, size_t slot, const float *param, size_t n);
-/* x[n] of `type`, which is fp32 or the model's, as an operand; rounded into `to` where it is not
+/* x[n] of `type`, which is fp32 or the model's, as an operand; rounded into `to` if it is not
  * rounded yet. */
 operand model_operand_typed(model_run *run, kernels_type type, uint16_t *to, const void *x,
                             size_t n);
-/* What a product needs to be told that leaves an array of `type`. */
+/* The flags of a product whose result is an array of `type`. */
 static inline unsigned model_operand_flags(kernels_type type) {
     return type == KERNELS_BF16 ? KERNELS_NARROW : 0;
 }
 void model_operand_lay_out(model_run *run, arena *a);
 
-/* y[rows,out] = x[rows,in] weight + bias. flags: KERNELS_NARROW where y is bf16; then there is no
+/* y[rows,out] = x[rows,in] weight + bias. flags: KERNELS_NARROW if y is bf16; then there is no
  * bias. */
 void model_linear_forward(model_run *run, const linear *l, void *y, operand x, size_t rows,
                           const float *const *params, unsigned flags);
 /* y[rows,out] = add[rows,out] + x[rows,in] weight + bias */
 void model_linear_forward_onto(model_run *run, const linear *l, float *y, const float *add,
                                operand x, size_t rows, const float *const *params);
-/* The first, in fp32, and activated[rows,out] = the model's activation of y. */
+/* Does model_linear_forward in fp32, and activated[rows,out] = the model's activation of y. */
 void model_linear_forward_activated(model_run *run, const linear *l, float *y, float *activated,
                                     operand x, size_t rows, const float *const *params);
-/* The parameters' gradients. dy.wide is needed where the layer has a bias. */
+/* Computes the parameters' gradients. dy.wide is needed if the layer has a bias. */
 void model_linear_backward_params(model_run *run, const linear *l, operand dy, operand x,
                                   size_t rows, float *const *grads);
 /* dx[rows,in] = (or +=) the gradient of x */
 void model_linear_backward_input(model_run *run, const linear *l, void *dx, operand dy, size_t rows,
                                  const float *const *params, unsigned flags);
-/* Both; dx may be NULL, and may be x. */
+/* Does both; dx may be NULL, and may be x. */
 void model_linear_backward(model_run *run, const linear *l, void *dx, operand dy, operand x,
                            size_t rows, const float *const *params, float *const *grads,
                            unsigned flags);
@@ -51,8 +51,8 @@ void model_linear_backward(model_run *run, const linear *l, void *dx, operand dy
 /* out[rows,dim] = the norm of in, in the model's type; fills stats. */
 void model_norm_forward(model_run *run, const norm *n, void *out, const float *in, size_t rows,
                         const float *const *params, const norm_stats *stats);
-/* The parameters' gradients, and dx[rows,dim] = (or +=) that of in; dx may be dout. Where dx is
- * run->dstream its rounded form follows. */
+/* Computes the parameters' gradients, and dx[rows,dim] = (or +=) the gradient of in; dx may be
+ * dout. If dx is run->dstream, its rounded form is computed, too. */
 void model_norm_backward(model_run *run, const norm *n, float *dx, const float *dout,
                          const float *in, size_t rows, const float *const *params,
                          float *const *grads, const norm_stats *stats, unsigned add);

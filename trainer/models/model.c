@@ -66,7 +66,7 @@ static int is_of_norm(const norm *n, size_t i) {
     return n->dim && (i == n->weight || i == n->bias);
 }
 
-/* Tables of codes [0, n) of a frame. */
+/* Returns true if i is the table of one of the codes [0, n) of a frame. */
 static int is_of_codes(const model *m, size_t n, size_t i) {
     int found = n > 0 && i == m->root.embed;
     for (size_t code = 1; code < n; code++) found |= i == m->speech.tables[code - 1];
@@ -90,7 +90,7 @@ static int heads_use(const model *m, size_t i) {
     return found;
 }
 
-/* The predictor sees the talker's output normed, and a frame's codes but the last. */
+/* The predictor reads the talker's normed output, and all of a frame's codes except the last. */
 static int frames_use(const model *m, size_t i) {
     return is_of_norm(&m->root.final, i) || is_of_linear(&m->speech.projection, i) ||
            is_of_codes(m, m->c.speech->groups - 1, i);
@@ -136,14 +136,14 @@ sample_shape model_sample(const model *m, uint64_t sequence) {
     }
 }
 
-/* The stages in the order in which a sample goes through them: a gradient goes back as far as
- * something is trained. */
+/* Walks through the stages in the order in which a sample passes them: a gradient goes back as far
+ * as something is trained. */
 
 typedef struct flops_walk {
-    const unsigned char *trained; /* [parameters of the unit at hand]; NULL: all are */
-    int reached;                  /* what has been passed depends on something trained */
-    double rows;                  /* of the stream, that a sample has */
-    double seen;                  /* those that a row sees where there is no window */
+    const unsigned char *trained; /* [parameters of the current unit]; NULL: all are trained */
+    int reached;                  /* the input of the next part depends on something trained */
+    double rows;                  /* per sample, in the stream */
+    double seen;                  /* rows that a row sees without a window */
     double sum;
 } flops_walk;
 
@@ -151,7 +151,7 @@ static int place_is_trained(const flops_walk *w, size_t place) {
     return place != NO_PLACE && (!w->trained || w->trained[place]);
 }
 
-/* A layer, beside those that read the same input. */
+/* Counts one layer; there may be others with the same input. */
 static void count_linear(flops_walk *w, const linear *l) {
     const double product = 2.0 * w->rows * (double)l->in * (double)l->out;
     if (l->out) w->sum += product * (1 + place_is_trained(w, l->weight) + w->reached);
@@ -171,7 +171,7 @@ static void pass_norm(flops_walk *w, const norm *n) {
     pass_place(w, n->bias);
 }
 
-/* A row sees all of them, as is the custom, or its window. */
+/* A row sees all rows, as is customary in such counts, or its window. */
 static void count_attention(flops_walk *w, const model *m, size_t layer) {
     const double window = (double)model_window(m, layer);
     const double seen = window > 0.0 && window < w->seen ? window : w->seen;
@@ -219,7 +219,7 @@ static void count_input(flops_walk *w, const model *m) {
 }
 
 static void count_head(flops_walk *w, const model *m) {
-    if (m->c.input == INPUT_IMAGE) w->rows = 1; /* the class token alone is judged */
+    if (m->c.input == INPUT_IMAGE) w->rows = 1; /* only the class token is classified */
     pass_norm(w, &m->root.final);
     count_linear(w, &m->root.head);
 }
@@ -237,7 +237,8 @@ static void pass_codes(flops_walk *w, const model *m, size_t n) {
     for (size_t code = 1; code < n; code++) pass_place(w, m->speech.tables[code - 1]);
 }
 
-/* next: whether the blocks' parameters are trained; returns where those behind them begin. */
+/* next: whether the parameters of this and later blocks are trained. Returns the position after the
+ * level's blocks. */
 static const unsigned char *count_level(flops_walk *w, const model *m, const unsigned char *next) {
     const unsigned char *root = w->trained;
     for (size_t layer = 0; layer < m->c.layers; layer++) {
@@ -252,7 +253,7 @@ static const unsigned char *count_level(flops_walk *w, const model *m, const uns
     return next;
 }
 
-/* A talker's predictor, of whose rows each sees its frame alone. */
+/* A talker's predictor, in which each row sees only its frame. */
 static void count_predictor(flops_walk *w, const model *m, const unsigned char *next) {
     const size_t groups = m->c.speech->groups;
     w->seen = (double)groups;

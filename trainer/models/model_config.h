@@ -1,5 +1,5 @@
-/* What a model's config.json says, checked and with defaults filled in, in terms that all families
- * share. */
+/* The content of a model's config.json, checked and with defaults filled in, in terms that all
+ * families share. */
 #pragma once
 
 #include <stdint.h>
@@ -7,27 +7,28 @@
 #include "kernels/kernels.h"
 #include "models/positions.h"
 
-/* INPUT_SPEECH: text with what is said, in frames of several codes each, and a speaker's vector. */
+/* INPUT_SPEECH: text with the speech that says it, in frames of several codes each, and a speaker's
+ * vector. */
 typedef enum model_input { INPUT_TOKENS, INPUT_IMAGE, INPUT_VECTOR, INPUT_SPEECH } model_input;
 
-/* Hugging Face's names of a family's parts, without ".weight" and ".bias"; the two that are one
- * tensor are named in full. NULL: the family has no such part. */
+/* Hugging Face's names of a family's parts, without ".weight" and ".bias". The two parts that are a
+ * single tensor are named in full. NULL: the family has no such part. */
 typedef struct family_names {
-    const char *base; /* prefix of the names, which files of a base model leave away */
+    const char *base; /* the prefix of the names, which files of a base model omit */
     const char *embed, *patches, *final_norm, *head;
     const char *positions, *class_token; /* in full */
-    const char *block, *after;           /* a block's names begin with these around its number */
+    const char *block, *after; /* the beginning of a block's names, before and after its number */
     const char *attention_norm, *q, *k, *v, *o;
     const char *qkv; /* in place of q, k and v: all three in one */
     const char *q_norm, *k_norm;
     const char *mlp_norm, *up, *down;
-    const char *gate; /* with it: down(f(gate) * up), else down(f(up)) */
+    const char *gate; /* if it exists: down(f(gate) * up), otherwise down(f(up)) */
 } family_names;
 
 typedef struct model_config {
     const family_names *names; /* static */
     model_input input;
-    uint64_t classes; /* what is told apart at the end: the vocabulary, or classes */
+    uint64_t classes; /* the number of outputs to choose from: the vocabulary, or classes */
     uint64_t hidden, intermediate, layers;
     uint64_t heads, kv_heads, head_dim;
     uint64_t max_positions;                /* of tokens; 0 for other inputs */
@@ -38,21 +39,23 @@ typedef struct model_config {
     double init_std;
     int causal;
     int tied;       /* the head's weight is the embedding's */
-    int layer_norm; /* LayerNorm with biases, not RMSNorm */
+    int layer_norm; /* LayerNorm with biases instead of RMSNorm */
     int in_first;   /* linear weights are stored [in,out] */
     int qkv_bias, o_bias, mlp_bias, head_bias;
     uint64_t *sizes; /* [layers + 2] of a plain MLP, allocated; NULL for transformers */
-    /* [layers] how many tokens up to itself a token sees, allocated; 0: all. NULL: all everywhere.
-     */
+    /* [layers] the number of tokens, up to itself, that a token sees; 0: all. Allocated; NULL: all
+     * in every layer. */
     uint64_t *windows;
-    struct speech_config *speech; /* of INPUT_SPEECH, allocated; else NULL */
+    struct speech_config *speech; /* for INPUT_SPEECH, allocated; otherwise NULL */
 } model_config;
 
 /* What a talker has besides a decoder. Its classes are a frame's first code, and special ids. */
 typedef struct speech_config {
-    uint64_t texts, text_hidden;             /* the text's vocabulary, and its embedding */
-    uint64_t groups;                         /* codes of a frame */
-    uint64_t text_pad, text_begin, text_end; /* ids of the text channel */
-    uint64_t pad, begin, end, no_think, think_begin, think_end; /* and of the codes' */
-    model_config predictor; /* of the other codes, which are its classes; with no speech */
+    uint64_t texts,
+        text_hidden; /* the size of the text's vocabulary, and the width of its embedding */
+    uint64_t groups; /* codes per frame */
+    uint64_t text_pad, text_begin, text_end; /* special ids of the text channel */
+    uint64_t pad, begin, end, no_think, think_begin,
+        think_end;          /* special ids of the codec channel */
+    model_config predictor; /* of the other codes, which are its classes; without speech */
 } speech_config;

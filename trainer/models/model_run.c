@@ -33,7 +33,7 @@ static void lay_out_norms(model_run *run, arena *a) {
 }
 
 static void lay_out_samples(model_run *run, arena *a) {
-    if (run->outer) return; /* they are the outer one's */
+    if (run->outer) return; /* the outer run has them */
     if (run->inner) {
         model_speech_lay_out(run, a);
         return;
@@ -74,7 +74,7 @@ static void lay_out_run(model_run *run, arena *a) {
         if (kinds[i]->work) kinds[i]->work(run, &work);
         model_arena_cover(a, &work);
     }
-    /* Not over the work: the logits of one lie there until both go backwards. */
+    /* Not over the work memory: it holds the logits of one until both run backwards. */
     if (run->inner) lay_out_run(run->inner, a);
 }
 
@@ -102,7 +102,7 @@ static int take_lists(model_run *run, dcp_error *err) {
     return core_fail_memory(err, (layers + 1) * sizeof *run->blocks);
 }
 
-/* How many bytes it takes. */
+/* Computes the number of bytes that the run needs. */
 static int measure_run(model_run *run, dcp_error *err) {
     int status = take_lists(run, err);
     if (!status && run->inner) status = take_lists(run->inner, err);
@@ -114,7 +114,7 @@ static int measure_run(model_run *run, dcp_error *err) {
     return DCP_OK;
 }
 
-/* No losses yet. */
+/* Sets the losses to 0. */
 static int begin_losses(model_run *run, dcp_error *err) {
     run->host_losses = calloc(run->counted, sizeof *run->host_losses);
     if (!run->host_losses) return core_fail_memory(err, run->counted * sizeof(double));
@@ -137,7 +137,7 @@ static int take_run_memory(model_run *run, dcp_error *err) {
     return status ? status : model_speech_take_lists(run, err);
 }
 
-/* The angles of its positions. */
+/* Fills in the angles of its positions. */
 static int fill_rope(model_run *run, dcp_error *err) {
     const size_t half = run->m->c.rope.theta > 0.0 ? run->m->c.head_dim / 2 : 0;
     const size_t n = model_positions(run) * half, bytes = n * sizeof(float);
@@ -154,7 +154,7 @@ static int fill_rope(model_run *run, dcp_error *err) {
     return DCP_OK;
 }
 
-/* A run without its memory. room: of a cache, or 0. */
+/* Makes a run without its memory. room: of a cache, or 0. */
 static int begin_run(const model *m, uint64_t batch, uint64_t sequence, uint64_t room,
                      model_run **out, dcp_error *err) {
     int status = check_batch_shape(m, batch, room ? room : sequence, err);
@@ -169,7 +169,7 @@ static int begin_run(const model *m, uint64_t batch, uint64_t sequence, uint64_t
     run->shape = model_sample(m, sequence);
     run->cache.room = room;
     if (room) run->shape.targets = 1;
-    if (room) run->shape.packed = 0; /* it is one text */
+    if (room) run->shape.packed = 0; /* it is a single text */
     run->counted = batch * run->shape.targets;
     status = m->inner ? model_speech_begin(run, err) : DCP_OK;
     if (!status) status = measure_run(run, err);
@@ -250,7 +250,7 @@ static int check_class(const model_run *run, const char *what, size_t at, int32_
                      classes);
 }
 
-/* Kernels skip keys by places, so these have to be right. */
+/* Kernels skip keys by their places, so these must be correct. */
 static int check_places(const model_run *run, const int32_t *places, dcp_error *err) {
     const size_t n = run->shape.packed ? run->batch * run->shape.tokens : 0;
     for (size_t i = 0; i < n; i++) {
@@ -326,7 +326,8 @@ void model_forward(model_run *run, size_t stage, const float *const *params) {
     if (at.is_block) run_of(run, &at)->kept = stage;
 }
 
-/* The block's keep, where another block's has taken its place; the last block's is still there. */
+/* Computes again what the block stores for its backward pass, if another block's has replaced it;
+ * the last block's is still there. */
 static void keep_again(model_run *run, size_t stage, const float *const *params) {
     const stage_place at = model_stages_at(run->m, stage);
     model_run *own = run_of(run, &at);

@@ -12,12 +12,12 @@ typedef struct model_param {
     char name[128]; /* Hugging Face's: "model.layers.0.mlp.up_proj.weight" */
     uint32_t ndim;
     uint64_t shape[DCP_MAX_DIMS];
-    size_t base;     /* files of the base model have the name from here on: "layers.0.mlp..." */
+    size_t base;     /* where the name in files of the base model begins: "layers.0.mlp..." */
     model_init init; /* how a random start fills it */
-    double std;      /* of MODEL_INIT_NORMAL */
-    int frozen;      /* 0; whoever trains the model may set it in a copy */
-    int fresh; /* files of weights may lack it: a classifier, which starts as at random then */
-    int table; /* rows of it are looked up, and nothing else reads it */
+    double std;      /* for MODEL_INIT_NORMAL */
+    int frozen;      /* 0; may be set in a copy by whoever trains the model */
+    int fresh; /* files of weights may lack it: a classifier, which is then initialized randomly */
+    int table; /* only single rows of it are looked up */
     int tied;  /* files may hold it a second time, as lm_head.weight */
 } model_param;
 

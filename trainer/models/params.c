@@ -1,6 +1,5 @@
-/* A model's parameters: names, shapes, first values and order, which FSDP and checkpoints rely on.
- * Each part is added to a unit by its name; where it comes to stand there is what the part knows.
- */
+/* A model's parameters: names, shapes, initial values and order, on which FSDP and checkpoints
+ * rely. Each part is added to a unit by its name, and records its place there. */
 #include "models/params.h"
 
 #include <inttypes.h>
@@ -15,10 +14,10 @@
 
 enum { ROOT = 0 };
 
-/* Parts being added to one unit. */
+/* Adds parts to one unit. */
 typedef struct unit_builder {
-    model *m;          /* whose parts they are */
-    model_unit *units; /* to which they are added */
+    model *m;          /* the model of the parts */
+    model_unit *units; /* the units to which they are added */
     size_t unit;
     int in_first;    /* linear weights are [in,out] */
     char prefix[64]; /* of names */
@@ -49,7 +48,7 @@ static size_t add_vector(unit_builder *b, const char *name, const char *suffix, 
     return add_parameter(b, name, suffix, 1, &(uint64_t){dim}, init, 0.0);
 }
 
-/* No such part in the family: `out` is 0. */
+/* If the family has no such part, `out` is 0. */
 static linear add_linear(unit_builder *b, const char *name, size_t in, size_t out, int bias,
                          double std) {
     linear l = {.weight = NO_PLACE, .bias = NO_PLACE};
@@ -63,7 +62,7 @@ static linear add_linear(unit_builder *b, const char *name, size_t in, size_t ou
     return l;
 }
 
-/* No such part in the family: `dim` is 0. */
+/* If the family has no such part, `dim` is 0. */
 static norm add_norm(unit_builder *b, const char *name, size_t dim) {
     norm n = {.weight = NO_PLACE, .bias = NO_PLACE};
     if (!name) return n;
@@ -74,7 +73,7 @@ static norm add_norm(unit_builder *b, const char *name, size_t dim) {
     return n;
 }
 
-/* GPT-2 starts what adds to the stream smaller, by the number of additions. */
+/* GPT-2 initializes what adds to the stream with smaller values, by the number of additions. */
 static double residual_std(const model_config *c) {
     return c->in_first ? c->init_std / sqrt(2.0 * (double)c->layers) : c->init_std;
 }
@@ -110,7 +109,7 @@ static void add_dense(unit_builder *b, size_t layer) {
                dense_std(model_width(m, layer)));
 }
 
-/* The learned embeddings of a family, those of images with the leading 1 of their batch. */
+/* The learned embeddings of a family. Those of images have the leading 1 of their batch. */
 static void add_embeddings(unit_builder *b, root_parts *root) {
     const model_config *c = &b->m->c;
     const family_names *names = c->names;
@@ -135,7 +134,7 @@ static void add_embeddings(unit_builder *b, root_parts *root) {
                           MODEL_INIT_NORMAL, c->init_std);
 }
 
-/* A convolution's weight; to a matrix product it is [hidden, channels * patch]. */
+/* A convolution's weight; for a matrix product it is [hidden, channels * patch]. */
 static linear add_patches(unit_builder *b) {
     const model_config *c = &b->m->c;
     const uint64_t shape[4] = {c->hidden, c->channels, c->patch[0], c->patch[1]};
@@ -164,7 +163,8 @@ static linear add_head(unit_builder *b, const root_parts *root) {
                       c->sizes ? dense_std(in) : c->init_std);
 }
 
-/* A classifier is not part of the base model, whose weights are what one usually has. */
+/* A classifier is not part of the base model, and most files of weights are those of a base
+ * model. */
 static void mark_classifier(model *m) {
     const linear *head = &m->root.head;
     if (m->c.input != INPUT_IMAGE || head->weight == NO_PLACE || head->bias == NO_PLACE) return;
@@ -180,7 +180,7 @@ static size_t add_table(unit_builder *b, const char *name, size_t rows, size_t d
     return at;
 }
 
-/* An embedding and a head of the predictor for each code but the first. */
+/* Adds an embedding and a head of the predictor for each code except the first. */
 static void add_codes(unit_builder *b, const model *inner, speech_parts *speech) {
     const size_t classes = inner->c.classes;
     for (size_t i = 0; i + 1 < b->m->c.speech->groups; i++) {
@@ -192,7 +192,7 @@ static void add_codes(unit_builder *b, const model *inner, speech_parts *speech)
     }
 }
 
-/* What a talker's root has besides a decoder's. */
+/* Adds what a talker's root has besides a decoder's. */
 static void add_speech(unit_builder *b) {
     model *m = b->m, *inner = m->inner;
     const speech_config *s = m->c.speech;
@@ -213,7 +213,7 @@ static void add_speech(unit_builder *b) {
     b->failed |= within.failed;
 }
 
-/* units: the first block's, and those behind it. */
+/* units: those of the first block and the following ones. */
 static int add_blocks(model *m, model_unit *units) {
     unit_builder b = {.m = m, .units = units, .in_first = m->c.in_first};
     for (size_t layer = 0; layer < m->c.layers; layer++) {
@@ -240,7 +240,7 @@ static int add_parts(model *m) {
     return b.failed || failed;
 }
 
-/* The model inside, whose blocks' units follow those of this one. */
+/* Makes the inner model, whose blocks' units follow those of this one. */
 static int add_inner(model *m) {
     const speech_config *s = m->c.speech;
     m->units = calloc(model_units(m), sizeof *m->units);
@@ -296,7 +296,7 @@ const model_param *model_unit_param(const model *m, size_t unit, size_t i) {
     return &m->units[unit].params[i];
 }
 
-/* Names are looked up in sorted lists: files and configurations may have very many. */
+/* Names are looked up in sorted lists, because files and configurations may have very many. */
 
 void model_weights_shape_text(uint32_t ndim, const uint64_t *shape, char *out, size_t size) {
     size_t at = (size_t)snprintf(out, size, "[");
@@ -332,7 +332,7 @@ typedef struct name_list {
     const char **list;
     size_t n;
     int tied;
-    int speaks; /* a talker's, whose files may have a speaker encoder, too */
+    int speaks; /* a talker's files may also have a speaker encoder */
 } name_list;
 
 static int order_by_name(const void *a, const void *b) {
@@ -353,7 +353,7 @@ static int list_names(const model_param *const *params, size_t n, name_list *nam
     return DCP_OK;
 }
 
-/* Whether `name`, with a dot before it, ends in `end`, which begins with one. */
+/* Returns true if `name`, preceded by a dot, ends in `end`, which begins with a dot. */
 static int ends_in(const char *name, const char *end) {
     const size_t n = strlen(name), m = strlen(end);
     return (n >= m && strcmp(name + n - m, end) == 0) || strcmp(name, end + 1) == 0;

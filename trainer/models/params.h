@@ -1,4 +1,4 @@
-/* The parameters that a config.json asks for, and comparing them with the tensors of files. */
+/* The parameters that a config.json describes, and their comparison with the tensors of files. */
 #pragma once
 
 #include <jansson.h>
@@ -9,44 +9,43 @@
 
 #include "models/param.h"
 
-/* The parameters that a config.json asks for: names, shapes, first values, and in which unit each
- * is. Needs neither kernels nor MPI, so that tools know a model, too. */
+/* The parameters that a config.json describes: names, shapes, initial values, and each one's unit.
+ * Needs neither kernels nor MPI, so tools can use it, too. */
 
 typedef struct model model;
 
-/* Reads a Hugging Face config object: model_type "gpt2", "llama", "qwen3", "vit" (for image
- * classification) or "qwen3_tts"; or "mlp", our own. A key whose value asks for what we don't have
- * (rope scaling, another activation, sliding windows, dropout) is DCP_ERR_UNSUPPORTED and named; a
- * missing or wrong-typed key is DCP_ERR_ARG. The model has parameters and computes nothing:
- * model_create makes one that does. Ends with model_forget. */
+/* Reads a Hugging Face config object with a model_type "gpt2", "llama", "mistral", "qwen2",
+ * "qwen3", "vit" (for image classification) or "qwen3_tts", or with dcp-train's own "mlp".
+ * DCP_ERR_UNSUPPORTED: the value of a key requires something that is not supported; the message
+ * names the key. DCP_ERR_ARG: a key is missing or has the wrong type. The model has parameters but
+ * cannot compute; model_create makes one that can. Free it with model_forget. */
 int model_describe(const json_t *config, model **out, dcp_error *err);
 void model_forget(model *m);
 
-size_t model_units(const model *m);  /* L + 1; a talker's L are its predictor's, too */
-size_t model_stages(const model *m); /* L + 2, of a talker twice */
+size_t model_units(const model *m);  /* L + 1; a talker's L includes its predictor's */
+size_t model_stages(const model *m); /* L + 2; twice for a talker */
 size_t model_stage_unit(const model *m, size_t stage);
 size_t model_unit_params(const model *m, size_t unit); /* parameters in that unit */
 const model_param *model_unit_param(const model *m, size_t unit, size_t i);
 
-/* Comparing a model's parameters with the tensors that files have of them, by name and shape. */
+/* Comparing a model's parameters with the tensors of files, by name and shape. */
 
 #define WEIGHTS_COPY                                                                               \
-    "lm_head.weight" /* the embedding, where a file of tied weights has it twice                   \
-                      */
+    "lm_head.weight" /* the embedding, which a file of tied weights may have twice */
 
-/* The tensors found, ascending by path; `prefix` comes before each name. */
+/* The tensors found, ascending by path; `prefix` precedes each name. */
 typedef struct found_tensors {
-    const char *where;  /* for the message: a path */
+    const char *where;  /* a path, for messages */
     const char *prefix; /* "/model/", or "" */
     const dcp_tensor *const *list;
     size_t n;
     int weights_only; /* a start, not a step of a run: a classifier may be missing */
 } found_tensors;
 
-/* A name without the prefix; NULL where there is none. */
+/* name: without the prefix. NULL if there is no such tensor. */
 const dcp_tensor *model_weights_find(const found_tensors *found, const char *name);
-/* The parameter's tensor among those found, by its name or, as files of a base model have it,
- * without the family's prefix; NULL where there is none. */
+/* Finds the parameter's tensor by its name or, as in files of a base model, without the family's
+ * prefix; NULL if there is none. */
 const dcp_tensor *model_weights_find_param(const found_tensors *found, const model_param *param);
 
 /* One difference: without a tensor it is missing, without a parameter it is surplus, with both the
@@ -57,13 +56,13 @@ typedef struct weights_difference {
 } weights_difference;
 typedef void (*weights_tell)(void *ctx, weights_difference difference);
 
-/* Calls tell(ctx) for each difference, first of the parameters in their order, then of surplus
- * tensors. Of weights alone a classifier may be missing. A surplus lm_head.weight of tied weights,
- * what a classifier does not use (pooler, mask token), a talker's speaker
- * encoder and old files' constants (rotary frequencies,
- * GPT-2's masks) are let pass. DCP_ERR_NO_MEMORY, or DCP_OK. */
+/* Calls tell(ctx) for each difference: first for the parameters in their order, then for surplus
+ * tensors. If there are only weights, a classifier may be missing. These may be surplus: an
+ * lm_head.weight of tied weights, what a classifier does not use (pooler, mask token), a talker's
+ * speaker encoder, and constants of old files (rotary frequencies, GPT-2's masks). Returns
+ * DCP_ERR_NO_MEMORY or DCP_OK. */
 int model_weights_compare(const model_param *const *params, size_t n, const found_tensors *found,
                           weights_tell tell, void *ctx, dcp_error *err);
 
-/* "[4,3]" into `out`; cut where it does not fit. */
+/* Writes "[4,3]" into `out`, truncated if it does not fit. */
 void model_weights_shape_text(uint32_t ndim, const uint64_t *shape, char *out, size_t size);

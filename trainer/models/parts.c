@@ -30,7 +30,8 @@ void model_arena_cover(arena *a, const arena *part) {
     a->overflow |= part->overflow;
 }
 
-/* A layer's keys and values lie in the cache as attention reads them, so nothing is copied. */
+/* A layer's keys and values have the same layout in the cache as attention reads, so nothing is
+ * copied. */
 
 void model_cache_lay_out(model_run *run, arena *a) {
     const model *m = run->m;
@@ -38,7 +39,7 @@ void model_cache_lay_out(model_run *run, arena *a) {
                                           model_heads_type(m));
 }
 
-/* Array 2 layer has its keys, the next one its values. */
+/* Array 2 * layer has the layer's keys, the next one its values. */
 static void *row_at(const model_run *run, size_t array, size_t token) {
     const size_t size = model_heads_type(run->m) == KERNELS_BF16 ? sizeof(uint16_t) : sizeof(float);
     const size_t row = array * run->cache.room + token;

@@ -1,4 +1,4 @@
-/* Inside a model: what it consists of, and the memory of a run. */
+/* Inside a model: its parts, and the memory of a run. */
 #pragma once
 
 #include <stddef.h>
@@ -8,28 +8,27 @@
 #include "models/param.h"
 #include "models/sample.h"
 
-/* One stretch of memory, laid out twice by the same functions: first to learn its size, then for
- * its addresses. Everything lies on 64-byte boundaries. */
+/* A contiguous block of memory that the same functions lay out twice: first to compute its size,
+ * then for its addresses. Everything is aligned to 64 bytes. */
 
 typedef struct arena {
-    char *base; /* NULL while only the size is asked for */
+    char *base; /* NULL while only the size is computed */
     size_t used;
     int overflow;
 } arena;
 
-/* NULL while only the size is asked for. */
+/* Returns NULL while only the size is computed. */
 void *model_arena_take(arena *a, size_t rows, size_t bytes_a_row);
 float *model_arena_floats(arena *a, size_t rows, size_t cols);
 void *model_arena_typed(arena *a, size_t rows, size_t cols, kernels_type type);
 
-/* `part` began as a copy of `a` and shares its place with others that did. */
+/* Extends `a` to the end of `part`, which began as a copy of `a` and shares its place with others
+ * that did. */
 void model_arena_cover(arena *a, const arena *part);
 
-/* Inside a model: what it is made of, and the memory of a run.
- *
- * A family is its config (names, sizes, flags) and three kinds of stages, chosen from those here:
- * how samples enter, the block, how the loss comes about. Stages are made of parts, which know
- * where their parameters stand in their unit and compute forwards and backwards. */
+/* A family is its config (names, sizes, flags) and three kinds of stages, chosen from those here:
+ * how samples enter, the block, and how the loss is computed. Stages consist of parts, which know
+ * where their parameters are in their unit and compute forwards and backwards. */
 
 #define NO_PLACE SIZE_MAX
 
@@ -43,7 +42,7 @@ typedef struct linear {
 } linear;
 
 typedef struct norm {
-    size_t weight, bias; /* places; NO_PLACE for the bias: an RMSNorm, else a LayerNorm */
+    size_t weight, bias; /* places; an RMSNorm if the bias is NO_PLACE, otherwise a LayerNorm */
     size_t dim;
     float eps;
 } norm;
@@ -55,13 +54,14 @@ typedef struct root_parts {
     linear head;
 } root_parts;
 
-/* What a talker's root has besides, and its predictor's. Places are the root's. */
+/* What a talker's root has besides a decoder's, and what its predictor needs. Places are in the
+ * root. */
 typedef struct speech_parts {
     size_t text;       /* the text's table */
-    linear rise, fall; /* of its embedding, with the activation between them */
-    linear projection; /* of the predictor's input; out 0: its width is the talker's */
-    size_t *tables;    /* [groups - 1] of codes but the first */
-    linear *heads;     /* [groups - 1] likewise */
+    linear rise, fall; /* of the text's embedding, with the activation between them */
+    linear projection; /* of the predictor's input; out is 0 if its width is the talker's */
+    size_t *tables;    /* [groups - 1] of all codes except the first */
+    linear *heads;     /* [groups - 1] of all codes except the first */
 } speech_parts;
 
 typedef struct block_parts {
@@ -69,19 +69,20 @@ typedef struct block_parts {
     linear q, k, v, qkv, o, gate, up, down;
 } block_parts;
 
-/* One kind of stage. `layer` counts blocks; elsewhere it is 0. */
+/* One kind of stage. `layer` is the index of a block; elsewhere it is 0. */
 typedef struct stage_kind {
-    void (*keep)(model_run *run, arena *a, size_t layer); /* lays out what the backward needs */
-    void (*work)(model_run *run, arena *a); /* and what no other kind uses at the same time */
+    void (*keep)(model_run *run, arena *a,
+                 size_t layer);             /* lays out what the backward pass needs */
+    void (*work)(model_run *run, arena *a); /* lays out what no other kind uses at the same time */
     void (*forward)(model_run *run, size_t layer, const float *const *params);
     void (*backward)(model_run *run, size_t layer, const float *const *params, float *const *grads);
 } stage_kind;
 
-/* How samples enter; stage_frames, the predictor, whose rows are codes of frames. */
+/* How samples enter. stage_frames: in the predictor, whose rows are codes of frames. */
 extern const stage_kind stage_tokens, stage_image, stage_vector, stage_speech, stage_frames;
 extern const stage_kind stage_transformer, stage_dense; /* blocks */
 extern const stage_kind stage_head;                     /* norm, linear, cross-entropy */
-extern const stage_kind stage_codes; /* likewise, of a frame's codes but the first */
+extern const stage_kind stage_codes; /* the same for all of a frame's codes except the first */
 
 typedef struct model_unit {
     model_param *params;
@@ -90,94 +91,99 @@ typedef struct model_unit {
 
 struct model {
     model_config c;
-    kernels *own, *k;  /* the CPU's; those that it computes with */
-    kernels_type type; /* that it computes in */
+    kernels *own, *k;  /* the CPU's, and those with which it computes */
+    kernels_type type; /* the type in which it computes */
     model_unit *units; /* [model_units] */
     root_parts root;
     block_parts block;
     const stage_kind *input, *body, *head;
-    int checkpointing; /* one block's keep serves all of them */
-    int packed;        /* samples of its runs are */
-    /* A talker's predictor, whose stages follow. Its root is the talker's, unit 0, and that of its
-     * block `layer` is units[layer + 1], as here: these are the last of the talker's. */
+    int checkpointing; /* all blocks share one block's memory of activations */
+    int packed;        /* samples of its runs are packed */
+    /* A talker's predictor, whose stages follow the talker's. Its root is the talker's, unit 0, and
+     * the unit of its block `layer` is units[layer + 1], as in any model: these are the last of the
+     * talker's units. */
     model *inner;
     speech_parts speech;
-    uint64_t frames; /* that a sample has room for */
+    uint64_t frames; /* for which a sample has room */
 };
 
-/* What a block keeps for its backward, n rows. Cheap things (normed inputs, rotated queries and
- * keys, activations) are computed again. */
+/* What a block stores for its backward pass, n rows. Cheap things (normed inputs, rotated queries
+ * and keys, activations) are computed again. */
 typedef struct block_run {
     void *q;        /* [n,heads,head_dim] as projected, of model_heads_type */
-    void *key;      /* [n,kv_heads,head_dim] as projected, likewise */
-    void *value;    /* [n,kv_heads,head_dim], likewise */
-    void *attended; /* [n,heads,head_dim], likewise */
+    void *key;      /* [n,kv_heads,head_dim] as projected, of model_heads_type */
+    void *value;    /* [n,kv_heads,head_dim] of model_heads_type */
+    void *attended; /* [n,heads,head_dim] of model_heads_type */
     float *lse;     /* [batch,heads,length] */
     float *middle;  /* [n,hidden] the residual stream between attention and MLP */
-    void *gate;     /* [n,intermediate] of model_inner_type, of gated MLPs; its own gradient after
-                       the backward */
-    void *up;       /* [n,intermediate], or of a dense block [n,out] in fp32; likewise */
+    /* [n,intermediate] of model_inner_type, in gated MLPs. Its own gradient after the backward
+     * pass. */
+    void *gate;
+    /* [n,intermediate] of model_inner_type, or in a dense block [n,out] in fp32. Its own gradient
+     * after the backward pass. */
+    void *up;
 } block_run;
 
-/* Attention's working memory, of model_heads_type where it is void. */
+/* Attention's working memory. Members of type void are of model_heads_type. */
 typedef struct attention_work {
-    float *fused;    /* [n,(heads + 2 kv_heads) head_dim] where q, k and v are one part */
-    void *q;         /* [n,heads,head_dim] normed and rotated; then the projection's gradient */
-    void *key;       /* [n,kv_heads,head_dim] likewise */
-    float *dq;       /* [n,heads,head_dim] of normed and rotated heads; in fp32 it is q */
-    float *dkey;     /* [n,kv_heads,head_dim] likewise, always an array of its own */
-    void *dvalue;    /* [n,kv_heads,head_dim] */
+    float *fused; /* [n,(heads + 2 kv_heads) head_dim] if q, k and v are one part */
+    void *q;      /* [n,heads,head_dim] normed and rotated; later the projection's gradient */
+    void *key;    /* [n,kv_heads,head_dim] normed and rotated; later the projection's gradient */
+    float *dq;    /* [n,heads,head_dim] of normed and rotated heads; the same array as q in fp32 */
+    float *dkey;  /* [n,kv_heads,head_dim] of normed and rotated heads; always a separate array */
+    void *dvalue; /* [n,kv_heads,head_dim] */
     void *dattended; /* [n,heads,head_dim] */
     float *scratch;
 } attention_work;
 
-/* Of a run over a text that comes piece by piece: its keys, normed and rotated, and values. */
+/* The normed and rotated keys, and the values, of a run over a text that arrives in pieces. */
 typedef struct kv_cache {
-    size_t room;  /* tokens that it can hold; 0: the run has none */
-    size_t piece; /* those that come at a time, at most */
-    size_t past;  /* those before the piece at hand */
+    size_t room;  /* tokens for which it has room; 0: the run has no cache */
+    size_t piece; /* tokens per piece, at most */
+    size_t past;  /* tokens before the current piece */
     void *memory; /* [layers,2,room,kv_heads,head_dim] of model_heads_type: keys, then values */
 } kv_cache;
 
-/* What attention sees of a layer, from the first token on. */
+/* A layer's keys and values for attention, starting at the first token. */
 typedef struct kv_rows {
     const void *key, *value;
 } kv_rows;
 
-/* What a norm's backward needs of its forward. */
+/* What a norm's backward pass needs from its forward pass. */
 typedef struct norm_stats {
     float *mean; /* [rows], of LayerNorm */
     float *rstd; /* [rows] */
 } norm_stats;
 
-/* A talker's samples in lists of rows, one after the other in memory. Frames are those of all
- * samples, and some more that are none: of these, and of what is not there, an id is -1. */
+/* A talker's samples as lists of rows, contiguous in memory. Frames are those of all samples, and
+ * some unused ones. The id of an unused frame, and of anything that does not exist, is -1. */
 typedef struct speech_lists {
-    int32_t *text, *codec; /* [rows] ids of both channels: the first code of a frame is of these */
-    int32_t *at, *before;  /* [frames] the frame's row in the stream, and that before it */
-    int32_t *codes;        /* [groups, frames] */
-    int32_t *targets;      /* [groups - 1, frames] */
+    int32_t *text,
+        *codec; /* [rows] ids of both channels; `codec` includes the first code of a frame */
+    int32_t *at, *before; /* [frames] the frame's row in the stream, and the row before it */
+    int32_t *codes;       /* [groups, frames] */
+    int32_t *targets;     /* [groups - 1, frames] */
 } speech_lists;
 
-/* A talker's run besides a decoder's. */
+/* What a talker's run has besides a decoder's. */
 typedef struct speech_run {
     size_t frames;             /* of the predictor's run: a multiple of SPEECH_FRAMES_STEP */
     speech_lists lists, host;  /* in the kernels' memory, and in the host's */
     float *text, *risen, *mid; /* [rows,text_hidden]: embedded, projected once, and activated */
-    float *of_frames;          /* [frames,hidden] what codes but the first add up to */
+    float *of_frames;          /* [frames,hidden] the sum of all codes except the first */
 } speech_run;
 
-/* Its predictor's run besides. */
+/* What the predictor's run has besides. */
 typedef struct frames_run {
-    float *before; /* [frames,hidden] what left the talker's last block before each frame */
+    float *before; /* [frames,hidden] the talker's last block's output before each frame */
     norm_stats before_stats;
-    float *inputs; /* [frames,groups,hidden] before the projection; NULL: the stream itself */
+    float *inputs; /* [frames,groups,hidden] before the projection; else the stream */
     float *dinputs;
     float *column; /* [frames,hidden] one row of each frame */
-    float *picked; /* [groups - 1,frames,hidden of the predictor] what its heads look at */
+    float *picked; /* [groups - 1,frames,hidden of the predictor] its heads' input */
 } frames_run;
 
-/* A multiple of this many rows of any width begins at a place that kernels take. */
+/* A multiple of this many rows of any width is aligned as kernels require. */
 enum { SPEECH_FRAMES_STEP = 32 };
 
 struct model_run {
@@ -189,54 +195,58 @@ struct model_run {
     sample_shape shape;
     sample_batch samples; /* in the kernels' memory */
     float scale;
-    model_run *inner, *outer; /* a talker's has its predictor's inside */
-    speech_run speech;        /* of the outer one */
-    frames_run frames;        /* of the inner one */
+    model_run *inner, *outer; /* a talker's run contains its predictor's */
+    speech_run speech;        /* of the outer run */
+    frames_run frames;        /* of the inner run */
     double *host_losses;      /* [counted] */
-    size_t kept;              /* with checkpointing: the stage whose keep is there */
-    int again;                /* a forward that only fills its keep */
+    size_t kept;              /* with checkpointing: the stage whose activations are stored */
+    int again;                /* a forward pass that only computes again what is stored */
     void (*poll)(void *ctx);  /* may be NULL */
     void *poll_ctx;
 
     void *memory;
     uint64_t bytes;
-    uint64_t kept_bytes; /* beside them, by the kernels: matmul_bf16_keeps */
-    float **stream; /* [layers + 1]: [rows,hidden] what enters each block, and what leaves the last;
-                       of an MLP [rows,sizes] */
-    float *dstream; /* [rows,hidden] its gradient */
-    uint16_t *dstream_rounded; /* [rows,hidden] the same in bf16, where the model computes in it and
-                                  blocks are transformers */
-    void *normed;              /* [rows,hidden] of the model's type */
-    float *dnormed;            /* [rows,hidden] */
-    norm_stats stats;          /* [rows] */
-    float *unwanted;           /* [hidden or head_dim] gradients of norms that are frozen */
-    float *cosines, *sines;    /* [model_positions,head_dim/2] */
-    block_run *blocks;         /* [layers] */
+    uint64_t kept_bytes; /* stored in addition by the kernels: matmul_bf16_keeps */
+    /* [layers + 1]: [rows,hidden] the input of each block, and the output of the last; [rows,sizes]
+     * for an MLP. */
+    float **stream;
+    float *dstream; /* [rows,hidden] the stream's gradient */
+    /* [rows,hidden] The gradient in bf16, if the model computes in it and blocks are
+     * transformers. */
+    uint16_t *dstream_rounded;
+    void *normed;           /* [rows,hidden] of the model's type */
+    float *dnormed;         /* [rows,hidden] */
+    norm_stats stats;       /* [rows] */
+    float *unwanted;        /* [hidden or head_dim] gradients of frozen norms */
+    float *cosines, *sines; /* [model_positions,head_dim/2] */
+    block_run *blocks;      /* [layers] */
     attention_work attention;
     kv_cache cache;
     void *mlp;        /* [rows,intermediate] */
     float *patches;   /* [batch * patches, channels * patch] */
     float *projected; /* [batch * patches, hidden] */
-    size_t counted;   /* rows that the head sees: all, or one a sample: its first, or with a cache
-                         its last */
-    float *picked;    /* [counted,hidden] those rows, where they are not all */
-    void *logits;   /* [counted,classes] of model_logits_type; their gradient after the backward */
+    /* The number of rows that the head reads: all, or one per sample: its first, or with a cache
+     * its last. */
+    size_t counted;
+    float *picked; /* [counted,hidden] those rows, unless they are all rows */
+    /* [counted,classes] of model_logits_type. Their gradient after the backward pass. */
+    void *logits;
     float *lse;     /* [counted] */
     double *losses; /* [counted] */
 
     /* In bf16; [0,...] in fp32: */
     uint16_t *in, *dout; /* a linear layer's input, and its output's gradient */
-    uint16_t *weight;    /* the parameter at work */
+    uint16_t *weight;    /* the current parameter */
     float *rounded[2];   /* parameters that are not multiplied by matrices */
 };
 
 static inline size_t model_q_dim(const model *m) { return m->c.heads * m->c.head_dim; }
 static inline size_t model_kv_dim(const model *m) { return m->c.kv_heads * m->c.head_dim; }
-/* Width of the stream where it enters block `layer`. */
+/* The width of the stream at the input of block `layer`. */
 static inline size_t model_width(const model *m, size_t layer) {
     return m->c.sizes ? m->c.sizes[layer] : m->c.hidden;
 }
-/* Tokens that one of the layer sees, up to itself; 0: all. */
+/* The number of tokens, up to itself, that a token sees in the layer; 0: all. */
 static inline size_t model_window(const model *m, size_t layer) {
     return m->c.windows ? m->c.windows[layer] : 0;
 }
@@ -246,33 +256,34 @@ static inline size_t model_patches(const model *m) {
 static inline size_t model_patch_dim(const model *m) {
     return m->c.channels * m->c.patch[0] * m->c.patch[1];
 }
-/* Rows of a sample in the stream; `sequence`: tokens of a sample. */
+/* Rows of a sample in the stream. sequence: tokens per sample. */
 static inline size_t model_length(const model *m, size_t sequence) {
     if (m->c.input == INPUT_IMAGE) return 1 + model_patches(m);
     return m->c.input == INPUT_TOKENS || m->c.input == INPUT_SPEECH ? sequence : 1;
 }
 
-/* What kernels get as places: NULL where samples are not packed. */
+/* The places for kernels; NULL if samples are not packed. */
 static inline const int32_t *model_places(const model_run *run) {
     return run->shape.packed ? run->samples.places : NULL;
 }
 
-/* Positions that tokens of the run may have. */
+/* The number of positions that tokens of the run may have. */
 static inline size_t model_positions(const model_run *run) {
     return run->cache.room ? run->cache.room : run->length;
 }
 
-/* What the arrays between the MLP's products hold, and heads on their way from their projection
- * through attention and back: fp32 where a bias is added to them. */
+/* model_inner_type is the type of the arrays between the MLP's products. model_heads_type is that
+ * of heads from their projection through attention and back. Both are fp32 if a bias is added to
+ * the arrays. */
 static inline kernels_type model_inner_type(const model *m) {
     return m->c.mlp_bias || m->c.sizes ? KERNELS_F32 : m->type;
 }
-/* Rows of a table are used as parameters are: in bf16 they are rounded. */
+/* Rows of a table are used like other parameters: in bf16 they are rounded. */
 static inline unsigned model_table_flags(const model *m) {
     return m->type == KERNELS_BF16 ? KERNELS_ROUND : 0;
 }
-/* Of logits, which no layer follows, only where they are so many that they would be the largest
- * array by far: their rounding is felt in every gradient. */
+/* The type of logits. It is bf16 only if they are so many that they would be by far the largest
+ * array, because no layer follows them and their rounding affects every gradient. */
 enum { MODEL_MANY_LOGITS = 16 }; /* for each element of the stream */
 static inline kernels_type model_logits_type(const model *m) {
     const int many = m->c.classes > MODEL_MANY_LOGITS * m->c.hidden;
@@ -286,6 +297,6 @@ static inline kernels_type model_heads_type(const model *m) {
 
 void model_cache_lay_out(model_run *run, arena *a);
 
-/* Where keys and values of the layer are, once the block has computed those of the piece at hand.
- * With a cache it computes them to their place behind those of earlier pieces. */
+/* Where the layer's keys and values are once the block has computed those of the current piece.
+ * With a cache it computes them in place, after those of earlier pieces. */
 kv_rows model_cache_place(model_run *run, size_t layer);

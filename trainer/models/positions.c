@@ -1,5 +1,5 @@
-/* The formulas are those of transformers' modeling_rope_utils.py. Models were trained with its
- * roundings to fp32, so those are kept. */
+/* The formulas are those of transformers' modeling_rope_utils.py, including its roundings to fp32,
+ * because models were trained with them. */
 #include "models/positions.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ static void read_type(const model_keys *rope, model_rope_type *out) {
                       "is not supported (only default, linear, llama3, yarn)", "default");
 }
 
-/* Positions of the first training: the config's own key goes first. */
+/* The number of positions of the first training. The config's own key takes precedence. */
 static int read_positions(const model_keys *keys, const model_keys *rope, uint64_t max_positions,
                           double *out, dcp_error *err) {
     static const char key[] = "original_max_position_embeddings";
@@ -37,7 +37,7 @@ static int read_positions(const model_keys *keys, const model_keys *rope, uint64
     return model_keys_number(holder, key, (double)max_positions, 1.0, out, err);
 }
 
-/* A number above 0, which may have to be there. */
+/* A number above 0. It is required if `absent` is 0. */
 static int read_positive(const model_keys *rope, const char *key, double absent, double *out,
                          dcp_error *err) {
     if (absent == 0.0 && !model_keys_value(rope, key))
@@ -64,7 +64,7 @@ static int read_or(const model_keys *rope, const char *key, double absent, doubl
     return status;
 }
 
-/* How much sharper attention gets to be with so many times more positions. */
+/* By how much attention is sharpened for `factor` times as many positions. */
 static double sharpness(double factor, double by) {
     return factor <= 1.0 ? 1.0 : 0.1 * by * log(factor) + 1.0;
 }
@@ -85,7 +85,7 @@ static int read_yarn(const model_keys *rope, model_rope *out, dcp_error *err) {
 
 static int read_scaling(const model_keys *keys, const model_keys *rope, uint64_t max_positions,
                         model_rope *out, dcp_error *err) {
-    double usual = 0.0; /* the factor has to be there */
+    double usual = 0.0; /* the factor is required */
     int status = DCP_OK;
     if (out->type == MODEL_ROPE_DEFAULT) return DCP_OK;
     if (out->type != MODEL_ROPE_LINEAR)
@@ -96,7 +96,7 @@ static int read_scaling(const model_keys *keys, const model_keys *rope, uint64_t
     return out->type == MODEL_ROPE_YARN ? read_yarn(rope, out, err) : read_llama3(rope, out, err);
 }
 
-/* Nonzero: the object has one for each type of layers, which is refused. */
+/* Returns nonzero if the object has an object for each type of layers, which is refused. */
 static int is_nested(const model_keys *rope) {
     const char *member;
     json_t *value;
@@ -141,12 +141,13 @@ static float slow_down_seldom(const model_rope *r, float frequency) {
     return (1.0f - left) * frequency / factor + left * frequency;
 }
 
-/* The pair of `dim` elements that turns so many times within the first positions. */
+/* The pair of `dim` elements that makes so many turns within the first positions. */
 static double pair_of_turns(const model_rope *r, double turns, double dim) {
     return dim * log(r->positions / (turns * 2.0 * M_PI)) / (2.0 * log(r->theta));
 }
 
-/* The pairs from which on frequencies are slowed down, and behind which all are. */
+/* Frequencies of the pairs between these two are slowed down gradually; those of later pairs,
+ * completely. */
 static void yarn_bounds(const model_rope *r, size_t dim, double *first, double *last) {
     *first = pair_of_turns(r, r->often, (double)dim);
     *last = pair_of_turns(r, r->seldom, (double)dim);
@@ -183,11 +184,12 @@ void model_rope_frequencies(const model_rope *r, size_t dim, float *out) {
     }
 }
 
-/* Two words of layer_types are known; without it all layers from a first one on slide. */
+/* layer_types may contain two words. Without it, all layers starting at a first one have a
+ * window. */
 
 enum { USUAL_WINDOW = 4096 };
 
-/* transformers ignores the keys in such a family, and whoever set them expects something else. */
+/* transformers ignores the keys in these families, but whoever set them expects a window. */
 static int refuse_window(const model_keys *keys, dcp_error *err) {
     char text[32];
     const json_t *window = model_keys_value(keys, "sliding_window");
@@ -199,7 +201,7 @@ static int refuse_window(const model_keys *keys, dcp_error *err) {
     return status;
 }
 
-/* The tokens that a layer with a window sees; 0: no layer has one. */
+/* The number of tokens that a layer with a window sees; 0: no layer has one. */
 static int read_window(const model_keys *keys, model_windows_of family, uint64_t *window,
                        dcp_error *err) {
     static const char key[] = "sliding_window";
@@ -224,7 +226,7 @@ static int read_first(const model_keys *keys, model_windows_of family, double *f
     return model_keys_number(keys, "max_window_layers", 28.0, 0.0, first, err);
 }
 
-/* One word of layer_types. */
+/* Reads one word of layer_types. */
 static int read_layer(const model_keys *keys, model_windows_of family, const json_t *type,
                       int *slides) {
     char text[112];
@@ -240,7 +242,7 @@ static int read_layer(const model_keys *keys, model_windows_of family, const jso
     return DCP_ERR_UNSUPPORTED;
 }
 
-/* windows[layers] from layer_types, up to a word that is refused. */
+/* Fills windows[layers] from layer_types, up to a word that is refused. */
 static int read_types(const model_keys *keys, model_windows_of family, uint64_t window,
                       uint64_t layers, uint64_t *windows, dcp_error *err) {
     const json_t *types = model_keys_value(keys, "layer_types"), *type;

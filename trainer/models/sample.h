@@ -1,8 +1,8 @@
-/* What one training sample is: a model asks for a shape, the data fills batches of it. A language
- * model's sample is a row of tokens, each with the token that it is to predict; a classifier's is
- * an image or a vector of numbers, with one class. One of speech is what a talker is given: the ids
- * of a text, the codes that say it and the speaker's vector; at places it is to predict the first
- * code of a frame, or the end, and in frames the other codes. */
+/* What one training sample is: a model specifies a shape, and the data fill batches of it. A
+ * language model's sample is a row of tokens, each with the token that it should predict. A
+ * classifier's sample is an image or a vector of numbers, with one class. A talker's sample of
+ * speech has the ids of a text, the codes that say it, and the speaker's vector; some positions
+ * predict the first code of a frame, or the end, and frames predict their other codes. */
 #pragma once
 
 #include <stddef.h>
@@ -11,42 +11,47 @@
 enum { SAMPLE_IGNORE = -100 }; /* a target that does not count */
 
 typedef struct sample_shape {
-    uint64_t tokens; /* ids that go in; 0 where numbers do */
-    uint32_t ndim;   /* of the numbers: 3, an image [channels, height, width]; 1, a vector */
+    uint64_t tokens; /* ids of the input; 0 if it is numbers */
+    uint32_t ndim;   /* of the numbers: 3 for an image [channels, height, width], 1 for a vector */
     uint64_t dims[3];
-    uint64_t targets; /* as many as tokens, or 1; of speech one more for each code but the first */
-    uint64_t classes; /* ids and targets lie below: the vocabulary, or the number of classes */
+    uint64_t
+        targets; /* as many as tokens, or 1; for speech, one more for each code except the first */
+    uint64_t classes; /* ids and targets are below it: the vocabulary, or the number of classes */
     int packed;       /* a sample of tokens may hold several documents */
-    /* Of speech, whose tokens are positions of both channels together, and whose numbers are the
-     * speaker's vector; elsewhere 0: */
-    uint64_t frames, groups; /* room for frames, and codes of each */
-    uint64_t texts, codes;   /* ids of text, and codes, lie below */
-    uint64_t end;            /* the class behind the last frame */
+    /* For speech, where tokens are the positions of both channels together, and the numbers are the
+     * speaker's vector; otherwise 0: */
+    uint64_t frames,
+        groups;            /* the number of frames for which there is room, and of codes in each */
+    uint64_t texts, codes; /* ids of text, and codes, are below these */
+    uint64_t end;          /* the class after the last frame */
 } sample_shape;
 
-/* Positions beside those of a text's ids and frames; the ids that stand first; and the fewest. */
+/* The number of positions besides those of a text's ids and frames, of the ids at the beginning,
+ * and the smallest number of ids. */
 enum { SAMPLE_SPEECH_AROUND = 7, SAMPLE_SPEECH_HEADER = 3, SAMPLE_SPEECH_LEAST_TEXT = 4 };
 
-/* Samples one after the other. */
+/* Samples, contiguous. */
 typedef struct sample_batch {
-    int32_t *ids;     /* [n, tokens], of speech [n, tokens + frames * groups]: those of the text,
-                         then the codes of frames, -1 behind either; NULL without tokens */
-    float *values;    /* [n, dims]; NULL with tokens alone */
-    int32_t *targets; /* [n, targets], of speech [n, tokens + frames * (groups - 1)] */
-    int32_t *places; /* [n, tokens] of packed samples, each token's place in its document: 0, or one
-                        more than that of the token before; NULL for others */
+    /* [n, tokens], for speech [n, tokens + frames * groups]: the ids of the text, then the codes of
+     * frames, each filled up with -1. NULL without tokens. */
+    int32_t *ids;
+    float *values;    /* [n, dims]; NULL if there are only tokens */
+    int32_t *targets; /* [n, targets], for speech [n, tokens + frames * (groups - 1)] */
+    /* [n, tokens] For packed samples, each token's place in its document: 0, or one more than that
+     * of the token before. NULL for others. */
+    int32_t *places;
 } sample_batch;
 
 enum { SAMPLE_MOST_CHANNELS = 16 };
 
 /* How a byte of an image becomes a number: (byte * scale - mean) / std of its channel. */
 typedef struct sample_normalization {
-    uint64_t channels; /* 0: it is byte / 255 */
+    uint64_t channels; /* 0: the number is byte / 255 */
     double scale;
     float mean[SAMPLE_MOST_CHANNELS], std[SAMPLE_MOST_CHANNELS];
 } sample_normalization;
 
-/* What a loss is the mean of, on its own, and how it counts beside others. */
+/* A loss is a mean of its own, and has a weight beside other losses. */
 typedef struct sample_loss {
     const char *name;
     double weight;
@@ -61,29 +66,29 @@ static inline sample_loss model_sample_loss(const sample_shape *shape, size_t i)
     static const sample_loss speech[] = {{"talker", 1.0}, {"predictor", 0.3}};
     return shape->frames ? speech[i] : (sample_loss){"loss", 1.0};
 }
-/* Which of them target i of a sample belongs to. */
+/* The index of the loss to which target i of a sample belongs. */
 static inline size_t model_sample_loss_of(const sample_shape *shape, uint64_t i) {
     return shape->frames && i >= shape->tokens;
 }
 
-/* Ids of one sample; 0 where numbers alone go in. */
+/* The number of ids of one sample; 0 if the input is only numbers. */
 static inline uint64_t model_sample_ids(const sample_shape *shape) {
     return shape->tokens + shape->frames * shape->groups;
 }
 
-/* What a sample counts as, of tokens consumed. */
+/* The number of consumed tokens as which a sample counts. */
 static inline uint64_t model_sample_tokens(const sample_shape *shape) {
     return shape->frames ? shape->tokens : shape->targets;
 }
 
-/* Numbers of one sample; 0 for tokens. */
+/* The number of numbers of one sample; 0 for tokens. */
 static inline uint64_t model_sample_values(const sample_shape *shape) {
     uint64_t n = shape->ndim > 0;
     for (uint32_t d = 0; d < shape->ndim; d++) n *= shape->dims[d];
     return n;
 }
 
-/* The batch from its i-th sample on. */
+/* The part of the batch that starts at its i-th sample. */
 static inline sample_batch model_sample_batch_at(const sample_batch *batch,
                                                  const sample_shape *shape, uint64_t i) {
     return (sample_batch){.ids = batch->ids ? batch->ids + i * model_sample_ids(shape) : NULL,

@@ -4,10 +4,10 @@
  *     text    header  pad      pad          pad        pad      bos  the text  eos  pad    pad
  *     codec           nothink  think_bos    think_eos  speaker  pad  pad       pad  bos    frame j
  *
- * and pads of text alone behind them, which under a causal mask nothing before them sees. A row is
- * the sum of both channels; of a frame, of all its codes. The row before a frame predicts its first
- * code, and the last one the end; the predictor gets what leaves the talker there, and then the
- * frame's codes, to predict each from those before it. */
+ * followed by pads of the text channel alone, which no earlier row sees under a causal mask. A row
+ * is the sum of both channels; for a frame, of all its codes. The row before a frame predicts its
+ * first code, and the last row predicts the end. The predictor receives the talker's output of that
+ * row, and then the frame's codes, to predict each code from those before it. */
 #include "models/speech.h"
 
 #include <inttypes.h>
@@ -77,14 +77,14 @@ int model_speech_take_lists(model_run *run, dcp_error *err) {
     return DCP_OK;
 }
 
-/* One sample: its ids and targets, and how much of these there is. */
+/* One sample: its ids and targets, and their numbers. */
 typedef struct speech_sample {
     const int32_t *text, *codes; /* [t], [T, groups] */
     const int32_t *targets;      /* [tokens], then [frames, groups - 1] */
     uint64_t number, t, T;
 } speech_sample;
 
-/* Ids before the first that is none, of n with `width` each. */
+/* Counts the entries before the first NONE, among n entries of `width` ids each. */
 static uint64_t count_given(const int32_t *ids, uint64_t n, uint64_t width) {
     uint64_t given = 0;
     while (given < n && ids[given * width] != NONE) given++;
@@ -146,7 +146,7 @@ static int check_sample(const model_run *run, const speech_sample *s, dcp_error 
                   : check_targets(s->targets + shape->tokens, others, shape->codes, s->number, err);
 }
 
-/* The text channel, [rows of a sample]. */
+/* Fills in the text channel, [rows of a sample]. */
 static void put_text(const model_run *run, const speech_sample *s, int32_t *text) {
     const speech_config *c = run->m->c.speech;
     for (size_t i = 0; i < run->length; i++) text[i] = (int32_t)c->text_pad;
@@ -156,7 +156,7 @@ static void put_text(const model_run *run, const speech_sample *s, int32_t *text
     text[s->t + AROUND - 2] = (int32_t)c->text_end;
 }
 
-/* The other one, without codes but the first of a frame. */
+/* Fills in the codec channel, with only the first code of each frame. */
 static void put_codec(const model_run *run, const speech_sample *s, int32_t *codec) {
     const speech_config *c = run->m->c.speech;
     const size_t first = s->t + AROUND;
@@ -169,7 +169,7 @@ static void put_codec(const model_run *run, const speech_sample *s, int32_t *cod
     for (uint64_t j = 0; j < s->T; j++) codec[first + j] = s->codes[j * c->groups];
 }
 
-/* Frames beyond a sample's own are none. */
+/* Frames after a sample's own remain unused. */
 static void put_frames(const model_run *run, const speech_sample *s, const speech_lists *l) {
     const size_t groups = groups_in(run), all = run->speech.frames;
     const size_t first = s->number * run->length + s->t + AROUND;
@@ -205,7 +205,8 @@ static void upload(model_run *run, const sample_batch *batch) {
 int model_speech_set(model_run *run, const sample_batch *batch, dcp_error *err) {
     const size_t frames = run->speech.frames, groups = groups_in(run);
     const speech_lists *l = &run->speech.host;
-    for (size_t i = 0; i < (2 + groups) * frames; i++) l->at[i] = NONE; /* before and codes, too */
+    for (size_t i = 0; i < (2 + groups) * frames; i++)
+        l->at[i] = NONE; /* also `before` and `codes` */
     for (size_t i = 0; i < (groups - 1) * frames; i++) l->targets[i] = SAMPLE_IGNORE;
     for (size_t i = 0; i < run->batch; i++) {
         const speech_sample s = sample_of(run, batch, i);
@@ -217,10 +218,10 @@ int model_speech_set(model_run *run, const sample_batch *batch, dcp_error *err) 
     return DCP_OK;
 }
 
-/* How frames enter a talker's predictor, and what it says of their codes. A frame's rows are what
- * left the talker before it, normed, and the embeddings of its codes but the last; row i + 1 goes
- * through a head of its own to code i + 1. Lists of frames are one after the other in memory, so
- * that a code's are one array: rows of a frame are copied to and from them. */
+/* How frames enter a talker's predictor, and how it predicts their codes. A frame's rows are the
+ * talker's normed output of the row before it, and the embeddings of all its codes except the last;
+ * row i + 1 predicts code i + 1 through a head of its own. Lists of frames are contiguous for each
+ * code, so a code's rows are one array: rows of a frame are copied to and from it. */
 
 static size_t rows_of_frame(const model_run *run) { return run->length; }
 static const model *talker_of(const model_run *run) { return run->outer->m; }
@@ -242,7 +243,7 @@ static void frames_work(model_run *run, arena *a) {
     if (!is_projected(run)) run->frames.dinputs = run->dstream;
 }
 
-/* Row i of each frame, from or to the column. */
+/* Copies row i of each frame from, or to, the column. */
 static void put_column(model_run *run, size_t i) {
     const size_t hidden = talker_of(run)->c.hidden;
     run->k->copy_rows(run->k, run->frames.inputs + i * hidden, rows_of_frame(run) * hidden,
@@ -255,7 +256,7 @@ static void take_column(model_run *run, size_t i) {
                       rows_of_frame(run) * hidden, run->batch, hidden, 0);
 }
 
-/* In fp32, whatever the model computes in: it is no operand of a product yet. */
+/* In fp32, whatever the model computes in, because it is not an operand of a product yet. */
 static void put_before(model_run *run, const float *const *params) {
     model_run *outer = run->outer;
     const norm *n = &outer->m->root.final;
@@ -268,7 +269,7 @@ static void put_before(model_run *run, const float *const *params) {
     put_column(run, 0);
 }
 
-/* The table of a code; the first one's is the talker's. */
+/* The table of a code; the first code's is the talker's. */
 static size_t table_of(const model_run *run, size_t code) {
     const model *m = talker_of(run);
     return code ? m->speech.tables[code - 1] : m->root.embed;
@@ -292,7 +293,7 @@ static void frames_forward(model_run *run, size_t layer, const float *const *par
                              inputs_operand(run), run->rows, params, 0);
 }
 
-/* The talker's gradient begins with that of the rows before frames. */
+/* Begins the talker's gradient with that of the rows before frames. */
 static void before_backward(model_run *run, const float *const *params, float *const *grads) {
     model_run *outer = run->outer;
     const norm *n = &outer->m->root.final;
@@ -343,7 +344,7 @@ static void codes_work(model_run *run, arena *a) {
     run->logits = model_arena_floats(a, run->counted, run->m->c.classes);
 }
 
-/* Rows 1 ... of each frame, those of a head one after the other. */
+/* Copies rows 1 ... of each frame, such that the rows of a head are contiguous. */
 static void pick_rows(model_run *run) {
     const size_t hidden = run->m->c.hidden, each = run->batch * hidden;
     for (size_t head = 0; head + 1 < rows_of_frame(run); head++)
@@ -352,7 +353,7 @@ static void pick_rows(model_run *run) {
                           rows_of_frame(run) * hidden, run->batch, hidden, 0);
 }
 
-/* Their gradient goes back to where they stand; the first row of a frame has none. */
+/* Copies their gradient to their places; the first row of a frame has none. */
 static void put_back(model_run *run) {
     const size_t hidden = run->m->c.hidden, each = run->batch * hidden;
     run->k->zero(run->k, run->dstream, run->rows * hidden);
@@ -368,7 +369,7 @@ static void norm_picked(model_run *run, const float *const *params) {
                        params, &run->stats);
 }
 
-/* A head's rows of what was normed. */
+/* The normed rows of a head. */
 static operand normed_of(model_run *run, size_t head) {
     const size_t each = run->batch * run->m->c.hidden;
     if (run->m->type == KERNELS_BF16)
@@ -376,7 +377,7 @@ static operand normed_of(model_run *run, size_t head) {
     return (operand){.wide = (const float *)run->normed + head * each};
 }
 
-/* Of a head's, which are fp32. */
+/* The logits of a head, which are fp32. */
 static float *logits_of(model_run *run, size_t head) {
     return (float *)run->logits + head * run->batch * run->m->c.classes;
 }

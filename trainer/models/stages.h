@@ -3,7 +3,7 @@
 
 #include "models/parts.h"
 
-/* A stage: where, and which. */
+/* A stage: its kind and its position. */
 typedef struct stage_place {
     const model *level; /* the model or the one inside it */
     const stage_kind *kind;

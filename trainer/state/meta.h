@@ -13,7 +13,7 @@
 /* What samples are a function of, besides the seed. */
 typedef struct meta_data {
     uint64_t epoch_samples; /* of an epoch */
-    uint64_t sequence;      /* tokens per sample; 0 if the model takes no tokens */
+    uint64_t sequence;      /* tokens per sample; 0 if the model has no token input */
     uint64_t fingerprint;   /* as in data/data.h */
 } meta_data;
 

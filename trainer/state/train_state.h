@@ -50,7 +50,7 @@ typedef struct train_state {
     int is_own_run; /* it is one of this run's own, not a step from which a new run branches off */
     char saved_by[STATE_RUN_BYTES]; /* its run, as read by rank 0; "" if unknown */
     char init[STATE_INIT_BYTES];    /* the `init` of that run; likewise */
-    int is_loaded;                  /* there is such a step */
+    int is_loaded;                  /* the state was loaded from a step */
 } train_state;
 
 /* Allocates this rank's shards, zeroed, in the memory of k, which is the device's, or the host's if

@@ -31,7 +31,7 @@ typedef struct trainer {
     struct fsdp *sharded;
     struct optim *optimizer;
     struct model_run *run; /* activations of one micro-batch */
-    uint64_t sequence;     /* tokens per sample; 0 if the model takes no tokens */
+    uint64_t sequence;     /* tokens per sample; 0 if the model has no token input */
     json_t *about;         /* the contents of about.json; the same on all ranks */
     sample_shape shape;
     sample_batch inputs;                  /* of all micro-batches of this rank in a step */
