@@ -1,5 +1,5 @@
-/* The state of dcp-bench, of any size: the tensors of a decoder, three times, fp32, cut on
- * dimension 0. All bytes are one value. */
+/* The state of dcp-bench, in any size: the tensors of a decoder, three times, fp32, cut on
+ * dimension 0. All bytes have the same value. */
 #ifndef TESTS_BENCH_STATE_H
 #define TESTS_BENCH_STATE_H
 
@@ -13,7 +13,7 @@ typedef struct bench_state {
     unsigned layers, hidden, vocab;
     dcp_state *state;
     unsigned char *memory;
-    uint64_t bytes; /* of this rank */
+    uint64_t bytes; /* on this rank */
 } bench_state;
 
 static const struct {
@@ -28,7 +28,7 @@ static const struct {
     {"mlp.down_proj", 2, 1, 3},
 };
 
-/* Adds this rank's rows, where `memory` is there; counts their bytes in either case. */
+/* Adds this rank's rows if `memory` is not NULL; counts their bytes in either case. */
 static inline void bench_state_add(bench_state *b, int rank, int size, const char *path,
                                    uint32_t ndim, uint64_t rows, uint64_t columns) {
     const dcp_tensor t = {path, DCP_F32, ndim, {rows, columns}};
@@ -57,7 +57,7 @@ static inline void bench_state_walk(bench_state *b, int rank, int size) {
     }
 }
 
-/* What rank `rank` of `size` holds. */
+/* The part of rank `rank` of `size`. */
 static inline bench_state bench_state_make(unsigned layers, unsigned hidden, unsigned vocab,
                                            int rank, int size) {
     bench_state b = {.layers = layers, .hidden = hidden, .vocab = vocab};

@@ -1,5 +1,5 @@
-/* Reading beside a writer: a child saves one tensor again and again, in memory, where steps come
- * and go fastest, until it is told to end. */
+/* Reading beside a writer: until it is told to end, a child repeatedly saves one tensor to a store
+ * in memory, where steps are added and removed fastest. */
 #ifndef TESTS_SUPPORT_BESIDE_H
 #define TESTS_SUPPORT_BESIDE_H
 
@@ -21,7 +21,7 @@ static inline dcp_state *beside_state(int64_t *data) {
     return state;
 }
 
-/* Of the writer: all elements of the step are `value`. */
+/* The writer's save: all elements of the step are `value`. */
 static inline void beside_save(dcp_store *store, uint64_t step, int64_t value) {
     static int64_t data[BESIDE_ELEMS];
     static dcp_state *state; /* the writer's, until it ends */
@@ -33,7 +33,7 @@ static inline void beside_save(dcp_store *store, uint64_t step, int64_t value) {
     _exit(1);
 }
 
-/* Of the reader: loads the step that is open, and returns the number that all elements are. */
+/* The reader's load: loads the open step, and returns the number that all elements have. */
 static inline int64_t beside_load(dcp_checkpoint *ckpt) {
     static int64_t data[BESIDE_ELEMS];
     dcp_state *state = beside_state(data);
@@ -48,7 +48,7 @@ static inline int64_t beside_load(dcp_checkpoint *ckpt) {
 static volatile int beside_ends; /* the writer has been told to end */
 static inline void beside_on_end(int signal) { beside_ends = signal; }
 
-/* A writer that removes each step when it has the next one. */
+/* A writer that removes each step after saving the next one. */
 static inline void beside_keep_one(struct scratch *s) {
     dcp_store *store = open_store(s, 1, 0);
     for (int64_t n = 1; !beside_ends; n++) beside_save(store, (uint64_t)n, n);
@@ -57,7 +57,8 @@ static inline void beside_keep_one(struct scratch *s) {
 
 static pid_t beside_writer; /* 0: there is none */
 
-/* A child that runs `write`, until beside_end or the end of the test; there is a step by now. */
+/* Starts a child that runs `write` until beside_end or the end of the test. A step exists when this
+ * returns. */
 static inline void beside_start(struct scratch *s, void (*write)(struct scratch *s)) {
     beside_writer = fork();
     if (beside_writer == 0) {

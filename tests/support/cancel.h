@@ -1,5 +1,5 @@
-/* Giving up, for tests: a stop function that says so the n-th time, and one that waits at a gate.
- */
+/* Cancellation, for tests: a stop function that cancels at the n-th call, and one that waits at a
+ * gate. */
 #ifndef TESTS_MPI_CANCEL_H
 #define TESTS_MPI_CANCEL_H
 
@@ -7,14 +7,15 @@
 
 #include "support/scratch.h"
 
-/* `ctx` is an int: 0 so often, then 1, and it must not be asked again. */
+/* ctx: an int, the number of calls that return 0 before one that returns 1, after which the
+ * function must not be called again. */
 static inline int give_up(void *ctx) {
     int *left = ctx;
     CHECK(*left >= 0);
     return (*left)-- == 0;
 }
 
-/* `ctx` is a semaphore that somebody posts once. */
+/* ctx: a semaphore that is posted once. */
 static inline int wait_at_gate(void *ctx) {
     while (sem_wait(ctx)) continue;
     sem_post(ctx);

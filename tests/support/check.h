@@ -1,5 +1,4 @@
-/* CHECK for tests under mpirun: a failure ends all ranks at once, so that none waits for another.
- */
+/* CHECK for tests under mpirun: a failure ends all ranks immediately, so none waits for another. */
 #ifndef TESTS_MPI_CHECK_H
 #define TESTS_MPI_CHECK_H
 

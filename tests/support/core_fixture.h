@@ -24,7 +24,7 @@ static inline uint64_t any(void) {
     return z ^ z >> 31;
 }
 
-/* From `low` to `high`, both included. */
+/* A number from `low` to `high`, inclusive. */
 static inline uint64_t between(uint64_t low, uint64_t high) {
     return low + any() % (high - low + 1);
 }
@@ -36,7 +36,7 @@ static inline unsigned char *any_bytes(uint64_t bytes) {
     return data;
 }
 
-/* A part of [0, shape[d]) in each dimension; `least` elements of each at least. */
+/* A part of [0, shape[d]) in each dimension, with at least `least` elements in each. */
 static inline dcp_box any_box(uint32_t ndim, const uint64_t *shape, uint64_t least) {
     dcp_box box = {0};
     for (uint32_t d = 0; d < ndim; d++) {
@@ -46,7 +46,7 @@ static inline dcp_box any_box(uint32_t ndim, const uint64_t *shape, uint64_t lea
     return box;
 }
 
-/* One to eight dimensions of prime sizes, the smaller the more there are. */
+/* One to eight dimensions of prime sizes, which are smaller if there are more dimensions. */
 static inline uint32_t any_shape(uint64_t *shape) {
     static const uint64_t primes[] = {1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31};
     uint32_t ndim = (uint32_t)between(1, DCP_MAX_DIMS);

@@ -1,6 +1,6 @@
-/* A caller's table over MPI that counts its calls, and tells those that carry tensors' data from
- * the rest: all bytes of a `bench_state` (bench_state.h) are COUNTED_BYTE, and a message with many
- * of them in a row has data in it. */
+/* A caller's table over MPI that counts its calls, and distinguishes those that carry tensors'
+ * data: all bytes of a `bench_state` (bench_state.h) are COUNTED_BYTE, and a message with many of
+ * these in a row contains data. */
 #ifndef TESTS_COUNTED_H
 #define TESTS_COUNTED_H
 
@@ -26,11 +26,11 @@ static const char *const counted_names[COUNTED_OPS] = {"broadcast", "all-reduce"
                                                        "all-to-all", "barrier"};
 
 typedef struct counted_call {
-    uint64_t bytes; /* that this rank gives */
+    uint64_t bytes; /* that this rank sends */
     int op, has_data;
 } counted_call;
 
-/* Those of a rank, by way of the table or of its duplicates, which it does not use at a time. */
+/* The calls of a rank, through the table or its duplicates, of which it uses only one at a time. */
 static struct {
     counted_call list[COUNTED_CALLS];
     size_t n;
@@ -118,15 +118,15 @@ static inline void counted_begin(void) {
     counted.n = 0;
 }
 
-/* Of this rank's calls since counted_begin. */
+/* Counts this rank's calls since counted_begin. */
 static inline size_t counted_with_data(void) {
     size_t n = 0;
     for (size_t i = 0; i < counted.n; i++) n += counted.list[i].has_data != 0;
     return n;
 }
 
-/* Collective: how many calls since counted_begin carried no rank's data. Rank 0 prints them, all of
- * them one by one where DCP_TEST_CALLS is set. */
+/* Collective. Returns how many calls since counted_begin carried no rank's data. Rank 0 prints
+ * them, one by one if DCP_TEST_CALLS is set. */
 static inline unsigned counted_end(const char *what) {
     unsigned all[COUNTED_OPS] = {0}, apart = 0, rank;
     int size, first;
@@ -136,7 +136,7 @@ static inline unsigned counted_end(const char *what) {
     rank = (unsigned)first;
     MPI_Allreduce(MPI_IN_PLACE, &most, 1, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(MPI_IN_PLACE, &least, 1, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD);
-    CHECK(most == ~least); /* collectives are of all ranks */
+    CHECK(most == ~least); /* all ranks take part in collectives */
     for (size_t i = 0; i < counted.n; i++) {
         counted_call *c = &counted.list[i];
         MPI_Allreduce(MPI_IN_PLACE, &c->has_data, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);

@@ -1,4 +1,5 @@
-/* Extents of a file system: which a file shares with others, and how to leave few. */
+/* Extents of a file system: which ones a file shares with others, and how to leave little free
+ * space. */
 #ifndef TESTS_MPI_EXTENTS_H
 #define TESTS_MPI_EXTENTS_H
 
@@ -12,7 +13,7 @@
 
 #include "support/check.h"
 
-/* Bytes of the file that it shares with others, as the file system says. */
+/* The number of bytes that the file shares with others, as reported by the file system. */
 static inline uint64_t extents_shared_bytes(const char *path) {
     union {
         struct fiemap map;
@@ -33,8 +34,8 @@ static inline uint64_t extents_shared_bytes(const char *path) {
     return bytes;
 }
 
-/* Takes all of the file system's space but about so much; what statvfs says is too rough for that.
- * The file's descriptor. */
+/* Fills the file system except for about so many bytes. Does not use statvfs, which is too
+ * imprecise. Returns the file's descriptor. */
 static inline int extents_fill(const char *path, uint64_t but_bytes) {
     const off_t but = (off_t)but_bytes;
     int fd = open(path, O_WRONLY | O_CREAT, 0600);

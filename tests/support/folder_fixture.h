@@ -1,4 +1,4 @@
-/* A folder in /tmp: a group's set-up and tear-down for cmocka. */
+/* A folder in /tmp: the set-up and tear-down of a cmocka group. */
 #ifndef TESTS_FOLDER_FIXTURE_H
 #define TESTS_FOLDER_FIXTURE_H
 
@@ -7,7 +7,7 @@
 
 static char folder[] = "/tmp/dcp-unit-XXXXXX";
 
-/* A path in it; the next call overwrites it. */
+/* A path in the folder; the next call overwrites it. */
 static inline const char *in_folder(const char *name) {
     static char path[512];
     snprintf(path, sizeof path, "%s/%s", folder, name);

@@ -1,4 +1,4 @@
-/* The given state: its bytes come from a counter, so that every rank makes any part of it. */
+/* The given state: its bytes come from a counter, so every rank can make any part of it. */
 #include "support/given.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ void given_make(given *g, uint64_t salt) {
     }
 }
 
-/* The special ones but the two that make saves larger and nothing else. */
+/* The special tensors, except the two that only make saves larger. */
 static int is_of_few(const given *g, size_t t) {
     const char *path = g->tensors[t].path;
     return t < SPECIAL && strcmp(path, "/model/rows") != 0 && strcmp(path, "/model/vector") != 0;
@@ -112,7 +112,7 @@ static void hold(held *h, const given *g, size_t t, dcp_box box, int filled) {
     h->n++;
 }
 
-/* Part `rank` of `size` on dimension d; of a scalar: the first has it. */
+/* Part `rank` of `size` on dimension d. Rank 0 gets all of a scalar. */
 static void cut(dcp_box *box, const dcp_tensor *t, uint32_t d, int rank, int size) {
     dcp_tensor line = {"/model/line", DCP_U8, t->ndim ? 1 : 0, {t->ndim ? t->shape[d] : 0}};
     dcp_box part = dcp_box_chunk(&line, rank, size);
@@ -129,7 +129,7 @@ static dcp_box blocks(const dcp_tensor *t, int rank, int size) {
     return box;
 }
 
-/* The part of the box; ranks of one row of the mesh hold one tensor in parallel. */
+/* Cuts a part of the box; the ranks of a row of the mesh hold one tensor in parallel. */
 static void cut_again(dcp_box *box, uint32_t d, int rank, int size) {
     dcp_tensor line = {"/model/line", DCP_U8, 1, {box->count[d]}};
     dcp_box part = dcp_box_chunk(&line, rank, size);
@@ -137,9 +137,9 @@ static void cut_again(dcp_box *box, uint32_t d, int rank, int size) {
     box->count[d] = part.count[0];
 }
 
-/* Hybrid sharding: of 8 ranks, 2 replicas of 2 x 2. Tensor parallel cuts the last dimension of some
- * tensors and the first of others, and leaves vectors whole; FSDP cuts the first of what is left.
- */
+/* Hybrid sharding: 8 ranks are 2 replicas of 2 x 2. Tensor parallelism cuts the last dimension of
+ * some tensors and the first of others, and leaves vectors whole; FSDP cuts the first dimension of
+ * the result. */
 static dcp_box mesh(const dcp_tensor *t, size_t number, int rank, int size) {
     dcp_box box = dcp_box_whole(t);
     int parallel = size % 2 ? 1 : 2, rest = size / parallel;

@@ -1,15 +1,15 @@
-/* Private stores for tests: nodes are simulated by directories of their own. */
+/* Private stores for tests: directories of their own simulate nodes. */
 #ifndef TESTS_MPI_PRIVATE_H
 #define TESTS_MPI_PRIVATE_H
 
 #include "support/scratch.h"
 
-/* The directory of node number `node` in the store of that name. */
+/* The directory of node `node` in the store of that name. */
 static inline void node_dir(const scratch *s, const char *name, int node, char *dir) {
     snprintf(dir, PATH_MAX, "%s/%s-%d", s->root, name, node);
 }
 
-/* What this rank of `comm` holds under `how`, saved as `step` into its own directory. */
+/* Saves what this rank of `comm` holds under `how` as `step` into its own directory. */
 static inline void private_save(dcp_comm *comm, const char *dir, const given *g, scheme how,
                                 uint64_t step) {
     held h;
@@ -23,8 +23,8 @@ static inline void private_save(dcp_comm *comm, const char *dir, const given *g,
     dcp_store_close(store);
 }
 
-/* Loads from what the ranks of `comm` see under their paths; the content must be the given one's.
- */
+/* Loads from what the ranks of `comm` see under their paths, and checks that it is the given
+ * content. */
 static inline void private_load(dcp_comm *comm, const char *path, const given *g, scheme how,
                                 uint64_t step) {
     held h;
@@ -38,7 +38,7 @@ static inline void private_load(dcp_comm *comm, const char *path, const given *g
     dcp_checkpoint_close(ckpt);
 }
 
-/* The ranks with that color; every rank gets one. */
+/* The communicator of the ranks with that color; every rank gets one. */
 static inline dcp_comm *part_of(const scratch *s, int color) {
     MPI_Comm part;
     dcp_comm *comm = NULL;

@@ -1,5 +1,5 @@
-/* Files of one step on nodes that each see only their own: a folder a node, filled with shards of
- * odd lengths, encoded, kept in memory, lost in part, and compared. */
+/* Files of one step on nodes that see only their own: one folder per node is filled with shards of
+ * odd lengths, encoded, stored in memory, partly lost, and compared. */
 #ifndef TESTS_MPI_PRIVATE_FILES_H
 #define TESTS_MPI_PRIVATE_FILES_H
 
@@ -13,7 +13,7 @@
 
 #define PRIVATE_STEP 7
 
-static uint64_t private_salt; /* another one: other content */
+static uint64_t private_salt; /* another salt gives other content */
 
 typedef struct kept_file {
     char path[PATH_MAX];
@@ -55,7 +55,7 @@ static inline unsigned char *private_read(const char *path, size_t *bytes) {
     return data;
 }
 
-/* Bytes that differ from rank to rank and from place to place. */
+/* Writes bytes that differ between ranks and between positions. */
 static inline void private_write_shard(const private_files *p, int number, size_t bytes) {
     char path[PATH_MAX];
     unsigned char *data = malloc(bytes + 1);
@@ -79,8 +79,8 @@ static inline void private_make_folder(const private_files *p, int node) {
     CHECK(mkdir(path, 0777) == 0);
 }
 
-/* Rank 0 keeps all files of all nodes in memory, but for about.json, which is never the same. The
- * others wait until it has: they may change theirs next. */
+/* Rank 0 reads all files of all nodes into memory, except about.json, which always differs. The
+ * other ranks wait for it, because they may change their files next. */
 static inline void private_keep(private_files *p) {
     p->kept = NULL;
     p->n_kept = 0;
@@ -103,7 +103,7 @@ static inline void private_keep(private_files *p) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* The first `world` ranks save on world / ranks_a_node nodes; their lengths are in `bytes`. */
+/* Saves with the first `world` ranks, on world / ranks_a_node nodes. bytes: the lengths. */
 static inline void private_save(private_files *p, const scratch *s, dcp_comm *comm, int world,
                                 int ranks_a_node, const char *redundancy, const size_t *bytes) {
     redundancy_spec spec;
@@ -135,7 +135,7 @@ static inline void private_lose(const private_files *p, unsigned nodes) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Whether every kept file is at its place again, or where `anywhere` on any node. On rank 0. */
+/* Checks on rank 0 that every stored file is back in its place, or with `anywhere` on any node. */
 static inline void private_compare(const private_files *p, int anywhere) {
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < p->n_kept; i++) {
@@ -156,7 +156,7 @@ static inline void private_compare(const private_files *p, int anywhere) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Puts all kept files back, and nothing else. */
+/* Restores all stored files, and nothing else. */
 static inline void private_restore(const private_files *p) {
     MPI_Barrier(MPI_COMM_WORLD);
     for (int node = 0; node < p->nodes && p->s->rank == 0; node++) {
@@ -184,7 +184,7 @@ static inline void private_end(private_files *p) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* The survey of ranks that are on the nodes that saved. */
+/* The survey by the ranks on the nodes that saved. */
 static inline redundancy_survey *private_survey(const private_files *p, int every_byte) {
     char folder[PATH_MAX];
     const char *folders[] = {folder};
@@ -198,7 +198,7 @@ static inline redundancy_survey *private_survey(const private_files *p, int ever
     return survey;
 }
 
-/* Rebuilds what is lost on those ranks. */
+/* Rebuilds on those ranks what was lost. */
 static inline void private_rebuild(const private_files *p, redundancy_survey *survey) {
     char folder[PATH_MAX];
     private_folder(p, p->s->rank / p->ranks_a_node, folder);

@@ -13,8 +13,8 @@
 
 enum { CHANNELS = 64, SLOT_BYTES = 1 << 20 };
 
-/* What the ranks of one communicator talk through: each writes into its own slot, and all read
- * between two meetings. */
+/* The channel of one communicator: each rank writes into its own slot, and all read between two
+ * meetings. */
 typedef struct channel {
     pthread_barrier_t meeting;
     uint64_t sent[RANKS_MOST][RANKS_MOST];
@@ -43,7 +43,7 @@ static void stop(const char *why) {
 
 static void meet(const seat *s) { pthread_barrier_wait(&s->c->meeting); }
 
-/* Begins a call. Two threads in one communicator would get each other's messages. */
+/* Begins a call. Two threads in one communicator would receive each other's messages. */
 static seat *sit_down(void *ctx) {
     seat *s = ctx;
     if (atomic_exchange(&s->is_taken, 1)) stop("two threads are in one communicator");
@@ -168,7 +168,7 @@ void *ranks_shared(ranks *r) { return r->shared; }
 
 void ranks_free(ranks *r) { munmap(r, sizeof *r + r->bytes); }
 
-/* Those who were killed may have been at a meeting. */
+/* Makes the meeting again, because killed ranks may have been there. */
 static void begin(ranks *r) {
     r->used = 1;
     prepare_meeting(&r->meeting, r->n);

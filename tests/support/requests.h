@@ -1,5 +1,5 @@
-/* What ranks ask of the file system, for tests that are linked with --wrap of io_queue_write and
- * io_queue_read: each request is noted before it goes on. */
+/* The requests of ranks to the file system, for tests that are linked with --wrap of io_queue_write
+ * and io_queue_read: each request is recorded before it is made. */
 #ifndef TESTS_MPI_REQUESTS_H
 #define TESTS_MPI_REQUESTS_H
 
@@ -20,9 +20,9 @@ typedef struct request_list {
     uint64_t bytes;
 } request_list;
 
-/* This rank's so far. */
+/* This rank's requests so far. */
 static request_list requests_written, requests_read;
-static int requests_are_dropped; /* writes only: they are noted, not made */
+static int requests_are_dropped; /* writes are recorded but not made */
 
 void __real_io_queue_write(io_queue *queue, unsigned slot, io_file *file, const void *buffer,
                            uint64_t bytes, uint64_t offset);
@@ -69,7 +69,7 @@ static inline int requests_order(const void *a, const void *b) {
     return (x->from > y->from) - (x->from < y->from);
 }
 
-/* All ranks' on rank 0, ascending; on others none. */
+/* Gathers the requests of all ranks on rank 0, ascending; returns none on the others. */
 static inline request_list requests_gather(const request_list *own) {
     int rank, size, bytes = (int)(own->n * sizeof *own->list);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -90,7 +90,7 @@ static inline request_list requests_gather(const request_list *own) {
     return all;
 }
 
-/* Bytes that are in more than one of the requests, which ascend. */
+/* The number of bytes that are in more than one request. The requests ascend. */
 static inline uint64_t requests_repeated(const request_list *all) {
     uint64_t bytes = 0, file = 0, end = 0;
     for (size_t i = 0; i < all->n; i++) {
@@ -103,7 +103,7 @@ static inline uint64_t requests_repeated(const request_list *all) {
     return bytes;
 }
 
-/* The most bytes of one rank over the mean of all. */
+/* The largest number of bytes of a rank, relative to the mean. */
 static inline double requests_unevenness(uint64_t bytes) {
     uint64_t most, sum;
     int size;

@@ -27,14 +27,14 @@ static inline long status_kib(const char *field) {
     return kib;
 }
 
-/* What is resident now, in KiB; the peak is counted from here on. */
+/* Returns the resident memory in KiB, and restarts the measurement of its peak. */
 static inline long reset_peak(void) {
     FILE *file = fopen("/proc/self/clear_refs", "w");
     CHECK(file && fputs("5", file) >= 0 && fclose(file) == 0);
     return status_kib("VmRSS:");
 }
 
-/* `before` is what reset_peak returned. */
+/* before: the result of reset_peak. */
 static inline void check_growth(const char *what, long before, long limit_kib) {
     long growth = status_kib("VmHWM:") - before;
     if (growth > limit_kib) fprintf(stderr, "%s: %ld KiB more\n", what, growth);

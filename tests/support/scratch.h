@@ -1,4 +1,4 @@
-/* A scratch folder of all ranks, stores in it, and what to compare: for tests under mpirun. */
+/* A scratch folder of all ranks, stores in it, and comparisons, for tests under mpirun. */
 #ifndef TESTS_MPI_SCRATCH_H
 #define TESTS_MPI_SCRATCH_H
 
@@ -48,7 +48,7 @@ static inline int scratch_end(scratch *s) {
         if ((call) != DCP_OK) check_failed(__FILE__, __LINE__, succeeds_error.message);            \
     } while (0)
 
-/* A store below the scratch folder; steps are replaced. */
+/* A store below the scratch folder, in which steps are replaced. */
 static inline dcp_store *scratch_store(const scratch *s, dcp_comm *comm, const char *name) {
     char dir[PATH_MAX];
     dcp_store *store = NULL;
@@ -58,7 +58,7 @@ static inline dcp_store *scratch_store(const scratch *s, dcp_comm *comm, const c
     return store;
 }
 
-/* The newest step of the folder `name` of the scratch folder, for the ranks of `comm`. */
+/* The newest step in the folder `name` of the scratch folder, opened by the ranks of `comm`. */
 static inline dcp_checkpoint *scratch_open(const scratch *s, dcp_comm *comm, const char *name) {
     char dir[PATH_MAX];
     dcp_checkpoint *ckpt = NULL;
@@ -79,7 +79,7 @@ static inline void scratch_save(const scratch *s, dcp_comm *comm, const char *na
     dcp_store_close(store);
 }
 
-/* Loads on the ranks of `comm` under `how`; the content must be the given one's. */
+/* Loads on the ranks of `comm` under `how`, and checks that it is the given content. */
 static inline void scratch_load(const scratch *s, dcp_comm *comm, const char *name, const given *g,
                                 scheme how) {
     held h;
@@ -103,7 +103,7 @@ static inline unsigned char *scratch_read(const scratch *s, const char *name, si
     return data;
 }
 
-/* On rank 0: 1 where two files below the scratch folder have the same bytes. */
+/* Returns 1 on rank 0 if two files below the scratch folder have the same bytes. */
 static inline int scratch_same(const scratch *s, const char *one, const char *two) {
     size_t n, m;
     if (s->rank) return 1;
@@ -114,7 +114,7 @@ static inline int scratch_same(const scratch *s, const char *one, const char *tw
     return same;
 }
 
-/* All ranks returned `expected` with the same error, whose message has `text` in it. */
+/* Checks that all ranks returned `expected` with the same error, whose message contains `text`. */
 static inline void check_same_failure(int status, int expected, const dcp_error *err,
                                       const char *text) {
     dcp_error first = *err;

@@ -1,4 +1,4 @@
-/* What is written to stderr in between is caught, for tests of messages. */
+/* Captures stderr between two calls, for tests of messages. */
 #pragma once
 
 #include <stdio.h>

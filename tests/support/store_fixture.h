@@ -1,5 +1,5 @@
-/* A store in a scratch folder, steps as a save would publish them, and questions about what is
- * there. The group's setup and teardown make and remove the folder. */
+/* A store in a scratch folder, steps as a save would publish them, and functions that examine the
+ * result. The group's set-up and tear-down make and remove the folder. */
 #ifndef TESTS_UNIT_STORE_FIXTURE_H
 #define TESTS_UNIT_STORE_FIXTURE_H
 
@@ -24,7 +24,7 @@ struct scratch {
     char root[64]; /* removed at the end */
     char dir[80];  /* the store, not made yet */
     dcp_comm *comm;
-    char log[8192]; /* what the store logged, a line each */
+    char log[8192]; /* what the store logged, one message per line */
 };
 
 static inline int scratch_make(void **state) {
@@ -70,7 +70,7 @@ static inline void write_text(const char *path, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* Retention after that step, the newest one. */
+/* Applies retention after that step, the newest one. */
 static inline int retain_after(dcp_store *store, uint64_t step) {
     store_kept kept = {.same = {0, 0}};
     store_retain_look(store, &kept);
@@ -85,7 +85,7 @@ static inline int finish_and_publish(dcp_store *store, uint64_t step, const char
     return status != DCP_OK ? status : store_publish(store, step, err);
 }
 
-/* Publishes a step whose file holds `text`. */
+/* Publishes a step whose file contains `text`. */
 static inline int publish(dcp_store *store, uint64_t step, const char *text, dcp_error *err) {
     char tmp[PATH_MAX], file[PATH_MAX + 16];
     int status = store_begin(store, step, tmp, err);
@@ -108,7 +108,8 @@ static inline int has(const struct scratch *s, const char *name) {
     return lstat(path, &st) == 0;
 }
 
-/* The steps that are there, as "c3 p4 a5" (complete, partial, abandoned), in the list's order. */
+/* Checks which steps exist, written as "c3 p4 a5" (complete, partial, abandoned), in the list's
+ * order. */
 static inline void assert_steps(const struct scratch *s, const char *expected) {
     dcp_step *steps;
     size_t n;

@@ -1,6 +1,6 @@
-/* A launcher without MPI: forked processes are the ranks, and talk through memory that they share,
- * by a table with all that a caller's may have. A channel is what a context sends by; a duplicate
- * gets one of its own. */
+/* A launcher without MPI: the ranks are forked processes that communicate through shared memory,
+ * with a table that has everything a caller's may have. A context sends through a channel; a
+ * duplicate gets a channel of its own. */
 #ifndef TESTS_TABLE_H
 #define TESTS_TABLE_H
 
@@ -19,7 +19,7 @@
 
 enum { TABLE_RANKS = 3, TABLE_CHANNELS = 64, TABLE_PART = 1 << 14 };
 
-/* A rank that finds something untrue ends, and its parent ends the others. */
+/* A rank whose check fails ends, and its parent ends the others. */
 #define NEED(condition)                                                                            \
     do {                                                                                           \
         if (!(condition)) table_failed(__FILE__, __LINE__, #condition);                            \
@@ -36,7 +36,7 @@ static inline void table_failed(const char *file, int line, const char *what) {
     _exit(1);
 }
 
-/* A part of a message on its way from one rank to another. */
+/* A part of a message from one rank to another. */
 typedef struct table_box {
     atomic_int is_full;
     unsigned char part[TABLE_PART];
@@ -48,9 +48,9 @@ typedef struct table_channel {
     table_box boxes[TABLE_RANKS][TABLE_RANKS]; /* [from][to] */
 } table_channel;
 
-/* Of all ranks. */
+/* Shared by all ranks. */
 typedef struct table_world {
-    atomic_int used; /* channels */
+    atomic_int used; /* the number of channels in use */
     table_channel channels[TABLE_CHANNELS];
 } table_world;
 
@@ -63,12 +63,12 @@ typedef struct table_seat {
     int is_duplicate;
 } table_seat;
 
-/* What a rank has asked its table for, and what is to fail. */
+/* What a rank has requested from its table, and what is to fail. */
 static struct {
     atomic_int made, freed;
-    atomic_int fails_at; /* the how manieth duplicate fails on this rank; 0: none */
+    atomic_int fails_at; /* the number of the duplicate that fails on this rank; 0: none */
     atomic_int exchanges;
-    atomic_int calls_left; /* by way of duplicates, before they fail; less than 0: no limit */
+    atomic_int calls_left; /* calls through duplicates until they fail; negative: no limit */
 } table_tally = {.calls_left = -1};
 
 static inline int table_begin(table_seat *seat) {
@@ -143,7 +143,7 @@ static inline int table_gather(void *ctx, const void *send, uint64_t bytes, void
     return table_end(ctx);
 }
 
-/* One rank after the other spreads all that it sends. */
+/* The ranks broadcast everything that they send, one after the other. */
 static inline int table_alltoall(void *ctx, const void *send, const uint64_t *send_bytes,
                                  void *recv, const uint64_t *recv_bytes) {
     table_seat *seat = ctx;
@@ -171,7 +171,7 @@ static inline int table_barrier(void *ctx) {
     return table_end(ctx);
 }
 
-/* Fills or empties the box, where it is not or is full. Returns whether that was the last part. */
+/* Fills an empty box, or empties a full one. Returns true if that was the last part. */
 static inline int table_pass(table_box *box, const dcp_comm_message *m, int out, uint64_t *done) {
     const uint64_t n = table_part(m->bytes - *done);
     unsigned char *at = (unsigned char *)m->data + *done;
@@ -238,7 +238,7 @@ static inline void table_free(void *ctx) {
 
 static const dcp_comm_ops table_functions = {TABLE_FUNCTIONS};
 
-/* With messages as well. */
+/* The same functions plus exchange. */
 static const dcp_comm_ops table_with_exchange = {TABLE_FUNCTIONS, .exchange = table_exchange};
 
 static inline table_world *table_world_make(void) {
@@ -253,8 +253,8 @@ static inline table_world *table_world_make(void) {
     return world;
 }
 
-/* Runs `run` in a process for each rank, over a channel of their own; 0 where all of them end well.
- * Where one does not, the others are ended. */
+/* Runs `run` in a process for each rank, over one channel. Returns 0 if all of them succeed. If one
+ * fails, the others are ended. */
 static inline int table_launch(void (*run)(table_seat *seat, void *arg), void *arg) {
     table_world *world = table_world_make();
     pid_t ranks[TABLE_RANKS];

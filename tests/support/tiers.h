@@ -1,5 +1,5 @@
-/* Lists of stores for tests: memory and disk of each rank's own node, and a shared store, all below
- * the scratch folder; and what they log. */
+/* Lists of stores for tests, and what they log: memory and disk of each rank's own node, and a
+ * shared store, all below the scratch folder. */
 #ifndef TESTS_MPI_TIERS_H
 #define TESTS_MPI_TIERS_H
 
@@ -11,7 +11,7 @@
 
 typedef struct tiers_log_text {
     char text[16384];
-    pthread_mutex_t lock; /* stores are filled by threads */
+    pthread_mutex_t lock; /* threads fill stores */
 } tiers_log_text;
 
 static inline void keep_line(void *ctx, dcp_log_level level, const char *line) {
@@ -30,8 +30,8 @@ typedef struct tiers_under_test {
     tiers_log_text log;
 } tiers_under_test;
 
-/* Of every 1, 2 and 4 steps; `redundancy` is the memory's, as if each rank were on a host of its
- * own. */
+/* The stores get every 1, 2 and 4 steps. redundancy: of the memory, as if each rank were on a host
+ * of its own. */
 static inline void tiers_make(tiers_under_test *t, const scratch *s, const char *redundancy) {
     memset(t, 0, sizeof *t);
     pthread_mutex_init(&t->log.lock, NULL);
@@ -69,7 +69,7 @@ static inline void tiers_dir(const tiers_under_test *t, const scratch *s, int i,
     if (i == 2) snprintf(dir, PATH_MAX, "%s/shared", s->root);
 }
 
-/* The steps of store i on this rank's node, as "c3 c4 a5". */
+/* Checks the steps of store i on this rank's node, written as "c3 c4 a5". */
 static inline void tiers_check_steps(const tiers_under_test *t, const scratch *s, int i,
                                      const char *expected) {
     char dir[PATH_MAX], found[256] = "";
@@ -106,7 +106,7 @@ static inline void tiers_flip(const scratch *s, const tiers_under_test *t, int r
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* On rank 0: 1 where the log has the text. */
+/* Returns 1 on rank 0 if the log contains the text. */
 static inline int tiers_logged(tiers_under_test *t, const scratch *s, const char *text) {
     return s->rank != 0 || strstr(t->log.text, text);
 }
@@ -133,7 +133,7 @@ static inline int tiers_load_rows(void *ctx, dcp_checkpoint *ckpt, dcp_error *er
     return status;
 }
 
-/* Loads the newest step; it must be this one. */
+/* Loads the newest step, which must be this one. */
 static inline void tiers_expect(dcp_tiers *tiers, const scratch *s, uint64_t step) {
     tiers_loading l = {s, 0};
     uint64_t loaded = 0;

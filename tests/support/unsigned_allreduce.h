@@ -1,5 +1,5 @@
-/* An allreduce for callers' tables of functions. MPICH 4.0.2 takes MPI_UINT64_T for signed where it
- * looks for the least or the most, so these go by signed numbers that have the same order. */
+/* An allreduce for callers' tables of functions. MPICH 4.0.2 treats MPI_UINT64_T as signed in
+ * minima and maxima, so these use signed numbers with the same order. */
 #ifndef TESTS_SUPPORT_UNSIGNED_ALLREDUCE_H
 #define TESTS_SUPPORT_UNSIGNED_ALLREDUCE_H
 

@@ -1,5 +1,5 @@
-/* Boxes in memory that is not dense, with every other byte of it known: how tests of strides lay
- * them out, element by element. */
+/* Boxes in memory that is not dense, in which every other byte is known: tests of strides use them
+ * to place elements one by one. */
 #ifndef TESTS_SUPPORT_VIEW_H
 #define TESTS_SUPPORT_VIEW_H
 
@@ -13,8 +13,8 @@ enum { VIEW_UNTOUCHED = 0x5a };
 
 typedef enum view_way {
     VIEW_COLUMNS,  /* of a matrix: more of the last dimension on both sides */
-    VIEW_GHOSTS,   /* one cell more on all sides */
-    VIEW_PADDED,   /* rows of an odd number of bytes more */
+    VIEW_GHOSTS,   /* one additional cell on all sides */
+    VIEW_PADDED,   /* rows with an odd number of additional bytes */
     VIEW_FORTRAN,  /* the first dimension's elements are neighbours */
     VIEW_REVERSED, /* from the last element to the first */
     VIEW_MIXED,    /* every second element, the last two dimensions swapped, one reversed */
@@ -36,10 +36,10 @@ static inline void view_order(view_way way, uint32_t ndim, uint32_t *order) {
     order[1] = ndim - 1;
 }
 
-/* Memory for it, untouched. */
+/* Allocates the memory and fills it with VIEW_UNTOUCHED. */
 static inline void view_make(view *v, view_way way, uint32_t ndim, size_t elem_bytes,
                              const uint64_t *count) {
-    uint32_t order[DCP_MAX_DIMS]; /* from the shortest stride on */
+    uint32_t order[DCP_MAX_DIMS]; /* ascending by stride */
     uint64_t stride = elem_bytes, first = 0;
     *v = (view){.ndim = ndim, .elem_bytes = elem_bytes};
     memcpy(v->count, count, ndim * sizeof *count);
@@ -63,7 +63,7 @@ static inline void view_make(view *v, view_way way, uint32_t ndim, size_t elem_b
 
 static inline void view_free(view *v) { free(v->memory); }
 
-/* Where element number `i` of the box, row-major, lies. */
+/* The address of element number `i` of the box, in row-major order. */
 static inline unsigned char *view_at(const view *v, uint64_t i) {
     unsigned char *at = v->data;
     for (uint32_t d = v->ndim; d-- > 0;) {
@@ -89,7 +89,7 @@ static inline void view_take(const view *v, unsigned char *dense) {
         memcpy(dense + i * v->elem_bytes, view_at(v, i), v->elem_bytes);
 }
 
-/* 1 where it has these elements, and nothing else of its memory was touched. */
+/* Returns 1 if it has these elements and nothing else of its memory was touched. */
 static inline int view_is(const view *v, const unsigned char *dense) {
     view want = *v;
     want.memory = malloc(v->bytes);
