@@ -1,5 +1,5 @@
-/* A limit on the size of files (RLIMIT_FSIZE) is an error of the library that says so,
- * and never SIGXFSZ, which would end this test. */
+/* A limit on the size of files (RLIMIT_FSIZE) is an error of the library that names the limit, and
+ * never SIGXFSZ, which would end this test. */
 #include "support/store_fixture.h"
 
 #include <sys/resource.h>
@@ -108,7 +108,7 @@ static void safetensors_cannot_be_written(void **state) {
     assert_non_null(strstr(err.message, "ulimit -f"));
 }
 
-/* No limit of the system's, but of the format. */
+/* The limit is not the system's but the format's. */
 static void a_tensor_is_too_large(void **state) {
     struct scratch *s = *state;
     dcp_store *store = open_store(s, 0, 0);

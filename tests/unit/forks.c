@@ -1,5 +1,5 @@
-/* Children that are forked at random moments, beside threads that save and read, use the library or
- * leave what they have inherited. One that hangs is ended by its alarm, and the test fails. */
+/* Children that are forked at random moments, while threads save and read, use the library or
+ * abandon what they inherited. If a child hangs, its alarm ends it, and the test fails. */
 #include "support/store_fixture.h"
 
 #include <pthread.h>
@@ -39,7 +39,7 @@ static int read_tensor(dcp_reader *reader, int i) {
     return dcp_reader_read(reader, path, &whole, values, NULL) || values[ELEMS - 1] != 7;
 }
 
-/* Opens files all the time, and looks tensors up that nobody has looked for yet. */
+/* Opens files all the time, and looks up tensors that were not looked up before. */
 static void *read_on(void *ctx) {
     forking *f = ctx;
     while (!atomic_load(&f->ends)) {
@@ -55,7 +55,7 @@ static void *read_on(void *ctx) {
     return NULL;
 }
 
-/* A state that is another one each time is laid out by HDF5 each time. */
+/* Saves a different state each time, so HDF5 lays it out each time. */
 static int save_into(const forking *f, const char *dir, uint64_t step, int tensors) {
     float values[ELEMS] = {0};
     dcp_store_options keep_one = {.size = sizeof keep_one, .keep = 1};
@@ -86,13 +86,13 @@ typedef struct inherited {
     dcp_checkpoint *ckpt;
 } inherited;
 
-/* 0, or which of them went wrong. */
+/* Returns 0, or which of them failed. */
 static int be_child(const forking *f, const inherited *from, unsigned what) {
     dcp_error err = {0};
     dcp_checkpoint *ckpt = NULL;
     dcp_reader *reader = NULL;
     switch (what % 4) {
-    case 0: /* leaves */
+    case 0: /* abandons it */
         dcp_save_fence(from->saving);
         if (dcp_save_wait(from->saving, NULL, &err) != DCP_ERR_STATE) return 2;
         dcp_checkpoint_close(from->ckpt);
@@ -127,7 +127,7 @@ static void fork_child(const forking *f, const inherited *from, unsigned what) {
     if (status) fail_msg("child %u ended with status %x", what % 4, (unsigned)status);
 }
 
-/* At a random moment of the next milliseconds. */
+/* Waits for a random moment of the next milliseconds. */
 static void let_pass(unsigned *seed) {
     const struct timespec pause = {.tv_nsec = rand_r(seed) % 3000000};
     nanosleep(&pause, NULL);
@@ -175,7 +175,7 @@ static void children_use_the_library_or_leave(void **given) {
 }
 
 int main(void) {
-#ifdef __SANITIZE_ADDRESS__ /* whose allocator a thread may hold when another one forks */
+#ifdef __SANITIZE_ADDRESS__ /* another thread may hold its allocator's lock during a fork */
     return 77;
 #endif
     const struct CMUnitTest tests[] = {scratch_test(children_use_the_library_or_leave)};

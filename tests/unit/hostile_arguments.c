@@ -1,5 +1,5 @@
-/* Helpers without a status take any values: they answer with nothing, and touch nothing beyond what
- * they were given. */
+/* Helpers without a status accept any values: they return nothing useful, and touch nothing beyond
+ * what they were given. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -112,7 +112,7 @@ static int remove_root(void **state) {
     return system(line);
 }
 
-/* Values that an enum does not have, in each option that has one. */
+/* Values that an enum does not have, for each option of an enum type. */
 static void options_that_there_are_not(void **state) {
     static const int values[] = {-1, 9, INT32_MAX};
     float w[4] = {0};
@@ -179,7 +179,7 @@ static void options_that_there_are_not(void **state) {
     dcp_comm_destroy(comm);
 }
 
-/* What goes into JSON, or into a file that has UTF-8 names. */
+/* Text for JSON, or for a file with UTF-8 names. */
 static void text_that_is_no_utf_8(void **state) {
     static const char *const texts[] = {"\xff", "a\xc3(", "\xed\xa0\x80", "\xc0\x80",
                                         "end\xe2\x82"};
@@ -229,7 +229,7 @@ static void text_that_is_no_utf_8(void **state) {
     dcp_comm_destroy(comm);
 }
 
-/* What has the name of a file to be made, and is none, is told of before anything is written. */
+/* A name for a new file that cannot be one is reported before anything is written. */
 static void a_file_where_there_is_none(void **state) {
     const dcp_tensor tensor = {"w", DCP_F32, 1, {4}};
     char folder[128], fifo[128], with_slash[160];

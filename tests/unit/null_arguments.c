@@ -1,4 +1,4 @@
-/* A NULL where an object or an output is needed is DCP_ERR_ARG and one line, not a crash. */
+/* A NULL in place of a required object or output gives DCP_ERR_ARG and one line, not a crash. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
-/* Calls every function that the library exports with NULL in the place of what it works on, each in
- * a process of its own: none ends it. First all arguments are 0; then all but the first are the
- * address of a page of zeros, which is an empty struct, an empty text, a large number.
- * The functions are those of libdcp.map. */
+/* Calls every function that the library exports with NULL in place of its object, each in a process
+ * of its own: none ends the process. First all arguments are 0; then all except the first are the
+ * address of a page of zeros, which is an empty struct, an empty text, a large number. The
+ * functions are those of libdcp.map. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,12 +15,12 @@
 
 enum { PAGE = 1 << 16, LIMIT_S = 60 };
 
-/* Integers and addresses, as the calling conventions of Linux pass them; what is left over is not
- * looked at. */
+/* Integers and addresses, as the calling conventions of Linux pass them; superfluous ones are
+ * ignored. */
 typedef uintptr_t (*any_function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t,
                                   uintptr_t, uintptr_t);
 
-/* They return a struct, by an address that is passed first. */
+/* These return a struct, through an address that is passed first. */
 static int returns_box(const char *name) {
     return !strcmp(name, "dcp_box_whole") || !strcmp(name, "dcp_box_chunk");
 }
@@ -41,7 +41,7 @@ static void call(const char *name, uintptr_t rest) {
     _exit(returns_box(name) && dcp_box_elems(&box, 1) != 0);
 }
 
-/* Whether the process that calls it ends well. */
+/* Returns true if the process that calls the function ends normally. */
 static int survives(const char *name, uintptr_t rest) {
     int status = 0;
     fflush(NULL);
@@ -58,7 +58,7 @@ static int survives(const char *name, uintptr_t rest) {
     return 0;
 }
 
-/* The next name that ends in ';' in a line by itself; "" at the end. */
+/* The next name that is alone in its line and ends in ';'; "" at the end. */
 static void next_name(FILE *map, char name[128]) {
     char line[256];
     while (fgets(line, sizeof line, map))

@@ -1,6 +1,6 @@
 /* Structs that begin with their size (dcp/size.h): every public function refuses a size of 0, one
- * that is less than a size_t's and one beyond the library's by DCP_ERR_ARG and the macro's name. It
- * takes a shorter one, reads nothing behind it, and writes nothing there. */
+ * smaller than a size_t and one larger than the library's, with DCP_ERR_ARG and the macro's name.
+ * It accepts a smaller struct, and reads and writes nothing after it. */
 #include <limits.h>
 
 #include "support/store_fixture.h"
@@ -17,7 +17,7 @@ static char step_path[PATH_MAX];
 static float weight[4] = {1, 2, 3, 4};
 static uint64_t step = 1; /* the newest */
 
-/* One call with the struct under test; what else it needs is right. */
+/* One call with the struct under test; everything else that it needs is correct. */
 typedef int (*call_fn)(void *given, dcp_error *err);
 
 static int call_save(void *given, dcp_error *err) {
@@ -150,7 +150,7 @@ static int call_piece(void *given, dcp_error *err) {
     return dcp_checkpoint_piece(ckpt, 0, 0, given);
 }
 
-/* `least`: how much of the struct a call needs that is to succeed; 0: it lacks functions. */
+/* least: the part of the struct that a successful call needs; 0: it lacks functions. */
 static const struct {
     const char *init;
     size_t size, least;
@@ -187,7 +187,7 @@ static const struct {
 };
 #define CALLS (sizeof calls / sizeof *calls)
 
-/* A struct of that size, with other bytes behind it, as a caller with older headers has there. */
+/* A struct of that size followed by other bytes, as from a caller with older headers. */
 static unsigned char *make_given(size_t size, size_t room) {
     unsigned char *given = malloc(room);
     assert_non_null(given);
@@ -255,7 +255,7 @@ static void outputs_end_with_the_callers_struct(void **state) {
     }
 }
 
-/* Shorter stores follow each other at the first one's size; all have the same. */
+/* Shorter stores follow each other at the first one's size; all have the same size. */
 static void a_list_has_one_size(void **state) {
     (void)state;
     dcp_error err = {0};

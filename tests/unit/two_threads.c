@@ -1,4 +1,4 @@
-/* Objects of their own may be used by threads at the same time: two of them save in a loop. */
+/* Threads may use separate objects at the same time: two of them save in a loop. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static int save_all(dcp_comm *comm, dcp_state *state, const char *dir) {
         snprintf(path, sizeof path, "/model/layer.%d", i);
         dcp_tensor t = {path, DCP_F32, 1, {4}};
         status = dcp_state_add(state, &t, NULL, value, NULL);
-        /* a state that grows is laid out anew at each save */
+        /* a state that grows is laid out again at each save */
         if (!status && i % (TENSORS / SAVES) == 0)
             status = dcp_save(store, (uint64_t)i + 1, state, NULL, NULL, NULL, NULL);
     }

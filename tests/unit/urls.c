@@ -1,4 +1,4 @@
-/* scheme:// is refused by name wherever a path is given, and nothing is made. */
+/* scheme:// is refused by name in place of any path, and nothing is made. */
 #include "support/store_fixture.h"
 
 #include "dcp/inspect.h"

@@ -1,5 +1,5 @@
-/* A communicator over a caller's functions (here: threads), its argument checks, and what becomes
- * of a function that fails. */
+/* A communicator over a caller's functions (here: threads), checks of its arguments, and what
+ * happens if a function fails. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

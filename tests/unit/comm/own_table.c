@@ -1,8 +1,7 @@
-/* A program without MPI, whose ranks are forked processes with a table of their own: saves in
- * flight, loads in flight and fillings of stores end beside it, without a fence or a wait, over
- * duplicates that are given back once each; without threads the save says that it waits for a
- * fence; messages go by its exchange where it has one; and what becomes of duplicates and hosts
- * that the table fails at. */
+/* A program without MPI, whose ranks are forked processes with a table of their own. Saves in
+ * flight, loads in flight and fillings of stores end in the background, without a fence or a wait,
+ * over duplicates that are each freed once. Without threads the save says that it waits for a
+ * fence. Messages use the table's exchange if it has one. Duplicates and hosts may fail. */
 #include "support/table.h"
 
 #include <fcntl.h>
@@ -26,14 +25,14 @@ typedef struct part {
 
 static part begin(table_seat *seat, const dcp_comm_ops *ops) {
     part p = {.seat = seat};
-    alarm(100); /* rather than to hang */
+    alarm(100); /* rather than hang */
     SUCCEEDS(dcp_comm_from_ops(ops, seat, seat->rank, TABLE_RANKS, &p.comm, err));
     given_make_few(&p.content, 0);
     held_make(&p.mine, &p.content, FEW_ROWS, seat->rank, TABLE_RANKS, 1);
     return p;
 }
 
-/* All duplicates have been given back by then. */
+/* By then all duplicates must have been freed. */
 static void end(part *p) {
     held_free(&p->mine);
     given_free(&p->content);
@@ -81,7 +80,7 @@ static void check_loads(part *p, const char *name) {
     dcp_checkpoint_close(ckpt);
 }
 
-/* Calls `asks` until it says 1 on all ranks, which talk to each other meanwhile. */
+/* Calls `asks` until it returns 1 on all ranks, which communicate in the meantime. */
 static void await(const part *p, int (*asks)(const void *), const void *of) {
     const struct timespec while_ = {.tv_nsec = 1000000};
     for (uint64_t all = 0; !all; nanosleep(&while_, NULL)) {
@@ -147,7 +146,7 @@ static void loads_end_beside(table_seat *seat, void *ops) {
     end(&p);
 }
 
-/* Rank 0 sends to the others, who send to nobody; a duplicate's messages are its own. */
+/* Rank 0 sends to the others, which send nothing; a duplicate's messages are separate. */
 static void messages_go_by_exchange(table_seat *seat, void *unused) {
     static unsigned char data[2][TABLE_RANKS][40000];
     dcp_comm *comm = NULL, *other = NULL;
@@ -174,7 +173,7 @@ static void messages_go_by_exchange(table_seat *seat, void *unused) {
 static void without_threads_a_fence_saves(table_seat *seat, void *unused) {
     (void)unused;
     dcp_comm_ops ops = table_functions;
-    ops.threads = seat->rank != 1; /* one rank without them is enough */
+    ops.threads = seat->rank != 1; /* one rank without threads is enough */
     part p = begin(seat, &ops);
     dcp_store *store = open_store(&p, "fenced");
     dcp_saving *saving = start_save(&p, store, 1);
@@ -219,7 +218,7 @@ static void stores_are_filled_beside(table_seat *seat, void *unused) {
     end(&p);
 }
 
-/* As a store does that is not the first of a list. */
+/* Does what a store does that is not the first of a list. */
 static void a_duplicate_has_duplicates(table_seat *seat, void *unused) {
     (void)unused;
     part p = begin(seat, &table_functions);
@@ -238,7 +237,8 @@ static void a_duplicate_has_duplicates(table_seat *seat, void *unused) {
     end(&p);
 }
 
-/* All ranks are told, those that have one give it back, and the next one may succeed. */
+/* All ranks get the error, those that have a duplicate free it, and the next attempt may
+ * succeed. */
 static void a_duplicate_fails_on_one_rank(table_seat *seat, void *unused) {
     (void)unused;
     const char *expected = "rank 1: the table's duplicate failed with code 13";
@@ -255,13 +255,13 @@ static void a_duplicate_fails_on_one_rank(table_seat *seat, void *unused) {
     SUCCEEDS(dcp_save(store, 1, p.mine.state, NULL, NULL, NULL, err));
     SUCCEEDS(dcp_save_wait(start_save(&p, store, 2), NULL, err));
     dcp_store_close(store);
-    if (seat->rank == 1) atomic_store(&table_tally.fails_at, 2); /* of the third store */
+    if (seat->rank == 1) atomic_store(&table_tally.fails_at, 2); /* the third store's */
     open_list(&p, &tiers, DCP_ERR_COMM, &failure);
     NEED(failure.rank == 1 && !strcmp(failure.message, expected) && !tiers);
     end(&p);
 }
 
-/* Every rank's functions fail in the save's thread; `calls` come through before. */
+/* Every rank's functions fail in the save's thread, after `calls` successful calls. */
 static void a_duplicate_breaks(table_seat *seat, void *calls) {
     part p = begin(seat, &table_functions);
     char name[] = "broken-0";
@@ -278,7 +278,7 @@ static void a_duplicate_breaks(table_seat *seat, void *calls) {
     end(&p);
 }
 
-/* Ranks 0 and 2 are on one host; `told` is what differs. */
+/* Ranks 0 and 2 are on one host; `told` selects what differs. */
 enum { ALIKE, NAMED_OTHERWISE, OTHER_HOSTS, FAILS };
 static int told, own_rank;
 

@@ -1,5 +1,5 @@
-/* Whether a process has ended: it lives, has exited but was not waited for, is gone, or another one
- * has its number; and who can't be looked up. */
+/* Whether a process has ended: it runs, has exited but was not waited for, no longer exists, or
+ * another process has its number; and processes that cannot be looked up. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 #include "comm/process.h"
 
-/* A child that tells who it is, and ends when the pipe is closed. */
+/* Starts a child that identifies itself, and ends when the pipe is closed. */
 static pid_t start_child(int pipe_ends[2], comm_process *out) {
     comm_process *told =
         mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -48,7 +48,7 @@ static void a_child_ends(void **state) {
     const pid_t pid = start_child(ends, &child);
     assert_false(comm_process_has_ended(&own, &child));
     close(ends[1]);
-    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0); /* stays a zombie */
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0); /* remains a zombie */
     assert_true(comm_process_has_ended(&own, &child));
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_true(comm_process_has_ended(&own, &child));
@@ -78,7 +78,7 @@ static void who_cannot_be_looked_up_is_not_said_to_have_ended(void **state) {
     assert_false(comm_process_has_ended(&nobody, &own));
 }
 
-/* Children are in another time namespace from then on. 0, or -1: not allowed. */
+/* Puts later children into another time namespace. Returns 0, or -1 if that is not allowed. */
 static int shift_time(void) {
     if (unshare(CLONE_NEWTIME)) return -1;
     FILE *offsets = fopen("/proc/self/timens_offsets", "w");

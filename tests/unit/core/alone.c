@@ -1,4 +1,4 @@
-/* The core links without MPI and HDF5: this program has nothing but it, ISA-L and jansson. */
+/* The core links without MPI and HDF5: this program links only the core, ISA-L and jansson. */
 #include <stdlib.h>
 #include <string.h>
 

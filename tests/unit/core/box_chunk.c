@@ -1,5 +1,5 @@
-/* dcp_box_chunk against torch.chunk's definition: chunks of ceil(n / world) rows until there are no
- * more, then empty ones. */
+/* dcp_box_chunk compared with torch.chunk's definition: chunks of ceil(n / world) rows until there
+ * are no more, then empty ones. */
 #include "support/core_fixture.h"
 
 static void check_world(const dcp_tensor *tensor, int world) {

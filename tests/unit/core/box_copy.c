@@ -1,8 +1,8 @@
-/* Runs of a box between two arrays: the same elements as a loop over them one by one, in order,
- * and found by their bytes. */
+/* Runs of a box between two arrays: they have the same elements, in the same order, as a loop over
+ * single elements, and can be found by their bytes. */
 #include "support/core_fixture.h"
 
-/* A box of `count` elements a side that lies in two arrays. */
+/* A box of `count` elements per dimension that is part of two arrays. */
 struct scene {
     uint32_t ndim;
     uint64_t elem_bytes, count[DCP_MAX_DIMS];
@@ -30,7 +30,7 @@ static box_copy copy_of(const struct scene *s) {
     return copy;
 }
 
-/* Byte offset in an array of element i (row-major) of the box. */
+/* The byte offset in an array of element i (row-major) of the box. */
 static uint64_t element(const struct scene *s, uint64_t i, const uint64_t *shape,
                         const uint64_t *start) {
     uint64_t offset = 0, stride = s->elem_bytes;

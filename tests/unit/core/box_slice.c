@@ -1,8 +1,8 @@
-/* A box in slices: they follow each other without gaps, each is a box whose elements lie side by
- * side, none is larger than asked for, and none could have been longer. */
+/* A box in slices: they follow each other without gaps, each is a box with contiguous elements,
+ * none is larger than requested, and none could have been longer. */
 #include "support/core_fixture.h"
 
-/* The place of an element of `whole` in row-major order. */
+/* The position of an element of `whole` in row-major order. */
 static uint64_t place(uint32_t ndim, const dcp_box *whole, const uint64_t *index) {
     uint64_t at = 0;
     for (uint32_t d = 0; d < ndim; d++) at = at * whole->count[d] + (index[d] - whole->start[d]);

@@ -1,6 +1,6 @@
-/* dcp_convert against a formula of its own: every pattern of the 8- and 16-bit types, the middles
- * between neighbours, and many patterns of the wider ones; which pairs there are; and memory that
- * overlaps as a cast in place has it. */
+/* dcp_convert compared with independent formulas: every pattern of the 8- and 16-bit types, the
+ * middles between neighbours, and many patterns of the wider ones; which pairs exist; and
+ * overlapping memory, as in a cast in place. */
 #include <math.h>
 
 #include "dcp/tensor.h"
@@ -10,7 +10,7 @@ typedef struct format {
     dcp_dtype dtype;
     int exponent_bits, mantissa_bits;
     uint32_t largest; /* pattern of the largest number */
-    uint32_t beyond;  /* what larger values become */
+    uint32_t beyond;  /* the result for larger values */
     uint32_t nan;
 } format;
 
@@ -33,7 +33,7 @@ static uint32_t sign_of(const format *f, int negative) {
     return negative ? 1u << (f->exponent_bits + f->mantissa_bits) : 0;
 }
 
-/* The nearest of all patterns, the even one of two. */
+/* The nearest of all patterns; the even one if two are equally near. */
 static uint32_t nearest(const format *f, double value) {
     uint32_t low = 0, high = f->largest + 1, sign = sign_of(f, signbit(value) != 0);
     double size = fabs(value);
@@ -132,7 +132,7 @@ static void wide_patterns(void **state) {
     check_f64(-(double)INFINITY);
 }
 
-/* What each type may become, besides itself: names between spaces. */
+/* The types to which each type can be converted, besides itself: names between spaces. */
 static const char *const targets[DCP_DTYPE_COUNT] = {
     [DCP_F64] = " F32 F16 BF16 F8_E4M3 F8_E5M2 F8_E8M0 C64 C128 ",
     [DCP_F32] = " F64 F16 BF16 F8_E4M3 F8_E5M2 F8_E8M0 C64 C128 ",
@@ -176,7 +176,7 @@ static void which_pairs_there_are(void **state) {
     assert_int_equal(dcp_convert(DCP_F32, &in, DCP_F16, NULL, 1), DCP_ERR_ARG);
 }
 
-/* A whole number as it lies in memory, or 0 where the type does not hold it. */
+/* Stores a whole number. Returns 0 if the type cannot hold it. */
 static int store_whole(dcp_dtype dtype, int64_t value, unsigned char *out) {
     double f64 = (double)value;
     float f32 = (float)value;
@@ -222,7 +222,7 @@ static unsigned e8m0_of(double value) {
     return out;
 }
 
-/* What ml_dtypes 0.6.0 makes of such numbers. */
+/* The expected values are those of ml_dtypes 0.6.0. */
 static void powers_of_two_and_what_is_none(void **state) {
     (void)state;
     for (unsigned pattern = 0; pattern < 256; pattern++) {
@@ -294,7 +294,7 @@ static void foreign_names(void **state) {
     assert_int_equal(dtype, DCP_C128);
 }
 
-/* Widening from the end of the target's memory, all else from its beginning. */
+/* Widens from the end of the target's memory, and does everything else from its beginning. */
 static void it_works_in_place(void **state) {
     (void)state;
     static const uint64_t counts[] = {1, 2, 3, 1023, 1024, 1025, 5001};

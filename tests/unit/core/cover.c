@@ -1,5 +1,5 @@
-/* Whether boxes cover a tensor: random partitions do, with a box less or a box moved they don't,
- * and of equal boxes the lowest rank's is kept. */
+/* Whether boxes cover a tensor: random partitions do; with a box removed or moved they do not; and
+ * of equal boxes the lowest rank's is kept. */
 #include <sys/resource.h>
 
 #include "core/box.h"
@@ -145,8 +145,8 @@ static void a_scalar_is_held_or_missing(void **state) {
 
 enum { MANY = 400000 };
 
-/* One long box beside `n - 1` strips, none of which crosses another; without a dimension on which
- * all boxes are short. */
+/* Makes one long box beside `n - 1` strips that do not cross each other. On no dimension are all
+ * boxes short. */
 static void lay_strips(cover_box *boxes, size_t n, uint64_t *shape) {
     shape[0] = 2 * (n - 1);
     shape[1] = 3;
@@ -155,7 +155,7 @@ static void lay_strips(cover_box *boxes, size_t n, uint64_t *shape) {
         boxes[i] = (cover_box){.box = {{2 * (i - 1), 1}, {2, 2}}, .rank = (int)i};
 }
 
-/* What compares each with each takes minutes of the processor's time, and is ended. */
+/* A comparison of all pairs would need minutes of CPU time; the limit ends it. */
 static void many_strips_beside_a_long_box(void **state) {
     (void)state;
     const struct rlimit seconds = {60, 60};

@@ -12,7 +12,7 @@ static void known_checksums(void **state) {
     assert_int_equal(core_crc64_raw(0, zeros, sizeof zeros), 0);
 }
 
-/* One bit at a time, as the polynomial defines it. */
+/* Computes one bit at a time, as the polynomial defines it. */
 static uint64_t crc64_by_bits(const unsigned char *data, uint64_t bytes) {
     uint64_t crc = ~0ULL;
     for (uint64_t i = 0; i < bytes; i++) {
@@ -66,7 +66,7 @@ static void parts_join_to_the_whole(void **state) {
     }
 }
 
-/* Wherever both lie, and not a byte beyond. */
+/* At any position of both, and no byte beyond. */
 static void a_copy_is_summed_on_the_way(void **state) {
     (void)state;
     for (int i = 0; i < 300; i++) {

@@ -1,4 +1,4 @@
-/* An identity is random or is none: where the system gives no random numbers, a store is not
+/* An identity is random or does not exist: if the system provides no random numbers, a store is not
  * opened. */
 #include "core/system.h"
 

@@ -1,5 +1,5 @@
-/* Messages are one line that fits; one that long paths make too long keeps its beginning and its
- * reason. What a program asks for are members. */
+/* Messages are one line that fits; one that is too long because of paths keeps its beginning and
+ * its reason. Values that programs query are members. */
 #include "core/fail.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static void long_paths_leave_the_reason(void **state) {
         assert_string_equal(err.message + length - 16, "block 3: damaged");
         const char *gap = strstr(err.message, "...");
         assert_non_null(gap);
-        assert_int_not_equal(gap[3] & 0xc0, 0x80); /* no half character after it */
+        assert_int_not_equal(gap[3] & 0xc0, 0x80); /* not followed by half a character */
         assert_int_not_equal((unsigned char)gap[-1], 0xc3);
     }
 }
@@ -43,7 +43,7 @@ static void short_messages_stay(void **state) {
     assert_int_equal(err.status, DCP_ERR_IO);
 }
 
-/* An error that nobody initialized has no member from before. */
+/* Members of an error that was not initialized are cleared. */
 static void members_are_set(void **state) {
     (void)state;
     static char path[8000];

@@ -1,4 +1,4 @@
-/* The canonical JSON: equal values give equal bytes, and numbers come back as they were. */
+/* The canonical JSON: equal values give equal bytes, and numbers are read back unchanged. */
 #include <malloc.h>
 
 #include "core/json.h"
@@ -35,7 +35,7 @@ static void numbers_are_short_and_exact(void **state) {
     assert_canonical("{\"x\":0.30000000000000004}", "{\"x\":0.30000000000000004}");
 }
 
-/* In numbers alone: strings and keys with the same digits, and reals, stay what they are. */
+/* Only in numbers: strings and keys with the same digits, and reals, are unchanged. */
 static void integers_of_64_bits_are_exact(void **state) {
     (void)state;
     assert_canonical("{\"seed\": 18446744073709551615,\"a\":[9223372036854775808]}",
@@ -151,7 +151,7 @@ static void values_are_counted(void **state) {
                          cases[i].values);
 }
 
-/* {"a":[{},{},...]}, of n values, malloc'd; or with 10 for {}. */
+/* Returns {"a":[{},{},...]} with n values, allocated with malloc; or with 10 instead of {}. */
 static char *many_values(size_t n, const char *each) {
     char *text = malloc(3 * n + 16), *at = text;
     assert_non_null(text);
@@ -165,7 +165,7 @@ static char *many_values(size_t n, const char *each) {
     return text;
 }
 
-/* Objects are the dearest values. What is refused takes no memory. */
+/* Objects need the most memory. A refused text needs none. */
 static void too_many_values_are_refused(void **state) {
     (void)state;
     json_t *value;

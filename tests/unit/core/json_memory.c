@@ -1,5 +1,5 @@
-/* Where an allocation fails while JSON is read, that is the error: the text is never taken for
- * another one, nor for none. */
+/* If an allocation fails while JSON is read, that is the reported error: the text is never
+ * considered a different one, or missing. */
 #include "core/json.h"
 #include "crash/refuse.h"
 #include "support/core_fixture.h"

@@ -1,4 +1,5 @@
-/* A state takes what one rank can know to be right, and refuses the rest with the right status. */
+/* A state accepts what a single rank can know to be correct, and refuses everything else with the
+ * right status. */
 #include "core/state_dict.h"
 
 #include "core/box.h"
@@ -198,7 +199,7 @@ static void tensors_come_out_sorted(void **state) {
 
 enum { MANY = 3000 };
 
-/* Tensors of any names, some of them several times, each time with another row as its box. */
+/* Makes tensors of any names, some of them several times, each time with another row as its box. */
 static void make_many(dcp_tensor *tensors, dcp_box *boxes, void **data, char (*paths)[48]) {
     for (size_t i = 0; i < MANY; i++) {
         const unsigned long long name = any() % 1500;
@@ -226,7 +227,7 @@ static void assert_same_states(const dcp_state *a, const dcp_state *b) {
     free(y);
 }
 
-/* At once, in parts large and small, and with single calls between them. */
+/* Adds all at once, in large and small parts, and with single calls between them. */
 static void many_are_as_single_ones(void **state) {
     static const size_t parts[] = {MANY, 1000, 7, 1};
     static dcp_tensor tensors[MANY];
@@ -251,7 +252,7 @@ static void many_are_as_single_ones(void **state) {
     }
 }
 
-/* A list with one that is refused, `bad`, in its middle leaves the state as it was. */
+/* If one element in the middle of a list, `bad`, is refused, the state is unchanged. */
 static void assert_refused(dcp_state *s, const dcp_tensor *bad, void *at, int expected) {
     enum { N = 101 };
     dcp_tensor tensors[N];

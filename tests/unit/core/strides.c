@@ -1,5 +1,5 @@
-/* Parts of boxes with strides, read, written and summed at any offset, are those of the dense box;
- * what is contiguous is found to be so; what leads out of memory or overlaps is told. */
+/* Parts of boxes with strides, read, written and summed at any offset, equal those of the dense
+ * box; what is contiguous is recognized; what leads out of memory or overlaps is reported. */
 #include "core/strides.h"
 
 #include "core/crc64.h"
@@ -31,7 +31,7 @@ static void check_parts(view *v, const box_strides *s, const unsigned char *dens
     free(out);
 }
 
-/* Written in two parts that meet anywhere, also within an element. */
+/* Writes in two parts that meet anywhere, also within an element. */
 static void check_writes(view *v, const box_strides *s, const unsigned char *dense) {
     const uint64_t bytes = view_elems(v) * v->elem_bytes, middle = between(0, bytes);
     memset(v->memory, VIEW_UNTOUCHED, v->bytes);

@@ -1,12 +1,12 @@
-/* The scheme by which a device takes checksums, run on the host block by block and thread by
- * thread: the same number as core/crc64.c for any length and any place in memory. */
+/* The scheme by which a device computes checksums, run on the host block by block and thread by
+ * thread: it gives the same number as core/crc64.c for any length and any position in memory. */
 #include "core/crc64.h"
 #include "device/crc64_scheme.h"
 #include "support/core_fixture.h"
 
 static scheme_tables tables;
 
-/* As the kernel does it. */
+/* Computes as the kernel does. */
 static uint64_t by_scheme(const void *data, uint64_t bytes) {
     const scheme_range r = device_crc64_range_of(data, bytes);
     uint64_t sum = device_crc64_tail(&r), v[SCHEME_THREADS];
@@ -40,7 +40,7 @@ static void short_ranges_anywhere(void **state) {
     free(data);
 }
 
-/* About the edges of one, two and more blocks. */
+/* Around the edges of one, two and more blocks. */
 static void edges_of_blocks(void **state) {
     (void)state;
     const uint64_t block = 8 * SCHEME_WORDS, ends[] = {block, 2 * block, 5 * block};
@@ -53,7 +53,7 @@ static void edges_of_blocks(void **state) {
     free(data);
 }
 
-/* Bytes around the range have no say, those in it have. */
+/* Bytes around the range do not matter, those in it do. */
 static void only_the_range_counts(void **state) {
     (void)state;
     unsigned char *data = any_bytes(4096);

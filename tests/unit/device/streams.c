@@ -1,6 +1,7 @@
-/* What libdcp/device/cuda.c gives CUDA's streams, on a runtime that does nothing before somebody
- * waits for it: copies to the host go on while checksums wait for room on the device; all come
- * after the program's work, and what is written is there for what was begun after it. */
+/* The order of libdcp/device/cuda.c's work on CUDA's streams, checked on a runtime that does
+ * nothing until somebody waits: copies to the host continue while checksums wait for room on the
+ * device; everything comes after the program's work; and what was written is visible to later
+ * work. */
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ typedef struct op {
     const unsigned char *from;
     size_t bytes;
     cudaEvent_t event;
-    struct late_stream *of; /* that had recorded it */
+    struct late_stream *of; /* that recorded it */
     unsigned time;
 } op;
 
@@ -39,14 +40,14 @@ static int legacy_waits;
 
 static int advance(struct late_stream *s);
 
-/* A sum of bytes is enough here. */
+/* A sum of bytes is sufficient here. */
 static void sum(const op *o) {
     uint64_t total = 0;
     for (size_t i = 0; i < o->bytes; i++) total += o->from[i];
     memcpy(o->to, &total, sizeof total);
 }
 
-/* Nonzero where it is done. */
+/* Returns nonzero if the operation is done. */
 static int perform(const op *o) {
     switch (o->what) {
     case COPY:
@@ -187,7 +188,7 @@ static void copies_wait_for_no_checksum(void **state) {
     assert_int_equal(f->d->follow(f->d->ctx, f->stream), 0);
     is_full = 1;
     for (unsigned i = 0; i < 2; i++) send(f, i);
-    assert_int_not_equal(f->d->wait(f->d->ctx, f->stream, 1), 0); /* its checksum is not there */
+    assert_int_not_equal(f->d->wait(f->d->ctx, f->stream, 1), 0); /* its checksum is missing */
     assert_memory_equal(f->host[0], filled, 8);
     assert_memory_equal(f->host[1], filled, 8);
     is_full = 0;
@@ -205,7 +206,7 @@ static void what_is_written_is_seen(void **state) {
     memset(f->host[1], 3, 8);
     assert_int_equal(f->d->to_device(f->d->ctx, f->stream, f->device[0], f->host[1], 8), 0);
     assert_int_equal(f->d->record(f->d->ctx, f->stream, 2), 0);
-    is_full = 1; /* and so the copy back is over before the next one is made */
+    is_full = 1; /* so the copy back ends before the next one is made */
     assert_int_not_equal(f->d->wait(f->d->ctx, f->stream, 2), 0);
     assert_int_equal(f->host[0][0], 2);
     is_full = 0;

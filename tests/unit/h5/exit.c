@@ -1,5 +1,5 @@
-/* A process exits while another thread of it calls HDF5: HDF5's own handler finds nothing to free.
- */
+/* A process exits while another of its threads calls HDF5: HDF5's own handler finds nothing to
+ * free. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ enum { PROCESSES = 40, FILES = 4 };
 
 static atomic_int made;
 
-/* Makes files in memory, without end. */
+/* Makes files in memory, endlessly. */
 static void *make_files(void *ctx) {
     for (;;) {
         h5_turn turn;

@@ -1,5 +1,5 @@
 /* HDF5 itself opens what was saved, with its own driver: every dtype, shapes of 0 to 8 dimensions,
- * empty tensors, no tensors at all; values, types and tables are what they should be. */
+ * empty tensors, no tensors at all; values, types and tables are correct. */
 #include <hdf5.h>
 
 #include "format/index.h"
@@ -14,7 +14,7 @@ static const dcp_tensor shapes[] = {
 };
 #define SHAPES (sizeof shapes / sizeof *shapes)
 
-/* Element i of every tensor is i % 2 where it is boolean, else i % 50. */
+/* Element i of every tensor is i % 2 if it is boolean, otherwise i % 50. */
 static void fill(const dcp_tensor *t, unsigned char *data) {
     static const unsigned char f16[][2] = {{0, 0}, {0, 0x3c}}, bf16[][2] = {{0, 0}, {0x80, 0x3f}};
     uint64_t size = dcp_dtype_bytes(t->dtype), n = dcp_tensor_bytes(t) / size;
@@ -26,7 +26,7 @@ static void fill(const dcp_tensor *t, unsigned char *data) {
             memcpy(data, &f, 4);
         else if (t->dtype == DCP_F64)
             memcpy(data, &d, 8);
-        else if (t->dtype == DCP_F16 || t->dtype == DCP_BF16) /* 0 and 1 alone */
+        else if (t->dtype == DCP_F16 || t->dtype == DCP_BF16) /* only 0 and 1 */
             memcpy(data, t->dtype == DCP_F16 ? f16[i % 2] : bf16[i % 2], 2);
         else if (t->dtype == DCP_C64)
             memcpy(data, (float[]){f, -f}, 8);
@@ -78,7 +78,7 @@ static hid_t open_file(const struct scratch *s) {
     return file;
 }
 
-/* As h5py has complex128. */
+/* The type that h5py uses for complex128. */
 static hid_t complex_doubles(void) {
     hid_t type = H5Tcreate(H5T_COMPOUND, 16);
     assert_true(H5Tinsert(type, "r", 0, H5T_NATIVE_DOUBLE) >= 0);
@@ -174,7 +174,7 @@ static void hdf5_reads_the_tables(void **state) {
     H5Fclose(file);
 }
 
-/* As a writer does that removes the step meanwhile: nothing in it is damaged. */
+/* Renames the step, as a writer does that removes it in the meantime: nothing in it is damaged. */
 static void lose_name(void *ctx, uint64_t done, uint64_t total) {
     char away[200];
     snprintf(away, sizeof away, "%s.away", (const char *)ctx);

@@ -1,5 +1,5 @@
-/* The HDF5 metadata built in memory: a function of its arguments, whose parts lie where other code
- * trusts them to lie. */
+/* The HDF5 metadata built in memory: a function of its arguments, whose parts are where other code
+ * expects them. */
 #include "h5/skeleton.h"
 #include "support/core_fixture.h"
 
@@ -43,7 +43,7 @@ static h5_skeleton build(struct plan *p) {
     return s;
 }
 
-/* What a table or dataset occupies, or a run; `whole`: it has its pages for itself. */
+/* The extent of a table or dataset, or of a run. `whole`: it shares no page. */
 struct extent {
     uint64_t offset, bytes;
     int whole;
@@ -111,7 +111,7 @@ static void assert_same(const h5_skeleton *a, const h5_skeleton *b) {
     }
 }
 
-/* Memory that malloc gives is filled with other bytes each time: none of it may get into a file. */
+/* malloc returns memory with different bytes each time, none of which may get into a file. */
 static void equal_arguments_give_equal_bytes(void **state) {
     (void)state;
     static struct plan p, q;
@@ -131,7 +131,7 @@ static void equal_arguments_give_equal_bytes(void **state) {
     }
 }
 
-/* One path is another one's folder; one path is there twice. */
+/* One path is another one's folder; one path occurs twice. */
 static void what_hdf5_refuses_is_an_error(void **state) {
     (void)state;
     static const char *const second[] = {"/m/a/b", "/m/a"};

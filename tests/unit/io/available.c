@@ -1,4 +1,4 @@
-/* Memory that is free, as /proc and control groups of both versions tell it, and limits of the
+/* Free memory, as reported by /proc and by control groups of both versions, and limits of the
  * process. */
 #include "io/buffers.h"
 
@@ -17,7 +17,7 @@
 
 static char root[] = "/tmp/dcp-available-XXXXXX";
 
-/* Writes a file below the root, with its folders. */
+/* Writes a file below the root, and makes its folders. */
 static void put(const char *name, const char *text) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", root, name);
@@ -54,9 +54,9 @@ static void the_least_counts(void **state) {
     assert_int_equal(find(), 3000000);
     put("cgroup/job/memory.high", "4000000\n");
     assert_int_equal(find(), 2000000);
-    put("cgroup/job/memory.current", "6000000\n"); /* beyond it */
+    put("cgroup/job/memory.current", "6000000\n"); /* beyond the limit */
     assert_int_equal(find(), 0);
-    /* version 1; the path is one of the host, the container sees its own group as the topmost */
+    /* version 1: the path is the host's, the container sees its own group as the topmost */
     put("proc/self/cgroup", "5:cpu,memory:/docker/abc\n3:devices:/x\n0::/\n");
     put("cgroup/memory/memory.limit_in_bytes", "7000000\n");
     put("cgroup/memory/memory.usage_in_bytes", "1000000\n");
@@ -64,9 +64,9 @@ static void the_least_counts(void **state) {
     assert_int_equal(find(), 6500000);
 }
 
-/* In a process of its own, which the limit would go on to hold down. */
+/* Runs in a process of its own, which the limit would otherwise continue to restrict. */
 static void limits_of_the_process(void **state) {
-#ifdef __SANITIZE_ADDRESS__ /* which has mapped more than any limit allows */
+#ifdef __SANITIZE_ADDRESS__ /* has mapped more than any limit allows */
     skip();
 #endif
     (void)state;
@@ -76,7 +76,7 @@ static void limits_of_the_process(void **state) {
         struct rlimit limit = {(rlim_t)1 << 40, (rlim_t)1 << 40};
         if (setrlimit(RLIMIT_AS, &limit)) _exit(2);
         const uint64_t before = io_available_memory();
-        limit.rlim_cur = 1 << 20; /* less than there is already */
+        limit.rlim_cur = 1 << 20; /* less than is mapped already */
         if (setrlimit(RLIMIT_AS, &limit)) _exit(3);
         _exit(before > 0 && before < (uint64_t)1 << 40 && io_available_memory() == 0 ? 0 : 1);
     }

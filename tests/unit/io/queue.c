@@ -1,5 +1,5 @@
-/* The queue: data arrives, failures show, nothing hangs; with io_uring, without it, and where the
- * kernel refuses it. */
+/* The queue: data arrives, failures are reported, nothing hangs; with io_uring, without it, and if
+ * the kernel refuses it. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -15,7 +15,7 @@
 
 #define BYTES (2000ULL * PAGE_BYTES)
 
-/* From here on the system call fails with `code` in this process. */
+/* Makes the system call fail with `code` in this process. */
 static int refuse(long call, int code) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -150,7 +150,7 @@ static void after_a_failure_nothing_is_written(void **state) {
 }
 
 /* The kernel refuses O_DIRECT for memory that is not aligned (EINVAL), as some file systems do for
- * any: the request, and all that follow, go through the page cache. */
+ * any memory: that request, and all later ones, use the page cache. */
 static void what_o_direct_refuses_is_written_and_read_all_the_same(void **state) {
     char path[100];
     io_queue *q = make_queue();
@@ -204,7 +204,7 @@ static int run_threads(void) {
     return run_all();
 }
 
-/* Where entering the ring fails for good after it was made. */
+/* Entering the ring fails permanently after it was made. */
 static int run_broken_ring_with(int code) {
     char path[100], root[] = "/tmp/dcp-queue-XXXXXX";
     struct scratch s = {0};
@@ -227,12 +227,12 @@ static int run_broken_ring_with(int code) {
 
 static int run_broken_ring(void) { return run_broken_ring_with(EIO); }
 
-/* An answer that passes mostly, and here does not. */
+/* This answer is usually temporary, but not here. */
 static int run_short_ring(void) { return run_broken_ring_with(EAGAIN); }
 
 static int run_busy_ring(void) { return run_broken_ring_with(EBUSY); }
 
-/* Where the kernel has a request, and nobody can wait for it. */
+/* The kernel has a request for which nobody can wait. */
 static int run_mute_ring(void) {
     int ends[2];
     dcp_error err = {0};
@@ -248,8 +248,8 @@ static int run_mute_ring(void) {
     return status != DCP_ERR_IO || err.system_error != EBADF;
 }
 
-/* Buffers are no part of a heap that was used before, where a disk would find page after page apart
- * from the one before. */
+/* Buffers are not part of a used heap, in which a disk would find each page apart from the one
+ * before. */
 static int run_used_heap(void) {
     const size_t bytes = (size_t)64 << 20;
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
@@ -274,7 +274,7 @@ static int has_io_uring(void) {
     return fd >= 0 || errno != EFAULT;
 }
 
-/* A child, as a filter stays for the rest of a process. */
+/* Runs in a child, because a filter remains for the rest of a process. */
 static int in_child(int (*run)(void), long refused) {
     fflush(NULL);
     pid_t pid = fork();

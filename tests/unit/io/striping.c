@@ -1,4 +1,4 @@
-/* What Lustre is asked for: the layout byte for byte, what can be asked for, and the default. */
+/* What is requested of Lustre: the layout byte for byte, what can be requested, and the default. */
 #include "io/striping.h"
 
 #include <string.h>
@@ -70,7 +70,7 @@ static void the_default_goes_by_writers_and_size(void **state) {
     assert_chosen((io_striping){IO_STRIPING_ALL, 0}, 4 * MIB, 1, -1, 4 * MIB);
 }
 
-/* Somebody has set it by hand. */
+/* Somebody has set it explicitly. */
 static void a_folders_own_layout_stays_unless_asked(void **state) {
     (void)state;
     io_striping out;

@@ -1,6 +1,5 @@
-/* Without io_uring, requests are in flight all the same: the kernel holds every write (seccomp's
- * notifications) until IO_SLOTS of them have begun, which only threads beside the caller's can do.
- */
+/* Requests are in flight even without io_uring: the kernel holds every write (seccomp's
+ * notifications) until IO_SLOTS of them have begun, which requires threads besides the caller's. */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/ioctl.h>
@@ -12,7 +11,8 @@
 #include "support/core_fixture.h"
 #include "support/store_fixture.h"
 
-/* A descriptor that tells of each pwrite64 of this thread and those that it starts from now on. */
+/* Returns a descriptor that reports each pwrite64 of this thread and of those that it starts
+ * later. */
 static int hold_writes(void) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),

@@ -1,4 +1,4 @@
-/* Bulk parts of pages as large as a block lie on such pages, wherever the dataset begins: each is
+/* Bulk parts in pages as large as a block are on such pages, wherever the dataset begins: each is
  * one page, they follow each other, and the rest of the run are fragments. */
 #include "format/index.h"
 #include "move/piece.h"

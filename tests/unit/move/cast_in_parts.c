@@ -1,5 +1,5 @@
-/* Elements that are cast as they are placed become the same in whatever parts they come, also where
- * the two parts of one come in the other order, and their stored bytes are summed. */
+/* Elements that are cast as they are placed have the same result in whatever parts they arrive,
+ * even if the two parts of an element arrive in reverse order; their stored bytes are summed. */
 #include "core/crc64.h"
 #include "move/piece.h"
 #include "support/core_fixture.h"

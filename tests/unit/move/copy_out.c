@@ -1,5 +1,5 @@
-/* Where somebody waits for the memory, the rest is copied once no more than the budget is left: the
- * memory may change from then on, and file and checksums are those of before. */
+/* If somebody waits for the memory, the rest is copied once no more than the budget remains: the
+ * memory may change afterwards, while file and checksums are those of before. */
 #include "core/crc64.h"
 #include "format/index.h"
 #include "io/queue.h"
@@ -13,7 +13,7 @@
 
 typedef struct run {
     uint64_t budget, awaited_from; /* bytes written when somebody begins to wait */
-    uint64_t released_at, told;    /* out */
+    uint64_t released_at, told;    /* results */
     int releases;
     unsigned char *data;
     move_progress progress;
@@ -97,7 +97,7 @@ static void released_when_the_rest_fits(void **state) {
     run r = {.budget = 3 * BLOCK_BYTES};
     write_it(*state, &r);
     assert_int_equal(r.releases, 1);
-    assert_int_equal(r.released_at, 5 * BLOCK_BYTES); /* 2 blocks and 2 pages are left */
+    assert_int_equal(r.released_at, 5 * BLOCK_BYTES); /* 2 blocks and 2 pages remain */
 }
 
 static void released_when_awaited(void **state) {

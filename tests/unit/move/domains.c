@@ -1,5 +1,5 @@
-/* Who aggregates which domain: nobody has two in a window, all have as many but for one, and the
- * first aggregator has the first and the last domain. */
+/* Which rank aggregates which domain: no rank has two in a window, all have equally many except for
+ * one, and the first aggregator has the first and the last domain. */
 #include "move/domain.h"
 #include "support/core_fixture.h"
 

@@ -1,5 +1,5 @@
-/* Which engine a save and a load use: the one asked for, or the one that suits the file system; and
- * mpio is refused, before anything is written, where MPI is not running. */
+/* The engine that a save and a load use: the requested one, or the one that suits the file system.
+ * mpio is refused, before anything is written, if MPI is not running. */
 #include <linux/magic.h>
 
 #include "move/engine.h"

@@ -1,11 +1,11 @@
 /* Fragments and interiors together are every byte of every piece once, wherever the file is cut,
- * also where holders of the pieces take turns. */
+ * even if holders of the pieces take turns. */
 #include "move/domain.h"
 #include "support/core_fixture.h"
 
 #define MOST 12
 
-/* For each byte of the file: which piece's which byte of its box is still to come; 0: none. */
+/* For each byte of the file, which byte of which piece's box is still missing; 0: none. */
 struct file {
     move_piece pieces[MOST];
     size_t n;
@@ -16,7 +16,7 @@ static uint64_t token(const struct file *f, const move_piece *p, uint64_t box_of
     return ((uint64_t)(p - f->pieces) << 40 | box_offset) + 1;
 }
 
-/* A box of a dataset at the file's end; with `rows` of so many bytes. */
+/* Adds a box of a dataset at the file's end. With row_bytes, its rows have so many bytes. */
 static void add_piece(struct file *f, uint64_t row_bytes) {
     uint64_t shape[DCP_MAX_DIMS], origin[DCP_MAX_DIMS] = {0}, size = 1;
     uint32_t ndim = any_shape(shape);
@@ -127,7 +127,7 @@ static void every_byte_comes_once(void **state) {
     assert_true(bulk > 5);
 }
 
-/* Whole pages here and there, which are taken off what is due. */
+/* Skips some whole pages, which are subtracted from what is missing. */
 static void skip_some(struct file *f, move_span *spans, move_span_list *skip) {
     *skip = (move_span_list){.list = spans};
     for (uint64_t at = 4096 * between(0, 40); at < f->bytes && skip->n < MOST;) {
@@ -177,7 +177,7 @@ static int count_others(void *ctx, const move_piece *p, uint64_t offset, uint64_
     return DCP_OK;
 }
 
-/* What one holder supplies comes from no other; returns its bytes. */
+/* What one holder supplies comes from no other. Returns its bytes. */
 static uint64_t come_by_turn(struct file *f, uint16_t turn, uint16_t holders) {
     struct range r = {.file = f, .high = f->bytes};
     uint64_t supplied = 0;
@@ -225,7 +225,7 @@ static int note(void *ctx, const move_fragment *f) {
     return 7;
 }
 
-/* Of all windows, those with fragments and no others. */
+/* The windows are exactly those with fragments. */
 static void windows_are_those_with_fragments(void **state) {
     (void)state;
     dcp_comm *comm;
@@ -274,10 +274,10 @@ static int wait_alone(void *ctx) {
     return 0;
 }
 
-/* Who writes to each page of that size. */
+/* Which rank writes to each page of that size. */
 struct writers {
     uint64_t page_bytes;
-    int *writers; /* a page; -1: nobody yet */
+    int *writers; /* per page; -1: nobody yet */
     int writer, shared;
 };
 
@@ -291,7 +291,7 @@ static int note_writer(void *ctx, const move_fragment *f) {
     return 0;
 }
 
-/* Pages of the file that two ranks write to. Each piece is another rank's. */
+/* Counts the pages of the file to which two ranks write. Each piece belongs to another rank. */
 static int count_shared(dcp_comm *comm, const struct file *f, uint64_t page_bytes) {
     struct writers pages = {page_bytes, malloc((f->bytes / page_bytes + 1) * sizeof(int)), 0, 0};
     size_t first = 0;
@@ -314,7 +314,7 @@ static int count_shared(dcp_comm *comm, const struct file *f, uint64_t page_byte
     return pages.shared;
 }
 
-/* On a kernel with pages of 64 KiB; bulk of pages of 4 KiB would share some. */
+/* On a kernel with pages of 64 KiB; bulk in pages of 4 KiB would share some of them. */
 static void no_page_has_two_writers(void **state) {
     (void)state;
     const dcp_comm_ops ops = {.size = sizeof ops,

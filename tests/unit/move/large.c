@@ -1,5 +1,5 @@
-/* Pieces of a tensor over 4 GiB: the fragments and parts of a box beyond byte 2^32 lie where
- * arithmetic of another kind puts them, each byte once. No memory is touched. */
+/* Pieces of a tensor over 4 GiB: the fragments and parts of a box beyond byte 2^32 are where
+ * independent arithmetic puts them, each byte once. No memory is touched. */
 #include "move/piece.h"
 #include "support/core_fixture.h"
 

@@ -1,5 +1,6 @@
 /* A new engine is a row of the table: one that moves nothing saves and loads by its name. What it
- * leaves out reads as zeros, for which its checksums are right; what it does not bring is found. */
+ * does not write is read as zeros, for which its checksums are correct; what it does not read is
+ * detected. */
 #include "io/file.h"
 #include "move/engine.h"
 #include "move/transfer.h"
@@ -21,7 +22,7 @@ static const move_engine null_engine = {.engine = (dcp_engine)NULL_ENGINE,
                                         .to_file = move_nothing,
                                         .from_files = move_nothing};
 
-/* In place of the library's (move/engines.c). */
+/* Replaces the library's table (move/engines.c). */
 extern const move_engine move_engine_direct, move_engine_mpio;
 const move_engine *const move_engines[] = {&move_engine_direct, &move_engine_mpio, &null_engine,
                                            NULL};

@@ -1,5 +1,5 @@
 /* Checksums of pieces, added in any order and cut anywhere, are those of the dataset's blocks and,
- * where a dataset is a box of a tensor, of the tensor's blocks. */
+ * if a dataset is a box of a tensor, of the tensor's blocks. */
 #include "core/crc64.h"
 #include "move/piece.h"
 #include "support/core_fixture.h"

@@ -1,5 +1,5 @@
-/* The erasure code alone: whatever members of a group are lost, what is left of each stripe gives
- * their strips back; and every member holds its data once, in order, and as much redundancy as the
+/* The erasure code alone: whatever members of a group are lost, the rest of each stripe gives their
+ * strips back; and every member holds its data once, in order, and as much redundancy as the
  * others. */
 #include "redundancy/groups.h"
 #include "support/core_fixture.h"
@@ -12,7 +12,7 @@ typedef struct encoded {
     unsigned char strips[REDUNDANCY_MAX_MEMBERS][REDUNDANCY_MAX_MEMBERS][STRIP];
 } encoded;
 
-/* Row `wanted` of a stripe from the rows `present`. */
+/* Computes row `wanted` of a stripe from the rows `present`. */
 static void solve(encoded *e, int number, const int *present, int wanted, unsigned char *out) {
     unsigned char coeffs[REDUNDANCY_MAX_MEMBERS], *in[REDUNDANCY_MAX_MEMBERS];
     int n = redundancy_code_data_strips(&e->group);
@@ -90,7 +90,7 @@ static unsigned char invert(unsigned a) {
     return 0;
 }
 
-/* docs/format.md's sum, by arithmetic of its own. */
+/* Computes docs/format.md's sum by independent arithmetic. */
 static void it_is_the_documented_code(void **state) {
     (void)state;
     static encoded e;
@@ -125,7 +125,7 @@ static void a_partner_has_a_copy(void **state) {
     }
 }
 
-/* Each strip of a member's files is in exactly one stripe, in order of its index. */
+/* Each strip of a member's files is in exactly one stripe, in the order of its index. */
 static void check_strips(const code_group *g) {
     int next[2][REDUNDANCY_MAX_MEMBERS] = {{0}};
     code_strip rows[REDUNDANCY_MAX_MEMBERS];

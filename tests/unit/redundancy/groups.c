@@ -1,5 +1,5 @@
 /* Groups: every rank is in one, no failure domain has two members of one, their sizes are nearly
- * equal, the same ranks give the same groups; and where there can be none the message says why. */
+ * equal, the same ranks give the same groups; and if there can be none, the message says why. */
 #include "redundancy/groups.h"
 #include "support/core_fixture.h"
 
@@ -39,7 +39,7 @@ static void check_groups(const redundancy_groups *groups, const uint64_t *domain
     assert_true(most <= REDUNDANCY_MAX_MEMBERS);
 }
 
-/* `world` ranks, some on each of `n` domains, in any order. */
+/* Puts `world` ranks on `n` domains, in any order. */
 static void any_domains(uint64_t *domains, int world, int n, int each) {
     for (int r = 0; r < world; r++) domains[r] = 1000 * (uint64_t)(r / each % n);
     for (int r = world - 1; r > 0; r--) {

@@ -1,5 +1,5 @@
-/* The header of a redundancy file: the documented bytes, back again, and nothing impossible in it
- * is believed though its checksum is right. */
+/* The header of a redundancy file: it has the documented bytes, is read back unchanged, and
+ * impossible values are refused although the checksum is correct. */
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "format/index.h"
@@ -45,7 +45,8 @@ static void it_has_the_documented_bytes(void **state) {
 static void lengths_follow_from_the_members(void **state) {
     (void)state;
     parity_header h = three_members(REDUNDANCY_RS);
-    assert_int_equal(redundancy_parity_strip_bytes(&h, 0), 8192); /* 10,000 / 2 on pages */
+    assert_int_equal(redundancy_parity_strip_bytes(&h, 0),
+                     8192); /* 10,000 / 2, rounded up to pages */
     assert_int_equal(redundancy_parity_file_bytes(&h, 1), 4096 + 4096 + 8192);
     h.members[2].bytes = 1 << 30;
     assert_int_equal(redundancy_parity_file_bytes(&h, 1), 4096 + 4096 + (1 << 29));
@@ -100,7 +101,7 @@ static void nothing_impossible_is_believed(void **state) {
             core_put_u32(page + bad[i].offset, (uint32_t)bad[i].value);
         else
             core_put_u64(page + bad[i].offset, bad[i].value);
-        refuse(page, DCP_ERR_CORRUPT); /* by its checksum */
+        refuse(page, DCP_ERR_CORRUPT); /* because of its checksum */
         core_put_u64(page + 4088, core_crc64(page, 4088));
         refuse(page, bad[i].status);
     }

@@ -1,4 +1,5 @@
-/* The option's text: what it may be, and that anything else is refused with what is allowed. */
+/* The option's text: what is accepted, and that anything else is refused with a list of what is
+ * accepted. */
 #include "redundancy/groups.h"
 #include "support/core_fixture.h"
 

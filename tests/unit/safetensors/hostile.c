@@ -1,4 +1,4 @@
-/* Hostile safetensors files: each is refused with its own message, none is believed. */
+/* Hostile safetensors files: each is refused with a message of its own. */
 #include <endian.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static void write_file(const char *path, const void *data, size_t bytes) {
     assert_int_equal(fclose(f), 0);
 }
 
-/* A file with this header, claiming `length` bytes for it, and `data_bytes` of data. */
+/* Writes a file with this header, for which it claims `length` bytes, and `data_bytes` of data. */
 static void write_tensors(const char *name, const char *header, size_t header_bytes,
                           uint64_t length, size_t data_bytes) {
     char *file = calloc(1, 8 + header_bytes + data_bytes + 1);

@@ -1,5 +1,5 @@
 /* Symbolic links in a folder of safetensors: followed within the folder and into the blobs of the
- * Hugging Face cache that it is in, and nowhere else. */
+ * Hugging Face cache that contains it, and nowhere else. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -110,8 +110,8 @@ static void the_cache(void **state) {
     expect_refused("hub/snapshots/0123", DCP_ERR_CORRUPT, OUT);
 }
 
-/* More files than the process may have open, by links, as a snapshot has them. Each that is read
- * must be the one whose header was. */
+/* More files than the process may have open, through links, as in a snapshot. Each file that is
+ * read must be the one whose header was read. */
 static void more_files_than_may_be_open(void **state) {
     (void)state;
     enum { FILES = 60, OPEN = 40 };

@@ -20,7 +20,7 @@
 
 static int folders_fail; /* no folder can be synced */
 
-/* Takes the place of the C library's. */
+/* Replaces the C library's function. */
 DCP_API int fsync(int fd) {
     struct stat st;
     if (!folders_fail || fstat(fd, &st) || !S_ISDIR(st.st_mode)) return (int)syscall(SYS_fsync, fd);
@@ -184,7 +184,8 @@ static void bad_tensors_are_refused(void **state) {
     assert_null(writer);
 }
 
-/* The name was given before the folder could not be synced: the file is there, and that is said. */
+/* The file got its name before the folder could not be synced: the file exists, and the message
+ * says so. */
 static void a_name_that_may_not_last(void **state) {
     (void)state;
     const dcp_tensor tensor = {"w", DCP_U8, 1, {3}};

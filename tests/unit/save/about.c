@@ -90,7 +90,7 @@ static int save_json(uint64_t step, const char *json) {
     return status;
 }
 
-/* A reader refuses larger meta, so a save does, too; what is just small enough loads. */
+/* A reader refuses larger meta, so a save does, too; meta just below the limit loads. */
 static void json_has_a_ceiling(void **unused) {
     (void)unused;
     size_t bytes = 16u << 20;
@@ -102,7 +102,7 @@ static void json_has_a_ceiling(void **unused) {
     json[bytes] = 0;
     memcpy(json, "{\"a\":\"", 6);
     memcpy(json + bytes - 2, "\"}", 2);
-    assert_int_equal(save_json(4, json), DCP_ERR_ARG); /* "format" and "step" come on top */
+    assert_int_equal(save_json(4, json), DCP_ERR_ARG); /* "format" and "step" are added to it */
     memcpy(json + bytes - 64, "\"}", 3);
     assert_int_equal(save_json(4, json), DCP_OK);
     snprintf(path, sizeof path, "%s/step-00000004", root);

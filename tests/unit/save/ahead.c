@@ -1,5 +1,5 @@
-/* dcp_save_copy: what is saved is what the memory was as it was copied, whatever the ranks then
- * agree upon, and where it can't be copied ahead the call says so. Ranks are threads. */
+/* dcp_save_copy: a save contains the memory's content when it was copied, whatever the ranks agree
+ * on later, and if it cannot be copied ahead the call says so. Ranks are threads. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static _Noreturn void fail(const player *p, int line, const char *what, const ch
         if (call) fail(p, __LINE__, #call, error.message);                                         \
     } while (0)
 
-/* `pieces`: of how many boxes a tensor's rows are. */
+/* pieces: the number of boxes of a tensor's rows. */
 static dcp_state *make_state(player *p, int pieces) {
     dcp_state *state = NULL;
     SUCCEEDS(dcp_state_create(&state, err));
@@ -85,7 +85,7 @@ static int copy(player *p, const dcp_state *state, uint64_t limit) {
     return is_copied;
 }
 
-/* Saves the next step beside the caller, whose memory changes as soon as that may be. */
+/* Saves the next step in the background, and changes the memory as soon as that is allowed. */
 static void save(player *p, const dcp_state *state, int is_copied) {
     dcp_save_options options = DCP_SAVE_OPTIONS_INIT;
     dcp_saving *saving = NULL;
@@ -116,7 +116,7 @@ static void saved_as_copied(player *p, float value) {
     expect(p, value);
 }
 
-/* One rank's boxes are others than before, so that all plan anew. */
+/* One rank's boxes differ from those before, so all plan again. */
 static void planned_anew(player *p, float value) {
     dcp_state *other = make_state(p, 2);
     dcp_state *used = p->rank == p->n - 1 ? other : p->state;
@@ -165,7 +165,7 @@ static void of_another_save(player *p) {
     dcp_state_destroy(same);
 }
 
-/* Of replicas a copy ahead of the plan would have more than this rank's share. */
+/* A copy of replicas that precedes the plan would have more than this rank's share. */
 static void of_replicas(player *p) {
     float *whole = malloc(ROWS * COLUMNS * sizeof *whole);
     const dcp_tensor t = {"/model/replicated", DCP_F32, 2, {ROWS, COLUMNS}};
@@ -181,7 +181,7 @@ static void of_replicas(player *p) {
     free(whole);
 }
 
-/* A tensor more, and a box of it. */
+/* One more tensor, and one more box. */
 static void of_a_state_that_changes(player *p) {
     static float more[RANKS_MOST];
     dcp_state *grows = make_state(p, 1);

@@ -1,6 +1,5 @@
-/* The copy of a save in flight: where there is no memory for it, or less than it takes, the call
- * writes; it is kept for the next save, freed with the store, within what may be spent, and no
- * child of fork has it. */
+/* The copy of a save in flight: if there is not enough memory for it, the call writes; it is kept
+ * for the next save, freed with the store, within the limit, and no child of fork has it. */
 #include <sys/wait.h>
 
 #include "io/buffers.h"
@@ -9,10 +8,10 @@
 #include "support/store_fixture.h"
 
 #define BYTES ((uint64_t)48 << 20)
-#define LEAST ((uint64_t)8 << 20) /* more than the buffers of a queue, which are not the copy */
+#define LEAST ((uint64_t)8 << 20) /* more than a queue's buffers, which are not the copy */
 
-static uint64_t largest; /* that was asked for */
-static int is_refused;   /* what is as large as a copy */
+static uint64_t largest; /* the largest allocation requested */
+static int is_refused;   /* an allocation as large as a copy */
 
 void *__real_io_buffers_create(size_t bytes);
 void *__wrap_io_buffers_create(size_t bytes);
@@ -86,7 +85,7 @@ static void without_memory_the_call_writes(void **state) {
     free_source(&src);
 }
 
-/* Just too little; enough; too little again, and what there was is given back. */
+/* Slightly too little; enough; too little again, so the copy is freed. */
 static void within_what_may_be_spent(void **state) {
     struct scratch *s = *state;
     const uint64_t limits[] = {BYTES - 1, BYTES + LEAST, DCP_COPY_DEFAULT, BYTES - 1};

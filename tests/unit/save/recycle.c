@@ -1,5 +1,5 @@
-/* A save writes over the file of the step that went, where nobody else can see that file: the bytes
- * are those of a new one. Where somebody can, their file stays as it is. */
+/* A save overwrites the file of a removed step if nobody else can see that file: the bytes are
+ * those of a new one. If somebody can, their file is unchanged. */
 #include "support/core_fixture.h"
 #include "support/store_fixture.h"
 
@@ -67,7 +67,7 @@ static void assert_same_file(const char *a, const char *b) {
     free(y);
 }
 
-/* Saves the steps 1 to `last`, of which one stays, and calls `meddle` after each. */
+/* Saves the steps 1 to `last`, of which one is kept, and calls `meddle` after each. */
 static void run(struct scratch *s, dcp_layout layout, uint64_t last, ino_t *numbers,
                 void (*meddle)(struct scratch *, uint64_t step)) {
     char path[200];
@@ -105,8 +105,7 @@ static void a_spare_file_is_written_over(void **state) {
     ino_t n[6];
     for (int layout = 0; layout < 2; layout++) {
         run(s, (dcp_layout)layout, 5, n, NULL);
-        if (n[3] != n[1])
-            skip(); /* a file system that shares extents, or is none of this machine */
+        if (n[3] != n[1]) skip(); /* a file system that shares extents, or is not local */
         assert_int_equal(n[4], n[2]);
         assert_int_equal(n[5], n[3]);
         assert_as_new(s, 5, (dcp_layout)layout);

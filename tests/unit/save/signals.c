@@ -1,6 +1,6 @@
-/* A signal that comes during a save in flight is the program's: no thread of the library takes it.
- * The test blocks it on its own thread once the save is under way, so that any other thread would
- * get it. */
+/* A signal that arrives during a save in flight belongs to the program: no thread of the library
+ * receives it. The test blocks it on its own thread once the save is in progress, so any other
+ * thread would receive it. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -16,7 +16,7 @@ static void on_signal(int number) {
     atomic_store(&taken, 1);
 }
 
-/* Holds the save until it is let go. */
+/* Holds the save until it is released. */
 struct gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;

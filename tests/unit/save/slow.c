@@ -1,4 +1,4 @@
-/* Which rank a save's report names as slow: 3 times the median and half a second, for each byte. */
+/* Which rank a save's report names as slow: 3 times the median and half a second, per byte. */
 #include "save/history.h"
 
 #include <string.h>
@@ -68,13 +68,13 @@ static void both_bounds_count(void **state) {
     r.seconds[5] = 3.1;
     assert_slow(&r, 5, 3.1, 3.1, 1);
     r = alike(8, 0.04, 100 * MIB);
-    r.seconds[5] = 0.5; /* 12 times, but no half second */
+    r.seconds[5] = 0.5; /* 12 times, but not half a second */
     assert_none(&r);
     r.seconds[5] = 0.6;
     assert_slow(&r, 5, 15, 0.6, 0.04);
 }
 
-/* Half of the ranks being slow is no slow rank: the median is. */
+/* If half of the ranks are slow, none is slow compared with the median. */
 static void many_slow_ones_are_not_one(void **state) {
     (void)state;
     ranks r = alike(9, 1, 100 * MIB);
@@ -82,7 +82,7 @@ static void many_slow_ones_are_not_one(void **state) {
     assert_none(&r);
 }
 
-/* Who writes more takes longer, and who writes nothing says nothing. */
+/* Ranks that write more need longer, and those that write nothing do not count. */
 static void it_goes_by_the_bytes(void **state) {
     (void)state;
     ranks r = alike(8, 0.001, 0);

@@ -1,4 +1,4 @@
-/* about.json: what it holds, and that each flipped bit, missing and surplus byte of it shows. */
+/* about.json: its content, and that each flipped bit, missing byte and surplus byte is detected. */
 #include <jansson.h>
 
 #include "format/about.h"

@@ -1,5 +1,5 @@
-/* Loads beside a writer that keeps one step: each of some thousand finds a step that is whole, and
- * its bytes, though every step that it finds is about to be removed or replaced. */
+/* Loads beside a writer that keeps one step: each of some thousand finds a complete step with its
+ * bytes, although every step that it finds is about to be removed or replaced. */
 #include "support/beside.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -14,7 +14,7 @@ static void replace_often(struct scratch *s) {
     dcp_store_close(store);
 }
 
-/* By the directory, or by the step's own name, which may go for good. */
+/* Opens by the directory, or by the step's own name, which may disappear permanently. */
 static int open_one(struct scratch *s, int by_name, uint64_t step, dcp_checkpoint **ckpt,
                     dcp_error *err) {
     char path[200];

@@ -1,6 +1,6 @@
-/* A step that a reader has open stays: `keep`, a replacement, a writer's start and the recycling of
- * its files leave it until it is closed. Then it goes. Children of the reader don't hold it. A step
- * that a writer has claimed can't be held until the claim ends. */
+/* A step that a reader has open is kept: `keep`, a replacement, a writer's start and the recycling
+ * of its files leave it until it is closed. Then it is removed. Children of the reader do not hold
+ * it. A step that a writer has claimed cannot be held until the claim ends. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -8,9 +8,9 @@
 #include "format/hold.h"
 #include "support/store_fixture.h"
 
-static void (*meanwhile)(void); /* what happens while a reader waits; once */
+static void (*meanwhile)(void); /* what happens once, while a reader waits */
 
-/* Takes the place of the C library's: a test that waits for nobody takes no time. */
+/* Replaces the C library's function: waiting takes no time in this test. */
 int nanosleep(const struct timespec *time, struct timespec *rest) {
     (void)time, (void)rest;
     void (*happens)(void) = meanwhile;
@@ -33,7 +33,7 @@ static format_hold *hold_step(const struct scratch *s, const char *name) {
     return hold;
 }
 
-/* What the reader finds in the folder that it holds, whatever its name is. */
+/* Checks what the reader finds in the folder that it holds, whatever its name is. */
 static void assert_readable(const format_hold *hold, const char *expected) {
     char text[64] = "";
     int fd = openat(hold->folder_fd, "state.h5", O_RDONLY);
@@ -80,7 +80,7 @@ static void several_readers_hold_a_step(void **state) {
     dcp_store_close(store);
 }
 
-/* It loses its name at once, and its files when it is closed. */
+/* It loses its name immediately, and its files when it is closed. */
 static void what_is_replaced_can_still_be_read(void **state) {
     struct scratch *s = *state;
     dcp_error err = {0};
@@ -91,7 +91,7 @@ static void what_is_replaced_can_still_be_read(void **state) {
     assert_false(format_hold_is_named(hold));
     assert_content(s, "step-00000001/state.h5", "new");
     assert_readable(hold, "old");
-    assert_int_equal(publish(store, 1, "newer", &err), DCP_OK); /* what was new is free */
+    assert_int_equal(publish(store, 1, "newer", &err), DCP_OK); /* the new folder is free */
     assert_readable(hold, "old");
     dcp_store_close(store);
     store = open_store(s, 0, 1); /* a start removes left-overs, but not this one */
@@ -124,7 +124,7 @@ static void a_start_leaves_what_is_held(void **state) {
     assert_false(entries_like(s, "t"));
 }
 
-/* As a replacement leaves it whose exchange of names could not be undone. */
+/* As left by a replacement whose exchange of names could not be undone. */
 static void a_save_that_needs_its_name_leaves_what_is_held(void **state) {
     struct scratch *s = *state;
     char from[200], to[200];
@@ -157,7 +157,7 @@ static void abandoned_steps_stay_while_held(void **state) {
     dcp_store_close(store);
 }
 
-/* The child lives on; the hold ends with the parent's close. */
+/* The child continues; the hold ends with the parent's close. */
 static void a_child_does_not_hold(void **state) {
     struct scratch *s = *state;
     int ends[2], told[2];
@@ -176,8 +176,8 @@ static void a_child_does_not_hold(void **state) {
     close(told[1]);
     assert_int_equal(read(told[0], &byte, 1), 1);
     publish_all(store, 2, 2);
-    assert_steps(s, "c1 c2"); /* the parent still does */
-    close(hold->lock->fd);    /* as where it dies */
+    assert_steps(s, "c1 c2"); /* the parent still holds it */
+    close(hold->lock->fd);    /* as if it had died */
     hold->lock->fd = -1;
     publish_all(store, 3, 3);
     assert_steps(s, "c3");
@@ -189,8 +189,8 @@ static void a_child_does_not_hold(void **state) {
     dcp_store_close(store);
 }
 
-/* Where nothing may be written, a step can be held all the same; and one without about.json can be
- * read, though nothing holds it. */
+/* If nothing can be written, a step can be held nevertheless; and one without about.json can be
+ * read, although nothing holds it. */
 static void what_cannot_be_written(void **state) {
     struct scratch *s = *state;
     char path[200];
@@ -244,8 +244,7 @@ static void pinned_steps_stay(void **state) {
     dcp_store_close(store);
 }
 
-/* The child has the pin's memory, and nothing of the pin; what it does with that changes nothing.
- */
+/* The child has the pin's memory, but not the pin; what it does with the memory changes nothing. */
 static void a_child_pins_nothing(void **state) {
     struct scratch *s = *state;
     int ends[2], status;
@@ -335,7 +334,7 @@ static void what_is_held_cannot_be_claimed(void **state) {
     dcp_store_close(store);
 }
 
-/* As where another user wrote about.json. */
+/* As if another user had written about.json. */
 static void what_may_not_be_written_is_asked_about(void **state) {
     struct scratch *s = *state;
     char path[200];
@@ -399,7 +398,7 @@ static void what_goes_is_not_found(void **state) {
     assert_int_equal(unlinkat(claimed_in, "latest", 0), 0);
     assert_int_equal(symlinkat("step-00000001", claimed_in, "latest"), 0);
     meanwhile = point_latest;
-    dcp_pin *pin = pin_step(s, "latest"); /* what that means by now */
+    dcp_pin *pin = pin_step(s, "latest"); /* what "latest" means by now */
     const int dir = open(s->dir, O_RDONLY | O_DIRECTORY);
     assert_true(format_hold_is_held(dir, "step-00000002"));
     close(dir);
@@ -408,7 +407,7 @@ static void what_goes_is_not_found(void **state) {
     dcp_store_close(store);
 }
 
-/* A writer that is stopped stops no reader; what it has claimed counts as going. */
+/* A stopped writer stops no reader; what it has claimed counts as removed. */
 static void a_claim_that_stays_is_not_waited_for(void **state) {
     struct scratch *s = *state;
     char path[200];
@@ -427,7 +426,7 @@ static void a_claim_that_stays_is_not_waited_for(void **state) {
     dcp_store_close(store);
 }
 
-/* It is its process that has it, and none that was forked from that. */
+/* A claim belongs to its process, not to processes that are forked from it. */
 static void a_claim_ends_with_its_process(void **state) {
     struct scratch *s = *state;
     int ready[2], status;
@@ -451,7 +450,8 @@ static void a_claim_ends_with_its_process(void **state) {
     assert_int_equal(read(ready[0], &grandchild, sizeof grandchild), sizeof grandchild);
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(read(ready[0], &byte, 1), 0); /* the other has closed what it does not need */
+    assert_int_equal(read(ready[0], &byte, 1),
+                     0); /* the other one has closed what it does not need */
     dcp_step_unpin(pin_step(s, "step-00000001"));
     assert_int_equal(kill(grandchild, SIGKILL), 0);
     close(ready[0]);

@@ -1,5 +1,5 @@
-/* The index: what is encoded comes back; whatever a file holds instead is refused, or is at least
- * a table of sorted, disjoint datasets that lie in the file. */
+/* The index: what is encoded is decoded again. Any other content of a file is refused, or is at
+ * least a table of sorted, disjoint datasets within the file. */
 #include "format/index.h"
 #include "core/bytes.h"
 #include "support/core_fixture.h"
@@ -7,7 +7,7 @@
 #define FILE_BYTES (64ULL << 20)
 #define ROWS 7
 
-/* A table in memory of its own size, so that a read past its end shows. */
+/* A table in memory of its own size, so that a read past its end is detected. */
 struct table {
     format_userblock ub;
     unsigned char *bytes;
@@ -112,7 +112,7 @@ enum {
 };
 #define PATH (-1)
 
-/* One field of one row set to what can't be. `text`: of path or dtype. */
+/* One field of one row with an impossible value. `text`: for path or dtype. */
 static const struct mutation {
     size_t row;
     int field;
@@ -247,7 +247,7 @@ static void random_damage_does_no_harm(void **state) {
     }
 }
 
-/* As a large table is read: a false row shows in its step, and only there. */
+/* Reads as for a large table: a false row is detected in its step, and only there. */
 static void steps_find_the_false_row(void **state) {
     (void)state;
     format_row rows[ROWS];

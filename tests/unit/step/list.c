@@ -1,4 +1,4 @@
-/* The list of steps: which names are steps, and in which order they come. */
+/* The list of steps: which names are steps, and their order. */
 #include "format/folder.h"
 #include "support/store_fixture.h"
 

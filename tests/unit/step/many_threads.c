@@ -1,6 +1,6 @@
-/* Threads that read one checkpoint, each with a reader of its own, find its tables out at the same
- * time, beside a load in flight: all of them find the same. To be run under ThreadSanitizer as
- * well, which sees reads and writes that nothing orders. */
+/* Threads that read one checkpoint, each with a reader of its own, load its tables at the same
+ * time, beside a load in flight: all of them get the same. Also to be run under ThreadSanitizer,
+ * which detects unordered reads and writes. */
 #include "support/store_fixture.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* In layout global "@1" at a name's end is a part of the name, also in the state's id; and
+/* In layout global, "@1" at a name's end is a part of the name, also in the state's id; and
  * about.json is read as it was written. */
 #include "support/store_fixture.h"
 

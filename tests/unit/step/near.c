@@ -1,5 +1,5 @@
-/* Of a tensor in many pieces a box is compared with those alone that are near it: with all that
- * share elements with it, and where the tensor is cut on one dimension with no others. */
+/* For a tensor in many pieces, a box is compared only with pieces near it: with all that share
+ * elements with it, and with no others if the tensor is cut on one dimension. */
 #include "support/core_fixture.h"
 
 #include "core/box.h"
@@ -22,7 +22,7 @@ static void swap_boxes(format_row *a, format_row *b) {
     b->box = box;
 }
 
-/* A file with a piece a cell of a grid, in any order. */
+/* A file with one piece per cell of a grid, in any order. */
 static void cut(grid *g, const uint64_t *cells) {
     static char paths[MOST][32];
     static char json[] = "{\"format\":1,\"shard\":{\"rank\":0,\"state_id\":\"0123456789abcdef\","

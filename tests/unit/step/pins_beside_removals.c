@@ -1,5 +1,5 @@
-/* Pins beside a writer that removes each step as soon as it may: what is pinned has its name, and
- * is opened by it, until it is unpinned; what can't be pinned is gone. */
+/* Pins beside a writer that removes each step as soon as it may: a pinned step has its name, and is
+ * opened by it, until it is unpinned; a step that cannot be pinned no longer exists. */
 #include "support/beside.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -7,7 +7,7 @@
 #else
 #define ROUNDS 500
 #endif
-#define LOOKS 50 /* at the name of a step that is pinned */
+#define LOOKS 50 /* at the name of a pinned step */
 
 /* Step 1 counts as the intact one, so any other may be removed. */
 static void remove_each(struct scratch *s) {

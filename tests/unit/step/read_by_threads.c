@@ -1,5 +1,5 @@
-/* One checkpoint is read by more threads at once than it keeps blocks for, each along a tensor of
- * its own that has two blocks: all get what was saved, in both layouts. */
+/* More threads than there are cached blocks read one checkpoint at the same time, each along a
+ * tensor of its own that has two blocks: all get what was saved, in both layouts. */
 #include <pthread.h>
 
 #include "support/store_fixture.h"
@@ -15,7 +15,7 @@ static int64_t value_of(size_t tensor, uint64_t element) {
     return (int64_t)(element * TENSORS + tensor);
 }
 
-/* Of the box of the tensor that is the remainder of the context's number. */
+/* Reads from the box of the tensor with index ctx % TENSORS. */
 static int read_source(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
     const size_t number = (size_t)(uintptr_t)ctx;
     const uint64_t from = number / TENSORS * (ELEMS / SHARDS);

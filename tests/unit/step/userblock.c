@@ -1,4 +1,4 @@
-/* The user block: comes back as it was, and each flipped bit of it is damage. */
+/* The user block: it is read back unchanged, and each flipped bit of it is damage. */
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "format/index.h"
@@ -62,7 +62,7 @@ static void a_file_of_another_size_is_damage(void **state) {
     }
 }
 
-/* With a right checksum: what a hostile writer could make. */
+/* With a correct checksum: what a hostile writer could make. */
 static void expect_forged(const format_userblock *ub, const char *part) {
     unsigned char block[USERBLOCK_BYTES];
     format_userblock back;

@@ -13,12 +13,12 @@
 
 enum { FORK, PAST_FORK };
 
-/* A process like the one that calls; past the C library, nobody learns of it there. */
+/* Makes a copy of the calling process; with PAST_FORK the C library does not notice. */
 static pid_t multiply(int how) {
     return how == FORK ? fork() : (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 }
 
-/* A child that does nothing till the pipe's other end is closed. */
+/* Starts a child that does nothing until the pipe's other end is closed. */
 static pid_t start_idler(int how, int end[2]) {
     char byte;
     assert_int_equal(pipe(end), 0);
@@ -45,7 +45,7 @@ static void a_closed_store_is_free(void **state) {
     }
 }
 
-/* The writer dies; a process that it had started lives on, and holds this test's pipe. */
+/* The writer dies; a process that it had started continues, and holds this test's pipe. */
 static void a_dead_writers_store_is_free(void **state) {
     struct scratch *s = *state;
     for (int how = FORK; how <= PAST_FORK; how++) {
@@ -111,7 +111,7 @@ static void the_parents_store_is_not_the_childs(void **state) {
 
 static int no_threads;
 
-/* Takes the place of the C library's. */
+/* Replaces the C library's function. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *ctx) {
     static int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     if (no_threads) return EAGAIN;
@@ -119,7 +119,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(v
     return create(thread, attr, run, ctx);
 }
 
-/* A save that says when it has begun, and goes on when `go_on` is closed at the other end. */
+/* A save that reports when it has begun, and continues when `go_on` is closed at the other end. */
 typedef struct watched_save {
     pid_t parent;
     int begun[2], go_on[2];
@@ -141,13 +141,13 @@ static void watch_phase(void *ctx, dcp_phase phase, double begin, double end) {
 
 enum { CLOSE_STORE, CLOSE_ALL, WAIT };
 
-/* Of a child that closes the store, or the list of stores, or waits for the save. */
+/* The status of a child that closes the store or the list of stores, or waits for the save. */
 static int status_of_child(dcp_tiers *tiers, int what) {
     int status;
     pid_t pid = fork();
     if (pid == 0) {
         dcp_error err = {0};
-        alarm(30); /* rather than to hang */
+        alarm(30); /* rather than hang */
         if (what == WAIT) {
             dcp_tiers_fence(tiers);
             const int refused =
@@ -164,7 +164,7 @@ static int status_of_child(dcp_tiers *tiers, int what) {
     return status;
 }
 
-/* It is under way in a thread, or is to be made at a wait to come. */
+/* The save is running in a thread, or will be done by a later wait. */
 static void the_parents_save_is_not_the_childs(void **state) {
     struct scratch *s = *state;
     static double values[1000];
@@ -206,15 +206,15 @@ static void the_parents_save_is_not_the_childs(void **state) {
     assert_steps(s, "c1 c2");
 }
 
-/* Opens the store, tells so, and waits; 0 where all went well. */
+/* Opens the store, reports that, and waits. Returns 0 on success. */
 static int write_till_told(struct scratch *s, int tell, int wait) {
     char byte = 'x';
     open_store(s, 0, 0);
     return write(tell, &byte, 1) != 1 || read(wait, &byte, 1) != 0;
 }
 
-/* In a PID namespace of their own, whose /proc is that of another one: it numbers processes
- * otherwise, and the writer's number there is that of another process. 77: not allowed. */
+/* In a PID namespace of its own, whose /proc is that of another namespace: processes have other
+ * numbers there, and the writer's number is another process's. 77: not allowed. */
 static int two_writers_in_a_namespace(struct scratch *s) {
     int ready[2], end[2], writer_status = 1, status;
     char byte;

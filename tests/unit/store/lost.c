@@ -1,5 +1,5 @@
-/* A writer that has lost its store: what it still does has no effect, and it is told who has it. A
- * step that lost its name to a replacement that was cut off has it again after the next open. */
+/* A writer that has lost its store: what it still does has no effect, and its error says who has
+ * it. A step that lost its name to an interrupted replacement has it again after the next open. */
 #include "support/store_fixture.h"
 
 #include <errno.h>
@@ -11,12 +11,12 @@
 #include "io/publish.h"
 #include "store/retention.h"
 
-static int exchanges = 1; /* the file system does */
+static int exchanges = 1; /* whether the file system does */
 static long renames_left = -1;
 static int sync_error;
 static const char *moved_from, *moved_to; /* once a step has its name */
 
-/* These take the places of the C library's. */
+/* These replace the C library's functions. */
 int renameat2(int a, const char *from, int b, const char *to, unsigned flags) {
     if (exchanges || !flags) return (int)syscall(SYS_renameat2, a, from, b, to, flags);
     errno = EINVAL;
@@ -69,7 +69,7 @@ static void who_lost_saves_no_more(void **state) {
     assert_int_equal(store_set_aside(first, &err), DCP_ERR_BUSY);
     assert_steps(s, "c2 c3 c4");
     assert_content(s, "step-00000003/state.h5", "state");
-    dcp_store_close(first); /* the lock is the second's all the same */
+    dcp_store_close(first); /* the second one still has the lock */
     dcp_store *third = NULL;
     assert_int_equal(dcp_store_open(s->comm, s->dir, NULL, &third, &err), DCP_ERR_BUSY);
     publish_all(second, 5, 5);
@@ -78,7 +78,7 @@ static void who_lost_saves_no_more(void **state) {
     assert_steps(s, "c2 c3 c4 c5");
 }
 
-/* In the midst of a save, of the same step as the second's. */
+/* During a save, of the same step as the second's. */
 static void a_save_in_flight_is_fenced_off(void **state) {
     struct scratch *s = *state;
     dcp_error err = {0};
@@ -91,7 +91,7 @@ static void a_save_in_flight_is_fenced_off(void **state) {
     assert_int_equal(store_begin(second, 2, other, NULL), DCP_OK);
     assert_string_not_equal(tmp, other);
     snprintf(file, sizeof file, "%s/state.h5", tmp);
-    assert_null(fopen(file, "w")); /* the first one's folder is not there any more */
+    assert_null(fopen(file, "w")); /* the first one's folder no longer exists */
     int status = finish_and_publish(first, 2, NULL, &err);
     assert_int_not_equal(status, DCP_OK);
     store_rollback(first, 2);
@@ -106,7 +106,8 @@ static void a_save_in_flight_is_fenced_off(void **state) {
     assert_steps(s, "c1 c2");
 }
 
-/* Before either has saved anything, so that no step and no folder of a save tells of the first. */
+/* Before either has saved anything, so that no step and no folder of a save belongs to the
+ * first. */
 static void who_lost_an_empty_store_leaves_the_seconds_folder(void **state) {
     struct scratch *s = *state;
     dcp_error err = {0};
@@ -240,7 +241,7 @@ static void a_name_that_another_file_has_is_not_published(void **state) {
     close(fd);
 }
 
-/* Killed at each of its renames, by a file system that can exchange names, or can't. */
+/* Killed at each of its renames, on a file system that can exchange names, or cannot. */
 static void a_replaced_step_comes_back(void **state) {
     struct scratch *s = *state;
     dcp_store *store = open_store(s, 0, 1);
@@ -269,7 +270,7 @@ static void a_replaced_step_comes_back(void **state) {
     assert_true(kills >= 4);
 }
 
-/* A step that was replaced waits for its readers, while the new one of that name is removed. */
+/* A replaced step waits for its readers, while the new one of that name is removed. */
 static void a_replaced_step_that_was_held_does_not_come_back(void **state) {
     struct scratch *s = *state;
     char path[200], about[220];

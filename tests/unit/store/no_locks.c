@@ -1,5 +1,5 @@
-/* File systems without locks, or with locks that are granted to all: a store whose last writer may
- * still run is taken only when asked, and the one that lost it is told. */
+/* File systems without locks, or with locks that are granted to everybody: a store whose last
+ * writer may still run is taken over only on request, and the writer that lost it gets an error. */
 #include "support/store_fixture.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 enum { REAL, ENOLCK_ALWAYS, GRANTED_TO_ALL } locks;
 
-/* Takes the place of the C library's. */
+/* Replaces the C library's function. */
 int fcntl(int fd, int command, ...) {
     va_list args;
     va_start(args, command);
@@ -25,7 +25,8 @@ int fcntl(int fd, int command, ...) {
     return (int)syscall(SYS_fcntl, fd, command, argument);
 }
 
-/* What is asked before says what the opening does, with the same words, and changes nothing. */
+/* The preceding check has the same result as the opening, with the same words, and changes
+ * nothing. */
 static dcp_store *try_open(struct scratch *s, int take_over, int *status, dcp_error *err) {
     dcp_store_options options = {
         .size = sizeof options, .take_over = take_over, .log = keep_line, .log_ctx = s};
@@ -88,7 +89,7 @@ static void write_lock(const struct scratch *s, const char *text) {
     write_text(path, text);
 }
 
-/* A lock that can be had tells that a writer elsewhere has ended; without locks nothing does. */
+/* An available lock proves that a writer elsewhere has ended; without locks nothing does. */
 static void a_writer_on_another_host(void **state) {
 #define ELSEWHERE "far.away 17 4711 0123456789abcdef 4026531836 00000000000000ab "
     static const char elsewhere[] = ELSEWHERE "sole held 17\n";

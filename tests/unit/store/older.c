@@ -1,5 +1,5 @@
-/* A run that saves an older step than the newest has to say that it went back: else the next start
- * would go on from the newer one, and `keep` would remove what the run saves. */
+/* A run that saves an older step than the newest has to declare that it went back: otherwise the
+ * next start would continue from the newer one, and `keep` would remove what the run saves. */
 #include "support/store_fixture.h"
 
 static void an_older_step_is_refused(void **state) {
@@ -27,15 +27,15 @@ static void going_back_is_said(void **state) {
     publish_all(store, 50, 50);
     publish_all(store, 60, 60);
     assert_int_equal(dcp_store_continue_from(store, 50, NULL), DCP_OK);
-    assert_int_equal(publish(store, 49, "state", &err), DCP_ERR_STATE); /* 50 stands */
+    assert_int_equal(publish(store, 49, "state", &err), DCP_ERR_STATE); /* 50 exists */
     assert_non_null(strstr(err.message, "step 49 is older than step 50"));
     publish_all(store, 51, 53);
     assert_steps(s, "c52 c53 a60");
-    assert_int_equal(publish(store, 52, "state", &err), DCP_ERR_STATE); /* as ever */
+    assert_int_equal(publish(store, 52, "state", &err), DCP_ERR_STATE); /* as before */
     dcp_store_close(store);
 }
 
-/* Tools put steps where they belong; those that a run made are no reason to remove them. */
+/* Tools put steps where they belong; steps made by a run are no reason to remove them. */
 static void tools_may_save_older_steps(void **state) {
     struct scratch *s = *state;
     dcp_store *store = open_store(s, 0, 0);

@@ -1,5 +1,5 @@
-/* Opening a store: the directory with its parents, what a killed writer left, the lock between two
- * processes, and directories that cannot be used. */
+/* Opening a store: the directory with its parents, left-overs of a killed writer, the lock between
+ * two processes, and directories that cannot be used. */
 #include <sys/wait.h>
 
 #include "support/store_fixture.h"
@@ -33,7 +33,7 @@ static void only_left_overs_are_cleaned(void **state) {
     assert_non_null(strstr(s->log, ".tmp-step-00000004, which a killed writer left"));
 }
 
-/* Takes the lock, tells so, and holds it until it is told to end; 0 where all went well. */
+/* Takes the lock, reports that, and holds it until it is told to end. Returns 0 on success. */
 static int hold_lock(struct scratch *s, int tell, int wait) {
     dcp_store *store = open_store(s, 0, 0);
     char byte = 'x';

@@ -1,4 +1,5 @@
-/* Publication: what has a step's name is whole, what failed leaves nothing, what exists stays. */
+/* Publication: what has a step's name is complete, what failed leaves nothing, what exists is
+ * kept. */
 #include "format/about.h"
 #include "format/folder.h"
 #include "store/publication.h"
@@ -9,7 +10,7 @@
 
 static int broken_fd = -1; /* cannot be synced */
 
-/* Takes the place of the C library's. */
+/* Replaces the C library's function. */
 int fsync(int fd) {
     if (fd != broken_fd) return (int)syscall(SYS_fsync, fd);
     errno = EIO;
@@ -80,7 +81,7 @@ static void a_failed_save_leaves_nothing(void **state) {
     publish_all(store, 2, 2);
     assert_steps(s, "c1 c2");
 
-    /* A publication that fails: the folder is gone. */
+    /* A publication that fails: the folder is missing. */
     dcp_error err = {0};
     assert_int_equal(store_begin(store, 3, tmp, NULL), DCP_OK);
     assert_int_equal(rmdir(tmp), 0);

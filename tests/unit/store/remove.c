@@ -1,5 +1,5 @@
-/* dcp_step_remove: what it removes and what it leaves, that no reader comes to hold a step when its
- * name goes, and that a kill at any moment leaves the step or takes it. */
+/* dcp_step_remove: what it removes and what it leaves, that no reader begins to hold a step while
+ * its name is removed, and that a kill at any moment leaves the step or removes it. */
 #include "support/store_fixture.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ static int renames_left = -1, rename_fails;
 static const char *going; /* a step that a reader looks for when it is about to lose its name */
 static int was_held;
 
-/* Whether a reader would hold the step that it opens now. */
+/* Returns true if a reader would hold the step that it opens now. */
 static int can_be_held(const char *step_path) {
     struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
     char path[300];
@@ -26,7 +26,7 @@ static int can_be_held(const char *step_path) {
     return granted;
 }
 
-/* Takes the place of the C library's. */
+/* Replaces the C library's function. */
 int renameat(int a, const char *from, int b, const char *to) {
     if (renames_left == 0) _exit(9); /* killed */
     if (renames_left > 0) renames_left--;
@@ -68,7 +68,8 @@ static void assert_latest(const struct scratch *s, const char *expected) {
     assert_string_equal(target, expected);
 }
 
-/* Entries but for steps, `latest`, `.lock` and the writer's empty folder. */
+/* Checks that there are no entries except steps, `latest`, `.lock` and the writer's empty
+ * folder. */
 static void assert_nothing_left(const struct scratch *s) {
     char command[300];
     snprintf(command, sizeof command,
@@ -159,7 +160,8 @@ static void what_a_killed_process_pinned_goes(void **state) {
     dcp_store_close(store);
 }
 
-/* A name that had a reader would be gone for a moment, if the writer saw it, or for good. */
+/* A name that had a reader would disappear for a moment, if the writer noticed the reader, or
+ * permanently. */
 static void nobody_comes_to_hold_what_goes(void **state) {
     struct scratch *s = *state;
     char path[200];
@@ -173,7 +175,7 @@ static void nobody_comes_to_hold_what_goes(void **state) {
     dcp_store_close(store);
 }
 
-/* The same where `keep` removes the step, or it is given up for room. */
+/* The same if `keep` removes the step, or it is removed to make room. */
 static void nobody_comes_to_hold_an_old_step_that_goes(void **state) {
     struct scratch *s = *state;
     char path[200];
@@ -238,7 +240,7 @@ static void a_fork_of_the_writer_removes_nothing(void **state) {
     dcp_store_close(store);
 }
 
-/* Killed at each of the renames: the newest step is there, with all its files, or it is gone. */
+/* Killed at each of the renames: the newest step exists with all its files, or does not exist. */
 static void a_kill_takes_the_step_or_leaves_it(void **state) {
     struct scratch *s = *state;
     int ended = 0, kills = 0;

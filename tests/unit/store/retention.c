@@ -1,4 +1,4 @@
-/* Which steps stay: `keep`, the newest intact one, and the life of abandoned ones. */
+/* Which steps are kept: `keep`, the newest intact one, and how long abandoned ones exist. */
 #include "store/retention.h"
 #include "store/publication.h"
 #include "support/store_fixture.h"
@@ -69,7 +69,7 @@ static void later_steps_go_aside_before_the_first_publication(void **state) {
     dcp_store_close(store);
 }
 
-/* Nothing but a folder is a step, so neither is set aside; and what it is, the store can't know. */
+/* Only a folder can be a step, so neither is set aside; the store cannot know what they are. */
 static void what_is_no_folder_keeps_its_name(void **state) {
     struct scratch *s = *state;
     dcp_store *store = open_store(s, 0, 0);
@@ -123,7 +123,7 @@ static void abandoned_steps_go_when_enough_newer_ones_stand(void **state) {
     publish_all(store, 3, 3);
     assert_steps(s, "c3 a3 a4"); /* they do not count for keep */
     publish_all(store, 4, 4);
-    assert_steps(s, "c3 c4 a4"); /* 3 and 4 stand, both newer than what 3 was */
+    assert_steps(s, "c3 c4 a4"); /* 3 and 4 exist, both newer than what 3 was */
     publish_all(store, 5, 5);
     assert_steps(s, "c4 c5");
     dcp_store_close(store);

@@ -1,5 +1,5 @@
-/* Which steps are given up for a save that has no room, in which order; and that what may not go
- * stays, and is named where it is held. */
+/* Which steps are removed for a save that has no room, and in which order; what must not be removed
+ * is kept, and named if it is held. */
 #include "store/remove.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 static const char *stuck = ""; /* no entry of that name can be renamed */
 
-/* Takes the place of the C library's. */
+/* Replaces the C library's function. */
 int renameat(int a, const char *from, int b, const char *to) {
     if (strcmp(from, stuck) != 0) return (int)syscall(SYS_renameat2, a, from, b, to, 0);
     errno = EIO;
@@ -41,7 +41,7 @@ static void the_oldest_goes_first(void **state) {
     dcp_store_close(store);
 }
 
-/* What was set aside goes first, and what is about to be. */
+/* What was set aside, or is about to be, is removed first. */
 static void later_steps_of_a_run_that_went_back(void **state) {
     struct scratch *s = *state;
     uint64_t from = 0;

@@ -1,5 +1,5 @@
 /* A run that goes back while stores are being filled. A gate in the callback of the filling threads
- * holds them where the test wants them. Ranks are threads. */
+ * holds them where the test requires it. Ranks are threads. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -73,8 +73,8 @@ typedef struct player {
     float memory[ELEMENTS];
     dcp_error err;
     char log[4096];
-    int has_returned; /* a node that was away, says the log */
-    int has_stranger; /* another run's store, says the log */
+    int has_returned; /* a node that was away, according to the log */
+    int has_stranger; /* another run's store, according to the log */
 } player;
 
 static char root[64] = "/tmp/dcp-back-XXXXXX";
@@ -104,7 +104,7 @@ static void await_filled(player *p) {
     while (!tiers_drain_is_done(&p->tiers->list[1])) usleep(1000);
 }
 
-/* A thread: the gate opens once the next save has told the filling to stop. */
+/* A thread: opens the gate once the next save has told the filling to stop. */
 static void *open_when_stopped(void *drain) {
     while (!atomic_load(&((tiers_drain *)drain)->stopped)) usleep(1000);
     set_gate(0);
@@ -166,7 +166,7 @@ static void load_by_hand(player *p, uint64_t step, size_t from) {
     dcp_checkpoint_close(ckpt);
 }
 
-/* The newest step of all, as a restart loads it. */
+/* Checks the newest step of all, as a restart loads it. */
 static void expect(player *p, uint64_t step, float value) {
     uint64_t loaded = 0;
     set_memory(p, -1);
@@ -174,7 +174,7 @@ static void expect(player *p, uint64_t step, float value) {
     CHECK(loaded == step && memory_of(p) == value);
 }
 
-/* What a store holds on this rank's node, as "c3 c4 a5". */
+/* Checks what a store holds on this rank's node, written as "c3 c4 a5". */
 static void check_steps(player *p, int i, const char *expected) {
     char found[256] = "";
     dcp_step *steps;
@@ -210,8 +210,8 @@ static dcp_tier tier_of(uint64_t every, uint32_t keep, int is_private, const cha
                       .redundancy = redundancy};
 }
 
-/* continue_from returns although the slow store's thread can't go on; what that one was filled with
- * never becomes a step. */
+/* continue_from returns although the slow store's thread cannot continue; what it was being filled
+ * with never becomes a step. */
 static void while_it_is_filled(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -243,8 +243,8 @@ static void while_it_is_filled(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* The steps that were set aside don't count as held when they come again; nor does what nobody said
- * is intact. */
+/* Steps that were set aside do not count as held when they are saved again; nor do steps that
+ * nobody said are intact. */
 static void to_a_step_that_all_have(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -253,7 +253,7 @@ static void to_a_step_that_all_have(int rank, dcp_comm *comm, void *r) {
     for (uint64_t k = 1; k <= 9; k++) save(p, k, (float)k, 0);
     SUCCEEDS(dcp_tiers_continue_from(p->tiers, 6, err));
     CHECK(!dcp_tiers_has(p->tiers, 1, 9) && dcp_tiers_is_due(p->tiers, 9));
-    save(p, 6, 6, 1); /* which the slow store has: it is written anew */
+    save(p, 6, 6, 1); /* which the slow store has: it is written again */
     for (uint64_t k = 7; k <= 8; k++) save(p, k, 1000 + (float)k, 0);
     save(p, 9, 1009, 1);
     CHECK(dcp_tiers_has(p->tiers, 1, 9));
@@ -264,7 +264,7 @@ static void to_a_step_that_all_have(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* A copy that a load has found damaged is none that the store has; a save writes it anew. */
+/* A copy that a load has found damaged does not count; a save writes it again. */
 static void a_damaged_copy(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -292,7 +292,7 @@ static void a_damaged_copy(int rank, dcp_comm *comm, void *r) {
 }
 
 /* One rank says that the run goes back before its node's files of the filling are published, the
- * other one after. */
+ * other one after that. */
 static void at_different_times(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -346,7 +346,7 @@ static void with_a_rebuild(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* A step that is marked while its store is being filled is not removed by `keep` then. A mark alone
+/* A step that is marked while its store is being filled is then not removed by `keep`. A mark alone
  * sets nothing aside. */
 static void a_mark(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
@@ -377,7 +377,7 @@ static void a_mark(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* The mark of a step that the store has not got: it is forgotten, and the step can be saved. */
+/* The mark of a step that the store does not have is discarded, and the step can be saved. */
 static void a_mark_of_nothing(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -400,7 +400,7 @@ static void a_mark_of_nothing(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* What is marked, or asked for, is the same on all ranks. */
+/* Marks and requests are the same on all ranks. */
 static void on_ranks_that_differ(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -421,7 +421,7 @@ static void on_ranks_that_differ(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* What is asked for while the store is being filled is done by the next save. */
+/* A request that is made while the store is being filled is done by the next save. */
 static void an_ask(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -440,7 +440,7 @@ static void an_ask(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* The last store's directory is gone: it has nothing any more, whatever was saved there. */
+/* The last store's directory has disappeared: it has nothing any more, whatever was saved there. */
 static void a_lost_store(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -456,7 +456,8 @@ static void a_lost_store(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* The next save sets later steps aside also where it goes nowhere, as the only store is not due. */
+/* The next save sets later steps aside even if it saves nothing, because the only store is not
+ * due. */
 static void of_one_store_that_is_not_due(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -521,8 +522,8 @@ static void reopen(player *p, const char *away) {
     open_list(p);
 }
 
-/* A store whose directory was away while the run went back, twice, has what was abandoned, and
- * later steps than the run: they are set aside. */
+/* A store whose directory was away twice while the run went back has what was abandoned, and later
+ * steps than the run: they are set aside. */
 static void with_a_store_that_comes_back(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -551,8 +552,8 @@ static void with_a_store_that_comes_back(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* Two runs have begun apart, and their stores become one list: what the list saves from then on is
- * one run's, in both. Steps of before stay as they are, in a store that is away as well. */
+/* Two runs have begun separately, and their stores become one list: what the list saves later
+ * belongs to one run, in both. Earlier steps remain as they are, also in a store that is away. */
 static void with_a_store_of_another_run(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -576,7 +577,7 @@ static void with_a_store_of_another_run(int rank, dcp_comm *comm, void *r) {
     save(p, 6, 3006, 0);
     save(p, 7, 3007, 0);
     p->has_stranger = 0;
-    reopen(p, "away"); /* only the steps of the list are gone back from */
+    reopen(p, "away"); /* the run goes back only from the list's steps */
     load_by_hand(p, 3, 1);
     CHECK(memory_of(p) == 2003);
     SUCCEEDS(dcp_tiers_continue_from(p->tiers, 3, err));
@@ -588,9 +589,9 @@ static void with_a_store_of_another_run(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* Each store is away in turn, and the run goes on with the other one, back from steps that this one
- * lacks. Then both are there: what the run left behind is set aside, and what its newest step comes
- * from stays. */
+/* Each store is away in turn, and the run continues with the other one, back from steps that this
+ * one lacks. Then both exist: what the run abandoned is set aside, and what its newest step comes
+ * from is kept. */
 static void with_stores_that_are_away_in_turn(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -616,7 +617,7 @@ static void with_stores_that_are_away_in_turn(int rank, dcp_comm *comm, void *r)
 }
 
 /* The run goes back to a step that no store has, and ends before a save is done: what was set aside
- * is named, wherever a step is looked for. */
+ * is named wherever a step is searched for. */
 static void to_a_step_that_none_has(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     static const char wanted[] = "/fast/.abandoned-step-00000008: rename it to step-00000008";
@@ -640,7 +641,7 @@ static void to_a_step_that_none_has(int rank, dcp_comm *comm, void *r) {
 }
 
 /* A directory that is away may come back with its later steps: no save is made without it. One that
- * was removed can't, and one that has none is not waited for. */
+ * was removed cannot, and one that has none is not waited for. */
 static void a_store_that_is_away(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -655,7 +656,8 @@ static void a_store_that_is_away(int rank, dcp_comm *comm, void *r) {
     meet(p);
     CHECK(dcp_tiers_save(p->tiers, 5, p->state, "{}", NULL, 0, NULL, &p->err) == DCP_ERR_NOT_FOUND);
     CHECK(strstr(p->err.message, "steps after 4, ") && strstr(p->err.message, p->paths[1]));
-    CHECK(dcp_tiers_load(p->tiers, load, p, NULL, &p->err) == DCP_ERR_IO); /* what is there? */
+    CHECK(dcp_tiers_load(p->tiers, load, p, NULL, &p->err) ==
+          DCP_ERR_IO); /* what does it contain? */
     CHECK(strstr(p->err.message, "which step is the newest"));
     meet(p);
     if (rank == 0) CHECK(rename(away, p->paths[1]) == 0);
@@ -684,7 +686,7 @@ static void a_store_that_is_away(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* Of a single private store: ranks publish together also where one alone has said so. */
+/* For a single private store: ranks publish together even if only one of them has said so. */
 static void on_one_rank_alone(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];
@@ -754,7 +756,7 @@ static void a_node_that_was_away(int rank, dcp_comm *comm, void *r) {
     end(p);
 }
 
-/* By its number: from the store that has it whole, or made whole, and never another one. */
+/* By its number: from the store that has it complete, or rebuilt, and never another step. */
 static void a_step_that_is_named(int rank, dcp_comm *comm, void *r) {
     static player all[RANKS_MOST];
     player *p = &all[rank];

@@ -69,14 +69,14 @@ int model_can_be_rebuilt(const model *m, int i, const model_copy *c) {
            __builtin_popcount(c->lost | c->bad) <= most[m->t[i].redundancy];
 }
 
-/* A step that is read to fill another store stays while that may still be under way. */
+/* A step that is read to fill another store is kept while that may still be in progress. */
 static int may_be_pinned(const model *m, int i, unsigned step) {
     for (int k = 0; k < m->tiers; k++)
         if (m->t[k].filled && (int)m->t[k].fill_from == i && m->t[k].fill_step == step) return 1;
     return 0;
 }
 
-/* Complete steps after this one: those that are surely there, and those that may be. */
+/* Counts the complete steps after this one: those that certainly exist, and those that may. */
 static void count_newer(const model_tier *t, unsigned step, unsigned *sure, unsigned *most) {
     *sure = *most = 0;
     for (unsigned s = step + 1; s <= MODEL_STEPS; s++) {
@@ -86,7 +86,7 @@ static void count_newer(const model_tier *t, unsigned step, unsigned *sure, unsi
     }
 }
 
-/* Whether a step goes depends on the complete ones after it alone, so from the oldest on. */
+/* Whether a step is removed depends only on later complete ones, so this starts with the oldest. */
 static void retain(model *m, int i) {
     model_tier *t = &m->t[i];
     for (unsigned s = 1; s <= MODEL_STEPS && t->keep; s++) {
@@ -107,7 +107,7 @@ static void set_aside(model *m) {
     widen(m);
 }
 
-/* Returns whether it failed. */
+/* Returns true if it failed. */
 static int publish(model *m, int i, unsigned step, unsigned value) {
     if (m->t[i].gone) return 1;
     m->t[i].copies[step] = (model_copy){MODEL_THERE, value, 0, 0};
@@ -124,7 +124,7 @@ static void end_filling(model *m, int i) {
     t->has_ended = 1;
 }
 
-/* The filling of store i has ended, and that is noted. */
+/* The filling of store i has ended, and the list has noted that. */
 static void finish_filling(model *m, int i) {
     model_tier *t = &m->t[i];
     if (!t->filled) return;
@@ -160,8 +160,8 @@ int model_wait(model *m) {
     return failed;
 }
 
-/* A filling of an abandoned step may have been in time to be published, and then what `keep` has
- * removed for it is gone. */
+/* A filling of an abandoned step may still have been published in time; then what `keep` removed
+ * for it is gone. */
 static void stop_filling(model *m, int i) {
     model_tier *t = &m->t[i], before = *t;
     if (!t->filled || t->has_ended || !is_abandoned(m, t->fill_step)) return;
@@ -214,7 +214,7 @@ int model_save(model *m, unsigned step, unsigned value, int also_last) {
     for (int i = 0; i < m->tiers; i++) {
         const int is_last = also_last && i == m->tiers - 1;
         if (model_has(m, i, step) && (m->t[i].gone || m->t[i].copies[step].is == MODEL_ABSENT))
-            m->t[i].has_step = 0; /* a save looks whether what it remembers is there */
+            m->t[i].has_step = 0; /* a save checks whether what it remembers exists */
         if (model_has(m, i, step) || !(model_is_due(m, i, step) || is_last)) continue;
         if (publish(m, i, step, value))
             failed = i, note(&m->t[i], step, 1);

@@ -12,7 +12,7 @@
 #include "tiers/drain.h"
 #include "tiers/world.h"
 
-/* ---- what is printed, and what is random */
+/* ---- output and random numbers */
 
 void world_tell(world *w, const char *fmt, ...) {
     va_list args;
@@ -40,7 +40,7 @@ unsigned world_below(world *w, unsigned n) {
 
 int world_chance(world *w, unsigned percent) { return world_below(w, 100) < percent; }
 
-/* ---- a rank that is killed at one of its calls of the kernel */
+/* ---- a rank that is killed at one of its system calls */
 
 static atomic_int calls_left = -1;
 
@@ -49,7 +49,7 @@ static void count_call(void) {
         kill(getpid(), SIGKILL);
 }
 
-/* These take the places of the C library's. */
+/* These replace the C library's functions. */
 int renameat(int a, const char *from, int b, const char *to) {
     count_call();
     return (int)syscall(SYS_renameat2, a, from, b, to, 0);
@@ -145,14 +145,14 @@ static int load_by_hand(player *p, unsigned step, unsigned from) {
     return status;
 }
 
-/* Until all threads that fill stores have ended, on all ranks. */
+/* Waits until all threads that fill stores have ended, on all ranks. */
 static void settle(player *p) {
     for (int i = 0; i < p->w->m.tiers; i++)
         while (!tiers_drain_is_done(&p->tiers->list[i])) usleep(100);
     ranks_meet(p->w->r);
 }
 
-/* What can be loaded of each store, without rebuilding anything. */
+/* Observes what can be loaded of each store, without rebuilding anything. */
 void player_observe(player *p) {
     world *w = p->w;
     dcp_tiers_step *steps = NULL;
@@ -236,7 +236,7 @@ static int save_now(player *p) {
     return dcp_tiers_save(p->tiers, o->step, p->state, "{}", NULL, o->also_last, NULL, &p->err);
 }
 
-/* After a save at once the list knows what it has. */
+/* After a synchronous save the list knows what it has. */
 void player_check_has(player *p) {
     for (int i = 0; i < p->w->m.tiers; i++)
         if (dcp_tiers_has(p->tiers, (size_t)i, p->w->o.step) !=
@@ -281,7 +281,7 @@ int player_act(player *p) {
     case DAMAGE:
         damage(p);
         break;
-    case LOSE: { /* which no kill cuts off */
+    case LOSE: { /* a kill never interrupts this */
         const int left = atomic_exchange(&calls_left, -1);
         if (p->rank == 0) world_lose(p->w, o->tier, -1);
         atomic_store(&calls_left, left);

@@ -1,8 +1,8 @@
-/* Nodes of a private store, and stores of a list, that are away while the run goes on without them,
- * back from a step they have, and return with what they had. However they come and go, a restart
- * loads the step that the run saved last. Ranks are threads, each with a node of its own. Every
- * node's place, and the shared store's, which is the last one, has two directories, one of which is
- * away. */
+/* Nodes of a private store, and stores of a list, that are away while the run continues without
+ * them, back from a step that they have, and return with what they had. However they come and go, a
+ * restart loads the step that the run saved last. Ranks are threads, each with a node of its own.
+ * The place of every node and of the shared store, which is the last one, has two directories, one
+ * of which is away. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +25,8 @@ typedef struct scene {
     uint32_t keep;
     int turns;      /* of a random script */
     unsigned seed;  /* of a random script; 0: the script is given */
-    int lost;       /* nodes that a step survives the loss of */
-    int has_shared; /* the list has a shared store besides */
+    int lost;       /* the number of nodes whose loss a step survives */
+    int has_shared; /* the list also has a shared store */
     ranks *r;
 } scene;
 
@@ -43,10 +43,10 @@ typedef struct player {
     /* the run: the steps that count, ascending, and their values */
     uint64_t steps[MOST_STEPS];
     float values[MOST_STEPS];
-    size_t n_steps, n_left; /* n_left: of them once the run that goes back has saved */
+    size_t n_steps, n_left; /* n_left: how many of them once the run that goes back has saved */
     float next_value;
     int away[RANKS_MOST + 1];     /* which of the two directories of a place is away */
-    int knows[RANKS_MOST + 1][2]; /* it was there at the last save */
+    int knows[RANKS_MOST + 1][2]; /* it existed at the last save */
 } player;
 
 static _Noreturn void fail(const player *p, const char *what, const char *why) {
@@ -116,7 +116,7 @@ static void expect_last(player *p) {
     }
 }
 
-/* Older steps, by their numbers: they may be gone, but are no other ones. */
+/* Older steps may be gone, but their numbers do not name other ones. */
 static void expect_older(player *p) {
     char said[256];
     for (size_t i = 0; i + 1 < p->n_steps; i++) {
@@ -136,7 +136,7 @@ static void name_place(char *path, size_t room, int place, int n) {
         snprintf(path, room, "%s/node-%d", root, place);
 }
 
-/* The place gets its other directory. */
+/* Gives the place its other directory. */
 static void swap_place(player *p, int place) {
     char here[128], other[160], between[160];
     close_list(p);
@@ -149,7 +149,7 @@ static void swap_place(player *p, int place) {
     meet(p);
 }
 
-/* s3: save, c1: go back, a0: node 0 is another one, L: a restart loads the last. */
+/* s3: save, c1: go back, a0: node 0 becomes the other one, L: a restart loads the last. */
 static void act(player *p, char what, uint64_t number) {
     if (what == 's') save(p, number);
     if (what == 'c') go_back(p, number);
@@ -162,7 +162,7 @@ static unsigned below(player *p, unsigned limit) {
     return (p->random >> 16) % limit;
 }
 
-/* Whether the last step survives it that the places change so. */
+/* Returns true if the last step survives this change of places. */
 static int survives(const player *p) {
     int strangers = 0;
     for (int i = 0; i < p->n; i++) strangers += !p->knows[i][!p->away[i]];
@@ -241,16 +241,16 @@ static const struct {
              {3, 1, "partner", 0}, {2, 1, "partner", 1}, {1, 0, "none", 1}};
 
 static const char *const scripts[] = {
-    "s3 a0 L c1 s3 a0 L L",            /* saved anew */
-    "s1 s3 a0 L c1 s2 a0 L",           /* set aside, not saved anew */
+    "s3 a0 L c1 s3 a0 L L",            /* saved again */
+    "s1 s3 a0 L c1 s2 a0 L",           /* set aside, not saved again */
     "s1 s3 a0 L c1 s2 L c2 a1 L a0 L", /* and by a node that is away itself */
     "s1 s3 a0 L c1 s3 a0 L c1 s3 L",
     "s3 a0 a1 c0 s1 a0 L", /* no node is left that knows the first save's number */
 };
 
-/* returned [FIRST COUNT]: random scripts of those seeds for each kind and each `keep`; without,
- * each script for every other kind and a short random one for each, with one `keep` of the three.
- */
+/* returned [FIRST COUNT]: runs random scripts of those seeds for each kind and each `keep`. Without
+ * arguments, runs each script for every other kind and a short random one for each, with one `keep`
+ * of the three. */
 int main(int argc, char **argv) {
     const int is_whole = argc > 2;
     const unsigned first = is_whole ? (unsigned)strtoul(argv[1], NULL, 10) : 1;

@@ -1,10 +1,10 @@
-/* Random sequences of what may happen to a list of stores, beside a model of it in memory: saves at
- * once and beside the program, loads, going back, damage, lost directories, kills, restarts. After
- * each, and after each restart, every store holds what the model says.
+/* Random sequences of events for a list of stores, beside a model of it in memory: synchronous and
+ * asynchronous saves, loads, going back, damage, lost directories, kills, restarts. After each
+ * event, and after each restart, every store holds what the model predicts.
  *   tiers_sequences [SEQUENCES [SEED [DIR]]]
  * With DCP_RANKS=threads ranks are threads of this process, and none is killed. A failure prints
- * the seed and what was done; the seed gives the same sequence again, but for the moment of a kill.
- */
+ * the seed and what was done; the seed gives the same sequence again, except for the moment of a
+ * kill. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,8 @@ static int is_there_after_all(const world *w, unsigned i, unsigned step) {
     return model_is_whole(&later.t[i].copies[step]);
 }
 
-/* A whole copy, as it will be when all that is under way has ended; 0: none is found. */
+/* Chooses a complete copy, as it will be when everything in progress has ended. Returns 0 if none
+ * is found. */
 static int choose_copy(world *w, order *o) {
     for (int i = 0; i < 20; i++) {
         o->tier = world_below(w, (unsigned)w->m.tiers);
@@ -52,7 +53,7 @@ static void choose_save(world *w, order *o) {
     w->may_repeat = 1;
 }
 
-/* What the model says of it; `o` is not complete before. */
+/* Applies the order to the model; `o` is complete only afterwards. */
 static void apply(world *w, model *m, order *o) {
     const unsigned bit = m->t[o->tier].is_private ? 1u << o->node : 1;
     switch (o->what) {
@@ -97,7 +98,7 @@ static void apply(world *w, model *m, order *o) {
     (void)w;
 }
 
-/* Before anything is done: all states that a kill may leave. */
+/* Records, before anything is done, all states that a kill may leave. */
 static void note_bounds(world *w) {
     const int which = !atomic_load(&w->which);
     model m = w->m;
@@ -111,7 +112,8 @@ static void note_bounds(world *w) {
     atomic_store(&w->which, which);
 }
 
-/* Whether a filling fails: once it has, its store is due for the next save, whichever that is. */
+/* Returns true if a filling fails: once it has, its store is due for the next save, whichever that
+ * is. */
 static int has_gone(const model *m) {
     int any = 0;
     for (int i = 0; i < m->tiers; i++) any |= m->t[i].gone;
@@ -149,7 +151,7 @@ static act choose_act(world *w) {
     return odds[i].what;
 }
 
-/* Whether there is anything of the kind to do. */
+/* Returns true if there is anything of that kind to do. */
 static int complete_order(world *w, order *o) {
     o->tier = world_below(w, (unsigned)w->m.tiers);
     switch (o->what) {
@@ -199,7 +201,7 @@ static void next_order(world *w) {
     if (o->what == NEWEST) w->may_repeat = 1;
 }
 
-/* ---- what is found is what the model says, on rank 0 */
+/* ---- comparing what is found with the model, on rank 0 */
 
 static void compare(world *w) {
     for (int i = 0; i < w->m.tiers; i++)
@@ -238,7 +240,7 @@ static int is_among(const uint16_t *values, unsigned value) {
     return 0;
 }
 
-/* After a kill the model takes what is there, where that may be. */
+/* After a kill the model adopts what exists, if that is possible. */
 static void adopt(world *w) {
     const model_bounds *b = &w->before[atomic_load(&w->which)].bounds;
     const model *before = &w->before[atomic_load(&w->which)].m;
@@ -266,7 +268,7 @@ static void adopt(world *w) {
         }
 }
 
-/* The file that was loaded tells what the model could not know. */
+/* The file that was loaded shows what the model could not know. */
 static void learn(world *w, const player *p) {
     if (w->o.what != NEWEST) return;
     w->step = w->o.step;
@@ -319,7 +321,8 @@ static void choose_tier(world *w, model_tier *t) {
     t->redundancy = (model_redundancy)(1 + world_below(w, w->m.ranks > 2 ? 3 : 2));
 }
 
-/* Between two starts. Of one node only where what is left can be foreseen. */
+/* Removes directories between two starts; those of a single node only if the result can be
+ * predicted. */
 static void lose_closed(world *w) {
     const unsigned i = world_below(w, (unsigned)w->m.tiers);
     const model_tier *t = &w->m.t[i];

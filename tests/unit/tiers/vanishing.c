@@ -1,5 +1,5 @@
-/* A step that is removed while steps are tried, as by `keep` when a save ends meanwhile, is not
- * damaged: the steps are listed again, and the newest one is loaded. */
+/* A step that is removed while steps are tried, for example by `keep` when a save ends in the
+ * meantime, is not damaged: the steps are listed again, and the newest one is loaded. */
 #include "support/store_fixture.h"
 
 #include "dcp/inspect.h"
@@ -30,7 +30,7 @@ static void save_value(struct scratch *s, const char *store, uint64_t step) {
     dcp_store_close(opened);
 }
 
-/* The first step is damaged. Before that is known, a save of step 9 ends, and step 7 goes. */
+/* The first step is damaged. Before that is known, a save of step 9 ends, and step 7 is removed. */
 static int load_value(void *ctx, dcp_checkpoint *ckpt, dcp_error *err) {
     vanishing *v = ctx;
     const dcp_tensor tensor = {"/model/w", DCP_F32, 1, {1}};

@@ -1,5 +1,4 @@
-/* A sequence of what happens to a list of stores: what its ranks share, and what each of them has.
- */
+/* A sequence of events for a list of stores: what its ranks share, and what each of them has. */
 #pragma once
 
 #include <stdatomic.h>
@@ -15,10 +14,10 @@ typedef enum act {
     WAIT,
     ASYNC,
     NOW,
-    AGAIN, /* a save at once of the step that is in memory */
+    AGAIN, /* a synchronous save of the step that is in memory */
     NEWEST,
-    STEP, /* loaded by hand */
-    PEEK, /* the same, and the run does not go on from it */
+    STEP, /* loaded by number */
+    PEEK, /* the same, but the run does not continue from it */
     ASK,
     DAMAGE,
     LOSE, /* while it is open */
@@ -33,16 +32,16 @@ typedef struct order {
     int also_last, marks, fails;
 } order;
 
-/* Shared by all ranks, and with what starts them. */
+/* Shared by all ranks, and by the process that started them. */
 typedef struct world {
     model m;
     struct {
-        model m; /* before what is being done */
+        model m; /* before the current order */
         model_bounds bounds;
     } before[2];
-    atomic_int which; /* of the two is valid */
+    atomic_int which; /* which of the two is valid */
     order o;
-    act next; /* to be done once nothing is under way; ACTS: not chosen yet */
+    act next; /* to be done once nothing is in progress; ACTS: not chosen yet */
     uint64_t seed, random;
     unsigned step, value, values; /* in the ranks' memory; the largest value ever */
     int is_calm;                  /* fillings end before the next save */
@@ -67,9 +66,9 @@ typedef struct player {
     dcp_error err;
 } player;
 
-/* Notes a line that is printed on a failure. */
+/* Records a line that is printed after a failure. */
 void world_tell(world *w, const char *fmt, ...);
-/* Ends the process, and with it the test. */
+/* Ends the process, and thereby the test. */
 void world_fail(world *w, const char *fmt, ...);
 /* At random: a number less than n; 1 in so many cases of 100. */
 unsigned world_below(world *w, unsigned n);
@@ -80,9 +79,10 @@ void world_lose(const world *w, unsigned i, int node);
 
 void player_begin(player *p);
 void player_end(player *p);
-/* Does the world's order. Returns a status. */
+/* Executes the world's order. Returns a status. */
 int player_act(player *p);
-/* Collective, into w->observed: what can be loaded of each store, without rebuilding anything. */
+/* Collective. Observes in w->observed what can be loaded of each store, without rebuilding
+ * anything. */
 void player_observe(player *p);
-/* After a save at once the list knows what it has. */
+/* After a synchronous save the list knows what it has. */
 void player_check_has(player *p);

@@ -1,5 +1,5 @@
-/* Whose HDF5 metadata a file has is found by laying the file out anew in memory. Where that fails,
- * the check ends with the failure, and says nothing of the metadata. */
+/* The source of a file's HDF5 metadata is determined by laying the file out again in memory. If
+ * that fails, the check ends with the failure, and says nothing about the metadata. */
 #include "support/store_fixture.h"
 
 #include <errno.h>
@@ -108,7 +108,7 @@ static void count_line(void *ctx, const char *line) {
     ++*(int *)ctx;
 }
 
-/* Of a page that holds nothing but the tensor. */
+/* Damages a page that contains only the tensor. */
 static void damage_tensor(const char *path) {
     char name[PATH_MAX + 16], page[PAGE_BYTES], whole[PAGE_BYTES];
     long at = 0;

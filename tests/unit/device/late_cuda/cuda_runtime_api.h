@@ -1,5 +1,5 @@
-/* The part of CUDA's runtime that libdcp/device/cuda.c calls, by the test device_streams.c: a
- * stand-in for the toolkit's header of this name. */
+/* The part of CUDA's runtime that libdcp/device/cuda.c calls, implemented by the test streams.c:
+ * replaces the toolkit's header of this name. */
 #ifndef LATE_CUDA_RUNTIME_API_H
 #define LATE_CUDA_RUNTIME_API_H
 
