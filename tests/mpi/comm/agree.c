@@ -1,5 +1,5 @@
-/* comm_agree: all ranks get the status, message and members of the lowest rank that failed, and go
- * on. The communicator may be one that Fortran has. */
+/* comm_agree: all ranks get the status, message and members of the lowest rank that failed, and
+ * continue. The communicator may be one from Fortran. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static int fails(int rank, unsigned failing) { return (failing >> rank & 1) != 0
 
 static int lowest(unsigned failing) { return __builtin_ctz(failing); }
 
-/* Those of the rank that failed first. */
+/* Checks the members of the rank that failed first. */
 static void check_members(const dcp_error *err, int first) {
     CHECK(!strcmp(err->path, "/the/path") && !strcmp(err->tensor, "/model/a@1"));
     CHECK(err->offset == 4096 + (uint64_t)first && err->system_error == ENOSPC);
@@ -22,7 +22,7 @@ static void check_members(const dcp_error *err, int first) {
 
 enum { PLAIN, LEAST, XOR, WAYS };
 
-/* Each of the agreements; those that carry values carry them where no rank failed. */
+/* Runs each of the agreements; those that carry values carry them if no rank failed. */
 static int agree_by(int way, dcp_comm *comm, int status, dcp_error *err) {
     const uint64_t rank = (uint64_t)dcp_comm_rank(comm), size = (uint64_t)dcp_comm_size(comm);
     uint64_t words[3 + COMM_XOR_ROOM(64)] = {7, rank, ~rank}, all = 0;
@@ -66,7 +66,7 @@ static void check_agreement(dcp_comm *comm, unsigned failing, int way) {
     CHECK(strcmp(err.message, expected) == 0);
     check_members(&err, first);
 
-    CHECK(agree_by(way, comm, agreed, &err) == agreed); /* an agreed error goes up unchanged */
+    CHECK(agree_by(way, comm, agreed, &err) == agreed); /* an agreed error is passed on unchanged */
     CHECK(err.rank == first && strcmp(err.message, expected) == 0);
     check_members(&err, first);
 }
@@ -87,7 +87,7 @@ static void check_all(dcp_comm *comm) {
     dcp_comm_destroy(comm);
 }
 
-/* What Fortran would pass, of the ranks in reverse order. */
+/* What Fortran would pass, for the ranks in reverse order. */
 static void check_fortran(void) {
     dcp_comm *comm = NULL;
     dcp_error err = {0};
@@ -104,7 +104,7 @@ static void check_fortran(void) {
     comm = NULL;
     CHECK(dcp_comm_from_fortran(MPI_Comm_c2f(MPI_COMM_NULL), &comm, &err) == DCP_ERR_ARG);
     CHECK(strstr(err.message, "is no communicator of MPI in Fortran"));
-#ifdef OPEN_MPI /* others end the process for a number that is none */
+#ifdef OPEN_MPI /* others end the process for an invalid number */
     CHECK(dcp_comm_from_fortran(1 << 30, &comm, &err) == DCP_ERR_ARG && !comm);
 #endif
     CHECK(dcp_comm_from_fortran(MPI_Comm_c2f(MPI_COMM_WORLD), NULL, &err) == DCP_ERR_ARG);

@@ -1,5 +1,5 @@
-/* After a failure no receive is left posted: a message that comes later meets none, so that the
- * memory that was to hold it may be used for something else. Small messages and large ones. */
+/* After a failure no receive remains posted: a message that arrives later matches none, so the
+ * memory that was to hold it can be used for something else. With small and large messages. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +32,8 @@ static void message_after_failure(int rank, size_t bytes) {
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 1) MPI_Send(buffer, (int)bytes, MPI_BYTE, 0, 1, pairs->comm);
     if (rank == 0) {
-        MPI_Probe(1, MPI_ANY_TAG, pairs->comm, &status); /* it is there, and nobody has taken it */
+        MPI_Probe(1, MPI_ANY_TAG, pairs->comm,
+                  &status); /* it has arrived, and nobody has received it */
         check_bytes(buffer, bytes, 0);
         MPI_Recv(other, (int)bytes, MPI_BYTE, 1, status.MPI_TAG, pairs->comm, MPI_STATUS_IGNORE);
         check_bytes(other, bytes, 1);

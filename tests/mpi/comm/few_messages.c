@@ -1,6 +1,6 @@
-/* Small collectives by messages: how many a rank sends, and to how many others, grows with the
- * logarithm of the number of ranks. What is large goes straight to whom it is for. Here it begins
- * with few ranks already. */
+/* Small collectives by messages: the number of messages that a rank sends, and of ranks to which it
+ * sends, grows with the logarithm of the number of ranks. Large data are sent directly to their
+ * receiver. In this test that begins with few ranks. */
 #define PIECE_BYTES ((uint64_t)64 << 20)
 #define PIPE_BYTES ((uint64_t)512 << 10)
 #define HALVE_BYTES ((uint64_t)16 << 10)
@@ -18,7 +18,7 @@
 #include "dcp/mpi.h"
 #include "support/check.h"
 
-static int rank, ranks, rounds; /* rounds: 2^rounds is not less than ranks */
+static int rank, ranks, rounds; /* rounds: 2^rounds is at least ranks */
 static int sent, received, is_peer[64];
 
 static int count_peers(void) {
@@ -46,7 +46,7 @@ static void begin(void) {
     memset(is_peer, 0, sizeof is_peer);
 }
 
-/* A round of a reduction takes two rounds more where the ranks are no power of two. */
+/* A reduction needs two more rounds if the number of ranks is not a power of two. */
 static void check_counts(int messages) {
     CHECK(sent <= messages && received <= messages);
     CHECK(count_peers() <= 4 * rounds + 2 && count_peers() < ranks - 1);
@@ -74,7 +74,7 @@ static void gathers(dcp_comm *comm) {
     free(all);
 }
 
-/* 8 bytes of each for each. */
+/* 8 bytes from each rank to each. */
 static void small_alltoalls(dcp_comm *comm) {
     uint64_t *out = calloc(2 * (size_t)ranks, sizeof *out), *in = out + ranks;
     for (int r = 0; r < ranks; r++) out[r] = (uint64_t)(rank * 1000 + r);
@@ -85,7 +85,7 @@ static void small_alltoalls(dcp_comm *comm) {
     free(out);
 }
 
-/* Of other sizes, that only both ends know, some of them longer than the first part of a round. */
+/* Sizes vary, and only both ends know them; some are longer than the first part of a round. */
 static void small_messages(dcp_comm *comm, uint64_t most) {
     comm_message send = {0}, receive = {0};
     uint64_t *bytes = calloc(2 * (size_t)ranks, sizeof *bytes), *received_bytes = bytes + ranks;
@@ -107,7 +107,7 @@ static void small_messages(dcp_comm *comm, uint64_t most) {
     free(receive.data);
 }
 
-/* To the next rank alone. */
+/* Only to the next rank. */
 static void one_large_message(dcp_comm *comm) {
     const size_t n = (size_t)ranks, large = (size_t)4 << 20;
     uint64_t *out = calloc(2 * n, sizeof *out), *in = out + n;

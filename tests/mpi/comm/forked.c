@@ -1,5 +1,5 @@
-/* A child of fork is no rank: it frees its copy of a communicator, and of a store on it, without a
- * call that the ranks would have to make together. They go on. */
+/* A child of fork is not a rank: it frees its copy of a communicator, and of a store on it, without
+ * a call that the ranks would have to make together. They continue. */
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 static pid_t ranks_process;
 
-/* Takes the place of MPI's. */
+/* Replaces MPI's function. */
 int MPI_Comm_free(MPI_Comm *comm) {
     if (getpid() != ranks_process) _exit(1);
     return PMPI_Comm_free(comm);

@@ -1,6 +1,6 @@
 /* What a host is: a kernel and its /dev/shm, or what DCP_HOST or dcp_comm_set_host names. Ranks on
- * different hosts share no memory. With the argument "apart", each rank has a /dev/shm of its own.
- */
+ * different hosts share no memory. With the argument "apart", each rank has a /dev/shm of its
+ * own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static void check_hosts(dcp_comm *comm, int hosts) {
     CHECK(sum == (uint64_t)(ranks * (ranks - 1) / 2));
 }
 
-/* `hosts` as the ranks find it by themselves. */
+/* hosts: the number that the ranks find without being told. */
 static void check_found(int hosts) {
     dcp_comm *comm, *other = NULL;
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
@@ -59,7 +59,7 @@ static void check_environment(void) {
     unsetenv("DCP_HOST");
 }
 
-/* The caller's names count for what is made of the communicator, too. */
+/* The caller's names also apply to what is made from the communicator. */
 static void check_named(void) {
     dcp_comm *comm, *other = NULL;
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
@@ -78,7 +78,7 @@ static void check_named(void) {
     dcp_comm_destroy(comm);
 }
 
-/* All say they are on one host; then they try to share memory, and may find that they can't. */
+/* All say that they are on one host; then they try to share memory, which may prove impossible. */
 static void check_named_together(void) {
     dcp_comm *comm;
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);

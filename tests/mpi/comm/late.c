@@ -1,6 +1,6 @@
-/* A rank that comes late: within the limit it is waited for; after it the others return
- * DCP_ERR_COMM that names it, whomever they wait for themselves, and so does the late one when it
- * comes. Over shared memory, over messages, and over both. */
+/* A rank that is late: within the limit the others wait for it; after it they return DCP_ERR_COMM
+ * with its number, whichever rank they wait for themselves, and so does the late one when it
+ * arrives. Over shared memory, over messages, and over both. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static void come_late(double seconds) {
     }
 }
 
-/* 0.3 s are longer than whatever is looked at in between. */
+/* 0.3 s are longer than any interval between two checks. */
 static void within_the_limit(const char *shared) {
     dcp_comm *comm = make_comm(shared);
     uint64_t sum = 1;
@@ -43,7 +43,8 @@ static void within_the_limit(const char *shared) {
     dcp_comm_destroy(comm);
 }
 
-/* Each rank comes within the limit after the one before it, the last one beyond the first limit. */
+/* Each rank arrives within the limit after the one before it, the last one beyond the first
+ * limit. */
 static void one_after_another(void) {
     dcp_comm *comm = make_comm("0");
     uint64_t *all = calloc((size_t)ranks, sizeof *all), own = (uint64_t)rank + 1;
@@ -56,7 +57,7 @@ static void one_after_another(void) {
     dcp_comm_destroy(comm);
 }
 
-/* The late rank comes once all others have given it up. */
+/* The late rank arrives after all others have stopped waiting for it. */
 static void after_the_limit(const char *shared) {
     dcp_comm *comm = make_comm(shared);
     MPI_Comm others;
@@ -66,7 +67,7 @@ static void after_the_limit(const char *shared) {
     CHECK(dcp_comm_set_limit(comm, rank ? 0 : 0.5, NULL) == DCP_OK); /* the largest counts */
     if (rank == ranks - 1) {
         MPI_Recv(&byte, 1, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        come_late(0.3); /* what the others told is on its way */
+        come_late(0.3); /* the others' reports are on their way */
     }
     int status = comm_barrier(comm, &err);
     if (rank < ranks - 1) {
@@ -94,7 +95,7 @@ static void limits_are_checked(void) {
     unsetenv("DCP_COMM_LIMIT");
 }
 
-/* All ranks say what the last one has in its environment. */
+/* All ranks report what the last one has in its environment. */
 static void limits_of_the_environment_are_checked(void) {
     const char *wrong[] = {"x", "3 s", " ", "-1", "inf", "nan", "1e9"};
     char text[80];

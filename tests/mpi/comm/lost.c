@@ -1,7 +1,7 @@
 /* A rank that has ended while others meet in their sharing groups, or exchange messages with their
- * peers: all ranks learn of it, those as well that neither share memory nor talk with it. The last
- * rank only seems to have ended, as far as the others can tell, and stays away. Two hosts, even and
- * odd ranks. */
+ * peers: all ranks learn of it, including those that neither share memory nor communicate with it.
+ * The last rank only appears to the others to have ended, and stays away. Two hosts, even and odd
+ * ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@ static dcp_comm *make_comm(void) {
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
     CHECK(comm->local.groups->n == 2);
     MPI_Barrier(MPI_COMM_WORLD);
-    if (rank % 2 == (ranks - 1) % 2) /* who shares a machine with it */
+    if (rank % 2 == (ranks - 1) % 2) /* the ranks that share a machine with it */
         comm->watch->processes[ranks - 1].start++;
     else
         comm->watch->processes[ranks - 1].name_space = 0;
@@ -30,7 +30,7 @@ static void check_failure(int status, const dcp_error *err) {
     CHECK(status == DCP_ERR_COMM && err->rank == ranks - 1);
 }
 
-/* The group of the last rank meets, the other one exchanges messages with it; then all meet. */
+/* The last rank's group meets, while the other one exchanges messages with it; then all meet. */
 static int meet_group(dcp_comm *comm, dcp_error *err) {
     int status = comm_local_barrier(comm, err);
     return status ? status : comm_barrier(comm, err);
@@ -49,7 +49,7 @@ static int share_areas_with(dcp_comm *comm, dcp_error *err) {
     return status ? status : comm_barrier(comm, err);
 }
 
-/* Each rank sends to the next one, and receives from the one before. */
+/* Each rank sends to the next one, and receives from the previous one. */
 static int send_around(dcp_comm *comm, dcp_error *err) {
     unsigned char *data = calloc(2, 1 << 20);
     dcp_comm_message out = {data, 1 << 20, (rank + 1) % ranks};

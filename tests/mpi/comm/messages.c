@@ -1,6 +1,6 @@
-/* Messages between ranks that know of them: each byte arrives where it belongs, whoever talks to
- * whom. Over MPI and over a caller's table with `exchange`, ranks without messages need not call;
- * over a table without it all do. */
+/* Messages between ranks that know of them: each byte arrives at its place, whichever ranks
+ * communicate. Over MPI and over a caller's table with `exchange`, ranks without messages need not
+ * call; over a table without it all ranks do. */
 #include "comm/messages.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ enum { FEW, RING, ALL, LARGE, PATTERNS };
 
 static int rank, ranks, exchanges;
 
-/* Bytes from one rank to another; 0: none. */
+/* The number of bytes from one rank to another; 0: no message. */
 static uint64_t bytes_of(int pattern, int from, int to) {
     const int distance = (to - from + ranks) % ranks;
     if (from == to) return 0;
@@ -83,7 +83,7 @@ static void over_mpi(const char *shared) {
     dcp_comm_destroy(comm);
 }
 
-/* As a launcher may have it. */
+/* An exchange as a launcher may have it. */
 static int exchange(void *ctx, const dcp_comm_message *send, uint64_t sends,
                     const dcp_comm_message *receive, uint64_t receives) {
     MPI_Request *requests = calloc(sends + receives, sizeof *requests), *next = requests;
@@ -121,7 +121,7 @@ static void over_a_table(int has_exchange) {
     dcp_comm_destroy(below);
 }
 
-/* What fails breaks the communicator: it is not called again. */
+/* A failure breaks the communicator: the table is not called again. */
 static void a_table_that_fails(void) {
     dcp_comm *below, *comm;
     dcp_error err = {0};

@@ -1,5 +1,5 @@
-/* The collectives over MPI, with pieces of 24 bytes, so that every size is cut somewhere: as many
- * sizes below, at and above the edges as there are, and other ones for each pair of ranks. */
+/* The collectives over MPI, with pieces of 24 bytes, so every size is cut somewhere: with all sizes
+ * below, at and above the edges, and different ones for each pair of ranks. */
 #define PIECE_BYTES ((uint64_t)24)
 #define PIPE_BYTES ((uint64_t)11)
 #define HALVE_BYTES ((uint64_t)16)
@@ -12,7 +12,7 @@
 #define HOSTS 1
 #endif
 #ifndef SLOT_BYTES
-#define SLOT_BYTES ((size_t)0) /* no memory is shared: all goes by messages */
+#define SLOT_BYTES ((size_t)0) /* no memory is shared: everything is sent by messages */
 #endif
 #include "comm/batch.c"
 #include "comm/comm.c"
@@ -73,7 +73,7 @@ static void check_allreduce(dcp_comm *comm, uint64_t count, dcp_reduce op) {
     for (uint64_t i = 0; i < count; i++) CHECK(buf[i] == reduced(op, comm->size, i));
 }
 
-/* Between 0 and LARGEST bytes from one rank to another, many of them 0. */
+/* Between 0 and LARGEST bytes from one rank to another, often 0. */
 static uint64_t between(int from, int to, int seed) {
     unsigned mixed = (unsigned)(from * 7919 + to * 104729 + seed * 1299709) * 2654435761u >> 8;
     return mixed % 3 == 0 ? 0 : mixed % (LARGEST + 1);
@@ -96,7 +96,7 @@ static void check_alltoall(dcp_comm *comm, int seed) {
     free(recv), free(send), free(recv_bytes), free(send_bytes);
 }
 
-/* The same sizes as messages between the ranks that have something to say. */
+/* Sends the same sizes as messages between the ranks that have something to send. */
 static void check_messages(dcp_comm *comm, int seed) {
     size_t n = (size_t)comm->size, sends = 0, receives = 0;
     dcp_comm_message *send = calloc(n, sizeof *send), *receive = calloc(n, sizeof *receive);
@@ -132,7 +132,7 @@ static void check_all(dcp_comm *comm) {
     CHECK(comm_barrier(comm, NULL) == DCP_OK);
 }
 
-/* A few of each: a duplicate that works by messages naps between them. */
+/* Only a few of each, because a duplicate that works by messages sleeps between them. */
 static void check_duplicate(dcp_comm *comm) {
     for (uint64_t bytes = 23; bytes < LARGEST; bytes += 25) {
         check_broadcast(comm, bytes, comm->size - 1);
@@ -146,7 +146,7 @@ static void check_duplicate(dcp_comm *comm) {
 
 static int host_of(int rank) { return rank * 5 % 7 % HOSTS; }
 
-/* Whether the collectives go the way that this test is for. */
+/* Checks that the collectives use the way that this test is for. */
 static void check_way(const dcp_comm *comm) {
     int groups = 0, seen[HOSTS] = {0};
     for (int r = 0; r < comm->size; r++) groups += SLOT_BYTES == 0 || !seen[host_of(r)]++;

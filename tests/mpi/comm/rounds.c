@@ -1,4 +1,4 @@
-/* Rounds of all-to-alls with sizes of every kind: each byte arrives where it belongs. */
+/* Rounds of all-to-alls with sizes of every kind: each byte arrives at its place. */
 #include "comm/messages.h"
 
 #include <mpi.h>

@@ -1,5 +1,5 @@
-/* Sharing groups: the ranks of each host share areas, also where there are several hosts; each rank
- * is alone where it must not share. Areas grow, and their marks are 0 at first. */
+/* Sharing groups: the ranks of each host share areas, even if there are several hosts; a rank that
+ * must not share is in a group of its own. Areas grow, and their marks are 0 at first. */
 #include "comm/sharing.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ static unsigned char pattern(int from, size_t i) {
     return (unsigned char)(from * 31 + (int)(i % 251) + 1);
 }
 
-/* Each rank fills an area, all of its group read it. */
+/* Each rank fills an area, and all ranks of its group read it. */
 static void check_areas(dcp_comm *comm, size_t bytes) {
     const comm_local *l = &comm->local;
     const size_t n = (size_t)l->size;

@@ -1,5 +1,5 @@
-/* A rank that gives an operation up is seen by those that it shares memory with, without a
- * collective; the next operation goes on. */
+/* The ranks that share memory with a rank notice that it cancels an operation, without a
+ * collective; the next operation works. */
 #include "comm/comm.h"
 #include "support/scratch.h"
 
@@ -9,7 +9,7 @@ static int says(void *ctx) {
     return (*answer)--;
 }
 
-/* Rank 0 gives up where `answer` is 1. */
+/* Rank 0 cancels if `answer` is 1. */
 static void operate(const scratch *s, int answer) {
     int own = s->rank == 0 ? answer : 0;
     comm_stop stop = {.asked = says, .ctx = &own, .what = "it", .outcome = "it is lost"};

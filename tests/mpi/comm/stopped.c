@@ -1,5 +1,5 @@
-/* A rank that is stopped has not ended: it is waited for, as long as it takes. A child lets it go
- * on once it has been stopped for some looks of the others. */
+/* A stopped rank has not ended: the others wait for it, however long that lasts. A child lets it
+ * continue after the others have checked it a few times while it was stopped. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-/* Ranks learn that one has ended from whoever can see it, for whomever each of them waits itself.
- * The last rank has ended as far as the rank that may look it up can tell, and stays away. */
+/* Ranks learn that one has ended from any rank that can see it, whichever rank each of them waits
+ * for. The last rank appears to have ended to the rank that can look it up, and stays away. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/time.h>
@@ -11,7 +11,7 @@
 #include "support/check.h"
 
 static int rank, ranks;
-static int notes, most_notes = 100; /* of failures, that this rank has sent, and may send */
+static int notes, most_notes = 100; /* of failures, which this rank has sent, and may send */
 static const int failure_tag = 2;
 
 int MPI_Isend(const void *buf, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
@@ -21,16 +21,16 @@ int MPI_Isend(const void *buf, int count, MPI_Datatype type, int to, int tag, MP
     return PMPI_Isend(buf, count, type, to, tag, comm, request);
 }
 
-/* `shared`: "0" or "1". Only rank `looks` can look at the last one, and finds it gone. */
+/* shared: "0" or "1". Only rank `looks` can look up the last one, and finds that it has ended. */
 static dcp_comm *make_comm(const char *shared, int looks) {
     dcp_comm *comm;
     setenv("DCP_SHARED_MEMORY", shared, 1);
     CHECK(dcp_comm_from_mpi(MPI_COMM_WORLD, &comm, NULL) == DCP_OK);
     CHECK((comm->shared != NULL) == (*shared == '1'));
-    MPI_Barrier(MPI_COMM_WORLD); /* nobody hears of it before all have made theirs */
+    MPI_Barrier(MPI_COMM_WORLD); /* no rank learns of it before all have made theirs */
     comm_process *last = &comm->watch->processes[ranks - 1];
     if (rank == looks)
-        last->start++; /* its pid is another process's now */
+        last->start++; /* its pid belongs to another process now */
     else
         last->name_space = 0;
     return comm;
@@ -41,8 +41,8 @@ static void check_failure(int status, const dcp_error *err) {
     CHECK(err->n_ranks == 1 && err->ranks[0] == ranks - 1);
 }
 
-/* Of a broadcast from the last rank, the one before it gets what another has got. It finds that
- * the last one has ended, and ends itself when it has told one other: so it looks to the others. */
+/* In a broadcast from the last rank, the rank before it receives what another one has received. It
+ * finds that the last one has ended, and appears to end itself after it has told one other rank. */
 static void over_messages(void) {
     dcp_comm *comm = make_comm("0", ranks - 2);
     dcp_error err = {0};
@@ -56,7 +56,7 @@ static void over_messages(void) {
 
 static void take_signal(int number) { (void)number; }
 
-/* A signal each so many microseconds, as a profiler's timer sends them. 0: none any more. */
+/* Delivers a signal every so many microseconds, as a profiler's timer does. 0: no more. */
 static void be_woken(int us) {
     const struct sigaction action = {.sa_handler = take_signal};
     const struct itimerval each = {{.tv_usec = us}, {.tv_usec = us}};
@@ -64,8 +64,8 @@ static void be_woken(int us) {
     setitimer(ITIMER_REAL, &each, NULL);
 }
 
-/* Rank 0 waits for rank 1 first, which comes when all others have returned. Ranks want to sleep for
- * longer than signals let them. */
+/* Rank 0 first waits for rank 1, which arrives after all others have returned. Ranks try to sleep
+ * for longer than signals let them. */
 static void over_memory(void) {
     dcp_comm *comm = make_comm("1", 0);
     dcp_error err = {0};
@@ -78,7 +78,7 @@ static void over_memory(void) {
     dcp_comm_destroy(comm);
 }
 
-/* Rank 1 finds it while it joins the others, which have gone on to what they share. */
+/* Rank 1 finds it while it joins the others, which already use what they share. */
 static void while_joining(void) {
     dcp_comm *comm = make_comm("1", -1);
     dcp_error err = {0};

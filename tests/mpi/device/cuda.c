@@ -1,5 +1,5 @@
-/* On a GPU, skipped without one: the device's checksum of ranges anywhere, and a state that goes
- * from its memory into the same file as from the host's, and back. */
+/* On a GPU; skipped without one: the device's checksum of ranges anywhere, and a state that is
+ * saved from its memory into the same file as from the host's, and loaded back. */
 #include <cuda_runtime_api.h>
 
 #include "core/crc64.h"
@@ -88,7 +88,7 @@ int main(int argc, char **argv) {
     void *memory = NULL;
     dcp_device *gpu = NULL;
     if (cudaGetDeviceCount(&devices) || !devices) {
-        dcp_error err = {0}; /* without a GPU that is all that it says */
+        dcp_error err = {0}; /* without a GPU it returns nothing else */
         int status = dcp_device_cuda_create(0, NULL, &gpu, &err);
         if (status != DCP_ERR_DEVICE || strncmp(err.message, "cuda:0: ", 8)) return 1;
         printf("no GPU here\n");

@@ -1,6 +1,6 @@
 /* Loads into a device's memory: what one rank or all of them saved from memory or from a device, on
- * any ranks, into any boxes, by both engines, of both layouts, with casts; copies of several ranks
- * are compared, and what does not arrive is found. */
+ * any ranks, into any boxes, with both engines, from both layouts, with casts; copies of several
+ * ranks are compared, and missing data are detected. */
 #include "on_device.h"
 
 #define ROOM ((uint64_t)96 << 20)
@@ -30,8 +30,8 @@ static void save_from_device(const scratch *s, dcp_comm *comm, stand_in *d, cons
     on_device_free(&o);
 }
 
-/* Every tensor of 2, 4 or 8 bytes of float as F32, as F64 and as C128; rank r's boxes are in memory
- * where r % 3 is 1. */
+/* Every float tensor of 2, 4 or 8 bytes as F32, as F64 and as C128; rank r's boxes are in memory if
+ * r % 3 is 1. */
 static void casts(const scratch *s, stand_in *d, const given *g, scheme how) {
     static const dcp_dtype as[] = {DCP_F32, DCP_F64, DCP_C128};
     dcp_checkpoint *ckpt = NULL;

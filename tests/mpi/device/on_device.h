@@ -26,8 +26,8 @@ static inline void on_device_add_view(on_device *o, const dcp_tensor *t, const h
     SUCCEEDS(dcp_state_add_strided(o->state, t, &b->box, v->data, v->strides, err));
 }
 
-/* Every `in_memory`th box is in the host's memory, every second of those with strides, not in the
- * device's; 0: none is. */
+/* in_memory: every such box is in the host's memory instead of the device's, every second of them
+ * with strides; 0: none is. */
 static inline void on_device_make(on_device *o, stand_in *d, const given *g, scheme how, int rank,
                                   int size, int filled, size_t in_memory) {
     held_make(&o->h, g, how, rank, size, filled);
@@ -63,7 +63,7 @@ static inline void on_device_free(on_device *o) {
     free(o->views);
 }
 
-/* 1 where all boxes have the given state's content. */
+/* Returns 1 if all boxes have the given state's content. */
 static inline int on_device_is_given(on_device *o, const given *g) {
     for (size_t i = 0; i < o->h.n; i++) {
         uint64_t bytes = box_bytes(g, &o->h.boxes[i]);

@@ -1,9 +1,9 @@
-/* Saves from a device's memory: the same files as from memory, whatever the boxes, layout and
- * engine; what the program launched before the save is in them, what it changes after the fence is
- * not, and the fence waits for no disk; page-locked memory is bounded; failures of the device and
- * copies that went wrong are told on all ranks, and older steps stay; what the disk refuses costs
- * no page-locked memory, nor does a second store. Of a copy, what the program changes after the
- * call is not in the files. */
+/* Saves from a device's memory:
+ * - The files are the same as from memory, whatever the boxes, layout and engine.
+ * - They contain what the program launched before the save, but not what it changes after the
+ *   fence, or with a copy after the call. The fence waits for no disk.
+ * - Page-locked memory is bounded. Neither a failure of the disk nor a second store needs more.
+ * - Failures of the device and wrong copies are reported on all ranks, and older steps are kept. */
 #include <semaphore.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -53,7 +53,7 @@ static void same_files(const scratch *s, stand_in *d, const given *g) {
 }
 
 /* Replicas on devices, of which the last rank's differs: the device itself sums those that are not
- * written, and nothing of them is copied. */
+ * written, and none of them are copied. */
 static void replicas_differ(const scratch *s, stand_in *d, const given *g) {
     on_device o;
     dcp_error failure = {0};
@@ -94,8 +94,8 @@ static void proves_the_same(const scratch *s, stand_in *d, const given *g) {
     }
 }
 
-/* Memory that holds the state only once the program's launches are done, and nothing of it after
- * the fence. */
+/* Memory that holds the state only once the program's launches are done, and no longer after the
+ * fence. */
 static void between_launch_and_fence(const scratch *s, stand_in *d, const given *g) {
     on_device o;
     dcp_saving *saving = NULL;
@@ -122,8 +122,8 @@ static void between_launch_and_fence(const scratch *s, stand_in *d, const given 
     on_device_free(&o);
 }
 
-/* The same of a copy: nothing of it need be there after the call. Replicas that another rank writes
- * are summed by the device, whatever is copied. */
+/* The same for a copy: the memory may change after the call. Replicas that another rank writes are
+ * summed by the device, whatever is copied. */
 static void until_the_call_returns(const scratch *s, stand_in *d, const given *g, scheme how,
                                    dcp_layout layout, dcp_replicas replicas) {
     on_device o;
@@ -159,8 +159,8 @@ static void until_the_call_returns(const scratch *s, stand_in *d, const given *g
     on_device_free(&o);
 }
 
-/* Without page-locked memory for it, or where copying fails, the call writes; a copy that went
- * wrong is found, and the next save works. */
+/* Without page-locked memory for the copy, or if copying fails, the call writes; a wrong copy is
+ * detected, and the next save works. */
 static void copies_fail(const scratch *s, stand_in *d, const given *g) {
     static const stand_in_failure cases[] = {
         {STAND_IN_ALLOC, 1, DCP_OK, ""},
@@ -194,7 +194,7 @@ static void copies_fail(const scratch *s, stand_in *d, const given *g) {
     on_device_free(&o);
 }
 
-/* The first bytes are written only after somebody has come through the fence. */
+/* The first bytes are written only after the fence has returned. */
 static void write_after_the_fence(void *ctx, uint64_t done, uint64_t total) {
     struct timespec limit;
     (void)done;
@@ -231,7 +231,7 @@ static void fence_waits_for_no_disk(const scratch *s, stand_in *d) {
     sem_destroy(&passed);
 }
 
-/* On the last rank; all fail alike, the older step stays, and the next save works. */
+/* On the last rank; all fail alike, the older step is kept, and the next save works. */
 static void failures(const scratch *s, stand_in *d, const given *g) {
     static const stand_in_failure cases[] = {
         {STAND_IN_ALLOC, 0, DCP_ERR_NO_MEMORY, "MiB of page-locked memory: failed as it was told"},
@@ -280,8 +280,8 @@ static void limit_files(rlim_t bytes) {
     CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
 }
 
-/* A save that fails at the disk takes no page-locked memory from the next one, in whose step there
- * would be none to be had. */
+/* A save that fails at the disk leaves its page-locked memory to the next one, which could not
+ * allocate any. */
 static void disk_fails(const scratch *s, stand_in *d, const given *g) {
     dcp_error failure;
     dcp_saving *saving = NULL;
@@ -290,7 +290,8 @@ static void disk_fails(const scratch *s, stand_in *d, const given *g) {
     on_device_make(&o, d, g, FEW_ROWS, s->rank, s->size, 1, 0);
     SUCCEEDS(dcp_save_prepare(store, o.state, NULL, err));
     const uint64_t taken = d->calls[STAND_IN_ALLOC];
-    SUCCEEDS(dcp_save(store, 1, o.state, GIVEN_JSON, NULL, NULL, err)); /* planned from now on */
+    SUCCEEDS(
+        dcp_save(store, 1, o.state, GIVEN_JSON, NULL, NULL, err)); /* later saves use this plan */
     signal(SIGXFSZ, SIG_IGN);
     limit_files(4096);
     CHECK(dcp_save(store, 2, o.state, GIVEN_JSON, NULL, NULL, &failure) == DCP_ERR_IO);
@@ -306,7 +307,7 @@ static void disk_fails(const scratch *s, stand_in *d, const given *g) {
     scratch_load(s, s->comm, "disk/step-00000002", g, FEW_COLUMNS);
 }
 
-/* Two stores that are saved into in turn, and both at once, take no more memory than one. */
+/* Two stores that are saved into alternately, or at the same time, need no more memory than one. */
 static void stores_share_memory(const scratch *s, stand_in *d, const given *g) {
     char fast[PATH_MAX], slow[PATH_MAX];
     snprintf(fast, sizeof fast, "%s/fast", s->root);

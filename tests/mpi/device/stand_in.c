@@ -1,4 +1,4 @@
-/* A stream is a list of things to be done; waiting for an event does those up to it. */
+/* A stream is a list of tasks; waiting for an event performs those up to it. */
 #include "stand_in.h"
 
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static void perform(stand_in *d, const task *t) {
     if (d->flips_in >= 0 && d->flips_in-- == 0) t->to[t->bytes / 2] ^= 4;
 }
 
-/* All up to where `end` is the end of the list. */
+/* Performs all tasks until `end` is the end of the list. */
 static void perform_until(stand_in *d, stream *s, task **end) {
     while (s->first && end != &s->first) {
         task *t = s->first;
@@ -101,7 +101,7 @@ static int alloc_pinned(void *ctx, uint64_t bytes, void **out) {
 static void free_pinned(void *ctx, void *memory) {
     stand_in *d = ctx;
     uint64_t *start = (uint64_t *)memory - 512;
-    CHECK(!d->using_pinned); /* else somebody may still be copying */
+    CHECK(!d->using_pinned); /* otherwise a copy may still be in progress */
     d->pinned -= start[0];
     free(start);
 }
@@ -143,7 +143,7 @@ static int to_host(void *ctx, void *opened, void *pinned, const void *memory, ui
     stand_in *d = ctx;
     int code = call(d, STAND_IN_TO_HOST);
     if (code) return code;
-    memset(pinned, 0xa5, bytes); /* what is there until the copy happens */
+    memset(pinned, 0xa5, bytes); /* the content until the copy happens */
     append_copy(d, opened, new_task(pinned, stand_in_see(d, memory), bytes, 0));
     return 0;
 }

@@ -1,5 +1,6 @@
 /* Checkpoints that an older version wrote (tests/data/format-1/README.md) load, verify, and are
- * written again byte by byte. With a folder as argument, on 3 ranks, it writes them there. */
+ * written again byte for byte. With a folder as argument, on 3 ranks, this program writes them
+ * there. */
 #include <sys/stat.h>
 
 #include "dcp/rewrite.h"
@@ -82,7 +83,8 @@ static void hold(old_state *s, size_t t, const dcp_box *box, int filled) {
     s->bytes[s->n++] = n * size;
 }
 
-/* Rows, but for a tensor in columns, one that all hold, and one of which a rank has two boxes. */
+/* Rows, except for a tensor in columns, one that all hold, and one of which a rank has two
+ * boxes. */
 static void make(old_state *s, int rank, int size, int filled) {
     s->n = 0;
     SUCCEEDS(dcp_state_create(&s->state, err));
@@ -120,7 +122,7 @@ static int end(old_state *s) {
 
 static const char *const domains[] = {"a", "b", "c"};
 
-/* NULL: a shared store; else a private one. Steps in it are replaced. */
+/* redundancy: NULL for a shared store, otherwise a private one. Steps in it are replaced. */
 static dcp_store *open_store(const scratch *s, const char *dir, const char *redundancy) {
     dcp_store *store = NULL;
     dcp_store_options options = DCP_STORE_OPTIONS_INIT;
@@ -145,7 +147,7 @@ static void save(const scratch *s, const char *dir, dcp_layout layout, dcp_engin
     CHECK(end(&state));
 }
 
-/* `path`: of a private store this rank's. */
+/* path: for a private store, this rank's. */
 static void check_loads(const scratch *s, const char *path, int is_private) {
     old_state state;
     dcp_checkpoint *ckpt = NULL;
@@ -166,7 +168,7 @@ static void check_verifies(const char *dir) {
     SUCCEEDS(dcp_verify(path, NULL, err));
 }
 
-/* The same bytes in a file of both folders' steps. */
+/* Checks that a file has the same bytes in both folders' steps. */
 static void check_file(const char *old_dir, const char *dir, const char *name) {
     char a[PATH_MAX], b[PATH_MAX];
     size_t n = 0, m = 0;
@@ -189,7 +191,7 @@ static void check_shards(const char *dir) {
     }
 }
 
-/* The old step as its own version laid it out, saved by this one. */
+/* The old step as its own version laid it out, saved by this version. */
 static void check_shared(const scratch *s) {
     char dir[PATH_MAX];
     snprintf(dir, sizeof dir, "%s/shared", s->root);
@@ -204,7 +206,7 @@ static void check_shared(const scratch *s) {
     }
 }
 
-/* From disk to disk: the shards joined are the one file. */
+/* From disk to disk: the joined shards are the one file. */
 static void check_rewritten(const scratch *s) {
     char dir[PATH_MAX];
     dcp_checkpoint *ckpt = NULL;
@@ -217,7 +219,7 @@ static void check_rewritten(const scratch *s) {
     if (s->rank == 0) check_file(OLD "/global", dir, "state.h5");
 }
 
-/* One file of the others' bytes, one after the other. */
+/* Makes one file of the others' bytes, one after the other. */
 static void join(const char *to, const char *first, const char *second) {
     size_t n = 0, m = 0;
     unsigned char *one = private_read(first, &n), *two = second ? private_read(second, &m) : NULL;
@@ -230,8 +232,8 @@ static void join(const char *to, const char *first, const char *second) {
     free(two);
 }
 
-/* Puts a rank's old folder of a redundancy into dir. Its shard is "sharded"'s; of a partner's file,
- * whose strip is the shard of the rank before, the head is kept. */
+/* Puts a rank's old folder of a redundancy into dir. Its shard is that of "sharded"; of a partner's
+ * file, whose strip is the previous rank's shard, only the head is stored. */
 static void assemble(const scratch *s, const char *kind, const char *dir) {
     char from[PATH_MAX], to[PATH_MAX], before[PATH_MAX], step[32];
     snprintf(step, sizeof step, "step-%08d", STEP);
@@ -251,7 +253,7 @@ static void assemble(const scratch *s, const char *kind, const char *dir) {
     join(to, from, is_partner ? before : NULL);
 }
 
-/* On every rank: its folders' files of that step are the same. */
+/* Checks on every rank that its folders' files of that step are the same. */
 static void check_same(const scratch *s, const char *kind, const char *old_dir, const char *dir) {
     char name[64];
     snprintf(name, sizeof name, SHARD, s->rank);

@@ -1,6 +1,6 @@
-/* Loads in flight: a thread reads beside the caller and ends by itself, or the wait reads; the
- * content is a plain load's; other readers go on, another load or the close waits; a failure is
- * told at the wait. */
+/* Loads in flight: a thread reads in the background and ends without a wait, or the wait reads. The
+ * content is that of a plain load. Other readers continue, another load or the close waits, and a
+ * failure is reported by the wait. */
 #include <sched.h>
 #include <sys/wait.h>
 
@@ -15,7 +15,7 @@ static dcp_loading *start_load(dcp_checkpoint *ckpt, const dcp_load_options *opt
     return loading;
 }
 
-/* A fork has no part in it. */
+/* A forked process does not take part in it. */
 static void check_fork(dcp_loading *loading) {
     pid_t child = fork();
     int status;
@@ -33,7 +33,7 @@ static void read_beside(dcp_checkpoint *ckpt, const given *g) {
     CHECK(!memcmp(data, g->data[t - g->tensors], sizeof data));
 }
 
-/* While it waits at the gate, the caller goes on. */
+/* While it waits at the gate, the caller continues. */
 static void ends_by_itself(const scratch *s, dcp_checkpoint *ckpt, const given *g, int beside,
                            dcp_engine engine) {
     sem_t gate;
@@ -87,7 +87,7 @@ static void one_waits_for_another(const scratch *s, dcp_checkpoint *ckpt, const 
     CHECK(held_is_given(&into, g));
 }
 
-/* Refused at once, on all ranks. */
+/* Refused immediately, on all ranks. */
 static void refuses_arguments(const scratch *s, dcp_checkpoint *ckpt) {
     const char *none = "/nothing/*";
     dcp_error failure = {0};

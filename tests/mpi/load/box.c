@@ -1,5 +1,5 @@
-/* dcp_checkpoint_read: any box of any tensor by one process, from either layout; boxes that lie
- * outside and tensors that are not there are refused. */
+/* dcp_checkpoint_read: any box of any tensor by one process, from either layout; boxes outside a
+ * tensor and missing tensors are refused. */
 #include "support/scratch.h"
 
 static uint64_t any(void) {

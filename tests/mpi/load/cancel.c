@@ -1,5 +1,5 @@
-/* A load, a check or a rewrite that one rank gives up ends on all of them with DCP_ERR_CANCELLED,
- * and can be done at once afterwards. A load's message says what has become of the memory. */
+/* A load, a check or a rewrite that one rank cancels ends on all of them with DCP_ERR_CANCELLED,
+ * and can be repeated immediately. A load's message says what has happened to the memory. */
 #include "support/cancel.h"
 #include "comm/comm.h"
 
@@ -16,7 +16,7 @@ static void works(const given *g, const dcp_load_options *options) {
     if (!options->cast) CHECK(held_is_given(&into, g));
 }
 
-/* How often the last rank is asked in a load that is not given up. */
+/* Counts how often the last rank is asked in a load that is not cancelled. */
 static int count_asks(void *ctx) {
     ++*(int *)ctx;
     return 0;
@@ -85,7 +85,7 @@ static void loads(const scratch *s, const char *name, const given *g, scheme how
     dcp_checkpoint_close(ckpt);
 }
 
-/* Halves that become floats in scratch memory, and the other way round. */
+/* Half floats that become floats in scratch memory, and vice versa. */
 static void casts(const scratch *s, const given *g) {
     static const struct {
         const char *path;
@@ -118,7 +118,7 @@ static void checks(const scratch *s, const char *name) {
         dcp_verify_options options = {.size = sizeof options, .stop = give_up, .stop_ctx = &left};
         int status = dcp_verify_with(s->comm, dir, &options, &failure);
         if (left < 0 || status) check_cancelled(status, &failure, "the check", "not judged");
-        CHECK(status || at); /* a rank of many reads but a little */
+        CHECK(status || at); /* with many ranks, one reads only little */
         left = 0;
         CHECK(dcp_verify(dir, &options, &failure) == DCP_ERR_CANCELLED);
         SUCCEEDS(dcp_verify_with(s->comm, dir, NULL, err));

@@ -1,6 +1,6 @@
-/* Casts on load: every pair of types that dcp_convert knows, between any boxes, of both layouts,
- * by both engines, into dense memory and by strides; other pairs, and casts that nobody asked for,
- * are refused; flipped bytes are found. */
+/* Casts on load: every pair of types that dcp_convert supports, between any boxes, from both
+ * layouts, with both engines, into dense memory and by strides; other pairs, and casts that were
+ * not requested, are refused; flipped bytes are detected. */
 #include "reader/view.h"
 #include "support/scratch.h"
 #include "support/view.h"
@@ -48,7 +48,7 @@ typedef struct target {
     dcp_dtype as;
     dcp_box box;
     unsigned char *data;
-    view strided; /* instead of data, where it has memory */
+    view strided; /* used instead of data if it has memory */
 } target;
 
 typedef struct targets {
@@ -58,7 +58,8 @@ typedef struct targets {
     size_t n;
 } targets;
 
-/* Rows; columns; all of it on every rank; rows and one of the neighbour's: not covered once. */
+/* By `how`: rows; columns; all of it on every rank; rows plus one of a neighbour's, which does not
+ * cover the tensor once. */
 static dcp_box cut(const dcp_tensor *t, int how, int rank, int size) {
     dcp_box box = dcp_box_chunk(t, rank, size);
     if (how == 0 || t->ndim < 2) return box;
@@ -189,7 +190,7 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
         check_same_failure(status, cases[i].status, &failure, cases[i].text);
         targets_free(&all);
     }
-    /* another shape is no matter of a cast */
+    /* a cast does not permit another shape */
     dcp_state *state = NULL;
     dcp_error failure = {0};
     dcp_tensor t = {"/stored/F32.0", DCP_F64, 2, {37, 12}};
@@ -202,7 +203,7 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
     dcp_state_destroy(state);
 }
 
-/* Flips a bit of the tensor's stored bytes, and back. */
+/* Flips a bit of the tensor's stored bytes, or flips it back. */
 static void flip(const scratch *s, const dcp_checkpoint *ckpt, const char *path) {
     const reader_tensor *t = reader_checkpoint_lookup(ckpt, path);
     reader_known known;

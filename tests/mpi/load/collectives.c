@@ -1,6 +1,6 @@
-/* How many collectives it asks of a caller's table to open a step, load it and close it, beside
- * those that carry tensors' data; of large tensors none does, since each rank reads all of its own.
- * LAYERS HIDDEN VOCAB as arguments take another state than the test's own. */
+/* How many collectives of a caller's table are needed to open a step, load it and close it, besides
+ * those that carry tensors' data. With large tensors none carry data, because each rank reads all
+ * of its own. The arguments LAYERS HIDDEN VOCAB use another state than the test's own. */
 #include "support/bench_state.h"
 #include "support/counted.h"
 #include "support/scratch.h"

@@ -1,4 +1,4 @@
-/* Ranks that ask for different loads: each gets the same failure, which names the option and the
+/* Ranks that request different loads: each gets the same failure, which names the option and the
  * ranks, and the next load works. The last rank is the one that errs. */
 #include "support/scratch.h"
 
@@ -46,7 +46,7 @@ static const struct {
      "unexpected_keys: 0 on "},
 };
 
-/* A tensor that the checkpoint lacks and only the last rank has: kept by all or by none. */
+/* A tensor that the checkpoint lacks and only the last rank has: accepted by all or by none. */
 static void one_more(const scratch *s, dcp_checkpoint *ckpt, const given *g) {
     held h;
     float data;
@@ -60,7 +60,7 @@ static void one_more(const scratch *s, dcp_checkpoint *ckpt, const given *g) {
     held_free(&h);
 }
 
-/* One rank's options have no size: it fails on all, whatever else they say. */
+/* One rank's options have no size: it fails on all, whatever else they specify. */
 static void no_size(const scratch *s, dcp_checkpoint *ckpt, const given *g) {
     held h;
     dcp_error failure = {0};

@@ -1,6 +1,6 @@
-/* A step that is open is loaded whatever a writer does to it meanwhile: `keep` would remove it, or
- * another save replaces it. It is gone once it is closed. By each engine, from one file and from
- * shards, from shared directories and from those of nodes. */
+/* An open step can be loaded whatever a writer does to it in the meantime: `keep` would remove it,
+ * or another save replaces it. It disappears once it is closed. With each engine, from one file and
+ * from shards, from shared directories and from those of nodes. */
 #include "support/private.h"
 
 typedef struct kind {

@@ -1,6 +1,6 @@
-/* Steps of shards, of which each rank keeps the rows of some tensors alone: loads get theirs from
- * the tensors' homes, on more and on fewer ranks than saved them, with halos and replicas; and what
- * callers ask about boxes and pieces is the same on every rank, whoever keeps them. */
+/* Steps of shards, of which each rank stores only the rows of some tensors: loads get theirs from
+ * the tensors' homes, on more and on fewer ranks than saved them, with halos and replicas. Queries
+ * about boxes and pieces have the same result on every rank, whichever rank stores them. */
 #include "dcp/inspect.h"
 #include "reader/view.h"
 #include "support/private.h"
@@ -34,7 +34,7 @@ static void check_piece(const dcp_piece *a, const dcp_piece *b, const dcp_tensor
     CHECK(!memcmp(a->block_crcs, b->block_crcs, (a->bytes + (4 << 20) - 1) / (4 << 20) * 8));
 }
 
-/* What this rank is told, and what one is told that opened the step alone. */
+/* Compares what this rank gets with what a process gets that opened the step alone. */
 static void check_answers(const dcp_checkpoint *ckpt, const dcp_checkpoint *alone) {
     for (size_t i = 0; i < dcp_checkpoint_tensors(alone); i++) {
         const dcp_tensor *t = dcp_checkpoint_tensor(alone, i);
@@ -94,7 +94,7 @@ static void every_world(const scratch *s, const given *g) {
     }
 }
 
-/* Who opens a step of which it doesn't see all files is told the same. */
+/* A rank that opens a step without seeing all of its files gets the same. */
 static void hidden_files(const scratch *s, const given *g) {
     char dir[PATH_MAX];
     dcp_checkpoint *ckpt = NULL;
@@ -114,7 +114,7 @@ static void hidden_files(const scratch *s, const given *g) {
     dcp_checkpoint_close(ckpt);
 }
 
-/* A row that changes after the step was opened is found when somebody looks for it. */
+/* A row that changes after the step was opened is detected when it is looked up. */
 static void changed_rows(const scratch *s, const given *g) {
     dcp_error failure = {0};
     scratch_save(s, s->comm, "changed", g, ROWS, DCP_LAYOUT_SHARDED);

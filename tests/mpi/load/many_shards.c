@@ -1,5 +1,5 @@
-/* A step of more shards than a process may have files open: saved, loaded, verified and rewritten
- * by few ranks. Most shards have small pieces, some have pieces that a rank moves by itself. */
+/* A step with more shards than a process may have files open: saved, loaded, verified and rewritten
+ * by few ranks. Most shards have small pieces, some have pieces that a rank moves alone. */
 #include <sys/resource.h>
 
 #include "support/scratch.h"
@@ -34,7 +34,7 @@ static int make_row(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_e
     return DCP_OK;
 }
 
-/* Row r of a tensor is shard r's. */
+/* Row r of a tensor belongs to shard r. */
 static void save(const scratch *s) {
     static row_source sources[2 * SHARDS];
     size_t n = 0;
@@ -66,7 +66,7 @@ static dcp_checkpoint *open_step(const scratch *s, dcp_comm *comm, const char *d
     return ckpt;
 }
 
-/* This rank's part of the columns, of all rows: something of every file. */
+/* This rank's part of the columns, of all rows, so it needs something of every file. */
 static float *add_columns(const scratch *s, dcp_state *state, const dcp_tensor *t, dcp_box *box) {
     uint64_t first = t->shape[1] * (uint64_t)s->rank / (uint64_t)s->size,
              end = t->shape[1] * ((uint64_t)s->rank + 1) / (uint64_t)s->size;
@@ -109,7 +109,7 @@ static void read_rows(const scratch *s) {
     dcp_checkpoint_close(ckpt);
 }
 
-/* Rows in reverse, so that no new file has an old one's bytes alone. */
+/* Rows in reverse order, so no new file has only an old one's bytes. */
 static dcp_box cut(void *ctx, const dcp_tensor *tensor, int shard) {
     uint64_t rows = tensor->shape[0];
     (void)ctx;

@@ -1,5 +1,5 @@
-/* A rank that wants something of very many datasets has a part of them in memory at a time: of many
- * small tensors whose rows lie in shards, it loads columns. */
+/* A rank that needs something of very many datasets has only a part of them in memory at a time: it
+ * loads columns of many small tensors whose rows are in shards. */
 #include <malloc.h>
 
 #include "support/resident.h"
@@ -7,9 +7,9 @@
 
 enum {
     SHARDS = 64,
-    TENSORS = HAS_SHADOW ? 600 : 1600, /* two batches of a load, at least */
+    TENSORS = HAS_SHADOW ? 600 : 1600, /* at least two batches of a load */
     COLUMNS_OF_ALL = 8,
-    LIMIT_KIB = 50 << 10, /* it takes about 40 MiB, and 58 with all datasets at once */
+    LIMIT_KIB = 50 << 10, /* it needs about 40 MiB, and 58 with all datasets at once */
 };
 
 static dcp_tensor tensor_of(int i, char path[32]) {
@@ -34,7 +34,7 @@ static int make_row(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_e
     return DCP_OK;
 }
 
-/* Row r of each tensor is shard r's. */
+/* Row r of each tensor belongs to shard r. */
 static void save(const scratch *s) {
     const dcp_save_options options = {
         .size = sizeof options, .layout = DCP_LAYOUT_SHARDED, .shards = SHARDS};
@@ -72,7 +72,7 @@ static void load(const scratch *s) {
         const dcp_box box = {{0, first}, {SHARDS, n}};
         SUCCEEDS(dcp_state_add(state, &t, &box, data + (uint64_t)i * SHARDS * n, err));
     }
-    malloc_trim(0); /* what the save has left */
+    malloc_trim(0); /* returns what the save has left */
     long before = reset_peak();
     SUCCEEDS(dcp_load(ckpt, state, NULL, err));
     if (!HAS_SHADOW) check_growth("load", before, LIMIT_KIB);

@@ -1,18 +1,18 @@
 /* A read that fails once says nothing about the file: whichever read of a load through HDF5 it is,
- * the load ends with DCP_ERR_IO, and the next one has the given state. Reads are this program's own
- * functions in the place of libc's, also for MPI-IO. */
+ * the load ends with DCP_ERR_IO, and the next one has the given state. This program's functions
+ * replace libc's reads, also for MPI-IO. */
 #include <dlfcn.h>
 #include <errno.h>
 
 #include "support/scratch.h"
 
 #ifdef __SANITIZE_ADDRESS__
-#define EVERY 8 /* all of them take minutes there */
+#define EVERY 8 /* all of them need minutes there */
 #else
 #define EVERY 1
 #endif
 
-static long calls, fail_at; /* reads of state.h5 so far; which one fails, 0: none */
+static long calls, fail_at; /* reads of state.h5 so far; the one that fails, 0: none */
 
 static int fails(int fd) {
     char link[64], path[PATH_MAX];

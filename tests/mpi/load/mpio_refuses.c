@@ -1,5 +1,5 @@
-/* What HDF5 says is not believed: a load through it refuses a file whose metadata was damaged
- * before HDF5 opens it, and one whose metadata has right checksums but names other bytes: another
+/* HDF5's metadata are not trusted: a load through HDF5 refuses a file whose metadata was damaged
+ * before HDF5 opens it, and one whose metadata has correct checksums but names other bytes: another
  * place in the file, another file, another shape. The other engine reads no metadata of HDF5. */
 #include <hdf5.h>
 #include <sys/stat.h>
@@ -33,7 +33,7 @@ static void copy(const char *from, const char *to) {
     CHECK(system(command) == 0);
 }
 
-/* Flips a bit of what stands `skip` bytes after the first `needle` in the file. */
+/* Flips a bit `skip` bytes after the first `needle` in the file. */
 static void flip(const scratch *s, const char *needle, size_t bytes, size_t skip) {
     size_t n;
     if (s->rank) return;
@@ -68,7 +68,7 @@ static int by_offset(const void *a, const void *b) {
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Gives the file its true length and checksums again, as an attacker would. */
+/* Restores the file's length and checksums, as an attacker would. */
 static void seal(const scratch *s) {
     size_t n;
     format_userblock ub;
@@ -99,7 +99,7 @@ static void seal(const scratch *s) {
     free(data);
 }
 
-/* Changes to the file's HDF5 metadata, by HDF5. */
+/* Changes to the file's HDF5 metadata, made with HDF5. */
 static void swap_datasets(hid_t h5) {
     CHECK(H5Lmove(h5, "/model/one", h5, "/model/tmp", H5P_DEFAULT, H5P_DEFAULT) >= 0);
     CHECK(H5Lmove(h5, "/model/vector", h5, "/model/one", H5P_DEFAULT, H5P_DEFAULT) >= 0);
@@ -111,7 +111,7 @@ static void link_to_another_file(hid_t h5) {
     CHECK(H5Lcreate_external(other, "/model/one", h5, "/model/one", H5P_DEFAULT, H5P_DEFAULT) >= 0);
 }
 
-/* Another dataset of the same type and shape takes the tensor's name. */
+/* Gives the tensor's name to another dataset of the same type and shape. */
 static void replace(hid_t h5, hid_t plist) {
     hsize_t one = 1;
     hid_t space = H5Screate_simple(1, &one, NULL);

@@ -1,7 +1,7 @@
-/* A load reads each byte from the file system once, whatever the number of ranks that want it: of
- * plain data parallelism, of two replicas of shards, with and without a cast that narrows, and from
- * many shards. Of tensors that the boxes don't cover exactly, halos, some columns and parts, it
- * reads the blocks that anybody wants something of, once, and finds damage in all of these. */
+/* A load reads each byte from the file system once, however many ranks need it: with plain data
+ * parallelism, with two replicas of shards, with and without a narrowing cast, and from many
+ * shards. For tensors that the boxes do not cover exactly (halos, some columns and parts), it reads
+ * each block of which any rank needs something once, and detects damage in all of these. */
 #include "support/requests.h"
 #include "support/scratch.h"
 
@@ -80,7 +80,7 @@ static void save(const scratch *s, const char *name, dcp_layout layout) {
     dcp_store_close(store);
 }
 
-/* All numbers are small, so F16 has them as well. */
+/* All numbers are small, so F16 can represent them, too. */
 static void check_content(int tensor, const dcp_box *box, dcp_dtype dtype, const void *loaded) {
     const uint64_t n = dcp_box_elems(box, 2);
     float *want = make_data(tensor, box), *have = malloc(n * sizeof *have);
@@ -90,7 +90,7 @@ static void check_content(int tensor, const dcp_box *box, dcp_dtype dtype, const
     free(have);
 }
 
-/* Loads; what was read is in requests_read. Returns the status. */
+/* Loads, and records in requests_read what was read. Returns the status. */
 static int load(const scratch *s, const char *name, way how, dcp_dtype dtype, dcp_error *failure) {
     const dcp_load_options options = {.size = sizeof options, .cast = dtype != DCP_F32};
     const dcp_box box = box_of(s, how);
@@ -116,7 +116,7 @@ static int load(const scratch *s, const char *name, way how, dcp_dtype dtype, dc
     return status;
 }
 
-/* The blocks of one tensor in layout global that ranks want something of. */
+/* The blocks of one tensor in layout global of which ranks need something. */
 static uint64_t wanted_bytes(const scratch *s, way how) {
     const uint64_t all = (uint64_t)ROWS_OF_ONE * ROW_BYTES;
     uint64_t first = 70 * ROW_BYTES / BLOCK_BYTES * BLOCK_BYTES,
@@ -143,7 +143,7 @@ static void loads_once(const scratch *s, const char *name, way how, dcp_dtype dt
     requests_clear(&all);
 }
 
-/* A changed byte in the last of the blocks that nobody wants all of. */
+/* A changed byte in the last block, which no rank needs completely. */
 static void finds_damage(const scratch *s) {
     dcp_error failure = {0};
     char path[PATH_MAX];
@@ -163,7 +163,7 @@ static void finds_damage(const scratch *s) {
     check_same_failure(status, DCP_ERR_CORRUPT, &failure, "what was read differs");
     status = load(s, "global", WITH_HALO, DCP_F16, &failure);
     check_same_failure(status, DCP_ERR_CORRUPT, &failure, "what was read differs");
-    loads_once(s, "global", ONE_PART, DCP_F32); /* it is not wanted here */
+    loads_once(s, "global", ONE_PART, DCP_F32); /* it is not needed here */
 }
 
 int main(int argc, char **argv) {

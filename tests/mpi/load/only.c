@@ -1,5 +1,5 @@
-/* Globs: what one of them matches is loaded, all other memory stays as it is; a glob without a
- * match, and globs that are none, are refused on all ranks. */
+/* Globs: what one of them matches is loaded, all other memory is unchanged; a glob without a match,
+ * and invalid globs, are refused on all ranks. */
 #include "support/scratch.h"
 
 static int in_model(const char *path) { return !strncmp(path, "/model/", 7); }

@@ -1,6 +1,6 @@
-/* Opening a step takes few collectives, of 2 shards as of 100; where each rank reads some, and
- * finds the same tensors there, fewer; no file of it is left open, and a load has at most so many
- * open as io/descriptors.h allows. */
+/* Opening a step needs few collectives, for 2 shards as for 100, and fewer if each rank reads some
+ * and finds the same tensors there. No file of the step remains open, and a load has at most as
+ * many open as io/descriptors.h allows. */
 #include <dirent.h>
 
 #include "io/descriptors.h"
@@ -32,7 +32,7 @@ static void save_shards(const scratch *s, int shards, const char *name) {
     dcp_store_close(to);
 }
 
-/* Shards of that step that this process has open. */
+/* The number of shards of that step that this process has open. */
 static int shards_open(const char *name) {
     char link[64], path[PATH_MAX];
     int n = 0;

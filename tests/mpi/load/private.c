@@ -1,5 +1,5 @@
-/* Loading steps whose files each lie where only some ranks see them: on as many ranks as saved
- * them, on more and on fewer, under every way to hold a tensor. */
+/* Loads steps whose files are each visible only to some ranks: on as many ranks as saved them, on
+ * more and on fewer, with every way to hold a tensor. */
 #include "support/private.h"
 
 /* The first ranks, each with a directory of its own, save; all ranks load, of which the others see
@@ -20,7 +20,7 @@ static void on_more_ranks(const scratch *s, const given *g) {
     }
 }
 
-/* Ranks share directories in pairs; the even ones load alone. */
+/* Ranks share directories in pairs; only the even ones load. */
 static void on_fewer_ranks(const scratch *s, const given *g) {
     char dir[PATH_MAX];
     node_dir(s, "fewer", s->rank / 2, dir);
@@ -33,7 +33,7 @@ static void on_fewer_ranks(const scratch *s, const given *g) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* A folder of one step is opened as such; of directories the newest step that is whole. */
+/* A folder of one step is opened as that step; for directories, the newest complete step is. */
 static void which_step(const scratch *s, const given *g) {
     char dir[PATH_MAX], step[PATH_MAX + 64], shard[PATH_MAX + 128];
     dcp_error failure = {0};
@@ -62,7 +62,7 @@ static void which_step(const scratch *s, const given *g) {
     if (s->size > 1) check_same_failure(status, DCP_ERR_MISMATCH, &failure, "a step's folder");
 }
 
-/* Every step has lost a file: the newest one's is told. */
+/* Every step has lost a file: the newest one's is reported. */
 static void nothing_is_whole(const scratch *s) {
     char dir[PATH_MAX], path[PATH_MAX + 64];
     dcp_error failure = {0};
@@ -78,7 +78,7 @@ static void nothing_is_whole(const scratch *s) {
                        s->size > 1 ? "step-00000003: no rank sees 1 of its" : "no step is");
 }
 
-/* What only another rank sees can't be read alone, and says so. */
+/* What only another rank sees cannot be read alone, and the message says so. */
 static void alone(const scratch *s, const given *g) {
     char dir[PATH_MAX];
     dcp_error failure = {0};

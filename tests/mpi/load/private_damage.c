@@ -1,6 +1,6 @@
-/* A damaged byte in a file that only one rank sees: every load that uses it fails on all ranks, by
- * the sum over memory where boxes cover the tensor, else by the check of the file's reader; a load
- * that doesn't use it works. */
+/* A damaged byte in a file that only one rank sees: every load that uses it fails on all ranks,
+ * because of the sum over memory if boxes cover the tensor, otherwise because of the check by the
+ * file's reader; a load that does not use it works. */
 #include "support/private.h"
 
 static const char *const victim = "/model/blocks";

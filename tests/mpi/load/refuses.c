@@ -1,5 +1,5 @@
-/* Loads that can't be: the same failure on all ranks, which names tensor and reason, and the same
- * checkpoint loads afterwards. */
+/* Impossible loads: all ranks get the same failure, which names tensor and reason, and the same
+ * checkpoint can be loaded afterwards. */
 #include <sys/stat.h>
 
 #include "support/scratch.h"
@@ -16,7 +16,7 @@ static int load_one(dcp_checkpoint *ckpt, const dcp_tensor *tensor, dcp_error *e
     return status;
 }
 
-/* Only the last rank asks for something else than the others do. */
+/* Only the last rank requests something else than the others. */
 static void what_is_not_there(const scratch *s, dcp_checkpoint *ckpt) {
     static const dcp_tensor right = {"/model/uneven", DCP_F32, 2, {13, 7}};
     static const struct {
@@ -31,7 +31,7 @@ static void what_is_not_there(const scratch *s, dcp_checkpoint *ckpt) {
         {{"/model/scalar", DCP_F32, 0, {0}}, DCP_ERR_MISMATCH, "/model/scalar: missing on rank"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        if (s->size == 1 && i == 4) continue; /* nobody to disagree with */
+        if (s->size == 1 && i == 4) continue; /* no other rank to disagree with */
         dcp_error failure = {0};
         int last = s->rank == s->size - 1;
         int status = load_one(ckpt, last ? &wrong[i].tensor : &right, &failure);
@@ -72,7 +72,7 @@ static void into_a_source(dcp_checkpoint *ckpt) {
     dcp_state_destroy(state);
 }
 
-/* The file loses its end after it was opened: whoever owns the region can't read it. */
+/* The file loses its end after it was opened: the rank that owns the region cannot read it. */
 static void a_read_error(const scratch *s, dcp_checkpoint *ckpt, const given *g, scheme how) {
     char path[PATH_MAX];
     struct stat st;

@@ -1,5 +1,5 @@
 /* Renaming maps: the first pair that matches counts, one star is the same text on both sides, two
- * tensors may come from one; what is malformed is refused on all ranks, with the pair. */
+ * tensors may come from one; malformed maps are refused on all ranks, with the pair. */
 #include "support/scratch.h"
 
 static char names[GIVEN_TENSORS][64];
@@ -43,7 +43,7 @@ static void all_under_other_names(const scratch *s, dcp_checkpoint *ckpt, const 
     }
 }
 
-/* By rows, by columns, and whole on every rank: three tensors of one. */
+/* By rows, by columns, and whole on every rank: three tensors from one. */
 static void several_from_one(const scratch *s, dcp_checkpoint *ckpt, const given *g) {
     const dcp_rename to_one[] = {{"/tied/*", "/model/blocks"}, {"/tied/*", "/model/*"}};
     dcp_load_options options = {.size = sizeof options, .renames = to_one + 1, .n_renames = 1};
@@ -73,7 +73,7 @@ static void several_from_one(const scratch *s, dcp_checkpoint *ckpt, const given
     options.n_renames = 3;
     SUCCEEDS(dcp_load_with(ckpt, state, &options, NULL, err));
     for (int i = 0; i < 3; i++) CHECK(!memcmp(data[i], want[i], bytes[i]));
-    options.renames = to_one; /* a star on one side */
+    options.renames = to_one; /* a star on only one side */
     options.n_renames = 1;
     dcp_error failure = {0};
     int status = dcp_load_with(ckpt, state, &options, NULL, &failure);

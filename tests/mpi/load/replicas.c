@@ -1,6 +1,6 @@
-/* A tensor that all ranks load whole, as it is and cast: a bit that flips on its way to any one of
- * them is found, on all ranks; also where it is not the lowest holder, whose copy the sum of
- * checksums counts. By messages, and through shared memory. */
+/* A tensor that all ranks load whole, unchanged and cast: a bit that flips on its way to any of
+ * them is detected, on all ranks, even if the rank is not the lowest holder, whose copy counts in
+ * the sum of checksums. By messages, and through shared memory. */
 #include "comm/comm.h"
 #include "format/index.h"
 #include "support/scratch.h"
@@ -9,7 +9,7 @@
 
 static struct {
     dcp_comm_ops ops;
-    const comm_areas *shared; /* NULL: messages alone */
+    const comm_areas *shared; /* NULL: only messages */
     int size, armed;
 } network;
 
@@ -66,7 +66,7 @@ static void flips_are_found(const scratch *s, dcp_dtype as) {
     SUCCEEDS(dcp_state_create(&state, err));
     SUCCEEDS(dcp_state_add(state, &t, NULL, data, err));
     snprintf(dir, sizeof dir, "%s/store", s->root);
-    /* the first rank reads, and so gets no message */
+    /* the first rank reads, and so receives no message */
     for (int victim = network.shared ? 0 : 1; victim < s->size; victim++) {
         dcp_error failure = {0};
         network.armed = s->rank == victim;

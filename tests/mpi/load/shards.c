@@ -1,9 +1,9 @@
-/* A file a rank: what some ranks saved under one scheme, all ranks, some and one of them load under
+/* One file per rank: what some ranks saved under one scheme, all, some and one of them load under
  * others; and every byte of it verifies. */
 #include "reader/checkpoint.h"
 #include "support/scratch.h"
 
-/* Each element is in one file, also where several ranks held it. */
+/* Each element is in one file, even if several ranks held it. */
 static void check_written_once(const dcp_checkpoint *ckpt) {
     uint64_t wanted = 0, written = 0;
     for (size_t i = 0; i < ckpt->n_tensors; i++) wanted += ckpt->tensors[i].bytes;

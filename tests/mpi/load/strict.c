@@ -1,4 +1,4 @@
-/* Tensors that only one side has: missing ones are refused or kept as they are and told to every
+/* Tensors that only one side has: missing ones are refused, or left unchanged and reported to every
  * rank; unexpected ones are ignored or refused, under the names that globs and renames give. */
 #include "support/scratch.h"
 
@@ -91,7 +91,7 @@ static void unexpected_ones(const scratch *s, dcp_checkpoint *ckpt, const given 
     held_free(&half);
 }
 
-/* What an import has kept need not be loaded: the glob is of /files/notes.txt as well. */
+/* Files that an import keeps need not be loaded: the glob also matches /files/notes.txt. */
 static void files_are_let_be(dcp_checkpoint *ckpt, const given *g) {
     dcp_tensor four = *given_find(g, "/model/four");
     const char *const both = "/*/[fn]o*";

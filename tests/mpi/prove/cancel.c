@@ -1,6 +1,6 @@
-/* A proof is given up on all ranks where one of them says so, at the first time that it is asked or
- * at a later one; a later proof of the same state is right. dcp_stop_seldom asks at once, and then
- * not before its time. */
+/* A proof is cancelled on all ranks if one of them requests it, the first time that it is asked or
+ * later; a later proof of the same state is correct. dcp_stop_seldom asks immediately, and then not
+ * before its interval has passed. */
 #include "support/cancel.h"
 
 static void give_up_at(const scratch *s, const held *h, int rank, int asks) {
@@ -15,7 +15,7 @@ static void give_up_at(const scratch *s, const held *h, int rank, int asks) {
 
 static void seldom(const scratch *s, const held *h) {
     dcp_proof *proof = NULL;
-    int left = 1; /* more asks than one would give up */
+    int left = 1; /* a second call would cancel */
     dcp_seldom once = {.stop = give_up, .ctx = &left, .seconds = 3600};
     const dcp_prove_options options = {
         .size = sizeof options, .stop = dcp_stop_seldom, .stop_ctx = &once};

@@ -1,5 +1,6 @@
-/* dcp_prove gives one state id and the same checksums for a state however ranks hold it, those of
- * its files in both layouts; another bit is another id; replicas that differ are told of. */
+/* dcp_prove gives one state id and the same checksums for a state however ranks hold it, equal to
+ * those of its files in both layouts; another bit gives another id; differing replicas are
+ * reported. */
 #include "support/scratch.h"
 
 static int prove(const scratch *s, const held *h, const dcp_prove_options *options,
@@ -45,7 +46,7 @@ static int read_box(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_e
     return DCP_OK;
 }
 
-/* The same boxes, behind functions. */
+/* The same boxes, from functions. */
 static void same_from_sources(const scratch *s, const given *g) {
     held h;
     dcp_state *state;
@@ -64,7 +65,7 @@ static void same_from_sources(const scratch *s, const given *g) {
     held_free(&h);
 }
 
-/* On the last rank, the last byte of its last box with bytes. */
+/* Changes, on the last rank, the last byte of its last box with bytes. */
 static void change(const scratch *s, const given *g, held *h) {
     size_t i = h->n - 1;
     if (s->rank < s->size - 1) return;
@@ -107,7 +108,7 @@ static void replicas_differ(const scratch *s, const given *g) {
     options.replicas = DCP_REPLICAS_WARN;
     SUCCEEDS(prove(s, &h, &options, &proof, err));
     CHECK((s->rank == 0) == (strstr(warning, "differ in its block 0 ") != NULL));
-    CHECK(dcp_proof_id(proof) == dcp_proof_id(right)); /* of the lowest holder's */
+    CHECK(dcp_proof_id(proof) == dcp_proof_id(right)); /* the lowest holder's */
     dcp_proof_destroy(proof);
     options.replicas = s->rank ? DCP_REPLICAS_TRUST : DCP_REPLICAS_WARN;
     status = prove(s, &h, &options, &proof, &failure);

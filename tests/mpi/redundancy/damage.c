@@ -1,6 +1,6 @@
-/* Damage is a loss: a file with a flipped byte, a wrong length or another save's content is rebuilt
- * in its place; what the quick survey can't see the whole one does; and the redundancy files'
- * own check finds flips everywhere. */
+/* Damage is treated as a loss: a file with a flipped byte, a wrong length or another save's content
+ * is rebuilt in its place; what the quick survey cannot see the complete one does; and the
+ * redundancy files' own check detects flips everywhere. */
 #include "support/private_files.h"
 
 static const size_t lengths[] = {30001, 9000, 4096};
@@ -21,7 +21,7 @@ static void check_lost(const private_files *p, int every_byte, int shards, int f
     redundancy_survey_close(survey);
 }
 
-/* After some damage: what is found lost, and that it is all put right. */
+/* After some damage, checks what is found lost, and that all of it is repaired. */
 static void check_mended(const private_files *p, int shards, int files) {
     MPI_Barrier(MPI_COMM_WORLD);
     check_lost(p, 1, shards, files);
@@ -81,7 +81,7 @@ static void check_other_content(const private_files *p) {
     free(data);
 }
 
-/* The ranks save the step again, but on one node its earlier files are left. */
+/* The ranks save the step again, but one node still has its earlier files. */
 static void check_earlier_save(private_files *p) {
     char path[PATH_MAX], redundancy[PATH_MAX];
     unsigned char *shard, *parity;
@@ -142,7 +142,7 @@ int main(int argc, char **argv) {
     check_flips(&p, "shard");
     check_flips(&p, "parity");
     private_path(&p, 2, "parity", path);
-    if (s.rank == 0) CHECK(unlink(path) == 0); /* missing alone */
+    if (s.rank == 0) CHECK(unlink(path) == 0); /* only this one is missing */
     check_mended(&p, 0, 1);
     check_too_many(&p);
     check_other_content(&p);

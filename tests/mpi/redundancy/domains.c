@@ -1,6 +1,6 @@
-/* Redundancy is between failure domains: hosts, or what the caller names. Racks of two nodes each:
- * the loss of as many whole racks as was asked for is made good; what can't be spread over them is
- * refused; and the store, its steps and a rebuild say what they survive. */
+/* Redundancy is between failure domains: hosts, or what the caller names. With racks of two nodes
+ * each, the loss of as many whole racks as requested is repaired; redundancy that cannot be spread
+ * over them is refused; and the store, its steps and a rebuild report what they survive. */
 #include <jansson.h>
 
 #include "dcp/inspect.h"
@@ -137,7 +137,7 @@ static void save(private_files *p, const char *redundancy) {
     private_keep(p);
 }
 
-/* about.json of this rank's folder. */
+/* Checks about.json of this rank's folder. */
 static void check_about(const private_files *p, int survives, int is_rebuilt, const char *domain) {
     char folder[PATH_MAX], *text;
     dcp_glance seen = DCP_GLANCE_INIT;
@@ -170,7 +170,7 @@ static void rebuild(const private_files *p, const char *domain, int files) {
 
 static unsigned nodes_of_rack(int rack) { return 3u << 2 * rack; }
 
-/* Each set of so many racks, rank 0's among them. */
+/* Loses each set of so many racks, including rank 0's. */
 static void whole_racks_are_rebuilt(const private_files *p, int losses) {
     char rack[32];
     unsigned ever = 0;

@@ -1,5 +1,5 @@
-/* What one rank can't do is an error on all ranks, which names it; no redundancy file is left then,
- * and the next attempt works. */
+/* What one rank cannot do is an error on all ranks, which names it; then no redundancy file is
+ * left, and the next attempt works. */
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -20,7 +20,7 @@ static int count_files(const private_files *p) {
     return n;
 }
 
-/* Files of this process can't be longer: what a full disk does to it. */
+/* Limits the length of this process's files, which simulates a full disk. */
 static void limit_files(uint64_t bytes) {
     struct rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
     CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
@@ -37,7 +37,7 @@ static void fail_to_encode(const private_files *p, const char *folder, int statu
 
 static int rank_one_stops(void *rank) { return *(int *)rank == 1; }
 
-/* Rank 1 gives up. */
+/* Rank 1 cancels. */
 static void stop_encoding(const private_files *p, const char *folder) {
     int rank = p->s->rank;
     dcp_error err = {0};
@@ -71,7 +71,7 @@ static int give_up(void *ctx) {
     return 1;
 }
 
-/* One rank gives up, while it reads what is left and while all rebuild. */
+/* One rank cancels, while it reads what is left and while all rebuild. */
 static void stop_rebuild(const private_files *p, redundancy_survey *survey, const char *folder) {
     const char *const folders[] = {folder};
     redundancy_survey *other = NULL;

@@ -1,4 +1,5 @@
-/* Encoding and rebuilding add some 16 MiB to a rank's resident memory, however long the files. */
+/* Encoding and rebuilding add some 16 MiB to a rank's resident memory, however long the files
+ * are. */
 #include "support/private_files.h"
 #include "support/resident.h"
 

@@ -12,8 +12,9 @@ static dcp_comm *ranks_below(const scratch *s, int n) {
     return comm;
 }
 
-/* On `comm`, whose ranks see every size-th node's folder from the one after their own number, and
- * beyond the nodes that saved an empty one. A second survey finds what they rebuild. */
+/* Rebuilds on `comm`, whose ranks see every size-th node's folder, starting with the one after
+ * their own number, and an empty one for numbers beyond the nodes that saved. A second survey finds
+ * what they rebuild. */
 static void rebuild_on(const private_files *p, dcp_comm *comm, int lost) {
     char folders[8][PATH_MAX];
     const char *list[8];
@@ -23,7 +24,7 @@ static void rebuild_on(const private_files *p, dcp_comm *comm, int lost) {
     for (int node = first; node < p->nodes || node == first; node += size, n++) {
         private_folder(p, node, folders[n]);
         list[n] = folders[n];
-        *strrchr(folders[n], '/') = '\0'; /* a new node's directory is there, the step is not */
+        *strrchr(folders[n], '/') = '\0'; /* a new node's directory exists, the step does not */
         mkdir(folders[n], 0777);
         private_folder(p, node, folders[n]);
     }
@@ -48,7 +49,7 @@ static void check(const scratch *s, int saving, int ranks_a_node, int loading,
     private_lose(&p, lost);
     if (loaders) rebuild_on(&p, loaders, ranks_a_node * __builtin_popcount(lost));
     private_compare(&p, 1);
-    if (loading > saving) { /* the lost files are on other nodes than the others now */
+    if (loading > saving) { /* the lost files are now on other nodes than the rest */
         private_lose(&p, saving > 2 ? 1 << 2 : 1);
         if (loaders) rebuild_on(&p, loaders, 1);
         private_compare(&p, 1);

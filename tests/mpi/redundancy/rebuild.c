@@ -1,5 +1,5 @@
-/* Whatever nodes are lost, as many as the redundancy allows for: all files are there again, byte by
- * byte; and one more is a clear error on all ranks, which writes nothing. */
+/* If any nodes are lost, at most as many as the redundancy tolerates, all files are restored, byte
+ * for byte; if one more is lost, all ranks get a clear error, and nothing is written. */
 #include "support/private_files.h"
 
 /* Nodes in a ring: no two neighbours are lost. */

@@ -1,6 +1,6 @@
 /* A private store with redundancy: its saves survive the loss of a node's files, damage counts as
- * loss, too much loss falls back to an older step; and what can't be is refused when it is opened.
- */
+ * loss, too much loss falls back to an older step; and impossible redundancy is refused when the
+ * store is opened. */
 #include "store/store.h"
 #include "support/private_files.h"
 
@@ -72,7 +72,7 @@ static void check_rebuilt(const private_files *p, int every_byte, uint64_t expec
     CHECK(p->s->rank || !files == !strstr(log_lines, "were lost and are rebuilt"));
 }
 
-/* By ranks that see their own node alone. */
+/* By ranks that see only their own node. */
 static void check_loads(const private_files *p) {
     char dir[PATH_MAX];
     dcp_checkpoint *ckpt;
@@ -91,7 +91,7 @@ static void check_loads(const private_files *p) {
     given_free(&g);
 }
 
-/* An older one, and the newest stays as it is. */
+/* An older step is rebuilt, and the newest is unchanged. */
 static void one_step_is_rebuilt(const private_files *p) {
     char path[PATH_MAX];
     dcp_store *store;

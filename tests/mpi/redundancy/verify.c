@@ -1,4 +1,4 @@
-/* dcp_verify reads the redundancy files beside the shards as well: a flip in one is a damage, which
+/* dcp_verify also reads the redundancy files beside the shards: a flip in one is damage, which
  * names the file, and its progress counts them. */
 #include <stdio.h>
 

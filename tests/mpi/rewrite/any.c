@@ -1,6 +1,6 @@
-/* A rewritten step is the one that a save of the same boxes writes, file by file, whatever the
- * boxes that it is made of: shards of any scheme or a global file, on all ranks or one alone, in
- * the least memory. */
+/* A rewritten step is the one that a save of the same boxes writes, file by file, whatever boxes it
+ * is made from: shards of any scheme or a global file, on all ranks or on one, in the least
+ * memory. */
 #include "support/scratch.h"
 
 typedef struct cutting {
@@ -37,7 +37,7 @@ static void same_shards(const scratch *s, scheme how) {
     }
 }
 
-/* From what is in "from", by the ranks of `comm`. */
+/* Rewrites the step in "from" with the ranks of `comm`. */
 static void to_shards(const scratch *s, dcp_comm *comm, const given *g, scheme how) {
     cutting c = {g, how, s->size};
     const dcp_rewrite_options options = {.size = sizeof options,

@@ -1,5 +1,5 @@
-/* What a rewrite refuses, it refuses on all ranks alike, and leaves nothing: damage, boxes that
- * leave elements out, too little memory, files that a rank doesn't see. */
+/* A rewrite refuses the following on all ranks alike, and leaves nothing: damage, boxes that omit
+ * elements, too little memory, files that a rank does not see. */
 #include <sys/stat.h>
 
 #include "support/scratch.h"
@@ -29,7 +29,7 @@ static void refused(const scratch *s, const dcp_rewrite_options *options, int st
     dcp_store_close(to);
 }
 
-/* Flips a bit of the file that rank 0 sees at `offset` from its middle. */
+/* Flips a bit in the middle of the file as rank 0 sees it. */
 static void flip(const scratch *s, const char *name) {
     char path[PATH_MAX];
     unsigned char byte;
@@ -64,7 +64,8 @@ static void check_layout(const scratch *s, const given *g, dcp_layout layout, co
     flip(s, name);
 }
 
-/* Of ranks that are not the store's in their order, which would wait for each other. */
+/* A communicator whose ranks have another order than the store's; they would wait for each
+ * other. */
 static void refuses_other_ranks(const scratch *s, const given *g) {
     MPI_Comm mpi;
     dcp_comm *turned = NULL;

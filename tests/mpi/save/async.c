@@ -1,6 +1,6 @@
 /* Saves in flight: memory may change after the fence, the file is the same as a plain save's, a
- * failure is told at the wait on all ranks, a second save waits for the first or is refused,
- * progress adds up, and closing the store ends what is in flight; with a thread of its own and
+ * failure is reported by the wait on all ranks, a second save waits for the first or is refused,
+ * progress adds up, and closing the store completes what is in flight; with a thread of its own and
  * without. */
 #include "comm/comm.h"
 #include "support/scratch.h"
@@ -49,7 +49,7 @@ static void one_after_the_other(const scratch *s, const given *g) {
     SUCCEEDS(dcp_save_wait(second, NULL, err));
     SUCCEEDS(dcp_save_wait(first, NULL, err));
     dcp_saving *last = start(store, 9, &h);
-    dcp_store_close(store); /* ends it */
+    dcp_store_close(store); /* completes it */
     SUCCEEDS(dcp_save_wait(last, NULL, err));
     held_free(&h);
     MPI_Barrier(MPI_COMM_WORLD);
@@ -111,7 +111,7 @@ static void progress_to_the_end(const scratch *s, const given *g) {
     }
 }
 
-/* Every rank leaves one tensor's rows of rank 0 out. */
+/* Every rank omits one tensor's rows of rank 0. */
 static void failure_at_the_wait(const scratch *s, const given *g) {
     held h;
     dcp_error failure = {0};

@@ -1,5 +1,5 @@
-/* Any caller adds tensors and JSON under sections of its own: they come back as they were, on
- * another number of ranks, together or one caller's alone. */
+/* Any caller adds tensors and JSON under sections of its own: they are loaded unchanged on another
+ * number of ranks, together or only one caller's. */
 #include <jansson.h>
 
 #include "support/scratch.h"
@@ -23,7 +23,7 @@ static void add(dcp_state *state, const char *path, dcp_dtype dtype, uint32_t nd
                            err));
 }
 
-/* A trainer's tensors, a data loader's, and some of a third with names as people choose them. */
+/* A trainer's tensors, a data loader's, and some of a third caller with arbitrary names. */
 static dcp_state *make_state(callers *c, dcp_comm *comm) {
     dcp_state *state = NULL;
     SUCCEEDS(dcp_state_create(&state, err));
@@ -55,7 +55,7 @@ static void check_json(const dcp_checkpoint *ckpt) {
     json_decref(want);
 }
 
-/* One rank sees all of it; the loader's part alone leaves the rest. */
+/* One rank sees all of it; loading only the loader's part leaves the rest unchanged. */
 static void load(const scratch *s, const char *dir, const char *glob) {
     callers want, have;
     dcp_checkpoint *ckpt = NULL;

@@ -1,8 +1,7 @@
-/* A save that one rank gives up, by the stop function or by dcp_save_cancel, ends on all of them
+/* A save that one rank cancels, by the stop function or by dcp_save_cancel, ends on all of them
  * with DCP_ERR_CANCELLED; the directory has the older steps and nothing else; the next save works.
- * After publication it is too late. Where another rank finds no room at that moment, no old step is
- * given up for what nobody wants. The communicator's function ends what comes before a save, too.
- */
+ * After publication it is too late. If another rank finds no room at that moment, no old step is
+ * removed for the cancelled save. The communicator's function also ends what precedes a save. */
 #include <dirent.h>
 #include <stdatomic.h>
 
@@ -12,7 +11,7 @@
 static dcp_store *store;
 static held from;
 
-/* The directory's entries, without those that a store always has: one step. */
+/* Checks that the directory has, besides the entries that a store always has, only one step. */
 static void check_alone(const scratch *s, const char *name, const char *step) {
     char path[PATH_MAX];
     int steps = 0;
@@ -55,7 +54,7 @@ static void stopped(const scratch *s, const dcp_save_options *options, int in_fl
     }
 }
 
-/* By the last rank alone. */
+/* Cancelled only by the last rank. */
 static void cancelled(const scratch *s, const dcp_save_options *options) {
     dcp_error failure = {0};
     dcp_saving *saving = NULL;
@@ -124,7 +123,7 @@ static void cancel_all_ways(const scratch *s, const given *g, scheme how,
     held_free(&from);
 }
 
-/* ---- by the communicator's function, where a call has none of its own ---- */
+/* ---- by the communicator's function, if a call has none of its own ---- */
 
 enum { MANY = 1000, LARGE = 48 << 20 };
 
@@ -133,7 +132,7 @@ static void fail_in_phase(void *ctx, dcp_phase phase, double begin, double end) 
     check_failed(__FILE__, __LINE__, "it had begun");
 }
 
-/* While the last rank lays out its file: of layout global rank 0 does it. */
+/* While the last rank lays out its file; in layout global rank 0 does it. */
 static void stopped_in_layout(const scratch *s, int layout) {
     static char paths[MANY][32];
     dcp_save_options options = {
@@ -155,7 +154,7 @@ static void stopped_in_layout(const scratch *s, int layout) {
 }
 
 typedef struct asked {
-    atomic_int n, most; /* times; how many until it gives up */
+    atomic_int n, most; /* calls, and the number of calls until it cancels */
 } asked;
 
 static int count_asked(void *ctx) {
@@ -169,7 +168,7 @@ static void wait_until_asked(void *ctx, uint64_t done, uint64_t total) {
     while (a && atomic_load(&a->n) < a->most) usleep(1000);
 }
 
-/* An asynchronous save that the communicator asks `a` for until the call returns. */
+/* An asynchronous save, during which the communicator calls `a` until the call returns. */
 static int save_large(const scratch *s, const dcp_save_options *options, asked *a,
                       dcp_error *failure) {
     const dcp_tensor tensor = {"/model/large", DCP_U8, 2, {(uint64_t)s->size, LARGE}};
@@ -221,7 +220,7 @@ static int find_no_room(void *ctx, uint64_t offset, uint64_t bytes, void *out, d
     return DCP_ERR_NO_SPACE;
 }
 
-/* Rank 0 finds no room, and the others give up. */
+/* Rank 0 finds no room, and the others cancel. */
 static void cancelled_without_room(const scratch *s, int layout) {
     const dcp_tensor tensor = {"/model/rows", DCP_U8, 2, {(uint64_t)s->size, 1 << 16}};
     const dcp_box row = dcp_box_chunk(&tensor, s->rank, s->size);

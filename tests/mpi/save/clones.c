@@ -1,7 +1,7 @@
-/* Where the file system can, a save shares with the last step's file what did not change, and the
- * file is the same as one that was written whole:
+/* If the file system can, a save shares unchanged extents with the last step's file, and the file
+ * is the same as one that was written completely:
  *   save_clones DIR REFERENCE          DIR is on XFS or btrfs, REFERENCE anywhere
- *   save_clones DIR REFERENCE fails    the second range that is to be shared can't be
+ *   save_clones DIR REFERENCE fails    the second range that is to be shared cannot be
  * Run by save_clones.sh. */
 #include "core/json.h"
 #include "support/extents.h"
@@ -20,7 +20,7 @@ static const dcp_tensor tensors[] = {
 };
 enum { NOTES, BIAS, FROZEN, UNEVEN, TRAINED, MOMENT, COUNTER, N };
 
-/* What can be shared at most: whole pages of a tensor. */
+/* The most that can be shared: whole pages of a tensor. */
 static uint64_t pages_of(uint64_t bytes) { return bytes / 4096 * 4096; }
 
 typedef struct held_state {
@@ -40,7 +40,7 @@ static dcp_box box_of(const scratch *s, int t) {
     return box;
 }
 
-/* Dense; one from its last row to the first. */
+/* Dense; one tensor is stored from its last row to the first. */
 static void add_memory(held_state *h, int t, const dcp_box *box) {
     const int64_t row = (int64_t)tensors[FROZEN].shape[1] * 4, strides[] = {-row, 4};
     if (t == FROZEN)
@@ -69,7 +69,7 @@ static void let_go(held_state *h) {
     for (int t = 0; t < N; t++) free(h->data[t]);
 }
 
-/* A byte of rank 0's, the first or in the middle. */
+/* Changes a byte of rank 0's, the first one or in the middle. */
 static void change(held_state *h, int t, int middle) {
     if (h->s->rank == 0) h->data[t][middle ? h->bytes[t] / 2 : 0] ^= 1;
 }
@@ -107,8 +107,9 @@ static int same_files(const char *one, const char *two) {
     return system(command) == 0;
 }
 
-/* Saves into `store`, and into a fresh one in the reference folder: the same bytes, all of them
- * intact, and as many shared as the report and about.json say. Returns what was shared. */
+/* Saves into `store`, and into a new one in the reference folder. Checks that the bytes are the
+ * same and intact, and that as many are shared as the report and about.json say. Returns how many
+ * were shared. */
 static uint64_t save_both(const held_state *h, dcp_store *store, const char *dir,
                           const char *reference, uint64_t step, dcp_layout layout) {
     char here[512], there[512];
@@ -164,7 +165,7 @@ static void shares_what_did_not_change(held_state *h, const char *dir, const cha
     if (h->s->rank == 0) check_intact(path);
     change(h, FROZEN, 1);
     CHECK(save_both(h, store, dir, reference, 3, DCP_LAYOUT_GLOBAL) == all - 4 * MIB);
-    /* a tensor that changes wholly is not looked at before it stands still again */
+    /* a tensor that changes completely is not compared again until it stops changing */
     CHECK(save_both(h, store, dir, reference, 4, DCP_LAYOUT_GLOBAL) == all - 4 * MIB);
     CHECK(save_both(h, store, dir, reference, 5, DCP_LAYOUT_GLOBAL) == all);
     remove_step(h->s, dir, 5);
@@ -178,8 +179,8 @@ static int refuse(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_err
     return DCP_OK;
 }
 
-/* The last step's file was written to since: nothing of it is used. Nor for what is in no memory.
- */
+/* The last step's file was written to in the meantime: nothing of it is used. Nor for what is not
+ * in memory. */
 static void shares_with_nothing_else(held_state *h, const char *dir, const char *reference) {
     char path[512];
     held_state zeros = {.s = h->s};
@@ -205,7 +206,7 @@ static void shares_with_nothing_else(held_state *h, const char *dir, const char 
     dcp_store_close(store);
 }
 
-/* What never changes is written anew now and then, not all of it at once. */
+/* Unchanged data are written again occasionally, but not all at once. */
 static void writes_anew_at_times(held_state *h, const char *dir, const char *reference) {
     uint64_t all = whole_pages_in_all(), least = all;
     int fewer = 0;
@@ -251,7 +252,7 @@ static void shares_after_a_restart(held_state *h, const char *dir, const char *r
     }
 }
 
-/* Space is needed for what changed alone; where that is too little the save fails as ever. */
+/* Only changed data need space; if there is too little even for them, the save fails as usual. */
 static void fits_where_all_would_not(held_state *h, const char *dir, const char *reference) {
     char path[512];
     dcp_error failure = {0};
@@ -272,7 +273,7 @@ static void fits_where_all_would_not(held_state *h, const char *dir, const char 
     dcp_store_close(store);
 }
 
-/* Under strace, which fails the call: what could not be shared is written. */
+/* Under strace, which makes the call fail: what could not be shared is written. */
 static void writes_what_it_cannot_share(held_state *h, const char *dir, const char *reference) {
     dcp_store *store = open_store(h->s, dir, 2);
     save_both(h, store, dir, reference, 1, DCP_LAYOUT_GLOBAL);

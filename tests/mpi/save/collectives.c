@@ -1,7 +1,7 @@
-/* How many collectives a save asks of a caller's table, beside those that carry tensors' data; with
- * replicas one more where the plan is new. One at most carries data where most of the state is
- * large tensors, in however many windows their ends and the small ones lie.
- * LAYERS HIDDEN VOCAB as arguments take another state than the test's own. */
+/* How many collectives of a caller's table a save needs, besides those that carry tensors' data;
+ * with replicas one more if the plan is new. If most of the state is large tensors, at most one
+ * carries data, in however many windows their ends and the small tensors are. The arguments LAYERS
+ * HIDDEN VOCAB use another state than the test's own. */
 #include "support/bench_state.h"
 #include "support/counted.h"
 #include "support/scratch.h"
@@ -61,7 +61,7 @@ int main(int argc, char **argv) {
         save_state(&s, comm, "276-tensors", 10, 64, 2000, 1);
         save_state(&s, comm, "10806-tensors", 400, 8, 128, 1);
         save_state(&s, comm, "large-tensors", 6, 512, 2000, 1);
-        if (s.size > 2) /* of two, each writes what it holds, and only metadata travel */
+        if (s.size > 2) /* each of two ranks writes what it holds, and only metadata are sent */
             save_state(&s, comm, "276-tensors-twice", 10, 64, 2000, 2);
     }
     dcp_comm_destroy(comm);

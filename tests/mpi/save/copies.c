@@ -1,14 +1,14 @@
-/* Saves in flight of a copy: the step is the state as of the call, though each rank writes
- * something else into its memory as soon as that returns. So it is for all ways to cut tensors, in
- * both layouts, of replicas that are written in turns, by one holder, or compared only, with the
- * first save's plan too, within the memory that may be spent and beyond it, and without a thread.
- * Replicas are compared as they were. */
+/* Saves in flight with a copy: the step is the state at the time of the call, although each rank
+ * writes something else into its memory as soon as the call returns. That holds for all ways to cut
+ * tensors, in both layouts, for replicas that are written in turns, by one holder, or only
+ * compared, also with the first save's plan, within the memory limit and beyond it, and without a
+ * thread. Replicas are compared as they were. */
 #include "comm/comm.h"
 #include "support/scratch.h"
 
 enum { LARGE_ROWS = 19, LARGE_BYTES = 700001 }; /* some turns of 4 MiB, and odd */
 
-/* Something else on each rank. */
+/* Writes something else on each rank. */
 static void spoil(const scratch *s, unsigned char *data, uint64_t bytes) {
     memset(data, 0x5a + s->rank, bytes);
 }
@@ -20,7 +20,7 @@ static void spoil_held(const scratch *s, const held *h, const given *g) {
                   dcp_dtype_bytes(g->tensors[h->boxes[i].tensor].dtype));
 }
 
-/* All files of step 5 of two stores. */
+/* Checks all files of step 5 of two stores. */
 static void check_same(const scratch *s, const char *one, const char *two, dcp_layout layout) {
     char a[160], b[160];
     MPI_Barrier(MPI_COMM_WORLD);
@@ -46,7 +46,7 @@ static void save_copied(const scratch *s, dcp_store *store, const given *g, sche
     held_free(&h);
 }
 
-/* Twice by one store, the second time with the first one's plan and memory. */
+/* Saves twice with one store, the second time with the first one's plan and memory. */
 static void given_way(const scratch *s, const given *g, scheme how,
                       const dcp_save_options *options) {
     dcp_store *store = scratch_store(s, s->comm, "copied");
@@ -58,7 +58,7 @@ static void given_way(const scratch *s, const given *g, scheme how,
     dcp_store_close(store);
 }
 
-/* Each way to cut, those that have replicas with each way to treat them. */
+/* Each way to cut; those with replicas with each way to treat them. */
 static void given_ways(const scratch *s, const given *g, dcp_layout layout) {
     for (scheme how = 0; how < SAVE_SCHEMES; how++) {
         const int each = how == COPIES || how == PAIRS;
@@ -120,7 +120,7 @@ static void free_large(large *l) {
     for (int i = 0; i < 3; i++) free(l->data[i]);
 }
 
-/* Memory for all; for none; for some of what is left when the first is written. */
+/* Memory for all; for none; for some of what is left when the first part is written. */
 static const uint64_t limits[] = {DCP_COPY_DEFAULT, 1, (uint64_t)16 << 20};
 
 static void large_ways(const scratch *s, dcp_layout layout, dcp_replicas replicas) {
@@ -145,7 +145,7 @@ static void large_ways(const scratch *s, dcp_layout layout, dcp_replicas replica
     dcp_store_close(store);
 }
 
-/* Whether replicas are equal is told of the call's moment, too. */
+/* The comparison of replicas also refers to the time of the call. */
 static void replicas_as_of_the_call(const scratch *s, dcp_layout layout) {
     enum { BYTES = 9 << 20 };
     const dcp_tensor t = {"/model/w", DCP_U8, 1, {BYTES}};
@@ -178,7 +178,7 @@ static void replicas_as_of_the_call(const scratch *s, dcp_layout layout) {
     free(data);
 }
 
-/* Where no thread can do it, the call has done it. */
+/* If no thread can do it, the call has done it. */
 static void written_in_the_call(const scratch *s, const given *g, dcp_engine engine) {
     held h;
     dcp_saving *saving = NULL;
@@ -196,7 +196,7 @@ static void written_in_the_call(const scratch *s, const given *g, dcp_engine eng
     dcp_store_close(store);
 }
 
-/* Of some ranks only: refused on all. */
+/* Requested by only some ranks: refused on all. */
 static void on_all_ranks_or_none(const scratch *s, const given *g) {
     held h;
     dcp_error failure = {0};

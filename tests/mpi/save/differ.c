@@ -1,6 +1,6 @@
 /* Boxes that several ranks hold and whose bytes differ on one of them: a save fails on all ranks
  * with the tensor, the box's block and the ranks, whatever the layout, the engine and the boxes,
- * and older steps stay; or it warns; or nobody looks, where that is asked. */
+ * and older steps are kept; or it warns; or nothing is compared, if that is requested. */
 #include "support/scratch.h"
 
 typedef struct run {
@@ -62,7 +62,7 @@ static void one_differs(const scratch *s, const given *g, dcp_store *store, cons
 }
 
 static void each_tensor(const scratch *s, const given *g, const run *r) {
-    /* of several blocks; of long rows; short ones; of one element */
+    /* of several blocks; of long rows; of short ones; of one element */
     static const char *const paths[] = {"/model/blocks", "/model/rows", "/small/95.F16",
                                         "/optimizer/step"};
     held h;
@@ -80,7 +80,7 @@ static void each_tensor(const scratch *s, const given *g, const run *r) {
     scratch_load(s, s->comm, "differ/step-00000001", g, ROWS);
 }
 
-/* The same change at places that a sum of blocks or of words without their order would cancel. */
+/* The same change at places where a sum of blocks or words without their order would cancel it. */
 static void changes_that_cancel(const scratch *s, const given *g, const run *r) {
     static const uint64_t pairs[][2] = {
         {16, 16 + (4 << 20) - 8}, {16, 16 + (4 << 20)}, {1000, 1008}, {3 << 20, (3 << 20) + 4096}};
@@ -141,7 +141,7 @@ int main(int argc, char **argv) {
     given g;
     scratch_begin(&s, &argc, &argv);
     given_make(&g, 0);
-    const int even = s.size % 2 == 0; /* else PAIRS leaves the last rank without a partner */
+    const int even = s.size % 2 == 0; /* otherwise PAIRS leaves the last rank without a partner */
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
         if (runs[i].how == COPIES || even) each_tensor(&s, &g, &runs[i]);
     for (size_t i = 0; i < 2; i++) {

@@ -10,7 +10,7 @@ typedef enum mischief {
     OTHER_DTYPE,
     OTHER_SHAPE,
     OTHER_NDIM,
-    TWO_ERR, /* the last two ranks, each in its way */
+    TWO_ERR, /* the last two ranks, each in a different way */
     OVERLAP,
     HOLE,
     NOBODY, /* no rank holds the scalar */
@@ -28,8 +28,8 @@ typedef enum mischief {
     MISCHIEFS
 } mischief;
 
-/* %o: the other ranks, "rank 0" or "ranks 0-6"; %a: all ranks; %m, %l: the numbers of
- * the last two; %n: how many there are. */
+/* %o: the other ranks, "rank 0" or "ranks 0-6"; %a: all ranks; %m, %l: the numbers of the last two;
+ * %n: the number of ranks. */
 static const struct {
     int status;
     const char *text;
@@ -73,7 +73,7 @@ static void insert(const scratch *s, char what, char *out, size_t size) {
         snprintf(out, size, "%d", what == 'n' ? s->size : what == 'l' ? s->size - 1 : s->size - 2);
 }
 
-/* The expected text with the ranks' numbers in it. */
+/* Inserts the ranks' numbers into the expected text. */
 static void expand(const scratch *s, const char *text, char *out, size_t size) {
     for (size_t used = 0; used < size; text++) {
         char piece[32] = {*text};
@@ -134,7 +134,7 @@ static int save(const scratch *s, dcp_store *store, uint64_t step, mischief what
     return status;
 }
 
-/* Only complete steps 1 to `last`. */
+/* Checks that there are only the complete steps 1 to `last`. */
 static void check_steps(const scratch *s, const char *dir, uint64_t last) {
     dcp_step *steps;
     size_t n;
@@ -164,14 +164,14 @@ static void check_layout(const scratch *s, dcp_layout layout) {
         if (expected[what].status == DCP_ERR_MISMATCH && what < TWO_ERR)
             CHECK(failure.rank == s->size - 1);
         check_steps(s, dir, good);
-        if (what % 3) continue; /* failures in a row as well */
+        if (what % 3) continue; /* also consecutive failures */
         SUCCEEDS(save(s, store, ++good, NONE, options, err));
         check_steps(s, dir, good);
     }
     dcp_store_close(store);
 }
 
-/* A save through MPI-IO has no thread: the next one runs it, on all ranks or on none. */
+/* A save through MPI-IO has no thread: the next save completes it, on all ranks or on none. */
 static void check_flight(const scratch *s) {
     char dir[PATH_MAX], text[256];
     dcp_store *store;

@@ -1,6 +1,6 @@
-/* One state, one file, whatever moves the bytes: io_uring, threads where the kernel refuses
- * io_uring, the page cache where the file system refuses O_DIRECT (tmpfs), HDF5 through MPI-IO; in
- * both layouts; and each way loads what each wrote. */
+/* One state, one file, whatever moves the bytes: io_uring, threads if the kernel refuses io_uring,
+ * the page cache if the file system refuses O_DIRECT (tmpfs), HDF5 through MPI-IO; in both layouts;
+ * and each way loads what each wrote. */
 #include <linux/filter.h>
 #include <linux/magic.h>
 #include <linux/seccomp.h>
@@ -26,12 +26,13 @@ static void save(const scratch *s, const char *root, const char *way, const give
     held_make(&h, g, how, s->rank, s->size, 1);
     SUCCEEDS(dcp_save(store, 5, h.state, GIVEN_JSON, &options, &report, err));
     CHECK(report.engine == engine);
-    SUCCEEDS(dcp_save(store, 5, h.state, GIVEN_JSON, &options, &report, err)); /* plan kept */
+    SUCCEEDS(dcp_save(store, 5, h.state, GIVEN_JSON, &options, &report,
+                      err)); /* with the previous plan */
     held_free(&h);
     dcp_store_close(store);
 }
 
-/* The files of `root`/way are those of io_uring's way. */
+/* Checks that the files of `root`/way are those of io_uring's way. */
 static void check_same(const scratch *s, const char *root, const char *way, dcp_layout layout) {
     MPI_Barrier(MPI_COMM_WORLD);
     for (int k = 0; k < (layout ? s->size : 1) && s->rank == 0; k++) {
@@ -65,7 +66,7 @@ static void load(const scratch *s, const char *root, const char *way, const give
     }
 }
 
-/* From here on there is no io_uring in this process. */
+/* Makes io_uring unavailable in this process. */
 static int refuse_io_uring(void) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -77,7 +78,7 @@ static int refuse_io_uring(void) {
            !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-/* A folder on a tmpfs; 0 where the machine has none. */
+/* A folder on a tmpfs; 0 if the machine has none. */
 static int memory_root(const scratch *s, char *root, size_t bytes) {
     struct statfs fs;
     if (statfs("/dev/shm", &fs) || fs.f_type != TMPFS_MAGIC) return 0;

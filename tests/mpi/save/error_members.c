@@ -1,5 +1,5 @@
-/* What a failure tells programs beside its text: errno of a write that the system refuses and of an
- * open, the damaged block's tensor, file and offset; the same on all ranks. */
+/* What a failure reports to programs besides its text: errno of a refused write and of an open, the
+ * damaged block's tensor, file and offset; the same on all ranks. */
 #include <errno.h>
 #include <sys/resource.h>
 
@@ -11,7 +11,7 @@
 
 static float data[ELEMENTS];
 
-/* This rank's share of 12 MiB of zeros, and 1 in the last. */
+/* This rank's share of 12 MiB of zeros, with a 1 at the end. */
 static dcp_state *make_state(const scratch *s) {
     const dcp_tensor t = {"/model/big", DCP_F32, 1, {ELEMENTS}};
     const dcp_box box = dcp_box_chunk(&t, s->rank, s->size);
@@ -23,7 +23,7 @@ static dcp_state *make_state(const scratch *s) {
     return state;
 }
 
-/* On the last rank files may not grow beyond a MiB. */
+/* On the last rank files may not grow beyond one MiB. */
 static void refused_write(const scratch *s, dcp_store *store, const dcp_state *state) {
     dcp_error failure;
     struct rlimit before, small;
@@ -49,7 +49,7 @@ static void missing_step(const scratch *s, const char *dir) {
     CHECK(failure.system_error == ENOENT && !strcmp(failure.path, path));
 }
 
-/* The file's place of the last element, which is in the third block. */
+/* The position in the file of the last element, which is in the third block. */
 static off_t find_last(const char *path) {
     const float one = 1;
     const int fd = open(path, O_RDONLY);

@@ -1,7 +1,7 @@
 /* A program that uses HDF5 itself, while saves are in flight and stores are being filled: the
- * library calls HDF5, which is not thread-safe, on the thread that called the library and on no
- * other. The linker puts a function of this file in front of HDF5's that lay a file out, with whose
- * first, H5Eset_auto2, every use of HDF5 in the library begins. */
+ * library calls HDF5, which is not thread-safe, only on the thread that called the library. The
+ * linker wraps functions of HDF5 that lay out a file, so that this file counts their calls; with
+ * the first of them, H5Eset_auto2, every use of HDF5 in the library begins. */
 #include <hdf5.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -30,7 +30,7 @@ WATCHED(hid_t, H5Dcreate2,
         (hid_t at, const char *name, hid_t type, hid_t space, hid_t lcpl, hid_t dcpl, hid_t dapl),
         (at, name, type, space, lcpl, dcpl, dapl))
 
-/* A file in memory with some datasets. */
+/* Makes a file in memory with some datasets. */
 static void use_hdf5(void) {
     hsize_t size = 16;
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
@@ -51,14 +51,14 @@ static herr_t own_printing(hid_t stack, void *data) {
     return 0;
 }
 
-/* The program's own handling of HDF5's errors is what it was. */
+/* The program's own handling of HDF5's errors is unchanged. */
 static void check_printing(int *messages) {
     H5E_auto2_t f;
     void *data;
     CHECK(H5Eget_auto2(H5E_DEFAULT, &f, &data) >= 0 && f == own_printing && data == messages);
 }
 
-/* The first save of each layout lays files out; the second one goes by the plan. */
+/* The first save of each layout lays files out; the second one uses the plan. */
 static void save_beside(const scratch *s, const given *g, int *messages) {
     dcp_store *store = scratch_store(s, s->comm, "beside");
     for (uint64_t step = 1; step <= 4; step++) {

@@ -1,6 +1,7 @@
-/* A store keeps which windows a save moves, and who sends what to whom, with its plan. Where the
- * ranks' hosts, the communicator or the way in which holders of a box share its writing change in
- * between, or a save has failed, each save still writes what was passed, and each byte once. */
+/* A store keeps with its plan which windows a save moves, and which ranks exchange what. If the
+ * ranks' hosts, the communicator or the way in which holders of a box share its writing change
+ * between saves, or a save has failed, each save still writes what was passed, and each byte
+ * once. */
 #include "support/requests.h"
 #include "support/scratch.h"
 
@@ -77,7 +78,7 @@ static void save_and_load(const scratch *s, dcp_store *store, const dcp_state *s
     load(s);
 }
 
-/* Saves that can use the windows of the one before, and others, in turn. */
+/* Alternates saves that can use the previous windows with saves that cannot. */
 static void save_in_turn(const scratch *s, dcp_store *store, const dcp_state *state) {
     for (int is_async = 0; is_async < 2; is_async++) {
         save_and_load(s, store, state, DCP_REPLICAS_CHECK, is_async);

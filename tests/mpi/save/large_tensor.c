@@ -1,6 +1,6 @@
 /* A tensor over 4 GiB, from a source: its boxes beyond byte 2^32 and across it load, block by block
- * and by the ranks together. It needs 5 GB of disk and takes a while, so only where
- * DCP_TEST_LARGE names a folder for it. */
+ * and by the ranks together. It needs 5 GB of disk and some time, so it runs only if DCP_TEST_LARGE
+ * names a folder for it. */
 #include "support/scratch.h"
 
 #define ROW ((uint64_t)360000011) /* three rows: 4,320,000,132 bytes */
@@ -35,7 +35,7 @@ static void save(const scratch *s, const char *dir) {
     dcp_store_close(store);
 }
 
-/* Whether the box's elements, as `as`, are those of the source. */
+/* Checks that the box's elements, as `as`, are those of the source. */
 static void load(dcp_checkpoint *ckpt, const dcp_box *box, dcp_dtype as) {
     uint64_t n = dcp_box_elems(box, 2), size = dcp_dtype_bytes(as);
     unsigned char *data = malloc(n * size + 1), want[8];
@@ -76,7 +76,7 @@ int main(int argc, char **argv) {
     load(ckpt, &end, DCP_F32);
     load(ckpt, &across, DCP_F32);
     load(ckpt, &column, DCP_F64);
-    part.start[1] = ROW * (uint64_t)s.rank / (uint64_t)s.size; /* a column of the mesh a rank */
+    part.start[1] = ROW * (uint64_t)s.rank / (uint64_t)s.size; /* one column of the mesh per rank */
     part.count[1] = ROW * (uint64_t)(s.rank + 1) / (uint64_t)s.size - part.start[1];
     load(ckpt, &part, DCP_F8_E5M2);
     dcp_checkpoint_close(ckpt);

@@ -1,5 +1,5 @@
 /* A matrix cut by columns, so large that its fragments need more windows than one round of sizes
- * speaks of: saved on some columns, loaded on other ones, every element is right. */
+ * covers: saved on some columns, loaded on other ones, every element is right. */
 #include "comm/messages.h"
 #include "move/domain.h"
 #include "support/scratch.h"

@@ -6,8 +6,8 @@
 #define LIMIT_KIB (64 << 10)
 #define ROWS_BYTES ((uint64_t)160 << 20)
 
-/* One wide matrix, and many small tensors beside it: its rows, its columns, or copies of small
- * tensors alone are held. */
+/* One wide matrix, and many small tensors beside it: a rank holds its rows, its columns, or only
+ * copies of small tensors. */
 static dcp_state *make_state(const scratch *s, const char *what, unsigned char *data) {
     static const dcp_tensor big = {"/model/big", DCP_F32, 2, {4001, ROWS_BYTES / 4 / 4001}};
     dcp_state *state = NULL;
@@ -21,7 +21,7 @@ static dcp_state *make_state(const scratch *s, const char *what, unsigned char *
         box.count[1] = part.count[0];
     }
     if (what[0] != 's') SUCCEEDS(dcp_state_add(state, &big, &box, data, err));
-    data += ROWS_BYTES / (uint64_t)s->size + (1 << 20); /* beyond the matrix' box */
+    data += ROWS_BYTES / (uint64_t)s->size + (1 << 20); /* after the matrix's box */
     for (int i = 0; i < (what[0] == 's' ? 8000 : 500); i++) {
         char path[32];
         snprintf(path, sizeof path, "/small/%d", i);

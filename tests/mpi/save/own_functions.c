@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
     scratch_load(&s, own, "mpi", &g, STRIPES);
     dcp_comm_destroy(own);
 
-    /* All ranks lose the network at the same call, as no rank could go on after it. */
+    /* All ranks lose the network at the same call, as no rank could continue after it. */
     for (int calls = 2, lost = 1; calls < 9 && lost && s.size > 1; calls++) {
         held h;
         dcp_error failure = {0};
@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
         left = calls;
         int status = dcp_save(store, 6, h.state, NULL, NULL, NULL, &failure);
         lost = left < 0;
-        CHECK(lost || calls > 5); /* there are not that many more */
+        CHECK(lost || calls > 5); /* there are no more calls than that */
         CHECK(status == (lost ? DCP_ERR_COMM : DCP_OK));
         CHECK(!lost || strstr(failure.message, "code 42"));
         held_free(&h);

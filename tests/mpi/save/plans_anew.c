@@ -1,9 +1,9 @@
-/* A store keeps its plan from save to save: where tensors, boxes, their memory, the layout or the
+/* A store keeps its plan from save to save: if tensors, boxes, their memory, the layout or the
  * JSON's length change, on one rank or on all, what is saved is still what was passed. */
 #include "support/scratch.h"
 
 static uint64_t step = 1;
-static int held_as; /* whose boxes this rank saves */
+static int held_as; /* the rank whose boxes this rank saves */
 
 static void save_and_load(const scratch *s, dcp_store *store, const given *g, scheme how,
                           const char *json, dcp_layout layout) {

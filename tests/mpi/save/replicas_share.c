@@ -1,7 +1,7 @@
 /* Ranks that hold the same boxes share the writing of layout global: each byte is written once and
  * supplied by one holder, and with plain data parallelism, or with two replicas of shards, no rank
- * writes more than a tenth above the mean. Of small boxes, too, no holder supplies all. Where the
- * lowest holder's bytes are asked for, it supplies them alone. */
+ * writes more than a tenth above the mean. With small boxes, too, no holder supplies all. If the
+ * lowest holder's bytes are requested, it supplies them alone. */
 #include "support/requests.h"
 #include "support/scratch.h"
 
@@ -9,10 +9,10 @@ enum { LARGE = 3, SMALL = 300, ROW_BYTES = 64 << 10 };
 
 typedef struct shape_of_run {
     int shards;           /* of each tensor; the rest of the ranks are replicas */
-    size_t tensors, rows; /* each tensor's */
+    size_t tensors, rows; /* of each tensor */
 } shape_of_run;
 
-static uint64_t supplied; /* bytes that were asked of this rank's sources */
+static uint64_t supplied; /* bytes that were requested from this rank's sources */
 
 static int make_bytes(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {
     (void)ctx, (void)offset, (void)err;

@@ -1,5 +1,5 @@
 /* Shards that one rank writes for others, read through sources, are the files that those ranks
- * write themselves; what can't be a shard is refused. */
+ * write themselves; what cannot be a shard is refused. */
 #include "support/scratch.h"
 
 static int read_memory(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_error *err) {

@@ -1,6 +1,6 @@
-/* A rank that takes seconds for its part of a save is named in the report of all ranks, with its
- * host. Its boxes come from a function that sleeps, so that this does not depend on the machine;
- * files lie in memory. */
+/* A rank that needs seconds for its part of a save is named in the report of all ranks, with its
+ * host. Its boxes come from a function that sleeps, so the test does not depend on the machine;
+ * files are in memory. */
 #include <time.h>
 
 #include "support/scratch.h"
@@ -22,7 +22,7 @@ static int read_rows(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_
     return DCP_OK;
 }
 
-/* Saves one tensor of which each rank has as many rows. */
+/* Saves one tensor of which each rank has equally many rows. */
 static dcp_report save(const scratch *s, dcp_store *store, uint64_t step, dcp_layout layout,
                        int is_slow) {
     const dcp_tensor t = {"/model/a", DCP_U8, 1, {(uint64_t)ROWS_OF_A_RANK * (uint64_t)s->size}};

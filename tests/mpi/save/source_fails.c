@@ -1,8 +1,8 @@
-/* Memory that one rank can't read while it saves: all ranks fail alike and say which rank, nothing
+/* Memory that one rank cannot read while it saves: all ranks fail alike and name the rank, nothing
  * is published, the older step loads, and the next save works. */
 #include "support/scratch.h"
 
-/* A source that gives a tensor's bytes until it has given `left` of them. */
+/* A source that supplies `left` bytes of a tensor and then fails. */
 typedef struct source {
     const unsigned char *data;
     uint64_t left;
@@ -22,7 +22,7 @@ static int read_source(void *ctx, uint64_t offset, uint64_t bytes, void *out, dc
     return DCP_OK;
 }
 
-/* Rows of all tensors; `broken` gives so many bytes of each. */
+/* Rows of all tensors; `broken` supplies so many bytes of each. */
 static int save(const scratch *s, dcp_store *store, uint64_t step, const given *g,
                 dcp_layout layout, uint64_t left, dcp_error *err) {
     held h;
@@ -49,7 +49,7 @@ static void check_layout(const scratch *s, const given *g, dcp_layout layout) {
     snprintf(name, sizeof name, "store%d", (int)layout);
     dcp_store *store = scratch_store(s, s->comm, name);
     SUCCEEDS(save(s, store, 5, g, layout, UINT64_MAX, err));
-    /* at once; amid small tensors; amid what is written directly */
+    /* immediately; amid small tensors; amid what is written directly */
     static const uint64_t limits[] = {0, 50, 700000};
     for (int i = 0; i < 3; i++) {
         dcp_error failure = {0};

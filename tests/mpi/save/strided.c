@@ -1,6 +1,6 @@
-/* Memory with strides: files and proofs are those of dense memory, in both layouts, by both
- * engines, at once and beside the program, whatever memory the other ranks have; loads fill it and
- * touch nothing else; replicas that differ and damage are found; strides of 0 are saved, and
+/* Memory with strides: files and proofs are those of dense memory, in both layouts, with both
+ * engines, synchronously and in the background, whatever memory the other ranks have; loads fill it
+ * and touch nothing else; differing replicas and damage are detected; strides of 0 are saved, and
  * refused by loads. */
 #include "reader/checkpoint.h"
 #include "support/scratch.h"
@@ -9,7 +9,7 @@
 /* The boxes of `h` in memory of their own. */
 typedef struct viewed {
     dcp_state *state;
-    view *views; /* a box each; of empty ones without memory */
+    view *views; /* one per box; without memory for empty boxes */
     size_t n;
 } viewed;
 
@@ -30,7 +30,7 @@ static void add(viewed *v, view_way way, const given *g, const held_box *b, int 
     SUCCEEDS(dcp_state_add_strided(v->state, t, &b->box, own->data, own->strides, err));
 }
 
-/* Ranks differ in the ways; VIEW_WAYS: the memory of `h` itself. */
+/* Ranks use different ways; VIEW_WAYS: the memory of `h` itself. */
 static void viewed_make(viewed *v, const scratch *s, int way, const given *g, const held *h,
                         int filled) {
     way = (way + s->rank) % (VIEW_WAYS + 1);
@@ -80,7 +80,7 @@ static void spoil(const viewed *v) {
         if (v->views[i].memory) memset(v->views[i].memory, 0x33, v->views[i].bytes);
 }
 
-/* Beside the program; the second time with the first one's plan. */
+/* In the background; the second time with the first one's plan. */
 static void save_twice(const scratch *s, const viewed *v, const dcp_save_options *options) {
     dcp_saving *saving = NULL;
     dcp_store *store = scratch_store(s, s->comm, "strided");

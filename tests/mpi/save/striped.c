@@ -1,6 +1,6 @@
 /* Files of a store on Lustre get their layout before their first byte, and are the same as
- * elsewhere; what Lustre refuses, and what other file systems can't do, is logged once. The file
- * system here only says that it is Lustre, and notes what it is asked for: no real one is tried. */
+ * elsewhere; what Lustre refuses, and what other file systems cannot do, is logged once. The file
+ * system here only claims to be Lustre, and records what is requested: no real one is used. */
 #include <errno.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
@@ -12,7 +12,7 @@
 
 #define SET_LAYOUT _IOW('f', 154, long)
 
-/* A layout as the ioctl took it: struct lov_user_md_v1. */
+/* A layout as passed to the ioctl: struct lov_user_md_v1. */
 typedef struct asked_layout {
     uint32_t magic, pattern;
     uint64_t object[2];
@@ -21,7 +21,7 @@ typedef struct asked_layout {
 } asked_layout;
 
 static struct {
-    int is_lustre, refuses; /* what the file system says */
+    int is_lustre, refuses; /* what the file system claims */
     ssize_t own;            /* bytes of the folder's own layout; -1: it has none */
     int n, objects; /* layouts set; openings that would have given the file objects before */
     asked_layout last;
@@ -108,7 +108,7 @@ static void elsewhere_it_is_ignored(const scratch *s, const given *g) {
     CHECK(!fs.infos);
 }
 
-/* Two hosts, or one: 4 stripes each, where the file has so many. */
+/* Two hosts, or one: 4 stripes each, if the file has so many. */
 static void files_get_their_layout(const scratch *s, const given *g) {
     fs.is_lustre = 1;
     dcp_store *store = open_store(s, "asked", 3, 1 << 20, 0);

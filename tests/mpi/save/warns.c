@@ -1,5 +1,5 @@
-/* A save warns where an optimizer's update did not reach what is saved: no byte changed since the
- * last step, or only the parameters, or only the optimizer's state. It counts unchanged tensors. */
+/* A save warns if an optimizer's update did not reach what is saved: no byte changed since the last
+ * step, or only the parameters, or only the optimizer's state. It counts unchanged tensors. */
 #include "support/scratch.h"
 
 typedef struct lines {
@@ -32,7 +32,7 @@ typedef struct run {
     dcp_store *store;
     dcp_state *state;
     float *data[HELD];
-    uint64_t held[HELD]; /* bytes */
+    uint64_t held[HELD]; /* in bytes */
     int async;
     dcp_layout layout;
     uint64_t step;
@@ -68,14 +68,14 @@ static void end(run *r) {
     for (int t = 0; t < HELD; t++) free(r->data[t]);
 }
 
-/* One byte, the last one, of the last rank that holds any. */
+/* Changes one byte, the last one, of the last rank that holds any. */
 static void change(run *r, int t) {
     int mine = r->held[t] ? r->s->rank : -1, last;
     MPI_Allreduce(&mine, &last, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (r->s->rank == last) ((unsigned char *)r->data[t])[r->held[t] - 1] ^= 0x10;
 }
 
-/* Saves; `text` is part of the one warning on rank 0, NULL: none comes. */
+/* Saves, and checks that `text` is part of the only warning on rank 0; NULL: there is none. */
 static void save(run *r, uint64_t step, uint64_t unchanged, const char *text) {
     dcp_save_options options = {.size = sizeof options, .layout = r->layout};
     dcp_saving *saving = NULL;
@@ -121,8 +121,8 @@ static int refuse(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_err
     return DCP_ERR_IO;
 }
 
-/* A save that failed while it wrote other content: the next one compares with what was published.
- */
+/* A save that failed while it wrote other content: the next one compares with what was
+ * published. */
 static void a_failed_save_does_not_count(run *r) {
     dcp_state *state = NULL;
     dcp_error failure = {0};
@@ -138,7 +138,7 @@ static void a_failed_save_does_not_count(run *r) {
     save(r, 21, 4, "step 21: tensors under /model changed since step 20");
 }
 
-/* Going back to an earlier step is no update. */
+/* Going back to an earlier step is not an update. */
 static void going_back_is_no_update(run *r) {
     SUCCEEDS(dcp_store_continue_from(r->store, 15, err));
     save(r, 16, 5, NULL);

@@ -1,6 +1,6 @@
 /* One rank of private_mounts.sh: saves into a directory that only this rank sees, and loads what
- * all saved. With `shared`: the directory is one after all, on hosts that only look different. With
- * `counted`: the kernel says that it counts memory. */
+ * all saved. With `shared`, the directory is the same on hosts that only look different. With
+ * `counted`, the kernel reports that it limits memory. */
 #include <inttypes.h>
 #include <sys/stat.h>
 
@@ -16,7 +16,7 @@ static void on_one_shared_directory(const scratch *s, const char *dir) {
     check_same_failure(status, DCP_ERR_BUSY, &failure, "a directory of its own a node");
 }
 
-/* The mapping that holds the address, as a path to its file, which has no name. */
+/* Finds the mapping that holds the address, as a path to its file, which has no name. */
 static void find_mapping(const void *address, char *path, size_t size) {
     uintptr_t start, end, at = (uintptr_t)address;
     char line[PATH_MAX];
@@ -30,7 +30,8 @@ static void find_mapping(const void *address, char *path, size_t size) {
     snprintf(path, size, "/proc/self/map_files/%" PRIxPTR "-%" PRIxPTR, start, end);
 }
 
-/* All of the memory that the ranks share was taken before anyone has touched the areas in it. */
+/* All of the memory that the ranks share was allocated before any rank has touched the areas in
+ * it. */
 static void is_reserved(const scratch *s) {
     char path[64];
     struct stat st;

@@ -1,5 +1,5 @@
 /* Private stores: ranks that pass the same directory are a node, and each node has the same steps,
- * with its ranks' files alone; whatever fails on one node, none has the step. */
+ * but only with its ranks' files; if anything fails on one node, none has the step. */
 #include <errno.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -9,7 +9,7 @@
 
 static int broken_fd = -1; /* cannot be synced */
 
-/* Takes the place of the C library's. */
+/* Replaces the C library's function. */
 int fsync(int fd) {
     if (fd != broken_fd) return (int)syscall(SYS_fsync, fd);
     errno = EIO;
@@ -55,7 +55,7 @@ static void save(const scratch *s, dcp_store *store, const given *g, uint64_t st
     SUCCEEDS(save_layout(s, store, g, step, DCP_LAYOUT_SHARDED, err));
 }
 
-/* The steps on this rank's node, as "c3 p4 a5". */
+/* The steps on this rank's node, written as "c3 p4 a5". */
 static void check_steps(const scratch *s, const char *name, const char *expected) {
     char dir[PATH_MAX], found[256] = "";
     dcp_step *steps;
@@ -68,11 +68,11 @@ static void check_steps(const scratch *s, const char *name, const char *expected
     free(steps);
     if (strcmp(found, expected)) fprintf(stderr, "%s, not %s\n", found, expected);
     CHECK(!strcmp(found, expected));
-    MPI_Barrier(MPI_COMM_WORLD); /* so that nobody changes them meanwhile */
+    MPI_Barrier(MPI_COMM_WORLD); /* so that no rank changes them in the meantime */
 }
 
-/* A node's folder by itself: nothing of it is damaged, and no older step is meant. With a shard
- * gone that it did have it is damaged. */
+/* A node's folder alone: nothing of it is damaged, and it does not stand for an older step. If a
+ * shard is missing that it did have, it is damaged. */
 static void part_is_no_damage(const scratch *s, const given *g) {
     char dir[PATH_MAX], path[2 * PATH_MAX];
     dcp_error error;
@@ -153,7 +153,8 @@ static void nodes_keep_the_same_steps(const scratch *s, const given *g) {
     for (uint64_t step = 1; step <= 3; step++) save(s, store, g, step);
     check_steps(s, "keep", "c2 c3");
     dcp_store_close(store);
-    /* Step 3 got its name on some nodes only: it doesn't count, and goes with the older ones. */
+    /* Step 3 got its name only on some nodes: it does not count, and is removed with the older
+     * ones. */
     char dir[PATH_MAX], path[2 * PATH_MAX];
     node_dir(s, "keep", 99, dir);
     snprintf(path, sizeof path, "%s/step-00000003", dir);
@@ -192,7 +193,7 @@ static void a_run_goes_back_on_all_nodes(const scratch *s, const given *g) {
     dcp_store_close(store);
 }
 
-/* The last rank's node can't make its step's name durable: nobody has the step. */
+/* The last rank's node cannot make its step's name durable: no node has the step. */
 static void a_failure_on_one_node_is_everybodys(const scratch *s, const given *g) {
     dcp_error failure = {0};
     dcp_store *store = open_private(s, "keep", 2);
@@ -209,7 +210,7 @@ static void a_failure_on_one_node_is_everybodys(const scratch *s, const given *g
     dcp_store_close(store);
 }
 
-/* What counts is what all nodes have. */
+/* Only steps that all nodes have count. */
 static void an_older_step_is_refused(const scratch *s, const given *g) {
     dcp_error failure = {0};
     char dir[PATH_MAX], path[2 * PATH_MAX];
@@ -229,7 +230,7 @@ static void an_older_step_is_refused(const scratch *s, const given *g) {
     dcp_store_close(store);
 }
 
-/* Steps were set aside by some leaders or all of them, and the save failed then. */
+/* Some or all leaders set steps aside, and then the save failed. */
 static void going_back_after_a_failure(const scratch *s, const given *g) {
     dcp_error failure = {0};
     dcp_store *store = open_private(s, "keep", 2);
@@ -246,15 +247,15 @@ static void going_back_after_a_failure(const scratch *s, const given *g) {
     dcp_store_close(store);
 }
 
-/* Whether all ranks were refused, with the same words. */
+/* Checks that all ranks were refused, with the same words. */
 static void check_kept(dcp_store *store, uint64_t step, int expected, const char *text) {
     dcp_error failure;
     const int status = dcp_step_remove(store, step, &failure);
     check_same_failure(status, expected, &failure, text);
 }
 
-/* A step that is held on one node stays on all, one that a node lacks goes from the others, and
- * saves go on whose last step is gone. */
+/* A step that is held on one node is kept on all; one that a node lacks is removed from the others;
+ * and saves continue after their last step was removed. */
 static void removal_is_on_all_nodes(const scratch *s, const given *g) {
     char dir[PATH_MAX], path[PATH_MAX + 32];
     dcp_store *store = open_private(s, "removal", 0);
@@ -273,7 +274,7 @@ static void removal_is_on_all_nodes(const scratch *s, const given *g) {
     check_kept(store, 2, DCP_ERR_NOT_FOUND, "holds no step-00000002");
     if (s->size > 1) check_kept(store, 3 + (s->rank == 1), DCP_ERR_MISMATCH, "step to remove");
 
-    if (s->rank == 0) { /* as a publication that was cut off leaves it */
+    if (s->rank == 0) { /* as an interrupted publication leaves it */
         snprintf(path, sizeof path, "%s/step-00000001", dir);
         CHECK(store_directory_remove(AT_FDCWD, path) == 0);
     }
@@ -282,13 +283,13 @@ static void removal_is_on_all_nodes(const scratch *s, const given *g) {
     check_steps(s, "removal", "c3 c4");
 
     SUCCEEDS(dcp_store_mark_intact(store, 3, err));
-    SUCCEEDS(dcp_step_remove(store, 4, err)); /* which the next save would reuse parts of */
+    SUCCEEDS(dcp_step_remove(store, 4, err)); /* parts of which the next save would reuse */
     save(s, store, g, 5);
     check_steps(s, "removal", "c3 c5");
     dcp_store_close(store);
 }
 
-/* A removal beside a save in flight waits for it. */
+/* A removal during a save in flight waits for it. */
 static void removal_waits_for_the_save(const scratch *s, const given *g) {
     held h;
     dcp_saving *saving = NULL;

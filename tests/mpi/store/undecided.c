@@ -1,7 +1,8 @@
-/* A group of ranks that breaks within a save: some ranks have got an operation's result, the others
- * not, and no operation works after it. Each of the last operations and some before, whoever had
- * its result: what a save has returned to any rank as saved is what the next start loads, and what
- * no rank was told is one whole step, the new one or the one before. */
+/* A group of ranks that breaks during a save: some ranks have received an operation's result, the
+ * others have not, and no operation works after it. For each of the last operations and some
+ * before, whichever ranks received its result: what a save reported to any rank as saved is what
+ * the next start loads, and otherwise the next start loads one complete step, the new one or the
+ * one before. */
 #include <sys/stat.h>
 
 #include "dcp/tiers.h"
@@ -12,10 +13,10 @@
 
 static struct {
     int calls, cut_at; /* the operation after which nothing works; 0: none */
-    int misses;        /* this rank has not got its result */
+    int misses;        /* this rank has not received its result */
 } group;
 
-/* Whether the operation is made at all. */
+/* Returns true if the operation is made at all. */
 static int works(void) {
     group.calls++;
     return !group.cut_at || group.calls <= group.cut_at;
@@ -51,7 +52,7 @@ typedef struct way {
     int is_private;
     const char *redundancy;
     uint32_t keep;
-    int goes_back; /* step 3 is there, and the run goes on from step 1 */
+    int goes_back; /* step 3 exists, and the run continues from step 1 */
 } way;
 
 typedef struct run {
@@ -61,7 +62,7 @@ typedef struct run {
     dcp_comm *comm;
     dcp_tiers *tiers;
     given states[4]; /* by `salt` */
-    int salt;        /* of what was loaded, which its JSON has */
+    int salt;        /* of what was loaded, stored in its JSON */
 } run;
 
 static void open_list(run *r, dcp_comm *comm) {
@@ -105,7 +106,7 @@ static void begin(run *r) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Returns how many operations the save has made. With `misses`, a bit for each rank. */
+/* Returns how many operations the save has made. misses: one bit for each rank. */
 static int save_cut(run *r, int cut_at, unsigned misses, int *is_saved) {
     static MPI_Comm world;
     dcp_comm_ops ops = {.size = sizeof ops,
@@ -140,7 +141,7 @@ static int save_cut(run *r, int cut_at, unsigned misses, int *is_saved) {
     return calls;
 }
 
-/* The next start. */
+/* Checks the next start. */
 static void check_next(run *r, int is_saved, int cut_at, unsigned misses) {
     uint64_t step = 0;
     dcp_error why = {0};

@@ -1,6 +1,6 @@
-/* A slow store: what it is filled from stays although `keep` would remove it; when it is due again
- * meanwhile, it is left out or waited for, as asked. Its disk is slow because a gate holds the
- * syncs of the thread that fills it. */
+/* A slow store: the step that it is being filled from is kept although `keep` would remove it; if
+ * the store is due again in the meantime, it is skipped or waited for, as requested. Its disk is
+ * slow because a gate holds the syncs of the thread that fills it. */
 #include <errno.h>
 #include <sys/syscall.h>
 
@@ -12,7 +12,7 @@ static struct {
     int closed, met; /* threads that came to the closed gate */
 } gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0};
 
-/* Takes the place of the C library's. */
+/* Replaces the C library's function. */
 int fsync(int fd) {
     char name[16] = "";
     pthread_getname_np(pthread_self(), name, sizeof name);
@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
     save(&s, tiers, 2, DCP_BUSY_REFUSE); /* begins to fill the disk */
     await_gate(1);
     for (uint64_t n = 3; n <= 6; n++) save(&s, tiers, n, DCP_BUSY_REFUSE);
-    await_gate(2);                               /* the third store's with 4, too */
+    await_gate(2);                               /* also the third store's with 4 */
     tiers_check_steps(&t, &s, 0, "c2 c4 c5 c6"); /* 2 and 4 are being read */
     tiers_check_steps(&t, &s, 1, "p2");
     tiers_check_steps(&t, &s, 2, "p4");

@@ -1,5 +1,5 @@
-/* A store that fails does not stop the others: it is told, and tried again with the next save;
- * where all fail, the save fails. A damaged step fills none. */
+/* A store that fails does not stop the others: the failure is reported, and the store is tried
+ * again with the next save; if all fail, the save fails. A damaged step fills none. */
 #include "support/tiers.h"
 
 static int save(const scratch *s, dcp_tiers *tiers, uint64_t n, dcp_error *failure) {
@@ -25,7 +25,7 @@ static int save_all(const scratch *s, dcp_tiers *tiers, uint64_t n, dcp_error *f
     return status;
 }
 
-/* The last rank's directory of store i can't be found under its path any more, or again. */
+/* Hides the last rank's directory of store i from its path, or makes it visible again. */
 static void hide(const scratch *s, const tiers_under_test *t, int i, int hidden) {
     char dir[PATH_MAX], away[PATH_MAX + 8];
     MPI_Barrier(MPI_COMM_WORLD);
@@ -36,7 +36,7 @@ static void hide(const scratch *s, const tiers_under_test *t, int i, int hidden)
 }
 
 /* Step 8 is due in all stores, and a byte of it is damaged before the others are filled from it:
- * they don't get it. */
+ * they do not get it. */
 static void a_damaged_step(const scratch *s, const tiers_under_test *t, dcp_tiers *tiers) {
     given g;
     held h;
@@ -60,7 +60,7 @@ int main(int argc, char **argv) {
     CHECK(save(&s, tiers, 1, NULL) == DCP_OK);
     hide(&s, &t, 0, 1);
     check_same_failure(save(&s, tiers, 2, &failure), DCP_ERR_NOT_FOUND, &failure, "memory-");
-    CHECK(dcp_tiers_is_due(tiers, 3)); /* for both: the disk didn't get it either */
+    CHECK(dcp_tiers_is_due(tiers, 3)); /* for both: the disk did not get it either */
     CHECK(save(&s, tiers, 3, NULL) == DCP_OK);
     SUCCEEDS(save_all(&s, tiers, 4, err)); /* the last store has it */
     CHECK(tiers_logged(&t, &s, "step 3 is not saved in"));

@@ -1,6 +1,6 @@
-/* What is loaded after losses: the newest step of all stores, of equal ones the faster store's;
- * rebuilt where redundancy can, else from the next store or an older step; and going back sets
- * later steps aside in every store. */
+/* What is loaded after losses: the newest step of all stores, from the faster store if two have it;
+ * rebuilt if redundancy permits, otherwise from the next store or an older step; and going back
+ * sets later steps aside in every store. */
 #include "support/tiers.h"
 
 static void save(const scratch *s, dcp_tiers *tiers, uint64_t n) {
@@ -13,7 +13,7 @@ static void save(const scratch *s, dcp_tiers *tiers, uint64_t n) {
     given_free(&g);
 }
 
-/* Rank `rank`'s directory of store i goes, or the step's folder in it; -1: every rank's. */
+/* Removes rank `rank`'s directory of store i, or the step's folder in it; -1: every rank's. */
 static void lose(const scratch *s, const tiers_under_test *t, int i, int rank, const char *step) {
     char dir[PATH_MAX], path[2 * PATH_MAX];
     MPI_Barrier(MPI_COMM_WORLD);
@@ -23,7 +23,7 @@ static void lose(const scratch *s, const tiers_under_test *t, int i, int rank, c
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Opens the stores anew, as a restart does, and loads. */
+/* Opens the stores again, as a restart does, and loads. */
 static void restart(const scratch *s, tiers_under_test *t, uint64_t expected, const char *logged) {
     t->log.text[0] = '\0';
     dcp_tiers *tiers = tiers_open(t, s);
@@ -60,7 +60,7 @@ static void going_back(const scratch *s) {
     dcp_tiers *tiers = tiers_open(&t, s);
     tiers_expect(tiers, s, 4);
     SUCCEEDS(dcp_tiers_continue_from(tiers, 3, err));
-    save(s, tiers, 5); /* into memory alone: yet nothing newer may stand elsewhere */
+    save(s, tiers, 5); /* only into memory: nevertheless nothing newer may exist elsewhere */
     dcp_tiers_close(tiers);
     tiers_check_steps(&t, s, 0, "c5");
     tiers_check_steps(&t, s, 1, s->rank == 0 ? "" : "a4 a6");

@@ -1,14 +1,14 @@
-/* Saves at every step go where they are due: into memory from memory, into the others from what
- * lies there already; each store keeps its own steps, and what the shared one has is what a save
- * straight into it would have written, byte for byte. */
+/* Saves at every step are stored where they are due: in memory directly, in the other stores from
+ * the copy in memory; each store keeps its own steps, and the shared one has what a direct save
+ * would have written, byte for byte. */
 #include <stdatomic.h>
 #include <sys/stat.h>
 
 #include "comm/comm.h"
 #include "support/tiers.h"
 
-/* The memory changes right after the fence, as a training step does it; of every second step, which
- * is copied, right after the call. */
+/* The memory changes right after the fence, as in a training step; for every second step, which is
+ * copied, right after the call. */
 static void step(const scratch *s, dcp_tiers *tiers, given *g, uint64_t n) {
     held h;
     const dcp_save_options options = {.size = sizeof options,
@@ -70,7 +70,7 @@ static void the_last_step(const scratch *s, tiers_under_test *t) {
     CHECK(report.bytes > 0 && dcp_tiers_has(tiers, 2, 9));
     CHECK(!dcp_tiers_is_due(tiers, 9)); /* all that were due have it */
     SUCCEEDS(dcp_tiers_save(tiers, 9, h.state, GIVEN_JSON, NULL, 1, NULL, err));
-    SUCCEEDS(dcp_tiers_ask(tiers, 1, err)); /* whose turn it is not */
+    SUCCEEDS(dcp_tiers_ask(tiers, 1, err)); /* which is not due */
     CHECK(dcp_tiers_ask(tiers, 3, NULL) == DCP_ERR_ARG && dcp_tiers_is_due(tiers, 9));
     SUCCEEDS(dcp_tiers_save(tiers, 9, h.state, GIVEN_JSON, NULL, 0, NULL, err));
     CHECK(dcp_tiers_has(tiers, 1, 9) && !dcp_tiers_is_due(tiers, 9));
@@ -82,8 +82,8 @@ static void the_last_step(const scratch *s, tiers_under_test *t) {
     tiers_check_steps(t, s, 2, "c8 c9");
 }
 
-/* A step is loaded from the fast store; the slow one's copy was damaged meanwhile. Nobody has read
- * it, so the last save writes it anew. */
+/* A step is loaded from the fast store; the slow one's copy was damaged in the meantime. Nobody has
+ * read it, so the last save writes it again. */
 static void a_copy_that_nobody_read(const scratch *s) {
     char fast[PATH_MAX], slow[PATH_MAX], path[2 * PATH_MAX];
     unsigned char byte = 0;
@@ -138,7 +138,7 @@ static void from_one_file(const scratch *s, given *g) {
     given_free(g);
 }
 
-/* Which stores are due depends on the step: a rank that means another one would wait alone. */
+/* Which stores are due depends on the step: a rank with another step would wait alone. */
 static void ranks_that_disagree(const scratch *s, dcp_tiers *tiers) {
     given g;
     held h;
@@ -192,7 +192,7 @@ static void save_at_every_step(const scratch *s) {
     a_copy_that_nobody_read(s);
 }
 
-/* Everything is gone, and ranks can't have a second thread that communicates. */
+/* Everything is gone, and ranks cannot have a second thread that communicates. */
 static void without_threads(scratch *s) {
     MPI_Barrier(MPI_COMM_WORLD);
     if (s->rank == 0) {

@@ -1,5 +1,5 @@
-/* dcp_verify of a node's folder of a private store: it keeps but some of the step's shards, which
- * about.json says; those that should be there are, and each of their bytes counts. */
+/* dcp_verify of a node's folder of a private store: it has only some of the step's shards, which
+ * about.json lists; those that should exist do, and each of their bytes counts. */
 #include "dcp/inspect.h"
 #include "support/private_files.h"
 
@@ -66,7 +66,7 @@ static void check_flips(const char *folder, const char *path, const char *name) 
     free(data);
 }
 
-/* A glance knows as well which shards should be there. */
+/* A glance also knows which shards should exist. */
 static void check_glance(const char *folder, int status, int here) {
     dcp_glance seen = DCP_GLANCE_INIT;
     CHECK(dcp_step_glance(folder, &seen, NULL) == status);
