@@ -1,7 +1,7 @@
-/* dcp-bench: how fast a durable save and a cold load of a standard state are.
+/* dcp-bench: measures how fast a standard state is saved durably and loaded cold.
  *
- * Only the library's call is timed, from a barrier to the slowest rank's return. Between repeats
- * older steps are removed, but only those that this program wrote, whatever else is in DIR. */
+ * Times only the library's call, from a barrier to the return of the slowest rank. Between repeats
+ * it removes older steps, but only those that it wrote itself, whatever else is in DIR. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -24,21 +24,21 @@
 #include "programs/program.h"
 
 /* The benchmark's state: the tensors of a decoder with L layers, hidden size H and vocabulary V,
- * three times (parameter and two moments), fp32, cut on dimension 0; and this rank's part of it,
- * filled so that an element in a wrong place shows. All boxes lie in one piece of memory, each at
- * the start of a page, as an allocator of large tensors would place them, and in huge pages where
- * the system has them, as dcp-train's lie. */
+ * three times (the parameter and two moments), in fp32, cut on dimension 0; and this rank's part of
+ * it, filled so that an element in the wrong place is detected. All boxes lie in one arena, each at
+ * the start of a page, as an allocator of large tensors would place them, and in huge pages if the
+ * system has them, as in dcp-train. */
 typedef struct bench_tensor {
     char path[96];
-    dcp_tensor tensor; /* its path points to the one above */
-    dcp_box box;       /* this rank's */
-    uint32_t *data;    /* page aligned, in the arena; NULL where the box is empty */
+    dcp_tensor tensor; /* its path points to the member above */
+    dcp_box box;       /* the part of this rank */
+    uint32_t *data;    /* page aligned, in the arena; NULL if the box is empty */
 } bench_tensor;
 
 typedef struct workload {
     bench_tensor *tensors;
     size_t n;
-    uint64_t bytes; /* of all ranks */
+    uint64_t bytes; /* all ranks together */
     char *arena;
     uint64_t arena_bytes;
     dcp_state *state;
@@ -109,7 +109,7 @@ static int place_tensors(workload *work, int rank, int ranks, dcp_error *err) {
     void *arena =
         mmap(NULL, work->arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (arena == MAP_FAILED) return core_fail_memory(err, work->arena_bytes);
-    madvise(arena, work->arena_bytes, MADV_HUGEPAGE); /* a failure does no harm */
+    madvise(arena, work->arena_bytes, MADV_HUGEPAGE); /* best effort */
     char *at = work->arena = arena;
     for (size_t i = 0; i < work->n; i++) {
         bench_tensor *t = &work->tensors[i];
@@ -123,7 +123,7 @@ static void clear_workload(workload *work) {
     if (work->arena) memset(work->arena, 0xa5, work->arena_bytes);
 }
 
-/* The memory is touched, so that its pages are there. Not collective. */
+/* Touches the memory so that its pages exist. Not collective. */
 static int make_workload(workload *work, uint64_t layers, uint64_t hidden, uint64_t vocab, int rank,
                          int ranks, dcp_error *err) {
     *work = (workload){.n = SECTIONS * (OUTSIDE_LAYERS + PER_LAYER * layers)};
@@ -151,12 +151,12 @@ static uint32_t pattern(size_t t, uint64_t i) {
     return (uint32_t)i * 2654435761u ^ (uint32_t)t * 0x9e3779b9u;
 }
 
-/* The tensor's element that the box begins with. */
+/* The index of the box's first element in the tensor. */
 static uint64_t first_elem(const bench_tensor *t) {
     return t->box.start[0] * (t->tensor.ndim == MATRIX ? t->tensor.shape[1] : 1);
 }
 
-/* Gives each element the value that its tensor and place determine. */
+/* Gives each element the value that its tensor and index determine. */
 static void fill_workload(workload *work) {
     for (size_t k = 0; k < work->n; k++) {
         const bench_tensor *t = &work->tensors[k];
@@ -165,7 +165,8 @@ static void fill_workload(workload *work) {
     }
 }
 
-/* The path of the first tensor whose elements are not as filled; NULL: all are. */
+/* The path of the first tensor with an element that differs from what was filled in; NULL if none
+ * has one. */
 static const char *check_workload(const workload *work) {
     for (size_t k = 0; k < work->n; k++) {
         const bench_tensor *t = &work->tensors[k];
@@ -177,7 +178,7 @@ static const char *check_workload(const workload *work) {
     return NULL;
 }
 
-#define BENCH_TOOL "dcp-bench" /* in about.json of what it saved */
+#define BENCH_TOOL "dcp-bench" /* the tool's name in about.json */
 
 typedef struct bench {
     launch job;
@@ -188,7 +189,7 @@ typedef struct bench {
     int dry_run, repeated, trust;
 } bench;
 
-/* Whether about.json names this program, or with `by_other` whether it names another one. */
+/* Returns true if about.json names this program, or with `by_other` if it names another program. */
 static int is_by(const char *folder, int by_other) {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/about.json", folder) >= PATH_MAX) return 0;
@@ -199,8 +200,8 @@ static int is_by(const char *folder, int by_other) {
     return is;
 }
 
-/* It is renamed first, as the library does it: if the removal is cut off, the next writer cleans
- * up. */
+/* Renames the step first, as the library does: if the removal is interrupted, the next writer
+ * cleans up. */
 static void remove_step(const char *dir, const char *name) {
     char step[PATH_MAX], trash[PATH_MAX], file[PATH_MAX + 16];
     snprintf(step, sizeof step, "%s/%s", dir, name);
@@ -226,7 +227,7 @@ static void remove_steps_before(const launch *job, const char *dir, uint64_t ste
     close(fd);
 }
 
-/* Collective. The number of the newest complete step; 0 where there is none. */
+/* The number of the newest complete step; 0 if there is none. Collective. */
 static uint64_t find_newest(const launch *job, const char *dir) {
     dcp_step *steps;
     size_t n;
@@ -239,8 +240,8 @@ static uint64_t find_newest(const launch *job, const char *dir) {
     return newest;
 }
 
-/* Collective. PROGRAM_USAGE, with a message, where another program's steps lie there: those of a
- * training run are not to be hidden behind newer ones. */
+/* Returns PROGRAM_USAGE, with a message, if DIR holds another program's steps: the newer steps of a
+ * benchmark must not hide those of a training run. Collective. */
 static int check_dir(const launch *job, const char *dir) {
     size_t n = 0;
     dcp_step *steps = NULL;
@@ -255,7 +256,7 @@ static int check_dir(const launch *job, const char *dir) {
     return launch_worst(job, status);
 }
 
-/* Collective. Drops the pages of a step's files from the machine's page cache. */
+/* Drops the pages of a step's files from the machine's page cache. Collective. */
 static void drop_cache(const launch *job, const char *folder) {
     DIR *stream = opendir(folder);
     struct dirent *entry;
@@ -281,13 +282,14 @@ static double processor_s(clockid_t clock) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What this process's other threads have taken of the processors, those that the kernel works in
- * for them among them. */
+/* The processor time that this process's other threads have used, including the threads in which
+ * the kernel works for them. */
 static double others_processor_s(void) {
     return processor_s(CLOCK_PROCESS_CPUTIME_ID) - processor_s(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* One line about one repeat, with the times of the slowest rank; processor_s is of all ranks. */
+/* Prints one line about one repeat, with the times of the slowest rank; processor_s is the sum over
+ * all ranks. */
 static void print_times(const bench *b, const char *op, double s, double stall_s, double cpu_s,
                         const dcp_report *report) {
     double times[] = {s,
@@ -313,14 +315,14 @@ static void print_times(const bench *b, const char *op, double s, double stall_s
     fflush(stdout);
 }
 
-/* From the second repeat on the same bytes are saved again, about which the library would warn. */
+/* Every repeat after the first saves the same bytes again; the library would warn about that. */
 static void print_log(void *ctx, dcp_log_level level, const char *line) {
     const bench *b = ctx;
     if (level == DCP_LOG_WARNING && !b->repeated) program_note("%s", line);
 }
 
-/* A save that is waited for, or with `async` one in flight: its stall is the time until the call
- * returns, and its threads are all but this one, which sleeps meanwhile. */
+/* Saves once, synchronously or with `async` in the background. The stall of a background save is
+ * the time until the call returns, and its threads are all but this one, which sleeps meanwhile. */
 static int save_once(bench *b, dcp_store *store, uint64_t step, int async, dcp_error *err) {
     dcp_report report = DCP_REPORT_INIT;
     const dcp_save_options options = {.size = sizeof options,
@@ -364,7 +366,7 @@ static int bench_save(bench *b, int async) {
     return status == DCP_OK ? PROGRAM_DONE : program_report(&err);
 }
 
-/* Whether the step holds what this run would have saved. */
+/* Returns true if the step contains what this run would have saved. */
 static int check_sizes(const bench *b) {
     dcp_error err = {0};
     dcp_checkpoint *ckpt;
@@ -384,7 +386,7 @@ static int check_sizes(const bench *b) {
     return same ? PROGRAM_DONE : PROGRAM_USAGE;
 }
 
-/* Loads DIR's newest complete step, or DIR itself where it is a step's folder. */
+/* Loads the newest complete step of DIR, or DIR itself if it is a step's folder. */
 static int load_once(bench *b) {
     dcp_error err = {0};
     char folder[PATH_MAX];
@@ -436,7 +438,7 @@ static void print_planned(const bench *b, const char *op) {
            b->job.size == 1 ? "rank" : "ranks", b->repeats);
 }
 
-/* The state is cut over the ranks of one copy; others hold the same parts. */
+/* The state is cut over the ranks of one copy; the ranks of other copies hold the same parts. */
 static int check_copies(bench *b) {
     if ((uint64_t)b->job.size % b->copies == 0) return PROGRAM_DONE;
     int status = PROGRAM_USAGE;

@@ -1,6 +1,6 @@
-/* jansson prints all reals of a value with the same number of digits. Here it is the smallest
- * number with which all of them read back as they were: 1e-6 stays 1e-6 instead of
- * 9.9999999999999995e-7. */
+/* jansson prints all reals of a value with the same number of digits. This file uses the smallest
+ * number of digits with which all of them read back unchanged: 1e-6 remains 1e-6 and does not
+ * become 9.9999999999999995e-7. */
 #include "common/element.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ int json_text_write_file(json_t *value, const char *path) {
     return failed ? program_fail_errno("cannot write", path) : 0;
 }
 
-/* What the library's dcp_convert does not do: types that fp64 cannot hold, and text. */
+/* What the library's dcp_convert does not do: types that fp64 cannot represent, and text. */
 
 int element_is_float(dcp_dtype dtype) {
     return !element_is_integer(dtype) && !element_is_complex(dtype);

@@ -44,10 +44,10 @@ void progress_bar_end(progress_bar *bar) {
     bar->on = bar->shown = 0;
 }
 
-/* MPI only where a launcher's variables are set: MPI_Init takes a quarter of a second, and fails
- * on login nodes. */
+/* Initializes MPI only if a launcher's variables are set: MPI_Init takes a quarter of a second, and
+ * fails on login nodes. */
 
-static volatile sig_atomic_t caught; /* a handler has no other way to tell */
+static volatile sig_atomic_t caught; /* a signal handler cannot report in another way */
 
 static void catch_signal(int number) { caught = number; }
 
@@ -76,7 +76,7 @@ int launch_start(launch *job) {
     dcp_error err = {0};
     *job = (launch){.size = 1};
     if (!program_is_launched()) return dcp_comm_self(&job->comm, &err) ? program_report(&err) : 0;
-    int level; /* saves in flight have a thread of their own */
+    int level; /* background saves have their own thread */
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
         return program_fail(PROGRAM_FAILED, "MPI_Init failed: start the program alone, or with the "
                                             "mpirun of the MPI that it was built with");
@@ -115,7 +115,7 @@ void launch_sum(const launch *job, uint64_t *buf, int n) {
     MPI_Reduce(job->rank ? buf : MPI_IN_PLACE, buf, n, MPI_UINT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
 }
 
-/* Finding a step's folder without opening it, so that also a damaged one is found. */
+/* Finds a step's folder without opening the step, so that it also finds a damaged one. */
 
 int step_path_list(const char *dir, dcp_step **out, size_t *n) {
     dcp_error err = {0};
@@ -129,7 +129,7 @@ int step_path_list(const char *dir, dcp_step **out, size_t *n) {
     return 0;
 }
 
-/* The newest complete step and the one before it; empty where there is none. */
+/* The newest complete step and the one before it; empty strings for those that do not exist. */
 static int newest_complete(const char *dir, char name[64], char older[64]) {
     dcp_step *steps;
     size_t n;
@@ -147,7 +147,7 @@ static int starts_with(const char *text, const char *start) {
 
 int step_path_is_step(const char *folder) {
     char dir[PATH_MAX];
-    if (!realpath(folder, dir)) return 0; /* there is none of the name, or opening tells */
+    if (!realpath(folder, dir)) return 0; /* no such name; opening will report other errors */
     const char *name = strrchr(dir, '/') + 1;
     if (starts_with(name, "step-") || starts_with(name, ".tmp-step-") ||
         starts_with(name, ".abandoned-step-"))

@@ -29,7 +29,7 @@ static int find_axis(const char *name, rank_mesh_axis *out) {
     return program_refuse("--mesh: '%s' is no axis; fsdp, tp and replicate are", name);
 }
 
-/* One "axis=size". */
+/* Parses one "axis=size". */
 static int parse_axis(char *text, int n, rank_mesh *m) {
     uint64_t size;
     rank_mesh_axis axis = RANK_MESH_FSDP;
@@ -76,7 +76,7 @@ const char *rank_mesh_print(const rank_mesh *m, char text[RANK_MESH_TEXT]) {
     return text;
 }
 
-/* The dimension in a rule: 0 to 7, or "none". */
+/* Returns true for a dimension in a rule: 0 to 7, or "none". */
 static int is_dim(const char *text) {
     return strcmp(text, "none") == 0 ||
            (text[0] >= '0' && text[0] < '0' + DCP_MAX_DIMS && !text[1]);
@@ -129,7 +129,7 @@ static const char *name_of(const char *path) {
     return inner ? inner + 1 : name;
 }
 
-/* The largest number of dimensions of the tensors that the glob matches; -1: it matches none. */
+/* The largest number of dimensions of the tensors that the glob matches; -1 if it matches none. */
 static int most_dims(const char *glob, const dcp_checkpoint *ckpt) {
     int most = -1;
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt); i++) {
@@ -157,7 +157,7 @@ int rank_mesh_check_rules(const rank_mesh *m, const dcp_checkpoint *ckpt) {
     return 0;
 }
 
-enum { NO_HEADS, QUERY_HEADS, KEY_HEADS }; /* heads that lie along the dimension that is cut */
+enum { NO_HEADS, QUERY_HEADS, KEY_HEADS }; /* the heads that lie along the dimension that is cut */
 
 /* A row of the built-in rules. */
 typedef struct tp_rule {
@@ -165,9 +165,9 @@ typedef struct tp_rule {
     int dim, heads, parts;
 } tp_rule;
 
-/* A linear layer's weight is [outputs, inputs], GPT-2's Conv1D's is [inputs, outputs]. A matrix
- * that is cut by its outputs has its bias cut in the same way; one that is cut by its inputs keeps
- * its bias whole. The first row that matches counts. */
+/* A linear layer's weight is [outputs, inputs], that of GPT-2's Conv1D is [inputs, outputs]. The
+ * bias of a matrix that is cut by its outputs is cut in the same way; the bias of one that is cut
+ * by its inputs stays whole. The first row that matches applies. */
 static const tp_rule *built_in(const char *name) {
     static const tp_rule rules[] = {
         {"*attn.c_attn.weight", 1, QUERY_HEADS, RANK_MESH_QKV},
@@ -206,7 +206,7 @@ static const tp_rule *built_in(const char *name) {
     return NULL;
 }
 
-/* The rule that cuts the tensor, the caller's as `own`; NULL: none does. */
+/* The rule that cuts the tensor, or NULL if none does. A rule of the caller is stored in `own`. */
 static const tp_rule *rule_of(const rank_mesh *m, const dcp_tensor *tensor, tp_rule *own) {
     const char *name = name_of(tensor->path);
     if (strncmp(tensor->path, "/files/", 7) == 0) return NULL;
@@ -230,7 +230,8 @@ rank_mesh_cut rank_mesh_tp_cut(const rank_mesh *m, const dcp_tensor *tensor) {
                            tensor->shape[rule->dim] % (uint64_t)rule->parts ? 1 : rule->parts};
 }
 
-/* A number of the model's configuration by the first of its names that is there; 0: none is. */
+/* A number of the model's configuration, under the first of its names that exists; 0 if none
+ * does. */
 static json_int_t model_number(const json_t *meta, const char *const *names) {
     const json_t *model = json_object_get(meta, "model"), *value = NULL;
     for (; *names && !value; names++) value = json_object_get(model, *names);
@@ -267,14 +268,14 @@ static dcp_box cut_rows(uint64_t n, int i, int size) {
     return dcp_box_chunk(&rows, i, size);
 }
 
-/* The rank's place on each axis. */
+/* The rank's position on each axis. */
 static void find_place(const rank_mesh *m, int rank, int at[RANK_MESH_AXES]) {
     for (int n = RANK_MESH_AXES; n-- > 0; rank /= m->size[m->order[n]])
         at[m->order[n]] = rank % m->size[m->order[n]];
 }
 
-/* Of each of the tensor's parts tp gives the rank a range on cut.dim: [start, start + rows) of it.
- * What a rank has of them, one after the other, is what fsdp cuts where that is dimension 0. */
+/* tp gives the rank a range of cut.dim in each of the tensor's parts: [start, start + rows). If
+ * cut.dim is 0, fsdp then cuts the concatenation of the rank's ranges. */
 static int cut_parts(const dcp_tensor *tensor, rank_mesh_cut cut, const int at[RANK_MESH_AXES],
                      const rank_mesh *m, dcp_box *out) {
     int n = 0, dim = cut.dim < 0 ? 0 : cut.dim, tp = cut.dim < 0 ? 1 : m->size[RANK_MESH_TP];

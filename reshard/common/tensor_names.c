@@ -42,7 +42,7 @@ void tensor_names_free(tensor_names *names) {
     *names = (tensor_names){0};
 }
 
-/* The wrapper whose part begins at `at`; MODEL_WRAPPERS: none. */
+/* The wrapper whose part of a name begins at `at`; MODEL_WRAPPERS if none does. */
 static size_t wrapper_at(const char *at, int leads) {
     size_t w = 0;
     while (w < MODEL_WRAPPERS &&
@@ -51,7 +51,8 @@ static size_t wrapper_at(const char *at, int leads) {
     return w;
 }
 
-/* Takes out the parts that stand anywhere; `found`, where it is not NULL, gets those met. */
+/* Removes those parts of wrappers that can appear anywhere in a name. If `found` is not NULL, sets
+ * the bits of the wrappers that were found. */
 static void unwrap(char *name, unsigned *found) {
     char *to = name;
     for (const char *at = name; *at;) {
@@ -69,7 +70,7 @@ static void unwrap(char *name, unsigned *found) {
     *to = '\0';
 }
 
-/* The model's names, without what stands anywhere in them. */
+/* The model's names, without the parts that can appear anywhere in them. */
 typedef struct unwrapped_names {
     char **list;
     size_t n;
@@ -95,7 +96,7 @@ static int list_unwrapped(const char *const *list, size_t n, tensor_names *names
     return 0;
 }
 
-/* What all names begin with, one wrapper within another. */
+/* Finds the wrappers' parts with which all names begin, one wrapper inside another. */
 static void find_leading(const unwrapped_names *u, tensor_names *names) {
     while (u->n) {
         const size_t w = wrapper_at(u->list[0] + names->leading, 1);
@@ -116,8 +117,8 @@ static char *renamed(const tensor_rename *r, const char *name, size_t at) {
     return out;
 }
 
-/* FROM begins the name, or where its own first character is a dot stands anywhere in it. Takes
- * `name`, which may be NULL. */
+/* Replaces FROM if the name begins with it, or, if FROM begins with a dot, anywhere in the name.
+ * Takes over `name`, which may be NULL. */
 static char *apply_rename(const tensor_rename *r, char *name) {
     const char *at = !name ? NULL : *r->from == '.' ? strstr(name, r->from) : name;
     if (!at || !has_start(at, r->from)) return name;
@@ -141,7 +142,7 @@ char *tensor_names_new(const tensor_names *names, const char *name) {
     return out;
 }
 
-/* How many names of the model each --rename changes. */
+/* Counts how many of the model's names each --rename changes. */
 static int count_renamed(const char *const *list, size_t n, tensor_names *names) {
     for (size_t i = 0; names->n && i < n; i++) {
         char *name = unwrapped_name(names, list[i]);
@@ -179,14 +180,14 @@ int tensor_names_tell(const char *where, const tensor_names *names) {
     return 0;
 }
 
-/* Of a kind of difference a dozen lines are printed; the others are counted. */
+/* Prints at most a dozen lines for each kind of difference, and counts the others. */
 
 enum { MISSING, SURPLUS, OTHER_SHAPE, KINDS };
-enum { MOST_LISTED = 12, LINE_BYTES = 640 }; /* of a kind; a name has at most 256 characters here */
+enum { MOST_LISTED = 12, LINE_BYTES = 640 }; /* per kind; a name has at most 256 characters here */
 
-/* Differences that are the same but for the layer's number. */
+/* Differences that are equal except for the layer's number. */
 typedef struct check_line {
-    char first[LINE_BYTES], like[LINE_BYTES]; /* like: numbers between dots are stars */
+    char first[LINE_BYTES], like[LINE_BYTES]; /* like: numbers between dots are replaced by stars */
     size_t n;
 } check_line;
 
@@ -304,7 +305,7 @@ static int compare_config(const weights_asked *asked, const model *m, weights_fo
     return status;
 }
 
-/* The message without "model config: ", with which it may begin. */
+/* The message without the "model config: " with which it may begin. */
 static const char *message(const dcp_error *err) {
     static const char whose[] = "model config: ";
     return err->message + (strncmp(err->message, whose, strlen(whose)) ? 0 : strlen(whose));
@@ -320,8 +321,8 @@ static int is_dropout(const char *key) {
     return 0;
 }
 
-/* The same without dropout, which dcp-train refuses and no tensor depends on. NULL: out of memory.
- */
+/* A copy of the configuration without dropout, which dcp-train refuses and on which no tensor
+ * depends. NULL if out of memory. */
 static json_t *without_dropout(const json_t *config) {
     json_t *copy = json_copy((json_t *)config);
     const char *key;
@@ -331,7 +332,7 @@ static json_t *without_dropout(const json_t *config) {
     return copy;
 }
 
-/* NULL: dcp-train knows no such model. */
+/* NULL if dcp-train does not know the model. */
 static model *describe(const weights_asked *asked, weights_found *found) {
     dcp_error err = {0}, still = {0};
     model *m = NULL;

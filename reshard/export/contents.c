@@ -1,4 +1,4 @@
-/* Which tensors go out, under which names and types, and where they lie in which file. */
+/* Which tensors are exported, under which names and types, and where they lie in which file. */
 #include "export/contents.h"
 
 #include <stdio.h>
@@ -58,7 +58,7 @@ static int add_item(export_contents *contents, const dcp_tensor *tensor, const e
     return 0;
 }
 
-/* Of a parameter of which nothing is stored but its moments. */
+/* Adds the count of updates of a parameter, unless the checkpoint stores one. */
 static int add_count(const dcp_checkpoint *ckpt, const char *name, json_int_t count,
                      const export_settings *s, export_contents *contents) {
     char path[DCP_MAX_PATH];
@@ -72,8 +72,9 @@ static int add_count(const dcp_checkpoint *ckpt, const char *name, json_int_t co
     return 0;
 }
 
-/* PyTorch keeps with each parameter a count of its updates. dcp-train's steps tell it by their
- * number and, where moments were not zero at step 0, the step at which they were. */
+/* PyTorch stores for each parameter how often it was updated. For a step of dcp-train this follows
+ * from the step's number and, if moments were not zero at step 0, from the step since which they
+ * exist. */
 static int add_counts(const dcp_checkpoint *ckpt, const export_settings *s, size_t first,
                       export_contents *contents) {
     const size_t n = contents->n;
@@ -100,8 +101,8 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(((const export_item *)a)->tensor.path, ((const export_item *)b)->tensor.path);
 }
 
-/* As safetensors' own writer orders a file: types of more bytes first, which keeps all elements
- * aligned, then this order of types, then names. */
+/* The order of safetensors' own writer: larger types first, which keeps all elements aligned, then
+ * this order of types, then names. */
 static int type_order(dcp_dtype dtype) {
     static const int order[DCP_DTYPE_COUNT] = {
         [DCP_U64] = 1,  [DCP_I64] = 2,      [DCP_F64] = 3,      [DCP_C64] = 4,      [DCP_F32] = 5,
@@ -118,7 +119,7 @@ static int compare_item_places(const void *a, const void *b) {
     return order ? order : compare_names(a, b);
 }
 
-/* The items of a part, ascending by name. */
+/* Checks a part's items, which are in ascending order of names, for equal names. */
 static int check_distinct(const export_contents *contents, const export_part *part) {
     for (size_t i = part->first + 1; i < part->first + part->n; i++) {
         const export_item *item = &contents->items[i], *other = item - 1;
@@ -193,7 +194,8 @@ static void name_files(const export_contents *contents, const export_part *part)
     }
 }
 
-/* Makes the header of a file, which gives the places of its items: they lie one after another. */
+/* Makes the header of a file, which gives the positions of its items: they lie one after
+ * another. */
 static int place_items(export_contents *contents, export_file *file) {
     dcp_error err = {0};
     dcp_tensor *tensors = calloc(file->n + 1, sizeof *tensors);
@@ -255,8 +257,8 @@ void export_contents_free(export_contents *contents) {
     *contents = (export_contents){0};
 }
 
-/* Tied weights: where the configuration says so, transformers takes the embedding as
- * lm_head.weight, and stores only one of them. A second tensor that differs is no copy, and is
+/* Tied weights: if the configuration says so, transformers uses the embedding as lm_head.weight,
+ * and stores only one of them. A second tensor with other contents is not a copy, and is
  * exported. */
 #define COPY "lm_head.weight"
 #define PIECE_BYTES (8u << 20)
@@ -277,7 +279,7 @@ json_t *export_contents_config(const dcp_checkpoint *ckpt) {
     return NULL;
 }
 
-/* GPT-2's weights are tied where its configuration does not say. */
+/* GPT-2's weights are tied unless its configuration says otherwise. */
 static int is_tied(const dcp_checkpoint *ckpt) {
     json_t *config = export_contents_config(ckpt);
     const json_t *tie = json_object_get(config, "tie_word_embeddings");
@@ -310,7 +312,7 @@ static int compare_tensors(dcp_checkpoint *ckpt, const dcp_tensor *a, const dcp_
     return 0;
 }
 
-/* The tensor that gets that name; NULL: none does. */
+/* The tensor that gets that name; NULL if none does. */
 static const dcp_tensor *find_named(const dcp_checkpoint *ckpt, const tensor_names *names,
                                     const char *wanted) {
     const dcp_tensor *found = NULL;
@@ -357,7 +359,7 @@ static int order_tensors(const void *a, const void *b) {
     return strcmp((*x)->path, (*y)->path);
 }
 
-/* The model's tensors as exported, ascending by name. NULL: out of memory. */
+/* The model's tensors as exported, in ascending order of names. NULL if out of memory. */
 static const dcp_tensor **list_exported(const export_contents *contents) {
     const export_part *model = &contents->parts[0];
     const dcp_tensor **list = calloc(model->n + 1, sizeof *list);

@@ -1,4 +1,5 @@
-/* dcp-export: the model of a checkpoint as a Hugging Face folder or as one plain HDF5 file. */
+/* dcp-export: exports the model of a checkpoint as a Hugging Face folder or as one plain HDF5
+ * file. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 
 typedef struct export_request {
     const char *ckpt, *format, *dtype_name, *max_shard_size, *rename;
-    const char *voice, *voice_from; /* NULL: none */
+    const char *voice, *voice_from; /* NULL if none */
     char out[PATH_MAX];
     int force, dry_run;
     export_settings what;
@@ -135,7 +136,7 @@ static void add_progress(void *ctx, uint64_t bytes) {
     progress_bar_update(&b->progress, b->done, b->total);
 }
 
-/* Collective. Rank 0 makes the files, and all ranks write into them. */
+/* Rank 0 creates the files, and all ranks write into them. Collective. */
 static int write_files(const launch *job, dcp_checkpoint *ckpt, const export_request *s,
                        export_contents *contents, const char *tmp) {
     int status = 0;
@@ -158,7 +159,7 @@ static int write_files(const launch *job, dcp_checkpoint *ckpt, const export_req
     return status ? status : export_stream_note_overflows(job, contents);
 }
 
-/* Collective. `tmp` is this export's temporary folder, the same on all ranks. */
+/* `tmp` is this export's temporary folder, the same on all ranks. Collective. */
 static int write_out(const launch *job, dcp_checkpoint *ckpt, const export_request *s,
                      export_contents *contents, const char *tmp) {
     int status = write_files(job, ckpt, s, contents, tmp);
@@ -183,7 +184,7 @@ static int export_checkpoint(const launch *job, dcp_checkpoint *ckpt, const expo
     return 0;
 }
 
-/* Rank 0, which says what is refused. */
+/* Called on rank 0, which reports what is refused. */
 static int make_first(const dcp_checkpoint *ckpt, const export_settings *what, const char *left_out,
                       export_contents *contents) {
     int status = tensor_names_tell(dcp_checkpoint_path(ckpt), &what->names);
@@ -194,7 +195,8 @@ static int make_first(const dcp_checkpoint *ckpt, const export_settings *what, c
 static int make_plan(const launch *job, dcp_checkpoint *ckpt, export_settings *what,
                      export_contents *contents) {
     const char *left_out = NULL;
-    json_t *config = export_contents_config(ckpt); /* without one nobody knows names better */
+    /* Without a configuration, wrappers' parts stay in the names. */
+    json_t *config = export_contents_config(ckpt);
     int status = launch_worst(job, export_contents_find_names(ckpt, config != NULL, &what->names));
     json_decref(config);
     if (status == 0 && !what->hdf5)
@@ -221,7 +223,7 @@ static int run_export(const launch *job, export_request *s) {
         status = launch_worst(
             job,
             job->rank ? 0 : export_voice_open(ckpt, &contents, s->voice, s->voice_from, &voice));
-        contents.voice = &voice; /* of rank 0, which alone writes it */
+        contents.voice = &voice; /* on rank 0, the only rank that writes it */
     }
     if (status == 0 && !s->dry_run)
         status = export_checkpoint(job, ckpt, s, &contents);

@@ -1,7 +1,7 @@
-/* One plain HDF5 file: a contiguous dataset a tensor, under the tensor's name, at the root, whose
- * attribute `config` is the model's configuration. HDF5 only lays it out; ranks then write the data
- * to the places that it gave. Another attribute marks the file as an export, so that a later one
- * may replace it. */
+/* One plain HDF5 file: each tensor is a contiguous dataset under its own name at the root, and the
+ * root's attribute `config` is the model's configuration. HDF5 only lays the file out; ranks then
+ * write the data to the positions that it chose. Another attribute marks the file as an export, so
+ * that a later export may replace it. */
 #include "export/contents.h"
 
 #include <errno.h>
@@ -23,8 +23,8 @@
 #define CONFIG "config"
 #define MARK "dcp-export"
 
-/* Space is allocated at once and not filled, so that the place of the data is known; a tensor
- * without bytes has none. */
+/* Allocates space at once and does not fill it, so that the position of the data is known. A tensor
+ * without bytes has no position. */
 static int create_dataset(export_item *item, hid_t file, hid_t links, hid_t storage) {
     hsize_t dims[DCP_MAX_DIMS];
     const dcp_tensor *tensor = &item->tensor;
@@ -46,7 +46,7 @@ static int create_dataset(export_item *item, hid_t file, hid_t links, hid_t stor
     return status;
 }
 
-/* The configuration as an attribute; a checkpoint without one gives none. */
+/* Writes the configuration as an attribute; does nothing for a checkpoint without one. */
 static int write_config(const dcp_checkpoint *ckpt, const export_contents *contents, hid_t file) {
     json_t *config = export_hf_folder_config(ckpt, contents);
     char *text = config ? json_text(config, JSON_SORT_KEYS) : NULL;
@@ -64,7 +64,7 @@ static int write_attributes(const dcp_checkpoint *ckpt, const export_contents *c
     return write_config(ckpt, contents, file);
 }
 
-/* Without times: the same weights give the same file, byte for byte. */
+/* Stores no times: the same weights give the same file, byte for byte. */
 static int create_datasets(export_contents *contents, hid_t file) {
     hid_t links = H5Pcreate(H5P_LINK_CREATE), storage = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_create_intermediate_group(links, 1);
@@ -79,7 +79,7 @@ static int create_datasets(export_contents *contents, hid_t file) {
     return status;
 }
 
-/* Without HDF5's lock on the file: there are file systems without locks. */
+/* Does without HDF5's lock on the file: some file systems have no locks. */
 static hid_t open_unlocked(const char *path) {
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
 #if H5_VERSION_GE(1, 10, 7) && !(H5_VERS_MINOR == 12 && H5_VERS_RELEASE == 0)
@@ -90,7 +90,7 @@ static hid_t open_unlocked(const char *path) {
     return file;
 }
 
-/* Earlier versions have written no mark, and the configuration where there was one. */
+/* Earlier versions wrote no mark, but the configuration if there was one. */
 int export_hdf5_file_is_ours(const char *path) {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     hid_t file = open_unlocked(path);
@@ -100,8 +100,8 @@ int export_hdf5_file_is_ours(const char *path) {
     return ours;
 }
 
-/* Lays out the file. A write that fails is an error only after HDF5 has closed the file: where
- * closing fails, HDF5 keeps it open and closes it again when the program ends, which crashes. */
+/* Lays out the file. A failed write is reported only after HDF5 has closed the file: if closing
+ * fails, HDF5 leaves the file open and closes it again when the program ends, which crashes. */
 static int write_layout(const dcp_checkpoint *ckpt, export_contents *contents, int fd,
                         const char *path) {
     int error = 0, status = PROGRAM_FAILED;

@@ -1,6 +1,6 @@
 /* The tokenizer is byte-level BPE without merges, whose 256 tokens are the bytes. Its file names
- * each byte by a character that is seen, as GPT-2's does: what prints in Latin-1 by itself, and the
- * others, in their order, by the characters from U+0100 on. */
+ * each byte by a visible character, as GPT-2's does: bytes that are printable in Latin-1 name
+ * themselves, and the others are named, in order, by the characters starting at U+0100. */
 #include "export/contents.h"
 
 #include <ctype.h>
@@ -30,7 +30,7 @@ static int is_seen(unsigned byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte != 0xad);
 }
 
-/* A character below U+0800 as UTF-8. */
+/* Encodes a character below U+0800 as UTF-8. */
 static void put_utf8(unsigned character, char out[3]) {
     const int is_one = character < 0x80;
     out[0] = (char)(is_one ? character : 0xc0 | character >> 6);
@@ -75,7 +75,7 @@ static int has_tokenizer(const dcp_checkpoint *ckpt) {
     return 0;
 }
 
-/* dcp-train says in the checkpoint what data it read. */
+/* dcp-train stores in the checkpoint which data it read. */
 static int is_trained(const dcp_checkpoint *ckpt) {
     const char *text = dcp_checkpoint_json(ckpt);
     json_t *meta = core_json_read(text, strlen(text), NULL);
@@ -84,9 +84,9 @@ static int is_trained(const dcp_checkpoint *ckpt) {
     return is;
 }
 
-/* Writes tokenizer.json and tokenizer_config.json into `dir`, by which transformers' AutoTokenizer
- * makes text to its bytes, where dcp-train trained a vocabulary of 256 and the checkpoint holds no
- * tokenizer. An exit status, after a message. */
+/* Writes tokenizer.json and tokenizer_config.json into `dir`, with which transformers'
+ * AutoTokenizer converts text to its bytes. Does so only if dcp-train trained a vocabulary of 256
+ * and the checkpoint has no tokenizer. Returns an exit status, after a message. */
 static int export_byte_tokenizer_write(const dcp_checkpoint *ckpt, const json_t *config,
                                        const char *dir) {
     char path[PATH_MAX + 32];
@@ -104,7 +104,7 @@ static int export_byte_tokenizer_write(const dcp_checkpoint *ckpt, const json_t 
 
 #define TABLE "talker.model.codec_embedding.weight"
 
-/* Rows of published folders begin here; a small table has its last one. */
+/* The rows of published folders begin here; a small table uses its last row. */
 enum { FIRST_ROW = 3000 };
 
 static int lower_name(const char *name, export_voice *out) {
@@ -139,7 +139,7 @@ static int is_taken(const json_t *voices, uint64_t row) {
     return 0;
 }
 
-/* A voice of that name keeps its row. */
+/* An existing voice of that name keeps its row. */
 static int choose_row(const dcp_checkpoint *ckpt, const export_contents *contents,
                       export_voice *out) {
     const uint64_t rows = contents->items[out->item].tensor.shape[0];
@@ -159,7 +159,7 @@ static int choose_row(const dcp_checkpoint *ckpt, const export_contents *content
                           dcp_checkpoint_path(ckpt));
 }
 
-/* Whatever is wrong with it, the checkpoint is not. */
+/* A problem with the file is not a problem with the checkpoint, so the status differs. */
 static int refuse_file(const dcp_error *why) {
     return program_refuse("--voice-from: %s; give it the records of that voice "
                           "(examples/talker/to_records.py)",
@@ -208,14 +208,14 @@ void export_voice_close(export_voice *voice) {
     voice->vector = NULL;
 }
 
-/* The object of that key, made where there is none. */
+/* The object at that key, which is created if it does not exist. */
 static json_t *object_of(json_t *parent, const char *key) {
     if (!json_is_object(json_object_get(parent, key)))
         json_object_set_new(parent, key, json_object());
     return json_object_get(parent, key);
 }
 
-/* Into the exported config.json. */
+/* Adds the voice to the exported config.json. */
 static void export_voice_name(const export_voice *voice, json_t *config) {
     json_t *talker = object_of(config, "talker_config");
     json_object_set_new(config, "tts_model_type", json_string("custom_voice"));
@@ -249,8 +249,8 @@ int export_voice_write(const export_voice *voice, const export_contents *content
     return status;
 }
 
-/* config.json is the model's configuration as the trainer kept it, completed for transformers.
- * Files of the checkpoint come last and replace none of ours. */
+/* config.json is the model's configuration as the trainer stored it, completed for transformers.
+ * The checkpoint's own files are written last and replace none of the others. */
 
 static const char *const architectures[][2] = {
     {"llama", "LlamaForCausalLM"},
@@ -295,8 +295,8 @@ static void set_dtype(json_t *config, dcp_dtype dtype) {
     if (!found) json_object_set_new(config, keys[1], json_string(torch_dtype(dtype)));
 }
 
-/* The type of the model's largest floating tensor. The configuration names a type to compute in,
- * which 8-bit floats are not. */
+/* The type of the model's largest floating-point tensor. The configuration names the type to
+ * compute in, which 8-bit floats are not. */
 static dcp_dtype main_dtype(const export_contents *contents) {
     const export_part *model = &contents->parts[0];
     dcp_dtype dtype = DCP_F32;

@@ -4,28 +4,28 @@
 
 #include "export/contents.h"
 
-/* Functions return exit statuses, having said what failed. */
+/* Functions return exit statuses; they have reported failures. */
 
-/* Takes bytes [offset, offset + bytes) of a tensor as exported. */
+/* Accepts bytes [offset, offset + bytes) of a tensor as exported. */
 typedef int (*export_sink)(void *ctx, uint64_t offset, const void *data, uint64_t bytes);
-/* Reads, converts and hands over a tensor in pieces of a few MiB: those that begin with a byte of
- * [begin, end), as stored. *overflows, where it is not NULL, grows by the finite elements that
- * became infinite. */
+/* Reads and converts a tensor in pieces of a few MiB, and passes them to `sink`: the pieces that
+ * begin at a byte of [begin, end), as stored. If `overflows` is not NULL, adds the number of finite
+ * elements that became infinite to *overflows. */
 int export_stream_tensor(dcp_checkpoint *ckpt, const char *source, dcp_dtype as, uint64_t begin,
                          uint64_t end, uint64_t *overflows, export_sink sink, void *ctx);
 
-/* Is called with the bytes that were written, for the progress bar. */
+/* Called with the number of bytes written, for the progress bar. */
 typedef struct export_meter {
     void (*update)(void *ctx, uint64_t bytes);
     void *ctx;
 } export_meter;
 
-/* Moves this rank's share of the data into the files in `dir`, which are there with their full
- * length, and makes it durable. Counts this rank's overflows. */
+/* Moves this rank's share of the data into the files in `dir`, which exist with their full length,
+ * and makes it durable. Counts this rank's overflows. */
 int export_stream_share(const launch *job, dcp_checkpoint *ckpt, export_contents *contents,
                         const char *dir, const export_meter *meter);
-/* Collective: says how many elements became infinite, and in which tensors. */
+/* Reports how many elements became infinite, and in which tensors. Collective. */
 int export_stream_note_overflows(const launch *job, const export_contents *contents);
-/* Creates a file with `head`, of `bytes` bytes altogether, the space reserved. */
+/* Creates a file that begins with `head`, and reserves its `bytes` bytes. */
 int export_stream_create_file(const char *path, const void *head, uint64_t head_bytes,
                               uint64_t bytes);

@@ -1,6 +1,6 @@
-/* dcp-import: a Hugging Face folder becomes step 0 of a checkpoint directory.
+/* dcp-import: imports a Hugging Face folder as step 0 of a checkpoint directory.
  *
- * The whole folder, and the space for it, is checked before anything is written. */
+ * Checks the whole folder, and the space for it, before it writes anything. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -30,7 +30,7 @@ typedef struct folder {
     import_files files;
     json_t *config;
     import_source *source;
-    uint64_t bytes; /* of tensors */
+    uint64_t bytes; /* of the tensors */
 } folder;
 
 static const char about[] =
@@ -114,7 +114,7 @@ static int open_folder(const launch *job, const import_request *s, folder *f) {
     return status;
 }
 
-/* Collective. Rank 0 opens first, so that what it refuses is said once. */
+/* Rank 0 opens the folder first, so that a refusal is printed once. Collective. */
 static int open_folder_everywhere(const launch *job, const import_request *s, folder *f) {
     int status = job->rank == 0 ? open_folder(job, s, f) : 0;
     if (status == 0 && job->rank == 0) {
@@ -130,7 +130,7 @@ static int open_folder_everywhere(const launch *job, const import_request *s, fo
     return status;
 }
 
-/* CKPT_DIR holds a run's steps: programs will look for its newest one, not for the import. */
+/* CKPT_DIR holds a run's steps: programs would use its newest one, not the import. */
 static int judge_newer(const import_request *s, uint64_t newest) {
     if (!s->force)
         return program_refuse(
@@ -169,7 +169,7 @@ static int check_dst(const import_request *s) {
     return check_steps(s, dst);
 }
 
-/* The free bytes of the file system where `path` is or will be. */
+/* The free bytes of the file system that holds, or will hold, `path`. */
 static int free_space(const char *path, uint64_t *out) {
     char dir[PATH_MAX];
     struct statvfs fs;
@@ -186,7 +186,7 @@ static int free_space(const char *path, uint64_t *out) {
     return 0;
 }
 
-/* A save reserves its space as well; this is known before a folder is made. */
+/* A save reserves its space, too, but this check fails before a folder is created. */
 static int check_space(const char *path, uint64_t bytes) {
     char needed[32], there[32];
     uint64_t room;
@@ -205,7 +205,7 @@ static void print_result(const import_request *s, const folder *f, int will) {
                           : "; no optimizer state: training starts with zero moments");
 }
 
-/* The members of meta that an import knows. Releases the configuration, which may be large. NULL:
+/* The members of meta that an import knows. Releases the configuration, which may be large. NULL if
  * out of memory. */
 static char *make_json(folder *f) {
     json_t *meta = json_pack("{s:i, s:i, s:o}", "samples", 0, "tokens", 0, "model", f->config);

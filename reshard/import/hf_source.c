@@ -1,4 +1,4 @@
-/* Files of the folder may be hostile: they are opened by the rules of the library's safetensors
+/* The folder's files may be hostile: they are opened by the rules of the library's safetensors
  * reader, and their sizes are bounded. */
 #include "import/hf_source.h"
 
@@ -20,8 +20,8 @@
 #include "programs/model_files.h"
 #include "programs/program.h"
 
-#define MAX_CONFIG_BYTES (2u << 20) /* what jansson makes of it then stays below 80 MB */
-#define WHOLE "model.safetensors"   /* where there is no index */
+#define MAX_CONFIG_BYTES (2u << 20)             /* jansson's tree then stays below 80 MB */
+#define WHOLE "model.safetensors"               /* used if there is no index */
 #define MAX_COMPANION_BYTES ((uint64_t)2 << 30) /* a talker's codec has 0.7 GB */
 
 static int is_companion(const struct dirent *entry) {
@@ -32,7 +32,7 @@ static int compare_entries(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* prefix: of its name in the checkpoint. */
+/* prefix: of the file's name in the checkpoint. */
 static int add_companion(const char *folder, const char *prefix, const char *entry,
                          import_files *files) {
     dcp_error err = {0};
@@ -66,7 +66,7 @@ static int add_companions(const char *folder, const char *prefix,
     return status;
 }
 
-/* Hidden ones aside; what lies deeper is no file. */
+/* Skips hidden files and folders. */
 static int is_shown(const struct dirent *entry) {
     return entry->d_name[0] != '.' && entry->d_type != DT_DIR;
 }
@@ -124,7 +124,7 @@ static int is_read(const dcp_st_reader *reader, const char *name) {
     return 0;
 }
 
-/* As dcp-export --with-optimizer writes it. */
+/* As dcp-export --with-optimizer names it. */
 static int is_optimizer(const char *name) { return strncmp(name, "optimizer", 9) == 0; }
 
 void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int with_optimizer) {
@@ -144,7 +144,7 @@ void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int wi
     if (n >= 0) free(entries);
 }
 
-/* What the folder needs to be loaded, beside code of transformers. */
+/* Code of its own that the folder requires in addition to transformers. */
 static int is_code(const struct dirent *entry) {
     return fnmatch("*.py", entry->d_name, FNM_PERIOD) == 0 && !is_companion(entry);
 }
@@ -160,7 +160,7 @@ void import_note_code(const char *folder) {
     if (n >= 0) free(entries);
 }
 
-/* What is neither kept nor told otherwise. */
+/* Entries that are neither stored nor reported in another way. */
 static int is_left(const struct dirent *entry) {
     const char *name = entry->d_name;
     for (size_t i = 0; model_files_folders[i]; i++)
@@ -194,8 +194,8 @@ static int is_pickle(const struct dirent *entry) {
            fnmatch("*.pth", entry->d_name, FNM_PERIOD) == 0;
 }
 
-/* The name of the first entry of a folder that the filter takes, which the caller frees, and how
- * many there are; NULL: none. */
+/* The name of the first entry that the filter accepts, which the caller frees, and the number of
+ * such entries; NULL if there is none. */
 static char *first_entry(const char *folder, int (*filter)(const struct dirent *), int *n) {
     struct dirent **entries;
     *n = scandir(folder, &entries, filter, compare_entries);
@@ -205,7 +205,7 @@ static char *first_entry(const char *folder, int (*filter)(const struct dirent *
     return name;
 }
 
-/* Of files without an index, or under another name. */
+/* Reports safetensors files without an index, or under another name. */
 static void note_safetensors(const char *folder) {
     int n;
     char *name = first_entry(folder, is_safetensors, &n);
@@ -232,7 +232,7 @@ void import_note_others(const char *folder) {
     free(name);
 }
 
-/* Bytes [offset, offset + bytes) of an open file. */
+/* Reads bytes [offset, offset + bytes) of an open file. */
 static int read_file(int fd, const char *name, uint64_t offset, uint64_t bytes, char *out,
                      dcp_error *err) {
     for (uint64_t done = 0; done < bytes;) {
@@ -266,7 +266,7 @@ static int parse_config(const char *folder, const char *text, uint64_t bytes, js
     return 0;
 }
 
-/* Leaves what the trainer stores of a configuration. */
+/* Reduces a configuration to what the trainer stores of it. */
 static void strip(json_t *config) {
     const char *key;
     json_t *value;
@@ -311,14 +311,14 @@ int import_config_read(const char *folder, json_t **out) {
     return status;
 }
 
-/* Boxes of whole rows are ranges of a file's bytes, so what a save asks for is read straight
- * from the file into the save's buffer. */
+/* Boxes of whole rows are ranges of a file's bytes, so a save reads what it requests straight from
+ * the file into its buffer. */
 
 typedef struct source_range {
     dcp_st_reader *reader; /* NULL: a companion file */
     const char *name;
-    int fd;         /* of a companion file */
-    uint64_t first; /* byte of the tensor or file that the box begins with */
+    int fd;         /* the descriptor of a companion file */
+    uint64_t first; /* the byte of the tensor or file at which the box begins */
 } source_range;
 
 struct import_source {
@@ -333,7 +333,7 @@ static int read_range(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp
     return dcp_st_read(r->reader, r->name, r->first + offset, bytes, out, err);
 }
 
-/* `r` is the whole tensor's or file's range; it becomes this rank's part. */
+/* `r` describes the whole tensor or file, and becomes this rank's part. */
 static int add_range(import_source *s, source_range r, const char *section, const char *name,
                      dcp_tensor tensor, int rank, int size) {
     dcp_error err = {0};

@@ -17,37 +17,37 @@ typedef struct import_file {
 /* The model's companion files, which an export writes again: tokenizer, generation,
  * preprocessing. */
 typedef struct import_files {
-    import_file *list; /* ascending by name */
+    import_file *list; /* in ascending order of names */
     size_t n;
     uint64_t bytes;
 } import_files;
 
-/* Functions return exit statuses, having said what failed. */
+/* Functions return exit statuses; they have reported failures. */
 
 int import_files_open(const char *folder, import_files *out);
 void import_files_close(import_files *files);
 
-/* Says on stderr which safetensors files of the folder are not the model's (by its index, or where
- * there is none), since nothing is imported from them; of the optimizer's unless `with_optimizer`.
- */
+/* Reports on stderr which safetensors files of the folder do not belong to the model (by its index,
+ * or because there is none), since they are not imported. Includes the optimizer's files unless
+ * `with_optimizer` is set. */
 void import_note_unnamed(const char *folder, const dcp_st_reader *reader, int with_optimizer);
 
-/* Says that code in the folder is not kept, where there is some. */
+/* Reports that code in the folder is not stored, if there is any. */
 void import_note_code(const char *folder);
 
-/* Says which other files of the folder are not kept. */
+/* Reports which other files of the folder are not stored. */
 void import_note_left(const char *folder);
 
-/* Of a folder without a model: says what its safetensors lack, if it has some, and how its pickled
- * weights become such. */
+/* For a folder without a model: reports what is wrong with its safetensors files, if it has some,
+ * and how to convert its pickled weights to safetensors. */
 void import_note_others(const char *folder);
 
-/* What the checkpoint keeps of the folder's config.json: all but transformers_version and keys that
- * begin with `_`. *out is released with json_decref. */
+/* What the checkpoint stores of the folder's config.json: all but transformers_version and keys
+ * that begin with `_`. Release *out with json_decref. */
 int import_config_read(const char *folder, json_t **out);
 
 /* The state that rank `rank` of `size` contributes: its rows of every tensor and file, read when
- * the save asks for them. */
+ * the save requests them. */
 typedef struct import_source import_source;
 int import_source_make(const import_model *model, const import_files *files, int rank, int size,
                        import_source **out);

@@ -20,7 +20,7 @@ static int find_names(import_model *model) {
     return status;
 }
 
-/* `kept`: so many bytes of the name stay, those of a moment's slot. */
+/* `kept`: this many bytes of the name remain, those of a moment's slot. */
 static char *new_name(const tensor_names *names, const char *name, size_t kept) {
     char *rest = tensor_names_new(names, name + kept), *out = NULL;
     if (rest && asprintf(&out, "%.*s%s", (int)kept, name, rest) < 0) out = NULL;
@@ -80,7 +80,7 @@ void import_model_close(import_model *model) {
     dcp_st_close(model->reader);
 }
 
-#define PIECE_BYTES (8u << 20) /* compared at once */
+#define PIECE_BYTES (8u << 20) /* compared at a time */
 
 static const dcp_tensor **list_named(const import_tensors *tensors) {
     const dcp_tensor **list = calloc(tensors->n + 1, sizeof *list);
@@ -109,11 +109,12 @@ static int is_same_data(const import_model *model, const dcp_tensor *a, const dc
     return 0;
 }
 
-/* A second tensor of tied weights that is another one is used by nobody, though it was trained. */
+/* If tied weights have a second tensor with other contents, nothing uses it, although it was
+ * trained. */
 static int note_untied(const char *folder, const import_model *model, const weights_found *found) {
     dcp_error err = {0};
     int same = 1;
-    if (!found->copy || found->differences) return 0; /* one thing at a time */
+    if (!found->copy || found->differences) return 0; /* report one problem at a time */
     char *memory = malloc(2 * (size_t)PIECE_BYTES);
     if (!memory) return program_no_memory();
     const int status = is_same_data(model, found->tied, found->copy, memory, &same, &err);
@@ -126,7 +127,8 @@ static int note_untied(const char *folder, const import_model *model, const weig
     return status;
 }
 
-/* Of a model that dcp-train does not know, what its configuration leaves open. */
+/* For a model that dcp-train does not know: returns true if `name` may be tied to the embedding,
+ * since the configuration does not deny it. */
 static int may_be_tied(const json_t *config, const char *name) {
     static const char head[] = "lm_head.weight";
     const size_t n = strlen(name), m = sizeof head - 1;
@@ -136,8 +138,8 @@ static int may_be_tied(const json_t *config, const char *name) {
            !json_is_false(json_object_get(text, "tie_word_embeddings"));
 }
 
-/* transformers writes tied weights once, and some of its versions name them in the index all the
- * same. Returns how many other names of the index no file holds. */
+/* transformers writes tied weights once, and some of its versions list them in the index anyway.
+ * Returns how many other names of the index are in no file. */
 static size_t note_absent(const char *folder, const json_t *config, const import_model *model,
                           const weights_found *found) {
     size_t n = 0;
@@ -180,7 +182,7 @@ int import_tensors_check(const char *folder, const json_t *config, const import_
 
 static const char remedy[] = "export both anew, or import without --with-optimizer";
 
-/* One file, or several under an index. */
+/* Finds one file, or an index of several. */
 static int find_file(const char *folder, char *out, size_t size) {
     static const char *const names[] = {"optimizer.safetensors",
                                         "optimizer.safetensors.index.json"};
@@ -209,7 +211,7 @@ static int check_count(const char *file, const dcp_st_reader *moments, const cha
                         count ? "no number of type F32" : "missing", remedy);
 }
 
-/* Moments are those of weights in fp32, of the same shape. */
+/* A moment must have the shape of its parameter, which must be in fp32. */
 static int check_moment(const char *file, const dcp_st_reader *model, const dcp_st_reader *moments,
                         const dcp_tensor *moment) {
     const char *dot = strchr(moment->path, '.');

@@ -1,5 +1,5 @@
-/* The tensors of a Hugging Face folder: their names in the checkpoint, whether they are the
- * model's, and the optimizer's state. */
+/* The tensors of a Hugging Face folder: their names in the checkpoint, whether they belong to the
+ * model, and the optimizer's state. */
 #pragma once
 
 #include <jansson.h>
@@ -9,44 +9,45 @@
 
 #include "common/tensor_names.h"
 
-/* The tensors of a folder, and what they are called in the checkpoint: without what wrappers of
- * PyTorch put into names. */
+/* The tensors of a folder and their names in the checkpoint, without the parts that wrappers of
+ * PyTorch add to names. */
 
 typedef struct import_tensor {
-    dcp_tensor tensor;  /* path: the name in the checkpoint, owned; of a moment SLOT.NAME */
-    const char *stored; /* in the file; the reader's */
+    dcp_tensor tensor;  /* path: the name in the checkpoint, owned; SLOT.NAME for a moment */
+    const char *stored; /* the name in the file; the reader owns it */
 } import_tensor;
 
 typedef struct import_tensors {
-    import_tensor *list; /* ascending by the name in the checkpoint */
+    import_tensor *list; /* in ascending order of names in the checkpoint */
     size_t n;
 } import_tensors;
 
 typedef struct import_model {
-    dcp_st_reader *reader, *moments; /* NULL: none are imported */
+    dcp_st_reader *reader, *moments; /* moments: NULL if none are imported */
     tensor_names names;
     import_tensors tensors, moment_tensors;
 } import_model;
 
-/* Of the readers, which are open. An exit status, having said what failed. */
+/* Fills in the tensors of the open readers. Returns an exit status; it has reported failures. */
 int import_model_name(import_model *model);
 void import_model_close(import_model *model);
 
 /* Whether the tensors of a folder are those of its config.json. */
 
-/* Compares the tensors with those that config.json asks for, where dcp-train takes that
- * configuration (dropout aside). Lists those that are missing, surplus or of another shape, those
- * alike in all layers once, and those that the index names and no file holds, but for a copy of
- * tied weights: a failure, or with `allow` a note. What dcp-train would refuse in config.json is a
- * note. Returns an exit status. */
+/* Compares the tensors with those that config.json requires, if dcp-train accepts that
+ * configuration (ignoring dropout). Lists those that are missing, surplus or of another shape, once
+ * if they are alike in all layers, and those that the index names and no file contains, except for
+ * a copy of tied weights. These are a failure, or with `allow` a note. What dcp-train would refuse
+ * in config.json is a note. Returns an exit status. */
 int import_tensors_check(const char *folder, const json_t *config, const import_model *model,
                          int allow);
 
-/* The optimizer's state of a folder, as dcp-export --with-optimizer writes it: tensors SLOT.NAME of
- * the parameter NAME, and of each its count of updates, step.NAME. */
+/* The optimizer's state of a folder, as dcp-export --with-optimizer writes it: tensors SLOT.NAME
+ * for each parameter NAME, and its count of updates, step.NAME. */
 
-/* The section of the checkpoint; the slot is a folder in it. */
+/* The section of the checkpoint, which has a folder per slot. */
 #define IMPORT_MOMENTS "optimizer"
 
-/* Opens it, and compares it with the model's tensors. An exit status, having said what failed. */
+/* Opens the optimizer's state, and compares it with the model's tensors. Returns an exit status; it
+ * has reported failures. */
 int import_moments_open(const char *folder, const dcp_st_reader *model, dcp_st_reader **out);

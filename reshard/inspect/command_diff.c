@@ -1,4 +1,4 @@
-/* dcp-inspect diff: two checkpoints compared. */
+/* dcp-inspect diff: compares two checkpoints. */
 #include "inspect/commands.h"
 
 #include <errno.h>
@@ -25,10 +25,10 @@ static const char *const keys[] = {"same",  "close",  "changed", "dtype",
 
 /* Which rows are listed, and in what order. */
 typedef struct diff_listing {
-    int all; /* also what is the same */
+    int all; /* list equal rows, too */
     inspect_rank sort;
-    uint64_t top;   /* at most so many; 0: each */
-    uint64_t depth; /* of modules in place of tensors; 0: tensors */
+    uint64_t top;   /* the most rows; 0: all */
+    uint64_t depth; /* of modules, which are listed instead of tensors; 0: list tensors */
 } diff_listing;
 
 typedef struct diff_output {
@@ -36,9 +36,9 @@ typedef struct diff_output {
     const inspect_diff_options *options;
     json_t *meta; /* NULL: not compared */
     size_t meta_n;
-    const inspect_diff_row **rows; /* to be listed: all of JSON, else those that differ */
+    const inspect_diff_row **rows; /* in JSON all rows, otherwise those that differ */
     size_t n_rows;
-    inspect_ranked_module *modules; /* where there is a depth */
+    inspect_ranked_module *modules; /* if a depth was given */
     size_t n_modules;
     const diff_listing *listing;
 } diff_output;
@@ -73,7 +73,7 @@ static void print_diff_row(const inspect_diff_row *r) {
     printf("\n");
 }
 
-/* On one line. */
+/* The value on one line. */
 static const char *value_text(const json_t *value, char *text, size_t size) {
     char *dump = value ? json_text(value, JSON_ENCODE_ANY) : NULL;
     size_t n = 0;
@@ -196,7 +196,7 @@ static void print_diff_json(const diff_output *o) {
                   "tensors", tensors, "modules", modules_moved_json(o), "meta", o->meta));
 }
 
-/* Puts what is to be listed in order. 0, or -1: out of memory. */
+/* Sorts what is listed. Returns 0, or -1 if out of memory. */
 static int rank_rows(const inspect_differences *d, diff_output *o, int json) {
     const diff_listing *l = o->listing;
     const int all = l->all || (json && !l->top);
@@ -208,7 +208,7 @@ static int rank_rows(const inspect_differences *d, diff_output *o, int json) {
     return inspect_ranking_modules(d, (unsigned)l->depth, l->sort, all, &o->modules, &o->n_modules);
 }
 
-/* Prints what was measured, on rank 0. */
+/* Prints the measurements, on rank 0. */
 static int print(const inspect_differences *d, diff_output *o, int meta, int json) {
     if (rank_rows(d, o, json)) return program_no_memory();
     if (meta) o->meta = inspect_differences_meta(d->a, d->b, MOST_META, &o->meta_n);
@@ -228,7 +228,7 @@ static int measure_differences(const launch *job, inspect_differences *d,
     return launch_worst(job, status ? status : inspect_differences_measure(job, d, options));
 }
 
-/* An exit status; where the newest step is damaged, the one before it is named. */
+/* Returns an exit status. If the newest step is damaged, names the one before it. */
 static int open_one(const launch *job, const char *path, dcp_checkpoint **out) {
     dcp_error err = {0};
     if (!dcp_checkpoint_open(job->comm, path, out, &err)) return 0;
@@ -291,7 +291,8 @@ static const char about[] =
     "nonfinite, beyond), with --depth modules (kind, module, tensors, unlike, unmeasured, and\n"
     "the same amounts), meta (key, a, b). --sort and --top count for both lists.";
 
-/* What the words of --sort, --top and --depth say. 0, or PROGRAM_USAGE after a message. */
+/* Parses the arguments of --sort, --top and --depth. Returns 0, or PROGRAM_USAGE after a
+ * message. */
 static int parse_listing(const char *sort, const char *top, const char *depth, int quick,
                          diff_listing *out) {
     if (top && program_count_parse("--top", top, 1, INT64_MAX, &out->top)) return PROGRAM_USAGE;

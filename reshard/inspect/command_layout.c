@@ -1,4 +1,5 @@
-/* dcp-inspect layout: who holds what, of a step as it was written or as so many ranks would. */
+/* dcp-inspect layout: which rank holds what: those that wrote the step, or those of a given
+ * mesh. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>
@@ -44,7 +45,7 @@ static void print_ranks(const inspect_holders *h) {
     }
 }
 
-/* The smallest and largest share of each group, and how many ranks have any of it. */
+/* The smallest and the largest share of each group, and how many ranks hold a part of it. */
 static void print_groups(const inspect_holders *h) {
     char bytes[32], least[32], most[32];
     printf("\n%-40s %10s %8s %10s %10s\n", "group", "bytes", "holders", "smallest", "largest");
@@ -64,7 +65,7 @@ static void print_groups(const inspect_holders *h) {
 
 typedef struct boxes {
     const dcp_tensor *tensor;
-    json_t *list; /* NULL: as text */
+    json_t *list; /* NULL: print text */
     uint64_t n;
 } boxes;
 
@@ -121,7 +122,7 @@ static json_t *groups_json(const inspect_holders *h) {
     return list;
 }
 
-/* NULL: they are too many. */
+/* NULL if there are too many. */
 static json_t *tensors_json(const inspect_holders *h, const unsigned char *take) {
     json_t *list = json_array();
     uint64_t n = 0;

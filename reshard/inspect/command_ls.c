@@ -1,4 +1,4 @@
-/* dcp-inspect ls: the steps of a directory, whatever state they are in. */
+/* dcp-inspect ls: lists the steps of a directory, whatever state they are in. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ typedef struct row {
     const dcp_step *step;
     const char *state; /* complete, damaged, unreadable, partial, abandoned */
     dcp_glance seen;
-    char damage[1024]; /* the first; empty: none was seen */
+    char damage[1024]; /* the first damage; empty if none was found */
     progress_bar bar;
 } row;
 
@@ -31,8 +31,8 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
     progress_bar_update(&((row *)ctx)->bar, done, total);
 }
 
-/* Checks every byte of the step. 0, or an exit status: a check that could not be done is
- * reported. */
+/* Checks every byte of the step. Returns 0, or an exit status after reporting a check that could
+ * not be made. */
 static int check(const char *folder, row *r) {
     const dcp_verify_options options = {.size = sizeof options,
                                         .on_damage = on_damage,
@@ -50,8 +50,7 @@ static int check(const char *folder, row *r) {
     return status ? program_report(&err) : 0;
 }
 
-/* One row of the list. A step that is still being written is not damaged where something is
- * missing. */
+/* Fills in one row of the list. If a step is still being written, missing parts are no damage. */
 static int describe_step(const char *dir, const dcp_step *step, int every_byte, row *r) {
     static const char *const states[] = {"complete", "partial", "abandoned"};
     char folder[PATH_MAX + 80];
@@ -112,12 +111,12 @@ static const char *layout_text(const row *r, char *text) {
     return text;
 }
 
-/* The number of shards; of a global file, the ranks that about.json names. */
+/* The number of shards; for a global file, the ranks that about.json names. */
 static int ranks_of(const row *r) {
     return r->seen.files && r->seen.layout == DCP_LAYOUT_SHARDED ? r->seen.files : r->seen.ranks;
 }
 
-/* What the redundancy of a private store's step is good for; of others nothing. */
+/* What losses the redundancy of a private store's step survives; empty for other steps. */
 static const char *survives_text(const row *r, char *text, size_t size) {
     text[0] = '\0';
     if (r->seen.survives >= 0)
@@ -154,7 +153,7 @@ static json_t *row_json(const row *r) {
                      r->damage[0] ? r->damage : NULL);
 }
 
-/* Lists the steps. The worst of their exit statuses. */
+/* Lists the steps. Returns the worst of their exit statuses. */
 static int list(const char *dir, const dcp_step *steps, size_t n, int every_byte, int json) {
     json_t *rows = json_array();
     row r;

@@ -1,6 +1,6 @@
-/* dcp-inspect prove: what dcp_prove gives for a state in memory, of a step's files. It is in the
- * tables, but for tensors whose shards are no runs of them: these are read, and proven as a state
- * whose boxes lie in the files. */
+/* dcp-inspect prove: prints for a step's files what dcp_prove gives for a state in memory. The
+ * tables contain the checksums, except for tensors whose shards are not contiguous in them: those
+ * are read, and proven as a state whose boxes lie in the files. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 
-/* Rows of a tensor that this rank reads. */
+/* The rows of a tensor that this rank reads. */
 typedef struct prove_source {
     dcp_checkpoint *ckpt;
     const dcp_tensor *tensor;
@@ -24,7 +24,7 @@ typedef struct prove_source {
 
 typedef struct prove_list {
     dcp_checkpoint *ckpt;
-    unsigned char *take; /* [n] that are asked for */
+    unsigned char *take; /* [n] tensors to print */
     uint64_t *crcs;      /* [n] */
     prove_source *sources;
     size_t n;
@@ -44,7 +44,7 @@ static int read_source(void *ctx, uint64_t offset, uint64_t bytes, void *out, dc
     return status;
 }
 
-/* Checksums from the tables; the other tensors go into the state. */
+/* Copies checksums from the tables, and adds the other tensors to the state. */
 static int add_tensors(prove_list *l, const launch *job, dcp_state *state, dcp_error *err) {
     int status = DCP_OK;
     for (size_t i = 0; i < l->n && !status; i++) {
@@ -65,7 +65,7 @@ static void take_checksums(prove_list *l, const dcp_proof *proof) {
         if (l->sources[i].ckpt) l->crcs[i] = dcp_proof_crc(proof, k++);
 }
 
-/* Collective. Returns an exit status. */
+/* Returns an exit status. Collective. */
 static int find_checksums(prove_list *l, const launch *job) {
     dcp_error err = {0};
     dcp_state *state = NULL;
@@ -84,7 +84,7 @@ static int find_checksums(prove_list *l, const launch *job) {
     return status;
 }
 
-static const char *hex(uint64_t value, char *text /* 17 */) {
+static const char *hex(uint64_t value, char *text /* 17 bytes */) {
     sprintf(text, "%016" PRIx64, value);
     return text;
 }

@@ -1,4 +1,4 @@
-/* dcp-inspect show: the table of tensors, or one tensor's numbers. */
+/* dcp-inspect show: prints the table of tensors, or one tensor's numbers. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>
@@ -49,7 +49,7 @@ typedef struct show_view {
     dcp_checkpoint *ckpt;
     inspect_slice slice;
     inspect_stats stats;
-    uint64_t values; /* to be printed at most */
+    uint64_t values; /* the most values to print */
     progress_bar bar;
 } show_view;
 
@@ -78,7 +78,7 @@ static int read_view(show_view *v) {
     return status ? program_report(&err) : 0;
 }
 
-/* The element as text. A failure is rare: its block was checked a moment ago. */
+/* The element as text. Failures are rare: its block was checked a moment ago. */
 static int element_text(const show_view *v, const uint64_t *index, char *text) {
     char element[ELEMENT_BYTES];
     dcp_error err = {0};
@@ -88,7 +88,8 @@ static int element_text(const show_view *v, const uint64_t *index, char *text) {
     return 0;
 }
 
-/* Dimension d of the slice as numpy prints it: `edge` elements at both ends where that is less. */
+/* Prints dimension d of the slice as numpy does: only `edge` elements at both ends if there are
+ * more. */
 static int print_dimension(const show_view *v, uint32_t d, uint64_t *index, uint64_t edge) {
     char text[ELEMENT_TEXT];
     const inspect_slice *s = &v->slice;
@@ -190,7 +191,7 @@ static int view_json(const show_view *v, json_t **out) {
     return status;
 }
 
-/* json: where not NULL, gets the object in place of a print. */
+/* json: if not NULL, receives the object, and nothing is printed. */
 static int show_tensor(dcp_checkpoint *ckpt, const char *name, uint64_t values, json_t **json) {
     show_view v = {.ckpt = ckpt, .values = values};
     int status = inspect_slice_parse(ckpt, name, &v.slice);
@@ -209,7 +210,7 @@ static int show_one(dcp_checkpoint *ckpt, const char *name, uint64_t values, int
     return status;
 }
 
-/* The glob without the slice, into glob[]; 0: the text is no glob. */
+/* Writes the glob without the slice to glob[]; returns 0 if the text is not a glob. */
 static int split_glob(const char *text, char *glob, size_t size, const char **slice) {
     const char *bracket = strrchr(text, '[');
     const size_t length = strlen(text);

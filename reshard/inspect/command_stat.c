@@ -1,8 +1,8 @@
 /* dcp-inspect stat: sizes by kind and module, and statistics of the numbers.
  *
- * Each chunk has statistics of its own, which are joined in order, so that results do not depend on
- * the number of threads and ranks. Histograms are whole numbers: the order does not matter, so each
- * thread has one for each kind. */
+ * Each chunk has its own statistics, which are joined in order, so the results do not depend on the
+ * number of threads and ranks. Histograms are integers, whose order does not matter, so each thread
+ * has one per kind. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 
-enum { SUMMARY_KINDS = 16 }; /* further ones are counted together */
+enum { SUMMARY_KINDS = 16 }; /* additional kinds are counted together */
 
 typedef struct stat_kind {
     char name[40];
@@ -32,13 +32,13 @@ typedef struct stat_kind {
 
 typedef struct summary {
     dcp_checkpoint *ckpt;
-    unsigned char *take; /* [tensors] that are asked for */
+    unsigned char *take; /* [tensors] to include */
     unsigned char *kind_of;
-    inspect_stats *stats; /* [tensors] of those that were read */
+    inspect_stats *stats; /* [tensors], of those that were read */
     stat_kind kinds[SUMMARY_KINDS];
     size_t n_kinds;
     inspect_modules modules; /* of the parameters */
-    uint64_t tensor_bytes;   /* of all tensors, asked for or not */
+    uint64_t tensor_bytes;   /* of all tensors, whether included or not */
     int measured;
 } summary;
 
@@ -61,7 +61,7 @@ static size_t find_kind(summary *s, const char *path) {
     return SUMMARY_KINDS - 1;
 }
 
-/* What the modules are of: everything but the optimizer's tensors and files. */
+/* Modules cover everything except the optimizer's tensors and files. */
 static int is_parameter(const char *path) {
     return strncmp(path, "/optimizer/", 11) != 0 && strncmp(path, "/files/", 7) != 0;
 }
@@ -76,7 +76,8 @@ static int add_to_kind(summary *s, size_t i) {
     return is_parameter(t->path) ? inspect_modules_add(&s->modules, t) : 0;
 }
 
-/* Tensors that match the globs, or all; `depth` of the modules. Returns an exit status. */
+/* Covers the tensors that match the globs, or all; modules are counted down to `depth`. Returns an
+ * exit status. */
 static int summarize_sizes(dcp_checkpoint *ckpt, char *const *globs, size_t n_globs, unsigned depth,
                            summary *out) {
     size_t n = dcp_checkpoint_tensors(ckpt);
@@ -172,8 +173,8 @@ static int cut_chunks(summary *s, stat_measuring *m, int with_files) {
     return status;
 }
 
-/* Collective: reads the tensors, of /files only what a glob names. The outcome is on rank 0.
- * Returns an exit status. */
+/* Reads the tensors; those in /files only if a glob names them. The result is on rank 0. Returns an
+ * exit status. Collective. */
 static int summarize_numbers(const launch *job, summary *s, int with_files) {
     stat_measuring m = {.s = s};
     int status = launch_worst(job, cut_chunks(s, &m, with_files));
@@ -209,7 +210,7 @@ static void print_kinds(const summary *s) {
     printf("%-16s %10s %18s %10s\n", "tables", "", "", program_bytes_text(table_bytes(s), bytes));
 }
 
-/* Parameters of all modules of depth 1. */
+/* The number of parameters, summed over all modules of depth 1. */
 static uint64_t parameters(const summary *s) {
     uint64_t all = 0;
     for (size_t i = 0; i < s->modules.n; i++)
@@ -299,7 +300,7 @@ static json_t *kinds_json(const summary *s) {
     json_t *list = json_array();
     for (size_t i = 0; i < s->n_kinds; i++) {
         const stat_kind *k = &s->kinds[i];
-        json_t *name = json_string(k->name); /* one that was cut may end inside a character */
+        json_t *name = json_string(k->name); /* a truncated name may end inside a character */
         json_t *root =
             json_pack("{s:o, s:o, s:o, s:o}", "kind", name ? name : json_string("?"), "tensors",
                       inspect_count_json(k->tensors), "elements", inspect_count_json(k->elems),

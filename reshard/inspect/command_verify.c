@@ -1,4 +1,5 @@
-/* dcp-inspect verify: every byte of a step, or of all. Damage goes to stdout, one line each. */
+/* dcp-inspect verify: checks every byte of one step, or of all. Prints damage on stdout, one line
+ * each. */
 #include "inspect/commands.h"
 
 #include <inttypes.h>
@@ -19,7 +20,7 @@ typedef struct verification {
     const launch *job;
     progress_bar progress;
     uint64_t bytes;
-    json_t *damage; /* NULL: as text */
+    json_t *damage; /* NULL: print text */
     size_t damages;
 } verification;
 
@@ -47,7 +48,7 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
     progress_bar_update(&v->progress, done, total);
 }
 
-/* The folder is there, so whatever is missing in it is damage. What could not be read is none. */
+/* The folder exists, so anything missing in it is damage. What could not be read is not. */
 static int judge_step(verification *v, int status, const dcp_error *err) {
     int is_damage = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
     if (is_damage && !v->damages && !v->job->rank) on_damage(v, err->message);
@@ -64,12 +65,12 @@ static void print_verdict(const char *step, const verification *v) {
         printf("%s: intact, %s checked\n", step, program_bytes_text(v->bytes, text));
 }
 
-/* null: that could not be found out. */
+/* null if the verdict is unknown. */
 static json_t *verdict_json(int status) {
     return status > PROGRAM_DIFFERS ? json_null() : json_boolean(status == 0);
 }
 
-/* Collective. One step; as JSON it becomes *json, on rank 0. */
+/* Verifies one step; as JSON, the result is stored in *json on rank 0. Collective. */
 static int verify_step(const launch *job, const char *step, json_t **json) {
     dcp_error err = {0};
     verification v = {.job = job, .damage = json ? json_array() : NULL};
@@ -92,7 +93,7 @@ static int verify_step(const launch *job, const char *step, json_t **json) {
     return status;
 }
 
-/* Collective. Rank 0 looks for the step, and all get the same path. */
+/* Rank 0 looks for the step, and all ranks get the same path. Collective. */
 static int find_step(const launch *job, const char *ckpt, char *step) {
     int status = job->rank ? 0 : step_path_find(ckpt, step);
     launch_broadcast(job, &status, sizeof status);
@@ -111,7 +112,7 @@ static int verify_newest(const launch *job, const char *ckpt, int as_json) {
     return status;
 }
 
-/* Collective. Verifies all the steps; the worst exit status. */
+/* Verifies all steps and returns the worst exit status. Collective. */
 static int verify_each(const launch *job, const char *dir, const dcp_step *steps, size_t n,
                        json_t *list) {
     char path[PATH_MAX + 80];
@@ -126,7 +127,7 @@ static int verify_each(const launch *job, const char *dir, const dcp_step *steps
     return worst;
 }
 
-/* The complete steps as rank 0 lists them, *n of them; an exit status. */
+/* The *n complete steps that rank 0 lists. Returns an exit status. */
 static int list_complete(const launch *job, const char *dir, dcp_step **steps, size_t *n) {
     int status = job->rank ? 0 : step_path_list(dir, steps, n);
     if (!job->rank && !status && !*n) status = program_refuse("%s: holds no complete step", dir);

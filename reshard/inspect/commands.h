@@ -1,37 +1,31 @@
-/* The commands of dcp-inspect. */
+/* The commands of dcp-inspect. argv[0] is the program's name, and its arguments follow. Each
+ * command returns the exit status. */
 #pragma once
 
-/* dcp-inspect diff: compares two checkpoints. */
+/* Compares two checkpoints. */
 
-/* argv[0] is the program's name, its arguments follow. Returns the exit status. */
 int inspect_diff(int argc, char **argv);
 
-/* dcp-inspect layout: who holds what. */
+/* Shows which rank holds what. */
 
-/* argv[0] is the program's name, its arguments follow. Returns the exit status. */
 int inspect_layout(int argc, char **argv);
 
-/* dcp-inspect ls: lists the steps of a directory. */
+/* Lists the steps of a directory. */
 
-/* argv[0] is the program's name, its arguments follow. Returns the exit status. */
 int inspect_ls(int argc, char **argv);
 
-/* dcp-inspect prove: the state id and the tensors' checksums. */
+/* Prints the state id and the tensors' checksums. */
 
-/* argv[0] is the program's name, its arguments follow. Returns the exit status. */
 int inspect_prove(int argc, char **argv);
 
-/* dcp-inspect show: prints tensors and values. */
+/* Prints tensors and values. */
 
-/* argv[0] is the program's name, its arguments follow. Returns the exit status. */
 int inspect_show(int argc, char **argv);
 
-/* dcp-inspect stat: sizes, and what the numbers are like. */
+/* Prints sizes, and statistics of the numbers. */
 
-/* argv[0] is the program's name, its arguments follow. Returns the exit status. */
 int inspect_stat(int argc, char **argv);
 
-/* dcp-inspect verify: checks every byte. */
+/* Checks every byte. */
 
-/* argv[0] is the program's name, its arguments follow. Returns the exit status. */
 int inspect_verify(int argc, char **argv);

@@ -1,6 +1,6 @@
-/* Tensors are paired as two sorted lists are merged. Tensor checksums decide where both tables give
- * them. Otherwise, where shards are cut in other ways, equal state ids may decide, or equal boxes
- * with equal checksums; what stays undecided is read. */
+/* Tensors are paired by merging two sorted lists. Tensor checksums decide if both tables contain
+ * them. If shards are cut differently, equal state ids may decide, or equal boxes with equal
+ * checksums. What is still undecided is read. */
 #include "inspect/differences.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ static int same_box(const dcp_box *a, const dcp_box *b, uint32_t ndim) {
     return 1;
 }
 
-/* Compares the pieces' checksums, where both sides are cut alike. */
+/* Compares the pieces' checksums if both sides are cut alike. */
 static inspect_diff_kind judge_pieces(const inspect_differences *d, const inspect_diff_row *r) {
     size_t n = dcp_checkpoint_pieces(d->a, r->ia);
     inspect_diff_kind kind = DIFF_SAME;
@@ -57,7 +57,7 @@ static int have_same_state(const inspect_differences *d) {
     uint64_t a, b;
     if (dcp_checkpoint_layout(d->a) != DCP_LAYOUT_SHARDED &&
         dcp_checkpoint_layout(d->b) != DCP_LAYOUT_SHARDED)
-        return 0; /* the tables tell more */
+        return 0; /* the tables say more */
     return dcp_checkpoint_state_id(d->a, &a) && dcp_checkpoint_state_id(d->b, &b) && a == b;
 }
 
@@ -111,9 +111,9 @@ double inspect_differences_relative(const inspect_diff_sums *s) {
     return s->squares > 0 ? sqrt(s->squares / s->squares_a) : 0;
 }
 
-/* Both sides are read chunk by chunk. Blocks whose checksums agree are read on one side only, for
- * the norm. Each chunk has sums of its own, which are added up in order, so that results do not
- * depend on the number of threads and ranks. */
+/* Reads both sides chunk by chunk. Blocks whose checksums agree are read on one side only, for the
+ * norm. Each chunk has its own sums, which are added in order, so the results do not depend on the
+ * number of threads and ranks. */
 
 enum { BATCH = 2048 };
 
@@ -123,10 +123,10 @@ typedef struct diff_measuring {
     inspect_chunks chunks;
     size_t *row_of;                                   /* [tensors of a] */
     inspect_diff_sums *sums;                          /* [chunks.n] */
-    inspect_chunks_reader readers[CHUNKS_THREADS][2]; /* of both sides */
+    inspect_chunks_reader readers[CHUNKS_THREADS][2]; /* both sides */
 } diff_measuring;
 
-/* Adds one element of each side, and their distance `d` where both are finite. */
+/* Adds one element of each side, and their distance `d` if both are finite. */
 static void add_pair(inspect_diff_sums *s, const inspect_diff_options *o, double a, double b,
                      double d) {
     if (!isfinite(a) || !isfinite(b)) {
@@ -157,19 +157,20 @@ static uint64_t count_differing(const char *a, const char *b, uint64_t n, uint64
     return differing;
 }
 
-/* The distance of two integers, which may be more than fp64 holds of either. */
+/* The distance of two integers, even if fp64 cannot represent them exactly. */
 static double distance(dcp_dtype a_type, const char *a, dcp_dtype b_type, const char *b) {
     __int128 x = element_integer(a_type, a), y = element_integer(b_type, b);
     return (double)(y > x ? y - x : x - y);
 }
 
-/* As numpy has it with equal_nan: a number of which a part is NaN is NaN. */
+/* Compares as numpy does with equal_nan: a complex number with a NaN part is NaN. */
 static int same_complex(const double *x, const double *y) {
     const int x_nan = isnan(x[0]) || isnan(x[1]), y_nan = isnan(y[0]) || isnan(y[1]);
     return x_nan || y_nan ? x_nan && y_nan : x[0] == y[0] && x[1] == y[1];
 }
 
-/* Elements of equal value whose bits differ: zeros of either sign, NaNs of other payloads. */
+/* Counts elements of equal value whose bits differ: zeros of opposite sign, NaNs with different
+ * payloads. */
 static uint64_t count_bits_only(const char *a, const char *b, uint64_t n, uint64_t size,
                                 const double *x, const double *y) {
     uint64_t bits = 0;
@@ -179,11 +180,12 @@ static uint64_t count_bits_only(const char *a, const char *b, uint64_t n, uint64
     return bits;
 }
 
-/* The same of complex numbers, or of such beside real ones. Finite ones count by their distance. */
+/* Adds a pair of complex numbers, or of a complex and a real one. Finite ones count by their
+ * distance. */
 static void add_complex_pair(inspect_diff_sums *s, const inspect_diff_options *o, const double *x,
                              const double *y) {
     const int finite = isfinite(x[0]) && isfinite(x[1]) && isfinite(y[0]) && isfinite(y[1]);
-    const double apart = finite ? 0 : (double)INFINITY; /* by more than a number */
+    const double apart = finite ? 0 : (double)INFINITY; /* not by a finite number */
     if (finite)
         add_pair(s, o, hypot(x[0], x[1]), hypot(y[0], y[1]), hypot(y[0] - x[0], y[1] - x[1]));
     else if (!same_complex(x, y))
@@ -205,7 +207,7 @@ static void add_complex(inspect_diff_sums *s, const inspect_diff_options *o, dcp
     }
 }
 
-/* n elements of each side; b is NULL where it is known to be as a. */
+/* Adds n elements of each side; b is NULL if it is known to equal a. */
 static void add_elements(inspect_diff_sums *s, const inspect_diff_options *o, dcp_dtype a_type,
                          const char *a, dcp_dtype b_type, const char *b, uint64_t n) {
     double x[BATCH], y[BATCH];
@@ -236,7 +238,7 @@ static void add_elements(inspect_diff_sums *s, const inspect_diff_options *o, dc
     }
 }
 
-/* The checksums of a tensor's blocks, where it lies in one piece; else NULL. */
+/* The checksums of a tensor's blocks if the tensor is contiguous; otherwise NULL. */
 static const uint64_t *blocks_of(const dcp_checkpoint *ckpt, size_t i) {
     dcp_piece p = DCP_PIECE_INIT;
     if (dcp_checkpoint_pieces(ckpt, i) != 1 || dcp_checkpoint_piece(ckpt, i, 0, &p)) return NULL;
@@ -285,7 +287,7 @@ static int wants_reading(const inspect_diff_row *r, const inspect_diff_options *
     return (r->kind == DIFF_CHANGED || r->kind == DIFF_DTYPE) && !o->quick;
 }
 
-/* Gives every row its final kind, also those without elements to read. */
+/* Gives every row its final kind, also rows without elements to read. */
 static void settle_rows(inspect_differences *d, const inspect_diff_options *o) {
     for (size_t i = 0; i < d->n; i++) {
         inspect_diff_row *r = &d->rows[i];
@@ -335,7 +337,7 @@ int inspect_differences_measure(const launch *job, inspect_differences *d,
     return status;
 }
 
-/* Meta is compared member by member, as deep as both sides are objects. Keys are bounded in length:
+/* Compares meta member by member, as deep as both sides are objects. The length of keys is bounded:
  * meta may have 16 MiB. */
 
 enum { KEY = 400, DEPTH = 32 };
@@ -357,7 +359,7 @@ static void add_difference(found *f, const char *key, json_t *a, json_t *b) {
 
 static void compare_values(found *f, const char *key, json_t *a, json_t *b);
 
-/* A key that would be too long or too deep stands for all that is below it. */
+/* A key that would be too long or too deep represents everything below it. */
 static void compare_member(found *f, const char *key, const char *name, json_t *a, json_t *b) {
     char path[KEY];
     int length = snprintf(path, sizeof path, "%s%s%s", key, key[0] ? "." : "", name);

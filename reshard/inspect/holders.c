@@ -1,4 +1,4 @@
-/* Parameters are grouped by module, as deep as the number of groups allows; every other kind is one
+/* Parameters are grouped by module, as deep as the limit on groups allows; every other kind is one
  * group. */
 #include "inspect/holders.h"
 
@@ -17,7 +17,7 @@ static int is_parameter(const char *path) {
     return strncmp(path, "/optimizer/", 11) != 0 && strncmp(path, "/files/", 7) != 0;
 }
 
-/* Length of the path's part that names its group; depth 0: its kind, below that: nothing. */
+/* The length of the part of the path that names its group: depth 0 is its kind only. */
 static size_t group_length(const char *path, int depth) {
     size_t length, end;
     const char *kind = inspect_modules_kind(path, &length);
@@ -41,7 +41,7 @@ static const char *path_of(const dcp_checkpoint *ckpt, size_t i) {
     return dcp_checkpoint_tensor(ckpt, i)->path;
 }
 
-/* Groups follow each other, as tensors are sorted. */
+/* Groups are contiguous, since tensors are sorted. */
 static size_t count_groups(const dcp_checkpoint *ckpt, int depth) {
     size_t n = 0;
     for (size_t i = 0; i < dcp_checkpoint_tensors(ckpt) && n <= HOLDERS_GROUPS; i++)
@@ -80,7 +80,7 @@ typedef struct adding {
     inspect_holders *h;
     inspect_holders_group *group;
     const dcp_tensor *tensor;
-    int last; /* rank that has a box of it */
+    int last; /* the last rank that has a box of it */
 } adding;
 
 static int add_held(void *ctx, int rank, const dcp_box *box) {
@@ -93,7 +93,8 @@ static int add_held(void *ctx, int rank, const dcp_box *box) {
     return 0;
 }
 
-/* Each rank's boxes. Where fsdp alone cuts, the ranks after one without a box have none either. */
+/* Visits each rank's boxes. If only fsdp cuts, all ranks after one without a box have none
+ * either. */
 static int each_of_mesh(const inspect_holders *h, const dcp_tensor *t, inspect_holders_fn fn,
                         void *ctx) {
     int by_rows = h->mesh->size[RANK_MESH_FSDP] == h->world, status = 0;
@@ -161,10 +162,10 @@ int inspect_holders_last_alike(const inspect_holders *h, int rank) {
     return last;
 }
 
-/* The drawing. Above, a bar of bytes for each rank, in the kinds' colours. Below, a row for each
- * group of tensors and a column for each rank, the darker the more of the group it holds, compared
- * with the rank that holds most. Ranks that hold the same are drawn as one, so a thousand ranks
- * take little more than eight, and numbers are written where there is room. */
+/* The drawing. At the top, a bar of bytes per rank, in the kinds' colours. Below, a row per group
+ * of tensors and a column per rank: the more of the group the rank holds, compared with the rank
+ * that holds most, the darker. Ranks that hold the same are drawn as one, so a thousand ranks need
+ * little more room than eight. Numbers are written if there is room. */
 
 enum { LEFT = 250, PLOT = 1000, RIGHT = 90, TOP = 64, BARS = 170, GAP = 54, ROW = 20, FOOT = 64 };
 
@@ -192,7 +193,7 @@ static uint64_t most_bytes(const inspect_holders *h) {
     return most;
 }
 
-/* Ranks [first, last], which hold the same, as one bar of all kinds. */
+/* Draws ranks [first, last], which hold the same, as one bar of all kinds. */
 static void draw_bar(const drawing *d, int first, int last, uint64_t most) {
     const inspect_holders *h = d->h;
     double y = TOP + BARS, width = x_of(d, last + 1) - x_of(d, first);
@@ -230,7 +231,7 @@ static void draw_bars(const drawing *d) {
                  program_bytes_text(d->h->bytes[r], text));
 }
 
-/* Ranks along the axis: at most sixteen numbers. */
+/* Labels the ranks along the axis: at most sixteen numbers. */
 static void draw_ranks(const drawing *d, double y) {
     int step = 1;
     char text[32];
@@ -265,7 +266,7 @@ static void draw_cells(const drawing *d, const inspect_holders_group *g, double 
         snprintf(hint, sizeof hint, "%s, %s: %s%s", g->name,
                  ranks_text(first, last, ranks, sizeof ranks), program_bytes_text(held, bytes),
                  first == last ? "" : " each");
-        svg_heat(0.05 + 0.4 * (double)held / (double)most, color); /* text stays readable */
+        svg_heat(0.05 + 0.4 * (double)held / (double)most, color); /* keeps text readable */
         svg_rect(d->svg, x, y, width, ROW - 2, held ? color : "#f4f4f4", hint);
         for (int r = first; r <= last && d->column >= 60 && held; r++)
             svg_text(d->svg, x_of(d, r) + d->column / 2, y + ROW - 7, 10, SVG_MIDDLE, bytes);

@@ -1,4 +1,4 @@
-/* Who holds how much of what: bytes of each rank, by groups of tensors. */
+/* How many bytes of which group of tensors each rank holds. */
 #pragma once
 
 #include <stddef.h>
@@ -7,13 +7,13 @@
 
 #include "common/rank_mesh.h"
 
-enum { HOLDERS_GROUPS = 48 }; /* at most: as many as a drawing can show */
+enum { HOLDERS_GROUPS = 48 }; /* the most that a drawing can show */
 
 typedef struct inspect_holders_group {
     char name[64];     /* "model.layers.0", "exp_avg" */
-    const char *first; /* path of its first tensor */
-    size_t kind;       /* groups of one kind have one number */
-    uint64_t bytes;    /* of its tensors, once */
+    const char *first; /* the path of its first tensor */
+    size_t kind;       /* equal for the groups of one kind */
+    uint64_t bytes;    /* of its tensors, each counted once */
     uint64_t *held;    /* [world] bytes */
 } inspect_holders_group;
 
@@ -23,19 +23,20 @@ typedef struct inspect_holders {
     int world;
     inspect_holders_group groups[HOLDERS_GROUPS];
     size_t n;
-    uint64_t *bytes, *tensors; /* [world] of all groups; tensors: of which a rank holds something */
+    uint64_t *bytes, *tensors; /* [world] over all groups; tensors: those it has a part of */
 } inspect_holders;
 
 /* Returns an exit status. */
 int inspect_holders_make(const dcp_checkpoint *ckpt, const rank_mesh *cut, inspect_holders *out);
 void inspect_holders_free(inspect_holders *h);
 
-/* Calls fn for each box of tensor i that is not empty, by rank. Not 0 stops and is returned. */
+/* Called for each non-empty box of tensor i, in the order of ranks. A result other than 0 stops the
+ * walk and is returned. */
 typedef int (*inspect_holders_fn)(void *ctx, int rank, const dcp_box *box);
 int inspect_holders_each(const inspect_holders *h, size_t i, inspect_holders_fn fn, void *ctx);
 
-/* The last rank of those from `rank` on that hold the same bytes of every group. */
+/* The last of the ranks starting at `rank` that hold the same bytes of every group. */
 int inspect_holders_last_alike(const inspect_holders *h, int rank);
 
-/* Draws it as SVG. Returns an exit status. */
+/* Draws the groups as SVG. Returns an exit status. */
 int inspect_holders_draw(const inspect_holders *h, const char *title, const char *path);

@@ -1,5 +1,5 @@
-/* Tensors come sorted, so those of a module follow each other: a stack of the modules that the last
- * tensor was in is enough. */
+/* Tensors arrive sorted, so those of a module follow each other: a stack of the last tensor's
+ * modules is enough. */
 #include "inspect/ranking.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ const char *inspect_modules_kind(const char *path, size_t *length) {
 }
 
 static int push(inspect_modules *m, const char *path, size_t own, size_t length) {
-    if ((m->n & (m->n - 1)) == 0) { /* 0 or a power of two: the room is used up */
+    if ((m->n & (m->n - 1)) == 0) { /* 0 or a power of two: the array is full */
         inspect_module *grown = realloc(m->list, (m->n ? 2 * m->n : 1) * sizeof *grown);
         if (!grown) return -1;
         m->list = grown;
@@ -28,7 +28,7 @@ static int push(inspect_modules *m, const char *path, size_t own, size_t length)
     return 0;
 }
 
-/* How many of the open modules the path is in, `from` being where its first part begins. */
+/* The number of open modules that contain the path, whose first part begins at `from`. */
 static unsigned shared(const inspect_modules *m, const char *path) {
     unsigned depth = 0;
     while (depth < m->depth) {
@@ -79,7 +79,7 @@ static const char *row_path(const inspect_diff_row *row) {
     return (row->a ? row->a : row->b)->path;
 }
 
-/* What it is sorted by, descending. */
+/* The amount by which rows are sorted, descending. */
 static double amount(const inspect_diff_sums *s, inspect_rank by) {
     double value = 0;
     if (s->nonfinite) return INFINITY;
@@ -112,7 +112,8 @@ const inspect_diff_row **inspect_ranking_rows(const inspect_differences *d, insp
     return rows;
 }
 
-/* How much of a path names its module, `depth` parts deep; a tensor without one is one itself. */
+/* The length of the path's part that names its module, `depth` parts deep. A tensor without a
+ * module is a module itself. */
 static size_t module_length(const char *path, unsigned depth) {
     size_t kind;
     const char *start = inspect_modules_kind(path, &kind);
@@ -131,7 +132,7 @@ static int order_names(const void *x, const void *y) {
     return order ? order : (a->length > b->length) - (a->length < b->length);
 }
 
-/* The tensors of a module ascend as well, so that sums are always taken in one order. */
+/* Sorts the tensors of a module, too, so that sums always have one order. */
 static int order_tensors_in(const void *x, const void *y) {
     const inspect_ranked_module *a = x, *b = y;
     const int order = order_names(x, y);
@@ -165,7 +166,7 @@ static inspect_ranked_module module_of(const inspect_diff_row *row, unsigned dep
     return m;
 }
 
-/* Adds up those of one name, which follow each other. How many are left. */
+/* Adds up modules of the same name, which follow each other. Returns how many are left. */
 static size_t join_modules(inspect_ranked_module *list, size_t n) {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {

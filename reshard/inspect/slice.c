@@ -1,5 +1,5 @@
-/* Python's rules: the size is added to a negative bound, which is then clipped to what the step's
- * direction can reach. */
+/* Follows Python's rules: the size is added to a negative bound, which is then clipped to what the
+ * step's direction can reach. */
 #include "inspect/slice.h"
 
 #include <errno.h>
@@ -23,20 +23,20 @@ static const dcp_tensor *find_tensor(const dcp_checkpoint *ckpt, const char *nam
     return tensor;
 }
 
-/* The path, as people name it. */
+/* The path in its usual short form. */
 static const char *short_name(const char *path) {
     static const char model[] = "/model/";
     return strncmp(path, model, sizeof model - 1) == 0 ? path + sizeof model - 1 : path;
 }
 
-/* How unlike a name is what was asked for; 0: it has that in it. */
+/* How much a name differs from the one that was given; 0 if it contains that. */
 static size_t unlikeness(const char *asked, const char *name) {
     return strstr(name, asked) ? 0 : program_word_distance(asked, name);
 }
 
 enum { MOST_NEAR = 3, NEAR_BYTES = 512 };
 
-/* The names most like what was asked for, as "; did you mean a, b", or "" where none is. */
+/* The most similar names, as "; did you mean a, b", or "" if there are none. */
 static void suggest_names(const dcp_checkpoint *ckpt, const char *asked, char out[NEAR_BYTES]) {
     const size_t n = dcp_checkpoint_tensors(ckpt), most = 1 + strlen(asked) / 4;
     size_t *unlike = calloc(n + 1, sizeof *unlike), at = 0;
@@ -63,7 +63,7 @@ static int refuse_name(const dcp_checkpoint *ckpt, const char *text) {
                           *near ? "?" : "; without a name all are listed");
 }
 
-/* Reads a whole number into *out, where one is given; -1 where there is something else. */
+/* Reads an integer into *out, if one is given. Returns -1 for anything else. */
 static int parse_number(const char **text, int64_t *out, int *given) {
     char *end;
     *given = !strchr(":,]", **text);
@@ -101,7 +101,7 @@ static void set_range(inspect_slice *s, uint32_t d, int64_t size, int64_t from, 
     s->start[d] = s->count[d] && size ? (uint64_t)from : 0;
 }
 
-/* 0; -1: no slice; or an exit status after a message. */
+/* Returns 0, -1 if this is not a slice, or an exit status after a message. */
 static int parse_dimension(const char **text, inspect_slice *s, uint32_t d) {
     int64_t size = (int64_t)s->tensor->shape[d], from = 0, to = 0, step = 1;
     int has_from, has_to = 0, has_step = 0;
@@ -133,7 +133,7 @@ static int parse_parts(const char *text, inspect_slice *s) {
         if (strncmp(text, "...", 3) == 0 && !skipped) {
             if (parts - 1 > ndim) return -1;
             skipped = 1;
-            d += ndim - (parts - 1); /* d++ is for the dots themselves */
+            d += ndim - (parts - 1); /* d++ counts the dots themselves */
             text += 3;
             d--;
         } else {
@@ -188,16 +188,16 @@ int inspect_slice_element(dcp_checkpoint *ckpt, const inspect_slice *s, const ui
 }
 
 /* Dimensions after the last one with a step are read as whole ranges, and so is that one if its
- * rows are short: the elements that the slice means are then picked from what was read. Of the
- * dimensions before it one index is read at a time. */
+ * rows are short: the elements of the slice are then picked from what was read. In the dimensions
+ * before it, one index is read at a time. */
 
 enum { PIECE_BYTES = 16 << 20, LONG_ROW = 1 << 20 };
 
 typedef struct slice_reading {
     dcp_checkpoint *ckpt;
     const inspect_slice *s;
-    uint32_t lead; /* dimensions of which one index is read at a time */
-    uint64_t size; /* bytes of an element */
+    uint32_t lead; /* dimensions in which one index is read at a time */
+    uint64_t size; /* bytes per element */
     char *data;
     inspect_slice_fn fn;
     void (*on_read)(void *ctx, uint64_t done, uint64_t total);
@@ -223,7 +223,8 @@ static uint32_t count_lead(const inspect_slice *s, uint64_t size) {
     return row * stride_of(s, d - 1) > LONG_ROW || row > LONG_ROW ? d : d - 1;
 }
 
-/* Picks those of the piece's n elements that the slice means on dimension `lead`; their number. */
+/* Picks those of the piece's n elements that are in the slice on dimension `lead`. Returns their
+ * number. */
 static uint64_t pick(const slice_reading *r, const dcp_box *piece, uint64_t n) {
     uint32_t d = r->lead, ndim = r->s->tensor->ndim;
     uint64_t inner = 1, kept = 0;
@@ -254,7 +255,7 @@ static int read_slice_box(slice_reading *r, const dcp_box *box, dcp_error *err) 
     return DCP_OK;
 }
 
-/* The box of lead indices `index`. */
+/* The box at the leading indices `index`. */
 static dcp_box box_at(const slice_reading *r, const uint64_t *index) {
     const inspect_slice *s = r->s;
     dcp_box box = {.count = {1}};

@@ -1,5 +1,5 @@
-/* Chunks are the larger the more there is to read, so that their number is bounded. Each rank does
- * an equal number of them. */
+/* The more there is to read, the larger the chunks, so their number is bounded. Each rank handles
+ * an equal number of chunks. */
 #include "inspect/stats.h"
 
 #include <math.h>
@@ -56,11 +56,11 @@ typedef struct chunks_run {
     const inspect_chunks *chunks;
     inspect_chunks_fn fn;
     void *ctx;
-    uint64_t next, end;    /* chunks of this rank; `next` is shared */
-    uint64_t ready, total; /* their bytes */
+    uint64_t next, end;    /* this rank's remaining chunks; threads share `next` */
+    uint64_t ready, total; /* bytes done, and bytes to do */
     progress_bar bar;
     int failed;
-    dcp_error error; /* the first failure's */
+    dcp_error error; /* of the first failure */
     pthread_mutex_t lock;
 } chunks_run;
 
@@ -125,8 +125,8 @@ int inspect_chunks_read(inspect_chunks_reader *r, const dcp_tensor *tensor, uint
     return status;
 }
 
-/* Each batch is measured in two passes and joined to what came before (Chan, Golub, LeVeque 1979),
- * so that small deviations from a large mean are not lost. */
+/* Each batch is measured in two passes and joined to the batches before it (Chan, Golub, LeVeque
+ * 1979), so that small deviations from a large mean are not lost. */
 
 uint64_t inspect_stats_finite(const inspect_stats *s) { return s->n - s->nan - s->inf; }
 
@@ -149,7 +149,7 @@ typedef struct lanes {
     double min[LANES], max[LANES], sum[LANES], squares[LANES];
 } lanes;
 
-/* n values, a lane each. */
+/* Adds n values, one per lane. */
 static void add_row(lanes *l, const double *values, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         l->sum[i] += values[i];
@@ -162,7 +162,7 @@ static void add_squares(lanes *l, const double *values, uint64_t n, double mean)
     for (uint64_t i = 0; i < n; i++) l->squares[i] += (values[i] - mean) * (values[i] - mean);
 }
 
-/* Several sums side by side, which processors add at once. */
+/* Keeps several sums side by side, which processors add at once. */
 static void measure_batch(inspect_stats *s, const double *values, uint64_t n) {
     lanes l = {0};
     uint64_t whole = n - n % LANES;
@@ -182,7 +182,7 @@ static void measure_batch(inspect_stats *s, const double *values, uint64_t n) {
     }
 }
 
-/* The same for numbers of which some are not finite: those are left out. */
+/* Measures values of which some are not finite: skips those. */
 static void measure_finite(inspect_stats *s, const double *values, uint64_t n) {
     double kept[256];
     inspect_stats all = {0};
@@ -229,7 +229,7 @@ void inspect_stats_add(inspect_stats *s, const double *values, uint64_t n) {
 
 double inspect_stats_std(const inspect_stats *s) {
     uint64_t finite = inspect_stats_finite(s);
-    if (!isfinite(s->squares)) return (double)NAN; /* of either sign, where squares overflowed */
+    if (!isfinite(s->squares)) return (double)NAN; /* the squares overflowed */
     return finite ? sqrt(s->squares / (double)finite) : 0;
 }
 
@@ -243,7 +243,7 @@ void inspect_histogram_add(inspect_histogram *h, const double *values, uint64_t 
             h->negative[bits >> 52 & TOP]++;
         else
             h->positive[bits >> 52 & TOP]++;
-        if (!(bits << 1)) /* zero, which has no magnitude */
+        if (!(bits << 1)) /* zero has no magnitude */
             --*(bits >> 63 ? &h->negative[0] : &h->positive[0]);
     }
 }
@@ -255,7 +255,7 @@ void inspect_histogram_join(inspect_histogram *h, const inspect_histogram *more)
     }
 }
 
-/* The bins with numbers are [*low, *high]; 0 where there are none. */
+/* Finds the non-empty bins [*low, *high]; returns 0 if there are none. */
 static int find_range(const inspect_histogram *h, int *low, int *high) {
     *low = TOP;
     *high = -1;
@@ -273,7 +273,7 @@ static uint64_t sum_bins(const uint64_t *bins, int from, int n) {
     return sum;
 }
 
-/* The length of a bar: at least one mark where n is not 0. */
+/* The length of a bar: at least one mark if n is not 0. */
 static int length_of(uint64_t n, uint64_t most) {
     return n ? 1 + (int)((double)n / (double)most * (WIDTH - 1)) : 0;
 }

@@ -1,5 +1,5 @@
-/* Numbers over the elements of many tensors: work in chunks on all cores and ranks, and what is
- * counted. */
+/* Statistics of the elements of many tensors: the division of the work into chunks for all cores
+ * and ranks, and what is counted. */
 #pragma once
 
 #include <jansson.h>
@@ -11,17 +11,17 @@
 
 #include "common/launch.h"
 
-/* Work on the elements of many tensors by all cores and all ranks: cut into chunks, which threads
- * take one after the other. What a chunk gives is kept by its number, so results do not depend on
- * who did what. */
+/* Work on the elements of many tensors by all cores and all ranks. It is cut into chunks, which
+ * threads process one after the other. The results of a chunk are stored by its number, so they do
+ * not depend on who did it. */
 
-#define CHUNKS_THREADS 8u        /* at most, of a rank */
-#define CHUNKS_SLICE (16u << 20) /* bytes of a chunk that are in memory at once */
-#define CHUNKS_BLOCK (4u << 20)  /* what has a checksum of its own */
+#define CHUNKS_THREADS 8u        /* the most threads of a rank */
+#define CHUNKS_SLICE (16u << 20) /* the most bytes of a chunk that are in memory at once */
+#define CHUNKS_BLOCK (4u << 20)  /* the unit with its own checksum */
 
 typedef struct inspect_chunk {
-    size_t tensor;         /* in the checkpoint */
-    uint64_t first, elems; /* of the tensor's, in row-major order */
+    size_t tensor;         /* index in the checkpoint */
+    uint64_t first, elems; /* of the tensor's elements, in row-major order */
     uint64_t bytes;
 } inspect_chunk;
 
@@ -31,40 +31,40 @@ typedef struct inspect_chunks {
     uint64_t bytes;
 } inspect_chunks;
 
-/* Cuts the tensors of `ckpt` that take[] marks; those without elements have no chunk. 0 or an exit
- * status. */
+/* Cuts the tensors of `ckpt` that take[] marks into chunks; tensors without elements have none.
+ * Returns 0 or an exit status. */
 int inspect_chunks_cut(const dcp_checkpoint *ckpt, const unsigned char *take, inspect_chunks *out);
 void inspect_chunks_free(inspect_chunks *chunks);
 
-/* Does chunk i on thread `thread` (0 to CHUNKS_THREADS - 1). */
+/* Processes chunk i on thread `thread` (0 to CHUNKS_THREADS - 1). */
 typedef int (*inspect_chunks_fn)(void *ctx, unsigned thread, size_t i, dcp_error *err);
 
-/* Collective. Does all chunks, with a progress bar for `what`. Returns the same exit status on all
- * ranks; failures have been told. */
+/* Processes all chunks, with a progress bar for `what`. Returns the same exit status on all ranks;
+ * failures have been reported. Collective. */
 int inspect_chunks_run(const launch *job, const inspect_chunks *chunks, const char *what,
                        inspect_chunks_fn fn, void *ctx);
 
-/* What a thread reads a checkpoint with; zero before the first use. */
+/* A thread's reader of a checkpoint; zero before the first use. */
 typedef struct inspect_chunks_reader {
     dcp_reader *reader;
-    char *data; /* CHUNKS_SLICE */
+    char *data; /* CHUNKS_SLICE bytes */
 } inspect_chunks_reader;
 
-/* Makes it ready, where it is not yet. DCP_OK or an error. */
+/* Prepares the reader if that was not done yet. Returns DCP_OK or an error. */
 int inspect_chunks_prepare(inspect_chunks_reader *r, dcp_checkpoint *ckpt, dcp_error *err);
 void inspect_chunks_release(inspect_chunks_reader *r);
 /* Reads elements [first, first + n) of a tensor, in row-major order, into r->data. */
 int inspect_chunks_read(inspect_chunks_reader *r, const dcp_tensor *tensor, uint64_t first,
                         uint64_t n, dcp_error *err);
 
-/* Smallest, largest, mean and standard deviation of a stream of numbers, and how many are zero, NaN
+/* Minimum, maximum, mean and standard deviation of a stream of numbers, and how many are zero, NaN
  * or infinite. */
 
 typedef struct inspect_stats {
-    uint64_t n; /* numbers seen */
+    uint64_t n; /* all numbers */
     uint64_t zeros, nan, inf;
-    double min, max, mean; /* of finite ones */
-    double squares;        /* sum of squared distances from the mean */
+    double min, max, mean; /* of the finite ones */
+    double squares;        /* the sum of squared distances from the mean */
 } inspect_stats;
 
 void inspect_stats_add(inspect_stats *s, const double *values, uint64_t n);
@@ -73,8 +73,8 @@ void inspect_stats_join(inspect_stats *s, const inspect_stats *more);
 uint64_t inspect_stats_finite(const inspect_stats *s);
 double inspect_stats_std(const inspect_stats *s); /* of the population */
 
-/* How many numbers are of which magnitude: a bin for each power of two, so that the range need not
- * be known before. */
+/* How many numbers have which magnitude: a bin for each power of two, so the range need not be
+ * known in advance. */
 #define HISTOGRAM_BINS 2048 /* exponents of fp64 */
 
 typedef struct inspect_histogram {
@@ -84,10 +84,10 @@ typedef struct inspect_histogram {
 void inspect_histogram_add(inspect_histogram *h, const double *values, uint64_t n);
 void inspect_histogram_join(inspect_histogram *h, const inspect_histogram *more);
 
-/* Draws negative and positive numbers on both sides of an axis, a row for one or more powers of
- * two, `rows` at most; `total` is what percentages are of. Nothing where there are no numbers. */
+/* Draws negative and positive numbers on both sides of an axis: a row for one or more powers of
+ * two, at most `rows`. Percentages refer to `total`. Draws nothing if there are no numbers. */
 void inspect_histogram_draw(const inspect_histogram *h, uint64_t total, int rows, FILE *out);
 
-/* {"log2": the first bin's exponent, "negative": [...], "positive": [...]}: bin i has magnitudes
- * from 2^(log2 + i) to twice that. null where there are no numbers. */
+/* {"log2": the first bin's exponent, "negative": [...], "positive": [...]}: bin i counts magnitudes
+ * from 2^(log2 + i) to twice that. null if there are no numbers. */
 json_t *inspect_histogram_json(const inspect_histogram *h);

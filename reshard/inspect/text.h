@@ -1,4 +1,4 @@
-/* Values as text and as JSON, and which tensors a command is about. */
+/* Values as text and as JSON, and the selection of the tensors that a command handles. */
 #pragma once
 
 #include <jansson.h>
@@ -7,15 +7,15 @@
 #include <dcp/checkpoint.h>
 #include <dcp/inspect.h>
 
-/* Which tensors a command is about: those that one of some globs matches. */
+/* The selection of the tensors that a command handles: those that match one of several globs. */
 
-/* Whether a glob (fnmatch(3) without flags, so `*` is any text) matches the path, with or
- * without its first slash, or what follows "/model/" in it; no globs match all. matched[n], where
- * given, marks the globs that did. */
+/* Returns true if a glob (fnmatch(3) without flags, so `*` matches any text) matches the path, the
+ * path without its first slash, or what follows "/model/" in it. Without globs, every path matches.
+ * If matched[n] is given, marks the globs that matched. */
 int inspect_filter_matches(char *const *globs, size_t n, const char *path, unsigned char *matched);
 
-/* Marks in take[] the checkpoint's tensors that match. 0, or an exit status after a message:
- * PROGRAM_USAGE for a glob that matches none. */
+/* Marks the checkpoint's matching tensors in take[]. Returns 0, or an exit status after a message:
+ * PROGRAM_USAGE if a glob matches no tensor. */
 int inspect_filter_tensors(const dcp_checkpoint *ckpt, char *const *globs, size_t n,
                            unsigned char *take);
 
@@ -24,9 +24,9 @@ int inspect_filter_tensors(const dcp_checkpoint *ckpt, char *const *globs, size_
 #define TEXT_PATH (DCP_MAX_PATH + 1)
 #define TEXT_SHAPE 200
 
-/* A name from a file as it may go to a terminal: control characters become '?'. */
+/* A name from a file, made safe for a terminal: control characters become '?'. */
 const char *inspect_text_name(const char *name, char *text /* TEXT_PATH */);
-/* Prints a line likewise. */
+/* Prints a line in the same safe form. */
 void inspect_text_print(const char *line);
 /* "[4, 3]" */
 const char *inspect_text_shape(const uint64_t *shape, uint32_t ndim, char *text /* TEXT_SHAPE */);
@@ -35,7 +35,7 @@ const char *inspect_text_count(uint64_t n, char *text);
 const char *inspect_text_layout(const dcp_checkpoint *ckpt);
 
 json_t *inspect_shape_json(const uint64_t *shape, uint32_t ndim);
-/* null where it is no finite number, which JSON has not. */
+/* null if it is not a finite number, which JSON does not have. */
 json_t *inspect_real_json(double value);
 json_t *inspect_count_json(uint64_t n);
 /* {"path", "dtype", "shape", "bytes"} */

@@ -26,7 +26,7 @@ typedef struct reshard_request {
     int force, take_over, dry_run, json;
     dcp_layout layout;
     rank_mesh mesh;  /* of the files that are written */
-    uint64_t memory; /* of the process, in bytes */
+    uint64_t memory; /* of this process, in bytes */
 } reshard_request;
 
 static int parse_values(reshard_request *s) {
@@ -96,7 +96,7 @@ static int parse_reshard(reshard_request *s, int argc, char **argv) {
     return parse_values(s) ? PROGRAM_USAGE : -1;
 }
 
-/* Rank 0: SRC's directory must not be DST, nor DST hold the step. */
+/* On rank 0: SRC's directory must not be DST, and DST must not contain the step. */
 static int check_dst(const reshard_request *s, const dcp_checkpoint *ckpt) {
     char src[PATH_MAX], dst[PATH_MAX];
     dcp_step *steps;
@@ -166,7 +166,7 @@ static dcp_box cut_tensor(void *ctx, const dcp_tensor *tensor, int shard) {
     return cut_more(ctx, tensor, shard, -1);
 }
 
-/* Bytes of memory that the process has now. */
+/* The bytes of memory that the process uses now. */
 static uint64_t memory_now(void) {
     unsigned long long total = 0, resident = 0;
     FILE *file = fopen("/proc/self/statm", "re");
@@ -175,7 +175,7 @@ static uint64_t memory_now(void) {
     return resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The part of --memory that is left for tensor data, beside the tables and the boxes that this
+/* The part of --memory that is left for tensor data, after the tables and the boxes that this
  * process writes. */
 static int divide_memory(const reshard_request *s, const dcp_checkpoint *ckpt, int size,
                          uint64_t *out) {
@@ -199,10 +199,10 @@ static void update_progress(void *ctx, uint64_t done, uint64_t total) {
     progress_bar_update(ctx, done, total);
 }
 
-/* The members of a rewritten step's about.json: the kernels and the processor that computed the
- * step in the folder `step`, since a resume compares them with its own, its run and what that was
- * evaluated on; and `mesh`, unless it is
- * NULL. A JSON object, malloc'd. Nothing of one that is missing or damaged. */
+/* The members of a rewritten step's about.json: from the step in the folder `step` the kernels and
+ * the processor that computed it, since a resume compares them with its own, its run, and what the
+ * run was evaluated on; and `mesh`, unless it is NULL. A JSON object, malloc'd. Takes nothing from
+ * an about.json that is missing or damaged. */
 static int make_about(const char *step, const char *mesh, char **out, dcp_error *err) {
     static const char *const kept[] = {"kernels", "processor", "run", "eval_data"};
     char *text = NULL;
@@ -251,7 +251,7 @@ static int rewrite(const launch *job, const reshard_request *s, dcp_checkpoint *
     return status ? program_report(&err) : 0;
 }
 
-/* Removes the directory that a failed run made, unless there are steps of another program in it. */
+/* Removes the directory that a failed run made, unless it contains another program's steps. */
 static void remove_empty(const char *dst) {
     char lock[PATH_MAX + 8];
     dcp_step *steps;
@@ -262,8 +262,8 @@ static void remove_empty(const char *dst) {
     if (n == 0 && unlink(lock) == 0) rmdir(dst);
 }
 
-/* Closes the checkpoint: where it is the step that is replaced, the store removes it at its own
- * close. */
+/* Closes the checkpoint: if it is the step that is being replaced, the store removes the step when
+ * the store is closed. */
 static int reshard(const launch *job, const reshard_request *s, dcp_checkpoint *ckpt) {
     dcp_error err = {0};
     dcp_store *store = NULL;
@@ -289,7 +289,7 @@ static int reshard(const launch *job, const reshard_request *s, dcp_checkpoint *
     return status;
 }
 
-/* Every shard is an open file: allows as many as the system does. */
+/* Every shard is an open file: raises the limit as far as the system permits. */
 static void allow_files(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit)) return;

@@ -1,4 +1,4 @@
-/* Each old box is compared with the new boxes that may overlap it on dimension 0. */
+/* Compares each old box with the new boxes that may overlap it on dimension 0. */
 #include "reshard/traffic.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ static int add_flow(counter *c, reshard_flow f) {
     return 0;
 }
 
-/* Lists the boxes that new ranks write; of equal boxes only the lowest rank writes. */
+/* Lists the boxes that new ranks write; of equal boxes, only the lowest rank writes. */
 static void find_targets(counter *c, const dcp_tensor *t) {
     const rank_mesh_cut cut = rank_mesh_tp_cut(c->m, t);
     c->n_targets = 0;
@@ -84,7 +84,7 @@ static void find_targets(counter *c, const dcp_tensor *t) {
     if (c->n_targets) qsort(c->targets, c->n_targets, sizeof *c->targets, by_start);
 }
 
-/* The first target that may reach to `row`. */
+/* The first target that may reach `row`. */
 static size_t first_near(const counter *c, uint64_t row) {
     size_t low = 0, high = c->n_targets;
     while (low < high) {
@@ -167,7 +167,7 @@ void reshard_traffic_free(reshard_traffic *f) {
     *f = (reshard_traffic){0};
 }
 
-/* "state.h5" or "shard-00002-of-00008.h5" into name[64]. */
+/* Writes "state.h5" or "shard-00002-of-00008.h5" to name[64]. */
 static void file_name(dcp_layout layout, int rank, int world, char *name) {
     if (layout == DCP_LAYOUT_GLOBAL)
         snprintf(name, 64, "state.h5");
@@ -240,13 +240,13 @@ json_t *reshard_traffic_json(const reshard_traffic *f, const reshard_traffic_lab
                      ranks, "flows", list);
 }
 
-/* The drawing. Of few ranks: old ones on the left, new ones on the right, as bars whose heights are
- * their bytes, and between them bands whose thickness is the bytes that go from one to the other.
- * Of many ranks: a matrix with a row for some old ranks and a column for some new ones; the more
- * bytes go between them, the darker the cell. */
+/* The drawing. For few ranks: old ones on the left, new ones on the right, as bars whose heights
+ * are their bytes, and between them bands whose thickness is the bytes that pass from one to the
+ * other. For many ranks: a matrix with a row per group of old ranks and a column per group of new
+ * ones; the more bytes pass between them, the darker the cell. */
 
 enum {
-    MOST_BARS = 64, /* ranks a side, to be told apart */
+    MOST_BARS = 64, /* per side, to be distinguishable */
     MOST_CELLS = 128,
     HINT = 160,
 };
@@ -260,17 +260,17 @@ static const char *head(const reshard_traffic *f, const char *mesh, char *text) 
 }
 
 typedef struct bars {
-    double top[MOST_BARS];  /* of a rank's bar */
-    double next[MOST_BARS]; /* where its next band goes */
+    double top[MOST_BARS];  /* the top of a rank's bar */
+    double next[MOST_BARS]; /* where its next band begins */
 } bars;
 
 typedef struct sankey {
     const reshard_traffic *f;
     svg *s;
-    double left, right, scale; /* inner edges of the bars; pixels a byte */
+    double left, right, scale; /* inner edges of the bars; pixels per byte */
 } sankey;
 
-enum { BAR = 18, GAP = 14, TOP = 64 }; /* a label is 12 high, and some bars are lines */
+enum { BAR = 18, GAP = 14, TOP = 64 }; /* a label is 12 high, and some bars are mere lines */
 
 static double bar_height(const sankey *k, uint64_t bytes) {
     double height = k->scale * (double)bytes;
@@ -331,7 +331,7 @@ static int draw_sankey(const reshard_traffic *f, const char *mesh, const char *p
     return svg_close(k.s);
 }
 
-/* Ranks of one side of the matrix: `each` of them a cell, the last cell perhaps fewer. */
+/* The ranks of one side of the matrix: `each` of them per cell, perhaps fewer in the last cell. */
 typedef struct matrix_axis {
     int ranks, each, cells;
 } matrix_axis;
@@ -355,7 +355,7 @@ static const char *cell_name(const matrix_axis *a, int cell, char *text) {
 typedef struct matrix {
     svg *s;
     matrix_axis old, new;
-    double x, y, cell; /* upper left corner; pixels a cell */
+    double x, y, cell; /* upper left corner; pixels per cell */
     uint64_t *bytes, most;
 } matrix;
 
@@ -383,7 +383,7 @@ static void draw_frame(const matrix *m) {
     svg_text_upwards(m->s, m->x - 52, m->y + height / 2, 13, SVG_MIDDLE, "old ranks");
 }
 
-/* Numbers at eight cells of an axis, or fewer where they had no room beside each other. */
+/* Draws numbers at eight cells of an axis, or fewer if they do not fit beside each other. */
 static void draw_ticks(const matrix *m, const matrix_axis *a, int is_old) {
     char text[32];
     const int room = is_old ? 14 : 40, eighth = (a->cells + 7) / 8;
@@ -429,7 +429,7 @@ static int draw_matrix(const reshard_traffic *f, const char *mesh, const char *p
         if (*cell > m.most) m.most = *cell;
     }
     double width = m.new.cells *m.cell, bottom = m.y + m.old.cells *m.cell;
-    if (width < 480) width = 480; /* the texts' */
+    if (width < 480) width = 480; /* the texts need it */
     int code =
         svg_open(path, m.x + width + 40, bottom + 60, "dcp-reshard: who gives what to whom", &m.s);
     if (!code) {

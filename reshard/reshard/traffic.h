@@ -1,4 +1,4 @@
-/* The plan of a reshard: how many bytes go from each old rank's file to each new rank's. */
+/* The plan of a reshard: how many bytes pass from each old rank's file to each new rank's. */
 #pragma once
 
 #include <jansson.h>
@@ -12,38 +12,39 @@ typedef struct reshard_flow {
     uint64_t bytes;
 } reshard_flow;
 
-/* Bytes of one rank number, which may be an old rank, a new rank or both. */
+/* The bytes of one rank number, which may be an old rank, a new rank or both. */
 typedef struct reshard_flow_rank {
-    uint64_t read;    /* of the old rank's file; all of its tensors' bytes */
-    uint64_t written; /* to the new rank's file */
-    uint64_t moved;   /* of what is written: what another old rank's file had */
+    uint64_t read;    /* in the old rank's file: the bytes of all of its tensors */
+    uint64_t written; /* into the new rank's file */
+    uint64_t moved;   /* the part of `written` that comes from another old rank's file */
 } reshard_flow_rank;
 
 typedef struct reshard_traffic {
-    reshard_flow *list; /* ascending by from, then to; none of 0 bytes */
+    reshard_flow *list; /* ascending by `from`, then `to`; without flows of 0 bytes */
     size_t n;
-    int old, new; /* ranks */
+    int old, new; /* numbers of ranks */
     reshard_flow_rank *ranks;
     reshard_flow_rank total;
 } reshard_traffic;
 
-/* 0, or PROGRAM_FAILED after a message: memory is short. */
+/* Returns 0, or PROGRAM_FAILED after a message if out of memory. */
 int reshard_traffic_count(const dcp_checkpoint *ckpt, const rank_mesh *m, reshard_traffic *out);
 void reshard_traffic_free(reshard_traffic *f);
 
-/* What the printed plan says beside the flows. */
+/* What the printed plan contains in addition to the flows. */
 typedef struct reshard_traffic_labels {
     const char *src, *dst; /* the old and the new step's folder */
     uint64_t step;
     dcp_layout old_layout, new_layout;
-    const char *mesh; /* as the caller gave it; NULL: --world alone */
-    int processes;    /* that would do the work */
+    const char *mesh; /* as the caller gave it; NULL: --world only */
+    int processes;    /* those that would do the work */
 } reshard_traffic_labels;
 
-/* A row a rank, on stdout. */
+/* Prints the plan on stdout, one row per rank. */
 void reshard_traffic_print(const reshard_traffic *f, const reshard_traffic_labels *labels);
-/* The same as JSON, with all flows; NULL: memory is short. */
+/* The plan as JSON, with all flows; NULL if out of memory. */
 json_t *reshard_traffic_json(const reshard_traffic *f, const reshard_traffic_labels *labels);
-/* The same as a drawing: bands from old to new ranks where they are few, else a matrix whose cells
- * stand for some ranks each. The title has the mesh, if it is not NULL. 0 or errno's code. */
+/* Draws the plan: as bands from old to new ranks if they are few, otherwise as a matrix whose cells
+ * stand for several ranks each. The title names the mesh if it is not NULL. Returns 0 or an errno
+ * code. */
 int reshard_traffic_draw(const reshard_traffic *f, const char *mesh, const char *path);
