@@ -194,7 +194,7 @@ static int is_empty_folder(const char *path) {
     return entries <= 2;
 }
 
-/* --force removes what it replaces, so that must be what this program writes. */
+/* --force removes what it replaces, so OUT must be an export of this program. */
 int export_target_check(const char *out, int hdf5, int replace) {
     struct stat st;
     if (lstat(out, &st)) return 0;
