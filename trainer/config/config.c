@@ -1,4 +1,4 @@
-/* What follows from a configuration. */
+/* Values that follow from a configuration. */
 #include "config/config.h"
 
 #include <inttypes.h>

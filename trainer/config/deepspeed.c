@@ -10,20 +10,20 @@
 #include "config/schema.h"
 
 typedef enum deepspeed_kind {
-    NO_EFFECT, /* says how DeepSpeed goes about it, or what it prints */
-    REFUSED,   /* `text`: why, and what to do */
-    RENAMED,   /* `text`: the key here */
+    NO_EFFECT, /* configures how DeepSpeed works, or what it prints */
+    REFUSED,   /* `text`: the reason, and the remedy */
+    RENAMED,   /* `text`: dcp-train's name of the key */
     OFFLOAD,   /* where parameters or moments lie */
 } deepspeed_kind;
 
-/* A row counts for its key and for all below it; the first one that fits does. A star at the end
- * is any text. */
+/* A row applies to its key and to all keys below it; the first matching row counts. A star at the
+ * end matches any text. */
 typedef struct deepspeed_row {
     const char *path;
     deepspeed_kind kind;
     const char *text;
-    const char *off; /* a list, as JSON: values that ask for nothing; NULL: false, null, {} and an
-                      * object whose "enabled" is false. So is "auto", in either case */
+    const char *off; /* values that request nothing, as a JSON list; NULL: false, null, {} and an
+                        object whose "enabled" is false. "auto" requests nothing in either case */
 } deepspeed_row;
 
 #define BF16 "set bf16.enabled=true, which needs no loss scaling, or leave it for fp32"
@@ -39,7 +39,7 @@ static const deepspeed_row rows[] = {
     {"bf16.loss_scale", NO_EFFECT, NULL, NULL},
     {"bf16.immediate_grad_update", NO_EFFECT, NULL, NULL},
     {"bf16.check_grad_overflow", NO_EFFECT, NULL, NULL},
-    {"bf16.bf16_*", NO_EFFECT, NULL, NULL}, /* what is kept in bf16: here all is fp32 */
+    {"bf16.bf16_*", NO_EFFECT, NULL, NULL}, /* what DeepSpeed stores in bf16 is fp32 here */
     {"fp16.enabled", REFUSED,
      "fp16 is not built: set fp16.enabled=false, and bf16.enabled=true for bf16, else fp32 it is",
      NULL},
@@ -49,7 +49,7 @@ static const deepspeed_row rows[] = {
     {"torch_autocast.enabled", REFUSED,
      "autocast is PyTorch's: set torch_autocast.enabled=false; " BF16, NULL},
     {"torch_autocast", NO_EFFECT, NULL, NULL},
-    {"data_types", NO_EFFECT, NULL, NULL}, /* gradients are added, and travel, in fp32 */
+    {"data_types", NO_EFFECT, NULL, NULL}, /* gradients are added and sent in fp32 */
     {"communication_data_type", NO_EFFECT, NULL, NULL},
     {"seq_parallel_communication_data_type", NO_EFFECT, NULL, NULL},
     {"seq_parallel_comm_data_type", NO_EFFECT, NULL, NULL},
@@ -94,7 +94,7 @@ static const deepspeed_row rows[] = {
     {"zero_optimization.compute_grad_norm", NO_EFFECT, NULL, NULL},
     {"zero_optimization.gather_16bit_weights_on_model_save", NO_EFFECT, NULL, NULL},
     {"zero_optimization.zero_hpz_partition_size", NO_EFFECT, NULL, NULL},
-    {"zero_optimization.zero_quantized_*", NO_EFFECT, NULL, NULL}, /* what travels is exact */
+    {"zero_optimization.zero_quantized_*", NO_EFFECT, NULL, NULL}, /* messages are exact here */
     {"zero_optimization.zeropp_loco_param", NO_EFFECT, NULL, NULL},
     {"zero_optimization.elastic_checkpoint", NO_EFFECT, NULL, NULL},
     {"zero_optimization.load_from_fp32_weights", NO_EFFECT, NULL, NULL},
@@ -151,12 +151,12 @@ static const deepspeed_row rows[] = {
     {"flops_profiler", NO_EFFECT, NULL, NULL},
     {"comms_logger", NO_EFFECT, NULL, NULL},
     {"comms_config", NO_EFFECT, NULL, NULL},
-    {"tensorboard", NO_EFFECT, NULL, NULL}, /* metrics has a JSON line a step */
+    {"tensorboard", NO_EFFECT, NULL, NULL}, /* the metrics file has a JSON line per step */
     {"wandb", NO_EFFECT, NULL, NULL},
     {"comet", NO_EFFECT, NULL, NULL},
     {"csv_monitor", NO_EFFECT, NULL, NULL},
     {"monitor_config", NO_EFFECT, NULL, NULL},
-    {"activation_checkpointing", NO_EFFECT, NULL, NULL}, /* how, not whether */
+    {"activation_checkpointing", NO_EFFECT, NULL, NULL}, /* these keys say how, not whether */
     {"checkpoint.tag_validation", NO_EFFECT, NULL, NULL},
     {"checkpoint.load_universal", NO_EFFECT, NULL, NULL},
     {"checkpoint.use_node_local_storage", NO_EFFECT, NULL, NULL},
@@ -168,9 +168,9 @@ static const deepspeed_row rows[] = {
     {"aio", NO_EFFECT, NULL, NULL},
     {"compile", NO_EFFECT, NULL, NULL},
     {"graph_harvesting", NO_EFFECT, NULL, NULL},
-    {"dataloader_drop_last", NO_EFFECT, NULL, NULL}, /* a batch goes over the end of an epoch */
+    {"dataloader_drop_last", NO_EFFECT, NULL, NULL}, /* a batch crosses the end of an epoch */
     {"use_data_before_expert_parallelism", NO_EFFECT, NULL, NULL},
-    {"vocabulary_size", NO_EFFECT, NULL, NULL}, /* the model's config.json has it */
+    {"vocabulary_size", NO_EFFECT, NULL, NULL}, /* from the model's config.json */
 
     {"elasticity", REFUSED,
      "a batch is the same on any number of ranks here: drop it; dcp-run changes their number",
@@ -192,11 +192,11 @@ static const deepspeed_row rows[] = {
     {"sparse_attention", REFUSED, "attention is dense here: drop it", NULL},
 };
 
-/* Names of types; case counts for neither of them. What such a schedule brings along where the
- * file does not say it is set, too. */
+/* Names of types, in any case. A schedule also sets the values that it implies in DeepSpeed and
+ * that the file does not give. */
 static const struct {
     const char *path, *theirs, *ours, *as;
-    double min_lr_ratio; /* below 0: none */
+    double min_lr_ratio; /* negative: none */
     int is_schedule;
 } types[] = {
     {"scheduler.type", "WarmupLR", "constant", "constant", -1, 1},
@@ -209,7 +209,8 @@ static const struct {
     {"optimizer.type", "SGD", "SGD", NULL, -1, 0},
 };
 
-/* Our keys that DeepSpeed's files have, too, and groups of them: "auto" is the default there. */
+/* dcp-train's keys, and groups of them, that DeepSpeed's files have, too: there, "auto" selects the
+ * default. */
 static const char *const shared[] = {"train_batch_size",
                                      "train_micro_batch_size_per_gpu",
                                      "gradient_accumulation_steps",
@@ -219,7 +220,7 @@ static const char *const shared[] = {"train_batch_size",
                                      "bf16.enabled",
                                      "zero_optimization"};
 
-/* Defaults that differ; what DeepSpeed does where a file says nothing. */
+/* Defaults that differ: what DeepSpeed does if a file does not give the key. */
 static const struct {
     const char *path, *theirs;
 } defaults[] = {
@@ -239,10 +240,10 @@ typedef struct translation {
     json_t *tree;
     const json_t *from_line;
     json_t *meant; /* may be NULL */
-    int world;     /* ranks */
+    int world;     /* number of ranks */
     config_findings *f;
-    const char *offload; /* the key that asked for it; NULL: none */
-    json_t *folder;      /* of files, where a disk is asked for; else NULL */
+    const char *offload; /* the key that requested it; NULL if none */
+    json_t *folder;      /* for the files, if offloading to a disk was requested; otherwise NULL */
 } translation;
 
 static int is_or_below(const char *path, const char *key) {
@@ -257,7 +258,7 @@ static const deepspeed_row *find_their_row(const char *path) {
     return NULL;
 }
 
-/* That of "<path>.enabled", where that is one; NULL: none. */
+/* The row of "<path>.enabled"; NULL if there is none. */
 static const deepspeed_row *find_enabled_row(const char *path) {
     const size_t n = strlen(path);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -266,14 +267,14 @@ static const deepspeed_row *find_enabled_row(const char *path) {
     return NULL;
 }
 
-/* Whether rows lie below the path. */
+/* Returns true if rows exist below the path. */
 static int is_their_group(const char *path) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].path, path) != 0 && is_or_below(rows[i].path, path)) return 1;
     return 0;
 }
 
-/* A number that a count of samples or steps may be. */
+/* Returns true if the value can be a number of samples or steps. */
 static int is_count(const json_t *value) {
     const double number = json_number_value(value);
     return json_is_number(value) && number >= 1 && number <= INT32_MAX;
@@ -289,7 +290,7 @@ static int same_value(const json_t *a, const json_t *b) {
     return json_equal(a, b);
 }
 
-/* Whether the value asks for nothing. */
+/* Returns true if the value requests nothing. */
 static int is_off(const deepspeed_row *r, const json_t *value) {
     if (is_auto(value)) return 1;
     if (r->off) {
@@ -305,13 +306,14 @@ static int is_off(const deepspeed_row *r, const json_t *value) {
     return json_is_null(value) || json_is_false(value);
 }
 
-/* A value in short, NULL for an object or a list. Freed with free(). */
+/* A value as short text, NULL for an object or a list. Free it with free(). */
 static char *value_text(const json_t *value) {
     if (json_is_object(value) || json_is_array(value)) return NULL;
     return json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
 }
 
-/* A group that is DeepSpeed's alone counts as one key. */
+/* Reports a key without effect. A group in which all keys are DeepSpeed's is reported as one
+ * key. */
 static void pass_over(translation *t, const char *path) {
     char group[PATH_BYTES];
     snprintf(group, sizeof group, "%.*s", (int)strcspn(path, "."), path);
@@ -335,7 +337,7 @@ static const char *default_of(const translation *t, const char *path) {
     return key ? key->fallback : NULL;
 }
 
-/* Our key gets the value of theirs. Takes `value`. */
+/* Sets our key to the value of theirs. Takes over `value`. */
 static void set_ours(translation *t, const char *ours, const char *theirs, json_t *value) {
     const json_t *there = config_json_at(t->tree, ours);
     char *text = value_text(value), *other = value_text(there);
@@ -365,13 +367,13 @@ static void take_auto(translation *t, const char *ours) {
                             strcmp(text, "null") == 0 ? "follows" : text);
 }
 
-/* Which device computes says where there is something to offload to. */
+/* Only a GPU has something to offload. */
 static int is_on_gpu(const translation *t) {
     const char *device = json_string_value(config_json_at(t->tree, "device"));
     return device && strcmp(device, "cuda") == 0;
 }
 
-/* {"device": "cpu"}, or true, as older files have it. `path`: static storage. */
+/* Accepts {"device": "cpu"}, or true, as in older files. `path`: static storage. */
 static void note_offload(translation *t, const char *path, const json_t *value) {
     const char *device =
         json_is_true(value) ? "cpu" : json_string_value(json_object_get(value, "device"));
@@ -394,7 +396,7 @@ static void note_offload(translation *t, const char *path, const json_t *value) 
     } else if (strcmp(device, "cpu") != 0) {
         refuse_key(t, path, value, "device is none of none, cpu and nvme");
         return;
-    } else if (!is_on_gpu(t)) { /* a CPU has all in its memory */
+    } else if (!is_on_gpu(t)) { /* on a CPU everything is in its memory already */
         pass_over(t, path);
         return;
     }
@@ -412,7 +414,7 @@ static void set_offload(translation *t) {
     json_decref(t->folder);
 }
 
-/* Applies a row; the key is taken out by the caller. Takes `value`. */
+/* Applies a row; the caller has removed the key from the tree. Takes over `value`. */
 static void apply_row(translation *t, const deepspeed_row *r, const char *path, json_t *value) {
     if (r->kind == RENAMED && is_auto(value))
         take_auto(t, r->text);
@@ -452,14 +454,14 @@ static void walk_entry(translation *t, json_t *node, const char *name, const cha
     }
     const deepspeed_row *r = find_their_row(path);
     const deepspeed_row *enabled = json_is_true(value) ? find_enabled_row(path) : NULL;
-    if (enabled) r = enabled; /* "fp16": true, as transformers' arguments have it */
+    if (enabled) r = enabled; /* "fp16": true, as in the arguments of transformers */
     if (!r) return;
     json_incref(value);
     json_object_del(node, name);
     apply_row(t, r, path, value);
 }
 
-/* The names are collected first: keys of ours are added on the way. */
+/* Collects the names first, since the walk adds keys of ours. */
 static void walk(translation *t, json_t *node, const char *prefix) {
     json_t *names = json_array(), *name;
     const char *text;
@@ -475,7 +477,7 @@ static void walk(translation *t, json_t *node, const char *prefix) {
     json_decref(names);
 }
 
-/* What a schedule of DeepSpeed's brings along. */
+/* Sets what DeepSpeed's schedule implies. */
 static void complete_schedule(translation *t, double min_lr_ratio) {
     if (!config_json_at(t->tree, "scheduler.params.warmup_num_steps") &&
         !config_json_at(t->tree, "scheduler.params.warmup_steps"))
@@ -511,8 +513,8 @@ static int has_theirs(const config_findings *f) {
            config_findings_count(f, CONFIG_GIVES_WAY) || config_findings_count(f, CONFIG_NO_EFFECT);
 }
 
-/* DeepSpeed's batch where a file leaves it to the micro-batch: that times accumulation and ranks.
- */
+/* Sets the batch as DeepSpeed does if a file gives only the micro-batch: the micro-batch times
+ * accumulation and ranks. */
 static void complete_batch(translation *t) {
     const json_t *micro = config_json_at(t->tree, MICRO);
     const json_t *accumulation = config_json_at(t->tree, ACCUMULATION);
@@ -528,8 +530,8 @@ static void complete_batch(translation *t) {
                         batch);
 }
 
-/* In DeepSpeed the third of batch, micro-batch and accumulation follows from the others and the
- * number of ranks; here accumulation does, so that a batch is the same on any number of ranks. */
+/* In DeepSpeed, two of batch, micro-batch and accumulation and the number of ranks determine the
+ * third. Here only accumulation is derived, so a batch is the same on any number of ranks. */
 static void drop_accumulation(translation *t) {
     const char *path = ACCUMULATION;
     const int follows = config_json_at(t->tree, BATCH) && config_json_at(t->tree, MICRO);

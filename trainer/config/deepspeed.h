@@ -1,16 +1,16 @@
-/* Keys and values of DeepSpeed's configuration. What only says how DeepSpeed is to go about it is
- * passed over; what means something here is set by its name here; what would change what is
- * trained, and is not built, is refused. */
+/* Translates the keys and values of DeepSpeed's configuration. Keys that only configure how
+ * DeepSpeed works are ignored; keys that have a counterpart here set it; keys that would change
+ * what is trained, and are not implemented, are refused. */
 #pragma once
 
 #include <jansson.h>
 
 #include "config/findings.h"
 
-/* Takes DeepSpeed's keys, and "auto", out of `tree`, sets what they mean, and adds to f. A key of
- * ours that the command line has (`from_line`, a tree; NULL: none) counts in place of one of
- * theirs; where the tree has both, and they differ, that is wrong. meant: gets the keys of ours
- * that were set in place of one of theirs; may be NULL. world: ranks, which a batch that the file
- * leaves to its micro-batch is multiplied by. */
+/* Removes DeepSpeed's keys, and "auto", from `tree`, sets the corresponding keys of ours, and adds
+ * what it did to f. If the command line gives one of our keys (`from_line`, a tree; NULL if none),
+ * the corresponding key of theirs is ignored; if `tree` itself has both with different values, that
+ * is an error. meant: receives our keys that were set in place of theirs; may be NULL. world: the
+ * number of ranks, by which a batch is multiplied that the file leaves to its micro-batch. */
 void config_deepspeed_translate(json_t *tree, const json_t *from_line, json_t *meant, int world,
                                 config_findings *f);

@@ -1,5 +1,5 @@
-/* What reading a configuration finds, all of it, so that a file is mended at once: what is wrong,
- * and how keys of DeepSpeed's were understood. */
+/* Collects everything that is found while a configuration is read, so that all mistakes in a file
+ * can be corrected at once: mistakes, and how DeepSpeed's keys were understood. */
 #pragma once
 
 #include <jansson.h>
@@ -7,36 +7,37 @@
 #include <dcp/error.h>
 
 typedef enum config_finding {
-    CONFIG_WRONG,     /* "key: why, and what to do": the configuration is refused */
+    CONFIG_WRONG,     /* "key: reason, and remedy": the configuration is refused */
     CONFIG_TAKEN,     /* "their key as our key" */
-    CONFIG_AUTO,      /* "key value": was "auto", and is this */
+    CONFIG_AUTO,      /* "key value": was "auto", and has this value now */
     CONFIG_LEFT_OUT,  /* "key value (DeepSpeed: value)": a default that differs */
-    CONFIG_GIVES_WAY, /* "their key value (our key is value)": the command line has ours */
-    CONFIG_REPEATED,  /* "key=value": another one of the command line comes after it */
+    CONFIG_GIVES_WAY, /* "their key value (our key is value)": the command line sets our key */
+    CONFIG_REPEATED,  /* "key=value": the command line sets the key again later */
     CONFIG_NO_EFFECT, /* a key */
-    CONFIG_IDLE,      /* "key (other key is value)": without effect where that has this value */
+    CONFIG_IDLE, /* "key (other key is value)": has no effect while the other key has this value */
     CONFIG_FINDINGS,
 } config_finding;
 
-/* {0}: nothing yet. */
+/* {0}: empty. */
 typedef struct config_findings {
     json_t *lists[CONFIG_FINDINGS]; /* of strings; NULL: empty */
 } config_findings;
 
-/* Adds to a list; what is in it already is not added again. */
+/* Adds a text to a list unless the list contains it. */
 void config_findings_add(config_findings *f, config_finding kind, const char *fmt, ...)
     DCP_PRINTF(3, 4);
-/* Whether the text is in a list. */
+/* Returns true if the list contains the text. */
 int config_findings_has(const config_findings *f, config_finding kind, const char *text);
 size_t config_findings_count(const config_findings *f, config_finding kind);
 void config_findings_clear(config_findings *f);
 
-/* DCP_ERR_ARG where something is wrong, else DCP_OK. The message begins with the source, a file or
- * the command line. It has what is wrong where that is one thing; else it counts the things, and
- * *lines are they, each indented and with a newline before it. Freed with free(). */
+/* Returns DCP_ERR_ARG if there are mistakes, otherwise DCP_OK. The message begins with the source,
+ * a file or the command line. It contains the mistake if there is only one; otherwise it contains
+ * their number, and *lines lists them, each indented and after a newline. Free *lines with
+ * free(). */
 int config_findings_judge(const config_findings *f, const char *source, char **lines,
                           dcp_error *err);
 
-/* How keys were understood: lines that begin with the source, with a newline between them; NULL:
- * there is nothing to tell. Freed with free(). */
+/* How keys were understood: lines that begin with the source, separated by newlines; NULL if there
+ * is nothing to report. Free the text with free(). */
 char *config_findings_notes(const config_findings *f, const char *source);

@@ -1,4 +1,4 @@
-/* Paths are followed part by part; values are shared, not copied. */
+/* Follows paths part by part. Values are shared, not copied. */
 #include "config/json_tree.h"
 
 #include <errno.h>
@@ -10,15 +10,15 @@
 #include "programs/fail.h"
 #include "programs/json_read.h"
 
-#define MAX_BYTES ((size_t)2 << 20) /* what jansson makes of it then stays below 200 MB */
+#define MAX_BYTES ((size_t)2 << 20) /* jansson's tree then stays below 200 MB */
 
-/* Whether the parser refused text that is valid JSON. */
+/* Returns true if the parser refused text that is valid JSON. */
 static int is_json(const json_error_t *error) {
     const enum json_error_code code = json_error_code(error);
     return code == json_error_duplicate_key || code == json_error_numeric_overflow;
 }
 
-/* What other programs' configurations are, by the ends of their names. */
+/* Recognizes other programs' kinds of configuration by the ends of their names. */
 static const char *other_kind(const char *path) {
     static const char *const kinds[][2] = {
         {".yaml", "YAML"}, {".yml", "YAML"}, {".toml", "TOML"}, {".py", "Python"}};
@@ -54,7 +54,7 @@ static int parse_text(const char *path, const char *text, size_t bytes, json_t *
     return *out ? DCP_OK : fail_place(path, text + mark, bytes - mark, &where, err);
 }
 
-/* The file may be a pipe, so that its size shows only as it is read. */
+/* The file may be a pipe, so its size is known only after reading it. */
 static int parse(FILE *file, const char *path, json_t **out, dcp_error *err) {
     char *text = malloc(MAX_BYTES + 1);
     if (!text) return core_fail_memory(err, MAX_BYTES + 1);

@@ -15,7 +15,7 @@
 #include "programs/arguments.h"
 #include "programs/fail.h"
 
-enum { SLIP = 2 }; /* up to so many edits a word counts as misspelled */
+enum { SLIP = 2 }; /* up to this many edits count as a misspelling */
 
 /* The length of the next part of a path. Moves *at to it, past slashes and "." parts. */
 static size_t next_part(const char **at) {
@@ -28,7 +28,7 @@ static size_t next_part(const char **at) {
     } while (1);
 }
 
-/* Whether `path` is `folder`, or lies in it, by their text alone. */
+/* Returns true if `path` is `folder`, or lies in it, judged by their texts. */
 static int lies_in(const char *path, const char *folder) {
     if ((*path == '/') != (*folder == '/')) return 0;
     for (size_t n = next_part(&folder); n > 0; n = next_part(&folder)) {
@@ -78,7 +78,8 @@ static int check_resume(const config *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* What a rank puts in place of braces. `here`: on this rank, whose environment must have it. */
+/* Checks the parts in braces that a rank replaces. `here`: for this rank, whose environment must
+ * have the variables. */
 static int check_braces(const char *key, const char *text, int here, dcp_error *err) {
     char name[256];
     size_t n;
@@ -122,7 +123,7 @@ int config_places_check_environment(const config *c, dcp_error *err) {
     return check_all_braces(c, 1, err);
 }
 
-/* Whether the folder will exist once the stores' directories and their parents are made. */
+/* Returns true if the folder will exist once the stores' directories and their parents are made. */
 static int will_be_made(const config *c, const char *folder) {
     for (size_t i = 0; i < c->n_stores; i++)
         if (lies_in(c->stores[i].path, folder)) return 1;
@@ -152,13 +153,13 @@ int config_places_check_writable(const config *c, const char *what, const char *
                      strerror(code));
 }
 
-/* Whether a call fails with what no other try would change. */
+/* Returns true if the call failed for a reason that no retry would change. */
 static int is_refused(int failed) {
     return failed && (errno == EACCES || errno == EPERM || errno == EROFS || errno == ENOTDIR ||
                       errno == ELOOP);
 }
 
-/* Whether it lies where the kernel alone makes files. */
+/* Returns true if only the kernel can create files there. */
 static int is_kernels(const char *path) {
     static const unsigned long kinds[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC,
                                           CGROUP2_SUPER_MAGIC, DEVPTS_SUPER_MAGIC};
@@ -169,18 +170,18 @@ static int is_kernels(const char *path) {
     return 0;
 }
 
-/* Whether nothing can be made in a folder that is there. With errno. */
+/* Returns true, with errno, if nothing can be created in an existing folder. */
 static int is_closed_folder(const char *path) {
     return is_refused(access(path, W_OK | X_OK)) || is_kernels(path);
 }
 
-/* With errno. */
+/* Returns true, with errno, if the store's directory cannot be used. */
 static int is_closed(const char *dir) {
     char path[PATH_MAX];
     const int n = snprintf(path, sizeof path, "%s/.lock", dir);
     if (n < 0 || (size_t)n >= sizeof path) return errno = ENAMETOOLONG, 1;
     if (is_refused(access(path, W_OK))) return 1;
-    /* the directory, or the nearest one above it that is there */
+    /* the directory, or its nearest parent that exists */
     for (char *slash; (slash = strrchr(path, '/'));) {
         *slash = '\0';
         if (access(path, F_OK) == 0 || errno != ENOENT) return is_closed_folder(*path ? path : "/");
@@ -207,7 +208,8 @@ int config_places_check_open(const config *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* How many domains so named the ranks are in; at most, where the environment of each tells. */
+/* The number of domains of that name that the ranks are in; the largest possible number if it
+ * depends on each rank's environment. */
 static int count_domains(const char *domain, int hosts, int world) {
     if (!domain) return hosts;
     if (strstr(domain, "{rank}") || strstr(domain, "{env:")) return world;

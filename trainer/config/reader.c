@@ -1,6 +1,6 @@
-/* From a file and overrides to a checked configuration. The user's tree is walked once, so that
- * every key in it is known and right; then the effective tree is built from the schema, key by key,
- * and the struct is filled from that. */
+/* Reads a file and overrides, and makes a checked configuration. The user's tree is walked once to
+ * check that every key is known and has a valid value. Then the effective tree is built from the
+ * schema, key by key, and the struct is filled from that tree. */
 #include "config/reader.h"
 
 #include <inttypes.h>
@@ -26,7 +26,8 @@ typedef struct config_overrides {
     int n;
 } config_overrides;
 
-/* The model's object: `model` itself, or the file or folder (config.json in it) that it names. */
+/* The model's object: `model` itself, or the contents of the file or folder (its config.json) that
+ * it names. */
 static int resolve_model(json_t *model, json_t **out, dcp_error *err) {
     const char *given = json_string_value(model);
     if (!given) {
@@ -104,7 +105,8 @@ static void check_missing(const json_t *given, config_findings *f) {
                                 config_keys[i].path);
 }
 
-/* A text that begins with <checkpoint.dir> has its value there, which comes before in the table. */
+/* Replaces <checkpoint.dir> at the beginning of a text by the value of that key, which precedes
+ * this one in the table. */
 static json_t *in_checkpoint_dir(const char *text, const json_t *tree) {
     static const char dir[] = "<checkpoint.dir>";
     if (strncmp(text, dir, sizeof dir - 1) != 0) return NULL;
@@ -112,8 +114,8 @@ static json_t *in_checkpoint_dir(const char *text, const json_t *tree) {
                         text + sizeof dir - 1);
 }
 
-/* The default. It is null for the sequence length of a stored batch, which has its own. tree: the
- * effective values of the keys before. */
+/* The default. It is null for the sequence length of a stored batch, which has its own length.
+ * tree: the effective values of the preceding keys. */
 static json_t *fallback(const config_key *key, const json_t *given, const json_t *tree) {
     const char *type = json_string_value(config_json_at(given, "data.type"));
     if (strcmp(key->path, "data.sequence_length") == 0 && type && strcmp(type, "safetensors") == 0)
@@ -126,14 +128,14 @@ static json_t *fallback(const config_key *key, const json_t *given, const json_t
     return placed;
 }
 
-/* A new reference to a value that was given: 1e3 as 1000 where an integer is asked for. */
+/* A new reference to a given value: 1e3 becomes 1000 if the key requires an integer. */
 static json_t *take_value(const config_key *key, json_t *value) {
     return key->type == CONFIG_INTEGER && json_is_real(value)
                ? json_integer((json_int_t)json_real_value(value))
                : json_incref(value);
 }
 
-/* optimizer.type comes before the keys of optimizers in the table. */
+/* optimizer.type precedes the optimizers' keys in the table. */
 static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     json_t *tree = json_object();
     int failed = !tree;
@@ -155,7 +157,7 @@ static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     return DCP_OK;
 }
 
-/* A key of another optimizer's is a mistake. */
+/* A key of another optimizer is a mistake. */
 static int check_optimizer(const json_t *given, const json_t *tree, dcp_error *err) {
     const char *optimizer = json_string_value(config_json_at(tree, "optimizer.type"));
     for (size_t i = 0; i < config_keys_count; i++) {
@@ -227,7 +229,7 @@ static int check_together(const config *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* The struct, from c->tree. */
+/* Fills the struct from c->tree. */
 static void fill_struct(config *c) {
     config_schema_fill(c);
     c->optimizer_params = config_json_at(c->tree, "optimizer.params");
@@ -246,7 +248,7 @@ static void fill_struct(config *c) {
                                           .stripe_bytes = c->stripe_bytes};
 }
 
-/* Takes `tree` and `model`. */
+/* Takes over `tree` and `model`. */
 static int assemble(json_t *tree, json_t *model, config **out, dcp_error *err) {
     config *c = calloc(1, sizeof *c);
     if (!c) {
@@ -266,17 +268,18 @@ static int assemble(json_t *tree, json_t *model, config **out, dcp_error *err) {
     return status;
 }
 
-/* Puts the source of a mistake in front of its message: the file, or the command line. */
+/* Puts the source of a mistake, the file or the command line, in front of the message. */
 static int blame(const char *source, int status, dcp_error *err) {
     if (status == DCP_OK) return DCP_OK;
     const dcp_error why = *err;
     return core_fail(err, status, "%s: %s", source, why.message);
 }
 
-/* `key.path=value` on the command line. The value is JSON where it parses as such, else a string;
- * where the key takes a string it is the text itself, so that `data.path=2024` works. */
+/* Reads `key.path=value` from the command line. The value is JSON if it can be parsed, otherwise a
+ * string. If the key requires a string, the value is the text itself, so that `data.path=2024`
+ * works. */
 
-/* NULL: the value is not UTF-8, or, where *duplicate is set, has a key twice. */
+/* NULL if the value is not UTF-8, or if it has a key twice, in which case *duplicate is set. */
 static json_t *parse_value(const char *path, const char *text, int *duplicate) {
     const config_key *key = config_key_find(path);
     json_error_t where;
@@ -291,7 +294,7 @@ static json_t *parse_value(const char *path, const char *text, int *duplicate) {
     return value ? value : json_string(text);
 }
 
-/* Replaces the path of the model by its object, so that an override can change a key of it. */
+/* Replaces the path of the model by its object, so that an override can change one of its keys. */
 static int open_model(json_t *tree, dcp_error *err) {
     json_t *model = json_object_get(tree, "model");
     if (!json_is_string(model)) return DCP_OK;
@@ -332,8 +335,8 @@ static int apply(json_t *tree, char *const *overrides, int n, dcp_error *err) {
     return status;
 }
 
-/* A tree of the overrides alone, checked, so that their mistakes are not blamed on the file.
- * *meant: keys that DeepSpeed's among them stand for. */
+/* Makes a tree of the overrides alone and checks it, so that their mistakes are not attributed to
+ * the file. *meant: our keys that are set by DeepSpeed's keys among them. */
 static int read_overrides(char *const *overrides, int n, json_t **out, json_t **meant, char **lines,
                           dcp_error *err) {
     *out = json_object();
@@ -352,7 +355,7 @@ static int read_overrides(char *const *overrides, int n, json_t **out, json_t **
     return status;
 }
 
-/* Not the model's own file. */
+/* Refuses the model's own file. */
 static int check_kind(const json_t *given, dcp_error *err) {
     if (json_object_get(given, "model") || !json_object_get(given, "model_type")) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
@@ -360,7 +363,7 @@ static int check_kind(const json_t *given, dcp_error *err) {
                      "\"config.json\", \"data\": {\"path\": \"corpus\"}}");
 }
 
-/* Whether the second assignment is of the first one's key, or of an object that holds it. */
+/* Returns true if the second assignment sets the first one's key, or an object that contains it. */
 static int replaces(const char *first, const char *second) {
     const size_t n = strcspn(second, "=");
     return strncmp(first, second, n) == 0 && (first[n] == '=' || first[n] == '.');
@@ -401,8 +404,8 @@ static uint64_t checksum_of(const char *text) {
     return hash;
 }
 
-/* Makes the result from the file's tree with the overrides applied, whose keys are checked. Both
- * trees stay the caller's. */
+/* Makes the result from the file's tree, to which the overrides have been applied and whose keys
+ * have been checked. The caller keeps both trees. */
 static int finish(const char *path, const json_t *given, const json_t *from_line, config **out,
                   dcp_error *err) {
     json_t *tree = NULL, *model = NULL;
@@ -434,7 +437,7 @@ static int finish(const char *path, const json_t *given, const json_t *from_line
     return blame(by_line ? LINE : path, status, err);
 }
 
-/* Into the file's tree. */
+/* Applies the overrides to the file's tree. */
 static int merge(json_t *given, char *const *overrides, int n, json_t *meant, dcp_error *err) {
     const int status = apply(given, overrides, n, err);
     if (status != DCP_OK) return blame(LINE, status, err);

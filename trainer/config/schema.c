@@ -224,7 +224,7 @@ static int number_fits(const config_key *key, const json_t *value) {
     return number >= key->min && number <= key->max;
 }
 
-/* The index of the text among the words, which | separates; -1: it is none of them. */
+/* The index of the text among the words, which are separated by |; -1 if it is none of them. */
 static int word_number(const char *words, const char *text) {
     if (!text) return -1;
     for (int number = 0;; number++) {
@@ -279,7 +279,7 @@ static int value_fits(const config_key *key, const json_t *value) {
     return 0;
 }
 
-/* What the key asks for, as text for a message. */
+/* What the key requires, as text for a message. */
 static void expect(const config_key *key, char *out, size_t size) {
     static const char *const fixed[] = {
         [CONFIG_TEXT] = "a string with something in it",
@@ -300,7 +300,7 @@ static void expect(const config_key *key, char *out, size_t size) {
     if (key->nullable) strncat(out, ", or null", size - strlen(out) - 1);
 }
 
-/* What to do about a value that users of other programs or versions may give. */
+/* The remedy for values that users of other programs or versions may give. */
 static const char *advice(const config_key *key, const char *text) {
     if (text && strcmp(text, "auto") == 0)
         return "; nobody fills it in here: give a value, or leave it out";
@@ -314,7 +314,7 @@ static const char *advice(const config_key *key, const char *text) {
     return "";
 }
 
-/* Messages name the key's full path, what was given and what is asked for. */
+/* Messages contain the key's full path, the given value and what the key requires. */
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err) {
     const int is_path = (key->type == CONFIG_TEXT && !key->is_name) || key->type == CONFIG_MODEL;
     if (is_path && core_path_check(key->path, json_string_value(value), err))
@@ -330,14 +330,14 @@ int config_key_check(const config_key *key, const json_t *value, dcp_error *err)
     return status;
 }
 
-/* The key's value: what was given, or its default. A new reference. */
+/* The key's value: the given one, or the default. A new reference. */
 static json_t *given_or_default(const config_key *key, const json_t *given) {
     json_t *value = config_json_at(given, key->path);
     return value ? json_incref(value) : json_loads(key->fallback, JSON_DECODE_ANY, NULL);
 }
 
-/* Adds the key to `f` if it was given with a value that is not its default, and the key that its
- * row names in idle_where leaves it without effect. */
+/* Adds the key to `f` if it has a value that is not its default, but the key in its row's
+ * idle_where leaves it without effect. */
 static void note_if_idle(const config_key *key, const json_t *given, config_findings *f) {
     char path[CONFIG_PATH_MAX];
     const size_t length = strcspn(key->idle_where, "=");
@@ -392,7 +392,7 @@ void config_schema_fill(config *c) {
     }
 }
 
-/* What a key takes, in short. */
+/* A short description of the values that a key accepts. */
 static void describe_values(const config_key *key, char *out, size_t size) {
     static const char *const fixed[] = {
         [CONFIG_TEXT] = "TEXT",   [CONFIG_NUMBER] = "NUMBER", [CONFIG_SWITCH] = "true|false",

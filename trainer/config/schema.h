@@ -1,6 +1,6 @@
-/* Every key of dcp-train's configuration: a row has its type, default, limits, one line of help,
- * and the member of the struct that it fills in. The one list that reading, checking,
- * --print-config and --print-keys go by. */
+/* The keys of dcp-train's configuration. A row has a key's type, default, limits, one line of help,
+ * and the member of the struct that it fills in. Reading, checking, --print-config and --print-keys
+ * all use this list. */
 #pragma once
 
 #include <jansson.h>
@@ -11,36 +11,36 @@
 
 enum { CONFIG_PATH_MAX = 64 }; /* longer than any key's path */
 
-/* What a value is, and of which type the struct's member is. */
+/* The type of a value, and of the struct's member. */
 typedef enum config_type {
     CONFIG_TEXT,    /* const char * */
     CONFIG_WORD,    /* one of the row's words; const char * */
-    CONFIG_CHOICE,  /* likewise; an int or enum: the word's number */
+    CONFIG_CHOICE,  /* one of the row's words; an int or enum: the word's index */
     CONFIG_INTEGER, /* min <= value <= max; uint64_t */
     CONFIG_NUMBER,  /* min <= value <= max; double */
     CONFIG_SWITCH,  /* true or false; int */
-    CONFIG_BETAS,   /* two numbers of [0, 1); const json_t *, as those below */
+    CONFIG_BETAS,   /* two numbers in [0, 1); const json_t *, as for those below */
     CONFIG_NAMES,   /* list of strings */
     CONFIG_OBJECTS, /* list of objects; see `check` */
-    CONFIG_MODEL,   /* path, or an object with keys of its own */
+    CONFIG_MODEL,   /* path, or an object with its own keys */
 } config_type;
 
 typedef struct config_key {
     const char *path; /* "optimizer.params.lr" */
     config_type type;
-    const char *fallback; /* the default, as JSON; NULL: must be given */
+    const char *fallback; /* the default, as JSON; NULL: the key is mandatory */
     const char *help;
-    const char *words; /* "direct|mpio"; of CONFIG_TEXT words that mean something */
+    const char *words; /* "direct|mpio"; for CONFIG_TEXT, words with a special meaning */
     double min, max;
-    int nullable, is_name; /* is_name: of CONFIG_TEXT no path, but a name */
-    /* The optimizer.type that has the key; NULL: all have it, or it is none of theirs. Where their
-     * defaults differ, a key has a row for each of them. */
+    int nullable, is_name; /* is_name: a CONFIG_TEXT that is a name, not a path */
+    /* The optimizer.type that has the key; NULL if all have it, or if it is not an optimizer's key.
+     * A key whose default depends on the optimizer has a row for each of them. */
     const char *optimizer;
-    /* "key=word|word": that other key leaves this one without effect where it has one of these
-     * values; NULL: none does. */
+    /* "key=word|word": this key has no effect while that other key has one of these values; NULL if
+     * there is no such condition. */
     const char *idle_where;
     size_t offset; /* of the struct's member; 0: none */
-    /* Of a list of objects: whether they are right, and what completes them, NULL: nothing. */
+    /* For a list of objects: checks them, and completes them; NULL if there is nothing to do. */
     int (*check)(const char *path, const json_t *list, dcp_error *err);
     int (*complete)(json_t *list);
 } config_key;
@@ -48,22 +48,23 @@ typedef struct config_key {
 extern const config_key config_keys[];
 extern const size_t config_keys_count;
 
-/* The key of that path; NULL where there is none. */
+/* The key of that path; NULL if there is none. */
 const config_key *config_key_find(const char *path);
-/* The same, of those that there are where optimizer.type is that. */
+/* The key of that path among the keys that exist for that optimizer.type; NULL if there is none. */
 const config_key *config_key_of(const char *path, const char *optimizer);
-/* Whether keys lie below the path: "optimizer", "optimizer.params". */
+/* Returns true if there are keys below the path: "optimizer", "optimizer.params". */
 int config_key_is_group(const char *path);
 
-/* DCP_OK where `value` is of the key's type and in its range, else DCP_ERR_ARG. */
+/* Returns DCP_OK if `value` has the key's type and is in its range, otherwise DCP_ERR_ARG. */
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err);
 
-/* Adds to `f` the keys of `given`, a tree of known keys with right values, that other keys leave
- * without effect. */
+/* Adds to `f` those keys of `given`, a tree of valid keys and values, that have no effect because
+ * of other keys. */
 void config_schema_note_idle(const json_t *given, config_findings *f);
 
-/* Fills in the members that keys have, from c->tree, in which every key is there and right. */
+/* Fills in the members that belong to keys, from c->tree, in which every key exists and is
+ * valid. */
 void config_schema_fill(config *c);
 
-/* Prints each key with what it takes, its default and its help, a line each. */
+/* Prints a line for each key: the values it accepts, its default and its help. */
 void config_schema_print(void);

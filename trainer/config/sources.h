@@ -1,4 +1,4 @@
-/* data.sources: data beside data.path, of the same type, and how much of each. */
+/* data.sources: additional data of the same type as data.path, and how much of each to use. */
 #pragma once
 
 #include <jansson.h>
@@ -10,12 +10,12 @@ enum { CONFIG_MOST_SOURCES = 63 };
 
 typedef struct config_source {
     const char *path;
-    double weight; /* beside 1 of data.path */
+    double weight; /* relative to 1 for data.path */
 } config_source;
 
-/* DCP_OK where every entry of the list has a path and else only a weight. */
+/* Returns DCP_OK if every entry of the list has a path and no other key than a weight. */
 int config_sources_check(const char *path, const json_t *list, dcp_error *err);
 
-/* Fills out[CONFIG_MOST_SOURCES] from a checked list and returns the number. Paths are borrowed
- * from it. */
+/* Fills out[CONFIG_MOST_SOURCES] from a checked list and returns the number. The list owns the
+ * paths. */
 size_t config_sources_fill(const json_t *list, config_source *out);

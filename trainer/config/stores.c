@@ -1,5 +1,5 @@
-/* The entries are small objects with keys of their own, so they are checked here and not by the
- * list of keys. */
+/* The entries are small objects with their own keys, so they are checked here and not by the list
+ * of keys. */
 #include "config/stores.h"
 
 #include <stdio.h>
@@ -8,10 +8,10 @@
 #include "config/config.h"
 #include "programs/fail.h"
 
-#define MOST (DCP_MAX_TIERS - 1) /* checkpoint.dir is one more */
-#define MOST_LOST 16             /* of rs(K) */
+#define MOST (DCP_MAX_TIERS - 1) /* checkpoint.dir is an additional store */
+#define MOST_LOST 16             /* the largest K of rs(K) */
 #define MAX_INT 2147483647
-#define MOST_STRIPES 2000 /* as dcp_store_options says */
+#define MOST_STRIPES 2000 /* the limit of dcp_store_options */
 
 int config_stores_survivable(const char *redundancy) {
     if (!redundancy || strcmp(redundancy, "none") == 0) return 0;
@@ -33,7 +33,7 @@ static int is_within(const json_t *value, json_int_t least, json_int_t most) {
            json_integer_value(value) <= most;
 }
 
-/* What the key asks for, if the value is something else; NULL: the value is right. */
+/* What the key requires, if the value is invalid; NULL if it is valid. */
 static const char *what_is_wrong(const char *key, const json_t *value) {
     if (strcmp(key, "path") == 0)
         return json_string_length(value) > 0 ? NULL : "a string with something in it";

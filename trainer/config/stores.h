@@ -5,16 +5,17 @@
 
 #include <dcp/tiers.h>
 
-/* DCP_OK where every entry of the list has a path and else only what is known, in its range. */
+/* Returns DCP_OK if every entry of the list has a path and otherwise only known keys with valid
+ * values. */
 int config_stores_check(const char *path, const json_t *list, dcp_error *err);
 
 /* The number of failure domains that a private store with this redundancy may lose at once without
  * losing a step: 0 for NULL and "none", 1 for "partner", K for "rs(K)"; -1 for any other text. */
 int config_stores_survivable(const char *redundancy);
 
-/* Adds what the entries of a checked list leave out. 0, or -1 where memory is short. */
+/* Adds what the entries of a checked list omit. Returns 0, or -1 if out of memory. */
 int config_stores_complete(json_t *list);
 
-/* Fills out[] from a completed list and returns the number. Strings are borrowed from it. domain:
- * of those that name none; may be NULL. */
+/* Fills out[] from a completed list and returns the number. The list owns the strings. domain: used
+ * for entries that name none; may be NULL. */
 size_t config_stores_fill(const json_t *list, const char *domain, dcp_tier *out);

@@ -1,6 +1,6 @@
-/* Which key was meant: what other trainers' name of a thing is here, else the key at the smallest
- * edit distance, as far as that can be a slip. A key of the same name in another group counts as
- * one edit, since a wrong place is as likely a slip as a wrong letter. */
+/* Guesses which key was meant: the counterpart of a name in other trainers, otherwise the key at
+ * the smallest edit distance, if that can be a slip. A key of the same name in another group counts
+ * as one edit, since a wrong place is as likely a slip as a wrong letter. */
 #include "config/suggest.h"
 
 #include <string.h>
@@ -87,7 +87,8 @@ static void consider(search *s, const char *candidate, size_t length) {
     memcpy(s->best, name, length + 1);
 }
 
-/* Another trainer's name inside one of our groups is only taken for a key of that group. */
+/* If another trainer's name appears inside one of our groups, only a key of that group is
+ * suggested. */
 static const char *name_here(const char *path) {
     const char *dot = strchr(path, '.');
     const size_t group = dot ? (size_t)(dot + 1 - path) : 0;
@@ -97,7 +98,7 @@ static const char *name_here(const char *path) {
     return NULL;
 }
 
-/* How many edits may be slips in so long a word. */
+/* The largest number of edits that can be slips in a word of this length. */
 static size_t most_slips(const char *word) { return 1 + strlen(word) / 6; }
 
 int config_suggest_key(const char *path, char best[CONFIG_PATH_MAX]) {

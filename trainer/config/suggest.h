@@ -1,9 +1,10 @@
-/* Which key or word was probably meant by one that does not exist. */
+/* Guesses which key or word was meant by one that does not exist. */
 #pragma once
 
 #include <stddef.h>
 
 #include "config/schema.h"
 
-/* Writes the key, or group of keys, that `path` is most like into best[]; 0: none is like it. */
+/* Writes the key, or group of keys, that is most similar to `path` to best[]. Returns 0 if none is
+ * similar. */
 int config_suggest_key(const char *path, char best[CONFIG_PATH_MAX]);
