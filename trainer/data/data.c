@@ -1,6 +1,6 @@
 /* Samples by global number: sample g is number g % samples of epoch g / samples. With several
- * sources, it is one of them by where g goes in a permutation of its cycle; the source's own number
- * is its share of the cycles before, and its samples before this one. */
+ * sources, a permutation of g's cycle selects the source; the sample's number in that source is the
+ * source's share of all earlier cycles, plus its samples before g in this cycle. */
 #include "data/data.h"
 
 #include <stdio.h>
@@ -11,33 +11,33 @@
 #include "programs/fail.h"
 #include "random/random.h"
 
-/* Samples of the checksum: all where they are few and small, else some. */
+/* Samples in the checksum: all if they are few and small, otherwise some. */
 enum { ALL_SAMPLES = 4096, SOME_SAMPLES = 256, CHECKED_BYTES = 16 << 20 };
 
 typedef struct data_part {
     void *state;
-    uint64_t samples;      /* of an epoch */
-    uint32_t first, count; /* its places in a cycle */
+    uint64_t samples;      /* per epoch */
+    uint32_t first, count; /* its positions in a cycle */
 } data_part;
 
-/* What a cycle's samples are, in their order. */
+/* Which samples a cycle consists of, in their order. */
 typedef struct data_cycle {
     int is_known;
     uint64_t seed, number;
     uint8_t part[DATA_CYCLE];
-    uint16_t within[DATA_CYCLE]; /* the part's samples of this cycle before it */
+    uint16_t within[DATA_CYCLE]; /* the part's samples before it in this cycle */
 } data_cycle;
 
 struct data {
     const data_source *source;
     data_part parts[1 + CONFIG_MOST_SOURCES];
-    size_t n;         /* that are open */
-    data_cycle cycle; /* the last one asked for */
+    size_t n;         /* open parts */
+    data_cycle cycle; /* the last one that was requested */
     uint64_t fingerprint;
     sample_shape shape;
 };
 
-/* What samples are, and the types of data that have such. */
+/* A kind of samples, and the types of data that have samples of this kind. */
 typedef struct sample_kind {
     const char *name, *types;
 } sample_kind;
@@ -96,7 +96,7 @@ static uint64_t count_checked(uint64_t samples, uint64_t sample_bytes) {
     return some == 0 ? 1 : some < samples ? some : samples;
 }
 
-/* FNV-1a, of n words of 4 bytes. */
+/* FNV-1a over n words of 4 bytes. */
 static uint64_t hash_words(uint64_t hash, const void *memory, uint64_t n) {
     const char *at = memory;
     uint32_t word;
@@ -107,7 +107,8 @@ static uint64_t hash_words(uint64_t hash, const void *memory, uint64_t n) {
     return hash;
 }
 
-/* `room`: of one sample. The order of epoch 0 with seed 0 spreads the first samples. */
+/* `room`: memory for one sample. Hashes the first samples in the order of epoch 0 with seed 0,
+ * which spreads them over the data. */
 static int hash_samples(const data *d, const data_part *part, const sample_batch *room,
                         uint64_t words, uint64_t *hash, dcp_error *err) {
     const uint64_t samples = part->samples, n = count_checked(samples, words * 4);
@@ -123,7 +124,7 @@ static int hash_samples(const data *d, const data_part *part, const sample_batch
     return DCP_OK;
 }
 
-/* Of all sources, one after the other, and of their shares where there are several. */
+/* Hashes all sources, one after the other, and, if there are several, their shares. */
 static int hash_parts(data *d, const sample_batch *room, uint64_t words, dcp_error *err) {
     uint64_t hash = 0xcbf29ce484222325;
     int status = DCP_OK;
@@ -137,7 +138,7 @@ static int hash_parts(data *d, const sample_batch *room, uint64_t words, dcp_err
     return status;
 }
 
-/* Memory of one sample, *words of 4 bytes; *memory is to be freed. */
+/* Allocates memory for one sample, *words of 4 bytes; the caller frees *memory. */
 static int make_sample_room(const data *d, sample_batch *room, uint64_t *words, void **memory,
                             dcp_error *err) {
     const uint64_t values = model_sample_values(&d->shape), ids = model_sample_ids(&d->shape);
@@ -181,8 +182,8 @@ static double weight_of(const data_options *options, size_t i) {
     return i == 0 ? 1 : options->others[i - 1].weight;
 }
 
-/* Places [first, first + count) of a cycle: ends are rounded, so each source has its share but for
- * less than one. */
+/* Divides a cycle's positions: part i gets [first, first + count). Ends are rounded, so each
+ * source's share is off by less than one sample. */
 static int share_cycle(data *d, const data_options *options, dcp_error *err) {
     double all = 0, before = 0;
     for (size_t i = 0; i < d->n; i++) all += weight_of(options, i);
@@ -265,7 +266,7 @@ static void make_cycle(data *d, uint64_t seed, uint64_t number) {
     c->is_known = 1;
 }
 
-/* Whose sample number g is, and its number there. */
+/* The part to which sample g belongs, and the sample's number in that part. */
 static const data_part *find_part(data *d, uint64_t seed, uint64_t g, uint64_t *own) {
     *own = g;
     if (d->n == 1) return d->parts;
@@ -286,7 +287,7 @@ static int read_sample(data *d, uint64_t seed, uint64_t g, const sample_batch *o
     return status == DCP_OK ? DCP_OK : blame_source((size_t)(part - d->parts), status, &why, err);
 }
 
-/* Adds what counts of n samples. */
+/* Adds the number of targets of n samples that count. */
 static void count_targets(const data *d, const sample_batch *samples, uint64_t n,
                           uint64_t *counted) {
     for (uint64_t i = 0; i < n * d->shape.targets; i++)

@@ -1,7 +1,7 @@
-/* Training samples. Samples are numbered globally through all epochs, and sample g is a function of
- * the data, the seed and g alone: never of ranks or of what was read before. Of several sources
- * each DATA_CYCLE samples have as many of each as the weights say, in an order of their own, and
- * each source goes through its own epochs. */
+/* Training samples. They are numbered globally through all epochs, and sample g depends only on the
+ * data, the seed and g: never on ranks or on what was read before. With several sources, each group
+ * of DATA_CYCLE samples has as many of each source as the weights say, in an order of its own, and
+ * each source has its own epochs. */
 #pragma once
 
 #include <stdint.h>
@@ -12,34 +12,36 @@ enum { DATA_CYCLE = 1000 };
 
 typedef struct data data;
 
-/* Not collective. DCP_ERR_NOT_FOUND, DCP_ERR_ARG: what is wrong with path or content, or the data
- * is of another kind than the model takes. */
+/* Not collective. Returns DCP_ERR_NOT_FOUND, or DCP_ERR_ARG if path or content is wrong, or if the
+ * model does not accept this kind of data. */
 int data_open(const data_options *options, data **out, dcp_error *err);
 void data_close(data *d);
 
-/* From now on bytes of images become numbers like that. It changes no fingerprint. */
+/* After this call, bytes of images are converted to numbers in this way. Does not change
+ * fingerprints. */
 void data_normalize(data *d, const sample_normalization *how);
 
-/* The error `why` of data whose path another key names: messages begin with data.path, and then
- * with that. Returns `status`. */
+/* Reports the error `why` about data whose path is given by another key than data.path: replaces
+ * data.path at the beginning of the message by that key. Returns `status`. */
 int data_blame(const char *key, int status, const dcp_error *why, dcp_error *err);
 
-/* Samples of an epoch; of several sources those of all together. */
+/* The number of samples per epoch, summed over all sources. */
 uint64_t data_samples(const data *d);
-/* What files of text or ids hold, of all sources together. */
+/* What files of text or ids contain, over all sources. */
 void data_files_told(const data *d, data_contents *out);
-/* Of packed samples: how many records they hold, and these records' share of their tokens. */
+/* For packed samples: the number of records in them, and the share of the samples' positions that
+ * records fill. */
 void data_packed(const data *d, uint64_t *records, double *share);
-/* A checksum of the number of samples and of what is in them, however files hold it: of all, or of
- * a large data set of a few hundred that are spread over it. Where it differs, so do the samples.
- */
+/* A checksum of the number of samples and of their contents, regardless of how files store them. It
+ * covers all samples, or a few hundred that are spread over a large data set. If it differs, so do
+ * the samples. */
 uint64_t data_fingerprint(const data *d);
 
-/* Samples first ... first + n - 1 into the memory that `out` points to, and how many of their
- * targets count: counted[losses]. */
+/* Reads samples first ... first + n - 1 into the memory that `out` points to, and stores how many
+ * of their targets count in counted[losses]. */
 int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, const sample_batch *out,
               uint64_t *counted, dcp_error *err);
 
-/* Reads samples `first` ... first + n - 1 and keeps nothing: what is wrong with one is an error.
- * Adds how many of their targets count to counted[losses]. */
+/* Reads samples `first` ... first + n - 1 and discards them: returns an error if one is invalid.
+ * Adds the number of their targets that count to counted[losses]. */
 int data_check(data *d, uint64_t first, uint64_t n, uint64_t *counted, dcp_error *err);

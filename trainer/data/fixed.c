@@ -1,5 +1,5 @@
 /* One batch from a safetensors file, the same at every step. Tokens: input_ids and labels, I64
- * [batch, sequence]; as in transformers, position t is to predict label t + 1. Images and vectors:
+ * [batch, sequence]; as in transformers, position t predicts label t + 1. Images and vectors:
  * pixel_values, F32 [batch, ...], and labels, I64 [batch]. Label -100 is ignored. */
 #include "data/source.h"
 
@@ -15,11 +15,11 @@ typedef struct fixed {
     sample_shape shape;
     uint64_t rows;
     int64_t *ids;    /* [rows, tokens], or NULL */
-    float *values;   /* [rows, numbers of a sample], or NULL */
+    float *values;   /* [rows, numbers per sample], or NULL */
     int64_t *labels; /* [rows, targets] */
 } fixed;
 
-/* What a tensor of the file should be. */
+/* What a tensor of the file must be. */
 typedef struct asked {
     const char *name;
     dcp_dtype dtype;
@@ -89,7 +89,7 @@ static int read_tensor(dcp_st_reader *reader, const data_options *o, const asked
     return dcp_st_read(reader, a->name, 0, bytes, *out, err);
 }
 
-/* `ignored`: a value that is allowed although it is no class; 0: none. */
+/* `ignored`: a value that is allowed although it is not a class; 0 if there is none. */
 static int check_ids(const int64_t *ids, uint64_t per_row, const char *name, const data_options *o,
                      int64_t ignored, dcp_error *err) {
     for (uint64_t i = 0; i < o->batch * per_row; i++)
@@ -143,7 +143,7 @@ int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err) {
     return status;
 }
 
-/* The options; where any batch size will do, with the file's number of rows. */
+/* The options; if any batch size is accepted, with the file's number of rows. */
 static data_options with_rows(const data_options *options, dcp_st_reader *reader) {
     data_options own = *options;
     const dcp_tensor *labels = dcp_st_find(reader, "labels");

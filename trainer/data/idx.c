@@ -1,7 +1,8 @@
-/* Images, or vectors, and their classes from idx files. Of a folder or glob, the files with
- * "images" in their names count, and where some of these begin with "train" only those, so that a
- * folder of MNIST trains on its training images. Labels lie beside: the same name with "labels" in
- * place of "images", and idx1 in place of another idx and digit. Every epoch has its own order. */
+/* Images, or vectors, and their classes from idx files. In a folder or glob, only files with
+ * "images" in their names are used, and if some of these begin with "train", only those: a folder
+ * of MNIST trains on its training images. The file of labels lies beside the file of images and has
+ * the same name, with "labels" in place of "images", and idx1 in place of idx and another digit.
+ * Every epoch has its own order. */
 #include "data/source.h"
 
 #include <inttypes.h>
@@ -18,8 +19,8 @@
 enum { LABELS_AT_ONCE = 4096 };
 
 /* Files of the IDX format, read as one array: 00 00, a type, the number of dimensions, each
- * dimension as a big-endian u32, the first one counting items; then the elements, big-endian,
- * row-major. */
+ * dimension as a big-endian u32, the first of which is the number of items; then the elements,
+ * big-endian, in row-major order. */
 enum { IDX_MAX_DIMS = 4 };
 
 typedef enum idx_type {
@@ -32,8 +33,8 @@ typedef enum idx_type {
 } idx_type;
 
 typedef struct idx_part {
-    uint64_t first, items; /* numbers of its items in the whole */
-    uint64_t begin;        /* offset of its first element in files */
+    uint64_t first, items; /* the numbers of its items in the whole array */
+    uint64_t begin;        /* offset of its first element in all files */
 } idx_part;
 
 typedef struct idx_array {
@@ -41,7 +42,7 @@ typedef struct idx_array {
     idx_part *parts; /* [files.n] */
     uint64_t items;
     idx_type type;
-    uint32_t ndim; /* of an item; all files have the same */
+    uint32_t ndim; /* per item; equal in all files */
     uint64_t dims[IDX_MAX_DIMS];
     uint64_t item_bytes;
 } idx_array;
@@ -50,7 +51,7 @@ enum { MAGIC_BYTES = 4 };
 
 typedef struct idx_header {
     idx_type type;
-    uint32_t ndim; /* with that of the items */
+    uint32_t ndim; /* including the dimension of items */
     uint64_t dims[IDX_MAX_DIMS];
     uint64_t bytes, item_bytes; /* of the header; of an item */
 } idx_header;
@@ -93,7 +94,7 @@ static int64_t idx_integer(idx_type type, const uint8_t *element) {
     }
 }
 
-/* u8 is scaled to [0, 1]; all else is the number itself. */
+/* Scales u8 to [0, 1]; other elements are converted without scaling. */
 static float idx_float(idx_type type, const uint8_t *element) {
     if (type == IDX_U8) return (float)*element / 255.0f;
     if (idx_is_integer(type)) return (float)idx_integer(type, element);
@@ -122,7 +123,7 @@ static int check_magic(const char *path, const uint8_t *magic, dcp_error *err) {
     return DCP_OK;
 }
 
-/* The file must be as long as its dimensions say, to the byte. */
+/* The file's size must match its dimensions exactly. */
 static int check_size(const data_file *file, idx_header *h, dcp_error *err) {
     uint64_t whole;
     h->item_bytes = idx_type_bytes(h->type);
@@ -177,8 +178,8 @@ static int add_part(idx_array *a, size_t i, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Reads and checks the headers of a->files, which stay the array's: sizes, types and dimensions are
- * not trusted until they agree with the files' sizes and with each other. */
+/* Reads and checks the headers of a->files, which the array still owns: sizes, types and dimensions
+ * are not trusted until they agree with the files' sizes and with each other. */
 static int idx_open(idx_array *a, dcp_error *err) {
     a->parts = calloc(a->files.n, sizeof *a->parts);
     if (!a->parts) return core_fail_memory(err, a->files.n * sizeof *a->parts);
@@ -192,19 +193,19 @@ static void idx_close(idx_array *a) {
     free(a->parts);
 }
 
-/* Where the file starts among all files. */
+/* The offset among all files at which the item starts. */
 static uint64_t offset_of(const idx_array *a, uint64_t item) {
     const idx_part *part =
         &a->parts[data_sorted_last(&a->parts->first, a->files.n, sizeof *a->parts, item)];
     return part->begin + (item - part->first) * a->item_bytes;
 }
 
-/* Which file item number `item` lies in, and its offset there. */
+/* The file that contains item number `item`, and its offset there. */
 static const char *idx_at(const idx_array *a, uint64_t item, uint64_t *within) {
     return data_files_at(&a->files, offset_of(a, item), within);
 }
 
-/* n items as they are in the files: [n, item_bytes]; they lie in one file. */
+/* Reads n items as they are in the files: [n, item_bytes]; they lie in one file. */
 static int idx_read(idx_array *a, uint64_t item, uint64_t n, void *out, dcp_error *err) {
     return data_files_read(&a->files, offset_of(a, item), n * a->item_bytes, out, err);
 }
@@ -251,7 +252,7 @@ static int find_images(const char *path, data_files *files, dcp_error *err) {
                      found, path);
 }
 
-/* Where the labels of an image file should be; `one`: with idx1 in place of idx3. */
+/* The path of an image file's labels; `one`: with idx1 in place of idx3. */
 static int labels_path(const char *images, int one, char *out, size_t size) {
     const char *at = NULL;
     for (const char *next = base_name(images); (next = strstr(next, "images")); next++) at = next;
@@ -307,7 +308,8 @@ static int open_labels(idx *x, dcp_error *err) {
     return DCP_OK;
 }
 
-/* An image may leave out a single channel; a vector takes the elements of any image. */
+/* An image with a single channel may lack that dimension; a vector can be made of the elements of
+ * any image. */
 static int has_shape(const idx_array *a, const sample_shape *shape) {
     const uint64_t elems = a->item_bytes / idx_type_bytes(a->type);
     if (shape->ndim == 1) return elems == shape->dims[0];
@@ -403,7 +405,7 @@ static int fail_number(const idx *x, uint64_t item, uint64_t i, dcp_error *err) 
                      path, within + i * idx_type_bytes(x->images.type));
 }
 
-/* Number i of an image of n. */
+/* Element i of an image of n elements. */
 static float image_value(const idx *x, uint64_t i, uint64_t n) {
     const sample_normalization *how = &x->normalization;
     const idx_type type = x->images.type;

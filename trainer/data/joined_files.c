@@ -14,7 +14,7 @@
 
 #include "programs/fail.h"
 
-enum { FEWEST_IDS = 128 }; /* that tell a width */
+enum { FEWEST_IDS = 128 }; /* the fewest that allow to guess a width */
 
 #define LLM_C "a file of llm.c's, which begins with a header of 1,024 bytes"
 #define LLM_C_ADVICE                                                                               \
@@ -33,8 +33,8 @@ static const struct {
     {"\x1f\x8b\x08", 3, {"compressed by gzip", "unpack it"}},
     {"\x28\xb5\x2f\xfd", 4, {"compressed by zstd", "unpack it"}},
     {"MMIDIDX", 7, {"an index of Megatron's (.idx)", "give the .bin file beside it alone"}},
-    {"\x88\xd8\x34\x01", 4, {LLM_C, LLM_C_ADVICE}}, /* 20240520, of GPT-2's ids */
-    {"\xa1\xd9\x34\x01", 4, {LLM_C, LLM_C_ADVICE}}, /* 20240801, of Llama 3's */
+    {"\x88\xd8\x34\x01", 4, {LLM_C, LLM_C_ADVICE}}, /* 20240520, for GPT-2's ids */
+    {"\xa1\xd9\x34\x01", 4, {LLM_C, LLM_C_ADVICE}}, /* 20240801, for Llama 3's */
     {"PAR1", 4, {"a parquet file", "write the ids alone"}},
     {"ARROW1", 6, {"an Arrow file", "write the ids alone"}},
     {"\x89HDF\r\n\x1a\n", 8, {"an HDF5 file", "write the ids alone"}},
@@ -47,7 +47,8 @@ const data_format *data_formats_find(const uint8_t *begin, uint64_t bytes) {
     return NULL;
 }
 
-/* Whether of each `wide` bytes those behind the first `width` are zero, and not all the others. */
+/* Returns true if in each `wide` bytes those after the first `width` are zero, and the others are
+ * not all zero. */
 static int is_padded(const uint8_t *ids, uint64_t bytes, uint32_t width, uint32_t wide) {
     int some = 0;
     for (uint64_t i = 0; i < bytes - bytes % wide; i++) {
@@ -66,11 +67,12 @@ uint32_t data_formats_width(const uint8_t *ids, uint64_t bytes, uint32_t width) 
     return width;
 }
 
-/* Files as one string of bytes. One descriptor is open at a time: a folder may hold more files than
- * a process may open. Sizes are those found at the start; a file that shrinks later is an error,
- * because the samples would no longer be the same on all ranks and in all runs. */
+/* Reads files as one string of bytes. Only one descriptor is open at a time: a folder may contain
+ * more files than a process may open. Sizes are those found at the start; a file that shrinks later
+ * is an error, because the samples would differ between ranks and between runs. */
 
-/* Where a relative path leads, as the end of a message; "" for one that is none. Into text[]. */
+/* Writes to text[] what a relative path resolves to, as the end of a message; "" for an absolute
+ * path. */
 static const char *tell_place(const char *path, char *text, size_t size) {
     char folder[PATH_MAX];
     *text = '\0';
@@ -80,7 +82,8 @@ static const char *tell_place(const char *path, char *text, size_t size) {
     return text;
 }
 
-/* What a start finds is missing, or wrong; what the system fails to tell may be there later. */
+/* What is missing or wrong at the start is the user's error; after other errors, the file may be
+ * readable later. */
 static int fail_to_find(const char *path, int code, dcp_error *err) {
     const int is_wrong = code == ENOENT || code == ENOTDIR || code == EACCES || code == EPERM ||
                          code == ELOOP || code == ENAMETOOLONG;
@@ -106,7 +109,7 @@ static int append_file(data_files *files, const char *path, uint64_t bytes, dcp_
     return DCP_OK;
 }
 
-/* What fts found at `entry`. Links below the start are not followed: they may lead in circles. */
+/* Adds what fts found at `entry`. Links below the start are not followed: they may form cycles. */
 static int add_entry(data_files *files, const FTSENT *entry, dcp_error *err) {
     if (entry->fts_info == FTS_F && S_ISREG(entry->fts_statp->st_mode))
         return append_file(files, entry->fts_path, (uint64_t)entry->fts_statp->st_size, err);
@@ -115,7 +118,7 @@ static int add_entry(data_files *files, const FTSENT *entry, dcp_error *err) {
     return DCP_OK;
 }
 
-/* What lies below the start and begins with a dot (.git, an editor's copies) is no data, as in a
+/* Names below the start that begin with a dot (.git, an editor's copies) are ignored, as in a
  * glob. */
 static int is_hidden(const FTSENT *entry) {
     return entry->fts_level > FTS_ROOTLEVEL && entry->fts_name[0] == '.';
@@ -200,7 +203,7 @@ static int by_identity(const void *a, const void *b) {
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* The first of `others` that is one of `files`. */
+/* The path of the first of `others` that is also one of `files`. */
 static char *find_shared(const data_files *files, const data_files *others) {
     file_identity *known = malloc((files->n + 1) * sizeof *known);
     char *found = NULL;

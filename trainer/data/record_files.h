@@ -1,41 +1,41 @@
-/* Records in safetensors files, each file with all of its records one after the other. */
+/* Records in safetensors files, each of which stores all of its records one after the other. */
 #pragma once
 
 #include "data/joined_files.h"
 #include <dcp/safetensors.h>
 
-/* Lists of a file that say where each record begins, and the end. */
+/* The most lists per file that give where each record begins, and the end. */
 enum { RECORD_MOST_STARTS = 2 };
 
 typedef struct record_file {
     dcp_st_reader *reader;
-    const char *path;                    /* of the list of files */
-    int64_t *starts[RECORD_MOST_STARTS]; /* [records + 1]; NULL: there is no such list */
-    uint64_t records, first;             /* first: number of its first record among all */
+    const char *path;                    /* owned by the list of files */
+    int64_t *starts[RECORD_MOST_STARTS]; /* [records + 1]; NULL if there is no such list */
+    uint64_t records, first; /* first: the number of its first record among all records */
 } record_file;
 
 typedef struct record_files {
     data_files files;
     record_file *list; /* [files.n] */
     uint64_t records;
-    const char *anew; /* what to do about a file that is not right, for messages */
+    const char *anew; /* the remedy for an invalid file, for messages */
 } record_files;
 
-/* Reads the lists of a file, checks it, and sets how many records it has. */
+/* Reads the lists of a file, checks it, and sets its number of records. */
 typedef int (*record_file_read)(void *ctx, record_file *file, dcp_error *err);
 
-/* anew: static. Close it in any case. Messages begin with data.path. */
+/* anew: static. Close the files even after an error. Messages begin with data.path. */
 int data_record_files_open(const char *path, const char *anew, record_file_read read, void *ctx,
                            record_files *out, dcp_error *err);
 void data_record_files_close(record_files *r);
 
-/* The file that the record of that number is in. */
+/* The file that contains the record of that number. */
 const record_file *data_record_files_holder(const record_files *r, uint64_t record);
 
-/* A list of starts of that name, into list number `which`, and how long it is; the file has a
- * tensor of it. */
+/* Reads the list of starts of that name into list number `which`, together with its length. The
+ * file must have a tensor of that name. */
 int data_record_file_starts(record_file *f, size_t which, const char *name, dcp_error *err);
 
-/* Bytes [offset, offset + bytes) of a tensor. */
+/* Reads bytes [offset, offset + bytes) of a tensor. */
 int data_record_file_part(const record_file *f, const char *name, uint64_t offset, uint64_t bytes,
                           void *out, dcp_error *err);

@@ -1,4 +1,4 @@
-/* One file of recordings: its lists, and whether what it holds is what the model takes. */
+/* A file of recordings: its lists, and the check that the model accepts its contents. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,17 +11,17 @@
 #include "programs/fail.h"
 #include "random/random.h"
 
-/* What to do about a file that is not so. */
+/* The remedy for an invalid file. */
 #define SPEECH_FILE_ANEW "make it anew with examples/talker/to_records.py"
 
-/* Lists of where each record begins. */
+/* The lists of where each record begins. */
 typedef enum speech_list { SPEECH_TEXT, SPEECH_FRAMES } speech_list;
 
-/* All of a file is looked at before a run begins: an hour of speech is 1.4 MB of codes. */
+/* Checks the whole contents of a file before a run begins: an hour of speech is 1.4 MB of codes. */
 
 enum { PIECE_BYTES = 1 << 20 };
 
-/* What a file holds. */
+/* The contents of a file. */
 typedef struct speech_tensors {
     const dcp_tensor *text_starts, *frame_starts, *text, *codes, *speakers, *ids;
 } speech_tensors;
@@ -55,7 +55,7 @@ static int find_tensors(const record_file *f, speech_tensors *t, dcp_error *err)
     return DCP_OK;
 }
 
-/* How many of each there are. */
+/* Checks the tensors' sizes. */
 static int check_counts(const sample_shape *shape, const record_file *f, const speech_tensors *t,
                         dcp_error *err) {
     const uint64_t starts = t->text_starts->shape[0];
@@ -81,7 +81,7 @@ static int check_counts(const sample_shape *shape, const record_file *f, const s
     return DCP_OK;
 }
 
-/* One list of starts, by `least` at least. */
+/* Checks a list of starts, which must ascend by at least `least`. */
 static int check_starts(const record_file *f, speech_list which, uint64_t all, int64_t least,
                         dcp_error *err) {
     static const char *const names[] = {
@@ -103,7 +103,7 @@ static int check_starts(const record_file *f, speech_list which, uint64_t all, i
     return DCP_OK;
 }
 
-/* Ids or frames of the file's record of that number. */
+/* The number of ids or frames of record number `own` of the file. */
 static uint64_t data_speech_file_length(const record_file *f, speech_list which, uint64_t own) {
     return (uint64_t)(f->starts[which][own + 1] - f->starts[which][own]);
 }
@@ -117,7 +117,7 @@ static uint64_t frames_of(const record_file *f, uint64_t own) {
     return data_speech_file_length(f, SPEECH_FRAMES, own);
 }
 
-/* The record that has the most of them, so that a message says what suffices. */
+/* Reports the longest record, so that the message gives a sufficient size. */
 static int check_room_of(const record_file *f, uint64_t (*of)(const record_file *f, uint64_t own),
                          uint64_t room, const char *what, const char *key, dcp_error *err) {
     uint64_t longest = 0;
@@ -137,9 +137,9 @@ static int check_room(const sample_shape *shape, const record_file *f, dcp_error
     return check_room_of(f, positions_of, shape->tokens, "positions", "data.sequence_length", err);
 }
 
-/* The record that one of the things is of which such a list has the beginnings. */
+/* The record to which an element belongs, given the list of where records begin. */
 static uint64_t record_of(const record_file *f, speech_list which, uint64_t thing) {
-    const uint64_t *starts = (const uint64_t *)f->starts[which]; /* none is below 0 */
+    const uint64_t *starts = (const uint64_t *)f->starts[which]; /* none is negative */
     return data_sorted_last(starts, f->records, sizeof *starts, thing);
 }
 
@@ -200,7 +200,7 @@ static int check_speakers(const piece *p, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Each record has one that is there. */
+/* Each record must have an existing speaker. */
 static int check_speaker_ids(const piece *p, dcp_error *err) {
     for (uint64_t i = 0; i < p->n; i++)
         if (p->is.ids[i] >= p->speakers)
@@ -211,7 +211,7 @@ static int check_speaker_ids(const piece *p, dcp_error *err) {
     return DCP_OK;
 }
 
-/* All of a tensor; memory: PIECE_BYTES. */
+/* Checks a whole tensor; memory: PIECE_BYTES. */
 static int check_tensor(piece *p, const char *name, int (*check)(const piece *p, dcp_error *err),
                         void *memory, dcp_error *err) {
     const dcp_tensor *tensor = dcp_st_find(p->f->reader, name);
@@ -240,7 +240,7 @@ static int check_contents(const sample_shape *shape, const record_file *f, uint6
     return status;
 }
 
-/* A record_file_read. ctx: the sample_shape that its records have to fit. */
+/* A record_file_read. ctx: the sample_shape into which its records must fit. */
 static int data_speech_file_read(void *ctx, record_file *f, dcp_error *err) {
     const sample_shape *shape = ctx;
     speech_tensors t;
@@ -257,9 +257,9 @@ static int data_speech_file_read(void *ctx, record_file *f, dcp_error *err) {
 }
 
 /* A file has U32 text_ids and U16 codes [frames, groups] of all its records, one after the other,
- * I64 text_starts and frame_starts [records + 1] of where each begins, and the end; F32 speakers
- * [speakers, hidden], and U32 speaker_ids [records]. A sample is one record; what is left of its
- * room is -1 and does not count. examples/talker/to_records.py makes such files. */
+ * I64 text_starts and frame_starts [records + 1] with the beginning of each record, and the end;
+ * F32 speakers [speakers, hidden], and U32 speaker_ids [records]. A sample is one record; the rest
+ * of its room is -1 and does not count. examples/talker/to_records.py makes these files. */
 
 typedef struct recordings {
     record_files files;
@@ -299,7 +299,7 @@ static uint64_t recordings_samples(const void *state) {
     return ((const recordings *)state)->files.records;
 }
 
-/* A record of a file: its number there, and how much it has. */
+/* A record of a file: its number there, and its lengths. */
 typedef struct speech_record {
     const record_file *f;
     uint64_t own, t, T;
@@ -325,7 +325,7 @@ static int fetch_speaker(const recordings *s, const speech_record *r, float *out
     return data_record_file_part(r->f, "speakers", id * bytes, bytes, out, err);
 }
 
-/* What is there, before what is none. */
+/* Writes the record's contents, and marks the rest of the room as empty. */
 static void put_record(const recordings *s, const speech_record *r, const sample_batch *out) {
     const sample_shape *shape = &s->shape;
     const uint64_t groups = shape->groups, first = r->t + SAMPLE_SPEECH_AROUND - 1;

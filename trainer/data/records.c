@@ -1,5 +1,6 @@
-/* Open bins are kept by the room that they have left, in stacks, with a bit for each stack that is
- * not empty: so a thing costs some words of these bits, and a bin is never searched for. */
+/* Open bins are stored in stacks, one for each amount of room left, with a bit for each stack that
+ * is not empty: so placing a thing inspects only a few words of these bits, and never searches the
+ * bins. */
 #include "data/records.h"
 
 #include <inttypes.h>
@@ -16,12 +17,12 @@ enum { WORD = 64 };
 
 typedef struct open_bins {
     uint64_t n, room, bins;
-    uint64_t *order;  /* [n] the things, the largest first, equal ones as they come */
-    uint64_t *starts; /* [room + 1] of sizes in order, while it is made */
-    uint64_t *bin;    /* [n] which one a thing is in */
-    uint64_t *next;   /* [n] of a bin, the one below it in its stack */
-    uint64_t *stack;  /* [room + 1] the topmost bin with so much room, or NONE */
-    uint64_t *filled; /* [room / WORD + 1] bits: there is such a bin */
+    uint64_t *order;  /* [n] the things, the largest first, equal ones in their original order */
+    uint64_t *starts; /* [room + 1] where each size begins in order, while order is made */
+    uint64_t *bin;    /* [n] the bin that contains a thing */
+    uint64_t *next;   /* [n] for a bin, the one below it in its stack */
+    uint64_t *stack;  /* [room + 1] the topmost bin with this much room, or NONE */
+    uint64_t *filled; /* [room / WORD + 1] bits: the stack is not empty */
 } open_bins;
 
 static void end_bins(open_bins *p) {
@@ -47,7 +48,7 @@ static int begin_bins(open_bins *p, dcp_error *err) {
     return DCP_OK;
 }
 
-/* By counting. */
+/* A counting sort. */
 static void order_things(open_bins *p, const uint64_t *sizes) {
     uint64_t before = 0;
     for (uint64_t i = 0; i < p->n; i++) p->starts[sizes[i]]++;
@@ -72,7 +73,7 @@ static uint64_t take_out(open_bins *p, uint64_t left) {
     return bin;
 }
 
-/* The least room of at least `size` that a bin has, or NONE. */
+/* The smallest room of any bin that is at least `size`, or NONE. */
 static uint64_t least_room(const open_bins *p, uint64_t size) {
     uint64_t word = size / WORD, bits = p->filled[word] >> size % WORD << size % WORD;
     while (!bits) {
@@ -91,13 +92,13 @@ static void put_all(open_bins *p, const uint64_t *sizes) {
     }
 }
 
-/* A bin's things in the order in which they were put. */
+/* Lists each bin's things in the order in which they were placed. */
 static int list_bins(const open_bins *p, data_bins *out, dcp_error *err) {
     out->n = p->bins;
     out->first = calloc(p->bins + 2, sizeof *out->first);
     out->things = malloc(p->n * sizeof *out->things);
     if (!out->first || !out->things) return core_fail_memory(err, 2 * p->n * sizeof *out->first);
-    uint64_t *next = out->first + 1; /* that of the bin before, when all are listed */
+    uint64_t *next = out->first + 1; /* becomes the end of each bin while things are listed */
     for (uint64_t i = 0; i < p->n; i++) next[p->bin[i] + 1]++;
     for (uint64_t bin = 0; bin < p->bins; bin++) next[bin + 1] += next[bin];
     for (uint64_t i = 0; i < p->n; i++) out->things[next[p->bin[p->order[i]]]++] = p->order[i];
@@ -126,15 +127,17 @@ void data_bins_free(data_bins *bins) {
 }
 
 /* A file has U32 input_ids [tokens] and U8 loss_mask [tokens] of all its records, one after the
- * other, and I64 starts [records + 1]: where each begins, and the end. A sample is one record, from
- * its first token on: each token is to predict the next one, which counts where its mask is 1.
- * What is left of the sample's length has id 0 and does not count; under a causal mask no token
- * before it sees it. Every epoch has its own order. examples/chat_to_records.py makes such files.
+ * other, and I64 starts [records + 1]: where each record begins, and the end. A sample is one
+ * record, beginning at its first token: each token predicts the next one, which counts if its mask
+ * is 1. The rest of the sample's length has id 0 and does not count; under a causal mask no earlier
+ * token attends to it. Every epoch has its own order. examples/chat_to_records.py makes these
+ * files.
  *
- * Packed, a sample is a bin of records, one after the other, each with places of its own; what is
- * left is one more. Bins are the same in every epoch, which orders them. */
+ * With packing, a sample is a bin of records, one after the other, each with its own positions; the
+ * rest of the sample is treated as one more record. Bins are the same in every epoch, only their
+ * order differs. */
 
-/* What to do about a file that is not so. */
+/* The remedy for an invalid file. */
 #define ANEW "make it anew with examples/chat_to_records.py"
 
 static const char ids_name[] = "input_ids", mask_name[] = "loss_mask", starts_name[] = "starts";
@@ -146,7 +149,7 @@ typedef struct records {
     uint64_t sequence, vocab;
     uint32_t *ids;  /* [sequence + 1] */
     uint8_t *mask;  /* [sequence + 1] */
-    data_bins bins; /* of packed records; n: 0 of others */
+    data_bins bins; /* for packed records; otherwise n is 0 */
 } records;
 
 static void records_close(void *state) {
@@ -214,7 +217,7 @@ static int read_lists(void *ctx, record_file *f, dcp_error *err) {
     return status == DCP_OK ? check_starts(r, f, ids->shape[0], err) : status;
 }
 
-/* Tokens of records that go in: all but a record's last one. */
+/* Packs the tokens that a record contributes: all except its last one. */
 static int pack_records(records *r, dcp_error *err) {
     uint64_t *sizes = malloc(r->files.records * sizeof *sizes), n = 0;
     if (!sizes) return core_fail_memory(err, r->files.records * sizeof *sizes);
@@ -252,7 +255,7 @@ static uint64_t records_samples(const void *state) {
     return r->bins.n ? r->bins.n : r->files.records;
 }
 
-/* Into ids and mask; *n: its tokens. */
+/* Reads a record into ids and mask; *n: its number of tokens. */
 static int fetch_record(records *r, uint64_t record, uint64_t *n, dcp_error *err) {
     const record_file *f = data_record_files_holder(&r->files, record);
     const uint64_t own = record - f->first, begin = (uint64_t)f->starts[STARTS][own];
@@ -271,7 +274,7 @@ static int fetch_record(records *r, uint64_t record, uint64_t *n, dcp_error *err
     return DCP_OK;
 }
 
-/* From *at on, which then is behind it. */
+/* Writes a record at *at, and advances *at to its end. */
 static int put_record(records *r, uint64_t record, const sample_batch *out, uint64_t *at,
                       dcp_error *err) {
     uint64_t n;

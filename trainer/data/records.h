@@ -5,16 +5,16 @@
 
 #include <dcp/error.h>
 
-/* Packing things of given sizes into bins of one size. */
+/* Packs things of given sizes into bins of one size. */
 
 typedef struct data_bins {
     uint64_t n;
-    uint64_t *first;  /* [n + 1] bin b has things[first[b]] ... things[first[b + 1] - 1] */
-    uint64_t *things; /* their numbers */
+    uint64_t *first;  /* [n + 1] bin b contains things[first[b]] ... things[first[b + 1] - 1] */
+    uint64_t *things; /* the things' numbers */
 } data_bins;
 
-/* The largest first, each into the bin that has the least room for it, or a new one (Johnson 1974).
- * Bins are a function of the sizes alone, which are from 1 to `room`. */
+/* Places the largest first, each into the bin with the least sufficient room, or into a new one
+ * (Johnson 1974). The bins depend only on the sizes, which are from 1 to `room`. */
 int data_bins_pack(const uint64_t *sizes, uint64_t n, uint64_t room, data_bins *out,
                    dcp_error *err);
-void data_bins_free(data_bins *bins); /* zeros are fine */
+void data_bins_free(data_bins *bins); /* accepts a zeroed struct */

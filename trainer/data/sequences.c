@@ -1,9 +1,9 @@
 /* Files as one string of tokens: bytes, or ids of 2 or 4 bytes. Sequence w is tokens [w * sequence,
- * (w + 1) * sequence]: sequences share one token, so that each but the first is predicted once an
- * epoch. Every epoch has its own order.
+ * (w + 1) * sequence], inclusive: neighbours share one token, so that each token but the first is
+ * predicted once per epoch. Every epoch has its own order.
  *
- * Ids are checked as they are read, and at the start those at the beginning of each file: a wrong
- * type or a wrong tokenizer shows there, and to read all of many GB would take minutes. */
+ * Ids are checked as they are read; at the start, only those at the beginning of each file: a wrong
+ * type or a wrong tokenizer shows there, and reading many GB would take minutes. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +14,14 @@
 #include "random/random.h"
 
 enum { BYTES_VOCABULARY = 256, UINT16_VOCABULARY = 65536, CHECKED_BYTES = 1 << 20 };
-enum { LOOKED_AT = 8192 }; /* of a text, for what no text has */
+enum { LOOKED_AT = 8192 }; /* bytes of a text, searched for what no text contains */
 
 typedef struct sequences {
     data_files files;
     uint64_t sequence, vocab;
-    uint32_t width;     /* bytes of a token */
+    uint32_t width;     /* bytes per token */
     uint8_t *tokens;    /* [sequence + 1] tokens */
-    const char *binary; /* of a text: the first file that is none, at its byte `nul` */
+    const char *binary; /* for text: the first file that is not text, which byte `nul` shows */
     uint64_t nul;
 } sequences;
 
@@ -48,7 +48,7 @@ static int fail_id(const sequences *w, uint64_t offset, uint32_t id, dcp_error *
                      path, 8 * w->width, within, id, w->vocab);
 }
 
-/* Bytes [offset, offset + bytes) of the files lie in `from`: every id must be the model's. */
+/* `from` holds bytes [offset, offset + bytes) of the files: every id must be one of the model's. */
 static int check_ids(const sequences *w, uint64_t offset, const uint8_t *from, uint64_t bytes,
                      dcp_error *err) {
     if (w->width == 1) return DCP_OK;
@@ -72,7 +72,7 @@ static int check_sizes(const sequences *w, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Other formats, and ids of another width, would train as wrong ids without a word. */
+/* Files of other formats, and ids of another width, would be trained as wrong ids silently. */
 static int check_format(const sequences *w, const data_file *file, const uint8_t *begin,
                         uint64_t bytes, dcp_error *err) {
     const data_format *format = data_formats_find(begin, bytes);
@@ -96,7 +96,7 @@ static int check_beginning(sequences *w, const data_file *file, uint8_t *buffer,
     return status == DCP_OK ? check_ids(w, file->begin, buffer, bytes, err) : status;
 }
 
-/* Bytes are tokens, whatever they are; so what is no text is only told. */
+/* Any bytes are valid tokens, so a file that is not text is only reported. */
 static int look_at_text(sequences *w, const data_file *file, uint8_t *buffer, dcp_error *err) {
     const uint64_t bytes = file->bytes < LOOKED_AT ? file->bytes : LOOKED_AT;
     if (w->binary) return DCP_OK;

@@ -1,4 +1,4 @@
-/* What a kind of data is asked for, and what it provides. */
+/* What is requested from a type of data, and what it provides. */
 #pragma once
 
 #include <stdint.h>
@@ -8,47 +8,48 @@
 #include "config/sources.h"
 #include "models/sample.h"
 
-enum { DATA_ANY_BATCH = 0 }; /* a fixed batch may be of any size */
+enum { DATA_ANY_BATCH = 0 }; /* for a fixed batch, whose size may be any */
 
 typedef struct data_options {
     const char *type; /* "text", "tokens", "records", "speech", "idx" or "safetensors" */
     const char *path;
-    const char *dtype; /* of tokens: "uint16" or "uint32"; NULL: uint16 where the vocabulary fits */
-    uint64_t batch;    /* samples of a step; DATA_ANY_BATCH */
+    const char *dtype; /* for tokens: "uint16" or "uint32"; NULL: uint16 if the vocabulary fits */
+    uint64_t batch;    /* samples per step; DATA_ANY_BATCH */
     sample_shape shape;
-    const config_source *others; /* [n_others], beside `path`; borrowed by data_open alone */
+    const config_source *others; /* [n_others], besides `path`; borrowed during data_open */
     size_t n_others;
 } data_options;
 
-/* The files of text or ids, and which of them is no text. */
+/* Files of text or ids, and which of them is not text. */
 typedef struct data_contents {
-    size_t files; /* that hold something; 0: of another type of data */
+    size_t files; /* that are not empty; 0 for other types of data */
     uint64_t bytes;
-    const char *binary; /* the first file whose beginning has a NUL; NULL: none. Borrowed. */
-    uint64_t nul;       /* where in it */
+    const char *binary; /* the first file with a NUL at its beginning; NULL if none. Borrowed. */
+    uint64_t nul;       /* its offset there */
 } data_contents;
 
 typedef struct data_source {
     const char *type;
-    int tokens, numbers, speech; /* which kinds of samples it can give */
+    int tokens, numbers, speech; /* the kinds of samples that it can provide */
     int (*open)(const data_options *options, void **state, dcp_error *err);
     void (*close)(void *state);
     uint64_t (*samples)(const void *state);
-    /* Sample number `index` of `epoch`, into the memory that `out` points to. */
+    /* Reads sample number `index` of `epoch` into the memory that `out` points to. */
     int (*read)(void *state, uint64_t seed, uint64_t epoch, uint64_t index, const sample_batch *out,
                 dcp_error *err);
-    /* Adds how many records an epoch has, and the tokens of these that go in; NULL: samples cannot
-     * be packed. */
+    /* Adds the number of records of an epoch, and of the tokens of these records that are included;
+     * NULL if samples cannot be packed. */
     void (*count)(const void *state, uint64_t *records, uint64_t *tokens);
-    void (*normalize)(void *state, const sample_normalization *how); /* NULL: it has no bytes */
-    void (*contents)(const void *state, data_contents *add);         /* NULL: nothing to tell */
+    void (*normalize)(void *state, const sample_normalization *how); /* NULL if it has no bytes */
+    void (*contents)(const void *state, data_contents *add);         /* NULL: nothing to report */
 } data_source;
 
-/* Images, or vectors, and their classes from files of the IDX format, as MNIST has them. */
+/* Images, or vectors, and their classes from files of the IDX format, as in MNIST. */
 
 extern const data_source data_idx;
 
-/* Records, such as chats: token ids with a mask of those to be learned, from safetensors files. */
+/* Records, for example chats: token ids with a mask of those to be learned, from safetensors
+ * files. */
 
 extern const data_source data_records;
 
@@ -64,5 +65,6 @@ extern const data_source data_text, data_tokens;
 
 extern const data_source data_fixed;
 
-/* Tokens of a row of the fixed batch, a safetensors file. Errors as data_open's. */
+/* The number of tokens per row of the fixed batch, a safetensors file. Returns the same errors as
+ * data_open. */
 int data_fixed_sequence(const char *path, uint64_t *out, dcp_error *err);
