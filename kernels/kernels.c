@@ -70,7 +70,7 @@ void kernels_linear_apart(kernels *k, float *y, const kernels_linear *l) {
     if (l->activated) k->activation_forward(k, l->activated, y, n, l->f, KERNELS_F32);
 }
 
-/* On the host for every backend. */
+/* Computed on the host for every backend. */
 void kernels_rope_table(float *cosines, float *sines, size_t sequence, size_t half,
                         const float *frequencies, float scale) {
     for (size_t i = 0; i < half; i++)

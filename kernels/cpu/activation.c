@@ -1,9 +1,9 @@
-/* Activations, alone and as gates. Each loop is compiled for one activation and one type, chosen
- * outside it. */
+/* Activations, alone and as gates. Each loop is compiled for one activation and one type, which are
+ * chosen outside the loop. */
 #include "cpu/cpu.h"
 #include "cpu/lanes.h"
 
-/* An activation's value and slope at one place. */
+/* An activation's value and slope at one point. */
 typedef struct cpu_point {
     float value, slope;
 } cpu_point;
@@ -33,8 +33,8 @@ CPU_INLINE cpu_point silu_at(float x) {
 
 typedef cpu_point activation(float x);
 
-/* Outputs may be what they are computed from, as kernels.h allows: each element is read before it
- * is written. */
+/* Outputs may overlap their inputs, as kernels.h permits: each element is read before it is
+ * written. */
 CPU_INLINE void forward(activation *at, kernels_type type, void *out, const void *x, size_t n) {
 #pragma GCC ivdep
     for (size_t i = 0; i < n; i++) lanes_store(out, i, type, at(lanes_load(x, i, type)).value);

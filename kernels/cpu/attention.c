@@ -1,7 +1,7 @@
 /* Attention by matrix products, one head and one block of QUERIES query rows at a time. The scores
  * of a block exist only in scratch, as [QUERIES, keys that the block sees]. Sums run over blocks
- * and heads in ascending order, so their order depends on the shape alone. Heads in bf16 are
- * widened into scratch; results are rounded from there into the output. */
+ * and heads in ascending order, so their order depends only on the shape. Heads in bf16 are widened
+ * into scratch; results are rounded from there into the output. */
 #include <math.h>
 
 #include "cpu/cpu.h"
@@ -9,9 +9,9 @@
 
 enum { QUERIES = 64 };
 
-/* One head's view of a block of queries: positions [first, first + rows) see keys [from, from +
- * keys), or with `causal` those of them up to themselves, or with `window` the last so many of
- * these, or with `places` those of the own document. */
+/* One head's view of a block of queries. Positions [first, first + rows) see keys [from, from +
+ * keys). With `causal` they see only keys up to themselves; with `window`, only the last `window`
+ * of these; with `places`, only those of their own document. */
 typedef struct block {
     size_t first, rows, from, keys;
     size_t dim;
@@ -22,12 +22,12 @@ typedef struct block {
     const int32_t *places; /* [rows] */
 } block;
 
-/* A row's keys among those of its block. */
+/* A row's keys, as a range of the block's keys. */
 typedef struct row_view {
     size_t first, end;
 } row_view;
 
-/* A head's arrays in scratch, [keys,head_dim] at most each, where they are not fp32 already. */
+/* The arrays of a head in scratch, each at most [keys,head_dim]; unused if the arrays are fp32. */
 enum { KEY, VALUE, DKEY, DVALUE, Q, OUT, DOUT, WIDENED };
 
 static int is_wide(const kernels_attention *s) { return s->type == KERNELS_F32; }
@@ -49,14 +49,14 @@ static float *blocks_scratch(const kernels_attention *s, float *scratch) {
     return is_wide(s) ? scratch : widened(s, scratch, WIDENED);
 }
 
-/* The first key that a causal position sees; place: NULL, or its place in its document. */
+/* The first key that a causal position sees; place: NULL, or its position in its document. */
 static size_t first_key(size_t window, size_t position, const int32_t *place) {
     const size_t from = window && position >= window ? position - window + 1 : 0;
     const size_t own = place ? position - (size_t)*place : 0;
     return from > own ? from : own;
 }
 
-/* From query `row` of sample `batch` on. */
+/* The block that begins at query `row` of sample `batch`. */
 static block block_at(const kernels_attention *s, size_t batch, size_t row) {
     size_t rows = s->sequence - row < QUERIES ? s->sequence - row : QUERIES;
     const int32_t *places = s->places ? s->places + batch * s->sequence + row : NULL;
@@ -91,7 +91,7 @@ static size_t head_offset(const kernels_attention *s, cpu_head p) {
     return (p.batch * p.tokens * p.heads + p.head) * s->head_dim;
 }
 
-/* Where the head's rows are kept as fp32: in the array itself, or in scratch. */
+/* Where the head's rows are as fp32: in the array itself, or in scratch. */
 static float *room_of(const kernels_attention *s, void *array, cpu_head p, float *scratch,
                       int which) {
     return is_wide(s) ? (float *)array + head_offset(s, p) : widened(s, scratch, which);
@@ -167,13 +167,14 @@ static void add_to_keys(kernels *k, const block *b, float alpha, float *out, con
     cpu_matmul_run(k, &p, w, x, out + b->from * b->kv_stride);
 }
 
-/* 0 for the keys that the row does not see. */
+/* Sets the elements for keys that the row does not see to 0. */
 CPU_INLINE void hide_rest(float *x, size_t keys, row_view v) {
     for (size_t j = 0; j < v.first; j++) x[j] = 0.0f;
     for (size_t j = v.end; j < keys; j++) x[j] = 0.0f;
 }
 
-/* Scores [rows,keys] become the softmax over each row's visible keys, the rest 0; lse [rows]. */
+/* Replaces scores [rows,keys] by the softmax over each row's visible keys, and 0 elsewhere; lse
+ * [rows]. */
 CPU_CLONES static void softmax_rows(const block *b, float *scores, float *lse) {
     size_t keys = b->keys;
     for (size_t row = 0; row < b->rows; row++) {
@@ -189,8 +190,8 @@ CPU_CLONES static void softmax_rows(const block *b, float *scores, float *lse) {
     }
 }
 
-/* Scores [rows,keys] become the softmax p, from lse [rows]; dp [rows,keys], the gradient of p,
- * becomes that of the scores, p (dp - delta[rows]). Both are 0 at keys that a row does not see. */
+/* Replaces scores [rows,keys] by the softmax p, using lse [rows], and dp [rows,keys], the gradient
+ * of p, by that of the scores, p (dp - delta[rows]). Both are 0 at keys that a row does not see. */
 CPU_CLONES static void softmax_rows_backward(const block *b, float *restrict scores,
                                              float *restrict dp, const float *restrict lse,
                                              const float *restrict delta) {
@@ -268,7 +269,7 @@ static void head_backward(kernels *k, const kernels_attention *s, const head_gra
     }
 }
 
-/* dkey and dvalue begin at 0; all of them at once where they are not in scratch. */
+/* Sets dkey and dvalue to 0; all heads at once unless they are in scratch. */
 static void clear_heads(kernels *k, const kernels_attention *s, const head_gradient *h,
                         cpu_head kv) {
     const size_t head = s->sequence * s->head_dim;
@@ -292,7 +293,7 @@ static void cpu_attention_backward(kernels *k, const kernels_attention *s, float
         clear_heads(k, s, &h, kv);
         for (size_t head = kv.head * group; head < (kv.head + 1) * group; head++) {
             const cpu_head p = {kv.batch, s->sequence, s->heads, head};
-            h.dq = room_of(s, dq, p, scratch, Q); /* q's own in bf16 */
+            h.dq = room_of(s, dq, p, scratch, Q); /* q's own memory in bf16 */
             h.dout = wide_head(s, dout, p, scratch, DOUT);
             h.out = wide_head(s, out, p, scratch, OUT);
             h.lse = lse + (p.batch * s->heads + head) * s->sequence;

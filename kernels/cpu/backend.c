@@ -1,4 +1,4 @@
-/* The CPU backend: fast enough to train on, and the reference for other backends. Its state is
+/* The CPU backend: fast enough for training, and the reference for other backends. Its state is
  * whether a product has failed, and what products of bf16 need. */
 #include <stdlib.h>
 #include <string.h>
@@ -49,12 +49,12 @@ static int cpu_spans(kernels *k, double *seconds) {
     return 0;
 }
 
-/* Uses pages of 2 MiB where the system has them, except at the end: address translation misses less
+/* Uses pages of 2 MiB if the system has them, except at the end: address translation misses less
  * often, and a disk reads such memory in fewer pieces. */
 static void *alloc_huge(size_t bytes) {
     void *memory;
     if (posix_memalign(&memory, HUGE_PAGE, (bytes + 511) / 512 * 512) != 0) return NULL;
-    madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* a failure does no harm */
+    madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* best effort */
     return memory;
 }
 

@@ -1,5 +1,5 @@
-/* What turns inputs into rows: embeddings, whose gradients are added in the order of the tokens,
- * and images cut into patches. */
+/* Makes rows from inputs: embeddings, whose gradients are added in the order of the tokens, and
+ * images cut into patches. */
 #include <math.h>
 #include <string.h>
 
@@ -57,11 +57,11 @@ void cpu_embedding_fill(kernels *k) {
 }
 
 /* Heads between their projection and attention: RMSNorm of each head, and rotary positions, which
- * rotate pairs of one element of the first half and one of the second. Elements without a rotation
- * come after the pairs in the loops below. Each loop is compiled for each type, with and without
- * the norm. */
+ * rotate pairs of one element of the first half and one of the second. The loops below process
+ * elements without a rotation after the pairs. Each loop is compiled for each type, with and
+ * without the norm. */
 
-/* A head's first element, and the angles of its token. */
+/* A head's first element, and its token's angles. */
 typedef struct head {
     size_t at;
     const float *cosine, *sine;
@@ -83,7 +83,7 @@ CPU_INLINE float rstd_of(const kernels_heads *h, kernels_type type, const void *
     return 1.0f / sqrtf(lanes_fold(lane) / (float)h->dim + h->eps);
 }
 
-/* The head's element i, normed. */
+/* The head's element i after the norm. */
 CPU_INLINE float normed(const kernels_heads *h, kernels_type type, int norm, float scale,
                         const void *x, size_t at, size_t i) {
     const float v = lanes_load(x, at + i, type);
@@ -118,7 +118,7 @@ CPU_INLINE pair turned_back(const head *where, const float *dout, size_t half, s
     return (pair){a * c + b * s, b * c - a * s};
 }
 
-/* The sum over the head of d * weight * x, where d is the gradient of what was normed. */
+/* The sum over the head of d * weight * x, where d is the gradient of the norm's output. */
 CPU_INLINE float along(const kernels_heads *h, kernels_type type, const head *where,
                        const float *dout, const void *x) {
     const size_t half = h->cosines ? h->dim / 2 : 0, at = where->at;
@@ -139,11 +139,11 @@ CPU_INLINE float along(const kernels_heads *h, kernels_type type, const head *wh
 typedef struct norm_backward {
     int there;
     float scale;    /* rstd */
-    float share;    /* x times this is subtracted: mean(g * xhat) * rstd */
+    float share;    /* mean(g * xhat) * rstd: this times x is subtracted */
     float *dweight; /* [dim] */
 } norm_backward;
 
-/* The gradient of the head's element i, from that of what was normed. */
+/* The gradient of the head's element i, from d, that of the norm's output. */
 CPU_INLINE float gradient(const kernels_heads *h, kernels_type type, const norm_backward *n,
                           const void *x, size_t at, size_t i, float d) {
     if (!n->there) return d;
@@ -183,8 +183,8 @@ CPU_INLINE head head_at(const kernels_heads *h, size_t i) {
     return (head){i * h->dim, h->cosines + angle, h->sines + angle};
 }
 
-/* EACH(h, loop, arguments...): calls the loop for every head, with the arguments after its fourth.
- */
+/* EACH(h, loop, arguments...): calls the loop for every head; the arguments follow its fourth
+ * parameter. */
 #define EACH(h, loop, ...)                                                                         \
     for (size_t i = 0; i < (h)->batch * (h)->sequence * (h)->heads; i++) {                         \
         const head where = head_at((h), i);                                                        \

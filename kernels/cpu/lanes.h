@@ -1,10 +1,11 @@
 /* Building blocks of the CPU's loops.
  *
- * A sum runs in 16 lanes (element i in lane i % 16), which are then added pairwise: an order that
- * depends on the length alone, whatever vectors the processor has. Lanes are a plain array, which
- * GCC keeps in registers; a vector type wider than the processor's it keeps in memory. CPU_CLONES
- * compiles a function for three generations of processors and picks one as the program starts;
- * since multiply-adds are fused where FUSED says so and nowhere else, all give the same bits. */
+ * A sum runs in 16 lanes (element i in lane i % 16), which are then added pairwise: the order
+ * depends only on the length, whatever vectors the processor has. Lanes are a plain array, which
+ * GCC keeps in registers; it would keep a vector type wider than the processor's in memory.
+ * CPU_CLONES compiles a function for three generations of processors and selects one when the
+ * program starts. Multiply-adds are fused only where FUSED says so, so all three give the same
+ * bits. */
 #pragma once
 
 #include <stddef.h>
@@ -13,20 +14,20 @@
 
 #include "kernels/shapes.h"
 
-/* AddressSanitizer is not ready yet when the choice is made; GCC knows these names from 12 on, and
- * what an older one makes gives the same bits slowly. */
+/* AddressSanitizer is not ready yet when the selection is made. GCC knows these names since version
+ * 12; code from an older one gives the same bits slowly. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && (__GNUC__ >= 12 || defined(__clang__))
 #define CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CPU_CLONES
 #endif
 #define CPU_INLINE static inline __attribute__((always_inline))
-/* x * y + z, rounded once: an instruction of both newer generations, elsewhere a slow call. */
+/* x * y + z, rounded once: one instruction on both newer generations, a slow call on the oldest. */
 #define FUSED(x, y, z) __builtin_fmaf(x, y, z)
 
 enum { LANES = 16 };
 
-/* The upper half of an fp32, rounded to nearest even; every NaN becomes one. */
+/* The upper half of an fp32, rounded to nearest even; all NaNs become the same NaN. */
 CPU_INLINE uint16_t bf16_of(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -41,7 +42,7 @@ CPU_INLINE float bf16_wide(uint16_t x) {
     return y;
 }
 
-/* Element i of an array of `type`, which is a constant where a loop is to be fast. */
+/* Element i of an array of `type`, which must be a constant for a loop to be fast. */
 CPU_INLINE float lanes_load(const void *x, size_t i, kernels_type type) {
     return type == KERNELS_BF16 ? bf16_wide(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
@@ -80,7 +81,7 @@ CPU_INLINE float lanes_sum(const float *a, size_t n) {
     return lanes_fold(lane);
 }
 
-/* The largest of n > 0 elements of an array of `type`, from `at` on. */
+/* The largest of n > 0 elements of an array of `type`, starting at `at`. */
 CPU_INLINE float lanes_largest(const void *x, kernels_type type, size_t at, size_t n) {
     float top[LANES], most = lanes_load(x, at, type);
     size_t i = 0;
@@ -99,8 +100,8 @@ CPU_INLINE float lanes_largest(const void *x, kernels_type type, size_t at, size
 }
 
 /* exp(x), within 1 unit in the last place (tests/kernels/kernel_exp.c); 0 below -87.69, where n is
- * -127; exp(88) above 88; NaN stays. x = n ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts; the
- * polynomial is Cephes' expf. */
+ * -127; exp(88) above 88; NaN stays NaN. x = n ln 2 + r with |r| <= ln 2 / 2, and ln 2 in two
+ * parts; the polynomial is that of Cephes' expf. */
 CPU_INLINE float lanes_exp(float x) {
     const float magic = 0x1.8p23f + 127.0f; /* adding it leaves n + 127 in the low bits */
     float c = x > 88.0f ? 88.0f : x;
@@ -125,7 +126,7 @@ CPU_INLINE float lanes_exp(float x) {
     return p * power;
 }
 
-/* erf(x), within 2 units in the last place (tests/kernels/kernel_exp.c); NaN stays. Two minimax
+/* erf(x), within 2 units in the last place (tests/kernels/kernel_exp.c); NaN stays NaN. Two minimax
  * polynomials meet at 0.9277: x + x P(x^2) below, 1 - exp(-|x| - |x| Q(|x|)) above. */
 CPU_INLINE float lanes_erf(float x) {
     float s = x * x, t = x < 0.0f ? -x : x;
@@ -136,7 +137,7 @@ CPU_INLINE float lanes_erf(float x) {
     low = low * s - 3.76125336e-1f;
     low = low * s + 1.28379166e-1f;
     low = low * x + x;
-    t = t > 4.0f ? 4.0f : t; /* 1, rounded */
+    t = t > 4.0f ? 4.0f : t; /* there, erf rounds to 1 */
     float high = -1.72853470e-5f;
     high = high * t + 3.83197126e-4f;
     high = high * t - 3.88396438e-3f;

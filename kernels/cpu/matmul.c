@@ -1,10 +1,10 @@
 /* bf16: rounding, widening, and matrix products.
  *
- * On processors with instructions for products of bf16 (AVX512_BF16, AMX), oneDNN multiplies. It
- * keeps what it has compiled for a shape; asking it anew for each product costs microseconds. It
- * runs on one thread, as for fp32 (see matmul.c). On other processors operands are widened, which
- * is exact, a panel at a time, and multiplied in fp32: the product of two bf16 is exact in fp32, so
- * only the order of the sums differs. */
+ * On processors with instructions for products of bf16 (AVX512_BF16, AMX), oneDNN multiplies. What
+ * it compiles for a shape is stored here, since requesting it anew for each product costs
+ * microseconds. It runs on one thread, as for fp32 (see below). On other processors operands are
+ * widened, which is exact, a panel at a time, and multiplied in fp32: the product of two bf16 is
+ * exact in fp32, so only the order of the sums differs. */
 #include <cblas.h>
 #include <limits.h>
 #include <math.h>
@@ -37,7 +37,7 @@ CPU_CLONES static void cpu_widen(kernels *k, float *restrict y, const uint16_t *
 }
 
 /* Goes from the beginning to the end. What is still to be read lies above what has been written,
- * except within one stretch, which is copied first. */
+ * except within the current stretch, which is copied first. */
 static void cpu_widen_upper(kernels *k, float *y, size_t n) {
     enum { STRETCH = 512 };
     const uint16_t *from = (const uint16_t *)y + n;
@@ -79,7 +79,7 @@ void cpu_bf16_close(cpu_bf16 *b) {
 
 enum { A, B, C, MATRICES };
 
-/* oneDNN 2 describes a matrix by a struct, 3 by an object. */
+/* oneDNN 2 describes a matrix by a struct, oneDNN 3 by an object. */
 #if DNNL_VERSION_MAJOR < 3
 static dnnl_status_t describe_strided(dnnl_memory_desc_t *out, const dnnl_dims_t dims,
                                       const dnnl_dims_t strides, dnnl_data_type_t type) {
@@ -190,7 +190,7 @@ static int multiply_by_dnnl(const cpu_bf16 *on, void *c, const uint16_t *a, cons
     return status != dnnl_success;
 }
 
-/* Memory for widened operands, which is kept from product to product. NULL: there is too little. */
+/* Memory for widened operands, which is kept from product to product. NULL if out of memory. */
 static float *wide_memory(kernels *k, size_t elems) {
     cpu_state *state = k->state;
     if (elems <= state->wide_elems) return state->wide;
@@ -204,14 +204,14 @@ static float *wide_memory(kernels *k, size_t elems) {
 static size_t padded(size_t elems) { return (elems + 15) / 16 * 16; }
 
 typedef struct bf16_product {
-    uint16_t *narrow; /* the result where it is bf16, else NULL; c: the other way round */
+    uint16_t *narrow; /* the result if it is bf16, otherwise NULL; c: vice versa */
     float *c;
     const uint16_t *a, *b;
     size_t m, n, depth;
-    unsigned flags; /* of cpu_matmul */
+    unsigned flags; /* those of cpu_matmul */
 } bf16_product;
 
-/* Widens all of b, and a panel of rows of a at a time, which gives as many rows of c. */
+/* Widens all of b, and a panel of rows of a at a time, which gives the same rows of c. */
 static int multiply_by_rows(kernels *k, const bf16_product *p) {
     const size_t panel = p->m < PANEL ? p->m : PANEL;
     const size_t b_elems = padded(p->n * p->depth), a_elems = padded(panel * p->depth);
@@ -228,7 +228,7 @@ static int multiply_by_rows(kernels *k, const bf16_product *p) {
     return 0;
 }
 
-/* For a [depth,m]: a panel of it and one of b [depth,n] give a product that is added to c. A
+/* For a [depth,m]: multiplies a panel of a by one of b [depth,n], and adds the product to c. A
  * transposed b has no such panels, and is widened whole. */
 static int multiply_by_depth(kernels *k, const bf16_product *p) {
     const size_t most = p->flags & KERNELS_TRANSPOSE_B ? p->depth : PANEL;
@@ -273,8 +273,8 @@ static void cpu_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint16
     if (failed) poison_bf16(k, c, m * n, flags);
 }
 
-/* The product of the forward takes the most, where its result is rounded: all of the weight, a
- * panel of the operand, and a panel of the result. */
+/* The forward product needs the most memory if its result is rounded: the whole weight, a panel of
+ * the operand, and a panel of the result. */
 static size_t cpu_matmul_bf16_keeps(const kernels *k, size_t m, size_t n, size_t depth) {
     const cpu_state *state = k->state;
     const size_t panel = m < PANEL ? m : PANEL;
@@ -290,17 +290,18 @@ void cpu_bf16_fill(kernels *k) {
     k->matmul_bf16_keeps = cpu_matmul_bf16_keeps;
 }
 
-/* Matrix products through oneDNN's dnnl_sgemm. oneDNN picks this processor's best kernels by
- * itself. OpenBLAS needs an environment variable set before it loads, and took Haswell's kernels on
- * AVX-512 machines (250 against 470 GFLOP/s). With AVX2 alone, however, oneDNN does not pack
- * operands where both sides of c are small: the gradient of a weight of 512 x 512 takes 53 GFLOP/s
- * there, with OpenBLAS 86, and those of a head's keys and values 62, with OpenBLAS 85. So such
- * products go to OpenBLAS.
+/* Matrix products through oneDNN's dnnl_sgemm. oneDNN selects this processor's best kernels without
+ * help. OpenBLAS requires an environment variable to be set before it is loaded, and otherwise used
+ * Haswell's kernels on AVX-512 machines (250 against 470 GFLOP/s). With only AVX2, however, oneDNN
+ * does not pack operands if both sides of c are small: there, the gradient of a weight of 512 x 512
+ * runs at 53 GFLOP/s, with OpenBLAS at 86, and those of a head's keys and values at 62, with
+ * OpenBLAS at 85. So these products use OpenBLAS.
  *
- * The same bits every time: the shape decides which of the two multiplies. Each product runs on one
- * thread, since the number of threads decides how the work is split, and with it the order of the
- * sums. ONEDNN_MAX_CPU_ISA is overruled, so the environment has no influence. OPENBLAS_CORETYPE has
- * one, since it is read before main; so the description names the kernels that OpenBLAS took. */
+ * The bits are the same every time: the shape decides which of the two multiplies. Each product
+ * runs on one thread, since the number of threads determines how the work is split, and thus the
+ * order of the sums. ONEDNN_MAX_CPU_ISA is overruled, so it has no influence. OPENBLAS_CORETYPE has
+ * one, since OpenBLAS reads it before main; therefore the description names the kernels that
+ * OpenBLAS selected. */
 
 static const char *isa_name(dnnl_cpu_isa_t isa) {
     switch (isa) {
@@ -332,7 +333,7 @@ static const dnnl_cpu_isa_t any_isa = dnnl_cpu_isa_default;
 #endif
 
 void cpu_matmul_describe(char *text, size_t size) {
-    /* oneDNN refuses this after the first product, since it has chosen by then: harmless. */
+    /* oneDNN refuses this after the first product, since it has selected by then: harmless. */
     (void)dnnl_set_max_cpu_isa(any_isa);
     const dnnl_version_t *v = dnnl_version();
     char blas[24] = ""; /* "OpenBLAS 0.3.21 ..." */
@@ -356,7 +357,7 @@ static int has_avx2_alone(void) {
 #endif
 }
 
-/* Measured on Zen 3. Such products are gradients of a weight, or of a head's keys. */
+/* Measured on Zen 3. These products are gradients of a weight, or of a head's keys. */
 static int suits_openblas(const cpu_product *p) {
     return p->transpose_a == 'T' && p->transpose_b == 'N' && p->depth <= INT_MAX &&
            p->depth >= 16 && p->n >= 32 && p->m * p->n <= (size_t)1 << 19 && has_avx2_alone();

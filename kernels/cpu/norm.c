@@ -120,7 +120,7 @@ CPU_CLONES static void cpu_rmsnorm_backward(kernels *k, float *dx, uint16_t *rou
         const float *d = dout + row * dim, *in = x + row * dim;
         float *to = dx + row * dim;
         float scale = rstd[row];
-        /* mean(g * xhat) * rstd, by which x is multiplied */
+        /* mean(g * xhat) * rstd, the factor of x */
         float share = dot3_around(d, weight, in, 0, dim) / (float)dim * scale * scale;
 #pragma GCC ivdep
         for (size_t i = 0; i < dim; i++) {
@@ -142,7 +142,8 @@ CPU_INLINE float squares_around(const float *x, float mean, size_t dim) {
     return lanes_fold(lane);
 }
 
-/* The mean first, then the squares around it: sums of one pass would cancel each other. */
+/* Computes the mean first, then the squares around it: with sums in one pass, digits would
+ * cancel. */
 CPU_INLINE void layer_rows(void *out, kernels_type type, float *restrict mean, float *restrict rstd,
                            const float *restrict x, const float *restrict weight,
                            const float *restrict bias, size_t rows, size_t dim, float eps) {
@@ -180,7 +181,7 @@ cpu_layernorm_backward(kernels *k, float *dx, uint16_t *rounded, float *restrict
         float *to = dx + row * dim;
         float scale = rstd[row], middle = mean[row];
         float sum = lanes_dot(d, weight, dim) / (float)dim;
-        /* mean(g * xhat) * rstd, by which x - mean is multiplied */
+        /* mean(g * xhat) * rstd, the factor of x - mean */
         float share = dot3_around(d, weight, in, middle, dim) / (float)dim * scale * scale;
 #pragma GCC ivdep
         for (size_t i = 0; i < dim; i++) {

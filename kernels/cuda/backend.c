@@ -7,8 +7,8 @@
 #include "cuda/common/cuda_state.h"
 #include "cuda/products/blas_plan.h"
 
-/* Of the stream; a lower number is a higher priority. 0, the lowest, is what streams have by
- * default: work beside the training, like checksums of what is saved, should have that. NCCL's
+/* The stream's priority; a lower number is a higher priority. 0, the lowest, is the default of
+ * streams: work beside the training, like checksums of what is saved, should use that. NCCL's
  * transfers have the highest. */
 enum { PRIORITY = -1 };
 
@@ -91,7 +91,7 @@ static const char *cuda_sync(kernels *k) {
     return cuda_of(k)->failure;
 }
 
-/* cudaMemcpyDefault, since either side may be memory of cuda_alloc_host. */
+/* Uses cudaMemcpyDefault, since either side may be memory of cuda_alloc_host. */
 static void transfer(kernels *k, void *to, const void *from, size_t bytes) {
     cuda_check(k, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda_of(k)->stream));
     cuda_check(k, cudaStreamSynchronize(cuda_of(k)->stream));

@@ -1,11 +1,11 @@
-/* The device's memory: what is taken of it, and the most at once; and the host's that it reaches.
- * CUDA tells what the device has in use, but not by whom. */
+/* The device's memory: how much of it is allocated, and the most at any time; and memory of the
+ * host that the device reaches. CUDA reports how much of the device is in use, but not by whom. */
 #include <stdlib.h>
 
 #include "cuda/common/cuda_state.h"
 
-/* Bytes. CUDA loads a kernel's code when it is first called, and takes memory then for what its
- * threads spill. Loading all kernels at the start would cost more, since most of cuBLAS' are never
+/* Bytes. CUDA loads a kernel's code at its first call, and then allocates memory for what its
+ * threads spill. Loading all kernels at the start would need more, since most of cuBLAS' are never
  * called. */
 enum { LOADED_LATER = 256 << 20 };
 
@@ -15,7 +15,7 @@ typedef struct cuda_piece {
 } cuda_piece;
 
 struct cuda_memory {
-    cuda_piece *pieces; /* in no order */
+    cuda_piece *pieces; /* in no particular order */
     size_t n, room;
     uint64_t held, peak;
 };
@@ -31,7 +31,7 @@ void cuda_memory_close(struct cuda_memory *m) {
     free(m);
 }
 
-/* Nonzero: the host has no memory for the list. */
+/* Returns nonzero if the host has no memory for the list. */
 static int note_piece(struct cuda_memory *m, void *at, size_t bytes) {
     if (m->n == m->room) {
         const size_t room = m->room ? 2 * m->room : 64;

@@ -1,18 +1,19 @@
-/* The device's clock: an event on the stream where a span begins, and another where the next does.
- * The host does not wait for them: it looks which have passed, and takes the time between two. */
+/* The device's clock: an event on the stream when a span begins, and another one when the next span
+ * does. The host does not wait for them: it checks which have passed, and reads the time between
+ * two. */
 #include <stdlib.h>
 
 #include "cuda/common/cuda_state.h"
 
-/* More than a micro-batch has stages, four times: they are looked through at least that often. */
+/* More than four times the stages of a micro-batch: the events are checked at least that often. */
 enum { EVENTS = 2048 };
 
 struct cuda_spans {
     cudaEvent_t events[EVENTS];
-    unsigned begins[EVENTS]; /* the span that begins with it */
-    size_t oldest, n;        /* those that were recorded and are not taken, around the end */
+    unsigned begins[EVENTS]; /* the span that begins with the event */
+    size_t oldest, n;        /* recorded events that have not been read, in a ring */
     unsigned now;
-    double seconds[KERNELS_SPANS + 1]; /* the last: of none */
+    double seconds[KERNELS_SPANS + 1]; /* the last: of no span */
 };
 
 struct cuda_spans *cuda_spans_open(void) {
@@ -34,14 +35,14 @@ void cuda_spans_close(struct cuda_spans *s) {
 
 static size_t after_oldest(const struct cuda_spans *s) { return (s->oldest + 1) % EVENTS; }
 
-/* Adds up the spans that are over. */
+/* Adds up the spans that have ended. */
 static void take_spans(kernels *k) {
     struct cuda_spans *s = cuda_of(k)->spans;
     while (s->n > 1) {
         float ms = 0;
         const cudaError_t end = cudaEventQuery(s->events[after_oldest(s)]);
         if (end == cudaErrorNotReady) {
-            (void)cudaGetLastError(); /* which the next launch would take for its own */
+            (void)cudaGetLastError(); /* the next launch would otherwise report it */
             return;
         }
         cuda_check(k, end);
@@ -52,7 +53,7 @@ static void take_spans(kernels *k) {
     }
 }
 
-/* Where all events are ahead of the device, it has so much to do that the host may wait for it. */
+/* If all events are pending, the device has so much to do that the host may wait for one. */
 static void make_event_free(kernels *k) {
     struct cuda_spans *s = cuda_of(k)->spans;
     if (s->n < EVENTS) return;
@@ -60,7 +61,7 @@ static void make_event_free(kernels *k) {
     if (s->n < EVENTS) return;
     cuda_check(k, cudaEventSynchronize(s->events[after_oldest(s)]));
     take_spans(k);
-    if (s->n == EVENTS) s->n = 0; /* the device has failed, and sync tells */
+    if (s->n == EVENTS) s->n = 0; /* the device has failed, and sync reports it */
 }
 
 static void cuda_span(kernels *k, unsigned span) {

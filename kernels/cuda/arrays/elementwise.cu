@@ -1,4 +1,4 @@
-/* Kernels on vectors, and conversions: their speed is that of memory. */
+/* Kernels on vectors, and conversions: memory limits their speed. */
 #include "cuda/common/map.cuh"
 #include "kernels/rules.h"
 
@@ -31,7 +31,7 @@ static void cuda_widen(kernels *k, float *y, const uint16_t *x, size_t n) {
     map(k, map_arrays<uint16_t, float, 1, 1>{{x}, {y}, n, false}, same{});
 }
 
-/* What one block widens in place: it reads everything before it writes an element. */
+/* The number of elements that one block widens in place: it reads everything before it writes. */
 enum { LAST_THREADS = 1024, LAST_UNITS = 8, LAST = 4 * LAST_UNITS * LAST_THREADS };
 
 static __global__ void __launch_bounds__(LAST_THREADS)
@@ -42,13 +42,13 @@ static __global__ void __launch_bounds__(LAST_THREADS)
     store_share<LAST_THREADS>(y, v, threadIdx.x, n, wide);
 }
 
-/* Widens half of what is left, again and again: its result lies below all that is still to be read.
- */
+/* Widens half of the remaining elements, again and again: the result lies below everything that is
+ * still to be read. */
 static void cuda_widen_upper(kernels *k, float *y, size_t n) {
     const uint16_t *from = (const uint16_t *)y + n;
     size_t at = 0;
     while (n - at > LAST) {
-        const size_t here = (n - at) / 2 / 8 * 8; /* the next begins on 16 bytes again */
+        const size_t here = (n - at) / 2 / 8 * 8; /* the next part begins on 16 bytes again */
         cuda_widen(k, y + at, from + at, here);
         at += here;
     }
@@ -65,9 +65,9 @@ void cuda_elementwise_fill(kernels *k) {
     k->widen_upper = cuda_widen_upper;
 }
 
-/* Updates of parameters, one function for each rule: their speed is that of memory. Where a product
- * is added to another, fmaf says which of them is fused: a compiler might choose differently in
- * another instance of the kernel. */
+/* Updates of parameters, one function per rule: memory limits their speed. If a product is added to
+ * another, fmaf determines which of them is fused: a compiler might choose differently in another
+ * instance of the kernel. */
 
 struct adamw : kernels_adamw {
     /* x: param, exp_avg, exp_avg_sq, grad; y: the first three. */

@@ -1,4 +1,4 @@
-/* Kernels that move rows: copies, embeddings forward, patches of images. */
+/* Kernels that move rows: copies, embeddings forwards, patches of images. */
 #include <algorithm>
 
 #include "cuda/common/columns.cuh"
@@ -37,7 +37,7 @@ static void cuda_copy_rows(kernels *k, float *y, size_t y_stride, const float *x
     });
 }
 
-/* A block copies a part. */
+/* Each block copies a part. */
 static __global__ void __launch_bounds__(THREADS)
     copy_parts_kernel(float *y, const float *x, const kernels_part *parts) {
     const kernels_part p = parts[blockIdx.x];
@@ -86,7 +86,7 @@ static void cuda_embedding_forward(kernels *k, float *out, const float *table, c
     });
 }
 
-/* A block copies a patch, row by row as they stand in the image. */
+/* Each block copies a patch, row by row as in the image. */
 static __global__ void patches_kernel(float *out, const float *images, kernels_patches s,
                                       unsigned across, unsigned down) {
     const unsigned width = (unsigned)s.patch_width, height = (unsigned)s.patch_height;
@@ -182,15 +182,15 @@ static __device__ void add_limb(unsigned long long *limb, unsigned long long par
     if (part) atomicAdd(limb, part);
 }
 
-/* The smallest of a warp's. */
+/* The smallest value in a warp. */
 static __device__ unsigned warp_min(unsigned value) {
     for (int mask = WARP / 2; mask; mask /= 2)
         value = min(value, __shfl_xor_sync(~0u, value, mask));
     return value;
 }
 
-/* Numbers of similar size have the same limbs. A warp adds those up first, then the block, then
- * all. The additions are atomic and of integers, so their order does not change the sum. */
+/* Numbers of similar size have the same limbs. A warp adds those up first, then the block, then the
+ * whole grid. The additions are atomic and of integers, so their order does not change the sum. */
 static __global__ void __launch_bounds__(THREADS)
     exact_add_kernel(unsigned long long *sum, const double *x, size_t n) {
     const unsigned NONE = KERNELS_LIMBS + 1;
@@ -220,7 +220,7 @@ static __global__ void __launch_bounds__(THREADS)
     for (unsigned i = threadIdx.x; i <= KERNELS_LIMBS; i += THREADS) add_limb(sum + i, block[i]);
 }
 
-static const size_t EXACT_BLOCKS = 264; /* twice a large GPU's multiprocessors */
+static const size_t EXACT_BLOCKS = 264; /* twice a large GPU's number of multiprocessors */
 
 static void cuda_exact_add(kernels *k, uint64_t *sum, const double *x, size_t n) {
     const size_t blocks = pieces_of(n, THREADS);

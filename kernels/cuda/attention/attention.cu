@@ -1,15 +1,15 @@
-/* Attention: chooses the kernels for a shape. Tiles, wherever a head fits one and the device has
- * the shared memory; on the tensor cores, where the caller allows rounded operands. Otherwise a row
- * at a time. */
+/* Attention: chooses the kernels for a shape. Uses tiles if a head fits into one and the device has
+ * enough shared memory; uses the tensor cores if the caller permits rounded operands. Otherwise
+ * computes one row at a time. */
 #include "cuda/attention/tensor.cuh"
 #include "cuda/attention/tiles.cuh"
 
-/* Without tiles, for heads of any width. A block of threads computes one row of queries (or of
- * keys), over chunks of THREADS keys (or queries) in ascending order. A thread first computes one
- * weight of the chunk, then sums the weighted rows in its dimensions. Of the softmax only the log
- * of its sum is kept.
+/* The kernels without tiles, for heads of any width. A block of threads computes one row of queries
+ * (or of keys), over chunks of THREADS keys (or queries) in ascending order. A thread first
+ * computes one weight of the chunk, then sums the weighted rows in its dimensions. Only the log of
+ * the softmax's sum is stored.
  *
- * One row's place, from the block's number: [batch, heads, sequence] as lse is. */
+ * A row's place, from the block's number: [batch, heads, sequence] as in lse. */
 typedef struct attention_place {
     size_t batch, head, token;
 } attention_place;
@@ -31,7 +31,7 @@ static __device__ size_t kv_at(const attention_view &v, size_t batch, size_t tok
     return ((batch * v.sequence + token) * v.kv_heads + kv_head) * v.dim;
 }
 
-/* Behind the last key that a position sees, and the first one. */
+/* The end of the keys that a position sees, and the first of them. */
 static __device__ size_t visible_from(const attention_view &v, size_t token) {
     return v.causal ? token + 1 : v.sequence;
 }
@@ -46,8 +46,8 @@ static __device__ float dot(const float *a, const float *b, size_t n) {
     return sum;
 }
 
-/* Online softmax (Milakov and Gimelshein 2018): what was summed is scaled down as the largest score
- * grows. Shared: out [dim], then the chunk's weights [THREADS]. */
+/* Online softmax (Milakov and Gimelshein 2018): the sums so far are scaled down when the largest
+ * score grows. Shared memory: out [dim], then the chunk's weights [THREADS]. */
 template <int LIMITS>
 static __global__ void forward_kernel(attention_view v, float *out, float *lse, const float *q,
                                       const float *key, const float *value) {
@@ -89,8 +89,9 @@ static void forward_rows(kernels *k, const attention_view &v, float *out, float 
     });
 }
 
-/* A block owns a key's row: dkey and dvalue over the heads that share it, in order, and over the
- * queries that see it. Shared: dkey [dim], dvalue [dim], then p and ds of a chunk [THREADS]. */
+/* A block owns a key's row: it computes dkey and dvalue over the heads that share it, in order, and
+ * over the queries that see it. Shared memory: dkey [dim], dvalue [dim], then p and ds of a chunk
+ * [THREADS]. */
 template <int LIMITS>
 static __global__ void key_kernel(attention_view v, float *dkey, float *dvalue, const float *delta,
                                   const float *dout, const float *lse, const float *q,
@@ -129,7 +130,7 @@ static __global__ void key_kernel(attention_view v, float *dkey, float *dvalue, 
     }
 }
 
-/* A block owns a query's row. Shared: dq [dim], then ds of a chunk [THREADS]. */
+/* A block owns a query's row. Shared memory: dq [dim], then ds of a chunk [THREADS]. */
 template <int LIMITS>
 static __global__ void query_kernel(attention_view v, float *dq, const float *delta,
                                     const float *dout, const float *lse, const float *q,
@@ -158,7 +159,7 @@ static __global__ void query_kernel(attention_view v, float *dq, const float *de
     for (size_t i = threadIdx.x; i < v.dim; i += THREADS) dq[at + i] = v.inv_root * acc[i];
 }
 
-/* The queries last: dq may be q, of which a block reads only its own row. */
+/* The queries come last: dq may be q, of which a block reads only its own row. */
 static void backward_rows(kernels *k, const attention_view &v, const attention_gradients &g) {
     size_t row = v.dim * sizeof(float), chunk = THREADS * sizeof(float);
     by_limits(limits_of(v), [&](auto limits) {
@@ -170,7 +171,7 @@ static void backward_rows(kernels *k, const attention_view &v, const attention_g
     });
 }
 
-/* delta[batch,heads,sequence] = dout . out; a warp a row. */
+/* delta[batch,heads,sequence] = dout . out; one warp per row. */
 static __global__ void delta_kernel(attention_view v, float *delta, const float *dout,
                                     const float *out, size_t rows) {
     const size_t row = ((size_t)blockIdx.x * THREADS + threadIdx.x) / 32;
@@ -196,7 +197,7 @@ static size_t kv_elements(const attention_view &v) {
     return v.batch * v.sequence * v.kv_heads * v.dim;
 }
 
-/* Without the tensor cores: delta, and where arrays are bf16, copies of all of them as fp32. */
+/* Without the tensor cores: delta and, if arrays are bf16, copies of all of them as fp32. */
 static size_t cuda_attention_scratch(const kernels_attention *shape) {
     const attention_view v = view_of(shape);
     const size_t wide = shape->type == KERNELS_BF16 ? 3 * q_elements(v) + 3 * kv_elements(v) : 0;
@@ -218,7 +219,7 @@ static void attend_backward(kernels *k, const attention_view &v, const attention
     backward_rows(k, v, g);
 }
 
-/* The array as fp32: itself, or a copy in scratch, behind which *room then points. */
+/* The array as fp32: the array itself, or a copy in scratch; *room then points past the copy. */
 static const float *widened(kernels *k, kernels_type type, float **room, const void *from,
                             size_t n) {
     float *to = *room;
@@ -228,7 +229,8 @@ static const float *widened(kernels *k, kernels_type type, float **room, const v
     return to;
 }
 
-/* Where an array is to be written as fp32, likewise; narrow_back then rounds it into the array. */
+/* The memory in which an array is computed as fp32: the array itself, or scratch as above, from
+ * which narrow_back then rounds it into the array. */
 static float *room_for(kernels_type type, float **room, void *array, size_t n) {
     float *to = *room;
     if (type != KERNELS_BF16) return (float *)array;

@@ -1,9 +1,9 @@
-/* PTX instructions that C++ has no name for, as functions: of the tensor cores, and of copies that
+/* PTX instructions without a name in C++, as functions: those of the tensor cores, and copies that
  * bypass the registers (PTX ISA: ldmatrix, mma, cp.async, cvt, ex2). All threads of a warp call the
- * ones for matrices together; r and c stand for thread / 4 and thread % 4.
+ * functions for matrices together; r and c stand for thread / 4 and thread % 4.
  *
- * device.cuh comes before the guard: the tests' CUDA has all of this for the host, with this guard.
- */
+ * device.cuh comes before the guard: the tests' CUDA defines all of this for the host, with this
+ * guard. */
 #include "cuda/common/device.cuh"
 
 #ifndef KERNELS_CUDA_MMA_CUH
@@ -11,16 +11,16 @@
 
 #include <stdint.h>
 
-/* A byte of shared memory. */
+/* The address of a byte of shared memory. */
 typedef uint32_t shared_at;
 
 static __device__ __forceinline__ shared_at shared_address(const void *shared) {
     return (shared_at)__cvta_generic_to_shared(shared);
 }
 
-/* Four 8x8 matrices of bf16 in shared memory. Thread 8 i + j says where row j of matrix i begins,
- * on a multiple of 16 bytes; each thread gets the elements (r, 2 c) and (r, 2 c + 1) of all four.
- */
+/* Loads four 8x8 matrices of bf16 from shared memory. Thread 8 i + j gives the beginning of row j
+ * of matrix i, which is a multiple of 16 bytes; each thread receives the elements (r, 2 c) and (r,
+ * 2 c + 1) of all four. */
 static __device__ __forceinline__ void load_matrices(uint32_t out[4], shared_at row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -28,7 +28,7 @@ static __device__ __forceinline__ void load_matrices(uint32_t out[4], shared_at 
                  : "memory");
 }
 
-/* The same, of the matrices transposed: elements (2 c, r) and (2 c + 1, r). */
+/* Loads the matrices transposed: each thread receives elements (2 c, r) and (2 c + 1, r). */
 static __device__ __forceinline__ void load_transposed(uint32_t out[4], shared_at row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -36,7 +36,7 @@ static __device__ __forceinline__ void load_transposed(uint32_t out[4], shared_a
                  : "memory");
 }
 
-/* d[16,8] += a[16,16] b[16,8]: a and b of bf16, sums in fp32. A thread holds
+/* d[16,8] += a[16,16] b[16,8]: a and b are bf16, sums fp32. A thread holds
  *   d  (r, 2c), (r, 2c+1), (r+8, 2c), (r+8, 2c+1)
  *   a  (r, 2c..), (r+8, 2c..), (r, 2c+8..), (r+8, 2c+8..), two neighbours of a row in each
  *   b  (2c.., r), (2c+8.., r), two neighbours of a column in each */
@@ -48,8 +48,9 @@ static __device__ __forceinline__ void multiply_add(float d[4], const uint32_t a
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* 16 bytes from the device's memory to shared memory, both on multiples of 16; zeros where they are
- * not there, and then nothing is read. They have come when the thread that asked has waited. */
+/* Copies 16 bytes from the device's memory to shared memory, both aligned to 16. If `there` is
+ * false, writes zeros and reads nothing. The data has arrived once the thread that started the copy
+ * has waited. */
 static __device__ __forceinline__ void copy_16(shared_at to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
@@ -57,7 +58,7 @@ static __device__ __forceinline__ void copy_16(shared_at to, const void *from, b
                  : "memory");
 }
 
-/* The same of 8 bytes. */
+/* Does the same with 8 bytes. */
 static __device__ __forceinline__ void copy_8(shared_at to, const void *from, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
                  :
@@ -65,12 +66,12 @@ static __device__ __forceinline__ void copy_8(shared_at to, const void *from, bo
                  : "memory");
 }
 
-/* What this thread asked for since the last call is a group. */
+/* Makes a group of the copies that this thread has started since the last call. */
 static __device__ __forceinline__ void copies_close() {
     asm volatile("cp.async.commit_group;" : : : "memory");
 }
 
-/* Waits for all of this thread's groups but the last PENDING. */
+/* Waits for all of this thread's groups except the last PENDING. */
 template <int PENDING> static __device__ __forceinline__ void copies_wait() {
     asm volatile("cp.async.wait_group %0;" : : "n"(PENDING) : "memory");
 }
@@ -79,7 +80,7 @@ static __device__ __forceinline__ void store_shared(shared_at to, uint32_t x) {
     asm volatile("st.shared.b32 [%0], %1;" : : "r"(to), "r"(x) : "memory");
 }
 
-/* 16 bytes, on a multiple of 16. */
+/* Loads 16 bytes, aligned to 16. */
 static __device__ __forceinline__ uint4 load_shared(shared_at from) {
     uint4 x;
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -96,7 +97,7 @@ static __device__ __forceinline__ uint32_t pair_of(float low, float high) {
     return pair;
 }
 
-/* 2^x with a relative error to 2^-22; 0 where that is less than the smallest normal number. */
+/* 2^x with a relative error of at most 2^-22; 0 if that is less than the smallest normal number. */
 static __device__ __forceinline__ float power_of_2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -1,14 +1,14 @@
 /* Attention by the tensor cores: prepares the arrays and launches the kernels. Arrays of bf16 are
- * read in place where a head is whole chunks of 16 bytes. Others are copied first, as bf16 and with
- * zeros up to a whole chunk. */
+ * read in place if a head consists of whole chunks of 16 bytes. Others are copied first, as bf16
+ * and with zeros up to a whole chunk. */
 #include "cuda/attention/tensor.cuh"
 
 #include "cuda/attention/tensor_tiles.cuh"
 
-/* Bytes of the L2 cache for the sequences that are computed together. */
+/* The bytes of the L2 cache for the sequences that are computed together. */
 enum { CACHE = 32 << 20 };
 
-/* Eight elements, of which the first `there` are read; 0 for the others. */
+/* Loads eight elements, of which the first `there` are read; the others become 0. */
 template <typename T>
 static __device__ __forceinline__ void load_8(float (&x)[8], const T *from, unsigned there) {
 #pragma unroll
@@ -30,8 +30,8 @@ static __device__ __forceinline__ void load_whole(float (&x)[8], const float *fr
     for (int i = 0; i < 8; i++) x[i] = all[i];
 }
 
-/* Elements 8 chunk ... 8 chunk + 7 of a row of `dim`, 0 beyond its end. Where rows are whole chunks
- * they stand on 16 bytes. */
+/* Loads elements 8 chunk ... 8 chunk + 7 of a row of `dim`, with 0 beyond its end. Rows that
+ * consist of whole chunks are aligned to 16 bytes. */
 template <typename T>
 static __device__ __forceinline__ void load_chunk(float (&x)[8], const T *row, unsigned chunk,
                                                   unsigned dim) {
@@ -41,7 +41,7 @@ static __device__ __forceinline__ void load_chunk(float (&x)[8], const T *row, u
         load_8(x, row + chunk * 8, dim - chunk * 8);
 }
 
-/* to[rows, width] = from[rows, dim] as bf16; a thread a chunk. */
+/* to[rows, width] = from[rows, dim] as bf16; one thread per chunk. */
 template <typename T>
 static __global__ void pack_kernel(bf16_shape s, uint4 *to, const T *from, size_t rows) {
     const unsigned chunks = s.width / 8;
@@ -53,7 +53,7 @@ static __global__ void pack_kernel(bf16_shape s, uint4 *to, const T *from, size_
         uint4{pair_of(x[0], x[1]), pair_of(x[2], x[3]), pair_of(x[4], x[5]), pair_of(x[6], x[7])};
 }
 
-/* terms[batch, heads, sequence] = (lse in base 2, -dout . out); 16 threads a row. */
+/* terms[batch, heads, sequence] = (lse in base 2, -dout . out); 16 threads per row. */
 template <typename T>
 static __global__ void terms_kernel(bf16_shape s, float2 *terms, const uint16_t *dout, const T *out,
                                     const float *lse) {
@@ -92,7 +92,7 @@ static bf16_shape tensor_shape_of(const attention_view &v) {
     return s;
 }
 
-/* The shape with its section set, for blocks that go through two arrays of so many heads each. */
+/* The shape with its section set, for blocks that go through two arrays of this many heads each. */
 static bf16_shape in_sections(bf16_shape s, unsigned heads) {
     const size_t bytes = (size_t)4 * s.sequence * heads * s.width;
     s.section = (unsigned)min((size_t)s.batch, max((size_t)1, CACHE / bytes));
@@ -103,7 +103,7 @@ static bool is_packed(const attention_view &v, kernels_type type) {
     return type != KERNELS_BF16 || v.dim % 8;
 }
 
-/* Bytes of an array's copy. */
+/* The bytes of an array's copy. */
 static size_t packed_bytes(const attention_view &v, size_t heads) {
     return round_up(v.batch * v.sequence * heads * round_up(v.dim, 8) * 2, 64);
 }
@@ -117,7 +117,8 @@ size_t attention_tensor_scratch(const attention_view &v, kernels_type type) {
     return terms_bytes(v) + (is_packed(v, type) ? copies : 0);
 }
 
-/* Where the array is to be read; a copy goes to *scratch, which then points behind it. */
+/* The array from which to read. If it must be a copy, that goes to *scratch, which then points past
+ * it. */
 static const uint16_t *source(kernels *k, const attention_view &v, const void *from, size_t heads,
                               kernels_type type, char **scratch) {
     const bf16_shape s = tensor_shape_of(v);

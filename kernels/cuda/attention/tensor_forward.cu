@@ -1,22 +1,22 @@
 /* Attention by the tensor cores, forwards (Dao et al. 2022; Dao 2023). A block of four warps has
- * 128 queries of a head, 32 for each warp, and goes through the keys in ascending order. While it
- * computes with one tile of keys and values, the next one is copied. */
+ * 128 queries of a head, 32 per warp, and goes through the keys in ascending order. While it
+ * computes with one tile of keys and values, the next tile is copied. */
 #include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 64 };
 
-/* A row's softmax so far, of rows 16 m + r + 8 i. Weights are powers of 2 over `most`. */
+/* The softmax so far of rows 16 m + r + 8 i. Weights are powers of 2 relative to `most`. */
 typedef struct soft_rows {
     float most[2][2]; /* the largest score when it was last updated */
-    float sum[2][2];  /* of the weights that this thread has */
+    float sum[2][2];  /* of the weights that this thread holds */
 } soft_rows;
 
-/* A row's weights may grow to this power of 2 before `most` is updated. fp32 has room for that, and
- * o is seldom scaled. */
+/* A row's weights may grow to this power of 2 before `most` is updated. fp32 has enough range for
+ * that, and o is rarely scaled. */
 #define GROWTH 8.0f
 
-/* Updates `most` where scores have grown too much, and scales o and sum down. It is -infinity until
- * the row's window begins. */
+/* Updates `most` if scores have grown too much, and scales o and sum down. `most` is -infinity
+ * until the row's window begins. */
 template <int DIM, int LIMITS>
 static __device__ __forceinline__ void take_most(const bf16_shape &shape, soft_rows *rows,
                                                  const float (&s)[2][KEYS / 8][4],
@@ -55,7 +55,7 @@ static __device__ __forceinline__ void take_most(const bf16_shape &shape, soft_r
         }
 }
 
-/* Scores become weights. */
+/* Turns scores into weights. */
 template <int LIMITS>
 static __device__ __forceinline__ void soften(const bf16_shape &shape, soft_rows *rows,
                                               float (&s)[2][KEYS / 8][4]) {
@@ -73,7 +73,7 @@ static __device__ __forceinline__ void soften(const bf16_shape &shape, soft_rows
         }
 }
 
-/* factor = 1 / sum, and lse of the warp's rows from `first` on. */
+/* factor = 1 / sum, and lse for the warp's rows starting at `first`. */
 static __device__ void end_rows(const bf16_shape &shape, const soft_rows &rows, unsigned first,
                                 float *head_lse, float (&factor)[2][2]) {
 #pragma unroll
@@ -88,13 +88,13 @@ static __device__ void end_rows(const bf16_shape &shape, const soft_rows &rows, 
         }
 }
 
-/* Blocks of a multiprocessor. Rows of documents begin at keys of their own, which takes registers.
- */
+/* Blocks per multiprocessor. The rows of documents begin at different keys, which needs
+ * registers. */
 static constexpr int blocks_resident(int dim, int limits) {
     return dim > 64 || (dim == 64 && limits == IN_DOCUMENTS) ? 2 : 3;
 }
 
-/* Shared: q [QUERIES], then twice key [KEYS] and value [KEYS]. */
+/* Shared memory: q [QUERIES], then twice key [KEYS] and value [KEYS]. */
 template <int DIM, int LIMITS, typename T>
 static __global__ void __launch_bounds__(BLOCK, blocks_resident(DIM, LIMITS))
     forward_kernel(bf16_shape s, bf16_sources in, T *out, float *lse) {
@@ -122,14 +122,14 @@ static __global__ void __launch_bounds__(BLOCK, blocks_resident(DIM, LIMITS))
         const shared_at stage = stages + turn * STAGE, next = stages + (turn ^ 1) * STAGE;
         float x[2][KEYS / 8][4];
         copies_wait<0>();
-        __syncthreads(); /* this tile has arrived, and no warp still reads the one before */
+        __syncthreads(); /* this tile has arrived, and no warp reads the previous one any more */
         if (at + KEYS < keys) {
             fetch<DIM, KEYS, BLOCK>(next, s, key, kv_stride, at + KEYS);
             fetch<DIM, KEYS, BLOCK>(next + STAGE / 2, s, value, kv_stride, at + KEYS);
             copies_close();
         }
         if (first >= s.sequence || none_seen<LIMITS>(s, first, at, KEYS))
-            continue; /* no row, or key */
+            continue; /* no row, or no key */
         clear(x);
         add_products<DIM>(x, q, rows::right(stage));
         if (!all_seen<LIMITS>(s, first, at, KEYS)) hide<LIMITS>(s, x, first, at);

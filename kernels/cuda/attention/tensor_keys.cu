@@ -1,8 +1,8 @@
 /* Attention by the tensor cores: the gradients of keys and values. A block of eight warps has 128
- * keys of a head, 16 for each warp, which holds them and their values in registers as left
- * operands. The block goes in order through the queries of the heads that share these keys, 64 at a
- * time. While it computes with one tile of queries, the next is copied. Rows are keys here, and
- * columns are queries. */
+ * keys of a head, 16 per warp, which holds them and their values in registers as left operands. The
+ * block goes in order through the queries of the heads that share these keys, 64 at a time. While
+ * it computes with one tile of queries, the next tile is copied. Rows are keys here, and columns
+ * are queries. */
 #include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 8, BLOCK = 32 * WARPS, KEYS = 16 * WARPS, QUERIES = 64, STAGES = 3 };
@@ -17,17 +17,17 @@ template <int DIM> struct stage_of {
     static_assert((int)STAGES * BYTES >= 2 * KEYS * DIM * 2, "keys and values fit");
 };
 
-/* A tile of queries: of a head, from token `first` on. */
+/* A tile of queries of a head, starting at token `first`. */
 typedef struct query_tile {
     unsigned head, first;
 } query_tile;
 
-/* Where a head's tiles begin. */
+/* The first query of a head's tiles. */
 static __device__ __forceinline__ unsigned first_query(const bf16_shape &s, const block_place &p) {
     return s.causal ? p.first : 0;
 }
 
-/* Where they end: no query from there on sees one of the block's keys. */
+/* The end of a head's tiles: no query at or after it sees one of the block's keys. */
 template <int LIMITS>
 static __device__ __forceinline__ unsigned end_of_tiles(const bf16_shape &s, const block_place &p) {
     const unsigned last = min(p.first + KEYS, s.sequence) - 1;
@@ -42,7 +42,7 @@ static __device__ __forceinline__ void go_on(query_tile *t, const bf16_shape &s,
     t->head++;
 }
 
-/* Starts copying a tile of queries, as a group; nothing behind the last one. */
+/* Starts copying a tile of queries, as a group; the group is empty after the last tile. */
 template <int DIM>
 static __device__ __forceinline__ void fetch_queries(shared_at stage, const bf16_shape &s,
                                                      const bf16_sources &in, const block_place &p,
@@ -63,13 +63,13 @@ static __device__ __forceinline__ void fetch_queries(shared_at stage, const bf16
     copies_close();
 }
 
-/* What a warp has: keys and values, and their gradients. */
+/* What a warp holds: keys and values, and their gradients. */
 template <int DIM> struct held_keys {
     uint32_t key[DIM / 16][4], value[DIM / 16][4];
     float dkey[1][DIM / 8][4], dvalue[1][DIM / 8][4];
 };
 
-/* The warp's 16 rows of a tile as left operands. */
+/* Loads the warp's 16 rows of a tile as left operands. */
 template <int DIM>
 static __device__ __forceinline__ void hold(uint32_t (&held)[DIM / 16][4], shared_at tile) {
     typedef rows_of_tile<DIM> rows;
@@ -78,8 +78,8 @@ static __device__ __forceinline__ void hold(uint32_t (&held)[DIM / 16][4], share
     for (int k = 0; k < DIM / 16; k++) load_matrices(held[k], rows::step(left, k));
 }
 
-/* s[16, PART] += key q^T and d[16, PART] += value dout^T, in turns, so that more products are
- * independent of each other. q and dout are given as by rows_of_tile's right. */
+/* s[16, PART] += key q^T and d[16, PART] += value dout^T, alternating, so that more products are
+ * independent of each other. q and dout are addresses from rows_of_tile's right. */
 template <int DIM>
 static __device__ __forceinline__ void
 add_scores(float (&s)[1][PART / 8][4], float (&d)[1][PART / 8][4], const held_keys<DIM> &h,
@@ -99,7 +99,7 @@ add_scores(float (&s)[1][PART / 8][4], float (&d)[1][PART / 8][4], const held_ke
         }
 }
 
-/* d begins with -delta of its columns, from the terms. */
+/* Initializes d with -delta of its columns, from the terms. */
 static __device__ __forceinline__ void begin_with_delta(float (&d)[1][PART / 8][4],
                                                         shared_at terms) {
 #pragma unroll
@@ -110,8 +110,8 @@ static __device__ __forceinline__ void begin_with_delta(float (&d)[1][PART / 8][
     }
 }
 
-/* Scores s become weights. d = value . dout - delta becomes the gradient of the scores, without the
- * factor `root`. */
+/* Turns scores s into weights, and d = value . dout - delta into the gradient of the scores,
+ * without the factor `root`. */
 static __device__ __forceinline__ void grade_queries(const bf16_shape &shape,
                                                      float (&s)[1][PART / 8][4],
                                                      float (&d)[1][PART / 8][4], shared_at terms) {
@@ -127,7 +127,7 @@ static __device__ __forceinline__ void grade_queries(const bf16_shape &shape,
     }
 }
 
-/* Scores of queries that do not see a key become -infinity. */
+/* Sets scores of queries that do not see a key to -infinity. */
 template <int LIMITS>
 static __device__ __forceinline__ void
 hide_keys(const bf16_shape &shape, float (&s)[1][PART / 8][4], unsigned key, unsigned query) {
@@ -142,7 +142,7 @@ hide_keys(const bf16_shape &shape, float (&s)[1][PART / 8][4], unsigned key, uns
         }
 }
 
-/* Whether some of PART queries see some of 16 keys, and whether all see all. */
+/* Returns true if any of PART queries sees any of 16 keys. sees_all returns true if all see all. */
 template <int LIMITS>
 static __device__ __forceinline__ bool sees_some(const bf16_shape &s, unsigned query,
                                                  unsigned key) {
@@ -155,8 +155,8 @@ static __device__ __forceinline__ bool sees_all(const bf16_shape &s, unsigned qu
     return query >= key + 15 && (!LIMITS || last - key < sight_of_row<LIMITS>(s, last));
 }
 
-/* Adds to the gradients of the warp's keys, from `key` on, what a stage's queries contribute, which
- * begin with `query`. */
+/* Adds what a stage's queries, which begin with `query`, contribute to the gradients of the warp's
+ * keys, which begin with `key`. */
 template <int DIM, int LIMITS>
 static __device__ __forceinline__ void add_queries(const bf16_shape &shape, held_keys<DIM> &h,
                                                    shared_at stage, unsigned key, unsigned query) {
@@ -221,7 +221,7 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     fetch_queries<DIM>(tile + STAGE, s, in, p, next);
     for (unsigned turn = 0; now.head < (p.head + 1) * s.group; go_on(&now, s, p, end)) {
         copies_wait<STAGES - 2>();
-        __syncthreads(); /* this tile has arrived, and no warp still reads the one before */
+        __syncthreads(); /* this tile has arrived, and no warp reads the previous one any more */
         go_on(&next, s, p, end);
         fetch_queries<DIM>(tile + (turn ? turn - 1 : STAGES - 1) * STAGE, s, in, p, next);
         if (key < s.sequence) add_queries<DIM, LIMITS>(s, h, tile + turn * STAGE, key, now.first);

@@ -1,13 +1,13 @@
-/* Attention by the tensor cores: the gradient of the queries. As in the forward, a block of four
- * warps has 128 queries of a head, 32 for each warp, and goes through the keys in ascending order;
- * but fewer at once, for want of registers. */
+/* Attention by the tensor cores: the gradient of the queries. As in the forward pass, a block of
+ * four warps has 128 queries of a head, 32 per warp, and goes through the keys in ascending order,
+ * but fewer at once, since registers are scarce. */
 #include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 32 };
 static_assert((int)BLOCK == QUERIES, "a thread a row's terms");
 
-/* The terms of rows 16 m + r + 8 i of the warp. They are kept in shared memory, since registers are
- * scarce. */
+/* The terms of rows 16 m + r + 8 i of the warp. They are stored in shared memory, since registers
+ * are scarce. */
 static __device__ __forceinline__ float2 terms_of(const float2 *terms, int m, int i) {
     return terms[16 * m + lane_of() / 4 + 8 * i];
 }
@@ -24,7 +24,7 @@ static __device__ __forceinline__ void begin_with_delta(float (&d)[2][KEYS / 8][
         }
 }
 
-/* From scores s and d = dout . value - delta, computes the gradient of the scores into d, without
+/* Computes the gradient of the scores into d, from scores s and d = dout . value - delta, without
  * the factor `root`. */
 static __device__ __forceinline__ void grade_keys(const bf16_shape &shape,
                                                   float (&d)[2][KEYS / 8][4],
@@ -48,8 +48,8 @@ static __device__ __forceinline__ float2 terms_at(const bf16_shape &s, const bf1
     return token < s.sequence ? head[token] : float2{0.0f, 0.0f};
 }
 
-/* Shared: q [QUERIES], dout [QUERIES], twice key [KEYS] and value [KEYS], terms [QUERIES]. dq may
- * be q: a block reads only the rows that it writes. */
+/* Shared memory: q [QUERIES], dout [QUERIES], twice key [KEYS] and value [KEYS], terms [QUERIES].
+ * dq may be q: a block reads only the rows that it writes. */
 template <int DIM, int LIMITS>
 static __global__ void __launch_bounds__(BLOCK, 2)
     query_kernel(bf16_shape s, bf16_sources in, float *dq) {
@@ -83,14 +83,14 @@ static __global__ void __launch_bounds__(BLOCK, 2)
         const shared_at stage = stages + turn * STAGE, next = stages + (turn ^ 1) * STAGE;
         float x[2][KEYS / 8][4], d[2][KEYS / 8][4];
         copies_wait<0>();
-        __syncthreads(); /* this tile has arrived, and no warp still reads the one before */
+        __syncthreads(); /* this tile has arrived, and no warp reads the previous one any more */
         if (at + KEYS < keys) {
             fetch<DIM, KEYS, BLOCK>(next, s, key, kv_stride, at + KEYS);
             fetch<DIM, KEYS, BLOCK>(next + STAGE / 2, s, value, kv_stride, at + KEYS);
             copies_close();
         }
         if (first >= s.sequence || none_seen<LIMITS>(s, first, at, KEYS))
-            continue; /* no row, or key */
+            continue; /* no row, or no key */
         clear(x);
         begin_with_delta(d, terms);
         add_products<DIM>(x, q, rows::right(stage));

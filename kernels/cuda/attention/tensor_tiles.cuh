@@ -1,53 +1,55 @@
 /* What the kernels of attention by the tensor cores share. Operands are bf16, sums fp32.
  *
- * A warp multiplies its own 16 M rows of a tile with all rows of another one. With r and c for
- * thread / 4 and thread % 4 of its warp, a thread has these of the sums x[M][N / 8][4]:
+ * A warp multiplies its own 16 M rows of a tile by all rows of another one. With r = thread / 4 and
+ * c = thread % 4, where thread is the number in the warp, a thread holds these sums in x[M][N /
+ * 8][4]:
  *   x[m][n][0], x[m][n][1]   row 16 m + r,     columns 8 n + 2 c and 8 n + 2 c + 1
  *   x[m][n][2], x[m][n][3]   row 16 m + r + 8, the same columns
+ *
  * Two neighbouring n together are the left operand, 16 x 16, of the next product. */
 #pragma once
 
 #include "cuda/attention/mma.cuh"
 #include "cuda/attention/view.cuh"
 
-/* The shape in 32 bits, which kernels compute with faster, and which are enough for the elements of
+/* The shape in 32 bits, with which kernels compute faster, and which are enough for the elements of
  * a sequence. */
 typedef struct bf16_shape {
     unsigned batch, sequence, heads, kv_heads, group;
     unsigned width;        /* of a head where it is read: a multiple of 8 */
     unsigned dim;          /* of a head where it is written */
     unsigned section;      /* see block_place_of */
-    unsigned window;       /* of kernels with LIMITS: a causal position sees so many keys at most;
+    unsigned window;       /* for kernels with LIMITS: the most keys that a causal position sees;
                               UINT32_MAX: no limit */
-    const int32_t *places; /* as attention_view has them */
+    const int32_t *places; /* as in attention_view */
     bool causal;
-    float root, scale; /* head_dim^-1/2; the same for exponentials of base 2 */
+    float root, scale; /* head_dim^-1/2; the same for exponentials to base 2 */
 } bf16_shape;
 
 /* The arrays that are read, [batch, sequence, heads or kv_heads, width], aligned to 16 bytes. */
 typedef struct bf16_sources {
     const uint16_t *q, *key, *value, *dout;
-    const float2 *terms; /* [batch, heads, sequence] of the backward: lse in base 2, and -delta */
+    const float2 *terms; /* [batch, heads, sequence], backwards: lse in base 2, and -delta */
 } bf16_sources;
 
-/* Each is in the .cu of its name. out and dvalue are of `type`. */
+/* Each is in the .cu file of its name. out and dvalue are of `type`. */
 void tensor_forward_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                         void *out, float *lse);
 void tensor_queries_run(kernels *k, const bf16_shape &s, const bf16_sources &in, float *dq);
 void tensor_keys_run(kernels *k, const bf16_shape &s, const bf16_sources &in, kernels_type type,
                      float *dkey, void *dvalue);
 
-/* Bytes of shared memory that a block can have on every device with these instructions. */
+/* The bytes of shared memory that a block can have on every device with these instructions. */
 enum { MOST_SHARED = 99 << 10 };
 
-/* What a block computes: a head of queries, or of keys, and the first of the block's rows. */
+/* What a block computes: a head of queries or of keys, and the first of the block's rows. */
 typedef struct block_place {
     unsigned batch, head, first;
 } block_place;
 
-/* Blocks run roughly in the order of their numbers. Sequences are taken in sections whose keys and
- * values fit the L2 cache. In a section the long blocks come first, so that the last ones to run
- * are short; `backwards`: later rows are the longer ones. Heads that share keys are neighbours. */
+/* Blocks run roughly in the order of their numbers. Sequences are grouped into sections whose keys
+ * and values fit into the L2 cache. In a section the long blocks come first, so that the last ones
+ * to run are short; `backwards`: later rows are longer. Heads that share keys are neighbours. */
 static __device__ block_place block_place_of(const bf16_shape &s, unsigned heads, unsigned rows,
                                              bool backwards) {
     const unsigned tiles = (s.sequence + rows - 1) / rows, whole = s.section * heads * tiles;
@@ -60,7 +62,7 @@ static __device__ block_place block_place_of(const bf16_shape &s, unsigned heads
     return p;
 }
 
-/* Token 0 of a head of x[batch, sequence, heads, width]. An x[batch, heads, sequence] is given as
+/* Token 0 of a head of x[batch, sequence, heads, width]. Pass an x[batch, heads, sequence] as
  * [batch * heads, sequence, 1, 1]. */
 template <typename T>
 static __device__ __forceinline__ T *head_of(T *x, const bf16_shape &s, unsigned batch,
@@ -76,37 +78,37 @@ static __device__ __forceinline__ unsigned warp_of() { return threadIdx.x / 32; 
  * covers all banks. A tile is aligned to 256 bytes and has a multiple of 16 rows. */
 template <int DIM> struct rows_of_tile {
     enum { CHUNKS = DIM / 8, BYTES = DIM * 2 };
-    /* Steps of 32 bytes in the largest power of two that divides a row's bytes. Only chunks within
-     * one such period are mixed. */
+    /* The number of 32-byte steps in the largest power of two that divides a row's bytes. Only
+     * chunks within one such period are mixed. */
     enum { PERIOD = (DIM & -DIM) / 16 };
 
     static __device__ __forceinline__ unsigned at(unsigned row, unsigned chunk) {
         const unsigned mix = DIM % 64 == 0 ? row % 8 : row / 2 % 4;
         return (row * CHUNKS + (chunk ^ mix)) * 16;
     }
-    /* The address of the chunk that is 2 `step` after chunk 0 or 1 at `first`. */
+    /* The address of the chunk that follows chunk 0 or 1, at `first`, by 2 `step` chunks. */
     static __device__ __forceinline__ shared_at step(shared_at first, unsigned step) {
         return (first ^ step % PERIOD * 32) + step / PERIOD * (PERIOD * 32);
     }
-    /* The address that this thread gives load_matrices for a left operand, from a tile's row
-     * `first` on. */
+    /* The address that this thread passes to load_matrices for a left operand that starts at the
+     * tile's row `first`. */
     static __device__ __forceinline__ shared_at left(shared_at tile, unsigned first) {
         return tile + at(first + lane_of() % 16, lane_of() / 16);
     }
-    /* For a right operand, whose columns are the tile's rows: two times 8 columns. */
+    /* The address for a right operand, whose columns are the tile's rows: two times 8 columns. */
     static __device__ __forceinline__ shared_at right(shared_at tile) {
         return tile + at(lane_of() / 16 * 8 + lane_of() % 8, lane_of() / 8 % 2);
     }
-    /* The one for load_transposed, for a right operand whose rows are the tile's: two times 8
+    /* The address for load_transposed, for a right operand whose rows are the tile's: two times 8
      * columns. */
     static __device__ __forceinline__ shared_at across(shared_at tile) {
         return tile + at(lane_of() % 16, lane_of() / 16);
     }
 };
 
-/* Starts copying ROWS rows of a head, from token `first` on, with zeros beyond its ends. The head's
- * token 0 is at `head`, and each next one `stride` elements further. A thread copies the same
- * chunks of every STEPth row, so that its addresses differ by constants. */
+/* Starts copying ROWS rows of a head, starting at token `first`, with zeros beyond its ends. The
+ * head's token 0 is at `head`, and each next one `stride` elements further. A thread copies the
+ * same chunks of every STEPth row, so its addresses differ by constants. */
 template <int DIM, int ROWS, int BLOCK>
 static __device__ __forceinline__ void
 fetch(shared_at tile, const bf16_shape &s, const uint16_t *head, unsigned stride, unsigned first) {
@@ -135,8 +137,8 @@ template <int M, int N> static __device__ __forceinline__ void clear(float (&x)[
             for (int i = 0; i < 4; i++) x[m][n][i] = 0.0f;
 }
 
-/* x[16 M, 8 N] += a b^T: the warp's rows of one tile and the first 8 N of another one, at the
- * addresses of rows_of_tile's left and right. */
+/* x[16 M, 8 N] += a b^T: the warp's rows of one tile by the first 8 N of another one, at the
+ * addresses from rows_of_tile's left and right. */
 template <int DIM, int M, int N>
 static __device__ __forceinline__ void add_products(float (&x)[M][N][4], shared_at a, shared_at b) {
     typedef rows_of_tile<DIM> rows;
@@ -157,8 +159,8 @@ static __device__ __forceinline__ void add_products(float (&x)[M][N][4], shared_
     }
 }
 
-/* x[16 M, DIM] += w b: w[16 M, 8 N] rounded to bf16, and the first 8 N rows of a tile, at the
- * address of rows_of_tile's across. */
+/* x[16 M, DIM] += w b: w[16 M, 8 N] rounded to bf16, by the first 8 N rows of a tile, at the
+ * address from rows_of_tile's across. */
 template <int DIM, int M, int N>
 static __device__ __forceinline__ void add_weighted(float (&x)[M][DIM / 8][4],
                                                     const float (&w)[M][N][4], shared_at b) {
@@ -183,14 +185,14 @@ static __device__ __forceinline__ void add_weighted(float (&x)[M][DIM / 8][4],
     }
 }
 
-/* sight_of, also of rows behind the sequence, of which it does not matter. */
+/* sight_of, also for rows past the end of the sequence, whose result does not matter. */
 template <int LIMITS>
 static __device__ __forceinline__ unsigned sight_of_row(const bf16_shape &s, unsigned row) {
     return sight_of<LIMITS>(s, LIMITS == IN_DOCUMENTS ? min(row, s.sequence - 1) : row);
 }
 
-/* Of this thread's scores s[16 M, 8 N], with queries from `query` on and keys from `key` on, those
- * that are not visible become -infinity. */
+/* Sets this thread's scores s[16 M, 8 N] to -infinity if they are not visible. Queries start at
+ * `query`, keys at `key`. */
 template <int LIMITS, int M, int N>
 static __device__ __forceinline__ void hide(const bf16_shape &shape, float (&s)[M][N][4],
                                             unsigned query, unsigned key) {
@@ -210,7 +212,8 @@ static __device__ __forceinline__ void hide(const bf16_shape &shape, float (&s)[
             }
 }
 
-/* Whether hide would change nothing, of 32 queries. Rows behind the sequence see the least. */
+/* Returns true if hide would change nothing for 32 queries. Rows past the end of the sequence see
+ * the least. */
 template <int LIMITS>
 static __device__ __forceinline__ bool all_seen(const bf16_shape &s, unsigned query, unsigned key,
                                                 unsigned keys) {
@@ -219,8 +222,8 @@ static __device__ __forceinline__ bool all_seen(const bf16_shape &s, unsigned qu
                           (!LIMITS || query + 32 - key <= sight_of_row<LIMITS>(s, query + 31))));
 }
 
-/* Whether hide would leave nothing, of 32 queries: the keys are all behind them, or out of their
- * windows. */
+/* Returns true if hide would leave nothing for 32 queries: all keys come after them, or are out of
+ * their windows. */
 template <int LIMITS>
 static __device__ __forceinline__ bool none_seen(const bf16_shape &s, unsigned query, unsigned key,
                                                  unsigned keys) {
@@ -229,14 +232,14 @@ static __device__ __forceinline__ bool none_seen(const bf16_shape &s, unsigned q
                                   query - (key + keys - 1) >= sight_of<LIMITS>(s, query)));
 }
 
-/* Where the tiles of keys begin that queries from `query` on see. */
+/* The beginning of the tiles of keys that queries starting at `query` see. */
 template <int LIMITS>
 static __device__ __forceinline__ unsigned first_keys(const bf16_shape &s, unsigned query,
                                                       unsigned keys) {
     return LIMITS && s.causal ? first_key_of<LIMITS>(s, query) / keys * keys : 0;
 }
 
-/* The sum, or the largest, of a row's numbers on the four threads that have it. */
+/* The sum, or the largest, of a row's numbers on the four threads that hold it. */
 static __device__ __forceinline__ float row_sum(float x) {
     x += __shfl_xor_sync(0xffffffffu, x, 1);
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
@@ -247,7 +250,7 @@ static __device__ __forceinline__ float row_max(float x) {
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-/* Two neighbours of a row, aligned to the size of both. */
+/* Stores two neighbours of a row, aligned to the size of both. */
 static __device__ __forceinline__ void store_pair(float *to, float low, float high) {
     *(float2 *)to = float2{low, high};
 }
@@ -255,7 +258,7 @@ static __device__ __forceinline__ void store_pair(uint16_t *to, float low, float
     *(uint32_t *)to = pair_of(low, high);
 }
 
-/* Rows from token `first` on of a head, whose token 0 is at `head`, = factor[m][i] x. */
+/* Sets rows of a head, starting at token `first`, to factor[m][i] x. Token 0 is at `head`. */
 template <int DIM, int M, typename T>
 static __device__ void put_apart(const bf16_shape &s, T *head, unsigned stride, unsigned first,
                                  const float (&x)[M][DIM / 8][4], const float (&factor)[M][2]) {
@@ -281,7 +284,7 @@ static __device__ void put_apart(const bf16_shape &s, T *head, unsigned stride, 
         }
 }
 
-/* The same for bf16, 16 bytes at once, through the warp's 16 M rows of shared memory. */
+/* Does the same for bf16, 16 bytes at once, through the warp's 16 M rows of shared memory. */
 template <int DIM, int M>
 static __device__ void put_chunks(const bf16_shape &s, uint16_t *head, unsigned stride,
                                   unsigned first, const float (&x)[M][DIM / 8][4],

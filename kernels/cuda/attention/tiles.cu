@@ -1,27 +1,28 @@
 /* Attention in fp32, in tiles of TILE queries by TILE keys (Dao et al. 2022; Dao 2023). A block of
  * threads owns a tile of queries (the result, dq) or of keys (dkey and dvalue, over the heads that
  * share them in order), and goes through the other tiles in ascending order. So every sum has one
- * order, which depends on the head_dim and the place in the sequence alone.
+ * order, which depends only on head_dim and the position in the sequence.
  *
  * A block has 16 x 16 threads. Thread (x, y) has rows 4 y ... 4 y + 3 of a tile: of a tile of
- * products s[ROWS][COLS], every sixteenth column; of rows times head_dim o[ROWS][OUT], pairs of
- * neighbouring columns. Tiles are DIM columns wide, the next of 32, 64, 96 and 128 that holds
- * head_dim. Exponentials are of base 2. */
+ * products s[ROWS][COLS] it has every sixteenth column; of rows of head_dim elements o[ROWS][OUT],
+ * pairs of neighbouring columns. Tiles are DIM columns wide, the smallest of 32, 64, 96 and 128
+ * that holds head_dim. Exponentials are to base 2. */
 #include "cuda/attention/tiles.cuh"
 
 enum { BLOCK = 256, ACROSS = 16, ROWS = 4, COLS = TILE / ACROSS };
-/* Floats from one row of weights to the next in shared memory: neighbours begin in other banks. */
+/* Floats from one row of weights to the next in shared memory: neighbouring rows begin in different
+ * banks. */
 enum { WEIGHTS = TILE + 4 };
 
-/* The same of a tile's rows. */
+/* Floats from one row of a tile to the next, for the same reason. */
 static inline __host__ __device__ constexpr int stride_of(int dim) { return dim + 4; }
 
-/* Bytes of shared memory for so many tiles, and the weights behind them. */
+/* The bytes of shared memory for this many tiles, and the weights after them. */
 static size_t shared_bytes(size_t tiles, int dim) {
     return (tiles * TILE * stride_of(dim) + (size_t)TILE * WEIGHTS) * sizeof(float);
 }
 
-/* Where tile `i` stands, or what is behind so many tiles. */
+/* The position of tile `i`, or of what follows that many tiles. */
 template <int DIM> static __device__ float *tile_at(int i) {
     return dynamic_shared() + i * TILE * stride_of(DIM);
 }
@@ -31,12 +32,12 @@ static __device__ unsigned row_of(int i) { return threadIdx.x / ACROSS * ROWS + 
 static __device__ unsigned col_of(int j) { return lane_of() + ACROSS * j; }
 static __device__ unsigned out_col_of(int j) { return j / 2 * 2 * ACROSS + 2 * lane_of() + j % 2; }
 
-/* The arrays that tiles are taken from. */
+/* The arrays from which tiles are read. */
 typedef struct tile_sources {
     const float *q, *key, *value, *dout;
 } tile_sources;
 
-/* tile[TILE, DIM] = rows from `first` on of a head of from[batch, sequence, heads, dim], and 0
+/* tile[TILE, DIM] = rows of a head of from[batch, sequence, heads, dim], starting at `first`, and 0
  * beyond its ends. */
 template <int DIM>
 static __device__ void fetch_tile(float *tile, const attention_view &v, const float *from,
@@ -91,7 +92,7 @@ static __device__ __forceinline__ void weigh_row(float (&o)[ROWS][OUT], const fl
     }
 }
 
-/* o += w b. A row's weights stay within the half warp that has the row. */
+/* o += w b. A row's weights are exchanged only within the half warp that has the row. */
 template <int OUT>
 static __device__ __forceinline__ void add_weighted_rows(float (&o)[ROWS][OUT],
                                                          const float (&w)[ROWS][COLS],
@@ -125,8 +126,8 @@ typedef struct tile_place {
     size_t batch, head, first;
 } tile_place;
 
-/* Long rows first, so that the last blocks to run are short ones: `backwards` where later tiles
- * have more to do. */
+/* Long rows come first, so that the last blocks to run are short: `backwards` if later tiles have
+ * more to do. */
 static __device__ tile_place tile_place_of(const attention_view &v, size_t heads, bool backwards) {
     tile_place p;
     size_t tile = blockIdx.x / (v.batch * heads), rest = blockIdx.x % (v.batch * heads);
@@ -149,14 +150,14 @@ static __device__ __forceinline__ size_t first_tile(const attention_view &v, siz
     return LIMITS && v.causal ? first_key_of<LIMITS>(v, first_query) / TILE * TILE : 0;
 }
 
-/* Behind the last query that sees a key of the tile. */
+/* The end of the queries that see a key of the tile. */
 template <int LIMITS>
 static __device__ __forceinline__ size_t end_of_tile(const attention_view &v, size_t first_key) {
     if (!LIMITS || !v.causal) return v.sequence;
     return end_of_queries<LIMITS>(v, min(first_key + TILE, v.sequence) - 1);
 }
 
-/* Whether every query of the tile sees every key. */
+/* Returns true if every query of the tile sees every key. */
 template <int LIMITS>
 static __device__ __forceinline__ bool all_see(const attention_view &v, size_t first_query,
                                                size_t first_key) {
@@ -166,7 +167,7 @@ static __device__ __forceinline__ bool all_see(const attention_view &v, size_t f
                                           sight_of<LIMITS>(v, first_query + TILE - 1))));
 }
 
-/* The sum, or the largest, of a row's values on all its threads. */
+/* The sum, or the largest, of a row's values, on all threads of the row. */
 static __device__ float lanes_sum(float x) {
 #pragma unroll
     for (int mask = ACROSS / 2; mask; mask /= 2) x += __shfl_xor_sync(0xffffffffu, x, mask);
@@ -187,7 +188,7 @@ template <int OUT> static __device__ void clear_tile(float (&o)[ROWS][OUT]) {
         for (int j = 0; j < OUT; j++) o[i][j] = 0.0f;
 }
 
-/* to[batch, sequence, heads, dim]: the tile's rows, each times factor[i]. */
+/* to[batch, sequence, heads, dim] = the tile's rows, each times factor[i]. */
 template <int OUT>
 static __device__ void put_rows(const attention_view &v, float *to, const tile_place &p,
                                 size_t heads, const float (&o)[ROWS][OUT],
@@ -203,10 +204,10 @@ static __device__ void put_rows(const attention_view &v, float *to, const tile_p
     }
 }
 
-/* Online softmax (Milakov and Gimelshein 2018): s becomes the row's weights beside `most`, the
- * largest score so far; sum and o are scaled down as that grows. It is -infinity until the row's
- * window begins: then the weights are 0. A row behind the sequence sees nothing, becomes NaN, and
- * is not put anywhere. */
+/* Online softmax (Milakov and Gimelshein 2018): replaces s by the row's weights relative to `most`,
+ * the largest score so far; sum and o are scaled down when that grows. `most` is -infinity until
+ * the row's window begins: then the weights are 0. A row past the end of the sequence sees nothing,
+ * becomes NaN, and is not stored. */
 template <int LIMITS, int OUT>
 static __device__ void soften_rows(const attention_view &v, float (&s)[ROWS][COLS],
                                    float (&most)[ROWS], float (&sum)[ROWS], float (&o)[ROWS][OUT],
@@ -273,8 +274,8 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     put_rows(v, out, p, v.heads, o, factor);
 }
 
-/* From s, the products of queries and keys, and d, those of dout and values: the softmax into s,
- * the gradient of the scores (but for its factor inv_root) into d. lse is of base 2. */
+/* Given s, the products of queries and keys, and d, those of dout and values, stores the softmax in
+ * s and the gradient of the scores (without its factor inv_root) in d. lse is to base 2. */
 static __device__ __forceinline__ void grade_score(const attention_view &v, float *s, float *d,
                                                    bool seen, float lse, float delta) {
     *s = seen ? exp2f(v.inv_root * LOG2_E * *s - lse) : 0.0f;
@@ -324,8 +325,8 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     put_rows(v, dq, p, v.heads, o, factor);
 }
 
-/* Rows are keys here, and columns queries. Behind the tiles and weights in shared memory stands
- * what the queries of a tile need: lse [TILE], delta [TILE]. */
+/* Rows are keys here, and columns are queries. What the queries of a tile need, lse [TILE] and
+ * delta [TILE], follows the tiles and weights in shared memory. */
 template <int DIM, int LIMITS>
 static __global__ void __launch_bounds__(BLOCK, 1)
     key_tile_kernel(attention_view v, tile_sources in, float *dkey, float *dvalue, const float *lse,
@@ -377,10 +378,10 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     put_rows(v, dvalue, p, v.kv_heads, dv, one);
 }
 
-/* Bytes of shared memory of the kernel that takes most. */
+/* The bytes of shared memory of the kernel that needs the most. */
 static size_t most_shared_bytes(int dim) { return shared_bytes(4, dim) + 2 * TILE * sizeof(float); }
 
-/* by_dim, where blocks of this device have the shared memory; else nonzero. */
+/* by_dim if this device's blocks have enough shared memory; otherwise returns nonzero. */
 template <typename Job> static int by_tiles(kernels *k, size_t dim, const Job &job) {
     return by_dim(dim, [&](auto tiles_dim) {
         if (most_shared_bytes(decltype(tiles_dim)::value) > cuda_of(k)->most_shared) return 1;
@@ -402,7 +403,7 @@ int attention_tiles_forward(kernels *k, const attention_view &v, float *out, flo
     });
 }
 
-/* The queries last: dq may be q, of which a block then reads only the rows that it writes. */
+/* The queries come last: dq may be q, of which a block then reads only the rows that it writes. */
 int attention_tiles_backward(kernels *k, const attention_view &v, const attention_gradients &g) {
     const tile_sources in = {g.q, g.key, g.value, g.dout};
     const size_t tiles = tiles_of(v.sequence) * v.batch;

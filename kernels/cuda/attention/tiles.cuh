@@ -1,5 +1,5 @@
-/* Attention in fp32 by tiles, for head_dim to TILES_DIM. Nonzero where the device lacks the shared
- * memory; then nothing was done. */
+/* Attention in fp32 by tiles, for head_dim up to TILES_DIM. Returns nonzero, without doing
+ * anything, if the device has too little shared memory. */
 #pragma once
 
 #include "cuda/attention/view.cuh"

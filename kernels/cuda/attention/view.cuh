@@ -10,12 +10,12 @@
 
 #define LOG2_E 1.44269504f
 
-/* The shape, and where a head's token lies. */
+/* The shape, and the position of a head's token. */
 typedef struct attention_view {
     size_t batch, sequence, heads, kv_heads, dim, group;
-    size_t window;         /* a causal position sees so many keys at most; SIZE_MAX: no limit */
-    const int32_t *places; /* [batch, sequence] each token's in its document, in kernels of one
-                              sequence its own; NULL: a sequence is one document */
+    size_t window;         /* the most keys that a causal position sees; SIZE_MAX: no limit */
+    const int32_t *places; /* [batch, sequence] each token's position in its document; kernels point
+                              it at their own sequence; NULL: a sequence is one document */
     float inv_root;
     bool causal;
 } attention_view;
@@ -35,8 +35,8 @@ static inline attention_view view_of(const kernels_attention *s) {
     return v;
 }
 
-/* What keeps a causal position from seeing all keys up to itself. Kernels are compiled for each,
- * where each register counts. */
+/* What prevents a causal position from seeing all keys up to itself. Kernels are compiled for each
+ * case, since each register counts. */
 typedef enum attention_limits {
     NO_LIMITS,
     IN_WINDOWS,
@@ -48,7 +48,7 @@ template <typename S> static attention_limits limits_of(const S &s) {
     return s.places ? IN_DOCUMENTS : ~s.window ? IN_WINDOWS : NO_LIMITS;
 }
 
-/* How many keys a causal query sees at most, the last one being itself. */
+/* The number of keys that a causal query sees at most, of which the last is the query itself. */
 template <int LIMITS, typename S, typename T>
 static inline __device__ T sight_of(const S &s, T query) {
     return LIMITS == IN_DOCUMENTS ? min((T)s.window, (T)s.places[query] + 1) : (T)s.window;
@@ -61,8 +61,8 @@ static inline __device__ T first_key_of(const S &s, T query) {
     return query >= sight ? query - sight + 1 : 0;
 }
 
-/* Behind the last token of the document that has the key: the first one whose document begins
- * later. */
+/* The end of the document that contains the key: the first later token whose document begins after
+ * the key. */
 template <typename S, typename T> static __device__ T end_of_document(const S &s, T key) {
     T low = key + 1, high = (T)s.sequence;
     while (low < high) {
@@ -75,7 +75,7 @@ template <typename S, typename T> static __device__ T end_of_document(const S &s
     return low;
 }
 
-/* Behind the last query that sees the key. */
+/* The end of the queries that see the key. */
 template <int LIMITS, typename S, typename T>
 static inline __device__ T end_of_queries(const S &s, T key) {
     const T sequence = (T)s.sequence, window = (T)s.window;
@@ -83,7 +83,7 @@ static inline __device__ T end_of_queries(const S &s, T key) {
     return LIMITS == IN_DOCUMENTS ? min(end, end_of_document(s, key)) : end;
 }
 
-/* Rows of lse. */
+/* The number of rows of lse. */
 static inline size_t rows_of(const attention_view &v) { return v.batch * v.heads * v.sequence; }
 
 typedef struct attention_gradients {
@@ -91,10 +91,10 @@ typedef struct attention_gradients {
     const float *dout, *lse, *delta, *q, *key, *value;
 } attention_gradients;
 
-enum { TILE = 64, TILES_DIM = 128 }; /* rows of a tile, and the widest head that has one */
+enum { TILE = 64, TILES_DIM = 128 }; /* rows of a tile, and the widest head that fits into one */
 
-/* job(std::integral_constant<int, D>()): tiles of D columns are the narrowest that take `dim`.
- * Nonzero where none do, or where the job's result is. */
+/* Calls job(std::integral_constant<int, D>()): tiles of D columns are the narrowest that hold
+ * `dim`. Returns nonzero if there are none, or if the job does. */
 template <typename Job> static int by_dim(size_t dim, const Job &job) {
     if (dim <= 32) return job(std::integral_constant<int, 32>());
     if (dim <= 64) return job(std::integral_constant<int, 64>());
@@ -103,7 +103,7 @@ template <typename Job> static int by_dim(size_t dim, const Job &job) {
     return 1;
 }
 
-/* job(std::integral_constant<int, limits>()) */
+/* Calls job(std::integral_constant<int, limits>()). */
 template <typename Job> static void by_limits(attention_limits limits, const Job &job) {
     if (limits == IN_DOCUMENTS)
         job(std::integral_constant<int, IN_DOCUMENTS>());

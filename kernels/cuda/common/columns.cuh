@@ -1,11 +1,11 @@
 /* Sums over rows, in two steps: a block adds up its rows in registers and writes one row of partial
- * sums to scratch; then those are added up. How many rows a block takes depends on the shape alone.
- */
+ * sums to scratch; then those are added up. The number of rows per block depends only on the
+ * shape. */
 #pragma once
 
 #include "cuda/common/shares.cuh"
 
-/* Rows that one step adds up, and blocks that fill a large GPU. */
+/* The most partial rows that the second step adds up; this many blocks fill a large GPU. */
 enum { COLUMN_ROWS = 1024 };
 
 /* sum[dim] += the rows of x, in one step. */
@@ -13,18 +13,18 @@ void cuda_columns_add(kernels *k, float *sum, const float *x, size_t x_stride, s
                       size_t dim);
 
 typedef struct column_plan {
-    unsigned each; /* rows a block, a multiple of its groups */
+    unsigned each; /* rows per block, a multiple of its groups */
     size_t blocks;
     float *partial[2]; /* [blocks,dim] in the workspace */
 } column_plan;
 
-/* For one or two arrays of [dim] that are summed at once. */
+/* Plans one or two sums over arrays of [dim] rows. */
 template <typename W> static column_plan plan_columns(kernels *k, size_t rows, size_t dim) {
     const size_t room = CUDA_WORKSPACE / sizeof(float) / 2 / dim;
     size_t most = dim <= 512 ? COLUMN_ROWS : COLUMN_ROWS / 2;
     if (most > room) most = room;
     if (!most) {
-        cuda_check(k, cudaErrorInvalidValue); /* millions of columns, of which there are none */
+        cuda_check(k, cudaErrorInvalidValue); /* only for millions of columns, which no model has */
         return {};
     }
     column_plan p;
@@ -36,10 +36,10 @@ template <typename W> static column_plan plan_columns(kernels *k, size_t rows, s
     return p;
 }
 
-/* A thread's sums of its columns. Those of a row of several spans lie in scratch between two rows,
- * where nobody else touches them. */
+/* A thread's sums of its columns. If a row has several spans, they are stored in scratch between
+ * two rows, where no other thread accesses them. */
 template <typename W> struct column_sums {
-    float *own; /* [dim] the block's */
+    float *own; /* [dim] the block's sums */
     share<W> v;
     bool begun;
 
@@ -47,7 +47,7 @@ template <typename W> struct column_sums {
         : own(partial + (size_t)blockIdx.x * dim), begun(false) {
         FOR_SHARE(W, u, e) v[u][e] = 0.0f;
     }
-    /* c: the place in a row of sums. */
+    /* c: the position in a row of sums. */
     __device__ __forceinline__ void fetch(const row_place<W> &c, unsigned first) {
         if (W::ONCE) return;
         if (begun) {
@@ -59,7 +59,8 @@ template <typename W> struct column_sums {
     __device__ __forceinline__ void put(const row_place<W> &c, unsigned first) {
         if (!W::ONCE) c.store(own, v, first);
     }
-    /* Adds up the block's groups, in order, and writes. All of its threads call it. */
+    /* Adds up the block's groups, in order, and stores the sums. All threads of the block must call
+     * it. */
     __device__ __forceinline__ void finish(const row_place<W> &c) {
         if constexpr (W::GROUPS > 1) {
             __shared__ __align__(16) float part[W::GROUPS][W::SPAN];

@@ -1,6 +1,6 @@
-/* What the files of the CUDA backend share: its state, and for each file with functions of
- * kernels/kernels.h, their manual, one that sets them: cuda_norm_fill is in layers/norm.cu. All
- * work of a backend runs in order on its one stream. */
+/* What the files of the CUDA backend share: its state and, for each file with functions of
+ * kernels/kernels.h, which documents them, one function that sets them: cuda_norm_fill is in
+ * layers/norm.cu. All work of a backend runs in order on its one stream. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { CUDA_WORKSPACE = 32 << 20 }; /* bytes; what cuBLAS asks for on Hopper */
+enum { CUDA_WORKSPACE = 32 << 20 }; /* bytes; what cuBLAS requests on Hopper */
 
 typedef struct cuda_state {
     int device;
@@ -20,9 +20,10 @@ typedef struct cuda_state {
     struct blas_plans *plans; /* products/blas_plan.h */
     struct cuda_memory *memory;
     struct cuda_spans *spans;
-    void *workspace;     /* for whatever runs next; fixed, so that the bits of products are */
-    int major;           /* of its architecture: 9 is Hopper */
-    size_t most_shared;  /* bytes of shared memory that a block can ask for */
+    void *workspace; /* for whatever runs next; always the same, so that products have the same bits
+                      */
+    int major;       /* of its compute capability: 9 is Hopper */
+    size_t most_shared;  /* the bytes of shared memory that a block can request */
     const char *failure; /* of the first call that failed */
     char product_failure[240];
     char bus[32]; /* "0000:3b:00.0" */
@@ -31,13 +32,13 @@ typedef struct cuda_state {
 
 static inline cuda_state *cuda_of(kernels *k) { return (cuda_state *)k->state; }
 
-/* Keeps the first failure. */
+/* Stores the first failure. */
 static inline void cuda_check(kernels *k, cudaError_t status) {
     cuda_state *state = cuda_of(k);
     if (status != cudaSuccess && !state->failure) state->failure = cudaGetErrorString(status);
 }
 
-/* memory.c and spans.c: NULL where there is no memory; close ignores it. */
+/* memory.c and spans.c: return NULL if out of memory; close ignores NULL. */
 struct cuda_memory *cuda_memory_open(void);
 void cuda_memory_close(struct cuda_memory *m);
 struct cuda_spans *cuda_spans_open(void);

@@ -1,5 +1,5 @@
 /* What the .cu files share: launches on the backend's stream; sums over the threads of a group, a
- * warp or a block, in an order that depends on their number alone; and elements of both types. */
+ * warp or a block, in an order that depends only on their number; and elements of both types. */
 #pragma once
 
 #include <math.h>
@@ -9,8 +9,8 @@
 
 enum { THREADS = 256, WARP = 32 };
 
-/* Launches nothing where there are no blocks, since an empty grid would be an error. A kernel may
- * have 48 KiB of shared memory, of which sums over a block take 2; more has to be allowed first. */
+/* Launches nothing if there are no blocks, since an empty grid would be an error. A kernel may use
+ * 48 KiB of shared memory, of which sums over a block need 2; more must be enabled first. */
 template <typename... Expected, typename... Given>
 static void launch(kernels *k, void (*kernel)(Expected...), size_t blocks, unsigned threads,
                    size_t shared_bytes, Given... given) {
@@ -33,7 +33,8 @@ static void launch(kernels *k, void (*kernel)(Expected...), size_t blocks, unsig
 #define LAUNCH(k, kernel, blocks, shared_bytes, ...)                                               \
     launch((k), (kernel), (blocks), THREADS, (shared_bytes), __VA_ARGS__)
 
-/* Calls f with a value of the type of arrays that are passed as void: one launcher for both. */
+/* Calls f with a value of the type of arrays that are passed as void: one launcher serves both
+ * types. */
 template <typename F> static void by_type(kernels_type type, F f) {
     if (type == KERNELS_BF16)
         f(uint16_t());
@@ -41,7 +42,7 @@ template <typename F> static void by_type(kernels_type type, F f) {
         f(float());
 }
 
-/* The shared memory that the launch asked for. */
+/* The shared memory that the launch requested. */
 static __device__ float *dynamic_shared() {
     extern __shared__ __align__(256) float shared[];
     return shared;
@@ -49,7 +50,7 @@ static __device__ float *dynamic_shared() {
 
 static inline size_t pieces_of(size_t n, size_t piece) { return (n + piece - 1) / piece; }
 
-/* Blocks for n elements; the kernel strides over what is left. */
+/* The number of blocks for n elements; the kernel strides over the rest. */
 static inline size_t blocks_for(size_t n) {
     const size_t blocks = pieces_of(n, THREADS);
     return blocks < 1u << 16 ? blocks : 1u << 16;
@@ -59,8 +60,8 @@ static inline size_t blocks_for(size_t n) {
     for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < (n);                           \
          i += (size_t)gridDim.x * THREADS)
 
-/* Each of the N values becomes its sum over a group of LANES threads, on all of them: part of a
- * warp, a warp, or the block of so many. All threads of the block call it. */
+/* Replaces each of the N values by its sum over a group of LANES threads, on all of them: part of a
+ * warp, a warp, or a whole block. All threads of the block must call it. */
 template <unsigned LANES, unsigned N, typename T> __device__ void group_sums(T (&values)[N]) {
     constexpr unsigned WARPS = LANES > WARP ? LANES / WARP : 1;
     for (unsigned i = 0; i < N; i++)
@@ -85,10 +86,11 @@ template <unsigned LANES, typename T> __device__ T group_sum(T value) {
     return one[0];
 }
 
-/* The sum of every thread's value, on every thread. All threads of the block call it. */
+/* The sum of every thread's value, on every thread. All threads of the block must call it. */
 template <typename T> __device__ T block_sum(T value) { return group_sum<THREADS>(value); }
 
-/* The largest likewise. A NaN is not found here; it shows in what is computed from the values. */
+/* The largest of every thread's value, likewise. Does not find NaN; a NaN shows in what is computed
+ * from the values. */
 static __device__ float block_max(float value) {
     __shared__ float part[THREADS / WARP];
     for (int mask = WARP / 2; mask; mask /= 2)
@@ -103,8 +105,8 @@ static __device__ float block_max(float value) {
 /* Elements are fp32, or bf16: the upper half of an fp32. Both have loads and stores of the same
  * names, and are computed with as fp32.
  *
- * Rounded to nearest even; NaN stays NaN, with its sign. By the one instruction that there is for
- * it (PTX ISA: cvt.rn.bf16.f32), whose NaN has other bits than the host's. */
+ * Rounds to nearest even; NaN stays NaN, with its sign. Uses the only instruction for it (PTX ISA:
+ * cvt.rn.bf16.f32), whose NaN has other bits than the host's. */
 static __device__ __forceinline__ uint16_t bf16_of(float x) {
     const uint32_t bits = __float_as_uint(x);
 #ifdef __CUDACC__
@@ -134,7 +136,7 @@ static __device__ __forceinline__ uint32_t pack_two(const float *two) {
     return (uint32_t)bf16_of(two[1]) << 16 | bf16_of(two[0]);
 }
 
-/* The same for N elements in one access: 4 of fp32, 4 or 8 of bf16, aligned to their size. */
+/* Loads and stores N elements in one access: 4 of fp32, 4 or 8 of bf16, aligned to their size. */
 static __device__ __forceinline__ void load_wide(float (&out)[4], const float *x) {
     const float4 v = *reinterpret_cast<const float4 *>(x);
     out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;

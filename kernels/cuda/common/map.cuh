@@ -8,7 +8,7 @@ template <typename In, typename Out, unsigned INS, unsigned OUTS> struct map_arr
     const In *in[INS];
     Out *out[OUTS];
     size_t n;
-    bool wide; /* all begin on 16 bytes */
+    bool wide; /* all are aligned to 16 bytes */
 
     static constexpr unsigned EACH = 16 / (sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
     /* A thread has some 64 bytes in flight, and at most 16 elements. */
@@ -16,8 +16,8 @@ template <typename In, typename Out, unsigned INS, unsigned OUTS> struct map_arr
     static constexpr unsigned CHUNK = THREADS * UNITS * EACH;
 };
 
-/* All is read before anything is written. Each element is computed by the same instructions,
- * however it was read: a tensor's bits do not depend on how it is cut. */
+/* Reads everything before it writes. Each element is computed by the same instructions, however it
+ * was read: a tensor's bits do not depend on how it is cut. */
 template <typename F, typename In, typename Out, unsigned INS, unsigned OUTS>
 static __global__ void __launch_bounds__(THREADS)
     map_kernel(map_arrays<In, Out, INS, OUTS> a, F f) {

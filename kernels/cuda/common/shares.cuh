@@ -1,14 +1,14 @@
-/* How threads share an array or a row of one: a group of LANES threads takes it in spans of LANES *
- * UNITS * EACH elements, and unit u of lane l is the EACH elements from (u * LANES + l) * EACH of a
- * span on, one access of 16 bytes. Which thread has which elements, and so the order of sums, does
- * not depend on addresses: where these allow no such access, a thread reads its elements one by
- * one. */
+/* How threads share an array, or a row of one: a group of LANES threads processes it in spans of
+ * LANES * UNITS * EACH elements. In a span, unit u of lane l is the EACH elements that start at (u
+ * * LANES + l) * EACH, one access of 16 bytes. Which thread has which elements, and thus the order
+ * of sums, does not depend on addresses: if these do not permit such accesses, a thread reads its
+ * elements one by one. */
 #pragma once
 
 #include "cuda/common/device.cuh"
 
-/* n: elements from x on; those past them are 0. wide: x is aligned for, and n is a multiple of,
- * whole units. */
+/* n: elements starting at x; those past them are 0. wide: x is aligned to units, and n is a
+ * multiple of them. */
 template <unsigned LANES, unsigned UNITS, unsigned EACH, typename T>
 __device__ __forceinline__ void load_share(float (&v)[UNITS][EACH], const T *x, unsigned lane,
                                            unsigned n, bool wide) {
@@ -52,19 +52,19 @@ __device__ __forceinline__ void store_share(T *y, const float (&v)[UNITS][EACH],
         }
 }
 
-/* Whether all arrays are aligned to 16 bytes. */
+/* Returns true if all arrays are aligned to 16 bytes. */
 template <typename... T> static bool aligned(const T *...arrays) {
     return ((reinterpret_cast<uintptr_t>(arrays) | ...) % 16) == 0;
 }
 
-/* The threads of a row. ONCE: one span holds the whole row, so that it stays in registers. */
+/* The threads of a row. ONCE: one span holds the whole row, so it stays in registers. */
 template <unsigned L, unsigned U, bool O> struct row_shape {
     static constexpr unsigned LANES = L, UNITS = U, EACH = 4, SPAN = L * U * EACH;
-    static constexpr unsigned GROUPS = THREADS / L; /* rows that a block works at together */
+    static constexpr unsigned GROUPS = THREADS / L; /* rows that a block processes together */
     static constexpr bool ONCE = O;
 };
 
-/* The elements that a thread has of a span. */
+/* A thread's elements of a span. */
 template <typename W> using share = float[W::UNITS][W::EACH];
 
 /* The row of a thread's group, and the thread's position in it. A group past the last row has no
@@ -78,7 +78,7 @@ template <typename W> struct row_place {
         : row(row), lane(threadIdx.x % W::LANES), dim(row < rows ? dim : 0), there(row < rows),
           wide(wide) {}
 
-    /* Whether there is such an element of the span. */
+    /* Returns true if the element exists, in the span that begins at `first`. */
     __device__ __forceinline__ bool has(unsigned first, unsigned u, unsigned e) const {
         return first + (u * W::LANES + lane) * W::EACH + e < dim;
     }
@@ -92,7 +92,7 @@ template <typename W> struct row_place {
     }
 };
 
-/* The first row of a thread's group where a block works at W::GROUPS of them. */
+/* The first row of a thread's group if a block processes W::GROUPS of them at a time. */
 template <typename W> __device__ size_t row_of_group() {
     return (size_t)blockIdx.x * W::GROUPS + threadIdx.x / W::LANES;
 }

@@ -1,12 +1,12 @@
 /* Activations, alone and as gates. */
 #include "cuda/common/map.cuh"
 
-/* An activation's value and slope at one place. */
+/* An activation's value and slope at one point. */
 typedef struct slope_point {
     float value, slope;
 } slope_point;
 
-/* 1 / (1 + exp(-x)), to some units in the last place: an exact division would cost too much. */
+/* 1 / (1 + exp(-x)), to a few units in the last place: an exact division would cost too much. */
 static __device__ float logistic(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 
 template <kernels_activation F> __device__ slope_point activation_at(float x);
@@ -34,8 +34,8 @@ template <> __device__ slope_point activation_at<KERNELS_RELU>(float x) {
     return {x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
 }
 
-/* Calls f with a value of the arrays' type and one of a type that stands for the activation: a
- * kernel for each pair. */
+/* Calls f with a value of the arrays' type, and with a value whose type stands for the activation:
+ * a kernel for each pair. */
 template <kernels_activation F> struct activation {
     static __device__ slope_point at(float x) { return activation_at<F>(x); }
 };
@@ -73,14 +73,14 @@ static void cuda_activation_forward(kernels *k, void *out, const void *x, size_t
     });
 }
 
-/* x: dout, then what the activation was of. */
+/* x: dout, then the activation's input. */
 template <typename F> struct slope_of {
     __device__ void operator()(const float (&x)[2], float (&y)[1]) const {
         y[0] = x[0] * F::at(x[1]).slope;
     }
 };
 
-/* The same, and y[1]: the activation's value. */
+/* The same inputs; y[1] is the activation's value. */
 template <typename F> struct slope_and_value_of {
     __device__ void operator()(const float (&x)[2], float (&y)[2]) const {
         const slope_point at = F::at(x[1]);

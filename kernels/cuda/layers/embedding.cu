@@ -1,21 +1,21 @@
 /* The embedding's gradient. The threads that own an id's row of the table add up the rows of that
- * id in order. A counting sort finds these rows. Its atomic additions are of integers alone; they
- * leave the order within a bucket open, which is then sorted. */
+ * id in order. A counting sort finds these rows. Its atomic additions are only of integers; they
+ * leave the order within a bucket undetermined, so each bucket is then sorted. */
 #include <algorithm>
 
 #include "cuda/common/shares.cuh"
 
-/* In the workspace, of one piece of the rows and a slice of the ids. */
+/* Arrays in the workspace, for one piece of the rows and one slice of the ids. */
 typedef struct buckets {
-    unsigned *counts;   /* [ids] rows of an id */
-    unsigned *used;     /* [1] elements of `unsorted` that buckets have taken */
+    unsigned *counts;   /* [ids] number of rows with the id */
+    unsigned *used;     /* [1] number of elements of `unsorted` that are assigned to buckets */
     unsigned *starts;   /* [ids] where an id's rows begin */
-    unsigned *places;   /* [rows] of a row in its bucket, in any order */
-    unsigned *unsorted; /* [rows] rows by bucket, in any order within one */
-    unsigned *sorted;   /* [rows] the same, in ascending order within one */
+    unsigned *places;   /* [rows] a row's position in its bucket, in any order */
+    unsigned *unsorted; /* [rows] rows by bucket, in any order within a bucket */
+    unsigned *sorted;   /* [rows] rows by bucket, in ascending order within a bucket */
 } buckets;
 
-/* Whose gradients a launch looks at: of rows 0 ... rows - 1 those with ids from `first` on. */
+/* The gradients that a launch handles: those of rows 0 ... rows - 1 whose ids start at `first`. */
 typedef struct embedded {
     const int32_t *ids;
     unsigned rows, first, n_ids;
@@ -31,7 +31,7 @@ static __global__ void count_kernel(buckets b, embedded in) {
     if (in.has(row)) b.places[row] = atomicAdd(b.counts + in.id(row), 1u);
 }
 
-/* Gives each bucket its place; their order does not matter. */
+/* Gives each bucket its position; the order of buckets does not matter. */
 static __global__ void start_kernel(buckets b, embedded in) {
     const unsigned id = blockIdx.x * THREADS + threadIdx.x;
     if (id < in.n_ids && b.counts[id]) b.starts[id] = atomicAdd(b.used, b.counts[id]);
@@ -42,7 +42,7 @@ static __global__ void place_kernel(buckets b, embedded in) {
     if (in.has(row)) b.unsorted[b.starts[in.id(row)] + b.places[row]] = row;
 }
 
-/* A row's place in its bucket is the number of lower rows in it. */
+/* A row's position in its bucket is the number of lower rows in it. */
 static __global__ void sort_kernel(buckets b, embedded in) {
     const unsigned row = blockIdx.x * THREADS + threadIdx.x;
     if (!in.has(row)) return;
@@ -56,8 +56,8 @@ static __global__ void sort_kernel(buckets b, embedded in) {
 
 enum { ADD_THREADS = 64, ADD_COLUMNS = 4 * ADD_THREADS, AHEAD = 8 };
 
-/* There is a block for each place in `sorted` and each ADD_COLUMNS columns. The block of the place
- * at which a bucket begins adds up the bucket, loading AHEAD rows in advance. */
+/* There is a block for each position in `sorted` and each ADD_COLUMNS columns. The block of the
+ * position at which a bucket begins adds up the bucket, loading AHEAD rows in advance. */
 static __global__ void __launch_bounds__(ADD_THREADS)
     add_kernel(float *dtable, const float *dout, buckets b, embedded in, unsigned dim,
                unsigned cuts, bool wide) {
@@ -84,7 +84,7 @@ static __global__ void __launch_bounds__(ADD_THREADS)
     store_share<ADD_THREADS>(to, sum, threadIdx.x, here, wide);
 }
 
-/* Three arrays of rows and two of ids are 28 of the workspace's 32 MiB. */
+/* Three arrays of rows and two of ids use 28 of the workspace's 32 MiB. */
 static const size_t MOST_ROWS = 1 << 20, MOST_IDS = 1 << 21;
 
 static void add_piece(kernels *k, float *dtable, const float *dout, embedded in, size_t dim) {

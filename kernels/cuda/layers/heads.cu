@@ -8,7 +8,8 @@ static __host__ __device__ unsigned first_half(const kernels_heads &h) {
     return (unsigned)(h.dim - h.dim / 2);
 }
 
-/* Calls f with the row_shape for such halves, of which few are longer than a warp takes. */
+/* Calls f with the row_shape for halves of this length, which rarely exceed what a warp can
+ * process. */
 template <typename F> static void by_half(size_t dim, F f) {
     if (dim <= 64)
         f(row_shape<16, 1, true>());
@@ -18,13 +19,13 @@ template <typename F> static void by_half(size_t dim, F f) {
         f(row_shape<THREADS, 1, false>());
 }
 
-/* What a thread has of a head's two halves. */
+/* A thread's elements of a head's two halves. */
 template <typename W> using two_shares = share<W>[2];
 
 #define FOR_HALVES(W, half, u, e)                                                                  \
     _Pragma("unroll") for (unsigned half = 0; half < 2; half++) FOR_SHARE(W, u, e)
 
-/* Where a thread stands in a head, or in another array of as many columns. */
+/* A thread's position in a head, or in another array with the same number of columns. */
 template <typename W> struct head_place {
     row_place<W> half[2];
     unsigned second; /* where the second half begins */
@@ -45,7 +46,7 @@ template <typename W> struct head_place {
         half[1].store(y + second, v[1], first);
     }
 
-    /* Rotates by the angles of the head's token; sign -1: back. */
+    /* Rotates by the angles of the head's token; sign -1 rotates back. */
     __device__ __forceinline__ void turn(two_shares<W> &v, const kernels_heads &h, unsigned first,
                                          float sign) const {
         if (!h.cosines) return;
@@ -89,7 +90,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Whether all arrays are aligned, and both halves are whole units. */
+/* Returns true if all arrays are aligned, and both halves consist of whole units. */
 static bool is_wide(const kernels_heads &h, const void *a, const void *b, const void *c) {
     return h.dim % 8 == 0 && aligned(a, b, c, h.weight, h.cosines, h.sines);
 }
@@ -106,7 +107,7 @@ static void cuda_heads_forward(kernels *k, const kernels_heads *h, void *out, co
     });
 }
 
-/* g: what arrived, turned back, and v: what the forward read. */
+/* g: the incoming gradient, rotated back; v: what the forward pass read. */
 template <typename W, typename T>
 static __device__ __forceinline__ void
 load_gradient(two_shares<W> &g, two_shares<W> &v, two_shares<W> &w, const head_place<W> &p,
@@ -119,7 +120,7 @@ load_gradient(two_shares<W> &g, two_shares<W> &v, two_shares<W> &w, const head_p
     p.turn(g, h, first, -1.0f);
 }
 
-/* each: rows a block. */
+/* each: rows per block. */
 template <typename W, typename T>
 static __global__ void __launch_bounds__(THREADS)
     heads_backward_kernel(kernels_heads h, T *dx, float *partial, const float *dout, const T *x,
@@ -132,7 +133,7 @@ static __global__ void __launch_bounds__(THREADS)
                               wide);
         const size_t at = p.half[0].row * h.dim;
         two_shares<W> g, v = {}, w = {};
-        float sums[2] = {0.0f, 0.0f}; /* of x^2, and of the normed one's gradient along x */
+        float sums[2] = {0.0f, 0.0f}; /* of x^2, and of g * w * v */
         FOR_SPANS(W, first, p.second) {
             load_gradient(g, v, w, p, h, dout + at, x + at, first);
             FOR_HALVES(W, half, u, e) {
@@ -164,7 +165,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (unsigned half = 0; half < 2; half++) dweight[half].finish(columns.half[half]);
 }
 
-/* dx may take the place of x or dout: a thread writes what it alone has read. */
+/* dx may be x or dout: each element is read only by the thread that writes it. */
 static void cuda_heads_backward(kernels *k, const kernels_heads *h, void *dx, float *dweight,
                                 const float *dout, const void *x) {
     const size_t rows = h->batch * h->sequence * h->heads;

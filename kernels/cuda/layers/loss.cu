@@ -1,4 +1,4 @@
-/* Cross-entropy: one block for each row, since rows are long. */
+/* Cross-entropy: one block per row, since rows are long. */
 #include "cuda/common/shares.cuh"
 
 typedef row_shape<THREADS, 4, false> row_of_logits;
@@ -8,10 +8,12 @@ typedef struct softmax_part {
     float most, sum;
 } softmax_part;
 
-/* Below every logit there is: exp(x - floor) is 0 or NaN, as x is -infinity or NaN. */
+/* What to subtract from logits: the largest one, or 0 if all are -infinity or NaN, so that exp
+ * gives 0 or NaN. */
 static __device__ float floor_of(float most) { return most == -INFINITY ? 0.0f : most; }
 
-/* Online softmax (Milakov and Gimelshein 2018): the sum so far shrinks as the largest grows. */
+/* Online softmax (Milakov and Gimelshein 2018): the sum so far shrinks when the largest logit
+ * grows. */
 static __device__ void add_logits(softmax_part *s, const share<row_of_logits> &v) {
     float most = s->most, sum = 0.0f;
     FOR_SHARE(row_of_logits, u, e) most = fmaxf(most, v[u][e]);
@@ -62,7 +64,7 @@ static void cuda_cross_entropy_forward(kernels *k, double *losses, float *lse, c
     });
 }
 
-/* dlogits may be logits: a thread writes what it alone has read. */
+/* dlogits may be logits: each element is read only by the thread that writes it. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     cross_entropy_backward_kernel(T *dlogits, const T *logits, const float *lse,

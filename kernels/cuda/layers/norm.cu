@@ -1,4 +1,4 @@
-/* RMSNorm and LayerNorm. Forwards, a row is read once and stays in registers, unless it is long.
+/* RMSNorm and LayerNorm. Forwards, a row is read once and stays in registers unless it is long.
  * Backwards, one pass over dout and x gives dx and, in registers over a block's rows, the partial
  * sums of the weight's gradient. */
 #include "cuda/common/columns.cuh"
@@ -42,7 +42,8 @@ static void cuda_rmsnorm_forward(kernels *k, void *out, kernels_type type, float
     });
 }
 
-/* The mean first, then the squares around it: sums of one pass would cancel each other. */
+/* Computes the mean first, then the squares around it: with sums in one pass, digits would
+ * cancel. */
 template <typename W, typename Out>
 static __global__ void __launch_bounds__(THREADS)
     layernorm_forward_kernel(Out *out, float *mean, float *rstd, const float *x,
@@ -92,7 +93,7 @@ static void cuda_layernorm_forward(kernels *k, void *out, kernels_type type, flo
     });
 }
 
-/* What the kernels of the backward read of rows. */
+/* What the backward kernels read of rows. */
 typedef struct norm_rows {
     const float *dout, *x, *weight, *mean, *rstd;
     size_t rows;
@@ -100,14 +101,14 @@ typedef struct norm_rows {
     bool add, wide;
 } norm_rows;
 
-/* What they write of them; rounded may be NULL. dx may take the place of dout or x: a thread writes
- * only what it alone has read. */
+/* What the backward kernels write of rows; rounded may be NULL. dx may be dout or x: each element
+ * is read only by the thread that writes it. */
 typedef struct norm_results {
     float *dx;
     uint16_t *rounded;
 } norm_results;
 
-/* dx at one place of the row that begins at `at`. */
+/* Stores dx at one position of the row that begins at `at`. */
 template <typename W>
 static __device__ __forceinline__ void put_dx(const row_place<W> &p, const norm_results &to,
                                               size_t at, share<W> &d, unsigned first, bool add) {
@@ -187,7 +188,7 @@ static __global__ void __launch_bounds__(THREADS)
         const size_t at = p.row * r.dim;
         const float middle = p.there ? r.mean[p.row] : 0.0f, scale = p.there ? r.rstd[p.row] : 0.0f;
         share<W> g, v, w;
-        float sums[2] = {0.0f, 0.0f}; /* of g and of g xhat */
+        float sums[2] = {0.0f, 0.0f}; /* sums of g and of g xhat */
         FOR_SPANS(W, first, r.dim) {
             p.load(g, r.dout + at, first);
             p.load(v, r.x + at, first);

@@ -1,5 +1,5 @@
-/* Loads cuBLASLt, in the version that this was compiled against: from the usual places, or else
- * from where it was when this was compiled. */
+/* Loads cuBLASLt, in the version against which this was compiled: from the usual places, or from
+ * where it was when this was compiled. */
 #include <dlfcn.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
-/* cuBLASLt as the backend has loaded it. */
+/* cuBLASLt as loaded by the backend. */
 #pragma once
 
 #include <cublasLt.h>
 
-/* cuBLASLt, which is loaded when the backend opens. Loading it with the program would cost runs on
- * the CPU 150 MB of memory and half a second. */
+/* cuBLASLt, which is loaded when the backend opens. If the program loaded it at its start, runs on
+ * the CPU would need 150 MB of memory and half a second more. */
 typedef struct cuda_blas {
     void *library;
     cublasLtHandle_t handle;
@@ -26,6 +26,6 @@ typedef struct cuda_blas {
     int tf32; /* products of fp32 may round their operands */
 } cuda_blas;
 
-/* Nonzero where the library or one of its functions is missing. */
+/* Returns nonzero if the library or one of its functions is missing. */
 int cuda_blas_load(cuda_blas *blas);
 void cuda_blas_unload(cuda_blas *blas);

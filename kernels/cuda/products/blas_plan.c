@@ -1,23 +1,23 @@
 /* Which algorithm multiplies. cuBLASLt proposes one for each shape, which includes the epilogue. It
- * is asked once for a shape and is told nothing else, so that the same shape takes the same
+ * is queried once per shape and given no other information, so the same shape uses the same
  * algorithm and gives the same bits, on every rank and in every run:
  *
- * - Addresses: cuBLASLt is told their alignment alone, up to BLAS_ALIGNMENT. (Otherwise it would
- *   assume 256 bytes.)
- * - The depth may be split where few tiles would leave the device idle. The parts must be fp32 in
- *   the workspace, added in order by a kernel of their own; not added in the output's type, or in
- *   place.
- * - The workspace is always the same one.
+ *   - Addresses: cuBLASLt is given only their alignment, up to BLAS_ALIGNMENT. (Otherwise it would
+ *     assume 256 bytes.)
+ *   - The depth may be split if few tiles would leave the device idle. The parts must be fp32 in
+ *     the workspace and be added in order by a separate kernel; not added in the output's type, or
+ *     in place.
+ *   - The workspace is always the same one.
  *
- * cuBLASLt is column-major: a row-major c = a b is its c^T = b^T a^T, so the operands change places
+ * cuBLASLt is column-major: a row-major c = a b is its c^T = b^T a^T, so the operands are exchanged
  * and keep their transpositions. A bias for each column of c is one for each row of c^T, which its
- * epilogue has. */
+ * epilogue supports. */
 #include <string.h>
 
 #include "cuda/common/cuda_state.h"
 #include "cuda/products/blas_plan.h"
 
-/* The first status that is not success. */
+/* Keeps the first status that is not success. */
 #define TRY(status, call)                                                                          \
     do {                                                                                           \
         if ((status) == CUBLAS_STATUS_SUCCESS) (status) = (call);                                  \
@@ -48,7 +48,7 @@ static cublasStatus_t describe_product(cuda_blas *blas, blas_plan *plan) {
     return status;
 }
 
-/* The transpose of a row-major [rows,cols], or of [cols,rows] where it is stored transposed. */
+/* The transpose of a row-major [rows,cols], or of [cols,rows] if it is stored transposed. */
 static cublasStatus_t describe_matrix(cuda_blas *blas, cublasLtMatrixLayout_t *out, uint32_t type,
                                       uint64_t rows, uint64_t cols, unsigned transposed) {
     const uint64_t across = transposed ? rows : cols, down = transposed ? cols : rows;

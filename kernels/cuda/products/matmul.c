@@ -1,6 +1,5 @@
 /* Matrix products and linear layers, by the algorithms that blas_plan.c chooses for their shapes,
- * or by a simple kernel where there is none.
- */
+ * or by a simple kernel if there is none. */
 #include <stdio.h>
 
 #include "cuda/common/cuda_state.h"
@@ -15,23 +14,23 @@ typedef struct blas_product {
     const float *bias; /* added to each row; NULL: none */
     float *gelu;       /* [m,n] = the tanh approximation of c's GELU; NULL: none */
     size_t m, n, depth;
-    kernels_type operands; /* of a and b */
-    unsigned flags;        /* KERNELS_TRANSPOSE_A and so on; `add` says what KERNELS_ADD would */
+    kernels_type operands; /* the type of a and b */
+    unsigned flags;        /* KERNELS_TRANSPOSE_A etc.; `add` replaces KERNELS_ADD */
 } blas_product;
 
-/* The largest power of two that divides an address, at most BLAS_ALIGNMENT; 0 of NULL. */
+/* The largest power of two that divides an address, at most BLAS_ALIGNMENT; 0 for NULL. */
 static uint32_t alignment(const void *p) {
     const uintptr_t at = (uintptr_t)p | (p ? BLAS_ALIGNMENT : 0);
     return (uint32_t)(at & (~at + 1));
 }
 
-/* Pedantic: no TF32 and no emulation, whatever the environment asks of cuBLAS. */
+/* Pedantic: no TF32 and no emulation, whatever the environment requests from cuBLAS. */
 static cublasComputeType_t compute_type(const cuda_blas *blas, kernels_type operands) {
     if (operands == KERNELS_BF16) return CUBLAS_COMPUTE_32F;
     return blas->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F_PEDANTIC;
 }
 
-/* With a GELU, cuBLASLt stores the activation where the product would go, and the product as the
+/* With a GELU, cuBLASLt stores the activation in place of the product, and the product as the
  * auxiliary matrix. */
 static uint32_t epilogue_of(const blas_product *p) {
     if (p->gelu) return p->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
@@ -108,8 +107,8 @@ static void fail_product(kernels *k, const blas_product *p, cublasStatus_t statu
     note_failure(state, p, status);
 }
 
-/* Nonzero where cuBLASLt refuses the product, by either status that means so. Then nothing was
- * done, and it is not asked for this shape again. Other failures end the run. */
+/* Returns nonzero if cuBLASLt refuses the product, by either status that means so. Then nothing was
+ * done, and the shape is not tried again. Other failures end the run. */
 static int is_refused(kernels *k, const blas_product *p) {
     if (!p->m || !p->n) return 0;
     const cublasStatus_t status = try_product(k, p);
@@ -146,17 +145,17 @@ static void cuda_matmul_bf16(kernels *k, void *c, const uint16_t *a, const uint1
     multiply_plain(k, c, a, b, m, n, depth, KERNELS_BF16, flags);
 }
 
-/* Whether cuBLASLt may compute the GELU in the product's epilogue. It wants rows of multiples of 8.
- * Before Hopper its kernels are reported slower than single steps. The precision of its tanh is not
- * documented, so only bf16 uses it. `add` may be y itself, which would then be read and be the
- * auxiliary matrix in one call; that is not documented either. */
+/* Returns true if cuBLASLt may compute the GELU in the product's epilogue. It requires rows of
+ * multiples of 8. Before Hopper its kernels are reported to be slower than single steps. The
+ * precision of its tanh is not documented, so only bf16 uses it. `add` may be y itself, which one
+ * call would then both read and use as the auxiliary matrix; that is not documented either. */
 static int may_fuse_gelu(kernels *k, const kernels_linear *l) {
     return l->activated && !l->add && l->f == KERNELS_GELU_TANH && l->operands == KERNELS_BF16 &&
            l->out % 8 == 0 && cuda_of(k)->major >= 9;
 }
 
-/* In one product where cuBLASLt offers that, else without the activation, else in single steps. The
- * shape decides which, so it is the same on all ranks. */
+/* Computes in one product if cuBLASLt supports that, otherwise without the activation, otherwise in
+ * single steps. The shape decides which, so all ranks choose the same. */
 static void cuda_linear(kernels *k, float *y, const kernels_linear *l) {
     blas_product p = {.c = y,
                       .a = l->x,

@@ -1,12 +1,13 @@
-/* A block computes SIDE x SIDE elements, a thread each, from tiles of the operands in shared
- * memory. Slow beside cuBLASLt: it is there so that a shape without an algorithm ends no run. */
+/* A block computes SIDE x SIDE elements, one per thread, from tiles of the operands in shared
+ * memory. This is slow compared with cuBLASLt: it exists so that a shape without an algorithm does
+ * not end a run. */
 #include "cuda/products/simple.h"
 
 #include "cuda/common/device.cuh"
 
 enum { SIDE = 16 };
 
-/* How an operand lies: element (row, col) at row * down + col * across. */
+/* The layout of an operand: element (row, col) is at row * down + col * across. */
 typedef struct strides {
     size_t down, across;
 } strides;

@@ -1,19 +1,21 @@
-/* Compute for training decoders: one interface, several backends. "cpu" is the one that training is
- * proven on; "cuda" is experimental: compiled, tested on an emulator, and never run on a GPU.
+/* Compute for training decoders: one interface, several backends. "cpu" is the backend with which
+ * training is tested; "cuda" is experimental: compiled, tested on an emulator, and never run on a
+ * GPU.
  *
- * kernels_open("cpu", &k) gives a struct of functions; calls read k->matmul(k, ...). Matrices are
- * dense and row-major, shapes stand beside their pointers; fp32 unless a line says otherwise.
- * "=" and "+=" say whether an output is overwritten (its old content is never read) or added to.
- * Pointers are to the backend's memory (k->alloc), apart from those called host. No two pointers of
- * a call may overlap unless the line says that they may be equal.
+ * kernels_open("cpu", &k) returns a struct of functions; calls read k->matmul(k, ...). Matrices are
+ * dense and row-major, shapes follow their pointers; elements are fp32 unless a line says
+ * otherwise. "=" and "+=" say whether an output is overwritten (its old contents are never read) or
+ * added to. Pointers are to the backend's memory (k->alloc), except those called host. No two
+ * pointers of a call may overlap unless the line says that they may be equal.
  *
- * Promise: a function's bits depend on its arguments alone, not on addresses (multiples of 64
- * bytes; the CPU takes any), on what ran before, on the environment or on how many processes there
- * are. Each sum has a fixed order, which may depend on the kind of processor and on the shape. A
- * rank computes with one thread.
+ * Promise: a function's bits depend only on its arguments, not on addresses (multiples of 64 bytes;
+ * the CPU accepts any), on what ran before, on the environment or on the number of processes. Each
+ * sum has a fixed order, which may depend on the kind of processor and on the shape. A rank
+ * computes with one thread.
  *
- * Work may be asynchronous; upload, download and sync wait for all that was asked before. Nothing
- * returns an error in between: a product that fails fills its output with NaN, and sync tells. */
+ * Work may be asynchronous; upload, download and sync wait for everything that was requested
+ * before. No call in between returns an error: a product that fails fills its output with NaN, and
+ * sync reports it. */
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
@@ -31,8 +33,8 @@ typedef struct kernels kernels;
 
 enum {
     KERNELS_OK = 0,
-    KERNELS_UNKNOWN = 1,   /* no backend of that name was built in */
-    KERNELS_NO_DEVICE = 2, /* it was, but its device is missing */
+    KERNELS_UNKNOWN = 1,   /* no backend of that name was built */
+    KERNELS_NO_DEVICE = 2, /* it was built, but its device is missing */
     KERNELS_NO_MEMORY = 3,
 };
 
@@ -40,56 +42,56 @@ enum { KERNELS_HOST = -1 };
 
 enum { KERNELS_SPANS = 16, KERNELS_NO_SPAN = KERNELS_SPANS };
 
-/* What a backend gives: kernels_open sets all members. */
+/* A backend's functions: kernels_open sets all members. */
 struct kernels {
     const char *name;
     void *state; /* the backend's own */
 
-    /* Sets the other members. KERNELS_OK, or why not. kernels_open calls it. number: of the device,
-     * from 0, modulo how many there are. */
+    /* Sets the other members. Returns KERNELS_OK, or the reason why not. Called by kernels_open.
+     * number: of the device, starting at 0, modulo the number of devices. */
     int (*open)(kernels *k, unsigned number);
     void (*close)(kernels *k);
     /* What computes, for people and for about.json: "oneDNN 2.6.3 avx512_core". Valid until the
      * close. Another text may mean other bits. */
     const char *(*describe)(const kernels *k);
 
-    /* Where the memory is: KERNELS_HOST, or the number of the device. *stream: what other libraries
-     * have to queue behind, a cudaStream_t; NULL on the host. */
+    /* Where the memory is: KERNELS_HOST, or the device's number. *stream: the queue that other
+     * libraries must use, a cudaStream_t; NULL on the host. */
     int (*place)(const kernels *k, void **stream);
-    /* Which of its host's devices it is, whatever number it has here: ranks of a host that get the
+    /* Identifies the device of this host, whatever its number is here: ranks of a host that get the
      * same text share it. Valid until the close. */
     const char *(*device)(const kernels *k);
-    /* Bytes of its memory: those that are free, all, and what this backend may still take of the
-     * free ones besides alloc, while it computes. 0 on the host. */
+    /* Bytes of the device's memory: free, total, and what this backend may still use of the free
+     * ones while it computes, besides alloc. 0 on the host. */
     void (*room)(kernels *k, uint64_t *unused, uint64_t *all, uint64_t *later);
-    /* Bytes of alloc, the most at once since the open, and what the backend took for itself then; 0
-     * on the host. */
+    /* Bytes of alloc, the most at any time since the open, including what the backend used itself
+     * at that time; 0 on the host. */
     uint64_t (*peak)(const kernels *k);
 
-    /* What is asked for from now on belongs to that span of the caller's, below KERNELS_SPANS; or,
-     * as at first, to none. */
+    /* Work that is requested after this call belongs to that span of the caller's, which is less
+     * than KERNELS_SPANS, or to none, as at first. */
     void (*span)(kernels *k, unsigned span);
-    /* seconds[KERNELS_SPANS]: how long the device has been at each span since the open, by its own
-     * clock, as far as that is over: waits for nothing. 0, and nothing is set, where a call is the
-     * work itself, so that the caller's clock does. */
+    /* seconds[KERNELS_SPANS]: how long the device has worked on each span since the open, by its
+     * own clock, as far as the spans have ended: does not wait. Returns 0, and sets nothing, if a
+     * call is the work itself, so that the caller's clock is sufficient. */
     int (*spans)(kernels *k, double *seconds);
 
-    /* Whether products of fp32 may round their operands to tf32 (10 bits behind the first) from now
-     * on, where that is faster; sums stay fp32. They may not until this is called. describe says so
-     * where it is done. */
+    /* Whether products of fp32 may, after this call, round their operands to tf32 (10 bits after
+     * the first) if that is faster; sums remain fp32. Not allowed initially. describe says if it is
+     * done. */
     void (*allow_tf32)(kernels *k, int allow);
 
-    /* Memory, on 64-byte boundaries; NULL where there is not enough. Its content is undefined. */
+    /* Memory, aligned to 64 bytes; NULL if there is not enough. Its contents are undefined. */
     void *(*alloc)(kernels *k, size_t bytes);
-    void (*free)(kernels *k, void *memory); /* NULL is ignored */
-    /* The same in the host's memory, page-locked where the device has memory of its own. The host
-     * uses it like any other, and kernels take it in place of the device's memory, at the speed of
-     * the bus. sync orders their accesses. */
+    void (*free)(kernels *k, void *memory); /* ignores NULL */
+    /* Allocates in the host's memory, page-locked if the device has its own memory. The host uses
+     * it like any other memory, and kernels accept it in place of the device's, at the speed of the
+     * bus. sync orders their accesses. */
     void *(*alloc_host)(kernels *k, size_t bytes);
-    void (*free_host)(kernels *k, void *memory); /* NULL is ignored */
+    void (*free_host)(kernels *k, void *memory); /* ignores NULL */
     void (*upload)(kernels *k, void *memory, const void *host, size_t bytes);
     void (*download)(kernels *k, void *host, const void *memory, size_t bytes);
-    /* Waits; NULL, or static text that says what failed since the open. */
+    /* Waits; returns NULL, or static text about what has failed since the open. */
     const char *(*sync)(kernels *k);
 
     /* y[n] = x[n] */
@@ -102,55 +104,55 @@ struct kernels {
     void (*add)(kernels *k, float *y, const float *x, size_t n);
 
     /* y[rows,dim] = (or +=, with KERNELS_ADD) x[rows,dim]; rows begin y_stride and x_stride floats
-     * apart. x_stride 0: every row of y gets x[dim]. */
+     * apart. With x_stride 0 every row of y gets x[dim]. */
     void (*copy_rows)(kernels *k, float *y, size_t y_stride, const float *x, size_t x_stride,
                       size_t rows, size_t dim, unsigned flags);
-    /* For each of parts[n], in the backend's memory: y[to ...] = x[from ...]. No two overlap in y.
-     */
+    /* For each of parts[n], in the backend's memory: y[to ...] = x[from ...]. No two overlap in
+     * y. */
     void (*copy_parts)(kernels *k, float *y, const float *x, const kernels_part *parts, size_t n);
     /* sum[dim] += the rows of x[rows,dim], which begin x_stride floats apart. */
     void (*sum_rows)(kernels *k, float *sum, const float *x, size_t x_stride, size_t rows,
                      size_t dim);
 
-    /* c[m,n] = (or +=, with KERNELS_ADD) a[m,depth] b[depth,n]; flags: KERNELS_TRANSPOSE_A and so
-     * on. fp32 sums. */
+    /* c[m,n] = (or +=, with KERNELS_ADD) a[m,depth] b[depth,n]; flags: KERNELS_TRANSPOSE_A etc.
+     * fp32 sums. */
     void (*matmul)(kernels *k, float *c, const float *a, const float *b, size_t m, size_t n,
                    size_t depth, unsigned flags);
 
     /* y[n] = x[n] rounded to bf16, to nearest even; NaN stays NaN. */
     void (*narrow)(kernels *k, uint16_t *y, const float *x, size_t n);
-    /* The same as work of another stream of the device; see place. */
+    /* Does the same as work of another stream of the device; see place. */
     void (*narrow_on)(kernels *k, void *stream, uint16_t *y, const float *x, size_t n);
     /* y[n] = x[n], exactly. */
     void (*widen)(kernels *k, float *y, const uint16_t *x, size_t n);
-    /* y[n] = the n bf16 that stand in the upper half of y's memory, exactly. */
+    /* y[n] = the n bf16 in the upper half of y's memory, exactly. */
     void (*widen_upper)(kernels *k, float *y, size_t n);
     /* As matmul, for bf16 a[m,depth] and b[depth,n]. Products are exact, and sums are fp32, which a
      * device may truncate instead of rounding. c is fp32, or with KERNELS_NARROW bf16, rounded
      * once. */
     void (*matmul_bf16)(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
                         size_t n, size_t depth, unsigned flags);
-    /* Bytes that the backend keeps from the first such product on, for a layer of [n,depth] with m
-     * rows, forwards and backwards. Of several layers the largest counts. NULL: none. */
+    /* Bytes that the backend retains after the first such product, for a layer of [n,depth] with m
+     * rows, forwards and backwards. For several layers, the largest counts. NULL: none. */
     size_t (*matmul_bf16_keeps)(const kernels *k, size_t m, size_t n, size_t depth);
 
-    /* y[rows,out] = x weight + add + bias, and activated = f(y), in one pass where the backend can.
+    /* y[rows,out] = x weight + add + bias, and activated = f(y), in one pass if the backend can.
      * Sums are fp32. With operands in bf16 a backend may compute the tanh of KERNELS_GELU_TANH in
      * bf16's precision. */
     void (*linear)(kernels *k, float *y, const kernels_linear *l);
 
-    /* out[rows,dim] = (or +=, with KERNELS_ADD) table[ids[rows],dim], with KERNELS_ROUND as it is
-     * rounded to bf16. ids lie inside the table; one below 0 has a row of zeros. */
+    /* out[rows,dim] = (or +=, with KERNELS_ADD) table[ids[rows],dim], rounded to bf16 with
+     * KERNELS_ROUND. ids must lie inside the table; a negative id has a row of zeros. */
     void (*embedding_forward)(kernels *k, float *out, const float *table, const int32_t *ids,
                               size_t rows, size_t dim, unsigned flags);
-    /* dtable[vocab,dim] += for each row in order: dtable[ids[row]] += dout[row,dim]; rows whose id
-     * is below 0 are left out. */
+    /* dtable[vocab,dim] += for each row in order: dtable[ids[row]] += dout[row,dim]; skips rows
+     * with negative ids. */
     void (*embedding_backward)(kernels *k, float *dtable, const float *dout, const int32_t *ids,
                                size_t rows, size_t vocab, size_t dim);
 
     /* out[batch * patches, channels * patch_height * patch_width] from
-     * images[batch,channels,height,width]: patches in reading order, each laid out as the kernel of
-     * a convolution is, so that the convolution is a matrix product. */
+     * images[batch,channels,height,width]: patches in reading order, each laid out like the kernel
+     * of a convolution, which is thus a matrix product. */
     void (*patches)(kernels *k, float *out, const float *images, const kernels_patches *shape);
 
     /* RMSNorm (Zhang and Sennrich 2019, equation 4), as transformers computes it in fp32:
@@ -161,7 +163,8 @@ struct kernels {
     /* With g = dout * weight and xhat = x * rstd:
      *   dx[rows,dim] = (or +=, with KERNELS_ADD) rstd * (g - xhat * mean(g * xhat))
      *   dweight[dim] += sum over rows of dout * xhat
-     * rounded[rows,dim] = what is then dx, in bf16; NULL: not wanted. dx may equal dout or x. */
+     *
+     * rounded[rows,dim] = the resulting dx, in bf16; NULL: not computed. dx may equal dout or x. */
     void (*rmsnorm_backward)(kernels *k, float *dx, uint16_t *rounded, float *dweight,
                              const float *dout, const float *x, const float *weight,
                              const float *rstd, size_t rows, size_t dim, unsigned flags);
@@ -173,7 +176,8 @@ struct kernels {
                               size_t dim, float eps);
     /* With g = dout * weight and xhat = (x - mean) * rstd:
      *   dx[rows,dim] = (or +=, with KERNELS_ADD) rstd * (g - mean(g) - xhat * mean(g * xhat))
-     *   dweight[dim] += sum over rows of dout * xhat;  dbias[dim] += that of dout
+     *   dweight[dim] += sum over rows of dout * xhat;  dbias[dim] += sum over rows of dout
+     *
      * rounded as above. dx may equal dout or x. */
     void (*layernorm_backward)(kernels *k, float *dx, uint16_t *rounded, float *dweight,
                                float *dbias, const float *dout, const float *x, const float *weight,
@@ -182,22 +186,24 @@ struct kernels {
 
     /* out[batch*sequence,heads,dim] = x, normed and rotated; out may equal x. */
     void (*heads_forward)(kernels *k, const kernels_heads *h, void *out, const void *x);
-    /* dx = the gradient of x, and dweight[dim] += that of the norm's weight. x is the forward's
-     * input, which is only read where there is a norm. dx may equal x, or in fp32 dout. */
+    /* dx = the gradient of x, and dweight[dim] += that of the norm's weight. x is the input of the
+     * forward pass, which is read only if there is a norm. dx may equal x or, in fp32, dout. */
     void (*heads_backward)(kernels *k, const kernels_heads *h, void *dx, float *dweight,
                            const float *dout, const void *x);
 
     /* Grouped-query attention: for each batch, head, position t, and all j that t sees
      *   s[j] = q[t] . k[j] / sqrt(head_dim);  out[t] = sum of softmax(s)[j] v[j]
-     * q, out [batch,sequence,heads,head_dim]; key, value [batch,sequence,kv_heads,head_dim];
-     * lse [batch,heads,sequence] = log sum exp s: all that the backward needs of the softmax.
+     *
+     * q, out [batch,sequence,heads,head_dim]; key, value [batch,sequence,kv_heads,head_dim]; lse
+     * [batch,heads,sequence] = log sum exp s: all that the backward pass needs of the softmax.
      * scratch: attention_scratch(shape) floats. */
     size_t (*attention_scratch)(const kernels_attention *shape);
     void (*attention_forward)(kernels *k, const kernels_attention *shape, void *out, float *lse,
                               const void *q, const void *key, const void *value, float *scratch);
-    /* The softmax is computed again from lse (Dao et al. 2022, algorithm 4). With p = softmax(s),
+    /* Computes the softmax again from lse (Dao et al. 2022, algorithm 4). With p = softmax(s),
      * delta[t] = dout[t] . out[t] and ds[t,j] = p[t,j] (dout[t] . v[j] - delta[t]):
      *   dq = ds k / sqrt(head_dim);  dkey = ds^T q / sqrt(head_dim);  dvalue = p^T dout
+     *
      * dq may equal q in fp32. dkey and dvalue sum over the heads that share them, in order. */
     void (*attention_backward)(kernels *k, const kernels_attention *shape, float *dq, float *dkey,
                                void *dvalue, const void *dout, const void *out, const float *lse,
@@ -207,68 +213,71 @@ struct kernels {
      * out[n] = f(x[n]); out may equal x. */
     void (*activation_forward)(kernels *k, void *out, const void *x, size_t n, kernels_activation f,
                                kernels_type type);
-    /* dx[n] = dout[n] * f'(x[n]), and out[n] = f(x[n]) once more, so that a layer need not keep it;
-     * NULL: not wanted. dx may equal x, and out dout; where out is NULL, dx may equal dout. */
+    /* dx[n] = dout[n] * f'(x[n]), and out[n] = f(x[n]) once more, so that a layer need not store
+     * it; NULL: not computed. dx may equal x, and out may equal dout; if out is NULL, dx may equal
+     * dout. */
     void (*activation_backward)(kernels *k, void *out, void *dx, const void *dout, const void *x,
                                 size_t n, kernels_activation f, kernels_type type);
     /* Gated units (Shazeer 2020; SwiGLU with f = silu): out[n] = f(gate[n]) * up[n] */
     void (*gated_forward)(kernels *k, void *out, const void *gate, const void *up, size_t n,
                           kernels_activation f, kernels_type type);
     /* dgate[n] = dout * up * f'(gate); dup[n] = dout * f(gate); and out[n] once more. dgate may
-     * equal gate, dup up, and out dout. */
+     * equal gate, dup may equal up, and out may equal dout. */
     void (*gated_backward)(kernels *k, void *out, void *dgate, void *dup, const void *dout,
                            const void *gate, const void *up, size_t n, kernels_activation f,
                            kernels_type type);
 
-    /* Cross-entropy with its softmax, of logits[rows,vocab] of `type`. losses[rows] (fp64) = lse -
-     * the logit at the target, 0 where the target is KERNELS_IGNORE; lse[rows] = log sum exp of the
+    /* Cross-entropy with its softmax, for logits[rows,vocab] of `type`. losses[rows] (fp64) = lse -
+     * the logit at the target, 0 if the target is KERNELS_IGNORE; lse[rows] = log sum exp of the
      * row's logits. */
     void (*cross_entropy_forward)(kernels *k, double *losses, float *lse, const void *logits,
                                   kernels_type type, const int32_t *targets, size_t rows,
                                   size_t vocab);
     /* dlogits[rows,vocab] = scale * (exp(logits - lse) - [column is the target]); 0 in rows that
-     * are ignored. dlogits, of `type` as well, may equal logits. */
+     * are ignored. dlogits, which is also of `type`, may equal logits. */
     void (*cross_entropy_backward)(kernels *k, void *dlogits, const void *logits, kernels_type type,
                                    const float *lse, const int32_t *targets, size_t rows,
                                    size_t vocab, float scale);
 
     /* One update by an optimizer's rule: changes param[n] and the slots of the rule, slots[i][n],
-     * element by element, so that the bits do not depend on how a tensor is cut. slots has
-     * KERNELS_MOST_SLOTS members; those that the rule has no use for are NULL. */
+     * element by element, so the bits do not depend on how a tensor is cut. slots has
+     * KERNELS_MOST_SLOTS members; those that the rule does not use are NULL. */
     void (*update)(kernels *k, const kernels_update *u, float *param, void *const *slots,
                    const float *grad, size_t n);
-    /* out[rows] (fp64) = sum of squares of x[rows,dim], added in fp64 in an order that depends on
-     * dim alone. */
+    /* out[rows] (fp64) = sum of squares of x[rows,dim], added in fp64 in an order that depends only
+     * on dim. */
     void (*row_sumsq)(kernels *k, double *out, const float *x, size_t rows, size_t dim);
     /* Adds x[n] (fp64, >= 0 or not finite) to an exact sum: sum[KERNELS_LIMBS] are its limbs
-     * (limbs.h), and sum[KERNELS_LIMBS] counts what was not finite. Nothing is carried: each of
-     * them adds less than 2^32 to a limb. */
+     * (limbs.h), and sum[KERNELS_LIMBS] counts the values that were not finite. Does not carry:
+     * each value adds less than 2^32 to a limb. */
     void (*exact_add)(kernels *k, uint64_t *sum, const double *x, size_t n);
 };
 
-/* Whether its memory is the host's. */
+/* Returns true if the backend's memory is the host's. */
 static inline int kernels_on_host(const kernels *k) {
     void *stream;
     return k->place(k, &stream) == KERNELS_HOST;
 }
 
-/* Opens a backend: "cpu", or "cuda" where it was built. KERNELS_OK, or why not. */
+/* Opens a backend: "cpu", or "cuda" if it was built. Returns KERNELS_OK, or the reason why not. */
 int kernels_open(const char *name, kernels **out);
-/* The same, on the device of that number modulo how many there are; kernels_open takes the first.
- */
+/* Opens a backend on the device of that number modulo the number of devices; kernels_open uses the
+ * first. */
 int kernels_open_on(const char *name, unsigned number, kernels **out);
-/* Why the last open failed, as static text; NULL: it gave no reason. */
+/* Why the last open failed, as static text; NULL if it gave no reason. */
 const char *kernels_why(void);
-/* For backends: text for kernels_why, before an open fails. */
+/* For backends: sets the text for kernels_why before an open fails. */
 void kernels_say_why(const char *text);
-/* NULL is ignored. Memory of k->alloc goes first. */
+/* Ignores NULL. Free the memory of k->alloc first. */
 void kernels_close(kernels *k);
 
-/* For backends: linear in single steps (copy, multiply, add, activate) by their other functions. */
+/* For backends: computes linear in single steps (copy, multiply, add, activate) by their other
+ * functions. */
 void kernels_linear_apart(kernels *k, float *y, const kernels_linear *l);
 
-/* host cosines, sines [sequence,half] = scale times those of position * frequencies[half]. Angles
- * are rounded to fp32 as transformers does, since models were trained with those roundings. */
+/* host cosines, sines [sequence,half] = scale times the cosine and sine of position *
+ * frequencies[half]. Angles are rounded to fp32 as in transformers, since models were trained with
+ * that rounding. */
 void kernels_rope_table(float *cosines, float *sines, size_t sequence, size_t half,
                         const float *frequencies, float scale);
 

@@ -1,5 +1,5 @@
-/* The limbs of an exact sum of doubles: a fixed-point number wide enough for all of them. Additions
- * of integers have no order, so every backend, rank and thread gets the same sum. */
+/* The limbs of an exact sum of doubles: a fixed-point number wide enough for all of them. The order
+ * of integer additions does not matter, so every backend, rank and thread gets the same sum. */
 #ifndef KERNELS_LIMBS_H
 #define KERNELS_LIMBS_H
 
@@ -12,17 +12,17 @@
 #define KERNELS_ANYWHERE static inline
 #endif
 
-/* 32 bits a limb, from 2^-1074 (the smallest double) to 2^1024, and room for 2^63 of them: the
- * value is the sum of limbs[i] * 2^(32 i - 1074). */
+/* 32 bits per limb, from 2^-1074 (the smallest double) to 2^1024, and room for the sum of 2^63 of
+ * them: the value is the sum of limbs[i] * 2^(32 i - 1074). */
 enum { KERNELS_LIMBS = 68 };
 
-/* What a double adds to three limbs in a row, less than 2^32 to each. */
+/* What a double adds to three consecutive limbs, less than 2^32 to each. */
 typedef struct kernels_cut {
     unsigned limb;
     uint64_t low, middle, high;
 } kernels_cut;
 
-/* bits: of a double >= 0. Nonzero where it is not finite. */
+/* bits: of a double >= 0. Returns nonzero if it is not finite. */
 KERNELS_ANYWHERE int kernels_cut_bits(uint64_t bits, kernels_cut *out) {
     const unsigned exponent = (unsigned)(bits >> 52) & 0x7ff;
     const uint64_t fraction = bits & (((uint64_t)1 << 52) - 1);
@@ -37,8 +37,8 @@ KERNELS_ANYWHERE int kernels_cut_bits(uint64_t bits, kernels_cut *out) {
     return exponent == 0x7ff;
 }
 
-/* Adds x, >= 0 or not finite, to a sum's limbs on the host; sum[KERNELS_LIMBS] counts what is not
- * finite. Nothing is carried. */
+/* Adds x, >= 0 or not finite, to a sum's limbs on the host; sum[KERNELS_LIMBS] counts values that
+ * are not finite. Does not carry. */
 static inline void kernels_limbs_add(uint64_t *sum, double x) {
     uint64_t bits;
     kernels_cut cut;

@@ -1,11 +1,11 @@
-/* What the calls of kernels.h take besides arrays: types, shapes, options. */
+/* What the functions of kernels.h accept besides arrays: types, shapes, options. */
 #ifndef KERNELS_SHAPES_H
 #define KERNELS_SHAPES_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* How matmul takes its operands, and what other functions do with theirs. */
+/* How matmul reads its operands, and similar options of other functions. */
 enum {
     KERNELS_TRANSPOSE_A = 1, /* a is stored [depth, m] */
     KERNELS_TRANSPOSE_B = 2, /* b is stored [n, depth] */
@@ -14,18 +14,18 @@ enum {
     KERNELS_ROUND = 16,      /* embedding_forward: rows of the table are rounded to bf16 */
 };
 
-/* What the elements of an array are. bf16 is the upper half of an fp32, in a uint16_t. */
+/* The type of an array's elements. bf16 is the upper half of an fp32, in a uint16_t. */
 typedef enum kernels_type { KERNELS_F32, KERNELS_BF16 } kernels_type;
 
-/* A place whose target is KERNELS_IGNORE does not count for the loss. */
+/* A position whose target is KERNELS_IGNORE does not count for the loss. */
 enum { KERNELS_IGNORE = -100 };
 
-/* n floats from one place of an array to one of another. */
+/* n floats from one position of an array to a position of another one. */
 typedef struct kernels_part {
     uint64_t to, from, n;
 } kernels_part;
 
-/* What copy_parts copies at once; longer parts are slower than several. */
+/* What copy_parts copies at once; longer parts are slower than several short ones. */
 enum { KERNELS_PART_FLOATS = 1 << 15 };
 
 typedef enum kernels_activation {
@@ -42,50 +42,50 @@ typedef struct kernels_attention {
     size_t kv_heads; /* of keys and values */
     size_t head_dim;
     int causal; /* 1: position t sees keys 0 ... t; 0: all */
-    /* Of q, key, value and out, and of the gradients of value and out; those of q and key, which
-     * are on their way to another rounding, are fp32. bf16 is computed in fp32, rounded once. */
+    /* The type of q, key, value and out, and of the gradients of value and out; the gradients of q
+     * and key, which will be rounded later, are fp32. bf16 is computed in fp32, rounded once. */
     kernels_type type;
-    /* KERNELS_BF16: a backend may round the operands of attention's products to bf16, where that is
-     * faster; sums stay fp32. */
+    /* KERNELS_BF16: a backend may round the operands of attention's products to bf16 if that is
+     * faster; sums remain fp32. */
     kernels_type operands;
-    size_t window; /* causal: position t sees keys t - window + 1 ... t alone; 0: all of 0 ... t */
-    /* Keys that stand before those of the queries: query t is position past + t, and key and value
-     * have past + sequence rows a sample. Forwards on the CPU alone; 0 elsewhere. */
+    size_t window; /* causal: position t sees only keys t - window + 1 ... t; 0: all of 0 ... t */
+    /* The number of keys that precede those of the queries: query t is position past + t, and key
+     * and value have past + sequence rows per sample. Only forwards on the CPU; otherwise 0. */
     size_t past;
-    /* [batch,sequence] causal, of samples that hold several documents: the place of each token in
-     * its own, which is 0 or one more than that of the token before. It sees keys of its own
-     * document alone. NULL: a sample is one document. Not with past. */
+    /* [batch,sequence] causal, for samples that contain several documents: the position of each
+     * token in its own document, which is 0 or one more than that of the previous token. A token
+     * sees only keys of its own document. NULL: a sample is one document. Not with past. */
     const int32_t *places;
 } kernels_attention;
 
-/* Heads on their way from a projection to attention: normed (RMSNorm of each head), turned by
- * rotary positions (Su et al. 2021, rotate-half form: the pair (x[i], x[i + dim/2]) turns by the
+/* Heads between a projection and attention: normalized (RMSNorm of each head), rotated by rotary
+ * positions (Su et al. 2021, rotate-half form: the pair (x[i], x[i + dim/2]) is rotated by the
  * angle of (position, i)), or both, the norm first. */
 typedef struct kernels_heads {
     size_t batch, sequence, heads, dim;
     kernels_type type;            /* of x, out and dx; computed in fp32 */
     const float *weight;          /* [dim] of the norm; NULL: no norm */
     float eps;                    /* of the norm */
-    const float *cosines, *sines; /* [sequence,dim/2] kernels_rope_table's; NULL: no turn. dim is
-                                     even where there is one. */
-    const int32_t *places; /* [batch,sequence] the table's row of each token, as kernels_attention
-                              has them; NULL: each sample's tokens have rows 0, 1 and so on */
+    const float *cosines, *sines; /* [sequence,dim/2] from kernels_rope_table; NULL: no rotation,
+                                     which requires an even dim */
+    const int32_t *places;        /* [batch,sequence] the table's row of each token, as in
+                                     kernels_attention; NULL: 0, 1, ... per sample */
 } kernels_heads;
 
-/* A linear layer forwards, with what follows it. */
+/* A linear layer forwards, and what follows it. */
 typedef struct kernels_linear {
     size_t rows, in, out;
-    kernels_type operands; /* of x and weight; all else is fp32 */
+    kernels_type operands; /* of x and weight; everything else is fp32 */
     const void *x;         /* [rows,in] */
     const void *weight;    /* [in,out] */
     unsigned flags;        /* KERNELS_TRANSPOSE_B: weight is stored [out,in] */
     const float *add;      /* [rows,out]; may be y; NULL: nothing is added */
     const float *bias;     /* [out], added to each row; NULL: none */
-    float *activated;      /* [rows,out] = f(y); NULL: not wanted */
+    float *activated;      /* [rows,out] = f(y); NULL: not computed */
     kernels_activation f;
 } kernels_linear;
 
-/* Images cut into patches; what is left over at the right and the bottom belongs to none. */
+/* Images cut into patches; a remainder at the right and the bottom belongs to no patch. */
 typedef struct kernels_patches {
     size_t batch, channels, height, width;
     size_t patch_height, patch_width;
