@@ -1,4 +1,4 @@
-# DCP_CUDA=ON builds what computes on NVIDIA's GPUs and saves from their memory.
+# DCP_CUDA=ON builds the code that computes on NVIDIA's GPUs and saves from their memory.
 option(DCP_CUDA "Build for NVIDIA GPUs (experimental: no GPU has run it)" OFF)
 if(DCP_CUDA)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
@@ -21,7 +21,7 @@ if(DCP_CUDA)
   endforeach()
 endif()
 
-# Where NVIDIA's packages of Python lie, which PyTorch brings: they have what a toolkit may lack.
+# The folders of NVIDIA's Python packages, which PyTorch installs: they have what a toolkit may lack.
 set(DCP_CUDA_WHEELS)
 if(DCP_CUDA)
   execute_process(COMMAND python3 -c "import nvidia; print(*nvidia.__path__, sep=';')"
@@ -34,8 +34,8 @@ if(DCP_CUDA)
   endif()
 endif()
 
-# dcp_find_cuda_library(PREFIX HEADER LIBRARY VERSION): PREFIX_INCLUDE_DIR and PREFIX_LIBRARY, of the
-# toolkit or else of those packages, which have the library's name with its version alone.
+# dcp_find_cuda_library(PREFIX HEADER LIBRARY VERSION): sets PREFIX_INCLUDE_DIR and PREFIX_LIBRARY, from the
+# toolkit or otherwise from those packages, in which the library's name includes its version.
 macro(dcp_find_cuda_library prefix header library version)
   find_path(${prefix}_INCLUDE_DIR ${header} HINTS ${CUDAToolkit_INCLUDE_DIRS}
     PATHS ${DCP_CUDA_WHEELS} PATH_SUFFIXES include)

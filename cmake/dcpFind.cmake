@@ -1,5 +1,6 @@
-# Finding libraries without stopping at the first that is missing: that is noted in the global properties DCP_MISSING and
-# DCP_MISSING_PACKAGES, so that all can be told at once. Installed beside dcpConfig.cmake where that looks for libraries.
+# Finds libraries without stopping at the first missing one: missing ones are collected in the global properties
+# DCP_MISSING and DCP_MISSING_PACKAGES, so that all can be reported at once. Installed beside dcpConfig.cmake if that
+# looks for libraries.
 find_package(PkgConfig QUIET)
 
 function(dcp_note_missing what package)
@@ -7,8 +8,8 @@ function(dcp_note_missing what package)
   set_property(GLOBAL APPEND PROPERTY DCP_MISSING_PACKAGES ${package})
 endfunction()
 
-# dcp_find(NAME MODULE HEADER LIBRARY WHAT PACKAGE): the target PkgConfig::NAME, of pkg-config's MODULE, or where that is not
-# known, of HEADER and LIBRARY.
+# dcp_find(NAME MODULE HEADER LIBRARY WHAT PACKAGE): defines the target PkgConfig::NAME from pkg-config's MODULE, or if that
+# does not exist, from HEADER and LIBRARY.
 function(dcp_find name module header library what package)
   if(PKG_CONFIG_FOUND)
     pkg_check_modules(${name} QUIET IMPORTED_TARGET ${module})

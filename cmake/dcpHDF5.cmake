@@ -1,14 +1,14 @@
-# The target dcp::hdf5: the HDF5 of HDF5_ROOT or HDF5_DIR where one is given, else the first that pkg-config knows, else
-# what find_package(HDF5) finds. One that was built with another MPI than ours is passed over: handles of the two differ.
-# Sets DCP_HDF5_INCLUDE_DIRS, DCP_HDF5_LIBRARIES, and DCP_HDF5_MODULE where pkg-config knew it.
+# The target dcp::hdf5: the HDF5 in HDF5_ROOT or HDF5_DIR if one of them is given, otherwise the first that pkg-config
+# knows, otherwise what find_package(HDF5) finds. Skips an HDF5 that was built with another MPI than ours: their handles
+# differ. Sets DCP_HDF5_INCLUDE_DIRS, DCP_HDF5_LIBRARIES, and DCP_HDF5_MODULE if pkg-config knew it.
 
-# OUT gets the names of MPI's libraries that a program or a shared library needs.
+# Sets OUT to the names of MPI's libraries that a program or a shared library needs.
 function(dcp_needed_mpi out file)
   file(STRINGS ${file} names REGEX "^lib(mpi|mpich)[a-z_]*\\.so[.0-9]*$")
   set(${out} ${names} PARENT_SCOPE)
 endfunction()
 
-# OUT gets those of our programs; none where MPI is missing or a static one, or in a project without C.
+# Sets OUT to those of our programs; empty if MPI is missing or static, or in a project without C.
 function(dcp_our_mpi out)
   set(${out} PARENT_SCOPE)
   get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
@@ -23,7 +23,7 @@ function(dcp_our_mpi out)
   endif()
 endfunction()
 
-# OUT gets why the libraries of an HDF5 are not for our MPI; nothing where they are.
+# Sets OUT to the reason why the libraries of an HDF5 do not fit our MPI; empty if they do.
 function(dcp_refuse_hdf5 out libraries)
   set(${out} PARENT_SCOPE)
   foreach(library IN LISTS libraries)
@@ -46,7 +46,7 @@ function(dcp_take_hdf5 include_dirs libraries)
   add_library(dcp::hdf5 INTERFACE IMPORTED)
   target_include_directories(dcp::hdf5 INTERFACE ${include_dirs})
   foreach(library IN LISTS libraries)
-    # upstream's target would define _FILE_OFFSET_BITS and more for all that is compiled
+    # upstream's target would define _FILE_OFFSET_BITS and more for everything that is compiled
     target_link_libraries(dcp::hdf5 INTERFACE $<LINK_ONLY:${library}>)
     if(TARGET ${library})
       get_target_property(library ${library} LOCATION)
@@ -58,7 +58,7 @@ function(dcp_take_hdf5 include_dirs libraries)
   set(DCP_HDF5_MODULE "${ARGN}" CACHE INTERNAL "")
 endfunction()
 
-# Each returns why what it found was passed over, in dcp_refused.
+# Each function sets dcp_refused to the reason why it skipped what it found.
 function(dcp_find_hdf5_by_pkg_config)
   foreach(module IN LISTS ARGN)
     pkg_check_modules(${module} QUIET ${module})

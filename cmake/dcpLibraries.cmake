@@ -1,10 +1,10 @@
-# The libraries that libdcp links, as targets: for its build, and, installed beside dcpConfig.cmake, for what links a
+# The libraries that libdcp links, as targets: for its build, and, installed beside dcpConfig.cmake, for users of a
 # static libdcp.
 include(${CMAKE_CURRENT_LIST_DIR}/dcpFind.cmake)
 get_property(dcp_languages GLOBAL PROPERTY ENABLED_LANGUAGES)
 if("C" IN_LIST dcp_languages OR "CXX" IN_LIST dcp_languages)
   find_package(Threads REQUIRED)
-elseif(NOT TARGET Threads::Threads) # FindThreads knows no other languages
+elseif(NOT TARGET Threads::Threads) # FindThreads supports only C and C++
   add_library(Threads::Threads INTERFACE IMPORTED)
   target_link_options(Threads::Threads INTERFACE -pthread)
 endif()

@@ -1,10 +1,10 @@
-# What dcp.pc says of other libraries: modules in dcp_pc_requires, flags in dcp_pc_libs and dcp_pc_cflags. Of a shared
-# libdcp users link MPI, too; of a static one all that it needs, also without `pkg-config --static`.
+# What dcp.pc says about other libraries: modules in dcp_pc_requires, flags in dcp_pc_libs and dcp_pc_cflags. Users of a
+# shared libdcp also link MPI; users of a static one link everything that it needs, even without `pkg-config --static`.
 set(dcp_pc_requires)
 set(dcp_pc_libs)
 set(dcp_pc_cflags)
 
-# dcp_pc_add(KNOWN MODULE TARGET): by pkg-config's MODULE where that is KNOWN, else by what TARGET is made of.
+# dcp_pc_add(KNOWN MODULE TARGET): adds pkg-config's MODULE if it is KNOWN, otherwise what TARGET consists of.
 function(dcp_pc_add known module target)
   if(known)
     list(APPEND dcp_pc_requires ${module})
@@ -30,7 +30,7 @@ function(dcp_pc_add known module target)
   set(dcp_pc_cflags ${dcp_pc_cflags} PARENT_SCOPE)
 endfunction()
 
-# The module whose library is the one that we link, if there is one.
+# Finds the module whose library is the one that we link, if there is one.
 function(dcp_find_mpi_module out)
   set(${out} PARENT_SCOPE)
   if(NOT PKG_CONFIG_FOUND)

@@ -1,17 +1,17 @@
-# Imported targets of the libraries we stand on. All that is missing is told at once; cmake/setup.sh installs Debian's
+# Imported targets of the libraries that we use. Reports all missing ones at once; cmake/setup.sh installs Debian's
 # packages of them.
 if(DCP_MPI)
   find_package(MPI COMPONENTS C)
-else() # one rank, by a header of ours
+else() # a header of ours, for one rank
   add_library(MPI::MPI_C INTERFACE IMPORTED)
-  # not as a system folder, so that it comes first: a parallel HDF5 brings that of a real mpi.h
+  # not a system folder, so that it comes first: a parallel HDF5 adds the folder of a real mpi.h
   target_compile_options(MPI::MPI_C INTERFACE -I${PROJECT_SOURCE_DIR}/libdcp/comm/alone)
 endif()
 include(cmake/dcpLibraries.cmake)
 if(NOT TARGET MPI::MPI_C)
   dcp_note_missing("MPI (-DDCP_MPI=OFF builds without)" libopenmpi-dev)
 endif()
-if(DCP_TRAINER AND NOT DCP_LIBRARY_ALONE) # what multiplies on the CPU
+if(DCP_TRAINER AND NOT DCP_LIBRARY_ALONE) # matrix products on the CPU
   include(cmake/products.cmake)
 endif()
 if(DCP_TESTS)

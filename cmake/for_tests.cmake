@@ -1,4 +1,4 @@
-# What the tests need besides. DCP_PYTHON: the first python3 that has h5py and numpy, of PATH or the system.
+# What only the tests need. DCP_PYTHON: the first python3, in PATH or of the system, that has h5py and numpy.
 dcp_find(CMOCKA cmocka cmocka.h cmocka "cmocka, for the tests" libcmocka-dev)
 
 function(dcp_has_h5py result candidate)

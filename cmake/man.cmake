@@ -13,5 +13,5 @@ add_custom_command(OUTPUT ${dcp_man3}/dcp.3
   DEPENDS docs/man/section3.py docs/changelog.md CMakeLists.txt ${dcp_headers}
   COMMENT "Making man pages of section 3" VERBATIM)
 add_custom_target(man ALL DEPENDS ${dcp_man3}/dcp.3)
-add_dependencies(programs man) # which is what there is to install
+add_dependencies(programs man) # they are installed with the programs
 install(DIRECTORY ${dcp_man3} DESTINATION ${CMAKE_INSTALL_MANDIR})

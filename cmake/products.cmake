@@ -1,5 +1,5 @@
-# What the kernels' CPU backend multiplies with: oneDNN, as DNNL::dnnl where nothing is missing, OpenBLAS and OpenMP. Not
-# find_package(dnnl): Debian's config file asks for OpenCL's headers, which nothing of ours needs.
+# The libraries with which the kernels' CPU backend multiplies: oneDNN, as DNNL::dnnl if nothing is missing, OpenBLAS and
+# OpenMP. Does not use find_package(dnnl): Debian's config file requires OpenCL's headers, which we do not need.
 include(cmake/dcpFind.cmake)
 dcp_find(OPENBLAS openblas cblas.h openblas "OpenBLAS" libopenblas-serial-dev)
 find_library(DNNL_LIBRARY dnnl)

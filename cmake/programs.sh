@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # cmake/programs.sh LOG: builds the programs into build/, without the tests unless build/ has them, and
-# shows how far it is. What CMake, the compiler and ninja say goes to the file LOG; where the build
-# fails, the end of it is printed, and the exit status is 3.
+# shows its progress. The output of CMake, the compiler and ninja goes to the file LOG; if the build
+# fails, prints the end of LOG and exits with status 3.
 set -euo pipefail
 [ $# -eq 1 ] || { sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}" >&2 && exit 2; }
 log=$(realpath -- "$1")
 exec 3>"$log"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Of ninja's lines "[DONE/ALL] ..." on stdin: on a terminal each, in place of the one before, else ten.
+# Reads ninja's lines "[DONE/ALL] ..." from stdin. On a terminal each replaces the previous one; otherwise prints ten.
 show_progress() {
     local line tenth=0
     while IFS= read -r line; do

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Makes a Debian machine ready: installs the packages that are missing where it runs as root, otherwise
-# prints the one command to run, for them alone, and exits 2. Quick where nothing is missing. On other
-# systems it says so and leaves it to CMake.
+# Prepares a Debian machine: run as root, it installs the missing packages; otherwise it prints the
+# command that installs just these, and exits with status 2. Takes no time if nothing is missing. On
+# other systems it says so, and leaves the checks to CMake.
 #   cmake/setup.sh            what building the programs and examples/quickstart.sh need
-#   cmake/setup.sh --tests    what the tests and benchmarks need as well
-# What single tests need besides is installed where that works, and else told once: those tests are
-# skipped. What apt-get says goes to /var/log/dcp-setup.log (DCP_SETUP_LOG: another file).
+#   cmake/setup.sh --tests    also what the tests and benchmarks need
+# Packages for single tests are installed if possible; otherwise that is reported once, and those tests
+# are skipped. The output of apt-get goes to /var/log/dcp-setup.log (DCP_SETUP_LOG: another file).
 set -euo pipefail
 
 packages=(
     gcc libc6-dev cmake make ninja-build pkg-config         # build
-    libopenmpi-dev openmpi-bin libhdf5-openmpi-dev          # what libdcp stands on
+    libopenmpi-dev openmpi-bin libhdf5-openmpi-dev          # the libraries of libdcp
     libisal-dev libjansson-dev liburing-dev
     libdnnl-dev libopenblas-serial-dev                      # matrix products
     python3 python3-h5py python3-numpy                      # man pages, quickstart
@@ -22,10 +22,10 @@ for_tests=(
     mandoc groff-base                       # checks the man pages in tests/cli
     strace                                  # fails system calls in tests/crash
     gdb                                     # stacks of ranks that hang
-    fio                                     # what benchmarks compare with
+    fio                                     # the reference of benchmarks
     xfsprogs btrfs-progs                    # images of file systems for tests/mpi
 )
-# Of these each may be missing. A server's package starts it where systemd runs, so it is left there.
+# Any of these may be missing. Under systemd, a server's package would start the server, so it is not installed.
 optional=(
     iproute2                                # tests hosts_*
     munge slurmctld slurmd slurm-client     # tests slurm_*
@@ -41,11 +41,11 @@ case $#:${1-} in
 1:--help | 1:-h) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" && exit 0 ;;
 *) echo "setup: only --tests and --help are known, not: $*" >&2 && exit 2 ;;
 esac
-tried=${DCP_SETUP_TRIED:-/var/cache/dcp-setup} # those that could not be installed
+tried=${DCP_SETUP_TRIED:-/var/cache/dcp-setup} # packages that could not be installed
 log=${DCP_SETUP_LOG:-/var/log/dcp-setup.log}
 
 if ! command -v dpkg-query >/dev/null; then
-    echo "setup: not a Debian system; CMake will say which of these is missing: ${packages[*]}" >&2
+    echo "setup: not a Debian system; CMake will report which of these are missing: ${packages[*]}" >&2
     exit 0
 fi
 
@@ -73,14 +73,14 @@ done
 
 if [ "$(id -u)" -ne 0 ]; then
     [ ${#missing[@]} -gt 0 ] || exit 0
-    echo "setup: packages are missing. Run this, then start again:" >&2
+    echo "setup: packages are missing. Install them with this command, then try again:" >&2
     echo "    sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
     exit 2
 fi
 [ $((${#missing[@]} + ${#extra[@]})) -gt 0 ] || exit 0
 echo "setup: installing $((${#missing[@]} + ${#extra[@]})) packages and what they need; the log is $log" >&2
 : >"$log"
-# Lists that can't be updated are no reason to stop: those that are there may do.
+# Continues if the lists cannot be updated: the existing ones may be good enough.
 run_apt update || true
 if [ ${#missing[@]} -gt 0 ]; then
     echo "setup: ${missing[*]}" >&2
@@ -94,7 +94,7 @@ fi
 for package in "${extra[@]}"; do
     echo "setup: $package, which some tests need" >&2
     if ! install "$package"; then
-        echo "setup: there is no $package: tests that need it are skipped" >&2
-        echo "$package" >>"$tried" || true # not again until that file is removed
+        echo "setup: $package cannot be installed: tests that need it are skipped" >&2
+        echo "$package" >>"$tried" || true # not tried again until that file is removed
     fi
 done

@@ -1,9 +1,9 @@
-# dcp_warnings: what every target of ours compiles with. -Werror comes from the presets for
-# development, and in CI.
+# dcp_warnings: the options with which all our targets are compiled. The presets for development, and CI,
+# add -Werror.
 add_library(dcp_warnings INTERFACE)
 target_compile_options(dcp_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wvla>
-  # it does not know "GCC ivdep" of the kernels, and gives the same bits without it
+  # Clang does not know the kernels' "GCC ivdep", and gives the same bits without it
   $<$<COMPILE_LANG_AND_ID:C,Clang>:-Wno-unknown-pragmas>)
 if(DCP_SANITIZE STREQUAL "thread")
   target_compile_options(dcp_warnings INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
