@@ -12,46 +12,32 @@
 #include "launcher/mpirun.h"
 #include "programs/program.h"
 
-enum { BEGUN = 1, ENDED = 2 }; /* ranks_board_entry.told; plus the status */
+enum { BEGUN = 1, ENDED = 2 }; /* ranks_board_entry.told; a status is added to ENDED */
 
-void launcher_told_begin(launcher_told *told) {
-    launcher_told fresh = {0};
-    snprintf(fresh.before, sizeof fresh.before, "%s", told->reason);
-    *told = fresh;
-}
-
-/* A host's ranks have told this; the first reason counts. */
-static void launcher_told_reason(launcher_told *told, const char *reason) {
-    if (!*told->reason) snprintf(told->reason, sizeof told->reason, "%s", reason);
-}
-
-/* A rank's word on the board. */
-static void launcher_told_status(launcher_told *told, long word) {
-    if (word >= BEGUN) told->tells = 1;
-    if (word >= ENDED && word - ENDED < (long)sizeof told->statuses)
-        told->statuses[word - ENDED] = 1;
-}
-
-/* Whether by that word a rank ends with PROGRAM_DONE. */
-static int launcher_told_is_done(long word) { return word == ENDED + PROGRAM_DONE; }
-
-void launcher_told_judge(launcher_told *told) {
+/* The first reason counts. A restart is ruled out by a word at its begin. */
+static void take_reason(launcher_told *told, const char *reason) {
     static const char final[] = "final: ";
-    told->is_final = strncmp(told->reason, final, sizeof final - 1) == 0;
-    if (told->is_final)
-        memmove(told->reason, told->reason + sizeof final - 1,
-                strlen(told->reason) - (sizeof final - 1) + 1);
-    told->repeats = *told->before && strcmp(told->before, told->reason) == 0;
+    if (*told->reason) return;
+    told->is_final = strncmp(reason, final, sizeof final - 1) == 0;
+    snprintf(told->reason, sizeof told->reason, "%s",
+             reason + (told->is_final ? sizeof final - 1 : 0));
 }
 
-int launcher_told_has(const launcher_told *told, int status) {
-    return !told->tells ||
-           (status >= 0 && status < (int)sizeof told->statuses && told->statuses[status]);
+/* Takes a rank's word on the board. */
+static void take_word(launcher_told *told, long word) {
+    if (word >= BEGUN) told->tells = true;
+    if (word >= ENDED && word - ENDED < (long)(sizeof told->statuses / sizeof *told->statuses))
+        told->statuses[word - ENDED] = true;
 }
 
-/* Whether some rank has told with which status it ends. */
-static int launcher_told_ends(const launcher_told *told) {
-    return memchr(told->statuses, 1, sizeof told->statuses) != NULL;
+bool launcher_told_has(const launcher_told *told, int status) {
+    const int n = sizeof told->statuses / sizeof *told->statuses;
+    return !told->tells || (status >= 0 && status < n && told->statuses[status]);
+}
+
+/* Returns true if some rank has reported the status with which it ends. */
+static bool some_have_ended(const launcher_told *told) {
+    return memchr(told->statuses, true, sizeof told->statuses) != NULL;
 }
 
 enum { EXIT_UNKNOWN = 3, LOOK_MS = 100, SPARE_LINKS = 16 };
@@ -82,15 +68,14 @@ static int fail_to_start(launcher_job *job) {
 
 int launcher_job_start(launcher_job *job, const launcher_family *family,
                        const launcher_placement *placement, char *const *program,
-                       const sigset_t *mask, launcher_told *told, int out, int err) {
+                       const sigset_t *mask, int out, int err) {
     *job = (launcher_job){.ranks = placement->ranks,
                           .placement = placement,
                           .first_gone = -1,
                           .dead = -1,
                           .listener = {.fd = -1},
                           .status = EXIT_UNKNOWN,
-                          .bare_signals = family->bare_signals,
-                          .told = told};
+                          .bare_signals = family->bare_signals};
     job->remote_hosts = count_remote(placement, &job->local);
     job->members = calloc((size_t)job->ranks, sizeof *job->members);
     job->links = calloc(1, sizeof *job->links);
@@ -108,12 +93,12 @@ int launcher_job_start(launcher_job *job, const launcher_family *family,
                                 .mask = mask,
                                 .out = out,
                                 .err = err};
-    int failed = !job->members || !job->links || launcher_mpirun_prepare(&command) != 0;
+    bool failed = !job->members || !job->links || launcher_mpirun_prepare(&command) != 0;
     launcher_channel channel;
     if (!failed && launcher_guard_start(&job->guard, &channel, &job->folders, family->told->rank,
                                         launcher_mpirun_exec, &command) != 0) {
         fprintf(stderr, "dcp-run: cannot start mpirun: %s\n", strerror(errno));
-        failed = 1;
+        failed = true;
     }
     free(command.starter_words);
     job->command = command.argv;
@@ -123,7 +108,7 @@ int launcher_job_start(launcher_job *job, const launcher_family *family,
     job->links[0].host = job->local;
     job->links[0].state = LAUNCHER_LINK_UP;
     job->n_links = 1;
-    job->mpirun_lives = 1;
+    job->mpirun_lives = true;
     return 0;
 }
 
@@ -206,24 +191,24 @@ static void take_rank(launcher_job *job, const launcher_link *link, const json_t
     if (!link->is_remote) member->fd = launcher_processes_open(&process);
     job->seen++;
     job->alive++;
-    job->launched = 1;
+    job->launched = true;
     if (job->seen == job->ranks) launcher_job_tell(job, json_pack("{s:s}", "kind", "found"));
 }
 
-/* How a rank ends, as it tells. */
+/* Takes the word of a rank, which may say how it ends. */
 static void take_told(launcher_job *job, json_int_t rank, long word) {
-    job->members[rank].is_done |= launcher_told_is_done(word);
-    launcher_told_status(job->told, word);
+    if (word == ENDED + PROGRAM_DONE) job->members[rank].is_done = true;
+    take_word(&job->told, word);
 }
 
 static void take_gone(launcher_job *job, const json_t *m) {
     const json_int_t rank = launcher_message_number(m, "rank", -1);
     const json_int_t word = launcher_message_number(m, "told", 0);
     if (rank < 0 || rank >= job->ranks || job->members[rank].is_gone) return;
-    job->members[rank].is_gone = 1;
+    job->members[rank].is_gone = true;
     job->alive--;
     if (job->first_gone < 0) job->first_gone = (int)rank;
-    if (word == 1 && job->dead < 0 && !launcher_told_ends(job->told)) job->dead = (int)rank;
+    if (word == BEGUN && job->dead < 0 && !some_have_ended(&job->told)) job->dead = (int)rank;
     take_told(job, rank, (long)word);
 }
 
@@ -245,9 +230,9 @@ static void take_board(launcher_job *job, const json_t *m) {
 static void take_child(launcher_job *job, const launcher_link *link, const json_t *m) {
     if (link->is_remote) return;
     const int status = (int)launcher_message_number(m, "status", 0);
-    job->mpirun_lives = 0;
+    job->mpirun_lives = false;
     /* with other hosts it has also waited for ssh or srun, which may have failed */
-    if (job->remote_hosts == 0) job->launched |= json_is_true(json_object_get(m, "waited"));
+    if (job->remote_hosts == 0 && json_is_true(json_object_get(m, "waited"))) job->launched = true;
     job->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (job->bare_signals && (job->status == SIGTERM || job->status == SIGKILL)) job->status += 128;
 }
@@ -256,9 +241,9 @@ static void take_clear(launcher_job *job, launcher_link *link, const json_t *m) 
     const json_t *word;
     size_t i;
     link->state = LAUNCHER_LINK_CLEAR;
-    launcher_told_reason(job->told, launcher_message_text(m, "reason"));
+    take_reason(&job->told, launcher_message_text(m, "reason"));
     json_array_foreach(json_object_get(m, "told"), i, word)
-        launcher_told_status(job->told, (long)json_integer_value(word));
+        take_word(&job->told, (long)json_integer_value(word));
 }
 
 static void take_stacks(launcher_job *job, const launcher_link *link, const json_t *m) {
@@ -287,7 +272,7 @@ static void take_message(launcher_job *job, launcher_link *link, const json_t *m
     if (launcher_message_is(m, "rank")) take_rank(job, link, m);
     if (launcher_message_is(m, "gone")) take_gone(job, m);
     if (launcher_message_is(m, "board")) take_board(job, m);
-    if (launcher_message_is(m, "launched")) job->launched = 1;
+    if (launcher_message_is(m, "launched")) job->launched = true;
     if (launcher_message_is(m, "child")) take_child(job, link, m);
     if (launcher_message_is(m, "clear")) take_clear(job, link, m);
     if (launcher_message_is(m, "stacks")) take_stacks(job, link, m);
@@ -324,7 +309,7 @@ static void forget_strangers(launcher_job *job) {
 static void take_loss(launcher_job *job, launcher_link *link) {
     link->is_told = 1;
     if (!link->is_remote) {
-        job->mpirun_lives = 0;
+        job->mpirun_lives = false;
         fprintf(stderr, "dcp-run: the process that guards the job was killed\n");
         return;
     }
@@ -336,18 +321,18 @@ static void take_loss(launcher_job *job, launcher_link *link) {
 }
 
 /* Open MPI 5's mpirun ends with 0 where it has lost a host. */
-static int is_believed(const launcher_job *job) {
+static bool is_believed(const launcher_job *job) {
     for (int r = 0; r < job->ranks; r++)
-        if (job->members[r].seen.told && !job->members[r].is_done) return 0;
+        if (job->members[r].seen.told && !job->members[r].is_done) return false;
     return job->status == PROGRAM_DONE;
 }
 
-int launcher_job_is_done(const launcher_job *job) {
-    if (job->dead >= 0) return 0;
-    if (!job->mpirun_lives && job->launched && is_believed(job)) return 1;
+bool launcher_job_is_done(const launcher_job *job) {
+    if (job->dead >= 0) return false;
+    if (!job->mpirun_lives && job->launched && is_believed(job)) return true;
     for (int r = 0; r < job->ranks; r++)
-        if (!job->members[r].is_done) return 0;
-    return 1;
+        if (!job->members[r].is_done) return false;
+    return true;
 }
 
 void launcher_job_hear(launcher_job *job) {

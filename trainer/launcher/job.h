@@ -1,8 +1,10 @@
-/* One start: an agent on each host, mpirun below the one here, the ranks, and what they report. */
+/* The processes of one start: an agent on each host, mpirun below the agent of this host, the ranks
+ * below mpirun and below its daemons on other hosts; and what they report. */
 #pragma once
 
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "launcher/agent/folders.h"
@@ -10,38 +12,48 @@
 #include "launcher/family.h"
 #include "launcher/hosts/cluster.h"
 #include "launcher/link.h"
-#include "launcher/probe.h"
 
-/* What the ranks of a start have told: why they failed, and with which statuses they ended. */
+/* Whether hosts still answer (probe.c). */
+
+enum { LAUNCHER_PROBED = 256, LAUNCHER_PROBE_S = 5 };
+
+typedef struct launcher_probe {
+    const launcher_family *family;
+    const char *hosts[LAUNCHER_PROBED]; /* the caller's */
+    bool reached[LAUNCHER_PROBED];      /* by launcher_probe_finish */
+    size_t n;
+    pid_t pids[LAUNCHER_PROBED];
+    double end;
+    launcher_folders folders;
+} launcher_probe;
+
+/* Has mpirun start a process on each of hosts[n], on all at once, within `limit_s`. */
+void launcher_probe_begin(launcher_probe *probe, double limit_s);
+/* Waits until all have ended, or the limit has passed. A host on which no process could be started
+ * was not reached. */
+void launcher_probe_finish(launcher_probe *probe);
+
+/* The processes of a start. */
 
 enum { LAUNCHER_REASON = 1280 };
 
+/* What the ranks of a start have reported of their end. */
 typedef struct launcher_told {
-    char reason[LAUNCHER_REASON]; /* of the last start; "": it told none */
-    char before[LAUNCHER_REASON]; /* of the start before it */
-    int repeats;                  /* both are the same */
-    int is_final;                 /* no restart is to be tried */
-    int tells;                    /* the last start's ranks tell their statuses, */
-    char statuses[256];           /* these */
+    char reason[LAUNCHER_REASON]; /* why they failed; "": they gave no reason */
+    bool is_final;                /* they request that no restart be tried */
+    bool tells;                   /* some rank reports its status */
+    bool statuses[256];           /* the statuses that ranks have reported */
 } launcher_told;
 
-/* For the next start. */
-void launcher_told_begin(launcher_told *told);
-/* Once the start has ended. */
-void launcher_told_judge(launcher_told *told);
-
-/* Whether `status` may be a rank's: one has told it, or the program tells none at all. */
-int launcher_told_has(const launcher_told *told, int status);
-
-/* One start: an agent on each host, mpirun below the one here, and the ranks below mpirun and what
- * it has started on other hosts. */
+/* Returns true if `status` may be a rank's: a rank has reported it, or the program reports none. */
+bool launcher_told_has(const launcher_told *told, int status);
 
 typedef struct launcher_rank {
-    pid_t pid; /* 0: not seen yet */
+    pid_t pid; /* 0: has not appeared */
     int fd;    /* pidfd of a rank on this host; -1: none */
-    int is_gone;
-    int is_done;      /* it has told that it ends well */
-    const char *host; /* of the placement; NULL: this one, and there is no placement */
+    bool is_gone;
+    bool is_done;     /* it has reported that it ends well */
+    const char *host; /* by its name in the placement; NULL: this one, without a placement */
     launcher_seen seen;
 } launcher_rank;
 
@@ -50,62 +62,65 @@ typedef struct launcher_job {
     launcher_folders folders;
     launcher_listener listener;
     const launcher_placement *placement;
-    const char *local;    /* this host, as the placement names it; NULL: it is not in it */
-    launcher_link *links; /* [0]: to the agent here */
+    const char *local;    /* the name of this host in the placement; NULL: it is not there */
+    launcher_link *links; /* [0]: to the agent of this host */
     size_t n_links;
-    size_t remote_hosts, remote_up; /* how many other hosts take part, and have said so */
-    json_t *said;                   /* to all agents while some were missing: for these */
-    int mpirun_lives;
-    int bare_signals; /* as the family has it */
-    int status;       /* mpirun's exit status, 128 + signal where one killed it */
+    size_t remote_hosts,
+        remote_up; /* other hosts that take part; those whose agent has connected */
+    json_t *said;  /* messages to all agents, for those that have not connected yet */
+    bool mpirun_lives;
+    bool bare_signals; /* of the family */
+    int status;        /* mpirun's exit status; 128 + signal if one killed it */
     int ranks;
-    int seen;                       /* ranks whose process was found */
-    int alive;                      /* of these, not known to be gone */
-    int launched;                   /* mpirun has started ranks */
+    int seen;                       /* ranks that have appeared */
+    int alive;                      /* those of them that are not known to be gone */
+    bool launched;                  /* mpirun has started ranks */
     int first_gone;                 /* the rank that ended first; -1: none yet */
-    int dead;                       /* a rank that has ended before it told how; -1: none */
+    int dead;                       /* a rank that ended without reporting its status; -1: none */
     const char *lost;               /* a host whose agent is lost; NULL: none */
-    double alive_at;                /* when what failed was last known to live */
-    launcher_probe lost_answers;    /* whether the lost host does */
-    char resumed[RANKS_BOARD_TEXT]; /* where it goes on; "": not told (yet) */
-    int stacks_asked;               /* agents that have not sent them yet */
+    double alive_at;                /* when that host was last heard of */
+    launcher_probe lost_answers;    /* whether it answers */
+    char resumed[RANKS_BOARD_TEXT]; /* where the ranks resumed; "": not reported (yet) */
+    int stacks_asked;               /* agents that have yet to send stacks */
     void (*take_stacks)(void *ctx, const char *host, const char *text);
     void *stacks_ctx;
-    launcher_told *told;
+    launcher_told told;
     char **command;         /* mpirun's, without the program; freed by launcher_job_free */
     launcher_rank *members; /* [ranks] */
 } launcher_job;
 
-/* Starts mpirun for the ranks of the placement. Signals are unblocked to `mask` in it. out, err:
- * where its output goes; -1: to ours. 0, or -1 after a message. `told` and `placement` stay the
- * caller's. */
+/* Starts mpirun for the ranks of the placement, which must outlive the job. mpirun gets the signal
+ * mask `mask`, and writes to `out` and `err`; -1: to dcp-run's own streams. Returns 0, or -1 after
+ * a message. */
 int launcher_job_start(launcher_job *job, const launcher_family *family,
                        const launcher_placement *placement, char *const *program,
-                       const sigset_t *mask, launcher_told *told, int out, int err);
+                       const sigset_t *mask, int out, int err);
 
-/* Descriptors to poll, at most `room`; how many. */
+/* Lists descriptors to poll, at most `room`; returns how many. */
 size_t launcher_job_list(const launcher_job *job, struct pollfd *polled, size_t room);
-/* Takes what agents say. */
+/* Receives the messages of agents. */
 void launcher_job_hear(launcher_job *job);
 
-/* To all agents, also to those that come later; and to the one of this host. `message` is freed. */
+/* Sends a message, which is freed, to all agents, also to those that connect later. */
 void launcher_job_tell(launcher_job *job, json_t *message);
+/* Sends a message of this kind to the agent of this host. */
 void launcher_job_tell_local(launcher_job *job, const char *kind);
-/* Sends a signal to every rank that lives, also to those that appear later where it is SIGTERM. */
+/* Sends a signal to every rank that lives; SIGTERM also to those that appear later. */
 void launcher_job_signal_ranks(launcher_job *job, int signal);
-/* Asks for the stacks of all ranks, which come to take_stacks. */
+/* Requests the stacks of all ranks, which are passed to take_stacks. */
 void launcher_job_ask_stacks(launcher_job *job, int limit_s);
 
-/* Whether all ranks have ended well, as they have told, or mpirun's status says of those that tell
- * nothing: then the start is done, whatever becomes of agents, hosts and mpirun. */
-int launcher_job_is_done(const launcher_job *job);
+/* Returns true if all ranks have ended well, by their own report or, if the program reports
+ * nothing, by mpirun's status. Then the start is done, whatever becomes of agents, hosts and
+ * mpirun. */
+bool launcher_job_is_done(const launcher_job *job);
 
-/* Hosts whose agents have not said that they are there; calls `visit` with each. */
+/* Calls `visit` with each host whose agent has not connected. */
 void launcher_job_visit_missing(const launcher_job *job, void (*visit)(void *ctx, const char *host),
                                 void *ctx);
 
-/* SIGKILL to whatever is left of the job, and waits until it is gone. 0, or -1 where something of
- * it lives on after `limit_s`, after a message that says what. What is known of the job stays,
+/* Sends SIGKILL to all that is left of the job, and waits until it is gone. Returns 0, or -1 after
+ * a message if something of it is still alive after `limit_s`. What is known of the job remains
  * until launcher_job_free. */
 int launcher_job_clear(launcher_job *job, double limit_s);
 void launcher_job_free(launcher_job *job);

@@ -1,5 +1,5 @@
-#include "launcher/monitor.h"
-
+/* The events of a run: a table, and a loop that handles them. */
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -9,242 +9,39 @@
 #include <unistd.h>
 
 #include "launcher/agent/agent.h"
-#include "launcher/budget.h"
 #include "launcher/mpirun.h"
-#include "launcher/stall.h"
+#include "launcher/requests.h"
+#include "launcher/run.h"
 #include "programs/program.h"
 
-static void refuse(launcher_run *run, uint64_t client, const char *why) {
-    launcher_control_answer(run->control, client, json_pack("{s:s}", "error", why));
-}
-
-static json_t *list_ranks(const launcher_job *job) {
-    json_t *list = json_array();
-    for (int r = 0; r < job->ranks; r++) {
-        const launcher_rank *rank = &job->members[r];
-        json_array_append_new(list, json_pack("{s:i,s:i,s:s?,s:I,s:I,s:b}", "rank", r, "pid",
-                                              (int)rank->pid, "host", rank->host, "step",
-                                              (json_int_t)rank->seen.step, "micro_batch",
-                                              (json_int_t)rank->seen.micro_batch, "lives",
-                                              rank->pid && !rank->is_gone));
-    }
-    return list;
-}
-
-/* The least step that all ranks have done. */
-static json_int_t step_of(const launcher_job *job) {
-    json_int_t least = -1;
-    for (int r = 0; r < job->ranks; r++)
-        if (least < 0 || (json_int_t)job->members[r].seen.step < least)
-            least = (json_int_t)job->members[r].seen.step;
-    return least;
-}
-
-static json_t *describe(const launcher_run *run, const launcher_job *job, const char *state) {
-    return json_pack("{s:b,s:s,s:i,s:i,s:i,s:I,s:I,s:i,s:i,s:s,s:o,s:o}", "ok", 1, "state", state,
-                     "pid", (int)getpid(), "start", run->start, "ranks", job ? job->ranks : 0,
-                     "step", job ? step_of(job) : (json_int_t)-1, "saved_step",
-                     (json_int_t)run->budget.published, "failures", run->recovery.failures,
-                     "planned", run->recovery.planned, "resumed", job ? job->resumed : "", "hosts",
-                     launcher_cluster_status(run->cluster), "members",
-                     job ? list_ranks(job) : json_array());
-}
-
-static void wait_for(launcher_run *run, const launcher_job *job, uint64_t client, uint64_t save) {
-    const uint64_t published = job ? job->members[0].seen.published : 0;
-    if (run->n_waiting < LAUNCHER_WAITING)
-        run->waiting[run->n_waiting++] =
-            (launcher_waiting){client, save, run->start, published, run->told.tells};
-    else
-        refuse(run, client, "too many requests wait already: try again later");
-}
-
-static void ask_to_save(launcher_run *run, launcher_job *job, uint64_t client) {
-    const int is_early =
-        job && !job->told->tells && launcher_watched_find_train(run->options->program);
-    if (!job || job->seen < job->ranks || is_early) {
-        refuse(run, client, "the ranks are not there yet, or not any more: try again later");
-        return;
-    }
-    if (!job->told->tells) { /* of such a program only this is known */
-        launcher_job_signal_ranks(job, SIGUSR1);
-        launcher_control_answer(run->control, client,
-                                json_pack("{s:b,s:s}", "ok", 1, "sent", "SIGUSR1"));
-        return;
-    }
-    run->saves_asked++;
-    launcher_job_tell(
-        job, json_pack("{s:s,s:I}", "kind", "save", "number", (json_int_t)run->saves_asked));
-    wait_for(run, job, client, run->saves_asked);
-}
-
-static int ask_to_resize(launcher_run *run, const launcher_job *job, uint64_t client, int ranks) {
-    char why[512];
-    if (launcher_cluster_resize(run->cluster, ranks, why, sizeof why) != 0) {
-        refuse(run, client, why);
-        return 0;
-    }
-    if (job && job->ranks == ranks) {
-        launcher_control_answer(run->control, client,
-                                json_pack("{s:b,s:i}", "ok", 1, "ranks", ranks));
-        return 0;
-    }
-    wait_for(run, job, client, 0);
-    return LAUNCHER_ASKED_RESIZE;
-}
-
-/* Takes the requests that have come. `job` NULL: none is under way. `state` is what status says. */
-static int launcher_requests_take(launcher_run *run, launcher_job *job, const char *state) {
-    launcher_request request;
-    int asked = 0;
-    while (run->control && launcher_control_next(run->control, &request)) {
-        switch (request.what) {
-        case LAUNCHER_ASK_STATUS:
-            launcher_control_answer(run->control, request.client, describe(run, job, state));
-            break;
-        case LAUNCHER_ASK_SAVE:
-            ask_to_save(run, job, request.client);
-            break;
-        case LAUNCHER_ASK_RESIZE:
-            asked |= ask_to_resize(run, job, request.client, request.ranks);
-            break;
-        case LAUNCHER_ASK_STOP:
-            asked |= LAUNCHER_ASKED_STOP;
-            launcher_control_answer(run->control, request.client,
-                                    json_pack("{s:b,s:s}", "ok", 1, "state", "stopping"));
-            break;
-        }
-    }
-    return asked;
-}
-
-/* Answers those of a kind for which `answer` gives one. */
-static void answer_waiting(launcher_run *run,
-                           json_t *(*answer)(const void *ctx, const launcher_waiting *waiting),
-                           const void *ctx) {
-    int n = 0;
-    for (int i = 0; i < run->n_waiting; i++) {
-        json_t *text = answer(ctx, &run->waiting[i]);
-        if (text)
-            launcher_control_answer(run->control, run->waiting[i].client, text);
-        else
-            run->waiting[n++] = run->waiting[i];
-    }
-    run->n_waiting = n;
-}
-
-static json_t *answer_saved(const void *ctx, const launcher_waiting *waiting) {
-    const launcher_job *job = ctx;
-    const launcher_seen *seen = &job->members[0].seen;
-    if (!waiting->save || seen->saves_done < waiting->save) return NULL;
-    if (!seen->published)
-        return json_pack("{s:s}", "error", "the ranks could not save: their messages say why");
-    return json_pack("{s:b,s:I}", "ok", 1, "step", (json_int_t)seen->published - 1);
-}
-
-/* Answers saves that the ranks have done. */
-static void launcher_requests_saved(launcher_run *run, const launcher_job *job) {
-    answer_waiting(run, answer_saved, job);
-}
-
-/* A start whose ranks are there. */
-typedef struct ready_start {
-    const launcher_job *job;
-    int start;
-} ready_start;
-
-/* Not by the start in which it was asked for, which may be ending. */
-static json_t *answer_resized(const void *ctx, const launcher_waiting *waiting) {
-    const ready_start *ready = ctx;
-    if (waiting->save || waiting->start >= ready->start) return NULL;
-    return json_pack("{s:b,s:i}", "ok", 1, "ranks", ready->job->ranks);
-}
-
-static json_t *answer_started(const void *ctx, const launcher_waiting *waiting) {
-    return waiting->tells ? NULL : answer_resized(ctx, waiting);
-}
-
-/* Answers those who wait for another number of ranks of a program that tells nothing: they are
- * there. */
-static void launcher_requests_started(launcher_run *run, const launcher_job *job) {
-    answer_waiting(run, answer_started, &(ready_start){job, run->start});
-}
-
-/* Answers those who wait for another number of ranks: the new start has done its first step. */
-static void launcher_requests_resized(launcher_run *run, const launcher_job *job) {
-    answer_waiting(run, answer_resized, &(ready_start){job, run->start});
-}
-
-static json_t *answer_refused(const void *ctx, const launcher_waiting *waiting) {
-    return waiting->save ? NULL : json_pack("{s:s}", "error", (const char *)ctx);
-}
-
-void launcher_requests_refused(launcher_run *run, const char *why) {
-    answer_waiting(run, answer_refused, why);
-}
-
-static json_t *answer_ended(const void *ctx, const launcher_waiting *waiting) {
-    const launcher_job *job = ctx;
-    const uint64_t published = job->members[0].seen.published;
-    if (!waiting->save) return NULL;
-    if (published > waiting->published)
-        return json_pack("{s:b,s:I}", "ok", 1, "step", (json_int_t)published - 1);
-    return json_pack("{s:s}", "error", "the ranks have ended before they had saved");
-}
-
-/* A start has ended: its saves will not come any more. What its ranks have saved as they ended, as
- * before a resize, answers those that had asked for a save. */
-static void launcher_requests_ended(launcher_run *run, const launcher_job *job) {
-    answer_waiting(run, answer_ended, job);
-    run->saves_asked = 0;
-}
-
-/* The event loop of one job. Events: a signal to us, a request, agents' news. mpirun itself notices
- * a rank that died and ends the others, which may take it seconds; so a rank that ends before it
- * has told how ends the start at once. Of programs that tell nothing mpirun's word is waited for.
- * We step in where it does not end after its last rank, or where a stop that was asked for takes
- * too long. mpirun's status is the ranks' own and known from nowhere else, hence it is killed last.
- */
+/* mpirun itself notices the death of a rank and ends the others, which may take it seconds. So a
+ * rank that ends without having reported its status ends the start at once. For programs that
+ * report nothing, mpirun's word is waited for. dcp-run steps in if mpirun does not end after its
+ * last rank, or if an end that was requested takes too long. Only mpirun knows the status of the
+ * ranks, so it is killed last. */
 
 enum {
     SETTLE_MS = 3000,     /* if no other rank appears for so long, the missing ones have ended */
-    MPIRUN_LINGER_S = 10, /* mpirun's own end after its last rank's */
-    DRAIN_S = 1,          /* mpirun's own end after a failure: it passes on what ranks have said */
-    ANSWER_S = 30,        /* until agents of all hosts are there */
-    STACKS_S = 10,        /* for a process */
+    MPIRUN_LINGER_S = 10, /* for mpirun to end after its last rank */
+    DRAIN_S = 1,          /* for mpirun to end after a failure: it passes on the ranks' output */
+    ANSWER_S = 30,        /* for the agents of all hosts to connect */
+    STACKS_S = 10,        /* per process */
     ALL_STACKS_S = 60,
-    LOOK_S = 1,  /* between two looks at the host file */
-    SILENT_S = 2 /* to answer, after a lease without a word */
+    LOOK_S = 1,        /* between two looks at the host file */
+    SILENT_S = 2,      /* to answer, after a lease without a message */
+    HEARTBEAT_MS = 250 /* with other hosts: the longest sleep */
 };
 
-typedef struct monitor {
-    launcher_run *run;
-    launcher_job *job;
-    launcher_stall *stall;
-    struct pollfd *polled;
-    size_t room;
-    double begun_at;
-    int announced;
-    double settled_at;   /* when no more ranks are waited for; 0: mpirun has started none yet */
-    int seen;            /* at the last look */
-    double kill_at;      /* when the ranks get SIGKILL; 0: never */
-    double linger_at;    /* when what has outlived all ranks gets SIGKILL; 0: a rank lives */
-    double fail_at;      /* after a failure: when mpirun is not waited for any more; 0: none */
-    double stacks_until; /* when stacks are not waited for any more; 0: none are asked for */
-    double look_at;      /* when to look at the host file */
-    int orphans_killed;
-    int signalled; /* to stop: the next such signal kills */
-    launcher_result result;
-} monitor;
+/* Ranks. */
 
-static void announce(monitor *w) {
-    const launcher_job *job = w->job;
+static void print_start(launcher_start *start) {
+    const launcher_job *job = &start->job;
     char *line = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&line, &bytes);
     if (!out) return;
-    /* the line's form is promised to scripts, for one rank too */
-    fprintf(out, "dcp-run: start %d, %d ranks, pids", w->run->start, job->ranks);
+    /* scripts rely on the form of this line, also for a single rank */
+    fprintf(out, "dcp-run: start %d, %d ranks, pids", start->number, job->ranks);
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].pid) fprintf(out, " %d", (int)job->members[r].pid);
     if (job->seen == 0)
@@ -252,319 +49,327 @@ static void announce(monitor *w) {
     else if (job->seen < job->ranks)
         fprintf(out, " (%d ended at once)", job->ranks - job->seen);
     fputc('\n', out);
-    /* in one write: the ranks write to stderr as well */
+    /* in one write, because the ranks write to stderr as well */
     if (fclose(out) == 0) fwrite(line, 1, bytes, stderr);
     free(line);
-    w->announced = 1;
+    start->is_announced = true;
 }
 
-/* How ranks are asked to end: on the board, or by SIGTERM where they tell nothing. */
-static void ask_to_end(monitor *w, ranks_end_request how) {
-    /* ranks that are not set up would end without a save of what they have in memory alone */
-    const int is_patient = how == RANKS_END_REQUEUE && w->run->was_planned &&
-                           launcher_watched_is_train(w->run->options->program[0]);
-    launcher_job_tell(w->job, json_pack("{s:s,s:i,s:b}", "kind", "end_request", "how", (int)how,
-                                        "patient", is_patient));
-    w->kill_at = program_now_s() + w->run->options->grace_s;
+static void announce(launcher_run *run) {
+    if (run->start.is_announced) return;
+    print_start(&run->start);
+    launcher_requests_answer_started(run);
 }
 
-static void ask_to_requeue(monitor *w, const char *why) {
-    if (w->result.requeue) return;
-    fprintf(stderr, "dcp-run: %s: asking the ranks to save and end, to be run again\n", why);
-    w->result.requeue = w->result.stop_asked = 1;
-    ask_to_end(w, RANKS_END_REQUEUE);
+static void look_for_ranks(launcher_run *run) {
+    launcher_start *start = &run->start;
+    const bool has_found = start->job.seen > start->n_seen;
+    start->n_seen = start->job.seen;
+    if (start->is_announced) return;
+    if (has_found || (start->job.launched && start->due[LAUNCHER_DUE_SETTLED] == 0))
+        launcher_start_set_due(start, LAUNCHER_DUE_SETTLED, SETTLE_MS * 1e-3);
 }
 
-static void ask_to_stop(monitor *w, int signal) {
-    if (!w->result.stop_asked && launcher_slurm_is_preempted()) {
-        w->signalled = 1;
-        ask_to_requeue(w, "Slurm takes the job's nodes for another one");
-        return;
-    }
-    if (w->result.requeue && !w->signalled) { /* a warning came first: time is up in Slurm */
-        fprintf(stderr, "dcp-run: SIG%s: the ranks are asked already; another one kills them\n",
-                sigabbrev_np(signal));
-        w->signalled = 1;
-        return;
-    }
-    if (w->result.stop_asked) {
-        w->kill_at = program_now_s();
-        return;
-    }
-    fprintf(stderr,
-            "dcp-run: SIG%s: asking the ranks to save and end; what is left after %g s "
-            "(--grace), or at a second signal, is killed\n",
-            sigabbrev_np(signal), w->run->options->grace_s);
-    w->result.stop_asked = 1;
-    w->kill_at = program_now_s() + w->run->options->grace_s;
-    launcher_job_signal_ranks(w->job, SIGTERM);
+static bool all_have_appeared(const launcher_run *run) {
+    return run->start.job.seen == run->start.job.ranks;
 }
 
-static void take_signals(monitor *w) {
-    for (int signal; (signal = launcher_signals_next(&w->run->signals)) != 0;) {
-        if (launcher_signals_is_stop(signal)) ask_to_stop(w, signal);
-        if (signal == SIGUSR1) launcher_job_signal_ranks(w->job, SIGUSR1);
-        if (signal == SIGUSR2) ask_to_requeue(w, "SIGUSR2");
-    }
-}
+static void begin_running(launcher_run *run) { run->start.phase = LAUNCHER_RUNNING; }
 
-/* Ends the start so that the next one has other ranks, or other hosts. */
-static void plan_another(monitor *w, const char *why) {
-    if (w->result.planned || w->result.stop_asked || w->fail_at > 0) return;
-    fprintf(stderr, "dcp-run: %s: asking the ranks to save, and to go on as others\n", why);
-    w->result.planned = 1;
-    launcher_recovery_notice(&w->run->recovery, 0, program_now_s(), 1);
-    ask_to_end(w, RANKS_END_RESIZE);
-}
-
-static const char *state_of(const monitor *w) {
-    if (w->result.stop_asked) return "stopping";
-    if (w->result.planned) return "resizing";
-    if (w->fail_at > 0) return "failed";
-    return w->job->seen < w->job->ranks ? "starting" : "running";
-}
-
-static void take_requests(monitor *w) {
-    const int asked = launcher_requests_take(w->run, w->job, state_of(w));
-    if (asked & LAUNCHER_ASKED_RESIZE) plan_another(w, "resize");
-    if ((asked & LAUNCHER_ASKED_STOP) && !w->result.stop_asked) {
-        fprintf(stderr, "dcp-run: stop: asking the ranks to save and end\n");
-        w->result.stop_asked = 1;
-        ask_to_end(w, RANKS_END_STOP);
-    }
-    launcher_requests_saved(w->run, w->job);
-}
-
-static void look_for_ranks(monitor *w) {
-    const launcher_job *job = w->job;
-    const int found = job->seen > w->seen;
-    w->seen = job->seen;
-    if (w->announced) return;
-    if (found || (job->launched && w->settled_at == 0))
-        w->settled_at = program_now_s() + SETTLE_MS * 1e-3;
-    if (job->seen < job->ranks && (w->settled_at == 0 || program_now_s() < w->settled_at)) return;
-    announce(w);
-    launcher_requests_started(w->run, job);
-}
-
-/* What ranks tell by the board: progress, steps that are published, and phases. */
-static void take_news(monitor *w) {
+/* What ranks report on the board: progress, published steps, and phases. */
+static void take_reports(launcher_run *run) {
+    launcher_start *start = &run->start;
     const double now = program_now_s();
-    for (int r = 0; r < w->job->ranks; r++) {
-        const launcher_seen *seen = &w->job->members[r].seen;
+    for (int r = 0; r < start->job.ranks; r++) {
+        const launcher_seen *seen = &start->job.members[r].seen;
         const launcher_beat beat = {.progress = seen->progress,
                                     .step = seen->step,
                                     .micro_batch = seen->micro_batch,
                                     .phase = seen->phase,
                                     .slowest_s = (double)seen->slowest_ns * 1e-9};
-        if (seen->told) launcher_stall_beat(w->stall, r, &beat, now);
-        if (seen->published && launcher_budget_told(&w->run->budget, (int64_t)seen->published - 1))
-            launcher_cluster_progressed(w->run->cluster);
+        if (seen->told) launcher_stall_beat(&start->stall, r, &beat, now);
+        if (seen->published && launcher_budget_told(&run->budget, (int64_t)seen->published - 1))
+            launcher_cluster_progressed(run->cluster);
     }
-    const int is_training = launcher_recovery_look(&w->run->recovery, w->job);
-    if (is_training && !w->result.planned) launcher_requests_resized(w->run, w->job);
+    start->due[LAUNCHER_DUE_STALL] =
+        start->asked < RANKS_END_STOP ? launcher_stall_deadline(&start->stall) : 0;
+    if (launcher_recovery_look(run) && !start->handed_over) launcher_requests_answer_resized(run);
 }
 
-/* The start is no use any more: everything is killed, and mpirun may say what it has heard. */
-static void fail_start(monitor *w, double alive_at) {
-    if (w->fail_at > 0) return;
-    launcher_recovery_notice(&w->run->recovery, alive_at, program_now_s(), 0);
-    w->fail_at = program_now_s() + DRAIN_S;
-    launcher_guard_wake(&w->job->guard);
-    launcher_job_tell(w->job, json_pack("{s:s}", "kind", "kill_ranks"));
-    launcher_job_tell_local(w->job, "wake_child");
+/* Failures. */
+
+/* The start is lost: kills all ranks, and lets mpirun pass on what they have written. */
+static void fail_start(launcher_run *run, double alive_at) {
+    launcher_start *start = &run->start;
+    assert(start->phase != LAUNCHER_BETWEEN && start->phase != LAUNCHER_FAILED);
+    start->phase = LAUNCHER_FAILED;
+    launcher_recovery_notice(run, alive_at, program_now_s(), false);
+    launcher_start_set_due(start, LAUNCHER_DUE_DRAINED, DRAIN_S);
+    launcher_guard_wake(&start->job.guard);
+    launcher_job_tell(&start->job, json_pack("{s:s}", "kind", "kill_ranks"));
+    launcher_job_tell_local(&start->job, "wake_child");
 }
 
-static void fail_lost(monitor *w) {
-    launcher_job *job = w->job;
-    const int is_silent = program_now_s() - job->alive_at >= LAUNCHER_LEASE_S;
-    job->lost_answers.family = w->run->family;
+static bool has_dead_rank(const launcher_run *run) { return run->start.job.dead >= 0; }
+
+static void fail_by_rank(launcher_run *run) { fail_start(run, 0); }
+
+static bool has_lost_host(const launcher_run *run) {
+    return run->start.job.lost && !launcher_job_is_done(&run->start.job);
+}
+
+static void fail_by_host(launcher_run *run) {
+    launcher_job *job = &run->start.job;
+    const bool is_silent = program_now_s() - job->alive_at >= LAUNCHER_LEASE_S;
+    job->lost_answers.family = run->family;
     job->lost_answers.hosts[job->lost_answers.n++] = job->lost;
     launcher_probe_begin(&job->lost_answers, is_silent ? SILENT_S : LAUNCHER_PROBE_S);
-    fail_start(w, job->alive_at);
+    fail_start(run, job->alive_at);
 }
 
-static void look_for_failures(monitor *w) {
-    if (w->fail_at > 0 || launcher_job_is_done(w->job)) return;
-    if (w->job->dead >= 0) fail_start(w, 0);
-    if (w->job->lost && w->fail_at == 0) fail_lost(w);
-    if (w->job->remote_up < w->job->remote_hosts && program_now_s() > w->begun_at + ANSWER_S) {
-        fprintf(stderr, "dcp-run: %zu of %zu other hosts do not answer\n",
-                w->job->remote_hosts - w->job->remote_up, w->job->remote_hosts);
-        fail_start(w, 0);
-    }
+static bool misses_hosts(const launcher_run *run) {
+    const launcher_job *job = &run->start.job;
+    return job->remote_up < job->remote_hosts && !launcher_job_is_done(job);
 }
+
+static void fail_by_silence(launcher_run *run) {
+    const launcher_job *job = &run->start.job;
+    fprintf(stderr, "dcp-run: %zu of %zu other hosts do not answer\n",
+            job->remote_hosts - job->remote_up, job->remote_hosts);
+    fail_start(run, 0);
+}
+
+/* Stalls. */
 
 static void print_stacks(void *ctx, const char *host, const char *text) {
-    const monitor *w = ctx;
+    const launcher_start *start = ctx;
     char *titled = NULL;
     if (asprintf(&titled, "dcp-run: stacks of the ranks%s%s:\n%s", host ? " on " : "",
                  host ? host : "", text) >= 0)
-        launcher_output_stacks(w->run->output, titled);
+        launcher_output_stacks(start->output, titled);
     free(titled);
 }
 
-/* Nobody minds a stall any more. */
-static int stall_is_moot(const monitor *w) {
-    return w->fail_at > 0 || w->stacks_until > 0 || w->result.stop_asked;
-}
+static bool is_wanted(const launcher_run *run) { return run->start.asked < RANKS_END_STOP; }
 
-/* No rank makes progress: first their stacks, then their end. */
-static void look_for_stall(monitor *w) {
-    const double now = program_now_s(), deadline = launcher_stall_deadline(w->stall);
-    if (w->stacks_until > 0) {
-        if (w->job->stacks_asked > 0 && now <= w->stacks_until) return;
-        if (w->job->stacks_asked > 0)
-            fprintf(stderr, "dcp-run: %d hosts have not told the stacks of their ranks in %d s\n",
-                    w->job->stacks_asked, ALL_STACKS_S);
-        fail_start(w, w->stall->moved_at);
-        return;
-    }
-    if (deadline == 0 || now < deadline || stall_is_moot(w)) return;
-    const int behind = launcher_stall_behind(w->stall);
-    w->result.stalled = 1;
-    w->result.behind = behind;
+/* No rank makes progress: requests the stacks of all of them. */
+static void begin_stall(launcher_run *run) {
+    launcher_start *start = &run->start;
+    const int behind = launcher_stall_behind(&start->stall);
+    start->phase = LAUNCHER_STALLED;
+    start->has_stalled = true;
+    start->behind = behind;
     fprintf(stderr, "dcp-run: no rank has made progress for %.0f s (--stall)",
-            now - w->stall->moved_at);
+            program_now_s() - start->stall.moved_at);
     if (behind >= 0)
         fprintf(stderr, "; rank %d is behind: step %llu, micro-batch %llu", behind,
-                (unsigned long long)w->job->members[behind].seen.step,
-                (unsigned long long)w->job->members[behind].seen.micro_batch);
+                (unsigned long long)start->job.members[behind].seen.step,
+                (unsigned long long)start->job.members[behind].seen.micro_batch);
     fputc('\n', stderr);
-    w->stacks_until = now + ALL_STACKS_S;
-    w->job->take_stacks = print_stacks;
-    w->job->stacks_ctx = w;
-    launcher_job_ask_stacks(w->job, STACKS_S);
+    launcher_start_set_due(start, LAUNCHER_DUE_STACKS, ALL_STACKS_S);
+    start->job.take_stacks = print_stacks;
+    start->job.stacks_ctx = start;
+    launcher_job_ask_stacks(&start->job, STACKS_S);
 }
 
-static void look_at_hosts(monitor *w) {
-    if (program_now_s() < w->look_at) return;
-    w->look_at = program_now_s() + LOOK_S;
-    if (launcher_cluster_refresh(w->run->cluster)) plan_another(w, "the hosts have changed");
+static bool has_all_stacks(const launcher_run *run) { return run->start.job.stacks_asked == 0; }
+
+static void fail_by_stall(launcher_run *run) {
+    const launcher_start *start = &run->start;
+    if (start->job.stacks_asked > 0)
+        fprintf(stderr, "dcp-run: %d hosts have not told the stacks of their ranks in %d s\n",
+                start->job.stacks_asked, ALL_STACKS_S);
+    fail_start(run, start->stall.moved_at);
 }
 
-/* The ranks did not end in time. mpirun tidies up after them by itself, where it has any; for one
- * that SIGKILL does not end it would wait for ever. */
-static void kill_ranks(monitor *w) {
-    fprintf(stderr, "dcp-run: killing what is left of start %d\n", w->run->start);
-    if (w->job->alive == 0 || w->result.killed) launcher_job_tell_local(w->job, "kill_child");
-    w->result.killed = 1;
-    launcher_job_tell(w->job, json_pack("{s:s}", "kind", "kill_ranks"));
+/* Hosts. */
+
+static void look_at_hosts(launcher_run *run) {
+    launcher_start_set_due(&run->start, LAUNCHER_DUE_HOSTS, LOOK_S);
+    if (launcher_cluster_refresh(run->cluster))
+        launcher_requests_plan(run, "the hosts have changed");
 }
 
-/* All ranks have ended, mpirun has not. Only it knows their status, so it is killed last. */
-static void kill_lingering(monitor *w) {
-    if (w->orphans_killed) {
+/* The end. */
+
+static bool all_ranks_ended(const launcher_start *start) {
+    return start->is_announced && (start->job.alive == 0 || launcher_job_is_done(&start->job));
+}
+
+/* Gives mpirun its time to end once all ranks have ended. */
+static void watch_mpirun(launcher_run *run) {
+    launcher_start *start = &run->start;
+    if (!all_ranks_ended(start))
+        start->due[LAUNCHER_DUE_LINGER] = 0;
+    else if (start->due[LAUNCHER_DUE_LINGER] == 0)
+        launcher_start_set_due(start, LAUNCHER_DUE_LINGER, MPIRUN_LINGER_S);
+}
+
+/* The ranks did not end in time. mpirun tidies up after them alone, if any are left; it would wait
+ * for ever for one that SIGKILL does not end. */
+static void kill_ranks(launcher_start *start) {
+    fprintf(stderr, "dcp-run: killing what is left of start %d\n", start->number);
+    if (start->job.alive == 0 || start->is_killed)
+        launcher_job_tell_local(&start->job, "kill_child");
+    start->is_killed = true;
+    launcher_job_tell(&start->job, json_pack("{s:s}", "kind", "kill_ranks"));
+}
+
+/* All ranks have ended, mpirun has not: kills first what the ranks left running, then mpirun. */
+static void kill_lingering(launcher_start *start) {
+    if (start->orphans_killed) {
         fprintf(stderr, "dcp-run: killing mpirun, which has outlived all ranks of start %d\n",
-                w->run->start);
-        launcher_job_tell_local(w->job, "kill_child");
+                start->number);
+        launcher_job_tell_local(&start->job, "kill_child");
     } else {
         fprintf(stderr, "dcp-run: killing what the ranks of start %d left running\n",
-                w->run->start);
-        launcher_job_tell(w->job, json_pack("{s:s}", "kind", "kill_orphans"));
-        w->orphans_killed = 1;
+                start->number);
+        launcher_job_tell(&start->job, json_pack("{s:s}", "kind", "kill_orphans"));
+        start->orphans_killed = true;
     }
-    w->linger_at = program_now_s() + MPIRUN_LINGER_S;
+    launcher_start_set_due(start, LAUNCHER_DUE_LINGER, MPIRUN_LINGER_S);
 }
 
-/* The earlier of two times, either of which may be 0: never. */
-static double earlier(double a, double b) {
-    if (a == 0 || b == 0) return a + b;
-    return a < b ? a : b;
-}
-
-static void enforce_deadlines(monitor *w) {
-    const int all_ended = w->announced && (w->job->alive == 0 || launcher_job_is_done(w->job));
-    if (!all_ended) w->linger_at = 0;
-    if (all_ended && w->linger_at == 0) w->linger_at = program_now_s() + MPIRUN_LINGER_S;
-    const double deadline = earlier(w->kill_at, w->linger_at);
-    if (deadline == 0 || program_now_s() < deadline) return;
-    if (all_ended)
-        kill_lingering(w);
+static void kill_rest(launcher_run *run) {
+    launcher_start *start = &run->start;
+    if (all_ranks_ended(start))
+        kill_lingering(start);
     else
-        kill_ranks(w);
-    if (w->kill_at > 0) w->kill_at = program_now_s() + MPIRUN_LINGER_S;
+        kill_ranks(start);
+    if (start->asked != RANKS_END_NONE)
+        launcher_start_set_due(start, LAUNCHER_DUE_KILL, MPIRUN_LINGER_S);
 }
 
-static int timeout_ms(const monitor *w) {
-    double next = w->look_at;
-    if (!w->announced && w->settled_at > 0) next = earlier(next, w->settled_at);
-    next = earlier(next, earlier(w->kill_at, w->linger_at));
-    next = earlier(next, earlier(w->fail_at, w->stacks_until));
-    if (!stall_is_moot(w)) next = earlier(next, launcher_stall_deadline(w->stall));
+static bool mpirun_has_ended(const launcher_run *run) { return !run->start.job.mpirun_lives; }
+
+static void end_start(launcher_run *run) { run->start.phase = LAUNCHER_BETWEEN; }
+
+/* Events. */
+
+#define IN(phase) (1u << (phase))
+
+enum {
+    BETWEEN = IN(LAUNCHER_BETWEEN),
+    GOING_ON = IN(LAUNCHER_STARTING) | IN(LAUNCHER_RUNNING),
+    ALIVE = GOING_ON | IN(LAUNCHER_STALLED),
+    UNDER_WAY = ALIVE | IN(LAUNCHER_FAILED)
+};
+
+/* An event counts in some phases. It happens when its deadline has passed (LAUNCHER_DUE_NONE: each
+ * time that dcp-run wakes up) and its condition holds (NULL: always). */
+typedef struct start_event {
+    unsigned phases;
+    launcher_deadline deadline;
+    bool (*happens)(const launcher_run *run);
+    void (*act)(launcher_run *run);
+} start_event;
+
+/* In the order in which events of one wake-up are handled. */
+static const start_event events[] = {
+    {UNDER_WAY, LAUNCHER_DUE_NONE, NULL, launcher_requests_take_signals},
+    {BETWEEN, LAUNCHER_DUE_NONE, NULL, launcher_requests_note_signals},
+    {UNDER_WAY, LAUNCHER_DUE_NONE, NULL, look_for_ranks},
+    {IN(LAUNCHER_STARTING), LAUNCHER_DUE_NONE, all_have_appeared, begin_running},
+    {UNDER_WAY, LAUNCHER_DUE_NONE, all_have_appeared, announce},
+    {UNDER_WAY, LAUNCHER_DUE_SETTLED, NULL, announce},
+    {UNDER_WAY, LAUNCHER_DUE_NONE, NULL, take_reports},
+    {UNDER_WAY | BETWEEN, LAUNCHER_DUE_NONE, NULL, launcher_requests_take},
+    {UNDER_WAY, LAUNCHER_DUE_NONE, NULL, launcher_requests_answer_saves},
+    {ALIVE, LAUNCHER_DUE_NONE, has_dead_rank, fail_by_rank},
+    {ALIVE, LAUNCHER_DUE_NONE, has_lost_host, fail_by_host},
+    {ALIVE, LAUNCHER_DUE_ANSWER, misses_hosts, fail_by_silence},
+    {GOING_ON, LAUNCHER_DUE_STALL, is_wanted, begin_stall},
+    {IN(LAUNCHER_STALLED), LAUNCHER_DUE_NONE, has_all_stacks, fail_by_stall},
+    {IN(LAUNCHER_STALLED), LAUNCHER_DUE_STACKS, NULL, fail_by_stall},
+    {UNDER_WAY, LAUNCHER_DUE_HOSTS, NULL, look_at_hosts},
+    {UNDER_WAY, LAUNCHER_DUE_NONE, mpirun_has_ended, end_start},
+    {UNDER_WAY, LAUNCHER_DUE_NONE, NULL, watch_mpirun},
+    {UNDER_WAY, LAUNCHER_DUE_LINGER, NULL, kill_rest},
+    {UNDER_WAY, LAUNCHER_DUE_KILL, NULL, kill_rest},
+    {IN(LAUNCHER_FAILED), LAUNCHER_DUE_DRAINED, NULL, end_start},
+    {BETWEEN, LAUNCHER_DUE_NEXT, NULL, NULL},
+};
+enum { N_EVENTS = sizeof events / sizeof *events };
+
+static bool counts(const launcher_run *run, const start_event *event) {
+    return event->phases & IN(run->start.phase);
+}
+
+/* Passes the deadline of an event; returns true if it had come. A deadline passes once. */
+static bool pass_deadline(launcher_start *start, launcher_deadline deadline) {
+    if (deadline == LAUNCHER_DUE_NONE) return true;
+    if (start->due[deadline] == 0 || program_now_s() < start->due[deadline]) return false;
+    start->due[deadline] = 0;
+    return true;
+}
+
+static void handle_events(launcher_run *run) {
+    for (const start_event *event = events; event < events + N_EVENTS; event++) {
+        if (!counts(run, event) || !pass_deadline(&run->start, event->deadline)) continue;
+        if (event->act && (!event->happens || event->happens(run))) event->act(run);
+    }
+}
+
+/* Until the earliest deadline of the phase. */
+static int timeout_ms(const launcher_run *run) {
+    const launcher_start *start = &run->start;
+    double next = 0;
+    for (const start_event *event = events; event < events + N_EVENTS; event++) {
+        const double due = counts(run, event) ? start->due[event->deadline] : 0;
+        if (due > 0 && (next == 0 || due < next)) next = due;
+    }
+    assert(next > 0);
     double left = (next - program_now_s()) * 1e3;
-    if (w->job->remote_hosts && left > 250) left = 250; /* heartbeats */
+    if (start->phase != LAUNCHER_BETWEEN && start->job.remote_hosts && left > HEARTBEAT_MS)
+        left = HEARTBEAT_MS;
     return left < 0 ? 0 : (int)left + 1;
 }
 
-/* Everything that may say something; how many. */
-static size_t list_polled(monitor *w) {
-    const size_t needed = 4 + w->job->n_links + (size_t)w->job->ranks;
-    if (needed > w->room) {
-        struct pollfd *more = realloc(w->polled, 2 * needed * sizeof *more);
-        if (more) w->polled = more;
-        if (more) w->room = 2 * needed;
+/* Sleeps until there may be an event. */
+static void sleep_until_event(launcher_run *run) {
+    launcher_start *start = &run->start;
+    const bool is_between = start->phase == LAUNCHER_BETWEEN;
+    const size_t room = 3 + (is_between ? 0 : 1 + start->job.n_links + (size_t)start->job.ranks);
+    struct pollfd *polled = calloc(room, sizeof *polled);
+    size_t n = 0;
+    if (polled) {
+        polled[n++].fd = run->signals.fd;
+        polled[n++].fd = run->control ? launcher_control_fd(run->control) : -1;
+        polled[n++].fd = start->output ? launcher_output_fd(start->output) : -1;
+        for (size_t i = 0; i < n; i++) polled[i].events = POLLIN;
+        if (!is_between) n += launcher_job_list(&start->job, polled + n, room - n);
     }
-    if (w->room < 4) return 0;
-    w->polled[0] = (struct pollfd){.fd = w->run->signals.fd, .events = POLLIN};
-    w->polled[1] = (struct pollfd){
-        .fd = w->run->control ? launcher_control_fd(w->run->control) : -1, .events = POLLIN};
-    w->polled[2] = (struct pollfd){.fd = w->run->output ? launcher_output_fd(w->run->output) : -1,
-                                   .events = POLLIN};
-    return 3 + launcher_job_list(w->job, w->polled + 3, w->room - 3);
+    if (poll(polled, n, timeout_ms(run)) < 0 && errno != EINTR) end_start(run);
+    free(polled);
 }
 
-static int is_over(const monitor *w) {
-    return !w->job->mpirun_lives || (w->fail_at > 0 && program_now_s() >= w->fail_at);
+void launcher_monitor_start(launcher_run *run) {
+    launcher_start *start = &run->start;
+    assert(start->phase == LAUNCHER_BETWEEN);
+    start->phase = LAUNCHER_STARTING;
+    launcher_stall_begin(&start->stall, run->options->stall_s, start->job.ranks);
+    launcher_start_set_due(start, LAUNCHER_DUE_HOSTS, LOOK_S);
+    if (start->job.remote_hosts) launcher_start_set_due(start, LAUNCHER_DUE_ANSWER, ANSWER_S);
+    if (run->requeue_next) launcher_requests_requeue(run, "as the last start was asked", true);
+    while (start->phase != LAUNCHER_BETWEEN) {
+        sleep_until_event(run);
+        if (start->output) launcher_output_take(start->output);
+        launcher_job_hear(&start->job);
+        handle_events(run);
+    }
+    if (!start->is_announced) print_start(start);
+    launcher_requests_answer_ended(run);
 }
 
-launcher_result launcher_monitor_job(launcher_run *run, launcher_job *job) {
-    monitor w = {.run = run, .job = job, .begun_at = program_now_s()};
-    w.look_at = w.begun_at + LOOK_S;
-    w.stall = malloc(sizeof *w.stall);
-    if (!w.stall) {
-        fprintf(stderr, "dcp-run: out of memory\n");
-        return w.result;
+bool launcher_monitor_pause(launcher_run *run, double seconds) {
+    launcher_start *start = &run->start;
+    assert(start->phase == LAUNCHER_BETWEEN);
+    launcher_start_set_due(start, LAUNCHER_DUE_NEXT, seconds);
+    while (start->asked < RANKS_END_STOP && start->due[LAUNCHER_DUE_NEXT] > 0) {
+        sleep_until_event(run);
+        handle_events(run);
     }
-    launcher_stall_begin(w.stall, run->options->stall_s, job->ranks);
-    if (run->requeue_asked) ask_to_requeue(&w, "as the last start was asked");
-    while (!is_over(&w)) {
-        const size_t n = list_polled(&w);
-        if (poll(w.polled, n, timeout_ms(&w)) < 0 && errno != EINTR) break;
-        take_signals(&w);
-        if (run->output) launcher_output_take(run->output);
-        launcher_job_hear(job);
-        look_for_ranks(&w);
-        take_news(&w);
-        take_requests(&w);
-        look_for_failures(&w);
-        look_for_stall(&w);
-        look_at_hosts(&w);
-        if (job->mpirun_lives) enforce_deadlines(&w);
-    }
-    if (!w.announced) announce(&w);
-    w.result.no_answer = job->remote_up < job->remote_hosts;
-    launcher_requests_ended(run, job);
-    free(w.polled);
-    free(w.stall);
-    return w.result;
-}
-
-int launcher_monitor_pause(launcher_run *run, double seconds, int *requeue) {
-    const double end = program_now_s() + seconds;
-    int stop = 0;
-    for (double left = seconds; !stop; left = end - program_now_s()) {
-        struct pollfd polled[] = {
-            {.fd = run->signals.fd, .events = POLLIN},
-            {.fd = run->control ? launcher_control_fd(run->control) : -1, .events = POLLIN}};
-        poll(polled, 2, left > 0 ? (int)(left * 1e3) + 1 : 0);
-        for (int signal; (signal = launcher_signals_next(&run->signals)) != 0;) {
-            stop |= launcher_signals_is_stop(signal) || signal == SIGUSR2;
-            if (signal == SIGUSR2) *requeue = 1;
-        }
-        if (launcher_requests_take(run, NULL, "waiting") & LAUNCHER_ASKED_STOP) stop = 1;
-        if (left <= 0) break;
-    }
-    if (stop && launcher_slurm_is_preempted()) *requeue = 1;
-    return stop;
+    if (start->asked < RANKS_END_STOP) return false;
+    if (launcher_slurm_is_preempted()) start->asked = RANKS_END_REQUEUE;
+    return true;
 }

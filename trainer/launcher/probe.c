@@ -1,5 +1,4 @@
-#include "launcher/probe.h"
-
+/* Whether hosts still answer. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -9,12 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/job.h"
 #include "launcher/mpirun.h"
 #include "programs/program.h"
 
 enum { EXIT_NO_MPIRUN = 127 };
 
-/* The folder is of this host: orted would make it on another one, where nobody removes it. */
+/* Has only this host use the folder: orted would make it on others, where nobody removes it. */
 static void use_folder(const launcher_folders *folders) {
     static const struct {
         const char *everywhere, *here, *there;
@@ -25,12 +25,12 @@ static void use_folder(const launcher_folders *folders) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *everywhere = getenv(names[i].everywhere);
         if (everywhere) setenv(names[i].there, everywhere, 1);
-        unsetenv(names[i].everywhere); /* mpirun takes either it or the other two */
+        unsetenv(names[i].everywhere); /* mpirun accepts either it or the other two */
         setenv(names[i].here, folders->path[0], 1);
     }
 }
 
-/* In a child. */
+/* Becomes mpirun, in a child. */
 static _Noreturn void try_host(const launcher_family *family, const char *host) {
     char one[512];
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -57,12 +57,13 @@ void launcher_probe_begin(launcher_probe *probe, double limit_s) {
         }
 }
 
-static int finish_one(pid_t pid, double end) {
+/* Returns true if the process has ended well before `end`. */
+static bool finish_one(pid_t pid, double end) {
     int status = 0;
-    if (pid < 0) return 1; /* nothing can be started here, so that nothing is known of it */
+    if (pid < 0) return true; /* no process can be started here, so the host is not to blame */
     struct pollfd ended = {.fd = pidfd_open(pid, 0), .events = POLLIN};
     const double left = end - program_now_s();
-    const int in_time = poll(&ended, 1, left > 0 ? (int)(left * 1e3) : 0) == 1;
+    const bool in_time = poll(&ended, 1, left > 0 ? (int)(left * 1e3) : 0) == 1;
     if (!in_time) kill(-pid, SIGKILL);
     waitpid(pid, &status, 0);
     if (ended.fd >= 0) close(ended.fd);

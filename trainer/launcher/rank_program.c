@@ -17,7 +17,7 @@
 
 enum { EXIT_CANNOT_EXEC = 127 };
 
-static void set_number(const char *name, long value) {
+void launcher_set_number(const char *name, long value) {
     char text[24];
     snprintf(text, sizeof text, "%ld", value);
     setenv(name, text, 1);
@@ -100,8 +100,8 @@ static void set_group(long rank) {
         groups++;
         at = *end ? end + 1 : end;
     }
-    set_number("GROUP_RANK", own);
-    set_number("GROUP_WORLD_SIZE", groups ? groups : 1);
+    launcher_set_number("GROUP_RANK", own);
+    launcher_set_number("GROUP_WORLD_SIZE", groups ? groups : 1);
 }
 
 /* The cores that this host's ranks have together are shared out among them. */
@@ -109,7 +109,7 @@ static void set_threads(long ranks_here) {
     cpu_set_t cores;
     const int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
     if (getenv("OMP_NUM_THREADS")) return;
-    set_number("OMP_NUM_THREADS", ranks_here > 0 && n > ranks_here ? n / ranks_here : 1);
+    launcher_set_number("OMP_NUM_THREADS", ranks_here > 0 && n > ranks_here ? n / ranks_here : 1);
 }
 
 int launcher_rank_main(int argc, char **argv) {
@@ -118,12 +118,12 @@ int launcher_rank_main(int argc, char **argv) {
     const long ranks_here = read_variable(by->local_size);
     if (argc < 3 || world < 1)
         return program_fail(PROGRAM_USAGE, "dcp-run starts this itself, by mpirun");
-    set_number("RANK", rank);
-    set_number("WORLD_SIZE", world);
-    set_number("LOCAL_RANK", read_variable(by->local_rank));
-    set_number("LOCAL_WORLD_SIZE", ranks_here);
-    set_number("ROLE_RANK", rank);
-    set_number("ROLE_WORLD_SIZE", world);
+    launcher_set_number("RANK", rank);
+    launcher_set_number("WORLD_SIZE", world);
+    launcher_set_number("LOCAL_RANK", read_variable(by->local_rank));
+    launcher_set_number("LOCAL_WORLD_SIZE", ranks_here);
+    launcher_set_number("ROLE_RANK", rank);
+    launcher_set_number("ROLE_WORLD_SIZE", world);
     setenv("ROLE_NAME", "default", 1);
     set_group(rank);
     setenv("TORCHELASTIC_RUN_ID", getenv("DCP_RUN_NAME") ? getenv("DCP_RUN_NAME") : "none", 1);

@@ -11,6 +11,9 @@
  * are given), and which ranks are on which host. */
 void launcher_rank_set_environment(const launcher_placement *placement);
 
+/* Sets a variable of the environment to a number. */
+void launcher_set_number(const char *name, long value);
+
 /* `dcp-run rank PROGRAM [ARGS]`: gives the rank its own variables, and becomes the program. The
  * exit status where that fails. */
 int launcher_rank_main(int argc, char **argv);

@@ -1,7 +1,8 @@
-/* A run: what all of its starts have in common. */
+/* The records of a run and of its present start. */
 #pragma once
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "launcher/budget.h"
@@ -11,80 +12,140 @@
 #include "launcher/job.h"
 #include "launcher/logs.h"
 #include "launcher/options.h"
+#include "launcher/stall.h"
 
-/* Signals to dcp-run itself, received through a descriptor between other events. */
-
+/* Signals to dcp-run itself, received through a descriptor. */
 typedef struct launcher_signals {
     int fd;
-    sigset_t before; /* the mask that was found, for programs that are started */
+    sigset_t before; /* the mask that dcp-run was started with, for programs that it starts */
 } launcher_signals;
 
-/* 0, or -1 with errno. */
+/* Returns 0, or -1 with errno. */
 int launcher_signals_open(launcher_signals *signals);
-/* The next signal that has come; 0: none. */
+/* Returns the next signal that has arrived, or 0. */
 int launcher_signals_next(const launcher_signals *signals);
-/* Whether it asks for the end: SIGTERM, SIGINT, SIGHUP. */
-int launcher_signals_is_stop(int signal);
+/* Returns true for SIGTERM, SIGINT and SIGHUP. */
+bool launcher_signals_is_stop(int signal);
 
-/* What a restart costs: how long each part took, and how many steps are computed again. */
+/* What the present start is doing. */
+typedef enum launcher_phase {
+    LAUNCHER_BETWEEN,  /* no start is under way, or its mpirun is not waited for any more */
+    LAUNCHER_STARTING, /* not all ranks have appeared */
+    LAUNCHER_RUNNING,  /* all ranks have appeared */
+    LAUNCHER_STALLED,  /* no rank makes progress; the stacks of all are being collected */
+    LAUNCHER_FAILED,   /* the ranks have been killed; mpirun may still pass on their output */
+    LAUNCHER_PHASES
+} launcher_phase;
 
+/* Times at which something is due. */
+typedef enum launcher_deadline {
+    LAUNCHER_DUE_NONE,
+    LAUNCHER_DUE_SETTLED, /* ranks that have not appeared are not waited for any more */
+    LAUNCHER_DUE_ANSWER,  /* the agents of all hosts must have connected */
+    LAUNCHER_DUE_STALL,   /* a rank must have made progress */
+    LAUNCHER_DUE_STACKS,  /* stacks are not waited for any more */
+    LAUNCHER_DUE_HOSTS,   /* the next look at the host file */
+    LAUNCHER_DUE_KILL,    /* ranks that were asked to end are killed */
+    LAUNCHER_DUE_LINGER,  /* what has outlived all ranks is killed */
+    LAUNCHER_DUE_DRAINED, /* after a failure: mpirun is not waited for any more */
+    LAUNCHER_DUE_NEXT,    /* the next start */
+    LAUNCHER_DEADLINES
+} launcher_deadline;
+
+/* One start of the ranks, from launcher_cluster_place until nothing of it is left. */
+typedef struct launcher_start {
+    int number; /* from 1 */
+    launcher_phase phase;
+    ranks_end_request asked; /* the largest request to end that the ranks have received */
+    bool handed_over;        /* RANKS_END_RESIZE was among them: the state may be in memory alone */
+    bool spares_ranks;       /* a requeue was requested: the next signal to stop does not kill */
+    bool is_announced;       /* the start's line has been printed */
+    bool is_killed;          /* the ranks did not end in time, or there was a second signal */
+    bool orphans_killed;     /* what the ranks had left running */
+    bool has_stalled;
+    int behind;       /* after a stall: the rank that is behind the others; -1: none */
+    int n_seen;       /* ranks that had appeared at the last look */
+    bool is_planned;  /* the start before it was asked to end, so that other ranks continue */
+    int ranks_before; /* how many ranks that start had, if these may refuse their number; else 0 */
+    uint64_t saves_asked;
+    double due[LAUNCHER_DEADLINES]; /* by program_now_s; 0: not set */
+    int status;                     /* PROGRAM_..., after the end */
+    launcher_placement placement;
+    launcher_job job;
+    launcher_output *output; /* for --logs; NULL: none */
+    launcher_stall stall;
+} launcher_start;
+
+/* The cost of restarts: how long each part took, and how many steps are computed again. */
 typedef struct launcher_recovery {
-    /* of the last failure or planned restart, by program_now_s; 0: not yet */
+    /* The last failure or planned restart, by program_now_s; 0: not yet. */
     double alive_at; /* the last sign of life of what failed */
     double noticed_at, ended_at;
-    double reached_at[RANKS_PHASE_STEPPED + 1]; /* by all ranks */
-    int64_t step;                               /* that the start before had done; -1: not known */
-    int is_noticed;                             /* that the start under way ends */
-    int start;                                  /* that is under way, from 1 */
-    /* of the run */
+    double reached_at[RANKS_PHASE_STEPPED + 1]; /* when all ranks had reached a phase */
+    int64_t step;                               /* that the start before had done; -1: unknown */
+    bool is_noticed;                            /* the end of the present start */
+    /* The whole run. */
     int failures, planned;
     int64_t steps_lost;
     double seconds_lost;
 } launcher_recovery;
 
-/* A start ends, which was noticed at `noticed`: at `alive_at` all was well; 0: just before. */
-void launcher_recovery_notice(launcher_recovery *recovery, double alive_at, double noticed,
-                              int is_planned);
-/* All that it had started is gone. */
-void launcher_recovery_ended(launcher_recovery *recovery, const launcher_job *job);
-/* A start that ended before anybody noticed a failure, as where a host does not answer, has failed
- * when it had ended. */
-void launcher_recovery_begin(launcher_recovery *recovery, int start);
-/* Takes note of the phases that all ranks have reached; prints the restart's line once the first
- * step is done. Whether it is. */
-int launcher_recovery_look(launcher_recovery *recovery, const launcher_job *job);
-/* The summary of the run, where it was ever restarted. */
-void launcher_recovery_sum_up(const launcher_recovery *recovery);
-
-/* A run: all that its starts have in common. */
-
-enum { LAUNCHER_WAITING = 64 };
+enum { LAUNCHER_WAITING_CLIENTS = 64 };
 
 /* A request whose answer has to wait. */
 typedef struct launcher_waiting {
     uint64_t client;
-    uint64_t save;      /* number of the save that it asked for; 0: a resize */
-    int start;          /* that was under way */
-    uint64_t published; /* what rank 0 told of its last save then */
-    int tells; /* the ranks told something at that time: they will tell of their first step */
+    uint64_t save;      /* the number of the requested save; 0: the request is a resize */
+    int start;          /* the number of the start at that time */
+    uint64_t published; /* what rank 0 had reported of its last save at that time */
+    bool tells; /* the ranks had reported something, so they will report their first step, too */
 } launcher_waiting;
 
+/* What all starts of a run have in common, and the present start. Between two starts, `start` is
+ * the one that has ended. */
 typedef struct launcher_run {
     const launcher_options *options;
     const launcher_family *family; /* of mpirun */
     launcher_signals signals;
     launcher_cluster *cluster;
     launcher_control *control; /* NULL: none */
-    launcher_output *output;   /* of the start that is under way, for --logs; NULL: none */
     launcher_budget budget;
     launcher_recovery recovery;
-    launcher_told told;
-    int start;            /* that is under way, from 1 */
-    int ranks_before;     /* of the start before a planned one; 0: none is to go back to */
-    int was_planned;      /* the end of the start before it */
-    int has_trained;      /* some start has done a step */
-    int requeue_asked;    /* of the start before it, too late: this one is to save and end */
-    uint64_t saves_asked; /* of the start that is under way */
-    launcher_waiting waiting[LAUNCHER_WAITING];
+    launcher_start start;
+    char reason_before[LAUNCHER_REASON]; /* why the start before the present one failed */
+    bool has_trained;                    /* some start has done a step */
+    bool requeue_next; /* the start before was asked to requeue too late: the next one saves */
+    launcher_waiting waiting[LAUNCHER_WAITING_CLIENTS];
     int n_waiting;
 } launcher_run;
+
+/* Sets a deadline, so many seconds from now. */
+void launcher_start_set_due(launcher_start *start, launcher_deadline deadline, double seconds);
+
+/* The cost of restarts. */
+
+/* Returns true once all ranks of the present start have done a step. */
+bool launcher_recovery_has_stepped(const launcher_recovery *recovery);
+/* Records that the end of the present start was noticed at `noticed`. All was well at `alive_at`;
+ * 0: until just before. Only the first call for a start counts. */
+void launcher_recovery_notice(launcher_run *run, double alive_at, double noticed, bool is_planned);
+/* Records that nothing of the present start is left. */
+void launcher_recovery_ended(launcher_run *run);
+/* Prepares for the present start, which is about to begin. */
+void launcher_recovery_begin(launcher_run *run);
+/* Records the phases that all ranks have reached, and prints the restart's line after the first
+ * step. Returns launcher_recovery_has_stepped. */
+bool launcher_recovery_look(launcher_run *run);
+/* Prints the summary of the run if there was a restart. */
+void launcher_recovery_sum_up(const launcher_run *run);
+
+/* The events of a run (monitor.c). */
+
+/* Handles the events of the present start, whose job has been started, until its phase is
+ * LAUNCHER_BETWEEN: mpirun has ended, or is not waited for any more. Prints the start's line on
+ * stderr. The caller clears away what is left of the job (launcher_job_clear). */
+void launcher_monitor_start(launcher_run *run);
+
+/* Handles signals and requests between two starts for so long, or until the run is requested to
+ * end: start.asked is then RANKS_END_STOP or RANKS_END_REQUEUE, and the function returns true. */
+bool launcher_monitor_pause(launcher_run *run, double seconds);

@@ -1,0 +1,293 @@
+#include "launcher/requests.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/mpirun.h"
+#include "programs/program.h"
+
+/* What `dcp-run ctl status` calls the state of a run. A request to end counts before the phase. */
+static const char *state_name(const launcher_start *start) {
+    static const char *const by_phase[LAUNCHER_PHASES] = {[LAUNCHER_BETWEEN] = "waiting",
+                                                          [LAUNCHER_STARTING] = "starting",
+                                                          [LAUNCHER_RUNNING] = "running",
+                                                          [LAUNCHER_STALLED] = "running",
+                                                          [LAUNCHER_FAILED] = "failed"};
+    static const char *const by_request[] = {[RANKS_END_RESIZE] = "resizing",
+                                             [RANKS_END_STOP] = "stopping",
+                                             [RANKS_END_REQUEUE] = "stopping"};
+    const bool is_ending = start->phase != LAUNCHER_BETWEEN && start->asked != RANKS_END_NONE;
+    return is_ending ? by_request[start->asked] : by_phase[start->phase];
+}
+
+/* Requests that wait. */
+
+static void refuse(launcher_run *run, uint64_t client, const char *why) {
+    launcher_control_answer(run->control, client, json_pack("{s:s}", "error", why));
+}
+
+static void wait_for(launcher_run *run, uint64_t client, uint64_t save) {
+    const launcher_start *start = &run->start;
+    const bool is_between = start->phase == LAUNCHER_BETWEEN;
+    if (run->n_waiting < LAUNCHER_WAITING_CLIENTS)
+        run->waiting[run->n_waiting++] =
+            (launcher_waiting){.client = client,
+                               .save = save,
+                               .start = start->number,
+                               .published = is_between ? 0 : start->job.members[0].seen.published,
+                               .tells = start->job.told.tells};
+    else
+        refuse(run, client, "too many requests wait already: try again later");
+}
+
+/* Answers the requests for which `answer` returns one; `why` is passed on to it. */
+static void answer_waiting(launcher_run *run,
+                           json_t *(*answer)(const launcher_start *start,
+                                             const launcher_waiting *waiting, const char *why),
+                           const char *why) {
+    int n = 0;
+    for (int i = 0; i < run->n_waiting; i++) {
+        json_t *text = answer(&run->start, &run->waiting[i], why);
+        if (text)
+            launcher_control_answer(run->control, run->waiting[i].client, text);
+        else
+            run->waiting[n++] = run->waiting[i];
+    }
+    run->n_waiting = n;
+}
+
+/* The ranks have done a save. */
+static json_t *answer_saved(const launcher_start *start, const launcher_waiting *waiting,
+                            const char *why) {
+    const launcher_seen *seen = &start->job.members[0].seen;
+    if (!waiting->save || seen->saves_done < waiting->save) return NULL;
+    if (!seen->published) return json_pack("{s:s}", "error", why);
+    return json_pack("{s:b,s:I}", "ok", 1, "step", (json_int_t)seen->published - 1);
+}
+
+/* The start has done its first step. The start in which the resize was requested does not count: it
+ * may be ending. */
+static json_t *answer_resized(const launcher_start *start, const launcher_waiting *waiting,
+                              const char *why) {
+    (void)why;
+    if (waiting->save || waiting->start >= start->number) return NULL;
+    return json_pack("{s:b,s:i}", "ok", 1, "ranks", start->job.ranks);
+}
+
+/* The ranks have appeared, which is all that a program without reports shows. */
+static json_t *answer_started(const launcher_start *start, const launcher_waiting *waiting,
+                              const char *why) {
+    return waiting->tells ? NULL : answer_resized(start, waiting, why);
+}
+
+static json_t *answer_refused(const launcher_start *start, const launcher_waiting *waiting,
+                              const char *why) {
+    (void)start;
+    return waiting->save ? NULL : json_pack("{s:s}", "error", why);
+}
+
+/* The start has ended. What its ranks have saved as they ended, as before a resize, also answers
+ * those who requested a save. */
+static json_t *answer_ended(const launcher_start *start, const launcher_waiting *waiting,
+                            const char *why) {
+    const uint64_t published = start->job.members[0].seen.published;
+    if (!waiting->save) return NULL;
+    if (published > waiting->published)
+        return json_pack("{s:b,s:I}", "ok", 1, "step", (json_int_t)published - 1);
+    return json_pack("{s:s}", "error", why);
+}
+
+void launcher_requests_answer_saves(launcher_run *run) {
+    answer_waiting(run, answer_saved, "the ranks could not save: their messages say why");
+}
+
+void launcher_requests_answer_started(launcher_run *run) {
+    answer_waiting(run, answer_started, NULL);
+}
+
+void launcher_requests_answer_resized(launcher_run *run) {
+    answer_waiting(run, answer_resized, NULL);
+}
+
+void launcher_requests_answer_ended(launcher_run *run) {
+    answer_waiting(run, answer_ended, "the ranks have ended before they had saved");
+}
+
+void launcher_requests_refuse_resize(launcher_run *run, const char *why) {
+    answer_waiting(run, answer_refused, why);
+}
+
+/* Requests to the ranks to end. */
+
+static void ask_to_end(launcher_run *run, ranks_end_request how) {
+    launcher_start *start = &run->start;
+    /* ranks that are not set up yet would end without saving what they have in memory alone */
+    const bool is_patient = how == RANKS_END_REQUEUE && start->is_planned &&
+                            launcher_watched_is_train(run->options->program[0]);
+    assert(how > start->asked);
+    start->asked = how;
+    launcher_job_tell(&start->job, json_pack("{s:s,s:i,s:b}", "kind", "end_request", "how",
+                                             (int)how, "patient", is_patient));
+    launcher_start_set_due(start, LAUNCHER_DUE_KILL, run->options->grace_s);
+}
+
+void launcher_requests_requeue(launcher_run *run, const char *why, bool spares_ranks) {
+    if (run->start.asked == RANKS_END_REQUEUE) return;
+    fprintf(stderr, "dcp-run: %s: asking the ranks to save and end, to be run again\n", why);
+    run->start.spares_ranks = spares_ranks;
+    ask_to_end(run, RANKS_END_REQUEUE);
+}
+
+static void ask_to_stop(launcher_run *run, int signal) {
+    launcher_start *start = &run->start;
+    if (start->asked < RANKS_END_STOP && launcher_slurm_is_preempted()) {
+        launcher_requests_requeue(run, "Slurm takes the job's nodes for another one", false);
+    } else if (start->spares_ranks) { /* Slurm had given a warning; now the time is up */
+        fprintf(stderr, "dcp-run: SIG%s: the ranks are asked already; another one kills them\n",
+                sigabbrev_np(signal));
+        start->spares_ranks = false;
+    } else if (start->asked >= RANKS_END_STOP) {
+        launcher_start_set_due(start, LAUNCHER_DUE_KILL, 0);
+    } else {
+        fprintf(stderr,
+                "dcp-run: SIG%s: asking the ranks to save and end; what is left after %g s "
+                "(--grace), or at a second signal, is killed\n",
+                sigabbrev_np(signal), run->options->grace_s);
+        start->asked = RANKS_END_STOP;
+        launcher_start_set_due(start, LAUNCHER_DUE_KILL, run->options->grace_s);
+        launcher_job_signal_ranks(&start->job, SIGTERM);
+    }
+}
+
+/* Ends the start so that the next one has other ranks, or other hosts. */
+void launcher_requests_plan(launcher_run *run, const char *why) {
+    launcher_start *start = &run->start;
+    if (start->asked != RANKS_END_NONE || start->phase == LAUNCHER_FAILED) return;
+    fprintf(stderr, "dcp-run: %s: asking the ranks to save, and to go on as others\n", why);
+    start->handed_over = true;
+    launcher_recovery_notice(run, 0, program_now_s(), true);
+    ask_to_end(run, RANKS_END_RESIZE);
+}
+
+/* Signals and requests. */
+
+void launcher_requests_take_signals(launcher_run *run) {
+    for (int signal; (signal = launcher_signals_next(&run->signals)) != 0;) {
+        if (launcher_signals_is_stop(signal)) ask_to_stop(run, signal);
+        if (signal == SIGUSR1) launcher_job_signal_ranks(&run->start.job, SIGUSR1);
+        if (signal == SIGUSR2) launcher_requests_requeue(run, "SIGUSR2", true);
+    }
+}
+
+/* Takes note of signals that request the end; there are no ranks. */
+void launcher_requests_note_signals(launcher_run *run) {
+    launcher_start *start = &run->start;
+    for (int signal; (signal = launcher_signals_next(&run->signals)) != 0;) {
+        if (launcher_signals_is_stop(signal) && start->asked < RANKS_END_STOP)
+            start->asked = RANKS_END_STOP;
+        if (signal == SIGUSR2) start->asked = RANKS_END_REQUEUE;
+    }
+}
+
+static json_t *list_ranks(const launcher_job *job) {
+    json_t *list = json_array();
+    for (int r = 0; r < job->ranks; r++) {
+        const launcher_rank *rank = &job->members[r];
+        json_array_append_new(list, json_pack("{s:i,s:i,s:s?,s:I,s:I,s:b}", "rank", r, "pid",
+                                              (int)rank->pid, "host", rank->host, "step",
+                                              (json_int_t)rank->seen.step, "micro_batch",
+                                              (json_int_t)rank->seen.micro_batch, "lives",
+                                              rank->pid && !rank->is_gone));
+    }
+    return list;
+}
+
+/* The number of steps that all ranks have done. */
+static json_int_t least_step(const launcher_job *job) {
+    json_int_t least = -1;
+    for (int r = 0; r < job->ranks; r++)
+        if (least < 0 || (json_int_t)job->members[r].seen.step < least)
+            least = (json_int_t)job->members[r].seen.step;
+    return least;
+}
+
+static json_t *describe(const launcher_run *run) {
+    const launcher_start *start = &run->start;
+    const launcher_job *job = start->phase == LAUNCHER_BETWEEN ? NULL : &start->job;
+    return json_pack("{s:b,s:s,s:i,s:i,s:i,s:I,s:I,s:i,s:i,s:s,s:o,s:o}", "ok", 1, "state",
+                     state_name(start), "pid", (int)getpid(), "start", start->number, "ranks",
+                     job ? job->ranks : 0, "step", job ? least_step(job) : (json_int_t)-1,
+                     "saved_step", (json_int_t)run->budget.published, "failures",
+                     run->recovery.failures, "planned", run->recovery.planned, "resumed",
+                     job ? job->resumed : "", "hosts", launcher_cluster_status(run->cluster),
+                     "members", job ? list_ranks(job) : json_array());
+}
+
+static void take_save(launcher_run *run, uint64_t client) {
+    launcher_start *start = &run->start;
+    launcher_job *job = &start->job;
+    const bool tells = job->told.tells;
+    if (start->phase == LAUNCHER_BETWEEN || job->seen < job->ranks ||
+        (!tells && launcher_watched_find_train(run->options->program))) {
+        refuse(run, client, "the ranks are not there yet, or not any more: try again later");
+    } else if (!tells) { /* the program does not read requests */
+        launcher_job_signal_ranks(job, SIGUSR1);
+        launcher_control_answer(run->control, client,
+                                json_pack("{s:b,s:s}", "ok", 1, "sent", "SIGUSR1"));
+    } else {
+        start->saves_asked++;
+        launcher_job_tell(
+            job, json_pack("{s:s,s:I}", "kind", "save", "number", (json_int_t)start->saves_asked));
+        wait_for(run, client, start->saves_asked);
+    }
+}
+
+static void take_resize(launcher_run *run, uint64_t client, int ranks) {
+    const bool is_between = run->start.phase == LAUNCHER_BETWEEN;
+    char why[512];
+    if (launcher_cluster_resize(run->cluster, ranks, why, sizeof why) != 0) {
+        refuse(run, client, why);
+    } else if (!is_between && run->start.job.ranks == ranks) {
+        launcher_control_answer(run->control, client,
+                                json_pack("{s:b,s:i}", "ok", 1, "ranks", ranks));
+    } else {
+        wait_for(run, client, 0);
+        if (!is_between) launcher_requests_plan(run, "resize");
+    }
+}
+
+static void take_stop(launcher_run *run, uint64_t client) {
+    launcher_start *start = &run->start;
+    launcher_control_answer(run->control, client,
+                            json_pack("{s:b,s:s}", "ok", 1, "state", "stopping"));
+    if (start->asked >= RANKS_END_STOP) return;
+    if (start->phase == LAUNCHER_BETWEEN) {
+        start->asked = RANKS_END_STOP;
+        return;
+    }
+    fprintf(stderr, "dcp-run: stop: asking the ranks to save and end\n");
+    ask_to_end(run, RANKS_END_STOP);
+}
+
+void launcher_requests_take(launcher_run *run) {
+    launcher_request request;
+    while (run->control && launcher_control_next(run->control, &request)) {
+        switch (request.what) {
+        case LAUNCHER_ASK_STATUS:
+            launcher_control_answer(run->control, request.client, describe(run));
+            break;
+        case LAUNCHER_ASK_SAVE:
+            take_save(run, request.client);
+            break;
+        case LAUNCHER_ASK_RESIZE:
+            take_resize(run, request.client, request.ranks);
+            break;
+        case LAUNCHER_ASK_STOP:
+            take_stop(run, request.client);
+            break;
+        }
+    }
+}
