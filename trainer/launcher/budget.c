@@ -11,7 +11,8 @@
 
 #include "programs/json_read.h"
 
-/* A directory of an override: what is a JSON string, else the characters themselves. */
+/* Returns the directory of an override: the value of a JSON string, otherwise the characters
+ * themselves. */
 static json_t *dir_of_override(const char *text) {
     json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
     if (json_is_string(value)) return value;
@@ -19,7 +20,7 @@ static json_t *dir_of_override(const char *text) {
     return json_string(text);
 }
 
-/* What the file or an override says of the directory and the stores. */
+/* The directory and the stores, from the file or an override. */
 typedef struct found_stores {
     json_t *dir, *stores;
 } found_stores;
@@ -38,7 +39,7 @@ static void take_override(found_stores *f, const char *argument) {
         replace(&f->stores, json_loads(argument + sizeof stores - 1, 0, NULL));
 }
 
-/* As dcp-train reads it, which passes over a mark of UTF-8. */
+/* Reads a configuration as dcp-train does, which skips a byte order mark of UTF-8. */
 static json_t *load_config(const char *path) {
     char begin[3];
     FILE *file = fopen(path, "re");
@@ -87,7 +88,7 @@ void launcher_watched_find(launcher_watched *dirs, const char *watch, char *cons
     add(dirs, watch ? watch : json_string_value(f.dir));
     const json_t *store;
     size_t i;
-    if (dirs->n) /* else it is no configuration */
+    if (dirs->n) /* otherwise the file is no configuration */
         json_array_foreach(f.stores, i, store) {
             const char *redundancy = json_string_value(json_object_get(store, "redundancy"));
             add(dirs, json_string_value(json_object_get(store, "path")));
@@ -103,14 +104,14 @@ void launcher_watched_free(launcher_watched *dirs) {
     *dirs = (launcher_watched){0};
 }
 
-/* A complete step. Inode and time tell it from other steps of the same number. */
+/* A complete step. Inode and time distinguish it from other steps of the same number. */
 typedef struct launcher_published {
     int64_t step; /* -1: none */
     ino_t inode;
     struct timespec made;
 } published_step;
 
-/* The folder behind a listed step; step -1 where it is not complete, or is gone by now. */
+/* Identifies a listed step by its folder; step -1 if it is not complete, or gone by now. */
 static published_step identify(const char *dir, const dcp_step *listed) {
     const published_step none = {.step = -1};
     char path[PATH_MAX];

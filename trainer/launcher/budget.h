@@ -1,52 +1,52 @@
-/* How often a run may be started again, which depends on the steps that it publishes. */
+/* How often a run may be restarted, which depends on the steps that it publishes. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
-/* Directories in which a run publishes steps. */
+/* The directories in which a run publishes steps. */
 
 typedef struct launcher_watched {
-    char **at; /* [0]: checkpoint.dir, where one is known; then the stores */
+    char **at; /* [0]: checkpoint.dir, if it is known; then the stores */
     size_t n;
-    int has_redundancy; /* a store's parts are on several hosts, so that one may be lost */
+    int has_redundancy; /* some store is spread over several hosts, so one of them may be lost */
 } launcher_watched;
 
-/* --watch's directory, or those that `dcp-train CONFIG.json [key.path=value ...]` would use, also
- * after words of a program that starts it, as env and numactl are; none where there is no such
- * word, or the file is none that dcp-train would take. */
+/* Finds --watch's directory, or those that `dcp-train CONFIG.json [key.path=value ...]` would use,
+ * also if other programs, such as env and numactl, start it. Finds none without dcp-train, or if
+ * dcp-train would not accept the file. */
 void launcher_watched_find(launcher_watched *dirs, const char *watch, char *const *program);
-/* Whether it is dcp-train, which tells dcp-run how far it is. */
+/* Returns 1 for dcp-train, which reports its progress to dcp-run. */
 int launcher_watched_is_train(const char *program);
-/* The first of the words that is; NULL: none. */
+/* Returns the first word that is dcp-train; NULL: none. */
 char *const *launcher_watched_find_train(char *const *program);
 void launcher_watched_free(launcher_watched *dirs);
 
-/* How often a run may be started again. */
-
-/* Restarts are counted until the run has published a step newer than those that it published
- * before: one that makes progress may fail any number of times, one that does not ends after `max`,
- * also where it starts over each time. Steps of earlier runs, which a run may set aside and publish
- * again under the same numbers, do not count: a step is its folder, not its number. */
+/* Restarts are counted until the run has published a step newer than its earlier ones. So a run
+ * that makes progress may fail any number of times, and one that does not ends after `max`
+ * restarts, even if it starts over each time. Steps of earlier runs, which a run may set aside and
+ * publish again under the same numbers, do not count: a step is its folder, not its number. */
 typedef struct launcher_budget {
-    const launcher_watched *dirs; /* the stores; none known: only what ranks tell counts */
+    const launcher_watched
+        *dirs; /* the stores; if none is known, only the reports of ranks count */
     int max;
     int used;                          /* since the last newer step */
-    struct launcher_published *before; /* complete steps that the first start found */
+    struct launcher_published *before; /* complete steps from before the first start */
     size_t n_before;
-    int64_t published; /* the newest step by a start of ours, -1: none */
+    int64_t published; /* the newest step that this run has published; -1: none */
 } launcher_budget;
 
-/* Takes note of what is there before the first start. */
+/* Records which steps exist before the first start. */
 void launcher_budget_begin(launcher_budget *budget, const launcher_watched *dirs, int max);
 void launcher_budget_end(launcher_budget *budget);
 
-/* Ranks have told that they published this step. 1: it is newer than those before. */
+/* Records that ranks have published this step. Returns 1 if it is newer than those before. */
 int launcher_budget_told(launcher_budget *budget, int64_t step);
-/* Called after a failure: whether another start is due, which is then counted. */
+/* To be called after a failure. Returns 1 if another start is allowed, and counts it. */
 int launcher_budget_allows(launcher_budget *budget);
-/* Whether a start has published a step, from which the next one should go on; looks. */
+/* Looks at the stores. Returns 1 if this run has published a step, from which the next start
+ * resumes. */
 int launcher_budget_goes_on(launcher_budget *budget);
-/* The newest complete step of the stores that can be seen from here; -1 where there is none. */
+/* Returns the newest complete step of the stores that this host can see; -1: none. */
 int64_t launcher_budget_newest(const launcher_budget *budget);

@@ -14,7 +14,8 @@
 
 extern char **environ;
 
-/* Starts a program with stdout into *out, and without our blocked signals. Its pid, or -1. */
+/* Starts a program with stdout into *out, and without our blocked signals. Returns its pid, or -1.
+ */
 static pid_t start_program(char *const *argv, int *out) {
     int ends[2];
     pid_t pid = -1;
@@ -38,8 +39,8 @@ static pid_t start_program(char *const *argv, int *out) {
     return failed ? -1 : pid;
 }
 
-/* Reads until the end, for at most the limit; what is longer than the text is read and dropped. 0,
- * or -1 where the end was not reached. */
+/* Reads until the end, for at most the limit; drops what does not fit. Returns 0, or -1 if the end
+ * was not reached. */
 static int read_answer(int fd, double limit_s, char *text, size_t size) {
     const double end = program_now_s() + limit_s;
     struct pollfd ready = {.fd = fd, .events = POLLIN};
@@ -82,9 +83,9 @@ int launcher_ask_finds(const char *program) {
     return 0;
 }
 
-static const double ask_limit_s = 30; /* programs may lie on a slow file system */
+static const double ask_limit_s = 30; /* programs may be on a slow file system */
 
-/* All agents are started by dcp-run's own host, at once, as they stay. */
+/* dcp-run's own host starts all agents, and all at once, because they keep running. */
 static const launcher_family_remote by_orted = {
     .option = "--mca",
     .program = "orte_launch_agent",
@@ -114,7 +115,7 @@ static const launcher_family_remote by_hydra = {
 
 static const launcher_family families[] = {
     {.name = "Open MPI 5",
-     .banner = "(Open", /* MPI), or RTE) of the same programs by other names */
+     .banner = "(Open", /* "(Open MPI)", or "(OpenRTE)" of the same programs by other names */
      .from = 5,
      .always = "--bind-to none",
      .tag = "--tag-output",
@@ -144,7 +145,7 @@ static const launcher_family families[] = {
     {.name = "MPICH",
      .banner = "HYDRA build details:",
      .from = 4,
-     .always = "-bind-to none -rmk user", /* whatever batch system this is a job of */
+     .always = "-bind-to none -rmk user", /* whatever batch system dcp-run is a job of */
      .tag = "-prepend-pattern [%g,%r]<stdout>:",
      .tag_end = "",
      .one_host = "-launcher fork",

@@ -42,7 +42,7 @@ static bool some_have_ended(const launcher_told *told) {
 
 enum { EXIT_UNKNOWN = 3, LOOK_MS = 100, SPARE_LINKS = 16 };
 
-/* Hosts of the placement but this one. */
+/* Counts the hosts of the placement except this one. */
 static size_t count_remote(const launcher_placement *placement, const char **local) {
     size_t n = 0;
     for (size_t i = 0; i < placement->n; i++) {
@@ -55,7 +55,7 @@ static size_t count_remote(const launcher_placement *placement, const char **loc
     return n;
 }
 
-/* What remains of a start that failed. */
+/* Releases what a start that failed has allocated. */
 static int fail_to_start(launcher_job *job) {
     launcher_folders_remove(&job->folders);
     launcher_folders_free(&job->folders);
@@ -128,8 +128,8 @@ size_t launcher_job_list(const launcher_job *job, struct pollfd *polled, size_t 
     return n;
 }
 
-/* Ranks of this host that have ended: mpirun and the agent are to go on, should somebody have
- * stopped them, and end the others. */
+/* Handles ranks of this host that have ended. mpirun and the agent must continue, in case somebody
+ * has stopped them, and end the other ranks. */
 static void take_ends(launcher_job *job) {
     for (int r = 0; r < job->ranks; r++) {
         struct pollfd ended = {.fd = job->members[r].fd, .events = POLLIN};
@@ -140,9 +140,9 @@ static void take_ends(launcher_job *job) {
     }
 }
 
-/* The host of the placement that an agent is on: by its name in Slurm, by its number in the order
- * of the host file, or by its own name. Of Open MPI's daemons mpirun itself is number 0; MPICH
- * counts hosts. NULL: none that is missing. */
+/* Returns the host of the placement on which an agent runs: by its name in Slurm, by its number in
+ * the order of the host file, or by its own name. mpirun itself is number 0 of Open MPI's daemons;
+ * MPICH counts hosts. NULL: no host that is missing. */
 static const char *host_of_agent(const launcher_job *job, const json_t *hello) {
     const char *node = launcher_message_text(hello, "node");
     const char *name = launcher_message_text(hello, "host");
@@ -164,7 +164,8 @@ static const char *host_of_agent(const launcher_job *job, const json_t *hello) {
     return NULL;
 }
 
-/* A connection that does not know the key, or is of nobody that is waited for, ends. */
+/* Identifies an agent. A connection without the key, or from a host that is not waited for, ends.
+ */
 static void take_hello(launcher_job *job, launcher_link *link, const json_t *m) {
     const int is_ours = strcmp(launcher_message_text(m, "key"), job->listener.key) == 0;
     link->host = is_ours ? host_of_agent(job, m) : NULL;
@@ -231,7 +232,7 @@ static void take_child(launcher_job *job, const launcher_link *link, const json_
     if (link->is_remote) return;
     const int status = (int)launcher_message_number(m, "status", 0);
     job->mpirun_lives = false;
-    /* with other hosts it has also waited for ssh or srun, which may have failed */
+    /* with other hosts, it has also waited for ssh or srun, which may have failed */
     if (job->remote_hosts == 0 && json_is_true(json_object_get(m, "waited"))) job->launched = true;
     job->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (job->bare_signals && (job->status == SIGTERM || job->status == SIGKILL)) job->status += 128;
@@ -293,7 +294,7 @@ static void accept_agents(launcher_job *job) {
     }
 }
 
-/* Connections that were none of an agent's go. */
+/* Forgets connections that did not belong to an agent. */
 static void forget_strangers(launcher_job *job) {
     size_t n = 1;
     for (size_t i = 1; i < job->n_links; i++) {
@@ -320,7 +321,8 @@ static void take_loss(launcher_job *job, launcher_link *link) {
             program_now_s() - job->alive_at);
 }
 
-/* Open MPI 5's mpirun ends with 0 where it has lost a host. */
+/* Returns true if mpirun's status shows success: Open MPI 5's ends with 0 even if it has lost a
+ * host. */
 static bool is_believed(const launcher_job *job) {
     for (int r = 0; r < job->ranks; r++)
         if (job->members[r].seen.told && !job->members[r].is_done) return false;
@@ -389,13 +391,13 @@ void launcher_job_visit_missing(const launcher_job *job, void (*visit)(void *ctx
     }
 }
 
-/* Whether an agent, or what a lost one may have left, is waited for. */
+/* Returns true if an agent is waited for, or what a lost one may have left. */
 static int is_waited_for(const launcher_link *link) {
     if (link->state == LAUNCHER_LINK_UP) return 1;
     return link->state == LAUNCHER_LINK_LOST && program_now_s() < launcher_link_safe_at(link);
 }
 
-/* 0, or -1 where an agent still ends its part after `end`. */
+/* Waits until all agents have ended their part. Returns -1 if one has not after `end`. */
 static int wait_for_agents(launcher_job *job, double end) {
     for (;;) {
         int waits = 0, lives = 0;
@@ -413,8 +415,8 @@ static int wait_for_agents(launcher_job *job, double end) {
     }
 }
 
-/* Ranks that were seen are waited for by themselves: where the agent here was killed, one that has
- * written over its environment would not be found. */
+/* Waits for the ranks themselves: if the agent of this host was killed, the search for the job's
+ * mark would not find a rank that has overwritten its environment. */
 static int wait_for_ranks(const launcher_job *job, double end) {
     for (int r = 0; r < job->ranks; r++) {
         struct pollfd ended = {.fd = job->members[r].fd, .events = POLLIN};
@@ -426,7 +428,7 @@ static int wait_for_ranks(const launcher_job *job, double end) {
 }
 
 int launcher_job_clear(launcher_job *job, double limit_s) {
-    const double patience = LAUNCHER_PATIENCE_S + 0.5; /* they tell what is stuck before that */
+    const double patience = LAUNCHER_PATIENCE_S + 0.5; /* agents report what is stuck before that */
     const double end = program_now_s() + (limit_s > patience ? limit_s : patience);
     launcher_guard_wake(&job->guard);
     launcher_job_tell(job, json_pack("{s:s}", "kind", "end"));
@@ -435,7 +437,7 @@ int launcher_job_clear(launcher_job *job, double limit_s) {
     job->n_links = 0;
     if (launcher_guard_clear(&job->guard, end) != 0) left = -1;
     if (left == 0) left = wait_for_ranks(job, end);
-    if (left == 0) launcher_folders_remove(&job->folders); /* where the agent could not */
+    if (left == 0) launcher_folders_remove(&job->folders); /* if the agent could not */
     launcher_folders_free(&job->folders);
     launcher_listener_close(&job->listener);
     return left;

@@ -37,8 +37,8 @@ void launcher_link_send(launcher_link *link, json_t *message) {
     launcher_channel_send(&link->channel, message);
 }
 
-/* A beat answers what was heard: to a host that has fallen silent nothing is said that would
- * prolong what runs there. */
+/* A heartbeat answers what was heard: a silent host must not get anything that would prolong what
+ * runs there. */
 void launcher_link_keep(launcher_link *link) {
     launcher_channel_flush(&link->channel);
     if (!link->is_remote || link->state != LAUNCHER_LINK_UP || link->heard < link->said) return;
@@ -62,12 +62,12 @@ json_t *launcher_link_next(launcher_link *link) {
 
 double launcher_link_safe_at(const launcher_link *link) {
     if (link->state != LAUNCHER_LINK_LOST || !link->is_remote) return 0;
-    return link->said + LAUNCHER_LEASE_S + 1; /* to kill them */
+    return link->said + LAUNCHER_LEASE_S + 1; /* for the agent to kill them */
 }
 
 enum { BACKLOG = 512 };
 
-/* Of both families where there is IPv6, else of IPv4. */
+/* Opens a port for IPv6 and IPv4 (AF_INET6), or for IPv4 alone. */
 static int open_socket(int family) {
     const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const int off = 0;
@@ -90,7 +90,7 @@ static int port_of(int fd) {
                                             : ((struct sockaddr_in *)&name)->sin_port);
 }
 
-/* Addresses that need no interface to be named with them. */
+/* Returns true for an address that other hosts can use without naming an interface. */
 static int is_for_others(const struct ifaddrs *at) {
     if (!at->ifa_addr || !(at->ifa_flags & IFF_UP) || (at->ifa_flags & IFF_LOOPBACK)) return 0;
     if (at->ifa_addr->sa_family == AF_INET) return 1;
@@ -164,7 +164,8 @@ int launcher_guard_start(launcher_guard *guard, launcher_channel *channel,
                          void *ctx) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return -1;
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* should the agent be killed, the job becomes ours */
+    prctl(PR_SET_CHILD_SUBREAPER,
+          1); /* if the agent is killed, the job's processes become our children */
     guard->pid = fork();
     if (guard->pid == 0) {
         close(pair[0]);
@@ -184,8 +185,8 @@ int launcher_guard_start(launcher_guard *guard, launcher_channel *channel,
 
 void launcher_guard_wake(const launcher_guard *guard) { kill(guard->pid, SIGCONT); }
 
-/* Children of this process that have the job's mark, and what descends from these. Others, which it
- * had before it became dcp-run, are left alone. */
+/* A visit of the children of this process that have the job's mark, and of their descendants. Other
+ * children, from before this process became dcp-run, are left alone. */
 typedef struct marked_job {
     const char *mark;
     int tell, left;
@@ -202,7 +203,7 @@ static void kill_marked(void *ctx, const launcher_process *child) {
     marked_job *job = ctx;
     char *marks = launcher_processes_variable(child->pid, "DCP_RUN_JOB");
     const int is_marked = marks && strstr(marks, job->mark);
-    /* whose a process is that is ending cannot be seen any more */
+    /* an ending process does not show its mark any more */
     const int is_left = is_marked || (!marks && launcher_processes_is_ending(child->pid));
     free(marks);
     job->left += is_left;
@@ -215,11 +216,13 @@ static void kill_marked(void *ctx, const launcher_process *child) {
     launcher_processes_visit_below(child->pid, 0, tell_alive, NULL);
 }
 
-/* The agent itself was killed, so that its children are ours. */
+/* Kills the job's processes after the agent was killed and they became our children. */
 static int kill_adopted(const launcher_guard *guard, double end) {
     const double tell_at = program_now_s() + LAUNCHER_PATIENCE_S;
     int told = 0;
-    for (int clean = 0; clean < 2;) { /* children of what ends become ours after a look, too */
+    for (int clean = 0;
+         clean <
+         2;) { /* look twice: children of an ending process may become ours after the first look */
         marked_job job = {.mark = guard->mark, .tell = !told && program_now_s() >= tell_at};
         told |= job.tell;
         while (waitpid(-1, NULL, WNOHANG) > 0) {

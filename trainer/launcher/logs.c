@@ -1,5 +1,5 @@
-/* A tag is "[1,3]<stdout>:", before each line of rank 3, and again where mpirun goes on with a line
- * after it has written something else. */
+/* A tag is "[1,3]<stdout>:". mpirun writes it before each line of rank 3, and again where it
+ * continues a line after it has written something else. */
 #include "launcher/logs.h"
 
 #include <errno.h>
@@ -18,10 +18,11 @@
 
 enum { TAG_DIGITS = 9 };
 
-/* What stands at a place. */
+/* What matching found at a position, besides a length. */
 enum { NO_TAG = 0, CUT_TAG = -1 };
 
-/* Whether `at` begins with `text`: its length, or CUT_TAG where it ends too early to tell. */
+/* Returns the length of `text` if `at` begins with it; CUT_TAG if the bytes end too early to know.
+ */
 static int match_text(const char *at, const char *end, const char *text) {
     const size_t n = strlen(text), there = (size_t)(end - at);
     if (there < n) return memcmp(at, text, there) == 0 ? CUT_TAG : NO_TAG;
@@ -46,7 +47,7 @@ static int match_stream(const char *at, const char *end) {
     return n;
 }
 
-/* The length of the tag at `at`, and its rank; NO_TAG, or CUT_TAG. */
+/* Returns the length of the tag at `at`, and its rank; otherwise NO_TAG or CUT_TAG. */
 static int match_tag(const char *at, const char *end, const char *tag_end, int *rank) {
     const char *from = at;
     const int parts = *tag_end ? 7 : 6;
@@ -65,7 +66,7 @@ static int match_tag(const char *at, const char *end, const char *tag_end, int *
     return (int)(at - from);
 }
 
-/* Goes through `bytes`; returns how many of them are done: the rest may be a tag's begin. */
+/* Splits `bytes`; returns how many of them are done: the rest may be the beginning of a tag. */
 static size_t split(launcher_tagged *tagged, const char *bytes, size_t n, launcher_tagged_fn take,
                     void *ctx) {
     const char *at = bytes, *end = bytes + n, *text = bytes;
@@ -93,7 +94,7 @@ static size_t split(launcher_tagged *tagged, const char *bytes, size_t n, launch
 
 void launcher_tagged_take(launcher_tagged *tagged, const char *bytes, size_t n,
                           launcher_tagged_fn take, void *ctx) {
-    while (n > 0 && tagged->n_held > 0) { /* one byte more, until it is clear what it is */
+    while (n > 0 && tagged->n_held > 0) { /* add one byte at a time, until it is clear what it is */
         char held[LAUNCHER_TAG_BYTES];
         const size_t n_held = tagged->n_held + 1;
         memcpy(held, tagged->held, tagged->n_held);
@@ -118,12 +119,12 @@ void launcher_tagged_end(launcher_tagged *tagged, launcher_tagged_fn take, void 
 enum {
     READ_BYTES = 1 << 16,
     READS_A_TAKE = 16,
-    LINE_BYTES = 1 << 16,    /* a longer line is cut */
-    BACKLOG_BYTES = 1 << 20, /* of a console, until no more is read */
-    CONSOLE_BYTES = 4096,    /* a pipe that can be written to takes so much at once, */
-    TERMINAL_BYTES = 256,    /* and a terminal this */
+    LINE_BYTES = 1 << 16,    /* a longer line is split */
+    BACKLOG_BYTES = 1 << 20, /* bytes for a console that are stored before reading stops */
+    CONSOLE_BYTES = 4096,    /* a pipe that is writable accepts so much at once, */
+    TERMINAL_BYTES = 256,    /* and a terminal this much */
 };
-static const double stuck_s = 2; /* a console that takes nothing for so long is not waited for */
+static const double stuck_s = 2; /* a console that accepts nothing for so long is not waited for */
 static const double last_s = 1;  /* at the end */
 
 typedef struct output_line {
@@ -131,18 +132,18 @@ typedef struct output_line {
     size_t n;
 } output_line;
 
-/* One of mpirun's two streams, and where it is shown. */
+/* One of mpirun's two streams, and the console for it. */
 typedef struct output_stream {
-    int reader, writer; /* pipe; -1: closed */
+    int reader, writer; /* the pipe; -1: closed */
     launcher_tagged tagged;
-    output_line *lines; /* [ranks + 1]: begun by a rank; the last one: by mpirun */
-    int console;        /* descriptor; -1: nobody reads there any more */
-    size_t at_once;     /* bytes of a write to it */
-    char *backlog;      /* [n_backlog]: not yet written there */
+    output_line *lines; /* [ranks + 1]: incomplete lines of the ranks, and of mpirun */
+    int console;        /* descriptor; -1: it has no reader any more */
+    size_t at_once;     /* bytes per write to it */
+    char *backlog;      /* [n_backlog]: not written yet */
     size_t n_backlog, room;
-    double moved_at; /* when it took something, or had nothing to take */
+    double moved_at; /* when it accepted something, or had nothing to accept */
     int is_stuck;
-    unsigned long left_out; /* lines, since it is stuck */
+    unsigned long left_out; /* lines, since the console is stuck */
     struct launcher_output *output;
 } output_stream;
 
@@ -152,7 +153,7 @@ struct launcher_output {
     const char *tag_end;
     output_stream streams[2]; /* stdout, stderr */
     FILE **logs;              /* [ranks + 1]; NULL: not open */
-    int log_failed;           /* and that was said */
+    int log_failed;           /* and this has been reported */
     int epoll;
 };
 
@@ -177,7 +178,7 @@ static void close_logs(launcher_output *o) {
     }
 }
 
-/* Said once: the run goes on without. */
+/* Reports the first failure; the run continues without logs. */
 static void tell_log_failure(launcher_output *o, const char *path) {
     if (!o->log_failed) program_note("cannot write the log %s: %s", path, strerror(errno));
     o->log_failed = 1;
@@ -213,27 +214,28 @@ static void append_to_console(output_stream *s, const char *text, size_t n) {
     s->n_backlog += n;
 }
 
-/* Whether it can be written to, now or until `end`. */
+/* Returns 1 if the console is writable, now or until `end`. */
 static int can_write(const output_stream *s, double end) {
     const double left = end - program_now_s();
     struct pollfd console = {.fd = s->console, .events = POLLOUT};
     return poll(&console, 1, left > 0 ? (int)(1000 * left) : 0) > 0;
 }
 
-/* Whole lines where one fits, as other messages go there, too. */
+/* Returns how many bytes to write next: whole lines if one fits, because others write there, too.
+ */
 static size_t next_write(const output_stream *s, size_t from) {
     const size_t left = s->n_backlog - from, n = left < s->at_once ? left : s->at_once;
     const char *end = memrchr(s->backlog + from, '\n', n);
     return end ? (size_t)(end + 1 - (s->backlog + from)) : n;
 }
 
-/* Nobody reads there any more. */
+/* Gives the console up: it has no reader any more. */
 static void give_console_up(output_stream *s) {
     epoll_ctl(s->output->epoll, EPOLL_CTL_DEL, s->console, NULL);
     s->console = -1;
 }
 
-/* All that was kept is written: lines are shown again. */
+/* Shows lines again, after everything that was stored is written. */
 static void end_stuck(output_stream *s) {
     char text[128];
     const int n = snprintf(text, sizeof text,
@@ -244,7 +246,7 @@ static void end_stuck(output_stream *s) {
     append_to_console(s, text, (size_t)n);
 }
 
-/* Writes what the console takes until `end`; 0: now. */
+/* Writes what the console accepts until `end`; 0: now. */
 static void flush_console(output_stream *s, double end) {
     size_t done = 0;
     while (s->console >= 0 && done < s->n_backlog && can_write(s, end)) {
@@ -260,7 +262,7 @@ static void flush_console(output_stream *s, double end) {
     if (s->n_backlog == 0 && s->is_stuck) end_stuck(s);
 }
 
-/* Whether nothing more may be read, as its lines would have no room. */
+/* Returns 1 if reading has to stop, because there is no room for more lines. */
 static int holds_up(output_stream *s) {
     if (s->n_backlog < BACKLOG_BYTES || s->is_stuck) return 0;
     if (program_now_s() - s->moved_at >= stuck_s) s->is_stuck = 1;
@@ -269,7 +271,7 @@ static int holds_up(output_stream *s) {
 
 /* Lines. */
 
-/* "2026-11-23 12:03:04.123 " */
+/* Writes "2026-11-23 12:03:04.123 "; returns its length. */
 static size_t stamp(char text[40]) {
     struct timespec now;
     struct tm tm;
@@ -280,9 +282,9 @@ static size_t stamp(char text[40]) {
     return n;
 }
 
-/* A whole line, without its end. */
+/* Writes a whole line, given without its end. */
 static void put_line(output_stream *s, int i, const char *text, size_t n) {
-    static const size_t date = sizeof "2026-11-23 " - 1; /* the console has the time alone */
+    static const size_t date = sizeof "2026-11-23 " - 1; /* the console shows only the time */
     launcher_output *o = s->output;
     char time[40], who[32] = "mpirun: ";
     const size_t n_time = stamp(time);
@@ -309,7 +311,6 @@ static void end_line(output_stream *s, int i) {
     *line = (output_line){0};
 }
 
-/* A launcher_tagged_fn. */
 static void take_part(void *ctx, int rank, const char *text, size_t n) {
     output_stream *s = ctx;
     const int i = rank < 0 ? s->output->ranks : rank;
@@ -339,7 +340,7 @@ static void end_stream(output_stream *s) {
     s->reader = -1;
 }
 
-/* 1: there may be more. */
+/* Reads once. Returns 1 if there may be more. */
 static int read_stream(output_stream *s) {
     static char bytes[READ_BYTES];
     if (s->reader < 0) return 0;
@@ -349,7 +350,7 @@ static int read_stream(output_stream *s) {
     return n > 0;
 }
 
-/* A plain file cannot be watched, and is never slow. */
+/* Sets the events of a descriptor. A regular file cannot be watched, and is never slow. */
 static void watch(int epoll, int fd, uint32_t events) {
     struct epoll_event event = {.events = events, .data.fd = fd};
     if (fd < 0) return;
@@ -359,7 +360,7 @@ static void watch(int epoll, int fd, uint32_t events) {
         epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-/* What the descriptor is readable for from now on. */
+/* Sets what the descriptor is readable for next. */
 static void set_interest(launcher_output *o) {
     const int held_up = holds_up(&o->streams[0]) || holds_up(&o->streams[1]);
     for (int i = 0; i < 2; i++) {
@@ -486,7 +487,7 @@ void launcher_output_close(launcher_output *o) {
     for (int i = 0; i < 2; i++) {
         output_stream *s = &o->streams[i];
         flush_console(s, s->is_stuck ? 0 : end);
-        flush_console(s, 0); /* that lines were left out */
+        flush_console(s, 0); /* the message about lines that were left out */
     }
     close_logs(o);
     free_output(o);

@@ -19,14 +19,15 @@
 #include "launcher/rank_program.h"
 #include "programs/program.h"
 
-/* A lost host is noticed after 4 s without a word of dcp-run: it must not wait longer than this. */
+/* A host without messages from dcp-run for 4 s counts as lost, so a query must not take longer than
+ * this. */
 static const double slurm_limit_s = 2;
 
 static int ask_scontrol(char *const *argv, char *text, size_t size) {
     return launcher_ask_program(argv, slurm_limit_s, text, size);
 }
 
-/* Of a job on this node alone mpirun asks nothing of Slurm. */
+/* Returns 1 unless the job has this node alone; then mpirun does not need Slurm. */
 static int has_other_nodes(void) {
     const char *nodes = getenv("SLURM_JOB_NUM_NODES");
     return !getenv("SLURMD_NODENAME") || !nodes || strcmp(nodes, "1") != 0;
@@ -51,13 +52,13 @@ int launcher_slurm_check(void) {
                         getenv("SLURM_JOB_ID"));
 }
 
-/* A step has its CPUs for itself, and that of the last start may still be ending. */
+/* A step does not share its CPUs, and the step of the last start may still be ending. */
 void launcher_slurm_set_environment(void) {
     if (getenv("SLURM_JOB_ID")) setenv("SLURM_OVERLAP", "1", 1);
 }
 
-/* In the process that becomes mpirun: srun passes this variable on to other nodes, whatever the
- * user has told it to pass. */
+/* Makes srun pass this variable on to other nodes, whatever the user has specified; in the process
+ * that becomes mpirun. */
 static void launcher_slurm_pass(const char *name) {
     const char *passed = getenv("SLURM_EXPORT_ENV");
     char *more = NULL;
@@ -68,7 +69,7 @@ static void launcher_slurm_pass(const char *name) {
     free(more);
 }
 
-/* What follows `key` in the text; NULL where it has none. */
+/* Returns what follows `key` in the text; NULL if it is missing. */
 static const char *value_of(const char *text, const char *key) {
     const char *found = strstr(text, key);
     return found ? found + strlen(key) : NULL;
@@ -78,8 +79,8 @@ static int begins_with(const char *text, const char *word) {
     return text && strncmp(text, word, strlen(word)) == 0;
 }
 
-/* The lines of `scontrol show job` that say so. While a preempted job has its grace time it runs
- * on, with PreemptTime set; when it is put back into the queue, Restarts is counted. */
+/* Returns 1 if `scontrol show job` reports a preemption. While a preempted job has its grace time
+ * it runs, with PreemptTime set; when it is put back into the queue, Restarts is counted. */
 static int tells_preemption(const char *text) {
     const char *eligible = value_of(text, "\n   PreemptEligibleTime=");
     const char *when = eligible ? value_of(eligible, " PreemptTime=") : NULL;
@@ -102,9 +103,10 @@ int launcher_slurm_is_preempted(void) {
 
 enum { INFO_BYTES = 1 << 16, WORDS_BYTES = 4096 };
 
-static const double agent_limit_s = 30; /* programs may lie on a slow file system */
+static const double agent_limit_s = 30; /* programs may be on a slow file system */
 
-/* What ompi_info says of a parameter, without quotes; "" where it says nothing. */
+/* Finds the value of a parameter in the output of ompi_info, without quotes; "" if it is missing.
+ */
 static void find_value(const char *info, const char *name, char *out, size_t size) {
     const char *at = strstr(info, name);
     if (at) at += strlen(name);
@@ -118,8 +120,8 @@ static int is_true(const char *info, const char *name) {
     return strcmp(value, "true") == 0;
 }
 
-/* Whether Open MPI takes the starter of a batch system (Grid Engine, LoadLeveler), as it does where
- * no AGENT is named. */
+/* Returns 1 if Open MPI uses the starter of a batch system (Grid Engine, LoadLeveler), as it does
+ * if no AGENT is named. */
 static int is_by_batch_system(const char *info) {
     char source[32];
     find_value(info, ":plm_rsh_agent:source:", source, sizeof source);
@@ -130,7 +132,8 @@ static int is_by_batch_system(const char *info) {
     return getenv("LOADL_STEP_ID") && !is_true(info, ":plm_rsh_disable_llspawn:value:");
 }
 
-/* As Open MPI does it: ssh forwards no X11 where the user does not say so. */
+/* Returns 1 if ssh gets -x, as from Open MPI: no X11 is forwarded unless the user has specified it.
+ */
 static int takes_x(const char *agent) {
     char words[WORDS_BYTES], *rest = words;
     snprintf(words, sizeof words, "%s", agent);
@@ -142,7 +145,7 @@ static int takes_x(const char *agent) {
     return 1;
 }
 
-/* The first of AGENT : AGENT : ... that there is. */
+/* Chooses the first of AGENT : AGENT : ... that is installed. */
 static void choose(char *agents, char *words, size_t size) {
     for (char *one; (one = strsep(&agents, ":"));) {
         char program[WORDS_BYTES];
@@ -155,9 +158,9 @@ static void choose(char *agents, char *words, size_t size) {
     }
 }
 
-/* The words of AGENT: "ssh -x". They go by what the user has told the family of mpirun. NULL: Open
- * MPI asks a batch system, which passes the environment on, or finds no AGENT either. The text
- * stays; the first call alone asks Open MPI. */
+/* Returns the words of AGENT, such as "ssh -x", by what the user has specified for the family of
+ * mpirun. NULL: Open MPI uses a batch system, which passes the environment on, or finds no AGENT
+ * either. The text remains; only the first call queries Open MPI. */
 static const char *launcher_shell_words(const launcher_family_remote *by) {
     static char words[WORDS_BYTES];
     static int asked;
@@ -170,14 +173,14 @@ static const char *launcher_shell_words(const launcher_family_remote *by) {
         asked = 1;
         if (by->asked) launcher_ask_program(ask, agent_limit_s, info, sizeof info);
         find_value(info, ":plm_rsh_agent:value:", agents, sizeof agents);
-        if (!*agents) /* nobody answers: the answer in most places */
+        if (!*agents) /* no answer: these are the words in most places */
             snprintf(agents, sizeof agents, "%s", named ? named : "ssh : rsh");
         if (!is_by_batch_system(info)) choose(agents, words, sizeof words);
     }
     return *words ? words : NULL;
 }
 
-/* A pipe that holds the line, as stdin. 0, or -1 with errno. */
+/* Puts a pipe that holds the line in the place of stdin. Returns 0, or -1 with errno. */
 static int put_on_stdin(const char *line) {
     int ends[2];
     if (pipe(ends) != 0) return -1;
@@ -206,7 +209,7 @@ int launcher_shell_main(int argc, char **argv) {
     return become(argv + 2);
 }
 
-/* Where the next "--" is, from `at` on; argc: nowhere. */
+/* Returns the position of the next "--", starting at `at`; argc: none. */
 static int find_end(int argc, char **argv, int at) {
     while (at < argc && strcmp(argv[at], "--") != 0) at++;
     return at;
@@ -227,7 +230,7 @@ int launcher_shell_start_main(int argc, char **argv) {
     return become(command);
 }
 
-#define REPLACED " (deleted)" /* which the kernel adds */
+#define REPLACED " (deleted)" /* added by the kernel */
 
 static const double ask_limit_s = 30;
 
@@ -235,7 +238,7 @@ enum { EXIT_CANNOT_EXEC = 127, REPLACED_BYTES = sizeof REPLACED - 1 };
 
 extern char **environ;
 
-/* Arguments that grow; all of them are allocated. */
+/* A growing list of arguments, which are all allocated. */
 typedef struct words {
     char **at;
     size_t n, room;
@@ -264,7 +267,7 @@ static void add_words(words *w, ...) {
     va_end(list);
 }
 
-/* The words of a text; NULL has none. */
+/* Adds the words of a text; NULL has none. */
 static void add_text(words *w, const char *text) {
     char *copy = strdup(text ? text : ""), *rest = copy;
     w->failed |= !copy;
@@ -273,8 +276,9 @@ static void add_text(words *w, const char *text) {
     free(copy);
 }
 
-/* What ranks on other hosts are to have of our environment, as those here have it all. Not what an
- * agent tells the ranks of its own host, or mpirun of its own, nor what is for agents alone. */
+/* Returns 1 for what ranks on other hosts get of our environment; ranks here have all of it.
+ * Excluded is what an agent sets for the ranks of its own host, or mpirun for its ranks, and what
+ * is for agents alone. */
 static int is_exported(const char *entry) {
     static const char *const prefixes[] = {
         "DCP_",      "OMP_",       "NCCL_",   "CUDA_",  "UCX_",          "MKL_",
@@ -307,7 +311,7 @@ static void add_exports(words *w, const launcher_family *family) {
     free(list);
 }
 
-/* A shell on another host reads it. */
+/* Returns 1 for a path that a shell on another host reads unchanged. */
 static int is_plain(const char *path) {
     return path[strspn(path,
                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-")] ==
@@ -318,10 +322,10 @@ static const char *folder_or_none(const launcher_command *c, size_t i) {
     return c->folders->path[i] && is_plain(c->folders->path[i]) ? c->folders->path[i] : "-";
 }
 
-/* dcp-run's own path, for command lines; "": there is none. */
+/* Finds dcp-run's own path, for command lines; "": not found. */
 static void find_self(char self[PATH_MAX]) {
     ssize_t n = readlink("/proc/self/exe", self, PATH_MAX - 1);
-    /* what replaced it where it has been installed anew meanwhile, at the same path */
+    /* if it has been installed anew meanwhile, its replacement is at the same path */
     if (n > REPLACED_BYTES && memcmp(self + n - REPLACED_BYTES, REPLACED, REPLACED_BYTES) == 0)
         n -= REPLACED_BYTES;
     self[n > 0 ? n : 0] = '\0';
@@ -338,7 +342,8 @@ static int find_plain_self(char self[PATH_MAX]) {
     return -1;
 }
 
-/* The words of an agent, without dcp-run's path and what the agent starts; NULL: no memory. */
+/* Returns the words of an agent, without dcp-run's path and the program that the agent starts;
+ * NULL: no memory. */
 static char *agent_words(const launcher_command *c) {
     char *text;
     const int n = asprintf(&text, "agent %d %s %s %s", c->listener->port, c->listener->addresses,
@@ -346,7 +351,7 @@ static char *agent_words(const launcher_command *c) {
     return n < 0 ? NULL : text;
 }
 
-/* By parameters: what is to be started in the place of the daemon, and for ssh. */
+/* Adds parameters: the programs to start in the place of the daemon, and of ssh. */
 static int add_parameters(words *w, const launcher_command *c, const char *self) {
     const launcher_family_remote *by = c->family->remote;
     char *agent = NULL, *shell = NULL, number[16], *own = agent_words(c);
@@ -358,7 +363,7 @@ static int add_parameters(words *w, const launcher_command *c, const char *self)
     add_words(w, by->option, by->program, agent, by->option, by->at_once, number, NULL);
     for (size_t i = 0; i < sizeof by->on / sizeof *by->on; i++)
         add_words(w, by->option, by->on[i], "1", NULL);
-    add_words(w, c->family->pass, LAUNCHER_KEY "=", NULL); /* ranks here have none */
+    add_words(w, c->family->pass, LAUNCHER_KEY "=", NULL); /* ranks on this host get no key */
     free(agent);
     if (!shell_words) return 0;
     if (asprintf(&shell, "%s shell %s", self, shell_words) < 0) return -1;
@@ -367,7 +372,7 @@ static int add_parameters(words *w, const launcher_command *c, const char *self)
     return 0;
 }
 
-/* By dcp-run in the place of ssh, which makes of HOST COMMAND: ssh HOST dcp-run agent ... COMMAND.
+/* Adds dcp-run in the place of ssh; from HOST COMMAND it makes: ssh HOST dcp-run agent ... COMMAND.
  */
 static int add_starter(words *w, launcher_command *c, const char *self) {
     const launcher_family_remote *by = c->family->remote;
@@ -382,8 +387,8 @@ static int add_starter(words *w, launcher_command *c, const char *self) {
     return c->starter_words ? 0 : -1;
 }
 
-/* Agents on other hosts. The key is on no command line, which everybody may read: mpirun has it in
- * its environment. */
+/* Adds agents on other hosts. The key is not on a command line, which everybody can read: mpirun
+ * has it in its environment. */
 static int add_agent(words *w, launcher_command *c) {
     char self[PATH_MAX];
     if (find_plain_self(self) != 0) return -1;
@@ -405,7 +410,8 @@ static int write_host_file(const launcher_command *c, char *path, size_t size) {
 /* 0, or -1 after a message. */
 static int add_hosts(words *w, launcher_command *c) {
     char hosts[PATH_MAX];
-    const int is_needed = c->listener || c->family->remote->option; /* MPICH would ask ssh for us */
+    const int is_needed =
+        c->listener || c->family->remote->option; /* MPICH would use ssh even for this host */
     if (c->placement->n == 0 || !is_needed) {
         add_text(w, c->family->one_host);
         return 0;
@@ -447,7 +453,7 @@ void launcher_mpirun_free(char **argv) {
     free(argv);
 }
 
-/* Options are read before the version is told, and nothing is started then. */
+/* mpirun reads its options before it prints its version, and starts nothing then. */
 int launcher_mpirun_refuses(char *const *argv) {
     char text[16];
     size_t n = 0;
@@ -461,7 +467,7 @@ int launcher_mpirun_refuses(char *const *argv) {
     return status > 0;
 }
 
-/* Nested jobs belong to all of those that they are part of. */
+/* Adds the job's mark; a nested job has the marks of all jobs around it. */
 static void add_mark(const char *mark) {
     char *marks = NULL;
     const char *outer = getenv("DCP_RUN_JOB");
@@ -470,8 +476,8 @@ static void add_mark(const char *mark) {
     free(marks);
 }
 
-/* What a launcher has told us, should one have started dcp-run, would be taken for what mpirun
- * tells its ranks. */
+/* Removes the variables of a launcher that may have started dcp-run: they would be mistaken for
+ * those that mpirun sets for its ranks. */
 static void forget_launcher(void) {
     for (int i = 0; i <= PROGRAM_BY_PMIX; i++) {
         const program_launcher *by = &program_launchers[i];
@@ -481,8 +487,8 @@ static void forget_launcher(void) {
     }
 }
 
-/* Open MPI refuses to run as root unless told. dcp-train has one thread per rank, on which equal
- * bits rest. */
+/* Open MPI refuses to run as root without these variables. dcp-train has one thread per rank, on
+ * which equal bits depend. */
 static void set_environment(const launcher_command *c) {
     forget_launcher();
     if (geteuid() == 0) {
@@ -494,7 +500,7 @@ static void set_environment(const launcher_command *c) {
     if (launcher_watched_is_train(c->program[0])) setenv("OMP_NUM_THREADS", "1", 0);
     launcher_folders_set(c->folders);
     add_mark(c->mark);
-    unsetenv(LAUNCHER_KEY); /* of another run, which has started this one */
+    unsetenv(LAUNCHER_KEY); /* of another run, which may have started this one */
     if (!c->listener) return;
     setenv(LAUNCHER_KEY, c->listener->key, 1);
     if (c->starter_words) setenv(c->family->remote->starter_words, c->starter_words, 1);
@@ -508,16 +514,16 @@ static void set_streams(const launcher_command *c) {
     if (c->err >= 0) dup2(c->err, STDERR_FILENO);
 }
 
-/* A session of its own, so that Ctrl-C reaches dcp-run alone, which passes it on. */
+/* The session is its own, so Ctrl-C reaches dcp-run alone, which passes it on. */
 void launcher_mpirun_exec(void *ctx) {
     const launcher_command *c = ctx;
     setsid();
-    prctl(PR_SET_PDEATHSIG, SIGINT); /* of the agent; mpirun then ends its ranks */
+    prctl(PR_SET_PDEATHSIG, SIGINT); /* when the agent dies; mpirun then ends its ranks */
     set_streams(c);
     set_environment(c);
-    /* It would end when it has found some output without a reader, and at a SIGTERM to all
-     * processes of a service, before the ranks have saved. Ranks do not keep this
-     * (launcher_rank_main). */
+    /* Otherwise mpirun would end when its output has no reader, and at a SIGTERM to all processes
+     * of a service, before the ranks have saved. Ranks unblock these signals (launcher_rank_main).
+     */
     sigset_t mask = *c->mask;
     sigaddset(&mask, SIGPIPE);
     sigaddset(&mask, SIGTERM);

@@ -37,7 +37,7 @@ static const char statuses[] =
     "Exit status: 0 done; 1, 2, 143 (stopped by SIGTERM) as PROGRAM gave it, without a restart;\n"
     "2 wrong usage; 3 failure with no restart left; 75 saved, to be run again.";
 
-/* A whole number of [min, max] that ends at `end`; sets *after to what follows it. */
+/* Parses a whole number within [min, max]; sets *after to what follows it. */
 static int parse_int(const char *text, long min, long max, const char **after, int *out) {
     char *end;
     errno = 0;
@@ -85,14 +85,14 @@ static int program_found(const char *program) {
     return 0;
 }
 
-/* mpirun hands all arguments on in one variable, which exec takes only so long. */
+/* Returns true if the arguments fit into one variable, in which mpirun passes all of them on. */
 static int arguments_fit(char *const *program) {
     size_t length = 0;
     for (char *const *arg = program + 1; *arg; arg++) length += strlen(*arg) + 1;
     return length <= MAX_LENGTH;
 }
 
-/* Fills in numbers that were given; -1, or an exit status after a message. */
+/* Fills in the numbers that were given. Returns -1, or an exit status after a message. */
 static int read_counts(const char *const given[4], launcher_options *out) {
     static const char *const names[] = {"-n", "--min", "--max", "--max-restarts"};
     int *const values[] = {&out->cluster.ranks, &out->cluster.min, &out->cluster.max,
@@ -119,7 +119,7 @@ static int read_on_failure(const char *text, launcher_options *out) {
     return program_fail(PROGRAM_USAGE, "--on-failure takes same, shrink or fail, not: %s", text);
 }
 
-/* What options mean together. */
+/* Checks options against each other. */
 static int check_together(const launcher_options *o) {
     if (o->then_count && o->cluster.on_failure != LAUNCHER_ON_FAILURE_SAME)
         return program_fail(PROGRAM_USAGE,
@@ -141,13 +141,13 @@ static int check_together(const launcher_options *o) {
     return -1;
 }
 
-/* Arguments as they were given; NULL: not given. */
+/* Arguments as given; NULL: not given. */
 typedef struct given_options {
     const char *counts[4]; /* as in read_counts */
     const char *then, *grace, *stall, *failure;
 } given_options;
 
-/* What the arguments say. */
+/* Reads the values of the arguments. */
 static int read_given(const given_options *given, launcher_options *out) {
     int status = read_counts(given->counts, out);
     if (status >= 0) return status;

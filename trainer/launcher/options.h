@@ -6,17 +6,16 @@
 typedef struct launcher_options {
     launcher_cluster_options cluster;
     int *then_ranks;      /* ranks of restart 1, 2, ...; the last one repeats */
-    int then_count;       /* 0: none are given */
+    int then_count;       /* 0: none were given */
     int max_restarts;     /* in a row without a newer step */
     double grace_s;       /* from a request to stop until SIGKILL */
     double stall_s;       /* without progress; 0: not given */
-    const char *watch;    /* checkpoint directory; NULL: not known */
-    const char *control;  /* path of the socket; NULL: the usual one */
+    const char *watch;    /* checkpoint directory; NULL: not given */
+    const char *control;  /* path of the socket; NULL: the default */
     const char *logs;     /* folder; NULL: none */
     char *const *program; /* PROGRAM ARGS, ended by NULL */
 } launcher_options;
 
-/* -1 to go on, or the status to exit with. The caller frees by launcher_options_free in any case.
- */
+/* Returns -1 to continue, or an exit status. The caller calls launcher_options_free in any case. */
 int launcher_options_read(int argc, char **argv, launcher_options *out);
 void launcher_options_free(launcher_options *options);

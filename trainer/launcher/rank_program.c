@@ -13,7 +13,7 @@
 #include "launcher/agent/remote.h"
 #include "programs/program.h"
 
-#define SLOTS "DCP_RUN_SLOTS" /* of each host that has ranks, in the order of ranks: "2,2,1" */
+#define SLOTS "DCP_RUN_SLOTS" /* the number of ranks per host, in the order of ranks: "2,2,1" */
 
 enum { EXIT_CANNOT_EXEC = 127 };
 
@@ -23,7 +23,7 @@ void launcher_set_number(const char *name, long value) {
     setenv(name, text, 1);
 }
 
-/* A port that nobody listens at now; 0: none is found. */
+/* Returns a port at which nobody listens now; 0: none found. */
 static int find_port(void) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
     socklen_t length = sizeof at;
@@ -52,7 +52,8 @@ static void set_slots(const launcher_placement *placement) {
     free(slots);
 }
 
-/* Unless it is given; what we have set ourselves, as `own` tells, is set anew at each start. */
+/* Sets a variable unless the user has set it. `own` records our own value, which is replaced at
+ * each start. */
 static void set_unless_given(const char *name, const char *own, const char *value) {
     const char *there = getenv(name), *ours = getenv(own);
     if (there && !(ours && strcmp(there, ours) == 0)) return;
@@ -73,14 +74,15 @@ static long read_variable(const char *name) {
     return text ? atol(text) : 0;
 }
 
-/* What tells the rank who it is. */
+/* Returns the variables by which mpirun identifies the rank. */
 static const program_launcher *find_mpirun(void) {
     int i = 0;
     while (i < PROGRAM_BY_PMI && !getenv(program_launchers[i].rank)) i++;
     return &program_launchers[i];
 }
 
-/* Signals that mpirun is to survive are blocked in it, and MPICH's hands that on. */
+/* Unblocks signals that are blocked in mpirun so that it survives them; MPICH's ranks inherit the
+ * mask. */
 static void unblock_signals(void) {
     sigset_t blocked;
     sigemptyset(&blocked);
@@ -89,7 +91,7 @@ static void unblock_signals(void) {
     sigprocmask(SIG_UNBLOCK, &blocked, NULL);
 }
 
-/* mpirun fills the hosts in their order. */
+/* Sets the number of the rank's host. mpirun fills the hosts in their order. */
 static void set_group(long rank) {
     const char *at = getenv(SLOTS);
     long first = 0, own = 0, groups = 0;
@@ -104,7 +106,7 @@ static void set_group(long rank) {
     launcher_set_number("GROUP_WORLD_SIZE", groups ? groups : 1);
 }
 
-/* The cores that this host's ranks have together are shared out among them. */
+/* Divides the cores of this host among its ranks. */
 static void set_threads(long ranks_here) {
     cpu_set_t cores;
     const int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;

@@ -20,7 +20,7 @@ void launcher_stall_beat(launcher_stall *stall, int rank, const launcher_beat *b
     *last = *beat;
 }
 
-/* 0: none yet. */
+/* Returns the limit; 0: none yet. */
 static double limit_of(const launcher_stall *stall) {
     const double limit = TIMES_SLOWEST * stall->slowest_s;
     if (stall->given_s > 0) return stall->given_s;
@@ -33,7 +33,7 @@ double launcher_stall_deadline(const launcher_stall *stall) {
     return stall->has_moved && limit > 0 ? stall->moved_at + limit : 0;
 }
 
-/* Below 0: `a` is behind `b`. */
+/* Returns less than 0 if `a` is behind `b`. */
 static int compare_beats(const launcher_beat *a, const launcher_beat *b) {
     if (a->step != b->step) return a->step < b->step ? -1 : 1;
     if (a->micro_batch != b->micro_batch) return a->micro_batch < b->micro_batch ? -1 : 1;

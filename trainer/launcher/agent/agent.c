@@ -18,12 +18,12 @@
 #include "programs/program.h"
 
 enum {
-    FIND_MS = 5,       /* while ranks are still appearing */
-    HURRY_MS = 10,     /* while their launcher is to end */
-    STARTING_MS = 20,  /* between two looks at the board until the first step is done */
-    STEPPING_MS = 250, /* after that */
+    FIND_MS = 5,      /* while ranks are still appearing */
+    HURRY_MS = 10,    /* while the launcher of killed ranks is to end */
+    STARTING_MS = 20, /* between two looks at the board, until the first step is done */
+    STEPPING_MS = 250,
     LEAST_KILL_MS = 5,
-    MOST_KILL_MS = 1000, /* between two looks at what is being killed */
+    MOST_KILL_MS = 1000, /* between two looks at processes that are being killed */
     STACKS_BYTES = 3 << 20
 };
 
@@ -35,13 +35,14 @@ typedef struct agent {
     int signals;
     pid_t child;
     int child_ended;
-    int all_found;  /* dcp-run knows all ranks */
-    int is_failing; /* ranks were killed, and their launcher is to notice it */
+    int all_found;  /* dcp-run has seen all ranks */
+    int is_failing; /* ranks were killed, and their launcher is to notice */
     int is_starting;
-    double find_until; /* when to look less often for ranks that nobody has told the end of */
+    double find_until; /* until when to look often for ranks, even if dcp-run has not seen all of
+                          them */
     double heard, said;
     struct {
-        pid_t pid; /* of who collects them; 0: nobody */
+        pid_t pid; /* the process that collects them; 0: none */
         int fd;
         char *text;
         size_t n;
@@ -50,7 +51,7 @@ typedef struct agent {
 
 static void tell(agent *a, json_t *message) { launcher_channel_send(a->channel, message); }
 
-/* Children that have ended. */
+/* Reaps the children that have ended. */
 static void reap_all(agent *a) {
     for (siginfo_t info;;) {
         info.si_pid = 0;
@@ -76,7 +77,7 @@ static void read_signals(const agent *a) {
     }
 }
 
-/* Stacks are collected by a child, which may have to wait for debuggers. */
+/* A child collects the stacks, because it may have to wait for debuggers. */
 static void begin_stacks(agent *a, double limit_s) {
     int ends[2];
     if (a->stacks.pid || pipe(ends) != 0) return;
@@ -101,7 +102,7 @@ static void begin_stacks(agent *a, double limit_s) {
     free(pids);
     free(ranks);
     a->stacks.fd = ends[0];
-    if (a->stacks.pid < 0) a->stacks.pid = 1; /* nothing comes, which is told */
+    if (a->stacks.pid < 0) a->stacks.pid = 1; /* an empty text is sent */
 }
 
 static void take_stacks(agent *a) {
@@ -122,7 +123,7 @@ static void take_stacks(agent *a) {
     memset(&a->stacks, 0, sizeof a->stacks);
 }
 
-/* Those that look at the board need no signal; a patient request waits until they do. */
+/* Ranks that read the board need no signal. A patient request waits until they read it. */
 static void answer_end_request(agent *a, ranks_end_request how, int is_patient) {
     launcher_board_ask_to_end(&a->board, how);
     if (is_patient) return;
@@ -130,19 +131,20 @@ static void answer_end_request(agent *a, ranks_end_request how, int is_patient) 
     launcher_ranks_signal(&a->ranks, SIGTERM, &a->board);
 }
 
-/* With all that descends from them: what does not end would keep its children from us. */
+/* Kills all but the launcher, with all descendants: a process that does not end would keep its
+ * children from becoming ours. */
 static void kill_orphans(const agent *a) {
     const pid_t but = a->child_ended ? 0 : a->child;
     launcher_processes_visit_below(getpid(), but, launcher_processes_kill, NULL);
 }
 
-/* A signal that each rank gets; SIGTERM also those that appear later. */
+/* Passes a signal on to each rank; SIGTERM also to ranks that appear later. */
 static void pass_signal(agent *a, int signal) {
     if (signal == SIGTERM) a->ranks.signal_new = signal;
     launcher_ranks_signal(&a->ranks, signal, NULL);
 }
 
-/* What the child has started to start the ranks, as MPICH's mpirun does. */
+/* Wakes what the child has started to start the ranks, as MPICH's mpirun does; but no rank. */
 static void wake_daemon(void *ctx, const launcher_process *process) {
     const agent *a = ctx;
     for (size_t i = 0; i < a->ranks.n; i++)
@@ -156,7 +158,7 @@ static void wake_child(agent *a) {
     launcher_processes_visit(a->child, wake_daemon, a);
 }
 
-/* Whether the message asks for the end. */
+/* Carries out a message. Returns true if it requests the end. */
 static int answer(agent *a, const json_t *m) {
     if (launcher_message_is(m, "end")) return 1;
     if (launcher_message_is(m, "found")) a->all_found = 1;
@@ -179,7 +181,7 @@ static int answer(agent *a, const json_t *m) {
     return 0;
 }
 
-/* Takes what dcp-run says. Whether it is time to end. */
+/* Carries out the messages of dcp-run. Returns true if it is time to end. */
 static int listen_to_run(agent *a) {
     const double now = program_now_s();
     launcher_channel_receive(a->channel);
@@ -199,8 +201,8 @@ static void keep_lease(agent *a) {
     tell(a, json_pack("{s:s}", "kind", "beat"));
 }
 
-/* mpirun and orted sleep for a second between a rank's SIGTERM and SIGKILL, from which a signal
- * that they handle wakes them. */
+/* mpirun and orted sleep for a second between a rank's SIGTERM and SIGKILL. A signal that they
+ * handle wakes them. */
 static void hurry(void *ctx, const launcher_process *child) {
     const agent *a = ctx;
     if (child->pid == a->stacks.pid) return;
@@ -216,16 +218,17 @@ static int look_ms(const agent *a) {
     return a->is_starting ? STARTING_MS : STEPPING_MS;
 }
 
-/* mpirun starts none any more once it has ended; orted's first process ends at once. */
+/* mpirun starts no ranks any more once it has ended; the first process of orted ends immediately.
+ */
 static int may_start_ranks(const agent *a) { return !a->child_ended || a->work->lease_s > 0; }
 
-/* Whether the launcher waits for this process, with nothing left to look after. */
+/* Returns true if the launcher waits for this process, and nothing is left to watch. */
 static int is_over_by_itself(const agent *a) {
     return a->work->ends_with_child && a->child_ended && launcher_ranks_alive(&a->ranks) == 0 &&
            !has_children();
 }
 
-/* Serves dcp-run until it asks for the end, or is lost. */
+/* Serves dcp-run until it requests the end, or is lost. */
 static void serve(agent *a) {
     for (int end = 0; !end;) {
         if (may_start_ranks(a) && (!a->all_found || !a->ranks.launched))
@@ -257,7 +260,7 @@ static void tell_stuck(void *ctx, const launcher_process *process) {
     free(what);
 }
 
-/* However long it takes: what SIGKILL does not end now may end later. */
+/* Kills the job, however long it takes: what SIGKILL does not end now may end later. */
 static void end_job(agent *a) {
     const double begin = program_now_s();
     struct pollfd child_ended = {.fd = a->signals, .events = POLLIN};
@@ -271,12 +274,12 @@ static void end_job(agent *a) {
             told = 1;
         }
         keep_lease(a);
-        launcher_channel_receive(a->channel); /* whether it is there still */
+        launcher_channel_receive(a->channel); /* notices whether dcp-run still exists */
         if (poll(&child_ended, 1, ms) == 0 && ms < MOST_KILL_MS) ms = ms < 500 ? 2 * ms : 500;
     }
 }
 
-/* The last message: nothing of the job is left here. */
+/* Sends the last message: nothing of the job is left here. */
 static void tell_clear(agent *a) {
     json_t *told = json_array();
     for (int r = 0; r < RANKS_BOARD_RANKS; r++) {
@@ -293,7 +296,8 @@ static void tell_clear(agent *a) {
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-/* A pipe that the agent held would not end for its reader when dcp-run and the ranks have. */
+/* Closes all other descriptors: a pipe that the agent held would not end for its reader when
+ * dcp-run and the ranks have ended. */
 static void close_all_but(int *kept, size_t n) {
     unsigned from = 0;
     qsort(kept, n, sizeof *kept, by_number);
@@ -311,17 +315,17 @@ static void close_others(const agent *a) {
                   a->ranks.ends,
                   a->board.fd,
                   a->board.reason_fd,
-                  a->work->lease_s > 0 ? STDERR_FILENO : -1, /* the launcher reads it */
+                  a->work->lease_s > 0 ? STDERR_FILENO : -1, /* its reader is the launcher */
                   a->work->folders->lock[0],
                   a->work->folders->lock[1]};
     close_all_but(kept, sizeof kept / sizeof *kept);
-    int fd; /* no other file is to be taken for a standard stream */
+    int fd; /* if a standard stream were closed, another file would take its place */
     do fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0) close(fd);
 }
 
-/* Who kills dcp-run by its name must not end the agent with it. */
+/* Changes the name, so that a kill of dcp-run by its name does not end the agent as well. */
 static void take_name(void) {
     static const char name[] = "job-guard";
     const size_t room = strlen(program_invocation_name);
@@ -343,9 +347,10 @@ _Noreturn void launcher_agent_run(const launcher_agent_work *work) {
     agent a = {.work = work, .channel = work->channel, .heard = program_now_s()};
     a.find_until = a.heard + 600;
     sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, NULL); /* exec sets its own */
+    sigprocmask(SIG_SETMASK, &all, NULL); /* the program that is started gets its own mask */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    prctl(PR_SET_PDEATHSIG, SIGCONT); /* of dcp-run: one that was stopped is to see to its end */
+    prctl(PR_SET_PDEATHSIG,
+          SIGCONT); /* from dcp-run: an agent that was stopped must notice its end */
     setsid();
     launcher_board_open(&a.board);
     a.signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);

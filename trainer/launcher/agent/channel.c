@@ -18,7 +18,7 @@ void launcher_channel_open(launcher_channel *channel, int fd) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-/* What has come stays. */
+/* What has been received remains. */
 static void break_off(launcher_channel *channel) {
     if (channel->fd >= 0) close(channel->fd);
     channel->fd = -1;
@@ -32,7 +32,7 @@ void launcher_channel_close(launcher_channel *channel) {
     *channel = (launcher_channel){.fd = -1};
 }
 
-/* Room for `more` bytes after the n that are there. */
+/* Makes room for `more` bytes after the first n. */
 static int make_room(char **bytes, size_t *room, size_t n, size_t more) {
     if (n + more <= *room) return 0;
     char *larger = realloc(*bytes, 2 * (n + more));
@@ -63,7 +63,7 @@ void launcher_channel_flush(launcher_channel *channel) {
         const ssize_t n = send(channel->fd, channel->out, channel->n_out, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) return;
-        if (n < 0) { /* the other side may have said its last before it ended */
+        if (n < 0) { /* the other side may have sent its last messages before it ended */
             launcher_channel_receive(channel);
             break_off(channel);
             return;

@@ -13,17 +13,17 @@
 #include <unistd.h>
 
 /* A file that only dcp-run makes. It is made after the lock is taken and removed last: a folder
- * that has it is locked, or its owner is dead. */
+ * that contains it is locked, or its owner is dead. */
 #define MARK ".dcp-run"
 #define PREFIX "dcp-run."
 
-enum { MOST_OPEN = 64 }; /* descriptors of a walk */
+enum { MOST_OPEN = 64 }; /* descriptors that a walk may use */
 
 typedef struct folder_place {
-    const char *variables[5]; /* of the environment that name it, the first that is set */
-    const char *usual;        /* where none is */
-    const char *tell[2];      /* what Open MPI 4 and 5 are told by; these are in `variables` too */
-    const char *also[2];      /* the same, where nobody has set them */
+    const char *variables[5]; /* the first that is set names the place */
+    const char *usual;        /* the place if none is set */
+    const char *tell[2];      /* what names the folder to Open MPI 4 and 5; also in `variables` */
+    const char *also[2];      /* set as well, unless the user has set them */
     int optional;
 } folder_place;
 
@@ -51,7 +51,8 @@ static const char *base_of(const folder_place *place) {
 static int claim(const char *path, int *lock) {
     *lock = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*lock < 0) return -1;
-    /* without locks nobody else can take one either: what a kill leaves then stays */
+    /* without locks nobody else can lock the folder either: what a killed run leaves then remains
+     */
     if (flock(*lock, LOCK_EX | LOCK_NB) != 0) return 0;
     const int mark = openat(*lock, MARK, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (mark < 0) return -1;
@@ -73,7 +74,7 @@ static int make_folder(const folder_place *place, char **path, int *lock) {
 int launcher_folders_make(launcher_folders *folders) {
     *folders = (launcher_folders){{NULL, NULL}, {-1, -1}, {0, 0}};
     for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
-        /* Open MPI finds another way where there is no such memory */
+        /* Open MPI can do without this memory */
         if (places[i].optional && access(base_of(&places[i]), W_OK | X_OK) != 0) continue;
         if (make_folder(&places[i], &folders->path[i], &folders->lock[i]) == 0) continue;
         fprintf(stderr, "dcp-run: cannot make a folder for mpirun in %s: %s; %s may name another\n",
@@ -89,7 +90,7 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
     (void)st;
     (void)type;
     if (at->level > 0 && !(at->level == 1 && strcmp(path + at->base, MARK) == 0)) remove(path);
-    return 0; /* what cannot be removed stays, the rest need not */
+    return 0; /* continue if something cannot be removed */
 }
 
 static void remove_folder(const char *path, int fd) {
@@ -98,7 +99,8 @@ static void remove_folder(const char *path, int fd) {
     rmdir(path);
 }
 
-/* Whether the open folder is one of a dead dcp-run of this user; it is locked then. */
+/* Returns true if the open folder is left over from a dead dcp-run of this user; then it is locked.
+ */
 static int is_left(int fd, const char *path) {
     struct stat folder, mark, now;
     if (fstat(fd, &folder) != 0 || folder.st_uid != geteuid() || (folder.st_mode & 077) != 0)
@@ -107,7 +109,7 @@ static int is_left(int fd, const char *path) {
         mark.st_uid != geteuid() || mark.st_size != 0)
         return 0;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) return 0;
-    /* its owner may have removed it, and another one have made a new one, before we had the lock */
+    /* before we had the lock, its owner may have removed it, and somebody made a new one */
     return lstat(path, &now) == 0 && now.st_dev == folder.st_dev && now.st_ino == folder.st_ino;
 }
 

@@ -1,34 +1,35 @@
-/* Folders of one start: where mpirun and the ranks keep what a SIGKILL would leave behind, sockets
- * and files of shared memory. Each is a folder `dcp-run.XXXXXX` of its own, locked for as long as
- * the job or a process that looks after it lives. */
+/* The folders of one start, in which mpirun and the ranks keep what a SIGKILL would leave behind:
+ * sockets and files of shared memory. Each is a new folder `dcp-run.XXXXXX`, locked as long as the
+ * job, or a process that watches it, is alive. */
 #pragma once
 
-enum { LAUNCHER_FOLDERS = 2 }; /* of Open MPI's sessions, and of memory that ranks share */
+enum { LAUNCHER_FOLDERS = 2 }; /* for the sessions of Open MPI, and for memory that ranks share */
 
 typedef struct launcher_folders {
-    char *path[LAUNCHER_FOLDERS]; /* absolute; NULL: there is none */
-    int lock[LAUNCHER_FOLDERS];   /* descriptor; the lock ends when all copies of it are closed */
-    int shared[LAUNCHER_FOLDERS]; /* another one removes it */
+    char *path[LAUNCHER_FOLDERS]; /* absolute; NULL: none */
+    int lock[LAUNCHER_FOLDERS];   /* descriptor; the lock ends when all copies of the descriptor are
+                                     closed */
+    int shared[LAUNCHER_FOLDERS]; /* another agent removes it */
 } launcher_folders;
 
-/* Makes them in the places that Open MPI's variables name, else in TMPDIR and in /dev/shm. 0, or -1
- * after a message. */
+/* Makes the folders in the places that Open MPI's variables name, otherwise in TMPDIR and /dev/shm.
+ * Returns 0, or -1 after a message. */
 int launcher_folders_make(launcher_folders *folders);
 
-/* On another host: makes folders of the same paths ("-": none), which ranks there are told by the
- * same variables. One that is there already is another agent's on the same machine, and is shared.
- * What killed runs have left beside them goes. 0, or -1 after a message. */
+/* Makes folders of the same paths on another host ("-": none); ranks there learn of them through
+ * the same variables. A folder that exists belongs to another agent on the same machine, and is
+ * shared. Also removes what killed runs have left beside them. Returns 0, or -1 after a message. */
 int launcher_folders_join(launcher_folders *folders, const char *const paths[LAUNCHER_FOLDERS]);
 
-/* Tells Open MPI of them by the environment of this process. */
+/* Sets the variables in the environment of this process that name the folders to Open MPI. */
 void launcher_folders_set(const launcher_folders *folders);
 
-/* Removes them with all that is in them. */
+/* Removes the folders with all that is in them. */
 void launcher_folders_remove(const launcher_folders *folders);
 
-/* Closes the locks and frees. */
+/* Closes the locks and frees the paths. */
 void launcher_folders_free(launcher_folders *folders);
 
-/* Removes what killed runs of this user have left in those places: folders of that name that belong
- * to the user, hold the mark of dcp-run, and are locked by nobody. */
+/* Removes what killed runs of this user have left in the two places: folders of that name that
+ * belong to the user, contain dcp-run's mark, and are not locked. */
 void launcher_folders_sweep(void);

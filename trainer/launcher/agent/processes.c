@@ -8,16 +8,16 @@
 #include <sys/pidfd.h>
 #include <unistd.h>
 
-/* /proc/PID/stat: "pid (name) state ppid ..."; the name may hold anything. */
+/* /proc/PID/stat: "pid (name) state ppid ..."; the name may contain any character. */
 typedef struct process_stat {
     char name[64], state;
     pid_t parent;
     unsigned long child_faults; /* of children that were waited for */
-    unsigned long long start;   /* when, in ticks */
-    unsigned long memory;       /* bytes; 0: it has let go of it, and ends */
+    unsigned long long start;   /* time of start, in ticks */
+    unsigned long memory;       /* bytes; 0: it has released its memory, and is ending */
 } process_stat;
 
-/* Up to size - 1 characters of /proc/PID/FILE; how many. */
+/* Reads up to size - 1 characters of /proc/PID/FILE; returns how many. */
 static size_t read_proc(pid_t pid, const char *file, char *text, size_t size) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
@@ -53,7 +53,7 @@ int launcher_processes_known(void) {
     return strcmp(shown, own) == 0;
 }
 
-/* All processes, by pid. */
+/* All processes, sorted by pid. */
 typedef struct process_list {
     launcher_process *at;
     size_t n;
@@ -87,7 +87,7 @@ static process_list list_processes(void) {
 
 static int is_below(const process_list *list, const launcher_process *process, pid_t parent,
                     pid_t but) {
-    /* numbers may have changed hands while the list was made: no longer than it is */
+    /* pids may have been reused while the list was made, so limit the walk to its length */
     for (size_t i = 0; process && i < list->n; i++) {
         if (process->pid == but) return 0;
         if (process->parent == parent) return 1;
@@ -142,7 +142,7 @@ void launcher_processes_kill(void *ctx, const launcher_process *process) {
     close(fd);
 }
 
-/* The value in an environment of /proc; *any: it has something. */
+/* Returns the value in an environment of /proc; sets *any if the environment is not empty. */
 static char *find_variable(const char *path, const char *name, int *any) {
     FILE *file = fopen(path, "re");
     if (!file) return NULL;

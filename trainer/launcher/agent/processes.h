@@ -1,66 +1,67 @@
-/* What /proc tells of processes. They come and go meanwhile: one that has vanished is skipped. */
+/* What /proc shows of processes. They come and go meanwhile: one that has vanished is skipped. */
 #pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
 
-/* A process by its number, which another one may have later, and by when it was started. */
+/* A process, identified by its number, which another one may have later, and its time of start. */
 typedef struct launcher_process {
     pid_t pid, parent;
-    unsigned long long start; /* in the kernel's ticks */
+    unsigned long long start; /* in clock ticks of the kernel */
 } launcher_process;
 
 typedef void (*launcher_visit)(void *ctx, const launcher_process *process);
 
-/* Whether /proc shows this process under its number; it may be that of another PID namespace. */
+/* Returns true if /proc shows this process under its number; /proc may belong to another PID
+ * namespace. */
 int launcher_processes_known(void);
 
-/* Calls `visit` with each process whose parent is `parent`, also with zombies. */
+/* Calls `visit` with each child of `parent`, including zombies. */
 void launcher_processes_visit(pid_t parent, launcher_visit visit, void *ctx);
 
-/* The same with those of up to `levels` generations, but not with what descends from a process for
- * which `enter` returns 0. */
+/* Calls `enter` with the descendants of up to `levels` generations, but not with those of a process
+ * for which `enter` returned 0. */
 void launcher_processes_descend(pid_t parent, int levels,
                                 int (*enter)(void *ctx, const launcher_process *), void *ctx);
 
-/* Calls `visit` with all that descend from `parent`, but for its child `but`, and what descends
- * from that; 0: for none. */
+/* Calls `visit` with all descendants of `parent`, except its child `but` and the descendants of
+ * that; 0: no exception. */
 void launcher_processes_visit_below(pid_t parent, pid_t but, launcher_visit visit, void *ctx);
 
-/* A pidfd of this very process; -1 where it is gone. */
+/* Returns a pidfd of exactly this process; -1 if it is gone. */
 int launcher_processes_open(const launcher_process *process);
 
-/* SIGKILL to this very process. A `launcher_visit`, of which `ctx` is not looked at. */
+/* Sends SIGKILL to exactly this process. A `launcher_visit` that ignores `ctx`. */
 void launcher_processes_kill(void *ctx, const launcher_process *process);
 
-/* The value of `name` in the environment with which `pid` was started, freed by the caller; NULL
- * where it has none (yet). */
+/* Returns the value of `name` in the environment with which `pid` was started, freed by the caller;
+ * NULL if it has none (yet). */
 char *launcher_processes_variable(pid_t pid, const char *name);
 
-/* Its parent; -1 where there is no such process. */
+/* Returns the parent of `pid`; -1 if there is no such process. */
 pid_t launcher_processes_parent(pid_t pid);
 
-/* How many children of `pid`, which may be a zombie, have ended and been waited for, by what the
- * kernel has added up of them: 0 or more than 0. -1: not known. */
+/* Returns more than 0 if children of `pid`, which may be a zombie, have ended and been waited for,
+ * otherwise 0, as shown by the kernel's sums over them. -1: not known. */
 int launcher_processes_waited(pid_t pid);
 
-/* Whether a signal is caught, ignored or held back: it does not end `pid` by itself. */
+/* Returns true if `pid` catches, ignores or blocks the signal: it does not end the process. */
 int launcher_processes_takes(pid_t pid, int signal);
 
-/* Whether `pid` is on its way to its end: it has no environment any more, but files which it holds
- * may still be open, also where it looks like a zombie and has threads. */
+/* Returns true if `pid` is ending: it has no environment any more. Files that it holds may still be
+ * open, even if it looks like a zombie, because it may have threads. */
 int launcher_processes_is_ending(pid_t pid);
 
-/* What a process is doing: "123 (name), state D, in nfs_wait". NULL for a zombie, or where there is
- * none; freed by the caller. */
+/* Describes what a process is doing: "123 (name), state D, in nfs_wait". The caller frees the text.
+ * NULL for a zombie, or if there is no such process. */
 char *launcher_processes_describe(pid_t pid);
 
-/* What processes are doing, for people who want to know why a run hangs. */
+/* Stacks (stacks.c): what processes are doing, for people who examine a run that hangs. */
 
-/* Writes of each process to `fd`: a title, with its rank where `ranks` is not NULL, what /proc
- * knows of each of its threads, and the stacks of these by gdb or eu-stack where one of them is
- * installed and may look. These get `limit_s` for a process. One that ran before runs on
- * afterwards, and one that was stopped stays stopped. Waits for children of its own, so that it is
- * best called in a process forked for it. Nothing is read that waits for the memory of the process:
- * it may be stuck while it changes that. */
+/* For each process, writes to `fd` a title, with its rank unless `ranks` is NULL, what /proc shows
+ * of each of its threads, and their stacks by gdb or eu-stack, if one is installed and has
+ * permission. These get `limit_s` per process. A process that was running continues afterwards, and
+ * a stopped one remains stopped. The function waits for children of its own, so call it in a
+ * process forked for it. It reads nothing that waits for the memory of the process, which may be
+ * stuck while it changes that memory. */
 void launcher_stacks_write(const pid_t *pids, const int *ranks, size_t n, double limit_s, int fd);

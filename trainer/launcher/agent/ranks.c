@@ -53,7 +53,7 @@ launcher_seen launcher_board_look(const launcher_board *board, int rank) {
                            .told = atomic_load(&e->told)};
 }
 
-/* An entry as a part of the message `board`. */
+/* Writes an entry as a part of the message `board`. */
 static json_t *launcher_board_pack(int rank, const launcher_seen *s) {
     return json_pack("[i,I,I,I,I,I,I,i,i]", rank, (json_int_t)s->progress, (json_int_t)s->step,
                      (json_int_t)s->micro_batch, (json_int_t)s->published,
@@ -78,7 +78,8 @@ int launcher_board_unpack(const json_t *packed, int *rank, launcher_seen *s) {
     return 0;
 }
 
-/* Where the run goes on, as rank 0 has told it; NULL: not told (yet). Freed by the caller. */
+/* Returns where the run resumed, as rank 0 has reported; NULL: not reported (yet). The caller frees
+ * it. */
 static char *launcher_board_resumed(const launcher_board *board) {
     if (!board->shared || !atomic_load(&board->shared->resumed_is_set)) return NULL;
     return strndup(board->shared->resumed, RANKS_BOARD_TEXT);
@@ -101,7 +102,7 @@ void launcher_board_ask_to_end(launcher_board *board, ranks_end_request how) {
         atomic_store(&board->shared->end_asked, (uint32_t)how);
 }
 
-enum { LEVELS = 3 }; /* mpirun, where it is MPICH's what that starts, the ranks */
+enum { LEVELS = 3 }; /* mpirun, the process that MPICH's mpirun starts, the ranks */
 
 typedef struct rank_finder {
     launcher_local_ranks *ranks;
@@ -113,7 +114,7 @@ int launcher_ranks_open(launcher_local_ranks *ranks, const char *variable) {
     return ranks->ends < 0 ? -1 : 0;
 }
 
-/* The rank that `pid` was started as; -1 where it is none (yet). */
+/* Returns the rank that `pid` was started as; -1 if it is none (yet). */
 static int mpi_rank_of(const launcher_local_ranks *ranks, pid_t pid) {
     char *value = launcher_processes_variable(pid, ranks->variable);
     const int rank = value ? atoi(value) : -1;
@@ -145,8 +146,9 @@ static void take_rank(const rank_finder *finder, int rank, const launcher_proces
     if (ranks->signal_new) pidfd_send_signal(fd, ranks->signal_new, NULL, 0);
 }
 
-/* Ranks are children of mpirun, or of what that has started for this host; what they start has
- * their variable, too. A child of the agent that has it is what a rank has left behind. */
+/* Ranks are children of mpirun, or of what mpirun has started for this host. Processes that ranks
+ * start have the variable, too. A child of the agent that has the variable was left behind by a
+ * rank. */
 static int take_process(void *ctx, const launcher_process *process) {
     const rank_finder *finder = ctx;
     const int rank = mpi_rank_of(finder->ranks, process->pid);
@@ -225,7 +227,7 @@ void launcher_ranks_signal(const launcher_local_ranks *ranks, int signal,
     for (size_t i = 0; i < ranks->n; i++) {
         const launcher_local_rank *rank = &ranks->at[i];
         if (rank->fd < 0 || (board && launcher_board_look(board, rank->rank).told)) continue;
-        /* a request to save must not end one that is not set up for it yet */
+        /* a request to save must not end a rank that is not prepared for it yet */
         if (signal == SIGUSR1 && !launcher_processes_takes(rank->pid, signal)) continue;
         pidfd_send_signal(rank->fd, signal, NULL, 0);
     }

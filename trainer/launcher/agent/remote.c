@@ -18,7 +18,7 @@
 
 enum { CONNECT_MS = 3000, KEY_MS = 10000 };
 
-/* A connection to the address, blocking; -1 with errno. */
+/* Connects to the address, within CONNECT_MS. Returns the descriptor, or -1 with errno. */
 static int connect_to(const char *address, int port) {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -46,7 +46,7 @@ static int connect_to(const char *address, int port) {
     return -1;
 }
 
-/* By the first address that answers. */
+/* Connects to the first address that answers. */
 static int find_run(const char *addresses, int port) {
     char *list = strdup(addresses), *rest = list;
     int fd = -1;
@@ -63,7 +63,7 @@ static json_int_t number_after(char **argv, const char *word) {
     return -1;
 }
 
-/* What tells which of the run's hosts this is: its names, and the number that mpirun gives its
+/* Describes which of the run's hosts this is: its names, and the number that mpirun gives its
  * daemon. */
 static json_t *describe_self(const char *key, char **argv) {
     char name[256] = "";
@@ -77,7 +77,7 @@ static json_t *describe_self(const char *key, char **argv) {
 static void exec_program(void *ctx) {
     char **argv = ctx;
     sigset_t
-        held; /* a SIGTERM to all of a Slurm step must not end orted before the ranks have saved */
+        held; /* a SIGTERM to a whole Slurm step must not end orted before the ranks have saved */
     sigemptyset(&held);
     sigaddset(&held, SIGTERM);
     sigaddset(&held, SIGPIPE);
@@ -89,7 +89,7 @@ static void exec_program(void *ctx) {
     _exit(127);
 }
 
-/* Reads the line; 0, or -1 where stdin has no key. */
+/* Reads the key from stdin. Returns 0, or -1 if stdin has no key. */
 static int read_key(char key[LAUNCHER_KEY_BYTES + 1]) {
     struct pollfd ready = {.fd = STDIN_FILENO, .events = POLLIN};
     size_t n = 0;
@@ -102,7 +102,7 @@ static int read_key(char key[LAUNCHER_KEY_BYTES + 1]) {
     return strspn(key, "0123456789abcdef") == LAUNCHER_KEY_BYTES ? 0 : -1;
 }
 
-/* The program that is started has it no longer. */
+/* Gets the key, and hides it from the program that is started. */
 static int take_key(char key[LAUNCHER_KEY_BYTES + 1]) {
     const char *passed = getenv(LAUNCHER_KEY);
     if (!passed || !*passed) return read_key(key);

@@ -15,8 +15,8 @@
 
 enum { NOT_INSTALLED = 127, TEXT = 1024 };
 
-/* The first line of a file of /proc after `key`, which begins a line of it; "" where there is none.
- */
+/* Reads the first line of a file of /proc that begins with `key`, without the key; "" if there is
+ * none. */
 static void read_line(const char *folder, const char *file, const char *key, char *out) {
     char path[128], line[TEXT];
     out[0] = '\0';
@@ -37,7 +37,7 @@ static void write_thread(const char *folder, long thread, int fd) {
     read_line(folder, "syscall", "", call);
     const int waits = *where && strcmp(where, "0") != 0;
     const int calls = *call && strcmp(call, "running") != 0;
-    if (!*state) return; /* it has ended */
+    if (!*state) return; /* the thread has ended */
     dprintf(fd, "thread %ld (%s), state %s%s%s%s%s\n", thread, name, state, waits ? ", in " : "",
             waits ? where : "", calls ? ", system call " : "", calls ? call : "");
 }
@@ -55,7 +55,7 @@ static void write_threads(pid_t pid, int fd) {
     if (dir) closedir(dir);
 }
 
-/* Somebody has stopped it by a signal. */
+/* Returns true if a signal has stopped the process. */
 static int is_stopped(pid_t pid) {
     char folder[64], state[TEXT];
     snprintf(folder, sizeof folder, "/proc/%d", (int)pid);
@@ -77,7 +77,8 @@ static void exec_tool(char *const *argv, int fd) {
     _exit(errno == ENOENT ? NOT_INSTALLED : 1);
 }
 
-/* Runs a program for at most `limit_s`. Its exit status; -1: it was killed, or not started. */
+/* Runs a program for at most `limit_s`. Returns its exit status; -1: it was killed, or not started.
+ */
 static int run_tool(char *const *argv, double limit_s, int fd) {
     int status = -1;
     const pid_t tool = fork();
@@ -94,7 +95,7 @@ static int run_tool(char *const *argv, double limit_s, int fd) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* The stacks of a process by the first of the tools that is installed. */
+/* Writes the stacks of a process by the first of the tools that is installed. */
 static void write_stacks(pid_t pid, double limit_s, int fd) {
     char number[16];
     snprintf(number, sizeof number, "%d", (int)pid);
@@ -114,7 +115,7 @@ static void write_stacks(pid_t pid, double limit_s, int fd) {
     const int was_stopped = is_stopped(pid);
     int status = run_tool(gdb, limit_s, fd);
     if (status == NOT_INSTALLED) status = run_tool(eu_stack, limit_s, fd);
-    /* a tool that is killed while it attaches may leave a stop behind */
+    /* a tool that is killed while it attaches may leave the process stopped */
     if (status != NOT_INSTALLED && !was_stopped) kill(pid, SIGCONT);
 }
 

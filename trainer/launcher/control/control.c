@@ -20,16 +20,16 @@ enum { CLIENTS = 64, REQUEST_BYTES = 1024, ROUNDS = 256 };
 
 typedef enum client_state {
     CLIENT_FREE,
-    CLIENT_ASKING,   /* its line is not complete */
-    CLIENT_ASKED,    /* for launcher_control_next */
-    CLIENT_WAITING,  /* for its answer */
-    CLIENT_ANSWERED, /* what is left of the answer is to be sent */
+    CLIENT_ASKING,   /* its line is incomplete */
+    CLIENT_ASKED,    /* until launcher_control_next */
+    CLIENT_WAITING,  /* until its answer */
+    CLIENT_ANSWERED, /* the rest of the answer is still to be sent */
 } client_state;
 
 typedef struct control_client {
     client_state state;
     int fd;
-    uint64_t id; /* counts from 1; 0 is the socket that listens */
+    uint64_t id; /* counts from 1; 0 is the listening socket */
     launcher_request asked;
     char line[REQUEST_BYTES];
     size_t got;
@@ -41,7 +41,7 @@ struct launcher_control {
     int epoll;
     launcher_socket socket;
     uint64_t last_id;
-    char *made; /* folders that were made for the socket, and how many from its end on */
+    char *made; /* the folder of the socket, of whose path the last n_made folders were made */
     int n_made;
     control_client clients[CLIENTS];
 };
@@ -53,7 +53,7 @@ static control_client *find_client(launcher_control *control, uint64_t id) {
     return NULL;
 }
 
-/* Also where a child has inherited the connection. */
+/* The shutdown ends the connection even if a child has inherited it. */
 static void drop_client(control_client *client) {
     shutdown(client->fd, SHUT_RDWR);
     close(client->fd);
@@ -61,13 +61,13 @@ static void drop_client(control_client *client) {
     *client = (control_client){.fd = -1};
 }
 
-/* Which events of a client are looked for; its end always is. */
+/* Chooses the events of a client that are waited for; its end always is. */
 static void await_client(launcher_control *control, control_client *client, uint32_t events) {
     struct epoll_event event = {.events = events, .data.u64 = client->id};
     epoll_ctl(control->epoll, EPOLL_CTL_MOD, client->fd, &event);
 }
 
-/* Sends what goes without waiting; the client goes with the last byte. */
+/* Sends what can be sent without waiting; drops the client after the last byte. */
 static void send_rest(launcher_control *control, control_client *client) {
     const ssize_t n = send(client->fd, client->answer + client->sent, client->length - client->sent,
                            MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -96,7 +96,7 @@ static void refuse_client(launcher_control *control, control_client *client, con
     answer_client(control, client, json_pack("{s:s}", "error", why));
 }
 
-/* Why a line is no request; NULL where it is one. */
+/* Returns why a line is no request; NULL if it is one. */
 static const char *parse_request(const char *line, size_t bytes, launcher_request *out) {
     static const char *const words[] = {"status", "save", "resize", "stop"};
     json_t *json = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, NULL);
@@ -117,7 +117,7 @@ static const char *parse_request(const char *line, size_t bytes, launcher_reques
     return why;
 }
 
-/* A line has ended: it is the only one. */
+/* A line is complete; it is the only one of its client. */
 static void take_line(launcher_control *control, control_client *client, size_t length) {
     const char *why = parse_request(client->line, length, &client->asked);
     if (why) {
@@ -145,8 +145,8 @@ static void read_client(launcher_control *control, control_client *client) {
         refuse_client(control, client, "not a request: the line is too long");
 }
 
-/* A place for another client. Of those that have not asked yet the oldest makes room; NULL where
- * all wait for answers. */
+/* Returns a place for another client. The oldest of those that have not sent a request yet makes
+ * room; NULL if all wait for answers. */
 static control_client *find_place(launcher_control *control) {
     control_client *oldest = NULL;
     for (int i = 0; i < CLIENTS; i++) {
@@ -160,7 +160,7 @@ static control_client *find_place(launcher_control *control) {
     return oldest;
 }
 
-/* Ends a connection for which there is no place. */
+/* Ends a connection that is not accepted. */
 static void turn_away(int fd, const char *why) {
     char line[128];
     const int n = snprintf(line, sizeof line, "{\"error\":\"%s\"}\n", why);
@@ -200,7 +200,7 @@ static void take_event(launcher_control *control, const struct epoll_event *even
         send_rest(control, client);
 }
 
-/* Whether a request is there, which then waits for its answer. */
+/* Returns 1 if there is a request, which then waits for its answer. */
 static int take_request(launcher_control *control, launcher_request *out) {
     for (int i = 0; i < CLIENTS; i++) {
         control_client *client = &control->clients[i];
@@ -233,7 +233,7 @@ void launcher_control_answer(launcher_control *control, uint64_t id, json_t *ans
 
 int launcher_control_fd(const launcher_control *control) { return control->epoll; }
 
-/* Makes a directory and those above it that are missing; how many, or -1 with errno. */
+/* Makes a directory and its missing parents. Returns how many were made, or -1 with errno. */
 static int make_folders(char *dir) {
     struct stat st;
     if (stat(dir, &st) == 0 || errno != ENOENT) return 0;
@@ -248,7 +248,7 @@ static int make_folders(char *dir) {
     return above + 1;
 }
 
-/* Removes the folders that were made, as far as nothing is in them. */
+/* Removes the folders that were made, as far as they are empty. */
 static void remove_folders(launcher_control *control) {
     for (int i = 0; i < control->n_made && rmdir(control->made) == 0; i++) {
         char *slash = strrchr(control->made, '/');
@@ -257,7 +257,8 @@ static void remove_folders(launcher_control *control) {
     }
 }
 
-/* The path of the socket in `dir`, freed by the caller, with `dir` made; NULL with errno. */
+/* Makes `dir`, and returns the path of the socket in it, which the caller frees; NULL with errno.
+ */
 static char *path_in(launcher_control *control, const char *dir) {
     char *path = NULL;
     size_t length = strlen(dir);
@@ -342,7 +343,7 @@ static const char about[] =
 static const char statuses[] = "Exit status: 0 done; 2 wrong usage, or no dcp-run of this user is "
                                "at PATH; 3 the request failed.";
 
-/* The request's line, or NULL after a message. */
+/* Returns the request as a line, or NULL after a message. */
 static char *line_of(char **args, int n) {
     static const char *const words[] = {"status", "save", "stop"};
     char *line = NULL;
@@ -360,8 +361,8 @@ static char *line_of(char **args, int n) {
     return program_refuse("%s: no request; it is status, save, resize N or stop", args[1]), NULL;
 }
 
-/* Reads until the other end closes, each time for limit_ms at most (-1: for ever); NULL with errno.
- */
+/* Reads until the other end closes; each read waits for at most limit_ms (-1: no limit). NULL with
+ * errno. */
 static char *read_answer(int fd, int limit_ms, size_t *bytes) {
     size_t room = 4096;
     char *text = malloc(room);

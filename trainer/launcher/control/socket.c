@@ -20,12 +20,12 @@
 
 enum {
     BACKLOG = 64,
-    TRIES = 100,          /* of 20 ms: how long another one may take to set itself up */
-    POINTER_BYTES = 1024, /* of a file that names a socket */
+    TRIES = 100,          /* of 20 ms each, for another process to set up its socket */
+    POINTER_BYTES = 1024, /* in a file that names a socket */
     HOST_BYTES = 256
 };
 
-/* What a file at `path` says. */
+/* The contents of a file at `path`. */
 typedef struct pointer {
     char host[HOST_BYTES];
     long pid;
@@ -56,7 +56,7 @@ static int set_address(struct sockaddr_un *address, const char *path) {
     return 0;
 }
 
-/* Whether a process lives; one that has ended and was not waited for does not. */
+/* Returns 1 if a process lives; a zombie does not. */
 static int is_alive(pid_t pid) {
     const int fd = pidfd_open(pid, 0);
     if (fd < 0) return errno != ESRCH;
@@ -66,8 +66,8 @@ static int is_alive(pid_t pid) {
     return lives;
 }
 
-/* The process at the other end; its pid is 0 where it is not in this PID namespace. A child that
- * has inherited a socket keeps it open when the one that listened is gone. */
+/* Finds the process at the other end; its pid is 0 if it is in another PID namespace. Fails if that
+ * process is gone: a child that inherited the socket may hold it open. */
 static int peer_of(int fd, struct ucred *peer) {
     socklen_t size = sizeof *peer;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &size) != 0) return -1;
@@ -82,11 +82,11 @@ int launcher_socket_is_of_owner(int fd) {
     return peer.uid == geteuid() || peer.uid == 0;
 }
 
-/* A connection to a socket at which somebody listens; -1 with errno. A full queue is somebody, too:
- * `flags` say whether to wait for room in it. */
+/* Connects to a socket at which somebody listens; -1 with errno. `flags` specify whether to wait if
+ * the listener's queue is full. */
 static int connect_to(const char *at, int flags, struct ucred *peer) {
     struct sockaddr_un address;
-    if (!*at) return errno = ECONNREFUSED, -1; /* its file does not name it yet, or any more */
+    if (!*at) return errno = ECONNREFUSED, -1; /* the file does not name it yet, or not any more */
     if (set_address(&address, at) != 0) return -1;
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
     if (fd < 0) return -1;
@@ -97,7 +97,7 @@ static int connect_to(const char *at, int flags, struct ucred *peer) {
     return errno = code, -1;
 }
 
-/* 0 where nobody listens there any more; else 1, with the pid where that is known. */
+/* Returns 0 if nobody listens there any more; otherwise 1, with the pid if it is known. */
 static int is_answered(const char *at, long *pid) {
     struct ucred peer = {0};
     const int fd = connect_to(at, SOCK_NONBLOCK, &peer);
@@ -116,8 +116,8 @@ static launcher_listening explain_taken(const char *path, long pid, const char *
                    process, host, path, pid > 0 ? "" : " there");
 }
 
-/* Whether sockets that lie there are seen by this host alone. On others, as NFS, one looks from
- * elsewhere as if its supervisor were gone. */
+/* Returns 1 if sockets in the folder can be seen by this host alone. On shared file systems, such
+ * as NFS, a supervisor on another host would look as if it were gone. */
 static int is_local(const char *folder) {
     static const long kinds[] = {
         0xef53 /* ext2, 3, 4 */, 0x58465342 /* xfs */,   0x9123683e /* btrfs */,
@@ -131,14 +131,14 @@ static int is_local(const char *folder) {
     return 0;
 }
 
-/* The folder of a path, freed by the caller. */
+/* Returns the folder of a path, which the caller frees. */
 static char *folder_of(const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash) return strdup(".");
     return strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
-/* Listens at a path where nothing is; -1 with errno. The mode is that of the socket as it appears.
+/* Listens at a path that does not exist; -1 with errno. The socket has its mode from the beginning.
  */
 static int listen_at(const char *at) {
     struct sockaddr_un address;
@@ -154,8 +154,8 @@ static int listen_at(const char *at) {
     return errno = code, -1;
 }
 
-/* Of those that set up sockets in a folder one at a time looks at what is there and replaces it.
- * Somebody who holds the lock for good holds nobody up for long. */
+/* Locks a folder, so that one process at a time examines and replaces what is there. A process that
+ * never releases the lock delays others only briefly. */
 static int lock_folder(const char *folder) {
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; fd >= 0 && i < TRIES; i++) {
@@ -170,7 +170,7 @@ static int lock_file(int fd) {
     return fcntl(fd, F_SETLK, &whole);
 }
 
-/* Whether the file that is open is the one at `path`. */
+/* Returns 1 if the open file is the one at `path`. */
 static int is_at(const char *path, int fd) {
     struct stat open_one, named;
     return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 &&
@@ -191,7 +191,8 @@ static int parse_pointer(const char *text, size_t bytes, pointer *out) {
     return good ? 0 : -1;
 }
 
-/* 1: it names a socket; 0: it is empty, as one is that was just made; -1: it is something else. */
+/* Returns 1 if the file names a socket, 0 if it is empty, as a new one is, -1 if it is something
+ * else. */
 static int read_pointer(int fd, pointer *out) {
     char text[POINTER_BYTES];
     *out = (pointer){0};
@@ -225,7 +226,7 @@ static launcher_listening explain_foreign(const char *path, char *why) {
                    path);
 }
 
-/* Takes a file that is ours by its lock, or shows that it is nobody's. It may be replaced. */
+/* Takes over a file by its lock, or finds that it belongs to nobody; then it may be replaced. */
 static launcher_listening check_file(const char *path, int fd, pointer *found, char *why) {
     char host[HOST_BYTES];
     long pid = 0;
@@ -236,7 +237,7 @@ static launcher_listening check_file(const char *path, int fd, pointer *found, c
     if (!is_locked) return LAUNCHER_LISTENS;
     if (code == EAGAIN || code == EACCES)
         return explain_taken(path, found->pid, *found->host ? found->host : "another host", why);
-    /* no locks here */
+    /* the file system has no locks */
     if (kind == 0) return LAUNCHER_LISTENS;
     if (strcmp(found->host, host) != 0)
         return explain(
@@ -248,7 +249,7 @@ static launcher_listening check_file(const char *path, int fd, pointer *found, c
     return LAUNCHER_LISTENS;
 }
 
-/* What is at `path` goes where it is what a killed supervisor has left. */
+/* Removes what a killed supervisor has left at `path`. */
 static launcher_listening clear_path(const char *path, char *why) {
     char host[HOST_BYTES];
     long pid = 0;
@@ -270,7 +271,7 @@ static launcher_listening clear_path(const char *path, char *why) {
     return unlink(path) == 0 || errno == ENOENT ? LAUNCHER_LISTENS : explain_errno(path, why);
 }
 
-/* Takes note of what was made, so that nothing else is removed at the end. */
+/* Records what was made, so that nothing else is removed at the end. */
 static void remember(launcher_socket *s) {
     struct stat st;
     if (lstat(s->path, &st) != 0) return;
@@ -278,8 +279,8 @@ static void remember(launcher_socket *s) {
     s->inode = st.st_ino;
 }
 
-/* Listens beside the path, under a name that only who has locked the folder uses, and takes the
- * path then: whoever finds it there is answered. -1 with errno. */
+/* Listens beside the path, under a name that only the holder of the folder's lock uses, and then
+ * links the path to it: whoever finds the path gets an answer. -1 with errno. */
 static int listen_and_link(launcher_socket *s) {
     const int n = snprintf(s->at, sizeof s->at, "%s.new", s->path);
     if (n < 0 || (size_t)n >= sizeof s->at) return errno = ENAMETOOLONG, -1;
@@ -291,7 +292,7 @@ static int listen_and_link(launcher_socket *s) {
     return errno = code, failed;
 }
 
-/* 1: the path takes no socket. */
+/* Listens at the path itself. Returns 1 if that cannot be a socket. */
 static int listen_here(launcher_socket *s, launcher_listening *result, char *why) {
     *result = clear_path(s->path, why);
     if (*result != LAUNCHER_LISTENS) return 0;
@@ -310,7 +311,7 @@ static int listen_here(launcher_socket *s, launcher_listening *result, char *why
     return 0;
 }
 
-/* A socket of a name that nobody else has, in a folder of this host. */
+/* Listens at a socket with a unique name, in a folder of this host. */
 static int listen_elsewhere(launcher_socket *s) {
     const char *folders[] = {getenv("XDG_RUNTIME_DIR"), "/tmp"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
@@ -325,8 +326,8 @@ static int listen_elsewhere(launcher_socket *s) {
     return -1;
 }
 
-/* Opens the file at `path` and locks it; it stays the one at `path` until it is unlinked by whom
- * has the lock. */
+/* Opens and locks the file at `path`. It remains the one at `path` until the holder of the lock
+ * removes it. */
 static launcher_listening take_file(launcher_socket *s, pointer *before, char *why) {
     for (int i = 0; i < TRIES; i++) {
         struct stat st;
@@ -348,7 +349,7 @@ static launcher_listening take_file(launcher_socket *s, pointer *before, char *w
     return explain_errno(s->path, why);
 }
 
-/* The socket that a killed supervisor of this host has left. */
+/* Removes the socket that a killed supervisor of this host has left. */
 static void remove_left(const pointer *before) {
     char host[HOST_BYTES];
     long pid = 0;
@@ -405,7 +406,7 @@ void launcher_socket_forget(launcher_socket *socket) {
     *socket = (launcher_socket){.fd = -1, .file = -1};
 }
 
-/* Whose it is, where that is another user. */
+/* Returns 1 and the owner if the path belongs to another user. */
 static int is_others(const char *path, const struct stat *st, char *why) {
     if (st->st_uid == geteuid() || geteuid() == 0) return 0;
     const struct passwd *user = getpwuid(st->st_uid);
@@ -433,7 +434,7 @@ static int connect_by_file(const char *path, char *at, char *why) {
     return 0;
 }
 
-/* Where the socket of `path` is; -1 after filling in `why`. */
+/* Finds the socket of `path`; -1 after filling in `why`. */
 static int find_socket(const char *path, char *at, char *why) {
     struct stat st;
     if (lstat(path, &st) != 0)

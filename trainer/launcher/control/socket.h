@@ -1,7 +1,7 @@
-/* Where a supervisor is reached: a Unix socket, which lies where a path says. Where the path is too
- * long for one, or the file system is not known to be this host's alone, the path is a file that
- * names host, pid and socket; its lock tells, from other hosts as well, whether that supervisor
- * lives. */
+/* The Unix socket at which a supervisor accepts requests. Its place is given as a path. If the path
+ * is too long for a socket, or the file system may be shared with other hosts, the path becomes a
+ * file that names host, pid and socket; the lock on that file shows, to other hosts as well,
+ * whether the supervisor is alive. */
 #pragma once
 
 #include <stddef.h>
@@ -9,39 +9,39 @@
 #include <sys/un.h>
 
 enum {
-    LAUNCHER_SOCKET_WHY = 1024, /* room for a message */
+    LAUNCHER_SOCKET_WHY = 1024, /* bytes of a message */
     LAUNCHER_SOCKET_AT = sizeof(((struct sockaddr_un *)0)->sun_path)
 };
 
 typedef struct launcher_socket {
-    char *path;                  /* as it was given */
-    char at[LAUNCHER_SOCKET_AT]; /* of the socket: `path`, or elsewhere */
-    int fd;                      /* listens; does not block */
-    int file;                    /* at `path`, locked; -1: the socket is there */
+    char *path;                  /* as given */
+    char at[LAUNCHER_SOCKET_AT]; /* the socket: `path`, or elsewhere */
+    int fd;                      /* listens; non-blocking */
+    int file;                    /* at `path`, locked; -1: the socket itself is at `path` */
     dev_t device;                /* of what was made at `path` */
     ino_t inode;
 } launcher_socket;
 
 typedef enum launcher_listening {
     LAUNCHER_LISTENS,
-    LAUNCHER_TAKEN,      /* another supervisor is there, or something that is not ours to replace */
-    LAUNCHER_UNREACHABLE /* it cannot be made */
+    LAUNCHER_TAKEN, /* another supervisor is at `path`, or something that must not be replaced */
+    LAUNCHER_UNREACHABLE /* the socket cannot be made */
 } launcher_listening;
 
-/* Listens; what a killed supervisor has left at `path` is replaced. Of several that try at once one
- * listens. Fills in `why` otherwise. */
+/* Listens at `path`, and replaces what a killed supervisor has left there. If several try at the
+ * same time, one of them listens. On failure, fills in `why`. */
 launcher_listening launcher_socket_listen(launcher_socket *out, const char *path,
                                           char why[LAUNCHER_SOCKET_WHY]);
 
-/* Removes what is still its own. */
+/* Closes the socket, and removes what this process has made if it is still in place. */
 void launcher_socket_close(launcher_socket *socket);
 
-/* Closes the descriptors alone: in a child of the one that listens. */
+/* Closes only the descriptors: for a child of the process that listens. */
 void launcher_socket_forget(launcher_socket *socket);
 
-/* A connection to the supervisor at `path`, or at `.control` in it where it is a directory; -1
- * after filling in `why`. */
+/* Connects to the supervisor at `path`, or at `.control` in `path` if that is a directory. Returns
+ * -1 after filling in `why`. */
 int launcher_socket_connect(const char *path, char why[LAUNCHER_SOCKET_WHY]);
 
-/* Whether the other end of a connection is a process of this user or of root. */
+/* Returns 1 if the other end of a connection is a process of this user or of root. */
 int launcher_socket_is_of_owner(int fd);

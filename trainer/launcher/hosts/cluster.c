@@ -26,7 +26,7 @@ static int launcher_placing_slots(const launcher_cluster *c) {
     return slots;
 }
 
-/* Slots of a host that may be used at a level. */
+/* Returns the slots of a host that may be used at a level. */
 static int launcher_placing_usable_at(const launcher_cluster *c, const cluster_host *h,
                                       slot_level level) {
     if (level < h->level) return 0;
@@ -34,14 +34,15 @@ static int launcher_placing_usable_at(const launcher_cluster *c, const cluster_h
     return at_least(h->slots - taken, 0);
 }
 
-/* Slots of a host, and of all, that may be used at a level. */
+/* Returns the slots of all hosts that may be used at a level. */
 static int launcher_placing_usable(const launcher_cluster *c, slot_level level) {
     int slots = 0;
     for (size_t i = 0; i < c->n; i++) slots += launcher_placing_usable_at(c, &c->at[i], level);
     return slots;
 }
 
-/* One rank after the other, each to the first of the hosts that have least. */
+/* Adds ranks one by one, each to the first of the hosts with the fewest. Returns how many did not
+ * fit. */
 static int add_evenly(launcher_cluster *c, slot_level level, int left) {
     for (; left > 0; left--) {
         cluster_host *least = NULL;
@@ -61,8 +62,8 @@ static int spread_ranks(launcher_cluster *c, slot_level level, int left) {
     return add_evenly(c, level, left);
 }
 
-/* Every host keeps what it has, but those that have most where there are too many; the rest goes to
- * those that have least. */
+/* Each host retains its ranks, except that those with the most lose some if there are too many;
+ * further ranks go to the hosts with the fewest. */
 static int keep_evenly(launcher_cluster *c, slot_level level, int left) {
     for (size_t i = 0; i < c->n; i++) {
         c->at[i].planned = at_most(c->at[i].used, launcher_placing_usable_at(c, &c->at[i], level));
@@ -77,8 +78,8 @@ static int keep_evenly(launcher_cluster *c, slot_level level, int left) {
     return add_evenly(c, level, left);
 }
 
-/* Every host keeps what it has, so that a change of some hosts moves no rank of others without
- * need; then the rest goes where there is room, in the order of the list. */
+/* Each host retains its ranks, so a change of some hosts moves no rank of others without need;
+ * further ranks go where there is room, in the order of the list. */
 static int keep_ranks(launcher_cluster *c, slot_level level, int left) {
     for (size_t i = 0; i < c->n; i++) {
         cluster_host *h = &c->at[i];
@@ -94,7 +95,7 @@ static int keep_ranks(launcher_cluster *c, slot_level level, int left) {
     return left;
 }
 
-/* Fills in `planned`. Returns how many ranks there are. */
+/* Fills in `planned`. Returns the number of ranks. */
 static int launcher_placing_ranks(launcher_cluster *c) {
     const int goal = at_most(c->goal, launcher_placing_slots(c));
     const int need = launcher_placing_shrinks(c) ? at_most(launcher_placing_lowest(c), goal) : goal;
@@ -108,7 +109,7 @@ static int launcher_placing_ranks(launcher_cluster *c) {
     return want - distribute(c, level, want);
 }
 
-/* Whether that is another spread than that of the last start. */
+/* Returns 1 if the plan differs from the last start. */
 static int launcher_placing_differs(const launcher_cluster *c) {
     for (size_t i = 0; i < c->n; i++)
         if (c->at[i].planned != c->at[i].used) return 1;
@@ -156,8 +157,8 @@ static void free_hosts(launcher_cluster *c) {
     c->n = 0;
 }
 
-/* Takes other hosts for those of before; of a host that stays only its ranks are remembered. One
- * that is gone, and has ranks, stays without a slot until the next start. 0, or -1: no memory. */
+/* Replaces the hosts; of a host that remains only the ranks are retained. A host that is gone and
+ * has ranks remains without slots until the next start. Returns 0, or -1 if memory is short. */
 static int exchange_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     launcher_cluster next = *c;
     next.at = NULL;
@@ -184,15 +185,14 @@ static int exchange_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     return 0;
 }
 
-/* As many ranks as there are slots for, however they are spread: what died or was refused is tried
- * again. */
+/* Accepts any number of ranks, however they are spread: what died or was refused is tried again. */
 static void accept_all(launcher_cluster *c) {
     c->most = INT_MAX;
     c->refused_from = INT_MAX;
     c->spreads = 0;
 }
 
-/* A changed file is put to use: what was left out is there again. */
+/* Uses the hosts of a changed file; what was left out is available again. */
 static int use_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     const int before = launcher_placing_slots(c), now = launcher_hosts_slots(hosts);
     if (exchange_hosts(c, hosts) != 0) return program_no_memory();
@@ -201,7 +201,8 @@ static int use_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     return 0;
 }
 
-/* What a file says that differs from the one in use; 0: it is in use now, else it was refused. */
+/* Uses the contents of a file, which differ from those in use. Returns 0, or a status after a
+ * message if they were refused. */
 static int use_text(launcher_cluster *c, const char *text) {
     launcher_hosts hosts;
     int status = launcher_hosts_parse(text, source_of(c), &hosts);
@@ -214,15 +215,15 @@ static int use_text(launcher_cluster *c, const char *text) {
     return status;
 }
 
-/* Says once that a content is of no use. */
+/* Reports once that contents cannot be used. */
 static void refuse_text(launcher_cluster *c, char *text) {
     free(c->refused);
     c->refused = text;
     program_note("%s: the run goes on with the hosts that it knows", source_of(c));
 }
 
-/* The content of the host file, freed by the caller; NULL where there is none that could be read
- * twice, or not now: that is said once, unless the next look finds one. */
+/* Returns the contents of the host file, which the caller frees; NULL if it is not a regular file,
+ * or cannot be read now. The latter is reported once, unless the next look succeeds. */
 static char *look_at_file(launcher_cluster *c) {
     struct stat st;
     const char *path = c->options.hosts_file;
@@ -241,7 +242,7 @@ static char *look_at_file(launcher_cluster *c) {
 
 static int is_equal(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
 
-/* Looks at the file, and uses what has changed: at once, or when it is found a second time. */
+/* Looks at the file, and uses changed contents: immediately, or if they are found a second time. */
 static int look_for_change(launcher_cluster *c, int at_once) {
     char *text = look_at_file(c);
     const int is_again = is_equal(text, c->seen);
@@ -309,7 +310,7 @@ static int check_limits_given(const launcher_cluster_options *o) {
     return 0;
 }
 
-/* Whether there is room for the first start. */
+/* Checks that there is room for the first start. */
 static int check_slots(const launcher_cluster *c) {
     const launcher_cluster_options *o = &c->options;
     const int slots = launcher_placing_slots(c);
@@ -356,7 +357,7 @@ void launcher_cluster_close(launcher_cluster *c) {
     free(c);
 }
 
-/* What happens. */
+/* Events. */
 
 void launcher_cluster_rank_failed(launcher_cluster *c, const char *host) {
     cluster_host *h = find_host(c, host);
@@ -373,7 +374,8 @@ void launcher_cluster_progressed(launcher_cluster *c) {
     c->gave_back = 0;
     for (size_t i = 0; i < c->n; i++) {
         c->at[i].in_a_row = 0;
-        if (c->at[i].used > 0) c->at[i].level = LEVEL_SOUND; /* it was tried again, and works */
+        if (c->at[i].used > 0)
+            c->at[i].level = LEVEL_SOUND; /* it has been tried again, and works */
     }
 }
 
@@ -383,14 +385,14 @@ double launcher_cluster_backoff_s(launcher_cluster *c) {
     return n < 7 ? 0.5 * (1 << (n - 1)) : MAX_WAIT_S;
 }
 
-/* Whether any other host than `h` could still be used. */
+/* Returns 1 if any host besides `h` can still be used. */
 static int others_are_sound(const launcher_cluster *c, const cluster_host *h) {
     for (size_t i = 0; i < c->n; i++)
         if (&c->at[i] != h && launcher_placing_usable_at(c, &c->at[i], LEVEL_SOUND) > 0) return 1;
     return 0;
 }
 
-/* Takes note of a host's part in the last start. */
+/* Settles a host's part in the last start. */
 static void settle_host(launcher_cluster *c, cluster_host *h, int is_to_blame) {
     const char *file = c->options.hosts_file ? c->options.hosts_file : "";
     const char *until_change = *file ? ", until there is a change in " : "";
@@ -411,8 +413,8 @@ static void settle_host(launcher_cluster *c, cluster_host *h, int is_to_blame) {
     }
 }
 
-/* Takes note of what happened in the last start. Where all ranks failed, neither slots nor hosts
- * are to blame; but where all were on one host, it may be. */
+/* Settles what happened in the last start. If all ranks failed, neither slots nor hosts are the
+ * cause; but if all were on one host, the host may be. */
 static void settle(launcher_cluster *c) {
     int ranks = 0, failed = 0, hosts = 0;
     for (size_t i = 0; i < c->n; i++) {
@@ -446,7 +448,8 @@ static int copy_plan(const launcher_cluster *c, int ranks, launcher_placement *o
     return program_no_memory();
 }
 
-/* Hosts that the file has no longer are forgotten with the ranks that they had. */
+/* Makes the plan the last start. Hosts that are no longer in the file are dropped with their ranks.
+ */
 static void start_plan(launcher_cluster *c) {
     size_t kept = 0;
     for (size_t i = 0; i < c->n; i++) {
@@ -500,7 +503,7 @@ int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t si
     return 0;
 }
 
-/* Slots whose rank died are better than none, once for each step that the run comes further. */
+/* Uses the slots whose ranks died again, which is better than none, once per published step. */
 static int give_slots_back(launcher_cluster *c) {
     if (c->gave_back) return 0;
     c->gave_back = 1;

@@ -1,4 +1,4 @@
-/* Lists as Slurm writes them into a job's variables. */
+/* Host files, and lists of nodes as Slurm writes them into a job's variables. */
 #include "launcher/hosts/hosts.h"
 
 #include <arpa/inet.h>
@@ -17,15 +17,15 @@
 enum { NAME_BYTES = 256, NAME_DIGITS = 9 };
 
 typedef struct node_visit {
-    size_t left; /* names that may still come */
+    size_t left; /* how many more names are allowed */
     int (*take)(void *ctx, const char *name);
     void *ctx;
-    char name[NAME_BYTES]; /* what stands before the place that is looked at */
+    char name[NAME_BYTES]; /* the name so far, up to the place that is being read */
 } node_visit;
 
 static int visit_rest(node_visit *v, size_t length, const char *at, const char *end);
 
-/* A number of at most NAME_DIGITS digits; how many it has, 0: none. */
+/* Reads a number of at most NAME_DIGITS digits; returns how many digits it has, 0: none. */
 static size_t read_digits(const char *at, unsigned long *value) {
     const size_t n = strspn(at, "0123456789");
     if (n > NAME_DIGITS) return 0;
@@ -33,7 +33,8 @@ static size_t read_digits(const char *at, unsigned long *value) {
     return n;
 }
 
-/* "1-3" or "07", up to `comma`: the numbers keep the width of the first one. */
+/* Visits a range, "1-3" or "07", up to `comma`: the numbers have at least the width of the first
+ * one. */
 static int visit_range(node_visit *v, size_t length, const char *range, const char *comma,
                        const char *rest, const char *end) {
     unsigned long first, last;
@@ -55,7 +56,8 @@ static int visit_range(node_visit *v, size_t length, const char *range, const ch
     return 0;
 }
 
-/* v->name has `length` bytes of a name; what follows goes from `at` to `end`. */
+/* Visits the names that begin with the `length` bytes in v->name, and continue from `at` to `end`.
+ */
 static int visit_rest(node_visit *v, size_t length, const char *at, const char *end) {
     while (at < end && *at != '[') {
         if (length + 1 >= sizeof v->name || *at == ']' || isspace((unsigned char)*at)) return -1;
@@ -69,7 +71,7 @@ static int visit_rest(node_visit *v, size_t length, const char *at, const char *
     }
     const char *close = memchr(at, ']', (size_t)(end - at));
     if (!close) return -1;
-    while (at < close) { /* it stands on '[' or ',' */
+    while (at < close) { /* `at` is at '[' or ',' */
         const char *range = at + 1;
         at = range + strcspn(range, ",]");
         if (visit_range(v, length, range, at, close + 1, end) != 0) return -1;
@@ -77,7 +79,7 @@ static int visit_rest(node_visit *v, size_t length, const char *at, const char *
     return 0;
 }
 
-/* The comma that ends the first name, or the end; those in brackets end none. */
+/* Returns the comma that ends the first name, or the end; commas in brackets do not count. */
 static const char *end_of_name(const char *at) {
     int inside = 0;
     for (; *at && (inside || *at != ','); at++) {
@@ -87,8 +89,9 @@ static const char *end_of_name(const char *at) {
     return at;
 }
 
-/* Calls `take` for each name of a list of nodes such as "login,n[1-3,07]x[0-1]", in its order. 0;
- * -1 where the list is malformed, names more than `max` nodes, or `take` returned other than 0. */
+/* Calls `take` with each name of a list of nodes such as "login,n[1-3,07]x[0-1]", in its order.
+ * Returns 0, or -1 if the list is malformed or has more than `max` names, or `take` returned other
+ * than 0. */
 static int launcher_node_list_visit(const char *list, size_t max,
                                     int (*take)(void *ctx, const char *name), void *ctx) {
     node_visit v = {.left = max, .take = take, .ctx = ctx};
@@ -100,7 +103,8 @@ static int launcher_node_list_visit(const char *list, size_t max,
     }
 }
 
-/* "4(x2),3": number `i` of the counts 4, 4, 3; the last one repeats. -1 where that is malformed. */
+/* Returns count `i` of a list: "4(x2),3" is 4, 4, 3, and the last one repeats. -1 if it is
+ * malformed. */
 static long launcher_node_list_count(const char *counts, size_t i) {
     for (const char *at = counts;;) {
         unsigned long value, times = 1;
@@ -140,9 +144,9 @@ int launcher_hosts_slots(const launcher_hosts *hosts) {
     return slots < INT_MAX ? (int)slots : INT_MAX;
 }
 
-/* Which names are this host's. */
+/* Names of this host. */
 
-/* Whether an address is a loopback's, or stands in the list of this host's. */
+/* Returns 1 if an address is a loopback address, or in the list of this host's addresses. */
 static int is_own_address(const struct sockaddr *address, const struct ifaddrs *own) {
     if (address->sa_family == AF_INET) {
         const struct in_addr in = ((const struct sockaddr_in *)address)->sin_addr;
@@ -198,7 +202,7 @@ typedef struct hosts_reader {
     const char *path;
     int line;
     launcher_hosts *out;
-    char *locals; /* [out->n]: whether it is this host */
+    char *locals; /* [out->n]: 1 for this host */
 } hosts_reader;
 
 static int refuse_line(const hosts_reader *r, const char *what, const char *word,
@@ -206,7 +210,7 @@ static int refuse_line(const hosts_reader *r, const char *what, const char *word
     return program_refuse("%s:%d: %s '%s': %s", r->path, r->line, what, word, remedy);
 }
 
-/* Writes blanks over comments: from # or // to the line's end, and between the marks of C. */
+/* Replaces comments by blanks: from # or // to the end of the line, and between the marks of C. */
 static void blank_comments(char *text) {
     for (char *at = text; *at;) {
         const char *end = at;
@@ -222,11 +226,11 @@ static void blank_comments(char *text) {
     }
 }
 
-/* A name as mpirun takes it; 0, or a status after a message. */
+/* Checks that mpirun accepts a name. Returns 0, or a status after a message. */
 static int check_host_name(const hosts_reader *r, const char *name) {
     if (name[0] == '^' || name[0] == '+')
         return refuse_line(r, "cannot use", name, "name the hosts to use, one a line");
-    if (name[0] == '-') /* ssh would take it for an option */
+    if (name[0] == '-') /* ssh would parse it as an option */
         return refuse_line(r, "no host name", name, "it begins with a letter or digit");
     if (strchr(name, '@'))
         return refuse_line(r, "no user is taken, as in", name,
@@ -241,7 +245,7 @@ static int check_host_name(const hosts_reader *r, const char *name) {
     return 0;
 }
 
-/* Copies the word at *at, ended by one of `ends`; -1 where it is empty or too long. */
+/* Copies the word at *at, which ends before one of `ends`; -1 if it is empty or too long. */
 static int take_word(const char **at, const char *ends, char word[WORD_BYTES]) {
     const size_t n = strcspn(*at, ends);
     snprintf(word, WORD_BYTES, "%.*s", (int)(n < WORD_BYTES ? n : WORD_BYTES - 1), *at);
@@ -251,7 +255,7 @@ static int take_word(const char **at, const char *ends, char word[WORD_BYTES]) {
 
 static void skip_blanks(const char **at) { *at += strspn(*at, " \t\r\f\v"); }
 
-/* The N of `key=N`. */
+/* Reads the N of `key=N`. */
 static int take_value(const hosts_reader *r, const char **at, const char *key, int *value) {
     char word[WORD_BYTES], *end;
     skip_blanks(at);
@@ -272,7 +276,7 @@ static int is_one_of(const char *word, const char *const *list) {
     return 0;
 }
 
-/* The words after the name. *slots, *most: -1 where they are not given. */
+/* Reads the words after the name. *slots and *most remain -1 if they are not given. */
 static int read_slots(const hosts_reader *r, const char *at, int *slots, int *most) {
     static const char *const counts[] = {"slots", "cpu", "cpus", "count", NULL};
     static const char *const limits[] = {
@@ -294,7 +298,7 @@ static int read_slots(const hosts_reader *r, const char *at, int *slots, int *mo
     return 0;
 }
 
-/* Adds a host, or slots to one that was named before. */
+/* Adds a host, or a slot to one that was named before. */
 static int mention_host(hosts_reader *r, const char *name, int slots) {
     launcher_hosts *out = r->out;
     const int is_local = launcher_hosts_is_local_name(name);
@@ -365,7 +369,7 @@ char *launcher_hosts_text(const char *path) {
 
 /* Slurm's variables. */
 
-/* Tasks of each node as a list of counts: the first variable that is set. */
+/* Returns the tasks of each node as a list of counts, from the first variable that is set. */
 static const char *slurm_counts(const char **variable) {
     static const char *const names[] = {"SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE",
                                         "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_ON_NODE"};
