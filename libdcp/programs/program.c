@@ -3,6 +3,7 @@
 #include "programs/program.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -120,6 +121,11 @@ const char *program_bytes_text(uint64_t bytes, char *text) {
     }
     snprintf(text, 32, unit ? "%.3g %s" : "%.0f %s", value, units[unit]);
     return text;
+}
+
+int program_cores(void) {
+    cpu_set_t cores;
+    return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
 double program_now_s(void) { return core_clock_now(); }

@@ -48,6 +48,9 @@ void program_survive_file_limit(void);
 /* Writes "1.5 GB" into text[32]. */
 const char *program_bytes_text(uint64_t bytes, char *text);
 
+/* Returns the number of cores that this process may use. */
+int program_cores(void);
+
 /* Returns the seconds of a clock that never goes backwards. */
 double program_now_s(void);
 

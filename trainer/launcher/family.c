@@ -70,17 +70,18 @@ int launcher_ask_program(char *const *argv, double limit_s, char *text, size_t s
     return answered && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-int launcher_ask_finds(const char *program) {
+bool launcher_ask_finds(const char *program) {
     if (strchr(program, '/')) return access(program, X_OK) == 0;
     const char *path = getenv("PATH");
-    for (const char *at = path; at && *at;) {
+    for (const char *at = path ? path : "/usr/bin:/bin"; at;) {
         char full[4096];
-        const size_t length = strcspn(at, ":");
-        snprintf(full, sizeof full, "%.*s/%s", (int)length, at, program);
-        if (access(full, X_OK) == 0) return 1;
-        at += length + (at[length] == ':');
+        const size_t length = strcspn(at, ":"); /* 0: the working directory */
+        snprintf(full, sizeof full, "%.*s/%s", length ? (int)length : 1, length ? at : ".",
+                 program);
+        if (access(full, X_OK) == 0) return true;
+        at = at[length] ? at + length + 1 : NULL;
     }
-    return 0;
+    return false;
 }
 
 static const double ask_limit_s = 30; /* programs may be on a slow file system */
@@ -154,8 +155,8 @@ static const launcher_family families[] = {
      .slots = ":",
      .pass_list = "-genvlist",
      .told = &program_launchers[PROGRAM_BY_PMI],
-     .bare_signals = 1,
-     .hands_mask_on = 1,
+     .bare_signals = true,
+     .hands_mask_on = true,
      .remote = &by_hydra},
 };
 

@@ -1,6 +1,7 @@
 /* The families of mpirun that dcp-run can use, and queries to other programs. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "programs/program.h"
@@ -10,7 +11,7 @@
 int launcher_ask_program(char *const *argv, double limit_s, char *text, size_t size);
 
 /* Returns true if there is such a program, as execvp finds it. */
-int launcher_ask_finds(const char *program);
+bool launcher_ask_finds(const char *program);
 
 /* How each family is recognized, what its options are called, and which variables it gives to
  * ranks. One table holds all that differs between them. */
@@ -47,8 +48,8 @@ typedef struct launcher_family {
     const char *pass_list; /* precedes all such names, with commas between them */
     const char *quiet;     /* a variable: 1 if mpirun is to print only what the ranks print */
     const program_launcher *told; /* the variables of the ranks */
-    int bare_signals;  /* the status after a signal has killed a rank is the signal's bare number */
-    int hands_mask_on; /* ranks inherit mpirun's mask of blocked signals */
+    bool bare_signals; /* the status after a signal has killed a rank is the signal's bare number */
+    bool hands_mask_on; /* ranks inherit mpirun's mask of blocked signals */
     const launcher_family_remote *remote;
 } launcher_family;
 

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "launcher/family.h"
 #include "programs/arguments.h"
 #include "programs/program.h"
 
@@ -71,22 +71,8 @@ static int parse_seconds(const char *text, double *out) {
     return 0;
 }
 
-/* Whether PROGRAM can be run as execvp would find it. */
-static int program_found(const char *program) {
-    if (strchr(program, '/')) return access(program, X_OK) == 0;
-    const char *path = getenv("PATH");
-    for (const char *at = path ? path : "/usr/bin:/bin"; at;) {
-        const size_t len = strcspn(at, ":");
-        char full[4096];
-        snprintf(full, sizeof full, "%.*s/%s", len ? (int)len : 1, len ? at : ".", program);
-        if (access(full, X_OK) == 0) return 1;
-        at = at[len] ? at + len + 1 : NULL;
-    }
-    return 0;
-}
-
 /* Returns true if the arguments fit into one variable, in which mpirun passes all of them on. */
-static int arguments_fit(char *const *program) {
+static bool arguments_fit(char *const *program) {
     size_t length = 0;
     for (char *const *arg = program + 1; *arg; arg++) length += strlen(*arg) + 1;
     return length <= MAX_LENGTH;
@@ -99,7 +85,7 @@ static int read_counts(const char *const given[4], launcher_options *out) {
                            &out->max_restarts};
     for (size_t i = 0; i < 4; i++) {
         uint64_t count = 0;
-        const int is_restarts = values[i] == &out->max_restarts;
+        const bool is_restarts = values[i] == &out->max_restarts;
         if (given[i] && program_count_parse(names[i], given[i], is_restarts ? 0 : 1,
                                             is_restarts ? MAX_RESTARTS : MAX_RANKS, &count) != 0)
             return PROGRAM_USAGE;
@@ -131,7 +117,7 @@ static int check_together(const launcher_options *o) {
             return program_fail(PROGRAM_USAGE, "--restart-ranks %d is not within --min and --max",
                                 o->then_ranks[i]);
     }
-    if (!program_found(o->program[0]))
+    if (!launcher_ask_finds(o->program[0]))
         return program_fail(PROGRAM_USAGE, "cannot run %s: no such program", o->program[0]);
     if (!arguments_fit(o->program))
         return program_fail(PROGRAM_USAGE,

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,9 +75,8 @@ static long read_variable(const char *name) {
 
 /* Returns the variables by which mpirun identifies the rank. */
 static const program_launcher *find_mpirun(void) {
-    int i = 0;
-    while (i < PROGRAM_BY_PMI && !getenv(program_launchers[i].rank)) i++;
-    return &program_launchers[i];
+    const program_launcher *open_mpi = &program_launchers[PROGRAM_BY_OPEN_MPI];
+    return getenv(open_mpi->rank) ? open_mpi : &program_launchers[PROGRAM_BY_PMI];
 }
 
 /* Unblocks signals that are blocked in mpirun so that it survives them; MPICH's ranks inherit the
@@ -108,8 +106,7 @@ static void set_group(long rank) {
 
 /* Divides the cores of this host among its ranks. */
 static void set_threads(long ranks_here) {
-    cpu_set_t cores;
-    const int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    const int n = program_cores();
     if (getenv("OMP_NUM_THREADS")) return;
     launcher_set_number("OMP_NUM_THREADS", ranks_here > 0 && n > ranks_here ? n / ranks_here : 1);
 }

@@ -1,11 +1,11 @@
 #include "setup/device.h"
 
 #include <inttypes.h>
-#include <sched.h>
 #include <string.h>
 
 #include "config/config.h"
 #include "programs/fail.h"
+#include "programs/program.h"
 #include "random/random.h"
 #include "ranks/say.h"
 
@@ -154,7 +154,6 @@ void setup_idle_warn_of_ranks(const config *c, int rank, int world) {
 }
 
 void setup_idle_tell_cores(const kernels *k, const config *c, MPI_Comm comm) {
-    cpu_set_t cores;
     MPI_Comm here;
     int rank, world, ranks_here;
     MPI_Comm_rank(comm, &rank);
@@ -162,7 +161,7 @@ void setup_idle_tell_cores(const kernels *k, const config *c, MPI_Comm comm) {
     MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &here);
     MPI_Comm_size(here, &ranks_here);
     MPI_Comm_free(&here);
-    const int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    const int n = program_cores();
     if (n > ranks_here && (uint64_t)world < config_micro_batches(c) && kernels_on_host(k))
         ranks_say(rank,
                   "%d of %d cores here are idle, as each rank computes on one: more ranks use them "
