@@ -58,7 +58,7 @@ static void print_start(launcher_start *start) {
 static void announce(launcher_run *run) {
     if (run->start.is_announced) return;
     print_start(&run->start);
-    launcher_requests_answer_started(run);
+    launcher_requests_answer(run, LAUNCHER_NEWS_APPEARED);
 }
 
 static void look_for_ranks(launcher_run *run) {
@@ -93,7 +93,9 @@ static void take_reports(launcher_run *run) {
     }
     start->due[LAUNCHER_DUE_STALL] =
         start->asked < RANKS_END_STOP ? launcher_stall_deadline(&start->stall) : 0;
-    if (launcher_recovery_look(run) && !start->handed_over) launcher_requests_answer_resized(run);
+    launcher_requests_answer(run, LAUNCHER_NEWS_REPORTS);
+    if (launcher_recovery_look(run) && !start->handed_over)
+        launcher_requests_answer(run, LAUNCHER_NEWS_STEPPED);
 }
 
 /* Failures. */
@@ -274,7 +276,6 @@ static const start_event events[] = {
     {UNDER_WAY, LAUNCHER_DUE_SETTLED, NULL, announce},
     {UNDER_WAY, LAUNCHER_DUE_NONE, NULL, take_reports},
     {UNDER_WAY | BETWEEN, LAUNCHER_DUE_NONE, NULL, launcher_requests_take},
-    {UNDER_WAY, LAUNCHER_DUE_NONE, NULL, launcher_requests_answer_saves},
     {ALIVE, LAUNCHER_DUE_NONE, has_dead_rank, fail_by_rank},
     {ALIVE, LAUNCHER_DUE_NONE, has_lost_host, fail_by_host},
     {ALIVE, LAUNCHER_DUE_ANSWER, misses_hosts, fail_by_silence},
@@ -358,7 +359,7 @@ void launcher_monitor_start(launcher_run *run) {
         handle_events(run);
     }
     if (!start->is_announced) print_start(start);
-    launcher_requests_answer_ended(run);
+    launcher_requests_answer(run, LAUNCHER_NEWS_ENDED);
 }
 
 bool launcher_monitor_pause(launcher_run *run, double seconds) {

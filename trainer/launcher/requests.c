@@ -43,81 +43,57 @@ static void wait_for(launcher_run *run, uint64_t client, uint64_t save) {
         refuse(run, client, "too many requests wait already: try again later");
 }
 
-/* Answers the requests for which `answer` returns one; `why` is passed on to it. */
-static void answer_waiting(launcher_run *run,
-                           json_t *(*answer)(const launcher_start *start,
-                                             const launcher_waiting *waiting, const char *why),
-                           const char *why) {
+/* Returns the answer to a request for a save; NULL: it has to wait on. */
+static json_t *answer_save(const launcher_waiting *waiting, const launcher_seen *seen,
+                           launcher_news news) {
+    const bool has_ended = news == LAUNCHER_NEWS_ENDED;
+    const bool is_done = news == LAUNCHER_NEWS_REPORTS && seen->saves_done >= waiting->save;
+    /* a resize, for example, makes ranks save as they end, which also counts */
+    const bool is_saved = has_ended ? seen->published > waiting->published : seen->published > 0;
+    if (!has_ended && !is_done) return NULL;
+    if (is_saved) return json_pack("{s:b,s:I}", "ok", 1, "step", (json_int_t)seen->published - 1);
+    return json_pack("{s:s}", "error",
+                     has_ended ? "the ranks have ended before they had saved"
+                               : "the ranks could not save: their messages say why");
+}
+
+/* Returns the answer to a resize; NULL: it has to wait on. The start in which it was requested does
+ * not count, because it may be ending. */
+static json_t *answer_resize(const launcher_waiting *waiting, const launcher_start *start,
+                             launcher_news news) {
+    const bool is_done =
+        news == LAUNCHER_NEWS_STEPPED || (news == LAUNCHER_NEWS_APPEARED && !waiting->tells);
+    if (!is_done || waiting->start >= start->number) return NULL;
+    return json_pack("{s:b,s:i}", "ok", 1, "ranks", start->job.ranks);
+}
+
+/* Answers the waiting requests that the news answer; with a refusal, all resizes. */
+static void answer_waiting(launcher_run *run, launcher_news news, const char *refusal) {
+    const launcher_start *start = &run->start;
     int n = 0;
     for (int i = 0; i < run->n_waiting; i++) {
-        json_t *text = answer(&run->start, &run->waiting[i], why);
-        if (text)
-            launcher_control_answer(run->control, run->waiting[i].client, text);
+        const launcher_waiting *waiting = &run->waiting[i];
+        json_t *answer = NULL;
+        if (waiting->save && !refusal)
+            answer = answer_save(waiting, &start->job.members[0].seen, news);
+        else if (!waiting->save && refusal)
+            answer = json_pack("{s:s}", "error", refusal);
+        else if (!waiting->save)
+            answer = answer_resize(waiting, start, news);
+        if (answer)
+            launcher_control_answer(run->control, waiting->client, answer);
         else
-            run->waiting[n++] = run->waiting[i];
+            run->waiting[n++] = *waiting;
     }
     run->n_waiting = n;
 }
 
-/* The ranks have done a save. */
-static json_t *answer_saved(const launcher_start *start, const launcher_waiting *waiting,
-                            const char *why) {
-    const launcher_seen *seen = &start->job.members[0].seen;
-    if (!waiting->save || seen->saves_done < waiting->save) return NULL;
-    if (!seen->published) return json_pack("{s:s}", "error", why);
-    return json_pack("{s:b,s:I}", "ok", 1, "step", (json_int_t)seen->published - 1);
-}
-
-/* The start has done its first step. The start in which the resize was requested does not count: it
- * may be ending. */
-static json_t *answer_resized(const launcher_start *start, const launcher_waiting *waiting,
-                              const char *why) {
-    (void)why;
-    if (waiting->save || waiting->start >= start->number) return NULL;
-    return json_pack("{s:b,s:i}", "ok", 1, "ranks", start->job.ranks);
-}
-
-/* The ranks have appeared, which is all that a program without reports shows. */
-static json_t *answer_started(const launcher_start *start, const launcher_waiting *waiting,
-                              const char *why) {
-    return waiting->tells ? NULL : answer_resized(start, waiting, why);
-}
-
-static json_t *answer_refused(const launcher_start *start, const launcher_waiting *waiting,
-                              const char *why) {
-    (void)start;
-    return waiting->save ? NULL : json_pack("{s:s}", "error", why);
-}
-
-/* The start has ended. What its ranks have saved as they ended, as before a resize, also answers
- * those who requested a save. */
-static json_t *answer_ended(const launcher_start *start, const launcher_waiting *waiting,
-                            const char *why) {
-    const uint64_t published = start->job.members[0].seen.published;
-    if (!waiting->save) return NULL;
-    if (published > waiting->published)
-        return json_pack("{s:b,s:I}", "ok", 1, "step", (json_int_t)published - 1);
-    return json_pack("{s:s}", "error", why);
-}
-
-void launcher_requests_answer_saves(launcher_run *run) {
-    answer_waiting(run, answer_saved, "the ranks could not save: their messages say why");
-}
-
-void launcher_requests_answer_started(launcher_run *run) {
-    answer_waiting(run, answer_started, NULL);
-}
-
-void launcher_requests_answer_resized(launcher_run *run) {
-    answer_waiting(run, answer_resized, NULL);
-}
-
-void launcher_requests_answer_ended(launcher_run *run) {
-    answer_waiting(run, answer_ended, "the ranks have ended before they had saved");
+void launcher_requests_answer(launcher_run *run, launcher_news news) {
+    answer_waiting(run, news, NULL);
 }
 
 void launcher_requests_refuse_resize(launcher_run *run, const char *why) {
-    answer_waiting(run, answer_refused, why);
+    answer_waiting(run, LAUNCHER_NEWS_ENDED, why);
 }
 
 /* Requests to the ranks to end. */

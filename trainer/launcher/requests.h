@@ -1,6 +1,8 @@
 /* What a run is requested to do while it runs: by signals, by `dcp-run ctl`, by other hosts. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "launcher/run.h"
 
 /* Passes signals to dcp-run on to the ranks: those that request the end, and SIGUSR1. */
@@ -17,11 +19,15 @@ void launcher_requests_plan(launcher_run *run, const char *why);
  * not count as the second one. */
 void launcher_requests_requeue(launcher_run *run, const char *why, bool spares_ranks);
 
-/* Answer requests that wait: saves that the ranks have done; resizes of a program that reports
- * nothing, as its ranks have appeared; resizes of any program, as its ranks have done a step; saves
- * that will not come, as the start has ended; resizes that the ranks refuse. */
-void launcher_requests_answer_saves(launcher_run *run);
-void launcher_requests_answer_started(launcher_run *run);
-void launcher_requests_answer_resized(launcher_run *run);
-void launcher_requests_answer_ended(launcher_run *run);
+/* News of the present start, for requests that wait. */
+typedef enum launcher_news {
+    LAUNCHER_NEWS_REPORTS,  /* the ranks may have saved */
+    LAUNCHER_NEWS_APPEARED, /* the ranks exist, which answers a resize if they report nothing */
+    LAUNCHER_NEWS_STEPPED,  /* they have done a step, which answers a resize */
+    LAUNCHER_NEWS_ENDED     /* they have ended, so they will not save any more */
+} launcher_news;
+
+/* Answers the requests that the news answer. */
+void launcher_requests_answer(launcher_run *run, launcher_news news);
+/* Answers all resizes: the ranks refuse their number. */
 void launcher_requests_refuse_resize(launcher_run *run, const char *why);
