@@ -66,7 +66,7 @@ static void add(launcher_watched *dirs, const char *path) {
     if ((dirs->at[dirs->n] = strdup(path))) dirs->n++;
 }
 
-int launcher_watched_is_train(const char *program) {
+bool launcher_watched_is_train(const char *program) {
     const char *slash = strrchr(program, '/');
     return strcmp(slash ? slash + 1 : program, "dcp-train") == 0;
 }
@@ -152,21 +152,21 @@ void launcher_budget_begin(launcher_budget *budget, const launcher_watched *dirs
 
 void launcher_budget_end(launcher_budget *budget) { free(budget->before); }
 
-static int was_there(const launcher_budget *budget, const published_step *step) {
+static bool was_there(const launcher_budget *budget, const published_step *step) {
     for (size_t i = 0; i < budget->n_before; i++) {
         const published_step *b = &budget->before[i];
         if (b->step == step->step && b->inode == step->inode &&
             b->made.tv_sec == step->made.tv_sec && b->made.tv_nsec == step->made.tv_nsec)
-            return 1;
+            return true;
     }
-    return 0;
+    return false;
 }
 
-int launcher_budget_told(launcher_budget *budget, int64_t step) {
-    if (step <= budget->published) return 0;
+bool launcher_budget_told(launcher_budget *budget, int64_t step) {
+    if (step <= budget->published) return false;
     budget->published = step;
     budget->used = 0;
-    return 1;
+    return true;
 }
 
 static void count_new(void *ctx, const published_step *step) {
@@ -175,14 +175,14 @@ static void count_new(void *ctx, const published_step *step) {
         launcher_budget_told(budget, step->step);
 }
 
-int launcher_budget_allows(launcher_budget *budget) {
+bool launcher_budget_allows(launcher_budget *budget) {
     visit_steps(budget->dirs, count_new, budget);
-    if (budget->used >= budget->max) return 0;
+    if (budget->used >= budget->max) return false;
     budget->used++;
-    return 1;
+    return true;
 }
 
-int launcher_budget_goes_on(launcher_budget *budget) {
+bool launcher_budget_goes_on(launcher_budget *budget) {
     visit_steps(budget->dirs, count_new, budget);
     return budget->published >= 0;
 }

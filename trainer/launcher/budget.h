@@ -1,6 +1,7 @@
 /* How often a run may be restarted, which depends on the steps that it publishes. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -10,15 +11,15 @@
 typedef struct launcher_watched {
     char **at; /* [0]: checkpoint.dir, if it is known; then the stores */
     size_t n;
-    int has_redundancy; /* some store is spread over several hosts, so one of them may be lost */
+    bool has_redundancy; /* some store is spread over several hosts, so one of them may be lost */
 } launcher_watched;
 
 /* Finds --watch's directory, or those that `dcp-train CONFIG.json [key.path=value ...]` would use,
  * also if other programs, such as env and numactl, start it. Finds none without dcp-train, or if
  * dcp-train would not accept the file. */
 void launcher_watched_find(launcher_watched *dirs, const char *watch, char *const *program);
-/* Returns 1 for dcp-train, which reports its progress to dcp-run. */
-int launcher_watched_is_train(const char *program);
+/* Returns true for dcp-train, which reports its progress to dcp-run. */
+bool launcher_watched_is_train(const char *program);
 /* Returns the first word that is dcp-train; NULL: none. */
 char *const *launcher_watched_find_train(char *const *program);
 void launcher_watched_free(launcher_watched *dirs);
@@ -41,12 +42,12 @@ typedef struct launcher_budget {
 void launcher_budget_begin(launcher_budget *budget, const launcher_watched *dirs, int max);
 void launcher_budget_end(launcher_budget *budget);
 
-/* Records that ranks have published this step. Returns 1 if it is newer than those before. */
-int launcher_budget_told(launcher_budget *budget, int64_t step);
-/* To be called after a failure. Returns 1 if another start is allowed, and counts it. */
-int launcher_budget_allows(launcher_budget *budget);
-/* Looks at the stores. Returns 1 if this run has published a step, from which the next start
+/* Records that ranks have published this step. Returns true if it is newer than those before. */
+bool launcher_budget_told(launcher_budget *budget, int64_t step);
+/* To be called after a failure. Returns true if another start is allowed, and counts it. */
+bool launcher_budget_allows(launcher_budget *budget);
+/* Looks at the stores. Returns true if this run has published a step, from which the next start
  * resumes. */
-int launcher_budget_goes_on(launcher_budget *budget);
+bool launcher_budget_goes_on(launcher_budget *budget);
 /* Returns the newest complete step of the stores that this host can see; -1: none. */
 int64_t launcher_budget_newest(const launcher_budget *budget);

@@ -167,7 +167,7 @@ static const char *host_of_agent(const launcher_job *job, const json_t *hello) {
 /* Identifies an agent. A connection without the key, or from a host that is not waited for, ends.
  */
 static void take_hello(launcher_job *job, launcher_link *link, const json_t *m) {
-    const int is_ours = strcmp(launcher_message_text(m, "key"), job->listener.key) == 0;
+    const bool is_ours = strcmp(launcher_message_text(m, "key"), job->listener.key) == 0;
     link->host = is_ours ? host_of_agent(job, m) : NULL;
     if (!link->host) {
         launcher_link_close(link);
@@ -308,7 +308,7 @@ static void forget_strangers(launcher_job *job) {
 }
 
 static void take_loss(launcher_job *job, launcher_link *link) {
-    link->is_told = 1;
+    link->is_told = true;
     if (!link->is_remote) {
         job->mpirun_lives = false;
         fprintf(stderr, "dcp-run: the process that guards the job was killed\n");
@@ -385,15 +385,15 @@ void launcher_job_visit_missing(const launcher_job *job, void (*visit)(void *ctx
                                 void *ctx) {
     for (size_t i = 0; i < job->placement->n; i++) {
         const launcher_host *host = &job->placement->at[i];
-        int is_there = host->slots <= 0 || host->name == job->local;
+        bool is_there = host->slots <= 0 || host->name == job->local;
         for (size_t k = 1; k < job->n_links; k++) is_there |= job->links[k].host == host->name;
         if (!is_there) visit(ctx, host->name);
     }
 }
 
 /* Returns true if an agent is waited for, or what a lost one may have left. */
-static int is_waited_for(const launcher_link *link) {
-    if (link->state == LAUNCHER_LINK_UP) return 1;
+static bool is_waited_for(const launcher_link *link) {
+    if (link->state == LAUNCHER_LINK_UP) return true;
     return link->state == LAUNCHER_LINK_LOST && program_now_s() < launcher_link_safe_at(link);
 }
 

@@ -53,7 +53,7 @@ json_t *launcher_link_next(launcher_link *link) {
         link->heard = program_now_s();
         return message;
     }
-    const int is_silent = link->is_remote && program_now_s() - link->heard > LAUNCHER_LEASE_S;
+    const bool is_silent = link->is_remote && program_now_s() - link->heard > LAUNCHER_LEASE_S;
     if (link->channel.fd >= 0 && !is_silent) return NULL;
     if (link->state != LAUNCHER_LINK_CLEAR) link->state = LAUNCHER_LINK_LOST;
     launcher_channel_close(&link->channel);
@@ -91,10 +91,10 @@ static int port_of(int fd) {
 }
 
 /* Returns true for an address that other hosts can use without naming an interface. */
-static int is_for_others(const struct ifaddrs *at) {
-    if (!at->ifa_addr || !(at->ifa_flags & IFF_UP) || (at->ifa_flags & IFF_LOOPBACK)) return 0;
-    if (at->ifa_addr->sa_family == AF_INET) return 1;
-    if (at->ifa_addr->sa_family != AF_INET6) return 0;
+static bool is_for_others(const struct ifaddrs *at) {
+    if (!at->ifa_addr || !(at->ifa_flags & IFF_UP) || (at->ifa_flags & IFF_LOOPBACK)) return false;
+    if (at->ifa_addr->sa_family == AF_INET) return true;
+    if (at->ifa_addr->sa_family != AF_INET6) return false;
     return !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)at->ifa_addr)->sin6_addr);
 }
 
@@ -202,9 +202,9 @@ static void tell_alive(void *ctx, const launcher_process *process) {
 static void kill_marked(void *ctx, const launcher_process *child) {
     marked_job *job = ctx;
     char *marks = launcher_processes_variable(child->pid, "DCP_RUN_JOB");
-    const int is_marked = marks && strstr(marks, job->mark);
+    const bool is_marked = marks && strstr(marks, job->mark);
     /* an ending process does not show its mark any more */
-    const int is_left = is_marked || (!marks && launcher_processes_is_ending(child->pid));
+    const bool is_left = is_marked || (!marks && launcher_processes_is_ending(child->pid));
     free(marks);
     job->left += is_left;
     if (is_marked) {

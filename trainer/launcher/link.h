@@ -2,6 +2,7 @@
  * agent of dcp-run's own host. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -22,8 +23,8 @@ typedef struct launcher_link {
     launcher_channel channel;
     launcher_link_state state;
     const char *host;   /* by its name in the placement; NULL: not known yet */
-    int is_remote;      /* heartbeats are exchanged */
-    int is_told;        /* its loss has been reported */
+    bool is_remote;     /* heartbeats are exchanged */
+    bool is_told;       /* its loss has been reported */
     double heard, said; /* times of the last messages */
 } launcher_link;
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,7 +143,7 @@ typedef struct output_stream {
     char *backlog;      /* [n_backlog]: not written yet */
     size_t n_backlog, room;
     double moved_at; /* when it accepted something, or had nothing to accept */
-    int is_stuck;
+    bool is_stuck;
     unsigned long left_out; /* lines, since the console is stuck */
     struct launcher_output *output;
 } output_stream;
@@ -153,7 +154,7 @@ struct launcher_output {
     const char *tag_end;
     output_stream streams[2]; /* stdout, stderr */
     FILE **logs;              /* [ranks + 1]; NULL: not open */
-    int log_failed;           /* and this has been reported */
+    bool log_failed;          /* and this has been reported */
     int epoll;
 };
 
@@ -181,7 +182,7 @@ static void close_logs(launcher_output *o) {
 /* Reports the first failure; the run continues without logs. */
 static void tell_log_failure(launcher_output *o, const char *path) {
     if (!o->log_failed) program_note("cannot write the log %s: %s", path, strerror(errno));
-    o->log_failed = 1;
+    o->log_failed = true;
 }
 
 static FILE *open_log(launcher_output *o, int i) {
@@ -214,8 +215,8 @@ static void append_to_console(output_stream *s, const char *text, size_t n) {
     s->n_backlog += n;
 }
 
-/* Returns 1 if the console is writable, now or until `end`. */
-static int can_write(const output_stream *s, double end) {
+/* Returns true if the console is writable, now or until `end`. */
+static bool can_write(const output_stream *s, double end) {
     const double left = end - program_now_s();
     struct pollfd console = {.fd = s->console, .events = POLLOUT};
     return poll(&console, 1, left > 0 ? (int)(1000 * left) : 0) > 0;
@@ -241,7 +242,7 @@ static void end_stuck(output_stream *s) {
     const int n = snprintf(text, sizeof text,
                            "dcp-run: %lu lines were left out here: the files of --logs have them\n",
                            s->left_out);
-    s->is_stuck = 0;
+    s->is_stuck = false;
     s->left_out = 0;
     append_to_console(s, text, (size_t)n);
 }
@@ -262,10 +263,10 @@ static void flush_console(output_stream *s, double end) {
     if (s->n_backlog == 0 && s->is_stuck) end_stuck(s);
 }
 
-/* Returns 1 if reading has to stop, because there is no room for more lines. */
-static int holds_up(output_stream *s) {
-    if (s->n_backlog < BACKLOG_BYTES || s->is_stuck) return 0;
-    if (program_now_s() - s->moved_at >= stuck_s) s->is_stuck = 1;
+/* Returns true if reading has to stop, because there is no room for more lines. */
+static bool holds_up(output_stream *s) {
+    if (s->n_backlog < BACKLOG_BYTES || s->is_stuck) return false;
+    if (program_now_s() - s->moved_at >= stuck_s) s->is_stuck = true;
     return !s->is_stuck;
 }
 

@@ -27,8 +27,8 @@ static int ask_scontrol(char *const *argv, char *text, size_t size) {
     return launcher_ask_program(argv, slurm_limit_s, text, size);
 }
 
-/* Returns 1 unless the job has this node alone; then mpirun does not need Slurm. */
-static int has_other_nodes(void) {
+/* Returns true unless the job has this node alone; then mpirun does not need Slurm. */
+static bool has_other_nodes(void) {
     const char *nodes = getenv("SLURM_JOB_NUM_NODES");
     return !getenv("SLURMD_NODENAME") || !nodes || strcmp(nodes, "1") != 0;
 }
@@ -63,7 +63,7 @@ static void launcher_slurm_pass(const char *name) {
     const char *passed = getenv("SLURM_EXPORT_ENV");
     char *more = NULL;
     if (!passed || strncmp(passed, "ALL", 3) == 0) return;
-    const int is_empty = !*passed || strcmp(passed, "NONE") == 0 || strcmp(passed, "NIL") == 0;
+    const bool is_empty = !*passed || strcmp(passed, "NONE") == 0 || strcmp(passed, "NIL") == 0;
     if (asprintf(&more, "%s%s%s", is_empty ? "" : passed, is_empty ? "" : ",", name) < 0) return;
     setenv("SLURM_EXPORT_ENV", more, 1);
     free(more);
@@ -75,29 +75,29 @@ static const char *value_of(const char *text, const char *key) {
     return found ? found + strlen(key) : NULL;
 }
 
-static int begins_with(const char *text, const char *word) {
+static bool begins_with(const char *text, const char *word) {
     return text && strncmp(text, word, strlen(word)) == 0;
 }
 
-/* Returns 1 if `scontrol show job` reports a preemption. While a preempted job has its grace time
- * it runs, with PreemptTime set; when it is put back into the queue, Restarts is counted. */
-static int tells_preemption(const char *text) {
+/* Returns true if `scontrol show job` reports a preemption. While a preempted job has its grace
+ * time it runs, with PreemptTime set; when it is put back into the queue, Restarts is counted. */
+static bool tells_preemption(const char *text) {
     const char *eligible = value_of(text, "\n   PreemptEligibleTime=");
     const char *when = eligible ? value_of(eligible, " PreemptTime=") : NULL;
     const char *requeue = value_of(text, "\n   Requeue=");
     const char *restarts = requeue ? value_of(requeue, " Restarts=") : NULL;
     const char *ours = getenv("SLURM_RESTART_COUNT");
-    if (begins_with(value_of(text, "\n   JobState="), "CANCELLED")) return 0;
-    if (when && !begins_with(when, "None")) return 1;
-    if (begins_with(value_of(text, "\n   JobState="), "PREEMPTED")) return 1;
+    if (begins_with(value_of(text, "\n   JobState="), "CANCELLED")) return false;
+    if (when && !begins_with(when, "None")) return true;
+    if (begins_with(value_of(text, "\n   JobState="), "PREEMPTED")) return true;
     return restarts && atol(restarts) > (ours ? atol(ours) : 0);
 }
 
-int launcher_slurm_is_preempted(void) {
+bool launcher_slurm_is_preempted(void) {
     char *job = getenv("SLURM_JOB_ID");
     char *const show[] = {"scontrol", "show", "job", job, NULL};
     char text[8192];
-    if (!job || !*job) return 0;
+    if (!job || !*job) return false;
     return ask_scontrol(show, text, sizeof text) == 0 && tells_preemption(text);
 }
 
@@ -114,35 +114,36 @@ static void find_value(const char *info, const char *name, char *out, size_t siz
     snprintf(out, size, "%.*s", at ? (int)strcspn(at, "\"\n") : 0, at ? at : "");
 }
 
-static int is_true(const char *info, const char *name) {
+static bool is_true(const char *info, const char *name) {
     char value[16];
     find_value(info, name, value, sizeof value);
     return strcmp(value, "true") == 0;
 }
 
-/* Returns 1 if Open MPI uses the starter of a batch system (Grid Engine, LoadLeveler), as it does
- * if no AGENT is named. */
-static int is_by_batch_system(const char *info) {
+/* Returns true if Open MPI uses the starter of a batch system (Grid Engine, LoadLeveler), as it
+ * does if no AGENT is named. */
+static bool is_by_batch_system(const char *info) {
     char source[32];
     find_value(info, ":plm_rsh_agent:source:", source, sizeof source);
-    if (*source && strcmp(source, "default") != 0) return 0;
+    if (*source && strcmp(source, "default") != 0) return false;
     if (getenv("SGE_ROOT") && getenv("ARC") && getenv("PE_HOSTFILE") && getenv("JOB_ID") &&
         !is_true(info, ":plm_rsh_disable_qrsh:value:"))
-        return 1;
+        return true;
     return getenv("LOADL_STEP_ID") && !is_true(info, ":plm_rsh_disable_llspawn:value:");
 }
 
-/* Returns 1 if ssh gets -x, as from Open MPI: no X11 is forwarded unless the user has specified it.
+/* Returns true if ssh gets -x, as from Open MPI: no X11 is forwarded unless the user has specified
+ * it.
  */
-static int takes_x(const char *agent) {
+static bool takes_x(const char *agent) {
     char words[WORDS_BYTES], *rest = words;
     snprintf(words, sizeof words, "%s", agent);
     const char *program = strsep(&rest, " ");
     const char *slash = strrchr(program, '/');
-    if (strcmp(slash ? slash + 1 : program, "ssh") != 0) return 0;
+    if (strcmp(slash ? slash + 1 : program, "ssh") != 0) return false;
     for (const char *word; (word = strsep(&rest, " "));)
-        if (strcasecmp(word, "-x") == 0) return 0;
-    return 1;
+        if (strcasecmp(word, "-x") == 0) return false;
+    return true;
 }
 
 /* Chooses the first of AGENT : AGENT : ... that is installed. */
@@ -276,10 +277,10 @@ static void add_text(words *w, const char *text) {
     free(copy);
 }
 
-/* Returns 1 for what ranks on other hosts get of our environment; ranks here have all of it.
+/* Returns true for what ranks on other hosts get of our environment; ranks here have all of it.
  * Excluded is what an agent sets for the ranks of its own host, or mpirun for its ranks, and what
  * is for agents alone. */
-static int is_exported(const char *entry) {
+static bool is_exported(const char *entry) {
     static const char *const prefixes[] = {
         "DCP_",      "OMP_",       "NCCL_",   "CUDA_",  "UCX_",          "MKL_",
         "OPENBLAS_", "HDF5_",      "MASTER_", "TORCH_", "TORCHELASTIC_", "LD_LIBRARY_PATH=",
@@ -287,10 +288,10 @@ static int is_exported(const char *entry) {
     static const char *const local[] = {
         "DCP_RUN_BOARD=", "DCP_RUN_REASON=", "DCP_RUN_JOB=", "DCP_HOST=", LAUNCHER_KEY "="};
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
-        if (strncmp(entry, local[i], strlen(local[i])) == 0) return 0;
+        if (strncmp(entry, local[i], strlen(local[i])) == 0) return false;
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-        if (strncmp(entry, prefixes[i], strlen(prefixes[i])) == 0) return 1;
-    return 0;
+        if (strncmp(entry, prefixes[i], strlen(prefixes[i])) == 0) return true;
+    return false;
 }
 
 static void add_exports(words *w, const launcher_family *family) {
@@ -311,8 +312,8 @@ static void add_exports(words *w, const launcher_family *family) {
     free(list);
 }
 
-/* Returns 1 for a path that a shell on another host reads unchanged. */
-static int is_plain(const char *path) {
+/* Returns true for a path that a shell on another host reads unchanged. */
+static bool is_plain(const char *path) {
     return path[strspn(path,
                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-")] ==
            '\0';
@@ -410,7 +411,7 @@ static int write_host_file(const launcher_command *c, char *path, size_t size) {
 /* 0, or -1 after a message. */
 static int add_hosts(words *w, launcher_command *c) {
     char hosts[PATH_MAX];
-    const int is_needed =
+    const bool is_needed =
         c->listener || c->family->remote->option; /* MPICH would use ssh even for this host */
     if (c->placement->n == 0 || !is_needed) {
         add_text(w, c->family->one_host);
@@ -425,7 +426,7 @@ static int add_hosts(words *w, launcher_command *c) {
 int launcher_mpirun_prepare(launcher_command *c) {
     words w = {0};
     char number[16], self[PATH_MAX];
-    const int is_train = launcher_watched_is_train(c->program[0]);
+    const bool is_train = launcher_watched_is_train(c->program[0]);
     if (!is_train) launcher_rank_set_environment(c->placement);
     snprintf(number, sizeof number, "%d", c->placement->ranks);
     add_words(&w, "mpirun", "-n", number, NULL);
@@ -454,12 +455,12 @@ void launcher_mpirun_free(char **argv) {
 }
 
 /* mpirun reads its options before it prints its version, and starts nothing then. */
-int launcher_mpirun_refuses(char *const *argv) {
+bool launcher_mpirun_refuses(char *const *argv) {
     char text[16];
     size_t n = 0;
     while (argv[n]) n++;
     char **ask = calloc(n + 2, sizeof *ask);
-    if (!ask) return 0;
+    if (!ask) return false;
     memcpy(ask, argv, n * sizeof *ask);
     ask[n] = "--version";
     const int status = launcher_ask_program(ask, ask_limit_s, text, sizeof text);

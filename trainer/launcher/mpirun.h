@@ -3,6 +3,7 @@
 #pragma once
 
 #include <signal.h>
+#include <stdbool.h>
 
 #include "launcher/agent/folders.h"
 #include "launcher/family.h"
@@ -20,11 +21,12 @@ int launcher_slurm_check(void);
  * job. */
 void launcher_slurm_set_environment(void);
 
-/* Returns 1 if Slurm takes the nodes of this job away to run it another time: it is preempted, or
- * already in the queue again. Returns 0 outside of a job, if no controller answers within 2 s, and
- * after scancel or a time limit. To be called at a SIGTERM, and when a SIGTERM has ended the ranks.
+/* Returns true if Slurm takes the nodes of this job away to run it another time: it is preempted,
+ * or already in the queue again. Returns false outside of a job, if no controller answers within 2
+ * s, and after scancel or a time limit. To be called at a SIGTERM, and when a SIGTERM has ended the
+ * ranks.
  */
-int launcher_slurm_is_preempted(void);
+bool launcher_slurm_is_preempted(void);
 
 /* `dcp-run shell AGENT ARGS`: what Open MPI starts instead of AGENT, which is ssh or another
  * program that runs a command on another host. It writes the key of the start to AGENT's stdin, for
@@ -45,7 +47,7 @@ typedef struct launcher_command {
     const launcher_listener *listener; /* NULL: all ranks are on this host */
     const launcher_folders *folders;
     char *const *program;
-    int tag_output; /* each line of output is to name its rank */
+    bool tag_output; /* each line of output is to name its rank */
     const char *mark;
     const sigset_t *mask; /* of signals, for mpirun and what it starts */
     int out, err;         /* where its output goes; -1: to dcp-run's own streams */
@@ -61,8 +63,9 @@ int launcher_mpirun_prepare(launcher_command *command);
 void launcher_mpirun_forget_program(launcher_command *command);
 /* Frees argv; NULL is allowed. */
 void launcher_mpirun_free(char **argv);
-/* Returns 1 if mpirun refuses these options, whatever it is to start: it does not know one of them.
+/* Returns true if mpirun refuses these options, whatever it is to start: it does not know one of
+ * them.
  */
-int launcher_mpirun_refuses(char *const *argv);
+bool launcher_mpirun_refuses(char *const *argv);
 /* Becomes mpirun, in a child of the agent. `command` is a launcher_command. */
 void launcher_mpirun_exec(void *command);

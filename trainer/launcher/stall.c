@@ -14,7 +14,7 @@ void launcher_stall_beat(launcher_stall *stall, int rank, const launcher_beat *b
     if (!stall->has_told[rank] || beat->progress != last->progress || beat->step != last->step ||
         beat->micro_batch != last->micro_batch || beat->phase != last->phase) {
         stall->moved_at = now;
-        stall->has_moved = 1;
+        stall->has_moved = true;
     }
     stall->has_told[rank] = 1;
     *last = *beat;

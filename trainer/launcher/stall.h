@@ -3,6 +3,7 @@
  * that no rank makes progress. The caller passes all times; no clock is read here. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "ranks/board.h"
@@ -18,7 +19,7 @@ typedef struct launcher_stall {
     double given_s; /* <= 0: the default limit */
     int ranks;
     double moved_at;                        /* when a rank last made progress */
-    int has_moved;                          /* some rank has made progress */
+    bool has_moved;                         /* some rank has made progress */
     double slowest_s;                       /* of all ranks */
     launcher_beat beats[RANKS_BOARD_RANKS]; /* all 0: no report yet */
     unsigned char has_told[RANKS_BOARD_RANKS];

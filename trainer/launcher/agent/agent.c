@@ -34,10 +34,10 @@ typedef struct agent {
     launcher_local_ranks ranks;
     int signals;
     pid_t child;
-    int child_ended;
-    int all_found;  /* dcp-run has seen all ranks */
-    int is_failing; /* ranks were killed, and their launcher is to notice */
-    int is_starting;
+    bool child_ended;
+    bool all_found;  /* dcp-run has seen all ranks */
+    bool is_failing; /* ranks were killed, and their launcher is to notice */
+    bool is_starting;
     double find_until; /* until when to look often for ranks, even if dcp-run has not seen all of
                           them */
     double heard, said;
@@ -60,13 +60,13 @@ static void reap_all(agent *a) {
         int status;
         const int waited = pid == a->child && launcher_processes_waited(pid) != 0;
         if (waitpid(pid, &status, 0) != pid || pid != a->child) continue;
-        a->child_ended = 1;
+        a->child_ended = true;
         launcher_ranks_tell(&a->ranks, &a->board, a->channel);
         tell(a, json_pack("{s:s,s:i,s:b}", "kind", "child", "status", status, "waited", waited));
     }
 }
 
-static int has_children(void) {
+static bool has_children(void) {
     siginfo_t info;
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
@@ -161,7 +161,7 @@ static void wake_child(agent *a) {
 /* Carries out a message. Returns true if it requests the end. */
 static int answer(agent *a, const json_t *m) {
     if (launcher_message_is(m, "end")) return 1;
-    if (launcher_message_is(m, "found")) a->all_found = 1;
+    if (launcher_message_is(m, "found")) a->all_found = true;
     if (launcher_message_is(m, "signal"))
         pass_signal(a, (int)launcher_message_number(m, "signal", 0));
     if (launcher_message_is(m, "save"))
@@ -172,7 +172,7 @@ static int answer(agent *a, const json_t *m) {
     if (launcher_message_is(m, "stacks"))
         begin_stacks(a, (double)launcher_message_number(m, "limit", 1));
     if (launcher_message_is(m, "kill_ranks")) {
-        a->is_failing = 1;
+        a->is_failing = true;
         launcher_ranks_signal(&a->ranks, SIGKILL, NULL);
     }
     if (launcher_message_is(m, "kill_orphans")) kill_orphans(a);
@@ -182,16 +182,16 @@ static int answer(agent *a, const json_t *m) {
 }
 
 /* Carries out the messages of dcp-run. Returns true if it is time to end. */
-static int listen_to_run(agent *a) {
+static bool listen_to_run(agent *a) {
     const double now = program_now_s();
     launcher_channel_receive(a->channel);
     for (json_t *m; (m = launcher_channel_next(a->channel));) {
         a->heard = now;
         const int end = answer(a, m);
         json_decref(m);
-        if (end) return 1;
+        if (end) return true;
     }
-    if (a->channel->fd < 0) return 1;
+    if (a->channel->fd < 0) return true;
     return a->work->lease_s > 0 && now - a->heard > a->work->lease_s;
 }
 
@@ -220,10 +220,10 @@ static int look_ms(const agent *a) {
 
 /* mpirun starts no ranks any more once it has ended; the first process of orted ends immediately.
  */
-static int may_start_ranks(const agent *a) { return !a->child_ended || a->work->lease_s > 0; }
+static bool may_start_ranks(const agent *a) { return !a->child_ended || a->work->lease_s > 0; }
 
 /* Returns true if the launcher waits for this process, and nothing is left to watch. */
-static int is_over_by_itself(const agent *a) {
+static bool is_over_by_itself(const agent *a) {
     return a->work->ends_with_child && a->child_ended && launcher_ranks_alive(&a->ranks) == 0 &&
            !has_children();
 }

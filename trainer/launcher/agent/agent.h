@@ -13,6 +13,8 @@
  * kill_orphans, kill_child, wake_child, end, beat. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "launcher/agent/channel.h"
 #include "launcher/agent/folders.h"
 
@@ -29,7 +31,7 @@ typedef struct launcher_agent_work {
     const launcher_folders *folders;
     const char *rank;        /* the variable that holds the number of a rank */
     double lease_s;          /* 0: on dcp-run's own host, where the end of the channel is enough */
-    int ends_with_child;     /* it ends by itself after the ranks: the launcher waits for it */
+    bool ends_with_child;    /* it ends by itself after the ranks: the launcher waits for it */
     json_t *hello;           /* members to add to the first message; NULL: none */
     void (*exec)(void *ctx); /* becomes the program, in a child; must not return */
     void *ctx;

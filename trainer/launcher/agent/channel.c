@@ -73,7 +73,7 @@ void launcher_channel_flush(launcher_channel *channel) {
     }
 }
 
-int launcher_channel_is_behind(const launcher_channel *channel) {
+bool launcher_channel_is_behind(const launcher_channel *channel) {
     return channel->fd >= 0 && channel->n_out > 0;
 }
 
@@ -135,6 +135,6 @@ json_t *launcher_message_words(const char *bytes, size_t n) {
     return words;
 }
 
-int launcher_message_is(const json_t *message, const char *kind) {
+bool launcher_message_is(const json_t *message, const char *kind) {
     return strcmp(launcher_message_text(message, "kind"), kind) == 0;
 }

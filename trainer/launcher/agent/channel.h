@@ -3,6 +3,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct launcher_channel {
@@ -23,7 +24,7 @@ void launcher_channel_send(launcher_channel *channel, json_t *message);
 /* Sends more of what is stored. */
 void launcher_channel_flush(launcher_channel *channel);
 /* Returns true if something is stored, so that poll should wait for room (POLLOUT). */
-int launcher_channel_is_behind(const launcher_channel *channel);
+bool launcher_channel_is_behind(const launcher_channel *channel);
 /* Waits until everything is sent, at most for `limit_s`. */
 void launcher_channel_drain(launcher_channel *channel, double limit_s);
 
@@ -39,4 +40,4 @@ const char *launcher_message_text(const json_t *message, const char *key);
 json_int_t launcher_message_number(const json_t *message, const char *key, json_int_t otherwise);
 /* Converts any n bytes to a text: if they are not UTF-8, bytes outside ASCII become '?'. */
 json_t *launcher_message_words(const char *bytes, size_t n);
-int launcher_message_is(const json_t *message, const char *kind);
+bool launcher_message_is(const json_t *message, const char *kind);

@@ -24,7 +24,7 @@ typedef struct folder_place {
     const char *usual;        /* the place if none is set */
     const char *tell[2];      /* what names the folder to Open MPI 4 and 5; also in `variables` */
     const char *also[2];      /* set as well, unless the user has set them */
-    int optional;
+    bool optional;
 } folder_place;
 
 static const folder_place places[LAUNCHER_FOLDERS] = {
@@ -34,7 +34,7 @@ static const folder_place places[LAUNCHER_FOLDERS] = {
      .tell = {"OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"}},
     {.variables = {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"},
      .usual = "/dev/shm",
-     .optional = 1,
+     .optional = true,
      .tell = {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"},
      .also = {"OMPI_MCA_osc_sm_backing_directory", "OMPI_MCA_osc_rdma_backing_directory"}},
 };
@@ -72,7 +72,7 @@ static int make_folder(const folder_place *place, char **path, int *lock) {
 }
 
 int launcher_folders_make(launcher_folders *folders) {
-    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}, {0, 0}};
+    *folders = (launcher_folders){.lock = {-1, -1}};
     for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
         /* Open MPI can do without this memory */
         if (places[i].optional && access(base_of(&places[i]), W_OK | X_OK) != 0) continue;
@@ -101,14 +101,14 @@ static void remove_folder(const char *path, int fd) {
 
 /* Returns true if the open folder is left over from a dead dcp-run of this user; then it is locked.
  */
-static int is_left(int fd, const char *path) {
+static bool is_left(int fd, const char *path) {
     struct stat folder, mark, now;
     if (fstat(fd, &folder) != 0 || folder.st_uid != geteuid() || (folder.st_mode & 077) != 0)
-        return 0;
+        return false;
     if (fstatat(fd, MARK, &mark, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(mark.st_mode) ||
         mark.st_uid != geteuid() || mark.st_size != 0)
-        return 0;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) return 0;
+        return false;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) return false;
     /* before we had the lock, its owner may have removed it, and somebody made a new one */
     return lstat(path, &now) == 0 && now.st_dev == folder.st_dev && now.st_ino == folder.st_ino;
 }
@@ -142,7 +142,7 @@ static void sweep_beside(const char *path) {
 }
 
 int launcher_folders_join(launcher_folders *folders, const char *const paths[LAUNCHER_FOLDERS]) {
-    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}, {0, 0}};
+    *folders = (launcher_folders){.lock = {-1, -1}};
     for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
         struct stat st;
         if (strcmp(paths[i], "-") == 0) continue;
@@ -152,7 +152,7 @@ int launcher_folders_join(launcher_folders *folders, const char *const paths[LAU
             if (claim(paths[i], &folders->lock[i]) == 0) continue;
         } else if (errno == EEXIST && lstat(paths[i], &st) == 0 && S_ISDIR(st.st_mode) &&
                    st.st_uid == geteuid()) {
-            folders->shared[i] = 1;
+            folders->shared[i] = true;
             continue;
         }
         fprintf(stderr, "dcp-run agent: cannot make the folder %s: %s; %s may name another\n",
@@ -185,7 +185,7 @@ void launcher_folders_free(launcher_folders *folders) {
         if (folders->lock[i] >= 0) close(folders->lock[i]);
         free(folders->path[i]);
     }
-    *folders = (launcher_folders){{NULL, NULL}, {-1, -1}, {0, 0}};
+    *folders = (launcher_folders){.lock = {-1, -1}};
 }
 
 void launcher_folders_sweep(void) {

@@ -3,13 +3,15 @@
  * job, or a process that watches it, is alive. */
 #pragma once
 
+#include <stdbool.h>
+
 enum { LAUNCHER_FOLDERS = 2 }; /* for the sessions of Open MPI, and for memory that ranks share */
 
 typedef struct launcher_folders {
     char *path[LAUNCHER_FOLDERS]; /* absolute; NULL: none */
     int lock[LAUNCHER_FOLDERS];   /* descriptor; the lock ends when all copies of the descriptor are
                                      closed */
-    int shared[LAUNCHER_FOLDERS]; /* another agent removes it */
+    bool shared[LAUNCHER_FOLDERS]; /* another agent removes it */
 } launcher_folders;
 
 /* Makes the folders in the places that Open MPI's variables name, otherwise in TMPDIR and /dev/shm.

@@ -45,7 +45,7 @@ static int read_process(pid_t pid, process_stat *out) {
     return 0;
 }
 
-int launcher_processes_known(void) {
+bool launcher_processes_known(void) {
     char shown[16], own[16];
     const ssize_t n = readlink("/proc/self", shown, sizeof shown - 1);
     snprintf(own, sizeof own, "%d", (int)getpid());
@@ -85,16 +85,16 @@ static process_list list_processes(void) {
     return list;
 }
 
-static int is_below(const process_list *list, const launcher_process *process, pid_t parent,
-                    pid_t but) {
+static bool is_below(const process_list *list, const launcher_process *process, pid_t parent,
+                     pid_t but) {
     /* pids may have been reused while the list was made, so limit the walk to its length */
     for (size_t i = 0; process && i < list->n; i++) {
-        if (process->pid == but) return 0;
-        if (process->parent == parent) return 1;
+        if (process->pid == but) return false;
+        if (process->parent == parent) return true;
         const launcher_process key = {.pid = process->parent};
         process = bsearch(&key, list->at, list->n, sizeof key, by_pid);
     }
-    return 0;
+    return false;
 }
 
 void launcher_processes_visit(pid_t parent, launcher_visit visit, void *ctx) {
@@ -175,15 +175,15 @@ char *launcher_processes_variable(pid_t pid, const char *name) {
     return value;
 }
 
-int launcher_processes_takes(pid_t pid, int signal) {
+bool launcher_processes_takes(pid_t pid, int signal) {
     static const char *const sets[] = {"SigBlk:", "SigIgn:", "SigCgt:"};
     char text[8192];
     read_proc(pid, "status", text, sizeof text);
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         const char *at = strstr(text, sets[i]);
-        if (at && (strtoull(at + strlen(sets[i]), NULL, 16) >> (signal - 1) & 1)) return 1;
+        if (at && (strtoull(at + strlen(sets[i]), NULL, 16) >> (signal - 1) & 1)) return true;
     }
-    return 0;
+    return false;
 }
 
 pid_t launcher_processes_parent(pid_t pid) {
@@ -196,7 +196,7 @@ int launcher_processes_waited(pid_t pid) {
     return read_process(pid, &stat) == 0 ? stat.child_faults > 0 : -1;
 }
 
-int launcher_processes_is_ending(pid_t pid) {
+bool launcher_processes_is_ending(pid_t pid) {
     process_stat stat;
     return read_process(pid, &stat) == 0 && stat.memory == 0;
 }

@@ -1,6 +1,7 @@
 /* What /proc shows of processes. They come and go meanwhile: one that has vanished is skipped. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -14,7 +15,7 @@ typedef void (*launcher_visit)(void *ctx, const launcher_process *process);
 
 /* Returns true if /proc shows this process under its number; /proc may belong to another PID
  * namespace. */
-int launcher_processes_known(void);
+bool launcher_processes_known(void);
 
 /* Calls `visit` with each child of `parent`, including zombies. */
 void launcher_processes_visit(pid_t parent, launcher_visit visit, void *ctx);
@@ -46,11 +47,11 @@ pid_t launcher_processes_parent(pid_t pid);
 int launcher_processes_waited(pid_t pid);
 
 /* Returns true if `pid` catches, ignores or blocks the signal: it does not end the process. */
-int launcher_processes_takes(pid_t pid, int signal);
+bool launcher_processes_takes(pid_t pid, int signal);
 
 /* Returns true if `pid` is ending: it has no environment any more. Files that it holds may still be
  * open, even if it looks like a zombie, because it may have threads. */
-int launcher_processes_is_ending(pid_t pid);
+bool launcher_processes_is_ending(pid_t pid);
 
 /* Describes what a process is doing: "123 (name), state D, in nfs_wait". The caller frees the text.
  * NULL for a zombie, or if there is no such process. */

@@ -122,10 +122,10 @@ static int mpi_rank_of(const launcher_local_ranks *ranks, pid_t pid) {
     return rank < RANKS_BOARD_RANKS ? rank : -1;
 }
 
-static int is_known(const launcher_local_ranks *ranks, int rank) {
+static bool is_known(const launcher_local_ranks *ranks, int rank) {
     for (size_t i = 0; i < ranks->n; i++)
-        if (ranks->at[i].rank == rank) return 1;
-    return 0;
+        if (ranks->at[i].rank == rank) return true;
+    return false;
 }
 
 static void take_rank(const rank_finder *finder, int rank, const launcher_process *process) {
@@ -139,7 +139,7 @@ static void take_rank(const rank_finder *finder, int rank, const launcher_proces
     struct epoll_event end = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = ranks->n};
     epoll_ctl(ranks->ends, EPOLL_CTL_ADD, fd, &end);
     ranks->at[ranks->n++] = (launcher_local_rank){.rank = rank, .pid = process->pid, .fd = fd};
-    ranks->launched = 1;
+    ranks->launched = true;
     launcher_channel_send(finder->channel,
                           json_pack("{s:s,s:i,s:i,s:I}", "kind", "rank", "rank", rank, "pid",
                                     (int)process->pid, "start", (json_int_t)process->start));
@@ -154,7 +154,7 @@ static int take_process(void *ctx, const launcher_process *process) {
     const int rank = mpi_rank_of(finder->ranks, process->pid);
     if (rank < 0) return 1;
     if (process->parent == getpid())
-        finder->ranks->launched = 1;
+        finder->ranks->launched = true;
     else
         take_rank(finder, rank, process);
     return 0;
@@ -202,7 +202,7 @@ void launcher_ranks_take_ends(launcher_local_ranks *ranks, const launcher_board 
 int launcher_ranks_tell(launcher_local_ranks *ranks, const launcher_board *board,
                         launcher_channel *channel) {
     json_t *news = NULL;
-    int is_starting = 0;
+    bool is_starting = false;
     for (size_t i = 0; i < ranks->n; i++) {
         launcher_local_rank *rank = &ranks->at[i];
         const launcher_seen seen = launcher_board_look(board, rank->rank);

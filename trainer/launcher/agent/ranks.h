@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "launcher/agent/channel.h"
@@ -54,7 +55,7 @@ typedef struct launcher_local_ranks {
     const char *variable; /* that holds the number of a rank */
     int ends;             /* epoll descriptor of all pidfds; readable once one has ended */
     int signal_new;       /* the signal for ranks that appear from now on; 0: none */
-    int launched;         /* some process of a rank has been seen */
+    bool launched;        /* some process of a rank has been seen */
 } launcher_local_ranks;
 
 /* Returns 0, or -1 with errno. `variable` remains the caller's. */

@@ -22,7 +22,7 @@ enum { CONNECT_MS = 3000, KEY_MS = 10000 };
 static int connect_to(const char *address, int port) {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    const int is_six = inet_pton(AF_INET6, address, &six.sin6_addr) == 1;
+    const bool is_six = inet_pton(AF_INET6, address, &six.sin6_addr) == 1;
     if (!is_six && inet_pton(AF_INET, address, &four.sin_addr) != 1) {
         errno = EINVAL;
         return -1;

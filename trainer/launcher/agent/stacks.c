@@ -56,7 +56,7 @@ static void write_threads(pid_t pid, int fd) {
 }
 
 /* Returns true if a signal has stopped the process. */
-static int is_stopped(pid_t pid) {
+static bool is_stopped(pid_t pid) {
     char folder[64], state[TEXT];
     snprintf(folder, sizeof folder, "/proc/%d", (int)pid);
     read_line(folder, "status", "State:\t", state);
@@ -112,7 +112,7 @@ static void write_stacks(pid_t pid, double limit_s, int fd) {
                    "thread apply all bt",
                    NULL};
     char *eu_stack[] = {"eu-stack", "-p", number, NULL};
-    const int was_stopped = is_stopped(pid);
+    const bool was_stopped = is_stopped(pid);
     int status = run_tool(gdb, limit_s, fd);
     if (status == NOT_INSTALLED) status = run_tool(eu_stack, limit_s, fd);
     /* a tool that is killed while it attaches may leave the process stopped */

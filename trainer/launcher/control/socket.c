@@ -56,8 +56,8 @@ static int set_address(struct sockaddr_un *address, const char *path) {
     return 0;
 }
 
-/* Returns 1 if a process lives; a zombie does not. */
-static int is_alive(pid_t pid) {
+/* Returns true if a process lives; a zombie does not. */
+static bool is_alive(pid_t pid) {
     const int fd = pidfd_open(pid, 0);
     if (fd < 0) return errno != ESRCH;
     struct pollfd ended = {.fd = fd, .events = POLLIN};
@@ -75,10 +75,10 @@ static int peer_of(int fd, struct ucred *peer) {
     return 0;
 }
 
-int launcher_socket_is_of_owner(int fd) {
+bool launcher_socket_is_of_owner(int fd) {
     struct ucred peer;
     socklen_t size = sizeof peer;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return 0;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
     return peer.uid == geteuid() || peer.uid == 0;
 }
 
@@ -97,14 +97,14 @@ static int connect_to(const char *at, int flags, struct ucred *peer) {
     return errno = code, -1;
 }
 
-/* Returns 0 if nobody listens there any more; otherwise 1, with the pid if it is known. */
-static int is_answered(const char *at, long *pid) {
+/* Returns true, and the pid if it is known, if somebody still listens there. */
+static bool is_answered(const char *at, long *pid) {
     struct ucred peer = {0};
     const int fd = connect_to(at, SOCK_NONBLOCK, &peer);
     if (fd < 0) return errno == EAGAIN || errno == EACCES || errno == EPERM;
     close(fd);
     *pid = peer.pid;
-    return 1;
+    return true;
 }
 
 static launcher_listening explain_taken(const char *path, long pid, const char *host, char *why) {
@@ -116,19 +116,19 @@ static launcher_listening explain_taken(const char *path, long pid, const char *
                    process, host, path, pid > 0 ? "" : " there");
 }
 
-/* Returns 1 if sockets in the folder can be seen by this host alone. On shared file systems, such
- * as NFS, a supervisor on another host would look as if it were gone. */
-static int is_local(const char *folder) {
+/* Returns true if sockets in the folder can be seen by this host alone. On shared file systems,
+ * such as NFS, a supervisor on another host would look as if it were gone. */
+static bool is_local(const char *folder) {
     static const long kinds[] = {
         0xef53 /* ext2, 3, 4 */, 0x58465342 /* xfs */,   0x9123683e /* btrfs */,
         0x01021994 /* tmpfs */,  0x858458f6 /* ramfs */, 0x794c7630 /* overlayfs */,
         0x2fc12fc1 /* zfs */,    0xf2f52010 /* f2fs */,
     };
     struct statfs fs;
-    if (statfs(folder, &fs) != 0) return 0;
+    if (statfs(folder, &fs) != 0) return false;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (((unsigned long)fs.f_type & 0xffffffff) == (unsigned long)kinds[i]) return 1;
-    return 0;
+        if (((unsigned long)fs.f_type & 0xffffffff) == (unsigned long)kinds[i]) return true;
+    return false;
 }
 
 /* Returns the folder of a path, which the caller frees. */
@@ -170,8 +170,8 @@ static int lock_file(int fd) {
     return fcntl(fd, F_SETLK, &whole);
 }
 
-/* Returns 1 if the open file is the one at `path`. */
-static int is_at(const char *path, int fd) {
+/* Returns true if the open file is the one at `path`. */
+static bool is_at(const char *path, int fd) {
     struct stat open_one, named;
     return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 &&
            open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
@@ -231,7 +231,8 @@ static launcher_listening check_file(const char *path, int fd, pointer *found, c
     char host[HOST_BYTES];
     long pid = 0;
     own_host(host);
-    const int is_locked = lock_file(fd) != 0, code = errno;
+    const bool is_locked = lock_file(fd) != 0;
+    const int code = errno;
     const int kind = read_pointer(fd, found);
     if (kind < 0) return explain_foreign(path, why);
     if (!is_locked) return LAUNCHER_LISTENS;
@@ -406,15 +407,15 @@ void launcher_socket_forget(launcher_socket *socket) {
     *socket = (launcher_socket){.fd = -1, .file = -1};
 }
 
-/* Returns 1 and the owner if the path belongs to another user. */
-static int is_others(const char *path, const struct stat *st, char *why) {
-    if (st->st_uid == geteuid() || geteuid() == 0) return 0;
+/* Returns true and the owner if the path belongs to another user. */
+static bool is_others(const char *path, const struct stat *st, char *why) {
+    if (st->st_uid == geteuid() || geteuid() == 0) return false;
     const struct passwd *user = getpwuid(st->st_uid);
     char number[24];
     snprintf(number, sizeof number, "%u", (unsigned)st->st_uid);
     explain(LAUNCHER_TAKEN, why, "%.500s belongs to user %s, who alone may use it", path,
             user ? user->pw_name : number);
-    return 1;
+    return true;
 }
 
 static int connect_by_file(const char *path, char *at, char *why) {

@@ -4,6 +4,7 @@
  * whether the supervisor is alive. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 #include <sys/un.h>
@@ -43,5 +44,5 @@ void launcher_socket_forget(launcher_socket *socket);
  * -1 after filling in `why`. */
 int launcher_socket_connect(const char *path, char why[LAUNCHER_SOCKET_WHY]);
 
-/* Returns 1 if the other end of a connection is a process of this user or of root. */
-int launcher_socket_is_of_owner(int fd);
+/* Returns true if the other end of a connection is a process of this user or of root. */
+bool launcher_socket_is_of_owner(int fd);

@@ -13,31 +13,28 @@
 static int at_most(int value, int limit) { return value < limit ? value : limit; }
 static int at_least(int value, int limit) { return value > limit ? value : limit; }
 
-static int launcher_placing_lowest(const launcher_cluster *c) {
-    return at_least(c->options.min, 1);
-}
-static int launcher_placing_shrinks(const launcher_cluster *c) {
+static int lowest_ranks(const launcher_cluster *c) { return at_least(c->options.min, 1); }
+static bool is_shrinking(const launcher_cluster *c) {
     return c->options.on_failure == LAUNCHER_ON_FAILURE_SHRINK;
 }
 
-static int launcher_placing_slots(const launcher_cluster *c) {
+static int count_slots(const launcher_cluster *c) {
     int slots = 0;
     for (size_t i = 0; i < c->n; i++) slots += c->at[i].slots;
     return slots;
 }
 
 /* Returns the slots of a host that may be used at a level. */
-static int launcher_placing_usable_at(const launcher_cluster *c, const cluster_host *h,
-                                      slot_level level) {
+static int usable_at(const launcher_cluster *c, const cluster_host *h, slot_level level) {
     if (level < h->level) return 0;
-    const int taken = launcher_placing_shrinks(c) && level < LEVEL_TAKEN ? h->taken : 0;
+    const int taken = is_shrinking(c) && level < LEVEL_TAKEN ? h->taken : 0;
     return at_least(h->slots - taken, 0);
 }
 
 /* Returns the slots of all hosts that may be used at a level. */
-static int launcher_placing_usable(const launcher_cluster *c, slot_level level) {
+static int count_usable(const launcher_cluster *c, slot_level level) {
     int slots = 0;
-    for (size_t i = 0; i < c->n; i++) slots += launcher_placing_usable_at(c, &c->at[i], level);
+    for (size_t i = 0; i < c->n; i++) slots += usable_at(c, &c->at[i], level);
     return slots;
 }
 
@@ -48,7 +45,7 @@ static int add_evenly(launcher_cluster *c, slot_level level, int left) {
         cluster_host *least = NULL;
         for (size_t i = 0; i < c->n; i++) {
             cluster_host *h = &c->at[i];
-            if (h->planned >= launcher_placing_usable_at(c, h, level)) continue;
+            if (h->planned >= usable_at(c, h, level)) continue;
             if (!least || h->planned < least->planned) least = h;
         }
         if (!least) break;
@@ -66,7 +63,7 @@ static int spread_ranks(launcher_cluster *c, slot_level level, int left) {
  * further ranks go to the hosts with the fewest. */
 static int keep_evenly(launcher_cluster *c, slot_level level, int left) {
     for (size_t i = 0; i < c->n; i++) {
-        c->at[i].planned = at_most(c->at[i].used, launcher_placing_usable_at(c, &c->at[i], level));
+        c->at[i].planned = at_most(c->at[i].used, usable_at(c, &c->at[i], level));
         left -= c->at[i].planned;
     }
     for (; left < 0; left++) {
@@ -83,12 +80,12 @@ static int keep_evenly(launcher_cluster *c, slot_level level, int left) {
 static int keep_ranks(launcher_cluster *c, slot_level level, int left) {
     for (size_t i = 0; i < c->n; i++) {
         cluster_host *h = &c->at[i];
-        h->planned = at_most(at_most(h->used, launcher_placing_usable_at(c, h, level)), left);
+        h->planned = at_most(at_most(h->used, usable_at(c, h, level)), left);
         left -= h->planned;
     }
     for (size_t i = 0; i < c->n; i++) {
         cluster_host *h = &c->at[i];
-        const int more = at_most(launcher_placing_usable_at(c, h, level) - h->planned, left);
+        const int more = at_most(usable_at(c, h, level) - h->planned, left);
         h->planned += more;
         left -= more;
     }
@@ -96,24 +93,24 @@ static int keep_ranks(launcher_cluster *c, slot_level level, int left) {
 }
 
 /* Fills in `planned`. Returns the number of ranks. */
-static int launcher_placing_ranks(launcher_cluster *c) {
-    const int goal = at_most(c->goal, launcher_placing_slots(c));
-    const int need = launcher_placing_shrinks(c) ? at_most(launcher_placing_lowest(c), goal) : goal;
-    const int most = at_least(launcher_placing_shrinks(c) ? at_most(goal, c->most) : goal, need);
+static int plan_ranks(launcher_cluster *c) {
+    const int goal = at_most(c->goal, count_slots(c));
+    const int need = is_shrinking(c) ? at_most(lowest_ranks(c), goal) : goal;
+    const int most = at_least(is_shrinking(c) ? at_most(goal, c->most) : goal, need);
     const int want = at_most(most, c->refused_from - 1);
     slot_level level = LEVEL_SOUND;
-    while (level < LEVEL_NO_ANSWER && launcher_placing_usable(c, level) < need) level++;
+    while (level < LEVEL_NO_ANSWER && count_usable(c, level) < need) level++;
     int (*const distribute)(launcher_cluster *, slot_level, int) = c->spreads ? spread_ranks
                                                                    : c->options.evenly ? keep_evenly
                                                                                        : keep_ranks;
     return want - distribute(c, level, want);
 }
 
-/* Returns 1 if the plan differs from the last start. */
-static int launcher_placing_differs(const launcher_cluster *c) {
+/* Returns true if the plan differs from the last start. */
+static bool plan_differs(const launcher_cluster *c) {
     for (size_t i = 0; i < c->n; i++)
-        if (c->at[i].planned != c->at[i].used) return 1;
-    return 0;
+        if (c->at[i].planned != c->at[i].used) return true;
+    return false;
 }
 
 enum { FAILURES_TO_LEAVE_OUT = 2 };
@@ -189,12 +186,12 @@ static int exchange_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
 static void accept_all(launcher_cluster *c) {
     c->most = INT_MAX;
     c->refused_from = INT_MAX;
-    c->spreads = 0;
+    c->spreads = false;
 }
 
 /* Uses the hosts of a changed file; what was left out is available again. */
 static int use_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
-    const int before = launcher_placing_slots(c), now = launcher_hosts_slots(hosts);
+    const int before = count_slots(c), now = launcher_hosts_slots(hosts);
     if (exchange_hosts(c, hosts) != 0) return program_no_memory();
     accept_all(c);
     if (!c->resized && now > before && c->options.max > 0) c->goal = c->options.max;
@@ -207,9 +204,9 @@ static int use_text(launcher_cluster *c, const char *text) {
     launcher_hosts hosts;
     int status = launcher_hosts_parse(text, source_of(c), &hosts);
     const int slots = launcher_hosts_slots(&hosts);
-    if (status == 0 && slots < launcher_placing_lowest(c))
+    if (status == 0 && slots < lowest_ranks(c))
         status = program_refuse("%s has %d slots now, fewer than --min %d", source_of(c), slots,
-                                launcher_placing_lowest(c));
+                                lowest_ranks(c));
     if (status == 0) status = use_hosts(c, &hosts);
     launcher_hosts_free(&hosts);
     return status;
@@ -240,37 +237,37 @@ static char *look_at_file(launcher_cluster *c) {
     return text;
 }
 
-static int is_equal(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
+static bool is_equal(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
 
 /* Looks at the file, and uses changed contents: immediately, or if they are found a second time. */
-static int look_for_change(launcher_cluster *c, int at_once) {
+static bool look_for_change(launcher_cluster *c, int at_once) {
     char *text = look_at_file(c);
-    const int is_again = is_equal(text, c->seen);
+    const bool is_again = is_equal(text, c->seen);
     free(c->seen);
     c->seen = NULL;
     if (!text || is_equal(text, c->text) || is_equal(text, c->refused)) {
         free(text);
-        return 0;
+        return false;
     }
     if (!at_once && !is_again) {
         c->seen = text;
-        return 0;
+        return false;
     }
     if (use_text(c, text) != 0) {
         refuse_text(c, text);
-        return 0;
+        return false;
     }
     free(c->text);
     free(c->refused);
     c->refused = NULL;
     c->text = text;
-    return 1;
+    return true;
 }
 
-int launcher_cluster_refresh(launcher_cluster *c) {
-    if (!look_for_change(c, 0)) return 0;
-    launcher_placing_ranks(c);
-    return launcher_placing_differs(c);
+bool launcher_cluster_refresh(launcher_cluster *c) {
+    if (!look_for_change(c, 0)) return false;
+    plan_ranks(c);
+    return plan_differs(c);
 }
 
 /* Opening. */
@@ -279,7 +276,7 @@ static int use_this_host(launcher_cluster *c) {
     char name[HOST_NAME_MAX + 1] = "";
     gethostname(name, sizeof name - 1);
     const launcher_host host = {name, LAUNCHER_SLOTS_MAX};
-    c->is_unlimited = 1;
+    c->is_unlimited = true;
     return add_cluster_host(c, &host) == 0 ? 0 : program_no_memory();
 }
 
@@ -313,13 +310,13 @@ static int check_limits_given(const launcher_cluster_options *o) {
 /* Checks that there is room for the first start. */
 static int check_slots(const launcher_cluster *c) {
     const launcher_cluster_options *o = &c->options;
-    const int slots = launcher_placing_slots(c);
+    const int slots = count_slots(c);
     const char *more = o->hosts_file ? "write 'slots=N' behind the names, a name alone is one slot"
                                      : "ask for as many tasks (sbatch --ntasks)";
-    if (launcher_placing_lowest(c) > slots)
+    if (lowest_ranks(c) > slots)
         return program_refuse("--min %d is above the number of slots of %s, %d: %s",
-                              launcher_placing_lowest(c), source_of(c), slots, more);
-    if (o->ranks > slots && !launcher_placing_shrinks(c))
+                              lowest_ranks(c), source_of(c), slots, more);
+    if (o->ranks > slots && !is_shrinking(c))
         return program_refuse("-n %d is above the number of slots of %s, %d: %s, or "
                               "--on-failure shrink to begin with those",
                               o->ranks, source_of(c), slots, more);
@@ -366,12 +363,12 @@ void launcher_cluster_rank_failed(launcher_cluster *c, const char *host) {
 
 void launcher_cluster_host_lost(launcher_cluster *c, const char *host) {
     cluster_host *h = find_host(c, host);
-    if (h && h->used > 0 && !c->is_unlimited) h->lost = 1;
+    if (h && h->used > 0 && !c->is_unlimited) h->lost = true;
 }
 
 void launcher_cluster_progressed(launcher_cluster *c) {
     c->failures = 0;
-    c->gave_back = 0;
+    c->gave_back = false;
     for (size_t i = 0; i < c->n; i++) {
         c->at[i].in_a_row = 0;
         if (c->at[i].used > 0)
@@ -385,11 +382,11 @@ double launcher_cluster_backoff_s(launcher_cluster *c) {
     return n < 7 ? 0.5 * (1 << (n - 1)) : MAX_WAIT_S;
 }
 
-/* Returns 1 if any host besides `h` can still be used. */
-static int others_are_sound(const launcher_cluster *c, const cluster_host *h) {
+/* Returns true if any host besides `h` can still be used. */
+static bool others_are_sound(const launcher_cluster *c, const cluster_host *h) {
     for (size_t i = 0; i < c->n; i++)
-        if (&c->at[i] != h && launcher_placing_usable_at(c, &c->at[i], LEVEL_SOUND) > 0) return 1;
-    return 0;
+        if (&c->at[i] != h && usable_at(c, &c->at[i], LEVEL_SOUND) > 0) return true;
+    return false;
 }
 
 /* Settles a host's part in the last start. */
@@ -422,13 +419,13 @@ static void settle(launcher_cluster *c) {
         hosts += c->at[i].used > 0;
         failed += c->at[i].lost ? 0 : c->at[i].failed;
     }
-    const int all_failed = failed == ranks, takes = launcher_placing_shrinks(c) && !all_failed;
+    const int all_failed = failed == ranks, takes = is_shrinking(c) && !all_failed;
     if (takes && failed) c->most = at_most(c->most, ranks) - failed;
     for (size_t i = 0; i < c->n; i++) {
         cluster_host *h = &c->at[i];
         settle_host(c, h, !all_failed || hosts == 1);
         if (takes && !h->lost && !c->is_unlimited) h->taken += h->failed;
-        h->failed = h->lost = 0;
+        h->failed = h->lost = false;
     }
 }
 
@@ -469,20 +466,20 @@ int launcher_cluster_place(launcher_cluster *c, launcher_placement *out) {
         settle(c);
         look_for_change(c, 1);
     }
-    const int ranks = launcher_placing_ranks(c);
-    if (ranks < launcher_placing_lowest(c))
+    const int ranks = plan_ranks(c);
+    if (ranks < lowest_ranks(c))
         return program_fail(PROGRAM_FAILED, "%s has slots for %d ranks, fewer than --min %d",
-                            source_of(c), ranks, launcher_placing_lowest(c));
+                            source_of(c), ranks, lowest_ranks(c));
     const int status = copy_plan(c, ranks, out);
     if (status != 0) return status;
     start_plan(c);
-    c->placed = 1;
+    c->placed = true;
     return 0;
 }
 
 int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t size) {
     const launcher_cluster_options *o = &c->options;
-    const int slots = launcher_placing_usable(c, LEVEL_TAKEN);
+    const int slots = count_usable(c, LEVEL_TAKEN);
     int n = 0;
     if (ranks < 1)
         n = snprintf(why, size, "%d is no number of ranks: it begins at 1", ranks);
@@ -493,11 +490,10 @@ int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t si
     else if (ranks > slots)
         n = snprintf(why, size, "%d ranks are more than the %d slots of %s%s", ranks, slots,
                      c->is_unlimited ? "one host" : source_of(c),
-                     slots < launcher_placing_slots(c) ? " without the hosts that are left out"
-                                                       : "");
+                     slots < count_slots(c) ? " without the hosts that are left out" : "");
     if (n != 0) return -1;
     c->goal = ranks;
-    c->resized = 1;
+    c->resized = true;
     accept_all(c);
     for (size_t i = 0; i < c->n; i++) c->at[i].taken = 0;
     return 0;
@@ -506,32 +502,32 @@ int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t si
 /* Uses the slots whose ranks died again, which is better than none, once per published step. */
 static int give_slots_back(launcher_cluster *c) {
     if (c->gave_back) return 0;
-    c->gave_back = 1;
+    c->gave_back = true;
     accept_all(c);
-    c->spreads = 1;
+    c->spreads = true;
     for (size_t i = 0; i < c->n; i++) c->at[i].taken = 0;
-    const int ranks = launcher_placing_ranks(c);
-    return launcher_placing_differs(c) ? ranks : 0;
+    const int ranks = plan_ranks(c);
+    return plan_differs(c) ? ranks : 0;
 }
 
-int launcher_cluster_refused(launcher_cluster *c, char *text, size_t size) {
+bool launcher_cluster_refused(launcher_cluster *c, char *text, size_t size) {
     int ranks = 0;
     for (size_t i = 0; i < c->n; i++) ranks += c->at[i].used;
-    if (!launcher_placing_shrinks(c)) return 0;
+    if (!is_shrinking(c)) return false;
     if (!c->spreads) {
-        c->spreads = 1;
-        if (launcher_placing_ranks(c) == ranks && launcher_placing_differs(c)) {
+        c->spreads = true;
+        if (plan_ranks(c) == ranks && plan_differs(c)) {
             snprintf(text, size, "%d ranks, spread evenly", ranks);
-            return 1;
+            return true;
         }
     }
     c->refused_from = ranks;
-    const int fewer = launcher_placing_ranks(c);
+    const int fewer = plan_ranks(c);
     snprintf(text, size, "%d ranks, spread evenly", fewer);
-    if (fewer >= launcher_placing_lowest(c) && fewer < ranks) return 1;
+    if (fewer >= lowest_ranks(c) && fewer < ranks) return true;
     const int again = give_slots_back(c);
     snprintf(text, size, "%d ranks, with the slots whose ranks died", again);
-    return again >= launcher_placing_lowest(c);
+    return again >= lowest_ranks(c);
 }
 
 void launcher_cluster_advice(const launcher_cluster *c, char *text, size_t size) {
@@ -545,17 +541,16 @@ void launcher_cluster_advice(const launcher_cluster *c, char *text, size_t size)
             others += h->slots;
     }
     if (size > 0) text[0] = '\0';
-    if (!gone || others >= (launcher_placing_shrinks(c) ? launcher_placing_lowest(c) : c->goal))
-        return;
+    if (!gone || others >= (is_shrinking(c) ? lowest_ranks(c) : c->goal)) return;
     if (others == 0)
         snprintf(text, size, "host %s does not answer, and no other is left: mend it%s%s", gone,
                  c->options.hosts_file ? ", or change " : "",
                  c->options.hosts_file ? c->options.hosts_file : "");
-    else if (launcher_placing_shrinks(c))
+    else if (is_shrinking(c))
         snprintf(text, size,
                  "host %s does not answer, and --min %d does not allow to go on "
                  "without it: mend it, or change %s",
-                 gone, launcher_placing_lowest(c), source_of(c));
+                 gone, lowest_ranks(c), source_of(c));
     else
         snprintf(text, size,
                  "host %s does not answer, and the others have %d slots for %d ranks: "

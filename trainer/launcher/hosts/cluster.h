@@ -2,6 +2,7 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "launcher/hosts/hosts.h"
@@ -25,8 +26,8 @@ typedef struct launcher_cluster_options {
     int min;                /* 0: not given, so 1 */
     int max;                /* 0: not given, so `ranks` */
     const char *hosts_file; /* NULL: none */
-    int in_slurm;           /* without a hosts_file: use the job's nodes */
-    int evenly;             /* fill hosts evenly, not one after the other */
+    bool in_slurm;          /* without a hosts_file: use the job's nodes */
+    bool evenly;            /* fill hosts evenly, not one after the other */
     launcher_on_failure on_failure;
 } launcher_cluster_options;
 
@@ -47,7 +48,7 @@ typedef struct cluster_host {
     int in_a_row;     /* starts in a row in which it failed */
     int used;         /* ranks in the last start */
     int failed;       /* ranks that died by themselves in the last start */
-    int lost;         /* it did not answer in the last start */
+    bool lost;        /* it did not answer in the last start */
     int planned;      /* ranks in the start that is being planned */
 } cluster_host;
 
@@ -55,19 +56,19 @@ typedef struct launcher_cluster {
     launcher_cluster_options options;
     cluster_host *at; /* without a host file, and outside of Slurm: this host */
     size_t n;
-    int is_unlimited; /* at[0] is this host, without limits */
-    int goal;         /* the desired number of ranks */
-    int most;         /* ranks that still ran after some had died; INT_MAX: none died */
-    int refused_from; /* the ranks refused to be so many, or more; INT_MAX: they did not */
-    int spreads;      /* spread ranks evenly, because they refused another spread */
-    int gave_back;    /* slots whose rank died are used again, because no other number was left */
-    int resized;      /* a resize has set the goal */
-    int failures;     /* in a row */
-    int placed;       /* a start has been placed */
-    char *text;       /* the contents of the host file that are in use */
-    char *seen;       /* its contents at the last look; NULL: as `text` */
-    char *refused;    /* contents that were refused with a message; NULL: none */
-    int unreadable;   /* looks in a row that could not read it */
+    bool is_unlimited; /* at[0] is this host, without limits */
+    int goal;          /* the desired number of ranks */
+    int most;          /* ranks that still ran after some had died; INT_MAX: none died */
+    int refused_from;  /* the ranks refused to be so many, or more; INT_MAX: they did not */
+    bool spreads;      /* spread ranks evenly, because they refused another spread */
+    bool gave_back;    /* slots whose rank died are used again, because no other number was left */
+    bool resized;      /* a resize has set the goal */
+    int failures;      /* in a row */
+    bool placed;       /* a start has been placed */
+    char *text;        /* the contents of the host file that are in use */
+    char *seen;        /* its contents at the last look; NULL: as `text` */
+    char *refused;     /* contents that were refused with a message; NULL: none */
+    int unreadable;    /* looks in a row that could not read it */
 } launcher_cluster;
 
 /* Only the host file is read here; the calls below report what happened to ranks and hosts. Hosts
@@ -92,12 +93,12 @@ void launcher_cluster_close(launcher_cluster *cluster);
  * since the last start. */
 int launcher_cluster_place(launcher_cluster *cluster, launcher_placement *out);
 
-/* To be called about once per second during a start: looks at the host file. Returns 1 if the next
- * placement would differ from the last one, so a planned restart is due; otherwise 0. A change
- * counts after two looks with the same contents, so a half-written file does not. Contents that
- * cannot be used are reported once, and the old contents remain in use. A change brings back what
- * was left out; if the file has more slots than before, there may be up to `max` ranks. */
-int launcher_cluster_refresh(launcher_cluster *cluster);
+/* To be called about once per second during a start: looks at the host file. Returns true if the
+ * next placement would differ from the last one, so a planned restart is due; otherwise false. A
+ * change counts after two looks with the same contents, so a half-written file does not. Contents
+ * that cannot be used are reported once, and the old contents remain in use. A change brings back
+ * what was left out; if the file has more slots than before, there may be up to `max` ranks. */
+bool launcher_cluster_refresh(launcher_cluster *cluster);
 
 /* A rank of the last start died by itself on `host`; NULL: it is not known where. To be called once
  * per rank. */
@@ -113,11 +114,11 @@ void launcher_cluster_progressed(launcher_cluster *cluster);
 int launcher_cluster_resize(launcher_cluster *cluster, int ranks, char *why, size_t size);
 
 /* With SHRINK: the ranks of the last start refused their number, or how they were spread over the
- * hosts, for example because a store would survive fewer losses than it should. Returns 1, and in
- * *text what is placed next: the same number spread evenly, or one less, or, if none is left, once
- * between two steps, as many as desired with the slots whose ranks died. Returns 0 if none is left.
- * A changed host file and a resize make all numbers acceptable again. */
-int launcher_cluster_refused(launcher_cluster *cluster, char *text, size_t size);
+ * hosts, for example because a store would survive fewer losses than it should. Returns true, and
+ * in *text what is placed next: the same number spread evenly, or one less, or, if none is left,
+ * once between two steps, as many as desired with the slots whose ranks died. Returns false if none
+ * is left. A changed host file and a resize make all numbers acceptable again. */
+bool launcher_cluster_refused(launcher_cluster *cluster, char *text, size_t size);
 
 /* To be called once after each failure. Returns how long to wait before the next start: 0 after the
  * first failure in a row, then 0.5, 1, 2, ... 30 s. */

@@ -146,25 +146,25 @@ int launcher_hosts_slots(const launcher_hosts *hosts) {
 
 /* Names of this host. */
 
-/* Returns 1 if an address is a loopback address, or in the list of this host's addresses. */
-static int is_own_address(const struct sockaddr *address, const struct ifaddrs *own) {
+/* Returns true if an address is a loopback address, or in the list of this host's addresses. */
+static bool is_own_address(const struct sockaddr *address, const struct ifaddrs *own) {
     if (address->sa_family == AF_INET) {
         const struct in_addr in = ((const struct sockaddr_in *)address)->sin_addr;
-        if (ntohl(in.s_addr) >> 24 == IN_LOOPBACKNET) return 1;
+        if (ntohl(in.s_addr) >> 24 == IN_LOOPBACKNET) return true;
         for (; own; own = own->ifa_next)
             if (own->ifa_addr && own->ifa_addr->sa_family == AF_INET &&
                 ((struct sockaddr_in *)own->ifa_addr)->sin_addr.s_addr == in.s_addr)
-                return 1;
+                return true;
     }
     if (address->sa_family == AF_INET6) {
         const struct in6_addr in = ((const struct sockaddr_in6 *)address)->sin6_addr;
-        if (IN6_IS_ADDR_LOOPBACK(&in)) return 1;
+        if (IN6_IS_ADDR_LOOPBACK(&in)) return true;
         for (; own; own = own->ifa_next)
             if (own->ifa_addr && own->ifa_addr->sa_family == AF_INET6 &&
                 IN6_ARE_ADDR_EQUAL(&((struct sockaddr_in6 *)own->ifa_addr)->sin6_addr, &in))
-                return 1;
+                return true;
     }
-    return 0;
+    return false;
 }
 
 static int leads_here(const char *name, int flags) {
@@ -182,17 +182,17 @@ static int leads_here(const char *name, int flags) {
     return here;
 }
 
-int launcher_hosts_is_local_name(const char *name) {
+bool launcher_hosts_is_local_name(const char *name) {
     char own[HOST_NAME_MAX + 1] = "";
     gethostname(own, sizeof own - 1);
-    if (strcasecmp(name, "localhost") == 0 || strcasecmp(name, own) == 0) return 1;
+    if (strcasecmp(name, "localhost") == 0 || strcasecmp(name, own) == 0) return true;
     const size_t shorter = strcspn(name, "."), shortest = strcspn(own, ".");
-    const int one_is_short = name[shorter] == '\0' || own[shortest] == '\0';
-    if (one_is_short && shorter == shortest && strncasecmp(name, own, shorter) == 0) return 1;
+    const bool one_is_short = name[shorter] == '\0' || own[shortest] == '\0';
+    if (one_is_short && shorter == shortest && strncasecmp(name, own, shorter) == 0) return true;
     return leads_here(name, AI_NUMERICHOST);
 }
 
-int launcher_hosts_is_local(const char *name) {
+bool launcher_hosts_is_local(const char *name) {
     return launcher_hosts_is_local_name(name) || leads_here(name, 0);
 }
 
@@ -270,10 +270,10 @@ static int take_value(const hosts_reader *r, const char **at, const char *key, i
     return 0;
 }
 
-static int is_one_of(const char *word, const char *const *list) {
+static bool is_one_of(const char *word, const char *const *list) {
     for (; *list; list++)
-        if (strcmp(word, *list) == 0) return 1;
-    return 0;
+        if (strcmp(word, *list) == 0) return true;
+    return false;
 }
 
 /* Reads the words after the name. *slots and *most remain -1 if they are not given. */
@@ -301,7 +301,7 @@ static int read_slots(const hosts_reader *r, const char *at, int *slots, int *mo
 /* Adds a host, or a slot to one that was named before. */
 static int mention_host(hosts_reader *r, const char *name, int slots) {
     launcher_hosts *out = r->out;
-    const int is_local = launcher_hosts_is_local_name(name);
+    const bool is_local = launcher_hosts_is_local_name(name);
     size_t i = 0;
     while (i < out->n && strcmp(out->at[i].name, name) != 0 && !(is_local && r->locals[i])) i++;
     if (i == LAUNCHER_HOSTS_MAX)

@@ -2,6 +2,7 @@
  * variables of a Slurm job. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { LAUNCHER_HOSTS_MAX = 4096, LAUNCHER_SLOTS_MAX = 4096 };
@@ -39,9 +40,9 @@ void launcher_hosts_free(launcher_hosts *hosts);
 /* Returns the number of slots of all hosts. */
 int launcher_hosts_slots(const launcher_hosts *hosts);
 
-/* Returns 1 if a name or address is this host's: localhost, its host name with or without the
+/* Returns true if a name or address is this host's: localhost, its host name with or without the
  * domain, one of its addresses, or a name that resolves to one. May take seconds if a name server
  * does not answer. */
-int launcher_hosts_is_local(const char *name);
+bool launcher_hosts_is_local(const char *name);
 /* Does the same without a name server. */
-int launcher_hosts_is_local_name(const char *name);
+bool launcher_hosts_is_local_name(const char *name);
