@@ -32,6 +32,7 @@ until_true up 1
 [ "$(stat -c %a "$control")" = 600 ] || fail "others may use the socket"
 gives 0 dcp-run ctl "$control" status
 holds "a['ranks'] == 2 and a['start'] == 1 and a['pid'] == $run and len(a['members']) == 2"
+holds "a['state'] == 'running'"
 gives 0 dcp-run ctl "$dir/ckpt" status # the directory names it, too
 gives 0 dcp-run ctl "$control" save
 until_true test -e "$dir/usr1.0" -a -e "$dir/usr1.1"
@@ -63,7 +64,11 @@ printf '#!/bin/sh\nuntil [ "$*" = --version ] || [ -e %s ]; do sleep 0.01; done\
 chmod +x "$dir/bin/mpirun"
 PATH=$dir/bin:$PATH "$DCP_BIN/dcp-run" -n 2 --grace 1000 --watch "$dir/early" -- sleep 1000 2>"$dir/err.early" &
 early=$!
-until_true "$DCP_BIN/dcp-run" ctl "$dir/early" stop >"$dir/answer"
+until_true "$DCP_BIN/dcp-run" ctl "$dir/early" status >"$dir/answer"
+holds "a['state'] == 'starting' and a['ranks'] == 2"
+gives 0 dcp-run ctl "$dir/early" stop
+gives 0 dcp-run ctl "$dir/early" status
+holds "a['state'] == 'stopping'"
 touch "$dir/go"
 status=0
 wait $early || status=$?

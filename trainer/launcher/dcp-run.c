@@ -104,11 +104,6 @@ static int judge_status(const launcher_start *start) {
     return status;
 }
 
-static void note_missing(void *ctx, const char *host) {
-    launcher_probe *missing = ctx;
-    if (missing->n < LAUNCHER_PROBED) missing->hosts[missing->n++] = host;
-}
-
 /* Records who failed, so that the next start can leave it out. A host whose agent is gone may still
  * answer: then it gets another chance. */
 static void blame(launcher_run *run, const launcher_probe *missing) {
@@ -149,15 +144,12 @@ static void judge_start(launcher_run *run, double over_at, const launcher_probe 
 static void end_start(launcher_run *run) {
     launcher_start *start = &run->start;
     launcher_probe missing = {.family = run->family};
-    if (!all_hosts_answered(&start->job))
-        launcher_job_visit_missing(&start->job, note_missing, &missing);
+    if (!all_hosts_answered(&start->job)) launcher_job_list_missing(&start->job, &missing);
     const double over_at = program_now_s();
     launcher_probe_begin(&missing, LAUNCHER_PROBE_S);
     const int left = launcher_job_clear(&start->job, run->options->grace_s);
     launcher_probe_finish(&missing);
     launcher_probe_finish(&start->job.lost_answers);
-    launcher_output_close(start->output);
-    start->output = NULL;
     if (left == 0) {
         launcher_recovery_ended(run);
         judge_start(run, over_at, &missing);
@@ -196,22 +188,15 @@ static void set_variables(launcher_run *run) {
 static int start_job(launcher_run *run) {
     const launcher_options *o = run->options;
     launcher_start *start = &run->start;
-    int out = -1, err = -1;
-    if (o->logs) {
-        const int status = launcher_output_open(&start->output, o->logs, start->number,
-                                                start->placement.ranks, run->family->tag_end);
-        if (status != 0) return status;
-        out = launcher_output_writer(start->output, STDOUT_FILENO);
-        err = launcher_output_writer(start->output, STDERR_FILENO);
-    }
-    if (launcher_job_start(&start->job, run->family, &start->placement, o->program,
-                           &run->signals.before, out, err) == 0) {
-        if (start->output) launcher_output_started(start->output);
-        return 0;
-    }
-    launcher_output_close(start->output);
-    start->output = NULL;
-    return PROGRAM_FAILED;
+    launcher_output *output = NULL;
+    int status = 0;
+    if (o->logs)
+        status = launcher_output_open(&output, o->logs, start->number, start->placement.ranks,
+                                      run->family->tag_end);
+    if (status != 0) return status;
+    const int failed = launcher_job_start(&start->job, run->family, &start->placement, o->program,
+                                          &run->signals.before, output);
+    return failed ? PROGRAM_FAILED : 0;
 }
 
 /* Runs the present start, from its begin until nothing of it is left. */

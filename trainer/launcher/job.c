@@ -61,6 +61,8 @@ static int fail_to_start(launcher_job *job) {
     launcher_folders_free(&job->folders);
     launcher_listener_close(&job->listener);
     launcher_mpirun_free(job->command);
+    launcher_output_close(job->output);
+    job->output = NULL;
     free(job->links);
     free(job->members);
     return -1;
@@ -68,14 +70,15 @@ static int fail_to_start(launcher_job *job) {
 
 int launcher_job_start(launcher_job *job, const launcher_family *family,
                        const launcher_placement *placement, char *const *program,
-                       const sigset_t *mask, int out, int err) {
+                       const sigset_t *mask, launcher_output *output) {
     *job = (launcher_job){.ranks = placement->ranks,
                           .placement = placement,
                           .first_gone = -1,
                           .dead = -1,
                           .listener = {.fd = -1},
                           .status = EXIT_UNKNOWN,
-                          .bare_signals = family->bare_signals};
+                          .bare_signals = family->bare_signals,
+                          .output = output};
     job->remote_hosts = count_remote(placement, &job->local);
     job->members = calloc((size_t)job->ranks, sizeof *job->members);
     job->links = calloc(1, sizeof *job->links);
@@ -88,11 +91,15 @@ int launcher_job_start(launcher_job *job, const launcher_family *family,
                                 .listener = job->remote_hosts ? &job->listener : NULL,
                                 .folders = &job->folders,
                                 .program = program,
-                                .tag_output = out >= 0,
+                                .tag_output = output != NULL,
                                 .mark = job->guard.mark,
                                 .mask = mask,
-                                .out = out,
-                                .err = err};
+                                .out = -1,
+                                .err = -1};
+    if (output) {
+        command.out = launcher_output_writer(output, STDOUT_FILENO);
+        command.err = launcher_output_writer(output, STDERR_FILENO);
+    }
     bool failed = !job->members || !job->links || launcher_mpirun_prepare(&command) != 0;
     launcher_channel channel;
     if (!failed && launcher_guard_start(&job->guard, &channel, &job->folders, family->told->rank,
@@ -104,6 +111,7 @@ int launcher_job_start(launcher_job *job, const launcher_family *family,
     job->command = command.argv;
     if (failed) return fail_to_start(job);
     launcher_mpirun_forget_program(&command);
+    if (output) launcher_output_started(output);
     launcher_link_open(&job->links[0], channel.fd, 0);
     job->links[0].host = job->local;
     job->links[0].state = LAUNCHER_LINK_UP;
@@ -248,9 +256,12 @@ static void take_clear(launcher_job *job, launcher_link *link, const json_t *m) 
 }
 
 static void take_stacks(launcher_job *job, const launcher_link *link, const json_t *m) {
+    char *titled = NULL;
     if (job->stacks_asked > 0) job->stacks_asked--;
-    if (job->take_stacks)
-        job->take_stacks(job->stacks_ctx, link->host, launcher_message_text(m, "text"));
+    if (asprintf(&titled, "dcp-run: stacks of the ranks%s%s:\n%s", link->host ? " on " : "",
+                 link->host ? link->host : "", launcher_message_text(m, "text")) >= 0)
+        launcher_output_stacks(job->output, titled);
+    free(titled);
 }
 
 static void tell_stuck(const launcher_link *link, const json_t *m) {
@@ -381,13 +392,12 @@ void launcher_job_ask_stacks(launcher_job *job, int limit_s) {
     launcher_job_tell(job, json_pack("{s:s,s:i}", "kind", "stacks", "limit", limit_s));
 }
 
-void launcher_job_visit_missing(const launcher_job *job, void (*visit)(void *ctx, const char *host),
-                                void *ctx) {
+void launcher_job_list_missing(const launcher_job *job, launcher_probe *missing) {
     for (size_t i = 0; i < job->placement->n; i++) {
         const launcher_host *host = &job->placement->at[i];
         bool is_there = host->slots <= 0 || host->name == job->local;
         for (size_t k = 1; k < job->n_links; k++) is_there |= job->links[k].host == host->name;
-        if (!is_there) visit(ctx, host->name);
+        if (!is_there && missing->n < LAUNCHER_PROBED) missing->hosts[missing->n++] = host->name;
     }
 }
 
@@ -440,6 +450,8 @@ int launcher_job_clear(launcher_job *job, double limit_s) {
     if (left == 0) launcher_folders_remove(&job->folders); /* if the agent could not */
     launcher_folders_free(&job->folders);
     launcher_listener_close(&job->listener);
+    launcher_output_close(job->output);
+    job->output = NULL;
     return left;
 }
 

@@ -12,6 +12,7 @@
 #include "launcher/family.h"
 #include "launcher/hosts/cluster.h"
 #include "launcher/link.h"
+#include "launcher/logs.h"
 
 /* Whether hosts still answer (probe.c). */
 
@@ -82,19 +83,18 @@ typedef struct launcher_job {
     launcher_probe lost_answers;    /* whether it answers */
     char resumed[RANKS_BOARD_TEXT]; /* where the ranks resumed; "": not reported (yet) */
     int stacks_asked;               /* agents that have yet to send stacks */
-    void (*take_stacks)(void *ctx, const char *host, const char *text);
-    void *stacks_ctx;
+    launcher_output *output;        /* for --logs; NULL: none */
     launcher_told told;
     char **command;         /* mpirun's, without the program; freed by launcher_job_free */
     launcher_rank *members; /* [ranks] */
 } launcher_job;
 
-/* Starts mpirun for the ranks of the placement, which must outlive the job. mpirun gets the signal
- * mask `mask`, and writes to `out` and `err`; -1: to dcp-run's own streams. Returns 0, or -1 after
- * a message. */
+/* Starts mpirun, with the signal mask `mask`, for the ranks of the placement, which must outlive
+ * the job. mpirun writes to `output`, which the job owns from then on; NULL: to dcp-run's own
+ * streams. Returns 0, or -1 after a message. */
 int launcher_job_start(launcher_job *job, const launcher_family *family,
                        const launcher_placement *placement, char *const *program,
-                       const sigset_t *mask, int out, int err);
+                       const sigset_t *mask, launcher_output *output);
 
 /* Lists descriptors to poll, at most `room`; returns how many. */
 size_t launcher_job_list(const launcher_job *job, struct pollfd *polled, size_t room);
@@ -107,7 +107,7 @@ void launcher_job_tell(launcher_job *job, json_t *message);
 void launcher_job_tell_local(launcher_job *job, const char *kind);
 /* Sends a signal to every rank that lives; SIGTERM also to those that appear later. */
 void launcher_job_signal_ranks(launcher_job *job, int signal);
-/* Requests the stacks of all ranks, which are passed to take_stacks. */
+/* Requests the stacks of all ranks, which are printed when they arrive. */
 void launcher_job_ask_stacks(launcher_job *job, int limit_s);
 
 /* Returns true if all ranks have ended well, by their own report or, if the program reports
@@ -115,9 +115,8 @@ void launcher_job_ask_stacks(launcher_job *job, int limit_s);
  * mpirun. */
 bool launcher_job_is_done(const launcher_job *job);
 
-/* Calls `visit` with each host whose agent has not connected. */
-void launcher_job_visit_missing(const launcher_job *job, void (*visit)(void *ctx, const char *host),
-                                void *ctx);
+/* Adds the hosts whose agents have not connected, as far as there is room. */
+void launcher_job_list_missing(const launcher_job *job, launcher_probe *missing);
 
 /* Sends SIGKILL to all that is left of the job, and waits until it is gone. Returns 0, or -1 after
  * a message if something of it is still alive after `limit_s`. What is known of the job remains

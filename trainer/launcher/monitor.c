@@ -143,15 +143,6 @@ static void fail_by_silence(launcher_run *run) {
 
 /* Stalls. */
 
-static void print_stacks(void *ctx, const char *host, const char *text) {
-    const launcher_start *start = ctx;
-    char *titled = NULL;
-    if (asprintf(&titled, "dcp-run: stacks of the ranks%s%s:\n%s", host ? " on " : "",
-                 host ? host : "", text) >= 0)
-        launcher_output_stacks(start->output, titled);
-    free(titled);
-}
-
 static bool is_wanted(const launcher_run *run) { return run->start.asked < RANKS_END_STOP; }
 
 /* No rank makes progress: requests the stacks of all of them. */
@@ -169,8 +160,6 @@ static void begin_stall(launcher_run *run) {
                 (unsigned long long)start->job.members[behind].seen.micro_batch);
     fputc('\n', stderr);
     launcher_start_set_due(start, LAUNCHER_DUE_STACKS, ALL_STACKS_S);
-    start->job.take_stacks = print_stacks;
-    start->job.stacks_ctx = start;
     launcher_job_ask_stacks(&start->job, STACKS_S);
 }
 
@@ -336,7 +325,7 @@ static void sleep_until_event(launcher_run *run) {
     if (polled) {
         polled[n++].fd = run->signals.fd;
         polled[n++].fd = run->control ? launcher_control_fd(run->control) : -1;
-        polled[n++].fd = start->output ? launcher_output_fd(start->output) : -1;
+        polled[n++].fd = start->job.output ? launcher_output_fd(start->job.output) : -1;
         for (size_t i = 0; i < n; i++) polled[i].events = POLLIN;
         if (!is_between) n += launcher_job_list(&start->job, polled + n, room - n);
     }
@@ -354,7 +343,7 @@ void launcher_monitor_start(launcher_run *run) {
     if (run->requeue_next) launcher_requests_requeue(run, "as the last start was asked", true);
     while (start->phase != LAUNCHER_BETWEEN) {
         sleep_until_event(run);
-        if (start->output) launcher_output_take(start->output);
+        if (start->job.output) launcher_output_take(start->job.output);
         launcher_job_hear(&start->job);
         handle_events(run);
     }

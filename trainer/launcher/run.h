@@ -10,7 +10,6 @@
 #include "launcher/family.h"
 #include "launcher/hosts/cluster.h"
 #include "launcher/job.h"
-#include "launcher/logs.h"
 #include "launcher/options.h"
 #include "launcher/stall.h"
 
@@ -72,7 +71,6 @@ typedef struct launcher_start {
     int status;                     /* PROGRAM_..., after the end */
     launcher_placement placement;
     launcher_job job;
-    launcher_output *output; /* for --logs; NULL: none */
     launcher_stall stall;
 } launcher_start;
 
