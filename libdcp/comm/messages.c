@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "comm/host.h"
+#include "comm/vote.h"
 #include "core/bytes.h"
 #include "core/fail.h"
 
@@ -91,19 +92,17 @@ enum { SHORT_WORDS = 32 };
 static int is_short(uint64_t bytes) { return bytes <= 8 * SHORT_WORDS; }
 
 int comm_message_agree_broadcast(dcp_comm *comm, int status, comm_message *message, int root,
-                                 uint64_t *values, size_t n, dcp_error *err) {
-    const int is_root = comm->rank == root;
-    uint64_t least[COMM_LEAST_VALUES], *const text = least + n + 1;
-    memset(least, 0xff, sizeof least);
-    if (n) memcpy(least, values, n * sizeof *values);
-    if (is_root) least[n] = message->bytes;
-    if (is_root && !status && is_short(message->bytes) && message->bytes)
-        memcpy(text, message->data, message->bytes);
+                                 comm_vote *v, dcp_error *err) {
+    const bool is_root = comm->rank == root;
+    comm_vote own = {0};
+    uint64_t text[SHORT_WORDS] = {0}, bytes = message->bytes;
+    if (!v) v = &own;
+    comm_vote_from(v, is_root, &bytes, 1);
+    comm_vote_from(v, is_root, text, SHORT_WORDS);
+    if (is_root && !status && is_short(bytes) && bytes) memcpy(text, message->data, bytes);
     if (!is_root && !status) status = grow_to(message, COMM_READY_FOR_ALL, err);
-    status = comm_agree_least(comm, status, least, n + 1 + SHORT_WORDS, err);
+    status = comm_vote_run(comm, v, status, err);
     if (status) return status;
-    if (n) memcpy(values, least, n * sizeof *values);
-    const uint64_t bytes = least[n];
     if (bytes > COMM_READY_FOR_ALL)
         status = comm_agree(comm, is_root ? DCP_OK : grow_to(message, bytes, err), err);
     if (status) return status;

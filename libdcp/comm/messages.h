@@ -5,6 +5,8 @@
 
 #include "comm/comm.h"
 
+struct comm_vote;
+
 /* Messages of any size: between all pairs of ranks, and from one to all. */
 
 /* Memory that is mostly enough for what comes from all ranks, and from one to all, such as tables.
@@ -39,16 +41,17 @@ static inline int comm_message_exchange(dcp_comm *comm, const comm_message *send
                                        receive_bytes, err);
 }
 
-/* Collective, beginning with comm_agree_least of `status` and the n < 32 `values`.
- * The message of `root` becomes that of all ranks; the others' memory is reused. One all-reduce and
- * one broadcast, where it has at most COMM_READY_FOR_ALL bytes; of 256 bytes one all-reduce. */
+/* Collective, beginning with comm_agree of `status`; `v` is a vote of at most 31 words that goes
+ * with it, or NULL. The message of `root` becomes that of all ranks; the others' memory is reused.
+ * One all-reduce and one broadcast, where it has at most COMM_READY_FOR_ALL bytes; of 256 bytes one
+ * all-reduce. */
 int comm_message_agree_broadcast(dcp_comm *comm, int status, comm_message *message, int root,
-                                 uint64_t *values, size_t n, dcp_error *err);
+                                 struct comm_vote *v, dcp_error *err);
 
-/* The same of ranks that have not failed, without values. */
+/* Does the same for ranks that have not failed, without a vote. */
 static inline int comm_message_broadcast(dcp_comm *comm, comm_message *message, int root,
                                          dcp_error *err) {
-    return comm_message_agree_broadcast(comm, DCP_OK, message, root, NULL, 0, err);
+    return comm_message_agree_broadcast(comm, DCP_OK, message, root, NULL, err);
 }
 
 /* Messages between ranks that know of each other what they send: a short list of peers, and how

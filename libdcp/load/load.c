@@ -167,50 +167,59 @@ static int check_replicas(dcp_comm *comm, state_tensor *const *sorted, const pla
     return status;
 }
 
-/* What ranks tell each other when a load begins, for the least of all ranks'. */
-enum {
-    SELECTED, /* 1: the tensors could be selected */
-    ENGINE,
-    CASTS_LATER, /* 0: boxes are on a device or have strides */
-    TENSORS,     /* fingerprint of those selected, and its complement */
-    LOAD_TOLD_WORDS = TENSORS + 2
-};
+/* What the ranks vote on when a load begins. */
+typedef struct load_choice {
+    bool is_selected;  /* the tensors could be selected */
+    bool casts_on_way; /* boxes of some rank are on a device or have strides */
+    bool same_tensors; /* all ranks selected the same ones */
+    uint64_t tensors;  /* their fingerprint */
+    uint64_t engine;   /* that all ranks use */
+} load_choice;
 
-static void tell_choice(const load_job *l, const dcp_state *state, uint64_t *told) {
-    const int scattered = l->ckpt->scattered,
-              chooses = l->comm->rank == 0 || scattered || move_engine_row(l->options.engine);
-    const move_engine *own = scattered ? move_engine_for_scattered()
-                             : chooses ? move_engine_choose(l->options.engine, l->ckpt->path)
-                                       : NULL;
-    told[ENGINE] = own ? own->engine : UINT64_MAX;
-    told[CASTS_LATER] = !(state->device || state->has_strides);
-    told[TENSORS] = plan_fingerprint(l->chosen.wanted, l->chosen.n);
-    told[TENSORS + 1] = ~told[TENSORS];
+/* Collective: `c` becomes what all ranks chose. Only a rank that decides on the engine sets that.
+ */
+static int vote_on_choice(dcp_comm *comm, int status, const dcp_load_options *options,
+                          int in_flight, load_choice *c, bool decides, dcp_error *err) {
+    comm_vote v = {0};
+    comm_vote_all(&v, &c->is_selected);
+    comm_vote_any(&v, &c->casts_on_way);
+    comm_vote_equal(&v, true, &c->tensors, &c->same_tensors);
+    comm_vote_from(&v, decides, &c->engine, 1);
+    return load_select_agree(comm, status, options, in_flight, &v, err);
 }
 
 /* Collective: the tensors, which all ranks select alike, and the engine, which all want alike;
  * where they leave the choice, rank 0 chooses. */
 static int choose(load_job *l, const dcp_state *state, dcp_error *err) {
     load_selection *s = &l->chosen;
+    load_choice c = {0};
     dcp_error why = {.rank = -1};
+    const int scattered = l->ckpt->scattered;
+    const bool decides = l->comm->rank == 0 || scattered || move_engine_row(l->options.engine);
     int selected = l->given;
     if (!selected) selected = load_select_tensors(l->ckpt, state, &l->options, s, &why);
-    uint64_t told[LOAD_TOLD_WORDS] = {!selected};
-    if (!selected) tell_choice(l, state, told);
-    int status =
-        load_select_agree(l->comm, l->given, &l->options, l->in_flight, told, LOAD_TOLD_WORDS, err);
+    if (!selected) {
+        const move_engine *own = scattered ? move_engine_for_scattered()
+                                 : decides ? move_engine_choose(l->options.engine, l->ckpt->path)
+                                           : NULL;
+        c = (load_choice){.is_selected = true,
+                          .casts_on_way = state->device || state->has_strides,
+                          .tensors = plan_fingerprint(s->wanted, s->n),
+                          .engine = own ? own->engine : 0};
+    }
+    int status = vote_on_choice(l->comm, l->given, &l->options, l->in_flight, &c, decides, err);
     if (status) return status;
-    if (!told[SELECTED]) {
+    if (!c.is_selected) {
         status = comm_agree(l->comm, selected, &why);
         if (err) *err = why;
         return status;
     }
-    status = plan_tensors_compare(l->comm, s->wanted, s->n, told + TENSORS, err);
+    status = plan_tensors_check(l->comm, s->wanted, s->n, c.same_tensors, err);
     if (status) return status;
     load_select_drop_missing(s, &l->options);
-    l->report.engine = (dcp_engine)told[ENGINE];
+    l->report.engine = (dcp_engine)c.engine;
     l->engine = move_engine_row(l->report.engine);
-    l->cast.on_the_way = l->options.cast && !told[CASTS_LATER];
+    l->cast.on_the_way = l->options.cast && c.casts_on_way;
     return DCP_OK;
 }
 
@@ -228,8 +237,8 @@ static uint64_t bytes_of_boxes(const load_job *l) {
 /* Collective, in the place of load_plan of a load in flight on a rank that has `status`. */
 static int load_refuse(dcp_comm *comm, int status, const dcp_load_options *options,
                        dcp_error *err) {
-    uint64_t told[LOAD_TOLD_WORDS] = {0};
-    return load_select_agree(comm, status, options, 1, told, LOAD_TOLD_WORDS, err);
+    load_choice none = {0};
+    return vote_on_choice(comm, status, options, 1, &none, false, err);
 }
 
 /* Collective: the boxes, with the datasets near them, and how many tensors' pieces all ranks can
@@ -242,9 +251,11 @@ static int plan_boxes_of(load_job *l, int own, dcp_error *err) {
     if (!own) own = load_cast_prepare(l, err);
     if (!own && rows_are_here) own = load_pieces_prepare(l, err);
     if (!own && rows_are_here) own = load_pieces_measure(l, &end, err);
-    if (!own && asks) own = load_ask_prepare(&asking, l, err);
-    int status = plan_exchange_least(l->comm, own, l->cast.tensors, l->chosen.n, 0,
-                                     asks ? &asking.homes : NULL, &end, 1, &l->boxes, err);
+    if (!own && asks) own = load_ask_prepare(&asking, l, &end, err);
+    comm_vote v = {0};
+    comm_vote_min(&v, &end, 1);
+    int status = plan_exchange_vote(l->comm, own, l->cast.tensors, l->chosen.n, 0,
+                                    asks ? &asking.homes : NULL, &v, &l->boxes, err);
     if (!status && !rows_are_here && !asks) { /* this rank has all rows */
         own = load_pieces_look(l, err);
         if (!own) own = load_pieces_prepare(l, err);

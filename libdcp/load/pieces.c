@@ -88,19 +88,21 @@ static int answer_boxes(void *ctx, const comm_message *boxes, const uint64_t *by
     return status;
 }
 
-static int take_rows(void *ctx, plan_homes *homes, uint64_t *values, dcp_error *err) {
-    load_job *l = ((load_asking *)ctx)->job;
+static int take_rows(void *ctx, plan_homes *homes, dcp_error *err) {
+    const load_asking *a = ctx;
+    load_job *l = a->job;
     free(homes->out.data); /* is sent */
     homes->out = (comm_message){0};
     int status = reader_view_take(l->ckpt, &homes->in, &l->view, err);
     if (!status) status = load_pieces_prepare(l, err);
-    if (!status) status = load_pieces_measure(l, &values[0], err);
+    if (!status) status = load_pieces_measure(l, a->end, err);
     return status;
 }
 
-int load_ask_prepare(load_asking *a, load_job *l, dcp_error *err) {
+int load_ask_prepare(load_asking *a, load_job *l, uint64_t *end, dcp_error *err) {
     const size_t ranks = (size_t)l->comm->size, n = l->chosen.n;
     a->job = l;
+    a->end = end;
     a->numbers = malloc((n + 1) * sizeof *a->numbers);
     a->bytes = calloc(2 * ranks, sizeof *a->bytes);
     if (!a->numbers || !a->bytes) return core_fail_memory(err, (n + 2 * ranks) * 8);

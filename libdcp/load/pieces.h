@@ -15,15 +15,16 @@ struct load_job;
 /* Zeroed at first. */
 typedef struct load_asking {
     struct load_job *job;
+    uint64_t *end;
     plan_homes homes;
     size_t *numbers;
     uint64_t *bytes;
 } load_asking;
 
-/* Not collective: fills in `homes` for plan_exchange_least, in which the datasets become known and
- * the load's pieces are prepared; the first of its values is what load_pieces_measure says then. To
- * be freed in either case. */
-int load_ask_prepare(load_asking *a, struct load_job *l, dcp_error *err);
+/* Not collective: fills in `homes` for plan_exchange_vote, in which the datasets become known and
+ * the load's pieces are prepared and measured (load_pieces_measure, into *end). To be freed in
+ * either case. */
+int load_ask_prepare(load_asking *a, struct load_job *l, uint64_t *end, dcp_error *err);
 void load_ask_free(load_asking *a);
 
 /* Casts on load. Where the state's elements are as large as the stored ones or larger, the stored

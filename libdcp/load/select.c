@@ -12,7 +12,6 @@
 #include "core/fail.h"
 #include "core/strides.h"
 #include "move/engine.h"
-#include "plan/agreement.h"
 
 typedef char path_text[DCP_MAX_PATH + 1];
 
@@ -116,17 +115,15 @@ static uint64_t hash_renames(const dcp_load_options *o) {
 }
 
 int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *o, int in_flight,
-                      uint64_t *least, size_t n, dcp_error *err) {
-    const plan_value values[] = {
-        {"the call: 0 is dcp_load, 1 dcp_load_async", (uint64_t)in_flight, 0},
-        {"the load option only", hash_globs(o), 1},
-        {"the load option renames", hash_renames(o), 1},
-        {"the load option cast", o->cast != 0, 0},
-        {"the load option missing_keys", o->missing_keys, 0},
-        {"the load option unexpected_keys", o->unexpected_keys, 0},
-        {"the load option engine", o->engine, 0},
-    };
-    return plan_agree_least(comm, status, values, sizeof values / sizeof *values, least, n, err);
+                      comm_vote *v, dcp_error *err) {
+    comm_vote_same(v, "the call: 0 is dcp_load, 1 dcp_load_async", (uint64_t)in_flight);
+    comm_vote_same_hash(v, "the load option only", hash_globs(o));
+    comm_vote_same_hash(v, "the load option renames", hash_renames(o));
+    comm_vote_same(v, "the load option cast", o->cast != 0);
+    comm_vote_same(v, "the load option missing_keys", o->missing_keys);
+    comm_vote_same(v, "the load option unexpected_keys", o->unexpected_keys);
+    comm_vote_same(v, "the load option engine", o->engine);
+    return comm_vote_run(comm, v, status, err);
 }
 
 static int check_options(const dcp_load_options *o, dcp_error *err) {

@@ -1,6 +1,7 @@
 /* Which of a state's tensors a load fills, and from which stored tensors (dcp_load_options). */
 #pragma once
 
+#include "comm/vote.h"
 #include "core/state_dict.h"
 #include "reader/checkpoint.h"
 
@@ -10,10 +11,10 @@ typedef struct load_selection {
     size_t n;
 } load_selection;
 
-/* Collective: comm_agree of `status`; then all ranks passed the same options, and made the same
- * call. The n values of `least` become the least of all ranks'. */
+/* Collective: runs the vote `v`, after adding that all ranks passed the same options and made the
+ * same call. */
 int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *options, int in_flight,
-                      uint64_t *least, size_t n, dcp_error *err);
+                      comm_vote *v, dcp_error *err);
 
 /* Not collective. Checks options and state against the checkpoint. `out` is freed by the caller
  * with load_select_free, also after a failure. */

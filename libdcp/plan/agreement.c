@@ -1,7 +1,5 @@
-/* Where all is well, agreement takes one all-reduce: of values and their complements, or of a
- * checksum of the tensors. Where not, the cost does not matter. Every rank's record goes to rank 0,
- * which groups equal ones. Rank 0's list of tensors is broadcast, to find the first that differs.
- */
+/* If the ranks have the same tensors, one all-reduce of a checksum finds that out. Otherwise the
+ * cost does not matter: rank 0's list is broadcast, to find the first tensor that differs. */
 #include "plan/agreement.h"
 
 #include <inttypes.h>
@@ -15,140 +13,6 @@
 #include "core/crc64.h"
 #include "core/fail.h"
 
-enum { VARIANTS = 4, RANKS_TEXT = 120 };
-
-void plan_ranks_print(const unsigned char *member, int size, char *text, size_t bytes) {
-    int n = 0;
-    for (int r = 0; r < size; r++) n += member[r];
-    size_t used = (size_t)snprintf(text, bytes, n == 1 ? "rank" : "ranks");
-    for (int r = 0, first = 1; r < size; r++) {
-        int end = r;
-        if (!member[r]) continue;
-        while (end + 1 < size && member[end + 1]) end++;
-        if (used + 32 > bytes) {
-            snprintf(text + used, bytes - used, ", ...");
-            return;
-        }
-        used += (size_t)snprintf(text + used, bytes - used, "%s%d", first ? " " : ", ", r);
-        if (end > r) used += (size_t)snprintf(text + used, bytes - used, "-%d", end);
-        first = 0;
-        r = end;
-    }
-}
-
-/* The ranks whose record is that of `rank`; they count as told. */
-static void tell_variant(const unsigned char *records, size_t bytes, int size, int rank,
-                         unsigned char *told, unsigned char *member, char *text) {
-    for (int r = 0; r < size; r++) {
-        member[r] = !memcmp(records + (size_t)r * bytes, records + (size_t)rank * bytes, bytes);
-        told[r] |= member[r];
-    }
-    plan_ranks_print(member, size, text, RANKS_TEXT);
-}
-
-/* The ranks whose record is not that of the first rank that is named become members of `err`. */
-static void name_others(const unsigned char *records, size_t bytes, int size,
-                        plan_describe describe, dcp_error *err) {
-    const unsigned char *first = NULL;
-    for (int r = 0; r < size; r++) {
-        const unsigned char *record = records + (size_t)r * bytes;
-        char text[300] = "named";
-        if (describe) describe(record, text, sizeof text);
-        if (!text[0]) continue;
-        if (!first) first = record;
-        if (memcmp(record, first, bytes)) core_fail_rank(DCP_ERR_MISMATCH, r, err);
-    }
-}
-
-/* Fills `err` with all variants; its rank is the first that differs from those before it. */
-static int tell_variants(const char *what, const unsigned char *records, size_t bytes, int size,
-                         plan_describe describe, dcp_error *err) {
-    char text[VARIANTS * (316 + RANKS_TEXT)] = "", record[300], ranks[RANKS_TEXT];
-    unsigned char *told = calloc(2 * (size_t)size, 1);
-    int variants = 0, differs = -1;
-    size_t used = 0;
-    if (!told) return core_fail_memory(err, (uint64_t)size);
-    for (int r = 0; r < size && variants < VARIANTS; r++) {
-        if (told[r]) continue;
-        tell_variant(records, bytes, size, r, told, told + size, ranks);
-        snprintf(record, sizeof record, "%s", variants ? "another" : "one");
-        if (describe) describe(records + (size_t)r * bytes, record, sizeof record);
-        if (!record[0]) continue;
-        if (variants == 1) differs = r;
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s on %s",
-                                 variants ? ", " : "", record, ranks);
-        variants++;
-    }
-    free(told);
-    core_fail(err, DCP_ERR_MISMATCH, "%s: %s", what, text);
-    err->rank = differs;
-    name_others(records, bytes, size, describe, err);
-    return DCP_ERR_MISMATCH;
-}
-
-int plan_disagree(dcp_comm *comm, const char *what, const void *record, size_t bytes,
-                  plan_describe describe, dcp_error *err) {
-    dcp_error failure = {0};
-    size_t ranks = (size_t)comm->size;
-    unsigned char *records = comm->rank == 0 ? malloc(ranks * bytes) : NULL;
-    int status = DCP_OK;
-    if (comm->rank == 0 && !records) status = core_fail_memory(&failure, ranks * bytes);
-    status = comm_agree(comm, status, &failure);
-    if (!status) status = comm_gather(comm, record, bytes, records, 0, &failure);
-    if (!status && comm->rank == 0)
-        status = tell_variants(what, records, bytes, comm->size, describe, &failure);
-    if (status != DCP_ERR_COMM) status = comm_agree(comm, status, &failure);
-    free(records);
-    if (err) *err = failure;
-    return status;
-}
-
-static void describe_number(const unsigned char *record, char *text, size_t size) {
-    uint64_t value;
-    memcpy(&value, record, sizeof value);
-    snprintf(text, size, "%" PRIu64, value);
-}
-
-int plan_value_differs(dcp_comm *comm, const plan_value *v, dcp_error *err) {
-    char what[128];
-    snprintf(what, sizeof what, "ranks passed different values for %s", v->name);
-    return plan_disagree(comm, what, &v->value, sizeof v->value,
-                         v->is_hash ? NULL : describe_number, err);
-}
-
-void plan_value_tell(const plan_value *values, size_t n, uint64_t *least) {
-    for (size_t i = 0; i < n; i++) {
-        least[2 * i] = values[i].value;
-        least[2 * i + 1] = ~values[i].value;
-    }
-}
-
-int plan_value_compare(dcp_comm *comm, const plan_value *values, size_t n, const uint64_t *least,
-                       dcp_error *err) {
-    for (size_t i = 0; i < n; i++)
-        if (least[2 * i] != ~least[2 * i + 1]) return plan_value_differs(comm, &values[i], err);
-    return DCP_OK;
-}
-
-int plan_agree_least(dcp_comm *comm, int status, const plan_value *values, size_t n, uint64_t *more,
-                     size_t n_more, dcp_error *err) {
-    uint64_t least[COMM_LEAST_VALUES];
-    plan_value_tell(values, n, least);
-    if (n_more) memcpy(least + 2 * n, more, n_more * sizeof *more);
-    status = comm_agree_least(comm, status, least, 2 * n + n_more, err);
-    if (!status && n_more) memcpy(more, least + 2 * n, n_more * sizeof *more);
-    return status ? status : plan_value_compare(comm, values, n, least, err);
-}
-
-int plan_agree(dcp_comm *comm, int status, const plan_value *values, size_t n, dcp_error *err) {
-    return plan_agree_least(comm, status, values, n, NULL, 0, err);
-}
-
-int plan_same(dcp_comm *comm, const plan_value *values, size_t n, dcp_error *err) {
-    return plan_agree(comm, DCP_OK, values, n, err);
-}
-
-/* From here on: the tensors. */
 enum { HEAD = 8 + 8 * DCP_MAX_DIMS };
 
 /* dtype, ndim and shape as bytes. Returns where they end. */
@@ -239,7 +103,7 @@ static int name_difference(dcp_comm *comm, state_tensor *const *sorted, size_t n
             put_head(&sorted[i]->tensor, record + 1);
         }
     snprintf(what, sizeof what, "tensor %s", path);
-    return core_fail_tensor(plan_disagree(comm, what, record, sizeof record, describe_tensor, err),
+    return core_fail_tensor(comm_disagree(comm, what, record, sizeof record, describe_tensor, err),
                             path, err);
 }
 
@@ -255,13 +119,176 @@ static int explain_difference(dcp_comm *comm, state_tensor *const *sorted, size_
     return status;
 }
 
-int plan_tensors_compare(dcp_comm *comm, state_tensor *const *sorted, size_t n,
-                         const uint64_t least[2], dcp_error *err) {
-    return least[0] == ~least[1] ? DCP_OK : explain_difference(comm, sorted, n, err);
+int plan_tensors_check(dcp_comm *comm, state_tensor *const *sorted, size_t n, bool are_equal,
+                       dcp_error *err) {
+    return are_equal ? DCP_OK : explain_difference(comm, sorted, n, err);
 }
 
 int plan_tensors(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_error *err) {
-    uint64_t hash = plan_fingerprint(sorted, n), bounds[2] = {hash, ~hash};
-    int status = comm_allreduce(comm, bounds, 2, DCP_REDUCE_MIN, err);
-    return status ? status : plan_tensors_compare(comm, sorted, n, bounds, err);
+    comm_vote v = {0};
+    uint64_t hash = plan_fingerprint(sorted, n);
+    bool are_equal;
+    comm_vote_equal(&v, true, &hash, &are_equal);
+    const int status = comm_vote_run(comm, &v, DCP_OK, err);
+    return status ? status : plan_tensors_check(comm, sorted, n, are_equal, err);
+}
+
+/* Replicas. A box's checksum is that of the checksums of its blocks, in order. If all are equal,
+ * the comparison costs one exchange of 8 bytes per replicated box and one all-reduce. Otherwise the
+ * cost does not matter: the arbiters answer which boxes differ, and all ranks look at the first. */
+
+typedef struct comparison {
+    dcp_comm *comm;
+    const plan_boxes *plan;
+    const plan_sums *sums;
+    uint64_t *told;  /* of this rank's boxes, as they go out; then the arbiters' answers */
+    uint64_t *heard; /* as an arbiter; then its answers: whether the box's set differs */
+    uint64_t *seen;  /* a set: the checksum that came first, and how many others there are */
+} comparison;
+
+static size_t count_blocks(const comparison *c, size_t k) {
+    return c->sums->first[k + 1] - c->sums->first[k];
+}
+
+static const uint64_t *blocks_of(const comparison *c, size_t k) {
+    return c->sums->blocks + c->sums->first[k];
+}
+
+static int prepare(comparison *c, dcp_error *err) {
+    const plan_replicas *r = &c->plan->replicas;
+    size_t words = r->n_told + r->n_heard + 2 * r->n_sets;
+    c->told = calloc(words + 1, sizeof *c->told);
+    if (!c->told) return core_fail_memory(err, words * sizeof *c->told);
+    c->heard = c->told + r->n_told;
+    c->seen = c->heard + r->n_heard;
+    for (size_t i = 0; i < r->n_told; i++)
+        c->told[i] = core_crc64_raw(~0ULL, blocks_of(c, r->told[i]),
+                                    count_blocks(c, r->told[i]) * sizeof(uint64_t));
+    return DCP_OK;
+}
+
+/* As an arbiter: the number of its sets in which not all are equal. */
+static uint64_t count_different(comparison *c) {
+    const plan_replicas *r = &c->plan->replicas;
+    uint64_t different = 0, *first = c->seen, *others = c->seen + r->n_sets;
+    for (size_t i = r->n_heard; i-- > 0;) first[r->sets[i]] = c->heard[i];
+    for (size_t i = 0; i < r->n_heard; i++) {
+        uint32_t set = r->sets[i];
+        if (c->heard[i] != first[set]) different += !others[set]++;
+    }
+    for (size_t i = 0; i < r->n_heard; i++) c->heard[i] = others[r->sets[i]] != 0;
+    return different;
+}
+
+/* The first of this rank's boxes that differ, from `k` on. */
+static size_t next_different(const comparison *c, const unsigned char *differs, size_t k) {
+    while (k < c->plan->n && !differs[k]) k++;
+    return k;
+}
+
+/* Collective: the tensor of the first box that differs, and the box. */
+static int choose_box(const comparison *c, const unsigned char *differs, uint64_t *tensor,
+                      dcp_box *box, dcp_error *err) {
+    size_t k = next_different(c, differs, 0);
+    int has_one = k < c->plan->n;
+    *tensor = has_one ? c->plan->boxes[k].tensor : UINT64_MAX;
+    int status = comm_allreduce(c->comm, tensor, 1, DCP_REDUCE_MIN, err);
+    uint64_t rank = (uint64_t)c->comm->size;
+    if (has_one && c->plan->boxes[k].tensor == *tensor) rank = (uint64_t)c->comm->rank;
+    if (!status) status = comm_allreduce(c->comm, &rank, 1, DCP_REDUCE_MIN, err);
+    if (status) return status;
+    if (rank == (uint64_t)c->comm->rank) *box = c->plan->boxes[k].box->box;
+    return comm_broadcast(c->comm, box, sizeof *box, (int)rank, err);
+}
+
+typedef struct replica_record {
+    uint64_t is_held, sum;
+} replica_record;
+
+/* Nothing for a rank that does not hold the box: it is not named. */
+static void describe_sum(const unsigned char *record, char *text, size_t size) {
+    replica_record r;
+    memcpy(&r, record, sizeof r);
+    text[0] = '\0';
+    if (r.is_held) snprintf(text, size, "checksum %016" PRIx64, r.sum);
+}
+
+/* Collective: the first block that differs; `own`: this rank's box of that kind, NULL: none. */
+static int find_block(const comparison *c, const uint64_t *own, uint64_t n, uint64_t *block,
+                      dcp_error *err) {
+    uint64_t *least = malloc(2 * n * sizeof *least);
+    int status =
+        comm_agree(c->comm, least ? DCP_OK : core_fail_memory(err, 2 * n * sizeof *least), err);
+    for (uint64_t i = 0; i < n && !status; i++) {
+        least[i] = own ? own[i] : UINT64_MAX;
+        least[n + i] = own ? ~own[i] : UINT64_MAX;
+    }
+    if (!status) status = comm_allreduce(c->comm, least, 2 * n, DCP_REDUCE_MIN, err);
+    *block = 0;
+    while (!status && *block + 1 < n && least[*block] == ~least[n + *block]) ++*block;
+    free(least);
+    return status;
+}
+
+/* Collective: fills in the error. */
+static int tell_block(const comparison *c, const dcp_tensor *t, const dcp_box *box,
+                      const uint64_t *own, dcp_error *err) {
+    const uint32_t dims = core_box_dims(t->ndim);
+    const uint64_t bytes = dcp_box_elems(box, dims) * dcp_dtype_bytes(t->dtype);
+    uint64_t block, n = (bytes + PLAN_REPLICA_BLOCK - 1) / PLAN_REPLICA_BLOCK;
+    int status = find_block(c, own, n, &block, err);
+    if (status) return status;
+    char what[DCP_MAX_PATH + 500], text[300];
+    const uint64_t from = block * PLAN_REPLICA_BLOCK;
+    const uint64_t to = block + 1 < n ? from + PLAN_REPLICA_BLOCK : bytes;
+    core_box_print(dims, box, text, sizeof text);
+    snprintf(what, sizeof what,
+             "tensor %s: ranks that hold the same box %s differ in its block %" PRIu64
+             " (bytes %" PRIu64 " to %" PRIu64 ")",
+             t->path, text, block, from, to);
+    const replica_record record = {own != NULL, own ? own[block] : 0};
+    return core_fail_tensor(comm_disagree(c->comm, what, &record, sizeof record, describe_sum, err),
+                            t->path, err);
+}
+
+/* Collective, where some differ. */
+static int explain(comparison *c, state_tensor *const *sorted, dcp_error *err) {
+    const plan_replicas *r = &c->plan->replicas;
+    const uint64_t *own = NULL;
+    uint64_t tensor;
+    dcp_box box = {{0}, {0}};
+    unsigned char *differs = calloc(c->plan->n + 1, 1);
+    int status = comm_agree(c->comm, differs ? DCP_OK : core_fail_memory(err, c->plan->n), err);
+    if (!status)
+        status = comm_alltoall(c->comm, c->heard, r->from_holders, c->told, r->to_arbiters, err);
+    for (size_t i = 0; i < r->n_told && !status; i++) differs[r->told[i]] = c->told[i] != 0;
+    if (!status) status = choose_box(c, differs, &tensor, &box, err);
+    for (size_t k = 0; k < c->plan->n && !status && !own; k++) {
+        const plan_box *b = &c->plan->boxes[k];
+        const uint32_t dims = core_box_dims(sorted[b->tensor]->tensor.ndim);
+        if (b->tensor == tensor && core_box_equal(dims, &b->box->box, &box)) own = blocks_of(c, k);
+    }
+    free(differs);
+    return status ? status : tell_block(c, &sorted[tensor]->tensor, &box, own, err);
+}
+
+static void add_number(uint64_t differ, dcp_error *err) {
+    size_t used = strlen(err->message);
+    snprintf(err->message + used, sizeof err->message - used, "; %" PRIu64 " such boxes in all",
+             differ);
+}
+
+int plan_replicas_compare(dcp_comm *comm, state_tensor *const *sorted, const plan_boxes *plan,
+                          const plan_sums *sums, uint64_t *differ, dcp_error *err) {
+    const plan_replicas *r = &plan->replicas;
+    comparison c = {.comm = comm, .plan = plan, .sums = sums};
+    int status = comm_agree(comm, prepare(&c, err), err);
+    if (!status)
+        status = comm_alltoall(comm, c.told, r->to_arbiters, c.heard, r->from_holders, err);
+    *differ = status ? 0 : count_different(&c);
+    if (!status) status = comm_allreduce(comm, differ, 1, DCP_REDUCE_SUM, err);
+    if (!status && *differ) status = explain(&c, sorted, err);
+    if (status == DCP_ERR_MISMATCH && *differ > 1 && err) add_number(*differ, err);
+    free(c.told);
+    return status;
 }

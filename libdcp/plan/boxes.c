@@ -9,7 +9,6 @@
 
 #include "core/box.h"
 #include "core/fail.h"
-#include "plan/agreement.h"
 
 /* Bits of an answer: flags, then the number of holders, this one's turn, and the keeper's rank. */
 enum {
@@ -31,7 +30,6 @@ enum {
 #define HAS_FAILED UINT64_MAX
 
 /* What an arbiter says of all its tensors, for the least of all arbiters'. */
-enum { ALL_EXACT, NO_REPLICAS, VERDICTS };
 
 typedef struct arbiter_box {
     const unsigned char *wire; /* the box as it came */
@@ -49,7 +47,8 @@ typedef struct arbiter {
     uint32_t *sets; /* a box, as they came: number of its set of equal boxes from 1 on; 0: alone */
     uint32_t n_sets;
     uint64_t *answer_bytes; /* to each rank; the question's */
-    uint64_t verdicts[VERDICTS];
+    bool all_exact;         /* the boxes cover all tensors exactly; then of all arbiters */
+    bool has_replicas;      /* likewise: some box has */
 } arbiter;
 
 static uint64_t wire_bytes(uint32_t dims) { return 8 * (2 + 2 * (uint64_t)dims); }
@@ -153,7 +152,7 @@ static void print_holders(const cover_box *boxes, size_t n, char *text, size_t s
     snprintf(text, size, "no rank");
     if (!member) return;
     for (size_t i = 0; i < n; i++) member[boxes[i].rank] = 1;
-    if (n) plan_ranks_print(member, ranks, text, size);
+    if (n) comm_ranks_print(member, ranks, text, size);
     free(member);
 }
 
@@ -241,11 +240,11 @@ static int judge_tensors(const dcp_comm *comm, state_tensor *const *sorted, size
             sorted[i]->bytes ? core_cover_check(t->ndim, t->shape, boxes, count, &first, &second)
                              : COVER_EXACT;
         exact[i] = result == COVER_EXACT;
-        if (!exact[i]) a->verdicts[ALL_EXACT] = 0;
+        if (!exact[i]) a->all_exact = false;
         if (strict && result == COVER_MISSING) status = explain_hole(t, boxes, count, err);
         if (strict && result == COVER_OVERLAP)
             status = explain_overlap(t, &boxes[first], &boxes[second], err);
-        if (exact[i] && find_replicas(a, boxes, count)) a->verdicts[NO_REPLICAS] = 0;
+        if (exact[i] && find_replicas(a, boxes, count)) a->has_replicas = true;
         for (size_t k = 0; k < count; k++)
             a->answers[boxes[k].tag] |=
                 (uint64_t)boxes[k].keeper_rank << ANSWER_RANK | (boxes[k].keeper ? KEPT : 0);
@@ -406,7 +405,7 @@ static int answer_beside(question *t, int size, dcp_error *err) {
 /* As an arbiter: judges what has come. */
 static int answer_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
                         plan_boxes *plan, question *t, dcp_error *err) {
-    t->arbiter.verdicts[ALL_EXACT] = t->arbiter.verdicts[NO_REPLICAS] = 1;
+    t->arbiter.all_exact = true;
     if (!unpack_boxes(n, &t->receive, comm->size, &t->arbiter))
         return core_fail_memory(err, t->receive.bytes);
     int status = judge_tensors(comm, sorted, n, &t->arbiter, strict, plan->exact, err);
@@ -517,15 +516,13 @@ static void free_replicas(plan_boxes *plan) {
 
 /* Collective: what all arbiters say; `own` is this rank's status. */
 static int share_verdicts(dcp_comm *comm, int own, plan_boxes *plan, size_t n, question *t,
-                          uint64_t *values, size_t n_values, dcp_error *err) {
-    uint64_t least[COMM_LEAST_VALUES];
-    memcpy(least, t->arbiter.verdicts, sizeof t->arbiter.verdicts);
-    if (n_values) memcpy(least + VERDICTS, values, n_values * sizeof *values);
-    int status = comm_agree_least(comm, own, least, VERDICTS + n_values, err);
+                          comm_vote *v, dcp_error *err) {
+    comm_vote_all(v, &t->arbiter.all_exact);
+    comm_vote_any(v, &t->arbiter.has_replicas);
+    int status = comm_vote_run(comm, v, own, err);
     if (status) return status;
-    if (n_values) memcpy(values, least + VERDICTS, n_values * sizeof *values);
-    plan->has_replicas = !least[NO_REPLICAS];
-    if (least[ALL_EXACT]) {
+    plan->has_replicas = t->arbiter.has_replicas;
+    if (t->arbiter.all_exact) {
         memset(plan->exact, 1, n);
         return DCP_OK;
     }
@@ -535,9 +532,9 @@ static int share_verdicts(dcp_comm *comm, int own, plan_boxes *plan, size_t n, q
     return status;
 }
 
-int plan_exchange_least(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
-                        int strict, plan_homes *homes, uint64_t *values, size_t n_values,
-                        plan_boxes *out, dcp_error *err) {
+int plan_exchange_vote(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
+                       int strict, plan_homes *homes, comm_vote *v, plan_boxes *out,
+                       dcp_error *err) {
     plan_boxes plan = {0};
     question t = {.homes = homes};
     int own = DCP_OK;
@@ -546,8 +543,8 @@ int plan_exchange_least(dcp_comm *comm, int status, state_tensor *const *sorted,
     if (!status) {
         if (!own && strict && !list_replicas(&t, comm->size, &plan))
             own = core_fail_memory(err, plan.n);
-        if (!own && homes) own = homes->take(homes->ctx, homes, values, err);
-        status = share_verdicts(comm, own, &plan, n, &t, values, n_values, err);
+        if (!own && homes) own = homes->take(homes->ctx, homes, err);
+        status = share_verdicts(comm, own, &plan, n, &t, v, err);
     }
     free_question(&t);
     if (!status && !plan.has_replicas) free_replicas(&plan);

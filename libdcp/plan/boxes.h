@@ -8,6 +8,7 @@
 #pragma once
 
 #include "comm/messages.h"
+#include "comm/vote.h"
 #include "core/state_dict.h"
 
 #define PLAN_MOST_HOLDERS 0x7ffeu
@@ -50,9 +51,9 @@ typedef struct plan_homes {
      * goes to each rank to `out`, and sets out_bytes. */
     int (*answer)(void *ctx, const comm_message *boxes, const uint64_t *bytes,
                   struct plan_homes *homes, dcp_error *err);
-    /* Not collective, where no arbiter has failed: what homes have told is in `in`. May change the
-     * values whose least is asked for. */
-    int (*take)(void *ctx, struct plan_homes *homes, uint64_t *values, dcp_error *err);
+    /* Not collective, where no arbiter has failed: what homes have told is in `in`. May set
+     * values of the vote. */
+    int (*take)(void *ctx, struct plan_homes *homes, dcp_error *err);
     void *ctx;
     uint64_t *out_bytes, *in_bytes; /* [ranks]: the caller's */
     comm_message out, in;           /* what this rank tells, and what it was told; the caller's */
@@ -65,16 +66,16 @@ const unsigned char *plan_box_next(const unsigned char *at, size_t *tensor, uint
 
 /* Collective, beginning with comm_agree of `status`. Where `strict`, a tensor that the boxes don't
  * cover exactly is DCP_ERR_MISMATCH, with the ranks and boxes; else only `exact` tells, and
- * `replicas` is empty. The n_values values, at most COMM_LEAST_VALUES - 2, become the least of all
- * ranks'. `homes`: NULL, or not strict. */
-int plan_exchange_least(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
-                        int strict, plan_homes *homes, uint64_t *values, size_t n_values,
-                        plan_boxes *out, dcp_error *err);
+ * `replicas` is empty. Runs the vote `v`, after adding to it. `homes`: NULL, or not strict. */
+int plan_exchange_vote(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
+                       int strict, plan_homes *homes, comm_vote *v, plan_boxes *out,
+                       dcp_error *err);
 
-/* Without values. */
+/* Does the same without homes and a vote of the caller's. */
 static inline int plan_exchange(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
                                 int strict, plan_boxes *out, dcp_error *err) {
-    return plan_exchange_least(comm, status, sorted, n, strict, NULL, NULL, 0, out, err);
+    comm_vote v = {0};
+    return plan_exchange_vote(comm, status, sorted, n, strict, NULL, &v, out, err);
 }
 
 void plan_boxes_free(plan_boxes *plan);

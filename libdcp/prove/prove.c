@@ -154,7 +154,7 @@ static int make_proof(const prover *p, dcp_proof **out, dcp_error *err) {
 
 /* Collective. */
 static int plan_proof(prover *p, int status, const dcp_state *state, dcp_error *err) {
-    const plan_value replicas = {"replicas", p->options->replicas, 0};
+    comm_vote v = {0};
     if (!status && !state) status = core_fail(err, DCP_ERR_ARG, "dcp_prove: a state is needed");
     if (!status) status = move_device_open(&p->device, state, err);
     if (!status) p->n = dcp_state_tensors(state);
@@ -163,7 +163,8 @@ static int plan_proof(prover *p, int status, const dcp_state *state, dcp_error *
     if (!status)
         status = core_option_check_choice("replicas", (int)p->options->replicas, DCP_REPLICAS_TRUST,
                                           err);
-    status = plan_agree(p->comm, status, &replicas, 1, err);
+    comm_vote_same(&v, "replicas", p->options->replicas);
+    status = comm_vote_run(p->comm, &v, status, err);
     if (!status) status = plan_tensors(p->comm, p->sorted, p->n, err);
     return status ? status : plan_exchange(p->comm, DCP_OK, p->sorted, p->n, 1, &p->boxes, err);
 }

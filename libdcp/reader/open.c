@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "comm/messages.h"
+#include "comm/vote.h"
 #include "core/box.h"
 #include "core/checks.h"
 #include "core/fail.h"
@@ -77,7 +78,7 @@ static int share_tables(dcp_comm *comm, format_file *file, dcp_error *err) {
     comm_message packed = {0};
     int status = DCP_OK, checked = comm->rank != file->reader;
     if (!checked) status = format_tables_pack(file, &packed.data, &packed.bytes, err);
-    status = comm_message_agree_broadcast(comm, status, &packed, file->reader, NULL, 0, err);
+    status = comm_message_agree_broadcast(comm, status, &packed, file->reader, NULL, err);
     if (!status) {
         status = format_tables_unpack(file, packed.data, packed.bytes, checked, err);
         status = comm_agree(comm, status, err);
@@ -144,14 +145,16 @@ static int find_files_shared(dcp_checkpoint *ckpt, const char *folder, size_t *n
     return status ? core_fail_again(err, status, &why, "%s", why.message) : DCP_OK;
 }
 
-/* The words that rank 0 broadcasts about a step in a shared directory, before the message that
- * contains the folder and, for layout global, the tables. */
-enum { FILES, LAYOUT, FOLDER_BYTES, FOUND_WORDS };
+/* What rank 0 broadcasts about a step in a shared directory, before the message that contains the
+ * folder and, for layout global, the tables. */
+typedef struct found_step {
+    uint64_t files, layout, folder_bytes;
+} found_step;
 
 /* Called on rank 0, whose view of the directory counts. Prepares everything that rank 0
  * broadcasts. */
 static int look_shared(dcp_checkpoint *ckpt, const char *path, comm_message *message,
-                       uint64_t told[FOUND_WORDS], dcp_error *err) {
+                       found_step *found, dcp_error *err) {
     char folder[PATH_MAX] = "";
     unsigned char *tables = NULL;
     uint64_t bytes = 0;
@@ -168,38 +171,40 @@ static int look_shared(dcp_checkpoint *ckpt, const char *path, comm_message *mes
     if (at) memcpy(at, folder, length);
     if (at && bytes) memcpy(at + length, tables, bytes);
     free(tables);
-    told[FILES] = n;
-    told[LAYOUT] = ckpt->layout;
-    told[FOLDER_BYTES] = length;
+    *found = (found_step){n, ckpt->layout, length};
     return status;
 }
 
 /* Collective; begins with comm_agree of `status`. Broadcasts rank 0's message. `ckpt` is NULL on a
  * rank that has failed. */
 static int share_found(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const char *path,
-                       comm_message *message, uint64_t told[FOUND_WORDS], dcp_error *err) {
-    memset(told, 0xff, FOUND_WORDS * sizeof *told);
-    if (comm->rank == 0 && !status) status = look_shared(ckpt, path, message, told, err);
-    return comm_message_agree_broadcast(comm, status, message, 0, told, FOUND_WORDS, err);
+                       comm_message *message, found_step *found, dcp_error *err) {
+    const bool is_first = comm->rank == 0;
+    comm_vote v = {0};
+    comm_vote_from(&v, is_first, &found->files, 1);
+    comm_vote_from(&v, is_first, &found->layout, 1);
+    comm_vote_from(&v, is_first, &found->folder_bytes, 1);
+    if (is_first && !status) status = look_shared(ckpt, path, message, found, err);
+    return comm_message_agree_broadcast(comm, status, message, 0, &v, err);
 }
 
 /* Takes path, layout, files with their paths and, for layout global, their tables from the message.
  * Not collective. */
-static int take_found(dcp_checkpoint *ckpt, const comm_message *message,
-                      const uint64_t told[FOUND_WORDS], dcp_error *err) {
+static int take_found(dcp_checkpoint *ckpt, const comm_message *message, const found_step *found,
+                      dcp_error *err) {
     const char *folder = (const char *)message->data;
     const int is_first = ckpt->comm->rank == 0;
     int status = DCP_OK;
-    ckpt->layout = (dcp_layout)told[LAYOUT];
+    ckpt->layout = (dcp_layout)found->layout;
     ckpt->path = strdup(folder);
     if (!is_first) {
         hold_folder(ckpt, folder, 0, NULL);
-        status = name_files(ckpt, folder, told[FILES], err);
+        status = name_files(ckpt, folder, found->files, err);
     }
     if (!ckpt->path) return core_fail_memory(err, PATH_MAX);
     if (status || is_sharded(ckpt)) return status;
-    status = format_tables_unpack(&ckpt->files[0], message->data + told[FOLDER_BYTES],
-                                  message->bytes - told[FOLDER_BYTES], !is_first, err);
+    status = format_tables_unpack(&ckpt->files[0], message->data + found->folder_bytes,
+                                  message->bytes - found->folder_bytes, !is_first, err);
     return status ? status : reader_join_files(ckpt, err);
 }
 
@@ -225,12 +230,12 @@ typedef int (*open_fn)(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const c
 static int open_shared(dcp_comm *comm, int status, dcp_checkpoint *ckpt, const char *path,
                        int *moved, dcp_error *err) {
     comm_message message = {0};
-    uint64_t told[FOUND_WORDS];
-    status = share_found(comm, status, ckpt, path, &message, told, err);
+    found_step found = {0};
+    status = share_found(comm, status, ckpt, path, &message, &found, err);
     if (!status) {
-        const int own = take_found(ckpt, &message, told, err);
+        const int own = take_found(ckpt, &message, &found, err);
         uint64_t stays = !reader_checkpoint_is_gone(ckpt);
-        if (told[LAYOUT] == DCP_LAYOUT_SHARDED)
+        if (found.layout == DCP_LAYOUT_SHARDED)
             status = reader_homes_open(ckpt, own, moved, err);
         else if (!(status = comm_agree_least(comm, own, &stays, 1, err)))
             *moved = !stays;

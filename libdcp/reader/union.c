@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/vote.h"
 #include "core/box.h"
 #include "core/crc64.h"
 #include "core/fail.h"
@@ -137,32 +138,27 @@ int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_
 
 static int reads_any(const reader_own_files *own) { return own->first != SIZE_MAX; }
 
-/* The words that ranks compare: each fingerprint with its complement, and flags that are 1 only if
- * they are 1 on all ranks. */
-enum { NAMES, COUNT = NAMES + 2, META = COUNT + 2, READS_ANY = META + 2, HAS_NO_CLASH, COMPARED };
-
-static void tell_fingerprint(uint64_t fingerprint, uint64_t *told) {
-    told[0] = fingerprint;
-    told[1] = ~fingerprint;
-}
-
-static void tell_own(const reader_own_files *own, uint64_t told[COMPARED]) {
+/* Collective; begins with comm_agree of `status`. Sets *are_alike if all ranks read files and these
+ * have the same tensors and meta. */
+static int compare_files(const reader_own_files *own, int status, bool *are_alike, dcp_error *err) {
     const dcp_checkpoint *ckpt = own->ckpt;
-    memset(told, 0xff, COMPARED * sizeof *told);
-    told[READS_ANY] = (uint64_t)reads_any(own);
-    told[HAS_NO_CLASH] = !own->clash;
-    if (!told[READS_ANY]) return;
-    uint64_t meta = core_crc64_raw(~0ULL, ckpt->state_id, sizeof ckpt->state_id);
-    tell_fingerprint(reader_names_fingerprint(&own->names), told + NAMES);
-    /* compared too, as files can be forged to have any fingerprint */
-    tell_fingerprint(own->names.n, told + COUNT);
-    tell_fingerprint(core_crc64_raw(meta, ckpt->json, strlen(ckpt->json)), told + META);
-}
-
-/* `told` is the minimum over all ranks. */
-static int are_same(const uint64_t told[COMPARED]) {
-    return told[READS_ANY] && told[HAS_NO_CLASH] && told[NAMES] == ~told[NAMES + 1] &&
-           told[COUNT] == ~told[COUNT + 1] && told[META] == ~told[META + 1];
+    const bool reads = !status && reads_any(own);
+    bool same_names, same_count, same_meta, may_be = reads && !own->clash;
+    uint64_t names = 0, count = 0, meta = 0;
+    if (reads) {
+        names = reader_names_fingerprint(&own->names);
+        count = own->names.n; /* compared too, as files can be forged to have any fingerprint */
+        meta = core_crc64_raw(~0ULL, ckpt->state_id, sizeof ckpt->state_id);
+        meta = core_crc64_raw(meta, ckpt->json, strlen(ckpt->json));
+    }
+    comm_vote v = {0};
+    comm_vote_all(&v, &may_be);
+    comm_vote_equal(&v, true, &names, &same_names);
+    comm_vote_equal(&v, true, &count, &same_count);
+    comm_vote_equal(&v, true, &meta, &same_meta);
+    status = comm_vote_run(ckpt->comm, &v, status, err);
+    *are_alike = !status && may_be && same_names && same_count && same_meta;
+    return status;
 }
 
 static int by_path(const void *a, const void *b) {
@@ -288,8 +284,8 @@ static int share_meta(const reader_own_files *own, int *own_status, dcp_error *e
     const dcp_checkpoint *ckpt = own->ckpt;
     comm_message meta = {0};
     int status = reader_reads_file(ckpt, 0) ? put_meta(ckpt, &meta, err) : DCP_OK;
-    status = comm_message_agree_broadcast(ckpt->comm, status, &meta, ckpt->files[0].reader, NULL, 0,
-                                          err);
+    status =
+        comm_message_agree_broadcast(ckpt->comm, status, &meta, ckpt->files[0].reader, NULL, err);
     if (!status) *own_status = take_meta(own, &meta, err);
     free(meta.data);
     return status;
@@ -345,12 +341,11 @@ static int exchange_names(reader_own_files *own, int *own_status, dcp_error *err
 }
 
 int reader_unite(reader_own_files *own, int status, int *own_status, dcp_error *err) {
-    uint64_t told[COMPARED] = {0};
-    if (!status) tell_own(own, told);
+    bool are_alike = false;
     *own_status = DCP_OK;
-    status = comm_agree_least(own->ckpt->comm, status, told, COMPARED, err);
+    status = compare_files(own, status, &are_alike, err);
     if (status) return status;
-    if (are_same(told)) {
+    if (are_alike) {
         *own_status = take_names(own->ckpt, &own->names, err);
         return DCP_OK;
     }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "comm/vote.h"
 #include "core/fail.h"
 #include "format/folder.h"
 #include "io/look.h"
@@ -80,14 +81,14 @@ static int look_for_step(dcp_comm *comm, reader_visibility *v, dcp_error *err) {
     int status = DCP_ERR_CORRUPT;
     core_fail_at(&first, status, v->folder, "no rank sees a file of it");
     for (v->shards = UINT64_MAX; status == DCP_ERR_CORRUPT;) {
-        uint64_t below = v->shards, least[1];
+        comm_vote vote = {0};
+        const uint64_t below = v->shards;
         int seen = shards_here(v->folder, below, &v->shards, &why);
-        least[0] = ~v->shards;
-        if ((seen = comm_agree_least(comm, seen, least, 1, &why))) {
+        comm_vote_max(&vote, &v->shards, 1);
+        if ((seen = comm_vote_run(comm, &vote, seen, &why))) {
             status = seen;
             break;
         }
-        v->shards = ~least[0];
         if (!v->shards) {
             status = comm_agree(comm, status, &first);
             if (err) *err = first;
@@ -153,25 +154,28 @@ static int find_given(dcp_comm *comm, const char *folder, reader_visibility *v, 
     return status ? status : look_for_step(comm, v, err);
 }
 
-static int look_at_kind(const char *path, uint64_t kinds[2], dcp_error *err) {
+static int look_at_kind(const char *path, bool *is_step, bool *is_folder, dcp_error *err) {
     uint64_t step, shards = format_name_read(path, &step) ? 1 : 0;
     int status = shards ? DCP_OK : shards_here(path, UINT64_MAX, &shards, err);
-    if (shards) kinds[0] = 0;
+    *is_step = shards != 0;
     if (status || shards) return status;
     status = io_look(AT_FDCWD, path, NULL, err);
-    kinds[1] = status != DCP_OK;
+    *is_folder = status == DCP_OK;
     return status == DCP_ERR_NOT_FOUND ? DCP_OK : status;
 }
 
 /* Collective. *given is 1 if the paths are folders of one step, 0 if they are directories of
  * steps. */
 static int agree_on_kind(dcp_comm *comm, const char *path, int *given, dcp_error *err) {
-    uint64_t kinds[2] = {1, 1}; /* 0: some rank has a step's folder, a directory of steps */
-    int status = path ? look_at_kind(path, kinds, err) : DCP_OK;
-    status = comm_agree_least(comm, status, kinds, 2, err);
+    comm_vote v = {0};
+    bool is_step = false, is_folder = false;
+    int status = path ? look_at_kind(path, &is_step, &is_folder, err) : DCP_OK;
+    comm_vote_any(&v, &is_step);
+    comm_vote_any(&v, &is_folder);
+    status = comm_vote_run(comm, &v, status, err);
     if (status) return status;
-    *given = !kinds[0];
-    if (kinds[0] || kinds[1]) return DCP_OK;
+    *given = is_step;
+    if (!is_step || !is_folder) return DCP_OK;
     return core_fail(err, DCP_ERR_MISMATCH,
                      "dcp_checkpoint_open_private: some ranks passed a step's folder, others a "
                      "directory of steps");

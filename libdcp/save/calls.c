@@ -11,11 +11,11 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/vote.h"
 #include "core/checks.h"
 #include "core/fail.h"
 #include "core/system.h"
 #include "move/engine.h"
-#include "plan/agreement.h"
 #include "save/context.h"
 #include "save/copy.h"
 #include "save/plan.h"
@@ -211,20 +211,20 @@ int save_call_begin(dcp_store *store, int status, save_call call, const dcp_save
 
 int save_call_agree(dcp_store *store, int status, save_call call, const dcp_save_options *options,
                     save_request *r, dcp_error *err) {
-    uint64_t told[SAVE_TOLD_WORDS] = {0};
+    save_request none = {0};
+    save_request *own = r ? r : &none;
+    comm_vote *v = &own->agreed.vote;
     const double begin = core_clock_now();
-    if (r && !status) save_plan_tell(store, r, save_context_of(store)->plan, told);
-    const plan_value values[] = {
-        {"the call: 0 is dcp_save, 1 dcp_save_async, 2 dcp_rewrite", call, 0},
-        {"when_busy", options->when_busy, 0},
-        {"make_room", options->make_room != 0, 0},
-        {"whether copy_bytes is 0", call == SAVE_ASYNC && !options->copy_bytes, 0},
-    };
-    status = plan_agree_least(store->comm, status, values, sizeof values / sizeof *values, told,
-                              SAVE_TOLD_WORDS, err);
-    if (!r) return status;
-    memcpy(r->told, told, sizeof told);
-    r->told_s = core_clock_now() - begin;
+    comm_vote_same(v, "the call: 0 is dcp_save, 1 dcp_save_async, 2 dcp_rewrite", call);
+    comm_vote_same(v, "when_busy", options->when_busy);
+    comm_vote_same(v, "make_room", options->make_room != 0);
+    comm_vote_same(v, "whether copy_bytes is 0", call == SAVE_ASYNC && !options->copy_bytes);
+    comm_vote_split(v); /* save_prepare checks the request: a failure of an asynchronous save is
+                           returned by the wait */
+    const bool is_made = r && !status;
+    save_plan_vote(store, own, is_made ? save_context_of(store)->plan : NULL, is_made);
+    status = comm_vote_run(store->comm, v, status, err);
+    own->agreed.seconds = core_clock_now() - begin;
     return status;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "comm/comm.h"
+#include "comm/vote.h"
 #include "dcp/save.h"
 #include "format/index.h"
 
@@ -63,12 +64,12 @@ uint64_t save_history_rows(const format_row *rows, size_t n);
 
 #define SAVE_SLOW_WORDS 61
 
-/* What this rank tells the others: it worked own_s seconds and wrote `bytes` of the `total` of all
- * ranks. Ranks that wrote much less than their share don't take part. */
-void save_slow_tell(const dcp_comm *comm, double own_s, uint64_t bytes, uint64_t total,
-                    uint64_t words[SAVE_SLOW_WORDS]);
+/* Adds to a vote that this rank worked own_s seconds and wrote `bytes` of the `total` of all ranks;
+ * `words` is for save_slow_find. Ranks that wrote much less than their share don't take part. */
+void save_slow_vote(comm_vote *v, const dcp_comm *comm, double own_s, uint64_t bytes,
+                    uint64_t total, uint64_t words[SAVE_SLOW_WORDS]);
 
-/* From the least of all ranks' words: fills in slow_ratio, slow_s, median_s and slow_rank of the
+/* After the vote: fills in slow_ratio, slow_s, median_s and slow_rank of the
  * report, where a rank was slow. Not collective; the same on all ranks. Of more than 60 ranks, the
  * median is that of 60 groups' slowest. */
 void save_slow_find(const uint64_t words[SAVE_SLOW_WORDS], dcp_report *report);

@@ -277,56 +277,59 @@ static int has_candidates(const save_image *im) {
     return 0;
 }
 
-/* Words that ranks tell each other: how far the file may share, and whether nobody was refused. */
-enum { SHARES, NOT_REFUSED };
-/* Of the first. NO: rank 0 can't share, or there is nothing to share, and it has reserved all. */
+/* save_sharing.how; the smallest of all ranks' counts. NO: rank 0 can't share, or there is nothing
+ * to share, and it has reserved all. */
 enum { NO, NOT_IN_MEMORY, YES };
 
 /* Rank 0: what it tells. */
-static int begin_file(save_image *im, uint64_t told[SAVE_REUSE_WORDS], dcp_error *err) {
+static int begin_file(save_image *im, save_sharing *sharing, dcp_error *err) {
     save_reuse *u = im->reuse;
     int refused = 0;
     const uint64_t bytes = im->layout->skeleton.file_bytes;
     if (core_file_limit_check(bytes) || ftruncate(im->file.fd, (off_t)bytes))
         return core_fail_errno(err, "set the size of", im->path);
     u->from = open_last(u, im->file.fd, &refused);
-    told[NOT_REFUSED] = !refused;
+    sharing->refused = refused != 0;
     if (u->from >= 0 && has_candidates(im)) return DCP_OK;
-    told[SHARES] = NO;
+    sharing->how = NO;
     return reserve_rest(im, err);
 }
 
-int save_reuse_begin(save_image *im, uint64_t told[SAVE_REUSE_WORDS], dcp_error *err) {
+void save_reuse_vote(comm_vote *v, save_sharing *sharing) {
+    comm_vote_min(v, &sharing->how, 1);
+    comm_vote_any(v, &sharing->refused);
+}
+
+int save_reuse_begin(save_image *im, save_sharing *sharing, dcp_error *err) {
     save_reuse *u = im->reuse;
     const uint64_t blocks = im->layout->blocks;
-    told[SHARES] = YES;
-    told[NOT_REFUSED] = 1;
+    *sharing = (save_sharing){.how = YES};
     if (!save_reuse_may_share(im)) return DCP_OK;
     u->sums = malloc((blocks + 1) * sizeof *u->sums);
     u->shared.list = malloc((blocks + 1) * sizeof *u->shared.list);
     if (!u->sums || !u->shared.list) return core_fail_memory(err, blocks * 24);
-    if (!in_memory(im)) told[SHARES] = NOT_IN_MEMORY;
-    return im->comm->rank ? DCP_OK : begin_file(im, told, err);
+    if (!in_memory(im)) sharing->how = NOT_IN_MEMORY;
+    return im->comm->rank ? DCP_OK : begin_file(im, sharing, err);
 }
 
 /* Rank 0: how many ranges it could share, with space for all the rest. */
-static int share_and_reserve(save_image *im, const uint64_t told[SAVE_REUSE_WORDS], uint64_t *done,
+static int share_and_reserve(save_image *im, const save_sharing *sharing, uint64_t *done,
                              dcp_error *err) {
     save_reuse *u = im->reuse;
-    *done = told[SHARES] == YES ? share_ranges(&u->shared, u->from, im->file.fd) : 0;
+    *done = sharing->how == YES ? share_ranges(&u->shared, u->from, im->file.fd) : 0;
     u->shared.n = (size_t)*done;
     return reserve_rest(im, err);
 }
 
-int save_reuse_share(save_image *im, const uint64_t told[SAVE_REUSE_WORDS], dcp_error *err) {
+int save_reuse_share(save_image *im, const save_sharing *sharing, dcp_error *err) {
     save_reuse *u = im->reuse;
     uint64_t done = UINT64_MAX;
     int status = DCP_OK;
-    u->now->refused = !told[NOT_REFUSED];
-    if (told[SHARES] == NO) return DCP_OK;
-    if (told[SHARES] == YES) status = look(im, err);
+    u->now->refused = sharing->refused;
+    if (sharing->how == NO) return DCP_OK;
+    if (sharing->how == YES) status = look(im, err);
     if (status) return status;
-    if (im->comm->rank == 0) status = share_and_reserve(im, told, &done, err);
+    if (im->comm->rank == 0) status = share_and_reserve(im, sharing, &done, err);
     status = comm_agree_least(im->comm, status, &done, 1, err);
     u->shared.n = status ? 0 : (size_t)done;
     if (u->shared.n) skip_shared(im);

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 
+#include "comm/vote.h"
 #include "io/queue.h"
 #include "move/piece.h"
 #include "move/transfer.h"
@@ -14,7 +15,6 @@ struct save_image;
 struct save_file_record;
 struct save_replicas;
 
-#define SAVE_REUSE_WORDS 2            /* that ranks tell each other to share (reuse.h) */
 #define SAVE_APART_BYTES (128u << 10) /* a run of at least that is the save_mover's */
 
 /* For a save whose boxes lie in files: it reads ahead, moves the long runs itself, and proves the
@@ -40,6 +40,12 @@ typedef struct save_reuse {
     int from;              /* on rank 0: the last step's file, open; -1: it can't be shared with */
     uint64_t bytes;        /* in all */
 } save_reuse;
+
+/* How far the ranks of an image can share extents with the last step's file. */
+typedef struct save_sharing {
+    uint64_t how; /* see save/image.c */
+    bool refused; /* the file system refused */
+} save_sharing;
 
 typedef struct save_image {
     dcp_comm *comm; /* of the ranks that write it */
@@ -86,14 +92,16 @@ int save_reuse_prepare(save_image *im, dcp_store *store, size_t i, dcp_error *er
 int save_reuse_may_share(const save_image *im);
 
 /* Not collective, when rank 0 has opened the file: gives it its length there, looks whether it can
- * share, and reserves its space where it can't. `told` is for the least of all ranks'. */
-int save_reuse_begin(save_image *im, uint64_t told[SAVE_REUSE_WORDS], dcp_error *err);
+ * share, and reserves its space where it can't. */
+int save_reuse_begin(save_image *im, save_sharing *sharing, dcp_error *err);
+/* All ranks learn each other's. */
+void save_reuse_vote(comm_vote *v, save_sharing *sharing);
 
 /* Collective over the image's ranks, where save_reuse_may_share and rank 0 can share something.
  * Finds what did not change, shares that, and reserves space for the rest. The pieces then skip
  * what is shared, and the checksums of those that were looked at are taken. Not sharing is no
  * failure. */
-int save_reuse_share(save_image *im, const uint64_t told[SAVE_REUSE_WORDS], dcp_error *err);
+int save_reuse_share(save_image *im, const save_sharing *sharing, dcp_error *err);
 
 /* Not collective. After the data: notes the blocks' checksums, which all ranks have. */
 void save_reuse_note(save_image *im);

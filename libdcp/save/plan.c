@@ -357,55 +357,40 @@ void save_plan_free(save_plan *plan) {
     free(plan);
 }
 
-/* Of save_request.told, behind the values. */
-enum {
-    NEEDS_NO_PLAN = 2 * SAVE_TOLD_VALUES, /* 0: a rank's tensors or boxes are not as they were */
-    META,                                 /* ~bytes of the JSON, as rank 0 has it */
-    ENGINE,
-    TENSORS,              /* fingerprint, and its complement */
-    INTACT = TENSORS + 2, /* the step that is known to be intact, and its complement */
-    TOLD_WORDS = INTACT + 2,
-};
-_Static_assert(TOLD_WORDS == SAVE_TOLD_WORDS, "what is told has its room");
-
-static void list_values(const save_request *r, plan_value values[SAVE_TOLD_VALUES]) {
-    values[0] = (plan_value){"the step", r->step, 0};
-    values[1] = (plan_value){"the layout", r->layout, 0};
-    values[2] = (plan_value){"the number of shards", (uint64_t)r->shards, 0};
-    values[3] = (plan_value){"the engine", r->engine, 0};
-    values[4] = (plan_value){"replicas", r->replicas, 0};
-}
-
 static int is_of(const save_plan *plan, const save_request *r) {
     return plan->key == r->key && plan->layout == r->layout && plan->shards == r->shards;
 }
 
-/* One all-reduce tells whether the ranks' arguments agree and whether any rank has to plan. */
-void save_plan_tell(const dcp_store *store, save_request *r, const save_plan *last,
-                    uint64_t *told) {
-    plan_value values[SAVE_TOLD_VALUES];
-    r->key = local_key(r);
-    const int is_first = store->comm->rank == 0, chooses = is_first || move_engine_row(r->engine),
-              unchanged = last && is_of(last, r);
-    list_values(r, values);
-    plan_value_tell(values, SAVE_TOLD_VALUES, told);
-    told[NEEDS_NO_PLAN] = (uint64_t)unchanged;
-    told[META] = is_first ? ~(uint64_t)strlen(r->meta) : UINT64_MAX;
-    /* an engine that is named is chosen; else rank 0 chooses */
-    told[ENGINE] = chooses ? move_engine_choose(r->engine, store->dir)->engine : UINT64_MAX;
-    told[TENSORS] = unchanged ? last->tensors : plan_fingerprint(r->sorted, r->n);
-    told[TENSORS + 1] = ~told[TENSORS];
-    told[INTACT] = store->has_intact ? store->newest_intact : UINT64_MAX;
-    told[INTACT + 1] = ~told[INTACT];
+void save_plan_vote(const dcp_store *store, save_request *r, const save_plan *last, bool is_made) {
+    save_agreed *own = &r->agreed;
+    comm_vote *v = &own->vote;
+    const bool is_first = store->comm->rank == 0;
+    const bool chooses = is_first || move_engine_row(r->engine); /* rank 0, if none is named */
+    if (is_made) {
+        r->key = local_key(r);
+        own->unchanged = last && is_of(last, r);
+        own->json_bytes = is_first ? strlen(r->meta) : 0;
+        own->engine = chooses ? move_engine_choose(r->engine, store->dir)->engine : 0;
+        own->tensors = own->unchanged ? last->tensors : plan_fingerprint(r->sorted, r->n);
+        own->intact = store->has_intact ? store->newest_intact : UINT64_MAX;
+    }
+    comm_vote_same(v, "the step", r->step);
+    comm_vote_same(v, "the layout", r->layout);
+    comm_vote_same(v, "the number of shards", (uint64_t)r->shards);
+    comm_vote_same(v, "the engine", r->engine);
+    comm_vote_same(v, "replicas", r->replicas);
+    comm_vote_all(v, &own->unchanged);
+    comm_vote_from(v, is_first, &own->json_bytes, 1);
+    comm_vote_from(v, chooses, &own->engine, 1);
+    comm_vote_equal(v, true, &own->tensors, &own->same_tensors);
+    comm_vote_equal(v, true, &own->intact, &own->same_intact);
 }
 
 /* Collective. */
 static int compare_requests(const dcp_store *store, const save_request *r, dcp_error *err) {
-    plan_value values[SAVE_TOLD_VALUES];
-    list_values(r, values);
-    int status = plan_value_compare(store->comm, values, SAVE_TOLD_VALUES, r->told, err);
+    int status = comm_vote_check(store->comm, &r->agreed.vote, err);
     if (status) return status;
-    return plan_tensors_compare(store->comm, r->sorted, r->n, r->told + TENSORS, err);
+    return plan_tensors_check(store->comm, r->sorted, r->n, r->agreed.same_tensors, err);
 }
 
 /* The rows of layout global: tensors as they are. Paths are copied, the plan outlives the state. */
@@ -471,7 +456,7 @@ static save_plan *begin_plan(const save_request *r, uint64_t meta_bytes) {
                         .layout = r->layout,
                         .shards = r->shards,
                         .meta_bytes = meta_bytes,
-                        .tensors = r->told[TENSORS],
+                        .tensors = r->agreed.tensors,
                         .moves = moves};
     return plan;
 }
@@ -524,19 +509,19 @@ int save_plan_serves(save_plan *plan, save_request *r) {
 }
 
 int save_plan_make(dcp_store *store, const save_request *r, save_plan **out, dcp_error *err) {
-    const double begin = core_clock_now() - r->told_s;
+    const double begin = core_clock_now() - r->agreed.seconds;
     int status = compare_requests(store, r, err);
     if (status) return status;
-    const uint64_t meta_bytes = meta_bytes_of(~r->told[META], r->layout);
-    if (!r->told[NEEDS_NO_PLAN] || (*out)->meta_bytes != meta_bytes) {
+    const uint64_t meta_bytes = meta_bytes_of(r->agreed.json_bytes, r->layout);
+    if (!r->agreed.unchanged || (*out)->meta_bytes != meta_bytes) {
         status = plan_anew(store, r, meta_bytes, out, err);
         if (status) return status;
     } else {
         repoint(*out, r);
     }
-    (*out)->engine = move_engine_row((dcp_engine)r->told[ENGINE]);
-    (*out)->json_bytes = ~r->told[META];
-    (*out)->intact = r->told[INTACT] == ~r->told[INTACT + 1] ? r->told[INTACT] : UINT64_MAX;
+    (*out)->engine = move_engine_row((dcp_engine)r->agreed.engine);
+    (*out)->json_bytes = r->agreed.json_bytes;
+    (*out)->intact = r->agreed.same_intact ? r->agreed.intact : UINT64_MAX;
     (*out)->begin = begin;
     (*out)->end = core_clock_now();
     return DCP_OK;

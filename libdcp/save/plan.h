@@ -5,8 +5,8 @@
 #include "dcp/store.h"
 #include "h5/skeleton.h"
 #include "move/piece.h"
+#include "plan/agreement.h"
 #include "plan/boxes.h"
-#include "plan/replicas.h"
 #include "store/store.h"
 
 /* Where everything lies in the files of a save: the part of its plan that HDF5 makes. */
@@ -106,15 +106,16 @@ typedef struct save_plan {
     double begin, end;              /* of planning, the last time: seconds of CLOCK_MONOTONIC */
 } save_plan;
 
-/* Not collective: what this rank tells all others when the save begins, of which all get the least
- * (save_call_agree). `r->key` is set. `last`: the plan that is kept, or NULL. */
-void save_plan_tell(const dcp_store *store, save_request *r, const save_plan *last, uint64_t *told);
+/* Not collective: adds what the ranks find out about each other's requests to r->agreed.vote, after
+ * the values of the call (save_call_agree). If the request is made, sets `r->key`; otherwise this
+ * rank has failed. `last`: the plan that is kept, or NULL. */
+void save_plan_vote(const dcp_store *store, save_request *r, const save_plan *last, bool is_made);
 
 /* Not collective: whether the plan is of the request's tensors and boxes on this rank, whose box
  * pointers it then has. Sets r->key. */
 int save_plan_serves(save_plan *plan, save_request *r);
 
-/* Collective, once r->told is all ranks'. Checks that all ranks ask for the same, and plans where
+/* Collective, after the vote. Checks that all ranks ask for the same, and plans where
  * anything changed since the last save, whose plan is *out (NULL: none). *out is the new one then;
  * its boxes point into this request's state. HDF5 lays the files out here, and is not called later
  * in a save. */

@@ -1,15 +1,25 @@
 /* The checked arguments of a save. */
 #pragma once
 
+#include "comm/vote.h"
 #include "core/state_dict.h"
 #include "move/transfer.h"
 #include "store/store.h"
 
 struct save_mover;
 
-/* What ranks tell each other when a save begins (save/plan.c). */
-#define SAVE_TOLD_VALUES 5
-#define SAVE_TOLD_WORDS (2 * SAVE_TOLD_VALUES + 7)
+/* What the ranks vote on when a save begins: save_plan_vote. */
+typedef struct save_agreed {
+    comm_vote vote;
+    bool unchanged;      /* the kept plan is of all ranks' tensors and boxes */
+    bool same_tensors;   /* all ranks passed the same tensors */
+    bool same_intact;    /* all ranks know the same step to be intact */
+    uint64_t tensors;    /* their fingerprint */
+    uint64_t intact;     /* the step; UINT64_MAX: none */
+    uint64_t json_bytes; /* of rank 0's JSON */
+    uint64_t engine;     /* that all ranks use */
+    double seconds;      /* that the vote took */
+} save_agreed;
 
 typedef struct save_request {
     uint64_t step;
@@ -26,8 +36,7 @@ typedef struct save_request {
     uint64_t copy_bytes;            /* dcp_save_options.copy_bytes, of an asynchronous save */
     int is_copied;                  /* the plan's boxes are a copy's (copy.h) */
     uint64_t key;                   /* checksum of this rank's tensors and boxes */
-    uint64_t told[SAVE_TOLD_WORDS]; /* by all ranks, the least of each */
-    double told_s;                  /* how long that took */
+    save_agreed agreed;
     move_progress progress; /* as the caller's options ask for; each run of the save has its own */
 } save_request;
 

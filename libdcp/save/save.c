@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/vote.h"
 #include "core/fail.h"
 #include "core/json.h"
 #include "core/system.h"
@@ -95,11 +96,12 @@ static int about_members(const dcp_store *store, const save_request *r, const ch
 
 /* The agreement after which it is too late to cancel; in it all learn who was slow. */
 static int agree_to_publish(dcp_store *store, int status, dcp_report *report, dcp_error *err) {
+    comm_vote v = {0};
     uint64_t words[SAVE_SLOW_WORDS];
     io_queue *queue = save_context_of(store)->queue;
-    save_slow_tell(store->comm, report->copy_s + report->write_s + report->sync_s,
+    save_slow_vote(&v, store->comm, report->copy_s + report->write_s + report->sync_s,
                    queue ? io_queue_take_written(queue) : 0, report->bytes, words);
-    status = comm_agree_least(store->comm, status, words, SAVE_SLOW_WORDS, err);
+    status = comm_vote_run(store->comm, &v, status, err);
     if (status) return status;
     save_slow_find(words, report);
     if (report->slow_ratio > 0)
@@ -108,9 +110,6 @@ static int agree_to_publish(dcp_store *store, int status, dcp_report *report, dc
     return DCP_OK;
 }
 
-/* Whether kept windows serve, behind what save/image.h tells. */
-enum { USES_MOVES = SAVE_REUSE_WORDS, TOLD_WORDS };
-
 /* A save under way. */
 typedef struct writing {
     dcp_store *store;
@@ -118,10 +117,13 @@ typedef struct writing {
     save_plan *plan;
     move_progress *progress;
     dcp_report *report;
-    char folder[PATH_MAX];     /* of the step, while it is written */
-    save_image image;          /* layout global */
-    save_sharded *sharded;     /* layout sharded */
-    uint64_t told[TOLD_WORDS]; /* by all ranks, when they agreed to write */
+    char folder[PATH_MAX]; /* of the step, while it is written */
+    save_image image;      /* layout global */
+    save_sharded *sharded; /* layout sharded */
+    /* What all ranks vote on when they agree to write; see begin_step. */
+    save_sharing sharing; /* layout global */
+    bool uses_moves;      /* layout global: the kept windows serve */
+    bool shares_none;     /* layout sharded: no file may share extents */
 } writing;
 
 /* Collective: how the files have ended on all ranks; `status` is this rank's. Until they agree, it
@@ -190,7 +192,7 @@ static int prepare_global(writing *w, dcp_error *err) {
     im->mover = plan->engine->is_by_position ? r->mover : NULL;
     im->replicas = plan->replicas;
     if (!im->mover) im->moves = &plan->moves[save_request_shares(r)];
-    w->told[USES_MOVES] =
+    w->uses_moves =
         im->moves && move_kept_serves(im->moves, im->comm, plan->file.skeleton.file_bytes);
     add_boxes(im, r, plan);
     if (!move_pieces_have_copies(im->pieces, im->n_pieces))
@@ -198,15 +200,15 @@ static int prepare_global(writing *w, dcp_error *err) {
     if (save_request_shares(r)) w->progress->total = supplied_bytes(im);
     if (r->meta && !(im->meta = strdup(r->meta))) return core_fail_memory(err, strlen(r->meta));
     status = save_reuse_prepare(im, w->store, 0, err);
-    return status ? status : save_image_begin(im, w->told, err);
+    return status ? status : save_image_begin(im, &w->sharing, err);
 }
 
 /* Collective. */
 static int write_global(writing *w, dcp_error *err) {
     save_image *im = &w->image;
     const save_request *r = w->r;
-    im->uses_moves = w->told[USES_MOVES] != 0;
-    int status = save_image_write(im, w->told, w->report, err);
+    im->uses_moves = w->uses_moves;
+    int status = save_image_write(im, &w->sharing, w->report, err);
     if (!status && im->mover) status = move_apart(im, w->report, err);
     if (!status && im->mover) status = save_image_join_sums(im, err);
     if (!status)
@@ -242,7 +244,7 @@ static int prepare_files(writing *w, dcp_error *err) {
     if (!status) status = save_history_make(w->store, w->r, plan, &kept->noted, err);
     if (status) return status;
     if (w->r->layout == DCP_LAYOUT_GLOBAL) return prepare_global(w, err);
-    return save_sharded_make(w->store, w->r, plan, &w->sharded, w->told, err);
+    return save_sharded_make(w->store, w->r, plan, &w->sharded, &w->shares_none, err);
 }
 
 /* Collective. */
@@ -254,7 +256,14 @@ static int begin_step(writing *w, dcp_error *err) {
     if (status) return status;
     status = store_begin(w->store, w->r->step, w->folder, err);
     if (!status) status = prepare_files(w, err);
-    status = store_begin_agree(w->store, status, w->r->step, w->told, TOLD_WORDS, err);
+    comm_vote v = {0};
+    if (w->r->layout == DCP_LAYOUT_GLOBAL) {
+        save_reuse_vote(&v, &w->sharing);
+        comm_vote_all(&v, &w->uses_moves);
+    } else {
+        comm_vote_all(&v, &w->shares_none);
+    }
+    status = store_begin_agree(w->store, status, w->r->step, &v, err);
     w->report->plan_s += move_progress_phase(w->progress, DCP_PHASE_PLAN, start, core_clock_now());
     return status;
 }
@@ -262,10 +271,10 @@ static int begin_step(writing *w, dcp_error *err) {
 /* Collective: into the folder, and from there under the step's name. */
 static int write_step(writing *w, dcp_error *err) {
     dcp_store *store = w->store;
-    int status =
-        w->r->layout == DCP_LAYOUT_GLOBAL
-            ? write_global(w, err)
-            : save_sharded_write(w->sharded, w->folder, w->told[0], w->progress, w->report, err);
+    int status = w->r->layout == DCP_LAYOUT_GLOBAL
+                     ? write_global(w, err)
+                     : save_sharded_write(w->sharded, w->folder, w->shares_none, w->progress,
+                                          w->report, err);
     if (status) return status;
     int finished = finish_files(w, err);
     const double written = core_clock_now();

@@ -58,7 +58,7 @@ static int create(save_image *im, dcp_error *err) {
     return status ? status : im->engine->open(im->path, &im->file, err);
 }
 
-int save_image_begin(save_image *im, uint64_t told[SAVE_REUSE_WORDS], dcp_error *err) {
+int save_image_begin(save_image *im, save_sharing *sharing, dcp_error *err) {
     move_pieces_sort(im->pieces, im->n_pieces);
     move_device_begin(&im->device, im->pieces, im->n_pieces);
     int status = DCP_OK;
@@ -66,7 +66,7 @@ int save_image_begin(save_image *im, uint64_t told[SAVE_REUSE_WORDS], dcp_error 
         status = save_context_open_queue(save_context_of(im->store), err);
     if (!status) take_recycled(im);
     if (!status && im->comm->rank == 0) status = create(im, err);
-    return status ? status : save_reuse_begin(im, told, err);
+    return status ? status : save_reuse_begin(im, sharing, err);
 }
 
 /* The file is there. By position it is opened when it is used: already now, where this rank has
@@ -83,11 +83,11 @@ static int open_created(save_image *im, dcp_error *err) {
 }
 
 /* Of a file whose bytes may be on the disk already. */
-static int share_unchanged(save_image *im, const uint64_t told[SAVE_REUSE_WORDS],
-                           dcp_report *report, dcp_error *err) {
+static int share_unchanged(save_image *im, const save_sharing *sharing, dcp_report *report,
+                           dcp_error *err) {
     double start = core_clock_now();
     if (!save_reuse_may_share(im)) return DCP_OK;
-    int status = save_reuse_share(im, told, err);
+    int status = save_reuse_share(im, sharing, err);
     report->copy_s += move_progress_phase(im->progress, DCP_PHASE_COPY, start, core_clock_now());
     return status;
 }
@@ -127,12 +127,12 @@ static int move_pieces(save_image *im, dcp_report *report, dcp_error *err) {
     return im->engine->to_file(&t, err);
 }
 
-int save_image_write(save_image *im, const uint64_t told[SAVE_REUSE_WORDS], dcp_report *report,
+int save_image_write(save_image *im, const save_sharing *sharing, dcp_report *report,
                      dcp_error *err) {
     const int opened = open_created(im, err), agrees = im->mover || !im->engine->is_by_position;
     if (im->mover) im->mover->announce(im->mover->ctx, im);
     int status = agrees ? comm_agree(im->comm, opened, err) : DCP_OK;
-    if (!status) status = share_unchanged(im, told, report, err);
+    if (!status) status = share_unchanged(im, sharing, report, err);
     if (!status) status = move_pieces(im, report, err);
     if (!status && !im->mover) save_reuse_note(im);
     return status;
@@ -316,10 +316,10 @@ static int prepare_image(shard *s, const save_sharded *all, const save_request *
 
 static int shard_write(shard *s, const save_sharded *all, const char *folder,
                        move_progress *progress, dcp_report *report, dcp_error *err) {
-    uint64_t told[SAVE_REUSE_WORDS];
+    save_sharing sharing;
     int status = prepare_image(s, all, all->r, all->plan, folder, progress, err);
-    if (!status) status = save_image_begin(&s->im, told, err);
-    if (!status) status = save_image_write(&s->im, told, report, err);
+    if (!status) status = save_image_begin(&s->im, &sharing, err);
+    if (!status) status = save_image_write(&s->im, &sharing, report, err);
     if (!status) report->cloned_bytes += s->im.reuse->bytes;
     if (!status && all->n > 1) /* with many, not all can stay open */
         io_use_lend(&s->im.file, s->im.file.direct ? IO_WRITE : IO_WRITE_BUFFERED);
@@ -400,16 +400,16 @@ static int make_joined(save_sharded *all, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Whether a file may share extents with one of the last step: 0 on some rank where it may. */
-static uint64_t cannot_share(const dcp_store *store) {
+/* Returns true if no file of this rank may share extents with one of the last step. */
+static bool cannot_share(const dcp_store *store) {
     const struct save_history *last = save_context_of(store)->history;
     for (size_t i = 0; last && i < last->n_files; i++)
-        if (!last->files[i].refused) return 0;
-    return 1;
+        if (!last->files[i].refused) return false;
+    return true;
 }
 
 int save_sharded_make(dcp_store *store, const save_request *r, const save_plan *plan,
-                      save_sharded **out, uint64_t *told, dcp_error *err) {
+                      save_sharded **out, bool *shares_none, dcp_error *err) {
     save_sharded *all = *out = calloc(1, sizeof *all);
     if (!all) return core_fail_memory(err, sizeof *all);
     *all = (save_sharded){.store = store, .r = r, .plan = plan};
@@ -418,7 +418,7 @@ int save_sharded_make(dcp_store *store, const save_request *r, const save_plan *
     for (; all->n < plan->shards_written.n; all->n++)
         all->list[all->n] =
             (shard){.planned = &plan->shards_written.list[all->n], .im.file.fd = -1};
-    *told = cannot_share(store);
+    *shares_none = cannot_share(store);
     int status = make_joined(all, err);
     return status ? status : dcp_comm_self(&all->self, err);
 }
@@ -442,7 +442,7 @@ static int forget_rank(int status, dcp_error *err) {
     return status;
 }
 
-int save_sharded_write(save_sharded *all, const char *folder, uint64_t told,
+int save_sharded_write(save_sharded *all, const char *folder, bool shares_none,
                        move_progress *progress, dcp_report *report, dcp_error *err) {
     dcp_comm *comm = all->store->comm;
     const save_request *r = all->r;
@@ -456,7 +456,7 @@ int save_sharded_write(save_sharded *all, const char *folder, uint64_t told,
     if (!status) *word = save_replicas_word(all->plan->replicas);
     status = comm_agree_xor(comm, status, all->sums, all->blocks + all->json_words + 1, err);
     if (!status) status = save_replicas_compare(all->store, r, all->plan->replicas, *word, err);
-    if (!status && !told)
+    if (!status && !shares_none)
         status = comm_allreduce(comm, &report->cloned_bytes, 1, DCP_REDUCE_SUM, err);
     if (!status && r->mover)
         status = comm_agree(comm, r->mover->prove(r->mover->ctx, all->sums, err), err);

@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "comm/vote.h"
 #include "core/checks.h"
 #include "core/fail.h"
 #include "dcp/inspect.h"
 #include "format/folder.h"
 #include "io/look.h"
-#include "plan/agreement.h"
 #include "redundancy/groups.h"
 #include "store/directory.h"
 #include "store/domains.h"
@@ -436,15 +436,14 @@ static int read_redundancy(const dcp_store *store, const char *text, redundancy_
 
 /* What all ranks of a private store act upon together has to be the same on all of them. */
 static int agree_on_options(dcp_store *store, const redundancy_spec *spec, dcp_error *err) {
-    int is_private = store->options.private_dirs != 0;
-    const plan_value values[] = {
-        {"private_dirs", (uint64_t)is_private, 0},
-        {"keep", is_private ? store->options.keep : 0, 0},
-        {"replace", is_private && store->options.replace, 0},
-        {"keep_latest", is_private && store->options.keep_latest, 0},
-        {"redundancy", (uint64_t)spec->kind << 32 | (uint64_t)spec->lost, 1},
-    };
-    return plan_same(store->comm, values, sizeof values / sizeof *values, err);
+    const bool is_private = store->options.private_dirs != 0;
+    comm_vote v = {0};
+    comm_vote_same(&v, "private_dirs", is_private);
+    comm_vote_same(&v, "keep", is_private ? store->options.keep : 0);
+    comm_vote_same(&v, "replace", is_private && store->options.replace);
+    comm_vote_same(&v, "keep_latest", is_private && store->options.keep_latest);
+    comm_vote_same_hash(&v, "redundancy", (uint64_t)spec->kind << 32 | (uint64_t)spec->lost);
+    return comm_vote_run(store->comm, &v, DCP_OK, err);
 }
 
 static int open_store(dcp_store *store, const char *dir, const char *redundancy, dcp_error *err) {

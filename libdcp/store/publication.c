@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "comm/vote.h"
 #include "core/fail.h"
 #include "format/about.h"
 #include "format/folder.h"
@@ -59,7 +60,7 @@ static int check_newest(const dcp_store *store, uint64_t step, uint64_t newest, 
 static int check_free(const dcp_store *store, uint64_t step, const store_found *found,
                       dcp_error *err) {
     char name[64];
-    if (!found->stands) return check_newest(store, step, found->newest[0], err);
+    if (!found->stands) return check_newest(store, step, found->newest, err);
     if (store->options.replace || (store->has_unread && store->unread == step)) return DCP_OK;
     format_name_write(name, "", step);
     return store_fail_entry(
@@ -101,8 +102,7 @@ static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
     if (!status && is_there) status = check_is_folder(store, name, err);
     if (!status && !store->options.replace && !store->options.keep_latest)
         status = dcp_steps_list(store->dir, &steps, &n, err);
-    store->found.newest[0] = format_list_newest_below(steps, n, store_newest_limit(store));
-    store->found.newest[1] = ~store->found.newest[0];
+    store->found.newest = format_list_newest_below(steps, n, store_newest_limit(store));
     free(steps);
     return status;
 }
@@ -133,8 +133,8 @@ static void tmp_path_of(const dcp_store *store, uint64_t step, char *path) {
 }
 
 int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err) {
-    store->found =
-        (store_found){UINT64_MAX, UINT64_MAX, !store->abandon_pending, {UINT64_MAX, UINT64_MAX}};
+    store->found = (store_found){
+        .stands = true, .is_absent = true, .stays = !store->abandon_pending, .newest = UINT64_MAX};
     store->has_tmp = 0;
     tmp_path_of(store, step, tmp_path);
     if (!store_leads(store)) return DCP_OK;
@@ -144,35 +144,34 @@ int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err)
     return status != DCP_OK ? status : make_tmp(store, step, err);
 }
 
-/* Collective: of several nodes, `found` is the least of what they have. */
+/* Collective, with several nodes, after the vote on what they have found. */
 static int check_nodes(dcp_store *store, uint64_t step, store_found *found, dcp_error *err) {
     dcp_step *steps = NULL;
     size_t n;
     int any, status = DCP_OK;
-    const int differ = found->newest[0] != ~found->newest[1];
     store->clears_way = !found->is_absent || !found->stays;
-    if (differ && !found->stands && !store->options.replace && !store->options.keep_latest) {
+    if (!found->has_same_newest && !found->stands && !store->options.replace &&
+        !store->options.keep_latest) {
         uint64_t newest = store_newest_limit(store);
         status = store_newest(store, &steps, &n, &newest, &any, err);
-        found->newest[0] = any ? newest + 1 : 0;
+        found->newest = any ? newest + 1 : 0;
         free(steps);
     }
     if (status == DCP_OK) status = check_free(store, step, found, err);
     return status == DCP_OK && !found->stands ? DCP_OK : comm_agree(store->comm, status, err);
 }
 
-int store_begin_agree(dcp_store *store, int status, uint64_t step, uint64_t *more, size_t n,
-                      dcp_error *err) {
-    enum { FOUND = sizeof(store_found) / sizeof(uint64_t) };
-    uint64_t least[COMM_LEAST_VALUES];
-    const size_t own = store->nodes > 1 ? FOUND : 0;
-    memcpy(least, &store->found, own * sizeof *least);
-    for (size_t i = 0; i < n; i++) least[own + i] = more[i];
-    status = comm_agree_least(store->comm, status, least, own + n, err);
-    if (status != DCP_OK) return status;
-    for (size_t i = 0; i < n; i++) more[i] = least[own + i];
-    memcpy(&store->found, least, own * sizeof *least);
-    return own ? check_nodes(store, step, &store->found, err) : DCP_OK;
+int store_begin_agree(dcp_store *store, int status, uint64_t step, comm_vote *v, dcp_error *err) {
+    store_found *found = &store->found;
+    const bool has_nodes = store->nodes > 1;
+    if (has_nodes) {
+        comm_vote_all(v, &found->stands);
+        comm_vote_all(v, &found->is_absent);
+        comm_vote_all(v, &found->stays);
+        comm_vote_equal(v, store_leads(store), &found->newest, &found->has_same_newest);
+    }
+    status = comm_vote_run(store->comm, v, status, err);
+    return status || !has_nodes ? status : check_nodes(store, step, found, err);
 }
 
 /* about.json, and the folder's entries durable. */
@@ -306,7 +305,10 @@ static int give_name(dcp_store *store, renaming *r, store_kept *kept, dcp_error 
     if (store->nodes > 1 && store->clears_way) status = comm_agree(store->comm, status, err);
     if (status == DCP_OK && leads) status = make_visible(store, r, err);
     if (status == DCP_OK && store->nodes > 1) store_retain_look(store, kept);
-    return comm_agree_least(store->comm, status, kept->same, 2, err);
+    comm_vote v = {0};
+    comm_vote_all(&v, &kept->is_listed);
+    comm_vote_equal(&v, kept->takes_part, &kept->fingerprint, &kept->are_same);
+    return comm_vote_run(store->comm, &v, status, err);
 }
 
 /* After the publication: what fails here is logged. */
@@ -319,7 +321,7 @@ static void tidy_up(dcp_store *store, uint64_t step, const renaming *r) {
 
 int store_publish(dcp_store *store, uint64_t step, dcp_error *err) {
     renaming r = plan_renaming(store, step);
-    store_kept kept = {.same = {UINT64_MAX, UINT64_MAX}};
+    store_kept kept = {.is_listed = true};
     store->save_number++;
     int status = give_name(store, &r, &kept, err);
     if (status != DCP_OK) {

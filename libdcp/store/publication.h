@@ -1,6 +1,7 @@
 /* What a save needs of a store: a folder to write into, and its publication. */
 #pragma once
 
+#include "comm/vote.h"
 #include "store/store.h"
 
 /* A save of that step replaces the one that is there, which nobody has read, whatever
@@ -19,9 +20,8 @@ int store_has_step(dcp_store *store, uint64_t step, uint64_t *is_there, dcp_erro
 int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err);
 
 /* Collective: how store_begin, and what a rank has done after it, has ended on all ranks; `status`
- * is this rank's. The n <= 32 values of `more` become the least of all ranks'. */
-int store_begin_agree(dcp_store *store, int status, uint64_t step, uint64_t *more, size_t n,
-                      dcp_error *err);
+ * is this rank's. Runs the vote `v`, after adding what leaders have found. */
+int store_begin_agree(dcp_store *store, int status, uint64_t step, comm_vote *v, dcp_error *err);
 
 /* Not collective. The node's files in the temporary folder are all there; leaders add about.json
  * (the library's members: see about.h; `members_json`: an object with further ones, or NULL), and

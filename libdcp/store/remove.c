@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "comm/vote.h"
 #include "core/fail.h"
 #include "format/folder.h"
 #include "format/hold.h"
-#include "plan/agreement.h"
 #include "store/directory.h"
 #include "store/lock.h"
 #include "store/publication.h"
@@ -149,11 +149,12 @@ int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err) {
                             "opens its own stores",
                             (long)store->process);
     removal r = {.step = step};
-    const plan_value value = {"the step to remove", step, 0};
+    comm_vote v = {0};
     store_settle(store);
     format_name_write(r.name, "", step);
     store_writer_folder_entry(store, r.name, r.aside);
-    int status = plan_same(store->comm, &value, 1, err);
+    comm_vote_same(&v, "the step to remove", step);
+    int status = comm_vote_run(store->comm, &v, DCP_OK, err);
     if (!status) status = comm_agree(store->comm, check_wanted(store, &r, err), err);
     if (!status && (status = remove_step_named(store, &r, err)))
         status = store_find_cause(store, status, err); /* another writer may be why */

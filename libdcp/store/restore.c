@@ -11,13 +11,13 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/vote.h"
 #include "core/fail.h"
 #include "core/json.h"
 #include "format/about.h"
 #include "format/folder.h"
 #include "io/file.h"
 #include "io/look.h"
-#include "plan/agreement.h"
 #include "reader/open.h"
 #include "redundancy/reconstruct.h"
 #include "store/domains.h"
@@ -208,7 +208,7 @@ int store_restore_step(dcp_store *store, uint64_t step, int every_byte, int *reb
 
 static int check_rebuild_arguments(const dcp_store *store, int every_byte, const uint64_t *step,
                                    dcp_error *err) {
-    const plan_value value = {"every_byte", every_byte != 0, 0};
+    comm_vote v = {0};
     int status = DCP_OK;
     if (!step) status = core_fail(err, DCP_ERR_ARG, "dcp_store_rebuild: step is NULL");
     if (!store->options.private_dirs)
@@ -216,7 +216,8 @@ static int check_rebuild_arguments(const dcp_store *store, int every_byte, const
                                           "%s is a shared store: only private ones keep redundancy",
                                           store->dir),
                                 store->dir, err);
-    return plan_agree(store->comm, status, &value, 1, err);
+    comm_vote_same(&v, "every_byte", every_byte != 0);
+    return comm_vote_run(store->comm, &v, status, err);
 }
 
 int dcp_store_rebuild(dcp_store *store, int every_byte, uint64_t *step, int *rebuilt,

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "comm/vote.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "dcp/tier.h"
@@ -195,19 +196,18 @@ static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
 static int find_newest_step(dcp_store *store, const dcp_step *steps, size_t n, uint64_t *step,
                             int *found, dcp_error *err) {
     for (uint64_t limit = *step;;) {
-        uint64_t least[2] = {UINT64_MAX, UINT64_MAX};
-        if (store_leads(store) || store->nodes == 1) {
-            least[0] = format_list_newest_below(steps, n, limit);
-            least[1] = ~least[0];
-        }
+        comm_vote v = {0};
+        uint64_t next = format_list_newest_below(steps, n, limit);
+        bool is_same = true;
         int status = DCP_OK;
-        if (store->nodes > 1) status = comm_allreduce(store->comm, least, 2, DCP_REDUCE_MIN, err);
+        comm_vote_equal(&v, store_leads(store), &next, &is_same);
+        if (store->nodes > 1) status = comm_vote_run(store->comm, &v, DCP_OK, err);
         if (status) return status;
-        *found = least[0] > 0;
-        if (least[0] == 0) return DCP_OK;
-        *step = least[0] - 1;
-        if (least[0] == ~least[1]) return DCP_OK;
-        limit = least[0];
+        *found = next > 0;
+        if (next == 0) return DCP_OK;
+        *step = next - 1;
+        if (is_same) return DCP_OK;
+        limit = next;
     }
 }
 
@@ -231,7 +231,7 @@ uint64_t store_newest_limit(const dcp_store *store) {
  * have the same of them. */
 static int find_oldest_to_keep(dcp_store *store, const store_kept *k, uint64_t published,
                                uint64_t *oldest, int *found, dcp_error *err) {
-    const int are_same = store->nodes == 1 || k->same[0] == ~k->same[1];
+    const int are_same = store->nodes == 1 || (k->is_listed && k->are_same);
     int status = DCP_OK;
     *found = 1;
     *oldest = UINT64_MAX;
@@ -250,7 +250,8 @@ void store_retain_look(dcp_store *store, store_kept *out) {
     dcp_error why;
     uint64_t raw = ~0ULL, step = UINT64_MAX;
     if (!store->options.keep || !store_leads(store)) return;
-    out->same[0] = out->same[1] = 0; /* where they can't be listed, nodes ask each other */
+    out->takes_part = true;
+    out->is_listed = false; /* if they can't be listed, nodes ask each other */
     if (dcp_steps_list(store->dir, &out->steps, &out->n, &why) != DCP_OK) {
         store_log(store, DCP_LOG_WARNING, "old steps stay: %s", why.message);
         return;
@@ -260,8 +261,8 @@ void store_retain_look(dcp_store *store, store_kept *out) {
         raw = core_crc64_raw(raw, &next, sizeof next);
         step = next ? next - 1 : 0;
     }
-    out->same[0] = raw;
-    out->same[1] = ~raw;
+    out->is_listed = true;
+    out->fingerprint = raw;
 }
 
 /* A list's stores are each read for as many as the others, and one step more is being marked. */

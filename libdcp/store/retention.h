@@ -62,8 +62,10 @@ void store_sweep(dcp_store *store);
 typedef struct store_kept {
     dcp_step *steps; /* ascending; to be freed */
     size_t n;
-    uint64_t same[2]; /* fingerprint of those to keep, and its complement; of other ranks
-                         UINT64_MAX: the least of all ranks' tells whether all leaders' are equal */
+    bool takes_part;      /* a leader, with options.keep set */
+    bool is_listed;       /* false: the steps could not be listed */
+    bool are_same;        /* after a vote: all leaders keep the same steps, if all are listed */
+    uint64_t fingerprint; /* of those to keep */
 } store_kept;
 
 /* Not collective: lists them where options.keep asks for it; others than leaders have none. A
@@ -72,8 +74,8 @@ void store_retain_look(dcp_store *store, store_kept *out);
 
 /* Collective, after the publication of that step: leaders remove the steps that options.keep does
  * not keep, but for those that a reader holds, and log where that fails. Nothing goes where it is
- * not the store's newest step: then the newer ones are not this writer's. `kept->same` is the least
- * of all ranks'. */
+ * not the store's newest step: then the newer ones are not this writer's. `kept` is as it was
+ * after the vote. */
 int store_retain(dcp_store *store, uint64_t published, const store_kept *kept, dcp_error *err);
 
 /* While a step is pinned, `keep` leaves it. Any thread may call these, also while another one saves

@@ -1,6 +1,7 @@
 /* An open store, and the run that it belongs to. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -62,12 +63,13 @@ typedef struct store_attachment {
     void (*free)(struct store_attachment *attachment);
 } store_attachment;
 
-/* What a leader finds when a save begins, for the least of all leaders': see store_begin. */
+/* What a leader finds when a save begins (store_begin), and then what is true of all leaders. */
 typedef struct store_found {
-    uint64_t stands;    /* the step is there, and is not about to be set aside */
-    uint64_t is_absent; /* there is none of the name */
-    uint64_t stays;     /* no rank has steps to set aside */
-    uint64_t newest[2]; /* one more than the newest step that counts, or 0; its complement */
+    bool stands;          /* the step exists, and is not about to be set aside */
+    bool is_absent;       /* nothing has its name */
+    bool stays;           /* no rank has steps to set aside */
+    bool has_same_newest; /* after the vote: all leaders have the same newest step */
+    uint64_t newest;      /* one more than the newest step that counts, or 0 */
 } store_found;
 
 struct dcp_store {

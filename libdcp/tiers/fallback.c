@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "comm/vote.h"
 #include "core/fail.h"
 #include "format/folder.h"
-#include "plan/agreement.h"
 #include "reader/open.h"
 #include "store/lock.h"
 #include "store/retention.h"
@@ -147,14 +147,15 @@ static int name_step_folder(const dcp_tier *given, int rank, uint64_t step, char
 
 static int agree_on_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
                          dcp_tier *own, dcp_error *err) {
-    const plan_value values[] = {{"the step to open", which ? which->step : 0, 0},
-                                 {"the store to open it from", which ? which->tier : 0, 0}};
+    comm_vote v = {0};
+    comm_vote_same(&v, "the step to open", which ? which->step : 0);
+    comm_vote_same(&v, "the store to open it from", which ? which->tier : 0);
     int status = DCP_OK;
     if (!list || !which || which->tier >= DCP_MAX_TIERS)
         status = core_fail(err, DCP_ERR_ARG, "dcp_tiers_open_step: no list, or no such step");
     else
         status = tiers_given_take(list, which->tier, own, err);
-    return plan_agree(comm, status, values, sizeof values / sizeof *values, err);
+    return comm_vote_run(comm, &v, status, err);
 }
 
 static int open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
@@ -380,7 +381,8 @@ int dcp_tiers_load_step(dcp_tiers *tiers, uint64_t step, dcp_tiers_load_fn load,
     if (!tiers || !load)
         return core_fail(err, DCP_ERR_ARG, "dcp_tiers_load_step: tiers or load is NULL");
     loading l = {.tiers = tiers, .load = load, .ctx = ctx, .only = &step};
-    const plan_value value = {"the step to load", step, 0};
-    const int status = plan_agree(tiers->comm, DCP_OK, &value, 1, err);
+    comm_vote v = {0};
+    comm_vote_same(&v, "the step to load", step);
+    const int status = comm_vote_run(tiers->comm, &v, DCP_OK, err);
     return status ? status : run_loading(&l, DCP_OK, NULL, err);
 }

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/vote.h"
 #include "core/checks.h"
 #include "core/fail.h"
-#include "plan/agreement.h"
 #include "save/context.h"
 #include "store/publication.h"
 #include "tiers/drain.h"
@@ -93,23 +93,25 @@ typedef enum tiers_call { IN_FLIGHT, NOW, NOW_AND_LAST } tiers_call;
  * that is in flight on any rank refuses on all. */
 static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy when_busy,
                          tiers_call call, dcp_error *err) {
-    const plan_value values[] = {
-        {"the step", step, 0},
-        {"when_busy", (uint64_t)when_busy, 0},
-        {"the call: 0 is dcp_tiers_save_async, 1 dcp_tiers_save, 2 that with also_last", call, 0},
-        {"whether the run goes on from another step (dcp_tiers_continue_from)",
-         (uint64_t)tiers->goes_back, 0},
-        {"the step that it goes on from", tiers->goes_back ? tiers->back_to : 0, 0},
-        {"the steps that were marked as intact (dcp_tiers_mark_intact)", tiers_marks(tiers), 1},
-        {"the stores that are asked for (dcp_tiers_ask), a bit for each", tiers_asks(tiers), 0},
-    };
+    comm_vote v = {0};
+    comm_vote_same(&v, "the step", step);
+    comm_vote_same(&v, "when_busy", (uint64_t)when_busy);
+    comm_vote_same(
+        &v, "the call: 0 is dcp_tiers_save_async, 1 dcp_tiers_save, 2 that with also_last", call);
+    comm_vote_same(&v, "whether the run goes on from another step (dcp_tiers_continue_from)",
+                   (uint64_t)tiers->goes_back);
+    comm_vote_same(&v, "the step that it goes on from", tiers->goes_back ? tiers->back_to : 0);
+    comm_vote_same_hash(&v, "the steps that were marked as intact (dcp_tiers_mark_intact)",
+                        tiers_marks(tiers));
+    comm_vote_same(&v, "the stores that are asked for (dcp_tiers_ask), a bit for each",
+                   tiers_asks(tiers));
     if (!status)
         status = core_option_check_choice("when_busy", (int)when_busy, DCP_BUSY_REFUSE, err);
     if (!status && when_busy == DCP_BUSY_REFUSE && call == IN_FLIGHT &&
         dcp_tiers_is_done(tiers) != 1)
         status = core_fail(err, DCP_ERR_BUSY,
                            "a save is in flight: wait for it, or let this one wait (when_busy)");
-    return plan_agree(tiers->comm, status, values, sizeof values / sizeof *values, err);
+    return comm_vote_run(tiers->comm, &v, status, err);
 }
 
 /* Whether the store is due, and what was being written to it has ended; `busy`: it has not. */

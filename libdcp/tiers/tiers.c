@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "comm/vote.h"
 #include "core/checks.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "format/folder.h"
-#include "plan/agreement.h"
 #include "store/publication.h"
 #include "store/retention.h"
 
@@ -134,9 +134,9 @@ int tiers_given_agree(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_tier *
     for (size_t i = 0; i < n && !status; i++) status = tiers_given_take(list, i, &own[i], err);
     status = comm_agree(comm, status, err);
     if (status) return status;
-    const plan_value value = {"the list of stores (all but the paths and domains)",
-                              print_of(own, n), 1};
-    return plan_same(comm, &value, 1, err);
+    comm_vote v = {0};
+    comm_vote_same_hash(&v, "the list of stores (all but the paths and domains)", print_of(own, n));
+    return comm_vote_run(comm, &v, DCP_OK, err);
 }
 
 void tiers_log(const dcp_tiers *tiers, dcp_log_level level, const char *fmt, ...) {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/vote.h"
 #include "core/bytes.h"
 #include "core/checks.h"
 #include "core/crc64.h"
@@ -21,7 +22,6 @@
 #include "h5/skeleton.h"
 #include "io/sweep.h"
 #include "io/threads.h"
-#include "plan/agreement.h"
 #include "reader/checkpoint.h"
 #include "redundancy/parity.h"
 #include "verify/checksums.h"
@@ -223,10 +223,11 @@ static int agree_on_files(verifier *v, dcp_error *err) {
         const uint64_t said[] = {ub->file_bytes, ub->index.crc, ub->blocks.crc, ub->meta.crc};
         tables = core_crc64_raw(tables, said, sizeof said);
     }
-    const plan_value values[] = {{"the number of the step's files", v->ckpt->n_files, 0},
-                                 {"whether the tables are right", (uint64_t)v->usable, 0},
-                                 {"the files' tables", v->usable ? tables : 0, 1}};
-    return plan_same(v->comm, values, sizeof values / sizeof *values, err);
+    comm_vote vote = {0};
+    comm_vote_same(&vote, "the number of the step's files", v->ckpt->n_files);
+    comm_vote_same(&vote, "whether the tables are right", (uint64_t)v->usable);
+    comm_vote_same_hash(&vote, "the files' tables", v->usable ? tables : 0);
+    return comm_vote_run(v->comm, &vote, DCP_OK, err);
 }
 
 /* Collective. */

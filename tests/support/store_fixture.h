@@ -72,7 +72,7 @@ static inline void write_text(const char *path, const char *text) {
 
 /* Applies retention after that step, the newest one. */
 static inline int retain_after(dcp_store *store, uint64_t step) {
-    store_kept kept = {.same = {0, 0}};
+    store_kept kept = {.is_listed = true};
     store_retain_look(store, &kept);
     int status = store_retain(store, step, &kept, NULL);
     free(kept.steps);

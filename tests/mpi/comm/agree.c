@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "comm/comm.h"
+#include "comm/vote.h"
 #include "core/fail.h"
 #include "dcp/mpi.h"
 #include "support/check.h"
@@ -20,7 +20,71 @@ static void check_members(const dcp_error *err, int first) {
     for (int r = 0; r < DCP_ERROR_RANKS; r++) CHECK(err->ranks[r] == 7 * r + first);
 }
 
-enum { PLAIN, LEAST, XOR, WAYS };
+enum { PLAIN, LEAST, XOR, VOTE, WAYS };
+
+/* A vote with a value of each kind. */
+static int vote_on_all(dcp_comm *comm, int status, dcp_error *err) {
+    const uint64_t rank = (uint64_t)dcp_comm_rank(comm), size = (uint64_t)dcp_comm_size(comm);
+    const bool is_last = rank == size - 1;
+    uint64_t low[2] = {rank + 3, 9}, high[2] = {rank, 5}, from = is_last ? 77 : 1, even = 4;
+    uint64_t differs = rank, rest = rank ? 8 : 0;
+    bool any = is_last, none = false, all = true, some = !is_last;
+    bool even_is_same = false, differs_is_same = true, rest_is_same = false;
+    comm_vote v = {0};
+    comm_vote_same(&v, "the same", 12);
+    comm_vote_same_hash(&v, "the hash", UINT64_MAX);
+    comm_vote_min(&v, low, 2);
+    comm_vote_max(&v, high, 2);
+    comm_vote_from(&v, is_last, &from, 1);
+    comm_vote_any(&v, &any);
+    comm_vote_any(&v, &none);
+    comm_vote_all(&v, &all);
+    comm_vote_all(&v, &some);
+    comm_vote_equal(&v, true, &even, &even_is_same);
+    comm_vote_equal(&v, true, &differs, &differs_is_same);
+    comm_vote_equal(&v, rank > 0 || size == 1, &rest, &rest_is_same);
+    const int agreed = comm_vote_run(comm, &v, status, err);
+    if (agreed) {
+        CHECK(low[0] == rank + 3 && high[0] == rank && !even_is_same); /* unchanged */
+        return agreed;
+    }
+    CHECK(low[0] == 3 && low[1] == 9 && high[0] == size - 1 && high[1] == 5 && from == 77);
+    CHECK(any && !none && all && !some);
+    CHECK(even == 4 && even_is_same && differs == 0 && differs_is_same == (size == 1));
+    CHECK(rest == (size == 1 ? 0 : 8) && rest_is_same);
+    return agreed;
+}
+
+/* A value that differs is named, by the run or, behind a split, by the check. */
+static void check_difference(dcp_comm *comm) {
+    const uint64_t rank = (uint64_t)dcp_comm_rank(comm);
+    dcp_error err = {0};
+    if (dcp_comm_size(comm) == 1) return;
+    for (int splits = 0; splits < 2; splits++) {
+        comm_vote v = {0};
+        uint64_t low = rank + 1;
+        comm_vote_same(&v, "one thing", 3);
+        if (splits) comm_vote_split(&v);
+        comm_vote_same(&v, "the other", rank == 0);
+        comm_vote_min(&v, &low, 1);
+        int status = comm_vote_run(comm, &v, DCP_OK, &err);
+        CHECK(low == 1 && (status == DCP_OK) == (splits == 1));
+        if (!status) status = comm_vote_check(comm, &v, &err);
+        CHECK(status == DCP_ERR_MISMATCH && err.rank == 1);
+        CHECK(strstr(err.message, "different values for the other: 1 on rank 0, 0 on rank"));
+    }
+}
+
+/* Too many values are refused before any collective. */
+static void check_room(dcp_comm *comm) {
+    comm_vote v = {0};
+    uint64_t values[COMM_LEAST_VALUES + 1] = {0};
+    comm_vote_min(&v, values, COMM_LEAST_VALUES + 1);
+    CHECK(comm_vote_run(comm, &v, DCP_OK, NULL) == DCP_ERR_STATE);
+    v = (comm_vote){0};
+    for (int i = 0; i <= COMM_VOTES; i++) comm_vote_same(&v, "a value", 1);
+    CHECK(comm_vote_run(comm, &v, DCP_OK, NULL) == DCP_ERR_STATE);
+}
 
 /* Runs each of the agreements; those that carry values carry them if no rank failed. */
 static int agree_by(int way, dcp_comm *comm, int status, dcp_error *err) {
@@ -32,6 +96,7 @@ static int agree_by(int way, dcp_comm *comm, int status, dcp_error *err) {
         if (!agreed) CHECK(words[0] == 7 && words[1] == 0 && words[2] == ~(size - 1));
         return agreed;
     }
+    if (way == VOTE) return vote_on_all(comm, status, err);
     words[0] = 1ULL << rank;
     const int agreed = comm_agree_xor(comm, status, words, 2, err);
     for (uint64_t r = 0; r < size; r++) all ^= r;
@@ -84,6 +149,8 @@ static void check_all(dcp_comm *comm) {
         for (int way = PLAIN; way < WAYS; way++) check_agreement(comm, failing, way);
         check_without_error_objects(comm, failing);
     }
+    check_difference(comm);
+    check_room(comm);
     dcp_comm_destroy(comm);
 }
 

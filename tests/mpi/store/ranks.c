@@ -19,7 +19,8 @@ static void check_same_failure(int status, int expected, const dcp_error *err, c
 
 static int begin_together(dcp_store *store, uint64_t step, char *tmp, dcp_error *err) {
     int status = store_begin(store, step, tmp, err);
-    return store_begin_agree(store, status, step, NULL, 0, err);
+    comm_vote v = {0};
+    return store_begin_agree(store, status, step, &v, err);
 }
 
 static int finish_together(dcp_store *store, uint64_t step, const char *members, dcp_error *err) {

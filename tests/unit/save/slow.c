@@ -22,19 +22,19 @@ static ranks alike(int size, double seconds, uint64_t bytes) {
 }
 
 static dcp_report learn(const ranks *r) {
-    uint64_t least[SAVE_SLOW_WORDS], own[SAVE_SLOW_WORDS], total = 0;
+    uint64_t most[SAVE_SLOW_WORDS] = {0}, own[SAVE_SLOW_WORDS], total = 0;
     dcp_report report = DCP_REPORT_INIT;
-    memset(least, 0xff, sizeof least);
     for (int i = 0; i < r->size; i++) total += r->bytes[i];
     for (int i = 0; i < r->size; i++) {
         dcp_comm *comm = calloc(1, sizeof *comm);
         comm->rank = i, comm->size = r->size;
-        save_slow_tell(comm, r->seconds[i], r->bytes[i], total, own);
+        comm_vote v = {0};
+        save_slow_vote(&v, comm, r->seconds[i], r->bytes[i], total, own);
         for (int w = 0; w < SAVE_SLOW_WORDS; w++)
-            if (own[w] < least[w]) least[w] = own[w];
+            if (own[w] > most[w]) most[w] = own[w];
         free(comm);
     }
-    save_slow_find(least, &report);
+    save_slow_find(most, &report);
     return report;
 }
 
