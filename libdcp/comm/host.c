@@ -398,7 +398,7 @@ static int gather_blocks(const rooted *r, const void *send, uint64_t bytes, unsi
     const uint64_t block = (uint64_t)comm_groups_largest(groups) * bytes;
     const int is_root = ctx->pairs.rank == r->root;
     unsigned char *own = r->stands ? calloc(1, block) : NULL;
-    unsigned char *all = is_root ? malloc((uint64_t)groups->n * block) : NULL;
+    unsigned char *all = is_root ? core_array((uint64_t)groups->n, block) : NULL;
     int failed = r->stands && (!own || (is_root && !all));
     if (failed) comm_batch_break(&ctx->pairs, COMM_FAILED, ENOMEM, ctx->pairs.rank);
     if (!failed && has_host(ctx)) failed = comm_host_ops.gather(ctx, send, bytes, own, r->number);
@@ -435,7 +435,7 @@ const dcp_comm_ops comm_levels_ops = {
 };
 
 int comm_levels_make(comm_mpi *ctx, const comm_groups *groups) {
-    int *first = malloc((size_t)groups->n * sizeof *first);
+    int *first = core_array((size_t)groups->n, sizeof *first);
     if (!first) return -1;
     for (int i = 0; i < groups->n; i++) first[i] = comm_groups_rank(groups, i, 0);
     ctx->groups = groups;

@@ -308,7 +308,7 @@ static void transpose(const uint64_t *from, size_t a_count, size_t b_count, uint
 
 static int exchange_sizes(const comm_rounds *r, dcp_error *err) {
     size_t ranks = (size_t)r->comm->size, sizes = r->n * ranks;
-    uint64_t *memory = malloc((2 * sizes + ranks) * sizeof *memory);
+    uint64_t *memory = core_array(2 * sizes + ranks, sizeof *memory);
     int status = comm_agree(r->comm, memory ? DCP_OK : core_fail_memory(err, 16 * sizes), err);
     if (!status) {
         uint64_t *out = memory, *in = out + sizes, *bytes = in + sizes;

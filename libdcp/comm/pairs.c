@@ -121,7 +121,7 @@ static int pass_on(routing *r, int d) {
 static int begin_routing(routing *r, const unsigned char *send, const uint64_t *send_bytes) {
     const int size = r->pairs->size, own = r->pairs->rank;
     uint64_t at = 0;
-    r->begins = malloc((size_t)size * sizeof *r->begins);
+    r->begins = core_array((size_t)size, sizeof *r->begins);
     if (!r->begins || empty_list(&r->held) || empty_list(&r->out) || empty_list(&r->in)) return -1;
     for (int i = 0; i < size; i++) {
         r->begins[i] = at;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "core/bytes.h"
 #include "core/checks.h"
 #include "core/fail.h"
 
@@ -42,7 +43,7 @@ static int duplicate_table(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
 
 /* hosts[r] becomes the lowest rank that is on rank r's host, as this rank's table says. */
 static int read_hosts(const dcp_comm *comm, uint64_t *hosts, dcp_error *err) {
-    int *numbers = malloc((size_t)comm->size * sizeof *numbers);
+    int *numbers = core_array((size_t)comm->size, sizeof *numbers);
     int status = numbers ? DCP_OK : core_fail_memory(err, (size_t)comm->size * sizeof *numbers);
     for (int r = 0; r < comm->size && !status; r++) {
         numbers[r] = comm->ops.host_of(comm->ctx, r);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bytes.h"
 #include "core/fail.h"
 
 static void add_item(comm_vote *v, comm_vote_item item) {
@@ -186,7 +187,7 @@ int comm_disagree(dcp_comm *comm, const char *what, const void *record, size_t b
                   comm_describe describe, dcp_error *err) {
     dcp_error failure = {0};
     size_t ranks = (size_t)comm->size;
-    unsigned char *records = comm->rank == 0 ? malloc(ranks * bytes) : NULL;
+    unsigned char *records = comm->rank == 0 ? core_array(ranks, bytes) : NULL;
     int status = DCP_OK;
     if (comm->rank == 0 && !records) status = core_fail_memory(&failure, ranks * bytes);
     status = comm_agree(comm, status, &failure);

@@ -1,9 +1,23 @@
-/* Numbers of bytes, integers in buffers, searches in ascending lists, and copies that bypass the
- * processor's cache. */
+/* Numbers of bytes, memory for arrays, integers in buffers, searches in ascending lists, and copies
+ * that bypass the processor's cache. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+
+/* Memory for n elements of `size` bytes, not zeroed (calloc zeroes, and checks as well). Returns
+ * NULL if out of memory, or if n * size overflows. */
+static inline void *core_array(uint64_t n, size_t size) {
+    size_t bytes;
+    return __builtin_mul_overflow(n, size, &bytes) ? NULL : malloc(bytes);
+}
+
+/* Does the same for an array that has grown; `old` stays as it is if that fails. */
+static inline void *core_array_grow(void *old, uint64_t n, size_t size) {
+    size_t bytes;
+    return __builtin_mul_overflow(n, size, &bytes) ? NULL : realloc(old, bytes);
+}
 
 /* Numbers of bytes, and little-endian integers in unaligned buffers. */
 

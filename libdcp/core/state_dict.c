@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/box.h"
+#include "core/bytes.h"
 #include "core/checks.h"
 #include "core/fail.h"
 #include "core/json.h"
@@ -174,7 +175,7 @@ int core_state_reserve(dcp_state *state, size_t more) {
     if (more <= state->capacity - state->n) return 1;
     size_t capacity = state->capacity ? 2 * state->capacity : 64;
     if (capacity < state->n + more) capacity = state->n + more;
-    void *tensors = realloc(state->tensors, capacity * sizeof *state->tensors);
+    void *tensors = core_array_grow(state->tensors, capacity, sizeof *state->tensors);
     if (!tensors) return 0;
     state->tensors = tensors;
     state->capacity = capacity;
@@ -214,7 +215,7 @@ static int tensor_insert(dcp_state *state, const dcp_tensor *tensor, state_tenso
 static int more_boxes(state_tensor *t) {
     state_box *single = &((state_kept *)t)->box, *old = t->boxes == single ? NULL : t->boxes;
     if (!t->n_boxes) return 1;
-    state_box *boxes = realloc(old, (t->n_boxes + 1) * sizeof *boxes);
+    state_box *boxes = core_array_grow(old, t->n_boxes + 1, sizeof *boxes);
     if (!boxes) return 0;
     if (!old) boxes[0] = *single;
     t->boxes = boxes;
@@ -378,7 +379,7 @@ void core_state_merge(state_tensor *const *a, size_t n, state_tensor *const *b, 
 
 /* The tree's tensors are sorted already: no paths are compared if all were added one at a time. */
 state_tensor **core_state_sorted(const dcp_state *state) {
-    state_tensor **sorted = malloc((state->n + 1) * sizeof *sorted);
+    state_tensor **sorted = core_array(state->n + 1, sizeof *sorted);
     if (!sorted) return NULL;
     state_tensor **from_tree = sorted + state->n_sorted, **next = from_tree;
     twalk_r(state->by_path, put_next, &next);

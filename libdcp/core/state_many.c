@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/bytes.h"
 #include "core/fail.h"
 #include "core/state_dict.h"
 #include "core/system.h"
@@ -217,7 +218,7 @@ static int make_tensor(many_boxes *m, size_t place, size_t boxes, state_tensor *
     if (!status && m->state->n) status = core_state_check_folders(m->state, p->path, err);
     if (status) return status;
     const size_t bytes = core_state_bytes(p->length);
-    state_box *apart = boxes > 1 ? malloc(boxes * sizeof *apart) : NULL;
+    state_box *apart = boxes > 1 ? core_array(boxes, sizeof *apart) : NULL;
     void *memory = take_memory(m, bytes);
     if (!memory || (boxes > 1 && !apart)) {
         free(apart);
@@ -233,7 +234,7 @@ static int make_tensor(many_boxes *m, size_t place, size_t boxes, state_tensor *
 /* Allocates memory for the old and new boxes of an existing tensor, and copies the old ones. */
 static int make_more(many_boxes *m, state_tensor *t, size_t boxes, more_of **out, dcp_error *err) {
     const size_t n = t->n_boxes + boxes;
-    state_box *all = malloc((n + 1) * sizeof *all);
+    state_box *all = core_array(n + 1, sizeof *all);
     if (!all) return core_fail_memory(err, n * sizeof *all);
     memcpy(all, t->boxes, t->n_boxes * sizeof *all);
     m->more[m->n_more] = (more_of){t, all, t->n_boxes};
@@ -295,7 +296,7 @@ static int put_into_tree(many_boxes *m) {
 
 static int merge_into_list(many_boxes *m) {
     const size_t n = m->state->n_sorted;
-    m->merged = malloc((n + m->n_fresh) * sizeof *m->merged);
+    m->merged = core_array(n + m->n_fresh, sizeof *m->merged);
     if (!m->merged) return 0;
     core_state_merge(m->state->sorted, n, m->fresh, m->n_fresh, m->merged);
     m->n_merged = n + m->n_fresh;
@@ -343,10 +344,10 @@ static int add_all(many_boxes *m, dcp_error *err) {
 }
 
 static int allocate(many_boxes *m, dcp_error *err) {
-    m->places = malloc(2 * m->n * sizeof *m->places);
+    m->places = core_array(2 * m->n, sizeof *m->places);
     m->empty = malloc(m->n);
-    m->fresh = malloc(m->n * sizeof *m->fresh);
-    m->more = malloc(m->n * sizeof *m->more);
+    m->fresh = core_array(m->n, sizeof *m->fresh);
+    m->more = core_array(m->n, sizeof *m->more);
     if (m->places && m->empty && m->fresh && m->more) return DCP_OK;
     return core_fail_memory(err, m->n * (sizeof *m->places + sizeof *m->more));
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "core/bytes.h"
 #include "core/checks.h"
 #include "core/fail.h"
 #include "io/look.h"
@@ -105,7 +106,7 @@ typedef struct folder_listing {
 static int append_step(folder_listing *l, const dcp_step *step, dcp_error *err) {
     if ((l->n & (l->n - 1)) == 0) { /* 0 or a power of two: the list is full */
         const size_t room = l->n ? 2 * l->n : 1;
-        dcp_step *grown = realloc(l->steps, room * sizeof *grown);
+        dcp_step *grown = core_array_grow(l->steps, room, sizeof *grown);
         if (!grown) return core_fail_memory(err, room * sizeof *grown);
         l->steps = grown;
     }

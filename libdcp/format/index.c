@@ -354,7 +354,7 @@ static int check_folders(const format_row *rows, size_t n, const char *file, dcp
 
 int format_index_sort(const format_row *rows, size_t n, const format_row ***out, size_t *n_out,
                       dcp_error *err) {
-    const format_row **order = malloc((n + 1) * sizeof *order);
+    const format_row **order = core_array(n + 1, sizeof *order);
     if (!order) return core_fail_memory(err, n * sizeof *order);
     *n_out = 0;
     for (size_t i = 0; i < n; i++)

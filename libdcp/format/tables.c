@@ -144,7 +144,7 @@ static int keep_meta(format_file *file, const unsigned char *data, dcp_error *er
 
 static int keep_crcs(format_file *file, const unsigned char *data, dcp_error *err) {
     uint64_t n = file->ub.blocks.bytes / 8;
-    file->crcs = malloc((n + 1) * sizeof *file->crcs);
+    file->crcs = core_array(n + 1, sizeof *file->crcs);
     if (!file->crcs) return core_fail_memory(err, n * 8);
     for (uint64_t b = 0; b < n; b++) file->crcs[b] = core_get_u64(data + 8 * b);
     return DCP_OK;

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "h5/hdf5_lock.h"
@@ -291,7 +292,7 @@ static int add_gap_run(h5_skeleton *s, size_t *capacity, uint64_t offset, uint64
                        const unsigned char *data) {
     if (s->n_runs == *capacity) {
         size_t more = *capacity ? 2 * *capacity : 16;
-        void *runs = realloc(s->runs, more * sizeof *s->runs);
+        void *runs = core_array_grow(s->runs, more, sizeof *s->runs);
         if (!runs) return 0;
         s->runs = runs;
         *capacity = more;
@@ -344,7 +345,7 @@ static int keep_gap(int fd, uint64_t start, uint64_t end, h5_skeleton *s, size_t
 /* Fills s->runs with the bytes of the memory file between the datasets of the rows and s's tables,
  * in runs of pages that are not zero. Runs that were added before a failure are freed with s. */
 static int collect_gaps(int fd, const format_row *rows, size_t n, h5_skeleton *s, dcp_error *err) {
-    format_range *taken = malloc((n + 3) * sizeof *taken);
+    format_range *taken = core_array(n + 3, sizeof *taken);
     if (!taken) return core_fail_memory(err, (n + 3) * sizeof *taken);
     size_t used = 0, capacity = 0;
     for (size_t i = 0; i < n; i++)
@@ -447,7 +448,7 @@ int h5_skeleton_outside_crc(const h5_skeleton *s, const format_row *rows, size_t
                             const unsigned char *const *tables, uint64_t *crc, dcp_error *err) {
     size_t n_known = 0, n_data = 0, room = s->n_runs + 3 + n;
     const format_range *ranges[] = {&s->index, &s->blocks, &s->meta};
-    segment *known = malloc(room * sizeof *known);
+    segment *known = core_array(room, sizeof *known);
     if (!known) return core_fail_memory(err, room * sizeof *known);
     segment *data = known + s->n_runs + 3;
     for (size_t i = 0; i < s->n_runs; i++)

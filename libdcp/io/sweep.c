@@ -128,7 +128,7 @@ static void work_as(void *ctx, unsigned number) {
 static int count_chunks(run *r, dcp_error *err) {
     const io_sweep *s = r->what;
     uint64_t chunks = 0;
-    r->first_chunk = malloc((s->n + 1) * sizeof *r->first_chunk);
+    r->first_chunk = core_array(s->n + 1, sizeof *r->first_chunk);
     if (!r->first_chunk) return core_fail_memory(err, (s->n + 1) * sizeof *r->first_chunk);
     for (size_t i = 0; i < s->n; i++) {
         r->first_chunk[i] = chunks;

@@ -69,7 +69,7 @@ static int pack_replica(state_tensor *const *sorted, const plan_box *b, const st
 static int pack_replicas(state_tensor *const *sorted, const plan_boxes *plan,
                          const staging *on_device, comm_message *out, uint64_t *bytes,
                          dcp_error *err) {
-    const plan_box **order = malloc((plan->n + 1) * sizeof *order);
+    const plan_box **order = core_array(plan->n + 1, sizeof *order);
     size_t n = 0;
     for (size_t i = 0; order && i < plan->n; i++)
         if (is_replica(plan, &plan->boxes[i])) order[n++] = &plan->boxes[i];

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/box.h"
+#include "core/bytes.h"
 #include "core/fail.h"
 #include "format/hold.h"
 #include "io/queue.h"
@@ -71,7 +72,7 @@ static int answer_boxes(void *ctx, const comm_message *boxes, const uint64_t *by
     const size_t most = count_most(boxes, bytes, ranks);
     const unsigned char *at = boxes->data;
     comm_message asked = {0};
-    asked_box *list = malloc((most + 1) * sizeof *list);
+    asked_box *list = core_array(most + 1, sizeof *list);
     uint64_t *asked_bytes = calloc((unsigned)ranks, sizeof *asked_bytes);
     int status = list && asked_bytes ? DCP_OK : core_fail_memory(err, most * sizeof *list);
     for (int r = 0; r < ranks && !status; r++) {
@@ -103,7 +104,7 @@ int load_ask_prepare(load_asking *a, load_job *l, uint64_t *end, dcp_error *err)
     const size_t ranks = (size_t)l->comm->size, n = l->chosen.n;
     a->job = l;
     a->end = end;
-    a->numbers = malloc((n + 1) * sizeof *a->numbers);
+    a->numbers = core_array(n + 1, sizeof *a->numbers);
     a->bytes = calloc(2 * ranks, sizeof *a->bytes);
     if (!a->numbers || !a->bytes) return core_fail_memory(err, (n + 2 * ranks) * 8);
     for (size_t i = 0; i < n; i++) a->numbers[i] = (size_t)(l->chosen.stored[i] - l->ckpt->tensors);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/box.h"
+#include "core/bytes.h"
 #include "core/fail.h"
 #include "load/loading.h"
 #include "reader/checkpoint.h"
@@ -192,7 +193,7 @@ static int agree_at_homes(load_job *l, int status, dcp_error *err) {
 
 int load_proofs_agree(load_job *l, dcp_error *err) {
     const uint64_t blocks = l->first_sum[l->chosen.n];
-    l->provers = malloc((blocks + 1) * sizeof *l->provers);
+    l->provers = core_array(blocks + 1, sizeof *l->provers);
     int status = comm_agree(l->comm, l->provers ? DCP_OK : core_fail_memory(err, blocks * 8), err);
     if (status) return status;
     for (uint64_t b = 0; b < blocks; b++) l->provers[b] = UINT64_MAX;

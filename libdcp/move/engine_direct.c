@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "core/bytes.h"
 #include "core/fail.h"
 #include "core/system.h"
 #include "device/staging.h"
@@ -146,7 +147,7 @@ static int write_device_parts(const move_transfer *t, dcp_error *err) {
     device_writer w = {.transfer = t, .staging = t->device->staging, .queue = t->queue, .err = err};
     if (!w.staging) return DCP_OK;
     size_t parts = count_parts(t);
-    w.parts = malloc((parts + 1) * sizeof *w.parts);
+    w.parts = core_array(parts + 1, sizeof *w.parts);
     if (!w.parts) return core_fail_memory(err, parts * sizeof *w.parts);
     move_bulk_parts(t->pieces, t->n_pieces, list_part, &w);
     int status = write_batches(&w);

@@ -10,6 +10,7 @@
 
 #include "comm/messages.h"
 #include "comm/sharing.h"
+#include "core/bytes.h"
 #include "core/fail.h"
 
 /* The number of bytes that a rank has in a domain; the domain's number is window * width + i. */
@@ -60,7 +61,7 @@ static int move_routes_carrier(const comm_groups *groups, int group, int other) 
 static void tally_add(tally *t, tally_entry entry) {
     if (t->n == t->room) {
         const size_t room = 2 * t->room + 64;
-        tally_entry *list = realloc(t->list, room * sizeof *list);
+        tally_entry *list = core_array_grow(t->list, room, sizeof *list);
         t->is_short |= !list;
         if (!list) return;
         t->list = list;
@@ -247,7 +248,7 @@ static int list_own(agreeing *a) {
         const uint64_t group = carried->list[i].group;
         for (end = i; end < carried->n && carried->list[end].group == group;) end++;
         move_partner *p = add_partner(a, (int)group);
-        p->own.list = malloc((end - i) * sizeof *p->own.list);
+        p->own.list = core_array(end - i, sizeof *p->own.list);
         if (!p->own.list) return core_fail_memory(a->err, (end - i) * sizeof *p->own.list);
         for (size_t k = i; k < end; k++)
             p->own.list[p->own.n++] =
@@ -265,7 +266,7 @@ static int list_theirs(agreeing *a, const uint64_t *told) {
         const size_t n = (uint32_t)told[r];
         if (!n) continue;
         move_partner *p = add_partner(a, a->w->groups->of[r]);
-        p->theirs.list = malloc(n * sizeof *at);
+        p->theirs.list = core_array(n, sizeof *at);
         if (!p->theirs.list) return core_fail_memory(a->err, n * sizeof *at);
         p->theirs.n = n;
         memcpy(p->theirs.list, at, n * sizeof *at);
@@ -383,7 +384,7 @@ static int make_told_room(agreeing *a, const uint64_t *told) {
     size_t n = 0;
     for (int r = 0; r < a->comm->size; r++) n += (uint32_t)told[r];
     free(a->in);
-    a->in = malloc((n + 1) * sizeof *a->in);
+    a->in = core_array(n + 1, sizeof *a->in);
     int status = a->in ? comm_messages_reserve(a->comm, 0, n * sizeof *a->in, a->err)
                        : core_fail_memory(a->err, n * sizeof *a->in);
     return comm_agree(a->comm, status, a->err);
@@ -428,7 +429,7 @@ static int make_tables(agreeing *a) {
     a->in_most = most_told(a);
     a->foreign = calloc(a->domains + 1, sizeof *a->foreign);
     if (w->reader_ranges) a->bytes = calloc(2 * ranks, sizeof *a->bytes);
-    a->in = malloc((a->in_most + 1) * sizeof *a->in);
+    a->in = core_array(a->in_most + 1, sizeof *a->in);
     a->messages = calloc(2 * groups, sizeof *a->messages);
     if (a->t) a->t->partners = calloc(groups, sizeof *a->t->partners);
     if (a->t) a->t->parts = calloc(parts, sizeof *a->t->parts);

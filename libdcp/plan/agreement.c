@@ -216,7 +216,7 @@ static void describe_sum(const unsigned char *record, char *text, size_t size) {
 /* Collective: the first block that differs; `own`: this rank's box of that kind, NULL: none. */
 static int find_block(const comparison *c, const uint64_t *own, uint64_t n, uint64_t *block,
                       dcp_error *err) {
-    uint64_t *least = malloc(2 * n * sizeof *least);
+    uint64_t *least = core_array(2 * n, sizeof *least);
     int status =
         comm_agree(c->comm, least ? DCP_OK : core_fail_memory(err, 2 * n * sizeof *least), err);
     for (uint64_t i = 0; i < n && !status; i++) {

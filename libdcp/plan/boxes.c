@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/box.h"
+#include "core/bytes.h"
 #include "core/fail.h"
 
 /* Bits of an answer: flags, then the number of holders, this one's turn, and the keeper's rank. */
@@ -116,7 +117,7 @@ static int find_starts(size_t n, const comm_message *in, int size, arbiter *a) {
 static int unpack_boxes(size_t n, const comm_message *in, int size, arbiter *a) {
     if (!find_starts(n, in, size, a)) return 0;
     const size_t beside = words_beside(a->homes), places = a->n + beside * (size_t)size;
-    a->boxes = malloc((a->n + 1) * sizeof *a->boxes);
+    a->boxes = core_array(a->n + 1, sizeof *a->boxes);
     a->answers = calloc(places + 1, sizeof *a->answers);
     a->sets = calloc(places + 1, sizeof *a->sets);
     if (!a->boxes || !a->answers || !a->sets) return 0;
@@ -226,7 +227,7 @@ static int find_replicas(arbiter *a, cover_box *boxes, size_t n) {
  * once. Where `strict`, one that they don't is DCP_ERR_MISMATCH. Not collective. */
 static int judge_tensors(const dcp_comm *comm, state_tensor *const *sorted, size_t n, arbiter *a,
                          int strict, unsigned char *exact, dcp_error *err) {
-    cover_box *boxes = malloc((a->most + 1) * sizeof *boxes);
+    cover_box *boxes = core_array(a->most + 1, sizeof *boxes);
     int status = boxes ? DCP_OK : core_fail_memory(err, a->most * sizeof *boxes);
     const size_t rank = (size_t)comm->rank, step = a->homes ? 1 : (size_t)comm->size;
     for (size_t i = a->homes ? 0 : rank; i < n && !status; i += step) {
@@ -279,7 +280,7 @@ static int list_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t 
 
 /* The boxes' numbers ordered by arbiter: a counting sort. */
 static size_t *order_by_arbiter(const plan_boxes *plan, const plan_homes *homes, int size) {
-    size_t n = (size_t)size, *order = malloc((plan->n + 1) * sizeof *order);
+    size_t n = (size_t)size, *order = core_array(plan->n + 1, sizeof *order);
     size_t *next = calloc(n + 1, sizeof *next);
     for (size_t i = 0; i < plan->n && next; i++)
         next[arbiter_of(homes, plan->boxes[i].tensor, size) + 1]++;
@@ -477,8 +478,8 @@ static int list_replicas(const question *t, int size, plan_boxes *plan) {
     size_t ranks = (size_t)size, told = 0, heard = 0;
     for (size_t i = 0; i < plan->n; i++) told += plan->boxes[i].replicated;
     for (size_t i = 0; i < t->arbiter.n; i++) heard += t->arbiter.sets[i] != 0;
-    r->told = malloc((told + 1) * sizeof *r->told);
-    r->sets = malloc((heard + 1) * sizeof *r->sets);
+    r->told = core_array(told + 1, sizeof *r->told);
+    r->sets = core_array(heard + 1, sizeof *r->sets);
     r->to_arbiters = calloc(2 * ranks, sizeof *r->to_arbiters);
     if (!r->told || !r->sets || !r->to_arbiters) return 0;
     r->from_holders = r->to_arbiters + ranks;

@@ -185,7 +185,7 @@ static int collect_datasets(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err)
         ckpt->blocks += file->ub.blocks.bytes / 8;
         n += file->ub.rows;
     }
-    ckpt->datasets = malloc((n + 1) * sizeof *ckpt->datasets);
+    ckpt->datasets = core_array(n + 1, sizeof *ckpt->datasets);
     if (!ckpt->datasets) return core_fail_memory(err, n * sizeof *ckpt->datasets);
     for (size_t f = 0; f < ckpt->n_files; f++)
         for (size_t i = 0; i < ckpt->files[f].ub.rows; i++)
@@ -199,7 +199,7 @@ static int collect_datasets(dcp_checkpoint *ckpt, size_t *n_out, dcp_error *err)
 /* Sorts the tensor's datasets in the order of `boxes`, and drops those without elements. */
 static int order_datasets(reader_tensor *t, const cover_box *boxes, size_t n, dcp_error *err) {
     reader_dataset *datasets = t->datasets;
-    reader_dataset *before = malloc((t->n_datasets + 1) * sizeof *before);
+    reader_dataset *before = core_array(t->n_datasets + 1, sizeof *before);
     if (!before) return core_fail_memory(err, t->n_datasets * sizeof *before);
     memcpy(before, datasets, t->n_datasets * sizeof *before);
     t->sweep = core_cover_finest(t->tensor.ndim, t->tensor.shape, boxes, n);

@@ -127,7 +127,7 @@ static int take_all_facts(dcp_checkpoint *ckpt, reader_spread *spread, dcp_error
 /* Gives this rank's rows the numbers of their tensors in the checkpoint. */
 static int renumber_rows(reader_own_files *own, dcp_error *err) {
     const dcp_checkpoint *ckpt = own->ckpt;
-    size_t *numbers = malloc((own->names.n + 1) * sizeof *numbers);
+    size_t *numbers = core_array(own->names.n + 1, sizeof *numbers);
     if (!numbers) return core_fail_memory(err, own->names.n * sizeof *numbers);
     int status = DCP_OK;
     for (size_t i = 0; i < own->names.n && !status; i++) {
@@ -194,7 +194,7 @@ static int sort_rows(dcp_checkpoint *ckpt, const comm_message *in, size_t *ends,
     int status = count_rows(ckpt, in, ends, err);
     size_t n = ckpt->n_tensors ? ends[ckpt->n_tensors - 1] : 0;
     if (status) return status;
-    ckpt->in_order = malloc((n + 1) * sizeof *ckpt->in_order);
+    ckpt->in_order = core_array(n + 1, sizeof *ckpt->in_order);
     if (!ckpt->in_order) return core_fail_memory(err, n * sizeof *ckpt->in_order);
     /* these are beginnings now */
     for (size_t i = ckpt->n_tensors; i > 0; i--) ends[i] = ends[i - 1];

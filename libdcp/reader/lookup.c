@@ -175,7 +175,7 @@ static int find_places(format_file *file, const uint32_t **out, dcp_error *err) 
     *out = kept;
     if (kept) return DCP_OK;
     unsigned char *index = malloc(ub->index.bytes + 1);
-    uint32_t *places = malloc((ub->rows / STRIDE + 1) * sizeof *places);
+    uint32_t *places = core_array(ub->rows / STRIDE + 1, sizeof *places);
     int status = index && places
                      ? format_file_read(file, index, ub->index.bytes, ub->index.offset, err)
                      : core_fail_memory(err, ub->index.bytes);
@@ -216,7 +216,7 @@ int reader_lookup_crcs(reader_dataset *dataset, uint64_t **out, dcp_error *err) 
     if (status) return status;
     if (first + n > file->ub.blocks.bytes / 8)
         return core_fail_at(err, DCP_ERR_CORRUPT, file->path, "index: it has changed");
-    uint64_t *crcs = *out = malloc((n + 1) * sizeof *crcs);
+    uint64_t *crcs = *out = core_array(n + 1, sizeof *crcs);
     if (!crcs) return core_fail_memory(err, n * sizeof *crcs);
     status = format_file_read(file, crcs, 8 * n, file->ub.blocks.offset + 8 * first, err);
     for (uint64_t b = 0; b < n && !status; b++)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/box.h"
+#include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "dcp/inspect.h"
@@ -229,7 +230,7 @@ static void reorder(uint64_t **rows, uint64_t **before, size_t n, const cover_bo
 int reader_packed_join(const dcp_checkpoint *ckpt, reader_tensor *t, uint64_t **rows, size_t n,
                        dcp_error *err) {
     cover_box *boxes = calloc(n + 1, sizeof *boxes);
-    uint64_t **before = malloc((n + 1) * sizeof *before);
+    uint64_t **before = core_array(n + 1, sizeof *before);
     size_t n_boxes = 0, first, second;
     int status = boxes && before ? DCP_OK : core_fail_memory(err, n * sizeof *boxes);
     for (size_t i = 0; i < n && !status; i++) {

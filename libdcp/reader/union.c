@@ -7,6 +7,7 @@
 
 #include "comm/vote.h"
 #include "core/box.h"
+#include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "reader/checkpoint.h"
@@ -33,7 +34,7 @@ static uint32_t *slot_of(const reader_names *names, const char *path, size_t pat
 static int grow_names(reader_names *names, dcp_error *err) {
     if (names->n < names->room) return DCP_OK;
     size_t room = names->room ? 2 * names->room : LEAST_ROOM;
-    dcp_tensor *list = realloc(names->list, room * sizeof *list);
+    dcp_tensor *list = core_array_grow(names->list, room, sizeof *list);
     if (list) names->list = list;
     uint32_t *slots = calloc(2 * room, sizeof *slots);
     if (!list || !slots) {
@@ -190,7 +191,7 @@ static int take_names(dcp_checkpoint *ckpt, const reader_names *names, dcp_error
     while (in_order < names->n && by_path(&names->list[in_order - 1], &names->list[in_order]) < 0)
         in_order++;
     if (in_order < names->n) {
-        sorted = malloc(names->n * sizeof *sorted);
+        sorted = core_array(names->n, sizeof *sorted);
         if (!sorted) return core_fail_memory(err, names->n * sizeof *sorted);
         memcpy(sorted, names->list, names->n * sizeof *sorted);
         qsort(sorted, names->n, sizeof *sorted, by_path);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/box.h"
+#include "core/bytes.h"
 #include "core/fail.h"
 #include "reader/lookup.h"
 #include "reader/packed.h"
@@ -244,7 +245,7 @@ int reader_view_ask(dcp_checkpoint *ckpt, int status, reader_want *wants, size_t
 
 int reader_view_open(dcp_checkpoint *ckpt, reader_known *known, dcp_error *err) {
     if (known->datasets || !known->n) return DCP_OK;
-    const uint64_t **rows = malloc(known->n * sizeof *rows), *at = known->rows;
+    const uint64_t **rows = core_array(known->n, sizeof *rows), *at = known->rows;
     if (!rows) return core_fail_memory(err, known->n * sizeof *rows);
     for (size_t k = 0; k < known->n; k++) {
         reader_packed p;
@@ -336,7 +337,7 @@ static int join_found(const dcp_checkpoint *ckpt, const reader_tensor *t, comm_m
     reader_packed p;
     reader_tensor again = *t;
     for (uint64_t *at = begin; at < end; at += p.words, n++) reader_packed_look(ckpt, at, &p);
-    uint64_t **rows = *out = malloc((n + 1) * sizeof *rows);
+    uint64_t **rows = *out = core_array(n + 1, sizeof *rows);
     if (!rows) return core_fail_memory(err, n * sizeof *rows);
     n = 0;
     for (uint64_t *at = begin; at < end; at += p.words) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "comm/vote.h"
+#include "core/bytes.h"
 #include "core/fail.h"
 #include "format/folder.h"
 #include "io/look.h"
@@ -41,7 +42,7 @@ static int look(reader_visibility *v, int rank, int size, dcp_error *err) {
     free(v->readers);
     free(v->seen);
     v->n = v->layout == DCP_LAYOUT_GLOBAL ? 1 : v->shards;
-    v->readers = malloc(v->n * sizeof *v->readers);
+    v->readers = core_array(v->n, sizeof *v->readers);
     v->seen = calloc(v->n, 1);
     if (!v->readers || !v->seen) return core_fail_memory(err, v->n * sizeof *v->readers);
     for (size_t f = 0; f < v->n; f++) {

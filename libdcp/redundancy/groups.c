@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "core/bytes.h"
 #include "core/fail.h"
 
 #define DEFAULT_MEMBERS 8
@@ -102,8 +103,8 @@ static redundancy_groups *allocate_groups(const redundancy_spec *spec, int world
     if (!groups) return NULL;
     groups->spec = *spec;
     groups->world = world;
-    groups->order = malloc((size_t)world * sizeof *groups->order);
-    groups->place = malloc((size_t)world * sizeof *groups->place);
+    groups->order = core_array((size_t)world, sizeof *groups->order);
+    groups->place = core_array((size_t)world, sizeof *groups->place);
     if (groups->order && groups->place) return groups;
     redundancy_groups_free(groups);
     return NULL;
@@ -111,7 +112,7 @@ static redundancy_groups *allocate_groups(const redundancy_spec *spec, int world
 
 int redundancy_groups_make(const redundancy_spec *spec, const uint64_t *domains, int world,
                            int group_size, redundancy_groups **out, dcp_error *err) {
-    placed_rank *sorted = malloc((size_t)world * sizeof *sorted);
+    placed_rank *sorted = core_array((size_t)world, sizeof *sorted);
     redundancy_groups *groups = allocate_groups(spec, world);
     int status = DCP_OK;
     if (!sorted || !groups) {
@@ -139,7 +140,7 @@ int redundancy_groups_collect(dcp_comm *comm, const redundancy_spec *spec, uint6
                               redundancy_groups **out, dcp_error *err) {
     size_t world = (size_t)comm->size;
     redundancy_groups *groups = NULL;
-    uint64_t *domains = malloc(world * sizeof *domains);
+    uint64_t *domains = core_array(world, sizeof *domains);
     int status = comm_agree(comm, domains ? DCP_OK : core_fail_memory(err, world * 8), err);
     if (!status)
         status = comm_gather(comm, &domain, sizeof domain, comm->rank ? NULL : domains, 0, err);
@@ -213,8 +214,8 @@ int redundancy_code_solve(const code_group *g, const int *present, int wanted,
                           unsigned char *coeffs) {
     int strips = redundancy_code_strips(g), n = redundancy_code_data_strips(g), status = -1;
     size_t rows = (size_t)strips, columns = (size_t)n;
-    unsigned char *matrix = malloc(rows * columns), *chosen = malloc(columns * columns);
-    unsigned char *inverse = malloc(columns * columns);
+    unsigned char *matrix = core_array(rows, columns), *chosen = core_array(columns, columns);
+    unsigned char *inverse = core_array(columns, columns);
     if (!matrix || !chosen || !inverse) goto free_all;
     gf_gen_cauchy1_matrix(matrix, strips, n);
     for (int i = 0; i < n; i++) memcpy(chosen + i * n, matrix + present[i] * n, columns);

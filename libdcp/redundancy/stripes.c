@@ -204,7 +204,7 @@ static int choose_slice(strips_move *m, uint64_t *sent, uint64_t *received, dcp_
 int redundancy_stripes_move(dcp_comm *comm, const stripe *list, size_t n, comm_stop *stop,
                             dcp_error *err) {
     size_t size = (size_t)comm->size;
-    uint64_t sent = 0, received = 0, *arrays = malloc(4 * size * sizeof *arrays);
+    uint64_t sent = 0, received = 0, *arrays = core_array(4 * size, sizeof *arrays);
     strips_move m = {.comm = comm, .list = list, .n = n, .stop = stop};
     int status = comm_agree(comm, arrays ? DCP_OK : core_fail_memory(err, size * 32), err);
     if (status) goto free_arrays;

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "format/folder.h"
@@ -52,7 +53,7 @@ static int add_found_file(redundancy_survey *s, const char *folder, const char *
                           dcp_error *err) {
     survey_found f = {0};
     if (!redundancy_parity_name_read(name, &f.kind, &f.number, &f.world)) return DCP_OK;
-    survey_found *longer = realloc(s->found, (s->n_found + 1) * sizeof *longer);
+    survey_found *longer = core_array_grow(s->found, s->n_found + 1, sizeof *longer);
     if (!longer) return core_fail_memory(err, (s->n_found + 1) * sizeof *longer);
     s->found = longer;
     if (asprintf(&f.path, "%s/%s", folder, name) < 0) return core_fail_memory(err, 4096);
@@ -134,7 +135,7 @@ static save_votes most_votes(const save_votes *list, size_t n) {
 
 static int own_vote(const redundancy_survey *s, save_votes *out, dcp_error *err) {
     size_t n = 0;
-    save_votes *list = malloc((s->n_found + 1) * sizeof *list);
+    save_votes *list = core_array(s->n_found + 1, sizeof *list);
     if (!list) return core_fail_memory(err, (s->n_found + 1) * sizeof *list);
     for (size_t i = 0; i < s->n_found; i++)
         if (s->found[i].usable && s->found[i].header) list[n++] = vote_of(s->found[i].header);
@@ -147,7 +148,7 @@ static int own_vote(const redundancy_survey *s, save_votes *out, dcp_error *err)
  * Returns DCP_ERR_NOT_FOUND if no rank has found any. */
 static int elect_save(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
     size_t size = (size_t)comm->size;
-    save_votes own = {0}, *all = malloc(size * sizeof *all);
+    save_votes own = {0}, *all = core_array(size, sizeof *all);
     int status = all ? own_vote(s, &own, err) : core_fail_memory(err, size * sizeof *all);
     status = comm_agree(comm, status, err);
     if (!status) status = comm_gather(comm, &own, sizeof own, comm->rank ? NULL : all, 0, err);
@@ -400,7 +401,7 @@ static int find_damaged(dcp_comm *comm, redundancy_survey *s, uint64_t *keys, dc
 }
 
 static int place_files(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
-    uint64_t *keys = malloc(2 * (size_t)s->world * sizeof *keys), withdrawn;
+    uint64_t *keys = core_array(2 * (size_t)s->world, sizeof *keys), withdrawn;
     int status = keys ? DCP_OK : core_fail_memory(err, 2 * (uint64_t)s->world * sizeof *keys);
     status = comm_agree(comm, status, err);
     int quick = status;
@@ -421,7 +422,7 @@ static int place_files(dcp_comm *comm, redundancy_survey *s, dcp_error *err) {
 static int begin_survey(dcp_comm *comm, redundancy_survey *s, const char *const *folders, size_t n,
                         uint64_t domain, dcp_error *err) {
     size_t size = (size_t)comm->size;
-    s->domains = malloc(size * sizeof *s->domains);
+    s->domains = core_array(size, sizeof *s->domains);
     int status = s->domains ? find_files(s, folders, n, err) : core_fail_memory(err, size * 8);
     status = comm_agree(comm, status, err);
     if (status) return status;

@@ -385,7 +385,7 @@ static int add_tensor_part(void *ctx, const move_fragment *f) {
     for (uint64_t done = 0; done < f->bytes; done += m->part_bytes) {
         if (m->n == m->room) {
             size_t room = m->room ? 2 * m->room : 256;
-            tensor_part *grown = realloc(m->parts, room * sizeof *grown);
+            tensor_part *grown = core_array_grow(m->parts, room, sizeof *grown);
             if (!grown) return core_fail_memory(m->err, room * sizeof *grown);
             m->parts = grown;
             m->room = room;
@@ -483,7 +483,7 @@ static int list_pieces(save_image *const *images, size_t n, entry **out, size_t 
                        dcp_error *err) {
     size_t room = 1, at = 0;
     for (size_t i = 0; i < n; i++) room += images[i]->n_pieces;
-    entry *list = malloc(room * sizeof *list);
+    entry *list = core_array(room, sizeof *list);
     if (!list) return core_fail_memory(err, room * sizeof *list);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < images[i]->n_pieces; k++)

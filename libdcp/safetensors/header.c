@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bytes.h"
 #include "core/fail.h"
 #include "core/json.h"
 #include "dcp/safetensors.h"
@@ -323,7 +324,7 @@ static int grow_entries(header_parser *p, dcp_error *err) {
                             ST_MAX_TENSORS);
     if (p->n < p->room) return DCP_OK;
     size_t room = p->room ? 2 * p->room : 64;
-    safetensors_entry *grown = realloc(p->entries, room * sizeof *grown);
+    safetensors_entry *grown = core_array_grow(p->entries, room, sizeof *grown);
     if (!grown) return core_fail_memory(err, room * sizeof *grown);
     p->entries = grown;
     p->room = room;

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/bytes.h"
 #include "core/checks.h"
 #include "core/fail.h"
 #include "dcp/safetensors.h"
@@ -135,7 +136,7 @@ static int read_header(safetensors_part *file, uint64_t size, safetensors_entry 
 
 static int append_entries(dcp_st_reader *reader, safetensors_entry *more, size_t n,
                           dcp_error *err) {
-    safetensors_entry *grown = realloc(reader->entries, (reader->n + n + 1) * sizeof *grown);
+    safetensors_entry *grown = core_array_grow(reader->entries, reader->n + n + 1, sizeof *grown);
     if (!grown) return core_fail_memory(err, (reader->n + n + 1) * sizeof *grown);
     for (size_t i = 0; i < n; i++) {
         more[i].file = reader->n_files - 1;
@@ -220,7 +221,7 @@ static int note_absent(dcp_st_reader *reader, const char *path, const safetensor
                                              "names tensor '%s', which %s does not hold",
                                              place->tensor, index->files[place->file]),
                                 place->tensor, err);
-    char **absent = realloc(reader->absent, (reader->n_absent + 1) * sizeof *absent);
+    char **absent = core_array_grow(reader->absent, reader->n_absent + 1, sizeof *absent);
     if (absent) reader->absent = absent;
     char *copy = absent ? strdup(place->tensor) : NULL;
     if (!copy) return core_fail_memory(err, strlen(place->tensor) + 1);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bytes.h"
 #include "core/fail.h"
 #include "safetensors/header.h"
 
@@ -42,7 +43,7 @@ void safetensors_map_free(safetensors_map *index) {
 
 /* Doubles the list if its length is a power of two. */
 static void *grown(void *list, size_t n, size_t size) {
-    return n & (n - 1) ? list : realloc(list, (n ? 2 * n : 1) * size);
+    return n & (n - 1) ? list : core_array_grow(list, n ? 2 * n : 1, size);
 }
 
 static int list_file(map_parser *p, const char *name, size_t *number, dcp_error *err) {

@@ -121,7 +121,7 @@ static int add_bytes_of(copying *c, size_t k, uint64_t offset, uint64_t bytes) {
         part = core_min_u64(PART_BYTES, end - offset);
         if (c->n == c->room) {
             const size_t room = 2 * c->room + 64;
-            copy_part *parts = realloc(c->parts, room * sizeof *parts);
+            copy_part *parts = core_array_grow(c->parts, room, sizeof *parts);
             if (!parts) return DCP_ERR_NO_MEMORY;
             c->parts = parts;
             c->room = room;

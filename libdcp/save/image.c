@@ -305,8 +305,8 @@ int save_reuse_begin(save_image *im, save_sharing *sharing, dcp_error *err) {
     const uint64_t blocks = im->layout->blocks;
     *sharing = (save_sharing){.how = YES};
     if (!save_reuse_may_share(im)) return DCP_OK;
-    u->sums = malloc((blocks + 1) * sizeof *u->sums);
-    u->shared.list = malloc((blocks + 1) * sizeof *u->shared.list);
+    u->sums = core_array(blocks + 1, sizeof *u->sums);
+    u->shared.list = core_array(blocks + 1, sizeof *u->shared.list);
     if (!u->sums || !u->shared.list) return core_fail_memory(err, blocks * 24);
     if (!in_memory(im)) sharing->how = NOT_IN_MEMORY;
     return im->comm->rank ? DCP_OK : begin_file(im, sharing, err);

@@ -7,6 +7,7 @@
 
 #include "comm/comm.h"
 #include "core/box.h"
+#include "core/bytes.h"
 #include "core/crc64.h"
 #include "core/fail.h"
 #include "core/system.h"
@@ -421,7 +422,7 @@ static int lay_out_global(const dcp_comm *comm, const save_request *r, uint64_t 
                           const h5_asked *asked, save_file *file, uint64_t **offsets,
                           dcp_error *err) {
     int status = make_rows(r, file, err);
-    *offsets = malloc((r->n + 1) * sizeof **offsets);
+    *offsets = core_array(r->n + 1, sizeof **offsets);
     if (!status && !*offsets) status = core_fail_memory(err, r->n * sizeof **offsets);
     if (status || comm->rank) return status;
     return h5_skeleton_build(file->rows, file->n, DCP_LAYOUT_GLOBAL, meta_bytes, asked,

@@ -331,7 +331,7 @@ static int move_apart(const save_sharded *all, const save_mover *mover, dcp_repo
                       dcp_error *err) {
     double start = core_clock_now();
     if (!all->n || !all->list[0].im.mover) return DCP_OK;
-    save_image **images = malloc(all->n * sizeof *images);
+    save_image **images = core_array(all->n, sizeof *images);
     if (!images) return core_fail_memory(err, all->n * sizeof *images);
     for (size_t i = 0; i < all->n; i++) images[i] = &all->list[i].im;
     int status = mover->move(mover->ctx, images, all->n, err);

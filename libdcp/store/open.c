@@ -9,6 +9,7 @@
 
 #include "comm/comm.h"
 #include "comm/vote.h"
+#include "core/bytes.h"
 #include "core/checks.h"
 #include "core/fail.h"
 #include "dcp/inspect.h"
@@ -111,7 +112,7 @@ static int take_away(dcp_store *store, const char *start, dcp_error *err) {
 
 static int note_nameless(nameless *all, uint64_t step, const char *folder, const char *entry,
                          dcp_error *err) {
-    struct lost_step *grown = realloc(all->list, (all->n + 1) * sizeof *grown);
+    struct lost_step *grown = core_array_grow(all->list, all->n + 1, sizeof *grown);
     if (!grown) return core_fail_memory(err, (all->n + 1) * sizeof *grown);
     all->list = grown;
     grown[all->n].step = step;

@@ -4,6 +4,7 @@
  * fillings, those of abandoned steps before they have all their bytes, sets later steps aside in
  * every store before it saves into any, and forgets them for good. Every store then holds what it
  * would hold if the abandoned steps had never been. */
+#include "core/bytes.h"
 #include "tiers/tiers.h"
 
 #include <limits.h>
@@ -65,7 +66,7 @@ typedef struct candidates {
 } candidates;
 
 static int append_step(candidates *c, uint64_t step, size_t of, dcp_error *err) {
-    dcp_tiers_step *grown = realloc(c->list, (c->n + 1) * sizeof *grown);
+    dcp_tiers_step *grown = core_array_grow(c->list, c->n + 1, sizeof *grown);
     if (!grown) return core_fail_memory(err, (c->n + 1) * sizeof *grown);
     c->list = grown;
     grown[c->n++] = (dcp_tiers_step){step, of};

@@ -89,7 +89,7 @@ static int take_shards(verifier *v, const char *path, int world, const unsigned 
 static int find_part(verifier *v, const char *path, dcp_error *err) {
     int world = 0, n, status = format_folder_world(path, INT_MAX, &world, err);
     if (status || !world) return status;
-    unsigned char *kept = malloc(2 * (size_t)world);
+    unsigned char *kept = core_array(2, (size_t)world);
     if (!kept) return core_fail_memory(err, (uint64_t)world);
     unsigned char *here = kept + world;
     status = format_about_is_part(path, world, kept, &v->is_part, err);
@@ -269,7 +269,7 @@ static int is_own_metadata(const format_file *file, int *ours, dcp_error *err) {
     const format_userblock *ub = &file->ub;
     uint64_t bytes = ub->index.bytes + ub->blocks.bytes + ub->meta.bytes, crc = 0;
     unsigned char *all = malloc(bytes + 1), *tables[3];
-    format_row *rows = malloc((ub->rows + 1) * sizeof *rows);
+    format_row *rows = core_array(ub->rows + 1, sizeof *rows);
     h5_skeleton s = {0};
     int status = DCP_OK;
     *ours = 0;
