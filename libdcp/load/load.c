@@ -12,6 +12,7 @@
 #include "core/fail.h"
 #include "core/strides.h"
 #include "core/system.h"
+#include "core/task.h"
 #include "dcp/checkpoint.h"
 #include "device/staging.h"
 #include "io/queue.h"
@@ -325,12 +326,7 @@ struct dcp_loading {
     reader_user user;      /* first: what the checkpoint knows of it */
     load_job job;          /* its ckpt is NULL once the load has ended */
     dcp_comm *thread_comm; /* a duplicate of the checkpoint's; NULL: there can be no thread */
-    dcp_error error;
-    int status;
-    pid_t process;
-    int has_thread;
-    pthread_t thread;
-    atomic_int done, cancelled;
+    core_task task;
 };
 
 /* `given` is what was wrong with the caller's arguments so far. */
@@ -354,18 +350,12 @@ static void *run_loading(void *ctx) {
     return NULL;
 }
 
-/* A process that was forked since has neither the thread nor a part in the collectives. */
-static int is_of_process(const dcp_loading *s) { return s->process == getpid(); }
-
 /* Ends the load, where it has not ended. */
 static void settle_loading(reader_user *user) {
     dcp_loading *s = (dcp_loading *)user;
     dcp_checkpoint *ckpt = s->job.ckpt;
-    if (!ckpt || !is_of_process(s)) return;
-    if (s->has_thread)
-        pthread_join(s->thread, NULL);
-    else
-        run_loading(s);
+    if (!ckpt || !core_task_is_own(&s->task)) return;
+    core_task_finish(&s->task);
     s->job.ckpt = NULL;
     ckpt->user = NULL;
 }
@@ -379,14 +369,15 @@ static void launch_loading(dcp_loading *s) {
     s->job.ckpt->user = &s->user;
     if (!s->thread_comm) return;
     s->job.comm = s->thread_comm;
-    s->has_thread = !core_thread_start(&s->thread, NULL, run_loading, s, "dcp-load");
+    core_task_start(&s->task, "dcp-load");
 }
 
 /* Collective. */
 static int plan_loading(dcp_loading *s, const dcp_state *state, dcp_error *err) {
     load_job *l = &s->job;
     l->in_flight = 1;
-    l->progress.stop.cancelled = &s->cancelled;
+    core_task_make(&s->task, run_loading, s);
+    l->progress.stop.cancelled = &s->task.cancelled;
     s->user.settle = settle_loading;
     s->process = getpid();
     int status = load_plan(l, state, err);
@@ -421,25 +412,25 @@ int dcp_load_async(dcp_checkpoint *ckpt, const dcp_state *state, const dcp_load_
 
 int dcp_load_is_done(dcp_loading *loading) {
     if (!loading) return DCP_ERR_ARG;
-    if (!is_of_process(loading) || atomic_load(&loading->done)) return 1;
-    return loading->has_thread ? 0 : DCP_ERR_STATE;
+    if (!core_task_is_own(&loading->task) || core_task_is_done(&loading->task)) return 1;
+    return loading->task.has_thread ? 0 : DCP_ERR_STATE;
 }
 
 void dcp_load_cancel(dcp_loading *loading) {
-    if (loading) atomic_store(&loading->cancelled, 1);
+    if (loading) core_task_cancel(&loading->task);
 }
 
 int dcp_load_wait(dcp_loading *loading, dcp_report *report, dcp_error *err) {
     if (!loading) return core_fail(err, DCP_ERR_ARG, "dcp_load_wait: no load");
-    if (!is_of_process(loading))
+    if (!core_task_is_own(&loading->task))
         return core_fail(err, DCP_ERR_STATE,
                          "dcp_load_wait: the load is of process %ld, of which this one is a fork: "
                          "only that one can wait for it",
-                         (long)loading->process);
+                         (long)loading->task.process);
     int reportable = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
     settle_loading(&loading->user);
-    int status = loading->status;
-    if (status && err) *err = loading->error;
+    int status = loading->task.status;
+    if (status && err) *err = loading->task.error;
     if (!status) status = reportable;
     if (!status) core_sized_give(report, &loading->job.report, sizeof loading->job.report);
     free_loading(loading);

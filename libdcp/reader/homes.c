@@ -1,4 +1,5 @@
-#include "reader/homes.h"
+#include "core/bytes.h"
+#include "reader/union.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,6 @@
 #include "reader/checkpoint.h"
 #include "reader/lookup.h"
 #include "reader/packed.h"
-#include "reader/union.h"
 
 /* Reads one file's tables, packs its rows, and frees the tables. */
 static int read_own(reader_own_files *own, size_t f, dcp_error *err) {

@@ -20,8 +20,8 @@
 #include "format/folder.h"
 #include "format/hold.h"
 #include "reader/checkpoint.h"
-#include "reader/homes.h"
 #include "reader/read.h"
+#include "reader/union.h"
 #include "reader/view.h"
 #include "reader/visibility.h"
 

@@ -49,3 +49,15 @@ int reader_own_files_name(reader_own_files *own, reader_names *names, const dcp_
  * sorted by path, and the first file's meta, with which all others must agree. *own_status is this
  * rank's status afterwards, on which the ranks still have to agree. */
 int reader_unite(reader_own_files *own, int status, int *own_status, dcp_error *err);
+
+/* Opens a step of shards: fills in the rest of a checkpoint that has files, their readers and their
+ * paths. The rows of each tensor's datasets are sent to its home, so no rank has the rows of all
+ * tensors. One rank reads and checks each file's tables, for all files at the same time. The ranks
+ * find the union of the tensors' names (reader_unite), number the tensors, and send each row to its
+ * tensor's home. The home checks whether the rows cover the tensor, and sends a few numbers about it
+ * to all ranks.
+ *
+ * Collective; begins with comm_agree of `status`. Sets *moved to 1 if the step has moved on some
+ * rank. The number of collectives depends neither on files nor on tensors; it is smaller if all
+ * ranks read the same names. */
+int reader_homes_open(dcp_checkpoint *ckpt, int status, int *moved, dcp_error *err);

@@ -18,7 +18,6 @@
 #include "rewrite/move.h"
 #include "rewrite/rewrite.h"
 #include "save/calls.h"
-#include "save/save.h"
 
 enum { SCRATCH_BYTES = 2 << 20 }; /* SPAN_RUNS (move.c) runs with the bytes between them */
 

@@ -1,9 +1,9 @@
 /* The public calls of a save: at once, or in flight beside what the caller does next.
  *
- * A thread runs a save in flight, over a duplicate of the store's communicator and on a copy of the
- * store's object. When the save is settled, the copy goes back into the store; so the two threads
- * never touch the same object. Where there can be no such thread, the first fence or wait runs the
- * save. In both cases the collectives come in the same order on every rank. */
+ * A task runs a save in flight. Until it is settled, the store works over a duplicate of its
+ * communicator and belongs to the task's thread: all other functions that change the store settle
+ * the save first. If there can be no thread, the first fence or wait runs the save. In both cases
+ * the collectives come in the same order on every rank. */
 #include "save/calls.h"
 
 #include <pthread.h>
@@ -15,41 +15,38 @@
 #include "core/checks.h"
 #include "core/fail.h"
 #include "core/system.h"
+#include "core/task.h"
 #include "move/engine.h"
 #include "save/context.h"
 #include "save/copy.h"
 #include "save/plan.h"
-#include "save/save.h"
 
 #define ASK_SECONDS 0.05 /* how long the caller of an asynchronous save is not asked */
 
 struct dcp_saving {
-    dcp_store *store; /* NULL once settled */
-    dcp_store copy;
+    core_task task;
+    dcp_store *store;       /* NULL once settled */
+    dcp_comm *callers_comm; /* the store's, which it gets back when the save is settled */
     save_request request;
     dcp_report report;
-    dcp_error error;
-    int status;
-    int may_have_thread; /* the same on all ranks; 0: a fence, a wait or the next save runs it */
-    int planned;         /* on the caller's thread */
-    int is_ahead;        /* what it reads was copied before */
-    int has_thread;
-    pthread_t thread;
+    bool may_have_thread; /* the same on all ranks, and then it is planned already; false: a fence,
+                             a wait or the next save runs it */
+    bool is_ahead;        /* what it reads was copied before */
     pthread_mutex_t lock; /* of what is below */
     pthread_cond_t changed;
-    int awaited, released, done;
-    atomic_int cancelled;
+    bool awaited, released;
+    char dir[]; /* the store's */
 };
 
-static void announce(dcp_saving *s, int *what) {
+static void announce(dcp_saving *s, bool *what) {
     pthread_mutex_lock(&s->lock);
-    *what = 1;
+    *what = true;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Returns *what, after `seconds` at the latest; less than 0: not before it is 1. */
-static int await_change(dcp_saving *s, const int *what, double seconds) {
+/* Returns *what, after `seconds` at the latest; less than 0: not before it is true. */
+static int await_change(dcp_saving *s, const bool *what, double seconds) {
     const struct timespec end = core_clock_time(core_clock_now() + seconds);
     int timed_out = 0;
     pthread_mutex_lock(&s->lock);
@@ -89,39 +86,35 @@ static void use_ahead(const dcp_store *store, dcp_saving *s) {
     s->request.is_copied = 1;
 }
 
-static void *run_saving(void *ctx) {
+static int run_saving(void *ctx, dcp_error *err) {
     dcp_saving *s = ctx;
+    int status = DCP_OK;
     move_progress progress = s->request.progress;
     if (!s->request.make_room && !s->request.is_copied) {
         progress.released = on_released;
         progress.is_awaited = is_awaited;
     }
     progress.ctx = s;
-    progress.stop.cancelled = &s->cancelled;
-    if (!s->planned) s->status = save_prepare(&s->copy, &s->request, &s->error);
-    if (!s->planned && !s->status && s->is_ahead) use_ahead(&s->copy, s);
-    if (!s->status) s->status = save_run(&s->copy, &s->request, &progress, &s->report, &s->error);
+    progress.stop.cancelled = &s->task.cancelled;
+    if (!s->may_have_thread) {
+        status = save_prepare(s->store, &s->request, err);
+        if (!status && s->is_ahead) use_ahead(s->store, s);
+    }
+    if (!status) status = save_run(s->store, &s->request, &progress, &s->report, err);
     announce(s, &s->released);
-    announce(s, &s->done);
-    return NULL;
+    return status;
 }
 
-/* A process that was forked since has neither the thread nor a part in the collectives, and leaves
- * the save alone: its locks may be held, by threads that are not there. */
-static int is_own(const dcp_saving *s) { return store_is_own(&s->copy); }
+/* A forked process leaves the save alone: its locks may be held, by threads that do not exist. */
+static bool is_own(const dcp_saving *s) { return core_task_is_own(&s->task); }
 
-/* Ends the save, where it has not ended, and gives the store back what the save changed in it. */
+/* Ends the save, if it has not ended, and gives the store back its communicator. */
 static void settle_saving(dcp_saving *s) {
     dcp_store *store = s->store;
     if (!store) return;
-    if (s->has_thread)
-        pthread_join(s->thread, NULL);
-    else if (!s->done)
-        run_saving(s);
+    core_task_finish(&s->task);
     s->store = NULL;
-    dcp_comm *comm = store->comm;
-    *store = s->copy;
-    store->comm = comm;
+    store->comm = s->callers_comm;
     save_context_of(store)->in_flight = NULL;
 }
 
@@ -139,8 +132,11 @@ static void free_saving(dcp_saving *s) {
 
 static int make_saving(dcp_store *store, uint64_t step, const dcp_state *state, const char *json,
                        const dcp_save_options *options, dcp_saving **out, dcp_error *err) {
-    dcp_saving *s = calloc(1, sizeof *s);
-    if (!s) return core_fail_memory(err, sizeof *s);
+    const size_t bytes = sizeof(dcp_saving) + strlen(store->dir) + 1;
+    dcp_saving *s = calloc(1, bytes);
+    if (!s) return core_fail_memory(err, bytes);
+    strcpy(s->dir, store->dir);
+    core_task_make(&s->task, run_saving, s);
     pthread_mutex_init(&s->lock, NULL);
     make_condition(&s->changed);
     *out = s;
@@ -149,19 +145,20 @@ static int make_saving(dcp_store *store, uint64_t step, const dcp_state *state, 
                   : save_context_follow(store, state, s->request.progress.staging_bytes, err);
 }
 
-/* HDF5 is not thread-safe: it lays the files out on the caller's thread, before there is another. A
- * failure is told at the wait. */
+/* HDF5 is not thread-safe: it lays the files out on the caller's thread, before the task has one. A
+ * failure is returned by the wait. */
 static void plan_saving(dcp_store *store, dcp_saving *s) {
-    s->planned = 1;
-    s->status = save_prepare(store, &s->request, &s->error);
-    s->released = s->done = s->status != DCP_OK;
+    const int status = save_prepare(store, &s->request, &s->task.error);
+    if (!status) return;
+    core_task_fail(&s->task, status);
+    s->released = true;
 }
 
 /* What the save reads, so that the caller's memory is free when the call returns. */
 static void copy_memory(const dcp_store *store, dcp_saving *s, comm_stop *stop) {
     save_context *kept = save_context_of(store);
     const double start = core_clock_now();
-    if (!s->request.copy_bytes || s->done) return;
+    if (!s->request.copy_bytes || core_task_is_done(&s->task)) return;
     if (s->is_ahead)
         use_ahead(store, s);
     else if (kept->plan->engine->is_by_position)
@@ -182,12 +179,11 @@ static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
         copy_memory(store, s, stop);
     }
     s->store = store;
-    s->copy = *store;
-    if (kept->comm) s->copy.comm = kept->comm;
+    s->callers_comm = store->comm;
+    if (kept->comm) store->comm = kept->comm;
     kept->in_flight = s;
     kept->attachment.settle = settle_in_flight;
-    s->has_thread = s->may_have_thread && !s->done &&
-                    !core_thread_start(&s->thread, NULL, run_saving, s, "dcp-save");
+    if (s->may_have_thread && !core_task_is_done(&s->task)) core_task_start(&s->task, "dcp-save");
 }
 
 /* The threads of ranks end at different times: where one is not done, all refuse. Without threads,
@@ -239,13 +235,13 @@ static void follow_stop(dcp_saving *s, comm_stop *stop) {
 
 /* Returns once the memory of a save that was not copied may change. */
 static void await_release(dcp_saving *s, comm_stop *stop) {
-    if (!s->has_thread) dcp_save_fence(s);
+    if (!s->task.has_thread) dcp_save_fence(s);
     while (!dcp_save_fence_within(s, ASK_SECONDS)) follow_stop(s, stop);
 }
 
 /* A copy that was made ahead is for this save or for none. */
 static int take_ahead(const dcp_store *store, const dcp_state *state,
-                      const dcp_save_options *options, int *is_ahead, dcp_error *err) {
+                      const dcp_save_options *options, bool *is_ahead, dcp_error *err) {
     save_context *kept = save_context_of(store);
     const int is_there = kept->ahead == state && kept->ahead_changed == state->changed;
     kept->ahead = NULL;
@@ -279,7 +275,7 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
     launch_saving(store, s, &stop);
     *out = s;
     follow_stop(s, &stop);
-    if (own.copy_bytes && !(s->request.is_copied && s->has_thread)) await_release(s, &stop);
+    if (own.copy_bytes && !(s->request.is_copied && s->task.has_thread)) await_release(s, &stop);
     return DCP_OK;
 }
 
@@ -320,7 +316,7 @@ int dcp_save_copy(dcp_store *store, const dcp_state *state, const dcp_save_optio
 
 int dcp_save_fence_within(dcp_saving *saving, double seconds) {
     if (!saving || !is_own(saving)) return 1;
-    if (saving->store && !saving->has_thread) {
+    if (saving->store && !saving->task.has_thread) {
         settle_saving(saving);
         return 1;
     }
@@ -331,16 +327,13 @@ int dcp_save_fence_within(dcp_saving *saving, double seconds) {
 void dcp_save_fence(dcp_saving *saving) { dcp_save_fence_within(saving, -1); }
 
 void dcp_save_cancel(dcp_saving *saving) {
-    if (saving) atomic_store(&saving->cancelled, 1);
+    if (saving) core_task_cancel(&saving->task);
 }
 
 int dcp_save_is_done(dcp_saving *saving) {
     if (!saving) return DCP_ERR_ARG;
-    if (!is_own(saving)) return 1;
-    pthread_mutex_lock(&saving->lock);
-    int done = saving->done;
-    pthread_mutex_unlock(&saving->lock);
-    return done || saving->has_thread ? done : DCP_ERR_STATE;
+    if (!is_own(saving) || core_task_is_done(&saving->task)) return 1;
+    return saving->task.has_thread ? 0 : DCP_ERR_STATE;
 }
 
 int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err) {
@@ -350,12 +343,12 @@ int dcp_save_wait(dcp_saving *saving, dcp_report *report, dcp_error *err) {
             core_fail(err, DCP_ERR_STATE,
                       "dcp_save_wait: the save into %s is of process %ld, of which this one is "
                       "a fork: only that one can wait for it",
-                      saving->copy.dir, (long)saving->copy.process),
-            saving->copy.dir, err);
+                      saving->dir, (long)saving->task.process),
+            saving->dir, err);
     int reportable = core_sized_check(report, sizeof *report, "DCP_REPORT_INIT", err);
     settle_saving(saving);
-    int status = saving->status;
-    if (status && err) *err = saving->error;
+    int status = saving->task.status;
+    if (status && err) *err = saving->task.error;
     if (!status) status = reportable;
     if (!status) core_sized_give(report, &saving->report, sizeof saving->report);
     free_saving(saving);

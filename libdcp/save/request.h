@@ -1,4 +1,4 @@
-/* The checked arguments of a save. */
+/* The checked arguments of a save, and the save, by whichever thread. */
 #pragma once
 
 #include "comm/vote.h"
@@ -51,3 +51,12 @@ int save_request_shares(const save_request *r);
 
 /* How much of the caller's memory may be copied at a fence, beside the queue's buffers. */
 uint64_t save_request_copy_bytes(const dcp_save_options *options);
+
+/* Collective, with a store that has its context: what has to be done by a thread that may call
+ * HDF5, which is not thread-safe. The plan is left in the context. */
+int save_prepare(dcp_store *store, const save_request *r, dcp_error *err);
+
+/* Collective, after save_prepare: from a temporary folder to publication. HDF5 is not called, save
+ * by engines that are not for any thread. */
+int save_run(dcp_store *store, const save_request *r, move_progress *progress, dcp_report *report,
+             dcp_error *err);

@@ -1,6 +1,6 @@
 /* Plan, write, publish. Layout global is written here, layout sharded by save/write.c. Where
  * anything fails, all ranks return the same status and the temporary folder is removed. */
-#include "save/save.h"
+#include "save/request.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -20,7 +20,6 @@
 #include "reader/view.h"
 #include "rewrite/rewrite.h"
 #include "save/calls.h"
-#include "save/save.h"
 #include "store/retention.h"
 #include "tiers/tiers.h"
 
@@ -123,26 +122,23 @@ static int plan_filling(tiers_drain *d, dcp_error *err) {
     return status;
 }
 
-static void *fill_thread(void *ctx) {
+static int fill(void *ctx, dcp_error *err) {
     tiers_drain *d = ctx;
+    int status = d->planned; /* `err` says why, if that failed */
     move_progress progress = d->request.progress;
     dcp_report report = DCP_REPORT_INIT;
-    progress.stop.cancelled = &d->stopped;
+    progress.stop.cancelled = &d->task.cancelled;
     d->data->work.progress = &progress;
-    if (!d->status) d->status = save_run(d->to, &d->request, &progress, &report, &d->error);
+    if (!status) status = save_run(d->to, &d->request, &progress, &report, err);
     save_request_free(&d->request);
     rewrite_free(&d->data->work);
     dcp_checkpoint_close(d->ckpt);
     d->end = core_clock_now();
-    pthread_mutex_lock(&d->lock);
-    d->done = 1;
-    pthread_mutex_unlock(&d->lock);
-    return NULL;
+    return status;
 }
 
 static void free_drain(tiers_drain *d) {
     if (!d) return;
-    pthread_mutex_destroy(&d->lock);
     free(d->path);
     free(d->about);
     free(d->data);
@@ -155,7 +151,7 @@ static int make_drain(const dcp_tiers *tiers, const tier *to, const tier *from, 
     const char *about = tiers->given.about_json;
     tiers_drain *d = *out = calloc(1, sizeof *d);
     if (!d) return core_fail_memory(err, sizeof *d);
-    pthread_mutex_init(&d->lock, NULL);
+    core_task_make(&d->task, fill, d);
     int status = format_name_path(from->store->dir, "", from->step, path, err);
     if (status) return status;
     d->path = strdup(path);
@@ -189,40 +185,33 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
     to->drain = d;
     store_pin(d->from, d->step);
     d->begin = core_clock_now();
-    d->status = plan_filling(d, &d->error);
+    d->planned = plan_filling(d, &d->task.error);
     /* MPI-IO is called where the caller calls it: see save/calls.c */
-    int may_have_thread =
+    const bool may_have_thread =
         to->comm && move_engine_choose(d->options.engine, d->to->dir)->is_for_any_thread;
-    d->has_thread = may_have_thread && !d->status &&
-                    !core_thread_start(&d->thread, NULL, fill_thread, d, "dcp-fill");
-    if (!d->has_thread) fill_thread(d);
+    if (may_have_thread && !d->planned) core_task_start(&d->task, "dcp-fill");
+    if (!d->task.has_thread) core_task_finish(&d->task);
 }
 
 void tiers_drain_stop(const dcp_tiers *tiers, tier *t) {
-    if (t->drain && tiers_is_abandoned(tiers, t->drain->step)) atomic_store(&t->drain->stopped, 1);
+    if (t->drain && tiers_is_abandoned(tiers, t->drain->step)) core_task_cancel(&t->drain->task);
 }
 
-int tiers_drain_is_done(tier *t) {
-    if (!t->drain) return 1;
-    pthread_mutex_lock(&t->drain->lock);
-    int done = t->drain->done;
-    pthread_mutex_unlock(&t->drain->lock);
-    return done;
-}
+int tiers_drain_is_done(tier *t) { return !t->drain || core_task_is_done(&t->drain->task); }
 
 void tiers_drain_finish(const dcp_tiers *tiers, tier *t) {
     tiers_drain *d = t->drain;
     if (!d) return;
-    if (d->has_thread) pthread_join(d->thread, NULL);
+    core_task_finish(&d->task);
     t->drain = NULL;
     store_unpin(d->from, d->step);
-    if (!tiers_is_abandoned(tiers, d->step)) tiers_note(t, d->step, d->status);
+    if (!tiers_is_abandoned(tiers, d->step)) tiers_note(t, d->step, d->task.status);
     tiers_tell_store(tiers, t);
-    if (d->status == DCP_ERR_CANCELLED)
+    if (d->task.status == DCP_ERR_CANCELLED)
         tiers_log(tiers, DCP_LOG_INFO, "step %llu is not copied to %s, as the run went back",
                   (unsigned long long)d->step, t->store->dir);
-    else if (d->status)
-        tiers_warn(tiers, t, d->step, &d->error);
+    else if (d->task.status)
+        tiers_warn(tiers, t, d->step, &d->task.error);
     if (tiers->on_filled)
         tiers->on_filled(tiers->filled_ctx, (size_t)(t - tiers->list), d->step, d->begin, d->end);
     free_drain(d);

@@ -1,9 +1,7 @@
 /* Filling one store from another's files, in a thread beside the next saves. */
 #pragma once
 
-#include <pthread.h>
-#include <stdatomic.h>
-
+#include "core/task.h"
 #include "save/request.h"
 #include "tiers/tiers.h"
 
@@ -19,14 +17,9 @@ typedef struct tiers_drain {
     dcp_checkpoint *ckpt;    /* open while it is read */
     struct drain_data *data; /* the boxes of it that this rank passes on */
     save_request request;    /* planned */
-    atomic_int stopped;      /* it is not wanted any more */
+    int planned;             /* the status of that */
     double begin, end;
-    int status;
-    dcp_error error;
-    int has_thread;
-    pthread_t thread;
-    pthread_mutex_t lock; /* of: */
-    int done;
+    core_task task; /* cancelled: the step is not wanted any more */
 } tiers_drain;
 
 /* Collective: begins to fill `to` from the step that `from` got last. Where there can be no thread,

@@ -11,8 +11,8 @@
 #include "core/system.h"
 #include "heap.h"
 #include "reader/checkpoint.h"
-#include "reader/homes.h"
 #include "reader/packed.h"
+#include "reader/union.h"
 #include "world.h"
 
 enum { MOST_BYTES = 16 << 20, FACTS = 13, NUMBERS = 7 };

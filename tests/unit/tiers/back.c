@@ -106,7 +106,7 @@ static void await_filled(player *p) {
 
 /* A thread: opens the gate once the next save has told the filling to stop. */
 static void *open_when_stopped(void *drain) {
-    while (!atomic_load(&((tiers_drain *)drain)->stopped)) usleep(1000);
+    while (!atomic_load(&((tiers_drain *)drain)->task.cancelled)) usleep(1000);
     set_gate(0);
     return NULL;
 }
