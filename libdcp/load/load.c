@@ -242,33 +242,32 @@ static int load_refuse(dcp_comm *comm, int status, const dcp_load_options *optio
     return vote_on_choice(comm, status, options, 1, &none, false, err);
 }
 
-/* Collective: the boxes, with the datasets near them, and how many tensors' pieces all ranks can
- * make at once. */
+/* Collective, beginning with comm_agree of `own`: the boxes of all ranks, with the datasets near
+ * them, and how many tensors' pieces all ranks can make at once. Each rank begins its pieces as
+ * soon as it can know those datasets: at once, when the tensors' homes have answered, or when it
+ * knows how the boxes lie. */
 static int plan_boxes_of(load_job *l, int own, dcp_error *err) {
-    const int rows_are_here = l->ckpt->rows == READER_ROWS_HERE;
-    const int asks = l->ckpt->rows == READER_ROWS_AT_HOMES && l->comm->size > 1;
+    const bool rows_are_here = l->ckpt->rows == READER_ROWS_HERE, asks = load_asks_homes(l);
     load_asking asking = {0};
+    comm_vote v = {0};
     uint64_t end = UINT64_MAX;
     if (!own) own = load_cast_prepare(l, err);
-    if (!own && rows_are_here) own = load_pieces_prepare(l, err);
-    if (!own && rows_are_here) own = load_pieces_measure(l, &end, err);
+    if (!own && rows_are_here) own = load_pieces_begin(l, &end, err);
     if (!own && asks) own = load_ask_prepare(&asking, l, &end, err);
-    comm_vote v = {0};
     comm_vote_min(&v, &end, 1);
     int status = plan_exchange_vote(l->comm, own, l->cast.tensors, l->chosen.n, 0,
                                     asks ? &asking.homes : NULL, &v, &l->boxes, err);
     if (!status && !rows_are_here && !asks) { /* this rank has all rows */
-        own = load_pieces_look(l, err);
-        if (!own) own = load_pieces_prepare(l, err);
-        if (!own) own = load_pieces_measure(l, &end, err);
+        own = load_pieces_begin(l, &end, err);
         status = comm_agree_least(l->comm, own, &end, 1, err);
     }
     load_ask_free(&asking);
-    if (!status && !l->engine->is_by_position && load_proofs_are_due(l)) /* read by position */
-        status = comm_agree(l->comm, io_queue_create(&l->queue, err), err);
     l->first_end = end;
     return status;
 }
+
+/* The two halves of a load, each of them in order. What comes in between is for the caller: a load
+ * in flight is planned on the caller's thread and runs in another. */
 
 /* Collective, with ckpt, comm, options and progress set in the job, which else is zeroed: up to
  * where all ranks know what is to be read. `state` is borrowed until load_end; of the options
@@ -277,6 +276,8 @@ static int load_plan(load_job *l, const dcp_state *state, dcp_error *err) {
     double start = core_clock_now();
     int status = choose(l, state, err);
     if (!status) status = plan_boxes_of(l, move_device_open(&l->device, state, err), err);
+    if (!status && !l->engine->is_by_position && load_proofs_are_due(l)) /* read by position */
+        status = comm_agree(l->comm, io_queue_create(&l->queue, err), err);
     for (size_t i = 0; i < l->chosen.n && !status; i++)
         l->report.bytes += l->chosen.stored[i]->bytes;
     if (!status) l->progress.total = bytes_of_boxes(l);
@@ -284,22 +285,17 @@ static int load_plan(load_job *l, const dcp_state *state, dcp_error *err) {
     return status;
 }
 
-/* Collective, after load_pieces_move_all, which returned `status`. Where no box has a replica, the
- * sums say it all. */
-static int prove(load_job *l, int status, dcp_error *err) {
-    status = load_compare_sums(l, status, err);
-    if (status || !l->boxes.has_replicas) return status;
-    return check_replicas(l->comm, l->cast.tensors, &l->boxes, l->device.staging, err);
-}
-
 /* Collective, after load_plan, over l->comm, which may be another communicator of the same ranks by
  * now. In any thread, save by engines that are not for any. */
 static int load_run(load_job *l, dcp_error *err) {
     double start = core_clock_now();
     comm_stop_begin(&l->progress.stop, l->comm);
-    int status = load_pieces_move_all(l, err);
+    int status = load_proofs_are_due(l) ? load_proofs_agree(l, err) : DCP_OK;
+    if (!status) status = load_pieces_move_all(l, err);
     double moved = core_clock_now();
-    status = prove(l, status, err);
+    status = load_compare_sums(l, status, err);
+    if (!status && l->boxes.has_replicas) /* otherwise the sums prove all */
+        status = check_replicas(l->comm, l->cast.tensors, &l->boxes, l->device.staging, err);
     if (!status) load_cast_in_place(l);
     l->report.sync_s = core_clock_now() - moved;
     l->report.total_s = l->report.plan_s + core_clock_now() - start;
@@ -342,12 +338,11 @@ static void begin_job(load_job *l, dcp_checkpoint *ckpt, int given,
                                                       "is undefined"}};
 }
 
-static void *run_loading(void *ctx) {
+static int run_loading(void *ctx, dcp_error *err) {
     dcp_loading *s = ctx;
-    s->status = load_run(&s->job, &s->error);
+    const int status = load_run(&s->job, err);
     load_end(&s->job);
-    atomic_store(&s->done, 1);
-    return NULL;
+    return status;
 }
 
 /* Ends the load, where it has not ended. */
@@ -379,7 +374,6 @@ static int plan_loading(dcp_loading *s, const dcp_state *state, dcp_error *err) 
     core_task_make(&s->task, run_loading, s);
     l->progress.stop.cancelled = &s->task.cancelled;
     s->user.settle = settle_loading;
-    s->process = getpid();
     int status = load_plan(l, state, err);
     if (!status && l->engine->is_for_any_thread)
         status = comm_duplicate(l->comm, &s->thread_comm, err);

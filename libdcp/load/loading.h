@@ -49,6 +49,11 @@ static inline int load_is_home(const load_job *l, size_t tensor) {
     return reader_checkpoint_home(l->ckpt, number) == l->comm->rank;
 }
 
+/* Whether ranks ask the tensors' homes for the rows of the datasets near their boxes. */
+static inline bool load_asks_homes(const load_job *l) {
+    return l->ckpt->rows == READER_ROWS_AT_HOMES && l->comm->size > 1;
+}
+
 /* The datasets of selected tensor i that this rank knows; those of shards by their packed rows,
  * unless they are open. */
 static inline reader_known *load_known(const load_job *l, size_t tensor) {

@@ -95,9 +95,7 @@ static int take_rows(void *ctx, plan_homes *homes, dcp_error *err) {
     free(homes->out.data); /* is sent */
     homes->out = (comm_message){0};
     int status = reader_view_take(l->ckpt, &homes->in, &l->view, err);
-    if (!status) status = load_pieces_prepare(l, err);
-    if (!status) status = load_pieces_measure(l, a->end, err);
-    return status;
+    return status ? status : load_pieces_begin(l, a->end, err);
 }
 
 int load_ask_prepare(load_asking *a, load_job *l, uint64_t *end, dcp_error *err) {
@@ -263,7 +261,8 @@ static int list_files(load_job *l, dcp_error *err) {
     return DCP_OK;
 }
 
-int load_pieces_look(load_job *l, dcp_error *err) {
+/* Finds the datasets near the boxes in the rows of shards, all of which this rank has. */
+static int find_in_rows(load_job *l, dcp_error *err) {
     reader_want *wants = calloc(l->boxes.n + 1, sizeof *wants);
     int status = wants ? DCP_OK : core_fail_memory(err, l->boxes.n * sizeof *wants);
     for (size_t i = 0; i < l->boxes.n && !status; i++)
@@ -274,7 +273,8 @@ int load_pieces_look(load_job *l, dcp_error *err) {
     return status;
 }
 
-int load_pieces_prepare(load_job *l, dcp_error *err) {
+/* Checksums, files and queue. */
+static int prepare_pieces(load_job *l, dcp_error *err) {
     int status =
         l->ckpt->rows == READER_ROWS_HERE ? reader_view_here(l->ckpt, &l->view, err) : DCP_OK;
     if (!status) status = make_sums(l, err);
@@ -380,7 +380,8 @@ static int measure_batch(load_job *l, piece_batch *b, dcp_error *err) {
     return DCP_OK;
 }
 
-int load_pieces_measure(load_job *l, uint64_t *end, dcp_error *err) {
+/* *end: how many tensors' pieces suit this rank at once. Their datasets are open then. */
+static int measure_pieces(const load_job *l, uint64_t *end, dcp_error *err) {
     size_t n = 0, i = 0;
     for (; i < l->chosen.n; i++) {
         core_state_prefetch(l->cast.tensors, l->chosen.n, i);
@@ -392,6 +393,14 @@ int load_pieces_measure(load_job *l, uint64_t *end, dcp_error *err) {
     }
     *end = i;
     return DCP_OK;
+}
+
+int load_pieces_begin(load_job *l, uint64_t *end, dcp_error *err) {
+    const dcp_checkpoint *ckpt = l->ckpt;
+    const bool finds = ckpt->rows != READER_ROWS_HERE && !load_asks_homes(l);
+    int status = finds ? find_in_rows(l, err) : DCP_OK;
+    if (!status) status = prepare_pieces(l, err);
+    return status ? status : measure_pieces(l, end, err);
 }
 
 static void cast_pieces(const load_job *l, piece_batch *b, size_t tensor, size_t first) {
@@ -502,15 +511,13 @@ static int move_batches(load_job *l, const move_engine *engine, piece_batch b, d
 }
 
 int load_pieces_move_all(load_job *l, dcp_error *err) {
-    const int both = l->engine->is_by_position, due = load_proofs_are_due(l);
-    int status = due ? load_proofs_agree(l, err) : DCP_OK;
-    if (status) return status;
-    const int again = due && !both;
+    const bool both = l->engine->is_by_position, due = load_proofs_are_due(l);
+    const bool again = due && !both;
     piece_batch first = {.exact = 1,
                          .inexact = both && due,
                          .is_last = !again,
                          .agreed_end = due ? 0 : l->first_end};
-    status = move_batches(l, l->engine, first, err);
+    int status = move_batches(l, l->engine, first, err);
     if (!status && again) /* blocks have to be read whole, by few */
         status = move_batches(l, move_engine_for_scattered(),
                               (piece_batch){.inexact = 1, .is_last = 1}, err);

@@ -22,8 +22,7 @@ typedef struct load_asking {
 } load_asking;
 
 /* Not collective: fills in `homes` for plan_exchange_vote, in which the datasets become known and
- * the load's pieces are prepared and measured (load_pieces_measure, into *end). To be freed in
- * either case. */
+ * the load's pieces are begun (load_pieces_begin, into *end). To be freed in either case. */
 int load_ask_prepare(load_asking *a, struct load_job *l, uint64_t *end, dcp_error *err);
 void load_ask_free(load_asking *a);
 
@@ -47,17 +46,12 @@ void load_cast_free(struct load_casting *cast);
 
 struct load_job;
 
-/* Not collective, once the boxes are known, where this rank has all rows of shards: looks for the
- * datasets near them. */
-int load_pieces_look(struct load_job *l, dcp_error *err);
-
-/* Not collective: checksums, files and queue. Before the other functions. */
-int load_pieces_prepare(struct load_job *l, dcp_error *err);
-/* Then, before the load's boxes are judged: *end tensors' pieces suit this rank at once. Their
+/* Not collective, once this rank can know the datasets near its boxes: finds them, and takes memory
+ * for checksums, files and queue. *end: how many tensors' pieces suit this rank at once; their
  * datasets are open then. */
-int load_pieces_measure(struct load_job *l, uint64_t *end, dcp_error *err);
+int load_pieces_begin(struct load_job *l, uint64_t *end, dcp_error *err);
 void load_pieces_free(struct load_job *l);
 
-/* Collective. Fills the boxes of all pieces and adds to the checksums. Where not all rows are here,
- * the status is this rank's, to be agreed on. */
+/* Collective, after load_proofs_agree if that is due. Fills the boxes of all pieces and adds to the
+ * checksums. Where not all rows are here, the status is this rank's, to be agreed on. */
 int load_pieces_move_all(struct load_job *l, dcp_error *err);
