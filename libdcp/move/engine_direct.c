@@ -2,6 +2,7 @@
  * O_DIRECT, and otherwise through the queue's buffers. */
 #include "move/engine_direct.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -343,21 +344,19 @@ static int choose_bulk(const move_transfer *t, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective. *over becomes 1 if some rank failed, so the rest can be skipped. */
-static int move_all_fragments(const move_transfer *t, int *over, dcp_error *err) {
-    move_exchange x = {0};
-    int status = choose_bulk(t, err);
-    if (!status) status = move_exchange_open(&x, t, err);
-    if (!status) {
-        status = move_exchange_run(&x, err);
-        if (!status && x.status) {
-            status = x.status;
-            if (err) *err = x.error;
-        }
-        io_queue_drain(t->queue);
+/* Collective. */
+static int begin_fragments(move_exchange *x, const move_transfer *t, dcp_error *err) {
+    const int status = choose_bulk(t, err);
+    return status ? status : move_exchange_open(x, t, err);
+}
+
+/* Not collective, after move_exchange_run, which returned `status`. */
+static int end_fragments(move_exchange *x, const move_transfer *t, int status, dcp_error *err) {
+    if (!status && x->status) {
+        status = x->status;
+        if (err) *err = x->error;
     }
-    *over = x.is_over;
-    move_exchange_close(&x);
+    io_queue_drain(t->queue);
     return status;
 }
 
@@ -369,7 +368,11 @@ static int move_directly(move_transfer *t, dcp_error *err) {
     io_queue *queue = t->queue;
     double start = core_clock_now(), waited_before = io_queue_waited(queue);
     if (t->progress && t->progress->on_phase) io_queue_tell(queue, tell_wait, t->progress);
-    int over, status = move_all_fragments(t, &over, err);
+    move_exchange x = {0};
+    int status = begin_fragments(&x, t, err);
+    if (!status) status = end_fragments(&x, t, move_exchange_run(&x, err), err);
+    const bool over = x.is_over; /* some rank failed: the rest need not be done */
+    move_exchange_close(&x);
     double middle = core_clock_now(), waited = io_queue_waited(queue) - waited_before;
     if (!status && !over) status = move_sums(t->replicas, t->n_replicas, t->progress, err);
     if (!status && !over && !t->others_are_summed)

@@ -268,15 +268,15 @@ static int begin_step(writing *w, dcp_error *err) {
     return status;
 }
 
-/* Collective: into the folder, and from there under the step's name. */
-static int write_step(writing *w, dcp_error *err) {
+/* Collective: the data, into the files of the folder. */
+static int write_sharded(const writing *w, dcp_error *err) {
+    return save_sharded_write(w->sharded, w->folder, w->shares_none, w->progress, w->report, err);
+}
+
+/* Collective, after the data: their tables, and from the folder under the step's name. */
+static int finish_step(writing *w, dcp_error *err) {
     dcp_store *store = w->store;
-    int status = w->r->layout == DCP_LAYOUT_GLOBAL
-                     ? write_global(w, err)
-                     : save_sharded_write(w->sharded, w->folder, w->shares_none, w->progress,
-                                          w->report, err);
-    if (status) return status;
-    int finished = finish_files(w, err);
+    int status = DCP_OK, finished = finish_files(w, err);
     const double written = core_clock_now();
     if (store->groups) {
         status = comm_agree(store->comm, finished, err);
@@ -303,59 +303,64 @@ int save_prepare(dcp_store *store, const save_request *r, dcp_error *err) {
     return save_plan_make(store, r, &save_context_of(store)->plan, err);
 }
 
-static int run_once(dcp_store *store, const save_request *r, move_progress *progress,
-                    dcp_report *report, dcp_error *err) {
-    save_context *kept = save_context_of(store);
-    save_plan *plan = kept->plan;
-    writing w = {.store = store,
-                 .r = r,
-                 .plan = plan,
-                 .progress = progress,
-                 .report = report,
-                 .image.file.fd = -1};
+/* Not collective: a try to write the step, from the figures of its plan on. */
+static writing start_writing(dcp_store *store, const save_request *r, move_progress *progress,
+                             dcp_report *report) {
+    save_plan *plan = save_context_of(store)->plan;
     report->plan_s = move_progress_phase(progress, DCP_PHASE_PLAN, plan->begin, plan->end);
     report->bytes = total_bytes(r);
     report->engine = plan->engine->engine;
     progress->total = kept_bytes(r, plan);
     comm_stop_begin(&progress->stop, store->comm);
-    int status = begin_step(&w, err);
-    const int began = !status;
-    if (!status) status = write_step(&w, err);
-    note_saved(store, status, r, report);
-    free_writing(&w);
-    if (status) {
-        if (began) save_context_reset(kept, status);
-        if (status != DCP_ERR_STATE || store->has_tmp) store_rollback(store, r->step);
-        status = store_find_cause(store, status, err);
-    }
-    report->total_s = move_progress_phase(progress, DCP_PHASE_ALL, plan->begin, core_clock_now());
-    return status;
+    return (writing){.store = store,
+                     .r = r,
+                     .plan = plan,
+                     .progress = progress,
+                     .report = report,
+                     .image.file.fd = -1};
 }
 
-/* What a try told of its bytes does not count for the next one. */
-static int run_again(dcp_store *store, const save_request *r, const move_progress *first,
-                     move_progress *progress, dcp_report *report, dcp_error *err) {
-    *progress = *first;
-    *report = (dcp_report)DCP_REPORT_INIT;
-    return run_once(store, r, progress, report, err);
+/* Collective: tidies up after a try that ended with `status`, and returns the cause of a failure.
+ */
+static int end_writing(writing *w, int status, bool began, dcp_error *err) {
+    dcp_store *store = w->store;
+    const double begin = w->plan->begin;
+    note_saved(store, status, w->r, w->report);
+    free_writing(w);
+    if (status) {
+        if (began) save_context_reset(save_context_of(store), status);
+        if (status != DCP_ERR_STATE || store->has_tmp) store_rollback(store, w->r->step);
+        status = store_find_cause(store, status, err);
+    }
+    w->report->total_s = move_progress_phase(w->progress, DCP_PHASE_ALL, begin, core_clock_now());
+    return status;
 }
 
 int save_run(dcp_store *store, const save_request *r, move_progress *progress, dcp_report *report,
              dcp_error *err) {
     const move_progress first = *progress;
+    const bool is_global = r->layout == DCP_LAYOUT_GLOBAL;
     dcp_error why = {0};
     uint64_t from = 0;
-    int made = r->make_room;
-    int status = run_once(store, r, progress, report, &why);
-    while (status == DCP_ERR_NO_SPACE && made) {
+    int status, made = r->make_room;
+    for (;;) {
+        writing w = start_writing(store, r, progress, report);
+        status = begin_step(&w, &why);
+        const bool began = !status;
+        if (!status) status = is_global ? write_global(&w, &why) : write_sharded(&w, &why);
+        if (!status) status = finish_step(&w, &why);
+        status = end_writing(&w, status, began, &why);
+        if (status != DCP_ERR_NO_SPACE || !made) break;
         /* no step is given up for a save that a rank has cancelled meanwhile */
         int failed = comm_agree(store->comm, move_progress_status(progress, err), err);
         if (!failed) failed = store_room_make(store, &from, &made, err);
         if (failed) return failed;
-        if (made)
-            status = run_again(store, r, &first, progress, report, &why);
-        else
+        if (!made) {
             store_room_explain(store, &why);
+            break;
+        }
+        *progress = first; /* what a try reported of its bytes does not count for the next one */
+        *report = (dcp_report)DCP_REPORT_INIT;
     }
     if (status && err) *err = why;
     return status;

@@ -99,32 +99,29 @@ static void note_replicas(void *ctx) {
         im->sums[im->layout->blocks] = save_replicas_word(im->replicas);
 }
 
-static int move_pieces(save_image *im, dcp_report *report, dcp_error *err) {
-    const int is_summed = im->replicas && im->replicas->others_are_summed;
-    const move_file file = {
-        .end = im->layout->skeleton.file_bytes, .file = &im->file, .path = im->path};
-    move_transfer t = {.direction = MOVE_TO_FILE,
-                       .comm = im->comm,
-                       .queue = save_context_of(im->store)->queue,
-                       .files = &file,
-                       .n_files = 1,
-                       .pieces = im->pieces,
-                       .n_pieces = im->n_pieces,
-                       .replicas = im->replicas ? im->replicas->pieces : NULL,
-                       .n_replicas = im->replicas && !is_summed ? im->replicas->n : 0,
-                       .others_are_summed = is_summed,
-                       .kept = im->reuse && im->reuse->shared.n ? NULL : im->moves,
-                       .uses_kept = im->uses_moves,
-                       .device = &im->device,
-                       .progress = im->progress,
-                       .is_last = im->is_last,
-                       .bulk_is_apart = im->mover != NULL,
-                       .sums = im->mover ? NULL : im->sums, /* it adds to them */
-                       .n_sums = im->layout->blocks + 1,
-                       .on_summed = note_replicas,
-                       .ctx = im,
-                       .report = report};
-    return im->engine->to_file(&t, err);
+static move_transfer transfer_of(save_image *im, const move_file *file, dcp_report *report) {
+    const bool is_summed = im->replicas && im->replicas->others_are_summed;
+    return (move_transfer){.direction = MOVE_TO_FILE,
+                           .comm = im->comm,
+                           .queue = save_context_of(im->store)->queue,
+                           .files = file,
+                           .n_files = 1,
+                           .pieces = im->pieces,
+                           .n_pieces = im->n_pieces,
+                           .replicas = im->replicas ? im->replicas->pieces : NULL,
+                           .n_replicas = im->replicas && !is_summed ? im->replicas->n : 0,
+                           .others_are_summed = is_summed,
+                           .kept = im->reuse && im->reuse->shared.n ? NULL : im->moves,
+                           .uses_kept = im->uses_moves,
+                           .device = &im->device,
+                           .progress = im->progress,
+                           .is_last = im->is_last,
+                           .bulk_is_apart = im->mover != NULL,
+                           .sums = im->mover ? NULL : im->sums, /* it adds to them */
+                           .n_sums = im->layout->blocks + 1,
+                           .on_summed = note_replicas,
+                           .ctx = im,
+                           .report = report};
 }
 
 int save_image_write(save_image *im, const save_sharing *sharing, dcp_report *report,
@@ -133,7 +130,11 @@ int save_image_write(save_image *im, const save_sharing *sharing, dcp_report *re
     if (im->mover) im->mover->announce(im->mover->ctx, im);
     int status = agrees ? comm_agree(im->comm, opened, err) : DCP_OK;
     if (!status) status = share_unchanged(im, sharing, report, err);
-    if (!status) status = move_pieces(im, report, err);
+    if (status) return status;
+    const move_file file = {
+        .end = im->layout->skeleton.file_bytes, .file = &im->file, .path = im->path};
+    move_transfer t = transfer_of(im, &file, report);
+    status = im->engine->to_file(&t, err);
     if (!status && !im->mover) save_reuse_note(im);
     return status;
 }
