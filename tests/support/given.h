@@ -33,10 +33,9 @@ typedef enum scheme {
     STRIPES, /* every size-th row: many boxes of a tensor on each rank */
     MESH,    /* replicas x FSDP x tensor parallel: two dimensions cut, or one cut twice */
     SAVE_SCHEMES,
-    HALO =
-        SAVE_SCHEMES, /* rows plus one row of each neighbour; only for loads, like the following */
-    CORNERS,          /* an odd part of some tensors */
-    ONE_OF_TWO,       /* rows of every second tensor */
+    HALO = SAVE_SCHEMES, /* like ROWS, plus one of each neighbour; from here only for loads */
+    CORNERS,             /* an odd part of some tensors */
+    ONE_OF_TWO,          /* rows of every second tensor */
     LOAD_SCHEMES,
     FEW_ROWS = LOAD_SCHEMES, /* of a dozen tensors, like ROWS and COLUMNS */
     FEW_COLUMNS

@@ -238,7 +238,7 @@ static inline void table_free(void *ctx) {
 
 static const dcp_comm_ops table_functions = {TABLE_FUNCTIONS};
 
-/* The same functions plus exchange. */
+/* These functions plus exchange. */
 static const dcp_comm_ops table_with_exchange = {TABLE_FUNCTIONS, .exchange = table_exchange};
 
 static inline table_world *table_world_make(void) {

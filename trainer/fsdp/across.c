@@ -204,8 +204,7 @@ void fsdp_across_spread(fsdp_across *a, size_t unit) {
     const int groups = groups_of(a->layout), row = own_row(a->layout);
     int *counts = a->spread_counts, *starts = counts + groups;
     float *shard = shard_of(a, unit);
-    a->transport->finish(a->transport,
-                         &a->spreading); /* of the previous unit, which uses `counts` */
+    a->transport->finish(a->transport, &a->spreading); /* the previous unit used `counts` */
     for (int g = 0; g < groups; g++) {
         const fsdp_range piece = piece_of(a, unit, g);
         counts[g] = piece.count;

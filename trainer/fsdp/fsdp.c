@@ -24,8 +24,7 @@ struct fsdp {
     fsdp_micro_batches batches;
     const float **whole;  /* [units] parameters of the gathered units, otherwise NULL */
     size_t last_backward; /* the last stage with a backward pass: nothing before it is trained */
-    long
-        in_block; /* the gathered block if blocks are dropped after use; NO_UNIT if there is none */
+    long in_block;        /* the gathered block if blocks are dropped after use, or NO_UNIT */
     size_t to_gather, started; /* blocks of this micro-step, and how many gathers have started */
     const float **places;      /* parameters of the current stage */
     float **grad_places;       /* gradients of the current stage */

@@ -55,8 +55,7 @@ static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
     s->n_flights = ahead ? ahead : 1;
     s->n_staging = plan->is_shared ? 0 : s->n_flights;
     s->n_blocks = keep ? 0 : 1;
-    if (plan->is_shared && !keep)
-        s->n_blocks += ahead; /* on their way to the place where they stay */
+    if (plan->is_shared && !keep) s->n_blocks += ahead; /* on their way to their place */
     for (size_t u = 0; u < layout->n; u++) {
         const fsdp_unit *unit = &layout->units[u];
         s->first_staging = most(s->first_staging, unit->gathered_elems);

@@ -35,9 +35,8 @@ typedef struct model model;
 typedef struct kernels kernels;
 typedef struct model model;
 
-enum {
-    FSDP_ALIGN = 128
-}; /* 512 bytes, the alignment that disks require of memory that is written directly */
+/* 512 bytes, the alignment that disks require of memory that is written directly. */
+enum { FSDP_ALIGN = 128 };
 
 typedef struct fsdp_param {
     model_param info;
@@ -45,8 +44,7 @@ typedef struct fsdp_param {
     uint64_t row_elems; /* of one index of dimension 0 */
     uint64_t elems;     /* held by this rank */
     uint64_t whole_at;  /* position in the whole unit, and in the unit's whole gradient */
-    uint64_t
-        param_at; /* position of this rank's slice in its storage of parameters, over all units */
+    uint64_t param_at;  /* this rank's slice in its storage of parameters, all units */
     uint64_t ranked_at; /* position of this rank's slice in its shard of the unit */
     uint64_t grad_at;   /* position in this rank's gradients and slots; 0 if it is frozen */
 } fsdp_param;

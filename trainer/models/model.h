@@ -51,9 +51,8 @@ kernels_type model_type(const model *m);
 /* Returns true if the stage uses parameter i of its unit. Two stages use tied weights, and a
  * talker's tables of codes. */
 int model_stage_uses(const model *m, size_t stage, size_t i);
-int model_speaks(const model *m); /* true if its samples are speech */
-uint64_t
-model_max_sequence(const model *m); /* max_position_embeddings; 0 if it has no token input */
+int model_speaks(const model *m);            /* true if its samples are speech */
+uint64_t model_max_sequence(const model *m); /* max_position_embeddings, or 0 without tokens */
 /* The shape of this model's samples. sequence: tokens per sample. */
 sample_shape model_sample(const model *m, uint64_t sequence);
 

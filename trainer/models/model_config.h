@@ -51,11 +51,9 @@ typedef struct model_config {
 
 /* What a talker has besides a decoder. Its classes are a frame's first code, and special ids. */
 typedef struct speech_config {
-    uint64_t texts,
-        text_hidden; /* the size of the text's vocabulary, and the width of its embedding */
-    uint64_t groups; /* codes per frame */
+    uint64_t texts, text_hidden;             /* the text's vocabulary, and its embedding's width */
+    uint64_t groups;                         /* codes per frame */
     uint64_t text_pad, text_begin, text_end; /* special ids of the text channel */
-    uint64_t pad, begin, end, no_think, think_begin,
-        think_end;          /* special ids of the codec channel */
+    uint64_t pad, begin, end, no_think, think_begin, think_end; /* ids of the codec channel */
     model_config predictor; /* of the other codes, which are its classes; without speech */
 } speech_config;

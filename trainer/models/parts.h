@@ -71,8 +71,7 @@ typedef struct block_parts {
 
 /* One kind of stage. `layer` is the index of a block; elsewhere it is 0. */
 typedef struct stage_kind {
-    void (*keep)(model_run *run, arena *a,
-                 size_t layer);             /* lays out what the backward pass needs */
+    void (*keep)(model_run *run, arena *a, size_t layer); /* lays out what backward needs */
     void (*work)(model_run *run, arena *a); /* lays out what no other kind uses at the same time */
     void (*forward)(model_run *run, size_t layer, const float *const *params);
     void (*backward)(model_run *run, size_t layer, const float *const *params, float *const *grads);
@@ -158,11 +157,10 @@ typedef struct norm_stats {
 /* A talker's samples as lists of rows, contiguous in memory. Frames are those of all samples, and
  * some unused ones. The id of an unused frame, and of anything that does not exist, is -1. */
 typedef struct speech_lists {
-    int32_t *text,
-        *codec; /* [rows] ids of both channels; `codec` includes the first code of a frame */
-    int32_t *at, *before; /* [frames] the frame's row in the stream, and the row before it */
-    int32_t *codes;       /* [groups, frames] */
-    int32_t *targets;     /* [groups - 1, frames] */
+    int32_t *text, *codec; /* [rows] ids of both channels; codec: also first codes of frames */
+    int32_t *at, *before;  /* [frames] the frame's row in the stream, and the row before it */
+    int32_t *codes;        /* [groups, frames] */
+    int32_t *targets;      /* [groups - 1, frames] */
 } speech_lists;
 
 /* What a talker's run has besides a decoder's. */

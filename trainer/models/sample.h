@@ -14,16 +14,14 @@ typedef struct sample_shape {
     uint64_t tokens; /* ids of the input; 0 if it is numbers */
     uint32_t ndim;   /* of the numbers: 3 for an image [channels, height, width], 1 for a vector */
     uint64_t dims[3];
-    uint64_t
-        targets; /* as many as tokens, or 1; for speech, one more for each code except the first */
+    uint64_t targets; /* tokens, or 1; for speech, plus one per code except the first */
     uint64_t classes; /* ids and targets are below it: the vocabulary, or the number of classes */
     int packed;       /* a sample of tokens may hold several documents */
     /* For speech, where tokens are the positions of both channels together, and the numbers are the
      * speaker's vector; otherwise 0: */
-    uint64_t frames,
-        groups;            /* the number of frames for which there is room, and of codes in each */
-    uint64_t texts, codes; /* ids of text, and codes, are below these */
-    uint64_t end;          /* the class after the last frame */
+    uint64_t frames, groups; /* the most frames, and codes in each */
+    uint64_t texts, codes;   /* ids of text, and codes, are below these */
+    uint64_t end;            /* the class after the last frame */
 } sample_shape;
 
 /* The number of positions besides those of a text's ids and frames, of the ids at the beginning,

@@ -205,8 +205,7 @@ static void upload(model_run *run, const sample_batch *batch) {
 int model_speech_set(model_run *run, const sample_batch *batch, dcp_error *err) {
     const size_t frames = run->speech.frames, groups = groups_in(run);
     const speech_lists *l = &run->speech.host;
-    for (size_t i = 0; i < (2 + groups) * frames; i++)
-        l->at[i] = NONE; /* also `before` and `codes` */
+    for (size_t i = 0; i < (2 + groups) * frames; i++) l->at[i] = NONE; /* also before, codes */
     for (size_t i = 0; i < (groups - 1) * frames; i++) l->targets[i] = SAMPLE_IGNORE;
     for (size_t i = 0; i < run->batch; i++) {
         const speech_sample s = sample_of(run, batch, i);

@@ -34,8 +34,7 @@ static void line(const char *prefix, const char *fmt, va_list args) {
     char *text;
     if (vasprintf(&text, fmt, args) < 0) text = NULL;
     ranks_bar_clear();
-    fprintf(stderr, "dcp-train: %s%s\n", prefix,
-            text ? text : fmt); /* text is NULL if out of memory */
+    fprintf(stderr, "dcp-train: %s%s\n", prefix, text ? text : fmt); /* NULL: out of memory */
     free(text);
 }
 

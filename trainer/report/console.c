@@ -30,9 +30,7 @@ int report_console_columns(void) {
     if (fstat(STDOUT_FILENO, &st) != 0 || S_ISREG(st.st_mode)) return 0;
     if (columns > 0 || ranks_launcher_is_there() || !isatty(STDOUT_FILENO)) return columns;
     const int is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    return is_known
-               ? size.ws_col - 1
-               : USUAL_COLUMNS - 1; /* the last column stays empty, because the line would wrap */
+    return is_known ? size.ws_col - 1 : USUAL_COLUMNS - 1; /* the last column would wrap */
 }
 
 /* "3m20s" */

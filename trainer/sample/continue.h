@@ -6,10 +6,10 @@
 typedef struct sample_options {
     const char *text; /* the text to continue */
     int ids;          /* the text and the output are token ids */
-    const char
-        *ckpt; /* a step's folder, or a directory of steps, whose newest intact step is used */
-    uint64_t
-        tokens; /* at most that many follow; 0: SAMPLE_TOKENS, or fewer if the model allows fewer */
+    /* A step's folder, or a directory of steps, whose newest intact step is used. */
+    const char *ckpt;
+    /* At most that many follow; 0: SAMPLE_TOKENS, or fewer if the model allows fewer. */
+    uint64_t tokens;
     double temperature; /* 0: always the likeliest token */
     uint64_t seed;
 } sample_options;

@@ -42,7 +42,7 @@ static const uint64_t cuda_bytes = (uint64_t)800 << 20;
 /* NCCL's buffers for each rank that a rank sends to directly, on a host of 8 H100s, where they are
  * largest (3.3 GB for the 7 others: github.com/NVIDIA/nccl/issues/1685). */
 static const uint64_t peer_bytes = (uint64_t)448 << 20;
-enum { MOST_PEERS = 7 }; /* the other GPUs of a host; those on other hosts share their buffers */
+enum { MOST_PEERS = 7 }; /* the other GPUs of a host; further ones share their buffers */
 
 /* Options that are added to the configuration's own. */
 static const struct {

@@ -226,8 +226,7 @@ int setup_memory_check(const trainer *t, dcp_error *err) {
     int ranks;
     if (kernels_on_host(t->k)) return DCP_OK;
     MPI_Barrier(t->comm); /* all ranks have freed the operands of their measurement */
-    int status =
-        ranks_agree(t->comm, predict(t, &n, err), err); /* no rank has allocated anything since */
+    int status = ranks_agree(t->comm, predict(t, &n, err), err); /* before any allocates */
     if (status != DCP_OK) return status;
     add_up(t, n.bytes, &together, &ranks);
     status = ranks_agree(t->comm, compare_with_free(t, &n, together, ranks, err), err);

@@ -135,8 +135,7 @@ int state_meta_write(const train_state *s, const config *c, const meta_data *dat
  * members without one. */
 static void as_configured(const char *section, const char *key, char *out, size_t size) {
     static const struct {
-        const char *section, *key,
-            *name; /* key NULL: any other key, which is appended to the name */
+        const char *section, *key, *name; /* key NULL: any other, appended to the name */
     } names[] = {
         {"schedule", "type", "scheduler.type"},
         {"schedule", "lr", "optimizer.params.lr"},
@@ -180,8 +179,7 @@ static void tell_differences(int rank, const char *section, const json_t *there,
         const json_t *a = json_object_get(there, key), *b = json_object_get(here, key);
         if (json_equal(a, b) || is_label(section, key)) continue;
         const int is_of_type = strcmp(section, "schedule") == 0 && strcmp(key, warmup_type) != 0;
-        if (is_of_type && (!a || !b))
-            continue; /* a difference of the schedule's type is reported instead */
+        if (is_of_type && (!a || !b)) continue; /* the type's difference is reported */
         const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15);
         char *was = a ? core_json_text(a, flags) : NULL, *is = b ? core_json_text(b, flags) : NULL;
         char name[512];

@@ -109,8 +109,7 @@ static void offload_release(const offload *o, const void *from, uint64_t bytes) 
     const uint64_t begin = first / page * page;
     const uint64_t end = (first + bytes + page - 1) / page * page;
     if (bytes == 0) return;
-    madvise(o->at + begin, end - begin,
-            MADV_DONTNEED); /* of a shared mapping, so the content is preserved */
+    madvise(o->at + begin, end - begin, MADV_DONTNEED); /* shared mapping: keeps the content */
     sync_file_range(o->fd, (off_t)begin, (off_t)(end - begin), SYNC_FILE_RANGE_WRITE);
 }
 

@@ -122,7 +122,7 @@ static void between_launch_and_fence(const scratch *s, stand_in *d, const given 
     on_device_free(&o);
 }
 
-/* The same for a copy: the memory may change after the call. Replicas that another rank writes are
+/* With a copy: the memory may change after the call. Replicas that another rank writes are
  * summed by the device, whatever is copied. */
 static void until_the_call_returns(const scratch *s, stand_in *d, const given *g, scheme how,
                                    dcp_layout layout, dcp_replicas replicas) {
@@ -290,8 +290,7 @@ static void disk_fails(const scratch *s, stand_in *d, const given *g) {
     on_device_make(&o, d, g, FEW_ROWS, s->rank, s->size, 1, 0);
     SUCCEEDS(dcp_save_prepare(store, o.state, NULL, err));
     const uint64_t taken = d->calls[STAND_IN_ALLOC];
-    SUCCEEDS(
-        dcp_save(store, 1, o.state, GIVEN_JSON, NULL, NULL, err)); /* later saves use this plan */
+    SUCCEEDS(dcp_save(store, 1, o.state, GIVEN_JSON, NULL, NULL, err)); /* makes the plan */
     signal(SIGXFSZ, SIG_IGN);
     limit_files(4096);
     CHECK(dcp_save(store, 2, o.state, GIVEN_JSON, NULL, NULL, &failure) == DCP_ERR_IO);

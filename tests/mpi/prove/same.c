@@ -46,7 +46,7 @@ static int read_box(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_e
     return DCP_OK;
 }
 
-/* The same boxes, from functions. */
+/* Proves the same boxes, supplied by functions. */
 static void same_from_sources(const scratch *s, const given *g) {
     held h;
     dcp_state *state;

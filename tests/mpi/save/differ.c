@@ -80,7 +80,7 @@ static void each_tensor(const scratch *s, const given *g, const run *r) {
     scratch_load(s, s->comm, "differ/step-00000001", g, ROWS);
 }
 
-/* The same change at places where a sum of blocks or words without their order would cancel it. */
+/* Changes at two places that cancel in a sum of blocks, or of words without their order. */
 static void changes_that_cancel(const scratch *s, const given *g, const run *r) {
     static const uint64_t pairs[][2] = {
         {16, 16 + (4 << 20) - 8}, {16, 16 + (4 << 20)}, {1000, 1008}, {3 << 20, (3 << 20) + 4096}};

@@ -26,8 +26,7 @@ static void save(const scratch *s, const char *root, const char *way, const give
     held_make(&h, g, how, s->rank, s->size, 1);
     SUCCEEDS(dcp_save(store, 5, h.state, GIVEN_JSON, &options, &report, err));
     CHECK(report.engine == engine);
-    SUCCEEDS(dcp_save(store, 5, h.state, GIVEN_JSON, &options, &report,
-                      err)); /* with the previous plan */
+    SUCCEEDS(dcp_save(store, 5, h.state, GIVEN_JSON, &options, &report, err)); /* same plan */
     held_free(&h);
     dcp_store_close(store);
 }

@@ -45,8 +45,7 @@ static void it_has_the_documented_bytes(void **state) {
 static void lengths_follow_from_the_members(void **state) {
     (void)state;
     parity_header h = three_members(REDUNDANCY_RS);
-    assert_int_equal(redundancy_parity_strip_bytes(&h, 0),
-                     8192); /* 10,000 / 2, rounded up to pages */
+    assert_int_equal(redundancy_parity_strip_bytes(&h, 0), 8192); /* 10,000 / 2 in pages */
     assert_int_equal(redundancy_parity_file_bytes(&h, 1), 4096 + 4096 + 8192);
     h.members[2].bytes = 1 << 30;
     assert_int_equal(redundancy_parity_file_bytes(&h, 1), 4096 + 4096 + (1 << 29));

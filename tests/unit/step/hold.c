@@ -450,8 +450,7 @@ static void a_claim_ends_with_its_process(void **state) {
     assert_int_equal(read(ready[0], &grandchild, sizeof grandchild), sizeof grandchild);
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(read(ready[0], &byte, 1),
-                     0); /* the other one has closed what it does not need */
+    assert_int_equal(read(ready[0], &byte, 1), 0); /* the other end is closed */
     dcp_step_unpin(pin_step(s, "step-00000001"));
     assert_int_equal(kill(grandchild, SIGKILL), 0);
     close(ready[0]);

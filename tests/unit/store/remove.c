@@ -175,7 +175,7 @@ static void nobody_comes_to_hold_what_goes(void **state) {
     dcp_store_close(store);
 }
 
-/* The same if `keep` removes the step, or it is removed to make room. */
+/* Likewise if `keep` removes the step, or it is removed to make room. */
 static void nobody_comes_to_hold_an_old_step_that_goes(void **state) {
     struct scratch *s = *state;
     char path[200];
