@@ -1,8 +1,12 @@
 """What the tests of dcp-train share: a scratch folder, a small model, running and killing ranks."""
 import atexit, glob, json, math, os, random, shutil, signal, struct, subprocess, sys, tempfile, time
 
-BIN = os.environ["DCP_BIN"]
-SOURCE = os.environ["DCP_SOURCE"]
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, f"{HERE}/../support")
+import cases
+
+SOURCE = os.environ.get("DCP_SOURCE") or os.path.abspath(f"{HERE}/../..")
+BIN = os.environ.get("DCP_BIN") or f"{SOURCE}/build/bin"
 TRAINER = f"{BIN}/dcp-train"
 MPIRUN = os.environ.get("DCP_MPIRUN", "mpirun --oversubscribe").split()
 TIMEOUT = 120  # of one run: a hang is a failure
@@ -21,8 +25,7 @@ MODEL = {"model_type": "qwen3", "vocab_size": 259, "hidden_size": 64, "intermedi
 
 
 def fail(why):
-    print("FAILED:", why)
-    sys.exit(1)
+    raise AssertionError(why)
 
 
 def check(condition, why):
@@ -88,7 +91,7 @@ class Run:
         env = {**os.environ, "OMPI_MCA_orte_tmpdir_base": tempfile.mkdtemp(prefix="o", dir=scratch)}
         self.process = subprocess.Popen(command(ranks, *args), stdin=subprocess.DEVNULL,
                                         stdout=self.out, stderr=self.err, env=env)
-        atexit.register(lambda: self.process.poll() is None and self.end())  # where the test fails
+        cases.at_end(lambda: self.process.poll() is None and self.end())  # if the test fails
 
     def text(self, file):
         file.seek(0)
