@@ -1,23 +1,22 @@
 #!/usr/bin/env python3
-"""Checkpoint directories that cannot be used, are in use, or run full: one clear line and the right
-exit status; a save that fails leaves older steps, and training goes on."""
-import contextlib, re
-from train_lib import *
-
-make_text()
-
+"""A checkpoint directory that cannot be used, is in use, or runs full gives one clear line and the right exit status. A
+save that fails leaves older steps, and training continues."""
+import contextlib, glob, os, re, shutil, signal, subprocess
+from train_lib import (BIN, cases, check, config, losses, make_text, messages, metrics, Run, state,
+                       step_path, steps, tool, train, TRAINER)
 
 @contextlib.contextmanager
 def mounted(path, options):
-    """A tmpfs; None where we may not mount."""
+    """A tmpfs. Skips the case if this process may not mount."""
     os.mkdir(path)
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path],
                           capture_output=True)
+    if done.returncode != 0:
+        cases.skip("mounting a file system is not permitted")
     try:
-        yield path if done.returncode == 0 else None
+        yield path
     finally:
-        if done.returncode == 0:
-            subprocess.run(["umount", path], check=True)
+        subprocess.run(["umount", path], check=True)
 
 
 def refused(ranks, text, *args, expect=2):
@@ -26,49 +25,64 @@ def refused(ranks, text, *args, expect=2):
     check(len(told) == 1 and told[0] == messages(err)[-1], f"\"{text}\" is not told last: {err}")
 
 
-for ranks in (1, 3):
-    refused(ranks, "checkpoint.dir: ", config(checkpoint={"dir": "text/below"}))
-os.symlink("nowhere", "link")
-for more in ([], ["--dry-run"]):
-    refused(1, "link: it is a symbolic link to what is not there", config(checkpoint={"dir": "link"}), *more, expect=3)
-    refused(1, "metrics: link is a symbolic link to what is not there", config(metrics="link"), *more)
-check(not os.path.lexists("nowhere"), "what the link names was made")
+def test_a_path_below_a_file_is_refused():
+    make_text()
+    for ranks in (1, 3):
+        refused(ranks, "checkpoint.dir: ", config(checkpoint={"dir": "text/below"}))
 
-# A second trainer names the first, which goes on.
-endless = config("endless.json", max_steps=1000000, scheduler={"type": "constant"},
-                 checkpoint={"dir": "used", "every": 0})
-first = Run(2, endless)
-first.wait_for(lambda: os.path.exists("metrics.jsonl") and len(metrics()) > 0, "a first step")
-holder = open("used/.lock").read().split()[-1]
-check(int(holder) in first.pids(), f"{holder} is not one of {first.pids()}")
-for ranks in (1, 2):
-    refused(ranks, f"process {holder} on host", endless, "metrics=second.jsonl")
-    refused(ranks, f"process {holder} on host", endless, "metrics=second.jsonl", "--dry-run")
-check(f"checkpoint.dir: used is in use by another writer, process {holder} on" in tool("dcp-train", endless, "--plan"),
-      "--plan does not name the holder")
-check(first.process.poll() is None, "the first trainer has ended")
-os.kill(first.pids()[0], signal.SIGTERM)
-check(first.wait() == 143, "the first trainer does not end")
 
-mounts = 0
-with mounted("readonly", "ro,size=1m") as path:
-    if path:
-        mounts += 1
+def test_a_dangling_link_is_refused():
+    make_text()
+    os.symlink("nowhere", "link")
+    for more in ([], ["--dry-run"]):
+        refused(1, "link: it is a symbolic link to what is not there", config(checkpoint={"dir": "link"}), *more, expect=3)
+        refused(1, "metrics: link is a symbolic link to what is not there", config(metrics="link"), *more)
+    check(not os.path.lexists("nowhere"), "what the link names was made")
+
+
+def test_a_second_trainer_names_the_first_which_continues():
+    make_text()
+    endless = config("endless.json", max_steps=1000000, scheduler={"type": "constant"},
+                     checkpoint={"dir": "used", "every": 0})
+    first = Run(2, endless)
+    first.wait_for(lambda: os.path.exists("metrics.jsonl") and len(metrics()) > 0, "a first step")
+    holder = open("used/.lock").read().split()[-1]
+    check(int(holder) in first.pids(), f"{holder} is not one of {first.pids()}")
+    for ranks in (1, 2):
+        refused(ranks, f"process {holder} on host", endless, "metrics=second.jsonl")
+        refused(ranks, f"process {holder} on host", endless, "metrics=second.jsonl", "--dry-run")
+    check(f"checkpoint.dir: used is in use by another writer, process {holder} on" in tool("dcp-train", endless, "--plan"),
+          "--plan does not name the holder")
+    check(first.process.poll() is None, "the first trainer has ended")
+    os.kill(first.pids()[0], signal.SIGTERM)
+    check(first.wait() == 143, "the first trainer does not end")
+
+
+def test_a_read_only_directory_is_refused():
+    make_text()
+    with mounted("readonly", "ro,size=1m") as path:
         for ranks in (1, 3):
             refused(ranks, "checkpoint.dir: ", config(checkpoint={"dir": f"{path}/ckpt"}))
             refused(ranks, "checkpoint.dir: cannot write to ", config(checkpoint={"dir": f"{path}/ckpt"}), "--dry-run")
         plan = tool("dcp-train", config(checkpoint={"dir": f"{path}/ckpt"}), "--plan")
         check(f"checkpoint.dir: cannot write to {path}/ckpt" in plan, plan)
 
-# Room for two steps and a part of the third: it is not saved, but the next ones are, since they give up old steps, and
-# so is the last one of a run that saves nothing before. Where there is room for one, no step is saved any more until
-# there is more.
-whole = config("whole.json", checkpoint={"dir": "whole"}, metrics="whole.jsonl")
-train(1, whole)
-size = sum(os.path.getsize(f"{step_path(12, 'whole')}/{f}") for f in ("state.h5", "about.json"))
-with mounted("two", f"size={int(2.5 * size) // 4096 * 4}k") as path:
-    if path:
-        mounts += 1
+
+@cases.shared
+def whole_run():
+    make_text()
+    # Returns the configuration, and the size of one step in bytes.
+    whole = config("whole.json", checkpoint={"dir": "whole"}, metrics="whole.jsonl")
+    train(1, whole)
+    size = sum(os.path.getsize(f"{step_path(12, 'whole')}/{f}") for f in ("state.h5", "about.json"))
+    return whole, size
+
+
+def test_old_steps_are_given_up_for_new_ones():
+    whole, size = cases.use(whole_run)
+    # There is room for two and a half steps. The third one is not saved; the next saves give up old steps. The last step
+    # of a run that saves nothing before it is saved, too.
+    with mounted("two", f"size={int(2.5 * size) // 4096 * 4}k") as path:
         full = config("full.json", checkpoint={"dir": f"{path}/ckpt", "keep": 3})
         _, err = train(1, full, "--dry-run")
         told = [m for m in messages(err) if "warning: checkpoint.dir: a step takes" in m]
@@ -89,9 +103,12 @@ with mounted("two", f"size={int(2.5 * size) // 4096 * 4}k") as path:
         check(steps(f"{path}/ckpt") == [2, 3] and "is not saved" not in err, err)
         plan = tool("dcp-train", full, "--plan", "checkpoint.keep=1")  # a step is saved before older ones go
         check(re.search(r"checkpoint.dir +\d+\.\d+ +3 .*  fewer steps will be kept", plan), plan)
-with mounted("small", f"size={int(1.5 * size) // 4096 * 4}k") as path:
-    if path:
-        mounts += 1
+
+
+def test_without_room_for_a_second_step_training_continues():
+    whole, size = cases.use(whole_run)
+    # There is room for one and a half steps: no other step is saved until there is more room.
+    with mounted("small", f"size={int(1.5 * size) // 4096 * 4}k") as path:
         full = config("full.json", checkpoint={"dir": f"{path}/ckpt"})
         _, err = train(1, full, "--dry-run")
         check("MB are free for more in" in err and "saves will fail until there is more" in err, err)
@@ -113,10 +130,11 @@ with mounted("small", f"size={int(1.5 * size) // 4096 * 4}k") as path:
         check(state(12, f"{path}/ckpt") == state(12, "whole"), "the state differs afterwards")
         check(losses() == losses("whole.jsonl"), "losses differ afterwards")
 
-# Metrics that find no room go on once there is some, and each line that is there is whole.
-with mounted("metrics", "size=8k") as path:
-    if path:
-        mounts += 1
+
+def test_metrics_continue_once_there_is_room():
+    make_text()
+    # Each line that is written is whole.
+    with mounted("metrics", "size=8k") as path:
         lines = f"{path}/metrics.jsonl"
         run = Run(1, config(max_steps=1000000, checkpoint={"dir": "unsaved", "every": 0}, metrics=lines))
         run.wait_for(lambda: "lines are left out until one can be written" in run.text(run.err), "a full disk")
@@ -127,17 +145,19 @@ with mounted("metrics", "size=8k") as path:
         told = [line["step"] for line in metrics(lines)]
         check(told[:3] == [1, 2, 3] and len(told) < told[-1] == max(steps("unsaved")), f"{told}")
 
-# Offload takes all of its room at the start, and leaves nothing behind.
-offload = ["fsdp.cpu_offload=true", "checkpoint.dir=offloaded", "max_steps=1"]
-for dry in (), ("--dry-run",):
-    _, err = train(2, whole, *offload, "fsdp.offload_path=nowhere", *dry, expect=2)
-    check("fsdp.offload_path: cannot make a file in nowhere: No such file" in err, err)
-with mounted("tiny", "size=64k") as path:
-    if path:
+
+def test_offload_takes_its_room_at_the_start():
+    whole, _ = cases.use(whole_run)
+    # It leaves nothing behind.
+    offload = ["fsdp.cpu_offload=true", "checkpoint.dir=offloaded", "max_steps=1"]
+    for dry in (), ("--dry-run",):
+        _, err = train(2, whole, *offload, "fsdp.offload_path=nowhere", *dry, expect=2)
+        check("fsdp.offload_path: cannot make a file in nowhere: No such file" in err, err)
+    with mounted("tiny", "size=64k") as path:
         _, err = train(3, whole, *offload, f"fsdp.offload_path={path}", expect=3)
         check(f"bytes of a rank in {path}: No space left on device" in messages(err)[-1], err)
         check(not os.listdir(path), f"left behind: {os.listdir(path)}")
         check(not os.path.exists("offloaded"), "a directory of checkpoints is made")
-if mounts < 4:
-    print("SKIPPED: read-only directory and full disk, as we may not mount")
-    sys.exit(77)
+
+
+cases.main()

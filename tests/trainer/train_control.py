@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""dcp-run ctl, while dcp-train trains: what status tells is so, a save is there when it is answered, 4, 8, 3 and 4
-ranks compute each step once and end as an undisturbed run does, stop saves. The socket lies among the steps: nothing
-that removes or lists them touches it, and it goes with the run."""
-import threading
-
-from train_lib import *
+"""dcp-run ctl while dcp-train trains: the reported status is true; a save exists when its request is answered; a run
+on 4, 8, 3 and 4 ranks computes each step once and ends as an undisturbed run does; stop saves. The socket is in the
+checkpoint directory: nothing that removes or lists steps touches it, and it goes with the run."""
+import json, os, signal, subprocess, tempfile, threading, time
+from train_lib import (BIN, cases, check, config, fail, losses, make_text, state, steps, TIMEOUT,
+                       tool, train, TRAINER)
 
 LAST = 60
 
@@ -17,6 +17,7 @@ class Supervised:
         self.process = subprocess.Popen([f"{BIN}/dcp-run", "-n", str(ranks), *options, "--", *before, TRAINER,
                                          *map(str, args)],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.err)
+        cases.at_end(lambda: self.process.poll() is None and self.process.kill())  # if the case fails
 
     def said(self):
         self.err.seek(0)
@@ -45,14 +46,14 @@ def ask(directory, *words):
 
 
 def ctl(directory, *words, expect=0):
-    """What is answered."""
+    """Returns the answer."""
     done = ask(directory, *words)
     check(done.returncode == expect, f"ctl {words}: exit {done.returncode}: {done.stdout}{done.stderr}")
     return json.loads(done.stdout) if expect == 0 else done.stderr
 
 
 def answers_as(directory, pid):
-    """Whether that one answers, and not nobody any more."""
+    """Returns true if the process with this pid answers."""
     done = subprocess.run([f"{BIN}/dcp-run", "ctl", f"{directory}/.control", "status"], capture_output=True, text=True,
                           timeout=TIMEOUT)
     return done.returncode == 0 and json.loads(done.stdout)["pid"] == pid
@@ -62,7 +63,6 @@ def is_socket(directory):
     return os.path.exists(f"{directory}/.control") and not os.path.isfile(f"{directory}/.control")
 
 
-make_text()
 slow = {"type": "constant", "params": {"warmup_steps": 0}}
 
 
@@ -71,118 +71,146 @@ def settings(directory, **checkpoint):
                   checkpoint={"dir": directory, "every": 1000, **checkpoint})
 
 
-run = Supervised(4, settings("ckpt"), f"max_steps={100 * LAST}")
-run.wait_for(lambda: is_socket("ckpt"), "the socket")
-while ctl("ckpt", "status")["step"] < 1:  # ranks that are not set up yet must not die of it
-    asked = ask("ckpt", "save")
-    check(asked.returncode in (0, 3) and "sent" not in asked.stdout, f"an early save: {asked}")
-shown = ctl("ckpt", "status")
-check(shown["ranks"] == 4 and shown["state"] == "running" and shown["pid"] == run.process.pid, f"{shown}")
-for ranks in (8, 3, 4):
-    saved = ctl("ckpt", "save")["step"]
-    check(saved in steps(), f"step {saved} is told saved, and {steps()} are there")
-    check(ctl("ckpt", "resize", ranks)["ranks"] == ranks, f"resize {ranks}")
+def test_a_resized_run_ends_as_an_undisturbed_one():
+    make_text()
+    run = Supervised(4, settings("ckpt"), f"max_steps={100 * LAST}")
+    run.wait_for(lambda: is_socket("ckpt"), "the socket")
+    while ctl("ckpt", "status")["step"] < 1:  # ranks that are not set up yet must not die of it
+        asked = ask("ckpt", "save")
+        check(asked.returncode in (0, 3) and "sent" not in asked.stdout, f"an early save: {asked}")
     shown = ctl("ckpt", "status")
-    check(shown["ranks"] == ranks and len(shown["members"]) == ranks, f"after resize {ranks}: {shown}")
-ctl("ckpt", "stop")
-run.ends(143)
-check(shown["failures"] == 0 and shown["planned"] == 3, f"{shown}")
-end = max(steps())
-train(4, settings("ckpt"), f"max_steps={end + LAST}")
-train(2, settings("whole"), f"max_steps={end + LAST}")
-whole = state(end + LAST, "whole"), losses("whole.jsonl")
-check(len(whole[1]) == end + LAST, "the undisturbed run lacks lines")
-check((state(end + LAST), losses("ckpt.jsonl")) == whole, f"another end than the undisturbed run's: {run.said()}")
-check(not os.path.exists("ckpt/.control"), "the socket is left")
+    check(shown["ranks"] == 4 and shown["state"] == "running" and shown["pid"] == run.process.pid, f"{shown}")
+    for ranks in (8, 3, 4):
+        saved = ctl("ckpt", "save")["step"]
+        check(saved in steps(), f"step {saved} is told saved, and {steps()} are there")
+        check(ctl("ckpt", "resize", ranks)["ranks"] == ranks, f"resize {ranks}")
+        shown = ctl("ckpt", "status")
+        check(shown["ranks"] == ranks and len(shown["members"]) == ranks, f"after resize {ranks}: {shown}")
+    ctl("ckpt", "stop")
+    run.ends(143)
+    check(shown["failures"] == 0 and shown["planned"] == 3, f"{shown}")
+    end = max(steps())
+    train(4, settings("ckpt"), f"max_steps={end + LAST}")
+    train(2, settings("whole"), f"max_steps={end + LAST}")
+    whole = state(end + LAST, "whole"), losses("whole.jsonl")
+    check(len(whole[1]) == end + LAST, "the undisturbed run lacks lines")
+    check((state(end + LAST), losses("ckpt.jsonl")) == whole, f"another end than the undisturbed run's: {run.said()}")
+    check(not os.path.exists("ckpt/.control"), "the socket is left")
 
-# Steps come and go around it; a second one is refused, and takes nothing away.
-run = Supervised(2, settings("busy", every=1, keep=1), f"max_steps={100 * LAST}")
-run.wait_for(lambda: is_socket("busy") and len(steps("busy")) > 0 and max(steps("busy")) > 5, "steps")
-inode = os.stat("busy/.control").st_ino
-second = Supervised(2, settings("busy"))
-second.ends(2)
-check(f"process {run.process.pid} on " in second.said(), second.said())
-check(".control" not in tool("dcp-inspect", "ls", "busy"), "listed as a step")
-answers = []
-clients = [threading.Thread(target=lambda: answers.append(ctl("busy", "save")["step"])) for _ in range(8)]
-for client in clients:
-    client.start()
-for client in clients:
-    client.join()
-check(len(answers) == 8, f"8 saves at once: {answers}")
-check(os.stat("busy/.control").st_ino == inode, "the socket is another one")
-check(ctl("busy", "stop")["state"] == "stopping", "stop")
-run.ends(143)
-last = max(steps("busy"))
-check(not os.path.exists("busy/.control"), "the socket is left")
 
-# Ranks that refuse their number: the run goes on with as many as before.
-run = Supervised(2, settings("pairs"), "fsdp.replicas=2", f"max_steps={100 * LAST}")
-run.wait_for(lambda: is_socket("pairs") and ctl("pairs", "status")["step"] > 1, "steps")
-check("refuse to be 3" in ctl("pairs", "resize", 3, expect=3), "a resize that the ranks refuse")
-run.wait_for(lambda: ctl("pairs", "status")["state"] == "running", "the ranks as before")
-check(ctl("pairs", "status")["ranks"] == 2, "other ranks than before")
-ctl("pairs", "stop")
-run.ends(143)
+def test_saves_and_second_runs_leave_the_socket_alone():
+    make_text()
+    # Steps are saved and removed beside it. A second run is refused, and removes nothing.
+    run = Supervised(2, settings("busy", every=1, keep=1), f"max_steps={100 * LAST}")
+    run.wait_for(lambda: is_socket("busy") and len(steps("busy")) > 0 and max(steps("busy")) > 5, "steps")
+    inode = os.stat("busy/.control").st_ino
+    second = Supervised(2, settings("busy"))
+    second.ends(2)
+    check(f"process {run.process.pid} on " in second.said(), second.said())
+    check(".control" not in tool("dcp-inspect", "ls", "busy"), "listed as a step")
+    answers = []
+    clients = [threading.Thread(target=lambda: answers.append(ctl("busy", "save")["step"])) for _ in range(8)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    check(len(answers) == 8, f"8 saves at once: {answers}")
+    check(os.stat("busy/.control").st_ino == inode, "the socket is another one")
+    check(ctl("busy", "stop")["state"] == "stopping", "stop")
+    run.ends(143)
+    check(not os.path.exists("busy/.control"), "the socket is left")
 
-# Asked to end, to be run elsewhere, when a step has just been handed over in memory: it is in checkpoint.dir then.
-run = Supervised(2, settings("moved", stores=[{"path": "moved-memory", "every": 1000, "keep": 2}]), f"max_steps={100 * LAST}")
-run.wait_for(lambda: is_socket("moved") and ctl("moved", "status")["step"] > 1, "steps")
-resize = subprocess.Popen([f"{BIN}/dcp-run", "ctl", "moved", "resize", "3"], stderr=subprocess.DEVNULL)
-run.wait_for(lambda: os.path.exists("moved-memory") and steps("moved-memory"), "a step in memory")
-os.kill(run.process.pid, signal.SIGUSR2)
-run.ends(75)
-resize.wait(TIMEOUT)
-check(max(steps("moved")) >= max(steps("moved-memory")), f"{steps('moved')}, in memory {steps('moved-memory')}: {run.said()}")
 
-# Killed, and started again at once: it goes on, from an earlier step, so that later ones are set aside.
-run = Supervised(2, settings("busy", every=1, keep=3), f"max_steps={100 * LAST}")
-run.wait_for(lambda: max(steps("busy")) > last + 3, "more steps")
-run.process.kill()
-run.process.wait()
-check(is_socket("busy"), "nothing is left of the killed one: this test tries nothing")
-back = sorted(steps("busy"))[-2]  # its ranks may still remove the oldest
-run = Supervised(2, settings("busy", every=1, keep=3, resume=f"busy/step-{back:08d}"), f"max_steps={100 * LAST}")
-run.wait_for(lambda: answers_as("busy", run.process.pid), "the second one")
-run.wait_for(lambda: ctl("busy", "status")["step"] > back + 5, "steps after going back")
-ranks = [rank["pid"] for rank in ctl("busy", "status")["members"]]
-for pid in ranks:
-    os.kill(pid, signal.SIGSTOP)
-ctl("busy", "stop")
-late = subprocess.Popen([f"{BIN}/dcp-run", "ctl", "busy", "resize", "3"], stderr=subprocess.PIPE, text=True)
-for _ in range(10):
-    check(ctl("busy", "status")["state"] == "stopping", "it does not stop")
-for pid in ranks:
-    os.kill(pid, signal.SIGCONT)
-run.ends(143)
-said = late.communicate(timeout=TIMEOUT)[1]
-check(late.returncode in (2, 3), f"resized while it stops: exit {late.returncode}: {said}")
+def test_a_resize_that_ranks_refuse_leaves_the_run_as_it_was():
+    make_text()
+    # It continues on as many ranks as before.
+    run = Supervised(2, settings("pairs"), "fsdp.replicas=2", f"max_steps={100 * LAST}")
+    run.wait_for(lambda: is_socket("pairs") and ctl("pairs", "status")["step"] > 1, "steps")
+    check("refuse to be 3" in ctl("pairs", "resize", 3, expect=3), "a resize that the ranks refuse")
+    run.wait_for(lambda: ctl("pairs", "status")["state"] == "running", "the ranks as before")
+    check(ctl("pairs", "status")["ranks"] == 2, "other ranks than before")
+    ctl("pairs", "stop")
+    run.ends(143)
 
-# Another program starts dcp-train, and the file begins with a mark of UTF-8, as editors of Windows write it.
-marked = settings("started")
-with open(marked) as file:
-    text = file.read()
-with open(marked, "w", encoding="utf-8-sig") as file:
-    file.write(text)
-run = Supervised(2, marked, f"max_steps={100 * LAST}", before=("env", "NAME=value"))
-run.wait_for(lambda: is_socket("started"), "the socket")
-run.wait_for(lambda: ctl("started", "status")["step"] > 1, "steps")
-check(ctl("started", "save")["step"] in steps("started"), f"{steps('started')}")
 
-# A save that is asked for while the ranks are about to end for a resize: what they save then answers it.
-saved = max(steps("started"))
-ranks = [rank["pid"] for rank in ctl("started", "status")["members"]]
-for pid in ranks:
-    os.kill(pid, signal.SIGSTOP)
-asked = [subprocess.Popen([f"{BIN}/dcp-run", "ctl", "started/.control", *words], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True) for words in (["save"], ["resize", "3"])]
-while ctl("started", "status")["state"] == "running":
-    time.sleep(0.01)
-for pid in ranks:
-    os.kill(pid, signal.SIGCONT)
-(save, save_err), (_, resize_err) = (process.communicate(timeout=TIMEOUT) for process in asked)
-check(asked[1].returncode == 0, f"resize: {resize_err}")
-is_late = "not there yet, or not any more" in save_err  # it came when they had ended
-check(asked[0].returncode == 3 if is_late else json.loads(save)["step"] > saved, f"after step {saved}: {save}{save_err}")
-ctl("started", "stop")
-run.ends(143)
+def test_a_step_in_memory_is_saved_before_the_run_ends_for_a_requeue():
+    make_text()
+    # The step has just been saved in memory when the run is asked to end; afterwards it is in checkpoint.dir.
+    run = Supervised(2, settings("moved", stores=[{"path": "moved-memory", "every": 1000, "keep": 2}]), f"max_steps={100 * LAST}")
+    run.wait_for(lambda: is_socket("moved") and ctl("moved", "status")["step"] > 1, "steps")
+    resize = subprocess.Popen([f"{BIN}/dcp-run", "ctl", "moved", "resize", "3"], stderr=subprocess.DEVNULL)
+    run.wait_for(lambda: os.path.exists("moved-memory") and steps("moved-memory"), "a step in memory")
+    os.kill(run.process.pid, signal.SIGUSR2)
+    run.ends(75)
+    resize.wait(TIMEOUT)
+    check(max(steps("moved")) >= max(steps("moved-memory")), f"{steps('moved')}, in memory {steps('moved-memory')}: {run.said()}")
+
+
+def test_a_run_continues_after_its_supervisor_was_killed():
+    make_text()
+    # It is started again at once, from an earlier step, so later ones are set aside.
+    run = Supervised(2, settings("busy", every=1, keep=3), f"max_steps={100 * LAST}")
+    run.wait_for(lambda: max(steps("busy"), default=0) > 6, "more steps")
+    run.process.kill()
+    run.process.wait()
+    check(is_socket("busy"), "nothing is left of the killed one: this test tries nothing")
+    back = sorted(steps("busy"))[-2]  # its ranks may still remove the oldest
+    run = Supervised(2, settings("busy", every=1, keep=3, resume=f"busy/step-{back:08d}"), f"max_steps={100 * LAST}")
+    run.wait_for(lambda: answers_as("busy", run.process.pid), "the second one")
+    run.wait_for(lambda: ctl("busy", "status")["step"] > back + 5, "steps after going back")
+    ranks = [rank["pid"] for rank in ctl("busy", "status")["members"]]
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
+    ctl("busy", "stop")
+    late = subprocess.Popen([f"{BIN}/dcp-run", "ctl", "busy", "resize", "3"], stderr=subprocess.PIPE, text=True)
+    for _ in range(10):
+        check(ctl("busy", "status")["state"] == "stopping", "it does not stop")
+    for pid in ranks:
+        os.kill(pid, signal.SIGCONT)
+    run.ends(143)
+    said = late.communicate(timeout=TIMEOUT)[1]
+    check(late.returncode in (2, 3), f"resized while it stops: exit {late.returncode}: {said}")
+
+
+def test_a_run_started_by_another_program_answers():
+    make_text()
+    # The file begins with a byte order mark, as Windows editors write it.
+    marked = settings("started")
+    with open(marked) as file:
+        text = file.read()
+    with open(marked, "w", encoding="utf-8-sig") as file:
+        file.write(text)
+    run = Supervised(2, marked, f"max_steps={100 * LAST}", before=("env", "NAME=value"))
+    run.wait_for(lambda: is_socket("started"), "the socket")
+    run.wait_for(lambda: ctl("started", "status")["step"] > 1, "steps")
+    check(ctl("started", "save")["step"] in steps("started"), f"{steps('started')}")
+    ctl("started", "stop")
+    run.ends(143)
+
+
+def test_a_save_requested_during_a_resize_is_answered():
+    make_text()
+    # The ranks are about to end; what they save then answers the request.
+    run = Supervised(2, settings("started"), f"max_steps={100 * LAST}")
+    run.wait_for(lambda: is_socket("started"), "the socket")
+    run.wait_for(lambda: ctl("started", "status")["step"] > 1, "steps")
+    ctl("started", "save")
+    saved = max(steps("started"))
+    ranks = [rank["pid"] for rank in ctl("started", "status")["members"]]
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
+    asked = [subprocess.Popen([f"{BIN}/dcp-run", "ctl", "started/.control", *words], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) for words in (["save"], ["resize", "3"])]
+    while ctl("started", "status")["state"] == "running":
+        time.sleep(0.01)
+    for pid in ranks:
+        os.kill(pid, signal.SIGCONT)
+    (save, save_err), (_, resize_err) = (process.communicate(timeout=TIMEOUT) for process in asked)
+    check(asked[1].returncode == 0, f"resize: {resize_err}")
+    is_late = "not there yet, or not any more" in save_err  # it came when they had ended
+    check(asked[0].returncode == 3 if is_late else json.loads(save)["step"] > saved, f"after step {saved}: {save}{save_err}")
+    ctl("started", "stop")
+    run.ends(143)
+
+
+cases.main()
