@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Programs other than dcp-train under dcp-run: they know who they are as under torchrun, find each
-other, have the cores, and are started again after an exception; what they exit with is theirs."""
-import socket
-from train_lib import *
+"""Programs other than dcp-train under dcp-run: they get the variables of torchrun, find each other, have the cores, and
+are started again after an exception; dcp-run ends with their exit status."""
+import glob, json, os, socket, subprocess, sys
+from train_lib import BIN, cases, check, TIMEOUT, tool
 
 PROGRAM = '''
 import json, os, socket, sys, time
@@ -28,13 +28,14 @@ if rank == world - 1 and status == -9: os.kill(os.getpid(), 9)
 if rank == world - 1 and status == 1: raise ValueError("as any exception")
 sys.exit(max(status, 0))
 '''
-open("program.py", "w").write(PROGRAM)
 CORES = len(os.sched_getaffinity(0))
 
 
 def run(ranks, *statuses, expect=0, options=(), env=()):
     for path in glob.glob("env-*") + glob.glob("met-*"):
         os.remove(path)
+    with open("program.py", "w") as f:
+        f.write(PROGRAM)
     outer = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     done = subprocess.run([f"{BIN}/dcp-run", "-n", str(ranks), *options, "--", sys.executable, "program.py",
                            *map(str, statuses)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -62,30 +63,48 @@ def check_ranks(start, world):
     return ports
 
 
-for world in (1, 2, 3):
-    run(world)
-    check_ranks(0, world)
+def test_ranks_get_the_variables_of_torchrun_and_meet():
+    for world in (1, 2, 3):
+        with cases.part(f"{world}"):
+            run(world)
+            check_ranks(0, world)
 
-# An exception is no end of the run, and nor is a rank that is killed.
-err = run(2, 1)
-check("start 1 failed with status 1" in err and "restart 1 of 3" in err, err)
-check_ranks(1, 2)
-run(3, -9, 1, options=("--on-failure", "shrink", "--min", "1"))
-check_ranks(1, 2)
-check_ranks(2, 1)
-err = run(2, 1, 1, 1, 1, 1, expect=3)
-check("giving up after 3 restarts" in err, err)
 
-# These mean the same whoever ends with them.
-err = run(2, 2, expect=2)
-check("status 2, which no restart would change" in err, err)
-for status in (75, 143):
-    check("restart" not in run(2, status, expect=status), f"status {status} is tried again")
+def test_an_exception_is_restarted():
+    err = run(2, 1)
+    check("start 1 failed with status 1" in err and "restart 1 of 3" in err, err)
+    check_ranks(1, 2)
 
-# What is given stays.
-with socket.create_server(("", 0)) as taken:
-    port = str(taken.getsockname()[1])
-run(2, env={"MASTER_PORT": port, "MASTER_ADDR": "localhost", "OMP_NUM_THREADS": "7"}.items())
-have = variables(0, 1)
-check([have[n] for n in ("MASTER_PORT", "MASTER_ADDR", "OMP_NUM_THREADS")] == [port, "localhost", "7"], have)
-tool("dcp-run", "rank", "true", expect=2)
+
+def test_a_run_shrinks_after_a_kill():
+    run(3, -9, 1, options=("--on-failure", "shrink", "--min", "1"))
+    check_ranks(1, 2)
+    check_ranks(2, 1)
+
+
+def test_restarts_are_limited():
+    err = run(2, 1, 1, 1, 1, 1, expect=3)
+    check("giving up after 3 restarts" in err, err)
+
+
+def test_some_statuses_are_final():
+    # They have the same meaning for every program.
+    err = run(2, 2, expect=2)
+    check("status 2, which no restart would change" in err, err)
+    for status in (75, 143):
+        check("restart" not in run(2, status, expect=status), f"status {status} is tried again")
+
+
+def test_given_variables_stay():
+    with socket.create_server(("", 0)) as taken:
+        port = str(taken.getsockname()[1])
+    run(2, env={"MASTER_PORT": port, "MASTER_ADDR": "localhost", "OMP_NUM_THREADS": "7"}.items())
+    have = variables(0, 1)
+    check([have[n] for n in ("MASTER_PORT", "MASTER_ADDR", "OMP_NUM_THREADS")] == [port, "localhost", "7"], have)
+
+
+def test_the_name_rank_is_no_option():
+    tool("dcp-run", "rank", "true", expect=2)
+
+
+cases.main()

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Configurations, folders and files of token ids as people have them, the second list after deepspeed/:
-each of public/sources.json, made after what it names, is taken as it is meant, or answered once."""
-from train_lib import *
+"""Configurations, folders and files of token ids as people have them, the second list after deepspeed/: each one of
+public/sources.json, made after the source that it names, is understood as intended, or refused in one message."""
+import json, os, random, struct, subprocess, sys
+from train_lib import (BIN, cases, check, config, json_at, make_text, messages, MODEL, SOURCE,
+                       TIMEOUT)
 
 sys.path.insert(0, f"{SOURCE}/tests/cli")
 here = os.getcwd()
@@ -11,9 +13,6 @@ os.chdir(here)
 
 FILES = f"{SOURCE}/tests/trainer/public"
 SOURCES = json.load(open(f"{FILES}/sources.json"))
-make_text()
-with open("model.json", "w") as f:
-    json.dump(MODEL, f)
 GIVEN = ["model=model.json", "data.path=text", "data.sequence_length=128"]
 
 
@@ -136,26 +135,54 @@ def ids(name, entry):
         check(entry["without"] in err, f"{name}: {err}")
 
 
-with open("run.json", "w") as f:
-    json.dump({"train_batch_size": 4, "train_micro_batch_size_per_gpu": 4, "data": {"path": "text"}}, f)
-with open("ids", "wb") as f:
-    f.write(struct.pack("<400H", *[i % 16 for i in range(400)]))
-check(len(SOURCES) >= 20, "fewer than twenty")
-check(sorted(n for n in os.listdir(FILES) if n != "sources.json") ==
-      sorted({n for n, e in SOURCES.items() if "shows" in e or "refused" in e} |
-             {f"{e.get('config', n)}.config.json" for n, e in SOURCES.items() if "said" in e and "adapter" not in e}),
-      "sources.json has not each file")
-for name, entry in SOURCES.items():
-    check("/" in entry["source"], f"{name} names no source")
-    (model_folder if "said" in entry else configuration if "shows" in entry or "refused" in entry else ids)(name, entry)
+@cases.shared
+def inputs():
+    make_text()
+    with open("model.json", "w") as f:
+        json.dump(MODEL, f)
 
-# One of two places for what is offloaded would be lost, and a key that another one replaces is told.
-with open("twice.json", "w") as f:
-    json.dump({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/a"},
-                                     "offload_param": {"device": "nvme", "nvme_path": "/b"}}}, f)
-_, err = call("dcp-train", "twice.json", *GIVEN, "--print-config", status=2)
-check('zero_optimization.offload_param: "/b"; another nvme_path has been given' in err, err)
-_, err = call("dcp-train", "run.json", *GIVEN, "optimizer.params.lr=1", 'optimizer={"type": "AdamW"}', "seed=2", "seed=2",
-              "--print-config")
-check(err.splitlines() == ["dcp-train: warning: run.json: not taken, as the command line has the key again: "
-                           "optimizer.params.lr=1"], err)
+
+@cases.shared
+def run_inputs():
+    cases.use(inputs)
+    with open("run.json", "w") as f:
+        json.dump({"train_batch_size": 4, "train_micro_batch_size_per_gpu": 4, "data": {"path": "text"}}, f)
+    with open("ids", "wb") as f:
+        f.write(struct.pack("<400H", *[i % 16 for i in range(400)]))
+
+
+def test_sources_json_has_each_file():
+    check(len(SOURCES) >= 20, "fewer than twenty")
+    check(sorted(n for n in os.listdir(FILES) if n != "sources.json") ==
+          sorted({n for n, e in SOURCES.items() if "shows" in e or "refused" in e} |
+                 {f"{e.get('config', n)}.config.json" for n, e in SOURCES.items() if "said" in e and "adapter" not in e}),
+          "sources.json has not each file")
+
+
+def test_each_file_is_understood_or_refused():
+    cases.use(run_inputs)
+    for name, entry in SOURCES.items():
+        with cases.part(f"{name}"):
+            check("/" in entry["source"], f"{name} names no source")
+            (model_folder if "said" in entry else configuration if "shows" in entry or "refused" in entry else ids)(name, entry)
+
+
+def test_two_places_for_offload_are_refused():
+    cases.use(inputs)
+    # One of the two places would be lost.
+    with open("twice.json", "w") as f:
+        json.dump({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/a"},
+                                         "offload_param": {"device": "nvme", "nvme_path": "/b"}}}, f)
+    _, err = call("dcp-train", "twice.json", *GIVEN, "--print-config", status=2)
+    check('zero_optimization.offload_param: "/b"; another nvme_path has been given' in err, err)
+
+
+def test_an_overridden_key_of_the_command_line_is_a_warning():
+    cases.use(run_inputs)
+    _, err = call("dcp-train", "run.json", *GIVEN, "optimizer.params.lr=1", 'optimizer={"type": "AdamW"}', "seed=2", "seed=2",
+                  "--print-config")
+    check(err.splitlines() == ["dcp-train: warning: run.json: not taken, as the command line has the key again: "
+                               "optimizer.params.lr=1"], err)
+
+
+cases.main()

@@ -1,21 +1,18 @@
 #!/usr/bin/env python3
-"""dcp-run is killed in training and started again at once: the new one goes on, to the same state. A
-store that somebody else holds is waited for as long as --grace: until it is free, or the run ends and
-names who holds it. A run whose store another writer has taken ends, also where it leaves out saves that
-come while one is in flight."""
-import fcntl
-from train_lib import *
+"""dcp-run is killed in training and started again at once: the new one continues, to the same state. It waits up to
+--grace for a store that another process holds, until the store is free, or the run ends and names the holder. A run
+whose store another writer has taken over ends, also if it skips saves while another save is in flight."""
+import fcntl, os, struct, subprocess, time
+from train_lib import (BIN, cases, check, config, fail, losses, make_text, messages, Run, state,
+                       steps, TIMEOUT, train, TRAINER)
 
 F_OFD_SETLK = 37
 WHOLE = struct.pack("hhlli4x", fcntl.F_WRLCK, 0, 0, 0, 0)
-
-make_text()
 constant = {"type": "constant"}
-killed = config("killed.json", max_steps=1000000, scheduler=constant, metrics="lines.jsonl")
 
 
 def launch(*args):
-    return subprocess.Popen([f"{BIN}/dcp-run", *args, "--", TRAINER, killed], stdin=subprocess.DEVNULL,
+    return subprocess.Popen([f"{BIN}/dcp-run", *args, "--", TRAINER, "killed.json"], stdin=subprocess.DEVNULL,
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
@@ -47,48 +44,82 @@ def takes_lock():
         return True
 
 
-newest = 0
-for ranks in ("2", "3", "2"):
-    run = launch("-n", ranks)
-    wait_for(lambda: max(steps() + [0]) > newest, run, f"a step after {newest}")
-    run.kill()
-    run.wait()
-    run.stderr.close()
-    newest = max(steps())
-while not takes_lock():  # killed ranks may publish some steps more
-    time.sleep(0.01)
-last = max(steps()) + 2
-config(killed, max_steps=last, scheduler=constant, metrics="lines.jsonl")
-train(1, config("whole.json", max_steps=last, scheduler=constant, checkpoint={"dir": "whole", "every": 0}, metrics="whole.jsonl"))
-err = ends(launch("-n", "2"), 0)
-check("start 2, " not in err and "going on from step" in err, err)
-check(state(last) == state(last, "whole"), "the state differs")
-check(losses("lines.jsonl") == losses("whole.jsonl"), "losses differ")
+@cases.shared
+def inputs():
+    make_text()
+    config("killed.json", max_steps=1000000, scheduler=constant, metrics="lines.jsonl")
 
-# A live holder, of no job: this process, by the lock that a writer takes.
-holder = open("ckpt/.lock", "r+")
-fcntl.fcntl(holder, F_OFD_SETLK, WHOLE)
-err = ends(launch("-n", "2", "--grace", "0.5"), 2)
-check(err.count("waiting for up to 0.5 s (dcp-run --grace), since") == 1, err)
-check("is in use by another writer" in messages(err)[-1] and "start 2, " not in err, err)
 
-run = launch("-n", "2", "--grace", "1000")
-said = ""
-while "waiting for up to 1000 s" not in said:  # until then it does not end
-    line = run.stderr.readline()
-    check(line, f"does not wait: {said}")
-    said += line
-holder.close()
-err = ends(run, 0)
+def test_a_run_continues_after_dcp_run_was_killed():
+    cases.use(inputs)
+    newest = 0
+    for ranks in ("2", "3", "2"):
+        run = launch("-n", ranks)
+        wait_for(lambda: max(steps() + [0]) > newest, run, f"a step after {newest}")
+        run.kill()
+        run.wait()
+        run.stderr.close()
+        newest = max(steps())
+    while not takes_lock():  # killed ranks may publish some steps more
+        time.sleep(0.01)
+    last = max(steps()) + 2
+    config("killed.json", max_steps=last, scheduler=constant, metrics="lines.jsonl")
+    train(1, config("whole.json", max_steps=last, scheduler=constant, checkpoint={"dir": "whole", "every": 0}, metrics="whole.jsonl"))
+    err = ends(launch("-n", "2"), 0)
+    check("start 2, " not in err and "going on from step" in err, err)
+    check(state(last) == state(last, "whole"), "the state differs")
+    check(losses("lines.jsonl") == losses("whole.jsonl"), "losses differ")
 
-# Taken by somebody on another host: what `.lock` names is all that is seen of it.
-run = Run(2, config("taken.json", metrics="taken.jsonl", max_steps=1000000,
-                    checkpoint={"dir": "taken", "keep": 2, "async": True, "when_busy": "skip"}))
-check(run.wait_for(lambda: steps("taken"), "a step"), run.text(run.err))
-with open("taken.lock", "w") as lock:
-    lock.write("far.away 17 4711 0123456789abcdef 4026531836 00000000000000ab sole held 17\n")
-os.rename("taken.lock", "taken/.lock")
-status, err = run.wait(), run.text(run.err)
-check(status == 3, f"exit {status}: {err}")
-check("the run ends: " in err and "taken over by another writer, process 17 on host far.away" in err, err)
-check("training goes on" not in err, err)
+
+@cases.shared
+def finished():
+    """A run of two steps that is over."""
+    cases.use(inputs)
+    train(1, config("killed.json", max_steps=2, scheduler=constant, metrics="lines.jsonl"))
+
+
+def hold():
+    """Takes the lock of a writer for this process, which belongs to no job. Returns the file."""
+    holder = open("ckpt/.lock", "r+")
+    cases.at_end(holder.close)
+    fcntl.fcntl(holder, F_OFD_SETLK, WHOLE)
+    return holder
+
+
+def test_a_store_that_stays_in_use_ends_the_run():
+    cases.use(finished)
+    hold()
+    err = ends(launch("-n", "2", "--grace", "0.5"), 2)
+    check(err.count("waiting for up to 0.5 s (dcp-run --grace), since") == 1, err)
+    check("is in use by another writer" in messages(err)[-1] and "start 2, " not in err, err)
+
+
+def test_a_store_that_becomes_free_is_used():
+    cases.use(finished)
+    holder = hold()
+    run = launch("-n", "2", "--grace", "1000")
+    said = ""
+    while "waiting for up to 1000 s" not in said:  # until then it does not end
+        line = run.stderr.readline()
+        check(line, f"does not wait: {said}")
+        said += line
+    holder.close()
+    ends(run, 0)
+
+
+def test_a_run_whose_store_was_taken_over_ends():
+    make_text()
+    # The other writer is on another host; only what `.lock` names is visible of it.
+    run = Run(2, config("taken.json", metrics="taken.jsonl", max_steps=1000000,
+                        checkpoint={"dir": "taken", "keep": 2, "async": True, "when_busy": "skip"}))
+    check(run.wait_for(lambda: steps("taken"), "a step"), run.text(run.err))
+    with open("taken.lock", "w") as lock:
+        lock.write("far.away 17 4711 0123456789abcdef 4026531836 00000000000000ab sole held 17\n")
+    os.rename("taken.lock", "taken/.lock")
+    status, err = run.wait(), run.text(run.err)
+    check(status == 3, f"exit {status}: {err}")
+    check("the run ends: " in err and "taken over by another writer, process 17 on host far.away" in err, err)
+    check("training goes on" not in err, err)
+
+
+cases.main()

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""--trace: one file of all ranks, whole JSON also where SIGTERM ends the run, in which the pieces of
-work nest, each step has its slice with number and loss, every unit is computed, gathered and reduced on every rank, saves have their pieces, where they were, and a slower
-store's fillings are there."""
+"""--trace writes one file for all ranks, complete JSON also if SIGTERM ends the run. In it, pieces of work nest; each
+step has a slice with its number and loss; every unit is computed, gathered and reduced on every rank; saves have their
+pieces, and slower stores their fills, at the right times."""
+import glob, json, os, signal
 from collections import defaultdict
-from train_lib import *
+from train_lib import cases, check, config, make_text, metrics, MODEL, Run, steps, train
 
 RANKS, EPSILON = 3, 0.0005  # microseconds: half of the last digit
 UNITS = MODEL["num_hidden_layers"] + 1
@@ -21,7 +22,7 @@ def events(path):
 
 
 def nests(timeline):
-    """Of one thread: a piece ends before the next one begins, or lies within it."""
+    """Checks for one thread that a piece ends before the next one begins, or contains it."""
     open_ends = []
     for e in sorted(timeline, key=lambda e: (e["ts"], -e["dur"])):
         while open_ends and open_ends[-1] <= e["ts"] + EPSILON:
@@ -32,7 +33,7 @@ def nests(timeline):
 
 
 def check_save(timeline, save):
-    """The pieces of a save lie in it in their order, the waits for the disk in the pieces that move data."""
+    """Checks that the pieces of a save are in it, in order, and the waits for the disk in those that move data."""
     def end(e):
         return e["ts"] + e["dur"]
 
@@ -55,7 +56,7 @@ def check_save(timeline, save):
 
 
 def check_steps(path, names, threads):
-    """A slice a step on rank 0, one after the other, which holds the step's optimizer."""
+    """Checks that rank 0 has one slice per step, in order, which contains the step's optimizer."""
     lines = metrics(path)
     slices = threads[0, 0]
     check(names[0, 0] == "steps" and not any((rank, 0) in threads for rank in range(1, RANKS)), f"{names}")
@@ -99,37 +100,52 @@ def check_trace(path, steps, leaves, saves=1, told="metrics.jsonl"):
     return threads
 
 
-make_text()
-config(max_steps=4, data={"sequence_length": 32},
-       checkpoint={"every": 2, "stores": [{"path": "fast", "every": 1, "keep": 2, "redundancy": "none"}]})
-train(RANKS, "config.json", "--trace", "trace.json")
-threads = check_trace("trace.json", 4, 7, saves=2)  # the last step goes into both stores
-for rank in range(RANKS):
-    fills = [e for (pid, _), timeline in threads.items() for e in timeline
-             if pid == rank and e["name"].startswith("fill")]
-    saved = next(e for (pid, _), t in threads.items() for e in t if pid == rank and e["name"] == "save step 2")
-    check([e["name"] for e in fills] == ["fill with step 2"] and fills[0]["dur"] > 0
-          and fills[0]["ts"] >= saved["ts"] + saved["dur"] - EPSILON, f"rank {rank}: {fills}, {saved}")
-# one clock: the ranks go through a step's last reduction together, so it overlaps on any two of them
-last = [max((e for e in threads[r, 2] if e["name"] == "sum losses"), key=lambda e: e["ts"]) for r in range(RANKS)]
-check(max(e["ts"] for e in last) <= min(e["ts"] + e["dur"] for e in last) + 20000, f"clocks differ: {last}")
+@cases.shared
+def traced():
+    make_text()
+    make_text()
+    config(max_steps=4, data={"sequence_length": 32},
+           checkpoint={"every": 2, "stores": [{"path": "fast", "every": 1, "keep": 2, "redundancy": "none"}]})
+    train(RANKS, "config.json", "--trace", "trace.json")
 
-# SIGTERM; a trace is replaced by the next one
-config(max_steps=100000, data={"sequence_length": 32}, checkpoint={"dir": "stopped", "keep": 1})
-run = Run(RANKS, "config.json", "--trace", "trace.json")
-pids = []
-run.wait_for(lambda: pids or pids.extend(run.pids()), "its ranks")
-run.wait_for(lambda: glob.glob("stopped/step-*3"), "a step")
-os.kill(pids[1], signal.SIGTERM)
-check(run.wait() == 143, "SIGTERM does not end it")
-done = len(metrics())
-check_trace("trace.json", done, 7)
 
-# what is no trace stays
-before, lines = open("text").read(), metrics()
-_, err = train(1, "config.json", "--trace", "text", "checkpoint.dir=other", expect=2)
-check("text is there, and no trace" in err and open("text").read() == before, err)
-check(not os.path.exists("other") and metrics() == lines, "it is refused late")
-_, err = train(1, "config.json", "--trace", "text", "checkpoint.dir=other", "--dry-run", expect=2)
-check("text is there, and no trace" in err, err)
-train(1, "config.json", "--trace", "no/such/folder/t.json", "checkpoint.dir=other", expect=2)
+def test_a_trace_has_all_work_of_all_ranks():
+    cases.use(traced)
+    threads = check_trace("trace.json", 4, 7, saves=2)  # the last step is saved in both stores
+    for rank in range(RANKS):
+        fills = [e for (pid, _), timeline in threads.items() for e in timeline
+                 if pid == rank and e["name"].startswith("fill")]
+        saved = next(e for (pid, _), t in threads.items() for e in t if pid == rank and e["name"] == "save step 2")
+        check([e["name"] for e in fills] == ["fill with step 2"] and fills[0]["dur"] > 0
+              and fills[0]["ts"] >= saved["ts"] + saved["dur"] - EPSILON, f"rank {rank}: {fills}, {saved}")
+    # Ranks do the last reduction of a step together, so with one clock it overlaps on any two of them.
+    last = [max((e for e in threads[r, 2] if e["name"] == "sum losses"), key=lambda e: e["ts"]) for r in range(RANKS)]
+    check(max(e["ts"] for e in last) <= min(e["ts"] + e["dur"] for e in last) + 20000, f"clocks differ: {last}")
+
+
+def test_a_trace_is_complete_after_sigterm():
+    cases.use(traced)
+    # It replaces the trace of the run before.
+    config(max_steps=100000, data={"sequence_length": 32}, checkpoint={"dir": "stopped", "keep": 1})
+    run = Run(RANKS, "config.json", "--trace", "trace.json")
+    pids = []
+    run.wait_for(lambda: pids or pids.extend(run.pids()), "its ranks")
+    run.wait_for(lambda: glob.glob("stopped/step-*3"), "a step")
+    os.kill(pids[1], signal.SIGTERM)
+    check(run.wait() == 143, "SIGTERM does not end it")
+    done = len(metrics())
+    check_trace("trace.json", done, 7)
+
+
+def test_a_file_that_is_no_trace_is_not_replaced():
+    cases.use(traced)
+    before, lines = open("text").read(), metrics()
+    _, err = train(1, "config.json", "--trace", "text", "checkpoint.dir=other", expect=2)
+    check("text is there, and no trace" in err and open("text").read() == before, err)
+    check(not os.path.exists("other") and metrics() == lines, "it is refused late")
+    _, err = train(1, "config.json", "--trace", "text", "checkpoint.dir=other", "--dry-run", expect=2)
+    check("text is there, and no trace" in err, err)
+    train(1, "config.json", "--trace", "no/such/folder/t.json", "checkpoint.dir=other", expect=2)
+
+
+cases.main()
