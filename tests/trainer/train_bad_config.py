@@ -147,7 +147,8 @@ def test_a_dry_run_describes_a_resume():
             (2, "checkpoint.resume=auto", 0,
              "would go on from step 2: ckpt/step-00000002, whose tensors are the model's;"),
             (1, "checkpoint.resume=ckpt/step-00000001", 0, "would go on from step 1: "),
-            (1, "checkpoint.resume=nowhere", 2, "checkpoint.resume: cannot find nowhere"), (1, "init=nowhere", 0, "step 2"),
+            (1, "checkpoint.resume=nowhere", 2, "checkpoint.resume: cannot find nowhere"),
+            (1, "init=nowhere", 0, "step 2"),
             (1, "model.intermediate_size=120", 2, "is [112,64] there, [120,64] here")):
         with cases.part(f"{override}"):
             _, err = train(ranks, "good.json", "--dry-run", override, expect=status)
@@ -174,7 +175,8 @@ def test_a_dry_run_of_a_finished_run_says_so():
 
 def test_a_dry_run_reports_the_next_learning_rate():
     cases.use(two_steps)
-    _, err = train(1, "good.json", "--dry-run", "max_steps=40", "scheduler.type=linear", "scheduler.params.warmup_steps=0",
+    _, err = train(1, "good.json", "--dry-run", "max_steps=40", "scheduler.type=linear",
+                   "scheduler.params.warmup_steps=0",
                    "scheduler.params.min_lr_ratio=0", "optimizer.params.lr=0.04")
     check("; the next learning rate is 0.037" in messages(err)[-1], err)
 
@@ -189,7 +191,8 @@ def test_an_unwritable_checkpoint_directory_is_refused():
 
 def test_keys_without_effect_are_named():
     cases.use(two_steps)
-    idle = ["fsdp.min_num_params=7", "scheduler.type=constant", "scheduler.params.min_lr_ratio=0.5", "checkpoint.dir=dry"]
+    idle = ["fsdp.min_num_params=7", "scheduler.type=constant", "scheduler.params.min_lr_ratio=0.5",
+            "checkpoint.dir=dry"]
     _, err = train(1, "good.json", "--dry-run", *idle)
     check("warning: good.json: without effect as other keys are: scheduler.params.min_lr_ratio (scheduler.type is constant), "
           "fsdp.min_num_params (fsdp.wrap_policy is transformer)\n" in err, err)

@@ -136,7 +136,8 @@ def test_a_resize_that_ranks_refuse_leaves_the_run_as_it_was():
 def test_a_step_in_memory_is_saved_before_the_run_ends_for_a_requeue():
     make_text()
     # The step has just been saved in memory when the run is asked to end; afterwards it is in checkpoint.dir.
-    run = Supervised(2, settings("moved", stores=[{"path": "moved-memory", "every": 1000, "keep": 2}]), f"max_steps={100 * LAST}")
+    run = Supervised(2, settings("moved", stores=[{"path": "moved-memory", "every": 1000, "keep": 2}]),
+                     f"max_steps={100 * LAST}")
     run.wait_for(lambda: is_socket("moved") and ctl("moved", "status")["step"] > 1, "steps")
     resize = subprocess.Popen([f"{BIN}/dcp-run", "ctl", "moved", "resize", "3"], stderr=subprocess.DEVNULL)
     run.wait_for(lambda: os.path.exists("moved-memory") and steps("moved-memory"), "a step in memory")
@@ -208,7 +209,8 @@ def test_a_save_requested_during_a_resize_is_answered():
     (save, save_err), (_, resize_err) = (process.communicate(timeout=TIMEOUT) for process in asked)
     check(asked[1].returncode == 0, f"resize: {resize_err}")
     is_late = "not there yet, or not any more" in save_err  # it came when they had ended
-    check(asked[0].returncode == 3 if is_late else json.loads(save)["step"] > saved, f"after step {saved}: {save}{save_err}")
+    check(asked[0].returncode == 3 if is_late else json.loads(save)["step"] > saved,
+          f"after step {saved}: {save}{save_err}")
     ctl("started", "stop")
     run.ends(143)
 

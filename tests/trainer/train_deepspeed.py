@@ -165,7 +165,8 @@ def test_warm_ups_are_logarithmic_by_default():
         rates = [row["lr"] for row in metrics(f"warm-{name}/metrics.jsonl")]
         want = [0.001 * (math.log(i) / math.log(10) if kind == "log" else i / 10) for i in (1, 2, 3)]
         check(all(abs(a - b) < 1e-9 for a, b in zip(rates, want)), f"{name}: {rates}")
-    _, err = train(1, "warm.json", *GIVEN, "max_steps=4", "checkpoint.dir=warm-log", "scheduler.params.warmup_type=linear")
+    _, err = train(1, "warm.json", *GIVEN, "max_steps=4", "checkpoint.dir=warm-log",
+                   "scheduler.params.warmup_type=linear")
     check('saved with scheduler.params.warmup_type "log", the run goes on with unset' in err, err)
     _, err = train(1, "warm.json", *GIVEN, "scheduler.params.warmup_type=cosine", "--print-config", expect=2)
     check('scheduler.params.warmup_type: "cosine" is not one of linear|log' in err, err)
@@ -188,7 +189,8 @@ def test_numbers_that_json_does_not_have_are_refused():
             with open("number.json", "w") as f:
                 f.write('{"data": {"path": "NaN"},\n "gradient_clipping": ' + number + "}")
             _, err = train(1, "number.json", "--print-config", expect=2)
-            check(f"number.json:2:23: {number}, which Python writes, is no number of JSON; give a finite one" in err, err)
+            check(f"number.json:2:23: {number}, which Python writes, is no number of JSON; give a finite one" in err,
+                  err)
 
 
 def test_a_file_of_ours_gives_no_notes():

@@ -85,7 +85,8 @@ def test_training_on_what_is_evaluated_is_a_warning():
 def test_a_loss_that_is_not_finite_is_null_in_the_metrics():
     cases.use(inputs)
     # It is nan in the output for people, and null in JSON, which a resume and --plot read.
-    lost = {**over, "data": {"eval_path": "other"}, "optimizer": {"params": {"lr": 1e30, "weight_decay": 1e30}}, "eval_every": 1, "max_steps": 2}
+    lost = {**over, "data": {"eval_path": "other"}, "optimizer": {"params": {"lr": 1e30, "weight_decay": 1e30}},
+            "eval_every": 1, "max_steps": 2}
     lost["scheduler"] = {"type": "constant", "params": {"warmup_steps": 0}}
     for ranks in (1, 3):
         with cases.part(f"{ranks}"):
@@ -120,11 +121,13 @@ def test_an_interrupted_evaluation_is_made_up():
     step = last["step"]
     check(step <= 3, f"{step}")
     for ranks in 1, 3:
-        _, err = train(ranks, config(**{**stopped, "max_steps": step}, checkpoint={"dir": "stopped"}, metrics="stopped.jsonl"))
+        _, err = train(ranks, config(**{**stopped, "max_steps": step}, checkpoint={"dir": "stopped"},
+                                     metrics="stopped.jsonl"))
         check("was saved before its evaluation was over: it is made up" in err, err)
         lines = metrics("stopped.jsonl")
         check([line["step"] for line in lines] == list(range(1, step + 1)), f"{lines}")
-        check(evaluations("stopped.jsonl") == {k: v for k, v in evaluations("whole.jsonl").items() if k <= step}, f"{lines}")
+        check(evaluations("stopped.jsonl") == {k: v for k, v in evaluations("whole.jsonl").items() if k <= step},
+              f"{lines}")
         check({**lines[-1], **last} == lines[-1], f"{lines[-1]} {last}")
     _, err = train(2, config(**{**stopped, "max_steps": 3}, checkpoint={"dir": "stopped"}, metrics="stopped.jsonl"))
     check(state(3, "stopped") == state(3, "whole") or step == 3, "an evaluation that is made up changes the state")

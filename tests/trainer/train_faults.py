@@ -8,7 +8,8 @@ EVERY = 1000  # no save is due before the end of the run
 
 
 def configured(directory, **over):
-    return config(**{"max_steps": 8, "train_batch_size": 4, "scheduler": {"type": "constant"}, "metrics": f"{directory}.jsonl",
+    return config(**{"max_steps": 8, "train_batch_size": 4, "scheduler": {"type": "constant"},
+                     "metrics": f"{directory}.jsonl",
                      "checkpoint": {"dir": directory, "every": EVERY}, **over})
 
 
@@ -54,7 +55,8 @@ def stopped_by_bad_data():
     # The id that is not in the vocabulary is in the batch of some later step.
     ended = {}
     for ranks in 1, 3:
-        _, err = train(ranks, configured(f"bad-{ranks}", data={**data, "path": "bad"}, train_batch_size=64, max_steps=100), expect=2)
+        _, err = train(ranks, configured(f"bad-{ranks}", data={**data, "path": "bad"}, train_batch_size=64,
+                                         max_steps=100), expect=2)
         check(f"data.path: bad: token 5 of record {BAD} is 259" in err, err)
         ended[ranks] = steps(f"bad-{ranks}")
         check(len(ended[ranks]) == 1 and f"step {ended[ranks][0]}, the last one before that, is saved in bad-{ranks}" in err,
@@ -75,7 +77,8 @@ def test_a_resumed_run_that_fails_at_once_keeps_its_step():
     last = cases.use(stopped_by_bad_data)
     if last > 1:
         train(2, configured("begun", data={**data, "path": "bad"}, train_batch_size=64, max_steps=last))
-        _, err = train(2, configured("begun", data={**data, "path": "bad"}, train_batch_size=64, max_steps=100), expect=2)
+        _, err = train(2, configured("begun", data={**data, "path": "bad"}, train_batch_size=64, max_steps=100),
+                       expect=2)
         check(steps("begun") == [last] and "the last one before that" not in err, err)
 
 
@@ -103,7 +106,8 @@ def test_batches_without_a_token_that_counts_are_skipped():
         check(skipped > 0 and all(line["loss"] for line in lines), f"{lines}")
         check(err.count("skipped; this is told once") == 1 and f"{skipped} batches were skipped" in err, err)
         check(lines[-1]["tokens"] == (8 + skipped) * 4 * 32, f"{lines[-1]}")
-    check(losses("few-1.jsonl") == losses("few-3.jsonl") and state(8, "few-1") == state(8, "few-3"), "ranks skip others")
+    check(losses("few-1.jsonl") == losses("few-3.jsonl") and state(8, "few-1") == state(8, "few-3"),
+          "ranks skip others")
     for stop in 3, 5, 8:
         train(2, configured("few-parts", data={**data, "path": "few"}, max_steps=stop))
     check(state(8, "few-parts") == state(8, "few-1"), "a resumed run skips others")
@@ -115,7 +119,8 @@ def test_evaluation_data_are_checked_before_the_first_step():
     for eval_path, says in ("bad", f"data.eval_path: bad: token 5 of record {BAD} is 259"), ("masked", "data.eval_path: nothing in it counts"):
         with cases.part(f"{eval_path}"):
             for args in [], ["--dry-run"]:
-                _, err = train(2, configured("eval", data={**data, "path": "good", "eval_path": eval_path}), *args, expect=2)
+                _, err = train(2, configured("eval", data={**data, "path": "good", "eval_path": eval_path}), *args,
+                               expect=2)
                 check(says in err and not os.path.exists("eval"), err)
 
 
@@ -123,7 +128,8 @@ def test_a_step_is_saved_whose_evaluation_cannot_be_read():
     cases.use(inputs)
     # The data are cut while the run trains. The step also has its line in the metrics.
     shutil.copy("good", "cut")
-    run = Run(2, configured("cut-run", data={**data, "path": "good", "eval_path": "cut"}, max_steps=100000, eval_every=200))
+    run = Run(2, configured("cut-run", data={**data, "path": "good", "eval_path": "cut"}, max_steps=100000,
+                            eval_every=200))
     run.wait_for(lambda: os.path.exists("cut-run.jsonl") and len(metrics("cut-run.jsonl")) > 3, "the first steps")
     os.truncate("cut", 4096)
     status = run.wait()

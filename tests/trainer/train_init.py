@@ -212,13 +212,15 @@ def test_another_init_on_a_resume_is_reported():
     config(model=SOURCE_FOLDER, init="first", max_steps=1, data={"sequence_length": 32}, checkpoint={"dir": "stays"})
     said = go_on()
     check(said == [], said)
-    for step, init, told in ((2, "first", 0), (3, "linked", 0), (4, os.path.abspath("first"), 0), (5, "random", 0), (6, "second", 1),
+    for step, init, told in ((2, "first", 0), (3, "linked", 0), (4, os.path.abspath("first"), 0), (5, "random", 0),
+                             (6, "second", 1),
                              (7, "second", 1), (8, "first", 0)):  # only weights that the run did not begin with are reported
         said = go_on(f"max_steps={step}", f"init={init}")
         check(len(said) == told and all("init: second is not used, as the run goes on from its step, and began with first" in line
                                         for line in said), f"step {step}, {init}: {said}")
     check(len(go_on("max_steps=9", "init=second", "--dry-run")) == 1, "--dry-run")
-    check(go_on("max_steps=1", "init=second", "checkpoint.resume=never", "checkpoint.overwrite=true") == [], "a new start")
+    check(go_on("max_steps=1", "init=second", "checkpoint.resume=never", "checkpoint.overwrite=true") == [],
+          "a new start")
     check(go_on("max_steps=2", "init=second") == [], "the new start's")
     tool("dcp-import", "first", "imported-first")
     said = go_on("max_steps=1", "init=second", "checkpoint.dir=imported-first")
@@ -230,7 +232,8 @@ def test_weights_that_are_not_finite_are_blamed_and_not_the_learning_rate():
     dtype, shape, content = whole[names[0]]
     size = len(content) // math.prod(shape)
     folder("no-number", {**whole, names[0]: (dtype, shape, b"\xff" * size + content[size:])})
-    c = config(model=SOURCE_FOLDER, init="no-number", max_steps=2, data={"sequence_length": 32}, checkpoint={"dir": "no-ckpt"})
+    c = config(model=SOURCE_FOLDER, init="no-number", max_steps=2, data={"sequence_length": 32},
+               checkpoint={"dir": "no-ckpt"})
     _, err = train(1, c, expect=3)
     check("before any update was made" in messages(err)[-1] and "look for that in no-number" in messages(err)[-1] and
           "optimizer.params.lr" not in messages(err)[-1], err)

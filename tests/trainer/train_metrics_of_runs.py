@@ -34,7 +34,8 @@ def test_metrics_are_in_the_checkpoint_directory_by_default():
         os.chdir("..")
         check(lines(f"{name}/metrics.jsonl") == list(range(1, 7)), f"{name}: {lines(f'{name}/metrics.jsonl')}")
         check(os.listdir(name).count("metrics.jsonl") == 1 and not glob.glob(f"{name}/*.old*"), f"{os.listdir(name)}")
-    check(len(runs("a/metrics.jsonl")) == 1 and runs("a/metrics.jsonl").isdisjoint(runs("b/metrics.jsonl")), "runs' names")
+    check(len(runs("a/metrics.jsonl")) == 1 and runs("a/metrics.jsonl").isdisjoint(runs("b/metrics.jsonl")),
+          "runs' names")
     shown = json.loads(tool("dcp-train", default, "--print-config", "checkpoint.dir=there"))["metrics"]
     check(shown == "there/metrics.jsonl", shown)
 
@@ -42,7 +43,8 @@ def test_metrics_are_in_the_checkpoint_directory_by_default():
 def test_runs_with_the_same_file_lose_no_lines():
     make_text()
     # While the first run lives, the second one is refused.
-    one = config("one.json", **{**short, "max_steps": 1000000}, checkpoint={"dir": "one", "every": 0}, metrics="shared.jsonl")
+    one = config("one.json", **{**short, "max_steps": 1000000}, checkpoint={"dir": "one", "every": 0},
+                 metrics="shared.jsonl")
     two = config("two.json", **short, checkpoint={"dir": "two"}, metrics="shared.jsonl")
     three = config("three.json", **short, checkpoint={"dir": "three"}, metrics="shared.jsonl")
     first = Run(2, one)
@@ -62,9 +64,11 @@ def test_runs_with_the_same_file_lose_no_lines():
     check(lines("shared.jsonl") == [1, 2, 3, 4] and losses("shared.jsonl.old.1") == whole, "the second run's lines")
     _, err = train(1, one, f"max_steps={last + 2}")
     check("shared.jsonl.old.2 now" in err and f"lines up to step {last} are copied from shared.jsonl.old.1" in err, err)
-    check(losses("shared.jsonl")[:last] == whole and lines("shared.jsonl") == list(range(1, last + 3)), "the first run's lines")
+    check(losses("shared.jsonl")[:last] == whole and lines("shared.jsonl") == list(range(1, last + 3)),
+          "the first run's lines")
     _, err = train(1, three)
-    check(losses("shared.jsonl.old.1") == whole and lines("shared.jsonl.old.2") == [1, 2, 3, 4], "a moved file is written over")
+    check(losses("shared.jsonl.old.1") == whole and lines("shared.jsonl.old.2") == [1, 2, 3, 4],
+          "a moved file is written over")
     check(lines("shared.jsonl.old.3") == list(range(1, last + 3)) and lines("shared.jsonl") == [1, 2, 3, 4], err)
     _, err = train(1, three, "max_steps=5")
     check(lines("shared.jsonl") == [1, 2, 3, 4, 5] and not os.path.exists("shared.jsonl.old.4"), err)
@@ -82,7 +86,8 @@ def test_a_branch_takes_the_lines_before_it_along():
 
 def test_a_start_killed_before_its_first_checkpoint_is_the_same_run():
     make_text()
-    killed = config("killed.json", **{**short, "max_steps": 1000000}, checkpoint={"dir": "killed", "every": 0}, metrics="killed.jsonl")
+    killed = config("killed.json", **{**short, "max_steps": 1000000}, checkpoint={"dir": "killed", "every": 0},
+                    metrics="killed.jsonl")
     with open("killed.err", "w") as log, open("killed.out", "w") as out:
         run = subprocess.Popen([f"{BIN}/dcp-run", "-n", "2", "--", TRAINER, killed],
                                stdin=subprocess.DEVNULL, stdout=out, stderr=log)

@@ -96,7 +96,8 @@ def refused(status, *args, **options):
 
 
 def test_a_curve_has_gaps_where_values_are_missing():
-    write("gap.jsonl", [line(s, loss=None if s in (3, 90) else 2.0, eval_loss=1.0 if s % 50 == 0 else None) for s in range(1, 101)])
+    write("gap.jsonl", [line(s, loss=None if s in (3, 90) else 2.0,
+                             eval_loss=1.0 if s % 50 == 0 else None) for s in range(1, 101)])
     curves, texts, dots = draw("gap.jsonl")
     check([len(c) for c in curves[:7]] == [2, 86, 10, 2, 86, 10, 2], f"{[len(c) for c in curves]}")
     with open("nan.jsonl", "w") as f:  # has NaN and Infinity, as Python's json writes them

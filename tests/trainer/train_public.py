@@ -27,7 +27,8 @@ def configuration(name, entry):
     if "refused" in entry:
         _, err = call("dcp-train", path, *GIVEN, "--dry-run", status=2)
         check(len(messages(err)) == 1, f"{name}: not one message: {err}")
-        check(len(err.splitlines()) == (1 if len(entry["refused"]) == 1 else 1 + len(entry["refused"])), f"{name}: {err}")
+        check(len(err.splitlines()) == (1 if len(entry["refused"]) == 1 else 1 + len(entry["refused"])),
+              f"{name}: {err}")
         return [check(err.count(text) == 1, f"{name}: {text}: {err}") for text in entry["refused"]]
     overrides = entry.get("overrides", [])
     out, err = call("dcp-train", path, *GIVEN, *overrides, "--print-config")
@@ -44,7 +45,8 @@ def tensors_of(config):
     """Those that config.json asks for, as the folder's own writer names them."""
     if config["model_type"] == "gpt2":
         n, v = config["n_embd"], config["vocab_size"]
-        layer = {"ln_1.weight": (n,), "ln_1.bias": (n,), "ln_2.weight": (n,), "ln_2.bias": (n,), "attn.bias": (1, 1, 16, 16),
+        layer = {"ln_1.weight": (n,), "ln_1.bias": (n,), "ln_2.weight": (n,), "ln_2.bias": (n,),
+                 "attn.bias": (1, 1, 16, 16),
                  "attn.c_attn.weight": (n, 3 * n), "attn.c_attn.bias": (3 * n,), "attn.c_proj.weight": (n, n),
                  "attn.c_proj.bias": (n,), "mlp.c_fc.weight": (n, 4 * n), "mlp.c_fc.bias": (4 * n,),
                  "mlp.c_proj.weight": (4 * n, n), "mlp.c_proj.bias": (n,)}
@@ -126,7 +128,8 @@ def ids(name, entry):
     with open(path, "wb") as f:
         f.write(bytes.fromhex(entry.get("begin", "")).ljust(1024, b"\0") if "begin" in entry else b"")
         f.write(struct.pack(f"<20000{entry.get('ids', '<H')[1]}", *tokens))
-    with_ids = ["model=model.json", "data.type=tokens", f"data.path={path}", "data.sequence_length=128", *overrides, "--dry-run"]
+    with_ids = ["model=model.json", "data.type=tokens", f"data.path={path}", "data.sequence_length=128", *overrides,
+                "--dry-run"]
     _, err = call("dcp-train", "run.json", *with_ids, status=2 if "refuses" in entry else 0)
     said = entry.get("refuses", f"{entry.get('samples')} samples an epoch")
     check(err.count(said) == 1 and ("refuses" not in entry or len(messages(err)) == 1), f"{name}: {err}")
@@ -179,7 +182,8 @@ def test_two_places_for_offload_are_refused():
 
 def test_an_overridden_key_of_the_command_line_is_a_warning():
     cases.use(run_inputs)
-    _, err = call("dcp-train", "run.json", *GIVEN, "optimizer.params.lr=1", 'optimizer={"type": "AdamW"}', "seed=2", "seed=2",
+    _, err = call("dcp-train", "run.json", *GIVEN, "optimizer.params.lr=1", 'optimizer={"type": "AdamW"}', "seed=2",
+                  "seed=2",
                   "--print-config")
     check(err.splitlines() == ["dcp-train: warning: run.json: not taken, as the command line has the key again: "
                                "optimizer.params.lr=1"], err)

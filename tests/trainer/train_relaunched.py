@@ -64,7 +64,8 @@ def test_a_run_continues_after_dcp_run_was_killed():
         time.sleep(0.01)
     last = max(steps()) + 2
     config("killed.json", max_steps=last, scheduler=constant, metrics="lines.jsonl")
-    train(1, config("whole.json", max_steps=last, scheduler=constant, checkpoint={"dir": "whole", "every": 0}, metrics="whole.jsonl"))
+    train(1, config("whole.json", max_steps=last, scheduler=constant, checkpoint={"dir": "whole", "every": 0},
+                    metrics="whole.jsonl"))
     err = ends(launch("-n", "2"), 0)
     check("start 2, " not in err and "going on from step" in err, err)
     check(state(last) == state(last, "whole"), "the state differs")

@@ -167,10 +167,13 @@ def test_ids_give_the_same_tokens():
     cases.use(one)
     cases.use(ends)
     check(sample(ids, "one", "--ids") == numbers(rest[:100]), f"{sample(ids, 'one', '--ids')!r}")
-    check(sample(f"\n {ids.replace(' ', chr(9))}\r\n", "one", "--ids", "--tokens", 7) == numbers(rest[:7]), "other spaces")
-    check(sample("00090 119", "one", "--ids", "--tokens", 1) == sample("90 119", "one", "--ids", "--tokens", 1), "zeros")
+    check(sample(f"\n {ids.replace(' ', chr(9))}\r\n", "one", "--ids", "--tokens", 7) == numbers(rest[:7]),
+          "other spaces")
+    check(sample("00090 119", "one", "--ids", "--tokens", 1) == sample("90 119", "one", "--ids", "--tokens", 1),
+          "zeros")
     check(sample(ids, "ends", "--ids") == numbers(TEXT[len(begun):-2].encode()), "its end is written, or not its end")
-    check(sample(" ", "ends", "--ids", "--tokens", 3) == numbers((" " + TEXT).encode()[:3]), "not begun by the bos token")
+    check(sample(" ", "ends", "--ids", "--tokens", 3) == numbers((" " + TEXT).encode()[:3]),
+          "not begun by the bos token")
     by_chance = "--temperature", "2", "--seed", "1", "--tokens", "100"
     check(bytes(int(i) for i in sample(ids, "one", "--ids", *by_chance).split() if int(i) < 256).decode(errors="replace")
           .rstrip("\ufffd") == sample(begun, "one", *by_chance).rstrip("\ufffd"), "other tokens by chance")
@@ -304,7 +307,8 @@ def test_an_import_of_a_byte_model_is_one_again_after_training():
     refused("those of a tokenizer (tokenizer.json), which", "--sample", begun, "came-back")
     check(sample(ids, "came-back", "--ids", "--tokens", 40) == numbers(rest[:40]), "the import goes on otherwise")
     learn("came-back", model=GPT2, steps=1, checkpoint={"resume": "auto"})
-    check(sample(begun, "came-back", "--tokens", 40) == rest[:40].decode(errors="ignore"), "no bytes of an import's run")
+    check(sample(begun, "came-back", "--tokens", 40) == rest[:40].decode(errors="ignore"),
+          "no bytes of an import's run")
 
 
 def test_a_checkpoint_without_a_model_is_refused():

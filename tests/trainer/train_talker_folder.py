@@ -105,7 +105,8 @@ def test_an_exported_voice_is_the_last_row_of_the_table():
                 check(all(t == tuned[name] for name, t in found.items()), f"{out}: other tensors' bytes")
             else:
                 wide = b"".join(b"\0\0" + data[i:i + 2] for i in range(len(data) - row, len(data), 2))
-                check(all(abs(a - b) <= abs(b) / 256 for a, b in zip(struct.unpack("<16f", wide), struct.unpack("<16f", vector))),
+                check(all(abs(a - b) <= abs(b) / 256 for a, b in zip(struct.unpack("<16f", wide),
+                                                                     struct.unpack("<16f", vector))),
                       f"{out}: another row")
             with open(f"{out}/config.json") as f:
                 written = json.load(f)

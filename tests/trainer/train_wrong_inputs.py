@@ -64,7 +64,8 @@ def test_command_line():
     row(["--print-keys", "good.json"], "--print-keys", "takes no CONFIG.json", "try 'dcp-train --help'")
     row(["--plot", "a.svg"], "--plot", "takes the drawing's name and one", "METRICS.jsonl")
     row(["--plot", "a.svg", "no.jsonl"], "no.jsonl", "cannot read", "give the metrics.jsonl of a run")
-    row(["--plot", "a.svg", put("m.jsonl", "no\n")], "m.jsonl:1", "no line of a metrics file", "as training writes them")
+    row(["--plot", "a.svg", put("m.jsonl", "no\n")], "m.jsonl:1", "no line of a metrics file",
+        "as training writes them")
     row(["--plot", "a.svg", put("m0.jsonl", "")], "m0.jsonl", "no step is in it yet", "draw it after one")
     dry("max_steps", '"max_steps"', "is not of the form", "key.path=value")
     dry('data={"path":"a","path":"b"}', "data", "a key in it is given twice", "drop one of them")
@@ -105,7 +106,8 @@ def test_values_of_keys():
     COUNT = "an integer from 1 to 2147483647"
     for override, *texts in (
             ("max_steps=many", '"many" is not', COUNT), ("max_steps=1.5", "1.5 is not", COUNT),
-            ("train_batch_size=0", "0 is not", COUNT), ("seed=-1", "-1 is not", "an integer from 0 to 9007199254740992"),
+            ("train_batch_size=0", "0 is not", COUNT), ("seed=-1", "-1 is not",
+                                                        "an integer from 0 to 9007199254740992"),
             ("data.type=txt", '"txt" is not', "one of text|tokens|records|speech|idx|safetensors"),
             ("data.dtype=int16", '"int16" is not', "one of uint16|uint32, or null"),
             ("data.path=", '"" is not', "a string with something in it"),
@@ -137,9 +139,11 @@ def test_values_of_keys():
             ("fsdp.cpu_offload=true", "on the CPU all is in the host's memory anyhow", "fsdp.offload_path, a folder"),
             ("fsdp.replicas=5", "does not divide the number of ranks", "choose a number that does"),
             ("data.sequence_length=null", "data.type text", "needs a number"),
-            ("data.sequence_length=129", "129 is more than the model's max_position_embeddings 128", "at most that fits")):
+            ("data.sequence_length=129", "129 is more than the model's max_position_embeddings 128",
+             "at most that fits")):
         dry(override, override.split("=")[0] + ": ", *texts)
-    dry("train_micro_batch_size_per_gpu=4", "train_batch_size: 14", "is not a multiple of train_micro_batch_size_per_gpu 4",
+    dry("train_micro_batch_size_per_gpu=4", "train_batch_size: 14",
+        "is not a multiple of train_micro_batch_size_per_gpu 4",
         "change one of them")
     refuse_all(35)
 
@@ -155,7 +159,8 @@ def test_stores():
             ([{"path": "a", "redundancy": "rs(3)x"}], ".redundancy", "is not", "none, partner or rs(1) to rs(16)"),
             ([{"path": "ckpt"}], ".path", "ckpt is checkpoint.dir, too", "a directory of its own"),
             ([{"path": "a"}, {"path": "a"}], ".path", "a is checkpoint.stores[1].path, too", "a directory of its own"),
-            ([{"path": "a-{env:NO_DISK}"}], ".path", "NO_DISK is not set in the environment", "export it on all hosts")):
+            ([{"path": "a-{env:NO_DISK}"}], ".path", "NO_DISK is not set in the environment",
+             "export it on all hosts")):
         dry("checkpoint.stores=" + json.dumps(entries, separators=(",", ":")), f"checkpoint.stores[0]{key}", *texts)
     refuse_all(8)
 
@@ -185,7 +190,8 @@ def test_model_configurations():
             ({"layer_types": ["full_attention"]}, "layer_types", "names 1 layers, num_hidden_layers is 3",
              "or leave layer_types out"),
             ({"vocab_size": 100}, "vocabulary of 100", "is too small for data.type text", "set model.vocab_size")):
-        dry(" ".join(f"model.{key}={json.dumps(value, separators=(',', ':'))}" for key, value in change.items()), *texts)
+        dry(" ".join(f"model.{key}={json.dumps(value, separators=(',', ':'))}" for key, value in change.items()),
+            *texts)
     for number, (model, *texts) in enumerate((
             ({**GPT2, "n_head": 5}, "n_embd 64", "is no multiple of n_head 5", "change one of them"),
             ({**GPT2, "hidden_size": 32}, "n_embd and hidden_size", "two spellings of one key, and differ", "drop one"),
@@ -194,7 +200,8 @@ def test_model_configurations():
             ({**VIT, "id2label": {"0": "a"}}, "num_labels is 4", "id2label names 1", "drop one of them"),
             ({**MLP, "bias": False}, "bias", "an mlp has no such key", "add: model.bias=null"),
             ({**MLP, "sizes": [3]}, "sizes", "is not a list", "of 2 to 16384 sizes"),
-            (MLP, "data.type", "text gives tokens, the model takes images or vectors", "set it to idx or safetensors"))):
+            (MLP, "data.type", "text gives tokens, the model takes images or vectors",
+             "set it to idx or safetensors"))):
         row([config(f"model-{number}.json", model=model), "--dry-run"], *texts)
     refuse_all(28)
 
@@ -230,16 +237,19 @@ def test_text_and_tokens():
                          ("short", "short holds 9 bytes", "give more, or set that lower")):
         dry(f"data.path={path}", "data.path", *texts)
     dry("data.eval_path=nowhere", "data.eval_path", "cannot read nowhere: No such file", "give what is there")
-    dry("data.type=tokens data.path=odd", "odd", "1001 bytes, which is no multiple of the 2 of a", "another data.dtype?")
+    dry("data.type=tokens data.path=odd", "odd", "1001 bytes, which is no multiple of the 2 of a",
+        "another data.dtype?")
     dry("data.type=tokens data.path=few", "few", "holds 20 tokens in 1 file", "give more, or set that lower")
-    dry("data.type=tokens data.path=foreign", "foreign", "300; the model's vocabulary has 259", "another tokenizer's ids")
+    dry("data.type=tokens data.path=foreign", "foreign", "300; the model's vocabulary has 259",
+        "another tokenizer's ids")
     for entry, key, *texts in (
             ("text", "[0]", "no object", "an object with keys is asked for"),
             ({"path": "text", "wight": 1}, "[0].wight", "unknown key", "a source has path and weight"),
             ({"weight": 1}, "[0].path", "missing", "set it"),
             ({"path": "text", "weight": 0}, "[0].weight", "is not", "a number above 0"),
             ({"path": "nowhere"}, "[0].path", "cannot read nowhere", "give what is there"),
-            ({"path": "text", "weight": 1e-5}, "", "text has a weight of less than one sample in 1000", "give it more")):
+            ({"path": "text", "weight": 1e-5}, "", "text has a weight of less than one sample in 1000",
+             "give it more")):
         dry("data.sources=" + json.dumps([entry], separators=(",", ":")), f"data.sources{key}", *texts)
     put("empty/vocab.json", "")
     for path, *texts in (("nowhere", "cannot read nowhere: No such file", "give the folder of a tokenizer"),
@@ -254,12 +264,14 @@ def test_records():
     cases.use(inputs)
     for name, over, *texts in (
             ("type", {"input_ids": ("I32", [100], bytes(400))}, "input_ids is I32", "records have input_ids U32"),
-            ("matrix", {"input_ids": ("U32", [10, 10], bytes(400))}, "not of one dimension", "records have input_ids U32"),
+            ("matrix", {"input_ids": ("U32", [10, 10], bytes(400))}, "not of one dimension",
+             "records have input_ids U32"),
             ("mask", {"masked": 99}, "100 input_ids, 99 loss_mask", ANEW),
             ("ends", {"starts": (0, 20, 90)}, "starts goes from 0 to 90, input_ids from 0 to 100", ANEW),
             ("back", {"starts": (0, 60, 20, 100)}, "starts of record 1 is 60, and of the next one 20", ANEW),
             ("long", {"starts": (0, 20, 100)}, "record 1 has 80 tokens", "set it to 79, or make records with fewer"),
-            ("token", {"token": 300}, "is 300 with mask 1; the model's vocabulary has 259", "another tokenizer's records?"),
+            ("token", {"token": 300}, "is 300 with mask 1; the model's vocabulary has 259",
+             "another tokenizer's records?"),
             ("mask-2", {"mask": 2}, "with mask 2", "a mask is 0 or 1")):
         dry(f"data.type=records data.sequence_length=64 data.path={records(f'records-{name}', **over)}",
             f"data.path: records-{name}", *texts)
@@ -301,7 +313,8 @@ def test_images():
             (images("unlabeled", labels=0), "unlabeled/train-images-idx3-ubyte", "no labels beside", "put them there"),
             (images("fewer", labels=19), "fewer/train-images", "20 images", "19 labels; each image needs one"),
             (images("class", label=4), "class/train-labels", "is 4; the model has 4 classes", "or mend the label"),
-            (images("size", (20, 9, 8)), "size/train-images", "is 9 x 8; the model takes 1 x 8 x 8", "change one of them"),
+            (images("size", (20, 9, 8)), "size/train-images", "is 9 x 8; the model takes 1 x 8 x 8",
+             "change one of them"),
             (images("tail", cut=3), "tail/train-images", "its header says 20 x 8 x 8", "cut off? make it anew"),
             (images("name", images="pictures"), "name", "has images in its name", "as train-images-idx3-ubyte has"),
             (images("nan", kind=13), "nan/train-images", "is not finite as fp32", "mend it"),
@@ -327,7 +340,8 @@ def test_deepspeed_configurations():
             ({"elasticity": {"enabled": True}}, "elasticity", "is the same on any number of ranks", "drop it"),
             ({"zero_optimization": {"mics_shard_size": 4}}, "mics_shard_size", "4", "set fsdp.replicas to"),
             ({"zero_optimization": True}, "zero_optimization", "no object", "an object with keys is asked for"),
-            ({"optimizer": {"type": "AdamW", "params": {"max_grad_norm": 1.0}}}, "optimizer.params.max_grad_norm", "1.0",
+            ({"optimizer": {"type": "AdamW", "params": {"max_grad_norm": 1.0}}}, "optimizer.params.max_grad_norm",
+             "1.0",
              "set gradient_clipping, and drop it"),
             ({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
               "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 2e-3}}}, "scheduler.params.warmup_max_lr",
@@ -391,7 +405,8 @@ def test_checkpoints():
             ("model.num_hidden_layers=4", "is missing there", OTHER),
             ("model.num_hidden_layers=2", "has no such tensor", OTHER)):
         dry(f"checkpoint.dir=saved metrics=null {override}", STEP, *texts)
-    dry("checkpoint.dir=saved metrics=null checkpoint.resume=never", "checkpoint.resume", "never, but saved holds 1 step",
+    dry("checkpoint.dir=saved metrics=null checkpoint.resume=never", "checkpoint.resume",
+        "never, but saved holds 1 step",
         "set checkpoint.overwrite=true")
     dry("checkpoint.resume=nowhere", "checkpoint.resume", "cannot find nowhere", "give a step that is whole, or auto")
     dry("checkpoint.resume=folder", "checkpoint.resume", "no complete step (step-...) in folder", "or auto")
@@ -418,7 +433,8 @@ def test_sample_arguments():
             (["a" * 128, "saved"], "--sample", "nothing can follow", "give it a shorter text"),
             (["abc", "saved", "--tokens=126"], "--tokens", "126 behind a text of 3 are more", "at most 125 fit"),
             (["a", "saved", "--ids"], "--ids", "'a' is no token of the model's", "give ids from 0 to 258"),
-            (["259", "saved", "--ids"], "--ids", "'259' is no token", "whose vocab_size is 259", "give ids from 0 to 258"),
+            (["259", "saved", "--ids"], "--ids", "'259' is no token", "whose vocab_size is 259",
+             "give ids from 0 to 258"),
             (["", "saved", "--ids"], "--sample", "the text is empty", "give it a text")):
         row(["--sample", *args], *texts)
     refuse_all(10)
