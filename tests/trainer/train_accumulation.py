@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""Accumulation takes no more memory the more micro-batches a step has: two partial sums of the gradients on one rank,
-at most three on several, at stages 3 and 1; --plan predicts it within a tenth; and the bits are those of one rank."""
-import re
-from train_lib import *
+"""The memory of accumulation does not grow with the number of micro-batches: two partial sums of the gradients on one
+rank, at most three on several, at stages 3 and 1. --plan predicts it within a tenth; the bits are those of one rank."""
+import re, subprocess
+from train_lib import BIN, cases, check, config, make_text, metrics, MODEL, state, tool, train
 
 MIB = 1 << 20
 model = {**MODEL, "vocab_size": 256, "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4,
          "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
 sanitized = "libasan" in subprocess.run(["ldd", f"{BIN}/dcp-train"], capture_output=True, text=True).stdout
-make_text()
 
 
 def run(name, ranks, leaves, **zero):
-    """Peak in MiB, what --plan says, and partial sums in copies of the gradients."""
+    """Returns the peak in MiB, and the partial sums in copies of the gradients."""
     config(model=model, data={"sequence_length": 8}, max_steps=1, train_batch_size=leaves,
            train_micro_batch_size_per_gpu=1, zero_optimization=zero, metrics=f"{name}.jsonl",
            checkpoint={"dir": name, "staging_mb": 0})
@@ -27,20 +26,33 @@ def run(name, ranks, leaves, **zero):
     return measured, sums
 
 
-for ranks, stage, most in (1, 3, 2), (2, 3, 3), (2, 1, 3):
-    peaks = {leaves: run(f"{leaves}-{ranks}-{stage}", ranks, leaves, stage=stage) for leaves in (1, 16, 64, 256)}
-    check(all(sums <= most + 0.01 for _, sums in peaks.values()), f"more than {most} partial sums")
-    check(sanitized or peaks[256][0] <= 1.05 * peaks[16][0] + 8, f"memory grows with micro-batches: {peaks}")
-for leaves in 16, 64, 256:
-    for like in "2-3", "2-1":
-        check(state(1, f"{leaves}-{like}") == state(1, f"{leaves}-1-3"), f"{leaves} micro-batches, {like}: other bits")
+def test_memory_does_not_grow_with_micro_batches():
+    make_text()
+    for ranks, stage, most in (1, 3, 2), (2, 3, 3), (2, 1, 3):
+        peaks = {leaves: run(f"{leaves}-{ranks}-{stage}", ranks, leaves, stage=stage) for leaves in (1, 16, 64, 256)}
+        check(all(sums <= most + 0.01 for _, sums in peaks.values()), f"more than {most} partial sums")
+        check(sanitized or peaks[256][0] <= 1.05 * peaks[16][0] + 8, f"memory grows with micro-batches: {peaks}")
+    for leaves in 16, 64, 256:
+        for like in "2-3", "2-1":
+            check(state(1, f"{leaves}-{like}") == state(1, f"{leaves}-1-3"),
+                  f"{leaves} micro-batches, {like}: other bits")
 
-# other numbers, of which ranks have an odd one or not all the same; a rank that holds all of the state
-for leaves in 24, 10:
-    run(f"{leaves}", 1, leaves)
-    for ranks, stage in (4, 1), (4, 0), (3, 2):
-        run(f"{leaves}-{ranks}-{stage}", ranks, leaves, stage=stage)
-        check(state(1, f"{leaves}-{ranks}-{stage}") == state(1, f"{leaves}"), f"{leaves} on {ranks} at {stage}: other bits")
 
-# The ring on one rank keeps none.
-check(run("ring", 1, 16, ring=True)[1] == 0, "partial sums of one rank's ring")
+def test_uneven_shares_give_the_same_bits():
+    make_text()
+    # Ranks have an odd number of micro-batches, or not all the same; at stage 0 each rank holds all of the state.
+    for leaves in 24, 10:
+        with cases.part(f"{leaves}"):
+            run(f"{leaves}", 1, leaves)
+            for ranks, stage in (4, 1), (4, 0), (3, 2):
+                run(f"{leaves}-{ranks}-{stage}", ranks, leaves, stage=stage)
+                check(state(1, f"{leaves}-{ranks}-{stage}") == state(1, f"{leaves}"),
+                      f"{leaves} on {ranks} at {stage}: other bits")
+
+
+def test_the_ring_on_one_rank_has_no_partial_sums():
+    make_text()
+    check(run("ring", 1, 16, ring=True)[1] == 0, "partial sums of one rank's ring")
+
+
+cases.main()

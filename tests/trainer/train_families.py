@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Images and vectors train like tokens: from a random start, with the same bits on any number of
-ranks and through a resume. Files of base models, without the family's prefix and with what old
-versions saved beside the weights, start the same run as those of whole models."""
-import struct
-from train_lib import *
+"""Images and vectors train like tokens: from a random start, with the same bits on any number of ranks and after a
+resume. Files of base models, without the family's prefix and with what old versions saved beside the weights, start the
+same run as those of whole models."""
+import json, os, shutil, struct
+from train_lib import (cases, check, config, losses, make_text, messages, metrics, SOURCE, state,
+                       step_path, tool, train)
 
 GOLDEN = f"{SOURCE}/tests/data/golden"
 
@@ -41,20 +42,6 @@ VIT = json.load(open(f"{GOLDEN}/vit/config.json"))
 MODELS = {"vit": {**VIT, "qkv_bias": False, "num_hidden_layers": 1},
           "mlp": {"model_type": "mlp", "sizes": [768, 33, 20, 10]},
           "linear": {"model_type": "mlp", "sizes": [768, 10]}}
-
-for name, model in MODELS.items():
-    results = [start(ranks, f"{name}{ranks}", model=model, data=BATCH, max_steps=4,
-                     fsdp={"activation_checkpointing": ranks in (2, 5)})
-               for ranks in (1, 2, 3, 5)]
-    check(all(r == results[0] for r in results), f"{name}: ranks leave a trace: {results[0][0]}")
-    start(3, f"{name}cut", model=model, data=BATCH, max_steps=2)
-    check(start(2, f"{name}cut", model=model, data=BATCH, max_steps=4) == results[0],
-          f"{name}: a resume leaves a trace")
-    lines = metrics(f"{name}1.jsonl")
-    check(lines[-1]["loss"] < lines[0]["loss"], f"{name}: nothing learned: {lines}")
-    check(lines[-1]["tokens"] == 16, f"{name}: an image counts as one: {lines[-1]}")
-
-# Files of base models.
 MASK = ("F32", [1, 1, 2, 2], bytes(16))
 SURPLUS = {
     "gpt2": ("transformer.", {"h.0.attn.bias": MASK, "h.1.attn.masked_bias": ("F32", [], bytes(4)),
@@ -62,48 +49,76 @@ SURPLUS = {
     "vit": ("vit.", {"pooler.dense.weight": MASK, "pooler.dense.bias": MASK,
                      "embeddings.mask_token": MASK}),
     "qwen3": ("model.", {"layers.0.self_attn.rotary_emb.inv_freq": MASK})}
-for family, (prefix, surplus) in SURPLUS.items():
-    whole = read(f"{GOLDEN}/{family}/model.safetensors")
-    base = {name.removeprefix(prefix): t for name, t in whole.items()}
-    check(len(set(base) - set(whole)) > 10, f"{family}: no prefix in {list(whole)}")
-    surplus = {name: t or whole["transformer.wte.weight"] for name, t in surplus.items()}
-    os.mkdir(family)
-    shutil.copy(f"{GOLDEN}/{family}/config.json", family)
-    write(f"{family}/model.safetensors", {**base, **surplus})
-    data = {"type": "safetensors", "path": f"{GOLDEN}/{family}/golden.safetensors",
-            "sequence_length": None}  # the file's
-    results = [start(ranks, f"{family}from{ranks}", model=family, init=init, data=data, max_steps=1,
-                     fsdp={"activation_checkpointing": ranks == 2})
-               for ranks, init in ((1, f"{GOLDEN}/{family}"), (2, family))]
-    check(results[0] == results[1], f"{family}: names without {prefix} start another run")
 
-# A base model's file has no classifier: it starts as at random, by the same numbers from a folder
-# and from its import.
-whole = read(f"{GOLDEN}/vit/model.safetensors")
-write("vit/model.safetensors", {n: t for n, t in whole.items() if not n.startswith("classifier")})
-tool("dcp-import", "vit", "vitckpt2")
-fresh = []
-for ranks, init in (1, "vit"), (2, "random"):
-    c = config(model="vit", init=init, data=BATCH, max_steps=1, metrics=None, train_batch_size=4,
-               checkpoint={"dir": f"vitckpt{ranks}"}, optimizer={})
-    _, err = train(ranks, c)
-    check(err.count("newly initialized") == 2 and "has no classifier.weight" in err, err)
-    fresh.append(state(1, f"vitckpt{ranks}"))
-check(fresh[0] == fresh[1], "a fresh classifier differs")
-with open(f"{step_path(1, 'vitckpt1')}/state.h5", "rb") as f:
-    check(b"sequence_length" not in f.read(), "an image has no sequence")
 
-# What the model does not take is told before anything is made.
-make_text()
-c = config(model=MODELS["mlp"], checkpoint={"dir": "none"}, optimizer={})
-for overrides, text in (
-        ([], "data.type: text gives tokens, the model takes images or vectors"),
-        (["data.type=safetensors", f"data.path={GOLDEN}/gpt2/golden.safetensors"],
-         "holds no pixel_values"),
-        (["model.sizes=[767,10]", "data.type=safetensors", f"data.path={BATCH['path']}",
-          "train_batch_size=4"], "pixel_values is [4,3,16,16]; the model asks for [4,767]"),
-        (["model.sizes=[768,7]", "data.type=safetensors", f"data.path={BATCH['path']}",
-          "train_batch_size=4"], "labels holds 7")):
-    _, err = train(2, c, *overrides, expect=2)
-    check(text in messages(err)[-1], f"{overrides}: {err}")
-check(not os.path.exists("none"), "something is made")
+def test_images_and_vectors_train_with_the_same_bits():
+    for name, model in MODELS.items():
+        with cases.part(f"{name}"):
+            results = [start(ranks, f"{name}{ranks}", model=model, data=BATCH, max_steps=4,
+                             fsdp={"activation_checkpointing": ranks in (2, 5)})
+                       for ranks in (1, 2, 3, 5)]
+            check(all(r == results[0] for r in results), f"{name}: ranks leave a trace: {results[0][0]}")
+            start(3, f"{name}cut", model=model, data=BATCH, max_steps=2)
+            check(start(2, f"{name}cut", model=model, data=BATCH, max_steps=4) == results[0],
+                  f"{name}: a resume leaves a trace")
+            lines = metrics(f"{name}1.jsonl")
+            check(lines[-1]["loss"] < lines[0]["loss"], f"{name}: nothing learned: {lines}")
+            check(lines[-1]["tokens"] == 16, f"{name}: an image counts as one: {lines[-1]}")
+
+
+def test_files_of_base_models_start_the_same_run():
+    for family, (prefix, surplus) in SURPLUS.items():
+        with cases.part(f"{family}"):
+            whole = read(f"{GOLDEN}/{family}/model.safetensors")
+            base = {name.removeprefix(prefix): t for name, t in whole.items()}
+            check(len(set(base) - set(whole)) > 10, f"{family}: no prefix in {list(whole)}")
+            surplus = {name: t or whole["transformer.wte.weight"] for name, t in surplus.items()}
+            os.mkdir(family)
+            shutil.copy(f"{GOLDEN}/{family}/config.json", family)
+            write(f"{family}/model.safetensors", {**base, **surplus})
+            data = {"type": "safetensors", "path": f"{GOLDEN}/{family}/golden.safetensors",
+                    "sequence_length": None}  # the file's
+            results = [start(ranks, f"{family}from{ranks}", model=family, init=init, data=data, max_steps=1,
+                             fsdp={"activation_checkpointing": ranks == 2})
+                       for ranks, init in ((1, f"{GOLDEN}/{family}"), (2, family))]
+            check(results[0] == results[1], f"{family}: names without {prefix} start another run")
+
+
+def test_a_missing_classifier_starts_at_random():
+    os.mkdir("vit")
+    shutil.copy(f"{GOLDEN}/vit/config.json", "vit")
+    # A base model's file has no classifier. The random numbers are the same from a folder and from its import.
+    whole = read(f"{GOLDEN}/vit/model.safetensors")
+    write("vit/model.safetensors", {n: t for n, t in whole.items() if not n.startswith("classifier")})
+    tool("dcp-import", "vit", "vitckpt2")
+    fresh = []
+    for ranks, init in (1, "vit"), (2, "random"):
+        c = config(model="vit", init=init, data=BATCH, max_steps=1, metrics=None, train_batch_size=4,
+                   checkpoint={"dir": f"vitckpt{ranks}"}, optimizer={})
+        _, err = train(ranks, c)
+        check(err.count("newly initialized") == 2 and "has no classifier.weight" in err, err)
+        fresh.append(state(1, f"vitckpt{ranks}"))
+    check(fresh[0] == fresh[1], "a fresh classifier differs")
+    with open(f"{step_path(1, 'vitckpt1')}/state.h5", "rb") as f:
+        check(b"sequence_length" not in f.read(), "an image has no sequence")
+
+
+def test_data_that_do_not_fit_the_model_are_refused():
+    # They are refused before anything is made.
+    make_text()
+    c = config(model=MODELS["mlp"], checkpoint={"dir": "none"}, optimizer={})
+    for overrides, text in (
+            ([], "data.type: text gives tokens, the model takes images or vectors"),
+            (["data.type=safetensors", f"data.path={GOLDEN}/gpt2/golden.safetensors"],
+             "holds no pixel_values"),
+            (["model.sizes=[767,10]", "data.type=safetensors", f"data.path={BATCH['path']}",
+              "train_batch_size=4"], "pixel_values is [4,3,16,16]; the model asks for [4,767]"),
+            (["model.sizes=[768,7]", "data.type=safetensors", f"data.path={BATCH['path']}",
+              "train_batch_size=4"], "labels holds 7")):
+        with cases.part(f"{overrides}"):
+            _, err = train(2, c, *overrides, expect=2)
+            check(text in messages(err)[-1], f"{overrides}: {err}")
+    check(not os.path.exists("none"), "something is made")
+
+
+cases.main()

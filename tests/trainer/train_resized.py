@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
-"""dcp-run asks for an end to start other ranks: 4, 8, 3, 4, in mid-epoch. No step is computed twice, each sample is
-shown once an epoch, and the end is the undisturbed run's. The step goes to the fastest store of which other ranks see
+"""dcp-run requests an end to start other ranks: 4, 8, 3, 4, in mid-epoch. No step is computed twice, each sample is used
+once per epoch, and the end is that of the undisturbed run. The step goes to the fastest store in which other ranks see
 everything."""
-from board_lib import *
+from board_lib import BoardRun, RESIZE
+from train_lib import cases, check, config, losses, state, steps, train
 
-with open("text", "w") as f:  # 23 samples an epoch, 14 a step: no step begins with an epoch but the first
-    f.writelines(f"{i * i % 97} times {i}\n" for i in range(1000))
-with open("text", "r+") as f:
-    f.truncate(23 * 128 + 1)
 LAST = 30
 constant = {"type": "constant", "params": {"warmup_steps": 0}}
 
@@ -22,8 +19,8 @@ def store(path, **over):
 
 
 def resized(name, given, starts):
-    """Runs on these numbers of ranks, one after the other. Returns the steps at which they changed, and what ranks
-    say of where they go on."""
+    """Runs on these numbers of ranks, one after the other. Returns the steps at which they changed, and where ranks
+    say that they continue."""
     at, told, loaded = [], [], 0
     for ranks in starts[:-1]:
         run = BoardRun(ranks, given)
@@ -45,31 +42,62 @@ def resized(name, given, starts):
     return at, told[1:]
 
 
-train(1, settings("whole", every=LAST))
-whole = state(LAST, "whole"), losses("whole.jsonl")
-check(len(whole[1]) == LAST, "the undisturbed run lacks lines")
+@cases.shared
+def inputs():
+    with open("text", "w") as f:  # 23 samples an epoch, 14 a step: no step begins with an epoch but the first
+        f.writelines(f"{i * i % 97} times {i}\n" for i in range(1000))
+    with open("text", "r+") as f:
+        f.truncate(23 * 128 + 1)
 
 
 def is_whole(name):
-    check((state(LAST, name), losses(f"{name}.jsonl")) == whole, f"{name}: another end than the undisturbed run's")
+    check((state(LAST, name), losses(f"{name}.jsonl")) == whole_run(),
+          f"{name}: another end than the undisturbed run's")
 
 
-# Into checkpoint.dir, whose turn it is not.
-at, told = resized("shared", settings("shared", every=1000), (4, 8, 3, 4))
-check(steps("shared") == [*at, LAST], f"{steps('shared')}, handed over at {at}")
-is_whole("shared")
-# Into memory: checkpoint.dir gets nothing before the end.
-at, told = resized("near", settings("near", store("memory-{host}"), every=1000), (3, 2))
-check(all("memory-" in text for text in told) and steps("near") == [LAST], f"{told}, {steps('near')}")
-is_whole("near")
-# Into memory, whose turn it is not; slower stores that are due get theirs.
-at, told = resized("late", settings("late", store("later-{host}", every=1000), every=1), (2, 3))
-check("from later-" in told[0], told)
-check(steps("late") == list(range(1, LAST + 1)), f"{steps('late')}")
-is_whole("late")
-# A folder of a rank that other ranks may lack: past it.
-at, told = resized("apart", settings("apart", store("apart-{rank}", redundancy="partner", domain="{rank}"), every=1000),
-                   (4, 2))
-check(all("from apart" in text and "rebuilt" not in text for text in told), f"{told}")
-check(steps("apart") == [*at, LAST], f"{steps('apart')}, handed over at {at}")
-is_whole("apart")
+@cases.shared
+def whole_run():
+    cases.use(inputs)
+    train(1, settings("whole", every=LAST))
+    whole = state(LAST, "whole"), losses("whole.jsonl")
+    check(len(whole[1]) == LAST, "the undisturbed run lacks lines")
+    return whole
+
+
+def test_a_step_goes_to_the_checkpoint_directory():
+    cases.use(whole_run)
+    # It is not due for this step.
+    at, told = resized("shared", settings("shared", every=1000), (4, 8, 3, 4))
+    check(steps("shared") == [*at, LAST], f"{steps('shared')}, handed over at {at}")
+    is_whole("shared")
+
+
+def test_a_step_goes_to_memory():
+    cases.use(whole_run)
+    # checkpoint.dir gets nothing before the end.
+    at, told = resized("near", settings("near", store("memory-{host}"), every=1000), (3, 2))
+    check(all("memory-" in text for text in told) and steps("near") == [LAST], f"{told}, {steps('near')}")
+    is_whole("near")
+
+
+def test_stores_that_are_due_get_the_step_too():
+    cases.use(whole_run)
+    # The step goes into memory, which is not due, and into slower stores, which are.
+    at, told = resized("late", settings("late", store("later-{host}", every=1000), every=1), (2, 3))
+    check("from later-" in told[0], told)
+    check(steps("late") == list(range(1, LAST + 1)), f"{steps('late')}")
+    is_whole("late")
+
+
+def test_a_store_that_other_ranks_may_lack_is_left_out():
+    cases.use(whole_run)
+    # Other ranks may not have the folder of a rank.
+    at, told = resized("apart", settings("apart", store("apart-{rank}", redundancy="partner", domain="{rank}"),
+                                         every=1000),
+                       (4, 2))
+    check(all("from apart" in text and "rebuilt" not in text for text in told), f"{told}")
+    check(steps("apart") == [*at, LAST], f"{steps('apart')}, handed over at {at}")
+    is_whole("apart")
+
+
+cases.main()
