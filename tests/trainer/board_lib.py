@@ -1,6 +1,6 @@
 """dcp-run's side of the board (trainer/ranks/board.h), for tests that are dcp-run to the ranks of dcp-train."""
-import ctypes, mmap
-from train_lib import *
+import ctypes, mmap, os
+from train_lib import check, Run
 
 PHASES = ("started", "ready", "rebuilt", "loaded", "stepped")
 RESIZE, STOP, REQUEUE = 1, 2, 3  # ranks_end_request

@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""A disk or a server that fails while a run takes its directory is a failure, exit status 3, which
-dcp-run tries again; only a directory that this user cannot use is a wrong configuration, 2."""
-import errno
-from train_lib import *
+"""A disk or server that fails while a run opens its directory is a failure, exit status 3, which dcp-run tries again. Only
+a directory that this user cannot use is a wrong configuration, 2."""
+import errno, os, subprocess
+from train_lib import BIN, cases, check, config, make_text, messages, TIMEOUT, TRAINER
 
-make_text()
-small = config(max_steps=1)
+
+@cases.shared
+def inputs():
+    make_text()
+    config(max_steps=1)
+
+
 E = errno
 FAULTS = (("open", "/ckpt/.lock", E.EIO, E.ESTALE, E.ENOLCK, E.ENOSPC), ("open", "/ckpt", E.ESTALE),
           ("lock", "/ckpt/.lock", E.EIO, E.ENOLCK), ("write", "/ckpt/.lock", E.EIO, E.ENOSPC))
@@ -13,7 +18,7 @@ FAULTS = (("open", "/ckpt/.lock", E.EIO, E.ESTALE, E.ENOLCK, E.ENOSPC), ("open",
 
 def armed(call, path, code):
     open("armed", "w").close()
-    return {"LD_PRELOAD": os.environ["DIRECTORY_FAULT"], "FAULT_ARMED": f"{scratch}/armed",
+    return {"LD_PRELOAD": os.environ["DIRECTORY_FAULT"], "FAULT_ARMED": f"{os.getcwd()}/armed",
             "FAULT_CALL": call, "FAULT_PATH": path, "FAULT_ERRNO": str(code)}
 
 
@@ -22,36 +27,47 @@ def run(command, environment):
                           timeout=TIMEOUT, env={**os.environ, **environment})
 
 
-failed = 0
-for call, path, *codes in FAULTS:
-    for code in codes:
-        done = run([TRAINER, small], armed(call, path, code))
-        what = f"{call} of {path}: {os.strerror(code)}"
-        check(not os.path.exists("armed"), f"{what} was not met")
-        # a store may look again, and be used without a lock
-        check(done.returncode in (0, 3), f"{what}: exit {done.returncode}: {done.stderr}")
-        failed += done.returncode == 3
-        if done.returncode == 3:
-            check(os.strerror(code) in messages(done.stderr)[-1], f"{what}: {done.stderr}")
-check(failed >= 5, f"only {failed} faults ended a run")
+def test_a_failing_disk_ends_the_run_with_3():
+    cases.use(inputs)
+    failed = 0
+    for call, path, *codes in FAULTS:
+        for code in codes:
+            done = run([TRAINER, "config.json"], armed(call, path, code))
+            what = f"{call} of {path}: {os.strerror(code)}"
+            check(not os.path.exists("armed"), f"{what} was not met")
+            # A store may try again, and be used without a lock.
+            check(done.returncode in (0, 3), f"{what}: exit {done.returncode}: {done.stderr}")
+            failed += done.returncode == 3
+            if done.returncode == 3:
+                check(os.strerror(code) in messages(done.stderr)[-1], f"{what}: {done.stderr}")
+    check(failed >= 5, f"only {failed} faults ended a run")
 
-faults = " ".join(f"{name}={value}" for name, value in armed("open", "/ckpt/.lock", errno.EIO).items())
-done = run([f"{BIN}/dcp-run", "-n", "2", "--", "env", *faults.split(), TRAINER, small], {})
-check(done.returncode == 0 and "dcp-run: start 2, " in done.stderr, f"not again: {done.stderr}")
 
-# What is closed to us: as root a folder that cannot be changed, else one without the permission.
-os.mkdir("closed")
-as_root = os.getuid() == 0
-if as_root:
-    closes = subprocess.run(["chattr", "+i", "closed"], capture_output=True).returncode == 0
-else:
-    os.chmod("closed", 0o555)
-    closes = True
-try:
-    if closes:
-        done = run([TRAINER, small, "checkpoint.dir=closed/ckpt"], {})
-        check(done.returncode == 2, f"closed: exit {done.returncode}: {done.stderr}")
-        check("checkpoint.dir: " in messages(done.stderr)[-1], done.stderr)
-finally:
+def test_dcp_run_tries_again_after_a_failing_disk():
+    cases.use(inputs)
+    faults = " ".join(f"{name}={value}" for name, value in armed("open", "/ckpt/.lock", errno.EIO).items())
+    done = run([f"{BIN}/dcp-run", "-n", "2", "--", "env", *faults.split(), TRAINER, "config.json"], {})
+    check(done.returncode == 0 and "dcp-run: start 2, " in done.stderr, f"not again: {done.stderr}")
+
+
+def test_a_directory_without_permission_is_a_wrong_configuration():
+    cases.use(inputs)
+    # For root, it is a folder that cannot be changed, otherwise one without the permission.
+    os.mkdir("closed")
+    as_root = os.getuid() == 0
     if as_root:
-        subprocess.run(["chattr", "-i", "closed"], capture_output=True)
+        closes = subprocess.run(["chattr", "+i", "closed"], capture_output=True).returncode == 0
+    else:
+        os.chmod("closed", 0o555)
+        closes = True
+    try:
+        if closes:
+            done = run([TRAINER, "config.json", "checkpoint.dir=closed/ckpt"], {})
+            check(done.returncode == 2, f"closed: exit {done.returncode}: {done.stderr}")
+            check("checkpoint.dir: " in messages(done.stderr)[-1], done.stderr)
+    finally:
+        if as_root:
+            subprocess.run(["chattr", "-i", "closed"], capture_output=True)
+
+
+cases.main()
