@@ -1,4 +1,5 @@
-"""What the tests of dcp-train share: a scratch folder, a small model, running and killing ranks."""
+"""What the tests of dcp-train share: a scratch folder, a small model, running and killing ranks; and `cases`, which runs
+the functions test_* of a script (tests/support/cases.py)."""
 import atexit, glob, json, math, os, random, shutil, signal, struct, subprocess, sys, tempfile, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -9,15 +10,15 @@ SOURCE = os.environ.get("DCP_SOURCE") or os.path.abspath(f"{HERE}/../..")
 BIN = os.environ.get("DCP_BIN") or f"{SOURCE}/build/bin"
 TRAINER = f"{BIN}/dcp-train"
 MPIRUN = os.environ.get("DCP_MPIRUN", "mpirun --oversubscribe").split()
-TIMEOUT = 120  # of one run: a hang is a failure
+TIMEOUT = 120  # seconds for one run: a hang is a failure
 
 scratch = tempfile.mkdtemp(prefix="dcp_train.")
 atexit.register(shutil.rmtree, scratch, True)
 os.chdir(scratch)
-# where a killed mpirun leaves things
+# A killed mpirun leaves its files in these folders.
 os.environ.update(OMPI_MCA_orte_tmpdir_base=scratch, OMPI_MCA_btl_vader_backing_directory=scratch)
 
-# Leaves (7) and rows of the head norms (4) are fewer than 8 ranks, and nothing divides anything.
+# There are fewer micro-batches (7) and rows of the head norms (4) than 8 ranks, and no size divides another.
 MODEL = {"model_type": "qwen3", "vocab_size": 259, "hidden_size": 64, "intermediate_size": 112,
          "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
          "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
@@ -34,7 +35,7 @@ def check(condition, why):
 
 
 def make_text(name="text"):
-    """Bytes that a model can learn something from."""
+    """Writes a text from which a model can learn something."""
     lines = [f"{i * i % 97} times {i % 13} is {i * i % 97 * (i % 13)};\n" for i in range(4000)]
     with open(name, "w") as f:
         f.writelines(lines)
@@ -42,7 +43,7 @@ def make_text(name="text"):
 
 
 def make_records(path, mask_of):
-    """64 records of bytes, 4 to 33 of them; mask_of(place in the record, length)."""
+    """Writes 64 records of 4 to 33 bytes, with the masks mask_of(place in the record, length of the record)."""
     generator = random.Random(3)
     lengths = [generator.randint(4, 33) for _ in range(64)]
     ids = [generator.choice(b"abcdefgh") for _ in range(sum(lengths))]
@@ -60,7 +61,7 @@ def make_records(path, mask_of):
 
 
 def config(name="config.json", **over):
-    """Writes a configuration; over: top-level keys, objects are merged into the defaults."""
+    """Writes a configuration and returns its path. over: top-level keys; objects are merged into the defaults."""
     c = {"model": MODEL, "data": {"type": "text", "path": "text", "sequence_length": 128},
          "seed": 7, "max_steps": 12, "train_batch_size": 14, "train_micro_batch_size_per_gpu": 2,
          "optimizer": {"params": {"lr": 3e-3, "no_decay": ["*norm*"]}},
@@ -82,12 +83,12 @@ def command(ranks, *args):
 
 
 class Run:
-    """dcp-train in the background; its output goes to files, so that it never waits for us."""
+    """dcp-train in the background; its output goes to files, so it never waits for the test."""
 
     def __init__(self, ranks, *args):
         self.ranks = ranks
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-        # of its own: what Open MPI left of one run may still be going when the next one starts
+        # Each run has its own folder, since processes of Open MPI may outlive a run for a moment.
         env = {**os.environ, "OMPI_MCA_orte_tmpdir_base": tempfile.mkdtemp(prefix="o", dir=scratch)}
         self.process = subprocess.Popen(command(ranks, *args), stdin=subprocess.DEVNULL,
                                         stdout=self.out, stderr=self.err, env=env)
@@ -98,7 +99,7 @@ class Run:
         return file.read().decode(errors="replace")
 
     def pids(self):
-        """The ranks' processes, once all are there."""
+        """The ranks' processes; none until all have started."""
         if self.ranks == 1:
             return [self.process.pid]
         found = []
@@ -112,7 +113,7 @@ class Run:
         return sorted(found) if len(found) == self.ranks else []
 
     def wait_for(self, condition, what):
-        """Waits until the condition holds; False where the run has ended before."""
+        """Waits until the condition holds. Returns false if the run ends before."""
         deadline = time.monotonic() + TIMEOUT
         while not condition():
             if self.process.poll() is not None:
@@ -137,7 +138,7 @@ class Run:
 
 
 def wait_for_end(run, said):
-    """Its exit status; `said` gives what it has printed, for where it hangs."""
+    """Waits for a Popen and returns its exit status. said() returns its output, for the message if it hangs."""
     try:
         return run.wait(TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -155,7 +156,7 @@ def train(ranks, *args, expect=0):
 
 
 def train_killed(directory):
-    """Two ranks train by config.json into `directory`, and are killed after step 3; one rank goes on to the end, from
+    """Two ranks train by config.json into `directory`, and are killed after step 3; one rank continues to the end, from
     step 4 at the latest."""
     run = Run(2, "config.json", "max_steps=100000")
     pids = []
@@ -171,7 +172,7 @@ def train_killed(directory):
 
 
 def messages(err):
-    """Lines of dcp-train itself, without mpirun's."""
+    """The lines of dcp-train itself, without those of mpirun."""
     return [line for line in err.splitlines() if line.startswith("dcp-train: ")]
 
 
@@ -180,14 +181,14 @@ def metrics(path="metrics.jsonl"):
 
 
 def json_at(tree, path):
-    """What stands at the keys `path`, with dots between them."""
+    """The value at the keys `path`, which are separated by dots."""
     for key in path.split("."):
         tree = tree[key]
     return tree
 
 
 def losses(path="metrics.jsonl"):
-    """Step, loss and norm of each line as they are written, to the last digit."""
+    """Step, loss and norm of each line as written, to the last digit."""
     return [line.split(", \"lr\"")[0] for line in open(path)]
 
 
