@@ -4,13 +4,6 @@ a directory that this user cannot use is a wrong configuration, 2."""
 import errno, os, subprocess
 from train_lib import BIN, cases, check, config, make_text, messages, TIMEOUT, TRAINER
 
-
-@cases.shared
-def inputs():
-    make_text()
-    config(max_steps=1)
-
-
 E = errno
 FAULTS = (("open", "/ckpt/.lock", E.EIO, E.ESTALE, E.ENOLCK, E.ENOSPC), ("open", "/ckpt", E.ESTALE),
           ("lock", "/ckpt/.lock", E.EIO, E.ENOLCK), ("write", "/ckpt/.lock", E.EIO, E.ENOSPC))
@@ -25,6 +18,12 @@ def armed(call, path, code):
 def run(command, environment):
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           timeout=TIMEOUT, env={**os.environ, **environment})
+
+
+@cases.shared
+def inputs():
+    make_text()
+    config(max_steps=1)
 
 
 def test_a_failing_disk_ends_the_run_with_3():

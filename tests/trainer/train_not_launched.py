@@ -1,11 +1,8 @@
 #!/usr/bin/env python3
-"""mpirun or MPI_Init that fails, with statuses that a rank might have given: dcp-run tries again, and
-once there is room the run goes to its end. What dcp-train itself refuses is not tried again."""
-import re
-from train_lib import *
-
-make_text()
-small = config(max_steps=2)
+"""mpirun or MPI_Init fails, with statuses that a rank might have given: dcp-run tries again, and once there is room the run
+goes to its end. What dcp-train itself refuses is not tried again."""
+import os, re, subprocess
+from train_lib import BIN, cases, check, config, fail, make_text, state, TIMEOUT, train, TRAINER
 
 
 def run(*ranks, env=()):
@@ -25,34 +22,49 @@ def ends(process, expect, starts):
     return err
 
 
-# A rank without memory: its program is not loaded, MPI_Init fails, or it comes to its first messages,
-# which Open MPI would lose.
-train(1, config("whole.json", max_steps=2, checkpoint={"dir": "whole"}, metrics="whole.jsonl"))
-for limit in (100000, 200000, 280000):
-    limited = ["sh", "-c", 'f=$1.$OMPI_COMM_WORLD_RANK; shift; '
-               f'[ ${{f##*.}} = 0 ] || [ -e $f ] || {{ : >$f; ulimit -v {limit}; }}; exec "$@"',
-               "sh", f"{scratch}/limited-{limit}", TRAINER]
-    err = ends(run(*limited, small, f"checkpoint.dir=ckpt-{limit}"), 0, 2)
-    check("start 1 failed with status" in err, err)
-    check(state(2, f"ckpt-{limit}") == state(2, "whole"), "the state differs")
+@cases.shared
+def inputs():
+    make_text()
+    config(max_steps=2)
 
-# A rank that ends on its own account: usage, configuration.
-err = ends(run(TRAINER, small, "max_steps=none"), 2, 1)
-check("status 2, which no restart would change" in err, err)
-err = ends(run(TRAINER, "--no-such-option"), 2, 1)
 
-# No room for what mpirun keeps: of the folder itself, or in it.
-os.mkdir("tiny")
-if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=6", "tmpfs", "tiny"],
-                  capture_output=True).returncode != 0:
-    print("SKIPPED: a full TMPDIR, as we may not mount")
-    sys.exit(77)
-try:
-    place = f"{scratch}/tiny"
-    full = run(TRAINER, small, env={"OMPI_MCA_orte_tmpdir_base": place}.items())
-    err = ends(full, 3, 4)
-    check("which is mpirun's own" in err, err)
-    check("giving up after 3 restarts" in err, err)
-    check(not os.listdir("tiny"), f"left: {os.listdir('tiny')}")
-finally:
-    subprocess.run(["umount", "tiny"], check=True)
+def test_a_rank_without_memory_is_tried_again():
+    cases.use(inputs)
+    # Its program is not loaded, MPI_Init fails, or it comes to its first messages, which Open MPI would lose.
+    train(1, config("whole.json", max_steps=2, checkpoint={"dir": "whole"}, metrics="whole.jsonl"))
+    for limit in (100000, 200000, 280000):
+        with cases.part(f"{limit}"):
+            limited = ["sh", "-c", 'f=$1.$OMPI_COMM_WORLD_RANK; shift; '
+                       f'[ ${{f##*.}} = 0 ] || [ -e $f ] || {{ : >$f; ulimit -v {limit}; }}; exec "$@"',
+                       "sh", f"{os.getcwd()}/limited-{limit}", TRAINER]
+            err = ends(run(*limited, "config.json", f"checkpoint.dir=ckpt-{limit}"), 0, 2)
+            check("start 1 failed with status" in err, err)
+            check(state(2, f"ckpt-{limit}") == state(2, "whole"), "the state differs")
+
+
+def test_a_rank_that_refuses_is_not_tried_again():
+    cases.use(inputs)
+    err = ends(run(TRAINER, "config.json", "max_steps=none"), 2, 1)
+    check("status 2, which no restart would change" in err, err)
+    err = ends(run(TRAINER, "--no-such-option"), 2, 1)
+
+
+def test_a_full_folder_of_mpirun_ends_the_run():
+    cases.use(inputs)
+    # mpirun has no room for its folder, or for the files in it.
+    os.mkdir("tiny")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=6", "tmpfs", "tiny"],
+                      capture_output=True).returncode != 0:
+        cases.skip("mounting a file system is not permitted")
+    try:
+        place = f"{os.getcwd()}/tiny"
+        full = run(TRAINER, "config.json", env={"OMPI_MCA_orte_tmpdir_base": place}.items())
+        err = ends(full, 3, 4)
+        check("which is mpirun's own" in err, err)
+        check("giving up after 3 restarts" in err, err)
+        check(not os.listdir("tiny"), f"left: {os.listdir('tiny')}")
+    finally:
+        subprocess.run(["umount", "tiny"], check=True)
+
+
+cases.main()

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""The config.json of Llama-3.2-1B, Qwen2.5-0.5B and Mistral-7B-v0.1 as they are on the hub: planned at full size,
-with as many parameters as they have; and cut in depth, width and vocabulary, but with all else as it is: an import in
-bf16 is exported byte for byte, a run from it trains and exports under the same names, and its export is imported and
-exported byte for byte as well."""
-import random, re
-from train_lib import *
+"""The config.json of Llama-3.2-1B, Qwen2.5-0.5B and Mistral-7B-v0.1 as published. --plan of the full size has the known
+number of parameters. Models that are cut in depth, width and vocabulary only: an import in bf16 is exported byte for
+byte, a run from it trains and exports under the same names, and its export is imported and exported byte for byte."""
+import json, math, os, random, struct
+from train_lib import cases, check, config, make_text, metrics, tool, train
 
 LLAMA = {"architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
          "bos_token_id": 128000, "eos_token_id": 128001, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048,
@@ -28,16 +27,15 @@ MISTRAL = {"architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_toke
            "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
            "sliding_window": 4096, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
            "transformers_version": "4.34.0.dev0", "use_cache": True, "vocab_size": 32000}
-BY = {"hidden_size": 8, "head_dim": 8, "intermediate_size": 32, "num_hidden_layers": 8}  # hidden heads stay as many
+BY = {"hidden_size": 8, "head_dim": 8, "intermediate_size": 32, "num_hidden_layers": 8}  # the number of heads stays
 MODELS = {"llama": (LLAMA, 1235814400), "qwen": (QWEN, 494032768), "mistral": (MISTRAL, 7241732096)}
-
 
 # The upper byte of a bf16, from a random one: 1 to 2 or half of it, and 0.008 to 0.03 of both signs.
 NEAR_1, SMALL = bytes([0x3F] * 256), bytes(0x3C if i % 2 else 0xBC for i in range(256))
 
 
 def shapes(c):
-    """The tensors of such a decoder, in the order of their names."""
+    """Shapes of the tensors of a decoder, in the order of their names."""
     hidden, inner, heads, kv = (c[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads",
                                                "num_key_value_heads"))
     dim = c.get("head_dim", hidden // heads)
@@ -86,35 +84,47 @@ def names(folder):
     return {name: t["shape"] for name, t in header.items() if name != "__metadata__"}
 
 
-make_text()
-for name, (full, parameters) in MODELS.items():
-    os.mkdir(f"{name}.hub")
-    with open(f"{name}.hub/config.json", "w") as f:
-        json.dump(full, f)
-    c = config(model=f"{name}.hub", data={"path": "nowhere", "sequence_length": 8192})
-    text = tool("dcp-train", c, "--plan", "--ranks", 64)
-    check(int(text.split(" parameters")[0]) == parameters, f"{name}: {text.splitlines()[0]}")
-    check(sum(map(math.prod, shapes(full).values())) == parameters, f"{name}: other shapes")
+def test_plans_of_the_full_size_have_all_parameters():
+    make_text()
+    for name, (full, parameters) in MODELS.items():
+        with cases.part(f"{name}"):
+            os.mkdir(f"{name}.hub")
+            with open(f"{name}.hub/config.json", "w") as f:
+                json.dump(full, f)
+            c = config(model=f"{name}.hub", data={"path": "nowhere", "sequence_length": 8192})
+            text = tool("dcp-train", c, "--plan", "--ranks", 64)
+            check(int(text.split(" parameters")[0]) == parameters, f"{name}: {text.splitlines()[0]}")
+            check(sum(map(math.prod, shapes(full).values())) == parameters, f"{name}: other shapes")
 
-    cut = {key: value // BY.get(key, 1) if key in BY else value for key, value in full.items()} | {"vocab_size": 300}
-    write_folder(name, cut)
-    tool("dcp-import", name, f"{name}.ckpt")
-    tool("dcp-export", f"{name}.ckpt", f"{name}.out")
-    check(content(f"{name}.out/model.safetensors") == content(f"{name}/model.safetensors"), f"{name}: other bytes")
-    check(json.load(open(f"{name}.out/config.json")) == {
-        k: v for k, v in cut.items() if k != "transformers_version"}, f"{name}: another config.json")
 
-    c = config(model=name, checkpoint={"dir": f"{name}.ckpt"}, metrics=f"{name}.jsonl", max_steps=4,
-               scheduler={"type": "constant", "params": {}}, optimizer={"params": {"lr": 1e-3}})
-    _, err = train(2, c)
-    check("going on from step 0" in err and "warning" not in err, err)
-    told = [line["loss"] for line in metrics(f"{name}.jsonl")]
-    check(told[-1] < told[0], f"{name}: nothing learned: {told}")
-    tool("dcp-export", f"{name}.ckpt", f"{name}.trained")
-    check(names(f"{name}.trained") == names(name), f"{name}: other tensors")
-    exported = json.load(open(f"{name}.trained/config.json"))
-    check(exported["architectures"] == full["architectures"] and exported["torch_dtype"] == "float32", exported)
-    tool("dcp-import", f"{name}.trained", f"{name}.again")
-    tool("dcp-export", f"{name}.again", f"{name}.same")
-    for file in "model.safetensors", "config.json":
-        check(content(f"{name}.same/{file}") == content(f"{name}.trained/{file}"), f"{name}: another {file}")
+def test_cut_models_train_and_are_exported_byte_for_byte():
+    make_text()
+    for name, (full, _) in MODELS.items():
+        with cases.part(name):
+            cut = {key: value // BY.get(key, 1) if key in BY else value for key,
+                   value in full.items()} | {"vocab_size": 300}
+            write_folder(name, cut)
+            tool("dcp-import", name, f"{name}.ckpt")
+            tool("dcp-export", f"{name}.ckpt", f"{name}.out")
+            check(content(f"{name}.out/model.safetensors") == content(f"{name}/model.safetensors"),
+                  f"{name}: other bytes")
+            check(json.load(open(f"{name}.out/config.json")) == {
+                k: v for k, v in cut.items() if k != "transformers_version"}, f"{name}: another config.json")
+
+            c = config(model=name, checkpoint={"dir": f"{name}.ckpt"}, metrics=f"{name}.jsonl", max_steps=4,
+                       scheduler={"type": "constant", "params": {}}, optimizer={"params": {"lr": 1e-3}})
+            _, err = train(2, c)
+            check("going on from step 0" in err and "warning" not in err, err)
+            told = [line["loss"] for line in metrics(f"{name}.jsonl")]
+            check(told[-1] < told[0], f"{name}: nothing learned: {told}")
+            tool("dcp-export", f"{name}.ckpt", f"{name}.trained")
+            check(names(f"{name}.trained") == names(name), f"{name}: other tensors")
+            exported = json.load(open(f"{name}.trained/config.json"))
+            check(exported["architectures"] == full["architectures"] and exported["torch_dtype"] == "float32", exported)
+            tool("dcp-import", f"{name}.trained", f"{name}.again")
+            tool("dcp-export", f"{name}.again", f"{name}.same")
+            for file in "model.safetensors", "config.json":
+                check(content(f"{name}.same/{file}") == content(f"{name}.trained/{file}"), f"{name}: another {file}")
+
+
+cases.main()
