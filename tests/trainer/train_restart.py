@@ -1,13 +1,9 @@
 #!/usr/bin/env python3
-"""dcp-run starts a killed run again from the newest step, whatever checkpoint.resume was given for
-the start: where it would start over, refuse, or look for a step that retention has removed."""
-import re
-from train_lib import *
-
-make_text()
-common = config(checkpoint={"keep": 1})
-train(1, config("whole.json", checkpoint={"dir": "whole"}, metrics="whole.jsonl"))
-reference = state(12, "whole"), losses("whole.jsonl")
+"""dcp-run restarts a killed run from the newest step, whatever checkpoint.resume says for the start: even if that would
+start anew, refuse, or look for a step that retention has removed."""
+import os, re, shutil, signal, subprocess, time
+from train_lib import (BIN, cases, check, config, losses, make_text, state, step_path, steps,
+                       TIMEOUT, train, wait_for_end)
 
 
 def restarted(name, *overrides, told):
@@ -15,7 +11,7 @@ def restarted(name, *overrides, told):
     directory = f"checkpoint.dir={name}"
     with open(f"{name}.err", "w+") as err:
         run = subprocess.Popen([f"{BIN}/dcp-run", "-n", "2", "--max-restarts", "1", "--",
-                                f"{BIN}/dcp-train", common, directory, f"metrics={name}.jsonl",
+                                f"{BIN}/dcp-train", "config.json", directory, f"metrics={name}.jsonl",
                                 *overrides], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=err)
         before = {(s, os.stat(step_path(s, name)).st_mtime_ns) for s in steps(name)}
@@ -44,15 +40,36 @@ def restarted(name, *overrides, told):
     check("restarted by dcp-run: going on from the newest step, not by checkpoint.resume=" + told
           in lines, f"{name}: {lines}")
     check(len(re.findall("going on from step [4-9]|going on from step 1[01]", lines)) == 1, lines)
-    check((state(12, name), losses(f"{name}.jsonl")) == reference, f"{name}: another result")
+    check((state(12, name), losses(f"{name}.jsonl")) == whole(), f"{name}: another result")
 
 
-# In a directory of steps that are to be set aside, in an empty one, and from a step by its path.
-train(1, common, "checkpoint.dir=anew", "seed=8", "metrics=null")
-restarted("anew", "checkpoint.resume=never", "checkpoint.overwrite=true", told="never")
-restarted("empty", "checkpoint.resume=never", told="never")
-train(1, common, "checkpoint.dir=path", "checkpoint.every=2", "metrics=path.jsonl",
-      "checkpoint.keep=0")
-for step in steps("path")[1:]:
-    shutil.rmtree(step_path(step, "path"))
-restarted("path", f"checkpoint.resume={step_path(2, 'path')}", told="path/step-00000002")
+@cases.shared
+def whole():
+    make_text()
+    config(checkpoint={"keep": 1})
+    train(1, config("whole.json", checkpoint={"dir": "whole"}, metrics="whole.jsonl"))
+    reference = state(12, "whole"), losses("whole.jsonl")
+    return reference
+
+
+def test_steps_that_the_start_set_aside():
+    cases.use(whole)
+    train(1, "config.json", "checkpoint.dir=anew", "seed=8", "metrics=null")
+    restarted("anew", "checkpoint.resume=never", "checkpoint.overwrite=true", told="never")
+
+
+def test_an_empty_directory():
+    cases.use(whole)
+    restarted("empty", "checkpoint.resume=never", told="never")
+
+
+def test_a_step_that_is_removed_by_then():
+    cases.use(whole)
+    train(1, "config.json", "checkpoint.dir=path", "checkpoint.every=2", "metrics=path.jsonl",
+          "checkpoint.keep=0")
+    for step in steps("path")[1:]:
+        shutil.rmtree(step_path(step, "path"))
+    restarted("path", f"checkpoint.resume={step_path(2, 'path')}", told="path/step-00000002")
+
+
+cases.main()

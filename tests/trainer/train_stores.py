@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A list of stores: memory at every step with redundancy, checkpoint.dir at few. Runs go on from the
-newest step that is left anywhere, on other numbers of ranks too, and end with the state of an
-undisturbed run."""
-from train_lib import *
+"""A list of stores: every step in memory, with redundancy, few steps in checkpoint.dir. Runs continue from the newest step
+that is left in any store, also on other numbers of ranks, and end with the state of an undisturbed run."""
+import os, shutil, signal, subprocess
+from train_lib import (BIN, cases, check, config, losses, make_text, messages, Run, state,
+                       step_path, steps, train)
 
-make_text()
 constant = {"type": "constant", "params": {"warmup_steps": 0}}
 
 
@@ -39,58 +39,112 @@ def kill_at(ranks, step, *stores):
     return have
 
 
-# Killed with nothing in checkpoint.dir; one node's memory is lost and rebuilt from its partner's.
-killed = kill_at(3, 3, memory, disk)
-shutil.rmtree("memory-1")
-whole = killed + 8
-listed = subprocess.run([os.path.join(BIN, "dcp-inspect"), "ls", "memory-0"],
-                        check=True, stdout=subprocess.PIPE, text=True).stdout
-check("survives the loss of 1 of 3 domains" in listed, listed)
-_, err = train(3, settings(killed + 2, memory, disk, every=1000))
-expect(err, "rebuilt", f"going on from step {killed}", "memory-0")
-check(steps("parts") == [killed + 2], steps("parts"))
+@cases.shared
+def lost_memory():
+    make_text()
+    # The run is killed with nothing in checkpoint.dir. One node's memory is lost, and rebuilt from its partner's.
+    killed = kill_at(3, 3, memory, disk)
+    shutil.rmtree("memory-1")
+    whole = killed + 8
+    listed = subprocess.run([os.path.join(BIN, "dcp-inspect"), "ls", "memory-0"],
+                            check=True, stdout=subprocess.PIPE, text=True).stdout
+    check("survives the loss of 1 of 3 domains" in listed, listed)
+    _, err = train(3, settings(killed + 2, memory, disk, every=1000))
+    expect(err, "rebuilt", f"going on from step {killed}", "memory-0")
+    check(steps("parts") == [killed + 2], steps("parts"))
+    return killed, whole
 
-# One node's folder for all of the run: what it has is no whole step, and nothing to start anew for.
-last = step_path(max(steps("memory-0")), "memory-0")
-for args in (["checkpoint.dir=memory-0"], ["checkpoint.dir=memory-0", "--dry-run"],
-             ["checkpoint.dir=new", f"checkpoint.resume={last}"]):
-    _, err = train(2, config(max_steps=whole), *args, expect=2)
-    expect(messages(err)[-1], f"{last}: it is one node's part of a private store's step, 1 of its 3 shards",
-           "the others are on other nodes", "checkpoint.stores")
-    check("overwrite" not in err, err)
 
-# All memory is gone: the disks have an older step, checkpoint.dir the newest.
-for r in range(3):
-    shutil.rmtree(f"memory-{r}")
-_, err = train(3, settings(killed + 4, memory, disk, every=2))
-expect(err, f"going on from step {killed + 2}: ", "parts/step-")
+def test_lost_memory_is_rebuilt():
+    lost_memory()
 
-# Fewer ranks, of which none sees the third one's memory: it is rebuilt on those that are there.
-_, err = train(2, settings(killed + 6, memory, disk, every=2))
-expect(err, f"going on from step {killed + 4}: ", "memory-0/step-", "rebuilt",
-       "survives the loss of 0 failure domains from now on, not of 1")
 
-# More ranks see all that two left, in memory alone: max_steps was reached, so its step is saved.
-shutil.rmtree(step_path(killed + 6, "parts"))
-_, err = train(4, settings(killed + 6, memory, disk, every=2))
-expect(err, f"going on from step {killed + 6}: ", "memory-0/step-", "is saved in parts")
-check(max(steps("parts")) == killed + 6, steps("parts"))
-_, err = train(4, settings(killed + 6, memory, disk, every=2))
-expect(err, "is saved in parts")  # once more: the copy there was not read by anybody
+def test_a_part_of_a_private_store_is_no_step():
+    killed, whole = cases.use(lost_memory)
+    # A start with one node's folder neither takes it for a whole step, nor starts a new run.
+    last = step_path(max(steps("memory-0")), "memory-0")
+    for args in (["checkpoint.dir=memory-0"], ["checkpoint.dir=memory-0", "--dry-run"],
+                 ["checkpoint.dir=new", f"checkpoint.resume={last}"]):
+        _, err = train(2, config(max_steps=whole), *args, expect=2)
+        expect(messages(err)[-1], f"{last}: it is one node's part of a private store's step, 1 of its 3 shards",
+               "the others are on other nodes", "checkpoint.stores")
+        check("overwrite" not in err, err)
 
-# never: every store counts.
-_, err = train(4, settings(whole, memory, disk, every=whole), "checkpoint.resume=never", expect=2)
-expect(err, "the list of stores holds")
-# What there is to go on from, without rebuilding anything; and redundancy that one domain can't have.
-alone = {key: memory[key] for key in memory if key not in ("redundancy", "domain")}
-_, err = train(1, settings(whole, alone, disk, every=whole), "--dry-run")
-expect(err, f"would go on from step {killed + 6}: parts/")
-_, err = train(1, settings(whole, memory, disk, every=whole), "--dry-run", expect=2)
-expect(err, "checkpoint.stores[0].redundancy: partner needs ranks in 2 failure domains")
-_, err = train(1, settings(whole, memory, disk, every=whole), expect=2)
-expect(err, "checkpoint.stores[0].redundancy: partner needs ranks in 2 failure domains")
 
-train(4, settings(whole, memory, disk, every=whole, **{"async": False}))
-train(1, settings(whole, directory="whole", every=whole))
-check(losses("parts.jsonl") == losses("whole.jsonl"), "losses differ")
-check(state(whole, "parts") == state(whole, "whole"), "the state differs")
+@cases.shared
+def lost_all_memory():
+    killed, whole = cases.use(lost_memory)
+    # The disks have an older step, checkpoint.dir the newest one.
+    for r in range(3):
+        shutil.rmtree(f"memory-{r}")
+    _, err = train(3, settings(killed + 4, memory, disk, every=2))
+    expect(err, f"going on from step {killed + 2}: ", "parts/step-")
+    return killed, whole
+
+
+@cases.shared
+def fewer_ranks():
+    killed, whole = cases.use(lost_all_memory)
+    # None of them sees the third one's memory, which is rebuilt.
+    _, err = train(2, settings(killed + 6, memory, disk, every=2))
+    expect(err, f"going on from step {killed + 4}: ", "memory-0/step-", "rebuilt",
+           "survives the loss of 0 failure domains from now on, not of 1")
+    return killed, whole
+
+
+@cases.shared
+def more_ranks():
+    killed, whole = cases.use(fewer_ranks)
+    # They see all that two ranks left, which is in memory only. max_steps is reached, so the step is saved.
+    shutil.rmtree(step_path(killed + 6, "parts"))
+    _, err = train(4, settings(killed + 6, memory, disk, every=2))
+    expect(err, f"going on from step {killed + 6}: ", "memory-0/step-", "is saved in parts")
+    check(max(steps("parts")) == killed + 6, steps("parts"))
+    _, err = train(4, settings(killed + 6, memory, disk, every=2))
+    expect(err, "is saved in parts")  # again, since nobody has read the copy there
+    return killed, whole
+
+
+def test_without_memory_the_newest_step_on_disk_is_used():
+    lost_all_memory()
+
+
+def test_fewer_ranks_rebuild_what_they_do_not_see():
+    fewer_ranks()
+
+
+def test_more_ranks_save_the_last_step_from_memory():
+    more_ranks()
+
+
+def test_resume_never_counts_every_store():
+    _, whole = cases.use(more_ranks)
+    _, err = train(4, settings(whole, memory, disk, every=whole), "checkpoint.resume=never", expect=2)
+    expect(err, "the list of stores holds")
+
+
+def test_a_dry_run_names_the_newest_step():
+    killed, whole = cases.use(more_ranks)
+    # Without redundancy, nothing is rebuilt.
+    alone = {key: memory[key] for key in memory if key not in ("redundancy", "domain")}
+    _, err = train(1, settings(whole, alone, disk, every=whole), "--dry-run")
+    expect(err, f"would go on from step {killed + 6}: parts/")
+
+
+def test_redundancy_that_one_domain_cannot_have_is_refused():
+    _, whole = cases.use(more_ranks)
+    _, err = train(1, settings(whole, memory, disk, every=whole), "--dry-run", expect=2)
+    expect(err, "checkpoint.stores[0].redundancy: partner needs ranks in 2 failure domains")
+    _, err = train(1, settings(whole, memory, disk, every=whole), expect=2)
+    expect(err, "checkpoint.stores[0].redundancy: partner needs ranks in 2 failure domains")
+
+
+def test_the_run_ends_as_an_undisturbed_one():
+    _, whole = cases.use(more_ranks)
+    train(4, settings(whole, memory, disk, every=whole, **{"async": False}))
+    train(1, settings(whole, directory="whole", every=whole))
+    check(losses("parts.jsonl") == losses("whole.jsonl"), "losses differ")
+    check(state(whole, "parts") == state(whole, "whole"), "the state differs")
+
+
+cases.main()
