@@ -1,25 +1,19 @@
 #!/usr/bin/env python3
-"""Where a file system lets files share bytes, a checkpoint at every step costs what is trained: frozen parts of a talker
-are stored once. dcp-inspect diff names the tensors that moved; each step is whole, and what it is on another disk."""
-import os, sys
+"""If a file system lets files share bytes, a checkpoint at every step costs only what is trained: frozen parts of a talker
+are stored once. dcp-inspect diff names the changed tensors; each step is whole, and equal to that on another disk."""
+import json, os, subprocess, sys
 
 sys.path.insert(0, f"{os.environ['DCP_SOURCE']}/tests/crash")
 import crash_mounts
 
-if not crash_mounts.enter_namespace():
+if not crash_mounts.enter_namespace():  # starts this program again, so it comes before train_lib makes a folder
     print("only root may mount an image, in a mount namespace of its own")
     sys.exit(77)
 from recordings import make_recordings
-from train_lib import *
+from train_lib import BIN, cases, check, config, SOURCE, state, step_path, tool, train
 
-KINDS, STEPS = ("xfs", "btrfs"), 6
+STEPS = 6
 TEXT = ["talker.model.text_embedding.*", "talker.text_projection.*"]
-with open(f"{SOURCE}/tests/data/golden/talker/config.json") as file:
-    model = json.load(file)
-model["talker_config"] |= {"text_vocab_size": 8192, "text_hidden_size": 256}
-make_recordings("recordings.safetensors", 31)
-config(model=model, max_steps=STEPS, frozen=TEXT, scheduler={"type": "constant", "params": {}},
-       data={"type": "speech", "path": "recordings.safetensors", "sequence_length": 32, "frames": 9})
 
 
 def used(at):
@@ -38,15 +32,28 @@ def is_frozen(path):
     return path.startswith(("/model/talker.model.text_embedding.", "/model/talker.text_projection."))
 
 
-train(2, "config.json", "checkpoint.dir=plain")
-size = os.path.getsize(f"{step_path(STEPS, 'plain')}/state.h5")
-for kind in KINDS:
+@cases.shared
+def plain():
+    """A run on the usual disk. Returns the size of a step in bytes."""
+    with open(f"{SOURCE}/tests/data/golden/talker/config.json") as file:
+        model = json.load(file)
+    model["talker_config"] |= {"text_vocab_size": 8192, "text_hidden_size": 256}
+    make_recordings("recordings.safetensors", 31)
+    config(model=model, max_steps=STEPS, frozen=TEXT, scheduler={"type": "constant", "params": {}},
+           data={"type": "speech", "path": "recordings.safetensors", "sequence_length": 32, "frames": 9})
+    train(2, "config.json", "checkpoint.dir=plain")
+    return os.path.getsize(f"{step_path(STEPS, 'plain')}/state.h5")
+
+
+def check_steps_share(kind):
+    """Checks a run on a file system of this kind."""
+    size = cases.use(plain)
     os.makedirs(kind)
     try:
         at = crash_mounts.mount_image(kind, os.path.abspath(kind), "400M")
     except crash_mounts.Unavailable as why:
-        print(f"no {kind} here: {why}")
-        sys.exit(77)
+        cases.skip(f"no {kind}: {why}")
+    cases.at_end(subprocess.run, ["umount", at])
     ckpt = f"{at}/ckpt"
     train(2, "config.json", f"checkpoint.dir={ckpt}", "max_steps=3")
     before = used(at)
@@ -60,4 +67,14 @@ for kind in KINDS:
     moved = {t["path"]: t["status"] for t in tensors("diff", step_path(STEPS - 1, ckpt), step_path(STEPS, ckpt))}
     check(moved and all((found == "same") == is_frozen(path) for path, found in moved.items()), f"{kind}: {moved}")
     check(sum(map(is_frozen, moved)) == 5, f"{kind}: {moved}")
-    subprocess.run(["umount", at], check=True)
+
+
+def test_steps_on_xfs_share_frozen_parts():
+    check_steps_share("xfs")
+
+
+def test_steps_on_btrfs_share_frozen_parts():
+    check_steps_share("btrfs")
+
+
+cases.main()
