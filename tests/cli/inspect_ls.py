@@ -4,55 +4,66 @@ byte; damage has a reason."""
 import os
 import re
 import shutil
-import sys
-import tempfile
 
 import numpy as np
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from states import flip, inspect, run, save  # noqa: E402
+from states import cases, flip, inspect, run, save
 
-scratch = tempfile.TemporaryDirectory(prefix="dcp_ls.")
-tmp = scratch.name
-ckpt = f"{tmp}/c"
-state = {f"/model/w{i}": np.arange(3000.0) for i in range(3)}
-for step, layout in ((1, "global"), (2, "sharded:3:0"), (3, "global"), (4, "sharded:2:0")):
-    save(ckpt, step, state, {}, layout)
-good = inspect("ls", ckpt)
-assert good["dir"] == ckpt and [s["step"] for s in good["steps"]] == [1, 2, 3, 4]
-for s, layout, files in zip(good["steps"], ("global", "sharded") * 2, (1, 3, 1, 2)):
-    folder = f"{ckpt}/{s['name']}"
-    assert set(s) == {"name", "step", "state", "layout", "files", "bytes", "tensors", "ranks", "age_s",
-                      "survives", "domains", "damage"} and s["survives"] is s["domains"] is None
-    assert (s["state"], s["layout"], s["files"], s["tensors"]) == ("complete", layout, files, 3), s
-    assert s["ranks"] == files and 0 <= s["age_s"] < 600 and s["damage"] is None
-    assert s["bytes"] == sum(os.path.getsize(f"{folder}/{f}") for f in os.listdir(folder))
+STEPS = ((1, "global"), (2, "sharded:3:0"), (3, "global"), (4, "sharded:2:0"))
+
+
+@cases.shared
+def made():
+    """The directory "c" of four steps."""
+    state = {f"/model/w{i}": np.arange(3000.0) for i in range(3)}
+    for step, layout in STEPS:
+        save("c", step, state, {}, layout)
+
+
+def content(path):
+    with open(path, "rb") as f:
+        return f.read()
 
 
 def table(*args, **how):
     """The text without ages, which grow."""
-    return re.sub(r" +\d+ s\b", "", run("ls", ckpt, *args, **how))
+    return re.sub(r" +\d+ s\b", "", run("ls", "c", *args, **how))
 
 
-text = table()
-assert text.splitlines()[2].split()[:3] == ["step-00000002", "complete", "sharded"]
-assert table("--verify") == text
-assert table(ranks=2) == text
+def test_each_step_is_described():
+    cases.use(made)
+    found = inspect("ls", "c")
+    assert found["dir"] == "c" and [s["step"] for s in found["steps"]] == [1, 2, 3, 4]
+    for s, layout, files in zip(found["steps"], ("global", "sharded") * 2, (1, 3, 1, 2)):
+        folder = f"c/{s['name']}"
+        assert set(s) == {"name", "step", "state", "layout", "files", "bytes", "tensors", "ranks", "age_s",
+                          "survives", "domains", "damage"} and s["survives"] is s["domains"] is None
+        assert (s["state"], s["layout"], s["files"], s["tensors"]) == ("complete", layout, files, 3), s
+        assert s["ranks"] == files and 0 <= s["age_s"] < 600 and s["damage"] is None
+        assert s["bytes"] == sum(os.path.getsize(f"{folder}/{f}") for f in os.listdir(folder))
 
-one = f"{ckpt}/step-00000001"
+
+def test_the_table_is_one_for_intact_steps():
+    cases.use(made)
+    text = table()
+    assert text.splitlines()[2].split()[:3] == ["step-00000002", "complete", "sharded"]
+    assert table("--verify") == text
+    assert table(ranks=2) == text
 
 
-def broken(step, change, state, reason, status=0):
-    """What `change` does to a copy of the step's folder makes it so, for that reason."""
-    folder = f"{ckpt}/{step}"
-    shutil.copytree(folder, f"{tmp}/kept")
-    change(folder)
-    for args, expected in ([], 0), (["--verify"], 1):
-        found = {s["name"]: s for s in inspect("ls", ckpt, *args, status=expected)["steps"]}[step]
-        assert found["state"] == state and reason in found["damage"], (found, reason)
-        assert reason in run("ls", ckpt, *args, status=expected)
-    shutil.rmtree(folder)
-    os.rename(f"{tmp}/kept", folder)
+def check_broken(step, change, reason):
+    """What `change` does to the step's folder makes the step damaged, for that reason. Puts the folder back."""
+    folder = f"c/{step}"
+    shutil.copytree(folder, "kept")
+    try:
+        change(folder)
+        for args, expected in ([], 0), (["--verify"], 1):
+            found = {s["name"]: s for s in inspect("ls", "c", *args, status=expected)["steps"]}[step]
+            assert found["state"] == "damaged" and reason in found["damage"], (found, reason)
+            assert reason in run("ls", "c", *args, status=expected)
+    finally:
+        shutil.rmtree(folder)
+        os.rename("kept", folder)
 
 
 def put(name, data):
@@ -62,56 +73,103 @@ def put(name, data):
     return change
 
 
-with open(f"{one}/state.h5", "rb") as f:
-    bytes_1 = f.read()
-with open(f"{ckpt}/step-00000004/shard-00001-of-00002.h5", "rb") as f:
-    shard = f.read()
-broken("step-00000001", put("state.h5", bytes_1[:-4096]), "damaged", "size")
-broken("step-00000001", put("state.h5", bytes_1 + b"x"), "damaged", "size")
-broken("step-00000001", put("state.h5", b""), "damaged", "less than a user block")
-broken("step-00000001", put("state.h5", bytes(len(bytes_1))), "damaged", "wrong magic")
-broken("step-00000001", put("state.h5", shard), "damaged", "of the other layout")
-broken("step-00000001", lambda d: flip(f"{d}/state.h5", 100), "damaged", "user block: its checksum")
-broken("step-00000001", lambda d: os.remove(f"{d}/state.h5"), "damaged", "state.h5 is missing")
-broken("step-00000001", lambda d: os.remove(f"{d}/about.json"), "damaged", "about.json is missing")
-broken("step-00000001", lambda d: flip(f"{d}/about.json", 20), "damaged", "about.json: the checksum")
-broken("step-00000001", lambda d: shutil.copy(f"{ckpt}/step-00000003/about.json", d), "damaged",
-       "about.json: of step 3, not 1")
-broken("step-00000002", lambda d: os.remove(f"{d}/shard-00001-of-00003.h5"), "damaged",
-       "shard-00001-of-00003.h5 is missing")
-broken("step-00000002", lambda d: os.truncate(f"{d}/shard-00002-of-00003.h5", 8192), "damaged", "size")
-os.mkdir(f"{tmp}/elsewhere")
-broken("step-00000003", lambda d: [os.rename(f"{d}/state.h5", f"{tmp}/elsewhere/s"),
-                                   os.symlink(f"{tmp}/elsewhere/s", f"{d}/state.h5")], "damaged",
-       "a symbolic link")
+def test_damage_of_a_state_file():
+    cases.use(made)
+    intact = content("c/step-00000001/state.h5")
+    shard = content("c/step-00000004/shard-00001-of-00002.h5")
+    for what, change, reason in (
+            ("cut", put("state.h5", intact[:-4096]), "size"),
+            ("longer", put("state.h5", intact + b"x"), "size"),
+            ("empty", put("state.h5", b""), "less than a user block"),
+            ("zeros", put("state.h5", bytes(len(intact))), "wrong magic"),
+            ("shard", put("state.h5", shard), "of the other layout"),
+            ("flipped", lambda d: flip(f"{d}/state.h5", 100), "user block: its checksum"),
+            ("gone", lambda d: os.remove(f"{d}/state.h5"), "state.h5 is missing")):
+        with cases.part(what):
+            check_broken("step-00000001", change, reason)
 
-# only --verify looks at tables and tensors
-flip(f"{one}/state.h5", len(bytes_1) // 2)
-assert table() == text
-found = inspect("ls", ckpt, "--verify", status=1)["steps"]
-assert [s["state"] for s in found] == ["damaged"] + ["complete"] * 3 and "state.h5" in found[0]["damage"]
-flip(f"{one}/state.h5", len(bytes_1) // 2)
 
-# steps that are none, or not any more
-os.rename(f"{ckpt}/step-00000004", f"{ckpt}/.abandoned-step-00000004")
-shutil.copytree(one, f"{ckpt}/.tmp-step-00000005")
-os.remove(f"{ckpt}/.tmp-step-00000005/about.json")
-os.mkdir(f"{ckpt}/step-12")
-os.mkdir(f"{ckpt}/.trash-step-00000009")
-os.utime(one + "/about.json", (0, 0))
-states = {s["name"]: s for s in inspect("ls", ckpt)["steps"]}
-assert {n: s["state"] for n, s in states.items()} == {
-    "step-00000001": "complete", "step-00000002": "complete", "step-00000003": "complete",
-    ".abandoned-step-00000004": "abandoned", ".tmp-step-00000005": "partial"}
-assert states[".tmp-step-00000005"]["ranks"] is None and states[".tmp-step-00000005"]["age_s"] < 600
-assert inspect("ls", ckpt, "--verify")["steps"][0]["age_s"] < 600  # about.json's time, not the file's
-flip(f"{ckpt}/.abandoned-step-00000004/shard-00000-of-00002.h5", 8)
-found = inspect("ls", ckpt)["steps"][-2]
-assert found["state"] == "abandoned" and "format version" in found["damage"] or "checksum" in found["damage"]
+def test_damage_of_about_json():
+    cases.use(made)
+    for what, change, reason in (
+            ("gone", lambda d: os.remove(f"{d}/about.json"), "about.json is missing"),
+            ("flipped", lambda d: flip(f"{d}/about.json", 20), "about.json: the checksum"),
+            ("another step's", lambda d: shutil.copy("c/step-00000003/about.json", d), "about.json: of step 3, not 1")):
+        with cases.part(what):
+            check_broken("step-00000001", change, reason)
 
-os.mkdir(f"{tmp}/empty")
-assert run("ls", f"{tmp}/empty") == "" and "holds no steps" in run.said
-assert inspect("ls", f"{tmp}/empty") == {"dir": f"{tmp}/empty", "steps": []}
-for args in ([], ["a", "b"], [f"{tmp}/nowhere"], [f"{one}/state.h5"], [ckpt, "--frob"]):
-    run("ls", *args, status=2)
-scratch.cleanup()
+
+def test_damage_of_a_shard():
+    cases.use(made)
+    for what, change, reason in (
+            ("gone", lambda d: os.remove(f"{d}/shard-00001-of-00003.h5"), "shard-00001-of-00003.h5 is missing"),
+            ("cut", lambda d: os.truncate(f"{d}/shard-00002-of-00003.h5", 8192), "size")):
+        with cases.part(what):
+            check_broken("step-00000002", change, reason)
+
+
+def test_a_symbolic_link_is_damage():
+    cases.use(made)
+    os.mkdir("elsewhere")
+    target = os.path.abspath("elsewhere/s")
+    check_broken("step-00000003", lambda d: [os.rename(f"{d}/state.h5", target), os.symlink(target, f"{d}/state.h5")],
+                 "a symbolic link")
+
+
+def test_only_verify_looks_at_tables_and_tensors():
+    cases.use(made)
+    text = table()
+    flip("c/step-00000001/state.h5", os.path.getsize("c/step-00000001/state.h5") // 2)
+    assert table() == text
+    found = inspect("ls", "c", "--verify", status=1)["steps"]
+    assert [s["state"] for s in found] == ["damaged"] + ["complete"] * 3 and "state.h5" in found[0]["damage"]
+
+
+def add_odd_folders():
+    """Makes step 4 an abandoned one, and adds a partial step and folders that are no steps."""
+    os.rename("c/step-00000004", "c/.abandoned-step-00000004")
+    shutil.copytree("c/step-00000001", "c/.tmp-step-00000005")
+    os.remove("c/.tmp-step-00000005/about.json")
+    os.mkdir("c/step-12")
+    os.mkdir("c/.trash-step-00000009")
+
+
+def test_abandoned_and_partial_steps():
+    cases.use(made)
+    add_odd_folders()
+    states = {s["name"]: s for s in inspect("ls", "c")["steps"]}
+    assert {n: s["state"] for n, s in states.items()} == {
+        "step-00000001": "complete", "step-00000002": "complete", "step-00000003": "complete",
+        ".abandoned-step-00000004": "abandoned", ".tmp-step-00000005": "partial"}
+    assert states[".tmp-step-00000005"]["ranks"] is None and states[".tmp-step-00000005"]["age_s"] < 600
+
+
+def test_an_abandoned_step_has_its_damage():
+    cases.use(made)
+    add_odd_folders()
+    flip("c/.abandoned-step-00000004/shard-00000-of-00002.h5", 8)
+    found = inspect("ls", "c")["steps"][-2]
+    assert found["state"] == "abandoned" and "format version" in found["damage"] or "checksum" in found["damage"]
+
+
+def test_the_age_is_about_jsons_time_not_the_files():
+    cases.use(made)
+    os.utime("c/step-00000001/about.json", (0, 0))
+    assert inspect("ls", "c")["steps"][0]["age_s"] < 600
+    assert inspect("ls", "c", "--verify")["steps"][0]["age_s"] < 600
+
+
+def test_an_empty_directory():
+    os.mkdir("empty")
+    assert run("ls", "empty") == "" and "holds no steps" in run.said
+    assert inspect("ls", "empty") == {"dir": "empty", "steps": []}
+
+
+def test_wrong_arguments_are_refused():
+    cases.use(made)
+    for args in ([], ["a", "b"], ["nowhere"], ["c/step-00000001/state.h5"], ["c", "--frob"]):
+        with cases.part(" ".join(args)):
+            run("ls", *args, status=2)
+
+
+cases.main()

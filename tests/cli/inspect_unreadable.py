@@ -1,24 +1,22 @@
 #!/usr/bin/env -S python3 -B
 """A step's folder that another user may list and not enter (chmod 744) is unreadable, not damaged:
-ls and verify say so, with exit status 3."""
+dcp-inspect says so, with exit status 3."""
+import functools
 import json
 import os
 import subprocess
-import sys
-import tempfile
 
 import numpy as np
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from states import save  # noqa: E402
+from states import cases, save, scratch
 
 NOBODY = 65534
-scratch = tempfile.TemporaryDirectory(prefix="dcp_unreadable.")
-os.chmod(scratch.name, 0o755)
+LAYOUTS = "global", "sharded:2:0"
+os.chmod(scratch, 0o755)
 
 
 def inspect(*args):
-    """As a user whom the folder's owner has not let in."""
+    """Runs dcp-inspect as a user whom the folder's owner has not let in."""
     def leave():
         if os.getuid() == 0:
             os.setgroups([])
@@ -29,29 +27,70 @@ def inspect(*args):
     return done.returncode, done.stdout, done.stderr
 
 
-try:
-    can_start = inspect("--version")[0] == 0
-except PermissionError:
-    can_start = False
-if not can_start:
-    print("another user can't start the programs of this build")
-    sys.exit(77)
+@functools.cache
+def can_start():
+    try:
+        return inspect("--version")[0] == 0
+    except PermissionError:
+        return False
 
-for layout in "global", "sharded:2:0":
-    ckpt = f"{scratch.name}/{layout[:6]}"
-    step = save(ckpt, 1, {"/model/w": np.arange(3000.0)}, {}, layout)
-    assert inspect("verify", ckpt)[0] == 0, inspect("verify", ckpt)
+
+def make(layout):
+    """Saves a step. Returns the directory and the step's folder."""
+    if not can_start():
+        cases.skip("another user can't start the programs of this build")
+    directory = os.path.abspath(layout[:6])
+    return directory, save(directory, 1, {"/model/w": np.arange(3000.0)}, {}, layout)
+
+
+def make_unreadable(layout):
+    """Saves a step whose folder can't be entered until the case ends. Returns the directory and the step's folder."""
+    directory, step = make(layout)
     # its owner may enter it unless root is not the one who looks
     os.chmod(step, 0o744 if os.getuid() == 0 else 0o644)
-    status, out, err = inspect("verify", ckpt)
-    assert status == 3 and "Permission denied" in err and "DAMAGED" not in out, (status, out, err)
-    status, out, err = inspect("verify", ckpt, "--json")
-    assert status == 3 and "damaged" not in err and "is missing" not in err, (status, out, err)
-    assert json.loads(out)["intact"] is None and not json.loads(out)["damage"], out
-    status, out, err = inspect("ls", ckpt, "--json")
-    row = json.loads(out)["steps"][0]
-    assert status == 3 and row["state"] == "unreadable" and "Permission denied" in row["damage"], out
-    status, out, err = inspect("show", ckpt)
-    assert status == 3 and "Permission denied" in err and "missing" not in err, (status, out, err)
-    os.chmod(step, 0o755)
-    assert inspect("verify", ckpt)[0] == 0
+    cases.at_end(os.chmod, step, 0o755)
+    return directory, step
+
+
+def test_verify_is_denied():
+    for layout in LAYOUTS:
+        with cases.part(layout):
+            status, out, err = inspect("verify", make_unreadable(layout)[0])
+            assert status == 3 and "Permission denied" in err and "DAMAGED" not in out, (status, out, err)
+
+
+def test_verify_json_leaves_it_open():
+    for layout in LAYOUTS:
+        with cases.part(layout):
+            status, out, err = inspect("verify", make_unreadable(layout)[0], "--json")
+            assert status == 3 and "damaged" not in err and "is missing" not in err, (status, out, err)
+            assert json.loads(out)["intact"] is None and not json.loads(out)["damage"], out
+
+
+def test_ls_lists_the_step_as_unreadable():
+    for layout in LAYOUTS:
+        with cases.part(layout):
+            status, out, err = inspect("ls", make_unreadable(layout)[0], "--json")
+            row = json.loads(out)["steps"][0]
+            assert status == 3 and row["state"] == "unreadable" and "Permission denied" in row["damage"], out
+
+
+def test_show_is_denied():
+    for layout in LAYOUTS:
+        with cases.part(layout):
+            status, out, err = inspect("show", make_unreadable(layout)[0])
+            assert status == 3 and "Permission denied" in err and "missing" not in err, (status, out, err)
+
+
+def test_a_step_that_can_be_entered_is_intact():
+    for layout in LAYOUTS:
+        with cases.part(layout):
+            directory, step = make(layout)
+            assert inspect("verify", directory)[0] == 0, inspect("verify", directory)
+            os.chmod(step, 0o744 if os.getuid() == 0 else 0o644)
+            assert inspect("verify", directory)[0] == 3
+            os.chmod(step, 0o755)
+            assert inspect("verify", directory)[0] == 0, inspect("verify", directory)
+
+
+cases.main()

@@ -1,9 +1,21 @@
-"""States made by numpy and saved by make_state, for the tests of dcp-inspect: save() and inspect()."""
+"""States made by numpy and saved by make_state, for the tests of dcp-inspect: save() and inspect(). Importing this
+changes into a scratch folder."""
+import atexit
 import json
 import os
+import shutil
 import subprocess
+import sys
+import tempfile
 
 import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+import cases
+
+scratch = os.path.realpath(tempfile.mkdtemp(prefix="dcp_states."))
+atexit.register(shutil.rmtree, scratch, True)
+os.chdir(scratch)
 
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32",
          "uint8": "U8", "bool": "BOOL", "uint16": "BF16",  # BF16 and F8_E8M0 as their bits
@@ -11,7 +23,7 @@ NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "
 
 
 def save(directory, step, tensors, meta, layout="global"):
-    """tensors: {path: array}. layout: "global" or "sharded:N:DIMENSION". The step's folder."""
+    """Saves {path: array}. layout: "global" or "sharded:N:DIMENSION". Returns the step's folder."""
     lines = []
     os.makedirs(directory, exist_ok=True)
     for i, (path, array) in enumerate(tensors.items()):
@@ -28,7 +40,8 @@ def save(directory, step, tensors, meta, layout="global"):
 
 
 def run(*args, status=0, ranks=0):
-    """stdout of dcp-inspect, which has to end with `status`; on so many ranks where not 0."""
+    """Runs dcp-inspect, by mpirun if ranks is not 0; it must exit with `status`. Returns its stdout; its stderr is in
+    run.said."""
     command = os.environ["DCP_MPIRUN"].split() + ["-n", str(ranks)] if ranks else []
     done = subprocess.run(command + ["dcp-inspect", *args], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, errors="replace")
@@ -39,7 +52,7 @@ def run(*args, status=0, ranks=0):
 
 
 def inspect(*args, status=0, ranks=0):
-    """The same as JSON."""
+    """Runs dcp-inspect with --json. Returns what it prints."""
     return json.loads(run(*args, "--json", status=status, ranks=ranks))
 
 
