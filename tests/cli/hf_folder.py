@@ -1,7 +1,11 @@
-"""Hugging Face folders made by the formats' texts alone, and running the tools on them."""
+"""Hugging Face folders made by the formats' texts alone, and running the tools on them. Importing this changes into a
+scratch folder."""
 import atexit, json, os, random, shutil, struct, subprocess, sys, tempfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+import cases
+
 SOURCE = os.environ.get("DCP_SOURCE", os.path.realpath(os.path.dirname(os.path.abspath(__file__)) + "/../.."))
 BIN = os.environ.get("DCP_BIN", SOURCE + "/build/bin")
 MPIRUN = os.environ.get("DCP_MPIRUN", "mpirun --oversubscribe").split()
@@ -15,18 +19,13 @@ atexit.register(shutil.rmtree, scratch, True)
 os.chdir(scratch)
 
 
-def fail(why):
-    print("FAILED:", why)
-    sys.exit(1)
-
-
 def check(condition, why):
     if not condition:
-        fail(why)
+        raise AssertionError(why)
 
 
 def run(*command, expect=0, ranks=0, limit=None, err=False):
-    """A program of the build; its stdout, or stderr where it is expected to fail or `err` is set.
+    """Runs a program of the build. Returns its stdout, or its stderr if it is expected to fail or `err` is set.
     `limit`: bytes of address space."""
     command = [f"{BIN}/{command[0]}", *map(str, command[1:])]
     if ranks:
@@ -40,7 +39,7 @@ def run(*command, expect=0, ranks=0, limit=None, err=False):
 
 
 def values(dtype, shape, seed=0):
-    """Random bytes: every value of the type, NaN and infinities too."""
+    """A tensor of random bytes: every value of the type may occur, NaN and infinities too."""
     n = SIZES[dtype]
     for size in shape:
         n *= size
@@ -48,7 +47,7 @@ def values(dtype, shape, seed=0):
 
 
 def header(tensors):
-    """As safetensors' own writer orders and pads it; with it the tensors' order."""
+    """Returns a header as safetensors' own writer orders and pads it, and the tensors' names in that order."""
     order = ["I64", "F64", "C64", "F32", "I32", "BF16", "F16", "F8_E8M0", "F8_E4M3", "F8_E5M2", "U8"]
     names = sorted(tensors, key=lambda name: (order.index(tensors[name][0]), name))
     entries, at = {"__metadata__": {"format": "pt"}}, 0
@@ -67,7 +66,8 @@ def write(path, tensors):
 
 
 def folder(path, tensors, config=CONFIG, parts=1, **files):
-    """A folder of these tensors in so many files; files: further ones, `__` for a dot."""
+    """Makes a folder of these tensors in `parts` files. `files`: the contents of other files by name, with `__` for a
+    dot. Returns the path."""
     os.makedirs(path)
     if config is not None:
         json.dump(config, open(f"{path}/config.json", "w"))
@@ -93,7 +93,7 @@ def content(path):
 
 
 def stored(path):
-    """{path: (dtype, bytes)} of all tensors of a state.h5, by its index."""
+    """Returns {path: (dtype, bytes)} of all tensors of a state.h5, by its index."""
     import h5py
     data = content(path)
     with h5py.File(path) as f:
@@ -103,7 +103,7 @@ def stored(path):
 
 
 def datasets(path):
-    """{name: bytes} of an HDF5 file's contiguous datasets."""
+    """Returns {name: bytes} of an HDF5 file's contiguous datasets."""
     import h5py
     data, found = content(path), {}
 

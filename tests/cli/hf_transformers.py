@@ -5,9 +5,9 @@ Skipped where the Python environment PEERS_VENV (as tests/bench/peers.sh makes i
 
 hf_transformers.py --big [GB]: a random Qwen3 model of 0.3 GB, or about so many, in bf16 and several
 files instead; prints times and peak memory of import and export, alone and by two ranks."""
-from hf_peers import *  # goes on in another Python: before anything else
-import time
-from hf_folder import *
+import functools, glob, os, shutil, subprocess, sys
+from hf_peers import Heard, load, tensors, torch, transformers  # goes on in another Python: before anything else
+from hf_folder import BIN, MPIRUN, cases, check, content, run
 from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
                           MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
                           Qwen3ForCausalLM, ViTConfig, ViTForImageClassification)
@@ -37,7 +37,13 @@ def logits(model, family):
         return model.eval()(input_ids=torch.arange(30).reshape(2, 15)).logits
 
 
-def round_trip(name, cls, config, dtype, heard):
+@functools.cache
+def heard():
+    return Heard()
+
+
+def round_trip(name, dtype):
+    cls, config = MODELS[name]
     path = f"{name}-{str(dtype).split('.')[1]}"
     torch.manual_seed(1)
     model = cls(config).to(dtype)
@@ -46,29 +52,67 @@ def round_trip(name, cls, config, dtype, heard):
     run("dcp-export", f"{path}.ckpt", f"{path}.out")
     run("dcp-export", f"{path}.ckpt", f"{path}.parts", "--max-shard-size", "10KB", ranks=3)
     before = tensors(path)
-    want = logits(load(cls, path, heard), name)
+    want = logits(load(cls, path, heard()), name)
     for out in "out", "parts":
         check(tensors(f"{path}.{out}") == before, f"{path}.{out}: other bytes")
-        loaded = load(cls, f"{path}.{out}", heard)
+        loaded = load(cls, f"{path}.{out}", heard())
         check(loaded.dtype == dtype, f"{path}.{out}: {loaded.dtype}")
         check(torch.equal(logits(loaded, name), want), f"{path}.{out}: other logits")
     if dtype == torch.float32:  # in which a file of transformers is the same file again
         check(content(f"{path}.out/model.safetensors") == content(f"{path}/model.safetensors"), path)
     if dtype != torch.bfloat16:
         run("dcp-export", f"{path}.ckpt", f"{path}.bf16", "--dtype", "bf16")
-        rounded = load(cls, f"{path}.bf16", heard)
+        rounded = load(cls, f"{path}.bf16", heard())
         check(rounded.dtype == torch.bfloat16, rounded.dtype)
         for key, value in model.to(torch.bfloat16).state_dict().items():
             check(torch.equal(rounded.state_dict()[key], value), f"{path}: {key} rounds to something else")
 
 
-def tokenizer():
-    """A tokenizer comes back whole."""
+def round_trips(name):
+    for dtype in torch.float32, torch.bfloat16, torch.float16:
+        with cases.part(str(dtype)):
+            round_trip(name, dtype)
+
+
+def test_gpt2_there_and_back():
+    round_trips("gpt2")
+
+
+def test_llama_there_and_back():
+    round_trips("llama")
+
+
+def test_llama_with_tied_embeddings_there_and_back():
+    round_trips("llama-tied")
+
+
+def test_mistral_there_and_back():
+    round_trips("mistral")
+
+
+def test_qwen2_there_and_back():
+    round_trips("qwen2")
+
+
+def test_qwen3_there_and_back():
+    round_trips("qwen3")
+
+
+def test_qwen3_with_tied_embeddings_there_and_back():
+    round_trips("qwen3-tied")
+
+
+def test_vit_there_and_back():
+    round_trips("vit")
+
+
+def test_a_tokenizer_comes_back_whole():
     from tokenizers import Tokenizer, models
+    GPT2LMHeadModel(MODELS["gpt2"][1]).save_pretrained("spoken")
     words = Tokenizer(models.WordLevel({"a": 0, "b": 1, "?": 2}, "?"))
     made = transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?")
-    made.save_pretrained("gpt2-float32")
-    run("dcp-import", "gpt2-float32", "tokenizer.ckpt")
+    made.save_pretrained("spoken")
+    run("dcp-import", "spoken", "tokenizer.ckpt")
     run("dcp-export", "tokenizer.ckpt", "tokenizer.out")
     back = transformers.AutoTokenizer.from_pretrained("tokenizer.out")
     check(back.get_vocab() == made.get_vocab(), back.get_vocab())
@@ -115,11 +159,7 @@ def big(gigabytes):
     check(all(tensors(f"big.{k}") == before for k in (0, len(mpirun))), "other bytes")
 
 
-if len(sys.argv) > 1:
+if sys.argv[1:2] == ["--big"]:
     big(float(sys.argv[2]) if len(sys.argv) > 2 else 0.3)
     sys.exit(0)
-heard = Heard()
-for name, (cls, config) in MODELS.items():
-    for dtype in torch.float32, torch.bfloat16, torch.float16:
-        round_trip(name, cls, config, dtype, heard)
-tokenizer()
+cases.main()
