@@ -3,10 +3,8 @@
 of it runs the command with the option, or expects the status of it. In shell tests named after dcp-run
 and dcp-train lines need not name the program; Python tests call run("dcp-x", ...), or inspect("ls", ...)
 for dcp-inspect ls --json."""
-import glob, os, re, sys
-
-SOURCE = os.environ["DCP_SOURCE"]
-missing = []
+import functools, glob, os, re
+from hf_folder import SOURCE, cases
 
 
 def shell_lines(path):
@@ -38,40 +36,58 @@ def python_lines(path):
                        + line.replace('"', " "))
 
 
-LINES = [line for path in sorted(glob.glob(f"{SOURCE}/tests/cli/*.sh")) for line in shell_lines(path)]
-LINES += [line for path in sorted(glob.glob(f"{SOURCE}/tests/cli/*.py")) for line in python_lines(path)]
+@functools.cache
+def lines_of_tests():
+    lines = [line for path in sorted(glob.glob(f"{SOURCE}/tests/cli/*.sh")) for line in shell_lines(path)]
+    return lines + [line for path in sorted(glob.glob(f"{SOURCE}/tests/cli/*.py")) for line in python_lines(path)]
 
 
 def exercised(*patterns):
-    return any(all(re.search(p, line) for p in patterns) for line in LINES)
-
-
-def need(what, *patterns):
-    if not exercised(*patterns):
-        missing.append(what)
+    return any(all(re.search(p, line) for p in patterns) for line in lines_of_tests())
 
 
 def whole(word):
     return rf"(?<![\w-]){re.escape(word)}(?![\w-])"
 
 
-for page in sorted(glob.glob(f"{SOURCE}/docs/man/*.1")):
-    program = os.path.basename(page)[:-2]
-    with open(page) as f:
-        text = f.read()
-    subcommand = None
-    for line in text.splitlines():
-        if line.startswith((".Sh ", ".Ss ")):
-            subcommand = line[4:] if re.match(r"\.Ss [a-z]+$", line) else None
-            command = f"{program} {subcommand}" if subcommand else program
-            if subcommand:
-                need(command, rf"(gives|ends) \d.*{command}\b")
-        elif line.startswith(".It Fl "):
-            for option in re.findall(r"Fl (-?[a-z][a-z-]*)", line):
-                need(f"{command} -{option}", rf"\b{command}\b", whole("-" + option))
-        elif re.match(r"\.It \d+$", line):
-            need(f"{program}: exit status {line[4:]}", rf"(gives|ends|misuse\(\)) .*\b{line[4:]}\b|^dcp-run misuse",
-                 rf"\b{program}\b")
-for what in missing:
-    print(f"FAILED: no test exercises {what}")
-sys.exit(bool(missing))
+def pages():
+    """Yields the program and the text of each man page of section 1."""
+    for page in sorted(glob.glob(f"{SOURCE}/docs/man/*.1")):
+        with open(page) as f:
+            yield os.path.basename(page)[:-2], f.read()
+
+
+def commands():
+    """Yields each command, with its subcommand if it has one, and each line of its part of the man page."""
+    for program, text in pages():
+        command = program
+        for line in text.splitlines():
+            if line.startswith((".Sh ", ".Ss ")):
+                subcommand = line[4:] if re.match(r"\.Ss [a-z]+$", line) else None
+                command = f"{program} {subcommand}" if subcommand else program
+            yield command, line
+
+
+def test_each_subcommand_is_exercised():
+    for command, line in commands():
+        if line == f".Ss {command.partition(' ')[2]}":
+            with cases.part(command):
+                assert exercised(rf"(gives|ends) \d.*{command}\b"), f"no test exercises {command}"
+
+
+def test_each_option_is_exercised():
+    for command, line in commands():
+        for option in re.findall(r"Fl (-?[a-z][a-z-]*)", line) if line.startswith(".It Fl ") else ():
+            with cases.part(f"{command} -{option}"):
+                assert exercised(rf"\b{command}\b", whole("-" + option)), f"no test exercises {command} -{option}"
+
+
+def test_each_exit_status_is_exercised():
+    for program, text in pages():
+        for status in re.findall(r"^\.It (\d+)$", text, re.M):
+            with cases.part(f"{program}: {status}"):
+                assert exercised(rf"(gives|ends|misuse\(\)) .*\b{status}\b|^dcp-run misuse", rf"\b{program}\b"), \
+                    f"no test exercises {program}: exit status {status}"
+
+
+cases.main()

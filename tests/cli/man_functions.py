@@ -2,17 +2,13 @@
 """Each function that libdcp.so exports has a man page of section 3, which shows its declaration and says
 something of it; the pages are free of groff's and mandoc's warnings.
 
-    man_functions.py PAGES LIBRARY"""
-import os, re, shutil, subprocess, sys
+    man_functions.py PAGES LIBRARY [CASE...]"""
+import functools, os, re, shutil, subprocess, sys
 
-PAGES, LIBRARY = sys.argv[1:]
-failed = False
+from hf_folder import cases
 
-
-def wrong(why):
-    global failed
-    failed = True
-    print("FAILED:", why)
+PAGES, LIBRARY = sys.argv[1:3]
+del sys.argv[1:3]  # names of cases may follow
 
 
 def page(name):
@@ -22,33 +18,51 @@ def page(name):
     return page(to.group(1)) if to else text
 
 
-exported = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True, text=True, check=True)
-functions = sorted({line.split()[-1].split("@")[0] for line in exported.stdout.splitlines() if " T " in line})
-if len(functions) < 60:
-    wrong(f"only {len(functions)} functions?")
-for name in functions:
-    if not os.path.exists(f"{PAGES}/{name}.3"):
-        wrong(f"{name} has no page")
-        continue
-    synopsis, _, described = page(name).partition(".SH DESCRIPTION")
-    if not re.search(rf"\b{name}\(", synopsis):
-        wrong(f"{name} is not in its page's SYNOPSIS")
-    if not re.search(rf"^\.SS .*\b{name}\b", described, re.M):
-        wrong(f"{name} is not described on its page")
+@functools.cache
+def functions():
+    exported = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True, text=True, check=True)
+    return sorted({line.split()[-1].split("@")[0] for line in exported.stdout.splitlines() if " T " in line})
 
-if page("libdcp") != page("dcp"):
-    wrong("man libdcp is not the page of the whole")
 
-for file in sorted(os.listdir(PAGES)):
-    path = f"{PAGES}/{file}"
-    with open(path) as f:
-        if f.read().startswith(".so "):
-            continue
-    checks = [["groff", "-ww", "-man", "-Tutf8", path], ["mandoc", "-Tlint", "-Wwarning", path]]
-    for check in checks:
-        if shutil.which(check[0]):
-            done = subprocess.run(check, capture_output=True, text=True)
-            said = done.stderr + (done.stdout if check[0] == "mandoc" else "")
-            if done.returncode or said:
-                wrong(f"{file}: {check[0]}: {said.strip()}")
-sys.exit(failed)
+def test_each_function_is_declared_and_described_on_its_page():
+    assert len(functions()) >= 60, f"only {len(functions())} functions?"
+    for name in functions():
+        with cases.part(name):
+            assert os.path.exists(f"{PAGES}/{name}.3"), f"{name} has no page"
+            synopsis, _, described = page(name).partition(".SH DESCRIPTION")
+            assert re.search(rf"\b{name}\(", synopsis), f"{name} is not in its page's SYNOPSIS"
+            assert re.search(rf"^\.SS .*\b{name}\b", described, re.M), f"{name} is not described on its page"
+
+
+def test_man_libdcp_is_the_page_of_the_whole():
+    assert page("libdcp") == page("dcp")
+
+
+def own_pages():
+    """The paths of all pages but those that only name another one."""
+    for file in sorted(os.listdir(PAGES)):
+        with open(f"{PAGES}/{file}") as f:
+            if not f.read().startswith(".so "):
+                yield f"{PAGES}/{file}"
+
+
+def check_no_warnings(*command, prints):
+    """`prints`: whether what the program writes to stdout is warnings."""
+    if not shutil.which(command[0]):
+        cases.skip(f"there is no {command[0]}")
+    for path in own_pages():
+        with cases.part(path):
+            done = subprocess.run([*command, path], capture_output=True, text=True)
+            said = done.stderr + (done.stdout if prints else "")
+            assert done.returncode == 0 and not said, said
+
+
+def test_groff_has_no_warnings():
+    check_no_warnings("groff", "-ww", "-man", "-Tutf8", prints=False)
+
+
+def test_mandoc_has_no_warnings():
+    check_no_warnings("mandoc", "-Tlint", "-Wwarning", prints=True)
+
+
+cases.main()

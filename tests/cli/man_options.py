@@ -2,26 +2,18 @@
 """--help, which shows the common use first, man page and completion of each program have the same options;
 the man page has the exit statuses that --help has. dcp-train.json(5), completion, --print-config and
 --print-keys have the same keys, and the page has the words that they take. Man pages are free of errors."""
-import json, os, re, shutil, subprocess, sys, tempfile
+import functools, json, os, re, shutil, subprocess
+from hf_folder import BIN, SOURCE, cases
 
-SOURCE, BIN = os.environ["DCP_SOURCE"], os.environ["DCP_BIN"]
 MAN, COMPLETION = f"{SOURCE}/docs/man", f"{SOURCE}/docs/completion/dcp.bash"
 PROGRAMS = sorted(name[:-2] for name in os.listdir(MAN) if name.endswith(".1"))
-failed = False
-
-
-def wrong(why):
-    global failed
-    failed = True
-    print("FAILED:", why)
 
 
 def compare(what, **found):
     """All sets must be the same one."""
     union = set().union(*found.values())
-    for where, has in found.items():
-        if has != union:
-            wrong(f"{what}: {where} lacks {', '.join(sorted(union - has))}")
+    lacking = [f"{where} lacks {', '.join(sorted(union - has))}" for where, has in found.items() if has != union]
+    assert not lacking, f"{what}: {'; '.join(lacking)}"
 
 
 def run(*args):
@@ -30,21 +22,21 @@ def run(*args):
 
 def help_options(*command):
     """The options in the left column of --help."""
-    text = run(f"{BIN}/{command[0]}", *command[1:], "--help")
+    text = help_text(*command)
     lines = [line for line in text.splitlines() if re.match(r" +-", line)]
     left = [re.split(r"(?<=\S)  +", line.strip())[0] for line in lines]
     return {o for column in left for o in re.findall(r"(?:^|(?<= ))--?[a-z][a-z-]*", column)}
 
 
 def help_subcommands(program):
-    usage = run(f"{BIN}/{program}", "--help").split("\n\n")[0]
+    usage = help_text(program).split("\n\n")[0]
     words = re.findall(rf"{program} ([a-z|]+)(?: |$)", usage, re.M)
     return {word for group in words for word in group.split("|")}
 
 
 def works_alone(program):
     """Whether the usage has a line without a subcommand."""
-    usage = run(f"{BIN}/{program}", "--help").split("\n\n")[0]
+    usage = help_text(program).split("\n\n")[0]
     return any(not re.search(rf"{program} [a-z|]+( |$)", line) for line in usage.splitlines() if program in line)
 
 
@@ -85,73 +77,139 @@ def keys(tree, prefix=""):
             yield prefix + key
 
 
-if set(PROGRAMS) != {p for p in os.listdir(BIN) if p.startswith("dcp-")}:
-    wrong(f"man pages are there for {PROGRAMS}, programs are {sorted(os.listdir(BIN))}")
-for program in PROGRAMS:
-    text = page(program + ".1")
-    subcommands = help_subcommands(program)
-    documented = set(re.findall(r"^\.Ss ([a-z]+)$", text, re.M))
-    if subcommands:
-        compare(f"{program}'s subcommands", help=subcommands, man=documented, completion=completed(program, ""))
-    alone = works_alone(program)
-    for command in [(program, s) for s in sorted(subcommands)] + [(program,)] * alone:
-        compare(" ".join(command), help=help_options(*command), man=man_options(text, *command[1:], alone=alone),
-                completion=completed(*command, "-"))
-        if not re.match(r"Usage: dcp-[^\[]*(\[.*)?\n(       .*\n)*\nCommon use:\n", run(f"{BIN}/{program}", *command[1:], "--help")):
-            wrong(f"{' '.join(command)} --help does not show the common use first")
-    statuses = re.search(r"^\.Sh EXIT STATUS$(.*?)^\.Sh ", text, re.M | re.S)
-    given = set(re.findall(r"^\.It (\d+)$", statuses[1], re.M)) if statuses else set()
-    said = run(f"{BIN}/{program}", "--help").partition("Exit status")[2]
-    compare(f"{program}'s exit statuses", help=set(re.findall(r"\b(143|75|[0-3])\b", said)), man=given)
-    version = run(f"{BIN}/{program}", "--version")
-    if not re.fullmatch(rf"{program} \d+\.\d+\.\d+\n", version):
-        wrong(f"{program} --version: {version}")
+def commands():
+    """Yields each program, alone and with each of its subcommands, as words of a command."""
+    for program in PROGRAMS:
+        yield program,
+        for word in sorted(help_subcommands(program)):
+            yield program, word
 
-for program in PROGRAMS:  # on two cores Open MPI refuses four ranks
-    for command in [program], *([program, word] for word in help_subcommands(program)):
-        for line in run(f"{BIN}/{command[0]}", *command[1:], "--help").splitlines() + page(f"{program}.1").splitlines():
-            if re.search(r"mpirun -n \d ", line):
-                wrong(f"{' '.join(command)}: without --oversubscribe: {line}")
 
-with tempfile.TemporaryDirectory() as folder:
-    with open(f"{folder}/config.json", "w") as f:
+def name_of(command):
+    return " ".join(command)
+
+
+@functools.cache
+def help_text(*command):
+    return run(f"{BIN}/{command[0]}", *command[1:], "--help")
+
+
+def test_each_program_has_a_page():
+    assert set(PROGRAMS) == {p for p in os.listdir(BIN) if p.startswith("dcp-")}, \
+        f"man pages exist for {PROGRAMS}, programs are {sorted(os.listdir(BIN))}"
+
+
+def test_subcommands_are_the_same():
+    for program in PROGRAMS:
+        if help_subcommands(program):
+            with cases.part(program):
+                compare(f"{program}'s subcommands", help=help_subcommands(program),
+                        man=set(re.findall(r"^\.Ss ([a-z]+)$", page(f"{program}.1"), re.M)), completion=completed(program, ""))
+
+
+def test_options_are_the_same():
+    for command in commands():
+        alone = works_alone(command[0])
+        if len(command) > 1 or alone:
+            with cases.part(name_of(command)):
+                compare(name_of(command), help=help_options(*command), completion=completed(*command, "-"),
+                        man=man_options(page(f"{command[0]}.1"), *command[1:], alone=alone))
+
+
+def test_help_shows_the_common_use_first():
+    for command in commands():
+        if len(command) > 1 or works_alone(command[0]):
+            with cases.part(name_of(command)):
+                text = help_text(*command)
+                assert re.match(r"Usage: dcp-[^\[]*(\[.*)?\n(       .*\n)*\nCommon use:\n", text), text
+
+
+def test_exit_statuses_are_the_same():
+    for program in PROGRAMS:
+        with cases.part(program):
+            statuses = re.search(r"^\.Sh EXIT STATUS$(.*?)^\.Sh ", page(f"{program}.1"), re.M | re.S)
+            given = set(re.findall(r"^\.It (\d+)$", statuses[1], re.M)) if statuses else set()
+            said = help_text(program).partition("Exit status")[2]
+            compare(f"{program}'s exit statuses", help=set(re.findall(r"\b(143|75|[0-3])\b", said)), man=given)
+
+
+def test_version_is_the_name_and_three_numbers():
+    for program in PROGRAMS:
+        with cases.part(program):
+            version = run(f"{BIN}/{program}", "--version")
+            assert re.fullmatch(rf"{program} \d+\.\d+\.\d+\n", version), f"{program} --version: {version}"
+
+
+def test_examples_oversubscribe():
+    """On two cores Open MPI refuses four ranks."""
+    for command in commands():
+        with cases.part(name_of(command)):
+            for line in help_text(*command).splitlines() + page(f"{command[0]}.1").splitlines():
+                assert not re.search(r"mpirun -n \d ", line), f"{name_of(command)}: without --oversubscribe: {line}"
+
+
+@functools.cache
+def described_keys():
+    """The items of the configuration's page: {key: text}."""
+    return dict(re.findall(r"^\.It Cm (\S+)$(.*?)(?=^\.It Cm|^\.Ss|^\.Sh)", page("dcp-train.json.5"), re.M | re.S))
+
+
+@functools.cache
+def shown_keys():
+    """The columns of each line of --print-keys."""
+    return [re.split("  +", line) for line in run(f"{BIN}/dcp-train", "--print-keys").splitlines()]
+
+
+def test_print_config_and_print_keys_have_the_same_keys():
+    with open("config.json", "w") as f:
         json.dump({"model": "config.json", "data": {"path": "data"}}, f)
-    with open(f"{folder}/model.json", "w") as f:
+    with open("model.json", "w") as f:
         json.dump({"model_type": "llama"}, f)
-    printed = {optimizer: json.loads(run(f"{BIN}/dcp-train", f"{folder}/config.json", f"model={folder}/model.json",
-                                         f"optimizer.type={optimizer}", "--print-config"))
-               for optimizer in ("AdamW", "SGD")}
-described = dict(re.findall(r"^\.It Cm (\S+)$(.*?)(?=^\.It Cm|^\.Ss|^\.Sh)", page("dcp-train.json.5"), re.M | re.S))
-shown = [re.split("  +", line) for line in run(f"{BIN}/dcp-train", "--print-keys").splitlines()]
-for optimizer, tree in printed.items():
-    compare(f"keys of the configuration with {optimizer}", print_config=set(keys(tree)),
-            print_keys={key for key, *_, about in shown if not re.search(rf"\(of (?!{optimizer}\))\w+\)$", about)})
-compare("keys of the configuration", print_keys={row[0] for row in shown}, man=set(described),
-        completion={key[:-1] for key in completed("dcp-train", "config.json", "")})
-for key, values, default, about in shown:
-    words = set(values.split("|")) - {"true", "false", "PATH"} if "|" in values else set()
-    if default not in ("-", "null"):
-        words.add(re.sub(r"\.0$", "", default.strip('"')))
-    for word in words:
-        if not re.search(rf"(^| ){re.escape(word)}([ .,;]|$)", described.get(key, ""), re.M):
-            wrong(f"dcp-train.json(5): {key} may be {word}, which its item does not say")
+    for optimizer in "AdamW", "SGD":
+        with cases.part(optimizer):
+            printed = json.loads(run(f"{BIN}/dcp-train", os.path.abspath("config.json"), f"model={os.path.abspath('model.json')}",
+                                     f"optimizer.type={optimizer}", "--print-config"))
+            own = {key for key, *_, about in shown_keys() if not re.search(rf"\(of (?!{optimizer}\))\w+\)$", about)}
+            compare(f"keys of the configuration with {optimizer}", print_config=set(keys(printed)), print_keys=own)
 
-for program in PROGRAMS:  # on two cores Open MPI refuses four ranks
-    for command in [program], *([program, word] for word in help_subcommands(program)):
-        for line in run(f"{BIN}/{command[0]}", *command[1:], "--help").splitlines() + page(f"{program}.1").splitlines():
-            if re.search(r"mpirun -n \d ", line):
-                wrong(f"{' '.join(command)}: without --oversubscribe: {line}")
 
-with tempfile.TemporaryDirectory() as folder:
-    line = json.loads(run(f"{BIN}/dcp-bench", "save", folder, *"--layers 1 --hidden 8 --vocab 8".split()))
-before = page("dcp-bench.1").split("The options, of all")[0]
-compare("what dcp-bench tells", printed=set(line),
-        man={name for names in re.findall(r"^\.It Va (.*)$", before, re.M) for name in names.split(" , ")})
+def test_page_and_completion_have_the_keys_of_the_configuration():
+    compare("keys of the configuration", print_keys={row[0] for row in shown_keys()}, man=set(described_keys()),
+            completion={key[:-1] for key in completed("dcp-train", "config.json", "")})
 
-for command in (["mandoc", "-Tlint", "-Wwarning"], ["groff", "-ww", "-mandoc", "-Tutf8", "-z"]):
-    if shutil.which(command[0]):
-        done = subprocess.run([*command, *(f"{MAN}/{name}" for name in sorted(os.listdir(MAN)) if name[-1].isdigit())],
-                              capture_output=True, text=True)
-        if done.stdout or done.stderr or done.returncode:
-            wrong(f"{command[0]}: {done.stdout}{done.stderr}")
-sys.exit(failed)
+
+def test_the_page_has_the_words_that_keys_take():
+    for key, values, default, about in shown_keys():
+        words = set(values.split("|")) - {"true", "false", "PATH"} if "|" in values else set()
+        if default not in ("-", "null"):
+            words.add(re.sub(r"\.0$", "", default.strip('"')))
+        for word in words:
+            with cases.part(f"{key} {word}"):
+                assert re.search(rf"(^| ){re.escape(word)}([ .,;]|$)", described_keys().get(key, ""), re.M), \
+                    f"dcp-train.json(5): {key} may be {word}, which its item does not say"
+
+
+def test_the_page_of_dcp_bench_has_what_it_prints():
+    line = json.loads(run(f"{BIN}/dcp-bench", "save", os.getcwd(), *"--layers 1 --hidden 8 --vocab 8".split()))
+    before = page("dcp-bench.1").split("The options, of all")[0]
+    compare("what dcp-bench tells", printed=set(line),
+            man={name for names in re.findall(r"^\.It Va (.*)$", before, re.M) for name in names.split(" , ")})
+
+
+def check_no_warnings(*command):
+    if not shutil.which(command[0]):
+        cases.skip(f"there is no {command[0]}")
+    done = subprocess.run([*command, *(f"{MAN}/{name}" for name in sorted(os.listdir(MAN)) if name[-1].isdigit())],
+                          capture_output=True, text=True)
+    assert not (done.stdout or done.stderr or done.returncode), f"{command[0]}: {done.stdout}{done.stderr}"
+
+
+def test_mandoc_has_no_warnings():
+    check_no_warnings("mandoc", "-Tlint", "-Wwarning")
+
+
+def test_groff_has_no_warnings():
+    check_no_warnings("groff", "-ww", "-mandoc", "-Tutf8", "-z")
+
+
+cases.main()
