@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from . import dcp as dcp
 else:
     def __getattr__(name: str) -> Any:
-        """``libdcp.dcp``, which needs torch, once it is asked for."""
+        """Imports ``libdcp.dcp``, which needs torch, when it is first used."""
         if name == "dcp":
             return importlib.import_module(".dcp", __name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from . import _shards
 from ._capi import MAX_DIMS
 
-# In the order of DCP_DTYPE_LIST, from 1 on.
+# In the order of DCP_DTYPE_LIST, whose numbers start at 1.
 DTYPES = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8",
           "BOOL", "C64", "C128", "F8_E8M0")
 _NUMPY = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "i2": "I16", "i1": "I8", "u8": "U64",
@@ -35,11 +35,11 @@ class Shard:
     """A part of a tensor that this rank holds.
 
     Args:
-        array: its elements: a numpy array, a torch tensor, or what has ``__cuda_array_interface__``.
+        array: the part's elements: a numpy array, a torch tensor, or an object with ``__cuda_array_interface__``.
         shape: of the whole tensor.
-        start: the index of the part's first element, a number for each dimension.
+        start: the index of the part's first element, one number per dimension.
 
-    A rank that has nothing of a tensor gives an array without elements; of a scalar, one of shape (0,).
+    A rank that holds no part of a tensor passes an array without elements; for a scalar, one of shape (0,).
     """
 
     array: Any
@@ -56,13 +56,13 @@ class Piece(NamedTuple):
     extent: tuple[int, ...]
     address: int
     strides: tuple[int, ...] | None  # in bytes; None: dense
-    owner: Any  # whose memory it is
-    device: int | None = None  # the number of the GPU that has it
+    owner: Any  # the object that owns the memory
+    device: int | None = None  # the number of the GPU that holds it
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """The boxes of a tensor that this rank holds, found before; at least one, which may be empty."""
+    """The boxes of a tensor that this rank holds, determined in advance; at least one, which may be empty."""
 
     pieces: tuple[Piece, ...]
 
@@ -73,20 +73,20 @@ def described(piece: Piece) -> str:
 
 
 def described_piece(text: str) -> Piece:
-    """Of a tensor that this rank holds nothing of, as another rank has described it."""
+    """An empty piece of a tensor of which this rank holds nothing, from another rank's description."""
     name, _, numbers = text.partition(" ")
     return empty_piece(_NUMBERS[name], tuple(map(int, filter(None, numbers.strip("()").split(",")))))
 
 
 def empty_piece(dtype: int, shape: tuple[int, ...]) -> Piece:
-    """Of a tensor that this rank holds nothing of. A scalar's box has one dimension."""
+    """An empty piece of a tensor of which this rank holds nothing. A scalar's box has one dimension."""
     nothing = (0,) * max(len(shape), 1)
     return Piece(dtype, shape, nothing, nothing, 0, None, None)
 
 
 def array_like(value: Any, dtype: int, shape: tuple[int, ...]) -> Any:
-    """The array itself where it is of that type and shape; else a new one, of the library that it is of, or else of torch's
-    where that is imported."""
+    """The array itself if it has that type and shape; otherwise a new one of the same library, or of torch if that is
+    imported."""
     torch: Any = sys.modules.get("torch")
     if isinstance(value, np.ndarray) or torch is None:
         fits = isinstance(value, np.ndarray) and value.dtype == numpy_dtype(DTYPES[dtype - 1]) and value.shape == shape
@@ -99,7 +99,7 @@ def array_like(value: Any, dtype: int, shape: tuple[int, ...]) -> Any:
 
 
 def new_array(like: Any, dtype: int, shape: tuple[int, ...]) -> Any:
-    """One in the memory of the CPU, of numpy where the other is, or where torch is not imported; else of torch."""
+    """A new array in CPU memory: numpy's if ``like`` is numpy's or torch is not imported, otherwise torch's."""
     torch: Any = sys.modules.get("torch")
     if isinstance(like, np.ndarray) or torch is None:
         return np.empty(shape, numpy_dtype(DTYPES[dtype - 1]))
@@ -107,13 +107,13 @@ def new_array(like: Any, dtype: int, shape: tuple[int, ...]) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether it is a numpy array, or a tensor of torch's own type, so that a new one can stand in its place."""
+    """Returns true for a numpy array, or a tensor of torch's own type, so that a new one can replace it."""
     torch: Any = sys.modules.get("torch")
     return type(value) is np.ndarray or torch is not None and (type(value) is torch.Tensor or is_uninitialized(value))
 
 
 def is_uninitialized(value: Any) -> bool:
-    """Whether it is a parameter or a buffer of a lazy module of torch that has not run yet."""
+    """Returns true for a parameter or buffer of a lazy torch module that has not run yet."""
     torch: Any = sys.modules.get("torch")
     return torch is not None and isinstance(
         value, (torch.nn.parameter.UninitializedParameter, torch.nn.parameter.UninitializedBuffer))
@@ -126,7 +126,8 @@ def torch_dtype(number: int) -> Any:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Of a dtype's name in the file. Types that numpy lacks are ml_dtypes' where that is installed, else their bits."""
+    """The numpy dtype for a dtype's name in the file. For types that numpy lacks, that of ml_dtypes if it is installed,
+    otherwise unsigned integers for the bits."""
     if name in _OF_NUMPY:
         return np.dtype(_OF_NUMPY[name])
     try:
@@ -138,12 +139,12 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def n_bytes(name: str, shape: tuple[int, ...]) -> int:
-    """Of a tensor of a dtype by its name in the file."""
+    """The bytes of a tensor, given its dtype's name in the file."""
     return int(np.prod(shape, dtype=np.int64)) * numpy_dtype(name).itemsize
 
 
 def dtype_number(name: str) -> int:
-    """Of a dtype's name in the file, such as "F32"."""
+    """The number of a dtype, given its name in the file, such as "F32"."""
     return _NUMBERS[name]
 
 
@@ -187,7 +188,7 @@ def _torch_dtype(dtype: Any, name: object) -> int:
 
 
 def _lacks_memory(tensor: Any) -> str:
-    """Why a torch tensor has no memory that could be saved; "", it has."""
+    """Why a torch tensor has no memory that could be saved; "" if it has some."""
     torch: Any = sys.modules["torch"]
     if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_nested:
         return ""
@@ -240,7 +241,7 @@ def _on_device(piece: Piece, number: int, name: object) -> Piece:
 
 
 def _of_interface(array: Any, whole: tuple[int, ...], start: tuple[int, ...], name: object) -> Piece:
-    """Of CuPy's, numba's and others' arrays; version 3 of the interface."""
+    """A piece for an array of CuPy, numba and others, by version 3 of the interface."""
     described = array.__cuda_array_interface__
     if described.get("mask") is not None:
         raise TypeError(f"{name}: an array with a mask; a checkpoint has none")
@@ -276,15 +277,15 @@ def count_write(tensor: Any) -> None:
 
 
 def storage(owner: Any) -> Any:
-    """What keeps the memory of a piece's owner, also where a torch tensor is given another one by ``.data =``."""
+    """The object that keeps a piece's memory alive, even if a torch tensor gets other memory by ``.data =``."""
     return owner.untyped_storage() if is_torch_tensor(owner) else owner
 
 
 class Places:
-    """Where arrays have their memory, and how it is laid out.
+    """The addresses and memory layouts of arrays.
 
     Args:
-        pieces: with names.
+        pieces: with their names.
     """
 
     def __init__(self, pieces: Iterable[tuple[object, Piece]]) -> None:
@@ -296,25 +297,26 @@ class Places:
         numpies = [(name, piece.owner) for name, piece in found if isinstance(piece.owner, np.ndarray)]
         self._all = [*self._names, *(name for name, _ in numpies)]
         self._arrays = [array for _, array in numpies]
-        self._pins = [weakref.ref(array) for array in self._arrays]  # numpy does not resize one that has such a reference
+        self._pins = [weakref.ref(array) for array in self._arrays]  # so that numpy does not resize them
         self._laid_out = self._layouts()
 
     def _places(self) -> Iterable[tuple[int, bool]]:
-        """Of the torch tensors, with whether they are dense: as fast as the address alone, as each is looked at once."""
+        """The addresses of the torch tensors, and whether they are dense. Checking both costs no more than the address
+        alone."""
         if not self._owners:
             return ()
         kind: Any = sys.modules["torch"].Tensor
         return zip(map(kind.data_ptr, self._owners), map(kind.is_contiguous, self._owners))
 
     def moved(self) -> tuple[object, bool] | None:
-        """The name of a torch tensor that is elsewhere than it was, or by now is dense or not; and whether it is elsewhere.
-        For thousands at once."""
+        """The name of a torch tensor that has moved, or whose being dense has changed; and whether it has moved. Fast
+        enough for thousands of tensors."""
         if all(map(operator.eq, self._places(), self._then)):
             return None
         return next(((n, a[0] != b[0]) for n, a, b in zip(self._names, self._places(), self._then) if a != b), None)
 
     def reshaped(self) -> object | None:
-        """The name of an array that has another shape, type or order of elements; it takes several times as long."""
+        """The name of an array whose shape, type or order of elements has changed; takes several times as long."""
         now = self._layouts()
         return None if now == self._laid_out else next(n for n, a, b in zip(self._all, now, self._laid_out) if a != b)
 
@@ -333,14 +335,15 @@ def is_read_only(owner: Any) -> bool:
 
 
 def _is_of_shards(tensor: Any) -> bool:
-    """Whether a torch tensor has its elements in other ones, so that many of its own members are errors."""
+    """Returns true if a torch tensor stores its elements in other tensors, so that many of its own members raise
+    errors."""
     torch = sys.modules["torch"]
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter) and _shards.of(tensor, "") is not None
 
 
 def memory(value: Any) -> object:
-    """What is equal for torch's tensors that are the same elements of the same memory, on all ranks alike; None for all
-    else."""
+    """A value that is equal for torch tensors with the same elements in the same memory, on all ranks; None for
+    anything else."""
     if not is_torch_tensor(value) or _is_of_shards(value) or _lacks_memory(value):
         return None
     placements = getattr(value, "placements", None)
@@ -350,7 +353,7 @@ def memory(value: Any) -> object:
 
 
 def place(value: Any) -> object:
-    """What is equal for tensors of the same type and shape that are at the same place in memory."""
+    """A value that is equal for tensors of the same type and shape at the same address."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
         return value.data_ptr(), value.shape, value.stride(), value.dtype, value.is_conj(), value.is_neg()
@@ -362,12 +365,12 @@ def place(value: Any) -> object:
 
 
 def has_fill(value: Any) -> bool:
-    """Whether ``fill`` takes it."""
+    """Returns true if ``fill`` supports the value."""
     return isinstance(value, np.ndarray) or is_torch_tensor(value)
 
 
 def fill(value: Any, number: int) -> None:
-    """Has all its elements be that number."""
+    """Sets all elements to that number."""
     if isinstance(value, np.ndarray):
         value[...] = number
     else:
@@ -375,14 +378,15 @@ def fill(value: Any, number: int) -> None:
 
 
 def is_tensor_type(kind: type) -> bool:
-    """Whether ``pieces`` takes all values of a type; it takes others that have ``__cuda_array_interface__``, too."""
+    """Returns true if ``pieces`` supports all values of a type; it also supports others that have
+    ``__cuda_array_interface__``."""
     torch = sys.modules.get("torch")
     return issubclass(kind, (np.ndarray, Shard, Pieces)) or torch is not None and issubclass(kind, torch.Tensor)
 
 
 def _of_shard(shard: Shard, name: object) -> Piece:
     count = tuple(shard.array.shape)
-    nothing = not shard.shape and count == (0,)  # of a scalar
+    nothing = not shard.shape and count == (0,)  # a scalar
     if not len(shard.shape) == len(shard.start) == len(count) - nothing:
         raise ValueError(f"{name}: a part of {len(count)} dimensions of shape {shard.shape} at {shard.start}")
     if any(s < 0 or s + n > whole for s, n, whole in zip(shard.start, count, shard.shape)):
@@ -398,7 +402,7 @@ def _of_whole(value: Any, name: object) -> list[Piece]:
 
 
 def _of_subclass(value: Any, name: object) -> list[Piece]:
-    """Of a torch tensor that may have its elements, or its shards, elsewhere."""
+    """The pieces of a torch tensor whose elements or shards may be in other tensors."""
     shards = _shards.of(value, name)
     if shards is None:
         return _of_whole(value, name)
@@ -408,7 +412,7 @@ def _of_subclass(value: Any, name: object) -> list[Piece]:
 
 
 def _of_tensor(value: Any, name: object) -> list[Piece]:
-    """Of torch's own types; that a tensor is a CheckpointableTensor shows in its members."""
+    """The pieces of a tensor of torch's own types. A CheckpointableTensor is recognized by its members."""
     return _of_subclass(value, name) if hasattr(value, "global_offsets") else _of_whole(value, name)
 
 
@@ -443,7 +447,7 @@ def pieces(value: Any, name: object) -> list[Piece]:
     """The boxes that this rank holds of a tensor; at least one, which may be empty.
 
     Raises:
-        TypeError: of what has no word in a checkpoint; the message begins with ``name``.
+        TypeError: a checkpoint cannot represent the value; the message begins with ``name``.
     """
     way = _ways.get(type(value))
     if way is None:

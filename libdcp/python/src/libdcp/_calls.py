@@ -1,4 +1,4 @@
-"""What one call of the library takes of a Python state, for saves and loads."""
+"""The arguments of one call of the library, made from a Python state, for saves and loads."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class Loaded(dict[str, Any]):
-    """A checkpoint's JSON object, with "step"; and what a load with ``strict=False`` did without.
+    """A checkpoint's JSON object, with "step"; and the differences that a load with ``strict=False`` tolerated.
 
     Attributes:
-        missing: paths of the state that the checkpoint lacks, and that were left as they are.
-        unexpected: paths of the checkpoint, but for what an import keeps in /files, that the state has no place for.
+        missing: paths of the state that the checkpoint lacks, and that were not changed.
+        unexpected: paths of the checkpoint for which the state has no place, except what an import stores in /files.
     """
 
     def __init__(self, members: Mapping[str, Any], missing: Sequence[str] = (), unexpected: Sequence[str] = ()) -> None:
@@ -35,8 +35,8 @@ class Loaded(dict[str, Any]):
         self.unexpected = list(unexpected)
 
 
-FILES = "/files/"  # what an import keeps for an export
-_NO_STATE = ": a state is needed"  # what the library says of a rank that gives it none
+FILES = "/files/"  # what an import stores for an export
+_NO_STATE = ": a state is needed"  # the library's message about a rank that passes no state
 
 
 def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None) -> State:
@@ -46,8 +46,8 @@ def _taken(comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None) 
 
 
 class Prepared:
-    """What one call of the library takes. What is wrong with it on this rank is raised once all ranks know: the library
-    is given no state then, and fails on all of them."""
+    """The arguments of one call of the library. An error on this rank is raised only after all ranks know of it: the
+    library then gets no state from this rank, and fails on all of them."""
 
     def __init__(self, comm: Comm, state: Mapping[Any, Any] | State, stored: Lookup | None = None,
                  earlier: BaseException | None = None, owner: object = None) -> None:
@@ -55,21 +55,21 @@ class Prepared:
         self.failures = _options.Failures(owner)
         self.failures.note(EarlierFailure(earlier) if earlier is not None else None)
         self.text = b"{}"
-        self.missing: list[str] = []  # paths of tensors that a load has done without
+        self.missing: list[str] = []  # paths of tensors that a load tolerated as missing
         self._state = self._try(lambda: _taken(comm, state, stored), None)
         self._owns = self._state is not state
-        self._is_copied = False  # what is saved: the caller's memory may change
-        self._is_released = False  # to a save in flight, which tells what fails from then on
+        self._is_copied = False  # the caller may change the memory that is saved
+        self._is_released = False  # to a background save, which from then on reports failures
         self._stored = stored
         self._restoring: Restoring | None = None
         self._is_strict, self._is_part = True, False
         self._selects: Callable[[str], bool] = lambda path: True
         self._layout: Layout | None = None
         self._members: Callable[[], dict[str, Any]] = dict
-        self._given: Mapping[str, Any] | None = None  # of the JSON, by the caller
+        self._given: Mapping[str, Any] | None = None  # the caller's part of the JSON
 
     def _try(self, function: Callable[[], T], otherwise: T) -> T:
-        """What the function returns; otherwise where it, or one before it, has raised something."""
+        """Returns the function's result, or ``otherwise`` if this call or an earlier one raised an exception."""
         if self.failures.first is None:
             try:
                 return _signals.interruptible(function)
@@ -87,7 +87,7 @@ class Prepared:
         return self._layout or (self._state.layout if self._state else None)
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Calls the library. Where a rank had no state to give, the others hear why."""
+        """Calls the library. If a rank had no state to pass, the others learn why."""
         try:
             function(*arguments)
         except Error as e:
@@ -97,21 +97,21 @@ class Prepared:
             raise Error(f"rank {e.rank}: {said}", status=status, rank=e.rank, ranks=e.ranks) from None
 
     def step(self, step: Any) -> int:
-        """Its number, as an int."""
+        """The step's number as an int."""
         return self._try(lambda: _checked.step(step), 0)
 
     def unite(self, replicas: int | None = None) -> None:
-        """Before the library is called: the ranks name the same tensors, and rank 0 has what all of them have beside
-        them. Collective.
+        """Called before the library: makes all ranks name the same tensors, and gives rank 0 what all ranks have
+        besides tensors. Collective.
 
         Args:
-            replicas: the rule for what differs beside tensors, its number; None: nothing is asked for beside them.
+            replicas: the number of the rule for differences in what is not a tensor; None: that is not collected.
 
         Raises:
-            Exception: what is wrong on this rank.
-            EarlierFailure: on all ranks, one has not heard of an earlier one.
-            libdcp.Error: what is wrong on another one; or MISMATCH, ranks have other types or shapes for one tensor, or, by
-                the rule, other values beside them.
+            Exception: an error on this rank.
+            EarlierFailure: on all ranks, if one of them has not learned of an earlier failure.
+            libdcp.Error: an error on another rank; or MISMATCH if ranks have different types or shapes for one tensor,
+                or, by the rule, different values besides tensors.
         """
         rule = None if replicas is None else _options.REPLICAS[replicas]
         none: list[_union.Part] = []
@@ -133,7 +133,7 @@ class Prepared:
             self._use(parts, rule)
 
     def _keep_apart(self, paths: set[str], is_saved: bool) -> None:
-        """Arrays that each rank has for itself, and that do not make one tensor."""
+        """Stores these arrays separately for each rank, since they do not form one tensor."""
         assert self._state
         self._state.keep_apart(paths)
         self._layout = self._state.layout
@@ -142,7 +142,7 @@ class Prepared:
             self.text, self._members = self._state.json(self._given)
 
     def _leave_to(self, others: Set[str]) -> None:
-        """Tensors of objects that ranks other than this one have."""
+        """Leaves these tensors of objects to the ranks that have them."""
         assert self._state and self._stored
         self._begin_restoring(self._state, self._stored, others)
 
@@ -175,7 +175,7 @@ class Prepared:
                 self._try(restoring.refuse_differences, None)
 
     def save_options(self, json: Mapping[str, Any] | None, options: SaveKeywords) -> _capi.SaveOptions:
-        """With them :attr:`text` is the JSON to save."""
+        """After this call, :attr:`text` is the JSON to save."""
         def make() -> _capi.SaveOptions:
             _checked.checked("save", {"json": json}, _checked.SAVES)
             if self._state:
@@ -187,21 +187,21 @@ class Prepared:
         return self._try(make, _capi.SaveOptions())
 
     def _renew(self, state: State) -> None:
-        """Before the state is read."""
+        """Called before the state is read."""
         if not self._owns:
             state.renew()
         self._layout = state.layout
         self._layout.refresh()
 
     def copy_first(self, options: _capi.SaveOptions, copy: bool, copy_bytes: int | None) -> None:
-        """Has an asynchronous save copy what it reads before its call returns, unless the caller does without."""
+        """Makes an asynchronous save copy what it reads before its call returns, unless the caller disables that."""
         options.copy_bytes = self._try(lambda: _options.copy_bytes(copy, copy_bytes), 1)
 
     def copy_now(self, copy: Callable[[c.c_void_p], bool]) -> bool:
-        """Copies what is saved, where that needs no other rank, and says whether it has.
+        """Copies what is saved if that needs no other rank, and returns whether it did.
 
         Args:
-            copy: does it with the library's state.
+            copy: copies the library's state.
         """
         layout = self._used_layout
         assert layout
@@ -213,7 +213,7 @@ class Prepared:
         return self._is_copied
 
     def load_options(self, options: LoadKeywords) -> _capi.LoadOptions:
-        """Those of the caller also where the state is none, so that all ranks have the same."""
+        """Uses the caller's options even if the state is invalid, so that all ranks have the same."""
         def check() -> None:
             if self._state and self._stored:
                 self._selects = _options.selects(options.get("only"))
@@ -230,13 +230,16 @@ class Prepared:
             return _capi.LoadOptions()
 
     def _begin_restoring(self, state: State, stored: Lookup, left_out: Set[str]) -> None:
-        """Args:
-            left_out: paths of tensors that other ranks' states name, so this one's objects are not given them.
+        """Determines what a load changes besides tensors.
+
+        Args:
+            left_out: paths of tensors that other ranks' states name, and which this rank's objects therefore do not
+                get.
         """
         def restoring() -> Restoring:
             return state.restoring(stored, self._selects, is_part=self._is_part, is_strict=self._is_strict, left_out=left_out)
         made = restoring()
-        if made.new and not self._owns:  # the layout of a declared state stays
+        if made.new and not self._owns:  # the layout of a declared state does not change
             self._state = state = state.anew(stored)
             self._owns, made = True, restoring()
         if made.new or left_out:
@@ -244,8 +247,8 @@ class Prepared:
         self._restoring = made
 
     def differences(self, paths: Sequence[str], lookup: Lookup, options: LoadKeywords) -> tuple[list[str], list[str]]:
-        """After a load: the paths of what of the state it has done without, and of what of the checkpoint the state has no
-        place for.
+        """After a load: the paths in the state that it lacked, and the paths in the checkpoint for which the state has
+        no place.
 
         Args:
             paths: of the checkpoint's tensors.
@@ -261,7 +264,7 @@ class Prepared:
                 [*unexpected, *map(_names.object_path, others.unexpected)])
 
     def _tensors_of(self, only: str | Sequence[str] | None) -> Sequence[str] | None:
-        """What the library has to load: globs of numbers and texts alone it doesn't know."""
+        """The globs of tensors for the library, which does not know those that match only numbers and texts."""
         if only is None or self._restoring is None:
             return only
         found = [glob for glob in _options.globs(only) if not self._restoring.is_of_others(_options.selects(glob))]
@@ -270,13 +273,13 @@ class Prepared:
         return found
 
     def refresh(self) -> None:
-        """Before the state is read."""
+        """Called before the state is read."""
         if self._state:
             state = self._state
             self._try(lambda: self._renew(state), None)
 
     def restore(self, comm: Comm, is_loaded: Callable[[str], bool]) -> None:
-        """After a load: on all ranks, or a failure on all of them."""
+        """Called after a load. Succeeds, or fails, on all ranks."""
         if self._state and self._restoring:
             layout, restoring = self._state.layout, self._restoring
             self._try(lambda: layout.restore(is_loaded), None)
@@ -284,14 +287,14 @@ class Prepared:
         comm.agree(self.failures.first)
 
     def release(self) -> tuple[Layout, bool]:
-        """What is saved, and whether its receiver has to close it."""
+        """Returns what is saved, and whether the receiver must close it."""
         assert self._state
         owned, self._owns, self._is_released = self._owns, False, True
         return self._state.layout, owned
 
     @property
     def layout(self) -> Layout | None:
-        """That all saves of the declared state have; None: the next one may have another."""
+        """The layout that all saves of the declared state share; None if the next one may differ."""
         return self._layout if self._state and self._state.stays and not self._owns else None
 
     def __enter__(self) -> Prepared:
@@ -320,8 +323,8 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
         status = e.status if isinstance(e, Error) else None
         if status == Status.COMM or lookup.may_lack:
             raise
-        comm.agree(None if status == Status.NOT_FOUND else e)  # a rank may have raised something of its own
-        lookup.may_lack = True  # one of two tied tensors, perhaps
+        comm.agree(None if status == Status.NOT_FOUND else e)  # a rank may have raised another exception
+        lookup.may_lack = True  # perhaps one of two tied tensors
         return _fill(checkpoint, comm, state, options, lookup)
 
 
@@ -339,12 +342,12 @@ def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, 
 
 
 def _tensor_paths(checkpoint: c.c_void_p) -> list[str]:
-    """Of all tensors."""
+    """The paths of all tensors."""
     return [lib.checkpoint_tensor(checkpoint, i).contents.path.decode() for i in range(lib.checkpoint_tensors(checkpoint))]
 
 
 def load_path(comm: Comm, path: str, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
-    """The same of a step's folder, or of the newest one of a directory of steps."""
+    """Does the same for a step's folder, or for the newest step of a directory."""
     checkpoint = c.c_void_p()
     try:
         lib.checkpoint_open(comm.handle, os.fsencode(path), checkpoint)

@@ -1,6 +1,6 @@
-"""The C library by ctypes: its structs, and its functions with exceptions for statuses.
+"""The C library through ctypes: its structs, and its functions, which raise exceptions for statuses.
 
-What is declared here is what the headers in ``dcp/`` declare; their comments are the manual.
+Declares what the headers in ``dcp/`` declare; their comments are the manual.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class TiersStep(c.Structure):
 
 
 class Seldom(c.Structure):
-    """A ``stop`` function that is asked now and then: it takes the interpreter from what else computes."""
+    """A ``stop`` function that is called only now and then, since it takes the interpreter from other computation."""
 
     _fields_ = [("stop", STOP), ("ctx", c.c_void_p), ("seconds", c.c_double), ("asked", c.c_double)]
 
@@ -148,7 +148,7 @@ P = c.c_void_p
 OUT = c.POINTER(c.c_void_p)
 ERR = c.POINTER(DcpError)
 
-# Functions whose last argument is an error and that return a status; then the others.
+# First the functions whose last argument is an error and that return a status; then the others.
 _STATUS: dict[str, list[Any]] = {
     "comm_self": [OUT],
     "comm_from_ops": [c.POINTER(CommOps), P, c.c_int, c.c_int, OUT],
@@ -225,13 +225,14 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def kept(function: Any) -> Any:
-    """The same, for good: at its end the interpreter frees what modules hold while threads may still call it."""
+    """Makes a C callback that is never freed: at its end the interpreter frees what modules hold, while threads may
+    still call it."""
     c.pythonapi.Py_IncRef(c.py_object(function))
     return function
 
 
 def raise_error(status: int, err: DcpError) -> None:
-    """Raises what the library said."""
+    """Raises the library's error."""
     known = min(err.n_ranks, len(err.ranks))
     raise Error(err.message.decode("utf-8", "replace"), status=Status(status), rank=err.rank,
                 ranks=tuple(err.ranks[:known]), path=err.path.decode("utf-8", "surrogateescape"),
@@ -240,10 +241,10 @@ def raise_error(status: int, err: DcpError) -> None:
 
 
 class Library:
-    """The functions without their prefix; those that return a status raise :class:`Error`.
+    """The library's functions, without their prefix; those that return a status raise :class:`Error`.
 
-    What they take a pointer to is given as it is, without ctypes' byref(): the garbage collector can't look into what
-    that makes, and a traceback with it would keep the options, their functions and what these have raised for ever.
+    Arguments for pointers are passed directly, without ctypes' byref(): the garbage collector can't look into byref's
+    result, so a traceback with one would keep the options, their functions and what these have raised forever.
     """
 
     def __init__(self, path: str) -> None:
@@ -253,7 +254,7 @@ class Library:
             setattr(self, name, self._raising(name))
         for name, (result, arguments) in _OTHERS.items():
             setattr(self, name, self._declare(name, result, arguments))
-        self.stop_seldom = c.cast(self._library.dcp_stop_seldom, STOP)  # of struct dcp_seldom, without the interpreter
+        self.stop_seldom = c.cast(self._library.dcp_stop_seldom, STOP)  # takes a struct dcp_seldom
 
     def _declare(self, name: str, result: Any, arguments: list[Any]) -> Any:
         function = getattr(self._library, "dcp_" + name)
@@ -287,5 +288,5 @@ _libc.free.restype = None
 
 
 def free(pointer: Any) -> None:
-    """Gives back what the library says is to be freed with free()."""
+    """Frees memory that the library says must be freed with free()."""
     _libc.free(c.cast(pointer, c.c_void_p))

@@ -1,5 +1,5 @@
-"""What callers pass as options, checked where it is passed: a rule for each option, and one form of what is wrong with it,
-which has the option's name, its value and what is right."""
+"""Checks the options that callers pass, where they are passed: a rule for each option, and one form of message, which
+has the option's name, its value and what is expected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-Rule = Callable[[str, Any], Any]  # an option's name and value; returns the value as it is used
+Rule = Callable[[str, Any], Any]  # arguments: an option's name and value; returns the value to use
 
 LAYOUTS = ("global", "sharded")
 ENGINES = ("auto", "direct", "mpio")
@@ -34,7 +34,7 @@ def _integer(least: int, most: int) -> Rule:
             raise _of_type(name, value, right)
         try:
             number = operator.index(value)
-        except TypeError:  # of an array
+        except TypeError:  # for an array
             raise _of_type(name, value, right) from None
         if not least <= number <= most:
             raise ValueError(f"{name}: {number} is {'negative, and ' if number < 0 else ''}not {right}")
@@ -138,14 +138,14 @@ VERIFIES: dict[str, Rule] = {"progress": _or_none(_function)}
 
 
 def checked(what: str, given: Mapping[str, Any], rules: Mapping[str, Rule]) -> dict[str, Any]:
-    """The options as they are used.
+    """The options with the values to use.
 
     Args:
-        what: they are of, for messages.
+        what: the options belong to, for messages.
 
     Raises:
-        TypeError: one is of a wrong type, or there is none of that name.
-        ValueError: one has a wrong value.
+        TypeError: an option has a wrong type, or no option has that name.
+        ValueError: an option has a wrong value.
     """
     for name in given:
         if name not in rules:
@@ -154,7 +154,7 @@ def checked(what: str, given: Mapping[str, Any], rules: Mapping[str, Rule]) -> d
 
 
 def _unknown(what: str, name: str, rules: Mapping[str, Rule]) -> TypeError:
-    """Python's own error says less: no nearest name."""
+    """Python's own error says less: it suggests no similar name."""
     of_stores = ("group", *STORES)
     if name in of_stores:
         return TypeError(f"{what}: {name!r} is an argument of libdcp.Store")
@@ -167,7 +167,7 @@ def step(value: Any) -> int:
     """A step's number as an int.
 
     Raises:
-        TypeError, ValueError: it is none.
+        TypeError, ValueError: it is not a step's number.
     """
     if isinstance(value, (bool, np.bool_)) or not hasattr(type(value), "__index__"):
         raise TypeError(f"step: a {type(value).__name__} is no integer; the arguments are libdcp.save(directory, step, state) "

@@ -1,4 +1,4 @@
-"""The library's communicator of a group."""
+"""The library's communicator for a group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Used:
     """A group that the library uses.
 
     Attributes:
-        failed: what it has raised, and those that were made of it.
+        failed: the exceptions that it raised, and those that were derived from them.
     """
 
     def __init__(self, group: _groups.Group, failed: list[BaseException]) -> None:
@@ -35,7 +35,7 @@ class _Used:
         return _Used(self.group.duplicate(), self.failed)
 
 
-_used: dict[int, _Used] = {}  # the library's ctx is a key
+_used: dict[int, _Used] = {}  # the library's ctx is the key
 _keys = itertools.count(1)
 
 
@@ -56,13 +56,13 @@ def _words(address: int | None, n: int) -> _groups.Words:
 
 
 def _guarded(function: Callable[..., None]) -> Callable[..., int]:
-    """Exceptions become the library's communication failure, of which :meth:`Comm.cause` makes them again."""
+    """Turns exceptions into the library's communication failure, from which :meth:`Comm.cause` recovers them."""
     def call(key: int, *arguments: Any) -> int:
         used = _used[key]
         try:
             function(used.group, *arguments)
             return 0
-        except BaseException as e:  # also KeyboardInterrupt: the other ranks have to learn of it
+        except BaseException as e:  # also KeyboardInterrupt: the other ranks must learn of it
             used.failed.append(e)
             log.error("the group failed: %s: %s", type(e).__name__, e)
             return 1
@@ -121,7 +121,7 @@ def _table(threads: bool) -> _capi.CommOps:
                          exchange=_capi.EXCHANGE(_guarded(_exchange)))
 
 
-_tables = {threads: _table(threads) for threads in (False, True)}  # kept: the library calls them
+_tables = {threads: _table(threads) for threads in (False, True)}  # never freed, since the library calls them
 
 
 def _status(failure: BaseException | None) -> int:
@@ -135,7 +135,8 @@ _EARLIER = f"{EarlierFailure.__name__}: "
 
 
 def _is_of_transport(failure: BaseException) -> bool:
-    """Whether torch or MPI say by it that they could not reach a rank; else somebody has raised it within the group."""
+    """Returns true if the exception means that torch or MPI could not reach a rank; otherwise the group's own code
+    raised it."""
     trace = failure.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -158,15 +159,16 @@ def working(group: Any) -> Iterator[Comm]:
 
 
 class Comm:
-    """A communicator; freed by :meth:`close`. ``alone``: of this process, whatever groups there are.
+    """A communicator; freed by :meth:`close`. ``alone``: for this process only, whatever groups exist.
 
-    The library is called with it within a :class:`libdcp._signals.Shield`, as it asks a function of Python's then."""
+    The library must be called with it inside a :class:`libdcp._signals.Shield`, since it then calls Python
+    functions."""
 
     def __init__(self, group: Any = None, *, alone: bool = False) -> None:
         found = None if alone else _groups.find(group)
         handle = c.c_void_p()
         self._key = 0
-        self._failed: list[BaseException] = []  # by the group and its duplicates
+        self._failed: list[BaseException] = []  # raised by the group and its duplicates
         self._has_told = False
         self.threads = found is None or found.threads  # whether other threads than this one can use it
         if found is None or found.size == 1:
@@ -182,8 +184,8 @@ class Comm:
 
     @contextlib.contextmanager
     def work(self) -> Iterator[None]:
-        """For what is collective: what handlers of signals raise is raised at its end, and what the group raises is the
-        caller's."""
+        """Surrounds collective work: exceptions of signal handlers are raised at its end, and exceptions of the group
+        reach the caller."""
         with _signals.Shield():
             try:
                 yield
@@ -192,7 +194,7 @@ class Comm:
                 raise cause from cause.__cause__
 
     def cause(self, error: Error) -> BaseException:
-        """What to raise in its place: once, where the group has raised something of its own, that."""
+        """The exception to raise instead of the error: the group's own, once, if it raised one."""
         if error.status != Status.COMM or not self._failed:
             return error
         if self._has_told or _is_of_transport(self._failed[0]):
@@ -213,8 +215,8 @@ class Comm:
 
         Raises:
             BaseException: this rank's failure.
-            EarlierFailure: on all ranks, where the first one that failed had an earlier failure to tell.
-            libdcp.Error: that of another rank, or of the union, which is the same on all ranks.
+            EarlierFailure: on all ranks, if the first one that failed had an earlier failure to report.
+            libdcp.Error: the failure of another rank, or of the union, which is the same on all ranks.
         """
         try:
             failed = None
@@ -238,14 +240,14 @@ class Comm:
         raise elsewhere
 
     def first(self, number: int, rank: int = 0) -> int:
-        """Rank 0's number, or another one's. Collective."""
+        """Sends a number of rank 0, or of ``rank``, to all ranks. Collective."""
         words = np.array([number], np.int64)
         if self._key:
             self._broadcast(words.view(np.uint8), rank)
         return int(words[0])
 
     def text(self, text: str, rank: int) -> str:
-        """A rank's text, on all ranks. Collective."""
+        """Sends a rank's text to all ranks. Collective."""
         if not self._key:
             return text
         data = np.frombuffer(text.encode("utf-8", "replace"), np.uint8).copy()
@@ -257,15 +259,15 @@ class Comm:
         return data.tobytes().decode("utf-8", "replace")
 
     def told(self, failure: BaseException | None, rank: int) -> tuple[str, Status]:
-        """What has failed on a rank, and its status, on all ranks. Collective."""
+        """Sends a rank's failure and its status to all ranks. Collective."""
         said = self.text(f"{type(failure).__name__}: {failure}", rank)
         return said, Status(self.first(_status(failure), rank))
 
     def agree_on_same(self, what: str, value: str) -> None:
-        """Collective.
+        """Checks that all ranks have the same value. Collective.
 
         Raises:
-            libdcp.Error: MISMATCH, on all ranks: some have another value than rank 0.
+            libdcp.Error: MISMATCH, on all ranks, if some have another value than rank 0.
         """
         first = self.text(value, 0)
         rank = self._least(_NONE if value == first else self.rank)
@@ -274,18 +276,18 @@ class Comm:
                         status=Status.MISMATCH, rank=rank, ranks=(rank,))
 
     def all(self, is_so: bool) -> bool:
-        """Whether it is so on all ranks. Collective."""
+        """Returns true if it is true on all ranks. Collective."""
         return bool(self._least(int(is_so)))
 
     def _least(self, word: int) -> int:
-        """Of all ranks' words. Collective."""
+        """The smallest of all ranks' words. Collective."""
         words = np.array([word], np.uint64)
         if self._key:
             self._check(_guarded(lambda group: group.allreduce(words, _groups.MIN))(self._key))
         return int(words[0])
 
     def agree(self, failure: BaseException | None) -> None:
-        """Raises this rank's failure, and on the other ranks that it has failed. Collective.
+        """Raises this rank's failure, and on the other ranks an error that reports it. Collective.
 
         Raises:
             libdcp.Error: with the status of the first rank that failed.

@@ -1,7 +1,7 @@
-"""The parts of torch.distributed.checkpoint's ``.distcp`` files: what torch.save wrote, read without torch.
+"""Reads the parts of torch.distributed.checkpoint's ``.distcp`` files, which torch.save wrote, without torch.
 
-Each part is a zip: ``data.pkl``, a pickle that says what the elements are, and ``data/0`` and so on, the elements,
-which lie in the file as they are.
+Each part is a zip: ``data.pkl``, a pickle that describes the elements, and ``data/0`` and so on, the elements, which
+are stored uncompressed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ._pickles import Call, Global, Persistent, PickleError
 from .errors import Error, Status
 
 _MAX_PICKLE = 16 << 20  # the JSON of a checkpoint has no room for more
-_MAX_READ = 16 << 20  # of a zip's tables
+_MAX_READ = 16 << 20  # for a zip's tables
 _MAX_OPEN = 64
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
@@ -53,20 +53,20 @@ class Place:
 
 
 def refuse(folder: str, file: str, what: str, tensor: str = "") -> Error:
-    """What is wrong with a file of the checkpoint, as an exception."""
+    """An exception for an error in a file of the checkpoint."""
     path = os.path.join(folder, file)
     return Error(f"{path}: {what}", status=Status.CORRUPT, path=path, tensor=tensor)
 
 
 class Files:
-    """The files of a folder, open as far as they are needed; nothing is read outside of it."""
+    """The files of a folder, opened on use; reads nothing outside of the folder."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self._open: OrderedDict[str, tuple[int, int]] = OrderedDict()  # descriptor and length
 
     def get(self, name: str) -> tuple[int, int]:
-        """The descriptor, good until the next call, and the length of a file."""
+        """A file's descriptor, valid until the next call, and its length."""
         found = self._open.pop(name, None) or self._add(name)
         self._open[name] = found
         return found
@@ -106,7 +106,7 @@ class Files:
 
 
 class _View(io.RawIOBase):
-    """A part of a file as a file."""
+    """A part of a file as a file object."""
 
     def __init__(self, files: Files, place: Place) -> None:
         self._files = files
@@ -167,7 +167,7 @@ class _Archive:
                       f"at bytes {self._place.offset} to {self._place.offset + self._place.bytes}: {what}")
 
     def place_of(self, name: str) -> Place:
-        """Where in the file a member's bytes are."""
+        """The position of a member's bytes in the file."""
         member = self._members.get(self._root + name)
         if member is None:
             raise self.refused(f"the zip has no {name}")
@@ -209,8 +209,8 @@ def _is_sizes(value: Any, n: int | None = None) -> bool:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor as it lies in a file: element (i, j, ...) is ``i * strides[0] + j * strides[1] + ...`` elements from the
-    first one on, which is at ``place``."""
+    """A tensor as stored in a file: element (i, j, ...) is ``i * strides[0] + j * strides[1] + ...`` elements after the
+    first one, which is at ``place``."""
 
     dtype: str  # torch's name
     shape: tuple[int, ...]
@@ -230,7 +230,7 @@ class StoredTensor:
         return True
 
     def read_into(self, files: Files, offset: int, into: memoryview) -> None:
-        """Fills memory with the bytes from ``offset`` on of the elements in row-major order."""
+        """Fills memory with the bytes, starting at ``offset``, of the elements in row-major order."""
         if self._is_dense():
             files.read_into(self.place.file, self.place.offset + offset, into)
             return
@@ -238,7 +238,7 @@ class StoredTensor:
         fd, length = files.get(self.place.file)
         if os.fstat(fd).st_size < length:
             raise refuse(files.folder, self.place.file, "has become shorter")
-        with mmap.mmap(fd, length, access=mmap.ACCESS_READ) as mapped:  # for a moment: pages of it count as memory
+        with mmap.mmap(fd, length, access=mmap.ACCESS_READ) as mapped:  # only briefly: its pages count as memory
             elements: Any = np.ndarray(self.shape, f"V{self.item}", mapped, self.place.offset,
                                        tuple(stride * self.item for stride in self.strides))
             data = elements.flat[first:end].tobytes()
@@ -247,7 +247,7 @@ class StoredTensor:
 
 
 def _storage(value: Any, dtype: str | None) -> tuple[str, str, int] | None:
-    """Its elements' type, the zip's member and how many elements it has, of a reference to a storage."""
+    """For a reference to a storage: its elements' type, the zip's member and the number of elements."""
     words = value.id if isinstance(value, Persistent) else None
     if not isinstance(words, tuple) or len(words) != 5 or words[0] != "storage" or not isinstance(words[1], Global):
         return None
@@ -262,10 +262,10 @@ def _dtype_of(value: Any) -> str | None:
 
 
 def read_tensor(files: Files, place: Place) -> StoredTensor:
-    """Where and how the elements of a saved tensor lie.
+    """The position and layout of a saved tensor's elements.
 
     Raises:
-        libdcp.Error: there is something else, or it does not fit into its part of the file.
+        libdcp.Error: the part holds something else, or the tensor does not fit into it.
     """
     archive = _Archive(files, place)
     made = archive.value(_NAMES)
@@ -291,7 +291,7 @@ def read_object(files: Files, place: Place, budget: _pickles.Budget) -> Any:
     """The numbers, texts, lists and mappings of a saved object.
 
     Raises:
-        libdcp.Error: there is something else; nothing of it was run.
+        libdcp.Error: it contains something else; none of it was executed.
     """
     archive = _Archive(files, place)
     try:

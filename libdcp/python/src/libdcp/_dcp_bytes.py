@@ -1,4 +1,5 @@
-"""Bytes among the objects of a state dict, as older versions have them in the JSON: base64, with a hint of what they were."""
+"""Bytes among the objects of a state dict, as older versions store them in the JSON: base64, with a hint of their
+type."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ KINDS = ("bytes", "bytearray", "BytesIO")
 
 
 def decoded(value: Any, kind: str) -> Any:
-    """The value itself where it is no base64, as hostile files may say anything."""
+    """Returns the value itself if it is not base64, since hostile files may contain anything."""
     try:
         data = base64.b64decode(value, validate=True)
     except (TypeError, ValueError, binascii.Error):
@@ -20,6 +21,6 @@ def decoded(value: Any, kind: str) -> Any:
 
 
 def hints_of(members: Any) -> dict[str, str]:
-    """What objects or items of theirs were bytes, by name."""
+    """Which objects, or items of theirs, were bytes, by name."""
     found = members.get("bytes") if isinstance(members, dict) else None
     return {name: kind for name, kind in found.items() if kind in KINDS} if isinstance(found, dict) else {}

@@ -1,4 +1,4 @@
-"""A checkpoint as torch.distributed.checkpoint sees it: what its names are there, and their metadata."""
+"""A checkpoint as torch.distributed.checkpoint sees it: the names there, and their metadata."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _metadata_of(entry: Entry) -> TensorStorageMetadata:
 
 
 class _Known(dict[str, Any]):
-    """Metadata by name, that also knows a tensor or object by its other names."""
+    """Metadata by name; also finds a tensor or object by its other names."""
 
     def __init__(self, listed: Mapping[str, Any], also: Mapping[str, Any]) -> None:
         super().__init__(listed)
@@ -36,10 +36,10 @@ class _Known(dict[str, Any]):
 
 
 class Stored:
-    """The names that a checkpoint's tensors and objects have in a state dict, joined by dots.
+    """The names of a checkpoint's tensors and objects in a state dict, joined by dots.
 
-    Those below ``/model`` are known with and without "model." before the name: so a model's own state dict can be
-    loaded from where it was saved as {"model": ...}, and the other way round.
+    Those below ``/model`` are known both with and without the prefix "model.": so a model's own state dict can be
+    loaded from a step that was saved as {"model": ...}, and vice versa.
 
     Attributes:
         paths: of tensors, by name.
@@ -65,16 +65,16 @@ class Stored:
         return self._entries[path]
 
     def arrays_of(self, name: str) -> dict[str, str]:
-        """The paths of the tensors that are or lie within an object, with their kinds."""
+        """The paths of the tensors that are, or are inside, an object, with their kinds."""
         return {at.path: at.kind or "torch" for _, at in _dcp_nested.arrays_in(
             self._objects[name], lambda value: type(value) is At)}
 
     def object(self, name: str, arrays: Mapping[str, Any]) -> Any:
-        """A copy of an object, with arrays, by their paths, in their places."""
+        """A copy of an object in which the arrays, given by path, are in their places."""
         return _dcp_nested.with_arrays(self._objects[name], arrays)
 
     def metadata(self) -> Metadata:
-        """As torch's planners want it; of each tensor, one chunk."""
+        """The metadata in the form that torch's planners require, with one chunk per tensor."""
         def of(name: str) -> Any:
             return _metadata_of(self._entries[self.paths[name]]) if name in self.paths else BytesStorageMetadata()
         also = {name: of(name) for name in [*self._objects, *self.paths] if name not in self._keys}

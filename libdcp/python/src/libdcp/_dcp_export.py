@@ -1,4 +1,4 @@
-"""From a step to a torch.distributed.checkpoint directory, piece by piece. torch writes it."""
+"""Converts a step to a torch.distributed.checkpoint directory, piece by piece. torch writes it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _fqn(keys: Keys) -> str:
 
 
 def _chunks(shape: tuple[int, ...], item: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """(start, count) of boxes of at most PIECE_BYTES that make up a tensor."""
+    """(start, count) of boxes of at most PIECE_BYTES that cover a tensor."""
     count = list(shape)
     for dim in range(len(shape)):
         below = item * prod(shape[dim + 1:])
@@ -48,7 +48,7 @@ def _chunks(shape: tuple[int, ...], item: int) -> Iterator[tuple[tuple[int, ...]
 
 @dataclass
 class _Written:
-    """What the metadata will have."""
+    """The future contents of the metadata."""
 
     described: dict[str, Any]
     places: dict[Any, Any]
@@ -57,7 +57,7 @@ class _Written:
 
 class _Writer:
     def __init__(self, checkpoint: Checkpoint, folder: str, progress: Progress | None) -> None:
-        # Here, as only who converts this way needs torch.
+        # Imported here, since only this conversion needs torch.
         import torch
         from torch.distributed.checkpoint import filesystem, metadata
         self._torch: Any = torch
@@ -76,7 +76,7 @@ class _Writer:
             self._progress(self._done, self._total)
 
     def _place(self, stream: io.BufferedWriter, value: Any, index: Any) -> None:
-        """Saves a tensor or an object behind what is there."""
+        """Appends a tensor or an object."""
         begin = stream.tell()
         self._torch.save(value, stream)
         self._written.places[index] = self._info(_DATA, begin, stream.tell() - begin)
@@ -158,21 +158,21 @@ def _sync_folder(path: str) -> None:
 
 def convert(source: str, directory: str, *, flat: bool = False, renames: Renames = Renames(()),
             progress: Progress | None = None) -> list[str]:
-    """Makes a torch.distributed.checkpoint directory of a step.
+    """Makes a torch.distributed.checkpoint directory from a step.
 
     Args:
-        source: a step's folder, or a directory of steps, meaning the newest one.
-        directory: made; it must not exist. It has its name once it is complete and durable.
-        flat: ``/model/a`` becomes "a", as for a state whose tensors are at its top level, instead of "model.a".
+        source: a step's folder, or a directory of steps, which stands for the newest one.
+        directory: to create; it must not exist. It gets its name once it is complete and durable.
+        flat: ``/model/a`` becomes "a", as for a state with its tensors at the top level, instead of "model.a".
         renames: other keys for the checkpoint's sections, such as "optimizer".
-        progress: called with the bytes that are done and those of all.
+        progress: called with the number of bytes done and the total.
 
     Returns:
-        The members of the step's JSON that have no place in a state: they are left out.
+        The members of the step's JSON that have no place in a state: they are omitted.
 
     Raises:
         libdcp.Error: the step is damaged.
-        ImportError: torch is not there.
+        ImportError: torch is not installed.
     """
     directory = os.path.abspath(directory)
     parent, name = os.path.split(directory)

@@ -1,4 +1,4 @@
-"""From a torch.distributed.checkpoint directory to a step, piece by piece and without torch."""
+"""Converts a torch.distributed.checkpoint directory to a step, piece by piece and without torch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .store import Path, Store
 
 _JSON_CHARACTERS = 16 << 20
 
-Skip = Callable[[str, str], None]  # an object's name, and why
+Skip = Callable[[str, str], None]  # arguments: an object's name, and the reason
 Leaves = dict[_dcp_metadata.Keys, Any]
 
 
 def _without_missing(value: Any) -> Any:
-    """Lists keep their length: None is in the place of what is left out."""
+    """Lists keep their length: None replaces what is omitted."""
     if isinstance(value, dict):
         kept = {key: _without_missing(inner) for key, inner in value.items() if not isinstance(inner, _words.Absent)}
         return {key: inner for key, inner in kept.items() if inner != {} or value[key] == {}}
@@ -45,7 +45,7 @@ def _source(files: Files, fqn: str, tensor: _dcp_metadata.Tensor) -> Source:
 
 
 def _objects(files: Files, contents: _dcp_metadata.Contents, skip: Skip | None) -> dict[str, Any]:
-    """By flat names. Those that can't be read are told to ``skip``, or, without it, an error."""
+    """The objects by flat names. An unreadable one is reported to ``skip``, or is an error without it."""
     found: dict[str, Any] = {}
     budget = Budget(_JSON_CHARACTERS)
     for fqn, place in contents.objects.items():
@@ -61,13 +61,13 @@ def _objects(files: Files, contents: _dcp_metadata.Contents, skip: Skip | None) 
 
 
 class _Part(NamedTuple):
-    """A directory, and what it says it has."""
+    """A directory, and its contents according to its metadata."""
 
     files: Files
     contents: _dcp_metadata.Contents
 
 
-_Name = tuple[int, str]  # the part's number, and the flat name there
+_Name = tuple[int, str]  # the part's number, and the flat name in it
 
 
 def _refuse_twice(parts: list[_Part], keys: Mapping[_Name, _dcp_metadata.Keys]) -> None:
@@ -105,19 +105,20 @@ def _declare(parts: list[_Part], renames: Renames, skip: Skip | None) -> SourceS
 
 def convert(folders: Sequence[str], directory: Path, step: int, *, renames: Renames = Renames(()), skip: Skip | None = None,
             progress: Progress | None = None) -> Report:
-    """Makes a step of a torch.distributed.checkpoint directory, or of several that have parts of one state.
+    """Makes a step from a torch.distributed.checkpoint directory, or from several that contain parts of one state.
 
     Args:
         folders: the directories, each with ``.metadata`` in it.
         directory: of the steps.
-        step: the number that it gets; it must not exist.
-        renames: other keys for what has been saved under some.
-        skip: told the name of each object that is no tensor and can't be kept, and why; None: it is an error.
+        step: the number of the new step, which must not exist.
+        renames: other keys for some of what was saved.
+        skip: called with the name of each object that is not a tensor and cannot be stored, and the reason; None: that
+            is an error.
         progress: as in :func:`libdcp.save`.
 
     Raises:
-        libdcp.Error: CORRUPT, the directory is damaged, or is not what it seems; or the step could not be saved.
-        ValueError, TypeError: names or objects that a step can't have.
+        libdcp.Error: CORRUPT: the directory is damaged, or is not what it seems; or the step could not be saved.
+        ValueError, TypeError: a step cannot have these names or objects.
     """
     opened = list(map(Files, folders))
     try:

@@ -1,5 +1,5 @@
-"""What a torch.distributed.checkpoint directory says it has: its ``.metadata``, a pickle, which is read without torch
-and not run."""
+"""What a torch.distributed.checkpoint directory contains according to its ``.metadata``, a pickle, which is read
+without torch and not executed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._pickles import Call, Global, PickleError
 from .errors import Error, Status
 
 FILE = ".metadata"
-ACCELERATE = re.compile(r"(pytorch_model_fsdp|optimizer)_\d+")  # its directories, within one of a step
+ACCELERATE = re.compile(r"(pytorch_model_fsdp|optimizer)_\d+")  # accelerate's, inside the directory of a step
 _MAX_BYTES = 1 << 30
 _CHECKPOINT = "torch.distributed.checkpoint.metadata"
 _NAMES = frozenset({
@@ -40,7 +40,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Chunk:
-    """A box of a tensor and where it is."""
+    """A box of a tensor and its position."""
 
     start: Sizes
     count: Sizes
@@ -56,8 +56,8 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Contents:
-    """Tensors and objects by their flat names, such as "model.layers.0.weight", and the keys that each name is made of
-    where that is known."""
+    """Tensors and objects by their flat names, such as "model.layers.0.weight", and the keys that each name consists
+    of, if they are known."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     objects: dict[str, Place] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def _mapping(value: Any, what: str) -> Mapping[Any, Any]:
 
 
 def _sizes(value: Any, what: str) -> Sizes:
-    """Of a torch.Size."""
+    """The sizes in a torch.Size."""
     if isinstance(value, Call) and value.of == Global("torch", "Size") and len(value.arguments) == 1:
         value = value.arguments[0]
     if not isinstance(value, (tuple, list)) or len(value) > MAX_DIMS or any(
@@ -130,9 +130,10 @@ def _corners(start: Sizes, count: Sizes) -> Iterator[tuple[Sizes, int]]:
 
 
 def _check_tiling(shape: Sizes, chunks: list[Chunk]) -> None:
-    """Each element of the tensor has to be in one chunk. With a box goes a sign at each of its corners, alternating;
-    boxes tile another one if and only if their signs add up to that one's, as these sums tell how many boxes each
-    element is in. At the first corner that is left over there are too many or too few."""
+    """Checks that each element of the tensor is in exactly one chunk. Each corner of a box is given a sign,
+    alternating. Boxes tile another box if and only if the sums of their signs are the signs of that box's corners,
+    since these sums determine how many boxes contain each element. At the first corner that differs there are too many
+    or too few boxes."""
     signs: dict[Sizes, int] = {}
     boxes = [(c.start, c.count) for c in chunks]
     for start, count, weight in [*((s, n, 1) for s, n in boxes), ((0,) * len(shape), shape, -1)]:
@@ -199,7 +200,7 @@ def _contents(metadata: Any) -> Contents:
 
 
 def _check_places(contents: Contents, folder: str) -> None:
-    """No byte belongs to two, so that little can't be made to stand for much."""
+    """Checks that no byte belongs to two chunks, so that a small file cannot represent huge tensors."""
     placed = [(place.file, place.offset, place.bytes, fqn) for fqn, place in contents.objects.items()]
     placed += [(c.place.file, c.place.offset, c.place.bytes, fqn)
                for fqn, tensor in contents.tensors.items() for c in tensor.chunks]
@@ -210,10 +211,10 @@ def _check_places(contents: Contents, folder: str) -> None:
 
 
 def read(files: Files) -> Contents:
-    """What the directory says that it has; checked for being complete and without contradiction.
+    """The contents of the directory according to its metadata, checked for completeness and consistency.
 
     Raises:
-        libdcp.Error: its ``.metadata`` is damaged, or has what it should not have.
+        libdcp.Error: its ``.metadata`` is damaged, or contains something unexpected.
     """
     _, length = files.get(FILE)
     if length > _MAX_BYTES:
@@ -229,10 +230,10 @@ def read(files: Files) -> Contents:
 
 
 def is_directory(path: str) -> bool:
-    """Whether torch.distributed.checkpoint has written it, by the look of it.
+    """Returns true if torch.distributed.checkpoint seems to have written the directory.
 
     Raises:
-        libdcp.Error: UNSUPPORTED, each rank has written a ``.metadata`` of its own.
+        libdcp.Error: UNSUPPORTED: each rank has written its own ``.metadata``.
     """
     if os.path.isfile(os.path.join(path, "__0" + FILE)):
         raise Error(f"{path}: each rank has saved for itself (use_collectives=False); save with collectives to convert",
@@ -242,7 +243,7 @@ def is_directory(path: str) -> bool:
 
 def parts(path: str) -> list[str]:
     """The directories of torch.distributed.checkpoint that belong together: the path itself, or accelerate's model and
-    optimizer in it; empty: there is none."""
+    optimizer in it; empty if there is none."""
     if is_directory(path):
         return [path]
     inner = [os.path.join(path, name) for name in sorted(os.listdir(path)) if ACCELERATE.fullmatch(name)]

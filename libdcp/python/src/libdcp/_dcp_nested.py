@@ -1,7 +1,7 @@
-"""A checkpoint as the nested state that was saved, and flat as torch.distributed.checkpoint has it: without torch.
+"""A checkpoint as the nested state that was saved, and flat as in torch.distributed.checkpoint, without torch.
 
-torch names what is in a state dict by the keys that lead to it, with dots between them. It goes into mappings, and into
-lists that have mappings or tensors in them; all else is an object as a whole, also where arrays are within it.
+torch names the items of a state dict by the keys that lead to them, joined by dots. It descends into mappings, and into
+lists that contain mappings or tensors; everything else is one object, even if it contains arrays.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ._decoding import Decoder
 from ._tree import Stored as Words
 from ._words import Absent, Keys
 
-TORCH = "torch"  # the member of the checkpoint's JSON that has what the words don't tell
-INSIDE = "inside"  # its member: which tensors are or lie within objects, and as what, by name
+TORCH = "torch"  # the member of the checkpoint's JSON with what the words don't say
+INSIDE = "inside"  # its member: which tensors are, or are inside, objects, and of which kind, by name
 _ARRAYS = "arrays"
-_LONGEST_LIST = 1 << 20  # so that a hostile file can't have torch's planners make a longer one
+_LONGEST_LIST = 1 << 20  # so that a hostile file cannot make torch's planners create a longer one
 
 Key = tuple[Any, ...]  # the keys that lead to a value
 
@@ -30,10 +30,10 @@ def name_of(keys: Key) -> str:
 
 
 class At:
-    """A tensor in its place; a deep copy, with arrays by path in the memo, has the array there.
+    """Stands for a tensor in its place; in a deep copy, the arrays in the memo, by path, replace it.
 
     Attributes:
-        kind: "numpy" or "torch", of an array that is no tensor in the state dict, but is or lies within an object.
+        kind: "numpy" or "torch", for an array that is not a tensor in the state dict, but is, or is inside, an object.
     """
 
     def __init__(self, path: str) -> None:
@@ -45,12 +45,12 @@ class At:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is the place of one in the state dict, too."""
+    """Returns true for the place of what is a tensor in the state dict, too."""
     return type(value) is At and value.kind is None
 
 
 def with_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:
-    """A copy, with arrays by path in their places."""
+    """A copy in which the arrays, given by path, are in their places."""
     memo: dict[Any, Any] = {_ARRAYS: arrays}
     return copy.deepcopy(value, memo)
 
@@ -66,11 +66,11 @@ class _Leaf:
 
 
 def nested(leaves: Mapping[Key, Any], most_unnamed: int = _LONGEST_LIST) -> dict[Any, Any]:
-    """Dictionaries and lists of values by their keys, as torch's set_element makes them: numbers are those of lists, which
-    have :class:`Absent` items where none is named.
+    """Dictionaries and lists of values by their keys, as torch's set_element makes them: numbers are indices of lists,
+    in which items that are not given are :class:`Absent`.
 
     Raises:
-        ValueError: something is within what is no mapping, or there are too many items that nothing is named of.
+        ValueError: something is inside what is not a mapping, or too many items are not given.
     """
     root: dict[Any, Any] = {}
     for keys, value in leaves.items():
@@ -107,7 +107,7 @@ def _is_taken_apart(value: Any, is_tensor: Callable[[Any], bool]) -> bool:
 
 
 def leaves_of(value: Any, is_tensor: Callable[[Any], bool], keys: Key = ()) -> Iterator[tuple[Key, Any]]:
-    """As torch flattens a state dict."""
+    """Flattens a state dict as torch does."""
     if not _is_taken_apart(value, is_tensor):
         yield keys, value
     elif isinstance(value, Mapping):
@@ -119,7 +119,7 @@ def leaves_of(value: Any, is_tensor: Callable[[Any], bool], keys: Key = ()) -> I
 
 
 def arrays_in(value: Any, is_array: Callable[[Any], bool], keys: Key = ()) -> Iterator[tuple[Key, Any]]:
-    """The arrays that an object is or has, with the keys that lead to them."""
+    """The arrays that an object is or contains, with the keys that lead to them."""
     if is_array(value):
         yield keys, value
     elif isinstance(value, Mapping):
@@ -134,7 +134,7 @@ def arrays_in(value: Any, is_array: Callable[[Any], bool], keys: Key = ()) -> It
 
 
 def _put(root: dict[Any, Any], keys: Key, value: Any) -> None:
-    """Beside what is there. What can't be is left out."""
+    """Adds a value to the existing ones. Ignores what cannot be added."""
     inner: Any = root
     for key, following in zip(keys, (*keys[1:], None)):
         if isinstance(inner, list) and type(key) is int and key < _LONGEST_LIST:
@@ -150,7 +150,7 @@ def _put(root: dict[Any, Any], keys: Key, value: Any) -> None:
 
 
 def _put_by_name(container: Any, name: str, put: Callable[[Any], Any]) -> bool:
-    """The same where keys are not known, but only their text: into the mapping or list that is there."""
+    """Does the same if the keys are not known, only their text: adds to the existing mapping or list."""
     items = list(container.items() if isinstance(container, dict) else enumerate(container) if isinstance(
         container, list) else ())
     for key, inner in items:
@@ -170,7 +170,7 @@ def _instead(at: At, _there: Any) -> At:
 
 
 class _Hints:
-    """What older versions have noted of the state dict, as paths don't tell it; hostile until checked."""
+    """What older versions stored about the state dict, since paths don't say it; hostile until checked."""
 
     def __init__(self, hints: Mapping[str, Any], is_flat: bool, objects: Any) -> None:
         top = hints.get("top")
@@ -180,7 +180,7 @@ class _Hints:
         self._objects: Mapping[str, Any] = objects if isinstance(objects, dict) else {}
 
     def keys_of(self, path: str) -> Key:
-        """That have led to the tensor; as good as can be told."""
+        """The most likely keys of the tensor."""
         section, _, name = path[1:].partition("/")
         if section == "model" and (self._all_at_top or name in self._top):
             return (name,)
@@ -211,7 +211,7 @@ def _prefixes(listed: Any, are_lists: bool) -> dict[str, tuple[Key, bool]]:
 
 
 class Nested:
-    """The state that a checkpoint has.
+    """The state in a checkpoint.
 
     Args:
         words: of the checkpoint's JSON.
@@ -239,7 +239,7 @@ class Nested:
         self.leaves: dict[Key, Any] = dict(leaves_of(self.state, is_tensor))
 
     def _place(self, words: Words, hints: Mapping[str, Any], paths: Sequence[str]) -> None:
-        """Tensors whose places the words don't tell."""
+        """Places the tensors whose places the words don't say."""
         for name, kind in _dcp_bytes.hints_of(hints).items():
             _put_by_name(self.state, name, functools.partial(_dcp_bytes.decoded, kind=kind))
         placed = {at.path for _, at in arrays_in(self.state, lambda value: type(value) is At)}
@@ -255,7 +255,7 @@ class Nested:
 
 
 def nodes(value: Any, keys: Key = ()) -> Iterator[tuple[Key, Any]]:
-    """All that is below, and what is in it."""
+    """All values below a value, and the value itself."""
     if keys:
         yield keys, value
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What a checkpoint_id of torch.distributed.checkpoint means here; the rules are in ``libdcp.dcp``."""
+"""The meaning of a checkpoint_id of torch.distributed.checkpoint; ``libdcp.dcp`` documents the rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STEP = re.compile(r"(?:.*[^A-Za-z0-9])?step[-_=]?([0-9]{1,19})")
 
 @dataclass(frozen=True)
 class Place:
-    """A directory of steps, and a step in it; None: the newest one, or the one to come."""
+    """A directory of steps, and a step in it; None: the newest one, or the next one."""
 
     directory: str
     step: int | None
@@ -26,8 +26,10 @@ class Place:
 
 
 def place_of(path: Path, step: int | None = None) -> Place:
-    """Args:
-        step: its number in that directory, in place of one in the path.
+    """The place that a path means.
+
+    Args:
+        step: its number in that directory, instead of one in the path.
 
     Raises:
         ValueError: it is a URL.
@@ -41,7 +43,7 @@ def place_of(path: Path, step: int | None = None) -> Place:
 
 
 def place_within(place: Place, checkpoint_id: Path | int) -> Place:
-    """Of a checkpoint_id that an adapter for ``place`` is given."""
+    """The place that a checkpoint_id means in an adapter for ``place``."""
     text = str(checkpoint_id) if isinstance(checkpoint_id, int) else os.fspath(checkpoint_id)
     if os.path.basename(text) != text:
         return place_of(text)

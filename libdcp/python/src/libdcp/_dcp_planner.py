@@ -1,4 +1,4 @@
-"""Whether torch.distributed.checkpoint's planners do what torch's default ones do."""
+"""Recognizes planners of torch.distributed.checkpoint that do what torch's default ones do."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def _is_as(planner: Any, base: type[Any], methods: tuple[str, ...]) -> bool:
 
 
 def saves_by_default(planner: Any) -> bool:
-    """Whether what it saves is its ``state_dict``, as it is."""
+    """Returns true if it saves its ``state_dict`` unchanged."""
     return _is_as(planner, DefaultSavePlanner, _SAVE)
 
 
 def loads_by_default(planner: Any) -> bool:
-    """Whether it loads into the tensors of its ``state_dict``, as they are."""
+    """Returns true if it loads into the tensors of its ``state_dict`` unchanged."""
     return _is_as(planner, DefaultLoadPlanner, _LOAD)
 
 
 def variable_of_torch(name: str) -> Any:
-    """A variable of the function of torch that has called the storage, or None.
+    """A local variable of the torch function that has called the storage, or None.
 
-    torch shows a storage neither the planner nor the process group before all ranks' plans have been gathered, which
-    is what has to be avoided. Where this finds nothing, since torch's code has changed, the plans are gathered.
+    torch passes neither the planner nor the process group to a storage before all ranks' plans have been gathered,
+    which must be avoided. If this finds nothing, because torch's code has changed, the plans are gathered.
     """
     return sys._getframe(2).f_locals.get(name)

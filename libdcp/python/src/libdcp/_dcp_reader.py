@@ -32,13 +32,13 @@ class Reader(StorageReader):
     """Loads a step, on any number of ranks: the ``storage_reader`` of torch.distributed.checkpoint's ``load``.
 
     Args:
-        path: a step, or a directory of steps, meaning the newest one: see :mod:`libdcp.dcp`.
-        step: its number in the directory, in place of one in the path.
-        cast: tensors of another dtype are converted; else they are an error.
+        path: a step, or a directory of steps, which stands for the newest one: see :mod:`libdcp.dcp`.
+        step: its number in the directory, instead of one in the path.
+        cast: tensors of another dtype are converted; otherwise they are an error.
         engine, progress: as in :func:`libdcp.load`.
 
-    A key that the checkpoint lacks, or a tensor of another shape, is torch's planner's error; all others are
-    :class:`libdcp.Error` within torch's CheckpointException, on all ranks.
+    A missing key, or a tensor of another shape, is an error of torch's planner; all other errors are
+    :class:`libdcp.Error` inside torch's CheckpointException, on all ranks.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, step: int | None = None, cast: bool = False,
@@ -53,12 +53,12 @@ class Reader(StorageReader):
 
     @property
     def checkpoint_id(self) -> str:
-        """What the next load takes."""
+        """What the next load reads."""
         return self._place.path
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether it is a path that a step can be loaded from."""
+        """Returns true for a path from which a step can be loaded."""
         return not _paths.is_url(checkpoint_id) and os.path.isdir(place_of(checkpoint_id).path)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -66,8 +66,8 @@ class Reader(StorageReader):
             self._place = place_within(self._place, checkpoint_id)
 
     def read_metadata(self, *args: Any, **ignored: Any) -> Metadata:
-        """What is stored, as torch's planners want it. A failure is told by what torch calls next, since torch would
-        make another exception of it here."""
+        """The contents, as torch's planners require them. A failure is raised in the function that torch calls next,
+        since here torch would turn it into another exception."""
         self._close()
         try:
             self._checkpoint = Checkpoint(self._place.path)
@@ -115,13 +115,13 @@ class Reader(StorageReader):
         return done
 
     def _close(self) -> None:
-        if self._checkpoint is not None:  # which is false where it has no tensors
+        if self._checkpoint is not None:  # a checkpoint without tensors is falsy
             self._checkpoint.close()
         self._checkpoint = self._stored = None
 
 
 class _Load:
-    """What a rank loads: the places of tensors in memory, and what is to be done once they are filled."""
+    """What a rank loads: the addresses of tensors, and what to do after they are filled."""
 
     def __init__(self, stored: Stored) -> None:
         self._stored = stored
@@ -129,7 +129,7 @@ class _Load:
         self._after: list[Callable[[], None]] = []
 
     def collect(self, plan: LoadPlan, planner: Any) -> None:
-        with torch.no_grad():  # local tensors of DTensors are had at once then
+        with torch.no_grad():  # inside it, getting the local tensors of DTensors is fast
             if loads_by_default(planner):
                 for name, value in planner.state_dict.items():
                     self._add(name, value, planner)
@@ -145,7 +145,7 @@ class _Load:
         self.tensors.setdefault(path, []).extend(found)
 
     def _add(self, name: str, value: Any, planner: Any) -> None:
-        """Of a planner as torch's default one, what it has of a name."""
+        """Adds what a planner like torch's default one has under a name."""
         if name in self._stored.paths:
             self._add_pieces(self._stored.paths[name], _arrays.pieces(value, name))
         elif self._stored.has_object(name):
@@ -183,7 +183,7 @@ class _Load:
 
 
 def _as_bytes(value: Any) -> io.BytesIO:
-    """As planners want objects: they read them by torch.load."""
+    """An object in the form that planners require: they read it with torch.load."""
     made = io.BytesIO()
     torch.save(value, made)
     made.seek(0)

@@ -1,4 +1,4 @@
-"""Other keys for what is converted, as the program that loads it has them."""
+"""Renames keys during a conversion to those that the loading program uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 class Unusable(ValueError):
-    """A renaming that is none, or fits nothing."""
+    """A renaming that is invalid, or matches nothing."""
 
 
 def _parsed(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -23,30 +23,30 @@ def _parsed(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 class Renames:
-    """From the keys that lead to something in a nested state to others.
+    """Maps the keys that lead to something in a nested state to other keys.
 
     Args:
-        texts: "OLD=NEW" each: what has OLD's keys as its first ones gets NEW's in their place.
+        texts: "OLD=NEW" each: if the first keys are those of OLD, they are replaced by those of NEW.
 
     Raises:
-        Unusable: a text is not of this form.
+        Unusable: a text does not have this form.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._pairs = dict(map(_parsed, texts))
 
     def of(self, keys: tuple[str | int, ...]) -> tuple[str | int, ...]:
-        """The other keys; the same where no renaming fits."""
+        """The new keys; the same keys if no renaming matches."""
         for old, new in self._pairs.items():
             if tuple(map(str, keys[:len(old)])) == old:
                 return *new, *keys[len(old):]
         return keys
 
     def of_all(self, all_keys: Mapping[Name, tuple[str | int, ...]]) -> dict[Name, tuple[str | int, ...]]:
-        """The other keys of each.
+        """The new keys of each name.
 
         Raises:
-            Unusable: a renaming fits none.
+            Unusable: a renaming matches nothing.
             ValueError: two would have the same keys.
         """
         for old in self._pairs:

@@ -24,14 +24,14 @@ def _is_array(value: Any) -> bool:
 
 
 def of_plan(plan: SavePlan, planner: Any) -> tuple[dict[Any, Any], dict[str, str]]:
-    """What this rank saves, and "numpy" or "torch" for each array that is or lies within an object, by name.
+    """What this rank saves, and "numpy" or "torch" for each array that is, or is inside, an object, by name.
 
     Args:
-        plan: the final one, which counts unless the planner is as torch's default one.
-        planner: that was set up.
+        plan: the final one, which is used unless the planner behaves like torch's default one.
+        planner: after its setup.
 
     Raises:
-        TypeError: an object of which nothing can be known; it names the key.
+        TypeError: an object whose contents cannot be determined; the message names the key.
     """
     mappings: Mapping[str, Key] = getattr(planner, "mappings", None) or {}
 
@@ -60,7 +60,7 @@ def _tensors(planner: Any, items: list[tuple[Keys, WriteItem]]) -> dict[Key, Any
 
 
 def _object(item: WriteItem, planner: Any, keys: Keys) -> Any:
-    """What the planner has made bytes of by torch.save; these are looked at by torch's restricted reader."""
+    """An object that the planner has converted to bytes with torch.save, read by torch's restricted reader."""
     value = planner.resolve_data(item)
     if not isinstance(value, io.BytesIO):
         return value
@@ -73,7 +73,7 @@ def _object(item: WriteItem, planner: Any, keys: Keys) -> Any:
 
 
 def by_path(tensors: Tensors) -> dict[str, dict[str, Pieces]]:
-    """A state of these tensors."""
+    """A state that consists of these tensors."""
     state: dict[str, dict[str, Pieces]] = {}
     for path, found in tensors.items():
         section, name = path[1:].split("/", 1)

@@ -22,7 +22,7 @@ from .checkpoint import Checkpoint
 from .store import Store
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # Python 3.10 has none of its own
+    from typing_extensions import Unpack  # missing from Python 3.10
 
 
 class Writer(StorageWriter):
@@ -30,14 +30,14 @@ class Writer(StorageWriter):
 
     Args:
         path: a directory of steps, or a step in it: see :mod:`libdcp.dcp`.
-        step: its number; by default what the path or the checkpoint_id says, else the one after the newest.
+        step: its number; by default the one in the path or the checkpoint_id, otherwise the one after the newest.
         keep, replace: see :class:`libdcp.Store`.
-        continue_from: the run goes on from this step: later ones are set aside before the save.
-        json: further members of the checkpoint's JSON object.
+        continue_from: the run continues from this step: later ones are set aside before the save.
+        json: additional members of the checkpoint's JSON object.
         options: as in :func:`libdcp.save`: layout, engine, replicas, staging_bytes, progress and others.
 
-    Failures are :class:`libdcp.Error` within torch's CheckpointException, on all ranks; older steps are as they were.
-    An object that JSON has no word for is a TypeError there, which names its key.
+    Failures are :class:`libdcp.Error` inside torch's CheckpointException, on all ranks; older steps are not changed. An
+    object that JSON cannot represent is a TypeError there, which names its key.
 
     Attributes:
         report: of the last save; None before the first.
@@ -47,7 +47,7 @@ class Writer(StorageWriter):
                  continue_from: int | None = None, json: Mapping[str, Any] | None = None,
                  **options: Unpack[SaveKeywords]) -> None:
         super().__init__()
-        _options.save_options(_options.Failures(), options)  # refuses wrong ones now
+        _options.save_options(_options.Failures(), options)  # rejects invalid options now
         self._place = place_of(path, step)
         stores = _checked.checked("libdcp.dcp.Writer", {"keep": keep, "replace": replace}, _checked.STORES)
         _checked.checked("libdcp.dcp.Writer", {"json": json}, _checked.SAVES)
@@ -56,22 +56,22 @@ class Writer(StorageWriter):
         self._json = dict(json or {})
         self._options = options
         self._plans_itself = False
-        self._wrapper: Any = None  # torch's, of a save without collectives
+        self._wrapper: Any = None  # torch's, for a save without collectives
         self._written = ""
         self.report: Report | None = None
 
     @property
     def checkpoint_id(self) -> str:
-        """Where the next save goes."""
+        """The target of the next save."""
         return self._place.path
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a process that saves in this one's place."""
+        """For a process that saves instead of this one."""
         return {**self.__dict__, "_wrapper": None}
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether it is a path of a file system."""
+        """Returns true for a path of a file system."""
         return not _paths.is_url(checkpoint_id)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -124,7 +124,7 @@ class Writer(StorageWriter):
         self._written = Place(self._place.directory, step).path
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Gives torch the metadata of what was saved, where it has none of its own planning."""
+        """Gives torch the metadata of what was saved, if it has none from its own planning."""
         if self._plans_itself:
             with Checkpoint(self._written) as checkpoint:
                 stored = Stored(checkpoint).metadata()

@@ -1,4 +1,4 @@
-"""Python values of the words of a checkpoint's JSON; see :mod:`libdcp._words`."""
+"""Makes Python values from the words of a checkpoint's JSON; see :mod:`libdcp._words`."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from ._words import FACTORIES, FLOAT, NUMPY, Keys, is_named_tuple
 from .errors import Error, Status
 
 class Decoder:
-    """Makes values of words.
+    """Makes values from words.
 
     Args:
         is_tagged: whether the words have tags; those of older versions have none.
-        classes: by name, beside those that were registered.
-        plain: unknown classes and tags are no failure, and no class is made use of.
+        classes: by name, in addition to registered ones.
+        plain: unknown classes and tags are not an error, and no class is used.
     """
 
     def __init__(self, is_tagged: bool, classes: Mapping[str, type] | None = None, *, plain: bool = False) -> None:
         self._is_tagged = is_tagged
         self._classes = {} if plain else {**_words.registered, **(classes or {})}
         self._plain = plain
-        self.unknown: dict[str, Keys] = {}  # names of classes that were not there, and where
+        self.unknown: dict[str, Keys] = {}  # names of classes that were not found, and their places
 
     def tensor(self, path: Any, keys: tuple[Any, ...], hint: Any) -> Any:
-        """What stands for a tensor."""
+        """The value that represents a tensor."""
         return None
 
     def each(self, content: Any, keys: tuple[Any, ...], hint: Any) -> Any:
-        """The value of what ranks have saved for themselves: by rank."""
+        """The value of what ranks saved separately: by rank."""
         return {int(rank): self.value(word, (*keys, int(rank))) for rank, word in content.items()}
 
     def value(self, word: Any, keys: tuple[Any, ...] = (), hint: Any = None) -> Any:
@@ -47,10 +47,10 @@ class Decoder:
 
         Args:
             keys: that lead to it.
-            hint: what stands in its place in the state that is loaded into, whose class it may have.
+            hint: the value in the same place of the state that is loaded into, whose class may be used.
 
         Raises:
-            libdcp.Error: CORRUPT, a tag's content is not what it should be; VERSION, the tag is not known.
+            libdcp.Error: CORRUPT: a tag's content is invalid; VERSION: the tag is unknown.
         """
         if type(word) is dict:
             if _words.is_number(word):
@@ -62,7 +62,7 @@ class Decoder:
         return self._items(word, keys, hint) if type(word) is list else word
 
     def mapping(self, word: dict[str, Any], keys: tuple[Any, ...], hint: Any) -> Any:
-        """The value of an object that is no tag."""
+        """The value of an object that is not a tag."""
         return {key: self.value(inner, (*keys, key), inner_of(hint, key)) for key, inner in word.items()}
 
     def _items(self, words: Any, keys: tuple[Any, ...], hint: Any) -> list[Any]:
@@ -147,7 +147,7 @@ class Decoder:
             return value
         base = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
         for key, inner in made.items():
-            base.__setitem__(value, key, inner)  # dict's own would hide it from an OrderedDict
+            base.__setitem__(value, key, inner)  # dict's own method would hide it from an OrderedDict
         vars(value).update({attribute: made[attribute] for attribute in attributes if attribute in made})
         return value
 
@@ -197,7 +197,7 @@ def _array(content: Any, decoder: Decoder) -> Any:
 
 
 def made_of_fields(kind: type, values: Mapping[str, Any], like: Any = None) -> Any:
-    """A dataclass' instance, as copy makes it: its constructor is not called."""
+    """An instance of a dataclass, made as copy does: without calling its constructor."""
     made: Any = object.__new__(kind)
     for field in dataclasses.fields(kind):
         if field.name in values:
@@ -208,7 +208,7 @@ def made_of_fields(kind: type, values: Mapping[str, Any], like: Any = None) -> A
 
 
 def inner_of(value: Any, key: Any) -> Any:
-    """What a container has at a key; None, nothing."""
+    """A container's item at a key; None if there is none."""
     if value is None:
         return None
     try:
@@ -222,7 +222,7 @@ def inner_of(value: Any, key: Any) -> Any:
 
 
 def _attributes(names: Sequence[str] = ()) -> Sequence[str]:
-    """Of a mapping's class, those that are also its keys."""
+    """For a mapping's class, the attributes that are also its keys."""
     if any(not name.isidentifier() or name.startswith("__") for name in names):
         raise ValueError("no names of attributes")
     return names

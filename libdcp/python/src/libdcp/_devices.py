@@ -7,11 +7,11 @@ import sys
 
 from ._capi import lib
 
-_made: dict[tuple[int, int], c.c_void_p] = {}  # by number and stream; kept, as stores use them until they are closed
+_made: dict[tuple[int, int], c.c_void_p] = {}  # by number and stream; never freed: stores use them until closed
 
 
 def _stream(number: int) -> int:
-    """What torch launches on there; 0, the default stream, for programs without torch."""
+    """The stream on which torch launches; 0, the default stream, in programs without torch."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return 0
@@ -20,10 +20,10 @@ def _stream(number: int) -> int:
 
 
 def device(number: int) -> c.c_void_p:
-    """That of GPU ``number``; saves and loads come after what was launched on its current stream.
+    """The device for GPU ``number``; saves and loads wait for what was launched on its current stream.
 
     Raises:
-        libdcp.Error: DEVICE, there is no such GPU; UNSUPPORTED, the library was built without CUDA.
+        libdcp.Error: DEVICE: there is no such GPU; UNSUPPORTED: the library was built without CUDA.
     """
     key = number, _stream(number)
     if key not in _made:
@@ -34,5 +34,5 @@ def device(number: int) -> c.c_void_p:
 
 
 def stand_in(number: int, handle: c.c_void_p) -> None:
-    """From now on ``handle``, a dcp_device of the caller's, is what copies for GPU ``number``."""
+    """After this call, ``handle``, a dcp_device of the caller's, copies for GPU ``number``."""
     _made[number, 0] = handle

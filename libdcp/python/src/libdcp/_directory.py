@@ -1,4 +1,4 @@
-"""A store that is one directory, and listing the steps of one."""
+"""A store that is a single directory, and the list of its steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def step_path(directory: Path, step: int) -> str:
 
 
 def steps(directory: Path) -> list[int]:
-    """The complete steps in a directory, ascending; none where there is no directory."""
+    """The complete steps in a directory, ascending; empty if the directory does not exist."""
     listed = c.POINTER(_capi.Step)()
     n = c.c_size_t()
     lib.steps_list(os.fsencode(_paths.given(directory, "directory")), listed, n)
@@ -37,19 +37,19 @@ def steps(directory: Path) -> list[int]:
 
 
 class _Pinned:
-    """A step that is pinned while somebody has this."""
+    """Pins a step for as long as this object exists."""
 
     def __init__(self, path: str) -> None:
         self._handle = c.c_void_p()
         lib.step_pin(os.fsencode(path), self._handle)
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_finalizing():  # modules may have lost their names; the process's end lets go of the step
+        if not is_finalizing():  # modules may have lost their names; the end of the process releases the step
             lib.step_unpin(self._handle)
 
 
 class Pin:
-    """A step that no writer removes: until :meth:`release`, the end of its ``with``, or that of the process.
+    """A step that no writer removes: until :meth:`release`, the end of its ``with``, or the end of the process.
 
     Attributes:
         step: its number.
@@ -77,11 +77,11 @@ class Pin:
 
 def load(comm: Comm, path: str, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool,
          options: LoadKeywords) -> Loaded:
-    """Fills a state from a step of a directory, the newest one unless it is named, or from what is no such directory: a
+    """Fills a state from a step of a directory, by default the newest, or from a path that is not such a directory: a
     step's folder. Collective.
 
     Args:
-        fall_back: from the newest step, where it is damaged, to the next one.
+        fall_back: if the newest step is damaged, use the next older one.
     """
     if step is not None:
         return _calls.load_path(comm, step_path(path, step), state, options)
@@ -103,14 +103,14 @@ def load(comm: Comm, path: str, state: Mapping[Any, Any] | State, step: int | No
             elif comm.rank == 0:
                 _options.log.warning("step %d is damaged (%s): falling back to step %d", number, e, older[0])
         found = older
-    return _calls.load_path(comm, path, state, options)  # which says what is there instead of steps
+    return _calls.load_path(comm, path, state, options)  # which reports what is there instead of steps
 
 
 def _newest_first(comm: Comm, path: str) -> list[int]:
-    """The complete steps that rank 0 sees; none where it can't look."""
+    """The complete steps that rank 0 sees; empty if it cannot read the directory."""
     found: list[int] = []
     if comm.rank == 0:
-        with contextlib.suppress(Error):  # opening the newest one says why
+        with contextlib.suppress(Error):  # opening the newest one reports why
             found = steps(path)[::-1]
     return [int(word) for word in comm.text(f"steps {' '.join(map(str, found))}", 0).split()[1:]]
 
@@ -130,7 +130,7 @@ class _Flight:
 
     def fence(self) -> None:
         while not lib.save_fence_within(self._handle, _signals.ASK_S) and _signals.pending() is None:
-            pass  # what a signal's handler raises comes out here
+            pass  # a signal handler's exception appears here
 
     def progress(self) -> int:
         return int(lib.save_is_done(self._handle))
@@ -139,7 +139,7 @@ class _Flight:
         lib.save_cancel(self._handle)
 
     def wait(self, report: _capi.ReportStruct) -> None:
-        handle, self._handle = self._handle, c.c_void_p()  # of which a signal's handler may ask
+        handle, self._handle = self._handle, c.c_void_p()  # a signal handler may use it, too
         try:
             lib.save_wait(handle, report)
         except Error as e:
@@ -149,7 +149,7 @@ class _Flight:
 class Directory:
     """See :class:`libdcp.Store`."""
 
-    ends_alone = True  # a thread may wait for a save in flight
+    ends_alone = True  # a thread may wait for a background save
 
     def __init__(self, comm: Comm, path: str, keep: int, replace: bool, take_over: bool, stripe_count: int,
                  stripe_bytes: int) -> None:
@@ -177,7 +177,7 @@ class Directory:
                       options, report)
 
     def copy(self, state: c.c_void_p, options: _capi.SaveOptions) -> bool:
-        """Copies the state's memory for the next save, where that needs no other rank, and says whether it has."""
+        """Copies the state's memory for the next save if that needs no other rank, and returns whether it did."""
         is_copied = c.c_int()
         lib.save_copy(self._handle, state, options, is_copied)
         return bool(is_copied.value)
@@ -191,8 +191,10 @@ class Directory:
         return _Flight(self._comm, handle)
 
     def load(self, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool, options: LoadKeywords) -> Loaded:
-        """Args:
-            fall_back: from the newest step, where it is damaged, to the next one.
+        """Loads a step.
+
+        Args:
+            fall_back: if the newest step is damaged, use the next older one.
         """
         self._refuse(self._comm.text(self._moved(), 0))
         loaded = load(self._comm, self.path, state, step, fall_back, options)
@@ -208,7 +210,7 @@ class Directory:
             raise Error(moved, status=Status.IO, path=self.path)
 
     def _moved(self) -> str:
-        """What is to be said where another directory has the path, or none."""
+        """The message if the path now names another directory, or none."""
         if self._opened is None or self._opened == _identity(self.path):
             return ""
         return (f"{self.path} was moved, removed or replaced while it was open: put its directory back, or open the store "

@@ -1,8 +1,8 @@
-"""Which part of a DTensor this rank holds, whatever its mesh and placements.
+"""Determines which part of a DTensor this rank holds, whatever its mesh and placements.
 
-Each mesh dimension, in its order, takes the indices that a rank has of the dimension that it shards, cuts them into as
-many chunks as it has ranks, by torch.chunk's rule, and leaves the rank one. `_StridedShard` (tensor parallelism applied
-before FSDP) first takes ``split_factor`` chunks of them, and a chunk of each of these: then a rank has several runs.
+Each mesh dimension, in order, cuts the rank's indices of the dimension that it shards into as many chunks as it has
+ranks, by torch.chunk's rule, and leaves one chunk to the rank. `_StridedShard` (tensor parallelism applied before FSDP)
+first makes ``split_factor`` chunks, and takes a chunk of each of these: then a rank has several runs.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _joined(runs: list[Run]) -> list[Run]:
 
 
 def _runs(shape: tuple[int, ...], placements: tuple[Any, ...], mesh: Any, name: object) -> list[list[Run]] | None:
-    """Of each dimension of the tensor, the indices that this rank has, as they lie in its local tensor; None: it is not in
-    the mesh."""
+    """For each dimension of the tensor, the indices that this rank has, in the order of its local tensor; None if it is
+    not in the mesh."""
     coordinate = mesh.get_coordinate()
     runs: list[list[Run]] = [[(0, length)] if length else [] for length in shape]
     for mesh_dim, placement in enumerate(placements):
@@ -59,10 +59,10 @@ def _runs(shape: tuple[int, ...], placements: tuple[Any, ...], mesh: Any, name: 
 
 
 class _Layout(NamedTuple):
-    """What this rank has of a DTensor."""
+    """What this rank holds of a DTensor."""
 
-    held: tuple[int, ...] | None  # the local tensor's shape; None: nothing, whatever that has
-    starts: tuple[Box, ...]  # for each box and dimension: where it is in the local tensor, and in the whole, and its length
+    held: tuple[int, ...] | None  # the local tensor's shape; None: nothing, whatever that tensor contains
+    starts: tuple[Box, ...]  # per box and dimension: start in the local tensor, start in the whole, length
 
 
 def _layout_of(shape: tuple[int, ...], runs: list[list[Run]] | None) -> _Layout:
@@ -78,11 +78,11 @@ def _layout_of(shape: tuple[int, ...], runs: list[list[Run]] | None) -> _Layout:
     return _Layout(tuple(sum(length for _, _, length in of_dim) for of_dim in places), tuple(product(*places)))
 
 
-_layouts: dict[tuple[Any, ...], tuple[Any, _Layout]] = {}  # by shape, placements and the mesh, which is kept
+_layouts: dict[tuple[Any, ...], tuple[Any, _Layout]] = {}  # by shape, placements and mesh; the mesh is kept alive
 
 
 def _layout(tensor: Any, whole: tuple[int, ...], name: object) -> _Layout:
-    """Models have thousands of tensors in few layouts."""
+    """Cached, since models have thousands of tensors with few layouts."""
     mesh, placements = tensor.device_mesh, tensor.placements
     key = whole, placements, id(mesh)
     found = _layouts.get(key)
@@ -94,8 +94,8 @@ def _layout(tensor: Any, whole: tuple[int, ...], name: object) -> _Layout:
 
 
 def parts(tensor: Any, name: object) -> Iterator[tuple[Any, tuple[int, ...], tuple[int, ...]]]:
-    """The boxes of a DTensor that this rank holds: (local part, whole shape, start); one that is empty where it holds
-    none, as ranks outside the mesh do."""
+    """The boxes of a DTensor that this rank holds: (local part, whole shape, start); an empty one if it holds none,
+    like ranks outside the mesh."""
     whole = tuple(tensor.shape)
     local = tensor.to_local()
     held, boxes = _layout(tensor, whole, name)

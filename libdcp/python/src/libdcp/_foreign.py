@@ -1,4 +1,4 @@
-"""What a directory or file without steps is, by the look of it, and how its contents become a step: for messages."""
+"""Guesses what a directory or file without steps is, and how its contents can become a step: for messages."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from .errors import Error, Status
 
 log = logging.getLogger("libdcp")
 
-_MOST_NAMES = 10000  # of a directory that are looked at
-_MOST_FOLDERS = 100  # of these, within which there is a look
+_MOST_NAMES = 10000  # examined in a directory
+_MOST_FOLDERS = 100  # folders, of these, that are examined inside
 _TORCH_FILES = ("*.pt", "*.pth", "*.ckpt", "*.bin", "*.tar")
 _ZIP, _PICKLE, _HDF5 = b"PK\3\4", b"\x80\2", b"\x89HDF\r\n\x1a\n"
-_USER_BLOCK = 4096  # of a step's file, before HDF5's own header
+_USER_BLOCK = 4096  # bytes of a step's file before HDF5's own header
 
 
 class _Look(NamedTuple):
-    """At a directory."""
+    """What was found in a directory."""
 
     path: str
     names: list[str]
 
     def find(self, *globs: str) -> str | None:
-        """The first name that one of them matches."""
+        """The first name that matches one of the globs."""
         return next((name for glob in globs for name in fnmatch.filter(self.names, glob)), None)
 
 
@@ -70,7 +70,7 @@ def _of_hugging_face(at: _Look) -> str | None:
 
 
 def _of_torch_save(at: _Look) -> str | None:
-    if at.find("about.json"):  # a step, whose files of redundancy end as torch's do
+    if at.find("about.json"):  # a step, whose files of redundancy have the same suffix as torch's
         return None
     found = at.find(*_TORCH_FILES)
     path = os.path.join(at.path, found or "")
@@ -108,7 +108,7 @@ def _kind_of_directory(at: _Look) -> str | None:
 
 def _kind_of_file(path: str) -> str | None:
     try:
-        if not os.path.isfile(path):  # opening a pipe waits for its writer
+        if not os.path.isfile(path):  # opening a pipe would wait for its writer
             return None
         with open(path, "rb") as file:
             begin = file.read(_USER_BLOCK + len(_HDF5))
@@ -124,19 +124,19 @@ def _kind_of_file(path: str) -> str | None:
 
 
 def kind(path: str) -> str | None:
-    """What it is; None: nothing that is known here, or it can't be looked at."""
+    """What it is; None if it is nothing known, or cannot be read."""
     at = _look(path)
     return _kind_of_directory(at) if at else _kind_of_file(path)
 
 
 def told(error: Error, path: str) -> str:
-    """The message of an error that says that there is no step at the path, with what is there instead."""
+    """An error's message that there is no step at the path, with what is there instead."""
     found = kind(path) if error.status in (Status.NOT_FOUND, Status.CORRUPT, Status.ARG) else None
     return f"{error}; {found}" if found else str(error)
 
 
 def warn(path: str) -> None:
-    """Of the directory of a store that has no steps: a run that looks for some there would begin anew in silence."""
+    """Warns about a store's directory without steps: a run that looks for steps there would start anew silently."""
     found = kind(path)
     if found:
         log.warning("%s has no steps; %s", path, found)

@@ -1,4 +1,4 @@
-"""What the library asks of a group of processes, for torch.distributed and for mpi4py.
+"""The functions that the library requires of a group of processes, for torch.distributed and for mpi4py.
 
 Buffers are numpy arrays over the library's memory.
 """
@@ -20,14 +20,14 @@ Words = npt.NDArray[np.uint64]
 MAX, MIN, SUM, XOR = range(4)
 _REDUCE: tuple[Any, ...] = (np.maximum, np.minimum, np.add, np.bitwise_xor)
 
-# gloo's all-reduce is a ring of twice as many steps as there are ranks, each of which waits for a neighbour to be
-# scheduled. Up to so many ranks and bytes one rank's reduction and a broadcast take a fifth of the time.
+# gloo's all-reduce is a ring with twice as many steps as ranks, and in each step a rank waits for a neighbour to be
+# scheduled. Up to this many ranks and bytes, a reduction on one rank and a broadcast take a fifth of the time.
 FEW_RANKS = 32
 FEW_BYTES = 65536
 
 
 class Group(Protocol):
-    """The collectives of ``dcp/comm.h``; each raises where it fails."""
+    """The collectives of ``dcp/comm.h``; each raises an exception if it fails."""
 
     rank: int
     size: int
@@ -44,27 +44,29 @@ class Group(Protocol):
 
 
 class Alone:
-    """This process, whatever groups there are. It has no collectives."""
+    """This process only, whatever groups exist. It has no collectives."""
 
     rank = 0
     size = 1
 
     def close(self) -> None:
-        """There is nothing."""
+        """Does nothing."""
 
 
 class TorchGroup:
-    """Over gloo groups of its own, of some ranks of torch.distributed's default group, whatever that one's backend.
+    """Uses its own gloo groups of some ranks of torch.distributed's default group, whatever that group's backend.
 
-    They are none of torch's list of groups. By that, new_group names groups, so it waits forever where ranks have been
-    in different numbers of them, and it wants to be called by all ranks, or else later ones have that trouble.
+    They are not in torch's list of groups. new_group names groups by that list, so it would wait forever if ranks have
+    been in different numbers of groups; and it must be called by all ranks, or later calls would wait forever.
     """
 
     threads = True
 
     def __init__(self, ranks: Sequence[int], timeout: timedelta | None = None) -> None:
-        """Args:
-            timeout: how long an operation waits for another rank; None: as long as those of the default group.
+        """Makes the group.
+
+        Args:
+            timeout: how long an operation waits for another rank; None: as long as in the default group.
         """
         self._torch: Any = sys.modules["torch"]
         self._dist: Any = sys.modules["torch.distributed"]
@@ -75,8 +77,9 @@ class TorchGroup:
         self._group, self._pairs = self._make(), self._make()
 
     def _make(self) -> Any:
-        """The nth of these ranks, by each one's own count in torch's store. For each connection gloo waits five times the
-        timeout, and parts of it keep the timeout that they were made with, so that it can't be a shorter one meanwhile."""
+        """Makes the nth group of these ranks, counted by each rank in torch's store. For each connection gloo waits
+        five times the timeout, and some of its parts keep the timeout with which they were made, so the timeout cannot
+        be shortened during that time."""
         store = self._dist.distributed_c10d._get_default_store()
         name = "libdcp/" + hashlib.blake2b(repr(self._ranks).encode(), digest_size=16).hexdigest()
         count = store.add(f"{name}/made/{self.rank}", 1)
@@ -100,7 +103,7 @@ class TorchGroup:
         ops = self._dist.ReduceOp
         signed = words.view(np.int64)
         if op in (MAX, MIN):
-            words ^= np.uint64(1 << 63)  # the order of unsigned words in signed ones
+            words ^= np.uint64(1 << 63)  # signed words then have the order of unsigned ones
         self._group.allreduce([self._tensor(signed)], (ops.MAX, ops.MIN, ops.SUM, ops.BXOR)[op]).wait()
         if op in (MAX, MIN):
             words ^= np.uint64(1 << 63)
@@ -133,7 +136,7 @@ class TorchGroup:
 
 
 class MpiGroup:
-    """Over a communicator of mpi4py."""
+    """Uses a communicator of mpi4py."""
 
     def __init__(self, comm: Any) -> None:
         self._mpi: Any = sys.modules["mpi4py.MPI"]
@@ -171,7 +174,7 @@ class MpiGroup:
         return MpiGroup(self._comm)
 
     def close(self) -> None:
-        """Leaves the duplicates: to free them is collective, and other ranks may be gone."""
+        """Does not free the duplicates: that is collective, and other ranks may have ended."""
 
 
 def _starts(sizes: list[int]) -> list[int]:
@@ -182,16 +185,16 @@ def _starts(sizes: list[int]) -> list[int]:
 
 
 def _timeout_of(group: Any) -> timedelta:
-    """How long operations of a torch group wait for a rank, on CPUs where it has a backend for them."""
+    """How long operations of a torch group wait for a rank; those on CPUs, if it has a backend for them."""
     for device in sorted(group._device_types, key=lambda device: bool(device.type != "cpu")):
         timeout = getattr(getattr(group._get_backend(device), "options", None), "_timeout", None)
         if isinstance(timeout, timedelta):
             return timeout
-    return timedelta(minutes=30)  # torch's own default
+    return timedelta(minutes=30)  # torch's default
 
 
 def _torch_group(group: Any) -> TorchGroup | Alone | None:
-    """Of a torch group, or of the default one, where torch.distributed runs; no groups are made for one rank."""
+    """For a torch group, or the default one if torch.distributed is initialized; makes no groups for a single rank."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return None
@@ -204,7 +207,7 @@ def _torch_group(group: Any) -> TorchGroup | Alone | None:
 
 
 def find(group: Any) -> Group | None:
-    """What ``group`` means, as documented at :class:`libdcp.Store`; None: this process alone."""
+    """The group that ``group`` means, as documented at :class:`libdcp.Store`; None: this process only."""
     if isinstance(group, Alone):
         return None
     if isinstance(group, (TorchGroup, MpiGroup)):

@@ -1,5 +1,5 @@
-"""Tensors of a checkpoint for which the state that is loaded into has no place: objects and what is replaced as a whole get
-them as new arrays."""
+"""New arrays for tensors of a checkpoint for which the state has no place: for objects, and for what is replaced as a
+whole."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Selects = Callable[[str], bool]
 
 
 class New:
-    """Tensors of the checkpoint that are loaded into new arrays, as the state has none in their places.
+    """Tensors of the checkpoint that are loaded into new arrays, since the state has none in their places.
 
     Args:
         flat: the state.
         stored: the checkpoint.
-        selects: whether what has a path in the state is loaded.
+        selects: returns true if what has a path in the state is loaded.
         left_out: paths of tensors that other ranks have.
 
     Attributes:
         rows: the new arrays.
-        unnamed: of their paths those that are left out where another rank's state names them.
-        near: rows of the object that they are for, if they are for one.
+        unnamed: those of their paths that are omitted if another rank's state names them.
+        near: rows of the object for which they are, if they are for an object.
     """
 
     def __init__(self, flat: Flat, stored: Lookup, selects: Selects, left_out: Set[str]) -> None:
@@ -42,20 +42,21 @@ class New:
         self.near: list[Row] = []
 
     def is_taken(self, name: str | None) -> bool:
-        """Whether a mapping gets a tensor by its path in the state."""
+        """Returns true if a mapping receives a tensor by its path in the state."""
         if name is None or name in self._left_out or not self._selects(name):
             return False
         self.unnamed.add(name)
         return True
 
     def fits(self, value: Any, name: str | None) -> bool:
-        """Whether what an object has in a tensor's place can be loaded into; if not, a new one can stand there."""
+        """Returns true if a tensor can be loaded into what an object has in its place; otherwise a new one may replace
+        that."""
         if name is None or not self._selects(name) or not _arrays.is_plain(value):
             return True
         return not _arrays.is_uninitialized(value) and self._stored.shape(name) in (None, tuple(value.shape))
 
     def array(self, name: str | None, path: str, keys: Trail) -> Any:
-        """For a tensor by its paths in the state and in the checkpoint."""
+        """A new array for a tensor, given its paths in the state and in the checkpoint."""
         if name is None or not self._selects(name):
             raise Error(f"{Keys(keys)}: the state has nothing in the place of the tensor {path}, which is not among what is "
                         "loaded", status=Status.MISMATCH, tensor=path)
@@ -69,7 +70,7 @@ class New:
         return self._made[name]
 
     def _like(self) -> Any:
-        """An array of the object, or of the state, by which numpy's or torch's are made."""
+        """An array of the object, or of the state, that decides between numpy and torch."""
         for rows in (self.near, self._flat.all_rows):
             for row in rows:
                 value = row.value.value if isinstance(row.value, PerRank) else row.value
@@ -79,7 +80,7 @@ class New:
 
 
 def told_by(name: str, hint: Any) -> Trail:
-    """The keys that have led to a tensor of an object in older versions' files, as far as mappings of the object tell."""
+    """The keys of an object's tensor in older versions' files, as far as the object's mappings show them."""
     if isinstance(hint, Mapping):
         for key, inner in hint.items():
             if isinstance(inner, Mapping) and name.startswith(f"{key}.") and name not in hint:
@@ -93,8 +94,8 @@ def is_module(value: Any) -> bool:
 
 
 def takes_more(value: Any, keys: Trail) -> bool:
-    """Whether an object may take a tensor that its own state dict lacks: any but a module of torch that loads as torch's own
-    modules do, which refuse it."""
+    """Returns true if an object may receive a tensor that its own state dict lacks. Not if it is a torch module that
+    loads as torch's own modules do, since those refuse it."""
     if not is_module(value):
         return True
     plain: Any = sys.modules["torch"].nn.Module

@@ -1,4 +1,4 @@
-"""The library's state dict of a Python state's tensors."""
+"""The library's state dict for a Python state's tensors."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _TENSOR = np.dtype([("path", np.uint64), ("dtype", np.int32), ("ndim", np.uint32
 _BOX = np.dtype([("start", np.uint64, MAX_DIMS), ("count", np.uint64, MAX_DIMS)])
 assert _TENSOR.itemsize == c.sizeof(_capi.Tensor) and _BOX.itemsize == c.sizeof(_capi.Box)
 
-_UNNAMED = "?"  # before the path of a tensor that no state names
-_TABLES, _FILES = "/dcp/", "/files/"  # what the library writes, and what an import keeps for an export
+_UNNAMED = "?"  # precedes the path of a tensor that no state names
+_TABLES, _FILES = "/dcp/", "/files/"  # what the library writes, and what an import stores for an export
 _OWN = "the sections dcp and files are libdcp's own; name it otherwise"
 
 
@@ -45,7 +45,7 @@ def _fill(rows: npt.NDArray[np.uint64], numbers: list[tuple[int, ...]]) -> None:
 
 
 class _Own(NamedTuple):
-    """What a rank has for itself, and the memory that this state has of it."""
+    """What a rank saves separately, and this state's memory for it."""
 
     path: str
     name: str
@@ -55,26 +55,26 @@ class _Own(NamedTuple):
 
 
 def _place_in(value: PerRank | Loader) -> object:
-    """Where the memory is that a rank has for itself, which the caller may replace."""
+    """The memory of what a rank saves separately, which the caller may replace."""
     return _arrays.place(value.value) if isinstance(value, PerRank) else None
 
 
 def _first(told: Any) -> str:
-    """Of the ranks that have something for themselves, the first one's."""
+    """The value of the first rank that saves something separately."""
     return str(next(iter(told.values()))) if isinstance(told, dict) else str(told)
 
 
 class _Owned:
-    """The library's states, until they are freed, or their owners are gone. Then the next one's making frees them: the
-    interpreter would lose what a signal's handler raises in a function that it calls for an object that is gone, so
-    that is a list's own append, within which no handlers run."""
+    """The library's states, until they are freed, or their owners no longer exist. Then the next state that is made
+    frees them. Python would lose an exception of a signal handler in a function that it calls when an object is
+    destroyed, so that function is a list's append, during which no handlers run."""
 
     def __init__(self) -> None:
         self._handles: dict[weakref.ref[Layout], c.c_void_p] = {}
         self._gone: list[weakref.ref[Layout]] = []
 
     def make(self, owner: Layout) -> tuple[c.c_void_p, weakref.ref[Layout]]:
-        with contextlib.suppress(IndexError):  # of which there are none left, also where another thread has taken it
+        with contextlib.suppress(IndexError):  # none are left, perhaps because another thread took the last one
             while True:
                 self.free(self._gone.pop())
         handle = c.c_void_p()
@@ -91,14 +91,14 @@ _owned = _Owned()
 
 
 class Layout:
-    """Tensors by path, with the boxes that this rank holds, as the library keeps them.
+    """Tensors by path, with the boxes that this rank holds, in the library's form.
 
     Args:
         rows: the tensors.
-        n_fixed: of them, from the first on: they must stay where they are.
+        n_fixed: this many, from the first one, must keep their addresses.
         rank, size: of the ranks that save or load it.
-        stored: the checkpoint that it is loaded from.
-        unnamed: paths of tensors that are loaded where no rank's state has them.
+        stored: the checkpoint from which it is loaded.
+        unnamed: paths of tensors that are loaded if no rank's state has them.
     """
 
     def __init__(self, rows: Sequence[Row], n_fixed: int, rank: int, size: int, stored: Lookup | None,
@@ -106,17 +106,17 @@ class Layout:
         self._rank, self._size, self._stored = rank, size, stored
         self._unnamed = unnamed
         self._own: list[_Own] = []
-        self._counts: list[tuple[str, Any, int]] = []  # paths, and tensors that become a number
-        self._described: dict[str, _arrays.Piece] = {}  # by path, a piece of each tensor
+        self._counts: list[tuple[str, Any, int]] = []  # paths, and tensors that are set to a number
+        self._described: dict[str, _arrays.Piece] = {}  # a piece of each tensor, by path
         self._mark: int | None = None  # of their types and shapes
-        self._reserved: Keys | None = None  # of a tensor in a section that callers can't have
-        self._users = 0  # saves in flight
+        self._reserved: Keys | None = None  # the keys of a tensor in a section that callers may not use
+        self._users = 0  # background saves
         self._is_closed = False
         self._lock = _locks.lock()
         self._placed: list[tuple[Row, _arrays.Piece]] = []  # all pieces
         self._places = _arrays.Places([])
-        self._reshaped: object | None = None  # one of them
-        self._storages: list[Any] = []  # of their owners
+        self._reshaped: object | None = None  # one of the reshaped tensors
+        self._storages: list[Any] = []  # of the owners of memory
         self.handle, self._reference = _owned.make(self)
         try:
             self._add_all(rows, n_fixed)
@@ -126,7 +126,7 @@ class Layout:
 
     def _add_all(self, rows: Sequence[Row], n_fixed: int) -> None:
         torch: Any = sys.modules.get("torch")
-        with torch.no_grad() if torch else contextlib.nullcontext():  # local tensors of DTensors are had at once then
+        with torch.no_grad() if torch else contextlib.nullcontext():  # makes local tensors of DTensors cheap
             fixed = {row.path for row in rows[:n_fixed]} if n_fixed < len(rows) else None
             self._placed = [(row, piece) for row in self._stored_ones(rows) for piece in self._pieces(row)]
             self._places = _arrays.Places((row.keys, piece) for row, piece in self._placed
@@ -151,8 +151,8 @@ class Layout:
             self._add_dense(dense)
 
     def _stored_ones(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Without those that a load fills otherwise: counts of updates, and tied tensors of which the checkpoint has
-        one."""
+        """Without those that a load fills in another way: counts of updates, and tied tensors of which the checkpoint
+        has only one."""
         stored = self._stored
         if stored is None or not stored.may_lack:
             return rows
@@ -173,7 +173,7 @@ class Layout:
         return _arrays.pieces(value, row.keys)
 
     def _add_alone(self, path: bytes, piece: _arrays.Piece) -> None:
-        """What is not dense, or on a GPU."""
+        """Adds a piece that is not dense, or is on a GPU."""
         dims = c.c_uint64 * MAX_DIMS
         tensor = _capi.Tensor(path, piece.dtype, len(piece.shape), dims(*_padded(piece.shape)))
         box = _capi.Box(dims(*_padded(piece.start)), dims(*_padded(piece.extent or (1,))))
@@ -185,7 +185,7 @@ class Layout:
                               (c.c_int64 * len(piece.strides))(*piece.strides))
 
     def _add_dense(self, dense: list[tuple[bytes, _arrays.Piece]]) -> None:
-        """By one call, as thousands of tensors are nothing unusual."""
+        """Adds the pieces in one call, since thousands of tensors are common."""
         lengths = np.array([len(path) + 1 for path, _ in dense], np.uint64)
         text = b"".join(path + b"\0" for path, _ in dense)
         held = c.create_string_buffer(text, len(text))
@@ -201,7 +201,7 @@ class Layout:
         lib.state_add_many(self.handle, len(dense), tensors.ctypes.data, boxes.ctypes.data, data.ctypes.data)
 
     def names(self) -> _union.Part:
-        """Which tensors it has, for other ranks."""
+        """The tensors that it has, for other ranks."""
         if self._mark is None:
             numbers = [(piece.dtype, len(piece.shape), *piece.shape) for piece in self._described.values()]
             flat = np.fromiter(itertools.chain.from_iterable(numbers), np.uint64)
@@ -209,22 +209,22 @@ class Layout:
         return _union.Part(self._told, self._mark, everywhere=True)
 
     def _name(self, path: str) -> str:
-        """For other ranks: it tells, too, whether this one's state names the tensor."""
+        """A tensor's name for other ranks, which also says whether this rank's state names the tensor."""
         return f"{_UNNAMED}{path}" if path in self._unnamed else path
 
     def _told(self) -> dict[str, Any]:
-        """Of each path its type and shape, of what each rank has for itself with the rank."""
+        """The type and shape for each path; for what each rank saves separately, also the rank."""
         each = set() if self._stored else {own.path for own in self._own if isinstance(own.value, PerRank)}
         return {self._name(path): {str(self._rank): _arrays.described(piece)} if path in each else _arrays.described(piece)
                 for path, piece in self._described.items()}
 
     def named_by_others(self, names: _union.Part) -> set[str]:
-        """After ranks were asked for theirs: paths of tensors that some ranks' states name, and that other ranks would load
-        without a name for them."""
+        """After the exchange with other ranks: paths of tensors that some ranks' states name, and that other ranks
+        would load without naming them."""
         return {path for path in names.united or () if f"{_UNNAMED}{path}" in names.united}
 
     def apart(self, names: _union.Part, size: int) -> set[str]:
-        """Paths of arrays that each rank has for itself, and that are not of one type and shape on all ranks."""
+        """Paths of arrays that ranks save separately, because they do not have the same type and shape on all ranks."""
         if names.united is None:
             return set()
         return {path for path, told in names.united.items()
@@ -243,20 +243,21 @@ class Layout:
 
     @property
     def follows_checkpoint(self) -> bool:
-        """Whether a load needs one that is made for its checkpoint."""
+        """Returns true if a load needs a layout that is made for its checkpoint."""
         return bool(self._own)
 
     def refresh(self) -> None:
-        """Before a save: its loaders' states are what they are now."""
+        """Called before a save: stores its loaders' current states."""
         for own in self._own:
             if isinstance(own.value, Loader):
                 own.value.refresh(own.part.array, own.name)
 
     def refuse_moved(self) -> None:
-        """Before a save.
+        """Called before a save.
 
         Raises:
-            ValueError: a tensor that must stay is elsewhere than when the state was declared, or was seen to be reshaped.
+            ValueError: a tensor that must keep its address has moved since the state was declared, or was found
+                reshaped.
         """
         found = self._places.moved()
         moved = found[0] if found and found[1] else next(
@@ -265,17 +266,18 @@ class Layout:
             raise ValueError(f"{moved} has other memory than when the state was declared; declare it anew")
         if found:
             self._reshaped = found[0]
-        if self._reshaped is not None:  # what was seen by an earlier save may be undone
+        if self._reshaped is not None:  # what an earlier save saw may have been undone
             self._reshaped = self._places.reshaped()
         if self._reshaped is not None:
             raise ValueError(f"{self._reshaped} has another shape, type or strides than when the state was declared; "
                              f"declare it anew")
 
     def look_for_reshaped(self, is_copied: bool) -> None:
-        """For :meth:`refuse_moved`.
+        """Checks tensors for :meth:`refuse_moved`.
 
         Args:
-            is_copied: the save's call, which was not to wait for this, has copied the memory: it may be reshaped since.
+            is_copied: the save's call, which was not to wait for this check, has copied the memory: it may have been
+                reshaped since.
         """
         self._reshaped = self._places.reshaped()
         if is_copied and self._reshaped is not None:
@@ -283,20 +285,20 @@ class Layout:
                         "saved, the step has its memory as it was declared", self._reshaped)
 
     def refuse_reserved(self) -> None:
-        """Before a save.
+        """Called before a save.
 
         Raises:
-            ValueError: a tensor is in a section that is not the caller's to write.
+            ValueError: a tensor is in a section that the caller may not write.
         """
         if self._reserved is not None:
             raise ValueError(f"{self._reserved}: {_OWN}")
 
     def paths(self) -> set[str]:
-        """Of all tensors that the library fills, on whichever rank."""
+        """The paths of all tensors that the library fills, on any rank."""
         return set(self._described)
 
     def refuse_read_only(self, is_loaded: Callable[[str], bool]) -> None:
-        """Before a load."""
+        """Called before a load."""
         for row, piece in self._placed:
             if not _arrays.is_read_only(piece.owner) or not is_loaded(row.path):
                 continue
@@ -304,10 +306,10 @@ class Layout:
                 raise ValueError(f"{row.keys}: a read-only array, which can't be loaded into")
 
     def restore(self, is_loaded: Callable[[str], bool]) -> None:
-        """After a load: what the library has not filled, and what each rank has for itself."""
+        """Called after a load: sets what the library has not filled, and what each rank has separately."""
         for row, piece in self._placed:
             if is_loaded(row.path):
-                for tensor in (row.value, piece.owner):  # of a DTensor, and its local one
+                for tensor in (row.value, piece.owner):  # a DTensor, and its local tensor
                     _arrays.count_write(tensor)
         for path, value, n in self._counts:
             if is_loaded(path):
@@ -320,19 +322,19 @@ class Layout:
                 own.value.restore(own.part.array, self._rank, self._size, own.name)
 
     def hold(self) -> None:
-        """From now on a save in flight uses it."""
+        """A background save uses it after this call."""
         with self._lock:
             self._users += 1
 
     def release(self) -> None:
-        """It has ended."""
+        """The background save has ended."""
         with self._lock:
             self._users -= 1
             if self._is_closed and not self._users:
                 self._free()
 
     def close(self) -> None:
-        """Frees it, once no save in flight uses it; the arrays stay."""
+        """Frees it once no background save uses it; the arrays remain."""
         with self._lock:
             self._is_closed = True
             if not self._users:

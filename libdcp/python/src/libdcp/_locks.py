@@ -1,4 +1,5 @@
-"""Locks that a child of fork has anew: of those that it inherits, threads that it lacks may hold some for ever."""
+"""Locks that are renewed in a child of fork: of the inherited ones, some may be held forever by threads that the child
+does not have."""
 
 from __future__ import annotations
 
@@ -8,14 +9,15 @@ import threading
 import weakref
 from typing import Any
 
-# No WeakSet: it calls a function of Python's for each lock that goes, in which a signal's exception would be lost.
+# Not a WeakSet: that calls a Python function for each lock that is destroyed, in which a signal's exception would be
+# lost.
 _made: dict[int, weakref.ref[Any]] = {}
 _keys = itertools.count()
-_most = 64  # of them, before those that have gone are looked for
+_most = 64  # the number of locks at which destroyed ones are next removed
 
 
 def lock() -> Any:
-    """A lock that its thread may take again."""
+    """A lock that its thread may acquire again."""
     global _most
     made = threading.RLock()
     _made[next(_keys)] = weakref.ref(made)

@@ -17,7 +17,7 @@ _OF_TRAINER = {"optimizer", "samples", "schedule"}  # members of dcp-train's JSO
 
 
 def _renamed(path: str, pattern: str, to: str) -> str | None:
-    """The path that stands for one which the pattern matches."""
+    """Replaces a path that the pattern matches."""
     before, star, after = pattern.partition("*")
     if path == pattern or star and len(path) >= len(before + after) and path.startswith(before) and path.endswith(after):
         return to.replace("*", path[len(before):len(path) - len(after)], 1)
@@ -28,10 +28,10 @@ class Lookup:
     """The tensors of a checkpoint.
 
     Args:
-        shape: of a tensor in the checkpoint, by its path there; None, there is none.
-        words: what the checkpoint's JSON has.
+        shape: returns the shape of a tensor in the checkpoint, given its path there; None if there is none.
+        words: the contents of the checkpoint's JSON.
         rename: as in :func:`libdcp.load`.
-        dtype: as shape.
+        dtype: returns the dtype in the same way.
         paths: of all tensors in the checkpoint.
     """
 
@@ -43,24 +43,24 @@ class Lookup:
         self.words = words
         self.members = words.members
         self._rename = rename or {}
-        self.may_lack = _OF_TRAINER <= words.members.keys()  # tensors that a load fills otherwise
+        self.may_lack = _OF_TRAINER <= words.members.keys()  # tensors that a load sets in another way
 
     def stored(self, path: str) -> str:
-        """Its path in the checkpoint."""
+        """The path in the checkpoint."""
         return next(filter(None, (_renamed(path, *names) for names in self._rename.items())), path)
 
     def names(self, stored: str) -> list[str]:
-        """The paths in a state that would be loaded from one in the checkpoint."""
+        """The paths in a state that would be loaded from a path in the checkpoint."""
         found = filter(None, (_renamed(stored, there, here) for here, there in self._rename.items()))
         return [name for name in (*found, stored) if self.stored(name) == stored]
 
     def name(self, stored: str) -> str | None:
-        """The path in a state that is loaded from one in the checkpoint; None, there is none."""
+        """The path in the state that is loaded from a path in the checkpoint; None if there is none."""
         return next(iter(self.names(stored)), None) if self._rename else stored
 
     @functools.cached_property
     def _told(self) -> dict[str, list[tuple[str, str]]]:
-        """The tensors whose paths tell their keys, by section of the state: their paths there and in the checkpoint."""
+        """The tensors whose paths give their keys, by section of the state: their paths there and in the checkpoint."""
         found: dict[str, list[tuple[str, str]]] = {}
         for path in self._paths():
             name = self.name(path)
@@ -70,7 +70,7 @@ class Lookup:
 
     def told(self, keys: tuple[Any, ...]) -> list[tuple[str, str]]:
         """The tensors below the keys that the checkpoint's JSON does not place: their paths in the state and in the
-        checkpoint. Below more keys than that of a section only older versions' files have such ones."""
+        checkpoint. Below more keys than a section's, only older versions' files have any."""
         found = self._told.get(str(keys[0]), [])
         if len(keys) == 1:
             return found
@@ -78,7 +78,7 @@ class Lookup:
         return [] if self.words.is_tagged else [pair for pair in found if pair[0].startswith(before)]
 
     def keys_below(self, keys: tuple[Any, ...], name: str, path: str) -> tuple[Any, ...]:
-        """Those that lead from there to one of them."""
+        """The keys that lead from there to one of these tensors."""
         if len(keys) > 1:
             return (name[len(object_path(keys)) + 1:],)
         whole = self.words.keys_of(path)
@@ -92,23 +92,23 @@ class Lookup:
         return dict(self.words.each_by_path())
 
     def each(self, keys: tuple[Any, ...]) -> Mapping[str, Any] | None:
-        """What ranks have saved for themselves at these keys, their words by rank; None: there is no such thing."""
+        """The words that ranks saved separately at these keys, by rank; None if there are none."""
         return self._each_by_path.get(self.stored(object_path(keys)))
 
     def path_like(self, path: str, keys: tuple[Any, ...]) -> str:
-        """What a tensor of theirs is called in the state, of which the checkpoint has another name by ``rename``."""
+        """The state's name of such a tensor, if ``rename`` gives it another name in the checkpoint."""
         named = object_path(keys)
         stored = self.stored(named)
         return named + path[len(stored):] if named != stored and path.startswith(stored) else path
 
     def dtype(self, path: str) -> int | None:
-        """Its number."""
+        """The dtype's number."""
         return self._dtype(self.stored(path))
 
     def updates(self, path: str) -> int | None:
-        """The number that torch's optimizers keep as a parameter's ``step``, where a step of dcp-train has its moments:
-        it counts updates once for all parameters, as its own number, and has in its JSON what began later. None of all
-        other paths."""
+        """The number for a parameter's ``step`` in torch's optimizers, if a step of dcp-train has the parameter's
+        moments: dcp-train counts updates once for all parameters, by the step's number, and stores in its JSON which
+        moments began later. None for all other paths."""
         stored = self.stored(path)
         if not stored.startswith(_UPDATES) or not _OF_TRAINER <= self.members.keys():
             return None

@@ -1,4 +1,4 @@
-"""From the keys of a nested mapping to the checkpoint's names, and back."""
+"""Converts the keys of a nested mapping to a checkpoint's names, and back."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from . import _arrays
 from ._words import Keys as Keys
 from .ranks import Loader, PerRank
 
-OBJECTS = "state"  # the member of the checkpoint's JSON that has what is no tensor
-_LARGEST_BITS = 1024  # of an integer that is written as a decimal number; Python refuses to write very large ones so
+OBJECTS = "state"  # the member of the checkpoint's JSON for what is not a tensor
+_LARGEST_BITS = 1024  # for an integer that is written in decimal; Python refuses to convert very large ones
 _WORDS = (str, int, float, bool, type(None))
 
-_tensors: dict[type, bool] = {}  # whether its values are tensors; states have thousands of values of few types
+_tensors: dict[type, bool] = {}  # whether a type's values are tensors; states have thousands of values of few types
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is one in the checkpoint; else it goes into the JSON."""
+    """Returns true if it is a tensor in the checkpoint; otherwise it goes into the JSON."""
     kind = type(value)
     if kind is PerRank:
         return bool(value.is_array)
@@ -33,7 +33,8 @@ def is_tensor(value: Any) -> bool:
 
 
 def is_optimizer(value: Any) -> bool:
-    """As torch's get_state_dict gives it: {"state": {parameter: {moment: tensor}}, "param_groups": [...]}."""
+    """Returns true for the form of torch's get_state_dict: {"state": {parameter: {moment: tensor}}, "param_groups":
+    [...]}."""
     return isinstance(value, Mapping) and set(value) == {"state", "param_groups"} and isinstance(value["state"], Mapping)
 
 
@@ -43,10 +44,10 @@ def _text(key: Any) -> str:
 
 
 def path_of(keys: tuple[Any, ...], is_moment: bool = False) -> str:
-    """The path of the tensor that the keys lead to.
+    """The path of the tensor to which the keys lead.
 
     Args:
-        is_moment: it is one of an optimizer's section: (section, "state", parameter, moment).
+        is_moment: it is a tensor of an optimizer's section: (section, "state", parameter, moment).
     """
     if len(keys) == 1:
         return f"/model/{_text(keys[0])}"
@@ -61,12 +62,13 @@ _MOST = 1024  # bytes
 
 
 def may_be_fine(path: str) -> bool:
-    """Whether the library takes it as a tensor's path, but for its length where that is near the limit."""
+    """Returns true if the library accepts it as a tensor's path; does not check the length if that is near the
+    limit."""
     return len(path) * 4 <= _MOST and _DOUBTFUL.search(path) is None
 
 
 def are_fine(section: str, names: Mapping[str, Any]) -> bool:
-    """Whether all of a section's names are without doubt."""
+    """Returns true if all names of a section are certainly valid."""
     text = section + "".join(names)
     if "/" in text or "\0" in text or not text.isascii() and _DOUBTFUL.search(text):
         return False
@@ -76,8 +78,10 @@ def are_fine(section: str, names: Mapping[str, Any]) -> bool:
 
 
 def refuse_wrong(path: str, keys: Keys) -> None:
-    """Raises:
-        ValueError: it is no tensor's path.
+    """Refuses a path that is not valid for a tensor.
+
+    Raises:
+        ValueError: it is not a tensor's path.
     """
     found = _DOUBTFUL.search(path)
     if found is not None and found[0][:1] != "/":
@@ -90,13 +94,13 @@ def refuse_wrong(path: str, keys: Keys) -> None:
 
 
 def object_path(keys: tuple[Any, ...]) -> str:
-    """The path of what is no tensor, for globs and renames: as a tensor's, but "/epoch" at the top level."""
+    """The path of what is not a tensor, for globs and renames: like a tensor's, but "/epoch" at the top level."""
     return "/".join(("", *map(_text, keys[:1]), *([".".join(map(_text, keys[1:]))] if len(keys) > 1 else [])))
 
 
 def keys_told(path: str, has_groups: bool) -> tuple[str, ...]:
-    """The keys that have led to a tensor, as far as its path tells them: in a section's mapping, or in the
-    moments of an optimizer.
+    """The keys that lead to a tensor, as far as its path gives them: in a section's mapping, or in the moments of an
+    optimizer.
 
     Args:
         has_groups: the section is an optimizer's.
@@ -109,10 +113,10 @@ def keys_told(path: str, has_groups: bool) -> tuple[str, ...]:
 
 
 def keys_of(path: str, objects: Mapping[str, Any]) -> tuple[str, ...]:
-    """The same, of what the checkpoint's JSON says of the section.
+    """The keys that lead to a tensor, also using what the checkpoint's JSON says about the section.
 
     Args:
-        objects: what of the checkpoint's JSON was no tensor.
+        objects: what was not a tensor, from the checkpoint's JSON.
     """
     section = path[1:].split("/", 1)[0]
     described = objects.get(section)
@@ -120,7 +124,7 @@ def keys_of(path: str, objects: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def is_below(path: str, keys: tuple[Any, ...]) -> bool:
-    """Whether a tensor lies below the mapping that the keys lead to."""
+    """Returns true if a tensor lies below the mapping to which the keys lead."""
     section, *rest = map(_text, keys)
     if not path.startswith(f"/{section}/"):
         return False
@@ -129,14 +133,14 @@ def is_below(path: str, keys: tuple[Any, ...]) -> bool:
     return not rest or path.startswith(f"/{section}/{'.'.join(rest)}.")
 
 
-_FLOAT = "float"  # {"float": "inf"} stands for a number that JSON lacks
+_FLOAT = "float"  # {"float": "inf"} represents a number that JSON lacks
 
 
 def word(value: Any, keys: Keys) -> Any:
-    """The value as JSON has it without tags.
+    """The value in JSON without tags.
 
     Raises:
-        TypeError: it has none for it; the message names the keys.
+        TypeError: JSON cannot represent it; the message names the keys.
     """
     if isinstance(value, np.generic):
         value = value.item()

@@ -1,4 +1,4 @@
-"""What calls take as keywords, as the library's structs; and what they report."""
+"""The keywords of calls, converted to the library's structs; and the calls' reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]
 
 
 class SaveKeywords(TypedDict, total=False):
-    """Of saves; :func:`libdcp.save` says what they mean."""
+    """Keywords of saves; :func:`libdcp.save` documents them."""
 
     layout: Layout
     engine: Engine
@@ -35,7 +35,7 @@ class SaveKeywords(TypedDict, total=False):
 
 
 class LoadKeywords(TypedDict, total=False):
-    """Of loads; :func:`libdcp.load` says what they mean."""
+    """Keywords of loads; :func:`libdcp.load` documents them."""
 
     only: str | Sequence[str] | None
     rename: Mapping[str, str] | None
@@ -46,7 +46,7 @@ class LoadKeywords(TypedDict, total=False):
 
 
 class ProveKeywords(TypedDict, total=False):
-    """Of :func:`libdcp.prove`."""
+    """Keywords of :func:`libdcp.prove`."""
 
     replicas: Replicas
 
@@ -57,14 +57,14 @@ REPLICAS: tuple[Replicas, ...] = ("check", "warn", "trust")  # by number
 
 @dataclass(frozen=True)
 class Report:
-    """Where the time of a save or load went, in seconds of this rank, and its size.
+    """How long the parts of a save or load took, in seconds on this rank, and its size.
 
     Attributes:
         bytes: of all ranks' tensors.
-        cloned_bytes: of them: not written, but shared with the last step's file.
+        cloned_bytes: the part of them that was not written, but shared with the last step's file.
         unchanged: tensors with the same bytes as in the store's previous save.
-        slow_rank: the rank that all others waited for; None where none was slow.
-        slow_ratio: how many times as long as the median rank its own work took.
+        slow_rank: the rank for which all others waited; None if none was slow.
+        slow_ratio: the time of its own work, divided by that of the median rank.
         slow_host: that rank's host, on rank 0.
     """
 
@@ -91,20 +91,20 @@ def report_of(r: _capi.ReportStruct) -> Report:
                   r.slow_host.decode("utf-8", "replace"))
 
 
-_within = threading.local()  # .owners: whose functions, of those that the library calls, this thread is in
+_within = threading.local()  # .owners: the owners of the functions that the library has called on this thread
 
 
 def calls_back(owner: object) -> bool:
-    """Whether this thread is in a function that the library has called for it."""
+    """Returns true if this thread is in a function that the library has called for the owner."""
     return any(one is owner for one in getattr(_within, "owners", ()))
 
 
 class Failures:
-    """What the caller's functions and handlers of signals raise within the library, to be raised again once it has
+    """Exceptions of the caller's functions and of signal handlers inside the library, to be raised again after it has
     returned.
 
     Args:
-        owner: what such functions may not use.
+        owner: the object that these functions may not use.
     """
 
     def __init__(self, owner: object = None) -> None:
@@ -114,7 +114,7 @@ class Failures:
 
     @property
     def first(self) -> BaseException | None:
-        """What ends the call. Once it was asked for it stays, so that all of a call goes by it."""
+        """The exception that ends the call. Once read it no longer changes, so the whole call uses the same one."""
         if self._first is None:
             self._first = _signals.pending()
         return self._first
@@ -125,11 +125,11 @@ class Failures:
 
     @property
     def raised(self) -> BaseException | None:
-        """The same, but for what nobody has asked for."""
+        """The same exception, but does not count as read."""
         return self._first
 
     def note(self, failure: BaseException | None) -> None:
-        """Of several the first one counts."""
+        """The first of several is kept."""
         if self._first is None:
             self._first = failure
 
@@ -141,20 +141,20 @@ class Failures:
             owners.append(self.owner)
             try:
                 function(*arguments)
-            except BaseException as e:  # raised again by the caller of the library
+            except BaseException as e:  # raised again by the library's caller
                 self.note(e)
             finally:
                 owners.pop()
         return call
 
     def follow(self, options: Any, progress: Progress | None) -> None:
-        """Has the library tell its progress, and give up, on all ranks, once that has raised something."""
+        """Makes the library report its progress, and give up, on all ranks, if ``progress`` raises an exception."""
         if progress:
             options.on_progress = _capi.PROGRESS(self.guard(progress))
             options.stop = _capi.STOP(self._is_over)
 
     def follow_cancel(self, options: Any) -> None:
-        """Has the library give up, on all ranks, once something was raised or it is cancelled."""
+        """Makes the library give up, on all ranks, if an exception was raised or the call is cancelled."""
         if not options.stop:
             self._seldom = _capi.Seldom(stop=_capi.STOP(self._is_over), seconds=_signals.ASK_S)
             options.stop, options.stop_ctx = lib.stop_seldom, c.addressof(self._seldom)
@@ -163,11 +163,12 @@ class Failures:
         return self.first is not None or self.is_cancelled
 
     def raise_first(self) -> None:
-        """Raises it, and has it no more: it would keep itself, by the frames of its traceback."""
+        """Raises the exception and forgets it: otherwise it would keep itself alive, through the frames of its
+        traceback."""
         failure, self._first = self._first, None
         if failure is not None:
             try:
-                raise failure from failure.__cause__  # and not from what the library says of it
+                raise failure from failure.__cause__  # and not from the library's error about it
             finally:
                 del failure
 
@@ -196,7 +197,7 @@ def _save_options(failures: Failures, *, layout: Layout = "global", engine: Engi
 
 
 def copy_bytes(copy: bool, limit: int | None) -> int:
-    """As the library takes it, to which 0 says that nothing is to be copied first."""
+    """The value for the library, for which 0 means that nothing is copied first."""
     given = _checked.checked("save_async", {"copy": copy, "copy_bytes": limit}, _checked.SAVES)
     limit = given["copy_bytes"]
     if not given["copy"]:
@@ -213,23 +214,25 @@ def globs(only: str | Sequence[str]) -> Sequence[str]:
 
 
 def selects(only: str | Sequence[str] | None) -> Callable[[str], bool]:
-    """Whether a path is loaded."""
+    """Returns a function that is true for paths that are loaded."""
     return lambda path: only is None or any(fnmatch.fnmatchcase(path, glob) for glob in globs(only))
 
 
 def checked_load(options: Mapping[str, Any]) -> LoadKeywords:
-    """Of what a load was given, what :func:`load_options` takes.
+    """Converts the keywords of a load to the form that :func:`load_options` requires.
 
     Raises:
-        TypeError, ValueError: one of them is wrong.
+        TypeError, ValueError: one of them is invalid.
     """
     found = _checked.checked("load", options, _checked.LOADS)
     return cast(LoadKeywords, {name: value for name, value in found.items() if name not in ("step", "fall_back")})
 
 
 def load_options(failures: Failures, options: LoadKeywords, missing: list[str]) -> _capi.LoadOptions:
-    """Args:
-        missing: gets the paths of tensors that a load which is not strict does without.
+    """The library's options of a load.
+
+    Args:
+        missing: receives the paths of tensors that a non-strict load tolerates as missing.
     """
     return _load_options(failures, missing, **options)
 

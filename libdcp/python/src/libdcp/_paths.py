@@ -1,4 +1,4 @@
-"""Paths that callers give: of directories, of steps, and of what is neither."""
+"""Paths that callers pass: of directories, of steps, and of neither."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//?)")
 
 
 def is_url(path: Path) -> bool:
-    """Of ``s3://bucket`` pathlib makes ``s3:/bucket``, which may also be what is in a folder ``s3:``."""
+    """pathlib turns ``s3://bucket`` into ``s3:/bucket``, which may also be a path in a folder ``s3:``."""
     found = _SCHEME.match(os.fsdecode(path))
     if found is None or found[2] == "//":
         return found is not None
@@ -23,12 +23,12 @@ def given(path: Path, what: str, order: str = "") -> str:
     """A path of a file system, as text.
 
     Args:
-        what: it is for, for messages.
-        order: of the arguments of the function that it was given to, for who mixes them up.
+        what: the purpose of the path, for messages.
+        order: the arguments of the caller's function, for users who confuse their order.
 
     Raises:
-        TypeError: it is none.
-        ValueError: it is a URL, empty, or has a letter that no path has.
+        TypeError: it is not a path.
+        ValueError: it is a URL, empty, or contains a character that no path has.
     """
     if not isinstance(path, (str, bytes, os.PathLike)):
         hint = f"; the arguments are {order}" if order else ""
@@ -48,7 +48,7 @@ def given(path: Path, what: str, order: str = "") -> str:
 
 
 def here() -> str:
-    """The working directory; "" where it is gone."""
+    """The working directory; "" if it was removed."""
     try:
         return os.getcwd()
     except OSError:
@@ -56,8 +56,8 @@ def here() -> str:
 
 
 def anchored(path: str, folder: str) -> str:
-    """The path as it was given in a folder, which is the working directory or was it then. A Tier's may begin with
-    braces."""
+    """A path relative to a folder, which is or was the working directory when the path was passed. A Tier's path may
+    begin with braces."""
     begin = re.sub(r"^\{env:([^}]*)\}", lambda found: os.environ.get(found[1], ""), path)
     is_told_by_itself = os.path.isabs(begin) or not folder or folder == here() or "{" in folder
     return path if is_told_by_itself else os.path.join(folder, path)

@@ -1,8 +1,8 @@
-"""Reads pickles as data. Nothing that a pickle names is imported or called: where Python would call something, there is
-a record of what would have been called.
+"""Reads pickles as data. Nothing that a pickle names is imported or called: where Python would call something, the
+result contains a record of that call.
 
-Of the format's opcodes those are known that pickle's protocols 2 to 5 write for numbers, texts, bytes, lists, tuples,
-dictionaries and objects. What is read takes memory in proportion to the pickle's length.
+Supports those of the format's opcodes that pickle's protocols 2 to 5 write for numbers, texts, bytes, lists, tuples,
+dictionaries and objects. The memory that is used is proportional to the pickle's length.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Names = frozenset[tuple[str, str]]
 
 
 class PickleError(ValueError):
-    """A pickle that is damaged, or that has what is not read."""
+    """A pickle that is damaged, or that contains something unsupported."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Global:
 
 
 class Call:
-    """What Python would have made by calling ``of`` with ``arguments``.
+    """Represents what Python would have made by calling ``of`` with ``arguments``.
 
     Attributes:
-        state: what would have been given to its __setstate__, or None.
+        state: what would have been passed to its __setstate__, or None.
         items: what would have been set by its __setitem__.
     """
 
@@ -53,7 +53,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Persistent:
-    """A reference to what is kept outside of the pickle."""
+    """A reference to something that is stored outside of the pickle."""
 
     id: Any
 
@@ -64,7 +64,7 @@ class _Reader:
         self._names = names
         self._at = 0
         self._stack: list[Any] = []
-        self._marks: list[int] = []  # where in the stack
+        self._marks: list[int] = []  # positions in the stack
         self._memo: dict[int, Any] = {}
 
     def read(self) -> Any:
@@ -185,7 +185,7 @@ class _Reader:
         if not isinstance(into, dict) or len(values) % 2:
             raise PickleError(f"items are set in {describe(container)}")
         for key, value in zip(values[::2], values[1::2]):
-            # What collides in a dictionary by design, such as long integers, would take forever.
+            # Keys that collide in a dictionary by design, such as long integers, would take forever.
             if not isinstance(key, (str, Call)) and not (isinstance(key, int) and abs(key) < 2**53):
                 raise PickleError(f"a key that is {describe(key)}")
             into[key] = value
@@ -259,7 +259,7 @@ _OPERATIONS: dict[int, Callable[[_Reader], None]] = {ord(code): operation for co
 
 
 def describe(value: Any) -> str:
-    """What a value is, for messages."""
+    """A description of a value, for messages."""
     if isinstance(value, Call):
         return f"a {value.of}"
     if isinstance(value, Global):
@@ -268,15 +268,15 @@ def describe(value: Any) -> str:
 
 
 def read(data: bytes, names: Names) -> Any:
-    """The value that a pickle stands for: numbers, texts, bytes, lists, tuples, dictionaries, and a :class:`Call` for
+    """The value that a pickle represents: numbers, texts, bytes, lists, tuples, dictionaries, and a :class:`Call` for
     each object of another type.
 
     Args:
         data: the pickle.
-        names: the (module, name) that may occur in it.
+        names: the (module, name) that it may contain.
 
     Raises:
-        PickleError: it is damaged, or names something else.
+        PickleError: it is damaged, or contains another name.
     """
     return _Reader(data, names).read()
 
@@ -286,7 +286,7 @@ _MAX_BITS = 4096
 
 
 class Budget:
-    """How many characters, roughly, may still be made of objects: a pickle can refer to its parts many times over."""
+    """How many characters, roughly, may still be made of objects: a pickle can refer to its parts many times."""
 
     def __init__(self, left: int) -> None:
         self._left = left
@@ -303,10 +303,10 @@ def _mapping(value: Any) -> Any:
 
 
 def plain(value: Any, budget: Budget, depth: int = 0) -> Any:
-    """The numbers, texts, lists, tuples and dictionaries of what was read.
+    """The numbers, texts, lists, tuples and dictionaries in what was read.
 
     Raises:
-        PickleError: there is something else in it, or too much.
+        PickleError: it contains something else, or too much.
     """
     value = _mapping(value)
     if depth > _MAX_DEPTH:

@@ -1,4 +1,5 @@
-"""``python -m libdcp ls|verify|prove|convert``: what dcp-inspect's commands of these names print, by the package alone."""
+"""``python -m libdcp ls|verify|prove|convert``: prints what dcp-inspect's commands of these names print, using only the
+package."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def _note(text: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """Without letters that a terminal would act on."""
+    """Without characters that a terminal would interpret."""
     return "".join("?" if letter < " " or letter == "\x7f" else letter for letter in text)
 
 
@@ -62,8 +63,8 @@ def _print_json(value: Any) -> None:
 
 
 def _checked(path: str) -> tuple[list[str], int]:
-    """Lines of damage in a step's folder, and the bytes that were read. The folder is there, so what is missing in it is
-    damage as well."""
+    """Lines about damage in a step's folder, and the number of bytes that were read. The folder exists, so missing
+    files are damage, too."""
     damage: list[str] = []
     total = 0
 
@@ -177,7 +178,7 @@ def _verify(given: argparse.Namespace) -> int:
 
 
 def _matches(globs: Sequence[str], path: str) -> list[str]:
-    """Those that name the tensor, by its path with or without /model/."""
+    """The globs that match the tensor's path, with or without /model/."""
     names = (path, path[1:], path.removeprefix("/model/"))
     return [glob for glob in globs if any(fnmatch.fnmatchcase(name, glob) for name in names)]
 

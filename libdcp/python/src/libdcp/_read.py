@@ -1,4 +1,4 @@
-"""A checkpoint as the nested mapping that was saved, without a state to load into."""
+"""Reads a checkpoint as the nested mapping that was saved, without a state to load into."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .errors import Error, Status
 
 
 class _Reading(Decoder):
-    """What is selected, with the tensors in their places."""
+    """Decodes what is selected, with the tensors in their places."""
 
     def __init__(self, stored: Stored, selects: Selects | None, tensors: Mapping[str, Any]) -> None:
         super().__init__(stored.is_tagged)
@@ -46,10 +46,10 @@ class _Reading(Decoder):
 
     def value(self, word: Any, keys: Trail = (), hint: Any = None) -> Any:
         if word is None and not self._is_tagged and keys and _names.path_of(keys) in self._tensors:
-            return self.tensor(_names.path_of(keys), keys, hint)  # as older versions have them in lists
+            return self.tensor(_names.path_of(keys), keys, hint)  # as in lists of older versions
         if self._selects is None or self._stored.children(word, self) is not None:
             return super().value(word, keys, hint)
-        selects, self._selects = self._selects, None  # what is no mapping is read as a whole
+        selects, self._selects = self._selects, None  # what is not a mapping is read as a whole
         try:
             return super().value(word, keys, hint)
         finally:
@@ -70,8 +70,8 @@ class _Reading(Decoder):
 
 
 def _with_whole(word: Any, keys: Trail, stored: Stored, decoder: Decoder, selects: Selects) -> Iterator[str]:
-    """The tensors of what is no mapping, such as a list, and is selected itself or has a tensor that is: it is read as a
-    whole."""
+    """The tensors of what is not a mapping, such as a list, and is selected itself or contains a selected tensor: it is
+    read as a whole."""
     children = stored.children(word, decoder)
     if children is not None:
         for key, inner in children:
@@ -83,7 +83,7 @@ def _with_whole(word: Any, keys: Trail, stored: Stored, decoder: Decoder, select
 
 
 class _Selected:
-    """Whether a path is read: some glob matches it."""
+    """Returns true for paths that are read: those that match a glob."""
 
     def __init__(self, globs: Sequence[str]) -> None:
         self._globs = globs
@@ -95,10 +95,10 @@ class _Selected:
         return bool(found)
 
     def refuse_idle(self, path: str, tensors: Iterable[str]) -> None:
-        """Once it was asked for all that is no tensor.
+        """Called after everything that is not a tensor was selected.
 
         Raises:
-            libdcp.Error: NOT_FOUND, a glob has matched nothing.
+            libdcp.Error: NOT_FOUND: a glob has matched nothing.
         """
         for tensor in tensors if self._idle else ():
             self(tensor)
@@ -123,19 +123,19 @@ def _put(state: dict[Any, Any], keys: Trail, value: Any, path: str) -> None:
 
 
 def read(path: Path, *, only: str | Sequence[str] | None = None, as_torch: bool | None = None) -> dict[Any, Any]:
-    """A checkpoint as the nested mapping that was saved, whole in memory, and proven.
+    """Reads a checkpoint as the nested mapping that was saved, completely into memory, and verifies it.
 
     Args:
-        path: a step's folder, or a directory of steps, meaning the newest one.
-        only: globs of paths, as in :func:`libdcp.load`: nothing else is read. What is no mapping, such as a list, is read as
-            a whole where it, or a tensor in it, is selected. Each has to match something.
-        as_torch: whether tensors are torch's, or numpy's; None: torch's where it is imported.
+        path: a step's folder, or a directory of steps, which stands for the newest one.
+        only: globs of paths, as in :func:`libdcp.load`: nothing else is read. What is not a mapping, such as a list, is
+            read as a whole if it, or a tensor in it, is selected. Each glob must match something.
+        as_torch: whether tensors are torch's, or numpy's; None: torch's if it is imported.
 
     Returns:
-        What is no tensor has the types that it was saved with; of classes that were not registered
-        (:func:`libdcp.register`) the plain values: a tuple of a named tuple, an Enum's value, a dict of a dataclass. What
-        an object's state dict was is a mapping. The whole is a dict, and so is what held nothing but tensors, whatever
-        mapping it was.
+        What is not a tensor has the type with which it was saved; instances of classes that were not registered
+        (:func:`libdcp.register`) become plain values: a tuple for a named tuple, an Enum's value, a dict for a
+        dataclass. An object's state dict becomes a mapping. The result is a dict, and so is each mapping that contained
+        only tensors, whatever its type was.
 
     Raises:
         libdcp.Error: NOT_FOUND, or CORRUPT, which names tensor and block.

@@ -1,5 +1,5 @@
-"""What a load does to the caller's state beside its tensors: :class:`Restoring` is made, and can fail, before anything is
-changed."""
+"""What a load changes in the caller's state besides its tensors: :class:`Restoring` is made, and can fail, before
+anything is changed."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ Selects = Callable[[str], bool]
 
 
 class _IntoState(Decoder):
-    """With the tensors of the state that is loaded into, which stand in the place of theirs.
+    """Decodes with the tensors of the state that is loaded into in place of those in the words.
 
     Args:
-        rank: this one.
-        arrays: that are loaded for this rank alone, by path.
+        rank: this rank.
+        arrays: those that are loaded only for this rank, by path.
         stored: the checkpoint.
-        new: takes tensors for which the state has none.
+        new: receives the tensors for which the state has no place.
     """
 
     def __init__(self, classes: Mapping[str, type], rank: int, arrays: Mapping[str, Any], stored: Lookup, new: New) -> None:
         super().__init__(stored.words.is_tagged, classes)
         self._rank, self._arrays, self._stored, self._new = str(rank), arrays, stored, new
-        self.owns: list[tuple[PerRank, bool, Any]] = []  # whether something was there for this rank, and what
+        self.owns: list[tuple[PerRank, bool, Any]] = []  # whether there was something for this rank, and what
         self.in_object = False
 
     def tensor(self, path: Any, keys: Trail, hint: Any) -> Any:
@@ -53,7 +53,7 @@ class _IntoState(Decoder):
         return self._new.array(name, str(path), keys)
 
     def _is_left_out(self, word: Any, hint: Any) -> bool:
-        """Whether a mapping goes without what the word says, a tensor."""
+        """Returns true if a mapping omits what the word represents, a tensor."""
         if not self._is_tagged or _words.tag_of(word) != "$tensor" or is_tensor(hint) or word["$tensor"] in self._arrays:
             return False
         return not self._new.is_taken(self._stored.name(str(word["$tensor"])))
@@ -67,7 +67,7 @@ class _IntoState(Decoder):
         return hint
 
     def value(self, word: Any, keys: Trail = (), hint: Any = None) -> Any:
-        if word is None and not self._is_tagged and keys:  # as older versions have tensors in lists
+        if word is None and not self._is_tagged and keys:  # as for tensors in lists of older versions
             name = _names.path_of(keys)
             if is_tensor(hint):
                 return hint
@@ -76,7 +76,7 @@ class _IntoState(Decoder):
         made = super().value(word, keys, hint)
         if self._is_tagged or type(word) is not list or type(made) is not list:
             return made
-        if isinstance(hint, tuple):  # older versions have lists alone
+        if isinstance(hint, tuple):  # older versions have only lists
             return hint._make(made) if hasattr(hint, "_make") and len(hint) == len(made) else tuple(made)
         return collections.deque(made, hint.maxlen) if type(hint) is collections.deque else made
 
@@ -99,7 +99,7 @@ class _IntoState(Decoder):
 
 
 def _key_like(hint: Mapping[Any, Any]) -> Callable[[str], Any]:
-    """From a text, which all keys are in older versions' files, to one as the mapping has them."""
+    """Converts a text, which all keys are in older versions' files, to a key of the mapping."""
     known = {str(key): key for key in hint}
     are_numbers = bool(known) and all(type(key) is int for key in hint) or type(hint) is collections.Counter
 
@@ -111,13 +111,13 @@ def _key_like(hint: Mapping[Any, Any]) -> Callable[[str], Any]:
 
 
 def _of_kind(hint: Mapping[Any, Any], made: dict[Any, Any]) -> Any:
-    """A mapping as the hint is one, such as a module's state dict, with these members."""
+    """A mapping with these members, of the same kind as the hint, such as a module's state dict."""
     if not isinstance(hint, MutableMapping):
         return made
     new = copy.copy(hint)
     new.clear()
     new.update(made)
-    if hasattr(hint, "_metadata"):  # torch's modules want it back
+    if hasattr(hint, "_metadata"):  # torch's modules require it
         new._metadata = hint._metadata  # type: ignore[attr-defined]
     return new
 
@@ -131,14 +131,14 @@ def _has_tensors(value: Any) -> bool:
 
 
 def _tensors_alone(value: Any) -> Any:
-    """Without what is no tensor in its mappings."""
+    """Without what is not a tensor in its mappings."""
     if not isinstance(value, Mapping):
         return value
     return {key: _tensors_alone(inner) for key, inner in value.items() if _has_tensors(inner)}
 
 
 def is_of_tensors(value: Any) -> bool:
-    """Whether it is or has nothing but tensors, and no empty mapping or list."""
+    """Returns true if it is or contains only tensors, without empty mappings or lists."""
     if is_tensor(value):
         return True
     if isinstance(value, Mapping):
@@ -147,7 +147,7 @@ def is_of_tensors(value: Any) -> bool:
 
 
 def _merged(value: Any, more: Mapping[Any, Any]) -> Any:
-    """A mapping with further members, which may be mappings with members of theirs."""
+    """A mapping with additional members, which may be mappings whose members are added in the same way."""
     if not more:
         return value
     members = value if isinstance(value, Mapping) else {}
@@ -157,10 +157,10 @@ def _merged(value: Any, more: Mapping[Any, Any]) -> Any:
 
 
 class Renamed:
-    """Where in a checkpoint what the state has under a path is.
+    """Finds the place in a checkpoint of what the state has under a path.
 
     Args:
-        stored_path: of a path in the state that in the checkpoint.
+        stored_path: returns the path in the checkpoint for a path in the state.
         stored: the checkpoint's.
         decoder: for keys.
     """
@@ -172,10 +172,10 @@ class Renamed:
         self._by_path: dict[str, tuple[Trail, Any]] | None = None
 
     def find(self, keys: Trail) -> tuple[Trail, Any] | None | bool:
-        """The word and its keys; False: it is not renamed; None: the checkpoint has none of that name."""
+        """The word and its keys; False if it is not renamed; None if the checkpoint has nothing of that name."""
         path = _names.object_path(keys)
         renamed = self._stored_path(path)
-        if renamed == path:  # perhaps all that is below it is
+        if renamed == path:  # perhaps everything below it is renamed
             for separator in ("/", "."):
                 below = self._stored_path(f"{path}{separator}\0")
                 if below != f"{path}{separator}\0" and below[-1:] == "\0":
@@ -196,7 +196,7 @@ class Renamed:
 
 
 def _without(members: dict[Any, Any], keys: Trail, named: Mapping[str, Any]) -> dict[Any, Any]:
-    """Without members, at whatever depth, that are named."""
+    """Without the members, at any depth, that are named."""
     made = {}
     for key, value in members.items():
         inner_keys = (*keys, key)
@@ -212,24 +212,24 @@ _MISSING: Any = object()
 
 
 class Restoring:
-    """What a load does to a state beside its tensors. Nothing is changed before :meth:`put`.
+    """What a load changes in a state besides its tensors. Nothing is changed before :meth:`put`.
 
     Args:
         state: the caller's.
-        flat: of it.
+        flat: the flattened state.
         stored: the checkpoint.
-        selects: whether what has a path in the state is loaded.
-        is_part: not all of the checkpoint is meant, but what is selected.
-        is_strict: what only one side has is refused.
-        left_out: paths of tensors that other ranks' states name, and that this one's objects go without.
-        rank: this one.
+        selects: returns true if what has a path in the state is loaded.
+        is_part: only what is selected is compared, not the whole checkpoint.
+        is_strict: refuses what only one side has.
+        left_out: paths of tensors that other ranks' states name, and that this rank's objects do not receive.
+        rank: this rank.
 
     Attributes:
-        missing: keys in the state of what the checkpoint has not.
-        unexpected: keys in the checkpoint of what the state has not.
-        new: arrays that the tensors are to be loaded into of which the checkpoint has more than the state has places for, in
-            objects and in what is replaced as a whole.
-        unnamed: of their paths those that may be other ranks'.
+        missing: keys in the state of what the checkpoint lacks.
+        unexpected: keys in the checkpoint of what the state lacks.
+        new: arrays for the tensors of the checkpoint for which the state has no places, in objects and in what is
+            replaced as a whole.
+        unnamed: those of their paths that may be other ranks'.
     """
 
     def __init__(self, state: Mapping[Any, Any], flat: Flat, stored: Lookup, *, selects: Selects, is_part: bool,
@@ -247,11 +247,11 @@ class Restoring:
         self._decoder = _IntoState(flat.classes, rank, flat.arrays, stored, self._new)
         self._renamed = Renamed(stored.stored, stored.words, self._decoder)
         self._puts: list[tuple[Any, Any, Any]] = []  # container, key, value
-        self._into_empty: dict[int, Trail] = {}  # of these, mappings that have nothing before, and where they were stored
+        self._into_empty: dict[int, Trail] = {}  # of these, mappings that were empty, and where they were stored
         self._calls: list[tuple[Any, Any]] = []  # objects, and what they load
         self._seen: set[int] = set()  # mappings
         self._used: set[Trail] = set()
-        self._paths: set[str] = set()  # of what is no tensor
+        self._paths: set[str] = set()  # of what is not a tensor
         words = stored.words.words
         self._members(state, (), words if words is not None else {})
         self.unexpected = [Keys(keys) for keys, _ in self._unused(words, ()) if not is_part or any(
@@ -262,7 +262,7 @@ class Restoring:
         return str(Keys((key,)))
 
     def claims(self) -> dict[str, Any]:
-        """What of the checkpoint the state names, for the other ranks."""
+        """What this rank's state names of the checkpoint, for the other ranks."""
         return {"named": dict.fromkeys(self._named, 1), "used": {str(Keys(keys)): 1 for keys in self._used}}
 
     def settle(self, claims: Mapping[str, Any]) -> None:
@@ -290,7 +290,7 @@ class Restoring:
             yield from self._unused(inner, (*keys, key))
 
     def _members(self, mapping: Mapping[Any, Any], keys: Trail, word: Any, stored_keys: Trail = ()) -> None:
-        """Of a mapping of the caller, in place."""
+        """Compares the members of a mapping of the caller, which is changed in place."""
         self._seen.add(id(mapping))
         children = self._stored.children(word, self._decoder)
         if children is None:
@@ -311,7 +311,7 @@ class Restoring:
                 self._member(mapping, key, value, inner_keys, inner, where)
 
     def _key(self, key: Any) -> Any:
-        """As it is compared: older versions have texts alone, and 1, 1.0 and True are not one."""
+        """A key as it is compared: older versions have only texts, and 1, 1.0 and True are different keys."""
         return (type(key), key) if self._stored.is_tagged else str(key)
 
     def _member(self, mapping: Mapping[Any, Any], key: Any, value: Any, keys: Trail, word: Any, stored_keys: Trail) -> None:
@@ -328,8 +328,8 @@ class Restoring:
             self._leaf(mapping, key, value, keys, word, stored_keys)
 
     def _is_entered(self, value: Any) -> bool:
-        """Whether it is a mapping of names, which stays; else it is replaced as a whole. So is one in its second place, as
-        both places would have what the last one has."""
+        """Returns true for a mapping of names, which is kept; otherwise it is replaced as a whole. A mapping in a
+        second place is replaced, too, since otherwise both places would get the contents of the last one."""
         return isinstance(value, MutableMapping) and bool(value) and id(value) not in self._seen and not isinstance(
             value, (collections.Counter, collections.defaultdict))
 
@@ -358,15 +358,16 @@ class Restoring:
         return self._selects(path)
 
     def is_of_others(self, selects: Selects) -> bool:
-        """Whether what is selected has none of the state's tensors, but something else that the state has."""
+        """Returns true if what is selected contains none of the state's tensors, but something else that the state
+        has."""
         return not any(selects(row.path) for row in (*self._flat.all_rows, *self.new)) and any(map(selects, self._paths))
 
     def _may_lack(self, keys: Trail) -> bool:
-        """Steps of other programs have no options of optimizers: theirs stay."""
+        """Steps of other programs have no optimizer options: those of the state are kept."""
         return self._stored.words is None and len(keys) == 2 and keys[1] == "param_groups"
 
     def _decoded(self, word: Any, keys: Trail, hint: Any) -> Any:
-        """The value of what is selected of it; _MISSING: nothing is."""
+        """The value of its selected part; _MISSING if nothing is selected."""
         leaves = [self._is_wanted((*keys, *below)) for below, _ in self._stored.leaves(word, self._decoder)]
         if not any(leaves):
             return self._decoder.value(word, keys, hint) if not leaves and self._is_wanted(keys) else _MISSING
@@ -383,8 +384,8 @@ class Restoring:
         return made
 
     def _object(self, found: Object, keys: Trail, word: Any, stored_keys: Trail) -> None:
-        """It gets what was stored of it as a whole, with its own tensors, which are loaded by then, and new arrays for those
-        that it has not."""
+        """Gives an object everything that was stored of it, with its own tensors, which are loaded by then, and new
+        arrays for those that it lacks."""
         self._used.add(stored_keys)
         self._decoder.in_object, self._new.near = True, found.rows
         self._whole(found, keys, word)
@@ -407,12 +408,12 @@ class Restoring:
             self._calls.append((found.value, _merged(new, more)))
 
     def _is_alone(self, given: Any) -> bool:
-        """Whether an object has something beside tensors, and what was stored of it nothing but tensors. Steps of other
-        programs have tensors alone: what is no tensor stays."""
+        """Returns true if an object has something besides tensors, but only tensors of it were stored. Steps of other
+        programs have only tensors: what is not a tensor is kept."""
         return self._stored.words is not None and not self._is_part and not is_of_tensors(given)
 
     def _more(self, found: Object, keys: Trail) -> dict[Any, Any]:
-        """New arrays by their keys in an object, of the tensors that words do not place: nested as these are."""
+        """New arrays, by their keys in an object, for the tensors that words do not place; nested as the keys are."""
         unmade = [row for row in self._flat.unmade if row.keys[:len(keys)] == keys]
         self.missing += [row.keys for row in unmade if self._selects(row.path) and self._lookup.shape(row.path) is None]
         own = {row.path: row.value for row in (*found.rows, *unmade)}
@@ -434,10 +435,10 @@ class Restoring:
         return made
 
     def refuse_differences(self) -> None:
-        """Before a strict load. Whole members of the checkpoint that the state does not name are left there.
+        """Called before a strict load. Whole members of the checkpoint that the state does not name are ignored.
 
         Raises:
-            libdcp.Error: NOT_FOUND, something of the state is not in the checkpoint; MISMATCH, the other way round.
+            libdcp.Error: NOT_FOUND: something in the state is not in the checkpoint; MISMATCH: the other way round.
         """
         said: list[str] = []
         refused = [] if self._is_part else [keys for keys in self.unexpected if self._name(keys[0]) in self._named]
@@ -450,7 +451,7 @@ class Restoring:
                         status=Status.NOT_FOUND if self.missing else Status.MISMATCH)
 
     def put(self) -> None:
-        """After the tensors were loaded."""
+        """Called after the tensors were loaded."""
         for own, there, value in self._decoder.owns:
             own.loaded = there
             if there:

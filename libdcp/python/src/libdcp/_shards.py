@@ -1,8 +1,8 @@
-"""torch tensors that say themselves which shards of a whole tensor they hold.
+"""torch tensors that know which shards of a whole tensor they hold.
 
-FSDP1 has ShardedTensors in its sharded state dicts. torch's planners of checkpoints know two further ways: a
-CheckpointableTensor has the shards' places as members, and others, such as LocalShardsWrapper within a DTensor, have
-methods that torch's planners ask.
+FSDP1 has ShardedTensors in its sharded state dicts. torch's planners of checkpoints support two other ways: a
+CheckpointableTensor has the shards' places as members, and others, such as LocalShardsWrapper inside a DTensor, have
+methods that torch's planners call.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ Parts = list[tuple[Any, Sizes]]  # a shard, and where it begins in the whole ten
 
 
 def has_own(tensor: Any) -> bool:
-    """Whether a tensor has the methods that torch's planners ask."""
+    """Returns true if a tensor has the methods that torch's planners call."""
     return hasattr(tensor, "__get_tensor_shard__")
 
 
 def of(tensor: Any, name: object) -> tuple[Sizes, Parts] | None:
-    """The shape of the whole tensor, and those shards of it that this rank has; None: it is no such tensor."""
+    """The shape of the whole tensor, and the shards of it that this rank holds; None if it is another kind of
+    tensor."""
     if hasattr(tensor, "local_shards") and hasattr(tensor, "metadata"):
         return tuple(tensor.metadata().size), [(s.tensor, tuple(s.metadata.shard_offsets)) for s in tensor.local_shards()]
     if hasattr(tensor, "global_offsets"):
@@ -41,7 +42,7 @@ def _checkpointable(tensor: Any) -> Parts:
 
 
 def _by_methods(tensor: Any, name: object) -> Parts:
-    """MetadataIndex is how torch's planners name a shard."""
+    """torch's planners identify a shard by a MetadataIndex."""
     index: Any = importlib.import_module("torch.distributed.checkpoint.metadata").MetadataIndex
     return [(tensor.__get_tensor_shard__(index(str(name), chunk.offsets, i)), tuple(chunk.offsets))
             for i, chunk in enumerate(tensor.__create_chunk_list__()) if 0 not in chunk.sizes]

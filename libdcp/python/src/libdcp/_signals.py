@@ -1,9 +1,9 @@
 """Signals while the library works.
 
-Python runs the handlers of signals on the main thread between any two of its instructions. An exception of theirs, such
-as KeyboardInterrupt, would be lost in what the library has called, and on its way it would skip a collective for which
-other ranks wait. So while a :class:`Shield` is up, handlers run as ever, but what they raise is kept: the library is
-asked to give up, on all ranks, and once it has returned it is raised.
+Python runs signal handlers on the main thread between any two of its instructions. Their exceptions, such as
+KeyboardInterrupt, would be lost in a function that the library has called, and would skip a collective for which other
+ranks wait. So while a :class:`Shield` is up, handlers run as usual, but their exceptions are kept: the library is
+requested to give up, on all ranks, and the exception is raised after it has returned.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-ASK_S = 0.05  # how often the library asks whether to give up, where nothing else tells it
+ASK_S = 0.05  # how often the library checks whether to give up, if nothing else reports it
 
-_signal: Any = importlib.import_module("_signal")  # signal's own functions look for an enum's member at each call
+_signal: Any = importlib.import_module("_signal")  # signal's own functions look up an enum's member at each call
 _NUMBERS = sorted(int(number) for number in signal.valid_signals())
-_up: Shield | None = None  # the one that is up, of the main thread
+_up: Shield | None = None  # the main thread's current shield
 
 
 class _Handler:
-    """In the place of a handler. One that is left there once its shield is down does nothing of its own."""
+    """Replaces a handler. If it remains installed after its shield has ended, it only calls the original handler."""
 
     def __init__(self, shield: Shield, original: Callable[[int, FrameType | None], Any]) -> None:
         self.shield = shield
@@ -39,7 +39,7 @@ class _Handler:
             self.original(number, frame)
         except BaseException as e:
             if self.shield.may_raise:
-                self.shield.may_raise = False  # once, so that it can't come out of where it is caught
+                self.shield.may_raise = False  # once, so that it cannot be raised where it is caught
                 self.shield.keep_if_ignored(e)
                 raise
             if self.shield.first is None:
@@ -48,11 +48,11 @@ class _Handler:
 
 
 class Shield:
-    """``with Shield():`` within it no handler of a signal raises anything; at its end that is raised. One within another
-    leaves that to the outer one. On other threads than the main one there is nothing to do.
+    """Inside ``with Shield():`` no signal handler raises an exception; it is raised at the end. An inner shield leaves
+    that to the outer one. On threads other than the main one a shield does nothing.
 
     Attributes:
-        first: what a handler has raised.
+        first: the exception that a handler has raised.
     """
 
     def __init__(self) -> None:
@@ -62,11 +62,11 @@ class Shield:
         self._outer: Shield | None = None
         self._outer_may_raise = False
         self._handlers: list[tuple[int, _Handler]] = []
-        self._hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None  # of before, and its own
+        self._hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None  # the previous ones, and its own
 
     def keep_if_ignored(self, failure: BaseException) -> None:
-        """Until :meth:`ignore_again`: what is raised now may come out in a destructor or in a callback of a weak reference,
-        of which Python says that it is ignored; it is kept then."""
+        """Until :meth:`ignore_again`: an exception that is raised now may appear in a destructor or in a callback of a
+        weak reference, and Python would report it as ignored; then it is kept."""
         before = sys.unraisablehook
 
         def keep(unraisable: Any) -> None:
@@ -112,30 +112,30 @@ class Shield:
         _up = None
         self.is_up = False
         self._put_back()
-        first, self.first = self.first, None  # it would keep itself, by the frames of its traceback
+        first, self.first = self.first, None  # it would keep itself alive, through the frames of its traceback
         try:
             if first is not None and first is not value:
-                raise first from first.__cause__  # and not from what the library says of it
+                raise first from first.__cause__  # and not from the library's error about it
         finally:
             del first, value
 
     def _put_back(self) -> None:
-        """The handlers, but for those that somebody has set anew."""
+        """Restores the handlers, except those that were replaced in the meantime."""
         for number, handler in self._handlers:
             if _signal.getsignal(number) is handler:
                 _signal.signal(number, handler.original)
 
 
 def pending() -> BaseException | None:
-    """What a handler has raised on this thread, and which is to be raised at its shield's end."""
+    """The exception of a handler on this thread that will be raised at its shield's end."""
     if _up is None or threading.get_ident() != threading.main_thread().ident:
         return None
     return _up.first
 
 
 def interruptible(function: Callable[[], T]) -> T:
-    """Calls a function of which handlers may raise their exceptions: it is no part of a collective, and the caller
-    catches BaseException around this call. One is raised at most; others are kept."""
+    """Calls a function in which handlers may raise their exceptions: it is not part of a collective, and the caller
+    catches BaseException around this call. At most one exception is raised; others are kept."""
     shield = _up if threading.get_ident() == threading.main_thread().ident else None
     if shield is None:
         return function()

@@ -1,4 +1,4 @@
-"""States whose tensors are not in memory, but read piece by piece by functions while they are saved."""
+"""States whose tensors are not in memory, but are read piece by piece by functions while they are saved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._state import State
 from ._tree import Row
 from .errors import status_of
 
-Read = Callable[[int, memoryview], None]  # fills the memory with the box's dense bytes from that offset on
+Read = Callable[[int, memoryview], None]  # fills the memory with the box's dense bytes, starting at that offset
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Box:
 
 @dataclass(frozen=True)
 class Source:
-    """A tensor as the boxes that it consists of.
+    """A tensor as the boxes of which it consists.
 
     Args:
-        dtype: as the file names it, such as "F32".
+        dtype: as named in the file, such as "F32".
         shape: of the whole tensor.
-        boxes: disjoint, and all of the tensor; none where it is empty.
+        boxes: disjoint, and covering the tensor; empty if it has no elements.
     """
 
     dtype: str
@@ -43,7 +43,7 @@ class Source:
 
 
 def fail(err: Any, error: BaseException) -> int:
-    """Tells the library, which has called us, what was raised."""
+    """Reports an exception to the library, which has called us."""
     said = err.contents
     c.memset(c.addressof(said), 0, c.sizeof(said))
     said.status = int(status_of(error))
@@ -76,10 +76,10 @@ class _SourceLayout(Layout):
         self._boxes.append(box)
 
     def _call(self, number: int | None, offset: int, n: int, out: int, err: Any) -> int:
-        """What the library calls; ctypes has None for 0."""
+        """Called by the library; ctypes passes None for 0."""
         try:
             self._boxes[number or 0].read(offset, memoryview((c.c_char * n).from_address(out)).cast("B"))
-        except BaseException as e:  # told by the library
+        except BaseException as e:  # reported by the library
             return fail(err, e)
         return 0
 
@@ -89,7 +89,7 @@ class SourceState(State):
 
     Args:
         sources: tensors by their paths in the checkpoint.
-        objects: what is no tensor, nested, for the checkpoint's JSON.
+        objects: what is not a tensor, nested, for the checkpoint's JSON.
     """
 
     def __init__(self, sources: Mapping[str, Source], objects: Mapping[Any, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A state, as saves and loads take it: declared once for many of them, or made for one."""
+"""A state in the form that saves and loads use: declared once for many of them, or made for one."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ._restore import Restoring
 
 
 class State:
-    """A state's tensors, with the boxes that this rank holds, and what in it is no tensor. The memory of its tensors has to
-    stay where it is; its contents may change. Objects with a state dict are asked for it anew at each save and load, so
-    their tensors may be others.
+    """A state's tensors, with the boxes that this rank holds, and what in it is not a tensor. The memory of its tensors
+    must keep its address; its contents may change. Objects with a state dict are queried at each save and load, so
+    their tensors may change.
 
     Args:
         state: a (nested) mapping, see :func:`libdcp.save`.
         rank, size: of the ranks that save or load it.
-        stored: the checkpoint that it is loaded from.
+        stored: the checkpoint from which it is loaded.
     """
 
     def __init__(self, state: Mapping[Any, Any], rank: int = 0, size: int = 1, stored: Lookup | None = None) -> None:
         self._given = state
         self._rank, self._size, self._stored = rank, size, stored
         self._known = _tree.Known()
-        self._apart: set[str] = set()  # paths of what is an array of each rank, but of no common type and shape
+        self._apart: set[str] = set()  # paths of arrays that ranks have separately, without a common type and shape
         self._flat = self._flattened()
         self._places: list[object] = []
         self.layout = self._laid()
@@ -37,7 +37,7 @@ class State:
         return _tree.Flat(self._given, self._known, _tree.Own(self._rank, self._apart, self._stored))
 
     def keep_apart(self, paths: set[str]) -> None:
-        """Before a save: the arrays at these paths, which each rank has for itself, are none of one tensor."""
+        """Called before a save: the arrays at these paths, which ranks have separately, do not form one tensor."""
         self._apart |= paths
         self._known = _tree.Known()
         self._flat = self._flattened()
@@ -45,7 +45,7 @@ class State:
         old.close()
 
     def _places_now(self) -> list[object]:
-        """Of the tensors of objects."""
+        """The memory of objects' tensors."""
         rows = self._flat.object_rows
         return [[row.path for row in rows], [_arrays.place(row.value) for row in rows]]
 
@@ -58,17 +58,17 @@ class State:
         return self.layout.handle
 
     def renew(self) -> None:
-        """Before a save or load of a state that was declared: what it is now.
+        """Called before a save or load of a declared state: brings it up to date.
 
         Raises:
-            ValueError: a tensor that is none of an object is another one, or elsewhere, than when it was declared.
+            ValueError: a tensor, not one of an object, was replaced or has moved since the state was declared.
         """
         try:
             flat = self._flattened()
             if not flat.is_same(self._flat):
                 self._refuse_others(flat)
         except BaseException:
-            self._known = _tree.Known()  # what was gone through and refused is not to be known by the next save
+            self._known = _tree.Known()  # the next save must not use what was examined and refused
             raise
         self._flat = flat
         if self._places_now() != self._places:
@@ -86,34 +86,35 @@ class State:
 
     @property
     def stays(self) -> bool:
-        """Whether all saves have the same layout: no object has tensors."""
+        """Returns true if all saves have the same layout: no object has tensors."""
         return not self._flat.object_rows
 
     def as_stored(self, stored: Lookup) -> State:
-        """For a load: itself, or one with the checkpoint's rows where ranks have something for themselves, and without
-        what the checkpoint has no tensor for."""
+        """The state for a load: itself, or one with the checkpoint's rows if ranks have something separately, and
+        without what the checkpoint has no tensor for."""
         if self.layout.follows_checkpoint or self._flat.owns or stored.may_lack:
             return self.anew(stored)
         self.renew()
         return self
 
     def anew(self, stored: Lookup) -> State:
-        """The same for a load of this checkpoint alone."""
+        """A new state for a load of only this checkpoint."""
         return State(self._given, self._rank, self._size, stored)
 
     def json(self, given: Mapping[str, Any] | None) -> tuple[bytes, Callable[[], dict[str, Any]]]:
-        """The JSON to save with it, and a function that gives its members as they are united with those of other ranks."""
+        """The JSON to save with it, and a function that returns its members in the form that is united with other
+        ranks'."""
         flat = self._flat
         return _tree.json_of(flat, given).encode(), lambda: {**(given or {}), **_tree.members_to_unite(flat)}
 
     def restoring(self, stored: Lookup, selects: Callable[[str], bool], *, is_part: bool, is_strict: bool,
                   left_out: Set[str] = frozenset()) -> Restoring:
-        """What a load does beside the tensors that the state has."""
+        """What a load changes besides the tensors of the state."""
         return Restoring(self._given, self._flat, stored, selects=selects, is_part=is_part, is_strict=is_strict,
                          left_out=left_out, rank=self._rank)
 
     def add(self, restoring: Restoring) -> None:
-        """Before a load, once: the tensors that it makes anew."""
+        """Called once before a load: adds the tensors that the load creates."""
         new = {row.path for row in restoring.new}
         kept = [row for row in self._flat.all_rows if row.path not in new]
         old = self.layout
@@ -121,14 +122,14 @@ class State:
         old.close()
 
     def hold(self) -> None:
-        """From now on a save in flight uses it."""
+        """A background save uses it after this call."""
         self.layout.hold()
 
     def release(self) -> None:
-        """It has ended."""
+        """The background save has ended."""
         self.layout.release()
 
     def close(self) -> None:
-        """Frees it, once no save in flight uses it; the arrays stay."""
+        """Frees it once no background save uses it; the arrays remain."""
         self._flat.end_load()
         self.layout.close()

@@ -21,19 +21,19 @@ from .errors import Error, Status
 
 @dataclass(frozen=True)
 class Tier:
-    """A directory of a list of them, such as memory at every step, a disk at some, the shared file system at few. The
-    same on all ranks, but for path and domain.
+    """One directory of a list, such as memory at every step, a disk at some, the shared file system at few. The same on
+    all ranks, except path and domain.
 
     Attributes:
-        path: of a private one, "{rank}" stands for this rank's number, "{host}" for its host's name (DCP_HOST, where
-            that names it) and "{env:NAME}" for a variable of its environment.
+        path: for a private one, "{rank}" represents this rank's number, "{host}" its host's name (that in DCP_HOST, if
+            it is set) and "{env:NAME}" a variable of its environment.
         every: due at the steps that it divides; 0: at none.
-        keep: how many complete steps stay after a save; 0: all.
-        private: a directory of each host, which only its ranks see: in memory, say.
-        redundancy: of a private one, what its saves add so that steps survive the loss of hosts: "none", "partner" or
+        keep: how many complete steps remain after a save; 0: all.
+        private: each host has its own directory, which only its ranks see: in memory, for example.
+        redundancy: for a private one, what its saves add so that steps survive the loss of hosts: "none", "partner" or
             "rs(K)".
-        layout: of a shared one; a private one is "sharded".
-        domain: of a private one, the failure domain that this rank is in, with braces as in the path; "": its host.
+        layout: for a shared one; a private one is "sharded".
+        domain: for a private one, the failure domain of this rank, with braces as in the path; "": its host.
         stripe_count, stripe_bytes: see :class:`libdcp.Store`.
     """
 
@@ -52,9 +52,10 @@ class Tier:
         _checked.checked("libdcp.Tier", {name: getattr(self, name) for name in _checked.TIERS}, _checked.TIERS)
 
     def struct(self, folder: str) -> _capi.TierStruct:
-        """
+        """The library's struct.
+
         Args:
-            folder: the working directory, or what it was as the list was opened.
+            folder: the working directory when the list was opened.
         """
         return _capi.TierStruct(path=os.fsencode(_paths.anchored(os.fsdecode(self.path), folder)), every=self.every,
                                 keep=self.keep, is_private=self.private,
@@ -64,7 +65,7 @@ class Tier:
 
 
 class _OlderStep(Error):
-    """The newest step is damaged, and no older one is to be taken."""
+    """The newest step is damaged, and no older one may be used."""
 
 
 class _Flight:
@@ -93,7 +94,7 @@ class _Flight:
 class Tiers:
     """See :class:`libdcp.Store`."""
 
-    ends_alone = False  # what is due next depends on what has been waited for, and is the same on all ranks
+    ends_alone = False  # what is due next depends on what was waited for, and is the same on all ranks
 
     def __init__(self, comm: Comm, tiers: Sequence[Tier], replace: bool, take_over: bool) -> None:
         self._comm = comm
@@ -130,8 +131,10 @@ class Tiers:
         return _Flight(self._comm, self._handle, prepared.failures)
 
     def load(self, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool, options: LoadKeywords) -> Loaded:
-        """Args:
-            fall_back: from the newest step, where it is damaged in all stores that have it, to the next one.
+        """Loads a step.
+
+        Args:
+            fall_back: if the newest step is damaged in all stores that have it, use the next older one.
         """
         newest = None if fall_back or step is not None else max(self.steps(), default=None)
         loaded: list[Loaded] = []
@@ -159,20 +162,20 @@ class Tiers:
         return loaded[-1]
 
     def _damage_of(self, failed: list[BaseException]) -> BaseException:
-        """What the newest step's first copy was refused for; of one that could not even be opened the log has told."""
+        """Why the newest step's first copy was refused; the log reports one that could not even be opened."""
         first = failed[0]
         if isinstance(first, _OlderStep):
             return Error(str(first), status=Status.CORRUPT)
         return first
 
     def _refuse_older(self, step: int, newest: int | None) -> None:
-        """Of another status than that of damage, so that no further ones are tried."""
+        """Has another status than damage, so that no further steps are tried."""
         if newest is not None and step < newest:
             raise _OlderStep(f"step {newest} is whole in none of the {self._n} stores; the log says why. Load step {step} by "
                              "its number, or with fall_back=True", status=Status.STATE)
 
     def _found(self) -> list[_capi.TiersStep]:
-        """Newest first, of equal ones the faster store's first."""
+        """Newest first; of equal steps, that of the faster store first."""
         listed = c.POINTER(_capi.TiersStep)()
         n = c.c_size_t()
         lib.tiers_steps(self._comm.handle, self._list(), self._n, listed, n)

@@ -1,10 +1,10 @@
-"""A Python state as a tree: tensors by path, and all else as words of the checkpoint's JSON.
+"""A Python state as a tree: tensors by path, and everything else as words of the checkpoint's JSON.
 
-:class:`Flat` flattens a state: its tensors go into the checkpoint by their paths, and the words of what is no tensor, a
-mapping like the state, into the JSON, which :func:`members_of` makes. Where a path does not tell the keys that lead to a
-tensor, as within lists, the words have {"$tensor": path} in its place.
+:class:`Flat` flattens a state: its tensors go into the checkpoint by their paths, and the words of what is not a
+tensor, a mapping shaped like the state, go into the JSON, which :func:`members_of` makes. If a path does not give the
+keys that lead to a tensor, as in lists, the words have {"$tensor": path} in its place.
 
-:class:`Stored` is what a checkpoint has of that.
+:class:`Stored` is what a checkpoint contains of that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .ranks import PerRank
 if TYPE_CHECKING:
     from ._lookup import Lookup
 
-TREE = "tree"  # the member of the checkpoint's JSON that says how the words are to be read
+TREE = "tree"  # the member of the checkpoint's JSON that says how to read the words
 _MOST_VALUES = 1 << 20  # of the library's JSON
 _SAID_MOST = 8  # differences that a message names
 
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 
 class Object(NamedTuple):
-    """What has a state dict, the one that it gave, and the tensors in that."""
+    """An object with a state dict, that state dict, and the tensors in it."""
 
     value: Any
     given: Any
@@ -68,12 +68,12 @@ def _state_dict(value: Any, keys: Trail) -> Any:
 
 
 class Own(NamedTuple):
-    """What has to be known of what each rank has for itself.
+    """What must be known about what each rank has separately.
 
     Attributes:
-        rank: this one.
-        apart: paths of arrays that make no tensor of rows, as they are of other shapes or types on other ranks.
-        stored: what it is loaded from.
+        rank: this rank.
+        apart: paths of arrays that do not form a tensor of rows, since they have other shapes or types on other ranks.
+        stored: the checkpoint from which it is loaded.
     """
 
     rank: int
@@ -82,7 +82,7 @@ class Own(NamedTuple):
 
 
 def _items_of(word: Any, decoder: Decoder) -> list[tuple[Any, Any]]:
-    """The items of a word that is no mapping of names, by the keys that lead to them."""
+    """The items of a word that is not a mapping of names, by the keys that lead to them."""
     if type(word) is list:
         return list(enumerate(word))
     tag = _words.tag_of(word)
@@ -90,7 +90,7 @@ def _items_of(word: Any, decoder: Decoder) -> list[tuple[Any, Any]]:
 
 
 def tensors_in(word: Any, hint: Any) -> Iterator[tuple[str, Any]]:
-    """The paths in a word, and what stands there in a value that is like it."""
+    """The paths in a word, and what a value of the same form has in their places."""
     if type(word) is list:
         for i, inner in enumerate(word):
             yield from tensors_in(inner, inner_of(hint, i))
@@ -110,15 +110,15 @@ def tensors_in(word: Any, hint: Any) -> Iterator[tuple[str, Any]]:
 
 
 class Known:
-    """Those of a state's mappings that hold tensors alone, with what was made of them, so that thousands need not be gone
-    through before each save: they have the same values as before."""
+    """The mappings of a state that contain only tensors, with the rows made from them, so that thousands need not be
+    processed again before each save: they contain the same values as before."""
 
     def __init__(self) -> None:
         self._before: dict[int, tuple[Any, Trail, list[Any], list[Row], Any]] = {}
         self._now: dict[int, tuple[Any, Trail, list[Any], list[Row], Any]] = {}
 
     def begin(self) -> None:
-        """Before the state is gone through once more."""
+        """Called before the state is processed again."""
         self._before, self._now = self._now, {}
 
     def add(self, mapping: Mapping[Any, Any], keys: Trail, rows: list[Row], word: Any) -> None:
@@ -134,7 +134,7 @@ class Known:
 
 
 def _is_of_numpy(value: Any) -> bool:
-    """Whether all arrays in it are numpy's, and no object may have others."""
+    """Returns true if all arrays in it are numpy's, and no object may have others."""
     if isinstance(value, PerRank):
         return _is_of_numpy(value.value)
     if isinstance(value, Shard):
@@ -151,35 +151,35 @@ class Flat(_words.Encoder):
 
     Args:
         state: a (nested) mapping, see :func:`libdcp.save`.
-        known: of earlier calls for the same state.
-        own: what has to be known of what each rank has for itself.
+        known: from earlier calls for the same state.
+        own: what must be known about what each rank has separately.
 
     Attributes:
-        owns: what each rank has for itself, but for what is a row of a tensor.
-        arrays: memory for what of that is stored as tensors, by path, of a state that is loaded into.
-        object_rows: those that the state dicts of objects have.
-        unmade: of a state that is loaded into, those of objects that have no memory yet.
-        objects: what has a state dict, by the keys that lead to it.
-        words: of what is no tensor, by key: a mapping like the state.
-        tops: the names of tensors at the top level, which ``words`` has not.
+        owns: what each rank has separately, except rows of tensors.
+        arrays: memory for the part of that which is stored as tensors, by path, if the state is loaded into.
+        object_rows: the rows of objects' state dicts.
+        unmade: those of objects that have no memory yet, if the state is loaded into.
+        objects: objects with a state dict, by the keys that lead to them.
+        words: of what is not a tensor, by key: a mapping shaped like the state.
+        tops: the names of tensors at the top level, which ``words`` does not contain.
         has_model: there are also tensors in the section "model".
 
     Raises:
-        TypeError: something that can't be kept, or the state is no mapping; the message names the keys.
-        ValueError: two tensors have one path, or one has none.
+        TypeError: something cannot be stored, or the state is not a mapping; the message names the keys.
+        ValueError: two tensors have the same path, or one has none.
     """
 
     def __init__(self, state: Mapping[Any, Any], known: Known | None = None, own: Own | None = None) -> None:
         super().__init__()
         self._own = own or Own(0, set(), None)
         self.owns: list[PerRank] = []
-        self._begun: list[PerRank] = []  # those that a load has new arrays for
+        self._begun: list[PerRank] = []  # those for which a load has new arrays
         self.arrays: dict[str, Any] = {}
         if not isinstance(state, Mapping):
             raise TypeError(f"the state is of type {type(state).__name__}, and not a mapping to tensors, sections of them "
                             'or objects with a state dict, such as {"model": model}')
         self._rows: list[Row] = []
-        self._known_rows: list[list[Row]] = []  # that come after these, not copied unless they are asked for
+        self._known_rows: list[list[Row]] = []  # to be appended to these; copied only when needed
         self.object_rows: list[Row] = []
         self.unmade: list[Row] = []
         self.objects: dict[Trail, Object] = {}
@@ -189,8 +189,8 @@ class Flat(_words.Encoder):
         self._known = known or Known()
         self._known.begin()
         self._in_object = 0
-        self._all_known = True  # its tensors were gone through before
-        self._groups: dict[Any, Mapping[Any, Any] | None] = {}  # by section; of an optimizer's its parameters'
+        self._all_known = True  # all of its tensors were processed before
+        self._groups: dict[Any, Mapping[Any, Any] | None] = {}  # by section; for an optimizer, its parameters'
         self.words: dict[Any, Any] = self._root()
         self._refuse_twice()
 
@@ -222,13 +222,14 @@ class Flat(_words.Encoder):
 
     @property
     def rows(self) -> list[Row]:
-        """Its tensors, but for those of objects."""
+        """Its tensors, except those of objects."""
         while self._known_rows:
             self._rows.extend(self._known_rows.pop(0))
         return self._rows
 
     def is_same(self, before: Flat) -> bool:
-        """Whether the tensors that are no object's are known to be those of an earlier call for the same state."""
+        """Returns true if the tensors outside of objects are known to be those of an earlier call for the same
+        state."""
         def count(flat: Flat) -> int:
             return len(flat._rows) + sum(map(len, flat._known_rows))
         return self._all_known and count(self) == count(before)
@@ -248,7 +249,7 @@ class Flat(_words.Encoder):
         return self._other(value, keys)
 
     def _other(self, value: Any, keys: Trail) -> Any:
-        """Also of types of which only some values have a state dict."""
+        """Also handles types of which only some values have a state dict."""
         if not _is_stateful(value) or self._in_object or self._within:
             raise _words.refused(value, keys)
         given = _state_dict(value, keys)
@@ -285,7 +286,7 @@ class Flat(_words.Encoder):
         return _words.tagged("tensor", path)
 
     def _each(self, value: PerRank, keys: Trail) -> Any:
-        """A row of a tensor, or what is this rank's alone."""
+        """A row of a tensor, or what only this rank has."""
         path = _names.path_of(keys)
         stored = self._own.stored
         found = stored.each(keys) if stored else None
@@ -306,7 +307,7 @@ class Flat(_words.Encoder):
         return {EACH: {str(self._own.rank): made}}
 
     def _begin_row(self, value: PerRank, stored: Lookup, path: str) -> None:
-        """Gives it a new array for a load, where the checkpoint has rows of which it can't take one."""
+        """Gives it a new array for a load if the checkpoint has rows and its own array does not fit one."""
         shape, dtype = stored.shape(path), stored.dtype(path)
         if not shape or dtype is None:
             return
@@ -316,21 +317,21 @@ class Flat(_words.Encoder):
             value.begin_load(self._array_for(value.value, dtype, shape[1:]))
 
     def _array_for(self, hint: Any, dtype: int, shape: tuple[int, ...]) -> Any:
-        """What a load fills for this rank alone where the state has the hint: that, or a new array."""
+        """The array that a load fills only for this rank: the hint of the state, or a new one."""
         return array_like(hint, dtype, shape) if is_tensor(hint) else new_array(self._like, dtype, shape)
 
     @functools.cached_property
     def _like(self) -> Any:
-        """By which new arrays are made."""
+        """The array that decides between numpy and torch for new arrays."""
         return np.empty(0) if _is_of_numpy(self._state) else None
 
     def end_load(self) -> None:
-        """Whether or not it has succeeded."""
+        """Called whether or not the load has succeeded."""
         for value in self._begun:
             value.begin_load(None)
 
     def _fill_from(self, found: Mapping[str, Any], value: PerRank, keys: Trail, stored: Lookup) -> None:
-        """Rows for what ranks have saved of it: this one's arrays, and the others' names."""
+        """Rows for what ranks have saved of it: this rank's arrays, and the other ranks' names."""
         self._all_known = False
         for rank, word in found.items():
             mine = rank == str(self._own.rank)
@@ -345,7 +346,7 @@ class Flat(_words.Encoder):
                 (self.object_rows if self._in_object else self.rows).append(Row(row, Keys(keys), array))
 
     def _refuse_mapping(self, value: Mapping[Any, Any], keys: Trail) -> None:
-        """What is loaded into may be any mapping."""
+        """A load accepts any kind of mapping."""
         if not self._own.stored:
             super()._refuse_mapping(value, keys)
 
@@ -379,7 +380,7 @@ class Flat(_words.Encoder):
         return made
 
     def _add_section(self, value: Mapping[Any, Any], keys: Trail, into: list[Row]) -> bool:
-        """At once, as a model's thousands are nothing unusual, where their paths tell their keys; False: not all do."""
+        """Adds a model's thousands of tensors at once, if their paths give their keys; returns False if some don't."""
         section = keys[0]
         if len(keys) != 1 or type(section) is not str or section == "optimizer" or set(map(type, value)) != {str}:
             return False
@@ -394,7 +395,7 @@ class Flat(_words.Encoder):
 
 
 def tensors(state: Mapping[Any, Any]) -> list[Row]:
-    """Each tensor's path in the checkpoint, the keys that lead to it, and itself.
+    """Each tensor's path in the checkpoint, the keys that lead to it, and the tensor.
 
     Raises:
         TypeError, ValueError: see :class:`Flat`.
@@ -403,10 +404,10 @@ def tensors(state: Mapping[Any, Any]) -> list[Row]:
 
 
 def members_of(words: Mapping[Any, Any], tops: list[str], has_model: bool) -> dict[str, Any]:
-    """The members of the checkpoint's JSON that have the words.
+    """The members of the checkpoint's JSON that contain the words.
 
     Args:
-        words, tops, has_model: of a :class:`Flat`, or of all ranks' together.
+        words, tops, has_model: of a :class:`Flat`, or of all ranks together.
     """
     is_flat = bool(tops) and not has_model
     if not is_flat and tops:
@@ -419,17 +420,18 @@ def members_of(words: Mapping[Any, Any], tops: list[str], has_model: bool) -> di
 
 
 def members_to_unite(flat: Flat) -> dict[str, Any]:
-    """The same, to be united with those of other ranks by their keys: :func:`united` gives the members then."""
+    """The members in the form that is united with those of other ranks by their keys; then :func:`united` makes the
+    members."""
     members = members_of(flat.words, flat.tops, True)
     members.pop(TREE, None)
     return members
 
 
 def united(words: Any, paths: Iterable[str]) -> dict[str, Any]:
-    """The members that have the words which several ranks have together.
+    """The members that contain the united words of several ranks.
 
     Args:
-        words: as JSON; NOTHING, there are none.
+        words: as JSON; NOTHING if there are none.
         paths: of all ranks' tensors.
     """
     if words is NOTHING:
@@ -443,10 +445,10 @@ def united(words: Any, paths: Iterable[str]) -> dict[str, Any]:
 
 
 def json_of(flat: Flat, given: Mapping[str, Any] | None) -> str:
-    """The checkpoint's JSON: what the caller gives, and the state's words.
+    """The checkpoint's JSON: the caller's members, and the state's words.
 
     Raises:
-        ValueError: the caller's JSON has a key of these; there are more values than a checkpoint's JSON has.
+        ValueError: the caller's JSON uses a key of these; or there are more values than a checkpoint's JSON can have.
     """
     return joined(members_of(flat.words, flat.tops, flat.has_model), given)
 
@@ -485,15 +487,15 @@ def _refuse_many(words: Any, text: str) -> None:
 
 
 class Stored:
-    """What of a checkpoint's JSON are a state's words.
+    """The state's words in a checkpoint's JSON.
 
     Args:
         text: the JSON.
 
     Attributes:
         members: the JSON as plain values.
-        words: of what is no tensor in the state; None: it has none.
-        is_tagged: the words have tags, where they need some; else an older version wrote them, which had none.
+        words: of what is not a tensor in the state; None if there are none.
+        is_tagged: the words have tags where needed; otherwise an older version, without tags, wrote them.
         is_flat: the tensors of the section "model" were at the state's top level.
     """
 
@@ -522,7 +524,7 @@ class Stored:
             self.members[OBJECTS] = _Plain(self.is_tagged, plain=True).value(self.words)
 
     def children(self, word: Any, decoder: Decoder) -> list[tuple[Any, Any]] | None:
-        """The members of a word that is a mapping; None: it is none.
+        """The members of a word that is a mapping; None if it is not.
 
         Args:
             decoder: for their keys.
@@ -536,11 +538,11 @@ class Stored:
         try:
             pairs = {"$dict": lambda: content, "$OrderedDict": lambda: content, "$mapping": lambda: content[1]}[tag]()
             return [(decoder.value(key), inner) for key, inner in pairs]
-        except Exception:  # no mapping, or damaged, which its decoding tells
+        except Exception:  # not a mapping, or damaged, which decoding it will report
             return None
 
     def leaves(self, word: Any, decoder: Decoder, keys: Trail = ()) -> Iterator[tuple[Trail, Any]]:
-        """What of a word is no mapping, and the keys that lead to it; no tensors."""
+        """The parts of a word that are not mappings, and the keys that lead to them; without tensors."""
         children = self.children(word, decoder)
         if children is None or keys and not children:
             if not self.is_tensor(word):
@@ -550,7 +552,7 @@ class Stored:
             yield from self.leaves(inner, decoder, (*keys, key))
 
     def has_place(self, path: str) -> bool:
-        """Whether a word says where a tensor is."""
+        """Returns true if a word says where a tensor is."""
         return path in self._found_places()
 
     def _found_places(self) -> dict[str, Trail]:
@@ -560,7 +562,7 @@ class Stored:
         return self._places
 
     def keys_of(self, path: str) -> Trail:
-        """The keys that have led to a tensor."""
+        """The keys that lead to a tensor."""
         found = self._found_places().get(path)
         if found is not None:
             return found
@@ -569,7 +571,7 @@ class Stored:
         return _names.keys_of(path, self.words if type(self.words) is dict else {})
 
     def _find_places(self, word: Any, keys: Trail, decoder: Decoder) -> None:
-        """Of the tensors whose paths don't tell them."""
+        """Finds the places of tensors whose paths don't give their keys."""
         if not self.is_tagged or type(word) not in (dict, list):
             return
         assert self._places is not None
@@ -588,7 +590,7 @@ class Stored:
                 self._find_places(inner, (*keys, key), decoder)
 
     def each_by_path(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """What ranks have saved for themselves, by the paths that :func:`libdcp._names.object_path` gives."""
+        """What ranks saved separately, by the paths that :func:`libdcp._names.object_path` gives."""
         def found(word: Any, keys: Trail) -> Iterator[tuple[str, Mapping[str, Any]]]:
             if _words.tag_of(word) == EACH and isinstance(word[EACH], dict):
                 yield _names.object_path(keys), word[EACH]
@@ -602,7 +604,7 @@ class Stored:
 
 
 class _Plain(Decoder):
-    """For people: tensors are left out of mappings."""
+    """For people: omits tensors from mappings."""
 
     def mapping(self, word: dict[str, Any], keys: Trail, hint: Any) -> Any:
         return super().mapping({key: inner for key, inner in word.items() if not (

@@ -1,8 +1,8 @@
-"""What ranks tell each other of what they hold, before a collective call of the library.
+"""What ranks report to each other about what they hold, before a collective call of the library.
 
-Ranks may name other tensors, and have other values beside them; the library wants all ranks to name the same tensors, and
-takes one JSON. One all-reduce finds out whether ranks differ, and whether all of them have got so far; only what differs
-from rank 0's is sent, by way of rank 0.
+Ranks may name different tensors, and have different values besides them; the library requires that all ranks name the
+same tensors, and accepts one JSON. One all-reduce determines whether ranks differ, and whether all of them have got so
+far; only differences from rank 0 are sent, through rank 0.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ T = TypeVar("T")
 Keys = tuple[Any, ...]
 Trail = tuple[str, ...]  # texts of keys
 _NONE = 2**64 - 1
-EACH = "$per_rank"  # the tag of what each rank has for itself, by rank
-_MOST_TOLD = 16  # differences that are told one by one
-_MOST_LETTERS = 60  # of a value that differs
+EACH = "$per_rank"  # the tag of what each rank has separately, by rank
+_MOST_TOLD = 16  # differences that are reported individually
+_MOST_LETTERS = 60  # characters of a value that differs
 
 
 def mark_of(text: bytes) -> int:
@@ -37,7 +37,7 @@ def mark_of(text: bytes) -> int:
 
 
 def _gather(group: Group, text: bytes) -> list[bytes]:
-    """All ranks' texts on rank 0, elsewhere none."""
+    """All ranks' texts on rank 0, elsewhere an empty list."""
     sizes = np.zeros(group.size, np.uint64)
     sizes[group.rank] = len(text)
     group.allreduce(sizes, SUM)
@@ -49,7 +49,7 @@ def _gather(group: Group, text: bytes) -> list[bytes]:
 
 
 def _broadcast(group: Group, text: bytes) -> bytes:
-    """Rank 0's text."""
+    """Sends rank 0's text to all ranks."""
     size = np.array([len(text)], np.uint64)
     group.broadcast(size.view(np.uint8), 0)
     data = np.frombuffer(text, np.uint8).copy() if group.rank == 0 else np.empty(int(size[0]), np.uint8)
@@ -62,7 +62,7 @@ def _text(value: Any) -> str:
 
 
 def _kind(word: Any) -> str | None:
-    """Of a word that is a mapping its tag, "" where it has none; None of others. See :mod:`libdcp._words`."""
+    """The tag of a word that is a mapping, "" if it has none; None for other words. See :mod:`libdcp._words`."""
     if not isinstance(word, dict) or _words.is_number(word):
         return None
     tag = _words.tag_of(word)
@@ -76,12 +76,12 @@ def _pairs(word: dict[str, Any], kind: str) -> dict[str, tuple[Any, Any]]:
     return {_text(key): (key, value) for key, value in listed}
 
 
-# Tags of containers of items, and where in a tag's content their words are; None: it is they.
+# Tags of containers of items, and the position of their words in a tag's content; None: the content is the words.
 _ITEMS: dict[str | None, int | None] = {"$tuple": None, "$deque": 0, "$namedtuple": 2, "$subclass": 1, "$dataclass": 1}
 
 
 def _turned(content: Any, tag: str | None) -> list[Any]:
-    """The items, and what is around them."""
+    """The items, and what surrounds them."""
     at = _ITEMS[tag]
     return [content] if at is None else [content[at], *content[:at], *content[at + 1:]]
 
@@ -103,18 +103,18 @@ def _mapping(like: dict[str, Any], kind: str, pairs: Iterable[tuple[Any, Any]]) 
 
 
 def pairs_of(word: Any) -> list[tuple[Any, Any]] | None:
-    """The keys, as words, and values of a word that is a mapping; None of others."""
+    """The keys, as words, and values of a word that is a mapping; None for other words."""
     kind = _kind(word)
     return None if kind is None else list(_pairs(word, kind).values())
 
 
 def like(word: dict[str, Any], pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
-    """A mapping of a word's kind with other keys and values."""
+    """A mapping of the same kind as a word, with other keys and values."""
     return _mapping(word, _kind(word) or "", pairs)
 
 
-# How a word differs from another one: ("whole", word), or, of two mappings of one kind, ("in", differences by the texts of
-# keys, with the keys' words).
+# How a word differs from another one: ("whole", word), or, for two mappings of one kind, ("in", differences by the
+# texts of keys, with the keys' words).
 Delta = Sequence[Any]
 
 
@@ -130,7 +130,7 @@ def _difference(mine: Any, base: Any) -> Delta | None:
 
 
 def _are_groups(value: Any) -> bool:
-    """Whether it is as torch's optimizers have their groups of parameters, by name."""
+    """Returns true for the form of torch's parameter groups, by name."""
     return isinstance(value, list) and all(
         isinstance(group, dict) and isinstance(group.get("params"), list) and all(
             isinstance(name, str) for name in group["params"]) for group in value)
@@ -142,18 +142,17 @@ def _options(group: dict[str, Any]) -> str:
 
 @dataclass
 class _Union:
-    """The union of words by their mappings' keys. Lists of one length are united item by item, and optimizers' groups by what
-    they say of their parameters; of all else the lowest rank's counts.
+    """The union of words by their mappings' keys. Lists of equal length are united item by item, and optimizers' groups
+    by what they say about their parameters; for everything else the lowest rank's value is used.
 
     Attributes:
-        value: the union; the first rank's is taken over.
-        differing: what ranks have for keys for which they have different values, with the ranks that have it; keys are
-            texts.
+        value: the union; it reuses the first rank's value.
+        differing: the different values that ranks have for a key, with the ranks that have each; keys are texts.
     """
 
     value: Any
     differing: dict[Trail, list[tuple[str, list[int]]]] = field(default_factory=dict)
-    _owners: dict[Trail, int] = field(default_factory=dict)  # of what the first rank lacked
+    _owners: dict[Trail, int] = field(default_factory=dict)  # for what the first rank lacked
 
     def add(self, rank: int, delta: Delta) -> None:
         self.value = self._with(self.value, delta, (), rank)
@@ -198,7 +197,7 @@ class _Union:
 
     def _with_groups(self, ours: list[dict[str, Any]], others: list[dict[str, Any]], keys: Trail,
                      rank: int) -> list[dict[str, Any]]:
-        """Parameters with the same options together."""
+        """Groups the parameters with the same options."""
         groups = {name: i for i, group in enumerate(ours) for name in group["params"]}
         for group in others:
             for i in sorted({groups[name] for name in group["params"] if name in groups}):
@@ -238,11 +237,11 @@ def ranks_text(ranks: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of what ranks have for one row of keys.
+    """A difference between ranks at one sequence of keys.
 
     Attributes:
         keys: that lead to it.
-        values: as JSON, of each the ranks that have it; the first one counts. Ranks that have none are not named.
+        values: as JSON, each with the ranks that have it; the first one is used. Ranks without a value are not named.
     """
 
     keys: Keys
@@ -250,11 +249,11 @@ class Difference:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Those that have another value than the one that counts."""
+        """The ranks that have another value than the one that is used."""
         return tuple(sorted(rank for _, ranks in self.values[1:] for rank in ranks))
 
     def said(self, shown: Callable[[str], str] = lambda value: value) -> str:
-        """Who has what."""
+        """A text that says which ranks have what."""
         def short(text: str) -> str:
             return text if len(text) <= _MOST_LETTERS else text[:_MOST_LETTERS - 4] + " ..."
         return ", ".join(f"{short(shown(value))} on {ranks_text(ranks)}" for value, ranks in self.values)
@@ -264,14 +263,14 @@ class Part:
     """A JSON object that each rank has, united over the ranks by :func:`agree`.
 
     Args:
-        make: the object, where it is needed.
-        mark: of its contents; equal on two ranks where they have the same.
-        everywhere: whether all ranks need the union; else rank 0 alone gets it.
+        make: returns the object, if it is needed.
+        mark: of its contents; equal on ranks that have the same.
+        everywhere: whether all ranks need the union; otherwise only rank 0 gets it.
 
     Attributes:
-        united: the union, where ranks had different ones and this rank gets it; else None.
-        differing: values that ranks have for the same keys; the first ones of them.
-        n_differing: of them all.
+        united: the union, if ranks had different objects and this rank gets it; otherwise None.
+        differing: the first of the values that ranks have for the same keys.
+        n_differing: their total number.
     """
 
     def __init__(self, make: Callable[[], Any], mark: int, everywhere: bool) -> None:
@@ -284,7 +283,7 @@ class Part:
 
     @property
     def value(self) -> Any:
-        """The union, where this rank gets it; else this rank's own."""
+        """The union, if this rank gets it; otherwise this rank's own object."""
         return self._make() if self.united is None else self.united
 
 
@@ -304,7 +303,7 @@ def _compare(group: Group, parts: Sequence[Part], n: int, failed: bool) -> tuple
 
 
 def _unite(group: Group, parts: Sequence[Part]) -> None:
-    """Those that differ. What fails on one rank is raised on all."""
+    """Unites the parts that differ. A failure on one rank is raised on all."""
     def attempted(function: Callable[[], Any]) -> bytes:
         try:
             return b"+" + json.dumps(function()).encode()
@@ -340,17 +339,17 @@ def _unite(group: Group, parts: Sequence[Part]) -> None:
 
 
 def agree(group: Ranks, parts: Sequence[Part] | None, n: int) -> int | None:
-    """Unites parts where ranks have different ones. Collective.
+    """Unites parts if ranks have different ones. Collective.
 
     Args:
         parts: None: this rank has failed.
-        n: how many, the same on all ranks.
+        n: their number, the same on all ranks.
 
     Returns:
-        The first rank that has failed, where one has; then nothing is united.
+        The first rank that has failed, if there is one; then nothing is united.
 
     Raises:
-        libdcp.Error: STATE, a rank could not do it.
+        libdcp.Error: STATE: a rank could not do it.
     """
     if isinstance(group, Alone):
         return 0 if parts is None else None
@@ -364,11 +363,11 @@ def agree(group: Ranks, parts: Sequence[Part] | None, n: int) -> int | None:
 
 
 def attempt(group: Ranks, function: Callable[[], T]) -> T:
-    """What the function returns on this rank. Collective, and within a :class:`libdcp._signals.Shield`.
+    """The function's result on this rank. Collective, and to be called inside a :class:`libdcp._signals.Shield`.
 
     Raises:
-        BaseException: what it has raised on this rank.
-        libdcp.Error: STATE, where it has raised on others only.
+        BaseException: the function's exception on this rank.
+        libdcp.Error: STATE: it raised one only on other ranks.
     """
     failure = None
     try:

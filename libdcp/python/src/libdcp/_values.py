@@ -1,4 +1,4 @@
-"""What ranks have beside tensors, in a checkpoint's JSON: the union of it, and what is said of what differs."""
+"""What ranks have besides tensors, in a checkpoint's JSON: its union, and the report of differences."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _JSON, _REPLICAS = "json", "replicas"
 
 
 def part_of(text: bytes, replicas: str, members: Callable[[], Any]) -> _union.Part:
-    """A rank's JSON, and the rule for what differs.
+    """A rank's JSON, and the rule for differences.
 
     Args:
-        members: gives the JSON's members, as they can be united.
+        members: returns the JSON's members, in the form that can be united.
     """
     return _union.Part(lambda: {_JSON: members(), _REPLICAS: replicas}, _union.mark_of(text + replicas.encode()),
                        everywhere=False)
@@ -39,10 +39,10 @@ def _said(part: _union.Part) -> str:
 
 
 def refuse_other_tensors(part: _union.Part) -> None:
-    """After ranks were asked for their tensors' types and shapes.
+    """Called after the exchange of tensors' types and shapes.
 
     Raises:
-        libdcp.Error: MISMATCH, they have different ones for one path.
+        libdcp.Error: MISMATCH: ranks have different ones for one path.
     """
     if part.differing:
         first = part.differing[0]
@@ -51,10 +51,10 @@ def refuse_other_tensors(part: _union.Part) -> None:
 
 
 def settle(part: _union.Part, replicas: str, rank: int) -> None:
-    """After ranks were asked for their JSON: says what differs, by the rule.
+    """Called after the exchange of the JSON: reports differences, according to the rule.
 
     Raises:
-        libdcp.Error: MISMATCH, the rule is "check", or it differs itself.
+        libdcp.Error: MISMATCH: the rule is "check", or the rule itself differs.
     """
     if not part.differing:
         return
@@ -78,7 +78,7 @@ def text_of(part: _union.Part, paths: Iterable[str]) -> bytes:
 
 
 def _without_filled(word: Any, keys: tuple[Any, ...], paths: list[str]) -> Any:
-    """Without the mappings that are empty on some rank, and have tensors alone on others."""
+    """Without the mappings that are empty on some ranks, and contain only tensors on others."""
     pairs = _union.pairs_of(word)
     if pairs is None:
         return word

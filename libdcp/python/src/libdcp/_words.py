@@ -1,9 +1,9 @@
-"""Python values as JSON: words of JSON's own, and tagged ones for what it has no word for.
+"""Python values as JSON: JSON's own words, and tagged ones for what JSON cannot represent.
 
-A tagged word is an object with one member, whose name begins with "$" and is that of a type: {"$tuple": [1, 2]}. A
-mapping of the user that looks like one is written as its items, {"$dict": [["$tuple", [1, 2]]]}. docs/format.md lists all
-of them. A tag names a type, and never code: of a class it has the name, which is looked for among the classes of the
-state that is loaded into and those that were registered; nothing is imported or called for a file.
+A tagged word is an object with one member, whose name is "$" and the name of a type: {"$tuple": [1, 2]}. A mapping of
+the user that looks like one is written as its items, {"$dict": [["$tuple", [1, 2]]]}. docs/format.md lists all of them.
+A tag names a type, and never code: for a class it contains the name, which is looked up among the classes of the state
+that is loaded into and those that were registered; nothing is imported or called for a file.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ import numpy as np
 
 C = TypeVar("C", bound=type)
 
-DEEPEST = 100  # levels of lists and mappings within each other
-FLOAT = "float"  # {"float": "inf"} stands for a number that JSON lacks
+DEEPEST = 100  # levels of nested lists and mappings
+FLOAT = "float"  # {"float": "inf"} represents a number that JSON lacks
 _NOT_FINITE = ("inf", "-inf", "nan")
-_LEAST, _MOST = -2**63, 2**64 - 1  # of the integers that a checkpoint's JSON has
+_LEAST, _MOST = -2**63, 2**64 - 1  # the range of integers in a checkpoint's JSON
 FACTORIES: dict[str, Callable[[], Any]] = {
     kind.__name__: kind for kind in (bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)}
 NUMPY = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128)|str|bytes|"
                     r"(datetime|timedelta)64(\[\d*[A-Za-z]+\])?")
-# By their types, what makes one of that very type of another class'.
+# For each type, what converts an instance of a subclass to exactly that type.
 _NUMBERS_AND_TEXTS: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__index__, float: float.__float__}
-NOTHING: Any = object()  # the word of what is or has nothing but tensors
+NOTHING: Any = object()  # the word of what is or contains only tensors
 
 registered: dict[str, type] = {}
 
@@ -45,7 +45,7 @@ ABSENT = {"$absent": None}
 
 
 class Absent:
-    """An item of a list of which this rank knows nothing, and another one may; None, where none does."""
+    """An item of a list that this rank does not know, but another rank may; None if no rank does."""
 
 
 class Keys(tuple[Any, ...]):
@@ -80,12 +80,12 @@ def _is_registrable(kind: Any) -> bool:
 
 
 def register(cls: C) -> C:
-    """Lets loads make objects of a class that the state that they load into has none of: an Enum, a dataclass, a named
-    tuple, or another class that is a dict, UserDict, list, tuple, set, deque, str, int or float. Without it such an object is loaded as the plain
-    value that it consists of. It can be used as a decorator.
+    """Allows loads to make objects of a class of which the state has no instance: an Enum, a dataclass, a named tuple,
+    or another class that is a dict, UserDict, list, tuple, set, deque, str, int or float. Otherwise an object of that
+    class is loaded as the plain value of which it consists. Can be used as a decorator.
 
     Raises:
-        TypeError: it is none of them.
+        TypeError: it is none of these.
     """
     if not _is_registrable(cls):
         raise TypeError(f"{cls!r} is no Enum, dataclass, named tuple, nor a class of dicts, lists, tuples, sets, deques, texts or "
@@ -95,12 +95,12 @@ def register(cls: C) -> C:
 
 
 def _in_order(words: Iterable[Any]) -> list[Any]:
-    """The same for equal sets and mappings, whatever the order that they were filled in."""
+    """The same order for equal sets and mappings, whatever the order in which they were filled."""
     return sorted(words, key=lambda word: json.dumps(word, sort_keys=True))
 
 
 def _is_text(value: str) -> bool:
-    """Whether a JSON text can have it."""
+    """Returns true if a JSON text can contain it."""
     return value.isascii() and "\0" not in value or _has_words(value)
 
 
@@ -116,7 +116,7 @@ def is_tag(key: Any) -> bool:
 
 
 def tag_of(word: Any) -> str | None:
-    """The name of its tag, where it is a tagged word."""
+    """The name of its tag, if it is a tagged word."""
     if type(word) is dict and len(word) == 1:
         key: str = next(iter(word))
         if is_tag(key):
@@ -125,10 +125,10 @@ def tag_of(word: Any) -> str | None:
 
 
 def items_of(tag: str, content: Any, key_of: Callable[[Any], Any]) -> list[tuple[Any, Any]]:
-    """Keys and words of what a tagged word consists of, where these may be tensors.
+    """Keys and words of the parts of a tagged word, where these may be tensors.
 
     Args:
-        key_of: the value of a key's word.
+        key_of: returns the value of a key's word.
     """
     try:
         if tag == "$dataclass":
@@ -148,7 +148,7 @@ def items_of(tag: str, content: Any, key_of: Callable[[Any], Any]) -> list[tuple
 
 
 def is_number(word: Any) -> bool:
-    """Whether it stands for a float that JSON lacks."""
+    """Returns true if it represents a float that JSON lacks."""
     return type(word) is dict and len(word) == 1 and word.get(FLOAT) in _NOT_FINITE
 
 
@@ -162,7 +162,7 @@ def refused(value: Any, keys: tuple[Any, ...], why: str = "") -> TypeError:
 
 
 class Encoder:
-    """Makes words of values. What the words of tensors and of objects with a state dict are, subclasses say.
+    """Makes words from values. Subclasses define the words of tensors and of objects with a state dict.
 
     Attributes:
         classes: of the values, by name, as far as tags name them.
@@ -171,15 +171,15 @@ class Encoder:
     def __init__(self) -> None:
         self.classes: dict[str, type] = {}
         self._depth = 0
-        self._within = 0  # containers around a value that are no mappings of names
+        self._within = 0  # the containers around a value that are not mappings of names
         self._in_sets = 0
-        self._kinds = self._exact()  # a method for each type; others are added when they are met
+        self._kinds = self._exact()  # a method for each type; others are added when they occur
 
     def word(self, value: Any, keys: tuple[Any, ...]) -> Any:
-        """The value as JSON has it; NOTHING, it is or has only tensors whose paths tell where they are.
+        """The value as JSON; NOTHING if it is or contains only tensors whose paths say where they are.
 
         Raises:
-            TypeError: it can't be kept; the message names the keys.
+            TypeError: it cannot be stored; the message names the keys.
         """
         kind = type(value)
         method = self._kinds.get(kind)
@@ -188,7 +188,7 @@ class Encoder:
         return method(value, keys)
 
     def method_of(self, value: Any) -> Callable[[Any, tuple[Any, ...]], Any]:
-        """What makes words of values of this one's type."""
+        """The method that makes words from values of this one's type."""
         kind = type(value)
         if isinstance(value, enum.Enum):
             return self._enum
@@ -236,7 +236,7 @@ class Encoder:
         raise refused(value, keys)
 
     def _number_or_text(self, value: Any, keys: tuple[Any, ...]) -> Any:
-        """Of a class of their own."""
+        """For an instance of the user's own class."""
         self._attributes(value, keys)
         plain = next(plain for kind, plain in _NUMBERS_AND_TEXTS.items() if isinstance(value, kind))
         return tagged("subclass", [self.class_name(value), self.word(plain(value), keys)])
@@ -290,7 +290,7 @@ class Encoder:
             raise TypeError(f"{Keys(keys[:8])}...: lists and mappings of more than {DEEPEST} levels, or within themselves")
 
     def _items(self, value: Iterable[Any], keys: tuple[Any, ...]) -> list[Any]:
-        """Of what has numbers for keys; not NOTHING, as an item's place counts."""
+        """For containers whose keys are numbers; never NOTHING, since an item's position counts."""
         self._descend(keys)
         self._within += 1
         made = [self.word(inner, (*keys, i)) for i, inner in enumerate(value)]
@@ -299,7 +299,7 @@ class Encoder:
         return made
 
     def _list(self, value: list[Any], keys: tuple[Any, ...]) -> list[Any]:
-        kinds = set(map(type, value))  # thousands of numbers are nothing unusual
+        kinds = set(map(type, value))  # thousands of numbers are common
         if kinds <= {int} and (not value or _LEAST <= min(value) and max(value) <= _MOST):
             return list(value)
         if kinds == {float} and all(map(math.isfinite, value)):
@@ -313,14 +313,14 @@ class Encoder:
         return made
 
     def _pairs(self, value: Mapping[Any, Any], keys: tuple[Any, ...]) -> list[tuple[Any, Any, Any]]:
-        """Keys, their words and those of what they lead to."""
+        """Keys, their words, and the words of the values."""
         self._descend(keys)
         made = [(key, self.key(key, keys), self.word(inner, (*keys, key))) for key, inner in value.items()]
         self._depth -= 1
         return made
 
     def key(self, key: Any, keys: tuple[Any, ...]) -> Any:
-        """The word of a key of the mapping that the keys lead to."""
+        """The word of a key of the mapping to which the keys lead."""
         if type(key) is str and _is_text(key):
             return key
         try:
@@ -346,7 +346,7 @@ class Encoder:
         return tagged("mapping", [self.class_name(value), list(map(list, kept)), *[attributes] * bool(attributes)])
 
     def _refuse_mapping(self, value: Mapping[Any, Any], keys: tuple[Any, ...]) -> None:
-        """Of a class of which no new one can be made."""
+        """Refuses an instance of a class of which no new instance can be made."""
         if isinstance(value, collections.defaultdict) and value.default_factory is not None:
             raise TypeError(f"{Keys(keys)}: the {type(value).__name__} is a class of defaultdicts, whose default_factory would be "
                             "lost; save what it consists of")
@@ -357,8 +357,8 @@ class Encoder:
                             "collections.UserDict's, and nothing is pickled; save what it consists of, such as dict(it)")
 
     def _attributes(self, value: Any, keys: tuple[Any, ...]) -> list[str]:
-        """The attributes of a container that are its items, too, as those of classes whose items are attributes; others
-        would be lost."""
+        """The attributes of a container that are also its items, for classes that mirror items as attributes; other
+        attributes would be lost."""
         given = dict(getattr(value, "__dict__", {}))
         items = value if isinstance(value, dict) else {}
         if isinstance(value, collections.UserDict):
@@ -371,7 +371,7 @@ class Encoder:
         return mirrored
 
     def plain(self, kept: list[tuple[Any, Any]]) -> Any:
-        """An object where it has the same keys and looks like nothing else."""
+        """A plain object, if it has the same keys and looks like nothing else."""
         if all(type(key) is str for key, _ in kept):
             made = dict(kept)
             if len(made) != 1 or not (is_tag(kept[0][0]) or is_number(made)):
@@ -421,17 +421,18 @@ class Encoder:
 
 
 def _key_encoder(encoder: Encoder) -> Encoder:
-    """For the keys of mappings, which tell their own tags and classes to that of the mapping."""
+    """Makes the words of mappings' keys, and reports their tags and classes to the mapping's encoder."""
     made = Encoder()
     made.classes = encoder.classes
     return made
 
 
 class Inline(Encoder):
-    """Also arrays of numpy and tensors of torch are words, with all their bytes: small ones, such as a generator's state.
+    """Also makes words of numpy arrays and torch tensors, with all their bytes: for small ones, such as a generator's
+    state.
 
     Attributes:
-        array_bytes: that the words of arrays have taken.
+        array_bytes: the bytes of all arrays' words.
     """
 
     def __init__(self) -> None:
@@ -463,7 +464,7 @@ class Inline(Encoder):
 
 
 def _is_structseq(kind: type) -> bool:
-    """Such as time.struct_time, which has other fields than items."""
+    """For example time.struct_time, which has other fields than items."""
     return issubclass(kind, tuple) and hasattr(kind, "n_sequence_fields")
 
 
@@ -475,6 +476,6 @@ def encoded(value: Any, keys: tuple[Any, ...] = ()) -> Any:
     """The word of a value without tensors.
 
     Raises:
-        TypeError: it can't be kept; the message names the keys.
+        TypeError: it cannot be stored; the message names the keys.
     """
     return Encoder().word(value, keys)

@@ -1,4 +1,4 @@
-"""Reading checkpoints without loading them, and proofs of states."""
+"""Reads checkpoints without loading them, and proves states."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ._paths import Path
 from .errors import Error, Status
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # Python 3.10 has none of its own
+    from typing_extensions import Unpack  # missing from Python 3.10
 
 
 @dataclass(frozen=True)
 class Proof:
-    """A state's checksums; those of equal states are equal, whatever the ranks and the layout.
+    """A state's checksums, which are equal for equal states, whatever the ranks and the layout.
 
     Attributes:
         id: one number for all tensors' paths, types, shapes and bytes, 16 hexadecimal digits.
@@ -41,15 +41,15 @@ class Proof:
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of a checkpoint: its dtype as the file names it, "F32" for example, and its shape."""
+    """A tensor of a checkpoint: its dtype as named in the file, for example "F32", and its shape."""
 
     dtype: str
     shape: tuple[int, ...]
 
 
 class _Opened:
-    """A checkpoint that is open until nobody has this any more, who reads it at that time included. Who reads lets go of
-    it also where an exception ends the read, as the traceback's frames would keep it."""
+    """A checkpoint that is open for as long as this object exists; a read in progress keeps it alive. A read also drops
+    its reference if an exception ends it, since the traceback's frames would otherwise keep it alive."""
 
     def __init__(self, path: str) -> None:
         self.handle = c.c_void_p()
@@ -58,7 +58,7 @@ class _Opened:
         lib.checkpoint_open(self.comm.handle, os.fsencode(path), self.handle)
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if is_finalizing():  # modules may have lost their names; the process's end lets go of the step
+        if is_finalizing():  # modules may have lost their names; the end of the process releases the step
             return
         if getattr(self, "handle", None):
             lib.checkpoint_close(self.handle)
@@ -66,11 +66,12 @@ class _Opened:
             self.comm.close()
 
 
-_PART_BYTES = 32 << 20  # of a read, between two of which signals are handled
+_PART_BYTES = 32 << 20  # parts of a read, between which signals are handled
 
 
 def _parts(start: Sequence[int], count: Sequence[int], size: int) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """A box as boxes whose dense elements follow each other, of at most so many bytes where an element has ``size``."""
+    """Divides a box into boxes whose dense elements follow each other, of at most the given bytes if an element has
+    ``size`` bytes."""
     cut = next((d for d, n in enumerate(count) if n > 1), None)
     if cut is None or math.prod(count) * size <= _PART_BYTES:
         yield start, count
@@ -82,24 +83,24 @@ def _parts(start: Sequence[int], count: Sequence[int], size: int) -> Iterator[tu
 
 
 class Checkpoint(Mapping[str, npt.NDArray[Any]]):
-    """A step as a mapping from tensors' paths to numpy arrays, which are read, and proven, when they are asked for.
+    """A step as a mapping from tensors' paths to numpy arrays, which are read and verified when they are accessed.
 
-    Any number of threads may use one at once, each as fast as if it had one of its own.
+    Any number of threads may use one at once, each as fast as with a checkpoint of its own.
 
     Args:
-        path: a step's folder, or a directory of steps, meaning the newest one. Until it is closed no writer removes
-            the step.
+        path: a step's folder, or a directory of steps, which stands for the newest one. No writer removes the step
+            until the checkpoint is closed.
 
     Attributes:
         path: the step's folder.
         step: its number.
         layout: "global", or "sharded" in ``files`` files.
-        json: its JSON object; what was no tensor in the state that was saved is in its "state".
+        json: its JSON object; its "state" contains what was not a tensor in the state that was saved.
 
-    Two are equal where they are one object; :meth:`diff` and :meth:`proof` compare what they have.
+    Two checkpoints are equal only if they are the same object; :meth:`diff` and :meth:`proof` compare contents.
 
-    Tensors of types that numpy lacks (BF16, the 8-bit floats) are ml_dtypes' where that is installed, else their bits
-    as unsigned integers.
+    Tensors of types that numpy lacks (BF16, the 8-bit floats) have the types of ml_dtypes if that is installed,
+    otherwise they are their bits as unsigned integers.
     """
 
     def __init__(self, path: Path) -> None:
@@ -128,7 +129,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
 
     @property
     def entries(self) -> Mapping[str, Entry]:
-        """Each tensor's dtype and shape; nothing is read for it."""
+        """Each tensor's dtype and shape; reads nothing."""
         return self._entries
 
     def dtype(self, name: str) -> str:
@@ -159,10 +160,10 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         return len(self._entries)
 
     def __contains__(self, name: object) -> bool:
-        """Nothing is read for it."""
+        """Reads nothing."""
         return name in self._entries
 
-    __eq__ = object.__eq__  # and not a mapping's, which would read and compare all tensors
+    __eq__ = object.__eq__  # not a mapping's, which would read and compare all tensors
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
@@ -170,13 +171,14 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
 
     def read(self, name: str, start: tuple[int, ...] | None = None,
              count: tuple[int, ...] | None = None) -> npt.NDArray[Any]:
-        """A box of a tensor: ``count`` elements of each dimension from ``start`` on; the whole one by default.
+        """Reads a box of a tensor: ``count`` elements in each dimension, starting at ``start``; by default the whole
+        tensor.
 
         Raises:
-            KeyError: there is no such tensor; it says which ones have such a name.
-            TypeError: start or count is no tuple of integers.
-            ValueError: the box is not within it.
-            libdcp.Error: CORRUPT, bytes differ from what was saved.
+            KeyError: there is no such tensor; the message lists similar names.
+            TypeError: start or count is not a tuple of integers.
+            ValueError: the box is not inside the tensor.
+            libdcp.Error: CORRUPT: bytes differ from what was saved.
         """
         given = _checked.checked("read", {"start": start, "count": count}, _checked.BOXES)
         entry = self._entry(name)
@@ -198,7 +200,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         return array
 
     def fill(self, state: Mapping[Any, Any]) -> None:
-        """Fills the memory of a state's tensors, as :func:`libdcp.load` does it, from the checkpoint that is open."""
+        """Fills the memory of a state's tensors from the open checkpoint, as :func:`libdcp.load` does."""
         opened = self._open()
         try:
             with opened.comm.work(), opened.loading:
@@ -207,8 +209,8 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
             del opened
 
     def proof(self) -> Proof:
-        """What :func:`libdcp.prove` gives for an equal state; from the tables. Of layout sharded, tensors are read that are
-        cut on another dimension than their first."""
+        """The result of :func:`libdcp.prove` for an equal state, from the tables. With layout sharded, tensors that are
+        cut on another dimension than their first are read."""
         opened, word = self._open(), c.c_uint64()
         try:
             crc = {name: self._crc(opened.handle, name, i) for name, i in self._numbers.items()}
@@ -230,8 +232,8 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         return word.value
 
     def diff(self, other: Checkpoint) -> dict[str, str]:
-        """The tensors that differ, by path, and how: "only here", "only there", "dtype F32, there BF16",
-        "shape (2, 3), there (3, 2)" or "bytes". From checksums; see :meth:`proof` for what is read."""
+        """The tensors that differ, by path, and how: "only here", "only there", "dtype F32, there BF16", "shape (2, 3),
+        there (3, 2)" or "bytes". Compares checksums; see :meth:`proof` for what is read."""
         ours, theirs = self.proof().crc, other.proof().crc
 
         def said(name: str) -> str:
@@ -249,9 +251,9 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         return {name: how for name, how in found.items() if how}
 
     def verify(self, progress: _options.Progress | None = None) -> list[str]:
-        """Reads every byte of what is at the path now and checks it, also where another step was saved there meanwhile.
+        """Reads and checks every byte of what is at the path now, even if another step was saved there in the meantime.
 
-        Returns a line for each damage found: none, and it is intact."""
+        Returns a line for each damage that was found; none if the step is intact."""
         _checked.checked("verify", {"progress": progress}, _checked.VERIFIES)
         damage: list[str] = []
         failures = _options.Failures()
@@ -276,7 +278,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
         return opened
 
     def close(self) -> None:
-        """What other threads read at this time they get; after the last of it the files are closed."""
+        """Reads of other threads that are in progress are completed; the files are closed after the last one."""
         with _signals.Shield():
             self._opened = None
 
@@ -289,7 +291,7 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
 
 
 def prove(state: Mapping[Any, Any], *, group: Any = None, **options: Unpack[ProveKeywords]) -> Proof:
-    """A state's checksums, without saving it. Collective; compare them with :meth:`Checkpoint.proof`.
+    """Computes a state's checksums without saving it; compare them with :meth:`Checkpoint.proof`. Collective.
 
     Args:
         state, group, replicas: as in :func:`libdcp.save`.

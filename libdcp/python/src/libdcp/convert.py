@@ -1,4 +1,5 @@
-"""``python -m libdcp.convert SRC DST``: between torch.distributed.checkpoint's directories and steps, both ways."""
+"""``python -m libdcp.convert SRC DST``: converts torch.distributed.checkpoint's directories to steps, and vice
+versa."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class _Usage(Exception):
 
 
 class _Bar:
-    """A line on a terminal, of what takes over two seconds."""
+    """A progress line on a terminal, for work that takes more than two seconds."""
 
     def __init__(self) -> None:
         self._begin = self._last = time.monotonic()
@@ -66,8 +67,8 @@ _STEPS = (re.compile(r"step[-_=]?(\d{1,18})(?!\d)"),
 
 
 def _number(source: str) -> int:
-    """Of the step, as frameworks put it into names: Hugging Face's checkpoint-500, accelerate's checkpoint_000003,
-    Lightning's epoch=1-step=240.ckpt, DeepSpeed's global_step100, Megatron's iter_0000100."""
+    """The step's number in the names that frameworks give: Hugging Face's checkpoint-500, accelerate's
+    checkpoint_000003, Lightning's epoch=1-step=240.ckpt, DeepSpeed's global_step100, Megatron's iter_0000100."""
     folder, name = os.path.split(os.path.abspath(source))
     if _dcp_metadata.ACCELERATE.fullmatch(name):
         name = os.path.basename(folder)
@@ -80,7 +81,7 @@ def _skip(name: str, why: str) -> None:
 
 
 def _tell_rest(source: str, parts: list[str]) -> None:
-    """Of a directory within which the parts are: what is beside them, such as a scheduler's torch.save."""
+    """Reports what else is in the directory that contains the parts, such as a scheduler's torch.save."""
     rest = sorted(set(os.listdir(source)) - {os.path.basename(part) for part in parts}) if parts != [source] else []
     if rest:
         print(f"left out: {', '.join(rest)}: not of torch.distributed.checkpoint", file=sys.stderr)

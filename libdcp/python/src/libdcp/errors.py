@@ -1,4 +1,4 @@
-"""What goes wrong, as an exception."""
+"""Failures as exceptions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Status(enum.IntEnum):
 
 
 def status_of(error: BaseException) -> Status:
-    """As the other ranks learn it."""
+    """The status that other ranks get."""
     if isinstance(error, Error):
         return error.status
     return Status.IO if isinstance(error, Exception) else Status.CANCELLED
@@ -38,12 +38,12 @@ class Error(Exception):
     """A call of the library that failed, the same on all ranks of a collective call.
 
     Attributes:
-        status: why; what to do about it differs by status.
-        rank: the first rank that failed; -1: no rank by itself.
-        ranks: all ranks that it is about, as far as they are known (the first 16).
-        path: the file or folder that it is about, or "".
+        status: why; the remedy depends on the status.
+        rank: the first rank that failed; -1: no single rank.
+        ranks: all ranks concerned, as far as they are known (the first 16).
+        path: the file or folder concerned, or "".
         tensor: the tensor's path in the checkpoint, such as "/model/a.weight", or "".
-        offset: where in the file, or None.
+        offset: the position in the file, or None.
         errno: of the system call that failed, or 0.
     """
 
@@ -59,19 +59,20 @@ class Error(Exception):
         self.errno = errno
 
     def saying(self, message: str) -> Error:
-        """The same with another message."""
+        """The same error with another message."""
         return Error(message, status=self.status, rank=self.rank, ranks=self.ranks, path=self.path, tensor=self.tensor,
                      offset=self.offset, errno=self.errno)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For processes that tell each other of failures."""
+        """For processes that send failures to each other."""
         made = functools.partial(type(self), status=self.status, rank=self.rank, ranks=self.ranks, path=self.path,
                                  tensor=self.tensor, offset=self.offset, errno=self.errno)
         return made, self.args
 
 
 class EarlierFailure(Exception):
-    """What a call before has left for this one to tell. Raised within the package, on all ranks, before anything is done.
+    """A failure of an earlier call that this call must report. Raised inside the package, on all ranks, before anything
+    is done.
 
     Attributes:
         failure: of that call.

@@ -1,4 +1,4 @@
-"""What each rank has for itself: random number generators, and where its data loader is."""
+"""What each rank has separately: random number generators, and the position of its data loader."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from .errors import Error, Status
 Shape = tuple[int, ...]
 Rows = npt.NDArray[np.uint8]
 Reshard = Callable[[list[dict[str, Any]], int, int], Mapping[str, Any]]
-SAMPLES = "samples"  # the member of a loader's state that says how many this rank has had
+SAMPLES = "samples"  # the member of a loader's state that counts the samples that this rank has read
 
 
-_TAGGED = "$tagged"  # the only member of a state's row where the state has tags
+_TAGGED = "$tagged"  # the only member of a state's row if the state has tags
 _PAGE = 4096
 
 
 class PerRank:
-    """What each rank has for itself: any value that a state can have. On a load, on any number of ranks, rank r gets what
-    rank r has saved; a rank that the saving run did not have keeps what it has.
+    """A value that each rank has separately: anything that a state can contain. On a load, on any number of ranks, rank
+    r gets what rank r has saved; a rank that the saving run did not have keeps its value.
 
     Args:
-        value: an array of one shape and type on all ranks is a tensor with a row for each rank in the checkpoint, and is
-            loaded in place. Of other values, such as numbers, mappings and arrays of other shapes, what is no tensor is
-            in the checkpoint's JSON, and each rank's tensors are tensors of their own; a load puts a new value in place
-            of the old one, and fills those of its arrays that have the stored shape and type. Whichever of these the
-            checkpoint has, in the place of an array of another shape, with as many dimensions, and of None a load puts a
-            new array of the stored shape and type.
+        value: an array with the same shape and type on all ranks becomes a tensor in the checkpoint with one row per
+            rank, and is loaded in place. For other values, such as numbers, mappings and arrays of different shapes,
+            the checkpoint's JSON contains what is not a tensor, and each rank's tensors are separate tensors; a load
+            replaces the old value by a new one, and fills those of its arrays that have the stored shape and type. In
+            both cases, a load replaces None, and an array with another shape but as many dimensions, by a new array of
+            the stored shape and type.
 
-    The checkpoint does not tell whether an array was numpy's or torch's. Where the value has no array in its place, as None
-    has none, it becomes numpy's if torch is not imported, or if all arrays of the state are numpy's and no object with a
-    state dict is in it; else torch's.
+    The checkpoint does not say whether an array was numpy's or torch's. If the value has no array in its place, like
+    None, the new array is numpy's if torch is not imported, or if all arrays of the state are numpy's and it contains
+    no object with a state dict; otherwise torch's.
 
     Attributes:
-        value: what was given, or was loaded.
+        value: the given value, or the loaded one.
         loaded: whether the last load had something for this rank.
     """
 
-    _next: Any = None  # what a load fills, to take the value's place
+    _next: Any = None  # filled by a load, to replace the value
 
     def __init__(self, value: Any) -> None:
         if hasattr(value, "placements") and hasattr(value, "to_local"):
@@ -57,11 +57,11 @@ class PerRank:
         self.loaded = False
 
     def begin_load(self, new: Any) -> None:
-        """Before a load, with an array for it to fill where the value is none that it can fill; else None."""
+        """Called before a load, with an array to fill if the value is not one that can be filled; otherwise None."""
         self._next = new
 
     def end_load(self, is_loaded: bool) -> None:
-        """After a load: whether it had something for this rank."""
+        """Called after a load, which reports whether it had something for this rank."""
         self.loaded = is_loaded
         if is_loaded and self._next is not None:
             self.value = self._next
@@ -69,7 +69,7 @@ class PerRank:
 
     @property
     def array(self) -> Any:
-        """The value, where it is an array."""
+        """The value, if it is an array."""
         return self.value
 
     @property
@@ -78,7 +78,7 @@ class PerRank:
             self.value, "__cuda_array_interface__")
 
     def part(self, rank: int, size: int, stored: Shape | None) -> Shard:
-        """This rank's row of those that are saved, or were ``stored``."""
+        """This rank's row of the rows that are saved, or that were ``stored``."""
         rows = stored[0] if stored else size
         array = self.array if self._next is None else self._next
         row = array[None] if rank < rows else array[None][:0]
@@ -86,24 +86,24 @@ class PerRank:
 
 
 class Stateful(Protocol):
-    """As torchdata's loaders are, and samplers of one's own."""
+    """What torchdata's loaders, and samplers of one's own, provide."""
 
     def state_dict(self) -> Mapping[str, Any]: ...
     def load_state_dict(self, state_dict: dict[str, Any], /) -> None: ...
 
 
 class Loader:
-    """A data loader with a state of its own on each rank, saved as JSON and given back to it by a load, with its types, and
-    with small tensors, such as a generator's state, in it.
+    """A data loader with its own state on each rank. The state is saved as JSON and given back to the loader by a load,
+    with its types, and with small tensors, such as a generator's state.
 
-    On as many ranks as it was saved on, each rank gets its state back. On another number of ranks ``reshard`` says what
-    becomes of the states. Without it they have to say how many samples each rank has had, as their member "samples", and to
-    be equal but for it: then the samples that all of them had are taken as the first ones of an order in which rank r of n
-    takes samples r, r + n, r + 2 n and so on, and each rank's "samples" becomes how many of them are its own. Others are
-    refused.
+    On as many ranks as it was saved on, each rank gets its state back. On another number of ranks ``reshard``
+    determines the states. Without it, the states must give the number of samples that each rank has read, in their
+    member "samples", and be equal otherwise: then the samples that all ranks have read are the first ones of an order
+    in which rank r of n reads samples r, r + n, r + 2 n and so on, and each rank's "samples" becomes the number of them
+    that are its own. Other states are refused.
 
-    torchdata's StatefulDataLoader counts in members of its own. Where rank r of n has samples r, r + n and so on, as a
-    DistributedSampler gives them, and what all had divides evenly by the ranks that go on::
+    torchdata's StatefulDataLoader counts in members of its own. If rank r of n has samples r, r + n and so on, as a
+    DistributedSampler assigns them, and if the samples read so far can be divided evenly among the new ranks::
 
         def reshard(states, rank, size):
             batches = sum(state["_num_yielded"] for state in states) // size
@@ -114,11 +114,12 @@ class Loader:
         state = {"model": weights, "data": {"loader": libdcp.Loader(loader, reshard=reshard)}}
 
     Args:
-        loader: what has ``state_dict()``, of what a checkpoint has words for, and ``load_state_dict()``.
-        room: the most bytes that a state takes as JSON, beside its tensors, the same on all ranks.
-        reshard: called by a load on another number of ranks, on each of them, with the states of all ranks that saved, in
-            their order, this rank's number and how many ranks there are now; returns this rank's state. What it raises
-            ends the load on all ranks.
+        loader: an object with ``state_dict()``, which a checkpoint must be able to represent, and
+            ``load_state_dict()``.
+        room: the most bytes of a state as JSON, without its tensors; the same on all ranks.
+        reshard: called by a load on another number of ranks, on each of them, with the states of all ranks that saved,
+            in their order, this rank's number and the number of ranks now; returns this rank's state. An exception ends
+            the load on all ranks.
     """
 
     def __init__(self, loader: Stateful, *, room: int = 4096, reshard: Reshard | None = None) -> None:
@@ -127,28 +128,29 @@ class Loader:
         self.reshard = reshard
 
     def part(self, rank: int, size: int, stored: Shape | None) -> Shard:
-        """New memory, where this rank's state is saved from; where all ranks' are loaded to, if some were ``stored``."""
+        """New memory, from which this rank's state is saved; or into which all ranks' states are loaded, if some were
+        ``stored``."""
         if stored:
             return Shard(np.zeros(stored, np.uint8), stored, (0, 0))
         try:
             _, arrays = self._text()
-        except TypeError:  # which the save tells
+        except TypeError:  # which the save reports
             arrays = 0
         room = self.room + -(-arrays // _PAGE) * _PAGE
         return Shard(np.zeros((1, room), np.uint8), (size, room), (rank, 0))
 
     def _text(self) -> tuple[bytes, int]:
-        """The state as JSON, and how many bytes of it are arrays."""
+        """The state as JSON, and the number of its bytes that are arrays."""
         encoder = _words.Inline()
         word = encoder.word(dict(self.loader.state_dict()), ())
         text = json.dumps(word, allow_nan=False)
         return (f'{{"{_TAGGED}": {text}}}' if '{"$' in text else text).encode(), encoder.array_bytes
 
     def refresh(self, row: Rows, name: str) -> None:
-        """Writes the state there, as text that is filled up with spaces.
+        """Writes the state there, as text that is padded with spaces.
 
         Raises:
-            TypeError: there is no word for something in it.
+            TypeError: something in it cannot be represented.
             ValueError: it is too long.
         """
         try:
@@ -161,10 +163,10 @@ class Loader:
         row[0] = np.frombuffer(text.ljust(row.shape[1]), np.uint8)
 
     def restore(self, rows: Rows, rank: int, size: int, name: str) -> None:
-        """Gives the loader its state, of those that were loaded.
+        """Gives the loader its state, one of those that were loaded.
 
         Raises:
-            libdcp.Error: CORRUPT, a row is no JSON object; MISMATCH, they can't be had on this number of ranks.
+            libdcp.Error: CORRUPT: a row is not a JSON object; MISMATCH: the states do not fit this number of ranks.
         """
         states = [_object(bytes(row), name) for row in rows]
         if len(states) == size:
@@ -211,8 +213,8 @@ def _numpy_words() -> npt.NDArray[np.float64]:
 
 
 def random_state() -> dict[str, PerRank]:
-    """The generators of ``random``, of ``numpy.random``, and, where torch is imported, of torch's CPU and, where it is used,
-    of this process's GPU: a section to save with a state, and to load into; then :func:`set_random_state`."""
+    """The generators of ``random``, of ``numpy.random``, and, if torch is imported, of torch's CPU and, if it is used,
+    of this process's GPU: a section to save with a state, and to load into; then call :func:`set_random_state`."""
     found = {"python": PerRank(_python_words()), "numpy": PerRank(_numpy_words())}
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -223,8 +225,8 @@ def random_state() -> dict[str, PerRank]:
 
 
 def set_random_state(state: Mapping[str, PerRank]) -> None:
-    """Sets the generators as a load has left them in what :func:`random_state` gave. Those that the checkpoint had nothing
-    of for this rank stay as they are."""
+    """Sets the generators to what a load has stored in the result of :func:`random_state`. A generator for which the
+    checkpoint had nothing on this rank does not change."""
     loaded = {name: value.array for name, value in state.items() if value.loaded}
     if "python" in loaded:
         *words, has_gauss, gauss = loaded["python"].tolist()

@@ -1,4 +1,4 @@
-"""A save in flight."""
+"""A background save."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ log = logging.getLogger("libdcp")
 
 
 class Flight(Protocol):
-    """A save that has begun, as the library has it."""
+    """A save that has begun, as the library represents it."""
 
     def fence(self) -> None: ...
     def progress(self) -> int:
-        """1, it has ended; 0, a thread does it; less than 0, nobody does it before a fence or a wait."""
+        """1: it has ended; 0: a thread does it; negative: nobody does it before a fence or a wait."""
     def cancel(self) -> None: ...
     def wait(self, report: _capi.ReportStruct) -> None:
         """Waits for the end, and frees it."""
 
 
 class _Beginning:
-    """The flight, once it has begun, or what has gone wrong. A plain lock keeps those who wait: an exception of a signal's
-    handler that comes as a future's condition is taken leaves that held, and one that comes here does not."""
+    """The flight, once it has begun, or the exception. Waiting uses a plain lock: if a signal handler's exception
+    arrives while a future's condition is being acquired, the condition stays held; a plain lock does not."""
 
     def __init__(self) -> None:
         self.done = False
@@ -60,8 +60,8 @@ class _Beginning:
 
 
 class Worker:
-    """A thread for one save after the other. It is there for the next one already: a thread that is begun has to get a
-    processor before who begins it goes on, and saves keep these busy. A program does not end while it works."""
+    """A thread that makes one save after the other. It exists before the next save begins: whoever starts a thread must
+    wait until it gets a processor, and saves keep processors busy. A program does not end while it works."""
 
     def __init__(self) -> None:
         self._threads: concurrent.futures.ThreadPoolExecutor | None = None
@@ -74,9 +74,9 @@ class Worker:
         return self._process == os.getpid()
 
     def start(self, work: Callable[[], None]) -> bool:
-        """False: there are no more threads, or the interpreter ends."""
-        turn = threading.Lock()  # the caller's first, who would have to wait for the interpreter
-        left: list[bool] = []  # to the caller, whatever the thread does later
+        """Returns False if no more threads can be started, or the interpreter is ending."""
+        turn = threading.Lock()  # the caller first, who would otherwise have to wait for the interpreter
+        left: list[bool] = []  # for the caller, whatever the thread does later
 
         def run() -> None:
             self._thread = threading.get_ident()
@@ -103,8 +103,9 @@ class Worker:
 
 
 class _InFlight:
-    """The saves that the program's end waits for. A pool's threads have ended by then, but not those of the library, which
-    calls the package's functions, and reads memory that the interpreter is about to free; and some saves no thread does."""
+    """The saves for which the program's end waits. A pool's threads have ended by then, but not those of the library,
+    which call the package's functions, and read memory that the interpreter is about to free; and some saves have no
+    thread."""
 
     def __init__(self) -> None:
         self._savings: set[Saving] = set()
@@ -112,7 +113,7 @@ class _InFlight:
         atexit.register(self._end)
 
     def check(self) -> None:
-        """Before a save begins."""
+        """Called before a save begins."""
         if self._is_over and threading.current_thread() is not threading.main_thread():
             raise RuntimeError("the program ends: a save that a daemon thread begins now would not be waited for")
 
@@ -121,7 +122,7 @@ class _InFlight:
             saving.finish_within_its_call()
             return
         if not self._savings:
-            atexit.register(self._finish)  # handlers run in reverse order: before a group that exists by now is left
+            atexit.register(self._finish)  # handlers run in reverse order: before an existing group is destroyed
         self._savings.add(saving)
 
     def discard(self, saving: Saving) -> None:
@@ -139,23 +140,24 @@ class _InFlight:
 
 
 class Saving(concurrent.futures.Future[Report]):
-    """A save in flight. With ``copy=False`` the state's memory must not change before :meth:`fence`.
+    """A save in the background. With ``copy=False`` the state's memory must not change before :meth:`fence`.
 
-    It is a future of its :class:`Report`. Each rank calls :meth:`wait`, or asks for the :meth:`result`; a store's next
-    save and its close do it for those that nobody asked for, and raise what went wrong with it, which is logged, too; the
-    save raises it once it was made itself. A program that ends meanwhile waits for it, also after ``destroy_process_group()``.
+    It is a future of its :class:`Report`. Each rank should call :meth:`wait`, or read the :meth:`result`; otherwise a
+    store's next save and its close do so, and raise the save's failure, which is also logged; the next save raises it
+    after it was made itself. A program that ends earlier waits for the save, also after ``destroy_process_group()``.
 
     Args:
         begin: begins it.
-        flight: it has begun already; None: a thread begins it.
-        ends_alone: a thread waits for it and ends the future; else whoever asks, or the store's next call.
+        flight: given if it has already begun; None: a thread begins it.
+        ends_alone: a thread waits for it and completes the future; otherwise the first caller that needs the result
+            does, or the store's next call.
         state: what is saved.
-        owns_state: it is closed at the end.
+        owns_state: close the state at the end.
         failures: of the functions that the library calls.
-        worker: its thread does what there is to do beside the program.
-        hold: within what it returns the store is this thread's; None: it is in any case.
-        close: called once it has ended, whatever way, before anybody is told; None: nothing is to be closed.
-        is_copied: the memory may change already.
+        worker: its thread does the work in the background.
+        hold: inside its result this thread has the store; None: it always has it.
+        close: called once it has ended, in any way, before anyone learns of it; None: nothing needs to be closed.
+        is_copied: the memory may already change.
     """
 
     def __init__(self, begin: Callable[[], Flight], flight: Flight | None, ends_alone: bool, state: State | Layout,
@@ -164,7 +166,7 @@ class Saving(concurrent.futures.Future[Report]):
                  close: Callable[[], None] | None = None, is_copied: bool = False) -> None:
         super().__init__()
         self._ends_alone = ends_alone
-        self._begin = begin  # kept: it has what the library calls
+        self._begin = begin  # kept alive: it has what the library calls
         self._saved = state
         self._owns_saved = owns_state
         self._failures = failures
@@ -173,9 +175,9 @@ class Saving(concurrent.futures.Future[Report]):
         self._close = close
         self._worker = worker
         self._begun = _Beginning()
-        # A signal's handler may come back while its own thread holds one of these.
+        # A signal handler may run while its own thread holds one of these locks.
         self._ending = _locks.lock()  # held by whoever waits for the end, or at the fence
-        self._alive = _locks.lock()  # held while the flight is used that the end frees
+        self._alive = _locks.lock()  # held while the flight is used, since the end frees it
         self._freed = False  # the flight
         self._finisher = 0  # the thread that frees it
         self._told = False
@@ -183,7 +185,7 @@ class Saving(concurrent.futures.Future[Report]):
         state.hold()
         if flight:
             self._begun.set(flight)
-        if not flight or flight.progress() >= 0:  # else nobody does it until somebody waits
+        if not flight or flight.progress() >= 0:  # otherwise nobody does it until somebody waits
             self._start()
         _in_flight.add(self)
 
@@ -194,8 +196,8 @@ class Saving(concurrent.futures.Future[Report]):
         self._begin_here()
 
     def done(self) -> bool:
-        """Whether it has ended, and its outcome is known. Without the future's lock: an exception of a signal's handler
-        that comes as that is taken would leave it held, for good."""
+        """Returns true if it has ended and its outcome is known. Does not use the future's lock: if a signal handler's
+        exception arrives while that is being acquired, it stays held forever."""
         return self._state not in ("PENDING", "RUNNING")
 
     def fence(self) -> None:
@@ -211,22 +213,22 @@ class Saving(concurrent.futures.Future[Report]):
             raise RuntimeError("a function that the save has called can't wait for it")
 
     def _turn(self) -> contextlib.AbstractContextManager[None]:
-        """For what touches the flight: the store is this thread's, unless another thread does the save and ends it, or
-        it has been freed. Whoever holds the store may wait for a save that the worker has yet to begin, so its thread
-        never waits for the store."""
+        """For code that uses the flight: inside it this thread has the store, unless another thread makes the save and
+        ends it, or it has been freed. A holder of the store may wait for a save that the worker has yet to begin, so
+        the worker's thread never waits for the store."""
         with self._alive:
             is_free = not self._is_alive() or self._ends_alone and not self._is_left()
         return contextlib.nullcontext() if is_free else self._hold()
 
     def _is_left(self) -> bool:
-        """Whether nobody does the save before somebody waits for it; of one that is alive."""
+        """For a save that has not been freed: returns true if nobody does it before somebody waits for it."""
         return self._begun.result().progress() < 0
 
     def wait(self) -> Report:
         """Waits until the step is durable.
 
         Raises:
-            libdcp.Error: the save failed, with the same status on all ranks; older steps are as they were.
+            libdcp.Error: the save failed, with the same status on all ranks; older steps are not changed.
         """
         return self.result()
 
@@ -244,7 +246,7 @@ class Saving(concurrent.futures.Future[Report]):
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
-        """Somebody is told how it ended, unless time is up before, or a signal comes."""
+        """The caller learns how the save ended, unless the time is up first, or a signal arrives."""
         self._told = True
         try:
             yield
@@ -253,7 +255,7 @@ class Saving(concurrent.futures.Future[Report]):
             raise
 
     def _finish_within(self, timeout: float | None) -> None:
-        """Returns once the future is done, or time is up; ends it where no thread does."""
+        """Returns once the future is done, or the time is up; completes it if no thread does."""
         self._refuse_callbacks()
         end = None if timeout is None else time.monotonic() + timeout
         if end is None:
@@ -265,26 +267,29 @@ class Saving(concurrent.futures.Future[Report]):
                 time.sleep(0.001)
 
     def cancel(self) -> bool:
-        """Asks for the save to be given up, on all ranks. False, as it may come too late: :meth:`wait` says."""
+        """Requests that the save be given up, on all ranks. Returns False, since that may come too late: :meth:`wait`
+        reports the outcome."""
         with self._alive:
             if self._is_alive():
                 self._begun.result().cancel()
         return False
 
     def give_up(self) -> None:
-        """The call that began it raises what a signal's handler has raised: it is cancelled, and nobody need be told."""
+        """The call that began it raises a signal handler's exception: the save is cancelled, and its outcome need not
+        be reported."""
         self._told = True
         self.cancel()
 
     def let_go(self) -> None:
-        """Gives it up, as the call that began it raises; returns once nothing reads the state's memory any more."""
+        """Gives it up, because the call that began it raises an exception; returns once nothing reads the state's
+        memory."""
         with _signals.Shield():  # a second signal waits for this
             self.give_up()
             if self._is_alive() and not self._is_left():
                 self.fence()
 
     def await_begin(self) -> None:
-        """Returns once the store's group is free."""
+        """Returns once the store's group is unused."""
         self._begun.exception()
 
     def finish_at_exit(self) -> None:
@@ -297,7 +302,7 @@ class Saving(concurrent.futures.Future[Report]):
         self._tell_log()
 
     def finish_within_its_call(self) -> None:
-        """The same, by the call that began it, whose thread has the store. That stays open."""
+        """Ends it in the call that began it, whose thread has the store; the store stays open."""
         self._hold, self._close = contextlib.nullcontext, None
         self.finish_at_exit()
 
@@ -306,23 +311,23 @@ class Saving(concurrent.futures.Future[Report]):
         return self.done() and super().exception() is not None
 
     def settle(self) -> None:
-        """Before the store goes on: raises what nobody has heard of."""
+        """Called before the store continues: raises a failure that was not reported yet."""
         if self._told:
             self._finish()
         else:
             self.result()
 
     def _is_alive(self) -> bool:
-        """Whether there is a flight, now or once it has begun."""
+        """Returns true if there is a flight, now or once it has begun."""
         return not self._freed and self._begun.exception() is None
 
     def _run(self) -> None:
-        """Begins it, where it has not begun, and stays until it has ended, so that a program can't end before."""
+        """Begins it, if that was not done, and returns only when it has ended, so that a program cannot end before."""
         self._begin_here()
         nap = 0.001
         while not self._has_ended():
             time.sleep(nap)
-            nap = min(2 * nap, 0.1)  # each look takes the interpreter from what computes
+            nap = min(2 * nap, 0.1)  # each check takes the interpreter from other computation
         with self._alive:
             self._ends_alone = self._ends_alone and not (self._is_alive() and self._is_left())
         if not self._ends_alone:
@@ -331,7 +336,7 @@ class Saving(concurrent.futures.Future[Report]):
         self._tell_log()
 
     def _tell_log(self) -> None:
-        """Perhaps nobody will ask."""
+        """Logs the failure, since nobody may ask for it."""
         if self.has_failed and not self._told:
             log.error("an asynchronous save failed: %s", super().exception())
 
@@ -348,29 +353,30 @@ class Saving(concurrent.futures.Future[Report]):
             return not self._is_alive() or self._begun.result().progress() != 0
 
     def _finish(self) -> None:
-        """The first who comes here waits for the end and tells it, outside of the locks, as callbacks may come back."""
-        while not self._has_ended():  # so that the flight is free for who cancels
+        """The first caller waits for the end and completes the future, outside of the locks, since callbacks may call
+        back."""
+        while not self._has_ended():  # so that the flight is free for a caller that cancels
             if _signals.pending() is not None:
-                self.cancel()  # a call of the store that is to end soon waits for this one
+                self.cancel()  # a call of the store that must end soon waits for this save
             time.sleep(0.001)
         if self._freed:
             self._refuse_interrupted()
             return
-        with _signals.Shield():  # else a signal could come between the end and what tells it
+        with _signals.Shield():  # otherwise a signal could arrive between the end and its report
             report = _capi.ReportStruct()
             with self._turn(), self._ending:
                 if self._freed:
                     self._refuse_interrupted()
                     return
                 failure = self._end(report)
-            self._close_quietly()  # outside of the lock, which a fence may take once the store is its thread's
+            self._close_quietly()  # outside of the lock, which a fence may acquire once its thread has the store
             if failure is None:
                 self.set_result(_options.report_of(report))
             else:
                 self.set_exception(failure)
 
     def _close_quietly(self) -> None:
-        """What goes wrong is logged, as it does not change how the save has ended."""
+        """Failures are logged, since they do not change how the save has ended."""
         close, self._close = self._close, None
         if close:
             try:

@@ -1,4 +1,4 @@
-"""Saving and loading: stores of steps, and calls for one save or load."""
+"""Saves and loads: stores of steps, and calls for one save or load."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .errors import EarlierFailure, Error
 from .saving import Flight, Saving, Worker, check_begin
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # Python 3.10 has none of its own
+    from typing_extensions import Unpack  # missing from Python 3.10
 
 log = logging.getLogger("libdcp")
 T = TypeVar("T")
@@ -32,7 +32,8 @@ __all__ = ["Path", "Store", "Tier", "load", "save", "save_async", "step_path", "
 
 
 def _agreed(comm: Comm, make: Callable[[], T]) -> T:
-    """What the function returns; what is wrong on one rank is raised there, and on the others that it was. Collective."""
+    """Returns the function's result; an exception on one rank is raised there, and reported on the others.
+    Collective."""
     failure, made = None, None
     try:
         made = make()
@@ -44,17 +45,17 @@ def _agreed(comm: Comm, make: Callable[[], T]) -> T:
 
 
 def _agree_on_step(comm: Comm, step: int | None, fall_back: bool) -> None:
-    """Which step a load means. Collective."""
+    """Agrees on which step a load means. Collective."""
     comm.agree_on_same("the step to load", f"step={step}, fall_back={fall_back}")
 
 
 class _Unclosed:
-    """What a store that is open holds; where it is never closed, as where a signal came before it had a name, that goes
-    with this. Python would call a destructor of the store's own after its close, too, and lose in it what a handler of a
-    signal raises.
+    """What an open store holds. If the store is never closed, for example because a signal came before it was assigned
+    to a name, it is released with this object. Python would call a destructor of the store itself after its close, too,
+    and lose an exception of a signal handler in it.
 
     Attributes:
-        saving: in flight.
+        saving: the background save.
     """
 
     def __init__(self, comm: Comm, backend: Directory | Tiers) -> None:
@@ -77,49 +78,49 @@ class _Unclosed:
 
 
 class Store:
-    """A directory of steps, held for writing until it is closed, or a list of them. Collective; all of its methods are,
-    too, but for those that say otherwise.
+    """A directory of steps, or a list of them, held for writing until it is closed. Collective; so are all of its
+    methods, unless they say otherwise.
 
-    One thread uses it at a time, and others wait. A function that its save or load has called can't use it. What a
-    handler of a signal raises meanwhile, KeyboardInterrupt for example, is raised once the call was given up; on other
-    ranks that is a :class:`libdcp.Error` which names this one.
+    Only one thread uses it at a time, and others wait. A function that its save or load has called cannot use it. An
+    exception of a signal handler, for example KeyboardInterrupt, is raised once the call has given up; on other ranks
+    it becomes a :class:`libdcp.Error` that names this rank.
 
-    Of a list, such as ``[Tier("/dev/shm/run", keep=2, private=True), Tier("/data/run", every=100)]``, an asynchronous
-    save goes into the fastest store that is due; slower ones that are due are filled from its files in the background.
-    That begins once the save has been waited for, or with the store's next call.
-    :meth:`save` saves into all that are due and, whatever its ``every`` says, into the last one. A load takes the
-    newest step of all that is whole, or can be made so from its redundancy.
+    With a list, such as ``[Tier("/dev/shm/run", keep=2, private=True), Tier("/data/run", every=100)]``, an asynchronous
+    save goes into the fastest store that is due; slower ones that are due are filled from its files in the background,
+    beginning when the save has been waited for, or with the store's next call. :meth:`save` saves into all that are due
+    and, whatever its ``every`` is, into the last one. A load reads the newest step in any store that is complete, or
+    can be completed from its redundancy.
 
     Args:
-        directory: where the steps are; rank 0's counts. Or stores, fastest first: :class:`Tier`.
-        group: a torch.distributed group, an mpi4py communicator, or None: torch's default group where that is
-            initialized, else this process alone. A rank that does not come is waited for as long as the torch group's
-            timeout says; up to five times as long where it dies while others connect to it by gloo, which they do when a
-            store is opened, at its first asynchronous save, and in each call without a store.
-        keep: how many complete steps stay after a save; 0: all.
-        replace: a save of a step that exists replaces it, and older steps than the newest can be saved. A list does not
-            save a step again into those that have got it since the list was opened.
-        take_over: on file systems without locks, take the store also where its last writer may still run.
-        stripe_count: on Lustre, over how many object servers a file goes; -1: all.
+        directory: where the steps are; rank 0's value is used. Or stores, fastest first: :class:`Tier`.
+        group: a torch.distributed group, an mpi4py communicator, or None: torch's default group if it is initialized,
+            otherwise this process only. Calls wait for a missing rank as long as the torch group's timeout; up to five
+            times as long if it dies while others connect to it by gloo, which they do when a store is opened, at its
+            first asynchronous save, and in each call without a store.
+        keep: how many complete steps remain after a save; 0: all.
+        replace: a save replaces an existing step, and steps older than the newest can be saved. A list does not save a
+            step again into stores that have received it since the list was opened.
+        take_over: on file systems without locks, take over the store even if its last writer may still be running.
+        stripe_count: on Lustre, the number of object servers that hold a file; -1: all.
         stripe_bytes: on Lustre, the bytes of a stripe.
 
     Raises:
-        libdcp.Error: BUSY, another writer has it; IO, it can't be written.
-        ValueError: ``keep`` or a stripe beside a list, whose stores have their own; or the directory is a URL.
+        libdcp.Error: BUSY: another writer has it; IO: it cannot be written.
+        ValueError: ``keep`` or a stripe is given with a list, whose stores have their own; or the directory is a URL.
 
-    A directory without steps that has another program's checkpoints is taken, as runs keep theirs side by side; a
-    warning says what is there, and how a step is made of it.
+    A directory without steps that contains another program's checkpoints is accepted, since runs may store theirs side
+    by side; a warning says what is there, and how to make a step of it.
     """
 
     def __init__(self, directory: Path | Sequence[Tier], *, group: Any = None, keep: int = 0, replace: bool = False,
                  take_over: bool = False, stripe_count: int = 0, stripe_bytes: int = 0) -> None:
         self._saving_step = 0
-        self._told_late: BaseException | None = None  # of a save that failed: what the call of the next one has raised
-        self._laid_out: Layout | None = None  # of a declared state that the last save was an asynchronous one of
+        self._told_late: BaseException | None = None  # for a failed save: what the call of the next save has raised
+        self._laid_out: Layout | None = None  # of the declared state in the last save, if that was asynchronous
         self._unclosed: _Unclosed | None = None  # None: it is closed
         self._is_of_one_save = False  # which closes it
         self._worker = Worker()
-        self._working = 0  # the thread that is within the library, which may call functions of the program
+        self._working = 0  # the thread that is inside the library, which may call functions of the program
         self._lock = _locks.lock()
         with _signals.Shield():
             self._comm = Comm(group)
@@ -161,8 +162,8 @@ class Store:
 
     @property
     def _saving(self) -> Saving | None:
-        """In flight."""
-        unclosed = self._unclosed  # which another thread may take away
+        """The background save."""
+        unclosed = self._unclosed  # which another thread may remove
         return unclosed.saving if unclosed else None
 
     @_saving.setter
@@ -172,10 +173,10 @@ class Store:
 
     @contextlib.contextmanager
     def _hold(self) -> Iterator[None]:
-        """The store is this thread's within it; others wait.
+        """Inside it this thread has the store; others wait.
 
         Raises:
-            RuntimeError: the library has called what calls this, to which it would have to wait for itself.
+            RuntimeError: the library has called the caller of this, for which it would have to wait.
         """
         with self._comm.work():
             if _options.calls_back(self):
@@ -196,7 +197,8 @@ class Store:
 
     @contextlib.contextmanager
     def _work(self) -> Iterator[BaseException | None]:
-        """For one call of the library, once the save in flight has been waited for; what nobody has heard of it."""
+        """For one call of the library, once the background save has been waited for; yields a failure that was not
+        reported yet."""
         with self._hold():
             earlier = self._settle()
             self._working = threading.get_ident()
@@ -206,14 +208,14 @@ class Store:
                 self._working = 0
 
     def declare(self, state: Mapping[Any, Any]) -> State:
-        """Looks at a state's tensors once, for many saves of the same memory: pass what this returns in its place. Not
-        collective. The arrays' places in memory, shapes and types must stay; their contents may change."""
+        """Examines a state's tensors once, for many saves of the same memory: pass the result instead of the state. Not
+        collective. The arrays' addresses, shapes and types must not change; their contents may."""
         return State(state, self._comm.rank, self._comm.size)
 
     def save(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
              **options: Unpack[SaveKeywords]) -> Report:
-        """Saves a step; see :func:`libdcp.save`. Where an asynchronous save before it has failed, and nobody was told, it
-        raises that once this one is done: the message says that this step was saved."""
+        """Saves a step; see :func:`libdcp.save`. If an earlier asynchronous save has failed, and that was not reported
+        yet, raises its failure once this step is saved: the message says that it was."""
         def made(earlier: BaseException | None) -> Report:
             self._laid_out = None
             report = _capi.ReportStruct()
@@ -226,16 +228,17 @@ class Store:
 
     def save_async(self, step: int, state: Mapping[Any, Any] | State, *, json: Mapping[str, Any] | None = None,
                    copy: bool = True, copy_bytes: int | None = None, **options: Unpack[SaveKeywords]) -> Saving:
-        """Begins to save a step beside what the program does; see :func:`libdcp.save_async`.
+        """Begins to save a step in the background; see :func:`libdcp.save_async`.
 
-        The memory of copies is kept from save to save. From the second save of a declared state into a directory on all
-        but the copy and the JSON is a thread's work: the call waits for no other rank, and with ``copy=False`` returns at
-        once. The first save lays the files out, and makes groups for the threads.
+        The memory of copies is kept from save to save. Starting with the second save of a declared state into a
+        directory, a thread does everything but the copy and the JSON: the call waits for no other rank, and with
+        ``copy=False`` returns at once. The first save lays out the files, and makes groups for the threads.
 
-        Where the save before it has failed, and nobody was told, it raises that once this one has begun, which goes on:
-        :meth:`fence`, the next save and :meth:`close` mean it. Whatever else it raises, Ctrl-C too, nothing reads the
-        state's memory any more then. A signal that comes as it has just returned finds a save in flight, and whoever
-        catches what the handler raises calls :meth:`fence` before the memory changes."""
+        If the previous save has failed, and that was not reported yet, the call raises its failure after this save has
+        begun, which continues: :meth:`fence`, the next save and :meth:`close` refer to it. After any other exception,
+        Ctrl-C included, nothing reads the state's memory any more. If a signal arrives when the call has just returned,
+        a save is in the background, and code that catches the handler's exception must call :meth:`fence` before the
+        memory changes."""
         def made(earlier: BaseException | None) -> Saving:
             with _calls.Prepared(self._comm, state, earlier=earlier, owner=self) as prepared:
                 made = prepared.save_options(json, options)
@@ -249,8 +252,9 @@ class Store:
             raise
 
     def _let_go(self, before: Saving | None, raised: BaseException) -> None:
-        """The call that begins a save raises something: the caller, who will not have the save, may change the memory.
-        But a save after one that has failed goes on, as the caller hears of that one."""
+        """The call that begins a save raises an exception: the caller, who does not get the save, may change the
+        memory. But a save whose call reports an earlier save's failure continues, since the exception is about the
+        earlier one."""
         saving = self._saving
         if saving is not None and saving is not before and raised is not self._told_late:
             saving.let_go()
@@ -273,7 +277,7 @@ class Store:
         saving = Saving(begin, flight, self._backend.ends_alone, *prepared.release(), prepared.failures,
                         self._worker, self._hold, self._close_after_save if self._is_of_one_save else None, is_copied)
         self._saving = saving
-        if _signals.pending() is not None:  # the caller will not have it
+        if _signals.pending() is not None:  # the caller will not get it
             saving.give_up()
         self._saving_step = step
         self._laid_out = layout if self._may_begin_beside() else None
@@ -281,14 +285,14 @@ class Store:
 
     def _close_after_save(self) -> None:
         with self._hold():
-            self._saving = None  # it has ended, and tells how itself
+            self._saving = None  # it has ended, and reports its own outcome
             self.close()
 
     def _may_begin_beside(self) -> bool:
         return self._comm.threads and self._backend.ends_alone
 
     def is_due(self, step: int) -> bool:
-        """Whether a save of the step would go anywhere: of a directory always, of a list where one is due. Not
+        """Returns true if a save of the step would be stored: always for a directory, for a list if a store is due. Not
         collective, and the same on all ranks."""
         self._check_open()
         number = _checked.step(step)
@@ -299,13 +303,14 @@ class Store:
 
     def load(self, state: Mapping[Any, Any] | State, *, step: int | None = None, fall_back: bool = True,
              **options: Unpack[LoadKeywords]) -> Loaded:
-        """Loads a step, the newest one unless it is named, and goes on from it: later steps are set aside by the next
-        save. :func:`libdcp.load` and :func:`libdcp.read` only look at one. See :func:`libdcp.load`.
+        """Loads a step, by default the newest, and continues from it: the next save sets later steps aside. Use
+        :func:`libdcp.load` and :func:`libdcp.read` to only read a step. See :func:`libdcp.load`.
 
         Args:
-            fall_back: where the newest step is found damaged, by its checksums, take the newest that is not, with a
-                warning; the damaged ones are later steps then. What could not be read is an error of its own, and no step
-                that is named is replaced by another one. False: damage is an error."""
+            fall_back: if the checksums of the newest step show damage, use the newest undamaged one, with a warning;
+                the damaged steps then count as later ones. A step that could not be read is an error, and a step that
+                was requested by number is never replaced by another one. False: damage is an error.
+        """
         with self._work() as earlier:
             def check() -> tuple[int | None, bool, LoadKeywords]:
                 if earlier:
@@ -319,7 +324,7 @@ class Store:
             return loaded
 
     def steps(self) -> list[int]:
-        """The complete steps, ascending. Of a directory not collective."""
+        """The complete steps, ascending. For a directory not collective."""
         self._check_open()
         if isinstance(self._backend, Directory):
             return self._backend.steps()
@@ -327,7 +332,7 @@ class Store:
             return self._backend.steps()
 
     def newest(self) -> int | None:
-        """The newest complete step, the same on all ranks; None: there is none."""
+        """The newest complete step, the same on all ranks; None if there is none."""
         with self._hold():
             self._check_open()
             saving = self._saving
@@ -340,19 +345,19 @@ class Store:
             return None if found < 0 else found
 
     def path(self, step: int) -> str:
-        """The folder of a step, of a directory. Not collective."""
+        """The folder of a step; only for a directory. Not collective."""
         return step_path(self._directory("path").path, step)
 
     def fence(self) -> None:
         """Returns once the memory of the last asynchronous save may change, which matters after one with
-        ``copy=False``; at once where none is in flight."""
+        ``copy=False``; at once if there is none."""
         saving = self._saving
         if saving is not None:
             saving.fence()
 
     def continue_from(self, step: int) -> None:
-        """Says that the run goes on from that step, whether or not a store has it: later ones are set aside by the next
-        save, as ``.abandoned-step-...``, and are removed as ``keep`` says. :meth:`load` says it, too."""
+        """Declares that the run continues from that step, whether or not a store has it: the next save sets later ones
+        aside, as ``.abandoned-step-...``, and they are removed according to ``keep``. :meth:`load` does the same."""
         number = _checked.step(step)
         with self._work() as earlier:
             self._backend.continue_from(number)
@@ -360,7 +365,7 @@ class Store:
                 raise earlier
 
     def remove(self, step: int) -> None:
-        """Removes a step, durably, of a directory. The newest one that is known to be intact is refused."""
+        """Removes a step, durably; only for a directory. Refuses the newest one that is known to be intact."""
         with self._work() as earlier:
             def check() -> int:
                 if earlier:
@@ -369,12 +374,12 @@ class Store:
             self._directory("remove").remove(_agreed(self._comm, check))
 
     def pin(self, step: int) -> Pin:
-        """Keeps a step of a directory, whatever ``keep`` says, until what this returns is released; meanwhile
-        :meth:`remove` refuses it. Also after the store was closed, and against other writers. Not collective: a rank that
-        pins does so for itself. :class:`libdcp.Checkpoint` pins the step that it has open.
+        """Keeps a step of a directory, whatever ``keep`` says, until the result is released; meanwhile :meth:`remove`
+        refuses it. Also works after the store was closed, and against other writers. Not collective: each rank pins for
+        itself. :class:`libdcp.Checkpoint` pins the step that it has open.
 
         Raises:
-            libdcp.Error: NOT_FOUND, there is no such step; UNSUPPORTED, the file system has no locks.
+            libdcp.Error: NOT_FOUND: there is no such step; UNSUPPORTED: the file system has no locks.
         """
         self._check_open()
         return Pin(self._directory("pin").path, step)
@@ -390,8 +395,8 @@ class Store:
             raise ValueError("the store is closed")
 
     def _settle(self) -> BaseException | None:
-        """Waits for the save in flight. Returns what nobody has heard of yet: a rank that raised it at once would leave
-        the other ranks, whose programs have heard of it, alone in the next call."""
+        """Waits for the background save. Returns a failure that was not reported yet: if a rank raised it at once, the
+        other ranks, to whose programs it was reported, would be alone in the next call."""
         self._check_open()
         saving, self._saving = self._saving, None
         if saving is None:
@@ -406,8 +411,8 @@ class Store:
         return None
 
     def _after_earlier(self, step: int, how: str, save: Callable[[BaseException | None], T]) -> T:
-        """Makes a save. Where the one in flight has failed, and some rank has not heard of it, the save is made first and
-        that raised then, on all ranks: were it not made, two steps would be lost."""
+        """Makes a save. If the background save has failed, and that was not reported on some rank, makes this save
+        first and then raises the failure on all ranks: otherwise two steps would be lost."""
         with self._work() as earlier:
             return self._made_after(earlier, step, how, save)
 
@@ -430,8 +435,8 @@ class Store:
         raise told
 
     def close(self) -> None:
-        """Waits for a save in flight, and of a list for the stores that are being filled, and gives the store back.
-        Every rank calls it."""
+        """Waits for a background save, and for a list also until its stores are filled, and releases the store. Every
+        rank must call it."""
         try:
             with self._hold():
                 self._close()
@@ -469,29 +474,28 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
         step: its number.
         state: a (nested) mapping to numpy arrays, torch tensors, DTensors and :class:`libdcp.Shard`. A top-level key
             whose value is a mapping is a section: ``{"model": {"a.b": t}}`` and ``{"model": {"a": {"b": t}}}`` are both
-            ``/model/a.b`` in the file; tensors at the top level are in ``/model``. A section as torch's
-            ``get_state_dict`` gives an optimizer's becomes ``/optimizer/exp_avg/<parameter>`` and so on. What is
-            no tensor goes into the checkpoint's JSON with its type: numbers, texts, lists, tuples, sets, mappings by any
-            keys, bytes, Enums, dataclasses and so on, see docs/format.md; nothing is ever pickled. What has
-            ``state_dict()`` and ``load_state_dict()``, such as a module, at the top level or in mappings, stands for what
-            they give and take.
-            Ranks may have other keys, as those of pipeline stages do, or one that has a full state dict alone: the
-            state is the union, and a tensor's holders are those that name it. So it is with what is no tensor, and an
-            optimizer's groups are those of all ranks.
+            ``/model/a.b`` in the file; tensors at the top level are in ``/model``. An optimizer's section in the form
+            of torch's ``get_state_dict`` becomes ``/optimizer/exp_avg/<parameter>`` and so on. What is not a tensor
+            goes into the checkpoint's JSON with its type: numbers, texts, lists, tuples, sets, mappings with any keys,
+            bytes, Enums, dataclasses and so on, see docs/format.md; nothing is ever pickled. An object with
+            ``state_dict()`` and ``load_state_dict()``, such as a module, at the top level or in mappings, is saved and
+            loaded through these. Ranks may have different keys, as pipeline stages do, or a single rank may have a full
+            state dict: the union is saved, and a tensor's holders are the ranks that name it. The same holds for what
+            is not a tensor; an optimizer's groups are those of all ranks.
         group: see :class:`Store`.
         json: members of the checkpoint's JSON object.
         keep, replace: see :class:`Store`.
-        layout: "global", one HDF5 file; or "sharded", a file a rank.
-        replicas: what happens where ranks hold different bytes of the same elements, or different values that are no
-            tensors, in the state or in ``json``, for the same keys: "warn" logs it, and the lowest rank's are saved;
-            "check" fails; "trust" does not look.
+        layout: "global", one HDF5 file; or "sharded", one file per rank.
+        replicas: what to do if ranks hold different bytes of the same elements, or different values besides tensors, in
+            the state or in ``json``, for the same keys: "warn" logs it, and saves the lowest rank's; "check" fails;
+            "trust" does not compare.
         engine, shards, staging_bytes, make_room, about: as in ``dcp/save.h``.
-        progress: called now and then with the bytes that are done and those of all; what it raises ends the save on
-            all ranks.
+        progress: called now and then with the number of bytes done and the total; an exception ends the save on all
+            ranks.
 
     Raises:
-        libdcp.Error: the same on all ranks; older steps are as they were.
-        TypeError: an object that is no tensor and that JSON has no word for; it names the key.
+        libdcp.Error: the same on all ranks; older steps are not changed.
+        TypeError: an object that is not a tensor and that JSON cannot represent; the message names the key.
     """
     with _signals.Shield(), Store(directory, group=group, keep=keep, replace=replace) as store:
         return store.save(step, state, json=json, **options)
@@ -500,19 +504,20 @@ def save(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = N
 def save_async(directory: Path, step: int, state: Mapping[Any, Any], *, group: Any = None,
                json: Mapping[str, Any] | None = None, keep: int = 0, replace: bool = False, copy: bool = True,
                copy_bytes: int | None = None, **options: Unpack[SaveKeywords]) -> Saving:
-    """Begins a save as :func:`save` does it and returns; a thread of the library does the work.
+    """Begins a save like :func:`save` and returns; a thread of the library does the work.
 
-    The step is the state as of the call: what this rank writes of it is copied before the call returns, whatever the
-    arrays are. ``wait()`` of what is returned returns its report once the step is durable. For saves at many steps a
-    :class:`Store` costs less, as it keeps the plan and the memory of copies.
+    The step is the state at the time of the call: what this rank writes of it is copied before the call returns,
+    whatever the arrays are. The result's ``wait()`` returns the report once the step is durable. For saves at many
+    steps a :class:`Store` is faster, since it keeps the plan and the memory of copies.
 
     Args:
         copy: False: nothing is copied, and the call returns sooner; the state's memory must not change before the
-            ``fence()`` of what is returned.
-        copy_bytes: of each rank, to be spent for copies at most; None: half of what its host's ranks find available in
-            equal parts, as the system, control groups and resource limits have it. Where more is to be copied, or no
-            thread can do the work, the call writes: it returns once the rest is in the copy, or all is written.
-        options: as :func:`save` has them, and the arguments before.
+            result's ``fence()`` returns.
+        copy_bytes: the most bytes of copies on each rank; None: half of what is available on its host, in equal parts
+            for the host's ranks, according to the system, control groups and resource limits. If more must be copied,
+            or no thread can do the work, the call itself writes: it returns once the rest is in the copy, or everything
+            is written.
+        options: as for :func:`save`, like the arguments before.
     """
     store = None
     try:
@@ -536,33 +541,34 @@ def load(path: Path, state: Mapping[Any, Any], *, group: Any = None, step: int |
     """Fills the memory of a state's tensors from a checkpoint, on any number of ranks. Collective.
 
     Args:
-        path: a step's folder, or a directory of steps, meaning the newest one.
-        state: as in :func:`save`; its tensors are written in place, what is no tensor is replaced in its mapping: lists
-            and other containers as a whole, by new ones, and so are counters, defaultdicts and mappings that are empty.
-            Objects get all that was stored of them, as torch.load would give it: tensors that their own state dicts lack at
-            this time, or have of other shapes, are new arrays on the CPU, whole, also where they were saved in shards. So
-            do lists and other containers. But a torch.nn.Module that loads as torch's own do refuses what it does not name,
-            and other shapes. Of an Enum, a dataclass, a named tuple or another class of one's own
-            the state has to have one, or :func:`libdcp.register` to have had it; else it is loaded as the plain value that
-            it consists of, with a warning. A rank loads the keys that it names.
+        path: a step's folder, or a directory of steps, which stands for the newest one.
+        state: as in :func:`save`; its tensors are written in place. What is not a tensor is replaced in its mapping:
+            lists and other containers as a whole, by new ones, and so are counters, defaultdicts and empty mappings.
+            Objects get everything that was stored of them, as from torch.load: tensors that their own state dicts lack
+            at this time, or have with other shapes, are new arrays on the CPU, whole, even if they were saved in
+            shards. The same holds for lists and other containers. But a torch.nn.Module that loads as torch's own
+            modules do refuses what it does not name, and other shapes. For an Enum, a dataclass, a named tuple or
+            another class of one's own, the state must contain an instance, or :func:`libdcp.register` must have been
+            called with the class; otherwise it is loaded as the plain value of which it consists, with a warning. A
+            rank loads the keys that it names.
         group: see :class:`Store`.
-        step: its number in that directory, in place of the newest one.
-        fall_back: where the newest step of a directory is found damaged, take the newest that is not, as
-            :meth:`Store.load` does.
-        only: globs of paths, such as ``"/model/*"``: nothing else is loaded. What is no tensor has paths as well, such as
-            ``"/scheduler/last_epoch"`` or, at the top level, ``"/epoch"``.
-        rename: names in the state to those in the checkpoint; a ``*`` in both stands for the same text.
-        cast: tensors of another dtype are converted; else they are an error.
-        strict: tensors that only one side has, of what any rank names, are an error, and so is what is no tensor, nested
-            members too, but for whole members of the checkpoint, such as ``"epoch"``, that the state does not name at its top
-            level; else they are left as they are, and ``.missing`` and ``.unexpected`` of what is returned are the paths
-            of those that one side lacks. With ``only`` what the checkpoint alone has is never an error, and
-            ``.unexpected`` has what of it is selected. An optimizer's ``param_groups`` stay its own where the checkpoint, as dcp-train's,
-            has nothing but tensors. Of torch's
-            tensors that share their memory, as tied weights do, the checkpoint needs one. An optimizer's ``step``
-            becomes the number of updates where a step that dcp-train saved has its moments.
+        step: its number in that directory, instead of the newest one.
+        fall_back: if the newest step of a directory is damaged, load the newest undamaged one, as :meth:`Store.load`
+            does.
+        only: globs of paths, such as ``"/model/*"``: nothing else is loaded. What is not a tensor has a path, too, such
+            as ``"/scheduler/last_epoch"`` or, at the top level, ``"/epoch"``.
+        rename: maps names in the state to those in the checkpoint; a ``*`` in both represents the same text.
+        cast: tensors of another dtype are converted; otherwise they are an error.
+        strict: it is an error if only one side has a tensor that any rank names, or something that is not a tensor,
+            nested members included; except whole members of the checkpoint, such as ``"epoch"``, that the state does
+            not name at its top level. If not strict, these are left unchanged, and the result's ``.missing`` and
+            ``.unexpected`` are the paths that one side lacks. With ``only``, what only the checkpoint has is never an
+            error, and ``.unexpected`` contains the selected part of it. An optimizer keeps its ``param_groups`` if the
+            checkpoint, like dcp-train's, has only tensors. Of torch's tensors that share their memory, like tied
+            weights, the checkpoint needs only one. An optimizer's ``step`` becomes the number of updates if a step that
+            dcp-train saved has its moments.
         engine: as in ``dcp/save.h``.
-        progress: called now and then with the bytes that have arrived and those of all.
+        progress: called now and then with the number of bytes that have arrived and the total.
 
     Returns:
         The checkpoint's JSON object, with "step": a dict.

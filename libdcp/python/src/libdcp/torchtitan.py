@@ -1,10 +1,10 @@
-"""torchtitan's checkpoints, from 0.3 on, as steps of a libdcp store.
+"""torchtitan's checkpoints, since version 0.3, as steps of a libdcp store.
 
 In the function of a ``config_registry`` that makes the trainer's configuration::
 
     checkpoint=libdcp.torchtitan.CheckpointManager.Config(enable=True, interval=500, async_mode="async")
 
-or, for a configuration that has torchtitan's own manager, on the command line::
+or, for a configuration with torchtitan's own manager, on the command line::
 
     --override.imports libdcp.torchtitan.use_libdcp
 
@@ -39,12 +39,12 @@ _files: Any = importlib.import_module("torchtitan.tools.filesystem")
 _log: Any = importlib.import_module("torchtitan.tools.logging").logger
 
 MODEL, OPTIMIZER, DATALOADER = "model", "optimizer", "dataloader"
-_TUPLE, _ITEMS = "tuple", "items"  # keys of JSON objects that stand for what JSON has no word for
+_TUPLE, _ITEMS = "tuple", "items"  # keys of JSON objects that represent what JSON cannot
 _LEAST_ROOM = 4096
 
 
 def _to_json(value: Any) -> Any:
-    """With words for tuples and for keys that are no texts, which torchtitan's loaders have."""
+    """Represents tuples, and keys that are not texts, which torchtitan's loaders have."""
     if isinstance(value, tuple):
         return {_TUPLE: [_to_json(inner) for inner in value]}
     if isinstance(value, list):
@@ -69,7 +69,7 @@ def _from_json(value: Any) -> Any:
 
 
 class _Unpickled:
-    """A data loader whose state JSON has words for: torchtitan's class gives a pickle of what it inherits."""
+    """A data loader whose state JSON can represent: torchtitan's class returns a pickle of what it inherits."""
 
     def __init__(self, dataloader: Any) -> None:
         pickling = _data.ParallelAwareDataloader
@@ -85,7 +85,7 @@ class _Unpickled:
 
 
 class _Rows(Loader):
-    """A data loader's state, a row for each data-parallel rank: those that share a batch have equal ones."""
+    """A data loader's state, one row per data-parallel rank: ranks that share a batch have equal rows."""
 
     def __init__(self, dataloader: Any) -> None:
         super().__init__(_Unpickled(dataloader))
@@ -93,7 +93,7 @@ class _Rows(Loader):
                                         getattr(dataloader, "dp_world_size", _dist.get_world_size()))
 
     def needs(self) -> int:
-        """How many bytes the state takes as JSON; 0 where it has no words for it, which the save tells all ranks."""
+        """The bytes of the state as JSON; 0 if JSON cannot represent it, which the save reports to all ranks."""
         try:
             return len(json.dumps(self.loader.state_dict()))
         except (TypeError, ValueError):
@@ -135,7 +135,7 @@ class _Optimizers:
         return found
 
     def _split(self, name: str) -> tuple[str, str]:
-        """A moment can have a dot in its name, as nested ones have."""
+        """A nested moment has a dot in its name."""
         parameter, _, moment = name.rpartition(".")
         while parameter and parameter not in self._options:
             parameter, _, inner = parameter.rpartition(".")
@@ -145,10 +145,10 @@ class _Optimizers:
         return parameter, moment
 
     def groups(self) -> list[dict[str, Any]]:
-        """Parameters with the same options together.
+        """Groups the parameters with the same options.
 
         Raises:
-            TypeError: JSON has no word for an option.
+            TypeError: JSON cannot represent an option.
         """
         found = _grouped([{"params": [parameter], **{option: _number(value) for option, value in options.items()}}
                           for parameter, options in self._options.items()])
@@ -156,7 +156,8 @@ class _Optimizers:
         return found
 
     def restore(self, groups: Iterable[Mapping[str, Any]]) -> None:
-        """After the moments were loaded in place: gives the options to the optimizers, and what they may do beside."""
+        """Called after the moments were loaded in place: gives the options to the optimizers, which may do more with
+        them."""
         for group in groups:
             for parameter in group["params"]:
                 for option in self._options.get(parameter, {}).keys() & group.keys():
@@ -189,24 +190,24 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
     """Saves and loads a torchtitan trainer's model, optimizers, learning rates, data loader and progress.
 
     A step is ``<dump_folder>/<folder>/step-00000500``, with the tensors ``/model/<parameter>``,
-    ``/optimizer/<moment>/<parameter>`` and ``/dataloader/state``, a row for each data-parallel rank; the rest is in its
-    JSON, and nothing is pickled. It loads on any number of ranks and with any parallelism, the data loader's state on
-    as many data-parallel ranks as it was saved on, or by samples where it says how many (:class:`libdcp.Loader`).
+    ``/optimizer/<moment>/<parameter>`` and ``/dataloader/state``, one row per data-parallel rank; the rest is in its
+    JSON, and nothing is pickled. It loads on any number of ranks and with any parallelism; the data loader's state on
+    as many data-parallel ranks as it was saved on, or by samples if it counts them (:class:`libdcp.Loader`).
 
-    Built by :meth:`Config.build`, as torchtitan does it; collective.
+    Built by :meth:`Config.build`, as torchtitan does; collective.
 
     Raises:
-        libdcp.Error: the same on all ranks; older steps are as they were.
+        libdcp.Error: the same on all ranks; older steps are not changed.
         ValueError: a setting that makes no sense here.
     """
 
     @dataclass(kw_only=True, slots=True)
     class Config(_base.BaseCheckpointManager.Config):  # type: ignore[misc]
-        """torchtitan's settings of checkpoints; saves as Hugging Face's files and remote folders are refused."""
+        """torchtitan's settings of checkpoints; saves as Hugging Face files, and remote folders, are refused."""
 
         async_mode: Literal["disabled", "async"] = "disabled"
-        """Whether a save returns when the step is durable, or goes on beside the training; the optimizer's step then
-        waits until the memory was copied or written."""
+        """Whether a save returns when the step is durable, or continues in the background of the training; the
+        optimizer's step then waits until the memory was copied or written."""
 
         def __post_init__(self) -> None:
             _base.BaseCheckpointManager.Config.__post_init__(self)
@@ -243,7 +244,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
             if not self.config.load_only:
                 self._opened()
             step = self._newest() if step == -1 else step
-            if step >= 0:  # 0 is a seed
+            if step >= 0:  # 0 is a seed checkpoint
                 self._load_from(store.step_path(self.folder, step), step, model_only=step == 0)
                 return True
             self._refuse_foreign(os.path.join(self.folder, "step-*"))
@@ -262,7 +263,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         return True
 
     def _load_hugging_face(self, path: str | None) -> None:
-        """The model's weights, under the names that Hugging Face's files have, by torch's reader of them."""
+        """Loads the model's weights under their names in Hugging Face's files, with torch's reader of these."""
         path = path or getattr(self._adapter, "hf_assets_path", None)
         if self._adapter is None or not path:
             raise ValueError("checkpoint.initial_load_in_hf: needs a model with a state dict adapter, and "
@@ -274,12 +275,12 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         self.states[MODEL].load_state_dict(self._adapter.from_hf(theirs))
 
     def _load_from(self, path: str, step: int | None, *, model_only: bool) -> None:
-        """Loads a checkpoint; ``step``: it is that of the run's own folder, which goes on from it."""
+        """Loads a checkpoint; ``step``: it is this step of the run's own folder, from which the run continues."""
         _log.info(f"Loading the checkpoint {path}.")
         excluded = self.states.keys() - {MODEL} if model_only else set(self.config.exclude_from_loading)
         state, optimizers = self._state(self.states.keys() - excluded)
         if optimizers:
-            state[OPTIMIZER]["param_groups"] = []  # becomes what is stored, as any other object
+            state[OPTIMIZER]["param_groups"] = []  # replaced by what is stored, like any other object
         only = [f"/{key}/*" for key in state] if excluded else None
         if step is None or self.config.load_only:
             members = store.load(path, state, group=self._group, only=only)
@@ -289,14 +290,14 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
 
     def _give_back(self, path: str, state: dict[str, Any], optimizers: _Optimizers | None,
                    objects: Mapping[str, Any]) -> None:
-        """Hands what was loaded in place to those that gave it."""
+        """Passes what was loaded in place to the objects to which it belongs."""
         for key, value in state.items():
             if key not in (MODEL, DATALOADER) and key not in objects:
                 raise Error(f"{path}: has no {key}; name it in checkpoint.exclude_from_loading", path=path,
                             status=Status.NOT_FOUND)
             if optimizers and key == OPTIMIZER:
                 optimizers.restore(value["param_groups"])
-            elif key != DATALOADER:  # has it already
+            elif key != DATALOADER:  # has received it already
                 self.states[key].load_state_dict(value)
 
     def _save(self, curr_step: int, last_step: bool = False) -> bool:
@@ -325,7 +326,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         return first or last_step or step % self.config.interval == 0
 
     def _state(self, keys: Iterable[str]) -> tuple[dict[str, Any], _Optimizers | None]:
-        """What is saved or loaded, a section a key; with it the optimizers, if they are asked for."""
+        """What is saved or loaded, one section per key; with it the optimizers, if they are included."""
         found: dict[str, Any] = {}
         optimizers = None
         for key in sorted(keys):
@@ -340,7 +341,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         return found, optimizers
 
     def _make_room(self, state: Mapping[str, Any]) -> None:
-        """All rows of the data loader's state are as long, and as a rule as long as they were. Collective."""
+        """All rows of the data loader's state get the same length, if possible their previous one. Collective."""
         if DATALOADER in state:
             rows = state[DATALOADER]["state"]
             needed = torch.tensor(rows.needs())
@@ -353,13 +354,14 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
                 for name, value in self.states[MODEL].state_dict().items()}
 
     def _newest(self) -> int:
-        """The newest step of the folder; -1: none. Collective, as file systems may show it to some ranks late."""
+        """The newest step of the folder; -1 if there is none. Collective, since file systems may show it late to some
+        ranks."""
         newest = torch.tensor(max(store.steps(self.folder), default=-1))
         _dist.all_reduce(newest, _dist.ReduceOp.MAX, group=self._group)
         return int(newest)
 
     def _refuse_foreign(self, pattern: str) -> None:
-        """Else a run would begin anew beside the steps that it has."""
+        """Otherwise a run would start anew beside its existing steps."""
         for path in glob.glob(os.path.join(pattern, ".metadata")):
             raise ValueError(f"{os.path.dirname(path)} is a checkpoint of torch.distributed.checkpoint; convert it by "
                              "python -m libdcp.convert, or load and save it by torchtitan's own manager")
