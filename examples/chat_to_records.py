@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Makes data of dcp-train's type "records" from chats: token ids, and a mask of those that are to be learned, by the
-tokenizer and the chat template of a Hugging Face folder. Needs transformers, jinja2 and numpy, for parquet also
-pyarrow (pip install transformers jinja2 numpy pyarrow).
+"""Makes data of dcp-train's type "records" from chats: token ids, and a mask of those to learn, with the tokenizer and
+the chat template of a Hugging Face folder. Needs transformers, jinja2 and numpy, for parquet also pyarrow (pip install
+transformers jinja2 numpy pyarrow).
 
     chat_to_records.py OUT.safetensors CHATS... --tokenizer FOLDER [--held-out SHARE] [--max-tokens N] [--all-tokens]
 
 CHATS are files of JSON lines, or parquet. All rows of a file have one of these forms:
+
     messages                        a list of {"role": ..., "content": ...}
     conversations                   a list of {"from": "human|gpt|system", "value": ...}
     prompt, completion or response  a question and its answer
-    instruction, output             the same; an input, where there is one, follows the instruction
+    instruction, output             the same; an input, if there is one, follows the instruction
 
-What the assistant says is learned, and the token that ends its turn, but not the turn's header.
+The model learns what the assistant says, and the token that ends its turn, but not the turn's header.
 """
 from __future__ import annotations
 
@@ -134,7 +135,7 @@ def chats(path: str) -> Iterator[tuple[str, list[dict[str, str]]]]:
 
 
 class LeftOut(Exception):
-    """Why a record is left out."""
+    """Why a record is omitted."""
 
 
 CHANGED = "whose ids up to an answer, or to its end, change with what follows"
@@ -143,7 +144,7 @@ REMEDY = ("put {% generation %} and {% endgeneration %} around what the assistan
 
 
 class Tokenizer:
-    """Ids and mask of a chat, as a folder's tokenizer and chat template have them."""
+    """The ids and mask of a chat, according to a folder's tokenizer and chat template."""
 
     def __init__(self, folder: str, all_tokens: bool) -> None:
         if not os.path.isdir(folder):
@@ -157,7 +158,7 @@ class Tokenizer:
         self.folder = folder
         try:
             self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        except Exception as e:  # of any type, by what is wrong with the folder
+        except Exception as e:  # of any type: it depends on what is wrong with the folder
             fail(f"--tokenizer {folder}: {' '.join(str(e).split())}")
         if not self.tokenizer.chat_template:
             fail(f"--tokenizer {folder}: has no chat template: take the folder of a model that chats, or put a "
@@ -178,16 +179,16 @@ class Tokenizer:
     def apply(self, where: str, messages: list[dict[str, str]], **options: Any) -> Any:
         try:
             return self.tokenizer.apply_chat_template(messages, **options)
-        except Exception as e:  # a template raises what it wants
+        except Exception as e:  # a template raises any exception
             fail(f"{where}: the chat template of {self.folder} does not take it: {' '.join(str(e).split())}")
 
     def question(self) -> str | None:
-        """QUESTION as a chat begins with it, up to where the assistant is to answer; None where the template does not
-        take such a chat."""
+        """QUESTION at the beginning of a chat, up to where the assistant answers; None if the template does not support
+        such a chat."""
         try:
             return str(self.tokenizer.apply_chat_template([{"role": "user", "content": "QUESTION"}], tokenize=False,
                                                           add_generation_prompt=True))
-        except Exception:  # a template raises what it wants
+        except Exception:  # a template raises any exception
             return None
 
     def all_tokens(self, where: str, messages: list[dict[str, str]]) -> tuple[list[int], bytearray]:
@@ -195,13 +196,13 @@ class Tokenizer:
         return ids, bytearray(b"\1" * len(ids))
 
     def by_generation(self, where: str, messages: list[dict[str, str]]) -> tuple[list[int], bytearray]:
-        """Where the template itself says what the assistant generates."""
+        """For a template that marks what the assistant generates."""
         found = self.apply(where, messages, return_dict=True, return_assistant_tokens_mask=True)
         return found["input_ids"], bytearray(found["assistant_masks"])
 
     def by_prefixes(self, where: str, messages: list[dict[str, str]]) -> tuple[list[int], bytearray]:
-        """An answer is what comes between the chat up to its header and the chat up to its end, if both are how the
-        whole chat begins."""
+        """An answer is the difference between the chat up to the answer's header and the chat up to its end, if the
+        whole chat begins with both."""
         answers = [i for i, m in enumerate(messages) if m["role"] == "assistant"]
         if answers[:1] == [0]:
             raise LeftOut("that begin with the assistant, so that no prefix ends at its header")
@@ -225,13 +226,14 @@ class Tokenizer:
         return ids[-1], mask
 
     def check_header(self, where: str, answer: str, content: str) -> None:
-        """A template that knows no add_generation_prompt may have no header, or else it would be learned."""
+        """Checks a template that does not know add_generation_prompt: it must have no header, which would be
+        learned."""
         if "add_generation_prompt" not in self.template and not answer.strip().startswith(content.strip()):
             fail(f"{where}: the chat template of {self.folder} writes a header before the assistant's content, but "
                  f"not for add_generation_prompt, so the two cannot be told apart: {REMEDY}")
 
     def end_of_turn(self, ids: list[int], start: int) -> int:
-        """Behind the special token that ends a turn there may be a line's end, which nobody generates."""
+        """The special token that ends a turn may be followed by a newline, which nobody generates."""
         end = len(ids)
         while end > start and ids[end - 1] not in self.special:
             if str(self.tokenizer.decode(ids[end - 1:end])).strip():
@@ -241,7 +243,8 @@ class Tokenizer:
 
 
 class Records:
-    """The ids of all records, one after the other, the mask, where each begins, and a hash of each one's messages."""
+    """The ids of all records, one after the other, the mask, the beginning of each record, and a hash of its
+    messages."""
 
     def __init__(self) -> None:
         self.ids, self.mask = array.array("I"), bytearray()
@@ -260,7 +263,7 @@ class Records:
         return record_files.lowest(np.frombuffer(self.hashes, np.uint64), amount)
 
     def write(self, path: str, chosen: Any, about: dict[str, str]) -> int:
-        """Writes the chosen ones, and returns the longest one's length."""
+        """Writes the chosen records, and returns the longest one's length."""
         import numpy as np
         lengths = np.diff(np.frombuffer(self.starts, np.int64)).astype(np.int64)
         tokens = np.repeat(chosen, lengths)
@@ -276,7 +279,7 @@ class Records:
 
 
 def quoted(text: str) -> str:
-    """For bash, in one line."""
+    """Quotes a text for bash, in one line."""
     for written, meant in ("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"):
         text = text.replace(written, meant)
     return f"$'{text}'"

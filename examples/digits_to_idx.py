@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Makes idx files for dcp-train's data.type "idx" from the 1,797 handwritten digits that come with
-scikit-learn: 8 x 8 pixels, ten classes; every fifth for evaluation. Needs scikit-learn (Debian:
-python3-sklearn; pip: scikit-learn).
+"""Makes idx files for dcp-train's data.type "idx" from the 1,797 handwritten digits that come with scikit-learn: 8 x 8
+pixels, ten classes; every fifth for evaluation. Needs scikit-learn (Debian: python3-sklearn; pip: scikit-learn).
 
     digits_to_idx.py OUT_FOLDER
 """
@@ -23,7 +22,7 @@ def write(path, dims, elements):
 
 
 def write_parts(folder, images, labels):
-    """Images as rows of rows of bytes. Every fifth is for evaluation."""
+    """Writes images as rows of rows of bytes. Every fifth is for evaluation."""
     os.makedirs(folder, exist_ok=True)
     for name, chosen in (("train", [i for i in range(len(images)) if i % 5]),
                          ("t10k", range(0, len(images), 5))):

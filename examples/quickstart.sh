@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The whole way, small and real: train on 4 ranks, lose one to SIGKILL, go on with 8, compare with a
-# run that nothing disturbed, export, read the export back, sample from what was learned.
+# A small but complete demonstration: trains on 4 ranks, loses one to SIGKILL, continues with 8, compares
+# with an undisturbed run, exports, reads the export back, and samples from the trained model.
 #   examples/quickstart.sh [TEXT]     TEXT: a file or folder to learn from (default: the C headers)
-# All of it goes to build/quickstart, in place of what an earlier quickstart left there.
+# Results go to build/quickstart and replace those of an earlier quickstart.
 set -euo pipefail
 case "${1:-}" in
 --help | -h) sed -n '2,5s/^# *//p' "${BASH_SOURCE[0]}" && exit 0 ;;
 -*) echo "quickstart: unknown option $1; try --help" >&2 && exit 2 ;;
 esac
 [ $# -le 1 ] || { echo "quickstart: $# arguments, one at most; try --help" >&2 && exit 2; }
-least=4096 # bytes of text; a sample takes 129
+least=4096 # bytes of text; a sample has 129
 find_text() { # PATH
     text=$(realpath -e -- "$1") || exit 2
     local bytes
@@ -21,10 +21,10 @@ find_text() { # PATH
 [ $# -eq 0 ] || find_text "$1"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cmake/setup.sh
-[ $# -gt 0 ] || { find_text /usr/include && text='/usr/include/*.h'; } # setup.sh brings them
+[ $# -gt 0 ] || { find_text /usr/include && text='/usr/include/*.h'; } # setup.sh installs them
 . cmake/mpi-env.sh
 
-python= # what reads the export back: the first that can
+python= # the first interpreter that can read the export back
 for candidate in python3 /usr/bin/python3; do
     [ "$python" ] || ! "$candidate" -c 'import h5py, numpy' 2>/dev/null || python=$candidate
 done
@@ -37,7 +37,7 @@ give_up() {
     exit 3
 }
 
-# The lines about steps of a run in the background: follow LOG PID
+# follow LOG PID: shows the lines about steps of a run in the background
 follow() {
     tail --pid="$2" -s 0.2 -n +1 -F "$1" 2>/dev/null | while read -r word step _ loss _; do
         [ "$word" != step ] || echo "  step $step, loss $loss"
@@ -54,7 +54,7 @@ export PATH="$PWD/build/bin:$PATH"
 
 train=(dcp-train examples/configs/quickstart.json "data.path=$text" log_every=5)
 run= # dcp-run's pid while it is in the background
-# Nothing outlives this script: the ranks save and end; at the second signal they just end.
+# No rank outlives this script: at the first signal they save and end; at the second they end at once.
 end_run() {
     [ -n "$run" ] || return 0
     trap 'kill "$run" 2>/dev/null || true' INT TERM

@@ -1,4 +1,4 @@
-"""What the scripts that make records share: files of tensors, what is held out, and messages."""
+"""What the scripts that make records share: files of tensors, the choice of held-out records, and messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fail(why: object, status: int = 2) -> NoReturn:
 
 
 def run(program: str, make: Callable[[], None]) -> None:
-    """Exits with 2 where an argument is wrong, with 3 where a file cannot be read or written."""
+    """Exits with 2 if an argument is wrong, with 3 if a file cannot be read or written."""
     try:
         make()
         return
@@ -41,7 +41,7 @@ def check_characters(where: str, text: str) -> None:
 
 
 def share(text: str) -> float:
-    """Of --held-out."""
+    """Parses --held-out."""
     value = float(text)
     if not (0 < value < math.inf) or (value >= 1 and value != int(value)):
         raise argparse.ArgumentTypeError(f"{text} is neither a fraction between 0 and 1 nor a number of records")
@@ -49,10 +49,10 @@ def share(text: str) -> float:
 
 
 def lowest(hashes: Any, amount: float) -> Any:
-    """Which records are held out: those with the lowest of the hashes [records] U64, whatever their order. Equal ones
-    stay together, so that a number of records may become more."""
+    """Which records are held out: those with the lowest hashes ([records] U64), whatever their order. Records with
+    equal hashes are treated alike, so more records than requested may be held out."""
     import numpy as np
-    if amount < 1:  # 0 is none
+    if amount < 1:  # 0: none
         held = hashes < np.uint64(int(amount * 2**64))
     else:
         held = hashes <= np.sort(hashes)[min(int(amount), len(hashes)) - 1]
@@ -68,7 +68,7 @@ def held_out_path(out: str) -> str:
 
 
 def check_outputs(paths: list[str], sources: list[str]) -> None:
-    """What would fail after an hour of work fails at once."""
+    """Checks at once what would otherwise fail after an hour of work."""
     for path in paths:
         folder = os.path.dirname(path) or "."
         if not os.path.isdir(folder):
@@ -81,8 +81,8 @@ def check_outputs(paths: list[str], sources: list[str]) -> None:
 
 
 def write_safetensors(path: str, tensors: Any, about: dict[str, str]) -> None:
-    """(name, type, array) of each, in this order. safetensors' own writer would give `about` in another order each
-    time."""
+    """Writes (name, type, array) for each tensor, in this order. safetensors' own writer would give `about` in a
+    different order each time."""
     header: dict[str, Any] = {"__metadata__": about}
     offset = 0
     for name, dtype, values in tensors:
@@ -93,4 +93,4 @@ def write_safetensors(path: str, tensors: Any, about: dict[str, str]) -> None:
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for _, _, values in tensors:
-            file.write(values.tobytes())  # in rows, however they lie in memory
+            file.write(values.tobytes())  # in row-major order, whatever the order in memory

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Continues a text by the model of a checkpoint, with the tokenizer.json that the checkpoint carries: the text becomes
-token ids, dcp-train --sample --ids continues them, and what it writes becomes text. Needs the package tokenizers (pip
-install tokenizers), and the programs of libdcp on the PATH, or where they were built or installed with this file.
+"""Continues a text with the model of a checkpoint, using the checkpoint's tokenizer.json: the text is converted to
+token ids, dcp-train --sample --ids continues them, and its output is converted back to text. Needs the package
+tokenizers (pip install tokenizers), and the programs of libdcp on the PATH, or where they were built or installed with
+this file.
 
     sample.py CKPT TEXT [--tokens N] [--temperature T] [--seed S] [--tokenizer FOLDER]
 
-TEXT is taken as it is. A model that chats wants it as its chat template writes it; chat_to_records.py shows that.
+TEXT is used unchanged. A chat model needs it in the form of its chat template; chat_to_records.py prints that form.
 """
 import argparse
 import itertools
@@ -17,7 +18,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-PART = 1 << 20  # bytes of a file that are read from a checkpoint at once
+PART = 1 << 20  # bytes that are read from a checkpoint's file at once
 OPTIONS = "tokens", "temperature", "seed"  # of dcp-train
 
 
@@ -32,7 +33,7 @@ def program(name):
 
 
 def carried(ckpt):
-    """The tokenizer.json that a checkpoint carries."""
+    """The tokenizer.json in a checkpoint."""
     content = bytearray()
     for at in itertools.count(0, PART):
         name = f"/files/tokenizer.json[{at}:{at + PART}]"
@@ -46,8 +47,8 @@ def carried(ckpt):
 
 
 def encode(tokenizer, text):
-    """The ids of a text that goes on: without what the tokenizer puts behind one, and with what it puts before one,
-    which a text by a chat template may have already, once."""
+    """The ids of a text that will be continued: without what the tokenizer appends, and with what it puts before a
+    text, once, even if the text already contains that, as from a chat template."""
     mask = tokenizer.encode(text or "a").special_tokens_mask
     before, after = (len(list(itertools.takewhile(bool, side))) for side in (mask, mask[::-1]))
     ids = tokenizer.encode(text).ids
@@ -56,13 +57,13 @@ def encode(tokenizer, text):
 
 
 def write(tokenizer, ids, stream):
-    """Prints the text of the ids that come, as far as its characters are whole. Special tokens have none."""
+    """Prints the text of the ids as they arrive, as far as its characters are complete. Special tokens have no text."""
     written, word = len(tokenizer.decode(ids)), b""
     while byte := stream.read(1):
         word += byte
         if byte.isspace() and word.strip():
             ids, word = [*ids, int(word)], b""
-            text = tokenizer.decode(ids).rstrip("\ufffd")  # a character's first bytes
+            text = tokenizer.decode(ids).rstrip("\ufffd")  # the first bytes of a character
             print(text[written:], end="", flush=True)
             written = max(written, len(text))
 
@@ -86,7 +87,7 @@ def main():
         ids = encode(tokenizer, args.text)
     except ImportError:
         fail("needs tokenizers: pip install tokenizers", 3)
-    except Exception as e:  # of any type, by what is wrong with the file or the text
+    except Exception as e:  # of any type: it depends on what is wrong with the file or the text
         fail(f"{file or args.ckpt}: the tokenizer fails: {e}")
     options = [f"--{name}={getattr(args, name)}" for name in OPTIONS if getattr(args, name) is not None]
     command = [program("dcp-train"), "--sample", " ".join(map(str, ids)), "--ids", *options, "--", args.ckpt]

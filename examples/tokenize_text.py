@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes token ids for dcp-train's data.type "tokens" from text, by a Hugging Face tokenizer.json with
-byte-level BPE (GPT-2, Qwen, Llama 3 and their kin). Needs nothing but Python 3.9 or later; some
-megabytes a minute on one core, so split large works by file over processes.
+"""Makes token ids for dcp-train's data.type "tokens" from text, with a Hugging Face tokenizer.json with byte-level BPE
+(GPT-2, Qwen, Llama 3 and similar). Needs only Python 3.9 or later; some megabytes per minute on one core, so divide
+large corpora by file among processes.
 
     tokenize_text.py tokenizer.json OUT.bin TEXT... [--end TOKEN]
 """
@@ -34,13 +34,13 @@ def category(name):
     return "".join(ranges)
 
 
-# Unlike Python's \s, that of tokenizers does not hold the separators 1c to 1f.
+# Unlike Python's \s, that of tokenizers does not include the separators 1c to 1f.
 SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
 def translate(pattern):
-    """A pattern of tokenizers as one of Python, which lacks \\p{...}."""
+    """Converts a pattern of tokenizers to one of Python, which lacks \\p{...}."""
     out, inside, at = [], False, 0
     while at < len(pattern):
         known = re.compile(r"\\p\{(\w+)\}").match(pattern, at)
@@ -60,14 +60,14 @@ def translate(pattern):
 
 
 def split_pattern(pre, joins):
-    """The pattern whose matches are the words that BPE works on. joins: whether it has merges."""
+    """The pattern whose matches are the words to which BPE is applied. joins: whether it has merges."""
     steps = pre["pretokenizers"] if pre and pre["type"] == "Sequence" else [pre]
     kinds = [step and step["type"] for step in steps]
     if any(step and step.get("add_prefix_space") for step in steps):
         fail("add_prefix_space of the pre-tokenizer is not known here")
     if kinds == ["ByteLevel"] and steps[0].get("use_regex", True):
         return GPT2
-    if kinds == ["ByteLevel"] and not joins:  # as dcp-export's of bytes: a text is one word, of which nothing is joined
+    if kinds == ["ByteLevel"] and not joins:  # dcp-export's bytes: each text is one word
         return "(?s:.)"
     if kinds == ["Split", "ByteLevel"] and not steps[1].get("use_regex", True) \
             and steps[0]["behavior"] == "Isolated" and "Regex" in steps[0]["pattern"]:
@@ -77,7 +77,7 @@ def split_pattern(pre, joins):
 
 
 def byte_letters():
-    """The letter by which a byte-level vocabulary writes each byte."""
+    """The character with which a byte-level vocabulary represents each byte."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [b for b in range(256) if b not in plain]
     return {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(rest)}
@@ -108,7 +108,7 @@ class Tokenizer:
         self.bpe = functools.lru_cache(1 << 18)(self.bpe)
 
     def bpe(self, word):
-        """The ids of a word: neighbours are joined, always the pair that was learnt first."""
+        """The ids of a word: joins neighbours, always the pair that was learned first."""
         parts = [self.letters[b] for b in word.encode("utf-8")]
         if self.whole and "".join(parts) in self.vocab:
             return [self.vocab["".join(parts)]]
@@ -141,7 +141,7 @@ class Tokenizer:
 
 
 def documents(paths):
-    """Files, and of a folder all files below it but hidden ones, in the order of their paths."""
+    """The files, including all files below a folder except hidden ones, in the order of their paths."""
     for path in paths:
         if not os.path.isdir(path):
             yield path
@@ -190,5 +190,5 @@ if __name__ == "__main__":
         fail(e)
     except OSError as e:
         fail(e, 3)
-    except (ValueError, KeyError, TypeError, AttributeError, re.error) as e:  # not what it should hold
+    except (ValueError, KeyError, TypeError, AttributeError, re.error) as e:  # it has unexpected contents
         fail(f"{type(e).__name__}: {e}")

@@ -1,9 +1,9 @@
-! An array that is spread by columns over any number of ranks, with ghost columns at both sides: saved,
-! saved beside other work, and loaded again, both ways, by libdcp's Fortran module.
+! An array that is divided by columns among any number of ranks, with ghost columns at both sides: saved,
+! saved in the background, and loaded again in both ways, with libdcp's Fortran module.
 !
 !     mpirun --oversubscribe -n N columns DIR
 !
-! WITHOUT_MPI: for a libdcp without MPI; one process then.
+! WITHOUT_MPI: for a libdcp without MPI; then there is one process.
 program columns
     use dcp
     use, intrinsic :: iso_c_binding
@@ -43,7 +43,7 @@ program columns
     call dcp_state_create(state)
     call dcp_state_add_array(state, "/heat/u", "F64", shape=[rows, all_columns], data=c_loc(u(1, 1)), &
                              start=[1_int64, first], count=[rows, mine], extents=shape(u, int64))
-    ! the same as HDF5's Fortran interface has it, with dimensions in reverse order
+    ! the dimensions in reverse order, as in HDF5's Fortran interface
     call dcp_state_add_array(state, "/heat/transposed", "F64", shape=[rows, all_columns], &
                              data=c_loc(u(1, 1)), start=[1_int64, first], count=[rows, mine], &
                              extents=shape(u, int64), reversed=.true.)
@@ -84,7 +84,7 @@ program columns
 
 contains
 
-    ! u(i, j) of the whole array, or 0 everywhere; ghost columns are 0.
+    ! Fills in u(i, j) of the whole array, or 0 everywhere; ghost columns are 0.
     subroutine fill(factor)
         integer, intent(in) :: factor
         integer(int64) :: i, j

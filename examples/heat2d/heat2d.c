@@ -1,9 +1,10 @@
-/* The heat equation on a plate, by rows over any number of ranks, with checkpoints through libdcp.
+/* The heat equation on a plate that is divided by rows over any number of ranks, with checkpoints
+ * through libdcp.
  *
  *     mpirun --oversubscribe -n N heat2d DIR STEPS EVERY
  *
- * goes on from the newest step in DIR, saves every EVERY steps, and prints a checksum of the plate
- * that is the same for every N and for every history of stops and restarts. */
+ * continues from the newest step in DIR, saves every EVERY steps, and prints a checksum of the
+ * plate that is the same for every N and for every history of stops and restarts. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,15 +15,16 @@
 
 enum { ROWS = 301, COLS = 400, WIDTH = 1 + COLS + 1, EXIT_USAGE = 2, EXIT_FAILED = 3 };
 
-/* The rows [first, first + rows) of the plate. A rank may hold none where there are many. */
+/* The rows [first, first + rows) of the plate. A rank may hold none if there are many ranks. */
 typedef struct plate {
     uint64_t first, rows;
-    int above, below; /* the ranks that hold the next rows, or MPI_PROC_NULL */
-    /* [1 + rows + 1]: ours among ghost cells: the neighbours' rows, and the plate's fixed edges */
+    int above, below; /* the ranks that hold the neighbouring rows, or MPI_PROC_NULL */
+    /* [1 + rows + 1]: our rows, surrounded by ghost cells: the neighbours' rows, and the plate's
+     * fixed edges */
     double (*u)[WIDTH], (*next)[WIDTH];
 } plate;
 
-/* All ranks come here together: libdcp gives every rank the same status. */
+/* All ranks call this together: libdcp gives every rank the same status. */
 static void check(int status, const dcp_error *err) {
     if (status == DCP_OK) return;
     int rank;
@@ -32,7 +34,7 @@ static void check(int status, const dcp_error *err) {
     exit(EXIT_FAILED);
 }
 
-/* Cold, but for a hot square; all edges stay cold, but for the upper one, which stays hot. */
+/* Cold, except for a hot square; all edges stay cold, except the upper one, which stays hot. */
 static void plate_init(plate *p, const dcp_box *box, int rank) {
     p->first = box->start[0];
     p->rows = box->count[0];
@@ -59,7 +61,7 @@ static void plate_step(plate *p) {
     memcpy(p->u + 1, p->next + 1, p->rows * sizeof *p->u);
 }
 
-/* A sum over all cells' bits and places: integers, so that no order of addition matters. */
+/* A sum over all cells' bits and positions: integers, so the order of additions does not matter. */
 static uint64_t plate_checksum(const plate *p) {
     uint64_t sum = 0, bits;
     for (uint64_t i = 0; i < p->rows * COLS; i++) {
@@ -70,7 +72,7 @@ static uint64_t plate_checksum(const plate *p) {
     return sum;
 }
 
-/* The newest step in dir into the plate; 0 where there is none. */
+/* Loads the newest step in dir into the plate, and returns its number; 0 if there is none. */
 static uint64_t resume(dcp_comm *comm, dcp_store *store, const char *dir, const dcp_state *state) {
     dcp_checkpoint *ckpt;
     dcp_error err;

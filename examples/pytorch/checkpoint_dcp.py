@@ -1,4 +1,4 @@
-"""The steps of a training, by torch.distributed.checkpoint."""
+"""The steps of a training run, saved with torch.distributed.checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.distributed.checkpoint as dcp
 class Checkpoints:
     def __init__(self, directory: str) -> None:
         self.directory = Path(directory)
-        self.group: Any = dist.new_group(backend="gloo")  # for saves beside the training's own collectives
+        self.group: Any = dist.new_group(backend="gloo")  # for saves in the background of the training's collectives
         self.saving: Any = None
 
     def newest(self) -> int | None:

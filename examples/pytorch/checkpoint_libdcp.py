@@ -1,4 +1,4 @@
-"""The steps of a training, by libdcp."""
+"""The steps of a training run, saved with libdcp."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What is trained: a small vision transformer on the 1,797 handwritten digits that come with scikit-learn, sharded by
-FSDP2. Samples come in an order that does not depend on the number of workers."""
+FSDP2. The order of samples does not depend on the number of workers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.fsdp import fully_shard
 
 WIDTH, DEPTH, HEADS = 64, 2, 4
-BATCH = 48  # of all workers together
+BATCH = 48  # over all workers
 
 
 class VisionTransformer(nn.Module):
-    """Of images of 8 x 8 pixels, in 16 patches."""
+    """For images of 8 x 8 pixels, in 16 patches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,8 +47,8 @@ def make_model() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 class Samples:
-    """Batches of digits. Their order is that of the seed, and where it is, a count of the samples that all workers
-    have seen together: any number of workers goes on from there, each with its part of every batch."""
+    """Batches of digits. Their order depends on the seed, and the position is the number of samples that all workers
+    have seen together: any number of workers can continue from there, each with its part of every batch."""
 
     def __init__(self, seed: int = 0) -> None:
         digits = load_digits()
@@ -73,6 +73,7 @@ class Samples:
 
 
 def state_of(model: nn.Module, optimizer: torch.optim.Optimizer, samples: Samples, loss: float) -> dict[str, Any]:
-    """All that a training goes on from. An optimizer without moments gets them here, so that they can be loaded."""
+    """Everything that a continued training needs. An optimizer without moments gets them here, so that they can be
+    loaded."""
     weights, moments = get_state_dict(model, optimizer)
     return {"model": weights, "optimizer": moments, "samples": samples.state_dict(), "loss": loss}

@@ -1,5 +1,5 @@
-"""Loads a training's newest step on the workers of torchrun, and saves it again from them: the state is proven equal,
-and the file is the same, whatever number of workers it is from.
+"""Loads the newest step of a training run on the workers of torchrun, and saves it again from them: proves that the
+state is equal, and the file identical, whatever the number of workers.
 
     torchrun --nproc-per-node 2 prove.py DIRECTORY OTHER_DIRECTORY
 """

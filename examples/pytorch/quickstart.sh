@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Training by PyTorch on libdcp, small and real: FSDP2 on handwritten digits, under torchrun and under Ray Train. A
-# worker is killed, the training goes on, also on another number of workers, and what it goes on from is proven.
+# A small demonstration of PyTorch with libdcp: trains with FSDP2 on handwritten digits, under torchrun and under Ray
+# Train. Kills a worker, continues, also on another number of workers, and proves the state from which it continues.
 #   examples/pytorch/quickstart.sh [DIR]
-# Makes an environment with torch and ray in DIR (some gigabytes; default: build/pytorch), and its results there, in
-# place of an earlier quickstart's. PYTHON: the interpreter to begin with (default: python3, 3.11 or later).
+# Makes an environment with torch and ray in DIR (some gigabytes; default: build/pytorch), and writes its results there,
+# where they replace those of an earlier quickstart. PYTHON: the interpreter to use (default: python3, 3.11 or later).
 set -euo pipefail
 if [ $# -gt 1 ] || [[ ${1:-} == -* ]]; then
     sed -n '2,6s/^# //p' "$0" >&2
@@ -17,17 +17,17 @@ dir=$(cd "$dir" && pwd)
 environment=$dir/environment work=$dir/work
 unset LIBDCP_LIBRARY PYTHONPATH
 export OMP_NUM_THREADS=1 RAY_DEDUP_LOGS=0
-# A restart of torchrun's workers would find the addresses of the dead ones in the store that it shares with them.
+# Otherwise workers that torchrun restarts would find the addresses of dead ones in the store that they share with it.
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 
 say() { printf '\n== %s\n' "$*"; }
 
-# run LOG COMMAND...: shows the lines of a training, and all of them where it fails
+# run LOG COMMAND...: shows the lines about steps, and all lines if the command fails
 run() {
     local log=$work/$1.log status=0
     shift
     "$@" >"$log" 2>&1 || status=$?
-    # Ray says who prints, and prints lines twice. Of the steps each fifth is shown, and the first that goes on.
+    # Ray prefixes lines with the worker, and prints them twice. Shows every fifth step, and the first after a restart.
     sed -nE 's/\x1b\[[0-9;]*m//g; s/^\(RayTrainWorker[^)]*\) //; /^(step|[0-9]+ workers) /p' "$log" |
         awk '$0 in seen {next} /^[0-9]/ {delete seen} {seen[$0]}
              !/ loss / || $2 % 5 == 0 || went_on {print "  " $0} {went_on = /^[0-9]/}'
@@ -37,7 +37,7 @@ run() {
         exit 3
     fi
 }
-same() { # same A B: two checkpoints of one step are one file
+same() { # same A B: checks that two checkpoints of a step are identical files
     cmp "$work/$1/state.h5" "$work/$2/state.h5"
     echo "  cmp: $1 and $2 are the same file, $(stat -c %s "$work/$1/state.h5") bytes"
 }

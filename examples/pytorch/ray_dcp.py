@@ -1,4 +1,4 @@
-"""Ray Train's checkpoints, by torch.distributed.checkpoint."""
+"""Ray Train's checkpoints, saved with torch.distributed.checkpoint."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ class Checkpoints:
                              checkpoint_dir_name=f"step-{step:08}")
 
     def close(self) -> None:
-        """There is no save in flight."""
+        """Does nothing: no save is in the background."""

@@ -1,4 +1,4 @@
-"""Ray Train's checkpoints, by libdcp: saved where Ray keeps them, so that it has nothing to copy."""
+"""Ray Train's checkpoints, saved with libdcp where Ray stores them, so that Ray has nothing to copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Checkpoints:
         self.store = libdcp.Store(directory)
 
     def newest(self) -> int | None:
-        """Of the complete steps, whether or not Ray had heard of the last one when a worker died."""
+        """The newest complete step, whether or not Ray had learned of it when a worker died."""
         return self.store.newest()
 
     def load(self, state: dict[str, Any]) -> None:

@@ -1,10 +1,10 @@
-"""Trains under torchrun; started again, on any number of workers, it goes on from the newest step.
+"""Trains under torchrun; started again, on any number of workers, it continues from the newest step.
 
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     torchrun --nproc-per-node 4 --max-restarts 3 train.py DIRECTORY
 
-Without that variable torchrun's restarted workers can find the addresses of dead ones in its store, and hang (seen with
-torch 2.15 and gloo).
+Without that variable, workers that torchrun has restarted can find the addresses of dead ones in its store, and hang
+(seen with torch 2.15 and gloo).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from digits import BATCH, Samples, make_model, state_of
 
 
 def train(checkpoints: Any, steps: int, every: int, kill_at: int | None) -> None:
-    """Up to step ``steps``, saving every so many. The last worker of a run that has begun anew kills itself after step
-    ``kill_at``."""
+    """Trains up to step ``steps``, and saves every ``every`` steps. If the run started from the beginning, its last
+    worker kills itself after step ``kill_at``."""
     rank, workers = dist.get_rank(), dist.get_world_size()
     model, optimizer = make_model()
     samples = Samples()

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A training run as a job of Slurm: sbatch [options] train.sh CONFIG.json [key.path=value ...]
-# README.md says what it does. Options of sbatch win over these lines.
+# A training run as a Slurm job: sbatch [options] train.sh CONFIG.json [key.path=value ...]
+# README.md says what it does. Options of sbatch override these lines.
 #SBATCH --job-name=dcp-train
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8
@@ -12,8 +12,8 @@
 dcp-run -n "$SLURM_NTASKS" --on-failure shrink -- dcp-train "$@" &
 run=$!
 
-# The warning reaches this script alone. SIGTERM (scancel, the end of the time) reaches dcp-run by
-# itself, which ends at once at a second one: it is not passed on.
+# Only this script gets the warning. SIGTERM (scancel, the end of the time) also reaches dcp-run, which
+# would end at once at a second one, so it is not passed on.
 trap 'kill -USR2 $run' USR2
 trap : TERM
 
@@ -22,6 +22,6 @@ while kill -0 $run 2>/dev/null; do wait $run; done # a trap ends a wait
 wait $run
 status=$?
 
-# 75: everything is saved, and there is more to do.
+# 75: everything is saved, and the training is not complete.
 [ $status -eq 75 ] && scontrol requeue "$SLURM_JOB_ID"
 exit $status

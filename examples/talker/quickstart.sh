@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A voice, small and real: a random talker learns recordings by heart on two ranks, is exported with the voice's name,
-# and says them in PyTorch, code by code. A stand-in of numpy makes the codes, so no published model is needed.
+# A small demonstration of a voice: a random talker memorizes recordings on two ranks, is exported with the voice's name,
+# and says them in PyTorch, code by code. A stand-in codec in numpy makes the codes, so no published model is needed.
 #   examples/talker/quickstart.sh [RECORDINGS [DIR]]
-# RECORDINGS: a folder of some short NAME.wav with NAME.txt, what they say (default: eight that Debian's alsa-utils
-# has). Results go to DIR/work, in place of an earlier quickstart's (default: build/talker). PYTHON: the interpreter for
-# PyTorch (default: python3); where it has no torch, DIR/environment gets one, of some gigabytes. LIBDCP_PROGRAMS: a
-# folder that has the programs, which are built otherwise.
+# RECORDINGS: a folder of some short NAME.wav, and NAME.txt with their texts (default: eight from Debian's alsa-utils).
+# Results go to DIR/work and replace those of an earlier quickstart (default: build/talker). PYTHON: the interpreter for
+# PyTorch (default: python3); if it has no torch, an environment of some gigabytes is made in DIR/environment.
+# LIBDCP_PROGRAMS: a folder with the programs, which are built otherwise.
 set -euo pipefail
 refuse() { echo "quickstart: $1" >&2 && exit 2; }
 case "${1:-}" in
@@ -51,7 +51,7 @@ give_up() {
     exit 3
 }
 
-# The lines about steps of a run in the background: follow LOG PID
+# follow LOG PID: shows the lines about steps of a run in the background
 follow() {
     tail --pid="$2" -s 0.2 -n +1 -F "$1" 2>/dev/null | while read -r word step _ loss _; do
         [ "$word" != step ] || echo "  step $step, loss $loss"
@@ -64,7 +64,7 @@ if [ -z "$programs" ]; then
     cmake/programs.sh "$dir/build.log"
 fi
 export PATH="${programs:-$root/build/bin}:$PATH" PYTHONDONTWRITEBYTECODE=1
-plain= # what runs the scripts that need numpy alone: the first that has it
+plain= # the first interpreter with numpy, for scripts that need nothing else
 for candidate in python3 /usr/bin/python3; do
     [ "$plain" ] || ! "$candidate" -c 'import numpy' 2>/dev/null || plain=$candidate
 done
@@ -75,7 +75,7 @@ rm -rf "$work" && mkdir "$work" && touch "$work/.quickstart"
 cd "$work"
 example=$root/examples/talker config=$root/examples/configs/talker-small.json
 
-# Of a package of Debian, which is unpacked here and not installed.
+# Takes recordings from a Debian package, which is unpacked here and not installed.
 fetch_recordings() {
     [ "$(id -u)" -ne 0 ] || apt-get update -q
     apt-get download -q alsa-utils
@@ -91,8 +91,8 @@ if [ -z "$recordings" ]; then
     fi
     recordings=recordings
     mkdir $recordings
-    cp $sounds/{Front,Rear,Side}_*.wav $recordings # and not the one of noise
-    for path in "$recordings"/*.wav; do # which are named for what they say
+    cp $sounds/{Front,Rear,Side}_*.wav $recordings # without the recording of noise
+    for path in "$recordings"/*.wav; do # their names are their texts
         name=$(basename "$path" .wav)
         echo "${name//_/ }" >"${path%.wav}.txt"
     done
@@ -107,10 +107,10 @@ say "Records of text, codes and the speaker's vector"
 "$plain" "$example/stand_in.py" records.safetensors rows.jsonl --model base | tee records.log
 data=$(sed -n 's/^"data": //p' records.log)
 records=$(wc -l <rows.jsonl)
-steps=$((records > 8 ? 12 * records : 96)) # each is seen about a hundred times
+steps=$((records > 8 ? 12 * records : 96)) # each recording is used about a hundred times
 
 run= # dcp-run's pid
-# Nothing outlives this script: the ranks save and end; at the second signal they just end.
+# No rank outlives this script: at the first signal they save and end; at the second they end at once.
 end_run() {
     [ -n "$run" ] || return 0
     trap 'kill "$run" 2>/dev/null || true' INT TERM

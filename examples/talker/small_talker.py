@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes a small random talker, of numpy alone, in a folder as they are published, with a stand-in codec whose codebooks
-are learned of recordings; and rows for to_records.py, a line of each recording.
+"""Makes a small random talker, with numpy only, in a folder like the published ones, with a stand-in codec whose
+codebooks are learned from recordings; and rows for to_records.py, one line per recording.
 
     small_talker.py CONFIG FOLDER ROWS.jsonl RECORDINGS
 
-CONFIG is a configuration of dcp-train, whose "model" is the talker's; RECORDINGS a folder of NAME.wav. What one says is
-in NAME.txt beside it, or else is its name, and no two say the same. The first one is the voice of all."""
+CONFIG is a configuration of dcp-train, whose "model" is the talker's; RECORDINGS a folder of NAME.wav. The text of each
+is in NAME.txt beside it, or otherwise is its name, and no two texts are equal. The first one is the voice of all."""
 from __future__ import annotations
 
 import glob
@@ -43,7 +43,7 @@ def decoder(name: str, c: dict[str, Any]) -> Shapes:
 
 
 def parameters(c: dict[str, Any]) -> Shapes:
-    """Names and shapes of what "talker_config" describes."""
+    """Names and shapes of the tensors that "talker_config" describes."""
     p, hidden, text = c["code_predictor_config"], c["hidden_size"], c["text_hidden_size"]
     yield from decoder("talker.model", c)
     yield "talker.model.codec_embedding.weight", (c["vocab_size"], hidden)
@@ -60,7 +60,7 @@ def parameters(c: dict[str, Any]) -> Shapes:
 
 
 def random_of(name: str, shape: tuple[int, ...], generator: Any) -> Any:
-    """Norms are 1, biases 0; matrices keep the size of what goes through."""
+    """Norms are 1, biases 0; matrices preserve the size of values."""
     if len(shape) == 1:
         return np.full(shape, "norm" in name, "<f4")
     size = 0.5 if "embedding" in name else shape[1] ** -0.5
@@ -80,7 +80,7 @@ def write_folder(folder: str, config: dict[str, Any], books: Any) -> None:
 
 
 def said(path: str) -> str:
-    """What a recording says."""
+    """The text of a recording."""
     stem = os.path.splitext(path)[0]
     if not os.path.isfile(f"{stem}.txt"):
         text = os.path.basename(stem).replace("_", " ")

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Has an exported voice say the texts that it learned, in PyTorch (talker_model.py), and tells whether it computes the
-losses of dcp-train and says the recordings' codes; ends with 1 where not. The stand-in codec makes sound of the codes.
+"""Makes an exported voice say the texts that it learned, in PyTorch (talker_model.py), and reports whether it computes
+the losses of dcp-train and says the recordings' codes; exits with 1 if not. The stand-in codec makes sound from the
+codes.
 
     speak.py EXPORT RECORDS METRICS SOUNDS
 
-EXPORT is a folder of one voice, RECORDS what it was trained on, METRICS the file of that training, whose last line has
-losses of the same records, SOUNDS a folder. Needs torch, safetensors and numpy."""
+EXPORT is the folder of a voice, RECORDS its training data, METRICS the metrics file of that training, whose last line
+has losses of the same records, SOUNDS a folder for the output. Needs torch, safetensors and numpy."""
 import json
 import math
 import os
 import signal
 import sys
 
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # it ends without a traceback
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends it without a traceback
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 import stand_in  # noqa: E402
 import talker_model  # noqa: E402
@@ -26,13 +27,13 @@ def same_losses(model, records, metrics):
         told = json.loads(file.readlines()[-1])["eval_losses"]
     same = True
     for name, loss in zip(("talker", "predictor"), map(float, found)):
-        same &= math.isclose(loss, told[name], rel_tol=1e-4, abs_tol=1e-7)  # dcp-train's sums are in fp32
+        same &= math.isclose(loss, told[name], rel_tol=1e-4, abs_tol=1e-7)  # dcp-train sums in fp32
         print(f"  loss of the {name:9}  PyTorch {loss:.7g}  dcp-train {told[name]:.7g}")
     return same
 
 
 def same_codes(model, codec, records, sounds):
-    """Speaks all, and writes what it sounds like."""
+    """Speaks all texts, and writes the sounds."""
     same = True
     for number, (text, codes, speaker) in enumerate(records, 1):
         said = talker_model.speak(model, text, speaker, 2 * len(codes))

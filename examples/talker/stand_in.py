@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A small stand-in, of numpy alone, for the tokenizer, the codec and the speaker encoder of a published folder: enough
-to make records of recordings, and sound of codes again, where there are none of the real ones. Takes what to_records.py
-takes; FOLDER is one that small_talker.py made.
+"""A small stand-in, with numpy only, for the tokenizer, the codec and the speaker encoder of a published folder: enough
+to make records from recordings, and sound from codes, without the real ones. Accepts the same arguments as
+to_records.py; FOLDER is one that small_talker.py made.
 
     stand_in.py OUT.safetensors ROWS... --model FOLDER
 
-Text ids are those of bytes. The codec is a residual vector quantizer of what is heard of 80 ms: the loudness of 60
-bands, every 10 ms. Code 0 is the nearest of a codebook's entries for all bands; the other ones are, of a few bands
-each, the nearest to what is left. A speaker's vector is the mean spectrum."""
+Text ids are the text's bytes. The codec is a residual vector quantizer of what can be heard of 80 ms: the loudness of
+60 bands, every 10 ms. Code 0 is the nearest entry of a codebook for all bands; each of the others covers a few bands,
+and is the entry nearest to the remaining difference. A speaker's vector is the mean spectrum."""
 from __future__ import annotations
 
 import json
@@ -22,20 +22,20 @@ sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 import to_records  # noqa: E402
 from to_records import fail, record_files  # noqa: E402
 
-RATE, STEP, STEPS = 24000, 240, 8  # samples a second, samples from one spectrum to the next, spectra of a frame
+RATE, STEP, STEPS = 24000, 240, 8  # samples per second, samples between spectra, spectra per frame
 WINDOW, BANDS = 960, 60
-QUIET = 1e-4                       # what is softer is not heard
-IM_START, IM_END, ASSISTANT = 256, 257, 258  # ids behind those of bytes, for what stands around a text
-ROUNDS = 12                        # of k-means, and twice as many of phases
+QUIET = 1e-4                       # anything softer is inaudible
+IM_START, IM_END, ASSISTANT = 256, 257, 258  # ids after those of bytes, for what surrounds a text
+ROUNDS = 12                        # of k-means, and twice as many for phases
 
 
 def text_of(ids: list[int]) -> str:
-    """What can be read of them."""
+    """The readable part of the ids."""
     return bytes(id for id in ids if id < IM_START).decode(errors="replace")
 
 
 def samples(path: str) -> Any:
-    """Of a WAV file of 16 bits: one channel of RATE."""
+    """The samples of a 16-bit WAV file, resampled to one channel at RATE."""
     if os.path.getsize(path) == 0:
         fail(f"{path} is empty: record it again, or leave it out")
     try:
@@ -62,7 +62,7 @@ def write_sound(path: str, audio: Any) -> None:
 
 
 def filters() -> Any:
-    """[bands, frequencies]: triangles, evenly spaced as pitch is heard."""
+    """[bands, frequencies]: triangles, evenly spaced in pitch."""
     top = 2595 * np.log10(1 + RATE / 2 / 700)
     edges = 700 * (10 ** (np.linspace(0, top, BANDS + 2) / 2595) - 1)
     frequencies = np.fft.rfftfreq(WINDOW, 1 / RATE)
@@ -72,14 +72,14 @@ def filters() -> Any:
 
 
 def waves(audio: Any, n: int) -> Any:
-    """n complex spectra, one each STEP, of what is around."""
+    """n complex spectra, one every STEP samples."""
     padded = np.pad(audio, (WINDOW // 2, WINDOW + n * STEP))
     starts = np.arange(n)[:, None] * STEP
     return np.fft.rfft(padded[starts + np.arange(WINDOW)] * np.hanning(WINDOW))
 
 
 def overlapped(spectra: Any) -> Any:
-    """The samples whose spectra these are, as nearly as may be."""
+    """The samples whose spectra are closest to these."""
     n, window = len(spectra), np.hanning(WINDOW)
     audio, weight = np.zeros(WINDOW + n * STEP), np.full(WINDOW + n * STEP, 1e-3)
     for i, piece in enumerate(np.fft.irfft(spectra, WINDOW)):
@@ -89,14 +89,14 @@ def overlapped(spectra: Any) -> Any:
 
 
 def heard(audio: Any) -> Any:
-    """[frames, STEPS * BANDS] logarithms."""
+    """[frames, STEPS * BANDS] logarithms of loudness."""
     frames = -(-len(audio) // (STEP * STEPS))
     loudness = np.abs(waves(audio, frames * STEPS)) @ filters().T
     return np.log(loudness + QUIET).reshape(frames, -1)
 
 
 def sound(features: Any) -> Any:
-    """Samples that are heard so: phases are found by going to and fro (Griffin and Lim)."""
+    """Samples that sound like this: finds phases by alternating between samples and spectra (Griffin and Lim)."""
     bank = filters()
     bands = (np.exp(features.reshape(-1, BANDS)) - QUIET).clip(0)
     loudness = bands / bank.sum(1) @ (bank / bank.sum(0))
@@ -125,7 +125,7 @@ def learned(paths: list[str], codebooks: int, codes_each: int) -> Any:
     """Codebooks [codebooks, codes_each, STEPS * BANDS] for the recordings."""
     generator = np.random.default_rng(1)
     rest = np.concatenate([heard(samples(path)) for path in paths])
-    part = np.tile(np.arange(BANDS) * (codebooks - 1) // BANDS, STEPS) + 1  # whose codebook's a band is
+    part = np.tile(np.arange(BANDS) * (codebooks - 1) // BANDS, STEPS) + 1  # the codebook to which a band belongs
     books = []
     for i in range(codebooks):
         books.append(means(rest * ((part == i) | (i == 0)), codes_each, generator))
@@ -158,7 +158,7 @@ class StandIn:
         for book in self.books:
             codes.append(nearest(rest, book))
             rest = rest - book[codes[-1]]
-        return np.stack(codes).T  # as the published codec's lie in memory
+        return np.stack(codes).T  # in the memory order of the published codec's
 
     def decode(self, codes: Any) -> Any:
         return sound(sum(book[codes[:, i]] for i, book in enumerate(self.books)))

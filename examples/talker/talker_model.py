@@ -1,25 +1,25 @@
 """A text-to-speech talker with its code predictor (the 12 Hz family of Qwen3-TTS) in PyTorch, written from its
-description, for golden values: records go in, one at a time, logits of both levels and two losses come out. Parameters
-have their names in the published folder, of which a config.json is what models are made from.
+description, for golden values: its input is one record at a time, its output the logits of both levels and two losses.
+Parameters have their names in the published folder; models are made from that folder's config.json.
 
-A record of t text ids (a header of 3, then the text) and T frames of codes is t + T + 7 positions:
+A record of t text ids (a header of 3, then the text) and T frames of codes has t + T + 7 positions:
 
     position         0-2        3        4          5          6        7    8...t+4   t+5  t+6  t+7+j
     text channel     header     pad      pad        pad        pad      bos  the text  eos  pad  pad
     codec channel    nothing    nothink  think_bos  think_eos  speaker  pad  pad       pad  bos  frame j
 
-Both channels are added: the text's embedding through a projection; code 0 of a frame from the talker's table, the
-other codes from the predictor's. Position t + 6 + j predicts code 0 of frame j, and the last one the end. The
-predictor sees, of a frame, the talker's output of the position before it, then the embeddings of its codes but the
-last; its position i predicts code i."""
+Both channels are added: the text's embedding through a projection; code 0 of a frame from the talker's table, the other
+codes from the predictor's. Position t + 6 + j predicts code 0 of frame j, and the last one the end. For each frame, the
+predictor sees the talker's output at the previous position, then the embeddings of the frame's codes except the last;
+its position i predicts code i."""
 import json, os
 
 import torch, torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-RESIDUAL_WEIGHT = 0.3  # of the predictor's loss beside the talker's
-HEADER = 3             # text ids that stand before the codec channel begins
+RESIDUAL_WEIGHT = 0.3  # weight of the predictor's loss relative to the talker's
+HEADER = 3             # text ids before the codec channel begins
 
 
 def linear(inner, outer, bias=False):
@@ -27,7 +27,7 @@ def linear(inner, outer, bias=False):
 
 
 class Norm(nn.Module):
-    """RMSNorm, in fp32 at least."""
+    """RMSNorm, in fp32 or a wider type."""
 
     def __init__(self, dim, eps):
         super().__init__()
@@ -52,7 +52,7 @@ class Attention(nn.Module):
         return x.unflatten(-1, (-1, self.dim)).transpose(1, 2)
 
     def turn(self, x):
-        """Rotary positions: element i of a head's first half with element i of its second."""
+        """Rotary positions: rotates element i of a head's first half with element i of its second half."""
         half, n = self.dim // 2, x.shape[-2]
         frequency = self.theta ** -(torch.arange(half, dtype=x.dtype) / half)
         angle = torch.arange(n, dtype=x.dtype)[:, None] * frequency
@@ -91,7 +91,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Layers and the last norm, of x [batch, n, hidden]; the embeddings are whose the names say."""
+    """The layers and the last norm, for x [batch, n, hidden]; the names say to which model the embeddings belong."""
 
     def __init__(self, c, **embeddings):
         super().__init__()
@@ -117,7 +117,7 @@ class Predictor(nn.Module):
         self.small_to_mtp_projection = nn.Identity() if same else linear(talker["hidden_size"], hidden, bias=True)
 
     def embedded(self, codes):
-        """Of codes [frames, n], which are codes 1 ... n: [frames, n, the talker's hidden]."""
+        """Embeds codes [frames, n], which are codes 1 ... n: [frames, n, the talker's hidden]."""
         return torch.stack([self.model.codec_embedding[i](codes[:, i]) for i in range(codes.shape[1])], 1)
 
     def forward(self, x):
@@ -126,7 +126,7 @@ class Predictor(nn.Module):
         return torch.stack([head(out[:, i + 1]) for i, head in enumerate(self.lm_head)], 1)
 
     def following(self, x):
-        """Logits [frames, vocabulary] of the code after those of x [frames, 1 + codes, the talker's hidden]."""
+        """Logits [frames, vocabulary] of the code that follows those of x [frames, 1 + codes, the talker's hidden]."""
         out = self.model(self.small_to_mtp_projection(x))[:, -1]
         return self.lm_head[x.shape[1] - 2](out)
 
@@ -152,7 +152,7 @@ class Talker(nn.Module):
 
 
 class Model(nn.Module):
-    """What a config.json describes, but for the speaker encoder, which makes records and is not trained."""
+    """The model that a config.json describes, without the speaker encoder, which makes records and is not trained."""
 
     def __init__(self, config):
         super().__init__()
@@ -165,7 +165,7 @@ class Model(nn.Module):
         return torch.cat([text[:HEADER], pad.repeat(4), bos, text[HEADER:], eos, pad.repeat(1 + frames)])
 
     def embed(self, text, codes, speaker):
-        """x [positions, hidden] of a record: text [t], codes [T, groups], speaker [hidden]."""
+        """x [positions, hidden] for a record: text [t], codes [T, groups], speaker [hidden]."""
         c, talker = self.config["talker_config"], self.talker
         x = talker.text_projection(talker.model.text_embedding(self.text_channel(text, len(codes))))
         table = talker.model.codec_embedding
@@ -185,7 +185,8 @@ class Model(nn.Module):
         return talker.codec_head(hidden), talker.code_predictor(torch.cat(known, 1))
 
     def losses(self, records):
-        """Of all records the talker's loss and the predictor's, each a mean of its own targets; and all logits."""
+        """The talker's and the predictor's losses over all records, each the mean of its own targets; and all
+        logits."""
         end = torch.tensor([self.config["talker_config"]["codec_eos_token_id"]])
         logits, residual = zip(*(self(*record) for record in records))
         predicts = torch.cat([rows[len(text) + 6:] for rows, (text, _, _) in zip(logits, records)])
@@ -198,7 +199,8 @@ class Model(nn.Module):
 
 @torch.no_grad()
 def speak(model, text, speaker, most):
-    """Codes [frames, groups], each the likeliest after those before it, until the end is, or so many frames."""
+    """Codes [frames, groups], each the likeliest after the previous ones, until the end, or for at most this many
+    frames."""
     config, talker = model.config["talker_config"], model.talker
     codes = torch.empty(0, config["num_code_groups"], dtype=torch.long)
     while len(codes) < most:
@@ -223,7 +225,7 @@ def total(talker, predictor):
 
 
 def read_folder(folder, dtype=torch.float32):
-    """The model of a published folder, whose tensors of a speaker encoder are let be."""
+    """The model of a published folder; ignores the tensors of a speaker encoder."""
     with open(f"{folder}/config.json") as f:
         model = Model(json.load(f)).to(dtype)
     files = sorted(name for name in os.listdir(folder) if name.endswith(".safetensors"))
@@ -233,8 +235,8 @@ def read_folder(folder, dtype=torch.float32):
 
 
 def write_folder(model, folder, speaker=None, row=3000, vector=None):
-    """Config and weights. With a speaker's name its vector becomes a row of the talker's table, and the folder one
-    of fixed voices, which has no speaker encoder."""
+    """Writes config and weights. If a speaker's name is given, the speaker's vector becomes a row of the talker's
+    table, and the folder has fixed voices, and thus no speaker encoder."""
     config = json.loads(json.dumps(model.config))
     tensors = {name: p.detach().clone().contiguous() for name, p in model.named_parameters()}
     if speaker:
@@ -249,7 +251,7 @@ def write_folder(model, folder, speaker=None, row=3000, vector=None):
 
 
 def read_records(path):
-    """text, codes and speaker of each record of a file that examples/talker/to_records.py describes."""
+    """Text, codes and speaker of each record in a file that examples/talker/to_records.py describes."""
     t = load_file(path)
     ids, codes = t["text_ids"].long(), t["codes"].long()
     for i in range(len(t["speaker_ids"])):
@@ -258,7 +260,7 @@ def read_records(path):
 
 
 def parameters(config):
-    """How many the model has, and without the predictor; takes no memory for them."""
+    """The number of parameters, with and without the predictor; allocates no memory for them."""
     with torch.device("meta"):
         model = Model(config)
     counts = {name: p.numel() for name, p in model.named_parameters()}

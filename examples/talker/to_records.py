@@ -1,23 +1,27 @@
 #!/usr/bin/env python3
-"""Makes data of dcp-train's type "speech" from recordings of a voice and what they say: text ids, codes of the audio
-and the speaker's vector, by the tokenizer, the codec and the speaker encoder of a published folder (Qwen3-TTS-12Hz,
-Base), which stay as they are. Needs numpy, transformers and the package qwen-tts (pip install qwen-tts).
+"""Makes data of dcp-train's type "speech" from recordings of a voice and their texts: text ids, codes of the audio and
+the speaker's vector, with the tokenizer, the codec and the speaker encoder of a published folder (Qwen3-TTS-12Hz,
+Base), which do not change. Needs numpy, transformers and the package qwen-tts (pip install qwen-tts).
 
     to_records.py OUT.safetensors ROWS... --model FOLDER [--held-out SHARE] [--max-frames N] [--device DEVICE]
 
 ROWS are files of JSON lines:
-    {"audio": "a.wav", "text": "what it says", "ref_audio": "voice.wav"}
-The speaker's vector is that of ref_audio, which is best the same in all rows. A row may have "audio_codes" already, a
-list of frames, as the model's own prepare_data.py writes them: then its audio is not read.
 
-A file has of all records, one after the other:
+    {"audio": "a.wav", "text": "what it says", "ref_audio": "voice.wav"}
+
+The speaker's vector is computed from ref_audio, which is best the same in all rows. A row may already have
+"audio_codes", a list of frames, as written by the model's own prepare_data.py: then its audio is not read.
+
+A file contains, for all records, one after the other:
+
     text_ids      U32 [ids]                "<|im_start|>assistant\\n" and the text, without what follows it
     text_starts   I64 [records + 1]        where each begins in text_ids, and the end
-    codes         U16 [frames, codebooks]  of the audio, 12.5 frames a second
+    codes         U16 [frames, codebooks]  of the audio, 12.5 frames per second
     frame_starts  I64 [records + 1]        where each begins in codes, and the end
     speakers      F32 [voices, hidden]     the vectors, each once
-    speaker_ids   U32 [records]            which of them is a record's
-A record of t text ids and T frames takes t + T + 7 positions of the talker.
+    speaker_ids   U32 [records]            the index of each record's vector
+
+A record of t text ids and T frames has t + T + 7 positions of the talker.
 """
 from __future__ import annotations
 
@@ -35,18 +39,18 @@ from record_files import fail  # noqa: E402
 
 HEADER, TAIL = 3, 5  # ids before the text, and after it
 AROUND = 7           # positions of a record that are neither text ids nor frames
-BATCH = 16           # recordings that the codec takes at a time
+BATCH = 16           # recordings that the codec processes at a time
 
 
 class Voice(Protocol):
-    """What makes records from recordings. Codes are [frames, codebooks], a vector has the talker's hidden size."""
+    """Makes records from recordings. Codes are [frames, codebooks], a vector has the talker's hidden size."""
 
     codebooks: int
-    codes_each: int  # of a codebook
+    codes_each: int  # per codebook
     hidden: int
 
     def ids(self, text: str) -> list[int]:
-        """Of "<|im_start|>assistant\\n{text}<|im_end|>\\n<|im_start|>assistant\\n"."""
+        """The ids of "<|im_start|>assistant\\n{text}<|im_end|>\\n<|im_start|>assistant\\n"."""
 
     def codes(self, paths: list[str]) -> list[Any]: ...
 
@@ -54,7 +58,7 @@ class Voice(Protocol):
 
 
 class Published:
-    """The parts of a published folder, each loaded when it is needed first."""
+    """The parts of a published folder, each loaded when it is first needed."""
 
     def __init__(self, folder: str, device: str) -> None:
         self.folder, self.device = folder, device
@@ -75,7 +79,7 @@ class Published:
             transformers = needed("transformers")
             try:
                 self.tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
-            except Exception as e:  # of any type, by what is wrong with the folder
+            except Exception as e:  # of any type: it depends on what is wrong with the folder
                 why = " ".join(str(e).split()).partition(". ")[0]
                 fail(f"--model {self.folder}: no tokenizer, or not all of its files: copy tokenizer_config.json and "
                      f"those beside it from where the model is published; transformers says: {why}")
@@ -177,7 +181,7 @@ class Records:
         try:
             codes = np.asarray(found)
             whole = codes.ndim == 2 and codes.dtype.kind in "iu" and len(codes) > 0
-        except ValueError:  # frames of several lengths
+        except ValueError:  # frames of different lengths
             whole = False
         if not whole or codes.shape[1] != self.voice.codebooks:
             fail(f"{where}: audio_codes is not a list of frames of {self.voice.codebooks} codes each")
@@ -186,7 +190,7 @@ class Records:
         return codes.astype("<u2")
 
     def speaker_of(self, path: str) -> int:
-        """Number of its vector, which is made once for a path, and kept once if two are equal."""
+        """The number of the speaker's vector, which is made once per path, and stored once if two are equal."""
         import numpy as np
         if path not in self.by_path:
             vector = np.asarray(self.voice.vector(path), "<f4")
@@ -212,7 +216,7 @@ class Records:
             self.add(where, row, row["audio_codes"] if "audio_codes" in row else next(made))
 
     def leave_out(self, max_frames: int) -> int:
-        """Those with more frames; returns how many."""
+        """Omits records with more frames; returns how many."""
         keep = [i for i, codes in enumerate(self.frames) if len(codes) <= max_frames]
         gone = len(self.frames) - len(keep)
         self.texts, self.frames, self.speaker_ids = ([of[i] for i in keep] for of in
@@ -220,7 +224,7 @@ class Records:
         return gone
 
     def held_out(self, amount: float) -> Any:
-        """Which are held out, by hashes of text and codes."""
+        """Which records are held out, by hashes of text and codes."""
         import numpy as np
         digests = (hashlib.sha256(text.tobytes() + codes.tobytes()).digest()
                    for text, codes in zip(self.texts, self.frames))
@@ -228,7 +232,7 @@ class Records:
         return record_files.lowest(hashes, amount)
 
     def write(self, path: str, chosen: Any, about: dict[str, str]) -> tuple[int, int]:
-        """Writes the chosen ones; returns the most positions and frames that one has."""
+        """Writes the chosen records; returns the most positions and frames of any of them."""
         import numpy as np
         places = np.flatnonzero(chosen)
         texts, frames = [self.texts[i] for i in places], [self.frames[i] for i in places]
