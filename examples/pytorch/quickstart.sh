@@ -22,7 +22,7 @@ export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 
 say() { printf '\n== %s\n' "$*"; }
 
-# run LOG COMMAND...: shows the lines about steps, and all lines if the command fails
+# run LOG COMMAND...: shows the lines about steps, and the end of the log if the command fails
 run() {
     local log=$work/$1.log status=0
     shift
