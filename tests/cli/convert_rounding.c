@@ -1,5 +1,5 @@
-/* Casts round once, to nearest even: every bf16 and fp16 value comes back as it was, and between
- * each two neighbours the middle goes to the even one, all else to the nearer one. */
+/* Casts round once, to nearest even: every bf16 and fp16 value is preserved; between two
+ * neighbours, the middle is rounded to the even one, and every other value to the nearer one. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,8 +23,8 @@ static uint16_t encode(dcp_dtype dtype, double value) {
     return bits;
 }
 
-/* Both neighbours of the same sign; `high` may be the infinity, which rounding sees as the number
- * that would follow. */
+/* Both neighbours have the same sign; `high` may be the infinity, which rounding treats as the
+ * number that would come next. */
 static void check_gap(dcp_dtype dtype, uint16_t low, double high_value) {
     uint16_t high = (uint16_t)(low + 1), even = low & 1 ? high : low;
     double middle = (decode(dtype, low) + high_value) / 2;

@@ -1,13 +1,15 @@
 /* A rank for the tests of dcp-run: an MPI program that does what files in the folder DIR say. All
- * ranks meet in a collective every few milliseconds, as training ranks do, so that a dead one
- * leaves the others waiting.
- *   dcp_run_rank DIR            ends with the status in DIR/exit, as soon as that is there
+ * ranks meet in a collective every few milliseconds, like training ranks, so the others wait for a
+ * dead one.
+ *
+ *   dcp_run_rank DIR            ends with the status in DIR/exit, as soon as that exists
  *   dcp_run_rank DIR steps K    every start publishes one more DIR/ckpt/step-*, prints
- *                               DCP_RUN_RESTART and exits 3; with step K there: exits 0
+ *                               DCP_RUN_RESTART and exits 3; if step K exists: exits 0
  *   dcp_run_rank DIR stubborn   ignores SIGTERM
- *   dcp_run_rank DIR tells S    without MPI: tells dcp-run that it ends with status S, and does
- *   dcp_run_rank DIR dies S     without MPI: says that it will tell its status, and ends before
- * SIGTERM: all ranks agree, and exit 143. SIGUSR1: DIR/usr1.RANK appears. */
+ *   dcp_run_rank DIR tells S    without MPI: reports status S to dcp-run, and ends with it
+ *   dcp_run_rank DIR dies S     without MPI: announces its status, and ends before reporting it
+ *
+ * SIGTERM: all ranks agree, and exit 143. SIGUSR1: creates DIR/usr1.RANK. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,7 +34,7 @@ static void on_usr1(int signal) {
     usr1 = 1;
 }
 
-/* The number in the file; NOT_YET where there is none. */
+/* The number in the file; NOT_YET if there is none. */
 static int read_number(const char *dir, const char *name) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", dir, name);
@@ -50,7 +52,7 @@ static void touch(const char *dir, const char *name, int number) {
     if (file) fclose(file);
 }
 
-/* Runs until a file or SIGTERM says how to end: the status. */
+/* Runs until a file or SIGTERM says how to end; returns the status. */
 static int follow(const char *dir, int rank) {
     for (;;) {
         /* [0] rank 0's command + 1, [1] whether any rank was terminated */

@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""A rank that SIGKILL does not end, because it waits for a file system that does not answer: dcp-run
-says which one and what it waits in, does not start again beside it, and ends with 3 after --grace,
-also where it was asked to stop; once it is gone before that, dcp-run goes on. What it has started
-ends before it."""
+"""A rank that SIGKILL does not end, because it waits for a file system that does not answer: dcp-run names it and what
+it waits for, does not start again beside it, and ends with 3 after --grace, even if it was requested to stop; if the
+rank ends earlier, dcp-run continues. What it has started ends before it does."""
 import ctypes, os, re, shutil, signal, struct, subprocess, sys, tempfile, threading, time
 
 BIN = os.environ["DCP_BIN"]
 DEADLINE_S = 60
 scratch = tempfile.mkdtemp(prefix="dcp_run.")
-INIT, NO_REPLY = 26, (2, 36, 42)  # FUSE's requests: the first one, and those that take no answer
+INIT, NO_REPLY = 26, (2, 36, 42)  # FUSE's requests: the first one, and those without an answer
 libc = ctypes.CDLL(None, use_errno=True)
 failures = []
 
 
 class Silent:
-    """A file system that answers nothing once it is mounted."""
+    """A file system that stops answering once it is mounted."""
 
     def __init__(self, mount):
         self.mount = mount
@@ -41,12 +40,12 @@ class Silent:
                 self.asked.set()
 
     def end(self):
-        """Whoever waits gets an error, and can be ended."""
+        """Gives an error to all that wait, so that they can be ended."""
         if self.fd >= 0:
             libc.umount2(self.mount.encode(), 1)  # MNT_FORCE
             self.thread.join(DEADLINE_S)
             os.close(self.fd)
-            libc.umount2(self.mount.encode(), 2)  # MNT_DETACH, where it was busy
+            libc.umount2(self.mount.encode(), 2)  # MNT_DETACH, if it was busy
             self.fd = -1
 
 
@@ -73,7 +72,7 @@ def lives(pid):
 
 
 class Run:
-    """The last rank leaves a process to itself and waits for the file system; others for a file."""
+    """The last rank leaves a process behind and waits for the file system; the others wait for a file."""
 
     def __init__(self, name, ranks, grace):
         self.dir = f"{scratch}/{name}"

@@ -1,5 +1,5 @@
-"""What transformers and safetensors' own reader make of a folder. Importing this goes on in the Python
-environment PEERS_VENV (as tests/bench/peers.sh makes it), where there is one; exit 77 without transformers."""
+"""What transformers and safetensors' own reader find in a folder. Importing this continues in the Python environment
+PEERS_VENV (made by tests/bench/peers.sh), if it exists; exits with 77 without transformers."""
 import os, sys
 
 venv = os.environ.get("PEERS_VENV") or os.path.expanduser(
@@ -18,7 +18,7 @@ from hf_folder import check
 
 
 class Heard(logging.Handler):
-    """What transformers and Python warn of."""
+    """Warnings of transformers and Python."""
 
     def __init__(self):
         super().__init__(logging.WARNING)
@@ -32,7 +32,7 @@ class Heard(logging.Handler):
 
 
 def tensors(path):
-    """By safetensors' own reader: name to dtype, shape and bytes."""
+    """Read with safetensors' own reader: name to dtype, shape and bytes."""
     found = {}
     for file in sorted(glob.glob(f"{path}/model*.safetensors")):
         with safetensors.safe_open(file, "pt") as f:

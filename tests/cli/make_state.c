@@ -1,6 +1,6 @@
-/* make_state DIR STEP LAYOUT META: saves the tensors listed on stdin, a line each of path, dtype,
- * shape ("4,3"; "-" for a scalar) and a file with the elements. LAYOUT is global, or sharded:N:D
- * for N shards cut on dimension D, as torch.chunk does; META a JSON object. */
+/* make_state DIR STEP LAYOUT META: saves the tensors that stdin lists, one line each with path,
+ * dtype, shape ("4,3"; "-" for a scalar) and a file with the elements. LAYOUT is global, or
+ * sharded:N:D for N shards cut on dimension D, as torch.chunk does; META is a JSON object. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ typedef struct part {
     const char *whole; /* the tensor's elements */
 } part;
 
-/* What lives until the end. */
+/* What is freed at the end. */
 static void *kept[4096];
 static size_t n_kept;
 

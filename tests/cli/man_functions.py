@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Each function that libdcp.so exports has a man page of section 3, which shows its declaration and says
-something of it; the pages are free of groff's and mandoc's warnings.
+"""Each function that libdcp.so exports has a man page of section 3 with its declaration and a description; groff and
+mandoc find no warnings in the pages.
 
     man_functions.py PAGES LIBRARY [CASE...]"""
 import functools, os, re, shutil, subprocess, sys

@@ -1,4 +1,4 @@
-/* Meshes: the boxes of their ranks hold each element once, replicas aside; tensor parallelism cuts
+/* Meshes: their ranks' boxes hold each element once, except for replicas; tensor parallelism cuts
  * the families' tensors where Megatron does; ranks are numbered as in PyTorch's device meshes. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,7 +91,7 @@ static void queries_keys_and_values_in_one_are_cut_each(void **state) {
         const dcp_box want = {{4, 8 * p + 4}, {4, 4}};
         assert_memory_equal(&boxes[p], &want, sizeof want);
     }
-    /* of tp 1 are 4 to 7, 12 to 15, 20 to 23; fsdp has the first half of these for rank 1 */
+    /* tp 1 has 4 to 7, 12 to 15, 20 to 23; fsdp gives the first half of these to rank 1 */
     assert_int_equal(rank_mesh_boxes(&m, &bias, rank_mesh_tp_cut(&m, &bias), 1, boxes), 2);
     const dcp_box first[] = {{{4}, {4}}, {{12}, {2}}}, second[] = {{{14}, {2}}, {{20}, {4}}};
     assert_memory_equal(boxes, first, sizeof first);
@@ -115,7 +115,7 @@ static void the_first_axis_is_the_slowest(void **state) {
     const dcp_tensor o = {"/model/a.o_proj.weight", DCP_F32, 2, {8, 6}};
     const rank_mesh m = make("fsdp=2,tp=2"), turned = make("tp=2,fsdp=2");
     (void)state;
-    assert_box(one_box(&m, &q, 1), 4, 2, 0, 6); /* tp 1 has rows 4 to 7, fsdp 0 the first of them */
+    assert_box(one_box(&m, &q, 1), 4, 2, 0, 6); /* tp 1 has rows 4 to 7, fsdp 0 half of them */
     assert_box(one_box(&m, &q, 2), 2, 2, 0, 6);
     assert_box(one_box(&m, &o, 1), 0, 4, 3, 3);
     assert_box(one_box(&turned, &o, 1), 4, 4, 0, 3);

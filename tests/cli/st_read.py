@@ -1,4 +1,4 @@
-"""Reads safetensors by the format's text alone: {name: (dtype, shape, bytes)}."""
+"""Reads safetensors according to the format's description only: {name: (dtype, shape, bytes)}."""
 import json, os, struct
 
 

@@ -1,5 +1,5 @@
-/* The stacks of processes as they are written of ranks that hang: with gdb, without any such
- * program, and with one that hangs itself. The processes run on, or stay stopped. */
+/* The stacks of processes, as written for ranks that hang: with gdb, without gdb, and with a gdb
+ * that hangs itself. Afterwards the processes continue, or remain stopped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@
 
 enum { LIMIT_S = 60 };
 
-/* Answers each byte that it is sent, beside a thread that waits for ever. */
+/* Answers each byte that it receives; another of its threads waits forever. */
 typedef struct child {
     pid_t pid;
     int to, from;
@@ -39,7 +39,7 @@ static __attribute__((noinline)) void *hangs_for_ever(void *ctx) {
 static __attribute__((noinline)) void answers_each_byte(int from, int to) {
     for (char byte; read(from, &byte, 1) == 1;)
         if (write(to, &byte, 1) != 1) break;
-    never = 0; /* a call from here is not the last thing done */
+    never = 0; /* so that a call here is not the last instruction */
 }
 
 static int answers(const child *c) {
@@ -58,8 +58,8 @@ static child start_child(void) {
     assert_true(c.pid >= 0);
     if (c.pid == 0) {
         pthread_t thread;
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* where a check fails */
-        close(in[1]);                     /* else it would not see the end of its parent */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* in case a check fails */
+        close(in[1]);                     /* otherwise it would not notice the end of its parent */
         close(out[0]);
         if (pthread_create(&thread, NULL, hangs_for_ever, NULL) != 0) _exit(1);
         answers_each_byte(in[0], out[1]);
@@ -69,7 +69,7 @@ static child start_child(void) {
     close(out[1]);
     c.to = in[1];
     c.from = out[0];
-    assert_true(answers(&c)); /* the thread is there */
+    assert_true(answers(&c)); /* the thread exists */
     return c;
 }
 
@@ -80,7 +80,7 @@ static void end_child(const child *c) {
     close(c->from);
 }
 
-/* What is written of the processes, freed by the caller. */
+/* What is written about the processes; freed by the caller. */
 static char *stacks_of(const pid_t *pids, size_t n, double limit_s) {
     FILE *file = tmpfile();
     assert_non_null(file);
@@ -110,7 +110,7 @@ static void expect_title(const char *text, pid_t pid) {
     expect_text(text, title);
 }
 
-/* A folder with a `gdb` of these lines is all of PATH that matters. */
+/* Makes PATH a folder that contains only a `gdb` with these lines. */
 static void set_gdb(const char *lines, char *folder) {
     char path[128];
     strcpy(folder, "/tmp/stacks_written.XXXXXX");
@@ -188,7 +188,7 @@ static void a_stopped_process_stays_stopped(void **state) {
     char *text = stacks_of(&a.pid, 1, LIMIT_S);
     expect_text(text, "state T (stopped)");
     while (waitpid(a.pid, &status, WCONTINUED | WNOHANG) > 0)
-        assert_false(WIFCONTINUED(status)); /* gdb's own stops are not continued for its parent */
+        assert_false(WIFCONTINUED(status)); /* the parent does not see gdb's own stops */
     kill(a.pid, SIGCONT);
     assert_true(answers(&a));
     end_child(&a);

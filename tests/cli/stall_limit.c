@@ -1,4 +1,4 @@
-/* When ranks that make no progress are taken to hang, and which of them is behind. */
+/* When ranks without progress are considered to hang, and which of them is behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ static void nothing_told_is_no_stall(void **state) {
     assert_true(launcher_stall_deadline(&stall) == 0);
 }
 
-/* One that hangs in MPI's setup tells no more than that it is there. */
+/* A rank that hangs in MPI's setup reports only that it exists. */
 static void the_first_word_of_a_rank_is_progress(void **state) {
     (void)state;
     launcher_stall_begin(&stall, 5, 2);
@@ -59,7 +59,7 @@ static void the_default_is_ten_times_the_slowest_step_and_300_s_at_least(void **
     assert_true(launcher_stall_deadline(&stall) == 620);
 }
 
-/* Each of the numbers is progress, of whichever rank; the same again is none. */
+/* A change of any of the numbers, on any rank, is progress; the same numbers again are not. */
 static void progress_of_any_rank_puts_it_off(void **state) {
     (void)state;
     launcher_beat told = {.phase = RANKS_PHASE_STARTED};

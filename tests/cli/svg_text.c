@@ -1,5 +1,5 @@
-/* A drawing is a whole XML document whatever text it is given: names in checkpoints are anybody's.
- */
+/* A drawing is a complete XML document whatever text it shows: names in checkpoints may be
+ * anything. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 
 #include "programs/svg.h"
 
-/* The text of a drawing that shows `text` in all places, malloc'd. */
+/* A drawing that shows `text` in all places, malloc'd. */
 static char *draw(const char *text) {
     char path[] = "/tmp/dcp_svg.XXXXXX", *all = calloc(1, 4096);
     svg *s;
@@ -34,7 +34,7 @@ static char *draw(const char *text) {
     return all;
 }
 
-/* `wanted` stands for `text` in all five places, as an element's text. */
+/* Checks that `wanted` replaces `text` in all five places, as an element's text. */
 static void shows(const char *text, const char *wanted) {
     char *all = draw(text), element[256];
     size_t found = 0;
