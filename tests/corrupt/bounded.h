@@ -1,5 +1,6 @@
-/* What a reader may use on a hostile file: memory and seconds, far more than it needs and far less
- * than a believed number would take. The child that exceeds them dies, which the parent tells. */
+/* The memory and time that a reader may use for a hostile file: far more than it needs, and far
+ * less than a number in the file would demand if it were believed. A child that exceeds them dies,
+ * and the parent reports that. */
 #ifndef TESTS_BOUNDED_H
 #define TESTS_BOUNDED_H
 
@@ -8,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A hang's, not a speed's: on a machine whose fresh pages are slow, a million allocations under
+/* Detects a hang, not low speed: on a machine with slow fresh pages, a million allocations under
  * ASan took two minutes. */
 #ifdef __SANITIZE_ADDRESS__
 #define LIMIT_SECONDS 300
@@ -17,8 +18,8 @@
 #endif
 #define LIMIT_BYTES (1ULL << 30)
 
-/* Runs check(ctx) in a child under the limits; what it returns, or 128 and the signal that ended
- * it. Sanitizers reserve all of the address space, so there only the seconds count. */
+/* Runs check(ctx) in a child under the limits; returns its result, or 128 plus the signal that
+ * ended it. Sanitizers reserve the whole address space, so with them only the time is limited. */
 static inline int under_limits(int (*check)(void *ctx), void *ctx) {
     pid_t child = fork();
     if (child == 0) {

@@ -1,4 +1,4 @@
-/* Names of tensors made so that a checksum over them is what a test wants. */
+/* Makes names of tensors whose checksum is the one that a test requires. */
 #ifndef TESTS_COLLIDE_H
 #define TESTS_COLLIDE_H
 
@@ -7,12 +7,12 @@
 
 #include "core/crc64.h"
 
-/* As many letters as a name to be chosen ends with: '`' and 'a' to 'o', whose four low bits are
- * free, so that more bits can change than a CRC has. */
+/* The letters at the end of a name to be chosen: '`' and 'a' to 'o', whose four low bits are free,
+ * so that more bits can be changed than a CRC has. */
 #define COLLIDE_LETTERS "aaaaaaaaaaaaaaaaaaaaaaaa"
 enum { LETTERS = sizeof COLLIDE_LETTERS - 1, BITS = 4 * LETTERS };
 
-/* What changes a CRC, as bits: of the letters' four low bits that is linear. */
+/* A change of the CRC, as bits; it is linear in the letters' four low bits. */
 typedef struct change {
     uint64_t crc;
     unsigned char letters[LETTERS];
@@ -31,8 +31,8 @@ static inline void add_change(change *to, const change *c) {
     for (int i = 0; i < LETTERS; i++) to->letters[i] ^= c->letters[i];
 }
 
-/* Takes known changes away, highest bit first: the slot of what is left of the CRC; NULL: nothing
- * is. */
+/* Removes known changes, highest bit first: returns the slot for what is left of the CRC; NULL if
+ * nothing is. */
 static inline change *reduce_change(change *c, change with_top[64]) {
     while (c->crc) {
         change *known = &with_top[63 - __builtin_clzll(c->crc)];
@@ -42,8 +42,8 @@ static inline change *reduce_change(change *c, change with_top[64]) {
     return NULL;
 }
 
-/* Changes letters at the end of a text so that its CRC changes by `crc`; by 0: so that it stays. 0,
- * or -1: there are no such letters. */
+/* Changes letters at the end of a text so that its CRC changes by `crc`; 0: so that it does not
+ * change. Returns 0, or -1 if there are no such letters. */
 static inline int collide(char *letters, uint64_t crc) {
     change with_top[64] = {{0}}, wanted = {.crc = crc};
     int is_other = crc != 0;

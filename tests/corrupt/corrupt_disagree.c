@@ -1,6 +1,6 @@
-/* Shards under right checksums that disagree about the state's tensors: each rank has read one of
- * them, and all get the same status. Checksums by which ranks compare what they have read are
- * forged, too. */
+/* Shards with correct checksums that disagree about the state's tensors: each rank has read one of
+ * them, and all ranks get the same status. The checksums by which ranks compare what they have read
+ * are forged, too. */
 #include "collide.h"
 #include "forge.h"
 #include "reader/union.h"
@@ -45,7 +45,7 @@ static void save(void) {
     dcp_state_destroy(state);
 }
 
-/* A rank for which a tensor isn't in the step would go on without it. */
+/* Fails if the step lacks a tensor; otherwise a rank without the tensor would continue. */
 static int load(dcp_error *err) {
     const dcp_load_options options = {.size = sizeof options,
                                       .missing_keys = DCP_MISSING_KEYS_KEEP};
@@ -70,7 +70,7 @@ static char *letters_of(forge *f, uint64_t row) {
     return path_of(f, row) + strlen(path_of(f, row)) - LETTERS;
 }
 
-/* The box of the row's data, in a tensor of other dimensions. */
+/* Sets the box of the row's data, in a tensor of other dimensions. */
 static void set_dims(forge *f, uint64_t row, uint32_t ndim, const uint64_t *shape,
                      const uint64_t *start, const uint64_t *count) {
     unsigned char *at = f->bytes + forge_column_at(f, row, 0);
@@ -96,7 +96,7 @@ static uint64_t fingerprint(dcp_tensor *of, size_t n) {
     return reader_names_fingerprint(&names);
 }
 
-/* Chooses the letters of the row's name so that the shard, which has n others beside it, has the
+/* Chooses the letters of the row's name so that the shard, which contains n other tensors, has the
  * fingerprint of the other shards. */
 static void match_fingerprint(forge *f, uint64_t row, const dcp_tensor *others, size_t n) {
     const uint64_t wanted = fingerprint(tensors, TENSORS);
@@ -107,7 +107,7 @@ static void match_fingerprint(forge *f, uint64_t row, const dcp_tensor *others, 
     CHECK(fingerprint(all, n + 1) == wanted);
 }
 
-/* The same bytes under one dimension. */
+/* The same bytes with a single dimension. */
 static void flatten(forge *f) {
     const uint64_t first = forge_column(f, ROW, START), n = forge_column(f, ROW, COUNT);
     set_dims(f, ROW, 1, (uint64_t[]){rows_before(s.size) * ROW_ELEMS, 0},
@@ -128,7 +128,7 @@ static void flatten_beside_renamed(forge *f) {
     match_fingerprint(f, LAST_ROW, (dcp_tensor[]){tensors[0], tensor_of(f, ROW)}, 2);
 }
 
-/* All rows in one, of which the first rank has fewer than its tensor's shape. */
+/* Puts all rows into one row, of which the first rank has fewer than its tensor's shape says. */
 static void reshape_renamed(forge *f) {
     const uint64_t first = forge_column(f, ROW, START), n = forge_column(f, ROW, COUNT);
     set_dims(f, ROW, 2, (uint64_t[]){1, rows_before(s.size) * ROW_ELEMS},
@@ -136,20 +136,20 @@ static void reshape_renamed(forge *f) {
     rename_tensor(f);
 }
 
-/* What all have as their third tensor is the second. */
+/* Makes the third tensor of all other shards the second one. */
 static void shift_names(forge *f) {
     set_path(f, ROW, LAST);
     set_path(f, LAST_ROW, "/zz/" COLLIDE_LETTERS);
     match_fingerprint(f, LAST_ROW, (dcp_tensor[]){tensors[0], tensors[LAST_ROW]}, 2);
 }
 
-/* The second tensor's row is another one of the first. */
+/* Makes the second tensor's row another row of the first tensor. */
 static void drop_name(forge *f) {
     set_path(f, ROW, "/a/first@1");
     match_fingerprint(f, LAST_ROW, tensors, 1);
 }
 
-/* A path of which a tensor's is left that no tensor can have. */
+/* A path from which, without its suffix, a name remains that no tensor can have. */
 static void name_no_tensor(forge *f) { set_path(f, ROW, "/b/..@1"); }
 
 static void change_meta(forge *f) {
@@ -193,7 +193,7 @@ static void restore_shards(int first, int end, forge *f) {
     }
 }
 
-/* The shards from `first` to before `end` are forged alike. */
+/* The shards from `first` to before `end` are forged in the same way. */
 static void check(const forgery *how, int first, int end) {
     forge f[MOST_RANKS];
     dcp_error failure = {0};

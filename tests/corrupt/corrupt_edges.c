@@ -1,5 +1,6 @@
 /* A file that ends at an edge of one of its structures, or a byte before or after it, is refused
- * by its size; where the user block is forged to say that size, by what then lies outside. */
+ * because of its size; if the user block is forged to give that size, because of what then lies
+ * outside. */
 #include "refused.h"
 
 #include "forge.h"
@@ -21,7 +22,7 @@ static void add_range(edges *e, uint64_t at, uint64_t bytes) {
     add_edge(e, at + bytes);
 }
 
-/* Every place of a signature of HDF5's structures. */
+/* Every position of a signature of HDF5's structures. */
 static void add_metadata(edges *e, const forge *f) {
     static const char *const signatures[] = {"\x89HDF\r\n\x1a\n", "TREE", "HEAP", "SNOD"};
     for (size_t s = 0; s < sizeof signatures / sizeof *signatures; s++) {
@@ -53,12 +54,12 @@ static int descending(const void *a, const void *b) {
     return (*x < *y) - (*x > *y);
 }
 
-/* In one child: hundreds of cases, each shorter than the one before. */
+/* Runs in one child: hundreds of cases, each shorter than the previous one. */
 typedef struct cut_cases {
     forge *f;
     const edges *edges;
     const char *step;
-    int forged; /* the user block says the size that the file has */
+    int forged; /* the user block gives the file's actual size */
 } cut_cases;
 
 static int check_cut(const cut_cases *c, uint64_t size, uint64_t *shortest) {
@@ -66,7 +67,7 @@ static int check_cut(const cut_cases *c, uint64_t size, uint64_t *shortest) {
     refused r = {.step = c->step, .part = ": size: ", .status = DCP_ERR_CORRUPT};
     if (size >= *shortest) return 0;
     *shortest = size;
-    alarm(LIMIT_SECONDS); /* each by itself */
+    alarm(LIMIT_SECONDS); /* for each case */
     int wrong = ftruncate(f->fd, (off_t)size) != 0;
     if (c->forged && size >= USERBLOCK_BYTES) {
         core_put_u64(f->bytes + UB_FILE, size);
@@ -107,7 +108,7 @@ static void cuts_of(const char *name, dcp_layout layout, const char *file) {
     for (int forged = 0; forged <= 1; forged++) {
         cut_cases c = {.f = &f, .edges = &e, .step = step, .forged = forged};
         assert_int_equal(under_limits(check_cuts, &c), 0);
-        memset(f.bytes, 0, f.n); /* so that all is written anew */
+        memset(f.bytes, 0, f.n); /* so that everything is written again */
         assert_int_equal(forge_restore(&f), 0);
     }
     forge_close(&f);

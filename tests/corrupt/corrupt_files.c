@@ -1,5 +1,5 @@
-/* Files that are cut, extended, replaced by garbage, or missing: verification and opening refuse
- * them, each with its own status, and the intact step stays loadable. */
+/* Files that are truncated, extended, replaced by garbage, or missing: verification and opening
+ * refuse them, each with its own status, and the intact step can still be loaded. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

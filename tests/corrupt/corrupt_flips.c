@@ -1,5 +1,5 @@
-/* Any flipped bit of a checkpoint is found by a verification, which names the tensor and the block,
- * or the structure: every structure of both layouts, and a thousand random bytes. */
+/* A verification finds any flipped bit of a checkpoint, and names the tensor and the block, or the
+ * structure: tested for every structure of both layouts, and for a thousand random bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ static const struct {
     {"HEAP", 4, 5, "HDF5"},                /* names of links */
     {"SNOD", 4, 8, "HDF5"},                /* a group's entries */
     {"/model/big.weight", 17, 3, "index"}, /* a row of the index */
-    {"/optimizer/exp_avg/f8.e5m2", 26, 40, "index"} /* beyond its path */,
+    {"/optimizer/exp_avg/f8.e5m2", 26, 40, "index"} /* after its path */,
     {"\"samples\"", 9, 2, "meta"}, /* the JSON */
 };
 
@@ -82,7 +82,7 @@ static void every_byte_of_about_json(void **state) {
     expect_intact(global);
 }
 
-/* First, last and middle byte of each tensor. */
+/* First, middle and last byte of each tensor. */
 static void check_tensors(const char *step, const char *file) {
     static unsigned char data[8 << 20];
     victim v;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Hugging Face folders that are damaged or hostile: dcp-import refuses each with a message of its own,
-in bounded memory, and leaves nothing behind; so does `init` of dcp-train, by the same reader."""
+"""Damaged or hostile Hugging Face folders: dcp-import refuses each with a specific message, in bounded memory, and
+leaves nothing behind; so does `init` of dcp-train, which uses the same reader."""
 import os, sys
 sys.path.insert(0, os.path.join(os.environ["DCP_SOURCE"], "tests/cli"))
 from hf_folder import *
 
-LIMIT = 1 << 30  # of address space; MPI's and HDF5's libraries take a quarter of it
+LIMIT = 1 << 30  # of address space; MPI's and HDF5's libraries use a quarter of it
 SANITIZED = b"__asan_init" in content(f"{BIN}/dcp-import")
 if SANITIZED:
     LIMIT = None  # they reserve all of it
@@ -14,7 +14,7 @@ ENTRY = '{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
 
 
 def raw(name, text, data=b"", length=None, hole=0):
-    """A folder whose file has this header; `hole`: so many bytes more, which take no room."""
+    """A folder whose file has this header; `hole`: additional bytes, which need no space."""
     folder(name, {})
     text = text if isinstance(text, bytes) else text.encode()
     with open(f"{name}/model.safetensors", "wb") as f:
@@ -79,7 +79,7 @@ CASES = [
          hole=10**13), 3, "are needed there"),
     (raw("cut", ENTRY.join(['{"a":', "}"]), b"12"), 1, "which has only 2: truncated?"),
     (raw("surplus", ENTRY.join(['{"a":', "}"]), b"123456"), 1, "2 bytes after the last tensor"),
-    # places and shapes
+    # positions and shapes
     (raw("overlap", '{"a":%s,"b":%s}' % (ENTRY, ENTRY), b"1234"), 1, "'a' and 'b' overlap"),
     (raw("hole", '{"a":%s}' % ENTRY.replace("[0,4]", "[4,8]"), b"12345678"), 1, "a hole of 4 bytes"),
     (raw("beyond", '{"a":%s}' % ENTRY.replace("[0,4]", "[4,8]"), b"1234"), 1, "ends at byte 8"),
@@ -118,7 +118,7 @@ CASES = [
     (raw("metadata-twice", '{"__metadata__":{},"__metadata__":{}}'), 1, "duplicate __metadata__"),
     (raw("metadata-number", '{"__metadata__":{"a":1}}'), 1, "is not a string"),
     (raw("metadata-long", '{"__metadata__":{"a":"%s"}}' % ("x" * (5 << 20))), 1, "more than 4194304"),
-    # many small things that a parser would make large ones of
+    # many small things that would become large in a parser
     (raw("bomb-arrays", '{"a":[' + "[]," * 10000000 + "[]]}"), 1, "bytes of JSON, more than"),
     (raw("bomb-tensors", "{" + ",".join('"%x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}' % i
                                          for i in range((1 << 20) + 1)) + "}"), 2, "more than 1048576 tensors"),
@@ -140,7 +140,7 @@ CASES = [
      1, "duplicate tensor 't0'"),
     (index("index-bomb", lambda old: b'{"weight_map":{"a":[' + b"[]," * 10000000 + b"[]]}}"), 1,
      "bytes of JSON, more than"),
-    # links and odd files
+    # links and special files
     (linked("link-model", "model.safetensors", ""), 1, "a link out of its folder"),
     (linked("link-config", "config.json", "../secret.json"), 1, "a link out of its folder"),
     (linked("link-kept", "tokenizer.json", "/etc/passwd"), 1, "a link out of its folder"),
@@ -186,7 +186,7 @@ import resource  # noqa: E402
 peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 check(SANITIZED or peak < 256 << 10, f"the largest took {peak >> 10} MiB")
 
-# the same on several ranks, said once
+# the same on several ranks, reported once
 for name in "overlap", "config-deep", "index-missing", "name-up":
     err = run("dcp-import", name, "dst3", expect={c[0]: c[1] for c in CASES}[name], ranks=3)
     check(err.count("dcp-import: ") == 1 and not os.path.exists("dst3"), f"{name} on 3 ranks: {err}")

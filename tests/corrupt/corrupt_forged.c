@@ -1,16 +1,16 @@
-/* Numbers that no writer wrote, under checksums that are right: each is refused by opening, loading
- * and verification, with what is wrong with it, in bounded memory and time. */
+/* Numbers that no writer wrote, with correct checksums: opening, loading and verification refuse
+ * each, and say what is wrong, in bounded memory and time. */
 #include "refused.h"
 
 #include "forge.h"
 #include "steps.h"
 
-#define BLOCK (-1) /* a field of the user block, else a row of the index */
+#define BLOCK (-1) /* a field of the user block, not a row of the index */
 #define MANY (1ULL << 40)
 #define TOP UINT64_MAX
 #define PATH (-1000)
 
-/* A u64 set, or text put into a path or dtype. */
+/* Sets a u64, or writes text into a path or dtype. */
 typedef struct edit {
     int row, field;
     uint64_t value;
@@ -136,7 +136,7 @@ static void numbers_of_a_shard(void **state) {
     check_edits(sharded, file, boxes, sizeof boxes / sizeof *boxes);
 }
 
-/* Two datasets at one place, a dataset over a table, two tables at one place. */
+/* Two datasets at the same position, a dataset over a table, two tables at the same position. */
 static void overlaps(void **state) {
     (void)state;
     forge f;
@@ -188,7 +188,7 @@ static void sparse_files(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char what[80];
         snprintf(what, sizeof what, "sparse %zu", i);
-        if (ftruncate(f.fd, (off_t)far)) skip(); /* a file system that has no such files */
+        if (ftruncate(f.fd, (off_t)far)) skip(); /* a file system without such files */
         core_put_u64(f.bytes + UB_FILE, far);
         core_put_u64(f.bytes + UB_ROWS, cases[i].rows);
         core_put_u64(f.bytes + cases[i].table, end);
@@ -201,7 +201,7 @@ static void sparse_files(void **state) {
     expect_loads(global);
 }
 
-/* Checksums of blocks and of tensors that are not those of the data. */
+/* Checksums of blocks and of tensors that do not match the data. */
 static void sums_of_other_data(void **state) {
     (void)state;
     forge f;

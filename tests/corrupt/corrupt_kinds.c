@@ -1,5 +1,5 @@
-/* Other things in the place of a step's files: links, pipes, folders, sockets, devices. What is
- * read is a regular file of the step's folder, or nothing; and nobody waits for a pipe's writer. */
+/* Other things in place of a step's files: links, pipes, folders, sockets, devices. Only regular
+ * files of the step's folder are read, and nothing waits for a pipe's writer. */
 #include "refused.h"
 
 #include <sys/socket.h>
@@ -26,7 +26,7 @@ static int make_socket(const char *path) {
     return failed;
 }
 
-/* `file` of `step` with something else in its place; `real` is the file, elsewhere. */
+/* `file` of `step` has been replaced; `real` is the original, elsewhere. */
 typedef struct place {
     const char *step, *file, *real;
 } place;
@@ -35,7 +35,7 @@ static void refused_here(const place *p, const char *kind, const char *part) {
     char what[400];
     findings f;
     snprintf(what, sizeof what, "%s: %s", p->file, kind);
-    if (!strcmp(p->file, "about.json")) { /* no part of the state: loads do without */
+    if (!strcmp(p->file, "about.json")) { /* not part of the state: loads do without it */
         assert_int_equal(findings_of(p->step, &f), DCP_ERR_CORRUPT);
         if (!strstr(f.text, part)) fail_msg("%s: not said: %s: %s", what, part, f.text);
     } else {
@@ -67,7 +67,7 @@ static void each_kind(const char *step, const char *file) {
     assert_int_equal(make_socket(path), 0);
     refused_here(&p, "a socket", file);
     assert_int_equal(unlink(path), 0);
-    if (mknod(path, S_IFCHR | 0600, 1 << 8 | 5) == 0) { /* /dev/zero, where we are root */
+    if (mknod(path, S_IFCHR | 0600, 1 << 8 | 5) == 0) { /* /dev/zero, if we are root */
         refused_here(&p, "a device", file);
         assert_int_equal(unlink(path), 0);
     }
@@ -82,7 +82,7 @@ static void in_place_of_a_file(void **state) {
     each_kind(global, "about.json");
 }
 
-/* Users give a link to a step or a directory; a directory's own steps are folders. */
+/* Users may pass a link to a step or a directory; a directory's own steps must be folders. */
 static void links_to_folders(void **state) {
     (void)state;
     dcp_comm *comm;

@@ -1,5 +1,5 @@
-/* A load that meets a flipped byte fails with DCP_ERR_CORRUPT on every rank, naming the tensor;
- * what a load does not use does not hinder it. */
+/* A load that reads a flipped byte fails with DCP_ERR_CORRUPT on every rank, and names the tensor;
+ * damage in what a load does not use has no effect. */
 #include <mpi.h>
 
 #include "damage.h"
@@ -10,7 +10,7 @@
 static dcp_comm *comm;
 static int rank, size;
 
-/* Opens and loads all of the step; the first failure. Equal on all ranks, or the test ends. */
+/* Opens and loads the whole step; returns the first failure. Ends the test if ranks differ. */
 static int load(const char *step, dcp_error *err) {
     tiny t;
     dcp_checkpoint *ckpt;
@@ -29,7 +29,7 @@ static int load(const char *step, dcp_error *err) {
     return status;
 }
 
-/* Rank 0 damages; all load, all see the same. */
+/* Rank 0 damages the file; all ranks load, and all get the same result. */
 static void check_flip(const char *step, const victim *v, size_t at, const char *part) {
     dcp_error err = {0};
     if (rank == 0) CHECK(victim_flip(v, at, 4) == 0);
@@ -64,7 +64,7 @@ static void check_tables(const char *step, const victim *v) {
     check_flip(step, v, victim_find(v, "\"samples\"", 9), "state.h5");
 }
 
-/* A part of the tensors, none of them damaged. */
+/* Loads a part of the tensors, none of which is damaged. */
 static void check_part(const char *step, const victim *v) {
     static unsigned char data[8 << 20];
     float norm[3] = {0};
@@ -99,7 +99,7 @@ int main(int argc, char **argv) {
     snprintf(step, sizeof step, "%s/step-00000003", root);
     CHECK(tiny_save(comm, root, 3, DCP_LAYOUT_GLOBAL, &err) == DCP_OK);
     CHECK(victim_open(&v, step, "state.h5") == 0);
-    MPI_Barrier(MPI_COMM_WORLD); /* all have seen the file before rank 0 damages it */
+    MPI_Barrier(MPI_COMM_WORLD); /* all ranks have opened the file before rank 0 damages it */
     check_tensors(step, &v);
     check_tables(step, &v);
     check_part(step, &v);

@@ -1,4 +1,4 @@
-/* Meta that is no honest JSON, under right checksums: refused as meta. A folder's step, and a
+/* Meta that is not valid JSON, with correct checksums, is refused as meta. A folder's step, and a
  * shard's number, world and state id, are compared with it. */
 #include "refused.h"
 

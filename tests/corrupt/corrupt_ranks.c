@@ -1,5 +1,5 @@
-/* A hostile step on several ranks: all get the same status and message, and none waits. Rank 0
- * alone reads tables, all open the files that they load from. */
+/* A hostile step on several ranks: all get the same status and message, and none waits. Only rank 0
+ * reads tables; all ranks open the files from which they load. */
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -24,12 +24,12 @@ static int load(dcp_error *err) {
 
 static void expect(const char *part) {
     dcp_error err = {0};
-    MPI_Barrier(MPI_COMM_WORLD); /* rank 0 has done its harm */
+    MPI_Barrier(MPI_COMM_WORLD); /* rank 0 has damaged the file */
     check_same_failure(load(&err), DCP_ERR_CORRUPT, &err, part);
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* One number of rank 0's forging. */
+/* Rank 0 forges one number. */
 static void check_number(forge *f, uint64_t at, uint64_t value, const char *part) {
     if (s.rank == 0) {
         core_put_u64(f->bytes + at, value);
@@ -65,7 +65,7 @@ static void kinds(void) {
     if (s.rank == 0) CHECK(rmdir(file) == 0 && rename(real, file) == 0);
 }
 
-/* The file becomes a pipe after the step was opened. */
+/* After the step was opened, the file is replaced by a pipe. */
 static void later(void) {
     tiny t;
     dcp_error err = {0};

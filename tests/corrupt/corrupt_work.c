@@ -1,6 +1,6 @@
-/* Files whose tables are right by themselves, and are made to cost their readers much more work or
- * memory than they have bytes. Each is read or refused within memory and processor time that grow
- * with the bytes of its tables. */
+/* Files with valid tables that are made to cost their readers much more work or memory than their
+ * size justifies. Each is read or refused within memory and processor time that grow with the size
+ * of its tables. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@
 
 enum {
     STRIPS = 300000,
-    PROCESSOR_SECONDS = 60, /* the work takes about one; without a limit, minutes or hours */
+    PROCESSOR_SECONDS = 60, /* the work takes about one second; without a limit, minutes or hours */
     OBJECTS = 5 << 20,
 };
 
@@ -41,8 +41,8 @@ static int remove_root(void **state) {
     return 0;
 }
 
-/* A file of these rows, of blocks whose checksums are not those of zeros, and of that meta: after
- * data that are holes. The tables' checksums are right. */
+/* Writes a file with these rows, with checksums of blocks that are not those of zeros, and with
+ * that meta; the data are holes. The tables' checksums are correct. */
 static void write_file(const char *name, dcp_layout layout, const format_row *rows, size_t n,
                        uint64_t data_bytes, const char *meta) {
     uint64_t path_bytes = format_index_path_bytes(rows, n), blocks = 0, meta_bytes = strlen(meta);
@@ -77,7 +77,7 @@ static void write_file(const char *name, dcp_layout layout, const format_row *ro
     free(tables);
 }
 
-/* As large a file of holes as the file system has; its bytes. */
+/* Makes the largest file of holes that the file system permits; returns its size. */
 static uint64_t make_hole(void) {
     snprintf(path, sizeof path, "%s/state.h5", step);
     int fd = open(path, O_WRONLY | O_CREAT, 0600), shift = 48;
@@ -91,7 +91,7 @@ static void put(FILE *file, uint64_t offset, const void *data, size_t bytes) {
     assert_int_equal(fwrite(data, 1, bytes, file), bytes);
 }
 
-/* A file of `bytes` bytes that has a tensor of all that it can hold, or none, and the checksums of
+/* Writes a file of `bytes` bytes with one tensor that fills it, or none, and with the checksums of
  * its blocks in a hole; meta at the end. */
 static void write_hole(uint64_t bytes, int has_tensor) {
     static const char meta[] = "{\"format\":1,\"step\":3}";
@@ -118,11 +118,12 @@ static void write_hole(uint64_t bytes, int has_tensor) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* What opening says, and of what opens a read of all elements; under the limits. */
+/* The result of opening the file, and if that succeeds, of reading all elements; under the
+ * limits. */
 typedef struct reading {
     int status;
     const char *message; /* a part of it; NULL: none */
-    uint64_t elements;   /* of /model/w, bytes; 0: nothing is read */
+    uint64_t elements;   /* of /model/w, in bytes; 0: nothing is read */
 } reading;
 
 static int read_whole(dcp_checkpoint *ckpt, uint64_t elements, dcp_error *err) {
@@ -164,7 +165,7 @@ static void expect(reading want) {
 #define META "{\"format\":1,\"step\":3%s}"
 #define SHARD_META ",\"shard\":{\"rank\":0,\"state_id\":\"0000000000000000\",\"world\":1}"
 
-/* A column in one box, and beside it boxes of two rows each: on both dimensions some box is long.
+/* A column in one box, and next to it boxes of two rows each: in both dimensions some box is long.
  * `moved`: one box overlaps its neighbour by a row. */
 static void write_strips(int moved) {
     static format_row rows[STRIPS];
@@ -201,7 +202,7 @@ static void strips_beside_a_long_box(void **state) {
     expect((reading){DCP_ERR_CORRUPT, "tensor /model/w: the shards don't cover it once", 0});
 }
 
-/* A file that claims to be huge costs what it has, not what it claims. */
+/* A file that claims to be huge costs what it contains, not what it claims. */
 static void holes(void **state) {
     (void)state;
     write_hole(make_hole(), 1);
@@ -246,8 +247,9 @@ static void write_array(char *json, const char *value, size_t count) {
     memcpy(at, "]}", 3);
 }
 
-/* What a load would refuse. One value more than a caller may pass, too: that one is parsed, so its
- * values are those that cost least where each page of memory costs much. */
+/* More values than a load would accept. The case with one value more than a caller may pass is
+ * parsed, too, so its values are those that cost the least on machines where each page of memory is
+ * expensive. */
 static void saves_of_many_values(void **state) {
     (void)state;
     static char json[3 * OBJECTS + 32];

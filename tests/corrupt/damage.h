@@ -1,4 +1,4 @@
-/* Damaging files of a checkpoint and mending them, and what a verification then says. */
+/* Damages files of a checkpoint and repairs them, and checks what a verification then reports. */
 #ifndef TESTS_DAMAGE_H
 #define TESTS_DAMAGE_H
 
@@ -14,7 +14,7 @@
 
 typedef struct victim {
     char path[512];
-    unsigned char *bytes; /* as it was */
+    unsigned char *bytes; /* the original contents */
     size_t n;
     int fd;
 } victim;
@@ -45,13 +45,13 @@ static inline int victim_mend(const victim *v, size_t at) {
     return victim_put(v, at, v->bytes[at]);
 }
 
-/* Everything as it was. */
+/* Restores the original file. */
 static inline int victim_restore(const victim *v) {
     if (ftruncate(v->fd, (off_t)v->n)) return -1;
     return pwrite(v->fd, v->bytes, v->n, 0) == (ssize_t)v->n ? 0 : -1;
 }
 
-/* Where `needle` stands first; n where it does not. */
+/* The first position of `needle`; n if there is none. */
 static inline size_t victim_find(const victim *v, const void *needle, size_t bytes) {
     const unsigned char *at = memmem(v->bytes, v->n, needle, bytes);
     return at ? (size_t)(at - v->bytes) : v->n;
@@ -59,7 +59,7 @@ static inline size_t victim_find(const victim *v, const void *needle, size_t byt
 
 typedef struct findings {
     size_t n;
-    char text[8192]; /* the lines said */
+    char text[8192]; /* the lines that were reported */
 } findings;
 
 static inline void findings_add(void *ctx, const char *what) {

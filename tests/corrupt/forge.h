@@ -1,5 +1,5 @@
-/* Forged files: a real file whose numbers are changed and whose checksums are then made right, so
- * that what follows the checksums has to find it. */
+/* Forged files: a real file whose numbers are changed and whose checksums are then corrected, so
+ * that later checks must find the change. */
 #ifndef TESTS_FORGE_H
 #define TESTS_FORGE_H
 
@@ -14,7 +14,7 @@
 #include "core/crc64.h"
 #include "format/index.h"
 
-/* Byte offsets in the user block, docs/format.md. */
+/* Byte offsets in the user block, see docs/format.md. */
 enum {
     UB_VERSION = 8,
     UB_LAYOUT = 12,
@@ -63,7 +63,7 @@ static inline void forge_close(forge *f) {
     free(f->bytes);
 }
 
-/* Of the file as it was written: a table's place, a row of the index, a column of it. */
+/* In the file as it was written: a table's position, a row of the index, a column of the row. */
 static inline uint64_t forge_at(const forge *f, int table) { return core_get_u64(f->real + table); }
 static inline uint64_t forge_length(const forge *f, int table) {
     return core_get_u64(f->real + table + 8);
@@ -104,7 +104,8 @@ static inline uint64_t forge_outside(const forge *f) {
     return core_crc64_finish(raw, sum);
 }
 
-/* Makes the checksums right, of tables where the forged user block still has them in the file. */
+/* Corrects the checksums of tables that, according to the forged user block, are still in the
+ * file. */
 static inline void forge_seal(forge *f) {
     static const int tables[] = {UB_INDEX, UB_BLOCKS, UB_META};
     for (int t = 0; t < 3; t++) {
@@ -126,7 +127,7 @@ static inline int forge_write(const forge *f, const unsigned char *from, const u
     return 0;
 }
 
-/* Puts the forged file in place; then the real one again. */
+/* forge_put puts the forged file in place; forge_restore restores the real one. */
 static inline int forge_put(forge *f) {
     forge_seal(f);
     return forge_write(f, f->real, f->bytes);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""forge_hdf5.py KIND STATE.H5 OUTSIDE: changes the HDF5 metadata of a state.h5 so that HDF5 would
-meet links in circles, other files or filters, and makes the user block's checksums right again.
-Tensor data, index, blocks and meta stay as they are. OUTSIDE holds canary.h5 and canary.bin."""
+"""forge_hdf5.py KIND STATE.H5 OUTSIDE: changes the HDF5 metadata of a state.h5 so that HDF5 would find circular links,
+other files or filters, and corrects the user block's checksums. Tensor data, index, blocks and meta do not change.
+OUTSIDE contains canary.h5 and canary.bin."""
 import struct
 import sys
 
@@ -32,7 +32,7 @@ def crc64(data):
 
 
 def aside(f, path):
-    """Frees the name; the dataset stays, so that its bytes are not used for something else."""
+    """Frees the name; the dataset remains, so that its bytes are not reused."""
     f["/aside"] = f[path]
     del f[path]
 

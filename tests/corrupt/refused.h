@@ -1,4 +1,4 @@
-/* A step that has to be refused: by opening or by loading it, and by its verification, each with a
+/* A step that must be refused: by opening or by loading it, and by its verification, each with a
  * message that names the structure, within bounds of memory and time. */
 #ifndef TESTS_REFUSED_H
 #define TESTS_REFUSED_H
@@ -16,9 +16,9 @@
 #include "tiny.h"
 
 typedef struct refused {
-    const char *step, *part; /* the folder; what the messages say */
+    const char *step, *part; /* the folder; what the messages contain */
     int status;              /* of opening or loading */
-    int intact_by_verify;    /* 1: what is wrong is only wrong for a load */
+    int intact_by_verify;    /* 1: only a load considers it wrong */
     unsigned turn;           /* counts cases */
 } refused;
 
@@ -40,8 +40,8 @@ static inline int refused_load(dcp_comm *comm, const char *step, dcp_error *err)
     return status;
 }
 
-/* A command of dcp-inspect ends with 1, and says what is wrong, where the step can't be opened;
- * else with 0 or 1: by no signal, and in time. */
+/* A command of dcp-inspect ends with 1, and says what is wrong, if the step cannot be opened;
+ * otherwise with 0 or 1, not by a signal, and in time. */
 static inline int refused_command(const refused *r, int opens, const char *form) {
     char command[1200], said[4096];
     snprintf(command, sizeof command, form, r->step, r->step);
@@ -56,8 +56,8 @@ static inline int refused_command(const refused *r, int opens, const char *form)
     return 1;
 }
 
-/* All commands where the step opens; else what they share has refused it, and one of them is
- * enough: each in turn. */
+/* Runs all commands if the step can be opened; otherwise the code that they share has refused it,
+ * and running one of them, each in turn, is enough. */
 static inline int refused_commands(void *ctx) {
     static const char *const forms[] = {
         "timeout 20 $DCP_BIN/dcp-inspect stat %s 2>&1",
@@ -97,7 +97,7 @@ static inline int refused_check(void *ctx) {
     return wrong;
 }
 
-/* `what`: which case it is, for a failure. */
+/* `what`: names the case in a failure's message. */
 static inline void expect_refused(const char *what, const char *step, int status,
                                   const char *part) {
     static unsigned turn;

@@ -1,4 +1,4 @@
-/* Two steps of the tiny state to damage, one of each layout, below a folder in /tmp: a group's
+/* Two steps of the tiny state to damage, one in each layout, below a folder in /tmp: a group's
  * set-up and tear-down for cmocka. */
 #ifndef TESTS_STEPS_H
 #define TESTS_STEPS_H

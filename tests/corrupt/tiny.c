@@ -1,7 +1,7 @@
-/* The tiny state. Its numbers can be computed anew by any reader: element i of tensor t is
- * (p mod 251 - 125) / 8 in floating types, of complex ones the real part, with the imaginary part
- * p mod 100; p mod 100 in whole ones, where p = (2 t + 3) i + t, and
- * the bits of a linear congruential generator in the tensors named "bits" and "big". */
+/* The tiny state. Any reader can recompute its numbers: with p = (2 t + 3) i + t, element i of
+ * tensor t is (p mod 251 - 125) / 8 in floating types, for complex ones the real part, with p mod
+ * 100 as the imaginary part; and p mod 100 in integer types. Tensors named "bits" and "big" have
+ * the bits of a linear congruential generator. */
 #include "tiny.h"
 
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static void fill_bits(size_t t, unsigned char *data, uint64_t bytes) {
     }
 }
 
-/* The top 16 bits of an fp32 that bf16 holds exactly; fp16 from its fields. */
+/* The top 16 bits of an fp32 that bf16 represents exactly; fp16 from its fields. */
 static uint16_t half_bits(dcp_dtype dtype, float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);

@@ -1,4 +1,4 @@
-/* A small state with every kind of tensor, for tests that look at a checkpoint from outside. */
+/* A small state with every kind of tensor, for tests that examine a checkpoint from outside. */
 #ifndef TESTS_TINY_H
 #define TESTS_TINY_H
 
@@ -11,21 +11,22 @@
 
 typedef struct tiny {
     dcp_state *state;
-    unsigned char *data[TINY_TENSORS]; /* each tensor whole */
+    unsigned char *data[TINY_TENSORS]; /* each whole tensor */
 } tiny;
 
 /* Tensor i; NULL after the last. "/model/big.weight" has two blocks. */
 const dcp_tensor *tiny_tensor(size_t i);
-/* Byte b of tensor i: bits of all kinds in "/model/bits*", small whole numbers elsewhere. */
+/* Fills in tensor i: bits of all kinds in "/model/bits*", small integers elsewhere. */
 void tiny_fill(size_t i, unsigned char *data);
 
-/* The state of `rank` of `world` cut on dimension 0, filled, or zeroed for a load. 0 or -1. */
+/* Makes the state of `rank` of `world`, cut on dimension 0, filled, or zeroed for a load. Returns 0
+ * or -1. */
 int tiny_make(tiny *t, int rank, int world, int filled);
 void tiny_free(tiny *t);
-/* 1 where the rank's boxes hold what tiny_fill gives. */
+/* Returns 1 if the rank's boxes hold what tiny_fill gives. */
 int tiny_is_filled(const tiny *t, int rank, int world);
 
-/* Saves it as `step` of `dir`; the ranks of `comm` hold chunks. A dcp status. */
+/* Saves it as `step` of `dir`; the ranks of `comm` hold chunks. Returns a dcp status. */
 int tiny_save(dcp_comm *comm, const char *dir, uint64_t step, dcp_layout layout, dcp_error *err);
 
 #endif
