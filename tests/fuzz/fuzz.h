@@ -1,5 +1,5 @@
 /* What the fuzzers' targets share: libFuzzer's two functions, promises that are checked, and a
- * folder in memory for readers that want files. */
+ * folder in memory for readers that require files. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 
@@ -13,7 +13,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What the library promises for any input; a broken promise is a finding, like a bad access. */
+/* What the library promises for any input; a broken promise is a finding, like an invalid
+ * access. */
 #define PROMISE(condition)                                                                         \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -30,7 +31,7 @@ static inline void fuzz_remove_folder(void) {
     if (system(command)) perror(command);
 }
 
-/* A folder of this process, gone at its end. */
+/* A folder of this process, removed at its end. */
 static inline const char *fuzz_folder(void) {
     if (*fuzz_dir) return fuzz_dir;
     strcpy(fuzz_dir,
@@ -40,7 +41,7 @@ static inline const char *fuzz_folder(void) {
     return fuzz_dir;
 }
 
-/* Writes a file of the folder; `zeros` bytes of 0 after the data. */
+/* Writes a file in the folder; `zeros` zero bytes follow the data. */
 static inline void fuzz_file(const char *name, const void *data, size_t bytes, size_t zeros) {
     char path[160];
     snprintf(path, sizeof path, "%s/%s", fuzz_folder(), name);

@@ -1,5 +1,5 @@
-/* Everything that is JSON by itself. The first byte says as what the rest is read: an object as
- * callers pass it, about.json (whose checksum is computed anew), or the index of a folder of
+/* Everything that is plain JSON. The first byte says how the rest is read: as an object that
+ * callers pass, as about.json (whose checksum is recomputed), or as the index of a folder of
  * safetensors files. */
 #include "core/crc64.h"
 #include "core/json.h"
@@ -18,7 +18,7 @@ static uint64_t count_values(const json_t *value) {
     return n;
 }
 
-/* Canonical text reads back, and is its own canonical form; values are counted without reading. */
+/* Canonical text can be read, and is its own canonical form; values are counted without reading. */
 static void canonical(const char *text, size_t bytes) {
     json_t *value = NULL, *back = NULL;
     dcp_error err = {0};

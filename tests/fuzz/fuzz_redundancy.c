@@ -1,5 +1,5 @@
-/* Headers of redundancy files, with their checksum made right, and names of such files. An input:
- * the bytes of the header as far as they are not zero; read as a name as well. */
+/* Headers of redundancy files, with a corrected checksum, and names of such files. An input: the
+ * header's bytes up to the trailing zeros; it is also read as a name. */
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "format/index.h"
@@ -9,7 +9,7 @@
 
 #define AT_CRC (PAGE_BYTES - 8)
 
-/* Sizes don't overflow, and every strip is one of a member's. */
+/* Sizes do not overflow, and every strip belongs to a member. */
 static void check_group(const parity_header *h) {
     const code_group *g = &h->group;
     code_strip strips[REDUNDANCY_MAX_MEMBERS + 1];

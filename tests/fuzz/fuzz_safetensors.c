@@ -1,5 +1,6 @@
-/* One safetensors file: header and data. The first byte says what follows: 1: a whole file, else
- * a header whose length is right, with as many bytes of data as the next two bytes say. */
+/* One safetensors file: header and data. The first byte says what follows. 1: a whole file;
+ * otherwise a header whose length is corrected, with the number of data bytes that the next two
+ * bytes give. */
 #include "core/bytes.h"
 #include "dcp/safetensors.h"
 #include "fuzz.h"
@@ -19,8 +20,8 @@ static void write_file(const uint8_t *data, size_t size) {
     free(file);
 }
 
-/* Names are such as a checkpoint takes. All of a tensor can be read, and not a byte beyond. Files
- * are at most 64 KiB and the header. */
+/* Names are valid for a checkpoint. A tensor can be read completely, and not a byte beyond. Files
+ * have at most 64 KiB and the header. */
 static uint64_t read_tensor(dcp_st_reader *reader, const dcp_tensor *t) {
     static unsigned char buffer[1 << 20];
     uint64_t bytes = dcp_tensor_bytes(t);
@@ -32,7 +33,7 @@ static uint64_t read_tensor(dcp_st_reader *reader, const dcp_tensor *t) {
     return bytes;
 }
 
-/* What was believed can be written, and reads back as the same tensors. */
+/* What was accepted can be written, and reads back as the same tensors. */
 static void write_again(const dcp_st_reader *reader, uint64_t data_bytes) {
     size_t n = dcp_st_tensors(reader), m = 0;
     dcp_tensor *tensors = calloc(n + 1, sizeof *tensors);

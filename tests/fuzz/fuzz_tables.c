@@ -1,8 +1,9 @@
-/* User blocks, indexes, blocks, meta of one to four files, and joining them: what a load believes.
+/* User blocks, indexes, blocks and meta of one to four files, and joining them: everything that a
+ * load believes.
  *
- * Everything is guarded by checksums that no mutation would get right, so they are computed anew
- * over what was mutated. An input: a byte of switches, the number of files less one, then for each
- * file the first 120 bytes of its user block, index, blocks and meta. */
+ * Everything is guarded by checksums that no mutation would match, so they are recomputed over the
+ * mutated data. An input: a byte of switches, the number of files minus one, then for each file the
+ * first 120 bytes of its user block, index, blocks and meta. */
 #include "core/bytes.h"
 #include "core/crc64.h"
 #include "format/folder.h"
@@ -16,7 +17,7 @@ static uint64_t table_bytes(const unsigned char *head, int table) {
     return core_get_u64(head + TABLES + 24 * table + 8);
 }
 
-/* Sizes that add up to what is there: the index has its rows, meta what is left. */
+/* Corrects the sizes so that they add up: the index gets its rows, meta the rest. */
 static void mend_sizes(unsigned char *head, uint64_t left, int last) {
     uint64_t index = core_get_u64(head + AT_ROWS) * core_get_u64(head + AT_ROW);
     if (index > left) index = left;
@@ -40,7 +41,7 @@ static void mend_sums(unsigned char *packed, const unsigned char *body, uint64_t
     core_put_u64(head + USERBLOCK_BYTES - 8, core_crc64(head, USERBLOCK_BYTES - 8));
 }
 
-/* Takes one file from the input; packed as format_tables_pack does. */
+/* Makes one file from the input, packed as by format_tables_pack. */
 static unsigned char *take_file(const uint8_t **data, size_t *size, int how, int last,
                                 uint64_t *bytes) {
     if (*size < HEAD) return NULL;
@@ -72,7 +73,7 @@ static unsigned char *take_file(const uint8_t **data, size_t *size, int how, int
     return packed;
 }
 
-/* Datasets lie in their file, ascend by path, and have their blocks. */
+/* Datasets lie inside their file, ascend by path, and have their blocks. */
 static void check_file(const format_file *file) {
     uint64_t blocks = 0;
     for (uint64_t i = 0; i < file->ub.rows; i++) {
@@ -86,7 +87,7 @@ static void check_file(const format_file *file) {
     PROMISE(blocks == file->ub.blocks.bytes / 8);
 }
 
-/* A table that was believed is the one that a writer makes of its rows: nothing hides in it. */
+/* A table that was accepted is the one that a writer makes of its rows: nothing is hidden in it. */
 static void check_same_bytes(const format_file *file, const unsigned char *index) {
     uint64_t path_bytes = format_index_path_bytes(file->rows, file->ub.rows);
     PROMISE(file->ub.row_bytes == format_index_row_bytes(path_bytes, file->ub.layout));

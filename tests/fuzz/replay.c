@@ -1,4 +1,4 @@
-/* Runs a target once on each file of the folders named, in a build without libFuzzer. */
+/* Runs a target once on each file of the given folders, in a build without libFuzzer. */
 #include <dirent.h>
 
 #include "fuzz.h"
@@ -9,7 +9,7 @@ static int replay_file(int folder, const char *name) {
     uint8_t *data = bytes < 0 ? NULL : malloc((size_t)bytes + 1), *exact;
     int ok = data && pread(fd, data, (size_t)bytes, 0) == (ssize_t)bytes;
     if (fd >= 0) close(fd);
-    exact = ok && bytes ? realloc(data, (size_t)bytes) : data; /* a read past its end shows */
+    exact = ok && bytes ? realloc(data, (size_t)bytes) : data; /* shows a read past its end */
     if (ok) LLVMFuzzerTestOneInput(exact, (size_t)bytes);
     free(exact);
     return ok ? 0 : -1;
@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         long n = replay_folder(argv[i]);
         printf("%s: %ld inputs\n", argv[i], n);
-        if (n <= 0) return 1; /* none is no proof */
+        if (n <= 0) return 1; /* an empty folder proves nothing */
     }
     return argc < 2;
 }
