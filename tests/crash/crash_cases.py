@@ -1,5 +1,5 @@
-"""What the crash matrix goes through: kinds of saves, their calls, the faults at these calls, and
-what may be there afterwards."""
+"""What the crash matrix covers: kinds of saves, their calls, the faults at these calls, and which steps may exist
+afterwards."""
 import itertools
 import os
 import zlib
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 FAULTS = ("kill", "killall", "EIO", "ENOSPC", "short", "full", "dead")
 STICKY = ("full", "dead")
-PAGES = 8192  # what a short write needs to stay one that a disk may do
+PAGES = 8192  # the size that a write needs so that half of it is a short write that a disk may do
 
 
 class Failed(Exception):
@@ -16,8 +16,8 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Scene:
-    """What the store holds before, what is saved, and what may load afterwards."""
-    before: tuple  # arguments of the saves before
+    """What the store contains before, what is saved, and which steps may be loaded afterwards."""
+    before: tuple  # arguments of the earlier saves
     save: tuple
     old: tuple
     new: str
@@ -38,7 +38,7 @@ SCENES = {
 }
 PUBLICATIONS = ("replace", "keep", "back", "read", "reread", "remove")
 REDUNDANCY = {"partner": "partner", "rs1": "rs(1)", "rs2": "rs(2)"}
-LOSERS = 4  # ranks that save what is lost then, each on a node
+LOSERS = 4  # ranks that save what is then lost, each on a node
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Config:
     layout: str  # global, sharded
     mode: str    # sync, async
     engine: str  # uring, pwrite (direct without io_uring), mpio
-    store: str   # disk, memory, xfs, nodes (a directory a rank), those with redundancy, or a
+    store: str   # disk, memory, xfs, nodes (one directory per rank), those with redundancy, or a
                  # list of two: tiers
     scene: str = "plain"
 
@@ -65,7 +65,7 @@ class Config:
         return programs.tiers if self.store == "tiers" else programs.state
 
     def old(self):
-        """What may load after a kill, but the new step. Nodes can't replace a step all at once."""
+        """What may be loaded after a kill, except the new step. Nodes cannot replace a step all at once."""
         older = ("1",) if self.scene in ("replace", "reread") and self.is_private() else ()
         return SCENES[self.scene].old + older
 
@@ -85,7 +85,7 @@ class Config:
         return [*SCENES[self.scene].save, *words, *self.state_words()]
 
     def directories(self, store):
-        """Those of steps."""
+        """The directories of steps."""
         return [os.path.join(store, n) for n in os.listdir(store)] if self.is_private() else [store]
 
 
@@ -143,7 +143,7 @@ def lost_nodes(number):
 
 
 def losses(config):
-    """Every set of nodes but all; the number has a bit a node."""
+    """Every set of nodes except all; the number has one bit per node."""
     calls = [Call(0, number, "loss of " + str(len(lost_nodes(number))), False, 0, 0,
                   "the files of nodes " + str(lost_nodes(number)))
              for number in range(1, (1 << LOSERS) - 1)]
@@ -157,8 +157,8 @@ def can_be_rebuilt(store, lost):
 
 
 def check_order(config, store, calls):
-    """In each store: all that lies in the new step's folders is durable before any of them is
-    renamed, and the renames before the end."""
+    """In each store: everything in the new step's folders is durable before any of them is renamed, and the renames
+    before the end."""
     stores = {}
     for root in config.directories(store):
         stores.setdefault(os.path.basename(root).split("-")[0], []).append(root)

@@ -75,7 +75,7 @@ class Matrix:
                 reader.end()
 
     def calls(self, config):
-        """Of both ranks, in a save that nothing happens to."""
+        """The calls of both ranks, in a save without failures."""
         store, control = self.places[config.place].fresh(config)
         status, _, err = self.save(config, store, control, log=1)
         if status:
@@ -97,15 +97,15 @@ class Matrix:
             return losses(config)
         found = self.calls(config)
         faults = FAULTS if config.is_basic() else FAULTS[:-2]
-        if config.scene in PUBLICATIONS:  # what differs is the leaders' work in the directory
+        if config.scene in PUBLICATIONS:  # the only difference is the leaders' work in the directory
             found = [c for c in found if "/.tmp-step-" not in os.path.dirname(c.path) and
                      (c.rank == 0 or config.is_private())]
             faults = ("kill", "EIO", "ENOSPC")
         return [Case(config, c, f) for c in found for f in faults if c.takes(f)]
 
     def look(self, config, store, may_load, ranks):
-        """The step that loads, one of may_load; and that all is well afterwards."""
-        if config.is_private():  # one rank sees one node only
+        """The step that loads, one of may_load; and checks that everything is fine afterwards."""
+        if config.is_private():  # a single rank sees only one node
             ranks = LOSERS + 1 if config.scene == "lost" else 3
         status, out, err = self.programs.ranks(ranks, ["next", store, *config.state_words()],
                                               program=config.program(self.programs))
@@ -123,7 +123,7 @@ class Matrix:
         return lines[0]
 
     def lose(self, case):
-        """Removes a step's folder, or all, of the case's nodes."""
+        """Removes a step's folder, or everything, from the case's nodes."""
         config, lost = case.config, lost_nodes(case.call.number)
         store, _ = self.places[config.place].fresh(config)
         try:
@@ -146,7 +146,7 @@ class Matrix:
             shutil.rmtree(os.path.dirname(store), ignore_errors=True)
 
     def run(self, case):
-        """The step that loaded afterwards; raises Failed."""
+        """The step that loads afterwards; raises Failed."""
         if case.config.scene == "lost":
             return self.lose(case)
         scene = SCENES[case.config.scene]
@@ -247,7 +247,7 @@ def main():
     options = parse()
     set_environment()
     enter_namespace()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the folders go then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # then the folders are removed, too
     start, built = time.monotonic(), describe_build()
     matrix = Matrix(Programs(options.build), options.scratch)
     try:

@@ -1,7 +1,7 @@
-"""File systems for tests: made in a folder, mounted, and gone with the test.
+"""File systems for tests: created in a folder, mounted, and removed with the test.
 
-What is mounted and started lies in namespaces of the test's own, so that nothing is left of it,
-however the test ends. Only root can do that."""
+What is mounted and started lives in the test's own namespaces, so nothing is left of it, however the test ends.
+Requires root."""
 import contextlib
 import fcntl
 import os
@@ -14,20 +14,20 @@ import time
 
 IMAGES = ("ext4", "xfs", "btrfs")
 MIRRORS = {"fuse_no_locks": ("no_locks", "no_flags"), "fuse_granted": ("granted", "no_flags")}
-# volumes: how many bricks, and how gluster is to use them
+# volumes: the number of bricks, and how gluster uses them
 VOLUMES = {"glusterfs": (1, ()), "glusterfs_dispersed": (3, ("disperse", "3", "redundancy", "1"))}
 TYPES = (*IMAGES, "tmpfs", *MIRRORS, *VOLUMES)
 ENTERED = "DCP_MATRIX_MOUNTS"
-LIMIT = 120  # seconds until a server must have started; it takes one
+LIMIT = 120  # seconds within which a server must have started; it needs one
 
 
 class Unavailable(Exception):
-    """Why there can be no such file system here."""
+    """Why this file system cannot be made here."""
 
 
 def enter_namespace(*more):
-    """A mount namespace of our own, so that what is mounted goes with us; or not, without it.
-    `more`: other options of unshare."""
+    """Enters a mount namespace of our own, so that mounts end with us; or does without one. `more`: other options of
+    unshare."""
     options = ["-m", *more]
     if os.geteuid() == 0 and ENTERED not in os.environ and \
             not subprocess.run(["unshare", *options, "true"], stderr=subprocess.DEVNULL,
@@ -38,7 +38,7 @@ def enter_namespace(*more):
 
 
 def run(*command):
-    """Its output; Unavailable where it fails."""
+    """Returns the command's output; raises Unavailable if it fails."""
     try:
         done = subprocess.run(command, check=False, text=True, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -50,7 +50,7 @@ def run(*command):
 
 
 def wait_for(condition, server):
-    """Until it holds; Unavailable where the server has ended, or takes too long."""
+    """Waits until the condition holds; raises Unavailable if the server has ended, or needs too long."""
     end = time.monotonic() + LIMIT
     while not condition():
         if server.poll() is not None or time.monotonic() > end:
@@ -64,7 +64,7 @@ def tail(log):
 
 
 def start(log, *command):
-    """A server, which writes into that file."""
+    """Starts a server, which writes into that file."""
     if not shutil.which(command[0]):
         raise Unavailable(f"there is no {command[0]}")
     with open(log, "w", encoding="utf-8") as file:
@@ -91,8 +91,8 @@ def mount_image(kind, scratch, size="1G"):
 
 
 def mount_mirror(program, words, scratch, name):
-    """Of the folder `scratch/mirrored`; two of them are as on two hosts. What was answered is
-    noted in `scratch/control.NAME`."""
+    """Mounts a mirror of the folder `scratch/mirrored`; two of them behave like two hosts. What it answered is recorded
+    in `scratch/control.NAME`."""
     at, control = folder(scratch, name), folder(scratch, f"control.{name}")
     server = start(os.path.join(scratch, f"{name}.log"), program, folder(scratch, "mirrored"), at,
                    control, *words)
@@ -101,7 +101,7 @@ def mount_mirror(program, words, scratch, name):
 
 
 def set_up_loopback(address):
-    """The loopback of a network namespace, with a second address: GlusterFS takes no 127.*."""
+    """The loopback of a network namespace, with a second address: GlusterFS does not accept 127.*."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         for name, ip in ((b"lo", "127.0.0.1"), (b"lo:1", address)):
             request = struct.pack("16sH2x4s8x", name, socket.AF_INET, socket.inet_aton(ip))
@@ -110,8 +110,7 @@ def set_up_loopback(address):
 
 
 def mount_gluster(kind, scratch, names):
-    """A volume, mounted once for each name. Its daemons' own folders are bound to ones in
-    scratch."""
+    """A volume, mounted once for each name. Its daemons' own folders are bound to folders in scratch."""
     address, socket_path = "192.0.2.1", "/run/glusterd.socket"
     for path in ("/var/lib/glusterd", "/var/log/glusterfs", "/run"):
         if not os.path.isdir(path):
@@ -141,7 +140,7 @@ def mount_gluster(kind, scratch, names):
 
 
 def mount(kind, scratch, mirror_program):
-    """Folders in which the file system is mounted: two where there can be two hosts, else one."""
+    """Folders in which the file system is mounted: two if there can be two hosts, otherwise one."""
     hosts = ("a", "b")
     if kind == "tmpfs":
         at = folder(scratch, kind)

@@ -1,4 +1,4 @@
-"""Runs the programs of the crash tests, and makes the folders that they work in."""
+"""Runs the programs of the crash tests, and makes the folders in which they work."""
 import contextlib
 import itertools
 import os
@@ -13,7 +13,7 @@ import time
 
 from crash_cases import LOSERS, SCENES, Failed
 
-WATCHDOG = 60  # seconds; a save takes less than one
+WATCHDOG = 60  # seconds; a save needs less than one
 
 
 class Programs:
@@ -28,10 +28,9 @@ class Programs:
                 sys.exit(f"{program} is not there: build it, or name the build folder with --build")
 
     def ranks(self, n, arguments, env=None, program=None):
-        """crash_state, or another program, on n ranks; of crash_state one rank needs no launcher.
-        (exit status, output, errors). Where
-        all ranks are gone and the launcher alone hangs, as mpirun does now and then when all are
-        killed, it is killed as well."""
+        """Runs crash_state, or another program, on n ranks; crash_state on one rank needs no launcher. Returns (exit
+        status, output, errors). If all ranks have ended and only the launcher hangs, as mpirun sometimes does when all
+        are killed, it is killed, too."""
         command = [program or self.state, *arguments]
         if n > 1:
             preload = ["-x", f"LD_PRELOAD={self.inject}"] if env else []
@@ -55,7 +54,7 @@ class Programs:
 
 
 class Reader:
-    """Has a step of the store open; its end tells whether it loads all the same."""
+    """Has a step of the store open; its end reports whether the step still loads."""
     def __init__(self, programs, config, store):
         launcher = [*programs.mpirun, "-n", "2"] if config.is_private() else []
         self.child = subprocess.Popen([*launcher, config.program(programs), "hold", store,
@@ -77,8 +76,8 @@ class Reader:
 
 
 def linked_copy(source, target):
-    """Steps by hard links: nobody may write into a published step. A reader's lock is on a file,
-    whatever its names."""
+    """Copies steps by hard links: nothing may write into a published step. A reader's lock is on a file, whatever its
+    names."""
     os.mkdir(target)
     for entry in os.scandir(source):
         copy = os.path.join(target, entry.name)
@@ -101,7 +100,7 @@ class Place:
         self.lock = threading.Lock()
 
     def before(self, config):
-        """A store as the scene wants it; made once."""
+        """The store that the scene requires; made once."""
         words = config.state_words()
         made = os.path.join(self.dir, "-".join((config.scene, config.store, *words)))
         program = config.program(self.programs)
@@ -115,7 +114,7 @@ class Place:
         return made
 
     def fresh(self, config):
-        """(a copy of it, a folder for what inject.c tells)"""
+        """Returns (a copy of it, a folder for what inject.c reports)."""
         slot = os.path.join(self.dir, f"slot.{next(self.slots)}")
         os.mkdir(slot)
         os.mkdir(os.path.join(slot, "control"))
@@ -124,8 +123,7 @@ class Place:
 
 
 def set_environment(scratch=None):
-    """What mpirun wants, where nothing else is asked for. scratch: for its files and ours; else
-    $TMPDIR."""
+    """Sets what mpirun requires, unless set already. scratch: for its files and ours; otherwise $TMPDIR."""
     settings = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                 "OMP_NUM_THREADS": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
                 "OMPI_MCA_odls_base_sigkill_timeout": "0",  # the other ranks end at once
@@ -133,14 +131,14 @@ def set_environment(scratch=None):
                 "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader",  # starts in half the time
                 "HWLOC_COMPONENTS": "-linuxio,-pci"}  # and that in three quarters
     os.environ.update({k: v for k, v in settings.items() if k not in os.environ})
-    if scratch:  # with a folder that mpirun makes and removes, in which two at once get in their way
+    if scratch:  # with a folder that mpirun makes and removes, and which two at once cannot share
         os.makedirs(os.path.join(scratch, f"ompi.{socket.gethostname().split('.')[0]}.{os.geteuid()}",
                                  "stays"), 0o700)
         os.environ |= {"TMPDIR": scratch, "OMPI_MCA_orte_tmpdir_base": scratch}
 
 
 def pids(control):
-    """Of the ranks that were started."""
+    """The processes of the ranks that were started."""
     found = []
     for name in os.listdir(control):
         if name.startswith("pid."):
@@ -150,7 +148,7 @@ def pids(control):
 
 
 def wait_for_ranks(control):
-    """Until the processes of the save are gone; they should be, or are just going."""
+    """Waits until the processes of the save have ended; they should have, or are about to."""
     end = time.monotonic() + WATCHDOG
     for pid in pids(control):
         while is_running(pid):
@@ -161,7 +159,7 @@ def wait_for_ranks(control):
 
 
 def is_running(pid):
-    """Whether any thread is left: a process whose first thread has ended may still hold locks."""
+    """Returns true if any thread is left: a process whose first thread has ended may still hold locks."""
     try:
         tasks = f"/proc/{pid}/task"
         return any(is_alive(f"{tasks}/{thread}") for thread in os.listdir(tasks))

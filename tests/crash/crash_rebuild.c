@@ -1,11 +1,13 @@
-/* What crash_rebuild.py runs on two ranks, each on a node of its own, with a private store that
- * keeps redundancy:
+/* What crash_rebuild.py runs on two ranks, each on a node of its own, with a private store that has
+ * redundancy:
+ *
  *   crash_rebuild save DIR STEP   saves a state whose content is a function of STEP
- *   crash_rebuild rebuild DIR     makes the newest step whole
- *   crash_rebuild check DIR       does that, loads it, compares it with what its content must be,
- *                                 looks for left-overs, and prints the step
+ *   crash_rebuild rebuild DIR     completes the newest step
+ *   crash_rebuild check DIR       does that, loads it, compares it with its expected content,
+ *                                 looks for leftovers, and prints the step
  *   crash_rebuild next DIR        does that, saves the step after it and checks that
- * Exit status: 0, 1 where the content is a mix or something is left, 3 where the library reported a
+ *
+ * Exit status: 0; 1 if the content is a mix or something is left over; 3 if the library reported a
  * failure. */
 #include <dirent.h>
 
@@ -78,7 +80,8 @@ static int load(const scratch *s, const char *dir, uint64_t expected) {
     return bad;
 }
 
-/* Of a publication; what a rebuild was killed at, lies under its own temporary name in the step. */
+/* Left over from a publication; what an interrupted rebuild wrote has its own temporary name in the
+ * step. */
 static int has_left_overs(const scratch *s, const char *dir) {
     char own[PATH_MAX];
     int left = 0;

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Failures of a rebuild, of a node that has lost its files of the step, at its operations.
+"""Failures of a rebuild, for a node that has lost its files of the step, at its operations.
 
-Two ranks are two nodes of a private store with redundancy. One run counts the calls of each rank
-(inject.c); then one rank, or both, are killed at a call, or the call fails. After each case the step
-can be made whole again and loads, bit for bit; then the other node's steps are lost, it is made
-whole once more, and the next save works.
+Two ranks are two nodes of a private store with redundancy. One run counts the calls of each rank (inject.c); then one
+rank, or both, are killed at a call, or the call fails. After each case the step can be completed again and loads, bit
+for bit; then the other node's steps are lost, the step is completed once more, and the next save works.
 
     crash_rebuild.py [--part N] [--build FOLDER] [--scratch FOLDER]     every N-th case (40); 1: all
 
-Exit status: 0 where all cases are as they must be, else 1.
+Exit status: 0 if all cases pass, else 1.
 """
 import argparse
 import os

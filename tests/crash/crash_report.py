@@ -1,4 +1,4 @@
-"""What came out of the crash matrix: a journal, tables, the record in docs/."""
+"""The results of the crash matrix: a journal, tables, the record in docs/."""
 import os
 import subprocess
 import time
@@ -8,7 +8,7 @@ OUTCOMES = ("old", "new", "refused", "failed")
 
 
 class Journal:
-    """A file of what came out, a line a case, by which an interrupted run goes on."""
+    """A file of results, one line per case, from which an interrupted run continues."""
     def __init__(self, path, built):
         self.builds, self.outcomes, self.file = [built], {}, None
         if not path:
@@ -97,7 +97,7 @@ def describe_build():
 
 
 def later_sections(path):
-    """What other tests have told in the same file."""
+    """What other tests have written into the same file."""
     try:
         with open(path, encoding="utf-8") as file:
             return "".join(file.read().partition("\n## ")[1:])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""dcp-reshard that is killed, or has a call fail, at each of its calls below DST in turn, until it makes
-no more: what has the step's name is whole, what failed left nothing, short writes don't matter, and
-a step that is replaced is the old or the new one."""
+"""dcp-reshard is killed, or has a call fail, at each of its calls below DST in turn, until there are no more: what has
+the step's name is complete, a failure left nothing behind, short writes do no harm, and a step that is replaced is the
+old or the new one."""
 import filecmp, glob, os, shutil, signal, subprocess, sys, tempfile
 
 BIN, INJECT = os.environ["DCP_BIN"], os.environ["CRASH_INJECT"]
@@ -23,7 +23,7 @@ def reshard(to, *options, **env):
 
 
 def injected(fault, at, *options):
-    """The run and whether it got to that call."""
+    """The run, and whether it reached that call."""
     shutil.rmtree(control, ignore_errors=True)
     os.mkdir(control)
     result = reshard(dst, *options, LD_PRELOAD=INJECT, OMPI_COMM_WORLD_RANK="0", INJECT_RANK="0", INJECT_BELOW=dst,
@@ -33,7 +33,7 @@ def injected(fault, at, *options):
 
 
 def step_is(reference):
-    """Whether DST's step has the files of that one."""
+    """Returns true if DST's step has the same files as the reference."""
     names = [os.path.basename(p) for p in glob.glob(f"{reference}/step-*/*.h5")]
     found = [os.path.basename(p) for p in glob.glob(f"{dst}/step-*/*.h5")]
     folder = lambda d: glob.glob(f"{d}/step-*")[0]
@@ -68,7 +68,7 @@ def each_call(fault):
 
 
 def each_replacement():
-    """Killed while it replaces the step in DST, which has three shards."""
+    """Kills it while it replaces the step in DST, which has three shards."""
     at, fired = 0, True
     while fired:
         at += 1

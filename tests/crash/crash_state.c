@@ -1,33 +1,37 @@
 /* What the crash tests run, with or without mpirun:
+ *
  *   crash_state save DIR STEP [WORDS]   saves a state whose content is a function of STEP
- *   crash_state check DIR [WORDS]       loads the newest step, compares it with what its content
- *                                       must be, verifies every byte, and prints the step
+ *   crash_state check DIR [WORDS]       loads the newest step, compares it with its expected
+ *                                       content, verifies every byte, and prints the step
  *   crash_state next DIR [WORDS]        does that, verifies all other steps as well, then saves the
  *                                       step after it and checks that
  *   crash_state hold DIR STEP [WORDS]   opens that step, prints "held", waits until its input ends,
- *                                       loads the step then and compares it
+ *                                       then loads the step and compares it
+ *
  * WORDS, in any order:
+ *
  *   sharded, mpio   layout and engine
  *   few       a dozen tensors, half as large as all
- *   private   rank R's directory is DIR/node-R; steps are not verified as a whole then
+ *   private   rank R's directory is DIR/node-R; then steps are not verified as a whole
  *   redundancy=SPEC   private, with that; `next` rebuilds what is lost before it loads
- *   async     beside the caller, whose memory changes after the fence
- *   new       other content for that step; check prints "STEP new" then
+ *   async     in the background of the caller, whose memory changes after the fence
+ *   new       other content for that step; then check prints "STEP new"
  *   frozen    some tensors always have the same content
- *   earlier=N the N steps before are saved first
+ *   earlier=N the N previous steps are saved first
  *   replace, take_over, keep=N, back=N   options of the store, and dcp_store_continue_from
  *   room      dcp_save_options.make_room
- *   remove    nothing is saved last, that step is removed (dcp_step_remove)
- *   again     where the save fails, nothing of it may be left and an older step must load on one
- *             rank; then the save is done again at once, which must work
- * Exit status: 0, 1 where the content is a mix or damaged or something is left, 3 where the library
- * reported a failure, 4 where it did but saved when it was asked again. */
+ *   remove    does not save last, but removes that step (dcp_step_remove)
+ *   again     if the save fails, it must leave nothing behind and an older step must load on one
+ *             rank; then the save is repeated at once, which must work
+ *
+ * Exit status: 0; 1 if the content is a mix or damaged or something is left over; 3 if the library
+ * reported a failure; 4 if it did, but the repeated save succeeded. */
 #include <dirent.h>
 
 #include "support/scratch.h"
 
 #define NEW 100   /* added to the step: the salt of `new` content */
-#define FROZEN 99 /* the salt of what is frozen */
+#define FROZEN 99 /* the salt of frozen tensors */
 
 typedef struct wish {
     char dir[PATH_MAX]; /* this rank's */
@@ -48,7 +52,7 @@ static void log_line(void *ctx, dcp_log_level level, const char *line) {
     fprintf(stderr, "log: %s\n", line);
 }
 
-/* The largest of the ranks' values, for what one rank finds alone. */
+/* The largest of the ranks' values, for what only one rank finds. */
 static int agreed(const scratch *s, int value) {
     if (s->size > 1) MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     return value;
@@ -109,7 +113,7 @@ static int open_newest(dcp_comm *comm, const wish *w, dcp_checkpoint **ckpt, dcp
                                  : dcp_checkpoint_open(comm, w->dir, ckpt, err);
 }
 
-/* Loads what is open, and compares it with what its content must be. */
+/* Loads the open step, and compares it with its expected content. */
 static int load_open(const scratch *s, const wish *w, dcp_checkpoint *ckpt, found *f) {
     given g;
     held h;
@@ -149,7 +153,7 @@ static int hold(const scratch *s, const wish *w) {
         fflush(stdout);
         while (getchar() != EOF) continue;
     }
-    agreed(s, 0); /* the others wait for that */
+    agreed(s, 0); /* the others wait for it */
     int bad = load_open(s, &one, ckpt, &f);
     dcp_checkpoint_close(ckpt);
     return bad ? bad : agreed(s, f.salt != w->step);
@@ -161,7 +165,7 @@ static int check(const scratch *s, const wish *w, found *f) {
     return status;
 }
 
-/* Every complete step in the directory is intact. */
+/* Checks that every complete step in the directory is intact. */
 static int check_steps(const scratch *s, const char *dir) {
     char path[PATH_MAX + sizeof((dcp_step *)0)->name];
     dcp_step *steps = NULL;
@@ -191,8 +195,8 @@ static int has_left_overs(const char *dir) {
     return left;
 }
 
-/* What a failed save left is an older step and nothing else. It is loaded by one rank, or by those
- * that saw parts of it. */
+/* Checks that a failed save left only an older step. It is loaded by one rank, or by those that saw
+ * parts of it. */
 static int check_failed_save(const scratch *s, const wish *w) {
     found f = {0};
     scratch alone = {.size = 1, .comm = s->self};
@@ -223,12 +227,12 @@ static int save_earlier(const scratch *s, dcp_store *store, const wish *w, dcp_e
     return status;
 }
 
-/* What is done at last: the save, or the removal of the step. */
+/* The last action: the save, or the removal of the step. */
 static int act(const scratch *s, dcp_store *store, const wish *w, dcp_error *err) {
     return w->remove ? dcp_step_remove(store, w->step, err) : save_once(s, store, w, err);
 }
 
-/* A removal that failed may have come so far that the step is gone. */
+/* After a removal that failed, the step may already be gone. */
 static int act_again(const scratch *s, dcp_store *store, const wish *w, dcp_error *err) {
     const int status = act(s, store, w, err);
     return w->remove && status == DCP_ERR_NOT_FOUND ? DCP_OK : status;

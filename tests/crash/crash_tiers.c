@@ -1,9 +1,13 @@
-/* A list of two stores in the crash matrix: DIR/node-R of each rank, with redundancy, which is
+/* A list of two stores in the crash matrix: DIR/node-R for each rank, with redundancy, which is
  * saved into, and DIR/shared, which is filled from there in the background.
+ *
  *   crash_tiers save DIR STEP [again]   saves a state whose content is a function of STEP into
- * both; again: once more where a store lacks it, which must work crash_tiers next DIR loads the
- * newest step, compares it with what it must be and prints it; then saves the next step into both
- * stores, each of which must load Exit status: as crash_state. */
+ *                                       both; again: once more if a store lacks it, which must work
+ *   crash_tiers next DIR                loads the newest step, compares it with its expected
+ *                                       content and prints it; then saves the next step into both
+ *                                       stores, each of which must load
+ *
+ * Exit status: as crash_state. */
 #include "dcp/tiers.h"
 #include "support/scratch.h"
 
@@ -52,7 +56,7 @@ static void let_go(holding *which) {
     given_free(&which->g);
 }
 
-/* After the fence the memory is the caller's again. */
+/* After the fence the caller may change the memory. */
 static int save_beside(const scratch *s, dcp_tiers *tiers, uint64_t step, dcp_error *err) {
     holding mine;
     hold(s, step, FEW_ROWS, 1, &mine);
@@ -109,7 +113,7 @@ static int load(void *ctx, dcp_checkpoint *ckpt, dcp_error *err) {
     return status;
 }
 
-/* The newest step of this store alone. */
+/* The newest step in this store only. */
 static int load_from(const scratch *s, const stores *at, size_t i, loading *l, uint64_t *step,
                      dcp_error *err) {
     char own[PATH_MAX + 16];

@@ -41,7 +41,7 @@ from crash_cases import Failed
 from crash_programs import WATCHDOG, Programs, linked_copy, pids
 from crash_report import ROOT
 
-# steps before, what the first saves or removes, what the second saves; which has other content
+# steps before, what the first saves or removes, what the second saves, with other content
 SCENES = {
     "plain": (["1"], "2 new", "2 replace"),
     "replace": (["1", "2"], "2 new replace", "2 replace"),
@@ -64,7 +64,7 @@ class Case:
     end: str
     rank: int
     at: int
-    has_opened: bool  # that is after the first one has taken the store
+    has_opened: bool  # that is, after the first one has taken over the store
 
     @property
     def name(self):
@@ -80,7 +80,7 @@ def state_of(pid):
 
 
 class Writer:
-    """crash_state save, on one rank or, of a private store, two."""
+    """crash_state save, on one rank or, for a private store, two."""
     def __init__(self, writers, slot, name, words, elsewhere=None, **settings):
         store = os.path.join(elsewhere or slot, "store")
         self.control = os.path.join(slot, name)
@@ -99,7 +99,7 @@ class Writer:
                                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     def wait_for_stop(self, rank):
-        """Whether it was stopped at its call, and did not end before."""
+        """Returns true if it was stopped at its call, and did not end before."""
         end = time.monotonic() + WATCHDOG
         while time.monotonic() < end:
             if self.process.poll() is not None:
@@ -119,7 +119,7 @@ class Writer:
                 os.kill(pid, number)
 
     def stop(self):
-        """The other ranks, too, wherever they are."""
+        """Stops the other ranks, too, wherever they are."""
         self.signal_all(signal.SIGSTOP)
         end = time.monotonic() + WATCHDOG
         while any(state_of(pid) not in "TXZ" for pid in pids(self.control)):
@@ -131,7 +131,7 @@ class Writer:
         self.signal_all(signal.SIGCONT)
 
     def end(self):
-        """(exit status, what it said)"""
+        """Returns (exit status, output)."""
         try:
             status = self.process.wait(WATCHDOG)
         except subprocess.TimeoutExpired:
@@ -140,7 +140,7 @@ class Writer:
             return status, err.read()
 
     def clear(self):
-        """Nothing of it stays."""
+        """Removes everything of it."""
         for pid in pids(self.control):
             if state_of(pid) not in "XZ":
                 with contextlib.suppress(ProcessLookupError):
@@ -154,7 +154,7 @@ def directories(store, scene):
 
 
 def contents(store, scene):
-    """What the second one left: nobody may change it. Temporary things may come and go."""
+    """What the second one left, which nothing may change. Temporary files may come and go."""
     found = {}
     for directory in directories(store, scene):
         for name in sorted(os.listdir(directory)):
@@ -173,7 +173,7 @@ def contents(store, scene):
 
 class Writers:
     def __init__(self, programs, scratch, other_mount=None):
-        """other_mount: where the second one sees what lies in scratch."""
+        """other_mount: where the second one sees what is in scratch."""
         self.programs = programs
         self.scratch, self.other_mount = scratch, other_mount
         self.dir = os.path.realpath(tempfile.mkdtemp(prefix="dcp_writers.", dir=scratch))
@@ -212,7 +212,7 @@ class Writers:
             with open(os.path.join(first.control, f"calls.{rank}"), encoding="utf-8") as lines:
                 names = [os.path.basename(line.rstrip("\n").split(" ", 5)[5]) for line in lines]
             is_lock = [name.startswith((".lock", ".tmp-lock")) for name in names]
-            taken = is_lock.index(False, is_lock.index(True))  # calls up to the end of the taking
+            taken = is_lock.index(False, is_lock.index(True))  # calls up to the end of taking the lock
             found += [Case(scene, locks, end, rank, at + 1, at >= taken)
                       for at in range(len(names)) for end in ENDS]
         return found
@@ -244,7 +244,7 @@ class Writers:
             shutil.rmtree(slot, ignore_errors=True)
 
     def is_held(self, first, store, case):
-        """Whether the first one has the store, wherever it has a part of it. Removes the lock."""
+        """Returns true if the first one has the store in all of its parts. Removes the lock."""
         held = True
         for node, directory in enumerate(directories(store, case.scene)):
             lock = os.path.join(directory, ".lock")

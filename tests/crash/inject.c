@@ -1,28 +1,30 @@
 /* Preloaded into the ranks of a save: counts the calls that open or change anything below one
- * folder, and at the N-th one of one rank fails, writes only a part, or kills. What is not below
- * the folder is left alone. Told by the environment:
+ * folder, and at the N-th call of one rank fails, writes only a part, or kills. Calls outside of
+ * the folder are not affected. Controlled by the environment:
+ *
  *   INJECT_BELOW    the folder, absolute
- *   INJECT_RANK     the rank that is hit
- *   INJECT_AT       the number of its call, from 1
+ *   INJECT_RANK     the rank that gets the fault
+ *   INJECT_AT       the number of its call, starting at 1
  *   INJECT_FAULT    kill        SIGKILL of this rank; half of a write is done before
- *                   killall     of all ranks
- *                   EIO, ENOSPC the call fails so; ENOSPC where it needs room
+ *                   killall     SIGKILL of all ranks
+ *                   EIO, ENOSPC the call fails with it; ENOSPC only if it needs space
  *                   short       a write does half of its work
  *                   term        SIGTERM of this rank, the call is done
- *                   stop        SIGSTOP of this rank, before the call; where INJECT_THEN is set,
- *                               SIGKILL that many calls after it
- *                   full, dead  ENOSPC, EIO from this call on
+ *                   stop        SIGSTOP of this rank, before the call; if INJECT_THEN is set,
+ *                               SIGKILL that many calls later
+ *                   full, dead  ENOSPC, EIO starting at this call
  *   INJECT_CONTROL  a folder elsewhere. pid.R: the rank's process; fired: the call was reached;
- *                   calls.R, where INJECT_LOG is set: a line a call: number, name, whether it needs
- *                   room, bytes it writes, nanoseconds, path
- *   INJECT_LOCKS    of files below the folder: none (ENOLCK), or all (granted to whoever asks)
- *   INJECT_FROM     calls count from the first on whose path has this in it; not set: from the
+ *                   calls.R, if INJECT_LOG is set: one line per call: number, name, whether it
+ *                   needs space, bytes it writes, nanoseconds, path
+ *   INJECT_LOCKS    for files below the folder: none (ENOLCK), or all (granted to every caller)
+ *   INJECT_FROM     calls count starting at the first whose path contains this; not set: from the
  *                   start
- *   INJECT_ARMED    a file elsewhere, that may be made at any time: "FAULT RANK CALLS"; that rank
- *                   removes it at its next call, and has the fault so many calls later
+ *   INJECT_ARMED    a file elsewhere, which may be created at any time: "FAULT RANK CALLS"; that
+ *                   rank removes it at its next call, and gets the fault this many calls later
  *   INJECT_NO_RING  set: io_uring is refused
- * liburing enters the kernel past libc, so its functions are replaced instead: a request that is to
- * fail goes to a file of the kernel's that fails so by itself. */
+ *
+ * liburing enters the kernel without libc, so its functions are replaced instead: a request that
+ * must fail is redirected to a file of the kernel on which it fails. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -89,7 +91,7 @@ static fault fault_of(const char *name) {
 
 __attribute__((constructor)) static void begin(void) {
     const char *rank = setting("OMPI_COMM_WORLD_RANK");
-    if (!*rank || !*setting("INJECT_BELOW")) return; /* a helper of the launcher's */
+    if (!*rank || !*setting("INJECT_BELOW")) return; /* a helper process of the launcher */
     snprintf(plan.control, sizeof plan.control, "%s", setting("INJECT_CONTROL"));
     snprintf(plan.armed, sizeof plan.armed, "%s", setting("INJECT_ARMED"));
     snprintf(plan.from, sizeof plan.from, "%s", setting("INJECT_FROM"));
@@ -106,10 +108,10 @@ __attribute__((constructor)) static void begin(void) {
         plan.fault = fault_of(setting("INJECT_FAULT"));
     }
     snprintf(plan.below, sizeof plan.below, "%s", setting("INJECT_BELOW"));
-    plan.below_bytes = strlen(plan.below); /* last: from now on calls count */
+    plan.below_bytes = strlen(plan.below); /* last: calls count after this */
 }
 
-/* Where `path` in the folder `fd` (or the open file itself, where path is NULL) is. */
+/* The path of `path` in the folder `fd` (or of the open file itself, if path is NULL). */
 static int locate(int fd, const char *path, char out[2 * PATH_MAX]) {
     char link[64];
     ssize_t n = 0;
@@ -149,7 +151,7 @@ static void note_call(long number, const char *name, int needs_room, uint64_t by
     if (write(plan.log_fd, line, (size_t)n) != n) abort();
 }
 
-/* Takes up the fault that lies ready for this rank, where there is one. */
+/* Uses the fault that is armed for this rank, if there is one. */
 static void take_armed(long number) {
     char name[16];
     int rank;
@@ -163,7 +165,7 @@ static void take_armed(long number) {
     plan.at = number + after;
 }
 
-/* What shall happen at this call; NONE: what the caller wants. */
+/* What to do at this call; NONE: what the caller requests. */
 static fault count_call(const char *name, int fd, const char *path, int needs_room,
                         uint64_t bytes) {
     char where[2 * PATH_MAX];
@@ -188,7 +190,7 @@ static fault count_call(const char *name, int fd, const char *path, int needs_ro
     return f;
 }
 
-/* 1 where the call fails, with errno set. Not for writes. */
+/* Returns 1 if the call must fail, with errno set. Not for writes. */
 static int hit(const char *name, int fd, const char *path, int needs_room) {
     fault f = count_call(name, fd, path, needs_room, 0);
     if (f == KILL || f == KILL_ALL) kill_ranks();
@@ -234,7 +236,7 @@ int openat(int fd, const char *path, int flags, ...) {
     return open_at("open", fd, path, flags, mode);
 }
 
-/* Calls that do all or nothing. */
+/* Calls that do everything or nothing. */
 #define WHOLE(name, params, args, fd, path, needs_room)                                            \
     int name params { return hit(#name, fd, path, needs_room) ? -1 : REAL(name) args; }
 
@@ -285,10 +287,10 @@ int fcntl64(int fd, int command, ...) {
     return lock_or(fd, command, argument);
 }
 
-/* Half of a write, in whole pages where it has some. */
+/* Half of a write, in whole pages if it has several. */
 static size_t half(size_t bytes) { return bytes >= 2 * PAGE ? bytes / 2 / PAGE * PAGE : bytes / 2; }
 
-/* How many bytes a write shall try; -1: it fails, with errno set. Kills after the half. */
+/* How many bytes a write attempts; -1: it fails, with errno set. Kills after half of the write. */
 static ssize_t write_room(fault f, int fd, const void *data, size_t bytes, off_t at) {
     if (f == KILL || f == KILL_ALL) {
         ssize_t n = 0;
@@ -318,8 +320,8 @@ ssize_t write(int fd, const void *data, size_t bytes) {
     return room < 0 ? -1 : REAL(write)(fd, data, (size_t)room);
 }
 
-/* Only what MPI-IO uses it for: some parts of one file. A short one writes the first half of the
- * first part. */
+/* Supports only what MPI-IO uses: several parts of one file. A short write writes the first half of
+ * the first part. */
 ssize_t pwritev(int fd, const struct iovec *parts, int n, off_t at) {
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++) bytes += parts[i].iov_len;
@@ -338,10 +340,11 @@ int io_uring_queue_init_params(unsigned entries, struct io_uring *ring,
     return plan.no_ring ? -EPERM : REAL(io_uring_queue_init_params)(entries, ring, params);
 }
 
-/* A file on which every write fails with this errno. Stays open: the request is not done yet. */
+/* A file on which every write fails with this errno. It stays open, since the request is not
+ * complete yet. */
 static void misdirect(struct io_uring_sqe *entry, int error) {
     entry->fd = open(error == ENOSPC ? "/dev/full" : "/proc/self/mem", O_WRONLY | O_CLOEXEC);
-    entry->off = 0; /* no memory is there */
+    entry->off = 0; /* there is no memory */
 }
 
 static void hit_request(struct io_uring_sqe *entry, int *kills) {

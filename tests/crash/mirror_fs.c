@@ -1,13 +1,15 @@
-/* A FUSE file system that shows a folder at another place, with answers of its own where file
- * systems differ:
+/* A FUSE file system that shows a folder at another place, with its own answers where file systems
+ * differ:
+ *
  *   mirror_fs FOLDER MOUNTPOINT CONTROL WORDS
- *     no_locks   every call that locks is answered with ENOLCK
- *     granted    every lock is granted, also one that another process has
+ *     no_locks   every lock call is answered with ENOLCK
+ *     granted    every lock is granted, even if another process has it
  *     no_flags   renames with flags (RENAME_EXCHANGE, RENAME_NOREPLACE) are answered with EINVAL
- *     no_direct  files can't be opened with O_DIRECT
- * CONTROL is a folder elsewhere. `ready` is there once the file system is; `locks` and `renames`
- * get a byte for each call that was answered so. Ends when it is unmounted. Nothing is cached, so
- * that two of them that show one folder are like two hosts. */
+ *     no_direct  files cannot be opened with O_DIRECT
+ *
+ * CONTROL is a folder elsewhere. `ready` exists once the file system is mounted; `locks` and
+ * `renames` get a byte for each call that was answered in this way. Ends when it is unmounted.
+ * Nothing is cached, so two of them that show one folder behave like two hosts. */
 #define FUSE_USE_VERSION 31
 
 #include <dirent.h>
@@ -43,7 +45,7 @@ static void note(const char *name) {
 static void *mirror_init(struct fuse_conn_info *conn, struct fuse_config *config) {
     (void)conn;
     config->use_ino = 1;
-    config->hard_remove = config->nullpath_ok = 1; /* an open file that is removed has no name */
+    config->hard_remove = config->nullpath_ok = 1; /* an open file that was removed has no name */
     config->entry_timeout = config->attr_timeout = config->negative_timeout = 0;
     note("ready");
     return NULL;
@@ -240,7 +242,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "mirror_fs: one of no_locks and granted\n");
         return 2;
     }
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* a test that is killed leaves no mount */
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* a killed test leaves no mount behind */
     mirror.folder = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     mirror.control = open(argv[3], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (mirror.folder < 0 || mirror.control < 0) {
