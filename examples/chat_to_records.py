@@ -184,7 +184,7 @@ class Tokenizer:
 
     def question(self) -> str | None:
         """QUESTION at the beginning of a chat, up to where the assistant answers; None if the template does not support
-        such a chat."""
+        that."""
         try:
             return str(self.tokenizer.apply_chat_template([{"role": "user", "content": "QUESTION"}], tokenize=False,
                                                           add_generation_prompt=True))

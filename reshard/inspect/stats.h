@@ -13,7 +13,7 @@
 
 /* Work on the elements of many tensors by all cores and all ranks. It is cut into chunks, which
  * threads process one after the other. The results of a chunk are stored by its number, so they do
- * not depend on who did it. */
+ * not depend on which thread computed them. */
 
 #define CHUNKS_THREADS 8u        /* the most threads of a rank */
 #define CHUNKS_SLICE (16u << 20) /* the most bytes of a chunk that are in memory at once */

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Saves, loads, kills and two writers on a file system of a kind that is made for the test.
+"""Saves, loads, kills and two writers on a file system that is made for the test.
 
     crash_filesystem.py TYPE [--sample N] [--build FOLDER] [--scratch FOLDER]
 
-TYPE: ext4, xfs, btrfs (in an image), tmpfs, fuse_no_locks (a FUSE file system where each lock call
-fails with ENOLCK), fuse_granted (where each lock is granted, also one that is taken; both refuse
-the flags of renames), glusterfs (a volume of one brick on this host), glusterfs_dispersed (one of
-three bricks, of which any two have all bytes).
---sample N: of the crash matrix's cases for one directory, and of two writers, N; without it all of
-them. Where the file system can be mounted twice, ranks and writers use a mount each, as two hosts.
+TYPE: ext4, xfs, btrfs (in an image), tmpfs, fuse_no_locks (a FUSE file system in which each lock call fails with
+ENOLCK), fuse_granted (in which each lock is granted, even one that is held; both refuse the flags of renames),
+glusterfs (a volume of one brick on this host), glusterfs_dispersed (one of three bricks, any two of which have all
+bytes).
 
-Exit status: 0 where all is as it must be, 1 where not, 77 where there can be no such file system.
+--sample N: N of the crash matrix's cases for one directory, and N of two writers; without it all cases. If the file
+system can be mounted twice, ranks and writers use one mount each, like two hosts.
+
+Exit status: 0 if all cases pass, 1 if not, 77 if the file system cannot be made here.
 """
 import argparse
 import os
@@ -39,7 +40,7 @@ def say(text):
 
 
 def save_and_load(programs, parent):
-    """Each kind of save, on two ranks, loads, is intact byte by byte, and another one follows."""
+    """Each kind of save, on two ranks, loads and is intact byte by byte, and another save follows."""
     for words in KINDS:
         store = tempfile.mkdtemp(dir=parent)
         for arguments in (["save", store, "1", *words], ["next", store, *words]):
@@ -53,7 +54,7 @@ def save_and_load(programs, parent):
 
 
 def run_as_two_hosts(programs, mounted, arguments):
-    """crash_state on two ranks that see the file system by a mount each, at the same path."""
+    """Runs crash_state on two ranks that see the file system through one mount each, at the same path."""
     one = [programs.state, *arguments]
     two = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" "$1" && shift && exec "$@"', mounted[1],
            mounted[0], *one]
@@ -102,7 +103,7 @@ def use_tools(programs, parent, bin_dir):
 
 
 class Matrix(crash_matrix.Matrix):
-    """The crash matrix with one place alone."""
+    """The crash matrix with a single place."""
     def __init__(self, programs, parent):  # pylint: disable=super-init-not-called
         self.programs = programs
         self.places = {"disk": Place(parent, programs)}
@@ -128,8 +129,8 @@ def run_matrix(programs, parent, sample, jobs):
 
 
 def run_two_writers(programs, kind, mounted, sample):
-    """Two writers, the second one by the other mount: told to take the store over where that is
-    what it takes, else .lock is removed."""
+    """Runs two writers, the second one through the other mount: with the option to take over the store if that is
+    required, otherwise after removing .lock."""
     other = mounted[1] if len(mounted) > 1 else None
     writers = crash_two_writers.Writers(programs, mounted[0], other)
     scenes = ("replace",) if sample else ("plain", "replace", "keep", "back", "sharded", "async")
@@ -147,7 +148,7 @@ def run_two_writers(programs, kind, mounted, sample):
 
 
 def check_answers(kind, scratch):
-    """The calls that are to fail have come as far as the file system."""
+    """Checks that the calls that must fail have reached the file system."""
     for name in ("locks", "renames") if kind in MIRRORS else ():
         if not os.path.exists(os.path.join(scratch, "control.a", name)):
             raise Failed(f"no call of {name} has reached the file system")
@@ -165,7 +166,7 @@ def parse():
 
 def main():
     options = parse()
-    # processes, addresses and shared memory of our own: all ends with us, and is nobody else's
+    # our own processes, addresses and shared memory: everything ends with us, and nothing is shared with others
     network = []
     if options.type in VOLUMES:
         network = ["-n"]

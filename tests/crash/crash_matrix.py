@@ -1,26 +1,28 @@
 #!/usr/bin/env python3
-"""The crash matrix: a save of two ranks with a failure at its operation N, for every N there is.
+"""The crash matrix: a save on two ranks with a failure at its operation N, for every N.
 
-For each kind of save (layout, mode, engine, store, and what publication has to do besides) one run
-counts the calls of each rank that open or change anything in the store's directory (inject.c).
-Then each call of each rank is a place to fail at: SIGKILL of the rank or of all, EIO, ENOSPC, a
-short write, and a disk that is full or dead from there on. After each case:
-  - it ended (a watchdog decides) and no process is left; a killed save did not say it succeeded;
-  - a save that failed says so, and the old step loads, bit for bit; one that succeeded left the new
-    step; else (killed, or a dead disk) either may be there, whole, never a mix;
-  - a failed save left nothing behind, before anybody cleans, and works when asked for again;
-  - a step that a reader had open all the time loads as it was;
-  - it loads on another number of ranks, every byte of every step verifies, left-overs are gone at
-    the next start, and the next save works (crash_state next).
-Stores with redundancy lose the files of a step, or whole nodes, as well: what the remaining files
-suffice for is rebuilt, bit for bit, else the older step loads, or a clear error names the loss.
-The counting run also shows the order that power failures need: what lies in a step's folder is
-synced after the last change and before the rename, and the directory after it.
+For each kind of save (layout, mode, engine, store, and what publication must do besides) one run counts the calls of
+each rank that open or change anything in the store's directory (inject.c). Then each call of each rank is made to fail:
+by SIGKILL of the rank or of all, EIO, ENOSPC, a short write, or a disk that is full or dead starting there. After each
+case:
+
+    - it ended (a watchdog decides) and no process is left; a killed save did not report success;
+    - a save that failed says so, and the old step loads, bit for bit; a save that succeeded left the new step; after a
+      kill or a dead disk either may exist, complete, never a mix;
+    - a failed save left nothing behind, even before anything is cleaned up, and works when it is repeated;
+    - a step that a reader had open all the time loads unchanged;
+    - the step loads on another number of ranks, every byte of every step verifies, leftovers are removed at the next
+      start, and the next save works (crash_state next).
+
+Stores with redundancy also lose the files of a step, or whole nodes: what the remaining files suffice for is rebuilt,
+bit for bit; otherwise the older step loads, or a clear error names the loss. The counting run also checks the order
+that power failures require: everything in a step's folder is synced after the last change and before the rename, and
+the directory after it.
 
     crash_matrix.py [--tenth] [--only PATTERN] [--case ID] [--list] [--jobs N]
                     [--journal FILE] [--record FILE]
 
-Exit status: 0 where all cases are as they must be, else 1.
+Exit status: 0 if all cases pass, else 1.
 """
 import argparse
 import contextlib

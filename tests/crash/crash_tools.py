@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""One call fails, once, while a tool reads a checkpoint or a Hugging Face folder: the tool makes what
-it makes without the failure, or fails and says why; it never calls damaged what is whole, never makes
-something else, and leaves what it reads as it was.
+"""One call fails, once, while a tool reads a checkpoint or a Hugging Face folder: the tool produces the same output as
+without the failure, or fails and says why; it never calls intact data damaged, never produces something else, and does
+not change what it reads.
 
     crash_tools.py [--every N]
 
-Of the calls every N-th is made to fail (--every 1: all). Exit status: 0 where all is as it must be.
+Every N-th call is made to fail (--every 1: all). Exit status: 0 if all cases pass.
 """
 import argparse
 import errno
@@ -25,7 +25,7 @@ STEP = "step-00000003"
 
 
 def digest(folder):
-    """Of all files' names and bytes, but for what a writer leaves of itself."""
+    """A digest of all files' names and bytes, except what a writer leaves of itself."""
     sums = {}
     for root, _, names in os.walk(folder):
         for name in names:
@@ -51,7 +51,7 @@ def make_folder(path):
 
 
 class Tool:
-    """A command that reads the folder `source`, and what of its output counts."""
+    """A command that reads the folder `source`, and the part of its output that is compared."""
 
     def __init__(self, name, scratch, source, command, made):
         self.name, self.source, self.command = name, f"{scratch}/{source}", command
@@ -85,7 +85,7 @@ class Tool:
             return hashlib.md5(f.read()).hexdigest()
 
     def judge(self, done):
-        """What is wrong; None: nothing."""
+        """Returns what is wrong, or None."""
         if digest(self.source) != self.before:
             return "what is read has changed"
         if done.returncode == 0:

@@ -1,25 +1,27 @@
 #!/usr/bin/env python3
 """Two writers on one directory, at every operation.
 
-The first one is stopped (SIGSTOP, inject.c) before its operation N on the store, for every N there
-is. The second takes the store over, saves, and closes it. Then the first goes on, to its end or, as
-`crash`, is killed some operations later; as `both`, the second is stopped in the midst of its save
-while the first goes on, and ends after it. How the second gets the store:
-  removed   somebody has removed .lock
-  none      the file system has no locks; the second is told to take the store over
-  all       the file system grants locks to all who ask; likewise
-  own       it is told to take the store over, on whatever file system this is (crash_filesystem.py)
-In the scene `nodes` the first has two ranks, each on a node of its own: either one is stopped there,
+The first writer is stopped (SIGSTOP, inject.c) before its operation N on the store, for every N. The second one takes
+over the store, saves, and closes it. Then the first one continues, to its end or, with `crash`, until it is killed some
+operations later; with `both`, the second is stopped during its save while the first continues, and ends after it. How
+the second one gets the store:
+
+    removed   .lock has been removed
+    none      the file system has no locks; the second has the option to take over the store
+    all       the file system grants every lock; the second has that option
+    own       the second has that option, on any file system (crash_filesystem.py)
+
+In the scene `nodes` the first writer has two ranks, each on a node of its own: one of them is stopped at the operation,
 and the other one wherever it is.
 
-Where the first one held the store when it was stopped, it changes nothing any more: not a step
-comes, goes or becomes another, `latest` and .lock stay as the second left them. It says who has
-taken the store, or had done all its work. In any case the next start finds steps that are whole and
-each of one writer (crash_state next), and removes all that was left.
+If the first writer held the store when it was stopped, it changes nothing any more: no step is added, removed or
+replaced, and `latest` and .lock remain as the second left them. It reports that the other writer has taken over the
+store, or had done all its work. In any case the next start finds complete steps, each from one writer (crash_state
+next), and removes all leftovers.
 
     crash_two_writers.py [--sample K] [--only PATTERN] [--case ID] [--jobs N] [--build FOLDER]
 
---sample K: every K-th case. Exit status: 0 where all cases are as they must be, else 1.
+--sample K: every K-th case. Exit status: 0 if all cases pass, else 1.
 """
 import argparse
 import concurrent.futures

@@ -77,8 +77,8 @@ class Pin:
 
 def load(comm: Comm, path: str, state: Mapping[Any, Any] | State, step: int | None, fall_back: bool,
          options: LoadKeywords) -> Loaded:
-    """Fills a state from a step of a directory, by default the newest, or from a path that is not such a directory: a
-    step's folder. Collective.
+    """Fills a state from a step of a directory, by default the newest, or from another kind of path: a step's folder.
+    Collective.
 
     Args:
         fall_back: if the newest step is damaged, use the next older one.

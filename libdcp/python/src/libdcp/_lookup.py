@@ -96,7 +96,7 @@ class Lookup:
         return self._each_by_path.get(self.stored(object_path(keys)))
 
     def path_like(self, path: str, keys: tuple[Any, ...]) -> str:
-        """The state's name of such a tensor, if ``rename`` gives it another name in the checkpoint."""
+        """The state's name of one of these tensors, if ``rename`` gives it another name in the checkpoint."""
         named = object_path(keys)
         stored = self.stored(named)
         return named + path[len(stored):] if named != stored and path.startswith(stored) else path

@@ -12,8 +12,8 @@ Objects that are not tensors go into the checkpoint's JSON; nothing is pickled.
 **Where a step lies.** A path that ends in ``step`` and a number (``checkpoints/step-120``, ``step_120``, ``step=120``,
 ``step-00000120``) is that step in the folder before it, written as ``checkpoints/step-00000120``. Any other path is a
 directory of steps, in which a save writes the step after the newest one (the first is 0), and a load reads the newest.
-A ``checkpoint_id`` is such a path that replaces the adapter's own; one without a folder (``step-120``, ``120``) is a
-step in the adapter's.
+A ``checkpoint_id`` is a path of the same form that replaces the adapter's own; one without a folder (``step-120``,
+``120``) is a step in the adapter's.
 
 **Planning.** With torch's own planner neither plans nor metadata are gathered on one rank: each rank returns an empty
 plan, and the library plans. Planners that replace parts of torch's are called, as torch does.
