@@ -24,7 +24,7 @@ typedef enum inspect_diff_kind {
  * counts them. */
 typedef struct inspect_diff_sums {
     uint64_t differing; /* elements whose bits differ; for different dtypes, whose values differ */
-    uint64_t bits_only; /* whose values are equal, for one dtype (0 and -0, NaNs) */
+    uint64_t bits_only; /* of these, those with equal values (0 and -0, NaNs); one dtype */
     uint64_t nonfinite; /* elements that do not differ by a finite number */
     uint64_t finite;    /* elements in the sums below */
     uint64_t beyond;    /* elements beyond the tolerance */
