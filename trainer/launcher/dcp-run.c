@@ -31,7 +31,6 @@ static const char *host_of(const launcher_job *job, int rank) {
     return rank >= 0 && rank < job->ranks ? job->members[rank].host : NULL;
 }
 
-/* Returns true if all hosts have answered. */
 static bool all_hosts_answered(const launcher_job *job) {
     return job->remote_up == job->remote_hosts;
 }
@@ -66,18 +65,17 @@ static bool is_final(int status) {
            status == PROGRAM_STOPPED || status == PROGRAM_REQUEUE;
 }
 
-/* Returns true if mpirun has ended, without a rank, because of its options. */
-static bool is_misused(const launcher_job *job) {
-    return !job->mpirun_lives && job->seen == 0 && job->status != PROGRAM_DONE &&
-           launcher_mpirun_refuses(job->command);
-}
-
-static int refuse_options(const launcher_start *start) {
+/* Returns true after a message if mpirun has ended, without a rank, because of its options. */
+static bool has_refused_options(const launcher_start *start) {
+    const launcher_job *job = &start->job;
+    if (job->mpirun_lives || job->seen > 0 || job->status == PROGRAM_DONE ||
+        !launcher_mpirun_refuses(job->command))
+        return false;
     fprintf(stderr, "dcp-run: start %d failed with status %d: mpirun does not take, as it says:",
-            start->number, start->job.status);
-    for (char *const *word = start->job.command; *word; word++) fprintf(stderr, " %s", *word);
+            start->number, job->status);
+    for (char *const *word = job->command; *word; word++) fprintf(stderr, " %s", *word);
     fputc('\n', stderr);
-    return PROGRAM_USAGE;
+    return true;
 }
 
 /* Returns the exit status of a start, after a message if it failed. mpirun has statuses of its own,
@@ -88,7 +86,7 @@ static int judge_status(const launcher_start *start) {
     const bool is_exception = job->status == PROGRAM_DIFFERS && job->launched && !job->told.tells;
     const int status = is_exception ? PROGRAM_FAILED : job->status;
     if (launcher_job_is_done(job)) return PROGRAM_DONE;
-    if (is_misused(job)) return refuse_options(start);
+    if (has_refused_options(start)) return PROGRAM_USAGE;
     const bool ends_as_asked = status == PROGRAM_STOPPED && start->asked != RANKS_END_NONE;
     if (ends_as_asked && !start->is_killed) return status;
     const bool has_failed = job->mpirun_lives || job->dead >= 0 || job->lost ||
@@ -123,7 +121,6 @@ static void blame(launcher_run *run, const launcher_probe *missing) {
     if (rank >= 0) launcher_cluster_rank_failed(run->cluster, host_of(job, rank));
 }
 
-/* Judges a start of which nothing is left. */
 static void judge_start(launcher_run *run, double over_at, const launcher_probe *missing) {
     launcher_start *start = &run->start;
     start->status = judge_status(start);
@@ -140,7 +137,6 @@ static void judge_start(launcher_run *run, double over_at, const launcher_probe 
     if (run->requeue_next) start->asked = RANKS_END_RESIZE;
 }
 
-/* Clears away what is left of the present start, and judges it. */
 static void end_start(launcher_run *run) {
     launcher_start *start = &run->start;
     launcher_probe missing = {.family = run->family};
@@ -199,7 +195,6 @@ static int start_job(launcher_run *run) {
     return failed ? PROGRAM_FAILED : 0;
 }
 
-/* Runs the present start, from its begin until nothing of it is left. */
 static void run_start(launcher_run *run) {
     launcher_start *start = &run->start;
     set_variables(run);
@@ -391,7 +386,6 @@ static void open_standard_streams(void) {
     if (fd >= 0) close(fd);
 }
 
-/* Opens what the run needs, and runs it. Returns the exit status. */
 static int open_and_supervise(launcher_run *run, const launcher_watched *dirs) {
     const launcher_options *o = run->options;
     int status = launcher_cluster_open(&run->cluster, &o->cluster);

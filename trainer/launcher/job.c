@@ -23,7 +23,6 @@ static void take_reason(launcher_told *told, const char *reason) {
              reason + (told->is_final ? sizeof final - 1 : 0));
 }
 
-/* Takes a rank's word on the board. */
 static void take_word(launcher_told *told, long word) {
     if (word >= BEGUN) told->tells = true;
     if (word >= ENDED && word - ENDED < (long)(sizeof told->statuses / sizeof *told->statuses))
@@ -42,7 +41,6 @@ static bool some_have_ended(const launcher_told *told) {
 
 enum { EXIT_UNKNOWN = 3, LOOK_MS = 100, SPARE_LINKS = 16 };
 
-/* Counts the hosts of the placement except this one. */
 static size_t count_remote(const launcher_placement *placement, const char **local) {
     size_t n = 0;
     for (size_t i = 0; i < placement->n; i++) {
@@ -55,7 +53,6 @@ static size_t count_remote(const launcher_placement *placement, const char **loc
     return n;
 }
 
-/* Releases what a start that failed has allocated. */
 static int fail_to_start(launcher_job *job) {
     launcher_folders_remove(&job->folders);
     launcher_folders_free(&job->folders);
@@ -305,7 +302,6 @@ static void accept_agents(launcher_job *job) {
     }
 }
 
-/* Forgets connections that did not belong to an agent. */
 static void forget_strangers(launcher_job *job) {
     size_t n = 1;
     for (size_t i = 1; i < job->n_links; i++) {

@@ -179,7 +179,6 @@ static void close_logs(launcher_output *o) {
     }
 }
 
-/* Reports the first failure; the run continues without logs. */
 static void tell_log_failure(launcher_output *o, const char *path) {
     if (!o->log_failed) program_note("cannot write the log %s: %s", path, strerror(errno));
     o->log_failed = true;
@@ -230,13 +229,11 @@ static size_t next_write(const output_stream *s, size_t from) {
     return end ? (size_t)(end + 1 - (s->backlog + from)) : n;
 }
 
-/* Gives the console up: it has no reader any more. */
 static void give_console_up(output_stream *s) {
     epoll_ctl(s->output->epoll, EPOLL_CTL_DEL, s->console, NULL);
     s->console = -1;
 }
 
-/* Shows lines again, after everything that was stored is written. */
 static void end_stuck(output_stream *s) {
     char text[128];
     const int n = snprintf(text, sizeof text,
@@ -361,7 +358,6 @@ static void watch(int epoll, int fd, uint32_t events) {
         epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-/* Sets what the descriptor is readable for next. */
 static void set_interest(launcher_output *o) {
     const int held_up = holds_up(&o->streams[0]) || holds_up(&o->streams[1]);
     for (int i = 0; i < 2; i++) {

@@ -315,7 +315,6 @@ static int timeout_ms(const launcher_run *run) {
     return left < 0 ? 0 : (int)left + 1;
 }
 
-/* Sleeps until there may be an event. */
 static void sleep_until_event(launcher_run *run) {
     launcher_start *start = &run->start;
     const bool is_between = start->phase == LAUNCHER_BETWEEN;

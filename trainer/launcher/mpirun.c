@@ -192,7 +192,6 @@ static int put_on_stdin(const char *line) {
     return failed ? -1 : 0;
 }
 
-/* Becomes this command, with the key on its stdin. */
 static int become(char **command) {
     const char *key = getenv(LAUNCHER_KEY);
     char line[LAUNCHER_KEY_BYTES + 2];
@@ -210,7 +209,6 @@ int launcher_shell_main(int argc, char **argv) {
     return become(argv + 2);
 }
 
-/* Returns the position of the next "--", starting at `at`; argc: none. */
 static int find_end(int argc, char **argv, int at) {
     while (at < argc && strcmp(argv[at], "--") != 0) at++;
     return at;
@@ -268,7 +266,6 @@ static void add_words(words *w, ...) {
     va_end(list);
 }
 
-/* Adds the words of a text; NULL has none. */
 static void add_text(words *w, const char *text) {
     char *copy = strdup(text ? text : ""), *rest = copy;
     w->failed |= !copy;

@@ -105,7 +105,6 @@ static int read_on_failure(const char *text, launcher_options *out) {
     return program_fail(PROGRAM_USAGE, "--on-failure takes same, shrink or fail, not: %s", text);
 }
 
-/* Checks options against each other. */
 static int check_together(const launcher_options *o) {
     if (o->then_count && o->cluster.on_failure != LAUNCHER_ON_FAILURE_SAME)
         return program_fail(PROGRAM_USAGE,
@@ -133,7 +132,6 @@ typedef struct given_options {
     const char *then, *grace, *stall, *failure;
 } given_options;
 
-/* Reads the values of the arguments. */
 static int read_given(const given_options *given, launcher_options *out) {
     int status = read_counts(given->counts, out);
     if (status >= 0) return status;

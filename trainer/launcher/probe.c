@@ -30,7 +30,6 @@ static void use_folder(const launcher_folders *folders) {
     }
 }
 
-/* Becomes mpirun, in a child. */
 static _Noreturn void try_host(const launcher_family *family, const char *host) {
     char one[512];
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -57,7 +56,6 @@ void launcher_probe_begin(launcher_probe *probe, double limit_s) {
         }
 }
 
-/* Returns true if the process has ended well before `end`. */
 static bool finish_one(pid_t pid, double end) {
     int status = 0;
     if (pid < 0) return true; /* no process can be started here, so the host is not to blame */

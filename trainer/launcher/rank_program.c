@@ -104,7 +104,6 @@ static void set_group(long rank) {
     launcher_set_number("GROUP_WORLD_SIZE", groups ? groups : 1);
 }
 
-/* Divides the cores of this host among its ranks. */
 static void set_threads(long ranks_here) {
     const int n = program_cores();
     if (getenv("OMP_NUM_THREADS")) return;

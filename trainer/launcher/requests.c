@@ -138,7 +138,6 @@ static void ask_to_stop(launcher_run *run, int signal) {
     }
 }
 
-/* Ends the start so that the next one has other ranks, or other hosts. */
 void launcher_requests_plan(launcher_run *run, const char *why) {
     launcher_start *start = &run->start;
     if (start->asked != RANKS_END_NONE || start->phase == LAUNCHER_FAILED) return;
@@ -158,7 +157,6 @@ void launcher_requests_take_signals(launcher_run *run) {
     }
 }
 
-/* Takes note of signals that request the end; there are no ranks. */
 void launcher_requests_note_signals(launcher_run *run) {
     launcher_start *start = &run->start;
     for (int signal; (signal = launcher_signals_next(&run->signals)) != 0;) {

@@ -51,7 +51,6 @@ typedef struct agent {
 
 static void tell(agent *a, json_t *message) { launcher_channel_send(a->channel, message); }
 
-/* Reaps the children that have ended. */
 static void reap_all(agent *a) {
     for (siginfo_t info;;) {
         info.si_pid = 0;
@@ -181,7 +180,6 @@ static int answer(agent *a, const json_t *m) {
     return 0;
 }
 
-/* Carries out the messages of dcp-run. Returns true if it is time to end. */
 static bool listen_to_run(agent *a) {
     const double now = program_now_s();
     launcher_channel_receive(a->channel);
@@ -228,7 +226,6 @@ static bool is_over_by_itself(const agent *a) {
            !has_children();
 }
 
-/* Serves dcp-run until it requests the end, or is lost. */
 static void serve(agent *a) {
     for (int end = 0; !end;) {
         if (may_start_ranks(a) && (!a->all_found || !a->ranks.launched))

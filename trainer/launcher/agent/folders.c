@@ -47,7 +47,6 @@ static const char *base_of(const folder_place *place) {
     return place->usual;
 }
 
-/* Locks the folder and marks it. */
 static int claim(const char *path, int *lock) {
     *lock = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*lock < 0) return -1;

@@ -46,7 +46,6 @@ static int connect_to(const char *address, int port) {
     return -1;
 }
 
-/* Connects to the first address that answers. */
 static int find_run(const char *addresses, int port) {
     char *list = strdup(addresses), *rest = list;
     int fd = -1;

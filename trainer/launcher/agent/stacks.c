@@ -55,7 +55,6 @@ static void write_threads(pid_t pid, int fd) {
     if (dir) closedir(dir);
 }
 
-/* Returns true if a signal has stopped the process. */
 static bool is_stopped(pid_t pid) {
     char folder[64], state[TEXT];
     snprintf(folder, sizeof folder, "/proc/%d", (int)pid);

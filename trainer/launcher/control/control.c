@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
-#include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,7 +160,6 @@ static control_client *find_place(launcher_control *control) {
     return oldest;
 }
 
-/* Ends a connection that is not accepted. */
 static void turn_away(int fd, const char *why) {
     char line[128];
     const int n = snprintf(line, sizeof line, "{\"error\":\"%s\"}\n", why);
@@ -248,7 +247,6 @@ static int make_folders(char *dir) {
     return above + 1;
 }
 
-/* Removes the folders that were made, as far as they are empty. */
 static void remove_folders(launcher_control *control) {
     for (int i = 0; i < control->n_made && rmdir(control->made) == 0; i++) {
         char *slash = strrchr(control->made, '/');
@@ -324,7 +322,7 @@ void launcher_control_close(launcher_control *control) {
     free(control);
 }
 
-enum { MAX_RANKS = 4096, STATUS_MS = 30000 };
+enum { MAX_RANKS = 4096, STATUS_S = 30 };
 
 static const char about[] =
     "Common use:\n"
@@ -343,7 +341,6 @@ static const char about[] =
 static const char statuses[] = "Exit status: 0 done; 2 wrong usage, or no dcp-run of this user is "
                                "at PATH; 3 the request failed.";
 
-/* Returns the request as a line, or NULL after a message. */
 static char *line_of(char **args, int n) {
     static const char *const words[] = {"status", "save", "stop"};
     char *line = NULL;
@@ -359,31 +356,6 @@ static char *line_of(char **args, int n) {
         return asprintf(&line, "{\"ask\":\"%s\"}\n", words[i]) < 0 ? NULL : line;
     }
     return program_refuse("%s: no request; it is status, save, resize N or stop", args[1]), NULL;
-}
-
-/* Reads until the other end closes; each read waits for at most limit_ms (-1: no limit). NULL with
- * errno. */
-static char *read_answer(int fd, int limit_ms, size_t *bytes) {
-    size_t room = 4096;
-    char *text = malloc(room);
-    *bytes = 0;
-    while (text) {
-        struct pollfd polled = {.fd = fd, .events = POLLIN};
-        const int ready = poll(&polled, 1, limit_ms);
-        if (ready == 0) errno = ETIMEDOUT;
-        const ssize_t n = ready <= 0 ? -1 : recv(fd, text + *bytes, room - *bytes, 0);
-        if (n < 0 && errno == EINTR) continue;
-        if (n == 0 || (n < 0 && *bytes > 0)) return text;
-        if (n < 0) break;
-        *bytes += (size_t)n;
-        if (*bytes < room) continue;
-        char *more = realloc(text, room *= 2);
-        if (!more) break;
-        text = more;
-    }
-    const int code = errno;
-    free(text);
-    return errno = code, NULL;
 }
 
 static int print_answer(const char *text, size_t bytes) {
@@ -406,22 +378,28 @@ static int print_answer(const char *text, size_t bytes) {
 
 static int ask_supervisor(const char *path, const char *line) {
     char why[LAUNCHER_SOCKET_WHY], *text = NULL;
-    size_t bytes = 0;
+    size_t room = 0;
     const int fd = launcher_socket_connect(path, why);
     if (fd < 0) return program_refuse("%s", why);
-    const int waits = strstr(line, "status") == NULL;
-    if (send(fd, line, strlen(line), MSG_NOSIGNAL) < 0 && errno != EPIPE)
-        bytes = 0;
-    else
-        text = read_answer(fd, waits ? -1 : STATUS_MS, &bytes);
+    if (strstr(line, "status")) { /* the only request that is answered immediately */
+        const struct timeval limit = {.tv_sec = STATUS_S};
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    }
+    const bool is_sent = send(fd, line, strlen(line), MSG_NOSIGNAL) >= 0 || errno == EPIPE;
+    FILE *answer = fdopen(fd, "r");
+    errno = 0;
+    const ssize_t bytes = is_sent && answer ? getline(&text, &room, answer) : 0;
     const int code = errno;
-    close(fd);
-    if (!text && code == ETIMEDOUT)
-        return program_fail(PROGRAM_FAILED,
-                            "dcp-run does not answer at %s: it is stopped, or waits "
-                            "for a disk",
-                            path);
-    const int status = print_answer(text ? text : "", bytes);
+    if (answer)
+        fclose(answer);
+    else
+        close(fd);
+    const int status =
+        bytes < 0 && code == EAGAIN
+            ? program_fail(PROGRAM_FAILED,
+                           "dcp-run does not answer at %s: it is stopped, or waits for a disk",
+                           path)
+            : print_answer(text ? text : "", bytes > 0 ? (size_t)bytes : 0);
     free(text);
     return status;
 }

@@ -170,7 +170,6 @@ static int lock_file(int fd) {
     return fcntl(fd, F_SETLK, &whole);
 }
 
-/* Returns true if the open file is the one at `path`. */
 static bool is_at(const char *path, int fd) {
     struct stat open_one, named;
     return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 &&
@@ -250,7 +249,6 @@ static launcher_listening check_file(const char *path, int fd, pointer *found, c
     return LAUNCHER_LISTENS;
 }
 
-/* Removes what a killed supervisor has left at `path`. */
 static launcher_listening clear_path(const char *path, char *why) {
     char host[HOST_BYTES];
     long pid = 0;
@@ -350,7 +348,6 @@ static launcher_listening take_file(launcher_socket *s, pointer *before, char *w
     return explain_errno(s->path, why);
 }
 
-/* Removes the socket that a killed supervisor of this host has left. */
 static void remove_left(const pointer *before) {
     char host[HOST_BYTES];
     long pid = 0;

@@ -24,14 +24,12 @@ static int count_slots(const launcher_cluster *c) {
     return slots;
 }
 
-/* Returns the slots of a host that may be used at a level. */
 static int usable_at(const launcher_cluster *c, const cluster_host *h, slot_level level) {
     if (level < h->level) return 0;
     const int taken = is_shrinking(c) && level < LEVEL_TAKEN ? h->taken : 0;
     return at_least(h->slots - taken, 0);
 }
 
-/* Returns the slots of all hosts that may be used at a level. */
 static int count_usable(const launcher_cluster *c, slot_level level) {
     int slots = 0;
     for (size_t i = 0; i < c->n; i++) slots += usable_at(c, &c->at[i], level);
@@ -212,7 +210,6 @@ static int use_text(launcher_cluster *c, const char *text) {
     return status;
 }
 
-/* Reports once that contents cannot be used. */
 static void refuse_text(launcher_cluster *c, char *text) {
     free(c->refused);
     c->refused = text;
@@ -307,7 +304,6 @@ static int check_limits_given(const launcher_cluster_options *o) {
     return 0;
 }
 
-/* Checks that there is room for the first start. */
 static int check_slots(const launcher_cluster *c) {
     const launcher_cluster_options *o = &c->options;
     const int slots = count_slots(c);
@@ -382,14 +378,12 @@ double launcher_cluster_backoff_s(launcher_cluster *c) {
     return n < 7 ? 0.5 * (1 << (n - 1)) : MAX_WAIT_S;
 }
 
-/* Returns true if any host besides `h` can still be used. */
 static bool others_are_sound(const launcher_cluster *c, const cluster_host *h) {
     for (size_t i = 0; i < c->n; i++)
         if (&c->at[i] != h && usable_at(c, &c->at[i], LEVEL_SOUND) > 0) return true;
     return false;
 }
 
-/* Settles a host's part in the last start. */
 static void settle_host(launcher_cluster *c, cluster_host *h, int is_to_blame) {
     const char *file = c->options.hosts_file ? c->options.hosts_file : "";
     const char *until_change = *file ? ", until there is a change in " : "";

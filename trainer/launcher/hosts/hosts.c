@@ -148,38 +148,34 @@ int launcher_hosts_slots(const launcher_hosts *hosts) {
 
 /* Returns true if an address is a loopback address, or in the list of this host's addresses. */
 static bool is_own_address(const struct sockaddr *address, const struct ifaddrs *own) {
-    if (address->sa_family == AF_INET) {
-        const struct in_addr in = ((const struct sockaddr_in *)address)->sin_addr;
-        if (ntohl(in.s_addr) >> 24 == IN_LOOPBACKNET) return true;
-        for (; own; own = own->ifa_next)
-            if (own->ifa_addr && own->ifa_addr->sa_family == AF_INET &&
-                ((struct sockaddr_in *)own->ifa_addr)->sin_addr.s_addr == in.s_addr)
-                return true;
-    }
-    if (address->sa_family == AF_INET6) {
-        const struct in6_addr in = ((const struct sockaddr_in6 *)address)->sin6_addr;
-        if (IN6_IS_ADDR_LOOPBACK(&in)) return true;
-        for (; own; own = own->ifa_next)
-            if (own->ifa_addr && own->ifa_addr->sa_family == AF_INET6 &&
-                IN6_ARE_ADDR_EQUAL(&((struct sockaddr_in6 *)own->ifa_addr)->sin6_addr, &in))
-                return true;
+    const struct in_addr *in = &((const struct sockaddr_in *)address)->sin_addr;
+    const struct in6_addr *in6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
+    const bool is_four = address->sa_family == AF_INET;
+    if (!is_four && address->sa_family != AF_INET6) return false;
+    if (is_four ? ntohl(in->s_addr) >> 24 == IN_LOOPBACKNET : IN6_IS_ADDR_LOOPBACK(in6))
+        return true;
+    for (; own; own = own->ifa_next) {
+        if (!own->ifa_addr || own->ifa_addr->sa_family != address->sa_family) continue;
+        if (is_four ? ((struct sockaddr_in *)own->ifa_addr)->sin_addr.s_addr == in->s_addr
+                    : IN6_ARE_ADDR_EQUAL(&((struct sockaddr_in6 *)own->ifa_addr)->sin6_addr, in6))
+            return true;
     }
     return false;
 }
 
-static int leads_here(const char *name, int flags) {
+static bool leads_here(const char *name, int flags) {
     const struct addrinfo hints = {
         .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags};
     struct addrinfo *found = NULL;
     struct ifaddrs *own = NULL;
-    int here = 0;
-    if (getaddrinfo(name, NULL, &hints, &found) != 0) return 0;
+    bool is_here = false;
+    if (getaddrinfo(name, NULL, &hints, &found) != 0) return false;
     if (getifaddrs(&own) != 0) own = NULL;
-    for (const struct addrinfo *at = found; at && !here; at = at->ai_next)
-        here = is_own_address(at->ai_addr, own);
+    for (const struct addrinfo *at = found; at && !is_here; at = at->ai_next)
+        is_here = is_own_address(at->ai_addr, own);
     freeifaddrs(own);
     freeaddrinfo(found);
-    return here;
+    return is_here;
 }
 
 bool launcher_hosts_is_local_name(const char *name) {
@@ -226,7 +222,6 @@ static void blank_comments(char *text) {
     }
 }
 
-/* Checks that mpirun accepts a name. Returns 0, or a status after a message. */
 static int check_host_name(const hosts_reader *r, const char *name) {
     if (name[0] == '^' || name[0] == '+')
         return refuse_line(r, "cannot use", name, "name the hosts to use, one a line");
@@ -255,7 +250,6 @@ static int take_word(const char **at, const char *ends, char word[WORD_BYTES]) {
 
 static void skip_blanks(const char **at) { *at += strspn(*at, " \t\r\f\v"); }
 
-/* Reads the N of `key=N`. */
 static int take_value(const hosts_reader *r, const char **at, const char *key, int *value) {
     char word[WORD_BYTES], *end;
     skip_blanks(at);
@@ -298,7 +292,6 @@ static int read_slots(const hosts_reader *r, const char *at, int *slots, int *mo
     return 0;
 }
 
-/* Adds a host, or a slot to one that was named before. */
 static int mention_host(hosts_reader *r, const char *name, int slots) {
     launcher_hosts *out = r->out;
     const bool is_local = launcher_hosts_is_local_name(name);
