@@ -102,8 +102,8 @@ static int judge_status(const launcher_start *start) {
     return status;
 }
 
-/* Records who failed, so that the next start can leave it out. A host whose agent is gone may still
- * answer: then it gets another chance. */
+/* Records who failed, for the next start to leave out. A host whose agent is gone may still answer:
+ * then it gets another chance. */
 static void blame(launcher_run *run, const launcher_probe *missing) {
     const launcher_start *start = &run->start;
     const launcher_job *job = &start->job;
@@ -259,11 +259,10 @@ static void report_restart(const launcher_run *run) {
     const int ranks = start->placement.ranks;
     const int64_t newest = launcher_budget_newest(&run->budget);
     if (start->is_planned)
-        fprintf(stderr, "dcp-run: start %d, planned, on %d %s", start->number, ranks,
-                ranks == 1 ? "rank" : "ranks");
+        fprintf(stderr, "dcp-run: start %d, planned", start->number);
     else
-        fprintf(stderr, "dcp-run: restart %d of %d, on %d %s", run->budget.used, run->budget.max,
-                ranks, ranks == 1 ? "rank" : "ranks");
+        fprintf(stderr, "dcp-run: restart %d of %d", run->budget.used, run->budget.max);
+    fprintf(stderr, ", on %d %s", ranks, ranks == 1 ? "rank" : "ranks");
     if (newest >= 0) fprintf(stderr, ", newest complete step %lld", (long long)newest);
     fputc('\n', stderr);
 }

@@ -10,7 +10,7 @@
  * status; -1: it is missing, or did not end its answer within the limit. */
 int launcher_ask_program(char *const *argv, double limit_s, char *text, size_t size);
 
-/* Returns true if there is such a program, as execvp finds it. */
+/* Returns true if the program exists and can be executed, as execvp finds it. */
 bool launcher_ask_finds(const char *program);
 
 /* How each family is recognized, what its options are called, and which variables it gives to

@@ -201,7 +201,7 @@ static void take_rank(launcher_job *job, const launcher_link *link, const json_t
     if (job->seen == job->ranks) launcher_job_tell(job, json_pack("{s:s}", "kind", "found"));
 }
 
-/* Takes the word of a rank, which may say how it ends. */
+/* Records the word of a rank, which may say how it ends. */
 static void take_told(launcher_job *job, json_int_t rank, long word) {
     if (word == ENDED + PROGRAM_DONE) job->members[rank].is_done = true;
     take_word(&job->told, word);

@@ -14,7 +14,7 @@
 #include "launcher/link.h"
 #include "launcher/logs.h"
 
-/* Whether hosts still answer (probe.c). */
+/* A probe: does a host still answer? (probe.c) */
 
 enum { LAUNCHER_PROBED = 256, LAUNCHER_PROBE_S = 5 };
 
@@ -90,7 +90,7 @@ typedef struct launcher_job {
 } launcher_job;
 
 /* Starts mpirun, with the signal mask `mask`, for the ranks of the placement, which must outlive
- * the job. mpirun writes to `output`, which the job owns from then on; NULL: to dcp-run's own
+ * the job. mpirun writes to `output`, which then belongs to the job; NULL: to dcp-run's own
  * streams. Returns 0, or -1 after a message. */
 int launcher_job_start(launcher_job *job, const launcher_family *family,
                        const launcher_placement *placement, char *const *program,

@@ -1,4 +1,4 @@
-/* Whether hosts still answer. */
+/* Probes of hosts: do they still answer? */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

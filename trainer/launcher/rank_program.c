@@ -79,8 +79,7 @@ static const program_launcher *find_mpirun(void) {
     return getenv(open_mpi->rank) ? open_mpi : &program_launchers[PROGRAM_BY_PMI];
 }
 
-/* Unblocks signals that are blocked in mpirun so that it survives them; MPICH's ranks inherit the
- * mask. */
+/* Unblocks the signals that mpirun has blocked to survive them; MPICH's ranks inherit its mask. */
 static void unblock_signals(void) {
     sigset_t blocked;
     sigemptyset(&blocked);

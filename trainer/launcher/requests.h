@@ -9,7 +9,7 @@
 void launcher_requests_take_signals(launcher_run *run);
 /* Records signals that request the end; there are no ranks. */
 void launcher_requests_note_signals(launcher_run *run);
-/* Takes the requests of `dcp-run ctl` that have arrived. */
+/* Handles the requests of `dcp-run ctl` that have arrived. */
 void launcher_requests_take(launcher_run *run);
 
 /* Requests the ranks to save and end, so that the next start has other ranks or other hosts. Does

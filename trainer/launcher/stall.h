@@ -29,7 +29,7 @@ typedef struct launcher_stall {
  * times the slowest step of this start, and at least 300 s, after its first step. */
 void launcher_stall_begin(launcher_stall *stall, double given_s, int ranks);
 
-/* Takes the report of a rank, which arrived at `now`. The first report of a rank counts as
+/* Records the report of a rank, which arrived at `now`. The first report of a rank counts as
  * progress, even if it is all 0, and so does any change. Not for programs that never report
  * anything. */
 void launcher_stall_beat(launcher_stall *stall, int rank, const launcher_beat *beat, double now);

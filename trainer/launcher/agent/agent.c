@@ -322,7 +322,7 @@ static void close_others(const agent *a) {
     if (fd >= 0) close(fd);
 }
 
-/* Changes the name, so that a kill of dcp-run by its name does not end the agent as well. */
+/* Changes the name: a kill of dcp-run by its name must not end the agent as well. */
 static void take_name(void) {
     static const char name[] = "job-guard";
     const size_t room = strlen(program_invocation_name);

@@ -31,7 +31,8 @@ typedef struct launcher_agent_work {
     const launcher_folders *folders;
     const char *rank;        /* the variable that holds the number of a rank */
     double lease_s;          /* 0: on dcp-run's own host, where the end of the channel is enough */
-    bool ends_with_child;    /* it ends by itself after the ranks: the launcher waits for it */
+    bool ends_with_child;    /* end when the child and the ranks have ended: the launcher waits for
+                                that */
     json_t *hello;           /* members to add to the first message; NULL: none */
     void (*exec)(void *ctx); /* becomes the program, in a child; must not return */
     void *ctx;

@@ -23,7 +23,7 @@ void launcher_channel_close(launcher_channel *channel);
 void launcher_channel_send(launcher_channel *channel, json_t *message);
 /* Sends more of what is stored. */
 void launcher_channel_flush(launcher_channel *channel);
-/* Returns true if something is stored, so that poll should wait for room (POLLOUT). */
+/* Returns true if something is stored, which makes poll wait for room (POLLOUT). */
 bool launcher_channel_is_behind(const launcher_channel *channel);
 /* Waits until everything is sent, at most for `limit_s`. */
 void launcher_channel_drain(launcher_channel *channel, double limit_s);

@@ -54,7 +54,7 @@ typedef struct launcher_local_ranks {
     size_t n;
     const char *variable; /* that holds the number of a rank */
     int ends;             /* epoll descriptor of all pidfds; readable once one has ended */
-    int signal_new;       /* the signal for ranks that appear from now on; 0: none */
+    int signal_new;       /* the signal for ranks that appear later; 0: none */
     bool launched;        /* some process of a rank has been seen */
 } launcher_local_ranks;
 

@@ -154,7 +154,7 @@ static int listen_at(const char *at) {
     return errno = code, -1;
 }
 
-/* Locks a folder, so that one process at a time examines and replaces what is there. A process that
+/* Locks a folder: only one process at a time examines and replaces what exists. A process that
  * never releases the lock delays others only briefly. */
 static int lock_folder(const char *folder) {
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -270,7 +270,7 @@ static launcher_listening clear_path(const char *path, char *why) {
     return unlink(path) == 0 || errno == ENOENT ? LAUNCHER_LISTENS : explain_errno(path, why);
 }
 
-/* Records what was made, so that nothing else is removed at the end. */
+/* Records what was made; nothing else is removed at the end. */
 static void remember(launcher_socket *s) {
     struct stat st;
     if (lstat(s->path, &st) != 0) return;
