@@ -3,7 +3,6 @@
  * left. */
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "launcher/agent/agent.h"
 #include "launcher/agent/folders.h"
 #include "launcher/agent/processes.h"
 #include "launcher/agent/remote.h"
@@ -377,14 +377,6 @@ static void set_terminal(const launcher_options *options) {
     launcher_set_number("DCP_RUN_TERMINAL", is_seen ? size.ws_col - 1 : 0);
 }
 
-/* If a standard stream were closed, the next file that is opened would get our messages. */
-static void open_standard_streams(void) {
-    int fd;
-    do fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0) close(fd);
-}
-
 static int open_and_supervise(launcher_run *run, const launcher_watched *dirs) {
     const launcher_options *o = run->options;
     int status = launcher_cluster_open(&run->cluster, &o->cluster);
@@ -410,7 +402,7 @@ static int open_and_supervise(launcher_run *run, const launcher_watched *dirs) {
 
 static int run_program(launcher_options *options) {
     launcher_run run = {.options = options};
-    open_standard_streams();
+    launcher_agent_open_streams();
     if (!launcher_processes_known())
         return program_fail(PROGRAM_FAILED,
                             "/proc shows other processes than ours: mount one for this PID "

@@ -88,15 +88,9 @@ int launcher_job_start(launcher_job *job, const launcher_family *family,
                                 .listener = job->remote_hosts ? &job->listener : NULL,
                                 .folders = &job->folders,
                                 .program = program,
-                                .tag_output = output != NULL,
                                 .mark = job->guard.mark,
                                 .mask = mask,
-                                .out = -1,
-                                .err = -1};
-    if (output) {
-        command.out = launcher_output_writer(output, STDOUT_FILENO);
-        command.err = launcher_output_writer(output, STDERR_FILENO);
-    }
+                                .output = output};
     bool failed = !job->members || !job->links || launcher_mpirun_prepare(&command) != 0;
     launcher_channel channel;
     if (!failed && launcher_guard_start(&job->guard, &channel, &job->folders, family->told->rank,
@@ -109,7 +103,7 @@ int launcher_job_start(launcher_job *job, const launcher_family *family,
     if (failed) return fail_to_start(job);
     launcher_mpirun_forget_program(&command);
     if (output) launcher_output_started(output);
-    launcher_link_open(&job->links[0], channel.fd, 0);
+    launcher_link_open(&job->links[0], channel.fd, false);
     job->links[0].host = job->local;
     job->links[0].state = LAUNCHER_LINK_UP;
     job->n_links = 1;
@@ -298,7 +292,7 @@ static void accept_agents(launcher_job *job) {
             continue;
         }
         job->links = more;
-        launcher_link_open(&job->links[job->n_links++], fd, 1);
+        launcher_link_open(&job->links[job->n_links++], fd, true);
     }
 }
 

@@ -24,7 +24,7 @@
 #include "launcher/agent/processes.h"
 #include "programs/program.h"
 
-void launcher_link_open(launcher_link *link, int fd, int is_remote) {
+void launcher_link_open(launcher_link *link, int fd, bool is_remote) {
     const double now = program_now_s();
     *link = (launcher_link){.is_remote = is_remote, .heard = now, .said = now};
     launcher_channel_open(&link->channel, fd);

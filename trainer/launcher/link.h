@@ -28,7 +28,7 @@ typedef struct launcher_link {
     double heard, said; /* times of the last messages */
 } launcher_link;
 
-void launcher_link_open(launcher_link *link, int fd, int is_remote);
+void launcher_link_open(launcher_link *link, int fd, bool is_remote);
 void launcher_link_close(launcher_link *link);
 /* Sends `message`, which is freed. */
 void launcher_link_send(launcher_link *link, json_t *message);

@@ -428,7 +428,7 @@ int launcher_mpirun_prepare(launcher_command *c) {
     snprintf(number, sizeof number, "%d", c->placement->ranks);
     add_words(&w, "mpirun", "-n", number, NULL);
     add_text(&w, c->family->always);
-    if (c->tag_output) add_text(&w, c->family->tag);
+    if (c->output) add_text(&w, c->family->tag);
     const int failed = add_hosts(&w, c);
     c->n_options = w.n;
     find_self(self);
@@ -508,8 +508,8 @@ static void set_environment(const launcher_command *c) {
 static void set_streams(const launcher_command *c) {
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null >= 0) dup2(null, STDIN_FILENO);
-    if (c->out >= 0) dup2(c->out, STDOUT_FILENO);
-    if (c->err >= 0) dup2(c->err, STDERR_FILENO);
+    for (int stream = STDOUT_FILENO; c->output && stream <= STDERR_FILENO; stream++)
+        dup2(launcher_output_writer(c->output, stream), stream);
 }
 
 /* The session is its own, so Ctrl-C reaches dcp-run alone, which passes it on. */

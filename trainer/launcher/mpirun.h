@@ -9,6 +9,7 @@
 #include "launcher/family.h"
 #include "launcher/hosts/cluster.h"
 #include "launcher/link.h"
+#include "launcher/logs.h"
 
 /* Slurm, if dcp-run runs in a job. dcp-run queries Slurm by Slurm's own programs. */
 
@@ -47,13 +48,12 @@ typedef struct launcher_command {
     const launcher_listener *listener; /* NULL: all ranks are on this host */
     const launcher_folders *folders;
     char *const *program;
-    bool tag_output; /* each line of output is to name its rank */
     const char *mark;
-    const sigset_t *mask; /* of signals, for mpirun and what it starts */
-    int out, err;         /* where its output goes; -1: to dcp-run's own streams */
-    char *starter_words;  /* the value of the family's variable; NULL: none */
-    char **argv;          /* made by launcher_mpirun_prepare */
-    size_t n_options;     /* words of argv before the program */
+    const sigset_t *mask;          /* of signals, for mpirun and what it starts */
+    const launcher_output *output; /* where its output goes; NULL: to dcp-run's own streams */
+    char *starter_words;           /* the value of the family's variable; NULL: none */
+    char **argv;                   /* made by launcher_mpirun_prepare */
+    size_t n_options;              /* words of argv before the program */
 } launcher_command;
 
 /* Makes argv and starter_words, and a host file in the first folder. Returns 0, or -1 after a

@@ -123,7 +123,7 @@ static void take_stacks(agent *a) {
 }
 
 /* Ranks that read the board need no signal. A patient request waits until they read it. */
-static void answer_end_request(agent *a, ranks_end_request how, int is_patient) {
+static void answer_end_request(agent *a, ranks_end_request how, bool is_patient) {
     launcher_board_ask_to_end(&a->board, how);
     if (is_patient) return;
     a->ranks.signal_new = SIGTERM;
@@ -158,8 +158,8 @@ static void wake_child(agent *a) {
 }
 
 /* Carries out a message. Returns true if it requests the end. */
-static int answer(agent *a, const json_t *m) {
-    if (launcher_message_is(m, "end")) return 1;
+static bool answer(agent *a, const json_t *m) {
+    if (launcher_message_is(m, "end")) return true;
     if (launcher_message_is(m, "found")) a->all_found = true;
     if (launcher_message_is(m, "signal"))
         pass_signal(a, (int)launcher_message_number(m, "signal", 0));
@@ -177,7 +177,7 @@ static int answer(agent *a, const json_t *m) {
     if (launcher_message_is(m, "kill_orphans")) kill_orphans(a);
     if (launcher_message_is(m, "kill_child") && !a->child_ended) kill(a->child, SIGKILL);
     if (launcher_message_is(m, "wake_child")) wake_child(a);
-    return 0;
+    return false;
 }
 
 static bool listen_to_run(agent *a) {
@@ -185,9 +185,9 @@ static bool listen_to_run(agent *a) {
     launcher_channel_receive(a->channel);
     for (json_t *m; (m = launcher_channel_next(a->channel));) {
         a->heard = now;
-        const int end = answer(a, m);
+        const bool is_end = answer(a, m);
         json_decref(m);
-        if (end) return true;
+        if (is_end) return true;
     }
     if (a->channel->fd < 0) return true;
     return a->work->lease_s > 0 && now - a->heard > a->work->lease_s;
@@ -227,7 +227,7 @@ static bool is_over_by_itself(const agent *a) {
 }
 
 static void serve(agent *a) {
-    for (int end = 0; !end;) {
+    for (bool is_over = false; !is_over;) {
         if (may_start_ranks(a) && (!a->all_found || !a->ranks.launched))
             launcher_ranks_find(&a->ranks, a->channel);
         const short room = launcher_channel_is_behind(a->channel) ? POLLOUT : 0;
@@ -245,7 +245,7 @@ static void serve(agent *a) {
         if (a->is_failing) launcher_processes_visit(getpid(), hurry, a);
         keep_lease(a);
         launcher_channel_flush(a->channel);
-        end = listen_to_run(a) || is_over_by_itself(a);
+        is_over = listen_to_run(a) || is_over_by_itself(a);
     }
 }
 
@@ -261,14 +261,15 @@ static void tell_stuck(void *ctx, const launcher_process *process) {
 static void end_job(agent *a) {
     const double begin = program_now_s();
     struct pollfd child_ended = {.fd = a->signals, .events = POLLIN};
-    for (int ms = LEAST_KILL_MS, told = 0;;) {
+    bool has_told = false;
+    for (int ms = LEAST_KILL_MS;;) {
         read_signals(a);
         reap_all(a);
         if (!has_children()) return;
         launcher_processes_visit_below(getpid(), 0, launcher_processes_kill, NULL);
-        if (!told && program_now_s() - begin >= LAUNCHER_PATIENCE_S) {
+        if (!has_told && program_now_s() - begin >= LAUNCHER_PATIENCE_S) {
             launcher_processes_visit_below(getpid(), 0, tell_stuck, a);
-            told = 1;
+            has_told = true;
         }
         keep_lease(a);
         launcher_channel_receive(a->channel); /* notices whether dcp-run still exists */
@@ -306,6 +307,13 @@ static void close_all_but(int *kept, size_t n) {
     close_range(from, ~0u, 0);
 }
 
+void launcher_agent_open_streams(void) {
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
+
 static void close_others(const agent *a) {
     int kept[] = {a->channel->fd,
                   a->signals,
@@ -316,10 +324,7 @@ static void close_others(const agent *a) {
                   a->work->folders->lock[0],
                   a->work->folders->lock[1]};
     close_all_but(kept, sizeof kept / sizeof *kept);
-    int fd; /* if a standard stream were closed, another file would take its place */
-    do fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0) close(fd);
+    launcher_agent_open_streams();
 }
 
 /* Changes the name: a kill of dcp-run by its name must not end the agent as well. */

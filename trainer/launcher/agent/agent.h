@@ -38,6 +38,10 @@ typedef struct launcher_agent_work {
     void *ctx;
 } launcher_agent_work;
 
+/* Opens /dev/null for each standard stream that is closed: otherwise the next file that is opened
+ * would take its place, and get messages. */
+void launcher_agent_open_streams(void);
+
 /* Turns this process into the agent. Closes all other descriptors, except stderr if the lease is
  * set. */
 _Noreturn void launcher_agent_run(const launcher_agent_work *work);

@@ -237,7 +237,7 @@ static char *look_at_file(launcher_cluster *c) {
 static bool is_equal(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
 
 /* Looks at the file, and uses changed contents: immediately, or if they are found a second time. */
-static bool look_for_change(launcher_cluster *c, int at_once) {
+static bool look_for_change(launcher_cluster *c, bool at_once) {
     char *text = look_at_file(c);
     const bool is_again = is_equal(text, c->seen);
     free(c->seen);
@@ -262,7 +262,7 @@ static bool look_for_change(launcher_cluster *c, int at_once) {
 }
 
 bool launcher_cluster_refresh(launcher_cluster *c) {
-    if (!look_for_change(c, 0)) return false;
+    if (!look_for_change(c, false)) return false;
     plan_ranks(c);
     return plan_differs(c);
 }
@@ -384,7 +384,7 @@ static bool others_are_sound(const launcher_cluster *c, const cluster_host *h) {
     return false;
 }
 
-static void settle_host(launcher_cluster *c, cluster_host *h, int is_to_blame) {
+static void settle_host(launcher_cluster *c, cluster_host *h, bool is_to_blame) {
     const char *file = c->options.hosts_file ? c->options.hosts_file : "";
     const char *until_change = *file ? ", until there is a change in " : "";
     if (h->lost || (h->failed && is_to_blame))
@@ -458,7 +458,7 @@ int launcher_cluster_place(launcher_cluster *c, launcher_placement *out) {
     *out = (launcher_placement){0};
     if (c->placed) {
         settle(c);
-        look_for_change(c, 1);
+        look_for_change(c, true);
     }
     const int ranks = plan_ranks(c);
     if (ranks < lowest_ranks(c))
