@@ -246,8 +246,8 @@ enum {
     UNDER_WAY = ALIVE | IN(LAUNCHER_FAILED)
 };
 
-/* An event counts in some phases. It happens when its deadline has passed (LAUNCHER_DUE_NONE: each
- * time that dcp-run wakes up) and its condition holds (NULL: always). */
+/* An event counts in some phases. It happens when its deadline has passed (none: each time that
+ * dcp-run wakes up) and its condition holds (none: always). */
 typedef struct start_event {
     unsigned phases;
     launcher_deadline deadline;
@@ -257,27 +257,30 @@ typedef struct start_event {
 
 /* In the order in which events of one wake-up are handled. */
 static const start_event events[] = {
-    {UNDER_WAY, LAUNCHER_DUE_NONE, NULL, launcher_requests_take_signals},
-    {BETWEEN, LAUNCHER_DUE_NONE, NULL, launcher_requests_note_signals},
-    {UNDER_WAY, LAUNCHER_DUE_NONE, NULL, look_for_ranks},
-    {IN(LAUNCHER_STARTING), LAUNCHER_DUE_NONE, all_have_appeared, begin_running},
-    {UNDER_WAY, LAUNCHER_DUE_NONE, all_have_appeared, announce},
-    {UNDER_WAY, LAUNCHER_DUE_SETTLED, NULL, announce},
-    {UNDER_WAY, LAUNCHER_DUE_NONE, NULL, take_reports},
-    {UNDER_WAY | BETWEEN, LAUNCHER_DUE_NONE, NULL, launcher_requests_take},
-    {ALIVE, LAUNCHER_DUE_NONE, has_dead_rank, fail_by_rank},
-    {ALIVE, LAUNCHER_DUE_NONE, has_lost_host, fail_by_host},
-    {ALIVE, LAUNCHER_DUE_ANSWER, misses_hosts, fail_by_silence},
-    {GOING_ON, LAUNCHER_DUE_STALL, is_wanted, begin_stall},
-    {IN(LAUNCHER_STALLED), LAUNCHER_DUE_NONE, has_all_stacks, fail_by_stall},
-    {IN(LAUNCHER_STALLED), LAUNCHER_DUE_STACKS, NULL, fail_by_stall},
-    {UNDER_WAY, LAUNCHER_DUE_HOSTS, NULL, look_at_hosts},
-    {UNDER_WAY, LAUNCHER_DUE_NONE, mpirun_has_ended, end_start},
-    {UNDER_WAY, LAUNCHER_DUE_NONE, NULL, watch_mpirun},
-    {UNDER_WAY, LAUNCHER_DUE_LINGER, NULL, kill_rest},
-    {UNDER_WAY, LAUNCHER_DUE_KILL, NULL, kill_rest},
-    {IN(LAUNCHER_FAILED), LAUNCHER_DUE_DRAINED, NULL, end_start},
-    {BETWEEN, LAUNCHER_DUE_NEXT, NULL, NULL},
+    {.phases = UNDER_WAY, .act = launcher_requests_take_signals},
+    {.phases = BETWEEN, .act = launcher_requests_note_signals},
+    {.phases = UNDER_WAY, .act = look_for_ranks},
+    {.phases = IN(LAUNCHER_STARTING), .happens = all_have_appeared, .act = begin_running},
+    {.phases = UNDER_WAY, .happens = all_have_appeared, .act = announce},
+    {.phases = UNDER_WAY, .deadline = LAUNCHER_DUE_SETTLED, .act = announce},
+    {.phases = UNDER_WAY, .act = take_reports},
+    {.phases = UNDER_WAY | BETWEEN, .act = launcher_requests_take},
+    {.phases = ALIVE, .happens = has_dead_rank, .act = fail_by_rank},
+    {.phases = ALIVE, .happens = has_lost_host, .act = fail_by_host},
+    {.phases = ALIVE,
+     .deadline = LAUNCHER_DUE_ANSWER,
+     .happens = misses_hosts,
+     .act = fail_by_silence},
+    {.phases = GOING_ON, .deadline = LAUNCHER_DUE_STALL, .happens = is_wanted, .act = begin_stall},
+    {.phases = IN(LAUNCHER_STALLED), .happens = has_all_stacks, .act = fail_by_stall},
+    {.phases = IN(LAUNCHER_STALLED), .deadline = LAUNCHER_DUE_STACKS, .act = fail_by_stall},
+    {.phases = UNDER_WAY, .deadline = LAUNCHER_DUE_HOSTS, .act = look_at_hosts},
+    {.phases = UNDER_WAY, .happens = mpirun_has_ended, .act = end_start},
+    {.phases = UNDER_WAY, .act = watch_mpirun},
+    {.phases = UNDER_WAY, .deadline = LAUNCHER_DUE_LINGER, .act = kill_rest},
+    {.phases = UNDER_WAY, .deadline = LAUNCHER_DUE_KILL, .act = kill_rest},
+    {.phases = IN(LAUNCHER_FAILED), .deadline = LAUNCHER_DUE_DRAINED, .act = end_start},
+    {.phases = BETWEEN, .deadline = LAUNCHER_DUE_NEXT},
 };
 enum { N_EVENTS = sizeof events / sizeof *events };
 

@@ -26,7 +26,12 @@ int launcher_signals_next(const launcher_signals *signals);
 /* Returns true for SIGTERM, SIGINT and SIGHUP. */
 bool launcher_signals_is_stop(int signal);
 
-/* What the present start is doing. */
+/* What the present start is doing:
+ *     BETWEEN -> STARTING -> RUNNING
+ *     STARTING, RUNNING -> STALLED -> FAILED
+ *     STARTING, RUNNING -> FAILED
+ *     any -> BETWEEN     when mpirun has ended; from FAILED also if it does not end soon
+ * A request to end does not change the phase; launcher_start.asked records it. */
 typedef enum launcher_phase {
     LAUNCHER_BETWEEN,  /* no start is under way, or its mpirun is not waited for any more */
     LAUNCHER_STARTING, /* not all ranks have appeared */

@@ -1,10 +1,10 @@
 /* The agent: a process between dcp-run and the program that starts the ranks of a host (mpirun on
  * dcp-run's own host, elsewhere its daemon, such as orted). Each start has one agent per host. A
- * process that loses its parent becomes a child of the agent, because only the agent is a
- * subreaper. So the agent's children are exactly the job on this host, and a pid that it kills
- * cannot belong to another process, because only the agent can reap it. It reports the ranks of its
- * host to dcp-run, and ends them on dcp-run's request, or as soon as the connection is lost for any
- * reason. Then it removes the job's folders and ends.
+ * process that loses its parent becomes a child of the agent, its nearest subreaper. So the agent's
+ * children are exactly the job on this host, and a pid that it kills cannot belong to another
+ * process, because only the agent can reap it. It reports the ranks of its host to dcp-run, and
+ * ends them on dcp-run's request, or as soon as the connection is lost for any reason. Then it
+ * removes the job's folders and ends.
  *
  * Messages to dcp-run: hello {child, errno; from another host also key, names, vpid}, rank {rank,
  * pid, start}, gone {rank, told}, board {ranks: by launcher_board_pack, resumed}, launched, child
