@@ -22,6 +22,7 @@
 #include "comm/pairs.c"
 #include "comm/process.c"
 #include "comm/sharing.c"
+#include "comm/vote.c"
 #include "support/check.h"
 
 #define LARGEST 100
