@@ -9,17 +9,14 @@
 #include "comm/process.h"
 #include "dcp/comm.h"
 
-/* A communicator: collectives as the library uses them, the agreement on one status, and which
- * ranks are near this one. */
+/* A sharing group: the ranks of a communicator that share memory with this one. Over MPI these are
+ * the ranks of its host, also if the communicator spans several hosts. If nothing is shared (a
+ * caller's table, DCP_SHARED_MEMORY=0, one rank), each rank is a group of its own, and its areas
+ * are private memory. comm/sharing.h has the operations of a group. */
 
-/* The ranks of a communicator that share memory with this one: its sharing group. Over MPI that are
- * the ranks of its host, also where the communicator spans several hosts. Where nothing is shared
- * (a caller's table, DCP_SHARED_MEMORY=0, one rank) each rank is a group by itself, and its areas
- * are memory of its own. comm/sharing.h is what they do together. */
-
-/* Memory that all ranks of a group see. Each page (PAGE_BYTES) of an area has a mark, which is 0 at
- * first. Users agree by barriers on who may touch what when. They set all marks back to 0 at their
- * end, and leave nothing in the areas for the next user. */
+/* Memory that all ranks of a group see. Each page (PAGE_BYTES) of an area has a mark, initially 0.
+ * Users separate their accesses by barriers. At their end they set all marks back to 0; the
+ * contents are lost. */
 typedef struct comm_areas {
     size_t n;
     const size_t *bytes;  /* of each area, whole pages */
@@ -30,11 +27,11 @@ typedef struct comm_areas {
     void *lists;
 } comm_areas;
 
-/* They are none then. */
+/* Frees the areas and leaves an empty set. */
 void comm_areas_free(comm_areas *areas);
 
-/* The mark of a page of an area, which becomes 0. A barrier must be between this and other ranks'
- * use of the mark. */
+/* Returns the mark of a page of an area, and sets it to 0. A barrier must separate this from other
+ * ranks' use of the mark. */
 static inline uint16_t comm_areas_take_mark(const comm_areas *areas, size_t area, size_t page) {
     _Atomic uint16_t *at = &areas->marks[area][page];
     const uint16_t mark = atomic_load_explicit(at, memory_order_relaxed);
@@ -44,34 +41,32 @@ static inline uint16_t comm_areas_take_mark(const comm_areas *areas, size_t area
 
 typedef struct comm_local {
     const comm_groups *groups; /* the sharing groups of all ranks; own is this one */
-    int rank, size;            /* this rank's number in its group; how many it has */
-    const int *ranks;          /* [size]: of the group, in the communicator, ascending */
-    /* the rest is not for users */
-    comm_groups *shared, *alone;    /* of which one is `groups`; shared: NULL where nothing is */
-    const struct dcp_comm_ops *ops; /* of the group; NULL: it is one rank */
+    int rank, size;            /* this rank's number in its group; the group's ranks */
+    const int *ranks;          /* [size]: the group's ranks in the communicator, ascending */
+    /* The rest is private. */
+    comm_groups *shared, *alone;    /* `groups` is one of them; shared: NULL if nothing is shared */
+    const struct dcp_comm_ops *ops; /* the group's; NULL: it has one rank */
     void *ctx;
     int own; /* this rank's number in the communicator */
     comm_areas areas;
 } comm_local;
 
-/* The group of `groups`, which it takes over, that this rank is in; its areas are new ones. NULL:
- * this rank is alone again. */
+/* Makes the group of `groups` that has this rank its sharing group, with new areas. Takes ownership
+ * of `groups`. NULL: this rank is alone again. */
 void comm_local_set(comm_local *local, comm_groups *groups, const struct dcp_comm_ops *ops,
                     void *ctx);
 
-/* Collectives as the library uses them, and the agreement on one status.
- *
- * The rule of collectives: a local failure never returns between two of them, or the other ranks
- * would wait for ever. Do the local work, pass its status to comm_agree, and go on only if that
- * returns DCP_OK. A collective that fails itself returns DCP_ERR_COMM; from then on all collectives
- * of the communicator and its duplicates do, at once and naming the same rank. */
+/* The rule of collectives: never return between two of them because of a local failure, or the
+ * other ranks would wait for ever. Do the local work, pass its status to comm_agree, and continue
+ * only if that returns DCP_OK. A collective that itself fails returns DCP_ERR_COMM; then all
+ * collectives of the communicator and of its duplicates fail at once, and name the same rank. */
 
-/* What all ranks of a communicator see, where all are on one host. */
+/* Memory that all ranks of a communicator see, if all are on one host. */
 typedef struct comm_shared {
     _Atomic uint64_t *stopped; /* see comm/comm.h */
 } comm_shared;
 
-/* Room of messages over a caller's table without `exchange`. */
+/* Buffers for messages over a caller's table without `exchange`. */
 typedef struct comm_packing {
     uint64_t *bytes;               /* [2 * ranks]: sent and received */
     unsigned char *send, *receive; /* one after the other, in rank order */
@@ -81,51 +76,51 @@ typedef struct comm_packing {
 struct dcp_comm {
     dcp_comm_ops ops;
     void *ctx;
-    void (*destroy_ctx)(struct dcp_comm *comm); /* NULL where the context is the caller's */
-    /* Collective: a communicator of the same ranks that another thread may use at the same time,
-     * and that sleeps while it waits. NULL: this rank can have no such communicator. Called by
-     * comm_duplicate alone, where all ranks can. */
+    void (*destroy_ctx)(struct dcp_comm *comm); /* NULL: the context is the caller's */
+    /* Collective: makes a communicator of the same ranks that another thread may use at the same
+     * time, and that sleeps while it waits. NULL: this rank can't. Only comm_duplicate calls it, if
+     * all ranks can. */
     int (*duplicate)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
     /* Collective: the ranks' places have changed; NULL: nothing depends on them. */
     int (*follow_place)(struct dcp_comm *comm, dcp_error *err);
     struct comm_mpi *mpi;      /* its context (comm/host.h); NULL: it is not over MPI */
-    comm_watch *watch;         /* of the ranks, shared with duplicates; NULL: there is one rank */
-    const comm_shared *shared; /* NULL: they share nothing */
+    comm_watch *watch;         /* watches the ranks, shared with duplicates; NULL: one rank */
+    const comm_shared *shared; /* NULL: the ranks share nothing */
     comm_local local;          /* the ranks that share memory with this one */
-    comm_groups *hosts;        /* which ranks are on one; NULL: not known yet, see comm_hosts */
-    comm_place place;          /* of this rank: gathered, it tells which ranks are on one host */
-    int table_host; /* the lowest rank of its host, as a caller's table says; -1: it says nothing */
+    comm_groups *hosts;        /* the ranks of each host; NULL: not known yet, see comm_hosts */
+    comm_place place;          /* this rank's: ranks with equal places are on one host */
+    int table_host;            /* the lowest rank of its host, from a caller's table; -1: unknown */
     int rank, size;
-    pid_t process;          /* that made it */
+    pid_t process;          /* the process that made it */
     comm_packing packing;   /* see comm/messages.h */
-    uint32_t operations;    /* that could be given up, so far: see comm/comm.h */
-    int (*stop)(void *ctx); /* dcp_comm_set_stop; duplicates have none; NULL: nobody asks */
+    uint32_t operations;    /* cancellable operations begun so far: see comm_stop */
+    int (*stop)(void *ctx); /* from dcp_comm_set_stop; NULL: none; duplicates have none */
     void *stop_ctx;
-    uint64_t *numbers; /* room for two numbers of each rank */
-    uint64_t eights[]; /* 8 for each rank: the sizes of an all-to-all of one u64 */
+    uint64_t *numbers; /* room for two numbers per rank */
+    uint64_t eights[]; /* an 8 per rank: the sizes of an all-to-all of one u64 */
 };
 
-/* A communicator over `ops`, which it copies; NULL where memory is short. It takes over `watch` in
- * either case. It cannot be duplicated unless the caller sets `duplicate`. With one rank, `ops` is
- * not used and may be NULL, and so may `watch`. */
+/* Makes a communicator over a copy of `ops`; returns NULL if memory is short. Takes ownership of
+ * `watch` in either case. It can't be duplicated unless the caller sets `duplicate`. With one rank,
+ * `ops` and `watch` are not used and may be NULL. */
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int rank, int size);
 
-/* Puts the rank's place where nobody names one. */
+/* Finds out the rank's place, unless the caller has named one. */
 void comm_find_place(dcp_comm *comm);
 
-/* DCP_ERR_COMM for a communicator whose watch is broken: says what failed, and which rank it was.
- */
+/* Returns DCP_ERR_COMM for a communicator whose watch is broken; the message names what failed, and
+ * which rank caused it. */
 int comm_fail_broken(const dcp_comm *comm, const char *what, dcp_error *err);
-/* What a call that returned `code` comes to: any but 0 breaks the communicator. A table of the
- * caller breaks with its first failure as well. */
+/* Turns the code that an operation returned into a status. Any code but 0 breaks the communicator,
+ * also over a caller's table. */
 int comm_check_code(const dcp_comm *comm, const char *what, int code, dcp_error *err);
-/* Whether its watch is broken, so that nothing may be called any more. */
+/* Returns true if its watch is broken; then no collective may be called any more. */
 int comm_is_broken(const dcp_comm *comm);
 
-/* Collective: a communicator of the same ranks that a thread of the library may use while the
- * program uses this one, to be destroyed by all ranks with dcp_comm_destroy. Where that is not
- * possible on every rank (MPI's thread level, a caller's table without duplicates), DCP_OK is
- * returned and *out is NULL on all of them: the work has to be done on the caller's thread. */
+/* Collective: makes a communicator of the same ranks that a thread of the library may use while the
+ * program uses this one. All ranks destroy it with dcp_comm_destroy. If a rank can't have one
+ * (MPI's thread level, a caller's table without duplicates), returns DCP_OK, and *out is NULL on
+ * all ranks: the work has to be done on the caller's thread. */
 int comm_duplicate(dcp_comm *comm, dcp_comm **out, dcp_error *err);
 
 int comm_broadcast(dcp_comm *comm, void *buf, uint64_t bytes, int root, dcp_error *err);
@@ -136,54 +131,52 @@ int comm_alltoall(dcp_comm *comm, const void *send, const uint64_t *send_bytes, 
                   const uint64_t *recv_bytes, dcp_error *err);
 int comm_barrier(dcp_comm *comm, dcp_error *err);
 
-/* Collective: every rank passes its own status and, where that is a failure, the error it filled.
+/* Collective: every rank passes its own status and, if that is a failure, the error it filled in.
  * All ranks return the status of the lowest rank that failed, with that rank's message (prefixed
- * "rank R: " where the communicator has several ranks) and err->rank = R. An error that was agreed
- * on before keeps its rank and prefix. Costs one all-reduce of eight bytes where no rank failed. */
+ * "rank R: " if the communicator has several ranks) and err->rank = R. An error that was agreed on
+ * before retains its rank and prefix. Costs one all-reduce of eight bytes if no rank failed. */
 int comm_agree(dcp_comm *comm, int status, dcp_error *err);
 
-/* The same, and where no rank failed each of the n <= COMM_LEAST_VALUES values becomes the least of
- * all ranks' in the same all-reduce. */
+/* Does the same; if no rank failed, each of the n <= COMM_LEAST_VALUES values becomes the smallest
+ * of all ranks', in the same all-reduce. comm/vote.h is for values of several kinds. */
 #define COMM_LEAST_VALUES 64
 int comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp_error *err);
 
-/* comm_agree, and where no rank failed words [0, n) become the XOR of all ranks' in the same
- * all-reduce. Behind them `words` has room for COMM_XOR_ROOM(ranks) more. */
+/* Does the same as comm_agree; if no rank failed, words [0, n) become the XOR of all ranks', in the
+ * same all-reduce. `words` has room for COMM_XOR_ROOM(ranks) more words behind them. */
 #define COMM_XOR_ROOM(ranks) (((size_t)(ranks) + 63) / 64)
 int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_error *err);
 
-/* Which ranks are near each other. */
-
-/* Which ranks are on one host: those whose places are the same (comm/process.h), and which run on
- * one machine, though somebody gave a whole rack one name. Collective the first time, and again
- * after dcp_comm_set_host; kept with the communicator, to which *out belongs. */
+/* Finds the ranks of each host: those that have the same place (comm/process.h) and run on the same
+ * machine, even if a whole rack was given one name. Collective the first time, and again after
+ * dcp_comm_set_host. *out belongs to the communicator. */
 int comm_hosts(dcp_comm *comm, const comm_groups **out, dcp_error *err);
 
-/* Giving up an operation that all ranks work on: each rank is asked for itself, and one that wants
- * it is enough. Ranks that share memory see it there; all others, at the latest, by the operation's
- * next agreement. It costs no collective. */
+/* Cancelling an operation that all ranks work on. Each rank asks its own caller; it is cancelled on
+ * all ranks once one of them wants that. Ranks that share memory see it there; all others learn of
+ * it by the operation's next agreement at the latest. It costs no collective. */
 
 typedef struct comm_stop {
-    int (*asked)(void *ctx); /* the caller's, beside that of the communicator: not 0 to give up;
-                                NULL: there is none */
+    int (*asked)(void *ctx); /* the caller's, besides that of the communicator: returns not 0 to
+                                cancel; NULL: none */
     void *ctx;
-    const atomic_int *cancelled; /* not 0: another thread gave up; NULL: none can */
+    const atomic_int *cancelled; /* not 0: another thread cancelled; NULL: none can */
     const char *what, *outcome;  /* for the message: "the save", "nothing is published" */
-    const dcp_comm *comm;        /* NULL: of this rank alone */
-    uint32_t number;             /* of the operation, among those of the communicator */
-    int stopped;                 /* for good */
-    int rank;                    /* that gave up */
+    const dcp_comm *comm;        /* NULL: the operation is this rank's alone */
+    uint32_t number;             /* the operation's, among those of the communicator */
+    int stopped;                 /* it was cancelled */
+    int rank;                    /* that cancelled it */
 } comm_stop;
 
-/* One that nobody but the communicator's own function is asked for. Not collective, but begun as by
- * comm_stop_begin. */
+/* Begins (comm_stop_begin) an operation that only the communicator's own function can cancel. Not
+ * collective. */
 comm_stop comm_stop_of(dcp_comm *comm, const char *what, const char *outcome);
 
-/* Not collective, though all ranks begin their operations on `comm` in the same order. */
+/* Not collective, but all ranks begin their operations on `comm` in the same order. */
 void comm_stop_begin(comm_stop *stop, dcp_comm *comm);
 
-/* DCP_ERR_CANCELLED where this rank is to give up, or is seen to have to. By the thread that works,
- * every few MiB. `stop` may be NULL. */
+/* Returns DCP_ERR_CANCELLED if this rank is to cancel, or sees that another one has. The working
+ * thread calls it every few MiB. `stop` may be NULL. */
 int comm_stop_ask(comm_stop *stop, dcp_error *err);
-/* The same without asking: whether it was found before. */
+/* Does the same without asking: only what comm_stop_ask has found before counts. */
 int comm_stop_status(const comm_stop *stop, dcp_error *err);

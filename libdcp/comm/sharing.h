@@ -3,33 +3,33 @@
 
 #include "comm/comm.h"
 
-/* What the ranks of a sharing group (comm/comm.h) do together, whatever others do. It needs the
- * group's ranks alone, and fails with DCP_ERR_COMM once the communicator is broken, whichever rank
- * is gone, and so while it waits. */
+/* Operations of a sharing group (comm/comm.h). Only the group's ranks take part. They fail with
+ * DCP_ERR_COMM once the communicator is broken, also while they wait, whichever rank is gone. */
 
 /* Collective in the group. */
 int comm_local_barrier(dcp_comm *comm, dcp_error *err);
-/* Collective in the group: values[n] become the largest of the group's. It is a barrier as well. */
+/* Collective in the group: values[n] become the largest of the group's. Is a barrier as well. */
 int comm_local_max(dcp_comm *comm, uint64_t *values, size_t n, dcp_error *err);
-/* The same, and they become the sums. */
+/* Collective in the group: values[n] become the group's sums. Is a barrier as well. */
 int comm_local_sum(dcp_comm *comm, uint64_t *values, size_t n, dcp_error *err);
 
-/* Collective in the group: n areas of so many bytes at least. All its ranks pass the same, and are
- * done with what they were given before. They belong to the communicator, which keeps them: asking
- * for no more than before costs nothing. A page takes memory once it is touched. Other groups don't
- * learn of a failure, which is the same on all ranks of this one: pass it to comm_agree. */
+/* Collective in the group: provides n areas of at least so many bytes. All its ranks pass the same
+ * sizes, and no longer use the areas of an earlier call. The areas belong to the communicator,
+ * which retains them: a call for no more than before costs nothing. A page occupies memory once it
+ * is touched. A failure is the same on all ranks of the group; other groups don't learn of it, so
+ * pass it to comm_agree. */
 int comm_local_areas(dcp_comm *comm, size_t n, const size_t *bytes, const comm_areas **out,
                      dcp_error *err);
 
-/* Who shares memory with whom: communicators over MPI join their hosts, and leave them. */
+/* Only for communicators over MPI. */
 
-/* Collective, over messages: the ranks of each host share memory from then on, as comm->local says,
- * unless one of them can't, or some rank must not. The communicator's collectives go through that
- * memory. Where all are on one host, comm->shared is set. */
+/* Collective, over messages: makes the ranks of each host share memory (comm->local), unless one of
+ * them can't, or any rank must not. The communicator's collectives then use that memory. If all
+ * ranks are on one host, sets comm->shared. */
 int comm_host_join(dcp_comm *comm, dcp_error *err);
 
-/* The rank goes back to messages. */
+/* Makes this rank use messages again. */
 void comm_host_leave(dcp_comm *comm);
 
-/* Collective: the ranks' places have changed, and with that maybe who shares memory. */
+/* Collective, after the ranks' places have changed: shares memory by the new places. */
 int comm_host_follow(dcp_comm *comm, dcp_error *err);
