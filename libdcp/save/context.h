@@ -1,6 +1,5 @@
-/* What a store keeps for its saves, from one save to the next. The first save makes it. The store
- * carries it without knowing what is in it. While a save runs in a thread, other threads touch
- * `in_flight` only. */
+/* What a store keeps from one save to the next. The first save makes it; the store does not know
+ * its contents. While a save runs in a thread, other threads only touch `in_flight`. */
 #pragma once
 
 #include "core/state_dict.h"
@@ -15,7 +14,7 @@ struct staging;
 
 /* What several stores can use in turn. */
 typedef struct save_memory {
-    struct staging *staging; /* of boxes on a device; NULL before the first, and after a failure */
+    struct staging *staging; /* for boxes on a device; NULL before the first, and after a failure */
     struct save_copy *copy;  /* of what a save in flight reads; NULL before the first */
 } save_memory;
 
@@ -25,36 +24,36 @@ typedef struct save_context {
     dcp_comm *comm; /* a duplicate of the store's, for the saving thread; NULL until it is needed */
     struct io_queue *queue; /* NULL before the first save, and after a failure */
     save_memory memory;
-    const dcp_state *ahead;       /* memory.copy has its boxes, ahead of their save; NULL: none */
-    double ahead_changed;         /* the state's */
+    const dcp_state *ahead;       /* whose boxes memory.copy has before their save; NULL: none */
+    double ahead_changed;         /* that state's `changed` */
     struct save_plan *plan;       /* of the last save; NULL: none yet */
     struct save_history *history; /* of the save published last; NULL: none yet */
-    struct save_history *noted;   /* of the save under way */
+    struct save_history *noted;   /* of the current save */
 } save_context;
 
-/* Sees to it that the store has a context. Not collective. */
+/* Makes the store's context if it has none. Not collective. */
 int save_context_make(dcp_store *store, dcp_error *err);
 
-/* The store's context; NULL before save_context_make. */
+/* Returns the store's context; NULL before save_context_make. */
 save_context *save_context_of(const dcp_store *store);
 
-/* Exchanges the store's memory for *other, so that several stores can use the same in turn. No save
- * of the store is in flight. Nothing happens where memory for the context is short. */
+/* Swaps the store's memory with *other, so several stores can use the same memory in turn. No save
+ * of the store may be in flight. Does nothing if memory for the context is short. */
 void save_context_swap_memory(dcp_store *store, save_memory *other);
 void save_memory_free(save_memory *memory);
 
-/* Sees to it that there are staging buffers of about `bytes` where the state has boxes on a device.
- * Not collective; no save of the store is in flight. */
+/* Makes staging buffers of about `bytes` if the state has boxes on a device. Not collective; no
+ * save of the store may be in flight. */
 int save_context_open_staging(dcp_store *store, const dcp_state *state, uint64_t bytes,
                               dcp_error *err);
-/* The same on the thread that asks for the save, whose copies come after what the program has given
+/* Does the same on the thread that calls the save: copies come after what the program has queued on
  * the device so far. */
 int save_context_follow(dcp_store *store, const dcp_state *state, uint64_t bytes, dcp_error *err);
 
-/* An empty queue, which is made once a store: 16 MiB of fresh memory a save
- * would cost more than the checksums do. */
+/* Provides an empty queue. It is made once per store: 16 MiB of fresh memory per save would cost
+ * more than the checksums. */
 int save_context_open_queue(save_context *context, dcp_error *err);
 
-/* After a failed save: drops what the next save could not rely on. Page-locked memory stays where
- * it was not the device that failed, since taking it again would hold up the training. */
+/* After a failed save: frees what the next save could not rely on. Page-locked memory stays unless
+ * the device failed, since allocating it again would delay the training. */
 void save_context_reset(save_context *context, int status);

@@ -9,79 +9,78 @@
 #include "plan/boxes.h"
 #include "store/store.h"
 
-/* Where everything lies in the files of a save: the part of its plan that HDF5 makes. */
-
 struct save_request;
 
 /* Where everything lies in a file. */
 typedef struct save_file {
     dcp_layout layout;
-    format_row *rows; /* a dataset each; their paths are `paths` or the state's */
+    format_row *rows; /* one per dataset; their paths are in `paths` or the state's */
     size_t n;
     char *paths;
     uint64_t blocks;
-    h5_skeleton skeleton; /* runs only on the rank that writes metadata */
+    h5_skeleton skeleton; /* has runs only on the rank that writes metadata */
 } save_file;
 
 /* A file of layout sharded. */
 typedef struct save_shard {
     int number;
     save_file file;
-    dcp_box *boxes;  /* a row's */
-    size_t *tensors; /* a row's, in the request's sorted ones */
-    size_t *sources; /* a row: which of the plan's boxes it is written from; SAVE_NO_SOURCE */
+    dcp_box *boxes;  /* per row */
+    size_t *tensors; /* per row: its number among the request's sorted tensors */
+    size_t *sources; /* per row: the plan's box that it is written from, or SAVE_NO_SOURCE */
 } save_shard;
 
-#define SAVE_NO_SOURCE SIZE_MAX /* of a tensor without elements */
+#define SAVE_NO_SOURCE SIZE_MAX /* the tensor has no elements */
 
-/* Those that one rank writes. */
+/* The files that one rank writes. */
 typedef struct save_shards {
     save_shard *list;
     size_t n;
 } save_shards;
 
 /* Replicas: boxes that several ranks hold. One of them, the keeper, writes the box, or all of them
- * take turns at its parts. Each takes checksums of all of it, of what it writes on the way, and the
- * checksums are compared. */
+ * take turns at its parts. Each computes the checksums of the whole box, those of what it writes
+ * while it writes, and the ranks compare them. */
 
 struct save_request;
 struct staging;
 
 typedef struct save_replicas {
-    const plan_boxes *boxes; /* the plan's; borrowed, as the tensors */
+    const plan_boxes *boxes; /* the plan's; borrowed like the tensors */
     state_tensor *const *sorted;
     plan_sums sums;     /* of this rank's boxes that have replicas */
-    move_piece *pieces; /* of those that another rank writes all of, for move_sums */
-    format_row *rows;   /* theirs */
+    move_piece *pieces; /* of the boxes that other ranks write, for move_sums */
+    format_row *rows;   /* of these pieces */
     size_t n;
     move_device device;
-    int others_are_summed; /* what this rank does not write: it is not to be read any more */
+    int others_are_summed; /* what this rank does not write has its checksums, and is not read again
+                            */
 } save_replicas;
 
-/* Not collective: what the comparison of a plan's replicas takes, where their holders share the
- * writing or leave it to the keepers; `staging` is of boxes on a device. To be freed in either
+/* Not collective: prepares the comparison of a plan's replicas. `share`: their holders share the
+ * writing, otherwise the keepers write. `staging` is for boxes on a device. To be freed in either
  * case. */
 int save_replicas_make(state_tensor *const *sorted, const plan_boxes *boxes, int share,
                        struct staging *staging, save_replicas **out, dcp_error *err);
 /* NULL is ignored. */
 void save_replicas_free(save_replicas *replicas);
 
-/* The checksums of the blocks of box k, to be added to; NULL: none are wanted, as where `replicas`
- * is NULL. */
+/* Returns the checksums of the blocks of box k, for adding to them; NULL if none are needed, or if
+ * `replicas` is NULL. */
 uint64_t *save_replicas_own(const save_replicas *replicas, size_t k);
 
-/* When all of this rank's sums are taken: a word that is 0, XORed with that of all other ranks,
- * where the replicas are equal, and hardly ever where they differ. NULL: 0. */
+/* Once this rank has all its checksums, returns a word. The XOR of all ranks' words is 0 if the
+ * replicas are equal, and hardly ever if they differ. NULL: returns 0. */
 uint64_t save_replicas_word(const save_replicas *replicas);
 
-/* Collective: whether the replicas are equal, where that is wanted; `word` is that of all ranks. It
- * costs nothing where they are. Where the request asks for a warning, a difference is logged. */
+/* Collective: fails if the replicas differ and the request compares them; `word` is the XOR of all
+ * ranks' words. Costs nothing if they are equal. If the request asks for a warning, a difference is
+ * only logged. */
 int save_replicas_compare(const dcp_store *store, const struct save_request *r,
                           const save_replicas *replicas, uint64_t word, dcp_error *err);
 
-/* The plan of a save: which tensors, who keeps which boxes, and for layout global where everything
- * lies in the file. It is kept from save to save: saves of the same tensors and boxes are planned
- * once. */
+/* The plan: which tensors, who keeps which boxes, and for layout global where everything lies in
+ * the file. It is kept from save to save: saves of the same tensors and boxes are planned once. */
 
 struct move_engine;
 struct move_kept;
@@ -99,7 +98,8 @@ typedef struct save_plan {
     uint64_t tensors;    /* fingerprint of all tensors, the same on all ranks */
     plan_boxes boxes;    /* box pointers are those of the state planned last: see save_plan_make */
     save_file file;      /* layout global */
-    /* Of its saves, two: where one holder of a box writes it, and where all share that. */
+    /* Two: for saves in which one holder of a box writes it, and for those in which all share it.
+     */
     struct move_kept *moves;
     save_shards shards_written;     /* layout sharded: by this rank */
     struct save_replicas *replicas; /* of this save; NULL: none are compared */
@@ -111,13 +111,13 @@ typedef struct save_plan {
  * rank has failed. `last`: the plan that is kept, or NULL. */
 void save_plan_vote(const dcp_store *store, save_request *r, const save_plan *last, bool is_made);
 
-/* Not collective: whether the plan is of the request's tensors and boxes on this rank, whose box
- * pointers it then has. Sets r->key. */
+/* Not collective: returns true if the plan is for the request's tensors and boxes on this rank;
+ * then it gets the request's box pointers. Sets r->key. */
 int save_plan_serves(save_plan *plan, save_request *r);
 
-/* Collective, after the vote. Checks that all ranks ask for the same, and plans where
- * anything changed since the last save, whose plan is *out (NULL: none). *out is the new one then;
- * its boxes point into this request's state. HDF5 lays the files out here, and is not called later
- * in a save. */
+/* Collective, after the vote. Checks that all ranks ask for the same, and makes a new plan if
+ * anything changed since the last save, whose plan is *out (NULL: none). The boxes of *out then
+ * point into this request's state. HDF5 lays the files out here, and is not called later in a save.
+ */
 int save_plan_make(dcp_store *store, const save_request *request, save_plan **out, dcp_error *err);
 void save_plan_free(save_plan *plan);

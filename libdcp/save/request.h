@@ -1,4 +1,4 @@
-/* The checked arguments of a save, and the save, by whichever thread. */
+/* The checked arguments of a save, and the save itself, on any thread. */
 #pragma once
 
 #include "comm/vote.h"
@@ -31,10 +31,10 @@ typedef struct save_request {
     int shards;                     /* files of layout sharded */
     char *meta;                     /* rank 0: canonical JSON */
     char *about;                    /* further members of about.json; NULL: none */
-    const struct save_mover *mover; /* NULL: the boxes are memory or plain sources */
+    const struct save_mover *mover; /* NULL: the boxes are in memory or plain sources */
     int make_room;                  /* dcp_save_options.make_room */
     uint64_t copy_bytes;            /* dcp_save_options.copy_bytes, of an asynchronous save */
-    int is_copied;                  /* the plan's boxes are a copy's (copy.h) */
+    int is_copied;                  /* the plan's boxes are a copy's (save/copy.h) */
     uint64_t key;                   /* checksum of this rank's tensors and boxes */
     save_agreed agreed;
     move_progress progress; /* as the caller's options ask for; each run of the save has its own */
@@ -46,17 +46,17 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
                       dcp_error *err);
 void save_request_free(save_request *r);
 
-/* Whether holders of the same box share its writing: not where the lowest holder's is wanted. */
+/* Returns true if the holders of a box share its writing, false if the lowest one writes it. */
 int save_request_shares(const save_request *r);
 
-/* How much of the caller's memory may be copied at a fence, beside the queue's buffers. */
+/* Returns how much of the caller's memory may be copied at a fence, besides the queue's buffers. */
 uint64_t save_request_copy_bytes(const dcp_save_options *options);
 
-/* Collective, with a store that has its context: what has to be done by a thread that may call
- * HDF5, which is not thread-safe. The plan is left in the context. */
+/* Collective, for a store that has its context: does what only a thread that may call HDF5 can do,
+ * since HDF5 is not thread-safe. Leaves the plan in the context. */
 int save_prepare(dcp_store *store, const save_request *r, dcp_error *err);
 
-/* Collective, after save_prepare: from a temporary folder to publication. HDF5 is not called, save
- * by engines that are not for any thread. */
+/* Collective, after save_prepare: saves, from the temporary folder to publication. Only engines
+ * that need the caller's thread (is_for_any_thread) call HDF5 here. */
 int save_run(dcp_store *store, const save_request *r, move_progress *progress, dcp_report *report,
              dcp_error *err);
