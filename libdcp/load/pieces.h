@@ -7,7 +7,7 @@
 #include "dcp/error.h"
 #include "plan/boxes.h"
 
-/* Asking the homes of tensors for the datasets near this rank's boxes, with the same message that
+/* Requests the datasets near this rank's boxes from the tensors' homes, in the same message that
  * asks who else holds them. */
 
 struct load_job;
@@ -26,10 +26,10 @@ typedef struct load_asking {
 int load_ask_prepare(load_asking *a, struct load_job *l, uint64_t *end, dcp_error *err);
 void load_ask_free(load_asking *a);
 
-/* Casts on load. Where the state's elements are as large as the stored ones or larger, the stored
- * bytes arrive at the end of the box's memory, are checked there, and are converted in place. Where
- * they are smaller, or where some rank's boxes are on a device or have strides, elements are summed
- * and converted on the way into the box (move_cast). */
+/* Casts on load. If the state's elements are at least as large as the stored ones, the stored bytes
+ * arrive at the end of the box's memory, are checked there, and are converted in place. If they are
+ * smaller, or if any rank's boxes are on a device or have strides, elements are summed and
+ * converted on the way into the box (move_cast). */
 
 struct load_job;
 struct load_casting;
@@ -46,12 +46,13 @@ void load_cast_free(struct load_casting *cast);
 
 struct load_job;
 
-/* Not collective, once this rank can know the datasets near its boxes: finds them, and takes memory
- * for checksums, files and queue. *end: how many tensors' pieces suit this rank at once; their
- * datasets are open then. */
+/* Not collective, once this rank can know the datasets near its boxes: finds them, and allocates
+ * checksums, files and queue. *end: the number of tensors whose pieces this rank can have at once;
+ * their datasets are open then. */
 int load_pieces_begin(struct load_job *l, uint64_t *end, dcp_error *err);
 void load_pieces_free(struct load_job *l);
 
 /* Collective, after load_proofs_agree if that is due. Fills the boxes of all pieces and adds to the
- * checksums. Where not all rows are here, the status is this rank's, to be agreed on. */
+ * checksums. If not all rows are here, returns this rank's status, which the ranks have yet to
+ * agree on. */
 int load_pieces_move_all(struct load_job *l, dcp_error *err);

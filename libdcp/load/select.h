@@ -7,7 +7,7 @@
 
 typedef struct load_selection {
     state_tensor **wanted;        /* the state's, sorted by path */
-    const reader_tensor **stored; /* each one's in the checkpoint; NULL: it lacks it */
+    const reader_tensor **stored; /* each one in the checkpoint; NULL: it is missing there */
     size_t n;
 } load_selection;
 
@@ -21,7 +21,7 @@ int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *option
 int load_select_tensors(const dcp_checkpoint *ckpt, const dcp_state *state,
                         const dcp_load_options *options, load_selection *out, dcp_error *err);
 
-/* Tells the caller of the tensors that the checkpoint lacks, and leaves them out. */
+/* Reports the tensors that the checkpoint lacks to the caller, and leaves them out. */
 void load_select_drop_missing(load_selection *s, const dcp_load_options *options);
 
 void load_select_free(load_selection *s);

@@ -14,7 +14,7 @@ int plan_tensors(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_erro
 int plan_tensors_check(dcp_comm *comm, state_tensor *const *sorted, size_t n, bool are_equal,
                        dcp_error *err);
 
-/* A checksum of names, dtypes and shapes. Not collective. */
+/* Returns a checksum of names, dtypes and shapes. Not collective. */
 uint64_t plan_fingerprint(state_tensor *const *sorted, size_t n);
 
 /* Whether boxes that several ranks hold have the same bytes everywhere. Each holder sends the
@@ -29,8 +29,8 @@ typedef struct plan_sums {
     size_t *first;    /* box k's are blocks[first[k]] to blocks[first[k + 1] - 1] */
 } plan_sums;
 
-/* Collective, of a plan that has replicas. DCP_ERR_MISMATCH names the first box that differs, the
- * first of its blocks that does, and the ranks; *differ (also where there are none): the number of
- * boxes, each counted once, that are not the same everywhere. */
+/* Collective, for a plan that has replicas. DCP_ERR_MISMATCH names the first box that differs, the
+ * first of its blocks that does, and the ranks. *differ becomes the number of boxes, each counted
+ * once, that are not the same everywhere. */
 int plan_replicas_compare(dcp_comm *comm, state_tensor *const *sorted, const plan_boxes *plan,
                           const plan_sums *sums, uint64_t *differ, dcp_error *err);

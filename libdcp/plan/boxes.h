@@ -1,7 +1,7 @@
 /* Who holds which boxes of the tensors, and who keeps each.
  *
  * Each tensor has an arbiter: tensor number i belongs to rank i modulo the world size. Every rank
- * sends its boxes to the arbiters of their tensors. An arbiter looks whether the boxes cover its
+ * sends its boxes to the arbiters of their tensors. An arbiter checks that the boxes cover its
  * tensors. For each box it answers whether the holder keeps it: of equal boxes on several ranks
  * (replicas), one is kept. So no rank sees all boxes: its work and memory grow with its own boxes
  * and with tensors / ranks. */
@@ -18,20 +18,21 @@ typedef struct plan_box {
     const state_box *box;
     int rank;        /* its holder */
     int keeper_rank; /* the lowest holder of this box */
-    /* This holder's number among those that hold the box and can share its writing, and how many
-     * these are; of more than PLAN_MOST_HOLDERS the last ones have a turn that never comes. */
+    /* This holder's number among the holders that can share the writing of the box, and their
+     * number. With more than PLAN_MOST_HOLDERS, the last ones have a turn that never comes. */
     uint16_t turn, holders;
-    unsigned char keeper;     /* this holder counts it in checksums and, alone, writes it */
-    unsigned char replicated; /* others hold it, too; only of tensors that are covered */
+    unsigned char keeper;     /* this holder counts it in checksums and, unless shared, writes it */
+    unsigned char replicated; /* others hold it, too; only set for tensors that are covered */
 } plan_box;
 
-/* Where boxes have replicas: what it takes to compare them (replicas.h). Each holder tells the
- * tensor's arbiter about its boxes; numbers of bytes are of 8 a box. */
+/* What comparing replicas needs (plan/agreement.h). Each holder sends the tensor's arbiter 8 bytes
+ * per box. */
 typedef struct plan_replicas {
-    size_t *told; /* this rank's replicated boxes, as numbers, in the order in which they go out */
+    size_t
+        *told; /* the numbers of this rank's replicated boxes, in the order in which they go out */
     size_t n_told;
     uint64_t *to_arbiters, *from_holders; /* bytes to and from each rank */
-    /* As an arbiter: of each box that comes, number of the set of equal boxes that it is of. */
+    /* As an arbiter: for each box received, the number of its set of equal boxes. */
     uint32_t *sets;
     size_t n_heard, n_sets;
 } plan_replicas;
@@ -39,33 +40,33 @@ typedef struct plan_replicas {
 typedef struct plan_boxes {
     plan_box *boxes; /* this rank's, ascending by tensor */
     size_t n;
-    unsigned char *exact;   /* a byte a tensor: 1 where the boxes of all ranks cover it once */
-    int has_replicas;       /* any rank; the same on all */
-    plan_replicas replicas; /* where it has, and all tensors had to be covered */
+    unsigned char *exact;   /* per tensor: 1 if the boxes of all ranks cover it */
+    int has_replicas;       /* on any rank; the same on all */
+    plan_replicas replicas; /* if there are any, and all tensors had to be covered */
 } plan_boxes;
 
-/* Where tensors have homes, these are their arbiters, and tell each rank more of what it holds. */
+/* If tensors have homes, these are their arbiters, and send each rank more about what it holds. */
 typedef struct plan_homes {
-    const size_t *numbers; /* of each tensor: its home is that number modulo the world size */
-    /* Not collective, at home: the boxes of rank r are the next bytes[r] of `boxes`. Appends what
-     * goes to each rank to `out`, and sets out_bytes. */
+    const size_t *numbers; /* per tensor: its home is that number modulo the world size */
+    /* Not collective, at home: the boxes of rank r are the next bytes[r] of `boxes`. Appends the
+     * message for each rank to `out`, and sets out_bytes. */
     int (*answer)(void *ctx, const comm_message *boxes, const uint64_t *bytes,
                   struct plan_homes *homes, dcp_error *err);
-    /* Not collective, where no arbiter has failed: what homes have told is in `in`. May set
-     * values of the vote. */
+    /* Not collective, if no arbiter has failed: reads the homes' messages from `in`. May set values
+     * of the vote. */
     int (*take)(void *ctx, struct plan_homes *homes, dcp_error *err);
     void *ctx;
     uint64_t *out_bytes, *in_bytes; /* [ranks]: the caller's */
-    comm_message out, in;           /* what this rank tells, and what it was told; the caller's */
+    comm_message out, in;           /* the messages from and to this rank; the caller's */
 } plan_homes;
 
-/* The next box of such a message, which begins with the tensor's number among those that are
- * planned: start and count on each dimension lie at *start. Returns where it ends. */
+/* Reads the next box of such a message: the tensor's number among the planned ones, and start and
+ * count on each dimension, which lie at *start. Returns where it ends. */
 const unsigned char *plan_box_next(const unsigned char *at, size_t *tensor, uint32_t *dims,
                                    const unsigned char **start);
 
-/* Collective, beginning with comm_agree of `status`. Where `strict`, a tensor that the boxes don't
- * cover exactly is DCP_ERR_MISMATCH, with the ranks and boxes; else only `exact` tells, and
+/* Collective, beginning with comm_agree of `status`. If `strict`, a tensor that the boxes don't
+ * cover exactly is DCP_ERR_MISMATCH, with the ranks and boxes; otherwise only `exact` shows it, and
  * `replicas` is empty. Runs the vote `v`, after adding to it. `homes`: NULL, or not strict. */
 int plan_exchange_vote(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
                        int strict, plan_homes *homes, comm_vote *v, plan_boxes *out,
