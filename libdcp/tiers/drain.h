@@ -8,27 +8,27 @@
 /* A store that is being filled from a faster one's step. */
 typedef struct tiers_drain {
     dcp_comm *comm;  /* of the store that is filled */
-    dcp_store *to;   /* nobody else touches it meanwhile, but for its pins */
+    dcp_store *to;   /* only this filling uses it meanwhile, except for its pins */
     dcp_store *from; /* its step is pinned */
-    char *path;      /* of the step's folder on this rank */
+    char *path;      /* the step's folder on this rank */
     char *about;     /* options.about_json */
     uint64_t step;
     dcp_save_options options;
     dcp_checkpoint *ckpt;    /* open while it is read */
     struct drain_data *data; /* the boxes of it that this rank passes on */
-    save_request request;    /* planned */
-    int planned;             /* the status of that */
+    save_request request;    /* is planned already */
+    int planned;             /* the status of the planning */
     double begin, end;
-    core_task task; /* cancelled: the step is not wanted any more */
+    core_task task; /* cancelled: the step is no longer needed */
 } tiers_drain;
 
-/* Collective: begins to fill `to` from the step that `from` got last. Where there can be no thread,
- * it is filled when this returns. Failures are noted and logged. */
+/* Collective: starts filling `to` from the step that `from` got last. If there can be no thread, it
+ * is filled when this returns. Failures are noted and logged. */
 void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from);
-/* Asks a filling with an abandoned step to end before it has all bytes, and does not wait. One rank
- * is enough; it ends alike on all. */
+/* Cancels a filling with an abandoned step, and does not wait. One rank is enough: it ends on all
+ * ranks alike. */
 void tiers_drain_stop(const dcp_tiers *tiers, tier *t);
-/* 1 where tiers_drain_finish would not wait on this rank. */
+/* Returns 1 if tiers_drain_finish would not wait on this rank. */
 int tiers_drain_is_done(tier *t);
-/* Waits for the end, and notes the outcome. Nothing happens where the tier is not being filled. */
+/* Waits for the end, and notes the outcome. Does nothing if the tier is not being filled. */
 void tiers_drain_finish(const dcp_tiers *tiers, tier *t);
