@@ -50,21 +50,22 @@ static const char about[] =
     "  dcp-train llama.json data.path=corpus --dry-run      what would be done\n"
     "  dcp-run -n 4 -- dcp-train llama.json data.path=corpus\n"
     "  mpirun --oversubscribe -n 4 dcp-train llama.json data.path=corpus\n"
-    "  dcp-train --sample 'Once upon' ckpt                  what the model makes of that\n"
+    "  dcp-train --sample 'Once upon' ckpt                  how the model continues it\n"
     "\n"
     "Trains a language model or a classifier, fully sharded over N ranks, and saves its state.\n"
-    "Goes on by itself from the newest complete checkpoint, whatever number of ranks wrote it.\n"
-    "key.path=value overrides the file, as optimizer.params.lr=1e-4.";
+    "Continues automatically from the newest complete checkpoint, whatever number of ranks\n"
+    "wrote it.\n"
+    "key.path=value overrides the file, such as optimizer.params.lr=1e-4.";
 static const char notes[] =
     "device=cuda trains on a GPU, in builds with -DDCP_CUDA=ON: experimental, no GPU has run it.\n"
     "SIGTERM, SIGHUP, SIGINT (Ctrl-C): save after this step and end; a second SIGINT ends at\n"
-    "once. SIGUSR1: save after this step and go on. SIGUSR2: save and end with status 75.\n"
+    "once. SIGUSR1: save after this step and continue. SIGUSR2: save and end with status 75.\n"
     "DCP_RUN_RESTART=1 in the environment, as dcp-run sets it: like checkpoint.resume=auto\n"
     "checkpoint.overwrite=false.";
 static const char statuses[] =
     "Exit status: 0 done; 1 no checkpoint in the directory is intact; 2 wrong usage or\n"
-    "configuration; 3 failure; 143 stopped by such a signal after saving; 75 so stopped by\n"
-    "SIGUSR2: run it again.";
+    "configuration; 3 failure; 143 stopped by one of these signals, after saving; 75\n"
+    "stopped by SIGUSR2, after saving: run it again.";
 
 static int misuse(const char *what) {
     if (program_rank() == 0) program_note("%s; try 'dcp-train --help'", what);
@@ -135,37 +136,37 @@ static int read_command_line(int argc, char **argv, options *out) {
     *out = (options){.ranks = 1};
     const program_option table[] = {
         PROGRAM_FLAG("print-config", "show every key with its effective value", &out->print_config),
-        PROGRAM_FLAG("print-keys", "show every key with what it takes, its default and what it is",
+        PROGRAM_FLAG("print-keys", "show every key with its values, its default and its meaning",
                      &out->print_keys),
         PROGRAM_FLAG("dry-run",
-                     "check configuration, model, data and the checkpoint to go on\n"
-                     "                           from, and say what would be done",
+                     "check configuration, model, data and the checkpoint to continue\n"
+                     "                           from, and report what would be done",
                      &out->dry_run),
         PROGRAM_FLAG("plan",
                      "show units, memory and traffic of a rank, and which GPUs fit,\n"
                      "                           without starting any",
                      &out->plan),
-        PROGRAM_VALUE("ranks", "N", "how many ranks --plan is of (1)", &ranks),
+        PROGRAM_VALUE("ranks", "N", "the number of ranks for --plan (1)", &ranks),
         PROGRAM_VALUE("trace", "FILE",
                       "write what each rank did when, for ui.perfetto.dev or\n"
                       "                           chrome://tracing",
                       &out->trace),
         PROGRAM_VALUE("prove-every", "N",
-                      "tell the state id after every N steps: one number for all of the\n"
-                      "                           state, which is saved with it",
+                      "print the state id after every N steps: a checksum of the whole\n"
+                      "                           state, which each save has, too",
                       &prove),
         PROGRAM_VALUE("plot", "FILE.svg", "draw loss, speed and stalls from a METRICS.jsonl",
                       &out->plot),
         PROGRAM_VALUE("sample", "TEXT", "continue a text by the model of a checkpoint",
                       &out->sample.text),
-        PROGRAM_FLAG("ids", "of --sample: TEXT is token ids, and so is what it writes",
-                     &out->sample.ids),
+        PROGRAM_FLAG("ids", "with --sample: TEXT and the output are token ids", &out->sample.ids),
         PROGRAM_VALUE("tokens", "N", "how many tokens --sample adds, at most (100)", &words.tokens),
         PROGRAM_VALUE("temperature", "T",
                       "draw each token by chance, from probabilities that a higher T\n"
                       "                           makes more alike (0: the likeliest)",
                       &words.temperature),
-        PROGRAM_VALUE("seed", "S", "of --temperature: another seed, another text (0)", &words.seed),
+        PROGRAM_VALUE("seed", "S", "with --temperature: the seed of the random numbers (0)",
+                      &words.seed),
         {0},
     };
     const program_command command = {.name = "dcp-train",
@@ -396,7 +397,7 @@ static int run_program(int argc, char **argv) {
     check_memory();
     status = check_world();
     if (status == PROGRAM_DONE) status = run_configured(&o);
-    /* before any rank can end, because the launcher then kills those that have not reported */
+    /* before any rank can end, because the launcher then kills those that have not ended yet */
     ranks_launcher_end(status);
     MPI_Finalize();
     return status;

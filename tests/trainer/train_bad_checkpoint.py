@@ -29,7 +29,7 @@ def test_another_model_is_refused():
             ("model.intermediate_size=120", ["model.layers.0.mlp.gate_proj.weight", "[112,64] there",
                                              "[120,64] here", "more differences"]),
             ("model.num_hidden_layers=4", ["model.layers.3.", "is missing there"]),
-            ("model.num_hidden_layers=2", ["model.layers.2.", "the model here has no such tensor"])):
+            ("model.num_hidden_layers=2", ["model.layers.2.", "the model here has no tensor "])):
         for ranks in (1, 3):
             _, err = train(ranks, short, override, "max_steps=5", expect=2)
             check(all(text in messages(err)[-1] for text in texts), f"{override}: {err}")

@@ -119,7 +119,7 @@ def test_tensors_that_do_not_fit_are_named():
     dtype, shape, content = whole["model.norm.weight"]
     CASES = {
         "missing": (MISSING, [NORM, "[32] is missing there"]),
-        "surplus": ({**whole, "model.extra.weight": ("F32", [1], b"1234")}, ["model.extra.weight is there"]),
+        "surplus": ({**whole, "model.extra.weight": ("F32", [1], b"1234")}, ["the model here has no tensor model.extra.weight"]),
         "shape": ({**whole, "model.norm.weight": (dtype, [32], content[:128])},
                   ["model.norm.weight is [32] there, [64] here"]),
         "type": ({**whole, "model.norm.weight": ("I32", shape, content)}, ["model.norm.weight is I32"]),

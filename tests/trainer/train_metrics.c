@@ -143,7 +143,7 @@ static void other_files_stay(void **state) {
     const report_file_run run = resumed(5);
     put(path, "not metrics\n" UNNAMED(1));
     assert_int_equal(report_metrics_open(path, &run, &m, &err), DCP_ERR_ARG);
-    assert_non_null(strstr(err.message, "train_metrics.jsonl is there, and no metrics file"));
+    assert_non_null(strstr(err.message, "train_metrics.jsonl exists and is not a metrics file"));
     assert_int_equal(report_metrics_open(path, &fresh, &m, &err), DCP_ERR_ARG);
     holds(path, "not metrics\n" UNNAMED(1));
 }

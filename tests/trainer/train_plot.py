@@ -114,7 +114,7 @@ def test_wrong_files_are_refused():
     check("text:1: no line of a metrics file" in refused(2, "--plot", "out.svg", "text"), "what is wrong")
     check("no step is in it yet" in refused(2, "--plot", "out.svg", "/dev/null"), "what is wrong")
     check("cannot read" in refused(2, "--plot", "out.svg", "nowhere.jsonl"), "what is wrong")
-    check("no drawing" in refused(2, "--plot", "text", "one.jsonl"), "what is wrong")
+    check("not a drawing" in refused(2, "--plot", "text", "one.jsonl"), "what is wrong")
     check("No space left" in refused(3, "--plot", "/dev/full", "many.jsonl"), "what is wrong")
     refused(2, "--plot", "out.svg")
     refused(2, "--plot", "out.svg", "one.jsonl", "many.jsonl")

@@ -141,10 +141,10 @@ def test_a_file_that_is_no_trace_is_not_replaced():
     cases.use(traced)
     before, lines = open("text").read(), metrics()
     _, err = train(1, "config.json", "--trace", "text", "checkpoint.dir=other", expect=2)
-    check("text is there, and no trace" in err and open("text").read() == before, err)
+    check("text exists and is not a trace" in err and open("text").read() == before, err)
     check(not os.path.exists("other") and metrics() == lines, "it is refused late")
     _, err = train(1, "config.json", "--trace", "text", "checkpoint.dir=other", "--dry-run", expect=2)
-    check("text is there, and no trace" in err, err)
+    check("text exists and is not a trace" in err, err)
     train(1, "config.json", "--trace", "no/such/folder/t.json", "checkpoint.dir=other", expect=2)
 
 

@@ -378,7 +378,7 @@ def test_init_folders():
     for part in "_orig_mod.", "module.", "base_model.model.":
         init(f"wrapped-{part}", {part + n: t for n, t in tensors.items()}, " is missing there", f" {part}",
              "is named as a wrapper of modules has it: dcp-import makes a checkpoint without such parts of names")
-    init("surplus", {**tensors, "model.extra": ("F32", [1], b"1234")}, "has no such tensor", OTHER)
+    init("surplus", {**tensors, "model.extra": ("F32", [1], b"1234")}, "the model here has no tensor ", OTHER)
     init("shape", {**tensors, NORM: (dtype, [32], content[:128])}, f"{NORM} is [32] there, [64] here", OTHER)
     init("integers", {**tensors, NORM: ("I32", shape, content)}, f"{NORM} is I32 there", OTHER)
     init("cut", weights[:100000], "truncated?", WHOLE, status=1)
@@ -403,7 +403,7 @@ def test_checkpoints():
     for override, *texts in (
             ("model.intermediate_size=120", "gate_proj.weight is [112,64] there, [120,64] here", OTHER),
             ("model.num_hidden_layers=4", "is missing there", OTHER),
-            ("model.num_hidden_layers=2", "has no such tensor", OTHER)):
+            ("model.num_hidden_layers=2", "the model here has no tensor ", OTHER)):
         dry(f"checkpoint.dir=saved metrics=null {override}", STEP, *texts)
     dry("checkpoint.dir=saved metrics=null checkpoint.resume=never", "checkpoint.resume",
         "never, but saved holds 1 step",

@@ -171,7 +171,7 @@ static int make_up_evaluation(loop *l) {
     step_evaluation e = {0};
     dcp_error err;
     if (!t->state->owes_evaluation || !t->eval_samples) return PROGRAM_DONE;
-    ranks_say(t->rank, "step %" PRIu64 " was saved before its evaluation was over: it is made up",
+    ranks_say(t->rank, "step %" PRIu64 " was saved before its evaluation had ended: it is done now",
               t->state->step);
     const int status = step_evaluate(t, &e, &err);
     if (status != DCP_OK) return end_failed(l, status, &err);

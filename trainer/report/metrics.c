@@ -40,8 +40,8 @@ static int check_beginning(FILE *file, const char *path, dcp_error *err) {
     if (ferror(file)) return report_file_fail(path, "cannot read", err);
     if (!n || !first[0] || memcmp(first, REPORT_LINE_START, n) == 0) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
-                     "metrics: %s is there, and no metrics file: it is not written over; name "
-                     "another file, or move this one",
+                     "metrics: %s exists and is not a metrics file, so it is not overwritten: "
+                     "name another file, or move this one",
                      path);
 }
 
@@ -403,8 +403,7 @@ static void make_line(metrics_line *line, const report_values *v, const char *ru
 /* Removes the last bytes, a part of a line, so that the next line does not continue it. */
 static void cut_end(int fd, ssize_t bytes) {
     struct stat st;
-    if (fstat(fd, &st) != 0 || ftruncate(fd, st.st_size - bytes) != 0)
-        return; /* fails unless it is a regular file */
+    if (fstat(fd, &st) != 0 || ftruncate(fd, st.st_size - bytes) != 0) return; /* not a file */
 }
 
 /* Removes the lines that later starts wrote. */

@@ -425,7 +425,8 @@ static int draw_series(const plot_series *data, const char *metrics, const char 
     if (code == EEXIST)
         return core_fail(
             err, DCP_ERR_ARG,
-            "--plot: %s is there, and no drawing: it is not replaced; name another file", path);
+            "--plot: %s exists and is not a drawing, so it is not replaced: name another file",
+            path);
     return code ? core_fail(err, DCP_ERR_IO, "--plot: cannot write %s: %s", path, strerror(code))
                 : DCP_OK;
 }

@@ -273,7 +273,7 @@ static void tell_skipped(run_report *r, const report_values *v) {
     if (!r->skipped)
         ranks_warn(r->t->rank,
                    "step %" PRIu64 ": %" PRIu64 " %s nothing that counts for the loss, skipped; "
-                   "this is told once, and how many there were at the end",
+                   "this message is not repeated, and the end of the run has the number",
                    v->step, v->skipped, v->skipped == 1 ? "batch had" : "batches had");
     r->skipped += v->skipped;
 }

@@ -161,8 +161,8 @@ int report_trace_check(const char *path, dcp_error *err) {
     const int regular = fstat(fileno(file), &st) == 0 && S_ISREG(st.st_mode);
     fclose(file);
     if (regular && (n == 0 || (n == sizeof start && !memcmp(start, head, n)))) return DCP_OK;
-    return core_fail(err, DCP_ERR_ARG, "--trace: %s is there, and no trace: it is not replaced",
-                     path);
+    return core_fail(err, DCP_ERR_ARG,
+                     "--trace: %s exists and is not a trace, so it is not replaced", path);
 }
 
 static int make_file(report_trace *t, const char *path, dcp_error *err) {

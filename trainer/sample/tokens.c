@@ -53,8 +53,7 @@ static int make_model(sample_loaded *s, dcp_error *err) {
     status = check_takes_text(s, path, type, err);
     if (status) return status;
     if (json_is_true(json_object_get(s->meta, "bf16"))) model_set_type(s->m, KERNELS_BF16);
-    model_set_checkpointing(s->m,
-                            1); /* there is no backward pass, so one block's memory suffices */
+    model_set_checkpointing(s->m, 1); /* no backward pass: the memory of one block suffices */
     return DCP_OK;
 }
 
@@ -83,10 +82,10 @@ static void tell_first(void *ctx, weights_difference found) {
     if (found.param)
         model_weights_shape_text(found.param->ndim, found.param->shape, shape, sizeof shape);
     if (!found.param)
-        snprintf(d->text, sizeof d->text, "%s is none of its model's", found.tensor->path);
+        snprintf(d->text, sizeof d->text, "%s is not one of the model's", found.tensor->path);
     else
         snprintf(d->text, sizeof d->text, "%s %s is %s", found.param->name, shape,
-                 found.tensor ? "there in another shape" : "missing");
+                 found.tensor ? "stored in another shape" : "missing");
 }
 
 static int compare(sample_loaded *s, const found_tensors *found, const model_param *const *params,

@@ -15,14 +15,15 @@ enum { PIECE_ELEMS = 1 << 12 };
 static int fail_to_open(const config *c, int status, dcp_error *err) {
     switch (status) {
     case KERNELS_UNKNOWN:
-        return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "device: %s: this build has none; build with -DDCP_CUDA=ON, or set "
-                         "device=cpu",
-                         c->device);
+        return core_fail(
+            err, DCP_ERR_UNSUPPORTED,
+            "device: %s: this build does not support it; build with -DDCP_CUDA=ON, or set "
+            "device=cpu",
+            c->device);
     case KERNELS_NO_DEVICE:
         return core_fail(err, DCP_ERR_UNSUPPORTED,
-                         "device: %s: no GPU that works is here%s%s; set device=cpu", c->device,
-                         kernels_why() ? ": " : "", kernels_why() ? kernels_why() : "");
+                         "device: %s: this machine has no working GPU%s%s; set device=cpu",
+                         c->device, kernels_why() ? ": " : "", kernels_why() ? kernels_why() : "");
     default:
         return core_fail_memory(err, 0);
     }
@@ -136,8 +137,7 @@ double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm) {
     for (int i = 0; i < TIMINGS && !failed; i++) {
         double now = measure_rate(k, type, memory, side, comm);
         MPI_Allreduce(MPI_IN_PLACE, &now, 1, MPI_DOUBLE, MPI_SUM, comm);
-        if (now > rate)
-            rate = now; /* the maximum, because other work on the machine can only slow it down */
+        if (now > rate) rate = now; /* other work can only slow it down */
     }
     k->free(k, memory);
     return rate;

@@ -97,8 +97,7 @@ static int measure_store(const config *c, size_t i, uint64_t step, int hosts, ro
     if (i + 1 == c->n_stores) snprintf(out->name, sizeof out->name, "checkpoint.dir");
     if (find_folder(store->path, out->folder, &st) != 0 || statvfs(out->folder, &fs) != 0)
         return -1;
-    if (out->steps <= out->there)
-        out->steps = out->there + 1; /* one is saved before others are removed */
+    if (out->steps <= out->there) out->steps = out->there + 1; /* saved before any is removed */
     out->device = st.st_dev;
     out->unused = (uint64_t)fs.f_bavail * fs.f_frsize;
     return 0;
@@ -158,8 +157,8 @@ int setup_room_check(const config *c, const fsdp_layout *layout, int hosts, dcp_
         char step[32], all[32], unused[32];
         ranks_warn(0,
                    "%s: a step takes %s, and the %" PRIu64
-                   " that will be there at once %s; %" PRIu64
-                   " are there, and %s are free for more in %s: %s",
+                   " that will exist at once take %s; %" PRIu64
+                   " exist now, and %s are free for more in %s: %s",
                    s->name, program_bytes_text(s->step, step), s->steps,
                    program_bytes_text(s->steps * s->step, all), s->there,
                    program_bytes_text(s->unused, unused), s->folder, outcome(s));

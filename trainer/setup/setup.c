@@ -504,10 +504,10 @@ static int predict(trainer *t, dcp_error *err) {
 static void tell_offload(const trainer *t) {
     const double offloaded = setup_mib(fsdp_plan_memory(&t->plan).offloaded);
     if (t->plan.is_on_host)
-        ranks_say(t->rank, "%.1f MiB of parameters and moments a rank lie in the host's memory",
+        ranks_say(t->rank, "%.1f MiB of parameters and moments per rank are in the host's memory",
                   offloaded);
     else if (t->c->offloads)
-        ranks_say(t->rank, "%.1f MiB of parameters and moments a rank lie in a file in %s",
+        ranks_say(t->rank, "%.1f MiB of parameters and moments per rank are in a file in %s",
                   offloaded, t->c->offload_path);
 }
 

@@ -43,8 +43,7 @@ static void tell_difference(void *differences_of, weights_difference difference)
     if (!tensor)
         differ(d, "%s %s is missing there", param->name, here);
     else if (!param)
-        differ(d, "%s is there, and the model here has no such tensor",
-               tensor->path + d->prefix_length);
+        differ(d, "the model here has no tensor %s", tensor->path + d->prefix_length);
     else
         differ(d, "%s is %s there, %s here", param->name, there, here);
 }

@@ -52,8 +52,8 @@ int step_prove(const trainer *t, uint64_t *id, dcp_error *err) {
 
 /* Saves of a run. A failed save is tried again after the next step; only the run's last one must
  * succeed. Old steps are removed to make room for the last save, for one that a signal requests,
- * and for any after one that found no room. Other saves leave as many steps as `keep` says, and do
- * not wait, as a save that makes room has to. */
+ * and for any after one that found no room; training waits for such saves, which may have to read
+ * the memory again. Other saves leave as many steps as `keep` says. */
 
 static uint64_t staging_of(const config *c) {
     return c->staging_bytes ? c->staging_bytes : DCP_STAGING_NONE;
@@ -131,8 +131,8 @@ static int tell_failure(step_saves *s, uint64_t step, int status, dcp_error *err
         status == DCP_ERR_NO_SPACE ? "the next save may give up old steps" : "older steps stay";
     if (status != s->told)
         ranks_warn(rank,
-                   "step %" PRIu64 " is not saved: %s; %s, training goes on, and this is told once "
-                   "until a step is saved",
+                   "step %" PRIu64 " is not saved: %s; %s, training goes on, and this message "
+                   "is not repeated until a step is saved",
                    step, err->message, then);
     s->told = status;
     return DCP_OK;
@@ -143,8 +143,8 @@ static void note_slow(step_saves *s, const dcp_report *report) {
     if (step_slow_note(&s->slow, report))
         ranks_warn(s->t->rank,
                    "rank %d on host %s is slow, and saves wait for it: its part of step %" PRIu64
-                   " took %.1f s, %.1f times the median rank's %.1f s; this is told once while it "
-                   "lasts",
+                   " took %.1f s, %.1f times the median rank's %.1f s; this message is not "
+                   "repeated while that lasts",
                    report->slow_rank, report->slow_host, s->flight_step, report->slow_s,
                    report->slow_ratio, report->median_s);
 }
@@ -276,7 +276,7 @@ int step_saves_finish(step_saves *s, dcp_error *err) {
     if (status != DCP_OK)
         core_fail(err, status,
                   status == DCP_ERR_COMM
-                      ? "the save before it failed, and ranks can't talk any more"
+                      ? "the save before it failed, and ranks cannot communicate any more"
                       : "the save before it failed, and this one would, too");
     else if (!step_saves_are_complete(s))
         status = save_last(s, err);
