@@ -17,7 +17,6 @@
 #include "launcher/agent/remote.h"
 #include "launcher/budget.h"
 #include "launcher/control/control.h"
-#include "launcher/link.h"
 #include "launcher/mpirun.h"
 #include "launcher/rank_program.h"
 #include "launcher/requests.h"

@@ -2,11 +2,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "launcher/agent/agent.h"
 #include "launcher/mpirun.h"
