@@ -74,7 +74,7 @@ has libfuse3-dev
 without libfuse3-dev # and can't: said once, not tried again
 echo libfuse3-dev >"$dir/refused"
 run 0 --tests
-says "there is no libfuse3-dev"
+says "libfuse3-dev cannot be installed"
 run 0 --tests
 calls ""
 
