@@ -443,8 +443,8 @@ static int check_copies(bench *b) {
     if ((uint64_t)b->job.size % b->copies == 0) return PROGRAM_DONE;
     int status = PROGRAM_USAGE;
     if (b->job.rank == 0)
-        status = program_refuse("--copies %" PRIu64 ": %d ranks are no multiple of it", b->copies,
-                                b->job.size);
+        status = program_refuse("--copies %" PRIu64 ": %d ranks are not a multiple of it",
+                                b->copies, b->job.size);
     launch_end(&b->job);
     return status;
 }

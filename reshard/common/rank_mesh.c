@@ -26,7 +26,7 @@ static int find_axis(const char *name, rank_mesh_axis *out) {
             *out = (rank_mesh_axis)a;
             return 0;
         }
-    return program_refuse("--mesh: '%s' is no axis; fsdp, tp and replicate are", name);
+    return program_refuse("--mesh: '%s' is not an axis; the axes are fsdp, tp and replicate", name);
 }
 
 /* Parses one "axis=size". */
@@ -37,7 +37,7 @@ static int parse_axis(char *text, int n, rank_mesh *m) {
     if (!equals) return program_refuse("--mesh: '%s' is not axis=size", text);
     *equals = 0;
     if (find_axis(text, &axis)) return PROGRAM_USAGE;
-    if (m->size[axis]) return program_refuse("--mesh: the axis %s is there twice", text);
+    if (m->size[axis]) return program_refuse("--mesh: the axis %s is given twice", text);
     if (program_count_parse("--mesh", equals + 1, 1, RANK_MESH_MAX_WORLD, &size))
         return PROGRAM_USAGE;
     if (size * (uint64_t)m->world > RANK_MESH_MAX_WORLD)

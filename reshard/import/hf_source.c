@@ -153,8 +153,8 @@ void import_note_code(const char *folder) {
     struct dirent **entries;
     const int n = scandir(folder, &entries, is_code, compare_entries);
     if (n > 0)
-        program_note("%s/%s%s: the model's own code is not kept: copy it beside the export, if "
-                     "that is to be loaded by it",
+        program_note("%s/%s%s: the model's own code is not stored: copy it beside the export, if "
+                     "loading that requires it",
                      folder, entries[0]->d_name, n > 1 ? " and others" : "");
     for (int i = 0; i < n; i++) free(entries[i]);
     if (n >= 0) free(entries);
@@ -184,7 +184,7 @@ void import_note_left(const char *folder) {
     if (n >= 0) free(entries);
     if (!list) return;
     if (n > MOST_TOLD) fprintf(list, " and %d more", n - MOST_TOLD);
-    if (fclose(list) == 0) program_note("%s: left there, and not kept: %s", folder, names);
+    if (fclose(list) == 0) program_note("%s: not stored in the checkpoint: %s", folder, names);
     free(names);
 }
 
@@ -289,7 +289,7 @@ int import_config_read(const char *folder, json_t **out) {
     uint64_t bytes;
     int status = dcp_st_open_file(folder, "config.json", &fd, &bytes, &err);
     if (status == DCP_ERR_NOT_FOUND && has_adapters(folder))
-        return program_refuse("%s: holds adapters of PEFT alone: merge them into their model "
+        return program_refuse("%s: holds only adapters of PEFT: merge them into their model "
                               "(merge_and_unload()), save that, and import it",
                               folder);
     if (status == DCP_ERR_NOT_FOUND)

@@ -217,7 +217,7 @@ static int check_moment(const char *file, const dcp_st_reader *model, const dcp_
     const char *dot = strchr(moment->path, '.');
     const dcp_tensor *param = dot ? dcp_st_find(model, dot + 1) : NULL;
     if (!param)
-        return program_fail(PROGRAM_DIFFERS, "%s: %s is of no tensor of the model; %s", file,
+        return program_fail(PROGRAM_DIFFERS, "%s: %s belongs to no tensor of the model; %s", file,
                             moment->path, remedy);
     if (strncmp(moment->path, "step.", 5) == 0) return check_count(file, moments, dot + 1);
     if (param->dtype != DCP_F32)

@@ -158,8 +158,8 @@ def test_an_optimizer_that_is_missing_is_refused():
 def test_moments_that_are_no_moments_of_the_model_are_refused():
     make_weights()
     for told, expect, tensors in (
-            ("exp_avg.v is of no tensor of the model", 1, {"exp_avg.v": W}),
-            ("alone is of no tensor", 1, {"alone": W}),
+            ("exp_avg.v belongs to no tensor of the model", 1, {"exp_avg.v": W}),
+            ("alone belongs to no tensor", 1, {"alone": W}),
             ("step.w, how many updates were made of a parameter, is missing", 1, {"exp_avg.w": W}),
             ("step.w, how many updates were made of a parameter, is no number", 1, {"exp_avg.w": W, "step.w": W}),
             ("exp_avg.w has another shape than w", 1, {"exp_avg.w": values("F32", (3, 2)), "step.w": ONE}),
@@ -307,7 +307,7 @@ def test_files_of_a_tokenizer_are_kept_and_code_is_not():
         with open(f"spoken/{name}", "wb") as f:
             f.write(data)
     said = run("dcp-import", "spoken", "spoken-ckpt", err=True)
-    check("spoken/configuration_own.py and others: the model's own code is not kept" in said and said.count("dcp-import:") == 1, said)
+    check("spoken/configuration_own.py and others: the model's own code is not stored" in said and said.count("dcp-import:") == 1, said)
     run("dcp-export", "spoken-ckpt", "spoken-back")
     for name, data in tokenizer.items():
         check(content(f"spoken-back/{name}") == data, name)

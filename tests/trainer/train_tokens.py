@@ -79,8 +79,8 @@ def other_widths():
 def test_files_that_hold_no_plain_ids_are_refused():
     cases.use(other_widths)
     for path, overrides, says in (
-            ("int32", [], "int32: between its ids as uint16 are zeros alone, so it holds ids of 4 bytes (int32): set data.dtype=uint32"),
-            ("mixed", [], "mixed/b: between its ids"),
+            ("int32", [], "int32: read as uint16, its ids have only zeros between them, so it holds ids of 4 bytes (int32): set data.dtype=uint32"),
+            ("mixed", [], "mixed/b: read as uint16, its ids"),
             ("int64", [], "it holds ids of 8 bytes (int64): write them anew as uint32"),
             ("int64", ["data.dtype=uint32"], "it holds ids of 8 bytes (int64)"),
             ("ids.npy", [], "ids.npy is an array of numpy's (.npy), and no plain ids: write its ids alone, as numpy.load(f)"),

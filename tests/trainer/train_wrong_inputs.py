@@ -72,7 +72,7 @@ def test_command_line():
     row(["good.json", "--dry-run", "data.path=\udcff"], "data.path", "is not UTF-8", "write it so")
     dry("checkpoint.evry=1", "checkpoint.evry", "unknown key", "did you mean checkpoint.every?")
     dry("optimizer.lr=1", "optimizer.lr", "unknown key", "did you mean optimizer.params.lr?")
-    dry("xyzzy=1", "xyzzy", "unknown key", "dcp-train.json(5) tells of each")
+    dry("xyzzy=1", "xyzzy", "unknown key", "dcp-train.json(5) describes all keys")
     refuse_all(22)
 
 
@@ -90,10 +90,10 @@ def test_files_of_configurations():
             ("no-data", {"model": MODEL}, "no-data.json: data.path", "missing", "set it"),
             ("slip", {**good, "max_stpes": 3}, "slip.json: max_stpes", "unknown key", "did you mean max_steps?"),
             ("dots", {**good, "data.path": "text"}, "dots.json: data.path", "unknown key", "a level of objects"),
-            ("group", {**good, "fsdp": 3}, "group.json: fsdp", "no object", "an object with keys is asked for")):
+            ("group", {**good, "fsdp": 3}, "group.json: fsdp", "not an object", "an object with keys is required")):
         row([put(f"{name}.json", content), "--dry-run"], *texts)
     row(["nowhere.json", "--dry-run"], "nowhere.json", "cannot read: No such file", "give a JSON file that is there")
-    row(["folder", "--dry-run"], "folder", "is a directory", "a JSON file is asked for")
+    row(["folder", "--dry-run"], "folder", "is a directory", "a JSON file is required")
     dry("model=nowhere", "model: nowhere", "cannot read: No such file", "give a JSON file that is there")
     dry("model=folder", "model: folder/config.json", "cannot read: No such file", "give a JSON file that is there")
     put("long.json", '{"a": [' + "{}," * 1000000 + "0]}")
@@ -136,7 +136,7 @@ def test_values_of_keys():
              "or leave gradient_accumulation_steps out"),
             ("eval_every=5", "there is no data.eval_path", "set that, or leave eval_every out"),
             ("fsdp.offload_path=folder", "fsdp.cpu_offload is false", "set that to true"),
-            ("fsdp.cpu_offload=true", "on the CPU all is in the host's memory anyhow", "fsdp.offload_path, a folder"),
+            ("fsdp.cpu_offload=true", "on the CPU everything is in the host's memory already", "fsdp.offload_path, a folder"),
             ("fsdp.replicas=5", "does not divide the number of ranks", "choose a number that does"),
             ("data.sequence_length=null", "data.type text", "needs a number"),
             ("data.sequence_length=129", "129 is more than the model's max_position_embeddings 128",
@@ -151,7 +151,7 @@ def test_values_of_keys():
 def test_stores():
     cases.use(inputs)
     for entries, key, *texts in (
-            ([1], "", "no object", "an object with keys is asked for"), ([{"every": 1}], ".path", "missing", "set it"),
+            ([1], "", "not an object", "an object with keys is required"), ([{"every": 1}], ".path", "missing", "set it"),
             ([{"path": "a", "evry": 1}], ".evry", "unknown key", "a store has path, every, keep"),
             ([{"path": "a", "every": 0}], ".every", "is not", "an integer from 1 to"),
             ([{"path": "a", "redundancy": "rs(0)"}], ".redundancy", "is not", "none, partner or rs(1) to rs(16)"),
@@ -243,7 +243,7 @@ def test_text_and_tokens():
     dry("data.type=tokens data.path=foreign", "foreign", "300; the model's vocabulary has 259",
         "another tokenizer's ids")
     for entry, key, *texts in (
-            ("text", "[0]", "no object", "an object with keys is asked for"),
+            ("text", "[0]", "not an object", "an object with keys is required"),
             ({"path": "text", "wight": 1}, "[0].wight", "unknown key", "a source has path and weight"),
             ({"weight": 1}, "[0].path", "missing", "set it"),
             ({"path": "text", "weight": 0}, "[0].weight", "is not", "a number above 0"),
@@ -339,7 +339,7 @@ def test_deepspeed_configurations():
             ({"tensor_parallel": {"autotp_size": 4}}, "tensor_parallel.autotp_size", "is not built", "drop it"),
             ({"elasticity": {"enabled": True}}, "elasticity", "is the same on any number of ranks", "drop it"),
             ({"zero_optimization": {"mics_shard_size": 4}}, "mics_shard_size", "4", "set fsdp.replicas to"),
-            ({"zero_optimization": True}, "zero_optimization", "no object", "an object with keys is asked for"),
+            ({"zero_optimization": True}, "zero_optimization", "not an object", "an object with keys is required"),
             ({"optimizer": {"type": "AdamW", "params": {"max_grad_norm": 1.0}}}, "optimizer.params.max_grad_norm",
              "1.0",
              "set gradient_clipping, and drop it"),

@@ -6,8 +6,8 @@
 
 #include "programs/fail.h"
 
-const char config_no_offload[] = "fsdp.cpu_offload: on the CPU all is in the host's memory anyhow; "
-                                 "fsdp.offload_path, a folder of a disk, says where else to put it";
+const char config_no_offload[] = "fsdp.cpu_offload: on the CPU everything is in the host's memory "
+                                 "already; to use a disk, set fsdp.offload_path, a folder on it";
 
 void config_free(config *c) {
     if (!c) return;

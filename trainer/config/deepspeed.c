@@ -394,7 +394,7 @@ static void note_offload(translation *t, const char *path, const json_t *value) 
         json_decref(t->folder);
         t->folder = json_incref(folder);
     } else if (strcmp(device, "cpu") != 0) {
-        refuse_key(t, path, value, "device is none of none, cpu and nvme");
+        refuse_key(t, path, value, "device must be none, cpu or nvme");
         return;
     } else if (!is_on_gpu(t)) { /* on a CPU everything is in its memory already */
         pass_over(t, path);

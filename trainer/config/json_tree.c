@@ -77,7 +77,7 @@ int config_json_read(const char *path, json_t **out, dcp_error *err) {
     struct stat st;
     if (file && fstat(fileno(file), &st) == 0 && S_ISDIR(st.st_mode)) {
         fclose(file);
-        return core_fail(err, DCP_ERR_ARG, "%s: is a directory, a JSON file is asked for", path);
+        return core_fail(err, DCP_ERR_ARG, "%s: is a directory; a JSON file is required", path);
     }
     if (!file)
         return core_fail(err, DCP_ERR_NOT_FOUND,

@@ -52,8 +52,8 @@ static void note_unknown(const char *path, config_findings *f) {
                             nearest);
     else
         config_findings_add(f, CONFIG_WRONG,
-                            "%.300s: unknown key, and like none that there is; dcp-train.json(5) "
-                            "tells of each",
+                            "%.300s: unknown key, and similar to none; dcp-train.json(5) describes "
+                            "all keys",
                             path);
 }
 
@@ -61,9 +61,9 @@ static void note_no_group(const char *path, config_findings *f) {
     char enabled[CONFIG_PATH_MAX];
     snprintf(enabled, sizeof enabled, "%s.enabled", path);
     if (config_key_find(enabled))
-        config_findings_add(f, CONFIG_WRONG, "%s: no object; did you mean %s?", path, enabled);
+        config_findings_add(f, CONFIG_WRONG, "%s: not an object; did you mean %s?", path, enabled);
     else
-        config_findings_add(f, CONFIG_WRONG, "%s: no object; an object with keys is asked for",
+        config_findings_add(f, CONFIG_WRONG, "%s: not an object; an object with keys is required",
                             path);
 }
 

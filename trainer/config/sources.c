@@ -14,8 +14,8 @@ static int check_source(const char *path, size_t i, const json_t *entry, dcp_err
     const char *key;
     json_t *value;
     if (!json_is_object(entry))
-        return core_fail(err, DCP_ERR_ARG, "%s[%zu]: no object; an object with keys is asked for",
-                         path, i);
+        return core_fail(err, DCP_ERR_ARG,
+                         "%s[%zu]: not an object; an object with keys is required", path, i);
     json_object_foreach((json_t *)entry, key, value) {
         const int is_path = strcmp(key, "path") == 0;
         if (!is_path && strcmp(key, "weight") != 0)

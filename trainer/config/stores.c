@@ -60,8 +60,8 @@ static int check_entry(const char *path, size_t i, const json_t *entry, dcp_erro
     const char *key;
     json_t *value;
     if (!json_is_object(entry))
-        return core_fail(err, DCP_ERR_ARG, "%s[%zu]: no object; an object with keys is asked for",
-                         path, i);
+        return core_fail(err, DCP_ERR_ARG,
+                         "%s[%zu]: not an object; an object with keys is required", path, i);
     json_object_foreach((json_t *)entry, key, value) {
         const char *wanted = what_is_wrong(key, value);
         if (wanted && !*wanted)

@@ -82,7 +82,8 @@ static int check_format(const sequences *w, const data_file *file, const uint8_t
     const uint32_t wide = data_formats_width(begin, bytes, w->width);
     if (wide == w->width) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,
-                     "data.path: %s: between its ids as uint%" PRIu32 " are zeros alone, so it "
+                     "data.path: %s: read as uint%" PRIu32
+                     ", its ids have only zeros between them, so it "
                      "holds ids of %" PRIu32 " bytes (int%" PRIu32 "): %s",
                      file->path, 8 * w->width, wide, 8 * wide,
                      wide == 4 ? "set data.dtype=uint32, which reads these"
