@@ -5,7 +5,7 @@
 
 #include "cuda/common/shares.cuh"
 
-/* The most partial rows that the second step adds up; this many blocks fill a large GPU. */
+/* The most rows that one step adds up, and enough blocks to fill a large GPU. */
 enum { COLUMN_ROWS = 1024 };
 
 /* sum[dim] += the rows of x, in one step. */
