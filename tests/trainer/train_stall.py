@@ -1,21 +1,17 @@
 #!/usr/bin/env python3
-"""A rank that hangs is a failure like any other: after --stall seconds in which no rank makes
-progress, dcp-run says which one is behind, writes the stacks of all, starts them again, and the run
-ends as an undisturbed one. This holds from the first thing that a rank tells, before any step."""
-import re
-from train_lib import *
-
-make_text()
-common = config(max_steps=12, metrics=None)
-train(1, common, "checkpoint.dir=whole", "metrics=whole.jsonl")
-reference = state(12, "whole"), losses("whole.jsonl")
+"""A rank that hangs is a failure like any other: after --stall seconds without progress of any rank, dcp-run names the
+ranks that are behind, writes the stacks of all ranks and restarts them, and the run ends as an undisturbed one. This
+holds from the first report of a rank on, before any step."""
+import os, re, shutil, signal, subprocess, time
+from train_lib import (BIN, cases, check, config, fail, losses, make_text, state, steps, TIMEOUT,
+                       train, TRAINER)
 
 
 def hung(name, until_ready, *options):
     """A run of two ranks, of which one is stopped once until_ready() holds; its stderr."""
     with open(f"{name}.err", "w") as err:
         run = subprocess.Popen([f"{BIN}/dcp-run", "-n", "2", "--max-restarts", "2", "--stall", "4", *options,
-                                "--", TRAINER, common, f"checkpoint.dir={name}", f"metrics={name}.jsonl"],
+                                "--", TRAINER, "config.json", f"checkpoint.dir={name}", f"metrics={name}.jsonl"],
                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err)
     try:
         deadline = time.monotonic() + TIMEOUT
@@ -30,7 +26,7 @@ def hung(name, until_ready, *options):
     finally:
         run.kill()
     check(status == 0, f"{name}: exit {status}: {text()}")
-    check((state(12, name), losses(f"{name}.jsonl")) == reference, f"{name}: another result")
+    check((state(12, name), losses(f"{name}.jsonl")) == whole(), f"{name}: another result")
     check("start 2, 2 ranks" in text(), f"{name}: {text()}")
     return text(), pids
 
@@ -43,10 +39,27 @@ def stacks_of(text, pids):
         check(re.search(r"#\d+ .* in main \(", text), f"no functions: {text}")
 
 
-text, pids = hung("in_steps", lambda _: len(steps("in_steps")) >= 4)
-check(re.search(r"no rank has made progress for \d+ s", text), text)
-stacks_of(text, pids)
+@cases.shared
+def whole():
+    make_text()
+    config(max_steps=12, metrics=None)
+    train(1, "config.json", "checkpoint.dir=whole", "metrics=whole.jsonl")
+    reference = state(12, "whole"), losses("whole.jsonl")
+    return reference
 
-text, pids = hung("at_start", lambda text: "parameters in" in text, "--logs", "logs")
-check(re.search(r"no rank has made progress for \d+ s", text), text)
-stacks_of(open("logs/start-1/stacks.log").read(), pids)
+
+def test_a_rank_that_hangs_in_training():
+    cases.use(whole)
+    text, pids = hung("in_steps", lambda _: len(steps("in_steps")) >= 4)
+    check(re.search(r"no rank has made progress for \d+ s", text), text)
+    stacks_of(text, pids)
+
+
+def test_a_rank_that_hangs_at_the_start():
+    cases.use(whole)
+    text, pids = hung("at_start", lambda text: "parameters in" in text, "--logs", "logs")
+    check(re.search(r"no rank has made progress for \d+ s", text), text)
+    stacks_of(open("logs/start-1/stacks.log").read(), pids)
+
+
+cases.main()

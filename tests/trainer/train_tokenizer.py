@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""data.tokenizer: the tokenizer's files of a folder, or one, are in every checkpoint, the same on any number of ranks, and
-in the export, byte by byte; a resumed run keeps them; what is none is refused before anything is written."""
-from train_lib import *
+"""data.tokenizer: the files of the tokenizer in a folder, or one file, are in every checkpoint, the same on any number of
+ranks, and in the export, byte by byte. A resumed run keeps them. What is no tokenizer is refused before anything is
+written."""
+import os, shutil
+from train_lib import cases, check, config, make_text, MODEL, state, tool, train
 
-os.mkdir("hf")
 FILES = {"tokenizer.json": b'{"model": "mine"}\n' * 1000, "tokenizer_config.json": b"{}\n", "vocab.txt": b"a"}
-for name, content in {**FILES, "config.json": b"{}", "model.safetensors": b"no", "notes.txt": b"no"}.items():
-    with open(f"hf/{name}", "wb") as f:
-        f.write(content)
 
 
 def check_export(directory, files):
@@ -23,34 +21,62 @@ def small(directory, **data):
            checkpoint={"dir": directory}, metrics=None)
 
 
-make_text()
-for ranks in 1, 3:
-    small(f"on-{ranks}", tokenizer="hf")
-    train(ranks, "config.json")
-    check_export(f"on-{ranks}", FILES)
-check(state(2, "on-1") == state(2, "on-3"), "three ranks have saved other bytes")
+@cases.shared
+def inputs():
+    make_text()
+    os.mkdir("other")
+    open("other/tokenizer.json", "w").write("another one")
+    os.mkdir("hf")
+    for name, content in {**FILES, "config.json": b"{}", "model.safetensors": b"no", "notes.txt": b"no"}.items():
+        with open(f"hf/{name}", "wb") as f:
+            f.write(content)
 
-# the files of a run stay, whatever the folder holds by now
-shutil.move("hf", "moved")
-small("on-3")
-train(2, "config.json", "max_steps=3")
-check_export("on-3", FILES)
-os.mkdir("other")
-with open("other/tokenizer.json", "w") as f:
-    f.write("another one")
-train(2, "config.json", "max_steps=4", "data.tokenizer=other")
-check_export("on-3", FILES)
 
-# a run that began without takes them, and one file will do
-small("late")
-train(1, "config.json")
-train(1, "config.json", "max_steps=3", "data.tokenizer=other/tokenizer.json")
-check_export("late", {"tokenizer.json": b"another one"})
+@cases.shared
+def trained():
+    cases.use(inputs)
+    for ranks in 1, 3:
+        small(f"on-{ranks}", tokenizer="hf")
+        train(ranks, "config.json")
+        check_export(f"on-{ranks}", FILES)
 
-open("other/vocab.json", "w").close()
-os.mkdir("none")
-for path, why in (("nowhere", "cannot read nowhere: No such file"), ("none", "none holds no file of a tokenizer"),
-                  ("text", "text has not the name of a tokenizer's file"), ("other", "other/vocab.json is empty")):
-    for more in (), ("--dry-run",):
-        _, err = train(1, "config.json", "checkpoint.dir=refused", f"data.tokenizer={path}", *more, expect=2)
-        check(f"data.tokenizer: {why}" in err and not os.path.exists("refused"), err)
+
+def test_ranks_do_not_change_the_state():
+    cases.use(trained)
+    check(state(2, "on-1") == state(2, "on-3"), "three ranks have saved other bytes")
+
+
+def test_a_resumed_run_keeps_the_files():
+    cases.use(trained)
+    # They do not depend on what the folder contains by then.
+    shutil.move("hf", "moved")
+    small("on-3")
+    train(2, "config.json", "max_steps=3")
+    check_export("on-3", FILES)
+    train(2, "config.json", "max_steps=4", "data.tokenizer=other")
+    check_export("on-3", FILES)
+
+
+def test_a_run_that_began_without_takes_the_files():
+    cases.use(inputs)
+    # One file is enough.
+    small("late")
+    train(1, "config.json")
+    train(1, "config.json", "max_steps=3", "data.tokenizer=other/tokenizer.json")
+    check_export("late", {"tokenizer.json": b"another one"})
+
+
+def test_what_is_no_tokenizer_is_refused():
+    cases.use(inputs)
+    small("late")
+    open("other/vocab.json", "w").close()
+    os.mkdir("none")
+    for path, why in (("nowhere", "cannot read nowhere: No such file"), ("none", "none holds no file of a tokenizer"),
+                      ("text", "text has not the name of a tokenizer's file"), ("other", "other/vocab.json is empty")):
+        with cases.part(f"{path}"):
+            for more in (), ("--dry-run",):
+                _, err = train(1, "config.json", "checkpoint.dir=refused", f"data.tokenizer={path}", *more, expect=2)
+                check(f"data.tokenizer: {why}" in err and not os.path.exists("refused"), err)
+
+
+cases.main()
