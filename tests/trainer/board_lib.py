@@ -1,4 +1,4 @@
-"""dcp-run's side of the board (trainer/ranks/board.h), for tests that are dcp-run to the ranks of dcp-train."""
+"""dcp-run's side of the board (trainer/ranks/board.h), for tests that play dcp-run for the ranks of dcp-train."""
 import ctypes, mmap, os
 from train_lib import check, Run
 

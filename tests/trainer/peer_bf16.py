@@ -70,7 +70,7 @@ def ours(build, family, batch, narrow, folder):
 
 
 def squares(found, truth):
-    """Of each tensor: the squared distance from the truth, and the truth's square."""
+    """The squared distance from the truth, and the square of the truth, for each tensor."""
     out = {}
     for name, t in truth.items():
         noise = is_key_bias(name, t)

@@ -5,7 +5,7 @@ FORMATS = {"I64": "q", "U32": "I", "U16": "H", "F32": "f", "U8": "B", "F64": "d"
 
 
 def write_tensors(path, tensors):
-    """tensors: name, dtype, shape and values of each."""
+    """Writes a safetensors file. tensors: name, dtype, shape and values of each."""
     header, data = {}, b""
     for name, dtype, shape, values in tensors:
         begin = len(data)
@@ -18,7 +18,8 @@ def write_tensors(path, tensors):
 
 
 def recordings(n, groups=4, hidden=16, speakers=2, seed=1, ids=(4, 12), frames=(1, 9)):
-    """Tensors of n records: so many text ids, below 32, and so many frames of codes below 12, from least to most."""
+    """Tensors of n records, with text ids below 32 and frames of codes below 12; the numbers of both are within the bounds
+    `ids` and `frames`."""
     generator = random.Random(seed)
     texts, frames = ([generator.randint(*bounds) for _ in range(n)] for bounds in (ids, frames))
     starts = [[sum(of[:i]) for i in range(n + 1)] for of in (texts, frames)]

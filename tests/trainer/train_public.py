@@ -42,7 +42,7 @@ def configuration(name, entry):
 
 
 def tensors_of(config):
-    """Those that config.json asks for, as the folder's own writer names them."""
+    """The tensors that config.json requires, with the names that the folder's own writer uses."""
     if config["model_type"] == "gpt2":
         n, v = config["n_embd"], config["vocab_size"]
         layer = {"ln_1.weight": (n,), "ln_1.bias": (n,), "ln_2.weight": (n,), "ln_2.bias": (n,),
@@ -71,7 +71,7 @@ def tensors_of(config):
 
 
 def make_folder(name, entry):
-    """The tensors that a checkpoint is to have of it."""
+    """Makes a folder. Returns the tensors that a checkpoint made from it must have."""
     if "adapter" in entry:
         os.mkdir(name)
         with open(f"{name}/adapter_config.json", "w") as f:
