@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
-"""A rank that SIGKILL does not end, because it waits for a file system that does not answer: dcp-run names it and what
-it waits for, does not start again beside it, and ends with 3 after --grace, even if it was requested to stop; if the
-rank ends earlier, dcp-run continues. What it has started ends before it does."""
-import ctypes, os, re, shutil, signal, struct, subprocess, sys, tempfile, threading, time
+"""A rank that SIGKILL does not end, because it waits for a file system that does not answer: dcp-run
+says which one and what it waits in, does not start again beside it, and ends with 3 after --grace,
+also where it was asked to stop; once it is gone before that, dcp-run goes on. What it has started
+ends before it."""
+import atexit, ctypes, os, re, signal, struct, subprocess, threading, time
+from hf_folder import BIN, cases, check, scratch
 
-BIN = os.environ["DCP_BIN"]
 DEADLINE_S = 60
-scratch = tempfile.mkdtemp(prefix="dcp_run.")
-INIT, NO_REPLY = 26, (2, 36, 42)  # FUSE's requests: the first one, and those without an answer
+INIT, NO_REPLY = 26, (2, 36, 42)  # FUSE's requests: the first one, and those that take no answer
 libc = ctypes.CDLL(None, use_errno=True)
-failures = []
 
 
 class Silent:
-    """A file system that stops answering once it is mounted."""
+    """A file system that answers nothing once it is mounted."""
 
     def __init__(self, mount):
         self.mount = mount
@@ -40,27 +39,19 @@ class Silent:
                 self.asked.set()
 
     def end(self):
-        """Gives an error to all that wait, so that they can be ended."""
+        """Whoever waits gets an error, and can be ended."""
         if self.fd >= 0:
             libc.umount2(self.mount.encode(), 1)  # MNT_FORCE
             self.thread.join(DEADLINE_S)
             os.close(self.fd)
-            libc.umount2(self.mount.encode(), 2)  # MNT_DETACH, if it was busy
+            libc.umount2(self.mount.encode(), 2)  # MNT_DETACH, where it was busy
             self.fd = -1
-
-
-def check(condition, why):
-    if not condition:
-        failures.append(why)
-        print("FAILED:", why)
 
 
 def until(condition, what):
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        if time.monotonic() > deadline:
-            check(False, f"waited in vain for {what}")
-            return
+        check(time.monotonic() <= deadline, f"waited in vain for {what}")
         time.sleep(0.01)
 
 
@@ -72,7 +63,8 @@ def lives(pid):
 
 
 class Run:
-    """The last rank leaves a process behind and waits for the file system; the others wait for a file."""
+    """A dcp-run whose last rank starts a process in a session of its own and then waits for the file system; other
+    ranks wait for a file."""
 
     def __init__(self, name, ranks, grace):
         self.dir = f"{scratch}/{name}"
@@ -84,6 +76,7 @@ class Run:
             [f"{BIN}/dcp-run", "-n", str(ranks), "--max-restarts", "1", "--grace", grace, "--",
              "sh", "-c", rank],
             stdin=subprocess.DEVNULL, stderr=open(f"{self.dir}/err", "w"))
+        atexit.register(self.end)
         until(self.fs.asked.is_set, "a rank that is stuck")
         self.left = int(open(f"{self.dir}/left").read())
 
@@ -96,7 +89,12 @@ class Run:
     def fail(self):
         open(f"{self.dir}/fail", "w").close()
 
-    def ends(self, goes_on):
+    def end(self):
+        self.process.kill()
+        self.fs.end()
+
+    def check_end(self, goes_on):
+        """dcp-run reports the stuck process once and exits with 3; it starts again if that process can be ended."""
         told = r"dcp-run: process \d+ \(cat\), state D, in \w+: SIGKILL does not end it"
         self.says(told)
         check(not lives(self.left), "what the stuck rank has started lives on")
@@ -105,35 +103,44 @@ class Run:
         try:
             status = self.process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
-            self.process.kill()
             status = "none"
         text = self.text()
         check(status == 3, f"exit {status}: {text}")
         check(len(re.findall(told, text)) == 1, f"told more than once: {text}")
         check(("start 2, " in text) == goes_on, f"start 2: {text}")
         check(("processes of start 1 live on" in text) != goes_on, f"live on: {text}")
-        self.fs.end()
 
 
-try:
-    Silent(f"{scratch}/mount").end()
-except OSError as why:
-    print("SKIPPED: no file system of ours can be mounted:", why)
-    shutil.rmtree(scratch, True)
-    sys.exit(77)
-runs = []
-try:
-    runs += [Run("gives_up", 2, "0"), Run("goes_on", 2, "1000"), Run("stopped", 1, "0")]
-    for run in runs[:2]:
-        run.fail()
-    runs[2].process.send_signal(signal.SIGTERM)
-    runs[2].says("killing what is left of start 1")
-    runs[2].process.send_signal(signal.SIGTERM)  # the mpirun, too
-    for run, goes_on in zip(runs, (False, True, False)):
-        run.ends(goes_on)
-finally:
-    for run in runs:
-        run.process.kill()
-        run.fs.end()
-    shutil.rmtree(scratch, True)
-sys.exit(1 if failures else 0)
+def mount_probe():
+    try:
+        Silent(f"{scratch}/mount").end()
+    except OSError as why:
+        cases.skip(f"no file system of ours can be mounted: {why}")
+
+
+@cases.shared
+def started():
+    """Three runs with a rank that is stuck. They wait at the same time, since each takes seconds to give up."""
+    mount_probe()
+    runs = {"gives_up": Run("gives_up", 2, "0"), "goes_on": Run("goes_on", 2, "1000"), "stopped": Run("stopped", 1, "0")}
+    runs["gives_up"].fail()
+    runs["goes_on"].fail()
+    runs["stopped"].process.send_signal(signal.SIGTERM)
+    runs["stopped"].says("killing what is left of start 1")
+    runs["stopped"].process.send_signal(signal.SIGTERM)  # the mpirun, too
+    return runs
+
+
+def test_gives_up_if_the_grace_time_is_over():
+    started()["gives_up"].check_end(goes_on=False)
+
+
+def test_goes_on_if_the_process_ends_before():
+    started()["goes_on"].check_end(goes_on=True)
+
+
+def test_gives_up_if_asked_to_stop():
+    started()["stopped"].check_end(goes_on=False)
+
+
+cases.main()
