@@ -12,16 +12,21 @@ rounding, and that transformers loads the exports without a warning and computes
 PEERS_VENV: a Python environment with torch and transformers (tests/bench/peers.sh makes one).
 DCP_BIN: where the programs are (build/bin). Exit status 77, and why, where the packages can't be had.
 """
+import atexit
+import glob
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../cli"))
 if len(sys.argv) < 2 or sys.argv[1].startswith("-") or sys.argv[2:] not in ([], ["--folder-only"]):
     sys.exit(__doc__)
 DIR = os.path.realpath(sys.argv[1])
-from hf_peers import *  # noqa: E402  goes on in another Python
-from hf_folder import *  # noqa: E402
+from hf_peers import Heard, load, safetensors, tensors, torch  # noqa: E402  goes on in another Python
+from hf_folder import check, content, run, scratch  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 FOLDER = f"{DIR}/smollm2-bf16"

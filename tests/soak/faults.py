@@ -1,8 +1,8 @@
 """What a soak does to a run: a function a fault, which returns what it has done in words, or None
 where there was nobody to do it to."""
-import os, signal, subprocess, time
-from run import *
-from world import *
+import os, shutil, signal, subprocess, time
+from run import ARMED, BIN, DISK, MEMORY, identity
+from world import below, kill, processes, wait_for
 
 
 def some(run, what):

@@ -1,6 +1,6 @@
 """One training run under dcp-run, which is started again as often as it ends."""
-import glob, json, os, re, shutil, subprocess, time
-from world import *
+import glob, json, os, re, shutil, subprocess
+from world import LONGEST, below, check, check_folder, check_nothing_left, wait_for
 
 BIN = os.environ["DCP_BIN"]
 SOURCE = os.environ["DCP_SOURCE"]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The soak itself: run after run, each with faults, until the time is over. soak.sh starts it."""
-import collections, os, random, shutil, sys, time, traceback
-from faults import FAULTS, Ended
-from run import *
-from world import *
+import collections, random, shutil, sys, time, traceback
+from faults import FAULTS
+from run import WORLD, Ended, Reference, Run, prepare
+from world import Failure, kill_strangers, processes
 
 BURST = 0.3  # how often a fault comes before the last one has been recovered from
 RUN_S = 25  # of faults, then a run is left alone until its end

@@ -1,6 +1,6 @@
 """The world of a soak: processes and files in namespaces of its own, where all that is not ours is
 something that dcp-run has left over."""
-import glob, os, signal, stat, sys, time
+import glob, os, signal, stat, time
 
 LONGEST = 150  # seconds that anything may take; the machine may be busy
 
