@@ -11,7 +11,7 @@ memory. Medians in seconds. "of a start" is what is seen as a share of the time 
 to its first step, so that it says something on slow or busy machines, too. Exit status 1 where a
 killed rank of one host costs more than such a start. DCP_BIN says where the programs are (build/bin).
 """
-import argparse, os, re, statistics, sys, time
+import argparse, atexit, os, re, shutil, signal, statistics, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -33,14 +33,15 @@ if not args.where:
 
 if args.where == ["one"]:
     sys.path.insert(0, f"{ROOT}/tests/trainer")
-    from train_lib import *
-    make_text()
+    from train_lib import BIN, TIMEOUT, TRAINER, check, config, make_text, scratch
     MEMORY = f"/dev/shm/{os.path.basename(scratch)}"
     atexit.register(shutil.rmtree, MEMORY, True)
     os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 else:
     sys.path.insert(0, f"{ROOT}/tests/hosts")
-    from hosts_train import *
+    from hosts_train import hosts, private
+    from train_lib import BIN, TIMEOUT, TRAINER, check, config, make_text
+make_text()
 
 
 def wait_for(condition, run, err):

@@ -7,8 +7,8 @@
     hosts.py cut|join|kill|boot HOST
     hosts.py slow HOST RATE          such as 10mbit
 """
-import sys
-from hosts_lib import *
+import os, subprocess, sys
+from hosts_lib import Hosts, make
 
 verb, *rest = sys.argv[1:] or [""]
 if verb == "make" and len(rest) > 1:

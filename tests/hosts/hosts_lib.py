@@ -4,7 +4,7 @@ a /dev/shm and a private folder of its own. To Open MPI and libdcp they are diff
 All of it is in namespaces of the test's own, so that nothing can clash with another test, no packet
 leaves, and whatever there is goes with the test, also when that is killed.
 
-    from hosts_lib import *
+    from hosts_lib import make
     hosts = make(3)              # the first thing done: the test starts again, within its namespaces
     run = hosts.start("h1", ["mpirun", "--host", "h1,h2,h3", "-n", "3", "program"])
 
@@ -13,6 +13,9 @@ SHARED is the same folder on all of them, LOCAL is another one on each. Scripts 
 import os, shutil, signal, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, f"{HERE}/../support")
+import cases
+
 TIMEOUT = 60
 NAMESPACES = ["--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
 WITHIN = "DCP_TEST_HOSTS"  # set in a test that is in its namespaces, to WHERE

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """dcp-run --logs on three hosts: what ranks of other hosts print is in their files and on the console.
 When the host file changes meanwhile, ranks go to other hosts, and their lines to the next start's files."""
-from hosts_lib import *
+import os
+from hosts_lib import TIMEOUT, cases, make, until
 
 hosts = make(3)
 BIN = os.environ["DCP_BIN"]
@@ -9,8 +10,7 @@ WAIT = 'echo "rank $PMIX_RANK on $(uname -n)"; echo problem >&2; until [ -e end 
 
 
 def check(holds, what):
-    if not holds:
-        sys.exit(f"FAILED: {what}\n" + "".join(f"{name}: {text(name)}\n" for name in ("out", "err")))
+    assert holds, f"{what}\n" + "".join(f"{name}: {text(name)}\n" for name in ("out", "err"))
 
 
 def text(path):
@@ -40,21 +40,26 @@ def until_logged(start, *at):
         check(False, f"{error}: {logs(start)}, not {wanted}")
 
 
-write_hosts("h1 slots=2", "h2 slots=1", "h3 slots=1")
-with open("out", "w") as out, open("err", "w") as err:
-    run = hosts.start("h1", [f"{BIN}/dcp-run", "-n", 3, "--hosts", "cluster", "--logs", "logs", "--",
-                             "bash", "-c", WAIT], stdout=out, stderr=err)
-until_logged(1, "h1", "h1", "h2")
-write_hosts("h1 slots=1", "h3 slots=2")
-until_logged(2, "h1", "h3", "h3")
-open("end", "w").close()
-check(run.wait(TIMEOUT) == 0, "the run failed")
-for r, name in enumerate(("h1", "h3", "h3")):
-    check(f" rank {r}: rank {r} on {name}\n" in text("out"), f"rank {r} is not on stdout")
-    check(f" rank {r}: problem\n" in text("err"), f"rank {r} is not on stderr")
-check("the hosts have changed" in text("err"), "not said")
-for name in hosts.names:
-    try:
-        until(lambda: not hosts.pids(name), "the end", 5)
-    except TimeoutError:
-        check(False, f"left on {name}: {hosts.pids(name)}")
+def test_lines_follow_the_ranks_to_other_hosts():
+    write_hosts("h1 slots=2", "h2 slots=1", "h3 slots=1")
+    with open("out", "w") as out, open("err", "w") as err:
+        run = hosts.start("h1", [f"{BIN}/dcp-run", "-n", 3, "--hosts", "cluster", "--logs", "logs", "--",
+                                 "bash", "-c", WAIT], stdout=out, stderr=err)
+    cases.at_end(run.kill)
+    until_logged(1, "h1", "h1", "h2")
+    write_hosts("h1 slots=1", "h3 slots=2")
+    until_logged(2, "h1", "h3", "h3")
+    open("end", "w").close()
+    check(run.wait(TIMEOUT) == 0, "the run failed")
+    for r, name in enumerate(("h1", "h3", "h3")):
+        check(f" rank {r}: rank {r} on {name}\n" in text("out"), f"rank {r} is not on stdout")
+        check(f" rank {r}: problem\n" in text("err"), f"rank {r} is not on stderr")
+    check("the hosts have changed" in text("err"), "not said")
+    for name in hosts.names:
+        try:
+            until(lambda: not hosts.pids(name), "the end", 5)
+        except TimeoutError:
+            check(False, f"left on {name}: {hosts.pids(name)}")
+
+
+cases.main()

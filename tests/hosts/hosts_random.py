@@ -5,16 +5,15 @@ undisturbed run. Only what the stores refuse on all hosts that are left may end 
 
     hosts_random.py [FIRST COUNT]     runs of the seeds FIRST, FIRST + 1, ...; by default that of seed 1
 """
-import os
-import random
+import os, random, re, signal, sys
 
 os.environ.setdefault("HOSTS", "4")
-from hosts_train import *
+from hosts_train import Supervised, cases, check_clear, host_file, hosts, private, ranks_at, until
+from train_lib import check, config, losses, make_text, metrics, state, train
 
 LAST = 40
 NEEDED = {"none": 1, "partner": 2, "rs(1)": 2, "rs(2)": 3}  # hosts, by the store's redundancy
-train(1, config("whole.json", max_steps=LAST, checkpoint={"dir": "whole", "every": LAST}, metrics="whole.jsonl"))
-reference = state(LAST, "whole"), losses("whole.jsonl")
+FIRST, COUNT = (int(sys.argv.pop(1)) for _ in range(2)) if sys.argv[1:] and sys.argv[1].isdigit() else (1, 1)
 
 
 class Random:
@@ -89,13 +88,19 @@ class Random:
             return f"no world was left on {alive} hosts"
         check(status == 0, f"{self.describe()}: exit {status}: {text}")
         check([line["step"] for line in metrics(self.metrics)] == list(range(1, LAST + 1)), f"{self.describe()}: lines: {text}")
-        check((state(LAST, self.name), losses(self.metrics)) == reference, f"{self.describe()}: other bits: {text}")
+        check((state(LAST, self.name), losses(self.metrics)) == (state(LAST, "whole"), losses("whole.jsonl")), f"{self.describe()}: other bits: {text}")
         check_clear()
         return f"{len(re.findall('^dcp-run: start [0-9]+, ', text, re.M))} starts"
 
 
-first, count = (int(word) for word in (sys.argv[1:] or ("1", "1")))
-for seed in range(first, first + count):
-    game = Random(seed)
-    outcome = game.play()
-    print(f"{game.describe()}: {outcome}", flush=True)
+def test_random_runs_end_with_the_bits_of_an_undisturbed_one():
+    make_text()
+    train(1, config("whole.json", max_steps=LAST, checkpoint={"dir": "whole", "every": LAST}, metrics="whole.jsonl"))
+    for seed in range(FIRST, FIRST + COUNT):
+        with cases.part(f"seed {seed}"):
+            game = Random(seed)
+            outcome = game.play()
+            print(f"{game.describe()}: {outcome}", flush=True)
+
+
+cases.main()

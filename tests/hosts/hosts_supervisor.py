@@ -1,38 +1,52 @@
 #!/usr/bin/env python3
 """dcp-run killed by SIGKILL: five seconds later no process of the run is left on any host; started
 again at once, it goes on. Asked to stop before other hosts are there, it tells them when they come."""
-from hosts_train import *
+import os, signal, time
+from hosts_train import HERE, Supervised, cases, check_clear, host_file, hosts, private, ranks_at
+from train_lib import BIN, check, config, losses, make_text, state, train
 
 LAST = 16
-train(1, config("whole.json", max_steps=LAST, checkpoint={"dir": "whole", "every": LAST}, metrics="whole.jsonl"))
-cluster = host_file(*(f"{name} slots=1" for name in hosts.names))
-path = config(max_steps=LAST, checkpoint={"dir": "ckpt", "every": LAST, "stores": private("ckpt", "partner")})
-for begin in (4, 9):  # a second time, started again at once
-    run = Supervised(f"killed{begin}", ["-n", 3, "--hosts", cluster], path)
+
+
+def kill_at(begin, options, path):
+    """Starts dcp-run, and kills it after step `begin`."""
+    run = Supervised(f"killed{begin}", options, path)
     run.at_step(begin, "metrics.jsonl")
     for name in hosts.names:
         check(len(ranks_at(name)) == 1, f"{name} has {ranks_at(name)}")
-    before = {name: set(hosts.pids(name)) for name in hosts.names}
     os.kill(hosts.pid(run.process), signal.SIGKILL)
     run.process.wait()
-    if begin == 4:
-        time.sleep(5)  # what is promised, and no condition
-        for name in hosts.names:
-            check(hosts.pids(name) == {}, f"left on {name}: {hosts.pids(name)}")
-text = Supervised("again", ["-n", 3, "--hosts", cluster], path).ends()
-print(text)
-check_clear()
-check("going on from step" in text, text)
-check((state(LAST), losses()) == (state(LAST, "whole"), losses("whole.jsonl")), "another result")
 
-with open("rsh", "w") as f:
-    f.write(f'#!/bin/sh\nuntil [ -e {os.getcwd()}/go ]; do sleep 0.01; done\nexec {HERE}/rsh.py "$@"\n')
-os.chmod("rsh", 0o755)
-os.environ["OMPI_MCA_plm_rsh_agent"] = os.path.abspath("rsh")
-cluster = host_file("h2 slots=1", "h3 slots=1")
-run = Supervised("early", ["-n", 2, "--hosts", cluster, "--grace", 1000], config(max_steps=1000000, checkpoint={"dir": "early"}))
-run.wait_for(lambda: os.path.exists("early/.control"), "the socket")
-hosts.run("h1", [f"{BIN}/dcp-run", "ctl", "early", "stop"])
-open("go", "w").close()
-print(run.ends(143))
-check_clear()
+
+def test_killed_it_leaves_nothing_and_goes_on_when_started_again():
+    make_text()
+    train(1, config("whole.json", max_steps=LAST, checkpoint={"dir": "whole", "every": LAST}, metrics="whole.jsonl"))
+    options = ["-n", 3, "--hosts", host_file(*(f"{name} slots=1" for name in hosts.names))]
+    path = config(max_steps=LAST, checkpoint={"dir": "ckpt", "every": LAST, "stores": private("ckpt", "partner")})
+    kill_at(4, options, path)
+    time.sleep(5)  # what is promised, and no condition
+    for name in hosts.names:
+        check(hosts.pids(name) == {}, f"left on {name}: {hosts.pids(name)}")
+    kill_at(9, options, path)
+    text = Supervised("again", options, path).ends()  # at once
+    check_clear()
+    check("going on from step" in text, text)
+    check((state(LAST), losses()) == (state(LAST, "whole"), losses("whole.jsonl")), "another result")
+
+
+def test_asked_to_stop_before_other_hosts_are_there_it_tells_them_when_they_come():
+    make_text()
+    with open("rsh", "w") as f:
+        f.write(f'#!/bin/sh\nuntil [ -e {os.getcwd()}/go ]; do sleep 0.01; done\nexec {HERE}/rsh.py "$@"\n')
+    os.chmod("rsh", 0o755)
+    os.environ["OMPI_MCA_plm_rsh_agent"] = os.path.abspath("rsh")
+    cluster = host_file("h2 slots=1", "h3 slots=1")
+    run = Supervised("early", ["-n", 2, "--hosts", cluster, "--grace", 1000], config(max_steps=1000000, checkpoint={"dir": "early"}))
+    run.wait_for(lambda: os.path.exists("early/.control"), "the socket")
+    hosts.run("h1", [f"{BIN}/dcp-run", "ctl", "early", "stop"])
+    open("go", "w").close()
+    run.ends(143)
+    check_clear()
+
+
+cases.main()

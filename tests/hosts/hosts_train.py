@@ -1,15 +1,15 @@
-"""What tests share that train on three hosts, or on HOSTS of them: train_lib.py's model, in the folder SHARED."""
-import os, re, sys
-from hosts_lib import *
+"""What tests share that train on three hosts, or on HOSTS of them: train_lib.py's model, in the folder SHARED. To be
+imported before train_lib."""
+import contextlib, os, re, signal, subprocess, sys
+from hosts_lib import HERE, LOCAL, SHARED, cases, make, until
 
 hosts = make(int(os.environ.get("HOSTS", "3")))
 os.environ["TMPDIR"] = SHARED
 sys.path.insert(0, f"{HERE}/../trainer")
-from train_lib import *
+from train_lib import BIN, SOURCE, TIMEOUT, TRAINER, check, fail
 
 for name in ("OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory"):
     del os.environ[name]  # each host has its own
-make_text()
 
 
 def private(name, redundancy):
@@ -43,6 +43,15 @@ class Supervised:
         with open(self.name, "w") as err:
             self.process = hosts.start(at, [program, *options, "--", TRAINER, *args],
                                        stdout=err, stderr=err)
+        cases.at_end(self.clear)
+
+    def clear(self):
+        """Ends all that runs on the hosts, if a case that failed has left dcp-run running."""
+        if self.process.poll() is None:
+            self.process.kill()
+            for pid in [pid for name in hosts.names for pid in hosts.pids(name)]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def text(self):
         with open(self.name) as err:

@@ -1,27 +1,38 @@
 #!/usr/bin/env python3
 """A rank less would be a world that the store refuses, as one host would have two of three ranks of a partner's copies: the
 run goes on with the next number and spread that it takes."""
-from hosts_train import *
+import os, signal
+from hosts_train import LOCAL, Supervised, cases, check_clear, host_file, private, ranks_at
+from train_lib import check, config, make_text, metrics, steps
 
 LAST = 12
-cluster = host_file("h1 slots=2", "h2 slots=2")
-path = config(max_steps=LAST, checkpoint={"dir": "ckpt", "every": 4, "stores": private("ckpt", "partner")})
-run = Supervised("world", ["-n", 4, "--hosts", cluster, "--on-failure", "shrink", "--min", 2], path)
-run.at_step(3, "metrics.jsonl")
-os.kill(ranks_at("h2")[0], signal.SIGKILL)
-text = run.ends()
-check("the ranks refuse to be 3 there, as their messages say; next: 2 ranks, spread evenly" in text, text)
-check(steps()[-1] == LAST and [line["step"] for line in metrics()] == list(range(1, LAST + 1)), text)
-check(text.count(f"steps in {LOCAL}/ckpt survive the loss of any 1 host") == 2, text)  # told by both worlds
-check({line["ranks"] for line in metrics()} == {4, 2} and "which no restart would change" not in text, text)
-check_clear()
 
-# Where none is left, the slot whose rank died is better than none.
-path = config(max_steps=LAST, checkpoint={"dir": "none", "every": 4, "stores": private("none", "partner")}, metrics="none.jsonl")
-run = Supervised("none", ["-n", 4, "--hosts", cluster, "--on-failure", "shrink", "--min", 3], path)
-run.at_step(3, "none.jsonl")
-os.kill(ranks_at("h2")[0], signal.SIGKILL)
-text = run.ends()
-check("next: 4 ranks, with the slots whose ranks died" in text, text)
-check([line["step"] for line in metrics("none.jsonl")] == list(range(1, LAST + 1)), text)
-check_clear()
+
+def run_with_a_killed_rank(name, least):
+    """A run of 4 ranks on two hosts, of which one is killed after step 3. Returns what dcp-run said."""
+    make_text()
+    cluster = host_file("h1 slots=2", "h2 slots=2")
+    path = config(max_steps=LAST, checkpoint={"dir": name, "every": 4, "stores": private(name, "partner")})
+    run = Supervised(name, ["-n", 4, "--hosts", cluster, "--on-failure", "shrink", "--min", least], path)
+    run.at_step(3, "metrics.jsonl")
+    os.kill(ranks_at("h2")[0], signal.SIGKILL)
+    return run.ends()
+
+
+def test_goes_on_with_the_next_number_of_ranks():
+    text = run_with_a_killed_rank("ckpt", 2)
+    check("the ranks refuse to be 3 there, as their messages say; next: 2 ranks, spread evenly" in text, text)
+    check(steps()[-1] == LAST and [line["step"] for line in metrics()] == list(range(1, LAST + 1)), text)
+    check(text.count(f"steps in {LOCAL}/ckpt survive the loss of any 1 host") == 2, text)  # told by both worlds
+    check({line["ranks"] for line in metrics()} == {4, 2} and "which no restart would change" not in text, text)
+    check_clear()
+
+
+def test_goes_on_with_the_slot_whose_rank_died_if_no_number_is_left():
+    text = run_with_a_killed_rank("none", 3)
+    check("next: 4 ranks, with the slots whose ranks died" in text, text)
+    check([line["step"] for line in metrics()] == list(range(1, LAST + 1)), text)
+    check_clear()
+
+
+cases.main()

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Tasks of srun without PMI: none trains. Open MPI refuses to begin where it knows that srun started it; where it does
 not, each task is alone to MPI, all end with exit 2, and one says how to start them."""
-from slurm_lib import *
-
-small = config(max_steps=2)
+import os
+from slurm_lib import cases, slurm, text
+from train_lib import TRAINER, check, config, make_text
 
 
 def run(log, *environment):
+    """Runs four tasks of a job with these options of env. Returns what they print."""
+    make_text()
+    small = config(max_steps=2)
     job = slurm.submit("--nodes=2", "--ntasks-per-node=2", "--time=5", f"--output={log}",
                        f"--wrap=srun --mpi=none env {' '.join(environment)} {TRAINER} {small}; echo ended with $?")
     slurm.wait(job, "COMPLETED")
@@ -14,7 +17,15 @@ def run(log, *environment):
     return text(log)
 
 
-said = run("alone", "-u", "SLURM_NODELIST")
-check(said.count("SLURM_STEP_NUM_TASKS says that this is one of 4 processes") == 1, said)
-check("srun --mpi=pmix" in said and "ended with 2" in said, said)
-check("was not built with SLURM's PMI support" in run("refused"), text("refused"))
+def test_each_task_is_alone_and_one_says_how_to_start_them():
+    said = run("alone", "-u", "SLURM_NODELIST")
+    check(said.count("SLURM_STEP_NUM_TASKS says that this is one of 4 processes") == 1, said)
+    check("srun --mpi=pmix" in said and "ended with 2" in said, said)
+
+
+def test_open_mpi_refuses_to_begin():
+    said = run("refused")
+    check("was not built with SLURM's PMI support" in said, said)
+
+
+cases.main()

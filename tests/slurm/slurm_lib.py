@@ -1,10 +1,10 @@
 """A Slurm of a test's own: Debian's munge, slurmctld and a slurmd on each of a test's hosts
 (tests/hosts/hosts_lib.py), which end with the test. h1 has the controller as well.
 
-    from slurm_lib import *      # hosts, and a Slurm that is idle: `slurm`
+    from slurm_lib import slurm      # a Slurm that is idle; hosts_train, imported after it, has its hosts
     job = slurm.submit("-N", "3", "script.sh")
 """
-import os, re, shutil, subprocess, sys, time
+import os, re, shutil, signal, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, f"{HERE}/../hosts")
@@ -14,7 +14,9 @@ from hosts_lib import skip
 for program in ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol"):
     if not shutil.which(program):
         skip(f"there is no {program}: packages munge, slurmctld, slurmd and slurm-client")
-from hosts_train import *  # hosts, on which nothing runs yet
+from hosts_lib import SHARED, call, cases, until
+from hosts_train import hosts  # hosts, on which nothing runs yet
+from train_lib import check, steps
 
 # Jobs in `low` make room for those in `high`: they have 20 s to end, and are then put back into the queue.
 # Passwords between daemons that live long keep a job that runs again waiting; cpu numbers of this

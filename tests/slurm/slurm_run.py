@@ -2,14 +2,15 @@
 """A run that is a job of a real Slurm, by the script of examples/slurm: preempted, put back into the
 queue, submitted anew on another number of ranks, and short of a node, it ends with the bits of a run
 that nobody disturbed."""
-from slurm_lib import *
+import os, re
+from slurm_lib import cases, newest, slurm, text, until
+from hosts_train import hosts, ranks_at, until_without_secret
+from train_lib import BIN, SOURCE, check, config, losses, make_text, state, steps, train
 
-os.environ["PATH"] = f"{BIN}:{os.environ['PATH']}"
-common = {"scheduler": {"type": "constant", "params": {}}}  # the same, whatever the last step is
-endless = config("endless.json", max_steps=100000, checkpoint={"keep": 2}, metrics="run.jsonl", **common)
+COMMON = {"scheduler": {"type": "constant", "params": {}}}  # the same, whatever the last step is
 
 
-def submit(log, nodes, ranks_per_node, *options, path=endless):
+def submit(log, nodes, ranks_per_node, *options, path="endless.json"):
     return slurm.submit(f"--nodes={nodes}", f"--ntasks-per-node={ranks_per_node}", "--time=5", f"--output={log}", *options,
                         f"{SOURCE}/examples/slurm/train.sh", path)
 
@@ -27,39 +28,48 @@ def goes_on(log, step):
     check(found and int(found[-1]) == step, f"not from step {step}: {text(log)}")
 
 
-# A job with a higher priority takes the nodes, and the run waits for it.
-job = submit("first", 3, 1)
-programs = until_without_secret(lambda: all(ranks_at(name) for name in hosts.names), lambda: text("first"))
-check({"srun", "orted"} <= programs, f"not seen: {programs}")
-after(3, job, "first")
-other = slurm.submit("--partition=high", "--nodes=3", "--ntasks-per-node=4", "--output=/dev/null", "--wrap=true")
-slurm.wait(other, "COMPLETED")
-saved = newest()
-after(saved + 3, job, "first")
-goes_on("first", saved)
-check("SIGUSR2" in text("first") and slurm.show(job, "Restarts") == "1", text("first"))
+def test_disturbed_jobs_end_with_the_bits_of_an_undisturbed_run():
+    """The jobs go on from each other's steps, so the behaviour is one."""
+    make_text()
+    os.environ["PATH"] = f"{BIN}:{os.environ['PATH']}"
+    config("endless.json", max_steps=100000, checkpoint={"keep": 2}, metrics="run.jsonl", **COMMON)
 
-# Cancelled, and submitted anew on twice as many ranks.
-slurm.ask("scancel", job)
-slurm.wait(job, "CANCELLED")
-saved = newest()
-job = submit("second", 3, 2, "--no-kill")
-after(saved + 3, job, "second")
-goes_on("second", saved)
+    # A job with a higher priority takes the nodes, and the run waits for it.
+    job = submit("first", 3, 1)
+    programs = until_without_secret(lambda: all(ranks_at(name) for name in hosts.names), lambda: text("first"))
+    check({"srun", "orted"} <= programs, f"not seen: {programs}")
+    after(3, job, "first")
+    other = slurm.submit("--partition=high", "--nodes=3", "--ntasks-per-node=4", "--output=/dev/null", "--wrap=true")
+    slurm.wait(other, "COMPLETED")
+    saved = newest()
+    after(saved + 3, job, "first")
+    goes_on("first", saved)
+    check("SIGUSR2" in text("first") and slurm.show(job, "Restarts") == "1", text("first"))
 
-# A node is lost with all that ran there: the job has the others, and so has the run.
-hosts.kill("h3")
-until(lambda: "on 4 ranks" in text("second"), "a start without h3")
-after(newest() + 3, job, "second")
-slurm.ask("scancel", job)
-slurm.wait(job, "CANCELLED")
+    # Cancelled, and submitted anew on twice as many ranks.
+    slurm.ask("scancel", job)
+    slurm.wait(job, "CANCELLED")
+    saved = newest()
+    job = submit("second", 3, 2, "--no-kill")
+    after(saved + 3, job, "second")
+    goes_on("second", saved)
 
-# Steps of the job get no variables but Slurm's.
-os.environ["SLURM_EXPORT_ENV"] = "NONE"
-last = newest() + 2
-path = config("run.json", max_steps=last, checkpoint={"keep": 2}, metrics="run.jsonl", **common)
-slurm.wait(submit("third", 2, 1, path=path), "COMPLETED")
-check("start 1, 2 ranks" in text("third") and "restart" not in text("third"), text("third"))
-train(2, config("whole.json", max_steps=last, checkpoint={"dir": "whole", "every": last}, metrics="whole.jsonl", **common))
-check((state(last), losses("run.jsonl")) == (state(last, "whole"), losses("whole.jsonl")),
-      f"another result: {text('first')}{text('second')}{text('third')}")
+    # A node is lost with all that ran there: the job has the others, and so has the run.
+    hosts.kill("h3")
+    until(lambda: "on 4 ranks" in text("second"), "a start without h3")
+    after(newest() + 3, job, "second")
+    slurm.ask("scancel", job)
+    slurm.wait(job, "CANCELLED")
+
+    # Steps of the job get no variables but Slurm's.
+    os.environ["SLURM_EXPORT_ENV"] = "NONE"
+    last = newest() + 2
+    path = config("run.json", max_steps=last, checkpoint={"keep": 2}, metrics="run.jsonl", **COMMON)
+    slurm.wait(submit("third", 2, 1, path=path), "COMPLETED")
+    check("start 1, 2 ranks" in text("third") and "restart" not in text("third"), text("third"))
+    train(2, config("whole.json", max_steps=last, checkpoint={"dir": "whole", "every": last}, metrics="whole.jsonl", **COMMON))
+    check((state(last), losses("run.jsonl")) == (state(last, "whole"), losses("whole.jsonl")),
+          f"another result: {text('first')}{text('second')}{text('third')}")
+
+
+cases.main()

@@ -2,12 +2,20 @@
 """What Slurm sends to a job that it did not warn: SIGTERM, in a grace time to the ranks on other nodes
 alone. The run saves and ends, with 75 where Slurm wants the nodes for a while, and with 143 where
 somebody wants the end of the job. The next one goes on from the step that was saved."""
-from slurm_lib import *
+import os, re
+from slurm_lib import cases, newest, slurm, text, until
+from train_lib import BIN, TRAINER, check, config, make_text
 
 LAST = 1000  # not reached
-path = config(max_steps=LAST, checkpoint={"keep": 2}, metrics=None)
-with open("job.sh", "w") as f:
-    f.write(f"""#!/bin/bash
+
+
+@cases.shared
+def script():
+    """The job's script, and the folder in which each case goes on from the steps of those before it."""
+    make_text()
+    path = config(max_steps=LAST, checkpoint={"keep": 2}, metrics=None)
+    with open("job.sh", "w") as f:
+        f.write(f"""#!/bin/bash
 trap : TERM
 {BIN}/dcp-run -n 3 -- {TRAINER} {path} &
 wait $!
@@ -18,7 +26,9 @@ echo "status $?"
 
 
 def ends(how, status):
-    """A run that is ended so when it has saved some steps ends with the status."""
+    """A run that is ended so when it has saved some steps ends with the status, after it went on from the last step."""
+    script()
+    os.chdir(script.folder)
     before = newest()
     job = slurm.submit("--nodes=3", "--ntasks-per-node=1", "--time=5", f"--output={how}", "job.sh")
     until(lambda: newest() >= before + 3 or slurm.show(job, "JobState") not in ("PENDING", "RUNNING"),
@@ -34,6 +44,16 @@ def ends(how, status):
     slurm.ask("scancel", job)
 
 
-ends("preempted", 75)
-ends("requeued", 75)
-ends("cancelled", 143)
+def test_preempted_it_ends_with_75():
+    ends("preempted", 75)
+
+
+def test_requeued_it_ends_with_75():
+    ends("requeued", 75)
+
+
+def test_cancelled_it_ends_with_143():
+    ends("cancelled", 143)
+
+
+cases.main()

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The soak on three hosts (tests/hosts): soak.sh --hosts starts it. A run with `partner` in memory, which
 loses ranks, hosts, links and dcp-run, and ends with the state and metrics of an undisturbed one."""
-import collections, os, random, sys, time
+import collections, os, random, signal, subprocess, sys, time
 
 sys.path.insert(0, f"{os.environ['DCP_SOURCE']}/tests/hosts")
-from hosts_train import *
+from hosts_train import Supervised, check_clear, host_file, hosts, private, ranks_at, until
+from train_lib import BIN, check, config, losses, make_text, state, steps, train
 
 BEGIN = time.monotonic()
 LAST, LIMIT = 150, 150  # steps of a run; seconds that anything may take
@@ -141,6 +142,7 @@ def soak(run, end, counts):
 
 minutes, seed = float(sys.argv[1]), int(sys.argv[2])
 print(f"soak on three hosts: {minutes:g} minutes, seed {seed}", flush=True)
+make_text()
 train(1, config("whole.json", max_steps=LAST, checkpoint={"dir": "whole", "every": LAST}, metrics="whole.jsonl"))
 whole = state(LAST, "whole"), losses("whole.jsonl")
 host_file(*(f"{name} slots=2" for name in hosts.names), path="cluster")
