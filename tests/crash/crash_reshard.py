@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""dcp-reshard is killed, or has a call fail, at each of its calls below DST in turn, until there are no more: what has
-the step's name is complete, a failure left nothing behind, short writes do no harm, and a step that is replaced is the
-old or the new one."""
-import filecmp, glob, os, shutil, signal, subprocess, sys, tempfile
+"""dcp-reshard that is killed, or has a call fail, at each of its calls below DST in turn, until it makes
+no more: what has the step's name is whole, what failed left nothing, short writes don't matter, and
+a step that is replaced is the old or the new one."""
+import atexit, filecmp, glob, os, shutil, signal, subprocess, sys, tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+import cases
 
 BIN, INJECT = os.environ["DCP_BIN"], os.environ["CRASH_INJECT"]
-tmp = tempfile.mkdtemp(prefix="dcp_crash.")
+tmp = os.path.realpath(tempfile.mkdtemp(prefix="dcp_crash."))
+atexit.register(shutil.rmtree, tmp, True)
+os.chdir(tmp)
 src, dst, control = f"{tmp}/src", f"{tmp}/dst", f"{tmp}/control"
 sharded = ["--layout", "sharded", "--world", "2"]
 
@@ -15,7 +20,8 @@ def run(*command, env={}):
 
 
 def fail(why, result):
-    sys.exit(f"FAILED: {why}: exit {result.returncode}\n{result.stdout}{result.stderr}{os.listdir(dst)}")
+    left = os.listdir(dst) if os.path.exists(dst) else "no folder"
+    raise AssertionError(f"{why}: exit {result.returncode}\n{result.stdout}{result.stderr}{left}")
 
 
 def reshard(to, *options, **env):
@@ -23,7 +29,7 @@ def reshard(to, *options, **env):
 
 
 def injected(fault, at, *options):
-    """The run, and whether it reached that call."""
+    """The run and whether it got to that call."""
     shutil.rmtree(control, ignore_errors=True)
     os.mkdir(control)
     result = reshard(dst, *options, LD_PRELOAD=INJECT, OMPI_COMM_WORLD_RANK="0", INJECT_RANK="0", INJECT_BELOW=dst,
@@ -33,7 +39,7 @@ def injected(fault, at, *options):
 
 
 def step_is(reference):
-    """Returns true if DST's step has the same files as the reference."""
+    """Whether DST's step has the files of that one."""
     names = [os.path.basename(p) for p in glob.glob(f"{reference}/step-*/*.h5")]
     found = [os.path.basename(p) for p in glob.glob(f"{dst}/step-*/*.h5")]
     folder = lambda d: glob.glob(f"{d}/step-*")[0]
@@ -68,7 +74,7 @@ def each_call(fault):
 
 
 def each_replacement():
-    """Kills it while it replaces the step in DST, which has three shards."""
+    """Killed while it replaces the step in DST, which has three shards."""
     at, fired = 0, True
     while fired:
         at += 1
@@ -82,15 +88,41 @@ def each_replacement():
     return at - 1
 
 
-try:
-    made = run(f"{BIN}/dcp-bench", "save", src, "--layers", "1", "--hidden", "128", "--vocab", "1100")
-    os.mkdir(dst)
+@cases.shared
+def made():
+    """The source, and its step in two shards ("good") and in three ("old")."""
+    done = run(f"{BIN}/dcp-bench", "save", src, "--layers", "1", "--hidden", "128", "--vocab", "1100")
+    if done.returncode:
+        fail("dcp-bench", done)
     for to, world in (("good", "2"), ("old", "3")):
         result = reshard(f"{tmp}/{to}", "--layout", "sharded", "--world", world)
         if result.returncode:
             fail("without faults", result)
-    for fault in ("kill", "EIO", "ENOSPC", "short"):
-        print(fault, "at each of", each_call(fault), "calls")
+
+
+def test_killed_at_each_call():
+    made()
+    print("kill at each of", each_call("kill"), "calls")
+
+
+def test_eio_at_each_call():
+    made()
+    print("EIO at each of", each_call("EIO"), "calls")
+
+
+def test_enospc_at_each_call():
+    made()
+    print("ENOSPC at each of", each_call("ENOSPC"), "calls")
+
+
+def test_short_at_each_write():
+    made()
+    print("short at each of", each_call("short"), "calls")
+
+
+def test_killed_at_each_call_that_replaces_a_step():
+    made()
     print("kill at each of", each_replacement(), "calls that replace a step")
-finally:
-    shutil.rmtree(tmp)
+
+
+cases.main()

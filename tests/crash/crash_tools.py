@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""One call fails, once, while a tool reads a checkpoint or a Hugging Face folder: the tool produces the same output as
-without the failure, or fails and says why; it never calls intact data damaged, never produces something else, and does
-not change what it reads.
+"""One call fails, once, while a tool reads a checkpoint or a Hugging Face folder: the tool makes what
+it makes without the failure, or fails and says why; it never calls damaged what is whole, never makes
+something else, and leaves what it reads as it was.
 
-    crash_tools.py [--every N]
+    crash_tools.py [--every N] [CASE...]
 
-Every N-th call is made to fail (--every 1: all). Exit status: 0 if all cases pass.
+Of the calls every N-th is made to fail (--every 1: all), by default every 47th.
 """
 import argparse
 import errno
@@ -18,6 +18,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+import cases
+
 BIN = os.environ["DCP_BIN"]
 REFUSE = os.environ["CRASH_REFUSE"]
 ERRORS = (errno.EIO, errno.EACCES, errno.EMFILE, errno.ESTALE, errno.ENOMEM, 0)
@@ -25,7 +28,7 @@ STEP = "step-00000003"
 
 
 def digest(folder):
-    """A digest of all files' names and bytes, except what a writer leaves of itself."""
+    """Of all files' names and bytes, but for what a writer leaves of itself."""
     sums = {}
     for root, _, names in os.walk(folder):
         for name in names:
@@ -51,7 +54,7 @@ def make_folder(path):
 
 
 class Tool:
-    """A command that reads the folder `source`, and the part of its output that is compared."""
+    """A command that reads the folder `source`, and what of its output counts."""
 
     def __init__(self, name, scratch, source, command, made):
         self.name, self.source, self.command = name, f"{scratch}/{source}", command
@@ -59,7 +62,7 @@ class Tool:
         self.count = f"{scratch}/count"
         done, _, _ = self.run(None, 0)
         if done.returncode:
-            sys.exit(f"{name} by itself: {done.stderr}")
+            raise AssertionError(f"{name} without a failure: {done.stderr}")
         self.right = self.result(done)
         self.before = digest(self.source)
 
@@ -85,7 +88,7 @@ class Tool:
             return hashlib.md5(f.read()).hexdigest()
 
     def judge(self, done):
-        """Returns what is wrong, or None."""
+        """What is wrong; None: nothing."""
         if digest(self.source) != self.before:
             return "what is read has changed"
         if done.returncode == 0:
@@ -97,57 +100,72 @@ class Tool:
             return "it fails, and leaves something else"
         return None
 
-    def try_all(self, every):
-        cases = errors = failed = 0
+    def check_each(self, every):
+        """Lets each of the chosen calls fail with each error, and checks what the tool makes of it."""
+        tried = errors = 0
         for number, error in enumerate(ERRORS):
             _, calls, _ = self.run(error, 0)
             for at in range(1 + 5 * number % every, calls + 1, every):
                 done, _, what = self.run(error, at)
-                wrong = self.judge(done)
-                cases, errors = cases + 1, errors + (done.returncode != 0)
-                if wrong:
-                    failed += 1
-                    print(f"{self.name}: call {at} ({what}) fails with "
-                          f"{os.strerror(error) if error else 'no memory'}: {wrong}: exit "
-                          f"{done.returncode} {done.stderr}", file=sys.stderr)
-        print(f"{self.name:16} {cases:6} cases: {cases - errors:6} went on, {errors:6} errors, "
-              f"{failed} failed", flush=True)
-        return cases, failed
+                tried, errors = tried + 1, errors + (done.returncode != 0)
+                with cases.part(f"call {at} ({what}) fails with {os.strerror(error) if error else 'no memory'}"):
+                    wrong = self.judge(done)
+                    assert not wrong, f"{wrong}: exit {done.returncode} {done.stderr}"
+        print(f"{self.name:16} {tried:6} calls: {tried - errors:6} went on, {errors:6} errors", flush=True)
 
 
-def main():
+def read_every():
+    """Takes --every from the command line; names of cases are left there."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--every", type=int, default=47)
-    args = parser.parse_args()
-    scratch = os.path.realpath(tempfile.mkdtemp(prefix="dcp_tools."))
-    try:
-        subprocess.run([os.environ["MAKE_CHECKPOINT"], f"{scratch}/global", "3"], check=True,
-                       stdout=subprocess.DEVNULL)
-        subprocess.run([f"{BIN}/dcp-reshard", f"{scratch}/global", f"{scratch}/sharded", "--layout",
-                        "sharded", "--world", "3"], check=True, stdout=subprocess.DEVNULL)
-        make_folder(f"{scratch}/hf")
-        out = f"{scratch}/out"
-        tools = [Tool("reshard-global", scratch, "global", [
-                     "dcp-reshard", f"{scratch}/global", out, "--layout", "sharded", "--world", "2"],
-                     f"{STEP}/shard-00001-of-00002.h5"),
-                 Tool("reshard-sharded", scratch, "sharded", [
-                     "dcp-reshard", f"{scratch}/sharded", out, "--layout", "global"],
-                     f"{STEP}/state.h5"),
-                 Tool("import", scratch, "hf", ["dcp-import", f"{scratch}/hf", out],
-                      "step-00000000/state.h5"),
-                 Tool("verify", scratch, "sharded", ["dcp-inspect", "verify", f"{scratch}/sharded"],
-                      None),
-                 Tool("ls", scratch, "global", ["dcp-inspect", "ls", f"{scratch}/global", "--json"],
-                      None)]
-        tools[-1].result = lambda done: [
-            (s["name"], s["state"]) for s in json.loads(done.stdout)["steps"]]
-        tools[-1].right = [(STEP, "complete")]
-        found = [tool.try_all(args.every) for tool in tools]
-        print(f"{sum(c for c, _ in found)} cases, {sum(f for _, f in found)} failed")
-        return 1 if any(f for _, f in found) else 0
-    finally:
-        shutil.rmtree(scratch)
+    known, sys.argv[1:] = parser.parse_known_args()
+    return known.every
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@cases.shared
+def sources():
+    """A checkpoint in each layout and a Hugging Face folder. Returns the folder that holds them."""
+    scratch = os.getcwd()
+    subprocess.run([os.environ["MAKE_CHECKPOINT"], f"{scratch}/global", "3"], check=True,
+                   stdout=subprocess.DEVNULL)
+    subprocess.run([f"{BIN}/dcp-reshard", f"{scratch}/global", f"{scratch}/sharded", "--layout",
+                    "sharded", "--world", "3"], check=True, stdout=subprocess.DEVNULL)
+    make_folder(f"{scratch}/hf")
+    return scratch
+
+
+def test_reshard_of_one_file():
+    at = sources()
+    Tool("reshard-global", at, "global",
+         ["dcp-reshard", f"{at}/global", f"{at}/out", "--layout", "sharded", "--world", "2"],
+         f"{STEP}/shard-00001-of-00002.h5").check_each(EVERY)
+
+
+def test_reshard_of_shards():
+    at = sources()
+    Tool("reshard-sharded", at, "sharded", ["dcp-reshard", f"{at}/sharded", f"{at}/out", "--layout", "global"],
+         f"{STEP}/state.h5").check_each(EVERY)
+
+
+def test_import():
+    at = sources()
+    Tool("import", at, "hf", ["dcp-import", f"{at}/hf", f"{at}/out"], "step-00000000/state.h5").check_each(EVERY)
+
+
+def test_verify():
+    at = sources()
+    Tool("verify", at, "sharded", ["dcp-inspect", "verify", f"{at}/sharded"], None).check_each(EVERY)
+
+
+def test_ls():
+    at = sources()
+    tool = Tool("ls", at, "global", ["dcp-inspect", "ls", f"{at}/global", "--json"], None)
+    tool.result = lambda done: [(s["name"], s["state"]) for s in json.loads(done.stdout)["steps"]]
+    tool.right = [(STEP, "complete")]
+    tool.check_each(EVERY)
+
+
+EVERY = read_every()
+with tempfile.TemporaryDirectory(prefix="dcp_tools.") as folder:
+    os.chdir(os.path.realpath(folder))
+    cases.main()

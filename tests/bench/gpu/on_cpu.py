@@ -3,9 +3,12 @@
 print what they measured. How fast that was is no matter."""
 import contextlib
 import io
+import os
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
+import cases
 import snapshots
 import train
 
@@ -23,7 +26,16 @@ def said(module, *options):
     return out.getvalue()
 
 
-rows = [line.split() for line in said(train, "--alone", "--steps", "4").splitlines()]
-assert rows[-1][:2] == ["dcp-train", "2"] and float(rows[-1][3]) > 0, rows
-text = said(snapshots, "--samples", "32")
-assert "times as long with a save beside it" in text and "\n0 GB" not in text, text
+def test_train_prints_a_rate():
+    rows = [line.split() for line in said(train, "--alone", "--steps", "4").splitlines()]
+    assert rows[-1][:2] == ["dcp-train", "2"] and float(rows[-1][3]) > 0, rows
+
+
+def test_snapshots_prints_a_factor():
+    text = said(snapshots, "--samples", "32")
+    assert "times as long with a save beside it" in text and "\n0 GB" not in text, text
+
+
+with tempfile.TemporaryDirectory(prefix="dcp_gpu.") as scratch:
+    os.chdir(scratch)
+    cases.main()

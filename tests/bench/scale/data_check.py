@@ -12,11 +12,15 @@ import subprocess
 import sys
 import tempfile
 
-BIN = pathlib.Path(sys.argv[1])
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
+import cases
+
+BIN, MOST = pathlib.Path(sys.argv[1]), int(sys.argv[2])  # the programs; the most ranks
+del sys.argv[1:3]  # names of cases may follow
 MPIRUN = ["mpirun", "--oversubscribe", "-n"]
 CALL = re.compile(r"^(\d+) +(pwrite64|pread64)\(\d+<([^>]*)>.*, (\d+), (\d+) *\) += \d+$")
 UNFINISHED = "<unfinished ...>"
-CASES = [  # ranks, ranks a host, DCP_SHARED_MEMORY, layout
+WORLDS = [  # ranks, ranks a host, DCP_SHARED_MEMORY, layout
     (4, 4, 1, "global"),
     (4, 4, 0, "global"),
     (4, 2, 1, "global"),
@@ -61,12 +65,7 @@ def run_real(scratch, ranks, host, shared, layout="global", wrapper=()):
 def compare(what, simulated, real):
     only = [("simulated", set(simulated) - set(real)), ("real", set(real) - set(simulated))]
     print(f"{what}: {len(real)} requests, {len(simulated)} simulated")
-    if simulated == real and real:
-        return 0
-    for name, lines in only:
-        for line in sorted(lines)[:5]:
-            print(f"  only {name}: {line}")
-    return 1
+    assert simulated == real and real, [f"only {name}: {line}" for name, lines in only for line in sorted(lines)[:5]]
 
 
 def join_resumed(lines):
@@ -94,8 +93,7 @@ def requests_in(path, rank):
 
 def check_by_strace(scratch, ranks):
     if not shutil.which("strace"):
-        print("strace is missing")
-        return 0
+        cases.skip("strace is missing")
     simulated = simulate(scratch, ranks, ranks, 1)
     calls = "trace=execve,pwrite64,pread64"
     output = scratch / "real" / "strace"
@@ -104,26 +102,40 @@ def check_by_strace(scratch, ranks):
     seen = [line for rank in range(ranks)
             for line in requests_in(folder / f"strace.{rank}", rank)]
     shutil.rmtree(folder)
-    return compare(f"{ranks} ranks, by strace", simulated, sorted(seen))
+    compare(f"{ranks} ranks, by strace", simulated, sorted(seen))
 
 
-def main():
-    failed = 0
-    most = int(sys.argv[2])
-    with tempfile.TemporaryDirectory(prefix="data-check-") as name:
-        scratch = pathlib.Path(name)
-        for ranks, host, shared, layout in CASES:
-            if ranks > most:
-                continue
-            simulated = simulate(scratch, ranks, host, shared, layout)
-            folder = run_real(scratch, ranks, host, shared, layout)
+def check_worlds(layout, shared):
+    """Simulated and real requests are the same for each world of the table with this layout and kind of memory."""
+    for ranks, host, *kind in WORLDS:
+        if kind == [shared, layout] and ranks <= MOST:
             what = f"{ranks} ranks, {host} a host, {layout}" + ("" if shared else ", no shared memory")
-            failed += compare(what, simulated, lines_of(folder.glob("trace.*")))
-            shutil.rmtree(folder)
-        for ranks in (4, 16, 64):
-            failed += check_by_strace(scratch, ranks)
-    return 1 if failed else 0
+            with cases.part(what):
+                scratch = pathlib.Path(tempfile.mkdtemp(dir="."))
+                simulated = simulate(scratch, ranks, host, shared, layout)
+                folder = run_real(scratch, ranks, host, shared, layout)
+                compare(what, simulated, lines_of(folder.glob("trace.*")))
+                shutil.rmtree(folder)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def test_global_layout():
+    check_worlds("global", 1)
+
+
+def test_global_layout_without_shared_memory():
+    check_worlds("global", 0)
+
+
+def test_sharded_layout():
+    check_worlds("sharded", 1)
+
+
+def test_requests_as_strace_sees_them():
+    for ranks in (4, 16, 64):
+        with cases.part(f"{ranks} ranks"):
+            check_by_strace(pathlib.Path(tempfile.mkdtemp(dir=".")), ranks)
+
+
+with tempfile.TemporaryDirectory(prefix="data-check-") as scratch:
+    os.chdir(scratch)
+    cases.main()

@@ -4,10 +4,16 @@
 The figures are those of docs/scale.md, for a small state; a change may only make them smaller.
 """
 import json
+import os
 import subprocess
 import sys
+import tempfile
 
-CASES = {  # arguments; the most that each figure may be
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
+import cases
+
+PROGRAM = sys.argv.pop(1)  # names of cases may follow
+LAYOUTS = {  # arguments; the most that each figure may be
     "fsdp": ("tiny --ranks 64 --host 8", {
         "bytes written over the state's": 1.02,
         "bytes in writes that are short or begin within a MiB": 0.031,
@@ -73,18 +79,28 @@ def figures(ops):
     }
 
 
-def main():
-    failed = 0
-    for name, (arguments, limits) in CASES.items():
-        done = subprocess.run([sys.argv[1], *arguments.split()], stdout=subprocess.PIPE, text=True,
-                              check=True)
-        found = figures({row["op"]: row for row in map(json.loads, done.stdout.splitlines())})
-        for what, most in limits.items():
-            failed |= found[what] > most
-            print(f"{name}: {what}: {found[what]:.3f}, at most {most}"
-                  + (" is allowed" if found[what] > most else ""))
-    return failed
+def check_figures(layout):
+    arguments, limits = LAYOUTS[layout]
+    done = subprocess.run([PROGRAM, *arguments.split()], stdout=subprocess.PIPE, text=True, check=True)
+    found = figures({row["op"]: row for row in map(json.loads, done.stdout.splitlines())})
+    for what, most in limits.items():
+        print(f"{layout}: {what}: {found[what]:.3f}, at most {most}")
+        with cases.part(what):
+            assert found[what] <= most, f"{found[what]:.3f}, and at most {most} is allowed"
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def test_figures_of_fsdp():
+    check_figures("fsdp")
+
+
+def test_figures_of_hsdp():
+    check_figures("hsdp")
+
+
+def test_figures_of_data_parallel():
+    check_figures("data parallel")
+
+
+with tempfile.TemporaryDirectory(prefix="data-counts-") as scratch:
+    os.chdir(scratch)
+    cases.main()
