@@ -9,6 +9,8 @@ import layers
 from sources import AREAS
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..'))
+sys.path.insert(0, os.path.join(ROOT, 'tests', 'support'))
+import cases
 
 
 def read(path):
@@ -45,51 +47,88 @@ def edit_map(root, old, new):
     return write(path, text.replace(old, new, 1))
 
 
-FAULTS = [
-    ('core knows a higher folder', 'libdcp/core/',
-     lambda r: include(r, 'libdcp/core', '#include "comm/comm.h"\n')),
-    ('core knows MPI', 'includes mpi.h',
-     lambda r: include(r, 'libdcp/core', '#include <mpi.h>\n')),
-    ('core knows MPI through the public header', 'includes dcp/mpi.h',
-     lambda r: include(r, 'libdcp/core', '#include "dcp/mpi.h"\n')),
-    ('the trainer knows HDF5', 'includes hdf5.h',
-     lambda r: include(r, 'trainer/config', '#include <hdf5.h>\n')),
-    ('kernels know checkpoints', 'kernels/cpu/',
-     lambda r: include(r, 'kernels/cpu', '#include <dcp/save.h>\n')),
-    ('the trainer sees a private header of the library', 'trainer/config/',
-     lambda r: include(r, 'trainer/config', '#include "core/box.h"\n')),
-    ('the example sees one', 'examples/heat2d/',
-     lambda r: include(r, 'examples/heat2d', '#include "core/box.h"\n')),
-    ('an include goes upwards', '../core/box.h',
-     lambda r: include(r, 'libdcp/io', '#include "../core/box.h"\n')),
-    ('a folder without a row', 'libdcp/cellar has sources and no row',
-     lambda r: append(r, 'libdcp/cellar/wine.c', 'int wine;\n')),
-    ('a row without a folder', 'a row for libdcp/attic',
-     lambda r: edit_map(r, '| `libdcp/core` |', '| `libdcp/attic` | | |\n| `libdcp/core` |')),
-    ('a circle in the table', 'a circle of folders: libdcp/comm libdcp/core',
-     lambda r: edit_map(r, 'no file I/O | `dcp` |', 'no file I/O | `dcp` `comm` |')),
-    ('a document names a file that is gone', 'names core/gone.c',
-     lambda r: append(r, layers.MAP, '\n`core/gone.c`\n')),
-]
+@cases.shared
+def copy():
+    """A copy of the sources. Returns its folder."""
+    for area in (*AREAS, 'docs', 'tests', 'cmake'):
+        skip = shutil.ignore_patterns('corpus', 'data') if area == 'tests' else None
+        shutil.copytree(os.path.join(ROOT, area), area, symlinks=True, ignore=skip)
+    for name in ('README.md', 'CMakeLists.txt', 'CMakePresets.json'):
+        shutil.copy(os.path.join(ROOT, name), '.')
+    return os.getcwd()
 
 
-def main():
-    failed = 0
-    with tempfile.TemporaryDirectory() as root:
-        for area in (*AREAS, 'docs', 'tests', 'cmake'):
-            skip = shutil.ignore_patterns('corpus', 'data') if area == 'tests' else None
-            shutil.copytree(os.path.join(ROOT, area), os.path.join(root, area), symlinks=True, ignore=skip)
-        for name in ('README.md', 'CMakeLists.txt', 'CMakePresets.json'):
-            shutil.copy(os.path.join(ROOT, name), root)
-        for what, expected, spoil in [('as it is', None, lambda r: lambda: None), *FAULTS]:
-            mend = spoil(root)
-            found = layers.faults(root)
-            told = any(expected in line for line in found) if expected else not found
-            print(f'{"ok" if told else "FAILED"}: {what}')
-            failed += not told
-            mend()
-    return 1 if failed else 0
+def check_told(expected, spoil):
+    """What `spoil` does to the copy is found, with a message that has the text. Takes it back."""
+    cases.at_end(spoil(copy()))
+    found = layers.faults(copy())
+    assert any(expected in line for line in found), found
 
 
-if __name__ == '__main__':
-    sys.exit(main())
+def test_no_fault_in_the_sources_as_they_are():
+    assert not layers.faults(copy())
+
+
+def test_core_knows_a_higher_folder():
+    check_told('libdcp/core/',
+               lambda r: include(r, 'libdcp/core', '#include "comm/comm.h"\n'))
+
+
+def test_core_knows_mpi():
+    check_told('includes mpi.h',
+               lambda r: include(r, 'libdcp/core', '#include <mpi.h>\n'))
+
+
+def test_core_knows_mpi_through_the_public_header():
+    check_told('includes dcp/mpi.h',
+               lambda r: include(r, 'libdcp/core', '#include "dcp/mpi.h"\n'))
+
+
+def test_the_trainer_knows_hdf5():
+    check_told('includes hdf5.h',
+               lambda r: include(r, 'trainer/config', '#include <hdf5.h>\n'))
+
+
+def test_kernels_know_checkpoints():
+    check_told('kernels/cpu/',
+               lambda r: include(r, 'kernels/cpu', '#include <dcp/save.h>\n'))
+
+
+def test_the_trainer_sees_a_private_header_of_the_library():
+    check_told('trainer/config/',
+               lambda r: include(r, 'trainer/config', '#include "core/box.h"\n'))
+
+
+def test_an_example_sees_a_private_header_of_the_library():
+    check_told('examples/heat2d/',
+               lambda r: include(r, 'examples/heat2d', '#include "core/box.h"\n'))
+
+
+def test_an_include_goes_upwards():
+    check_told('../core/box.h',
+               lambda r: include(r, 'libdcp/io', '#include "../core/box.h"\n'))
+
+
+def test_a_folder_without_a_row():
+    check_told('libdcp/cellar has sources and no row',
+               lambda r: append(r, 'libdcp/cellar/wine.c', 'int wine;\n'))
+
+
+def test_a_row_without_a_folder():
+    check_told('a row for libdcp/attic',
+               lambda r: edit_map(r, '| `libdcp/core` |', '| `libdcp/attic` | | |\n| `libdcp/core` |'))
+
+
+def test_a_circle_in_the_table():
+    check_told('a circle of folders: libdcp/comm libdcp/core',
+               lambda r: edit_map(r, 'no file I/O | `dcp` |', 'no file I/O | `dcp` `comm` |'))
+
+
+def test_a_document_names_a_file_that_is_gone():
+    check_told('names core/gone.c',
+               lambda r: append(r, layers.MAP, '\n`core/gone.c`\n'))
+
+
+with tempfile.TemporaryDirectory(prefix='layers.') as scratch:
+    os.chdir(scratch)
+    cases.main()
