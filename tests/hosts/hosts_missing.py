@@ -40,6 +40,9 @@ def test_the_least_number_of_ranks_ends_the_run():
 
 
 def test_shrink_leaves_the_host_out():
+    """What killed runs have left on another host is removed."""
+    for folder in (f"{LOCAL}/tmp/dcp-run.killed", "/dev/shm/dcp-run.killed"):
+        hosts.run("h2", ["sh", "-c", f"mkdir -m 700 {folder} && touch {folder}/.dcp-run {folder}/file"])
     cluster, path = lose_h3()
     text = Supervised("shrink", ["-n", 3, "--hosts", cluster, "--on-failure", "shrink"], path).ends()
     lost_s = re.search(r"start 2: .*: ([0-9.]+) s$", text, re.M)
@@ -58,14 +61,6 @@ def test_only_the_host_that_does_not_answer_is_named():
     unknown = host_file("h1 slots=1", "h2 slots=1", "nowhere slots=1", path="unknown")
     text = Supervised("unknown", ["-n", 3, "--hosts", unknown, "--max-restarts", 1], path).ends(3)
     check("host nowhere does not answer" in text and "host h2" not in text, text)
-    check_nothing_left()
-
-
-def test_what_killed_runs_have_left_is_removed():
-    for folder in (f"{LOCAL}/tmp/dcp-run.killed", "/dev/shm/dcp-run.killed"):
-        hosts.run("h2", ["sh", "-c", f"mkdir -m 700 {folder} && touch {folder}/.dcp-run {folder}/file"])
-    cluster, path = lose_h3()
-    Supervised("left", ["-n", 3, "--hosts", cluster, "--on-failure", "shrink"], path).ends()
     check_nothing_left()
 
 
