@@ -54,8 +54,8 @@ int reader_unite(reader_own_files *own, int status, int *own_status, dcp_error *
  * paths. The rows of each tensor's datasets are sent to its home, so no rank has the rows of all
  * tensors. One rank reads and checks each file's tables, for all files at the same time. The ranks
  * find the union of the tensors' names (reader_unite), number the tensors, and send each row to its
- * tensor's home. The home checks whether the rows cover the tensor, and sends a few numbers about it
- * to all ranks.
+ * tensor's home. The home checks whether the rows cover the tensor, and sends a few numbers about
+ * it to all ranks.
  *
  * Collective; begins with comm_agree of `status`. Sets *moved to 1 if the step has moved on some
  * rank. The number of collectives depends neither on files nor on tensors; it is smaller if all
