@@ -31,6 +31,8 @@ static int check_renames(const dcp_rename *pairs, size_t n, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
         const dcp_rename *pair = &pairs[i];
         if (!pair->from || !pair->to) return bad_rename(pair, "two names are needed", err);
+        if (!strchr("/*", *pair->from))
+            return bad_rename(pair, "a tensor's name begins with /", err);
         if (stars(pair->from) > 1 || stars(pair->to) > 1)
             return bad_rename(pair, "there can be one * on a side", err);
         if (stars(pair->from) != stars(pair->to))

@@ -100,6 +100,7 @@ static void what_is_refused(const scratch *s, dcp_checkpoint *ckpt, const given 
         {{"/model/one", "/a/*"}, DCP_ERR_ARG, "{\"/model/one\", \"/a/*\"}: a * has to be"},
         {{"/model/*", NULL}, DCP_ERR_ARG, "{\"/model/*\", \"(null)\"}"},
         {{NULL, "/model/*"}, DCP_ERR_ARG, "{\"(null)\", \"/model/*\"}"},
+        {{"model/*", "/model/*"}, DCP_ERR_ARG, "a tensor's name begins with /"},
         {{"/model/*", "model/*"}, DCP_ERR_ARG, "tensor /model/blocks gets no valid name: it must"},
         {{"/model/*", "/model//*"}, DCP_ERR_ARG, "it has an empty"},
         {{"/model/*", longest}, DCP_ERR_ARG, "longer than 1,024"},
