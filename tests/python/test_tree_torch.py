@@ -192,6 +192,38 @@ class Test(unittest.TestCase):
         self.assert_same(libdcp.read(self.dir)["optimizer"], expected[1])
         self.assert_same(libdcp.read(self.dir)["raw"], expected[2])
 
+    def test_tensors_whose_storage_was_freed_or_shortened_are_refused(self):
+        def left_with(elements, tensor):
+            tensor.untyped_storage().resize_(elements * tensor.element_size())
+            return tensor
+        for tensor in (left_with(0, torch.ones(8)), left_with(0, torch.ones(8)[2:]), left_with(5, torch.ones(8)),
+                       left_with(7, torch.ones(8)[2:]), left_with(6, torch.ones(2, 4).T)):
+            for call in (lambda state: libdcp.save(self.dir, 1, state), libdcp.prove):
+                with self.assertRaisesRegex(TypeError, "storage was freed or shortened"):
+                    call({"model": {"w": tensor}})
+        whole = left_with(6, torch.ones(8)[2:6])  # all of its elements are there
+        libdcp.save(self.dir, 1, {"model": {"w": whole}})
+
+    def test_new_tensors_do_not_follow_the_default_device(self):
+        saved = {"list": [torch.ones(3)], "each": libdcp.PerRank(torch.ones(2)), "part": Part({"t": torch.ones(4)})}
+        libdcp.save(self.dir, 1, saved)
+        with torch.device("meta"):
+            loaded = {"list": [], "each": libdcp.PerRank(None), "part": Part({})}
+            libdcp.load(self.dir, loaded)
+            found = libdcp.read(self.dir)
+        for tensor in (loaded["list"][0], loaded["each"].value, loaded["part"].state["t"], found["list"][0]):
+            self.assertEqual((str(tensor.device), bool((tensor == 1).all())), ("cpu", True))
+
+    def test_renames_that_match_nothing_are_refused(self):
+        libdcp.save(self.dir, 1, {"model": {"w": torch.ones(3)}, "ema": {"w": torch.full((3,), 2.)}})
+        state = {"model": {"w": torch.zeros(3)}}
+        for rename, said in (({"model/*": "/ema/*"}, 'paths begin with "/"'), ({"/model/*": "ema/*"}, 'paths begin with "/"'),
+                             ({"/ema/*": "/model/*"}, "nothing of the state is named /ema/")):
+            with self.assertRaisesRegex(ValueError, said):
+                libdcp.load(self.dir, state, rename=rename, only="/model/*")
+        libdcp.load(self.dir, state, rename={"/model/*": "/ema/*"}, only="/model/*")
+        self.assertEqual(state["model"]["w"].tolist(), [2, 2, 2])
+
     def test_a_backward_pass_across_a_load_is_refused(self):
         """As after any other write to a tensor that the pass needs; a tensor that is not loaded stays usable."""
         loaded, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)

@@ -103,7 +103,7 @@ def new_array(like: Any, dtype: int, shape: tuple[int, ...]) -> Any:
     torch: Any = sys.modules.get("torch")
     if isinstance(like, np.ndarray) or torch is None:
         return np.empty(shape, numpy_dtype(DTYPES[dtype - 1]))
-    return torch.empty(shape, dtype=torch_dtype(dtype))
+    return torch.empty(shape, dtype=torch_dtype(dtype), device="cpu")  # not torch's default device
 
 
 def is_plain(value: Any) -> bool:
@@ -228,10 +228,17 @@ def _of_torch(tensor: Any, whole: tuple[int, ...], start: tuple[int, ...], name:
         item = tensor.element_size()
         strides = tuple(item * stride for stride in tensor.stride())
     address = tensor.data_ptr()
-    if not address and 0 not in count:
-        raise TypeError(f"{name}: a {type(tensor).__name__} that has no memory")
+    if 0 not in count and (not address or _end_in_storage(tensor) > tensor.untyped_storage().nbytes()):
+        raise TypeError(f"{name}: a {type(tensor).__name__} whose storage was freed or shortened, so it has no memory for all of "
+                        "its elements")
     piece = Piece(dtype, whole, start, count, address, strides, tensor)
     return piece if where.type == "cpu" else _on_device(piece, where.index, name)
+
+
+def _end_in_storage(tensor: Any) -> int:
+    """The number of bytes from the beginning of the tensor's storage to the end of its last element."""
+    last: int = tensor.storage_offset() + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride()))
+    return (last + 1) * int(tensor.element_size())
 
 
 def _on_device(piece: Piece, number: int, name: object) -> Piece:
@@ -267,6 +274,30 @@ def _of_dense(value: Any, whole: tuple[int, ...], start: tuple[int, ...], name: 
 def is_torch_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def like_new(value: Any) -> Any:
+    """A new array with the value's type, shape and place, to fill instead of it; None if its kind is not known."""
+    if type(value) is np.ndarray:
+        return np.empty_like(value)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter) and not _lacks_memory(value):
+        return torch.empty_like(value.detach())
+    return None
+
+
+def put_into(value: Any, new: Any) -> bool:
+    """Copies a new array into an old one, and returns whether these have one type and shape."""
+    if isinstance(value, np.ndarray) and isinstance(new, np.ndarray):
+        if value.dtype != new.dtype or value.shape != new.shape:
+            return False
+        value[...] = new
+        return True
+    if not (is_torch_tensor(value) and is_torch_tensor(new)) or value.dtype != new.dtype or value.shape != new.shape:
+        return False
+    with sys.modules["torch"].no_grad():
+        value.copy_(new)
+    return True
 
 
 def count_write(tensor: Any) -> None:

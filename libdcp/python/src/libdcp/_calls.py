@@ -272,6 +272,32 @@ class Prepared:
             self._layout = Layout([], 0, 0, 1, None)
         return found
 
+    @property
+    def filled(self) -> set[str]:
+        """The paths of the tensors that a load writes into."""
+        return self._used_layout.filled(self._selects) if self._used_layout else set()
+
+    def refuse_mixed(self, written: Mapping[str, int], step: int) -> None:
+        """Called before a load of this step; see Layout.refuse_mixed."""
+        layout = self._used_layout
+        if layout and written:
+            self._try(lambda: layout.refuse_mixed(written, step), None)
+
+    def refuse_unmatched(self, rename: Mapping[str, str]) -> None:
+        """Collective, after :meth:`unite`.
+
+        Raises:
+            ValueError: on all ranks, if a name for the state's side of ``rename`` is below no part of the state.
+        """
+        if not rename or not self._state or not self._used_layout:
+            return
+        parts = {path.split("/")[1] for path in self._used_layout.paths()} | {str(key) for key in self._state.given}
+        others = [here for here in rename if not here.startswith("*") and "*" not in (part := here.split("/")[1])
+                  and part not in parts]
+        if self._comm.all(bool(others)):
+            raise ValueError(f"rename: nothing of the state is named {others[0]}; each pair is the state's name and then the "
+                             "checkpoint's")
+
     def refresh(self) -> None:
         """Called before the state is read."""
         if self._state:
@@ -307,8 +333,15 @@ class Prepared:
             self.failures.raise_first()
 
 
-def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
-    """Fills a state from an open checkpoint, and returns its JSON."""
+def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, options: LoadKeywords,
+              written: dict[str, int] | None = None) -> Loaded:
+    """Fills a state from an open checkpoint, and returns its JSON.
+
+    Args:
+        written: the tensors, by path, into which loads of damaged steps have written, and these steps' numbers; if this
+            load fails, its tensors are added.
+    """
+    written = {} if written is None else written
     def shape(path: str) -> tuple[int, ...] | None:
         found = lib.checkpoint_find(checkpoint, path.encode())
         return tuple(found.contents.shape[:found.contents.ndim]) if found else None
@@ -318,23 +351,30 @@ def load_open(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | Sta
     lookup = Lookup(shape, Stored(lib.checkpoint_json(checkpoint)), options.get("rename"), dtype,
                     lambda: _tensor_paths(checkpoint))
     try:
-        return _fill(checkpoint, comm, state, options, lookup)
+        return _fill(checkpoint, comm, state, options, lookup, written)
     except BaseException as e:
         status = e.status if isinstance(e, Error) else None
         if status == Status.COMM or lookup.may_lack:
             raise
         comm.agree(None if status == Status.NOT_FOUND else e)  # a rank may have raised another exception
         lookup.may_lack = True  # perhaps one of two tied tensors
-        return _fill(checkpoint, comm, state, options, lookup)
+        return _fill(checkpoint, comm, state, options, lookup, written)
 
 
 def _fill(checkpoint: c.c_void_p, comm: Comm, state: Mapping[Any, Any] | State, options: LoadKeywords,
-          lookup: Lookup) -> Loaded:
+          lookup: Lookup, written: dict[str, int]) -> Loaded:
+    step = int(lib.checkpoint_step(checkpoint))
     with Prepared(comm, state, lookup) as prepared:
         made = prepared.load_options(options)
+        prepared.refuse_mixed(written, step)
         prepared.unite()
+        prepared.refuse_unmatched(options.get("rename") or {})
         prepared.failures.follow_cancel(made)
-        prepared.call(lib.load_with, checkpoint, prepared.handle, made, None)
+        try:
+            prepared.call(lib.load_with, checkpoint, prepared.handle, made, None)
+        except Error:
+            written.update(dict.fromkeys(prepared.filled, step))
+            raise
         prepared.restore(comm, _options.selects(options.get("only")))
         if options.get("strict", True):
             return Loaded(lookup.members, [], [])
@@ -346,7 +386,8 @@ def _tensor_paths(checkpoint: c.c_void_p) -> list[str]:
     return [lib.checkpoint_tensor(checkpoint, i).contents.path.decode() for i in range(lib.checkpoint_tensors(checkpoint))]
 
 
-def load_path(comm: Comm, path: str, state: Mapping[Any, Any] | State, options: LoadKeywords) -> Loaded:
+def load_path(comm: Comm, path: str, state: Mapping[Any, Any] | State, options: LoadKeywords,
+              written: dict[str, int] | None = None) -> Loaded:
     """Does the same for a step's folder, or for the newest step of a directory."""
     checkpoint = c.c_void_p()
     try:
@@ -356,6 +397,6 @@ def load_path(comm: Comm, path: str, state: Mapping[Any, Any] | State, options: 
             raise
         raise e.saying(comm.text(_foreign.told(e, path), 0)) from None
     try:
-        return load_open(checkpoint, comm, state, options)
+        return load_open(checkpoint, comm, state, options, written)
     finally:
         lib.checkpoint_close(checkpoint)

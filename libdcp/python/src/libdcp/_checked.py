@@ -81,7 +81,11 @@ def _globs(name: str, value: Any) -> list[str]:
 def _renames(name: str, value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise _of_type(name, value, "a mapping from names in the state to those in the checkpoint")
-    return {_text(name, here): _text(name, there) for here, there in value.items()}
+    names = {_text(name, here): _text(name, there) for here, there in value.items()}
+    for pattern in (*names, *names.values()):
+        if not pattern.startswith(("/", "*")):
+            raise ValueError(f'{name}: {_shown(pattern)} matches no path, since paths begin with "/", such as "/model/*"')
+    return names
 
 
 def _redundancy(name: str, value: Any) -> str:

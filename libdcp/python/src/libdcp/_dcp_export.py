@@ -104,7 +104,7 @@ class _Writer:
         return read if at.kind == "numpy" else self._torch_tensor(read, entry)
 
     def _torch_tensor(self, read: Any, entry: Entry) -> Any:
-        made = self._torch.empty(read.shape, dtype=_arrays.torch_dtype(_arrays.dtype_number(entry.dtype)))
+        made = self._torch.empty(read.shape, dtype=_arrays.torch_dtype(_arrays.dtype_number(entry.dtype)), device="cpu")
         made.view(-1).view(self._torch.uint8).numpy()[...] = read.reshape(-1).view(np.uint8)
         return made
 

@@ -165,7 +165,7 @@ class _Load:
         for path, kind in self._stored.arrays_of(name).items():
             entry = self._stored.entry(path)
             made[path] = (np.empty(entry.shape, _arrays.numpy_dtype(entry.dtype)) if kind == "numpy" else
-                          torch.empty(entry.shape, dtype=_arrays.torch_dtype(_arrays.dtype_number(entry.dtype))))
+                          torch.empty(entry.shape, dtype=_arrays.torch_dtype(_arrays.dtype_number(entry.dtype)), device="cpu"))
             self._add_pieces(path, _arrays.pieces(made[path], path))
         return made
 

@@ -86,10 +86,11 @@ def load(comm: Comm, path: str, state: Mapping[Any, Any] | State, step: int | No
     if step is not None:
         return _calls.load_path(comm, step_path(path, step), state, options)
     found = _newest_first(comm, path)
+    written: dict[str, int] = {}
     while found:
         number, *older = found
         try:
-            return _calls.load_path(comm, step_path(path, number), state, options)
+            return _calls.load_path(comm, step_path(path, number), state, options, written)
         except BaseException as e:
             if isinstance(e, Error) and e.status == Status.COMM:
                 raise

@@ -19,6 +19,7 @@ from ._capi import MAX_DIMS, lib
 from ._lookup import Lookup
 from ._tree import Row
 from ._words import Keys
+from .errors import Error, Status
 from .ranks import Loader, PerRank, Shape
 
 log = logging.getLogger("libdcp")
@@ -304,6 +305,27 @@ class Layout:
                 continue
             if self._stored is None or self._shape(row.path) is not None:
                 raise ValueError(f"{row.keys}: a read-only array, which can't be loaded into")
+
+    def filled(self, is_loaded: Callable[[str], bool]) -> set[str]:
+        """The paths of the tensors into whose memory a load from this checkpoint writes. A value of
+        :class:`libdcp.PerRank` changes only after a load."""
+        own = {own.path for own in self._own}
+        return {row.path for row, _ in self._placed
+                if row.path not in own and is_loaded(row.path) and self._shape(row.path) is not None}
+
+    def refuse_mixed(self, written: Mapping[str, int], step: int) -> None:
+        """Called before a load, if a load of a damaged step has failed.
+
+        Args:
+            written: the tensors that it has written into, by path, with the number of its step.
+
+        Raises:
+            libdcp.Error: the checkpoint does not have such a tensor, so that the damaged step's elements would remain.
+        """
+        for row, _ in self._placed:
+            if row.path in written and self._shape(row.path) is None:
+                raise Error(f"{row.keys} contains elements of step {written[row.path]}, which is damaged, and step {step} has no "
+                            f"such tensor to replace them: set it anew, and load step {step} by its number", status=Status.STATE)
 
     def restore(self, is_loaded: Callable[[str], bool]) -> None:
         """Called after a load: sets what the library has not filled, and what each rank has separately."""

@@ -110,7 +110,7 @@ class _Selected:
 def _new(entry: Entry, torch: Any) -> Any:
     if torch is None:
         return np.empty(entry.shape, _arrays.numpy_dtype(entry.dtype))
-    return torch.empty(entry.shape, dtype=_arrays.torch_dtype(_arrays.dtype_number(entry.dtype)))
+    return torch.empty(entry.shape, dtype=_arrays.torch_dtype(_arrays.dtype_number(entry.dtype)), device="cpu")
 
 
 def _put(state: dict[Any, Any], keys: Trail, value: Any, path: str) -> None:

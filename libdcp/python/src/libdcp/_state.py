@@ -54,6 +54,11 @@ class State:
         return Layout(self._flat.all_rows, len(self._flat.rows), self._rank, self._size, self._stored)
 
     @property
+    def given(self) -> Mapping[Any, Any]:
+        """The caller's mapping."""
+        return self._given
+
+    @property
     def handle(self) -> c.c_void_p:
         return self.layout.handle
 

@@ -139,11 +139,12 @@ class Tiers:
         newest = None if fall_back or step is not None else max(self.steps(), default=None)
         loaded: list[Loaded] = []
         failed: list[BaseException] = []
+        written: dict[str, int] = {}
 
         def load(_ctx: Any, checkpoint: int, err: Any) -> int:
             try:
                 self._refuse_older(lib.checkpoint_step(c.c_void_p(checkpoint)), newest)
-                loaded.append(_calls.load_open(c.c_void_p(checkpoint), self._comm, state, options))
+                loaded.append(_calls.load_open(c.c_void_p(checkpoint), self._comm, state, options, written))
             except BaseException as e:
                 failed.append(e)
                 return fail(err, e)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import _names, _words
-from ._arrays import Pieces, Shard, array_like, empty_piece, is_uninitialized, new_array
+from ._arrays import Pieces, Shard, array_like, empty_piece, is_uninitialized, like_new, new_array
 from ._names import OBJECTS, is_tensor
 from ._decoding import Decoder, inner_of
 from ._union import EACH
@@ -312,6 +312,10 @@ class Flat(_words.Encoder):
         if not shape or dtype is None:
             return
         own = tuple(value.value.shape) if value.is_array else None
+        new = like_new(value.value) if own == shape[1:] else None
+        if new is not None:
+            self._begun.append(value)
+            value.begin_load(new)
         if value.value is None or own is not None and own != shape[1:] and len(own) == len(shape) - 1:
             self._begun.append(value)
             value.begin_load(self._array_for(value.value, dtype, shape[1:]))

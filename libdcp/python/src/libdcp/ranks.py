@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _words
-from ._arrays import Shard, is_torch_tensor
+from ._arrays import Shard, is_torch_tensor, put_into
 from ._decoding import Decoder
 from .errors import Error, Status
 
@@ -57,13 +57,14 @@ class PerRank:
         self.loaded = False
 
     def begin_load(self, new: Any) -> None:
-        """Called before a load, with an array to fill if the value is not one that can be filled; otherwise None."""
+        """Called before a load, with an array to fill instead of the value, or with None. The value changes only after
+        the load has succeeded: a load that fails, or that has nothing for this rank, leaves it as it was."""
         self._next = new
 
     def end_load(self, is_loaded: bool) -> None:
         """Called after a load, which reports whether it had something for this rank."""
         self.loaded = is_loaded
-        if is_loaded and self._next is not None:
+        if is_loaded and self._next is not None and not put_into(self.value, self._next):
             self.value = self._next
         self._next = None
 

@@ -344,7 +344,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
         """All rows of the data loader's state get the same length, if possible their previous one. Collective."""
         if DATALOADER in state:
             rows = state[DATALOADER]["state"]
-            needed = torch.tensor(rows.needs())
+            needed = torch.tensor(rows.needs(), device="cpu")
             _dist.all_reduce(needed, _dist.ReduceOp.MAX, group=self._group)
             rows.room = max(_LEAST_ROOM, 1 << (int(needed) - 1).bit_length())
 
@@ -356,7 +356,7 @@ class CheckpointManager(_base.BaseCheckpointManager):  # type: ignore[misc]
     def _newest(self) -> int:
         """The newest step of the folder; -1 if there is none. Collective, since file systems may show it late to some
         ranks."""
-        newest = torch.tensor(max(store.steps(self.folder), default=-1))
+        newest = torch.tensor(max(store.steps(self.folder), default=-1), device="cpu")
         _dist.all_reduce(newest, _dist.ReduceOp.MAX, group=self._group)
         return int(newest)
 
