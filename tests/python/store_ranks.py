@@ -44,6 +44,42 @@ def load(group, directory, options, failures):
         return raised or (loaded[0], float(state["w"][0])), store.steps()
 
 
+def save_rows(group, directory, step, is_new):
+    state = {"w": np.full(100, step + 0.5), "row": libdcp.PerRank(np.full(10, 10.0 * step + group.rank()))}
+    if is_new:
+        state["new"] = np.full(3, 7.0)
+    libdcp.save(directory, step, state, group=group)
+
+
+def load_rows(group, directory, how, options):
+    """The step that was loaded, the row's first element and whether the load had it, and a tensor's; or what was raised."""
+    row = np.full(10, -7.0)
+    state = {"w": np.zeros(100), "row": libdcp.PerRank(row)}
+    if "strict" in options:
+        state["new"] = np.zeros(3)
+    def load():
+        if how == "load":
+            return libdcp.load(directory, state, group=group, **options)
+        places = [libdcp.Tier(directory)] if how == "list" else directory
+        with libdcp.Store(places, group=group) as store:
+            return store.load(state, **options)
+    loaded = []
+    raised = said(lambda: loaded.append(load()["step"]))
+    assert state["row"].value is row
+    return raised or (loaded[0], float(row[0]), state["row"].loaded, float(state["w"][0]))
+
+
+def save_either(group, directory, kind):
+    """What a save raises on ranks of which the first has a tensor where the second has something else."""
+    tensor = np.ones(3)
+    first, second = {
+        "none": ({"a": tensor, "b": 2}, {"a": None, "b": 2}), "number": ({"a": tensor}, {"a": 1}), "list": ([1, 2], [1, tensor]),
+        "longer": ([tensor], [tensor, tensor]), "leaf": ({"a": tensor}, 5), "alike": ({"a": tensor, "b": 2}, {"c": 1}),
+        "empty": ({"a": {"b": tensor}}, {"a": {}})}[kind]
+    state = {"m": {"w": np.ones(2)}, "v": (first, second)[group.rank()]}
+    return said(lambda: libdcp.save(directory, 1, state, group=group, replicas="warn")) or libdcp.read(directory)["v"]
+
+
 def load_named(group, directory, is_store, options, names):
     """What a load of the first one raises, whose state has these further names."""
     state = {"w": np.zeros(100), "sampler": Sampler([]), **dict.fromkeys(names, 0)}

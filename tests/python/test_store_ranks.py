@@ -1,5 +1,6 @@
 """A store on several ranks: damage, saves that were lost, and paths that are wrong on one of them."""
 
+import itertools
 import os
 import pathlib
 import tempfile
@@ -70,6 +71,34 @@ class Test(unittest.TestCase):
                 found = pool.results(store_ranks.load, [(run, {}, [])] * ranks)
                 self.assertEqual(found, [((2, 2.5), [1, 2, 3])] * ranks)
                 self.assertIn(".abandoned-step-00000003", os.listdir(run))
+
+    def test_a_load_that_falls_back_leaves_nothing_of_the_damaged_step(self):
+        """Step 1 is one rank's; step 2, of two ranks, is damaged in its last bytes that are read."""
+        for how, is_new in itertools.product(("load", "store", "list"), (False, True)):
+            with self.subTest(how, is_new=is_new):
+                run = self.dir / f"{how}{is_new}"
+                pool.results(store_ranks.save_rows, [(run, 1, False)])
+                pool.results(store_ranks.save_rows, [(run, 2, is_new)] * 2)
+                file = run / "step-00000002" / "state.h5"
+                raw = bytearray(file.read_bytes())
+                raw[raw.index(np.full(100, 2.5).tobytes()) + 792] ^= 1
+                file.write_bytes(raw)
+                found = pool.results(store_ranks.load_rows, [(run, how, {"strict": False} if is_new else {})] * 2)
+                if not is_new:
+                    self.assertEqual(found, [(1, 10.0, True, 1.5), (1, -7.0, False, 1.5)])
+                for raised in found if is_new else ():  # what step 1 lacks would keep step 2's elements
+                    self.assertEqual(raised[2], libdcp.Status.STATE, raised)
+                    self.assertIn("contains elements of step 2, which is damaged, and step 1 has no such tensor", raised[1])
+
+    def test_a_tensor_on_one_rank_and_something_else_on_another(self):
+        for kind in ("none", "number", "list", "longer", "leaf"):
+            with self.subTest(kind):
+                for raised in pool.results(store_ranks.save_either, [(self.dir / kind, kind)] * 2):
+                    self.assertEqual(raised[2], libdcp.Status.MISMATCH, raised)
+                    self.assertIn("is a tensor on some ranks and something else on others", raised[1])
+        for kind, keys in (("alike", ["a", "b", "c"]), ("empty", ["a"])):
+            for read in pool.results(store_ranks.save_either, [(self.dir / kind, kind)] * 2):
+                self.assertEqual(sorted(read), keys)
 
     def test_a_rank_that_does_not_come_is_waited_for_as_the_group_says(self):
         program = self.dir / "late.py"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import _names, _tree, _union
+from ._decoding import Decoder
 from ._words import NOTHING
 from .errors import Error, Status
 
@@ -74,7 +75,24 @@ def text_of(part: _union.Part, paths: Iterable[str]) -> bytes:
     members, names = part.united[_JSON], list(paths)
     words = members.pop(_names.OBJECTS, NOTHING)
     kept = words if words is NOTHING else _without_filled(words, (), names)
-    return _tree.joined(_tree.united(kept, names), members).encode()
+    text = _tree.joined(_tree.united(kept, names), members).encode()
+    _refuse_conflicts(_tree.Stored(text), names)
+    return text
+
+
+def _refuse_conflicts(stored: _tree.Stored, paths: list[str]) -> None:
+    """Raises:
+        libdcp.Error: MISMATCH: what is a tensor on some ranks is something else on others, so no state has both.
+    """
+    words = stored.leaves(stored.words, Decoder(stored.is_tagged)) if stored.words is not None else ()
+    taken = {keys for keys, _ in words}  # by what is not a mapping
+    tensors = {stored.keys_of(path): path for path in paths}
+    within = {keys[:n] for keys in (*taken, *tensors) for n in range(1, len(keys))}
+    for keys, path in tensors.items():
+        inside = any(keys[:n] in taken for n in range(1, len(keys))) and not stored.has_place(path)
+        if keys in taken or keys in within or inside:
+            raise Error(f"{_names.Keys(keys)} is a tensor on some ranks and something else on others; give it another name "
+                        "there, or have libdcp.PerRank keep what each rank has", status=Status.MISMATCH, tensor=path)
 
 
 def _without_filled(word: Any, keys: tuple[Any, ...], paths: list[str]) -> Any:
