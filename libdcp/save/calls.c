@@ -191,6 +191,8 @@ static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
 int save_call_begin(dcp_store *store, int status, save_call call, const dcp_save_options *options,
                     dcp_error *err) {
     int refuses = options->when_busy == DCP_BUSY_REFUSE;
+    const int forked = store_check_own(store, err);
+    if (forked) return forked; /* its context has memory that a fork does not have */
     int made = save_context_make(store, status ? NULL : err);
     if (made) return status ? status : made;
     dcp_saving *s = save_context_of(store)->in_flight;
@@ -294,6 +296,7 @@ int dcp_save_copy(dcp_store *store, const dcp_state *state, const dcp_save_optio
                          "dcp_save_copy: a store, a state and is_copied are needed");
     *is_copied = 0;
     int status = take_options(options, &own, err);
+    if (!status) status = store_check_own(store, err);
     if (status) return status;
     store_settle(store);
     save_context *kept = save_context_of(store);

@@ -143,18 +143,15 @@ static int remove_step_named(dcp_store *store, removal *r, dcp_error *err) {
 
 int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err) {
     if (!store) return core_fail(err, DCP_ERR_ARG, "dcp_step_remove: store is NULL");
-    if (!store_is_own(store))
-        return core_fail_at(err, DCP_ERR_STATE, store->dir,
-                            "was opened by process %ld, of which this one is a fork: each process "
-                            "opens its own stores",
-                            (long)store->process);
     removal r = {.step = step};
     comm_vote v = {0};
+    int status = store_check_own(store, err);
+    if (status) return status;
     store_settle(store);
     format_name_write(r.name, "", step);
     store_writer_folder_entry(store, r.name, r.aside);
     comm_vote_same(&v, "the step to remove", step);
-    int status = comm_vote_run(store->comm, &v, DCP_OK, err);
+    status = comm_vote_run(store->comm, &v, DCP_OK, err);
     if (!status) status = comm_agree(store->comm, check_wanted(store, &r, err), err);
     if (!status && (status = remove_step_named(store, &r, err)))
         status = store_find_cause(store, status, err); /* another writer may be why */

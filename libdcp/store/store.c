@@ -82,6 +82,14 @@ int store_leads(const dcp_store *store) { return store->comm->rank == store->lea
 
 int store_is_own(const dcp_store *store) { return store->process == getpid(); }
 
+int store_check_own(const dcp_store *store, dcp_error *err) {
+    if (store_is_own(store)) return DCP_OK;
+    return core_fail_at(err, DCP_ERR_STATE, store->dir,
+                        "was opened by process %ld, of which this one is a fork: each process "
+                        "opens its own stores",
+                        (long)store->process);
+}
+
 void store_settle(dcp_store *store) {
     store_attachment *a = store->attachment;
     if (a && a->settle) a->settle(a);

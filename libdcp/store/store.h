@@ -112,8 +112,11 @@ struct dcp_store {
 /* Whether this rank leads its node. */
 int store_leads(const dcp_store *store);
 
-/* Whether this process opened it: not one that was forked since, which has no part in its saves. */
+/* Whether this process opened the store. A process that was forked since has no part in its
+ * saves. */
 int store_is_own(const dcp_store *store);
+/* Returns DCP_ERR_STATE in such a process. Not collective. */
+int store_check_own(const dcp_store *store, dcp_error *err);
 
 /* Waits for the save in flight, if there is one. */
 void store_settle(dcp_store *store);

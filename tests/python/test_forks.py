@@ -1,8 +1,11 @@
 """Children of fork, as DataLoader's workers are, beside saves in flight: they read, save and end. A child that hangs is
 ended by its alarm, which fails the test."""
 
+import copy
+import itertools
 import multiprocessing
 import os
+import pickle
 import signal
 import tempfile
 import threading
@@ -31,6 +34,18 @@ def save(checkpoint: libdcp.Checkpoint, directory: str, number: int) -> bool:
 
 
 WORK = (read_opened, open_and_read, save)
+
+
+def use_store(store: libdcp.Store, state: dict) -> list[str]:
+    """What a child's calls of its parent's store raise."""
+    said = []
+    for call in (lambda: store.save_async(90, state), lambda: store.save(91, state), lambda: store.load(state),
+                 lambda: store.remove(1), lambda: store.continue_from(1)):
+        try:
+            call()
+        except libdcp.Error as e:
+            said.append(f"{e.status.name} {e}")
+    return said
 
 
 def work(pipe, number, *args):
@@ -71,6 +86,34 @@ class Test(unittest.TestCase):
                     ends.set()
                     reader.join()
                 self.assertEqual(store.steps()[-1], step - 1)
+
+    def test_a_parents_store_is_refused(self):
+        """Also while it saves, with memory that a child does not have."""
+        with tempfile.TemporaryDirectory(prefix="dcp-forks-") as directory:
+            state = {"w": np.ones(1000000, np.float32)}
+            with libdcp.Store(directory) as store:
+                declared = store.declare(state)
+                for step in (1, 2):
+                    store.save_async(step, declared).wait()
+                saving = store.save_async(3, declared)
+                ours, theirs = fork.Pipe()
+                child = fork.Process(target=lambda: (signal.alarm(LIMIT_S), theirs.send(use_store(store, state))))
+                child.start()
+                said = ours.recv() if ours.poll(LIMIT_S) else None
+                child.join()
+                self.assertEqual((child.exitcode, len(said or ())), (0, 5), said)
+                for text in said:
+                    self.assertIn("STATE the store was opened by the process of which this one is a fork", text)
+                saving.wait()
+                self.assertEqual(store.steps(), [1, 2, 3])
+
+    def test_copies_are_refused(self):
+        with tempfile.TemporaryDirectory(prefix="dcp-forks-") as directory:
+            libdcp.save(directory, 1, {"w": np.ones(3)})
+            with libdcp.Store(directory) as store, libdcp.Checkpoint(directory) as checkpoint:
+                for made, call in itertools.product((store, checkpoint), (copy.copy, copy.deepcopy, pickle.dumps)):
+                    with self.assertRaisesRegex(TypeError, "can be neither copied nor pickled: open its"):
+                        call(made)
 
     def start_child(self, number, *args):
         here, there = fork.Pipe(duplex=False)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -102,6 +102,9 @@ class Checkpoint(Mapping[str, npt.NDArray[Any]]):
     Tensors of types that numpy lacks (BF16, the 8-bit floats) have the types of ml_dtypes if that is installed,
     otherwise they are their bits as unsigned integers.
     """
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a libdcp.Checkpoint can be neither copied nor pickled: open its path anew")
 
     def __init__(self, path: Path) -> None:
         text = _paths.given(path, "path")

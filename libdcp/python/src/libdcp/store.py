@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from . import _calls, _capi, _checked, _directory, _locks, _options, _paths, _signals
 from ._calls import Loaded
@@ -19,7 +19,7 @@ from ._options import LoadKeywords, Report, SaveKeywords
 from ._paths import Path
 from ._state import State
 from ._tiers import Tier, Tiers
-from .errors import EarlierFailure, Error
+from .errors import EarlierFailure, Error, Status
 from .saving import Flight, Saving, Worker, check_begin
 
 if TYPE_CHECKING:
@@ -134,6 +134,9 @@ class Store:
                 self._shut()
                 raise
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a libdcp.Store can be neither copied nor pickled: open its directory anew")
+
     def _opened(self, directory: Path | Sequence[Tier], given: Mapping[str, Any]) -> Directory | Tiers:
         is_list = isinstance(directory, Sequence) and not isinstance(directory, (str, bytes))
 
@@ -199,6 +202,9 @@ class Store:
     def _work(self) -> Iterator[BaseException | None]:
         """For one call of the library, once the background save has been waited for; yields a failure that was not
         reported yet."""
+        if not self._worker.is_of_this_process:
+            raise Error("the store was opened by the process of which this one is a fork: each process opens its own stores",
+                        status=Status.STATE)
         with self._hold():
             earlier = self._settle()
             self._working = threading.get_ident()
