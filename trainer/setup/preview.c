@@ -153,8 +153,8 @@ static uint64_t gathers_of(const fsdp_plan *plan, size_t unit) {
 static void print_units(const fsdp_plan *plan) {
     const fsdp_layout *layout = plan->layout;
     const uint64_t gathered_size = plan->strategy.bf16 ? 2 : sizeof(float);
-    printf("\n%5s  %-28s %12s %10s %12s %14s %8s\n", "unit", "", "parameters", "MiB", "MiB a rank",
-           "MiB a gather", "gathers");
+    printf("\n%5s  %-28s %12s %10s %12s %14s %8s\n", "unit", "", "parameters", "MiB",
+           "MiB per rank", "MiB a gather", "gathers");
     for (size_t u = 0; u < layout->n; u++) {
         const fsdp_unit *unit = &layout->units[u];
         char name[128];

@@ -188,11 +188,11 @@ static int predict(const trainer *t, needs *out, dcp_error *err) {
     return DCP_OK;
 }
 
-/* "203.00 MiB a rank (...)" */
+/* "203.00 MiB per rank (...)" */
 static void describe_needs(const needs *n, char *out, size_t size) {
     const setup_memory *m = &n->m;
     snprintf(out, size,
-             "%.2f MiB a rank (%.2f parameters, gradients and moments; %.2f gathered units; %.2f "
+             "%.2f MiB per rank (%.2f parameters, gradients and moments; %.2f gathered units; %.2f "
              "activations; %.2f partial sums; %.2f for what libraries take)",
              setup_mib(n->bytes), setup_mib(m->params + m->grads + m->slots), setup_mib(m->units),
              setup_mib(m->activations), setup_mib(m->partial), setup_mib(n->later));

@@ -114,7 +114,7 @@ inline dcp_tensor tensor(const char *path, dcp_dtype type, const std::vector<uin
     return t;
 }
 
-/* The same of a C++ type: float, double, std::complex of them, bool, integers of 8 to 64 bits. */
+/* Does the same for a C++ type: float, double, std::complex of them, bool, integers of 8 to 64 bits. */
 template <class T> dcp_tensor tensor(const char *path, const std::vector<uint64_t> &shape) {
     return tensor(path, detail::dtype<T>::value, shape);
 }
@@ -328,8 +328,8 @@ class Checkpoint : public detail::owner<dcp_checkpoint, dcp_checkpoint_close> {
     dcp_layout layout() const noexcept { return dcp_checkpoint_layout(get()); }
     std::string json() const { return dcp_checkpoint_json(get()); }
     size_t tensors() const noexcept { return dcp_checkpoint_tensors(get()); }
-    /* What these two return is valid until the checkpoint is closed; find: NULL where there is
-     * none. */
+    /* What these two return is valid until the checkpoint is closed; find
+     * returns NULL if there is none. */
     const dcp_tensor *tensor(size_t i) const noexcept { return dcp_checkpoint_tensor(get(), i); }
     const dcp_tensor *find(const std::string &path) const noexcept {
         return dcp_checkpoint_find(get(), path.c_str());
