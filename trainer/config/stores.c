@@ -16,7 +16,7 @@
 int config_stores_survivable(const char *redundancy) {
     if (!redundancy || strcmp(redundancy, "none") == 0) return 0;
     if (strcmp(redundancy, "partner") == 0) return 1;
-    char text[sizeof "rs(16)"];
+    char text[sizeof "rs()" + 11];
     for (int lost = 1; lost <= MOST_LOST; lost++) {
         snprintf(text, sizeof text, "rs(%d)", lost);
         if (strcmp(redundancy, text) == 0) return lost;
