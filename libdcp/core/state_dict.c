@@ -3,6 +3,7 @@
 #include "core/state_dict.h"
 
 #include <search.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +114,53 @@ static int by_folder(const void *key, const void *tensor) {
 
 /* Checks that no tensor is a folder of another one: in HDF5 a path names either a dataset or a
  * group. */
+core_section core_section_of(const char *path) {
+    static const char *const names[CORE_SECTION_OTHER] = {
+        [CORE_SECTION_MODEL] = "/model/",
+        [CORE_SECTION_OPTIMIZER] = "/optimizer/",
+        [CORE_SECTION_FILES] = "/files/",
+    };
+    for (core_section s = 0; s < CORE_SECTION_OTHER; s++)
+        if (!strncmp(path, names[s], strlen(names[s]))) return s;
+    return CORE_SECTION_OTHER;
+}
+
+/* Returns true if the sections from `first` to `last`, without /files, have tensors and none of
+ * them has changed. */
+static bool are_unchanged(const core_section_changes *c, core_section first, core_section last) {
+    size_t changed = 0, unchanged = 0;
+    for (core_section s = first; s <= last; s++) {
+        if (s == CORE_SECTION_FILES) continue;
+        changed += c->changed[s];
+        unchanged += c->unchanged[s];
+    }
+    return unchanged && !changed;
+}
+
+void core_section_complain(const core_section_changes *c, uint64_t step, uint64_t before,
+                           char *text, size_t size) {
+    const unsigned long long now = step, then = before;
+    text[0] = 0;
+    if (are_unchanged(c, 0, CORE_SECTION_OTHER))
+        snprintf(text, size,
+                 "step %llu: no byte of any tensor differs from step %llu: the optimizer's update "
+                 "did not reach what is saved, or it was zero, as with a learning rate of 0",
+                 now, then);
+    else if (c->changed[CORE_SECTION_OPTIMIZER] &&
+             are_unchanged(c, CORE_SECTION_MODEL, CORE_SECTION_MODEL))
+        snprintf(text, size,
+                 "step %llu: tensors under /optimizer changed since step %llu, but no byte under "
+                 "/model did: the update did not reach the parameters that are saved, or it was "
+                 "zero, as with a learning rate of 0",
+                 now, then);
+    else if (c->changed[CORE_SECTION_MODEL] &&
+             are_unchanged(c, CORE_SECTION_OPTIMIZER, CORE_SECTION_OPTIMIZER))
+        snprintf(text, size,
+                 "step %llu: tensors under /model changed since step %llu, but no byte under "
+                 "/optimizer did: the optimizer's state that is saved is not the one in use",
+                 now, then);
+}
+
 int core_state_check_folders(const dcp_state *state, const char *path, dcp_error *err) {
     char folder[DCP_MAX_PATH + 2];
     for (const char *c = strchr(path + 1, '/'); c; c = strchr(c + 1, '/')) {

@@ -81,6 +81,32 @@ state_tensor **core_state_sorted(const dcp_state *state);
 /* Checks the syntax of a tensor's path. Returns 0 if it is refused, with the reason in `what`. */
 int core_path_valid(const char *path, const char **what);
 
+/* The sections that the library treats in a special way; a section is the first name in a path.
+ * It warns if a training step has changed only one of /model and /optimizer, and a load that must
+ * use all stored tensors does without /files, in which an import stores a model's own files for
+ * the export. All other sections are alike. */
+typedef enum core_section {
+    CORE_SECTION_MODEL,
+    CORE_SECTION_OPTIMIZER,
+    CORE_SECTION_FILES,
+    CORE_SECTION_OTHER,
+    CORE_SECTIONS
+} core_section;
+
+/* Returns the section of a tensor's path. */
+core_section core_section_of(const char *path);
+
+/* How many tensors of each section have changed since an earlier step, and how many have not;
+ * tensors without bytes do not count. */
+typedef struct core_section_changes {
+    size_t changed[CORE_SECTIONS], unchanged[CORE_SECTIONS];
+} core_section_changes;
+
+/* Writes into `text` what is probably wrong with the training that led from step `before` to `step`
+ * by these changes; "" if nothing is. */
+void core_section_complain(const core_section_changes *c, uint64_t step, uint64_t before,
+                           char *text, size_t size);
+
 /* The parts of adding boxes, one at a time (core/state_dict.c) or many (core/state_many.c). */
 
 /* Checks a tensor and its box `at` (NULL: the whole tensor), which becomes that of `box`. *bytes

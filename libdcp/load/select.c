@@ -278,9 +278,8 @@ static int would_load(const dcp_load_options *o, const char *path, const char *s
 /* Whether some name in the state would select the stored tensor. What an import has kept for the
  * export never counts. */
 static int counts(const dcp_load_options *o, const char *stored) {
-    static const char kept[] = "/files/";
     path_text name;
-    if (strncmp(stored, kept, sizeof kept - 1) == 0) return 0;
+    if (core_section_of(stored) == CORE_SECTION_FILES) return 0;
     if (!o->n_only || would_load(o, stored, stored)) return 1;
     for (size_t i = 0; i < o->n_renames; i++)
         if (rename_from_stored(&o->renames[i], stored, name) && would_load(o, name, stored))

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -67,60 +68,22 @@ void save_history_note(struct save_history *now, const save_request *r, const ui
     }
 }
 
-/* Tensors with bytes, all of them and those of the two sections that an update writes. */
-typedef struct changes {
-    size_t unchanged, changed;
-} changes;
-
-static void count_change(changes *c, int unchanged) {
-    *(unchanged ? &c->unchanged : &c->changed) += 1;
-}
-
-static int is_below(const char *path, const char *section) {
-    return strncmp(path, section, strlen(section)) == 0;
-}
-
-static int is_still(const changes *c) { return c->unchanged && !c->changed; }
-
-static void warn_of_no_update(const dcp_store *store, const struct save_history *last,
-                              uint64_t step, const changes *state, const changes *model,
-                              const changes *optimizer) {
-    unsigned long long from = last->step, to = step;
-    if (is_still(state))
-        store_log(store, DCP_LOG_WARNING,
-                  "step %llu: no byte of any tensor differs from step %llu: the optimizer's update "
-                  "did not reach what is saved, or it was zero, as with a learning rate of 0",
-                  to, from);
-    else if (optimizer->changed && is_still(model))
-        store_log(store, DCP_LOG_WARNING,
-                  "step %llu: tensors under /optimizer changed since step %llu, but no byte under "
-                  "/model did: the update did not reach the parameters that are saved, or it was "
-                  "zero, as with a learning rate of 0",
-                  to, from);
-    else if (model->changed && is_still(optimizer))
-        store_log(store, DCP_LOG_WARNING,
-                  "step %llu: tensors under /model changed since step %llu, but no byte under "
-                  "/optimizer did: the optimizer's state that is saved is not the one in use",
-                  to, from);
-}
-
 void save_history_compare(const dcp_store *store, const struct save_history *last,
                           const struct save_history *now, const save_request *r,
                           dcp_report *report) {
     if (!last || last->tensors != now->tensors || last->n != now->n) return;
-    changes state = {0}, model = {0}, optimizer = {0};
+    core_section_changes changes = {0};
     for (size_t i = 0; i < r->n; i++) {
-        const char *path = r->sorted[i]->tensor.path;
-        int unchanged = last->prints[i] == now->prints[i];
         if (!r->sorted[i]->bytes) continue;
-        report->unchanged += (uint64_t)unchanged;
-        if (is_below(path, "/files/")) continue;
-        count_change(&state, unchanged);
-        if (is_below(path, "/model/")) count_change(&model, unchanged);
-        if (is_below(path, "/optimizer/")) count_change(&optimizer, unchanged);
+        const core_section section = core_section_of(r->sorted[i]->tensor.path);
+        const bool is_unchanged = last->prints[i] == now->prints[i];
+        (is_unchanged ? changes.unchanged : changes.changed)[section]++;
+        report->unchanged += is_unchanged;
     }
-    if (store->comm->rank == 0 && last->step < now->step)
-        warn_of_no_update(store, last, now->step, &state, &model, &optimizer);
+    if (store->comm->rank != 0 || last->step >= now->step) return;
+    char complaint[512];
+    core_section_complain(&changes, now->step, last->step, complaint, sizeof complaint);
+    if (complaint[0]) store_log(store, DCP_LOG_WARNING, "%s", complaint);
 }
 
 uint64_t save_history_rows(const format_row *rows, size_t n) {
