@@ -396,7 +396,7 @@ static int take_directory(dcp_store *store, dcp_error *err) {
                                  &store->lock, &why);
     if (status == DCP_ERR_BUSY && store->nodes > 1)
         return core_fail_again(err, status, &why,
-                               "%s; a private store needs a directory of its own a node",
+                               "%s; a private store needs a directory of its own per node",
                                why.message);
     if (status != DCP_OK) return core_fail_again(err, status, &why, "%s", why.message);
     if (!store_lock_excludes(store->lock))

@@ -64,7 +64,7 @@ static const char about[] =
 static int parse_reshard(reshard_request *s, int argc, char **argv) {
     const program_option options[] = {
         PROGRAM_VALUE("layout", "global|sharded",
-                      "one file for any number of ranks, or a file a rank", &s->layout_name),
+                      "one file for any number of ranks, or one file per rank", &s->layout_name),
         PROGRAM_VALUE("world", "N", "ranks to cut for (sharded; a global file serves any)",
                       &s->world_text),
         PROGRAM_VALUE("mesh", "AXES", "the same with axes: fsdp=4,tp=2 or fsdp=4,replicate=2",

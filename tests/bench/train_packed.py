@@ -55,7 +55,7 @@ def train(args, scratch, pack):
                           text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     with open(f"{scratch}/metrics.jsonl") as lines:
         seconds = min(json.loads(line)["step_s"] for line in list(lines)[1:])
-    return seconds, int(re.search(r"(\d+) samples an epoch", done.stdout + done.stderr)[1])
+    return seconds, int(re.search(r"(\d+) samples per epoch", done.stdout + done.stderr)[1])
 
 
 def main():
@@ -77,7 +77,7 @@ def main():
                 best[pack] = min(seconds, best.get(pack, seconds))
     speed = {pack: args.records / (samples[pack] * best[pack] / BATCH) for pack in best}
     for pack, name in (False, "one a sample"), (True, "packed"):
-        print(f"{name:>12}: {samples[pack]:5} samples an epoch, {best[pack] / BATCH * 1e3:8.2f} ms each, "
+        print(f"{name:>12}: {samples[pack]:5} samples per epoch, {best[pack] / BATCH * 1e3:8.2f} ms each, "
               f"{speed[pack]:8.1f} records/s")
     print(f"packed is {speed[True] / speed[False]:.2f} times as fast; there are {samples[False] / samples[True]:.2f} "
           f"times fewer samples, and each takes {best[True] / best[False]:.2f} of the time")

@@ -133,7 +133,7 @@ def test_a_warm_up_longer_than_the_run_is_a_warning():
 def test_a_dry_run_describes_a_start_and_makes_nothing():
     cases.use(two_steps)
     _, err = train(2, "good.json", "--dry-run", "checkpoint.dir=dry", "metrics=dry.jsonl")
-    check("7 micro-batches a step, at most 4 a rank" in err, err)
+    check("7 micro-batches per step, at most 4 per rank" in err, err)
     check("would start at random, with seed 7" in messages(err)[-1], err)
     check("nothing to compute" not in err, err)
     _, err = train(2, "good.json", "--dry-run", "checkpoint.dir=dry", "train_micro_batch_size_per_gpu=14")

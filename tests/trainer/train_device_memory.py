@@ -22,7 +22,7 @@ def run(path, ranks=2, expect=0, steps=1, offload=False, checkpointing=False, **
 
 
 def compare_with_plan(err, ranks):
-    planned = float(re.search(r"([0-9.]+) MiB of the device's memory a rank", err)[1])
+    planned = float(re.search(r"([0-9.]+) MiB of the device's memory per rank", err)[1])
     taken = [int(n) / MIB for n in re.findall(r"fenced: at most (\d+) bytes", err)]
     check(len(taken) == ranks and 0.97 * planned < max(taken) <= planned + 0.01,
           f"plans {planned} MiB and takes {taken}")

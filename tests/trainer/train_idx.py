@@ -80,7 +80,7 @@ def test_digits_to_idx_writes_such_a_folder():
                 [i % CLASSES for i in range(50)])
     _, err = train(1, "mlp.json", "--dry-run", "data.path=written", "train_batch_size=10",
                    "train_micro_batch_size_per_gpu=5", "checkpoint.dir=none")
-    check("40 samples an epoch" in err, err)
+    check("40 samples per epoch" in err, err)
     put("t10k", [10, SIDE, SIDE], sum(pixels[::5], []))
     with open("t10k", "rb") as a, open("written/t10k-images-idx3-ubyte", "rb") as b:
         check(a.read() == b.read(), "digits_to_idx.py writes other bytes")

@@ -143,7 +143,7 @@ def test_files_that_checkpoints_carry_are_shared_among_ranks():
                 r"peaked at ([0-9.]+) MiB; predicted were ([0-9.]+)(?:, and up to ([0-9.]+) more)?",
                                                              err).groups(default=0))
             print(f"files, {ranks} ranks: {measured} MiB, {predicted} predicted, {more} of staging")
-            check(f"files that checkpoints carry, in MiB: {256 / ranks:.1f} a rank" in err, err)
+            check(f"files that checkpoints carry, in MiB: {256 / ranks:.1f} per rank" in err, err)
             check(0.9 * predicted <= measured <= 1.1 * (predicted + more), f"{measured} MiB, {predicted} are predicted")
             shutil.rmtree("carried")
 

@@ -27,7 +27,7 @@ def one_rank():
     configured("on-1")
     said = "".join(train(1, "config.json"))
     check("64 records are packed into these samples, and fill 9" in said, said)
-    samples = int(said.split(" samples an epoch")[0].split()[-1])
+    samples = int(said.split(" samples per epoch")[0].split()[-1])
     check(samples < 32, f"64 records are {samples} samples")
     return samples
 

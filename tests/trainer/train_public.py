@@ -131,7 +131,7 @@ def ids(name, entry):
     with_ids = ["model=model.json", "data.type=tokens", f"data.path={path}", "data.sequence_length=128", *overrides,
                 "--dry-run"]
     _, err = call("dcp-train", "run.json", *with_ids, status=2 if "refuses" in entry else 0)
-    said = entry.get("refuses", f"{entry.get('samples')} samples an epoch")
+    said = entry.get("refuses", f"{entry.get('samples')} samples per epoch")
     check(err.count(said) == 1 and ("refuses" not in entry or len(messages(err)) == 1), f"{name}: {err}")
     if "without" in entry:
         _, err = call("dcp-train", "run.json", *[o for o in with_ids if o not in overrides], status=2)

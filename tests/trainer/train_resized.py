@@ -44,7 +44,7 @@ def resized(name, given, starts):
 
 @cases.shared
 def inputs():
-    with open("text", "w") as f:  # 23 samples an epoch, 14 a step: no step begins with an epoch but the first
+    with open("text", "w") as f:  # 23 samples per epoch, 14 a step: no step begins with an epoch but the first
         f.writelines(f"{i * i % 97} times {i}\n" for i in range(1000))
     with open("text", "r+") as f:
         f.truncate(23 * 128 + 1)

@@ -51,7 +51,7 @@ def progress(path):
 @cases.shared
 def inputs():
     with open("text", "w") as f:
-        f.write("".join(f"{i} squared is {i * i}. " for i in range(30))[:13 * 16 + 1])  # 13 samples an epoch
+        f.write("".join(f"{i} squared is {i * i}. " for i in range(30))[:13 * 16 + 1])  # 13 samples per epoch
     with open("text", "rb") as f, open("ids", "wb") as out:
         array.array("H", list(f.read())).tofile(out)
     for name, dims in (("images", (13, 4, 4)), ("labels", (13,))):

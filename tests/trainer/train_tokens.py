@@ -115,7 +115,7 @@ def test_a_text_with_nuls_is_a_warning():
     for name in "a", "b":
         shutil.copy("text", f"texts/{name}")
     _, err = train(1, "text.json", "data.path=texts", "checkpoint.dir=texts-ckpt", "--dry-run")
-    check(" samples an epoch (2 files, " in err and "NUL" not in err, err)
+    check(" samples per epoch (2 files, " in err and "NUL" not in err, err)
     with open("texts/c", "wb") as f:
         f.write(b"PNG..." + bytes(3) + text)
     _, err = train(1, "text.json", "data.path=texts", "data.eval_path=int32", "checkpoint.dir=texts-ckpt", "--dry-run")

@@ -147,7 +147,7 @@ const config_key config_keys[] = {
     {KEY("checkpoint.engine", CONFIG_WORD, "\"auto\"", "how files are written and read"),
      .words = "auto|direct|mpio", TO(engine_name)},
     {KEY("checkpoint.layout", CONFIG_CHOICE, "\"global\"",
-         "one file for all ranks, or a file a rank"),
+         "one file for all ranks, or one file per rank"),
      .words = "global|sharded", TO(layout)},
     {KEY("checkpoint.resume", CONFIG_TEXT, "\"auto\"",
          "where to go on: the newest step, nowhere, or a step's path"),

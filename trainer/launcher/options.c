@@ -206,7 +206,8 @@ int launcher_options_read(int argc, char **argv, launcher_options *out) {
                       "socket for 'dcp-run ctl' (default: .control in the\n"
                       "                           checkpoint directory)",
                       &out->control),
-        PROGRAM_VALUE("logs", "DIR", "a log a rank in DIR; lines on the console get time and rank",
+        PROGRAM_VALUE("logs", "DIR",
+                      "one log per rank in DIR; lines on the console get time and rank",
                       &out->logs),
         PROGRAM_VALUE("grace", "SECONDS", "how long ranks may take to save and end (default: 60)",
                       &given.grace),

@@ -230,7 +230,7 @@ typedef struct plot_panel {
 
 static const plot_panel panels[PANELS] = {
     {"loss", SERIES_LOSS, SERIES_EVAL_LOSS, {"training", "evaluation"}, 0, 1, 0},
-    {"tokens a second (of images and vectors: samples)",
+    {"tokens per second (of images and vectors: samples)",
      SERIES_TOKENS_PER_S,
      SERIES_STEP,
      {0},

@@ -154,7 +154,7 @@ static void print_units(const fsdp_plan *plan) {
     const fsdp_layout *layout = plan->layout;
     const uint64_t gathered_size = plan->strategy.bf16 ? 2 : sizeof(float);
     printf("\n%5s  %-28s %12s %10s %12s %14s %8s\n", "unit", "", "parameters", "MiB",
-           "MiB per rank", "MiB a gather", "gathers");
+           "MiB per rank", "MiB per gather", "gathers");
     for (size_t u = 0; u < layout->n; u++) {
         const fsdp_unit *unit = &layout->units[u];
         char name[128];
@@ -214,7 +214,7 @@ static void print_head(const config *c, const fsdp_plan *plan, int ranks) {
     const fsdp_micro_batches micro_batches = fsdp_plan_micro_batches(plan);
     printf("%" PRIu64 " parameters, %" PRIu64
            " of them trained, in %zu units on %d %s in %d %s; %" PRIu64 " micro-batches of %" PRIu64
-           " a step, at most %" PRIu64 " a rank\n",
+           " per step, at most %" PRIu64 " per rank\n",
            plan->layout->total_params, plan->layout->trained_params, plan->layout->n, ranks,
            ranks == 1 ? "rank" : "ranks", plan->strategy.replicas,
            plan->strategy.replicas == 1 ? "group that holds the state"

@@ -231,7 +231,7 @@ int setup_memory_check(const trainer *t, dcp_error *err) {
     add_up(t, n.bytes, &together, &ranks);
     status = ranks_agree(t->comm, compare_with_free(t, &n, together, ranks, err), err);
     if (status == DCP_OK)
-        ranks_say(t->rank, "%.2f MiB of the device's memory a rank; %.1f of %.1f MiB were free",
+        ranks_say(t->rank, "%.2f MiB of the device's memory per rank; %.1f of %.1f MiB were free",
                   setup_mib(n.bytes), setup_mib(n.unused), setup_mib(n.all));
     return status;
 }

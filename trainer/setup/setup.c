@@ -229,8 +229,8 @@ static void tell_plan(const trainer *t) {
     tell_files(t, t->samples, "data.path", files);
     ranks_say(t->rank,
               "%.2f M parameters in %zu units on %d %s; "
-              "%" PRIu64 " micro-batches a step, at most %" PRIu64 " a rank; %" PRIu64
-              " samples an epoch%s; %s",
+              "%" PRIu64 " micro-batches per step, at most %" PRIu64 " per rank; %" PRIu64
+              " samples per epoch%s; %s",
               (double)t->layout->total_params * 1e-6, t->layout->n, t->world,
               t->world == 1 ? "rank" : "ranks", micro_batches, (micro_batches + world - 1) / world,
               data_samples(t->samples), files, t->k->describe(t->k));
@@ -490,14 +490,14 @@ static int predict(trainer *t, dcp_error *err) {
     if (status != DCP_OK) return status;
     t->memory_bytes = setup_memory_sum(&m);
     t->staging_bytes = m.staging;
-    ranks_say(
-        t->rank,
-        "memory a rank, in MiB: %.1f parameters, gradients and moments; %.1f gathered units; %.1f "
-        "activations; %.1f partial sums",
-        setup_mib(m.params + m.grads + m.slots), setup_mib(m.units), setup_mib(m.activations),
-        setup_mib(m.partial));
+    ranks_say(t->rank,
+              "memory per rank, in MiB: %.1f parameters, gradients and moments; %.1f gathered "
+              "units; %.1f "
+              "activations; %.1f partial sums",
+              setup_mib(m.params + m.grads + m.slots), setup_mib(m.units), setup_mib(m.activations),
+              setup_mib(m.partial));
     if (setup_mib(files) >= 1.0)
-        ranks_say(t->rank, "files that checkpoints carry, in MiB: %.1f a rank", setup_mib(files));
+        ranks_say(t->rank, "files that checkpoints carry, in MiB: %.1f per rank", setup_mib(files));
     return DCP_OK;
 }
 

@@ -186,7 +186,7 @@ def judge(own, compiled):
         print("no ratio: compiled FSDP2 was not measured", flush=True)
         return 77
     speed, memory = own[0] / compiled[0], own[1] / max(1, compiled[1])
-    print(f"{speed:.2f} of compiled FSDP2's tokens a second, at least 1.0: "
+    print(f"{speed:.2f} of compiled FSDP2's tokens per second, at least 1.0: "
           f"{'ok' if speed >= 1 else 'MISSED'}", flush=True)
     print(f"{memory:.2f} of its memory, at most 1.0: {'ok' if memory <= 1 else 'MISSED'}", flush=True)
     return 0 if speed >= 1 and memory <= 1 else 1

@@ -94,7 +94,7 @@ TRAVEL = [
 ]
 
 MEMORY = [
-    ("memory a rank, most", lambda ops, row: f"{row['mib_most']:.1f} MiB"),
+    ("memory per rank, most", lambda ops, row: f"{row['mib_most']:.1f} MiB"),
     ("simulated", lambda ops, row: simulated(row)),
 ]
 

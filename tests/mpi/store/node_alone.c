@@ -13,7 +13,7 @@ static void on_one_shared_directory(const scratch *s, const char *dir) {
     dcp_store *store;
     const dcp_store_options options = {.size = sizeof options, .private_dirs = 1};
     int status = dcp_store_open(s->comm, dir, &options, &store, &failure);
-    check_same_failure(status, DCP_ERR_BUSY, &failure, "a directory of its own a node");
+    check_same_failure(status, DCP_ERR_BUSY, &failure, "a directory of its own per node");
 }
 
 /* Finds the mapping that holds the address, as a path to its file, which has no name. */

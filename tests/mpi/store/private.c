@@ -127,7 +127,7 @@ static void what_is_refused(const scratch *s, const given *g) {
     dcp_store_options options = {.size = sizeof options, .private_dirs = 1};
     own_dir(s, "files", dir);
     check_same_failure(dcp_store_open(s->comm, dir, &options, &second, &failure), DCP_ERR_BUSY,
-                       &failure, s->size > 1 ? "a directory of its own a node" : "in use");
+                       &failure, s->size > 1 ? "a directory of its own per node" : "in use");
     check_same_failure(dcp_store_open(s->comm, s->rank ? dir : NULL, &options, &second, &failure),
                        DCP_ERR_ARG, &failure, "NULL");
     if (s->size > 1) {

@@ -224,7 +224,7 @@ static void blank_comments(char *text) {
 
 static int check_host_name(const hosts_reader *r, const char *name) {
     if (name[0] == '^' || name[0] == '+')
-        return refuse_line(r, "cannot use", name, "name the hosts to use, one a line");
+        return refuse_line(r, "cannot use", name, "name the hosts to use, one per line");
     if (name[0] == '-') /* ssh would parse it as an option */
         return refuse_line(r, "no host name", name, "it begins with a letter or digit");
     if (strchr(name, '@'))
