@@ -40,17 +40,17 @@ void store_writer_folder_drop(const dcp_store *store) {
     store_writer_folder_entry(store, "spare", path);
     store_directory_remove(store->dir_fd, path);
     store_writer_folder_entry(store, "", path);
-    unlinkat(store->dir_fd, path, AT_REMOVEDIR); /* stays where there is a step in it */
+    unlinkat(store->dir_fd, path, AT_REMOVEDIR); /* remains if it contains a step */
 }
 
-/* A store's directory: making it, and removing entries of it.
+/* A store's directory: creating it, and removing its entries.
  *
- * What is in the directory is not trusted: removal opens each folder on the way, entry by entry,
- * and unlinks symbolic links instead of following them, so nothing outside the directory is
- * touched. */
+ * The contents of the directory are not trusted. Removal opens each folder on the way, entry by
+ * entry, and unlinks symbolic links instead of following them, so it touches nothing outside the
+ * directory. */
 
-#define DEEPEST 16 /* a step's folder is flat; what lies deeper than this is not ours to remove */
-#define LONGEST_BASE 200 /* leaves room in a name for a prefix and a number */
+#define DEEPEST 16       /* a step's folder is flat; anything deeper is not the store's to remove */
+#define LONGEST_BASE 200 /* leaves space in a name for a prefix and a number */
 #define ROOM 256         /* for a step's folder and the longest name of a file in it */
 
 int store_directory_has(int dir_fd, const char *name) {
@@ -92,14 +92,15 @@ static int remove_below(int parent_fd, const char *name, int depth) {
 
 int store_directory_remove(int dir_fd, const char *name) { return remove_below(dir_fd, name, 0); }
 
-/* 0, or -1 with errno: it is missing, or a file, or nobody knows. */
+/* Returns 0, or -1 with errno: it is missing, is a file, or could not be looked up. */
 static int check_directory(const char *path) {
     struct stat st;
     if (stat(path, &st) != 0) return -1;
     return S_ISDIR(st.st_mode) ? 0 : (errno = ENOTDIR, -1);
 }
 
-/* Makes the last component of `path`, and its entry in the parent durable. 0, or -1 with errno. */
+/* Creates the last component of `path`, and makes its entry in the parent durable. Returns 0, or -1
+ * with errno. */
 static int make_component(char *path) {
     if (check_directory(path) == 0) return 0;
     if (errno != ENOENT) return -1;
@@ -173,7 +174,7 @@ int store_directory_look(const char *dir, int *dir_fd, dcp_error *err) {
     return is_dangling(dir) ? fail_component(dir, err) : DCP_OK;
 }
 
-#define SERVERS_A_HOST 4 /* as many as a host's network keeps busy */
+#define SERVERS_A_HOST 4 /* as many as keep a host's network busy */
 
 static io_striping asked_of(const dcp_store *store) {
     return (io_striping){store->options.stripe_count, store->options.stripe_bytes};

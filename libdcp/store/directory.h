@@ -10,11 +10,12 @@
  * aside steps. The next writer removes it when it opens the store. So everything that a writer
  * still tries after it has lost the store fails, since the folder that it names is missing.
  *
- * What may lie in it when a writer is killed:
- * - `step-00000120`, which is being replaced by a new step of that name. The next writer gives it
- * its name back, unless something else has that.
- * - `abandoned-step-00000120`, on its way to `.abandoned-step-...`. The next writer moves it there.
- * - `old-...`, being removed, and `spare` (store/retention.h). The next writer removes them. */
+ * When a writer is killed, the folder may contain:
+ *   step-00000120            being replaced by a new step of that name: the next writer gives it
+ * its name back, unless something else has that name abandoned-step-00000120  on its way to
+ * .abandoned-step-...: the next writer moves it there old-...                  being removed: the
+ * next writer removes it spare                    recycled files (store/retention.h): the next
+ * writer removes them */
 
 #define STORE_WRITER_FOLDER ".writer-"
 #define STORE_WRITER_OLD "old-" /* begins the names of entries that are being removed */

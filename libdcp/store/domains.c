@@ -10,7 +10,7 @@
 #include "core/fail.h"
 #include "redundancy/groups.h"
 
-/* As somebody has named it (comm/process.h), or as the system calls it. */
+/* Writes the host's name that somebody chose (comm/process.h), or else the system's. */
 static void own_name(const dcp_comm *comm, char name[STORE_HOST_NAME]) {
     static const char named[] = "host ";
     const size_t n = sizeof named - 1;
@@ -43,7 +43,7 @@ const char *store_host_names_of(const dcp_store *store, int rank) {
 
 /* Rank 0 compares the names of all ranks, and numbers the domains. */
 
-/* What a rank says of its domain. */
+/* What a rank states about its domain. */
 typedef struct domain_claim {
     comm_place place; /* the domain's name, or the host */
     int64_t rank, leader, is_named;
@@ -55,7 +55,7 @@ static int by_domain(const void *a, const void *b) {
     return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Claims are in the order of ranks here. */
+/* The claims are still in the order of ranks. */
 static int check_claims(const domain_claim *claims, int n, dcp_error *err) {
     for (int r = 1; r < n; r++) {
         if (claims[r].is_named != claims[0].is_named)
@@ -73,7 +73,7 @@ static int check_claims(const domain_claim *claims, int n, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Rank 0: the lowest rank of each rank's domain, and after them the number of domains. */
+/* On rank 0: writes the lowest rank of each rank's domain, and after them the number of domains. */
 static void number_domains(domain_claim *claims, int n, uint64_t *numbers) {
     numbers[n] = 0;
     qsort(claims, (size_t)n, sizeof *claims, by_domain);

@@ -19,8 +19,9 @@ const char *store_host_names_of(const dcp_store *store, int rank);
 struct json_t;
 
 /* Collective, for a private store whose leaders are known: fills in store->domain and
- * store->domains. name  of this rank's domain; NULL: its host DCP_ERR_ARG: some ranks name one and
- * others don't; a name is empty; ranks with the same directory name different ones. */
+ * store->domains. `name` is the name of this rank's domain; NULL: its host. DCP_ERR_ARG: some ranks
+ * name a domain and others don't; a name is empty; or ranks with the same directory name different
+ * domains. */
 int store_domains_find(dcp_store *store, const char *name, dcp_error *err);
 
 /* Adds the members of about.json that say what a save into the store survives; none for a shared

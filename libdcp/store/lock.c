@@ -41,8 +41,8 @@ int store_writer_print(const store_writer *w, char text[STORE_WRITER_TEXT]) {
                     w->has_ended ? "ended" : "held", p->pid);
 }
 
-/* 0 where the text is no whole line of that kind; then host and pid alone are filled in, where they
- * are there. */
+/* Returns 0 if the text is not a complete line of that format; then only host and pid count, if it
+ * has them. */
 static int store_writer_parse(const char *text, store_writer *out) {
     char contested[16] = "", state[16] = "";
     int64_t again = -1;
@@ -66,34 +66,34 @@ static store_writer_fate store_writer_find(const store_writer *w) {
     return comm_process_has_ended(&own, &w->process) ? STORE_WRITER_GONE : STORE_WRITER_RUNS;
 }
 
-/* Whether it is this process, under whatever identity. */
+/* Returns true if the writer is this process, under any identity. */
 static int store_writer_is_self(const store_writer *w, const store_writer *self) {
     return comm_process_can_tell(&self->process, &w->process) &&
            w->process.pid == self->process.pid && w->process.start == self->process.start;
 }
 
 /* Locks are OFD locks: they belong to an open file, not to a process, so threads and other parts of
- * a program can't drop them unawares. A forked process does not share the open file. One that was
- * made past fork() does; so a lock on a file that names a dead process holds nobody back. The file
- * is replaced then.
+ * a program can't release them by accident. A forked process does not share the open file, but a
+ * process created without fork() does; so a lock on a file that names a dead process is no
+ * obstacle. Such a file is replaced.
  *
- * Without a lock that excludes others the file is always replaced, never written to, so that a
- * writer that ends can't write over its successor's name. */
+ * Without a lock that excludes others, the file is always replaced and never written to, so a
+ * writer that ends can't overwrite its successor's name. */
 
 #define LOCK_NAME ".lock"
-#define TRIES 20 /* of 10 ms: how long a writer may take to write its name, or to end */
+#define TRIES 20 /* of 10 ms each: how long a writer may take to write its name, or to end */
 
 struct store_lock {
     int dir_fd;
-    io_unshared *file; /* tagged with our identity; NULL while the store is taken again */
+    io_unshared *file; /* tagged with this store's identity; NULL while the store is taken again */
     const char *dir;
     store_writer self;
     int excludes, take_over;
-    int is_contested; /* was, when the store was opened */
+    int is_contested; /* the store was contested when it was opened */
 };
 
-/* Whether the writer is this process: in a try before, or before it called exec. Another store that
- * it has open is another writer. */
+/* Returns true if the writer is this process itself: in an earlier attempt, or before it called
+ * exec. Another store that this process has open is another writer. */
 static int is_self(const store_lock *lock, const store_writer *w) {
     return store_writer_is_self(w, &lock->self) &&
            (strcmp(w->id, lock->self.id) == 0 || !io_unshared_has(w->id));
@@ -115,10 +115,10 @@ static int open_lock_file(int dir_fd, int flags) {
     return openat(dir_fd, LOCK_NAME, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 }
 
-/* What was granted once must be refused to a second asker. */
+/* A lock that was granted must be refused to a second request. */
 static int is_exclusive(int dir_fd) {
     int fd = open_lock_file(dir_fd, O_RDWR);
-    if (fd < 0) return 1; /* it has been replaced: found below */
+    if (fd < 0) return 1; /* it has been replaced: noticed later */
     int refused = lock_file(fd) == REFUSED;
     close(fd);
     return refused;
@@ -131,7 +131,7 @@ static int is_current(int dir_fd, int fd) {
            open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
 }
 
-/* The bytes read: 0 where nobody has written a name; -1 with errno. */
+/* Returns the number of bytes read: 0 if nobody has written a name; or -1 with errno. */
 static ssize_t read_writer(int fd, store_writer *w) {
     char text[STORE_WRITER_TEXT] = "";
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
@@ -139,7 +139,7 @@ static ssize_t read_writer(int fd, store_writer *w) {
     return n;
 }
 
-/* Whether `.lock` names the writer now: as whoever opens it now reads it. */
+/* Reads whom `.lock` names now, from the file that a new open finds. */
 static int read_current(int dir_fd, store_writer *w) {
     int fd = open_lock_file(dir_fd, O_RDONLY);
     if (fd < 0) return -1;
@@ -166,13 +166,13 @@ static int check_trace(void *ctx, DIR *of, const struct dirent *e, dcp_error *er
     return DCP_OK;
 }
 
-/* A directory with steps, or what is left of saves, has had a writer, and so may have one that
- * can't be looked through. */
+/* Returns true if the directory has had a writer, and so may still have one: it contains steps or
+ * remains of saves, or could not be listed. */
 static int had_writer(int dir_fd) {
     return io_look_through(dir_fd, ".", ".", check_trace, NULL, NULL) != DCP_OK;
 }
 
-/* A file of our own in the place of the one that is there. */
+/* Replaces the current file by one of this writer's. */
 static int replace_file(store_lock *lock) {
     char tmp[64];
     snprintf(tmp, sizeof tmp, ".tmp-lock-%s", lock->self.id);
@@ -226,7 +226,8 @@ static attempt fail_attempt(const store_lock *lock, const char *what, dcp_error 
     return FAILED;
 }
 
-/* The file is ours to write to, or to replace: our name goes there, and is there afterwards. */
+/* Writes this writer's name into the file, or replaces the file, and checks that the name is there
+ * afterwards. The caller has made sure that the file may be written to, or replaced. */
 static attempt put_name(store_lock *lock, int replaces, dcp_error *err) {
     store_writer now;
     if ((replaces ? replace_file(lock) : write_name(lock, lock->file->fd)) != 0)
@@ -235,24 +236,24 @@ static attempt put_name(store_lock *lock, int replaces, dcp_error *err) {
         return fail_attempt(lock, "cannot read " LOCK_NAME " in", err);
     if (strcmp(now.id, lock->self.id) == 0) return TAKEN;
     fail_busy(lock, &now, REFUSED, err);
-    return AGAIN; /* two came at once, and the other one was the last */
+    return AGAIN; /* two writers came simultaneously, and the other one wrote last */
 }
 
-/* What the text in the file says of its writer. What earlier versions wrote there is none. */
+/* Returns the fate of the writer that the text names. Texts of earlier versions name none. */
 static store_writer_fate find_writer(const store_lock *lock, const store_writer *w) {
     if (!w->id[0] || is_self(lock, w)) return STORE_WRITER_GONE;
     return store_writer_find(w);
 }
 
-/* Whether the store is free, by what asking for the lock brought and what the file's text says. A
- * lock proves much, but not that a process which is seen to run has ended. One that is refused
- * holds nobody back where the text names a dead process. */
+/* Returns true if the store is free, according to the result of the lock request and the file's
+ * text. A granted lock does not prove that a process which is seen running has ended. A refused
+ * lock is no obstacle if the text names a dead process. */
 static int is_free(grant g, const store_writer *w, store_writer_fate fate) {
     if (g == REFUSED) return fate == STORE_WRITER_GONE && w->id[0] && !w->has_ended;
     return fate == STORE_WRITER_GONE || (g == GRANTED && fate == STORE_WRITER_UNKNOWN);
 }
 
-/* Of what has locked the file and left no name there, the kernel may know the process. */
+/* If a process has locked the file and left no name there, the kernel may know the process. */
 static store_writer name_holder(const store_lock *lock, int fd, const store_writer *named) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     store_writer w = *named;
@@ -284,7 +285,8 @@ static attempt take_open_file(store_lock *lock, int waited, dcp_error *err) {
     }
     const store_writer_fate fate = find_writer(lock, &w);
     const int is_known = is_free(g, &w, fate);
-    /* who holds the lock may be about to write its name, or to end; who ends lets go before */
+    /* the lock's holder may be about to write its name, or to end; a process that ends releases the
+     * lock before it disappears */
     const int may_change = g == REFUSED ? fate == STORE_WRITER_GONE : g == GRANTED;
     const int may_take = is_known || (lock->take_over && g != REFUSED);
     if (!may_take || (g == REFUSED && !waited)) {
@@ -340,8 +342,8 @@ int store_lock_take(int dir_fd, const char *dir, const char *id, int take_over, 
     return DCP_OK;
 }
 
-/* What asking for the lock would bring, without asking. Whether one that would be granted excludes
- * others is not seen so: the file's writer has found that out. */
+/* Returns what a lock request would result in, without making one. This does not show whether a
+ * granted lock excludes others; the file's writer has found that out. */
 static grant look_at_lock(int fd, const store_writer *w) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     if (fcntl(fd, F_OFD_GETLK, &whole) != 0) return explain_failed_lock(errno);
@@ -370,13 +372,14 @@ int store_lock_check_free(int dir_fd, const char *dir, dcp_error *err) {
     return status;
 }
 
-/* Somebody removed the file. A store that nobody took since can be taken again. */
+/* For a file that somebody removed. A store that nobody has taken since can be taken again. */
 static int retake(store_lock *lock, dcp_error *err) {
     let_go(lock);
     return take(lock, err);
 }
 
-/* Another directory has the path, or none: what ranks write by it does not come into ours. */
+/* The path leads to another directory, or to none: what ranks write by that path does not get into
+ * the store's directory. */
 static int fail_moved(const store_lock *lock, dcp_error *err) {
     store_writer now = {.has_ended = 0};
     int fd = open(lock->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -395,7 +398,7 @@ static int fail_moved(const store_lock *lock, dcp_error *err) {
                      lock->dir);
 }
 
-/* Whether the store's path leads to its directory still. */
+/* Checks that the store's path still leads to its directory. */
 static int check_path(const store_lock *lock, dcp_error *err) {
     struct stat open_one, named;
     if (fstat(lock->dir_fd, &open_one) != 0)
@@ -431,7 +434,7 @@ int store_lock_check_name(store_lock *lock, dcp_error *err) {
     return core_fail_path(check_writer(lock, err), lock->dir, err);
 }
 
-/* Not of a process that was forked since. */
+/* Returns false in a process that was forked since. */
 static int is_own(const store_lock *lock) { return lock->self.process.pid == getpid(); }
 
 static int check_all(store_lock *lock, dcp_error *err) {

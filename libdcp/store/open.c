@@ -1,4 +1,4 @@
-/* What other writers left in a store's directory. */
+/* Opening a store, and what other writers left in its directory. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -23,16 +23,15 @@
 #include "store/returned.h"
 #include "store/store.h"
 
-/* A writer may have been killed at any moment, or may even run on without knowing that it has lost
+/* A writer may have been killed at any moment, or may still run without knowing that it has lost
  * the store. So its folders are first renamed, which ends what it does by their names, and then
- * searched for steps. One that can't be looked into is left alone: it may hold the newest step, and
- * so the store does not open before somebody has mended it or moved it away.
+ * searched for steps. A folder that can't be searched is left alone: it may contain the newest
+ * step, so the store does not open until somebody has mended or moved it.
  *
- * A step that was about to be replaced has lost its name, and gets it back where
- * nothing else has it. In a private store that is so on all nodes or on none: where any of them has
- * nothing of that name in the old step's place, each gives the old one its name, in the place of a
- * new one if need be, since of several nodes none may have the old step while another has the new
- * one. */
+ * A step that was about to be replaced has lost its name, and gets it back if nothing else has that
+ * name. In a private store this applies to all nodes or to none. If any node has nothing of that
+ * name in the old step's place, every node gives the old step its name back, replacing a new step
+ * if necessary: it must never be that one node has the old step and another one the new step. */
 
 #define TMP ".tmp-"
 #define ABANDONED "abandoned-"
@@ -41,7 +40,7 @@
 typedef struct nameless {
     struct lost_step {
         uint64_t step;
-        char path[2 * NAME_MAX + 2]; /* from the store's directory */
+        char path[2 * NAME_MAX + 2]; /* relative to the store's directory */
     } * list;
     size_t n;
 } nameless;
@@ -50,7 +49,7 @@ static int begins_with(const char *name, const char *start) {
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* The entries of a folder of the store's; "" is its directory. */
+/* Goes through the entries of a folder of the store; "" is the store's directory. */
 static int look_through(const dcp_store *store, const char *name, io_look_fn fn, void *ctx,
                         dcp_error *err) {
     char path[PATH_MAX];
@@ -58,12 +57,12 @@ static int look_through(const dcp_store *store, const char *name, io_look_fn fn,
     return io_look_through(store->dir_fd, *name ? name : ".", path, fn, ctx, err);
 }
 
-/* A clearing under way, of entries of one kind: their names begin so. */
+/* A clearing in progress, of the entries whose names begin with `start`. */
 typedef struct clearing {
     dcp_store *store;
     nameless *all;
     const char *start;
-    const char *folder; /* that is searched */
+    const char *folder; /* the one that is searched */
 } clearing;
 
 static int is_meant(const clearing *c, const struct dirent *e) {
@@ -84,8 +83,8 @@ static int pass_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err
     return DCP_OK;
 }
 
-/* Renames an entry. One that can't be renamed keeps its name, and is searched, and removed or not,
- * under that. Of unfinished saves, which hold no step, one that can't be looked into stays. */
+/* Renames an entry. An entry that can't be renamed is searched, and possibly removed, under its old
+ * name. An unfinished save that can't be searched remains; unfinished saves contain no step. */
 static int take_away_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
     const clearing *c = ctx;
     char trash[NAME_MAX + 1];
@@ -120,7 +119,7 @@ static int note_nameless(nameless *all, uint64_t step, const char *folder, const
     return DCP_OK;
 }
 
-/* The step of a folder that is named as a complete one; 0 where it is named otherwise. */
+/* Reads the step from the name of a complete step's folder. Returns 0 for any other name. */
 static int is_step_name(const char *name, uint64_t *step) {
     char made[sizeof((dcp_step *)0)->name];
     if (!begins_with(name, "step-") || !format_name_read(name, step)) return 0;
@@ -128,20 +127,20 @@ static int is_step_name(const char *name, uint64_t *step) {
     return strcmp(made, name) == 0;
 }
 
-/* Earlier versions removed steps, too, under the name that they had while they were replaced: only
- * what is proven to lack something is none. */
+/* Notes the step, unless it is proven to lack something. Earlier versions gave the same name to
+ * steps that they were removing as to steps that were being replaced. */
 static int note_if_whole(const dcp_store *store, nameless *all, uint64_t step, const char *name,
                          dcp_error *err) {
     char path[PATH_MAX];
     dcp_glance glance = DCP_GLANCE_INIT;
     dcp_error why;
-    snprintf(path, sizeof path, "%s/%s", store->dir, name); /* open.c left room for it */
+    snprintf(path, sizeof path, "%s/%s", store->dir, name); /* directory.c limits its length */
     const int status = dcp_step_glance(path, &glance, &why);
     if (core_fail_proves(status)) return DCP_OK;
     return status ? fail_unseen(store, name, &why, err) : note_nameless(all, step, name, NULL, err);
 }
 
-/* Ends what the writer began. */
+/* Completes the setting aside that the writer began. */
 static int abandon(const dcp_store *store, const char *folder, const char *entry, dcp_error *err) {
     char path[2 * NAME_MAX + 2], name[NAME_MAX + 1];
     snprintf(path, sizeof path, "%s/%s", folder, entry);
@@ -172,7 +171,7 @@ static int find_nameless_in(void *ctx, DIR *of, const struct dirent *e, dcp_erro
         return note_if_whole(c->store, c->all, step, e->d_name, err);
     clearing in = {.store = c->store, .all = c->all, .folder = e->d_name};
     const int status = look_through(c->store, e->d_name, take_nameless, &in, &why);
-    if (!status || status == DCP_ERR_NOT_FOUND) return DCP_OK; /* it is no folder */
+    if (!status || status == DCP_ERR_NOT_FOUND) return DCP_OK; /* it is not a folder */
     return fail_unseen(c->store, e->d_name, &why, err);
 }
 
@@ -181,14 +180,14 @@ static int find_nameless(dcp_store *store, const char *start, nameless *all, dcp
     return look_through(store, "", find_nameless_in, &c, err);
 }
 
-/* Of this node's; NULL: it has none of that number. */
+/* Finds this node's step of that number; NULL: there is none. */
 static const struct lost_step *find_step(const nameless *all, uint64_t step) {
     for (size_t i = all->n; i > 0; i--)
         if (all->list[i - 1].step == step) return &all->list[i - 1];
     return NULL;
 }
 
-/* One more than the newest below the limit; 0: there is none. */
+/* Returns one more than the newest step below the limit; 0: there is none. */
 static uint64_t next_below(const nameless *all, uint64_t limit) {
     uint64_t next = 0;
     for (size_t i = 0; i < all->n; i++)
@@ -209,7 +208,8 @@ static int give_name_back(dcp_store *store, const struct lost_step *lost, const 
     return store_sync(store, err);
 }
 
-/* What has no name by now never gets it: it may take long to remove, as readers hold it. */
+/* Moves nameless steps of that number to the trash, so they never get the name back: their removal
+ * may take long, since readers hold them. */
 static int forget_nameless(const dcp_store *store, const nameless *all, uint64_t step,
                            const char *name, dcp_error *err) {
     char trash[NAME_MAX + 1];
@@ -223,7 +223,7 @@ static int forget_nameless(const dcp_store *store, const nameless *all, uint64_t
     return status;
 }
 
-/* Collective where there are several nodes; all deal with the same step. */
+/* Collective if there are several nodes; all handle the same step. */
 static int settle_step(dcp_store *store, const nameless *all, uint64_t step, dcp_error *err) {
     char name[sizeof((dcp_step *)0)->name];
     const struct lost_step *lost = find_step(all, step);
@@ -237,7 +237,7 @@ static int settle_step(dcp_store *store, const nameless *all, uint64_t step, dcp
     return store->nodes > 1 ? comm_agree(store->comm, status, err) : status;
 }
 
-/* Collective where there are several nodes. */
+/* Collective if there are several nodes. */
 static int give_names_back(dcp_store *store, const nameless *all, dcp_error *err) {
     for (uint64_t limit = UINT64_MAX;;) {
         uint64_t next = next_below(all, limit);
@@ -259,13 +259,13 @@ static int remove_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
     if (status) return status;
     if (store_remove_trash(c->store, e->d_name, &why))
         store_log(c->store, DCP_LOG_WARNING, "a killed writer's rest stays: %s", why.message);
-    else if (!store_directory_has(c->store->dir_fd, e->d_name)) /* or a reader holds it */
+    else if (!store_directory_has(c->store->dir_fd, e->d_name)) /* otherwise a reader holds it */
         store_log(c->store, DCP_LOG_INFO, "removed %s/%s, which a killed writer left",
                   c->store->dir, e->d_name);
     return DCP_OK;
 }
 
-/* Removes the entries of that kind. All that may hold a step were looked into before. */
+/* Removes the entries of that kind. All that may contain a step were searched before. */
 static int remove_all(dcp_store *store, const char *start, dcp_error *err) {
     clearing c = {.store = store, .start = start};
     return look_through(store, "", remove_entry, &c, err);
@@ -278,10 +278,9 @@ static int collect(dcp_store *store, nameless *all, dcp_error *err) {
     return status ? status : find_nameless(store, STORE_WRITER_FOLDER, all, err);
 }
 
-/* Collective, by whoever has just taken the store. Takes away what earlier writers left, or still
- * try to use, so that it serves them no more; gives steps that had lost their names for a moment
- * their names back; and removes the rest, which is logged. DCP_ERR_BUSY: the store is lost again.
- */
+/* Collective, for the writer that has just taken the store. Renames what earlier writers left, or
+ * still try to use, so it is of no use to them; gives steps that had temporarily lost their names
+ * these names back; and removes and logs the rest. DCP_ERR_BUSY: the store is lost again. */
 static int store_leftovers_clear(dcp_store *store, dcp_error *err) {
     nameless all = {0};
     int leads = store_leads(store);
@@ -295,11 +294,11 @@ static int store_leftovers_clear(dcp_store *store, dcp_error *err) {
     return comm_agree(store->comm, status, err);
 }
 
-/* Opening a store. All ranks take part, but each directory is touched by its leader alone, which
- * holds the lock for as long as the store is open; other ranks know only the directory's absolute
- * path. A shared store is a private one with a single node. */
+/* All ranks take part in opening a store, but only a directory's leader accesses it, and holds the
+ * lock as long as the store is open; other ranks know only the directory's absolute path. A shared
+ * store is treated like a private store with a single node. */
 
-/* Which directory a rank has: the host, the file system's device and the inode tell. */
+/* Identifies a rank's directory, by its host, the file system's device and the inode. */
 typedef struct directory_id {
     comm_place host;
     uint64_t device, inode, rank;
@@ -315,7 +314,7 @@ static int by_directory(const void *a, const void *b) {
     return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Rank 0: each rank's leader, and after them the number of nodes. */
+/* On rank 0: writes each rank's leader, and after them the number of nodes. */
 static void choose_leaders(directory_id *ids, size_t n, uint64_t *leaders) {
     leaders[n] = 0;
     qsort(ids, n, sizeof *ids, by_directory);
@@ -328,8 +327,8 @@ static void choose_leaders(directory_id *ids, size_t n, uint64_t *leaders) {
     }
 }
 
-/* Collective: *leader is the lowest rank whose directory `dir_fd` is this rank's, *nodes how many
- * different directories there are. `dir` is for messages. */
+/* Collective: *leader becomes the lowest rank that has the same directory, `dir_fd`, as this rank;
+ * *nodes the number of different directories. `dir` is for messages. */
 static int find_nodes(dcp_comm *comm, int dir_fd, const char *dir, int *leader, int *nodes,
                       dcp_error *err) {
     size_t n = (size_t)comm->size;
@@ -384,7 +383,8 @@ static int open_directory(dcp_store *store, const char *dir, dcp_error *err) {
     return store_directory_open(dir, &store->dir_fd, store->dir, err);
 }
 
-/* Where several hosts see one directory, each has a leader, and all but one find it locked. */
+/* If several hosts see one directory, each of them has a leader, and all but one find the directory
+ * locked. */
 static int take_directory(dcp_store *store, dcp_error *err) {
     if (!store_leads(store)) {
         if (store->dir_fd >= 0) close(store->dir_fd);
@@ -408,7 +408,7 @@ static int take_directory(dcp_store *store, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective: one identity for all leaders, known to all ranks. */
+/* Collective: makes one identity for all leaders, which all ranks know. */
 static int make_writer(dcp_store *store, dcp_error *err) {
     int status = store->comm->rank == 0 ? store_writer_make_id(store->writer, err) : DCP_OK;
     status = comm_agree(store->comm, status, err);
@@ -416,7 +416,7 @@ static int make_writer(dcp_store *store, dcp_error *err) {
     return comm_broadcast(store->comm, store->writer, sizeof store->writer, 0, err);
 }
 
-/* Collective: whether ranks must have temporary names of their own. */
+/* Collective: determines whether ranks must use temporary names of their own. */
 static int agree_on_names(dcp_store *store, dcp_error *err) {
     uint64_t contested = store->lock && store_lock_is_contested(store->lock);
     int status = comm_allreduce(store->comm, &contested, 1, DCP_REDUCE_MAX, err);
@@ -435,7 +435,8 @@ static int read_redundancy(const dcp_store *store, const char *text, redundancy_
     return status;
 }
 
-/* What all ranks of a private store act upon together has to be the same on all of them. */
+/* Checks the options by which all ranks of a private store act together: they must be the same on
+ * all ranks. */
 static int agree_on_options(dcp_store *store, const redundancy_spec *spec, dcp_error *err) {
     const bool is_private = store->options.private_dirs != 0;
     comm_vote v = {0};
@@ -495,8 +496,9 @@ int dcp_store_open(dcp_comm *comm, const char *dir, const dcp_store_options *opt
     return DCP_OK;
 }
 
-/* What a forked process leaves to the one that opened the store. It has neither the threads of its
- * saves nor what they use of devices and of the kernel, so it leaves the attachment's memory. */
+/* Does what a forked process leaves to the process that opened the store. A forked process has
+ * neither the threads of the saves nor their devices and kernel objects, so it does not free the
+ * attachment's memory either. */
 static void end_work(dcp_store *store) {
     store_settle(store);
     if (store->attachment) store->attachment->free(store->attachment);

@@ -1,13 +1,13 @@
-/* Publication: a step is written under a temporary name and gets its own by one rename.
+/* Publication: a step is written under a temporary name, and one rename gives it its own name.
  *
  * Everything in the folder is durable before the rename, and the rename is durable before the save
- * returns. So at every moment, whatever is killed, a folder with a step's name is complete.
+ * returns. So a folder with a step's name is complete at every moment, whatever is killed.
  *
  * A step that is replaced keeps its name until the new one takes it. With several nodes, each of
- * which has a directory, all leaders first rename the old step. None gives the new one its name
- * before all are ready, and if one fails, all take the name back. A rank that cannot know whether
- * one has failed leaves all as it is, as if it had been killed: others may know that none has, and
- * have removed older steps. The next writer finds out. */
+ * which has a directory, all leaders first rename the old step. No leader gives the new step its
+ * name before all are ready; if one fails, all take the name back. A rank that cannot know whether
+ * one has failed leaves everything as if it had been killed: other ranks may know that none has
+ * failed, and may have removed older steps. The next writer finds out. */
 #include "store/publication.h"
 
 #include <limits.h>
@@ -43,8 +43,8 @@ int store_has_step(dcp_store *store, uint64_t step, uint64_t *is_there, dcp_erro
     return comm_allreduce(store->comm, is_there, 1, DCP_REDUCE_MIN, err);
 }
 
-/* DCP_ERR_STATE where a later step stands: the next start would load that one, and `keep` count it.
- * `newest`: one more than the newest step, or 0. */
+/* Returns DCP_ERR_STATE if a later step exists: the next start would load that step, and `keep`
+ * would count it. `newest` is one more than the newest step, or 0. */
 static int check_newest(const dcp_store *store, uint64_t step, uint64_t newest, dcp_error *err) {
     if (store->options.replace || store->options.keep_latest || newest <= step) return DCP_OK;
     return core_fail_path(
@@ -55,8 +55,8 @@ static int check_newest(const dcp_store *store, uint64_t step, uint64_t newest, 
         store->dir, err);
 }
 
-/* DCP_ERR_STATE where the step is on every node and must not be replaced. A step that only some
- * nodes have is left of a publication that was cut off. */
+/* Returns DCP_ERR_STATE if the step exists on every node and must not be replaced. A step that only
+ * some nodes have is left over from an interrupted publication. */
 static int check_free(const dcp_store *store, uint64_t step, const store_found *found,
                       dcp_error *err) {
     char name[64];
@@ -72,8 +72,8 @@ static int check_free(const dcp_store *store, uint64_t step, const store_found *
         err);
 }
 
-/* DCP_ERR_STATE where the step's name is that of a file or a symbolic link. That is no step, so it
- * is not set aside as one, and what it is worth the store can't know. */
+/* Returns DCP_ERR_STATE if a file or a symbolic link has the step's name. It is not a step, so it
+ * is not set aside as one, and the store can't know how valuable it is. */
 static int check_is_folder(const dcp_store *store, const char *name, dcp_error *err) {
     struct stat st;
     if (store->options.replace) return DCP_OK;
@@ -89,7 +89,7 @@ static int check_is_folder(const dcp_store *store, const char *name, dcp_error *
                             err);
 }
 
-/* A leader, in its own directory. */
+/* For a leader: looks in its own directory. */
 static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
     char name[64];
     dcp_step *steps = NULL;
@@ -107,7 +107,7 @@ static int look_for_step(dcp_store *store, uint64_t step, dcp_error *err) {
     return status;
 }
 
-/* The temporary folder, which no other writer has: see store/lock.h. */
+/* Writes the name of the temporary folder, which no other writer uses: see store/lock.h. */
 static void name_tmp(const dcp_store *store, uint64_t step, char name[NAME_MAX + 1]) {
     format_name_write(name, ".tmp-", step);
     if (!store->is_contested) return;
@@ -129,7 +129,7 @@ static int make_tmp(dcp_store *store, uint64_t step, dcp_error *err) {
 static void tmp_path_of(const dcp_store *store, uint64_t step, char *path) {
     char tmp[NAME_MAX + 1];
     name_tmp(store, step, tmp);
-    snprintf(path, PATH_MAX, "%s/%s", store->dir, tmp); /* open.c left room for it */
+    snprintf(path, PATH_MAX, "%s/%s", store->dir, tmp); /* directory.c limits its length */
 }
 
 int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err) {
@@ -144,7 +144,7 @@ int store_begin(dcp_store *store, uint64_t step, char *tmp_path, dcp_error *err)
     return status != DCP_OK ? status : make_tmp(store, step, err);
 }
 
-/* Collective, with several nodes, after the vote on what they have found. */
+/* Collective, with several nodes, after the vote on what the leaders have found. */
 static int check_nodes(dcp_store *store, uint64_t step, store_found *found, dcp_error *err) {
     dcp_step *steps = NULL;
     size_t n;
@@ -174,7 +174,7 @@ int store_begin_agree(dcp_store *store, int status, uint64_t step, comm_vote *v,
     return status || !has_nodes ? status : check_nodes(store, step, found, err);
 }
 
-/* about.json, and the folder's entries durable. */
+/* Writes about.json, and makes the folder's entries durable. */
 static int finish_folder(dcp_store *store, uint64_t step, const char *members_json,
                          dcp_error *err) {
     char path[PATH_MAX];
@@ -184,7 +184,7 @@ static int finish_folder(dcp_store *store, uint64_t step, const char *members_js
     return status != DCP_OK ? status : io_sync_folder(path, err);
 }
 
-/* A step's folder on its way to its name. */
+/* A step's folder that is about to get its name. */
 typedef struct renaming {
     char tmp[NAME_MAX + 1], name[64];
     char aside[STORE_WRITER_FOLDER_PATH]; /* for what had `name` before */
@@ -200,8 +200,8 @@ static renaming plan_renaming(const dcp_store *store, uint64_t step) {
     return r;
 }
 
-/* Of several nodes none may have the old step while another has the new one: by their names they
- * would be taken for one step. So the old one loses its name on all nodes first. */
+/* It must never be that one node has the old step and another one the new step: by their names they
+ * would pass for one step. So the old step loses its name on all nodes first. */
 static int set_aside(const dcp_store *store, renaming *r, dcp_error *err) {
     int fd = store->dir_fd, is_there;
     int status = store_writer_folder_ready(store, err);
@@ -228,10 +228,11 @@ static int take_name(const dcp_store *store, renaming *r, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Looks at the lock before, so that a writer that has lost the store changes nothing, and after, as
- * it may have lost it in between: then the next one has taken the temporary folder or the writer's
- * away, and the renames fail, or will do so and are undone by this one. A directory that is moved
- * in between has the whole step. */
+/* Checks the lock before the renames, so a writer that has lost the store changes nothing, and
+ * again afterwards, since the store may be lost in between. In that case the next writer has
+ * removed the temporary folder or the writer's folder, and the renames fail; or it will do so, and
+ * this writer undoes the renames. A directory that is moved in between contains the complete step.
+ */
 static int make_visible(const dcp_store *store, renaming *r, dcp_error *err) {
     int status = store_writer_folder_ready(store, err);
     if (status == DCP_OK) status = take_name(store, r, err);
@@ -241,7 +242,7 @@ static int make_visible(const dcp_store *store, renaming *r, dcp_error *err) {
     return status != DCP_OK ? status : store_lock_check_name(store->lock, err);
 }
 
-/* Undoes the renames, where the store has not been lost since. */
+/* Undoes the renames, unless the store has been lost since. */
 static void return_name(const dcp_store *store, const renaming *r) {
     char undone[STORE_WRITER_FOLDER_PATH];
     int fd = store->dir_fd;
@@ -254,7 +255,7 @@ static void return_name(const dcp_store *store, const renaming *r) {
     if (r->old[0]) renameat(fd, r->old, fd, r->name);
 }
 
-/* By way of the writer's folder. */
+/* Goes through the writer's folder. */
 void store_point_latest(const dcp_store *store, uint64_t step) {
     dcp_error err;
     char name[64], link[STORE_WRITER_FOLDER_PATH];
@@ -278,7 +279,7 @@ void store_drop_latest(const dcp_store *store) {
 
 static void follow_publication(const dcp_store *store, uint64_t published) {
     char path[PATH_MAX];
-    uint64_t newest = published; /* of several nodes one may have a newer step that others lack */
+    uint64_t newest = published; /* one of several nodes may have a newer step that others lack */
     if (store->options.keep_latest) return;
     if (store->nodes == 1 && format_list_newest(store->dir, path, &newest, NULL)) return;
     store_point_latest(store, newest);
@@ -290,14 +291,15 @@ int store_finish(dcp_store *store, uint64_t step, const char *members_json, dcp_
     return status == DCP_OK ? finish_folder(store, step, members_json, err) : status;
 }
 
-/* A leader. */
+/* For a leader. */
 static int clear_way(dcp_store *store, renaming *r, dcp_error *err) {
     int status = store->abandon_pending ? store_abandon(store, err) : DCP_OK;
     return status == DCP_OK && store->nodes > 1 ? set_aside(store, r, err) : status;
 }
 
-/* Collective: when all have cleared the way, all give the name. A single leader does both at once,
- * and so do those who know that none of them has a step of the name. */
+/* Collective: once all leaders have cleared the way, all of them give the step its name. No
+ * agreement is needed in between if there is only one leader, or if all know that there is nothing
+ * to clear. */
 static int give_name(dcp_store *store, renaming *r, store_kept *kept, dcp_error *err) {
     const int leads = store_leads(store);
     int status = DCP_OK;
@@ -311,7 +313,7 @@ static int give_name(dcp_store *store, renaming *r, store_kept *kept, dcp_error 
     return comm_vote_run(store->comm, &v, status, err);
 }
 
-/* After the publication: what fails here is logged. */
+/* After the publication; failures are logged. */
 static void tidy_up(dcp_store *store, uint64_t step, const renaming *r) {
     dcp_error err;
     if (r->old[0] && store_discard(store, r->old, &err) != DCP_OK)
@@ -360,7 +362,7 @@ int store_find_cause(dcp_store *store, int status, dcp_error *err) {
 
 void store_rollback(dcp_store *store, uint64_t step) {
     if (!store_leads(store)) return;
-    store_recycle_drop(store); /* a full disk may be why it failed */
+    store_recycle_drop(store); /* a full disk may be why the save failed */
     char tmp[NAME_MAX + 1];
     dcp_error err;
     if (!store->has_tmp) return;

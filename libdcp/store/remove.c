@@ -1,9 +1,10 @@
 /* Removing a step that the caller names.
  *
- * All nodes claim it first, so that no reader holds it on any. It goes into the writer's folder
- * under its own name then, from where it comes back: at once, where that fails on some node, or by
- * the next writer, where this one is killed. When it has lost its name on all nodes, it becomes
- * what is being removed, and whoever comes next completes that. */
+ * 1. All nodes claim the step, so no reader holds it on any node.
+ * 2. Each node moves it into the writer's folder under its own name. It comes back from there: at
+ *    once if this fails on some node, or through the next writer if this one is killed.
+ * 3. When the step has lost its name on all nodes, it gets the name of an entry that is being
+ *    removed. If the removal is interrupted, the next writer completes it. */
 #include "store/remove.h"
 
 #include <fcntl.h>
@@ -24,7 +25,7 @@
 #include "store/publication.h"
 #include "store/retention.h"
 
-/* A step on its way out, in a leader's directory. */
+/* A step that is being removed, in a leader's directory. */
 typedef struct removal {
     uint64_t step;
     char name[64], aside[STORE_WRITER_FOLDER_PATH], old[NAME_MAX + 1];
@@ -48,7 +49,7 @@ static int fail_missing(const dcp_store *store, const removal *r, dcp_error *err
         err);
 }
 
-/* What this rank knows without looking. */
+/* Checks what this rank knows without looking. */
 static int check_wanted(const dcp_store *store, const removal *r, dcp_error *err) {
     if (store_is_pinned(store, r->step))
         return fail_kept(store, r->name, "it is being copied into another store", err);
@@ -79,14 +80,14 @@ static int take_aside(dcp_store *store, removal *r, dcp_error *err) {
     return status;
 }
 
-/* Where the store has been lost, its next writer does that. */
+/* If the store has been lost, its next writer does this. */
 static void give_back(const dcp_store *store, removal *r) {
     if (!r->is_aside || renameat(store->dir_fd, r->aside, store->dir_fd, r->name)) return;
     store_sync(store, NULL);
     if (r->was_latest) store_point_latest(store, r->step);
 }
 
-/* The step is none of the store's any more. */
+/* From here on the step no longer belongs to the store. */
 static int finish_removal(dcp_store *store, removal *r, dcp_error *err) {
     char start[STORE_WRITER_FOLDER_PATH];
     if (!r->is_aside) return DCP_OK;
@@ -97,7 +98,7 @@ static int finish_removal(dcp_store *store, removal *r, dcp_error *err) {
     return status;
 }
 
-/* Collective where there are several nodes: DIR/latest does not lead to the step. */
+/* Collective if there are several nodes: makes DIR/latest lead to another step. */
 static int leave_latest(dcp_store *store, removal *r, dcp_error *err) {
     char target[NAME_MAX + 1] = "";
     dcp_step *steps;
@@ -117,7 +118,8 @@ static int leave_latest(dcp_store *store, removal *r, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective: all or nothing, but for a failure in the last step on some node. */
+/* Collective: removes the step from all nodes or from none, unless the last part fails on some
+ * node. */
 static int take_from_all(dcp_store *store, removal *r, dcp_error *err) {
     const int leads = store_leads(store);
     int status = comm_agree(store->comm, leads ? take_aside(store, r, err) : DCP_OK, err);
@@ -160,13 +162,14 @@ int dcp_step_remove(dcp_store *store, uint64_t step, dcp_error *err) {
     return status;
 }
 
-/* Each leader looks through its own directory; the lowest of what they find goes on all nodes. */
+/* Making room. Each leader looks through its own directory; the step with the lowest turn that any
+ * of them finds is removed on all nodes. */
 
-#define STANDS ((uint64_t)1 << 63) /* in a turn: a step of its own name, which go last */
+#define STANDS ((uint64_t)1 << 63) /* in a turn: the step has its own name; such steps go last */
 #define NO_TURN UINT64_MAX
 
-/* When it is the step's turn to go; NO_TURN: it stays. `newest`: the newest that all nodes have of
- * those that are not set aside. */
+/* Returns the step's turn to be removed; NO_TURN: it remains. `newest` is the newest step that all
+ * nodes have, without steps that are set aside. */
 static uint64_t turn_of(const dcp_store *store, const dcp_step *step, uint64_t newest) {
     int goes_aside = store->abandon_pending && step->step > store->continue_from;
     int is_intact = store->has_intact && step->step == store->newest_intact;
@@ -188,7 +191,7 @@ static uint64_t find_turn(const dcp_store *store, const dcp_step *steps, size_t 
     return first;
 }
 
-/* Whether any is gone. Those that are held on this node stay. */
+/* Returns true if any step was removed. Steps that are held on this node remain. */
 static int give_up(dcp_store *store, const dcp_step *steps, size_t n, uint64_t newest,
                    uint64_t turn) {
     dcp_error why;
@@ -208,8 +211,8 @@ static int give_up(dcp_store *store, const dcp_step *steps, size_t n, uint64_t n
     return given_up;
 }
 
-/* Collective: gives up what has the next turn, from *from on; *from: where to go on, NO_TURN where
- * none was left. *made: whether any node has made room. */
+/* Collective: removes what has the next turn, starting at *from. Sets *from to the turn to continue
+ * with; NO_TURN if nothing was left. *made becomes true if any node has made room. */
 static int give_up_next(dcp_store *store, const dcp_step *steps, size_t n, uint64_t newest,
                         uint64_t *from, uint64_t *made, dcp_error *err) {
     int leads = store_leads(store);
@@ -237,7 +240,7 @@ int store_room_make(dcp_store *store, uint64_t *from, int *made, dcp_error *err)
     return status;
 }
 
-/* ", step-... and step-..." of this node; "" where none is held. */
+/* Writes "step-..., step-..." for the held steps of this node; "" if none is held. */
 static void list_held(const dcp_store *store, char *text, size_t size) {
     dcp_step *steps = NULL;
     size_t n = 0, at = 0;

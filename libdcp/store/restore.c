@@ -1,6 +1,6 @@
 /* Finds the newest step of a private store that is complete or can be completed. Lost files are
- * written into the step's folders themselves: each appears there under its name only when it is
- * complete, so that a rebuild that fails leaves the step no worse than it was. */
+ * written into the step's folders themselves. Each file appears there under its name only when it
+ * is complete, so a rebuild that fails leaves the step no worse than it was. */
 #include "store/store.h"
 
 #include <fcntl.h>
@@ -26,9 +26,9 @@
 typedef struct restoration {
     dcp_store *store;
     int every_byte, rebuilt;
-    int survives; /* losses of domains, once it is rebuilt */
+    int survives; /* how many domains may be lost once it is rebuilt */
     uint64_t step;
-    char folder[PATH_MAX]; /* of the step, on this rank's node */
+    char folder[PATH_MAX]; /* the step's, on this rank's node */
     dcp_error newest;      /* what the newest step lacks */
 } restoration;
 
@@ -46,8 +46,8 @@ static int count_lost(const redundancy_survey *s) {
     return shards + files;
 }
 
-/* What this rank's about.json says of the save, without what is of the folder or its writer alone;
- * NULL where there is none, or memory is short. */
+/* Returns what this rank's about.json says about the save, without the members that concern only
+ * the folder or its writer; NULL if there is none, or memory is short. */
 static char *read_members(const restoration *r, int ranks) {
     static const char *const own[] = {"tool",  "version", "time",   "host",  "pid",
                                       "ranks", "shards",  "domain", "crc64", "rebuilt"};
@@ -63,7 +63,7 @@ static char *read_members(const restoration *r, int ranks) {
     return text;
 }
 
-/* Collective: the same text on all ranks, of the lowest that has one; "{}" where none has. */
+/* Collective: gives all ranks the text of the lowest rank that has one; "{}" if none has. */
 static int collect_members(const restoration *r, int ranks, char **out, dcp_error *err) {
     dcp_comm *comm = r->store->comm;
     char *own = read_members(r, ranks);
@@ -105,7 +105,7 @@ static int write_about(const restoration *r, const redundancy_survey *s, const c
     return status;
 }
 
-/* Adds about.json where the rebuild made the step's folder. */
+/* Adds about.json if the rebuild created the step's folder. */
 static int add_about(const restoration *r, const redundancy_survey *s, const char *members,
                      dcp_error *err) {
     char path[PATH_MAX];
@@ -120,7 +120,7 @@ static int add_about(const restoration *r, const redundancy_survey *s, const cha
     return status ? status : io_sync_folder(r->folder, err);
 }
 
-/* What was done, and whether the next loss can be survived as the save wanted it. */
+/* Logs what was done, and whether the step now survives fewer losses than the save required. */
 static void tell_rebuilt(const restoration *r, const redundancy_survey *s) {
     if (r->store->comm->rank) return;
     store_log(r->store, DCP_LOG_WARNING, "step %llu: %d of its files were lost and are rebuilt",
@@ -153,7 +153,7 @@ static int restore_step(restoration *r, dcp_error *err) {
     int status = format_name_path(r->store->dir, "", r->step, r->folder, err);
     status = comm_agree(r->store->comm, status, err);
     if (!status) status = survey(r, r->every_byte, &s, err);
-    if (!status && !r->every_byte && count_lost(s)) { /* what it is rebuilt from has to be proved */
+    if (!status && !r->every_byte && count_lost(s)) { /* what it is rebuilt from must be checked */
         redundancy_survey_close(s);
         s = NULL;
         status = survey(r, 1, &s, err);
@@ -191,7 +191,7 @@ static int restore_newest(restoration *r, const dcp_step *steps, size_t n, dcp_e
                            "no step can be made whole; of the newest: %s", r->newest.message);
 }
 
-/* Collective: only the one who has the store writes into its steps. */
+/* Collective: only the current writer of the store writes into its steps. */
 static int check_held(dcp_store *store, dcp_error *err) {
     int status = store_leads(store) ? store_lock_check(store->lock, err) : DCP_OK;
     return comm_agree(store->comm, status, err);

@@ -1,5 +1,5 @@
-/* A file is recognised by its inode number and the time of its last change, so one that anybody has
- * changed is not used. */
+/* A recycled file is recognised by its inode number and the time of its last change, so a file that
+ * anybody has changed is not used. */
 #include "store/retention.h"
 
 #include <errno.h>
@@ -53,7 +53,7 @@ int store_recycle_take(dcp_store *store, const char *name, uint64_t pages, const
     return 0;
 }
 
-/* Whether the files of that step are such: this rank has written some of them. */
+/* Returns true if the step's files can be recycled: this rank has written some of them. */
 static int store_recycle_is_written(const dcp_store *store, uint64_t step) {
     for (size_t i = 0; i < STORE_WRITTEN && i < store->n_marks; i++)
         if (store->marks[i].step == step) return 1;
@@ -66,7 +66,7 @@ void store_recycle_drop(dcp_store *store) {
     if (store->n_marks && store->dir_fd >= 0) store_directory_remove(store->dir_fd, folder);
 }
 
-/* Which steps stay, and how the others are removed.
+/* Which steps remain, and how the others are removed.
  *
  * A step loses its name, durably, before any of its files is removed, so a folder with a step's
  * name is complete at every moment. */
@@ -79,7 +79,7 @@ int store_lose_name(dcp_store *store, const char *name, const char *path, dcp_er
     return store_sync(store, err);
 }
 
-/* DCP_ERR_BUSY: a reader holds what this entry was. */
+/* Returns DCP_ERR_BUSY if a reader holds the step that this entry was. */
 static int check_unheld(void *ctx, DIR *of, const struct dirent *e, dcp_error *err) {
     const dcp_store *store = ctx;
     int is_folder, status = io_look_is_folder(of, e->d_name, e, &is_folder, err);
@@ -89,8 +89,8 @@ static int check_unheld(void *ctx, DIR *of, const struct dirent *e, dcp_error *e
                : DCP_OK;
 }
 
-/* Whether a reader holds the step that this folder was, or one of those in it. 1 also where that
- * can't be found out. */
+/* Returns true if a reader holds the step that this folder was, or one of those in it, or if that
+ * can't be determined. */
 static int is_held(dcp_store *store, const char *name) {
     if (format_hold_is_held(store->dir_fd, name)) return 1;
     const int status = io_look_through(store->dir_fd, name, name, check_unheld, store, NULL);
@@ -133,7 +133,7 @@ int store_clear(dcp_store *store, const char *name, dcp_error *err) {
     return store_fail_errno(store, "cannot remove", name, err);
 }
 
-/* Of a folder (a path that ends in "/"; "": the store's), those entries whose names begin so. */
+/* Entries of a folder (a path that ends in "/"; "": the store's) whose names begin with `start`. */
 typedef struct sweeping {
     dcp_store *store;
     const char *folder, *start;
@@ -165,7 +165,7 @@ void store_sweep(dcp_store *store) {
     sweep_folder(store, own, STORE_WRITER_OLD);
 }
 
-/* The step goes; its files may serve the next save. */
+/* Removes the step; the next save may use its files. */
 static int recycle_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
     char spare[STORE_WRITER_FOLDER_PATH];
     store_recycle_drop(store);
@@ -173,7 +173,7 @@ static int recycle_step(dcp_store *store, const dcp_step *step, dcp_error *err) 
     return store_lose_name(store, step->name, spare, err);
 }
 
-/* Without a claim its files are not recycled: a reader might have come since. */
+/* Without a claim, the step's files are not recycled: a reader might have come since. */
 static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
     io_unshared *claim;
     if (!format_hold_claim(store->dir_fd, step->name, &claim)) {
@@ -188,11 +188,12 @@ static int remove_step(dcp_store *store, const dcp_step *step, dcp_error *err) {
     return status;
 }
 
-/* The newest step before *step (UINT64_MAX: of all) that every node has complete, into *step;
- * *found = 0 where there is none. `steps` is the leader's own list, ascending; other ranks have
- * none. Collective where there are several nodes; of one, only the leader learns anything.
+/* Sets *step to the newest step before *step (UINT64_MAX: of all) that is complete on every node;
+ * *found = 0 if there is none. `steps` is the leader's own list, ascending; other ranks have none.
+ * Collective if there are several nodes; with one node, only the leader gets the result.
  *
- * What some node lacks can't be the answer: the lowest of the nodes' newest steps is tried next. */
+ * A step that some node lacks can't be the result, so the next candidate is the lowest of the
+ * nodes' newest steps. */
 static int find_newest_step(dcp_store *store, const dcp_step *steps, size_t n, uint64_t *step,
                             int *found, dcp_error *err) {
     for (uint64_t limit = *step;;) {
@@ -226,9 +227,9 @@ uint64_t store_newest_limit(const dcp_store *store) {
     return goes_back ? store->continue_from + 1 : UINT64_MAX;
 }
 
-/* The oldest of the newest `keep` steps that are complete on every node; *found = 0: there are
- * fewer, or the newest of all is not the one that was published last. Collective, unless all nodes
- * have the same of them. */
+/* Finds the oldest of the newest `keep` steps that are complete on every node. *found = 0: there
+ * are fewer, or the newest of all is not the one published last. Collective, unless these steps are
+ * the same on all nodes. */
 static int find_oldest_to_keep(dcp_store *store, const store_kept *k, uint64_t published,
                                uint64_t *oldest, int *found, dcp_error *err) {
     const int are_same = store->nodes == 1 || (k->is_listed && k->are_same);
@@ -251,7 +252,7 @@ void store_retain_look(dcp_store *store, store_kept *out) {
     uint64_t raw = ~0ULL, step = UINT64_MAX;
     if (!store->options.keep || !store_leads(store)) return;
     out->takes_part = true;
-    out->is_listed = false; /* if they can't be listed, nodes ask each other */
+    out->is_listed = false; /* if they can't be listed, the nodes search together */
     if (dcp_steps_list(store->dir, &out->steps, &out->n, &why) != DCP_OK) {
         store_log(store, DCP_LOG_WARNING, "old steps stay: %s", why.message);
         return;
@@ -265,11 +266,12 @@ void store_retain_look(dcp_store *store, store_kept *out) {
     out->fingerprint = raw;
 }
 
-/* A list's stores are each read for as many as the others, and one step more is being marked. */
+/* Each other store of a list may be filled from this one, with a pin each. One more pin is for the
+ * marked step, and another one for the next marked step while the mark changes. */
 enum { PINS = DCP_MAX_TIERS + 1 };
 
 typedef struct store_pins {
-    pthread_mutex_t lock; /* of what is below */
+    pthread_mutex_t lock; /* of the following members */
     uint64_t steps[PINS];
     size_t n;
 } store_pins;
@@ -293,7 +295,7 @@ void store_pin(dcp_store *store, uint64_t step) {
     pthread_mutex_unlock(&pins->lock);
 }
 
-/* Where the step is among the pins, or their number. */
+/* Returns the index of the step among the pins, or their number. */
 static size_t find_pin(const store_pins *pins, uint64_t step) {
     size_t i = 0;
     while (i < pins->n && pins->steps[i] != step) i++;
@@ -316,8 +318,8 @@ int store_is_pinned(const dcp_store *store, uint64_t step) {
     return is_pinned;
 }
 
-/* Whether retention removes the step. An abandoned step is older than a complete one of the same
- * number. */
+/* Returns true if retention removes the step. An abandoned step counts as older than a complete one
+ * of the same number. */
 static int is_outlived(const dcp_store *store, const dcp_step *step, uint64_t oldest) {
     if (step->kind == DCP_STEP_PARTIAL) return 0;
     if (step->kind == DCP_STEP_ABANDONED) return step->step <= oldest;
@@ -339,8 +341,8 @@ int store_retain(dcp_store *store, uint64_t published, const store_kept *k, dcp_
     return status;
 }
 
-/* By way of the writer's folder; where the user may not change the step's folder, and so can't move
- * it to another one, directly. */
+/* Goes through the writer's folder; renames directly if the user may not change the step's folder,
+ * and so can't move it into another one. */
 int store_abandon_step(dcp_store *store, const dcp_step *step, const char *why, dcp_error *err) {
     char entry[80], path[STORE_WRITER_FOLDER_PATH], name[NAME_MAX + 1];
     int fd = store->dir_fd;
@@ -375,7 +377,7 @@ int store_abandon(dcp_store *store, dcp_error *err) {
     return status;
 }
 
-/* Of a directory that is away, as it is there. */
+/* For a directory that is away: lists it through its descriptor. */
 static int has_later(const dcp_store *store, int *found, dcp_error *err) {
     dcp_step *steps;
     size_t n;

@@ -1,15 +1,17 @@
-/* A save is known by the member "save" of its about.json, "NUMBER.WRITER", the same on all nodes.
- * Numbers grow from save to save, also where a store is opened anew: whoever opens it goes on after
- * the highest that the nodes have which are there, and after the microseconds that have passed
- * since 1970, which no store's saves outrun: nodes that are all away have lower numbers, too, but
- * for clocks that differ. So of two saves of one step the one with the higher number is the later,
- * and the run went back from the other. Where nodes that know nothing of each other went on apart,
- * the writers decide, alike on all nodes.
+/* Which of two saves is the later one, and what a run has gone back from.
  *
- * A run that goes on from an earlier step says so in all of its later saves: [STEP, NUMBER] in
- * "back" means that later steps with lower numbers are past (store/store.h). Of a step that a
- * node has itself, complete, it is not asked what else it knows: so a step that was set aside can
- * be renamed back on all nodes. */
+ * The member "save" of about.json identifies a save, as "NUMBER.WRITER", and is the same on all
+ * nodes. Numbers grow from save to save, even if the store is opened anew: the writer that opens it
+ * continues after the highest number of the present nodes, and after the microseconds since 1970.
+ * No store saves that often, so nodes that are all away have lower numbers, too, unless clocks
+ * differ. So if two saves have the same step, the one with the higher number is the later one, and
+ * the run went back from the other. If nodes continued separately, without knowing of each other,
+ * the writers decide, in the same way on all nodes.
+ *
+ * A run that continues from an earlier step records this in all of its later saves: [STEP, NUMBER]
+ * in "back" means that later steps with lower numbers are past (store/store.h). If a node has a
+ * step itself, complete, then whatever else it knows about that step does not count, so a step that
+ * was set aside can be renamed back on all nodes. */
 #include "store/returned.h"
 
 #include <ctype.h>
@@ -29,7 +31,7 @@
 
 enum { WRITER_BITS = 11, NUMBER_BITS = 64 - WRITER_BITS - 1 };
 
-/* What a node has of a step. A later save has a larger `save`; 0: of no known one. */
+/* A step of a node. A later save has a larger `save`; 0: the save is unknown. */
 typedef struct node_step {
     const dcp_step *step;
     uint64_t save;
@@ -43,7 +45,7 @@ typedef struct node_steps {
     store_lineage lineage;
 } node_steps;
 
-/* The number of the save, then some bits of its writer. */
+/* Returns the number of the save, followed by some bits of its writer. */
 static uint64_t parse_save(const char *text) {
     char *end = NULL;
     if (!text || !isdigit((unsigned char)*text)) return 0;
@@ -53,7 +55,7 @@ static uint64_t parse_save(const char *text) {
     return (uint64_t)number << WRITER_BITS | writer;
 }
 
-/* What about.json says of the save; *is_read: it is there and whole. */
+/* Reads what about.json says about the save. *is_read: it exists and is complete. */
 static int read_save(const dcp_store *store, node_step *s, store_lineage *lineage, int *is_read,
                      dcp_error *err) {
     char folder[PATH_MAX];
@@ -79,8 +81,8 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
     return DCP_OK;
 }
 
-/* Of a shared store it is enough to read what the newest step says: all of the run's saves are
- * there, and the newest one knows what the others know. */
+/* For a shared store, the newest step's about.json is enough: all of the run's saves are there, and
+ * the newest one knows what the others know. */
 static int read_steps(const dcp_store *store, node_steps *own, dcp_error *err) {
     int is_read = 0, status = dcp_steps_list(store->dir, &own->steps, &own->n, err);
     if (status) return status;
@@ -107,8 +109,9 @@ static const node_step *find_complete(const node_steps *own, uint64_t step) {
 
 static uint64_t later_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* How late the word on the step is of a node that has no complete one: the last by which it has set
- * one aside, which is later than that save itself, or gone back. */
+/* Returns how late the latest information is that a node without a complete copy has about the
+ * step: a save of the step that the node has set aside, which counts as later than that save
+ * itself, or a point at which the run went back behind the step. */
 static uint64_t word_without(const node_steps *own, uint64_t step) {
     uint64_t last = 0;
     for (const node_step *s = own->list; s < own->list + own->n; s++)
@@ -126,7 +129,7 @@ static int set_aside(dcp_store *store, const node_step *s, dcp_error *err) {
     return status ? status : store_sync(store, err);
 }
 
-/* Collective, over the steps that any node has complete. */
+/* Collective: goes through the steps that any node has complete. */
 static int settle_all(dcp_store *store, const node_steps *own, dcp_error *err) {
     for (uint64_t limit = UINT64_MAX;;) {
         uint64_t next;
@@ -144,7 +147,7 @@ static int settle_all(dcp_store *store, const node_steps *own, dcp_error *err) {
     }
 }
 
-/* The same where nodes say the same of all steps. */
+/* Returns equal values on nodes that agree about all steps. */
 static uint64_t fingerprint(const node_steps *own) {
     uint64_t raw = ~0ULL;
     for (size_t i = 0; i < own->n; i++) {
@@ -168,7 +171,7 @@ static uint64_t now_us(void) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* Collective: all ranks get to know what the node knows that has the latest save. */
+/* Collective: informs all ranks of what the node with the latest save knows. */
 static int unite(const dcp_store *store, store_lineage *lineage, dcp_error *err) {
     const size_t n = (size_t)store->comm->size;
     store_lineage *all = store->comm->rank == 0 ? calloc(n, sizeof *all) : NULL;
@@ -204,18 +207,19 @@ int store_returned_settle(dcp_store *store, dcp_error *err) {
     return status;
 }
 
-/* What a store is told of the run that it belongs to. */
+/* What a store learns about the run that it belongs to. */
 typedef struct returned_news {
     const store_lineage *run;
-    store_past parting; /* where what the store has itself is no part of it */
+    store_past parting; /* where the store's own saves leave the run */
 } returned_news;
 
-/* Whether the store's own saves say so: then a step that is there all the same was renamed back. */
+/* Returns true if the store's own saves say so: then a step that exists nevertheless was renamed
+ * back. */
 static int has_known(const dcp_store *store, const store_lineage *run, store_past past) {
     return store->lineage.id == run->id && store_lineage_has(&store->lineage, past);
 }
 
-/* No step up to this one is past by what the store has not known itself. */
+/* Returns a step up to which nothing is past by what is new to the store. */
 static uint64_t find_earliest(const dcp_store *store, const returned_news *news) {
     const store_lineage *run = news->run;
     uint64_t earliest = news->parting.number ? news->parting.to : UINT64_MAX;
@@ -227,7 +231,7 @@ static uint64_t find_earliest(const dcp_store *store, const returned_news *news)
 
 static int is_past(const dcp_store *store, const dcp_step *step, const store_lineage *said,
                    const returned_news *news) {
-    const store_past own = {step->step - 1, said->last + 1}; /* what makes it past */
+    const store_past own = {step->step - 1, said->last + 1}; /* what makes the step past */
     if (!said->last || said->id != news->run->id) return 0;
     if (news->parting.number && step->step > news->parting.to && said->last >= news->parting.number)
         return 1;

@@ -1,34 +1,37 @@
-/* Nodes of a private store, and stores of a list, that were away while the run went on without
+/* Nodes of a private store, and stores of a list, that were away while the run continued without
  * them. */
 #pragma once
 
 #include "store/store.h"
 
-/* Collective, as the store is opened. Sets aside, on each node, the steps that other nodes have
- * saved anew or set aside since: redundancy could rebuild them from that node's files, or mix them
- * with the later save's. Numbers the next save of this store after all that any node has.
+/* Collective, when the store is opened. On each node, sets aside the steps that other nodes have
+ * saved again or set aside since: redundancy could rebuild them from that node's files, or mix them
+ * with those of the later save. Gives the next save of this store a higher number than any node
+ * has.
  *
- * DCP_ERR_IO, DCP_ERR_NO_MEMORY: some step's about.json could not be read, of a shared store the
- * newest one's. One that is missing or damaged is of no known save, and its step stays. */
+ * DCP_ERR_IO, DCP_ERR_NO_MEMORY: the about.json of some step, or of a shared store's newest step,
+ * could not be read. If it is missing or damaged, the save is unknown and its step remains. */
 int store_returned_settle(dcp_store *store, dcp_error *err);
 
-/* Collective: sets aside, on each node, those of the run's steps that are past by what the latest
- * save of all stores says, and by nothing that this store's own saves say (where those say it, the
- * step was renamed back by hand); and those of a branch, which that save knows nothing of. Steps of
- * other runs stay. From now on the store's saves are of that run. Errors as above. */
+/* Collective. On each node, sets aside those of the run's steps that are past according to the
+ * latest save of all stores, unless this store's own saves say so as well (then the step was
+ * renamed back by hand); and the steps of a branch, of which that save knows nothing. Steps of
+ * other runs remain. From now on the store's saves belong to that run. The errors are those of
+ * store_returned_settle. */
 int store_returned_forget(dcp_store *store, const store_lineage *run, dcp_error *err);
 
-/* The lineage of the store's saves, also before there is any; the same on all ranks. */
+/* Returns the lineage of the store's saves, even before the first one. The same on all ranks. */
 uint64_t store_returned_id(const dcp_store *store);
 
 struct json_t;
 
-/* Adds what about.json of the store's next save says for that. 0, or -1: memory is short. */
+/* Adds the members of about.json that the store's next save needs for this. Returns 0, or -1 if
+ * memory is short. */
 int store_returned_describe(const dcp_store *store, struct json_t *about);
 
-/* Later steps are set aside in all stores of a list: all of their saves say so from now on, also
- * those of a store that is saved into only after the run has gone back again. */
+/* Called when later steps are set aside in all stores of a list. From now on all of their saves
+ * record it, even those of a store that is saved into only after the run has gone back again. */
 void store_returned_go_back(dcp_store *store);
 
-/* The save that was described is published. */
+/* Notes that the described save is published. */
 void store_returned_note(dcp_store *store);
