@@ -1,4 +1,4 @@
-/* The public calls of a save: at once, or in flight beside what the caller does next.
+/* The public calls of a save: at once, or in flight while the caller continues.
  *
  * A task runs a save in flight. Until it is settled, the store works over a duplicate of its
  * communicator and belongs to the task's thread: all other functions that change the store settle
@@ -21,21 +21,21 @@
 #include "save/copy.h"
 #include "save/plan.h"
 
-#define ASK_SECONDS 0.05 /* how long the caller of an asynchronous save is not asked */
+#define ASK_SECONDS 0.05 /* between calls of the caller's `stop` in dcp_save_async */
 
 struct dcp_saving {
     core_task task;
     dcp_store *store;       /* NULL once settled */
-    dcp_comm *callers_comm; /* the store's, which it gets back when the save is settled */
+    dcp_comm *callers_comm; /* the store gets it back when the save is settled */
     save_request request;
     dcp_report report;
     bool may_have_thread; /* the same on all ranks, and then it is planned already; false: a fence,
                              a wait or the next save runs it */
-    bool is_ahead;        /* what it reads was copied before */
-    pthread_mutex_t lock; /* of what is below */
+    bool is_ahead;        /* what it reads was copied before (dcp_save_copy) */
+    pthread_mutex_t lock; /* of the following members */
     pthread_cond_t changed;
     bool awaited, released;
-    char dir[]; /* the store's */
+    char dir[]; /* the store's directory */
 };
 
 static void announce(dcp_saving *s, bool *what) {
@@ -45,7 +45,7 @@ static void announce(dcp_saving *s, bool *what) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Returns *what, after `seconds` at the latest; less than 0: not before it is true. */
+/* Returns *what once it is true, or after `seconds`; if negative, only once it is true. */
 static int await_change(dcp_saving *s, const bool *what, double seconds) {
     const struct timespec end = core_clock_time(core_clock_now() + seconds);
     int timed_out = 0;
@@ -79,7 +79,7 @@ static int is_awaited(void *ctx) {
     return awaited;
 }
 
-/* The plan's boxes become those of the copy that was made ahead. */
+/* Makes the plan's boxes those of the copy that was made ahead. */
 static void use_ahead(const dcp_store *store, dcp_saving *s) {
     const save_context *kept = save_context_of(store);
     save_copy_use(kept->memory.copy, kept->plan);
@@ -105,10 +105,10 @@ static int run_saving(void *ctx, dcp_error *err) {
     return status;
 }
 
-/* A forked process leaves the save alone: its locks may be held, by threads that do not exist. */
+/* A forked process leaves the save alone: threads that do not exist in it may hold its locks. */
 static bool is_own(const dcp_saving *s) { return core_task_is_own(&s->task); }
 
-/* Ends the save, if it has not ended, and gives the store back its communicator. */
+/* Ends the save, if it has not ended, and gives the store its communicator back. */
 static void settle_saving(dcp_saving *s) {
     dcp_store *store = s->store;
     if (!store) return;
@@ -145,8 +145,8 @@ static int make_saving(dcp_store *store, uint64_t step, const dcp_state *state, 
                   : save_context_follow(store, state, s->request.progress.staging_bytes, err);
 }
 
-/* HDF5 is not thread-safe: it lays the files out on the caller's thread, before the task has one. A
- * failure is returned by the wait. */
+/* HDF5 is not thread-safe, so it lays the files out on the caller's thread, before the task has
+ * one. The wait returns a failure. */
 static void plan_saving(dcp_store *store, dcp_saving *s) {
     const int status = save_prepare(store, &s->request, &s->task.error);
     if (!status) return;
@@ -154,7 +154,7 @@ static void plan_saving(dcp_store *store, dcp_saving *s) {
     s->released = true;
 }
 
-/* What the save reads, so that the caller's memory is free when the call returns. */
+/* Copies what the save reads, so the caller's memory is free when the call returns. */
 static void copy_memory(const dcp_store *store, dcp_saving *s, comm_stop *stop) {
     save_context *kept = save_context_of(store);
     const double start = core_clock_now();
@@ -170,8 +170,8 @@ static void copy_memory(const dcp_store *store, dcp_saving *s, comm_stop *stop) 
 
 static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
     save_context *kept = save_context_of(store);
-    /* without a thread, the fence runs the save over the same communicator; MPI-IO and HDF5 are
-     * called where the caller calls them: they are not thread-safe */
+    /* without a thread, the fence runs the save over the same communicator; MPI-IO and HDF5, which
+     * are not thread-safe, are called only on the caller's thread */
     s->may_have_thread =
         kept->comm && move_engine_choose(s->request.engine, store->dir)->is_for_any_thread;
     if (s->may_have_thread) {
@@ -186,8 +186,8 @@ static void launch_saving(dcp_store *store, dcp_saving *s, comm_stop *stop) {
     if (s->may_have_thread && !core_task_is_done(&s->task)) core_task_start(&s->task, "dcp-save");
 }
 
-/* The threads of ranks end at different times: where one is not done, all refuse. Without threads,
- * either all ranks run the save here, or none does. */
+/* The threads of ranks end at different times: if any has not ended, all ranks refuse. Without
+ * threads, either all ranks run the save here, or none does. */
 int save_call_begin(dcp_store *store, int status, save_call call, const dcp_save_options *options,
                     dcp_error *err) {
     int refuses = options->when_busy == DCP_BUSY_REFUSE;
@@ -217,8 +217,8 @@ int save_call_agree(dcp_store *store, int status, save_call call, const dcp_save
     comm_vote_same(v, "when_busy", options->when_busy);
     comm_vote_same(v, "make_room", options->make_room != 0);
     comm_vote_same(v, "whether copy_bytes is 0", call == SAVE_ASYNC && !options->copy_bytes);
-    comm_vote_split(v); /* save_prepare checks the request: a failure of an asynchronous save is
-                           returned by the wait */
+    comm_vote_split(v); /* save_prepare checks the request: the wait returns a failure of an
+                           asynchronous save */
     const bool is_made = r && !status;
     save_plan_vote(store, own, is_made ? save_context_of(store)->plan : NULL, is_made);
     status = comm_vote_run(store->comm, v, status, err);
@@ -230,7 +230,7 @@ static int take_options(const dcp_save_options *given, dcp_save_options *own, dc
     return core_sized_take(own, sizeof *own, given, "DCP_SAVE_OPTIONS_INIT", err);
 }
 
-/* The rank that was asked to give up tells its thread, which tells the others. */
+/* If this rank is to cancel, it informs its thread, which informs the other ranks. */
 static void follow_stop(dcp_saving *s, comm_stop *stop) {
     if (comm_stop_ask(stop, NULL) && stop->rank == stop->comm->rank) dcp_save_cancel(s);
 }
@@ -281,7 +281,7 @@ int dcp_save_async(dcp_store *store, uint64_t step, const dcp_state *state, cons
     return DCP_OK;
 }
 
-/* Whether the store's next save may be copied now, by the plan of its last. */
+/* Returns true if the store's next save may be copied now, by the plan of its last one. */
 static int may_copy_ahead(const save_context *kept, const dcp_state *state,
                           const dcp_save_options *options) {
     return kept && kept->plan && kept->plan->engine && kept->comm && !state->device &&

@@ -1,6 +1,6 @@
-/* Boxes lie in the copy as they will in the file, as far as pages go: so bulk parts are written
- * from where they are. Of a box whose writing is shared only this rank's turns are copied, to where
- * they would be if all of it were: what lies between is address space without memory. */
+/* Boxes have the same positions within pages in the copy as in the file, so bulk parts are written
+ * from where they are. If the writing of a box is shared, only this rank's turns are copied, to
+ * where they would be if the whole box were copied; in between is address space without memory. */
 #include "save/copy.h"
 
 #include <stdatomic.h>
@@ -24,13 +24,13 @@
 #define SMALL_ALIGN 64
 #define NOWHERE UINT64_MAX
 #define PART_BYTES ((uint64_t)16 << 20) /* copied by one thread, or by a device, at a time */
-#define TEAM_BYTES ((uint64_t)64 << 20) /* worth several threads */
+#define TEAM_BYTES ((uint64_t)64 << 20) /* enough for several threads */
 #define TEAM_MOST 4
-#define TURNS 16 /* of each of them, about */
+#define TURNS 16 /* about how often each thread takes parts */
 
-/* A part of a box, and where it goes. */
+/* A part of a box, and its destination. */
 typedef struct copy_part {
-    const unsigned char *data; /* the box's memory, where it is dense: read before others come */
+    const unsigned char *data; /* the box's memory, if it is dense: found before threads start */
     const state_box *box;
     const char *path;
     uint64_t offset, bytes, to;
@@ -39,13 +39,13 @@ typedef struct copy_part {
 struct save_copy {
     unsigned char *memory;
     uint64_t bytes;
-    uint64_t sparse; /* not 0: there are gaps, as by saves of this plan */
+    uint64_t sparse; /* not 0: has parts that this plan's saves never touch */
     device_pinned *pinned;
-    uint64_t used;    /* bytes of both */
-    state_box *boxes; /* of this save */
+    uint64_t used;    /* bytes of `memory` and `pinned` */
+    state_box *boxes; /* of the current save */
     uint64_t *sums;   /* of its replicas that were taken already; NULL: none */
     size_t n_sums;
-    /* Of a copy that was made ahead, for the state's next one; NULL: none was */
+    /* From a copy made ahead, for the next copy of the same state; NULL: none was made. */
     copy_part *parts;
     size_t n_parts;
     uint64_t touched;
@@ -53,27 +53,27 @@ struct save_copy {
     double changed; /* the state's */
 };
 
-/* One copy while it is made. */
+/* A copy that is being made. */
 typedef struct copying {
     save_request *r;
     const save_plan *plan;
     save_replicas *replicas; /* to be compared; NULL: none */
     move_device device;
     save_copy *copy;
-    uint64_t *at;       /* a box of the plan: where it goes, in one memory or the other */
-    move_piece *shared; /* a box of the plan whose writing is shared */
+    uint64_t *at;       /* per box of the plan: its place, in one memory or the other */
+    move_piece *shared; /* per box of the plan: its piece, if its writing is shared */
     copy_part *parts;
     size_t n, room;
     uint64_t span, device_span; /* addresses in memory, and in page-locked memory */
-    uint64_t used;              /* bytes of both that are taken */
-    uint64_t touched;           /* of parts in memory */
+    uint64_t used;              /* bytes used of both */
+    uint64_t touched;           /* bytes of parts in memory */
     size_t device_parts;
     int is_sparse;
-    const dcp_state *of; /* copied ahead: all of this rank's boxes, whoever writes them; or NULL */
-    unsigned team;       /* threads */
+    const dcp_state *of; /* copied ahead: all boxes of this rank, whoever writes them; or NULL */
+    unsigned team;       /* number of threads */
     atomic_size_t next;
     atomic_int is_over;     /* somebody gave up */
-    move_progress progress; /* of the caller's thread: it asks */
+    move_progress progress; /* of the caller's thread, which calls `stop` */
 } copying;
 
 static const dcp_tensor *tensor_of(const copying *c, const plan_box *b) {
@@ -93,7 +93,7 @@ static int is_copied(const copying *c, const plan_box *b) {
     return b->keeper || c->of || takes_turns(c, b);
 }
 
-/* How the box lies in its dataset; returns where its first byte lies in the file. */
+/* Determines how the box lies in its dataset. Returns where its first byte lies in the file. */
 static uint64_t place_in_file(const copying *c, const plan_box *b, box_copy *copy) {
     const dcp_tensor *t = tensor_of(c, b);
     if (c->r->layout == DCP_LAYOUT_SHARDED) { /* a dataset of its own, which begins on a page */
@@ -105,14 +105,14 @@ static uint64_t place_in_file(const copying *c, const plan_box *b, box_copy *cop
     return c->plan->file.rows[b->tensor].offset + copy->base_a;
 }
 
-/* Returns the next place behind *used that lies to `align` as `phase` does. */
+/* Returns the next place at or after *used whose remainder by `align` is that of `phase`. */
 static uint64_t next_place(uint64_t *used, uint64_t bytes, uint64_t phase, uint64_t align) {
     const uint64_t at = *used + (phase % align + align - *used % align) % align;
     *used = at + bytes;
     return at;
 }
 
-/* Bytes of box k that are to be copied. */
+/* Adds bytes of box k that are to be copied. */
 static int add_bytes_of(copying *c, size_t k, uint64_t offset, uint64_t bytes) {
     const plan_box *b = &c->plan->boxes.boxes[k];
     const int on_device = b->box->device != NULL;
@@ -139,7 +139,7 @@ static int add_turn(void *ctx, const move_piece *p, uint64_t offset, uint64_t by
     return add_bytes_of(c, (size_t)(p - c->shared), offset, bytes);
 }
 
-/* Box k, whose holders write it by turns: those of this rank. */
+/* Adds this rank's turns of box k, whose holders share its writing. */
 static int add_turns(copying *c, size_t k, const box_copy *copy) {
     const plan_box *b = &c->plan->boxes.boxes[k];
     const format_row *row = &c->plan->file.rows[b->tensor];
@@ -157,8 +157,9 @@ static int add_turns(copying *c, size_t k, const box_copy *copy) {
     return move_piece_turns(p, add_turn, c);
 }
 
-/* Box k, unless another rank writes all of it: its place, and what of it is to be copied. Turns at
- * a large one begin and end on huge pages, so that none has memory for the others'. */
+/* Determines the place of box k, and what of it is to be copied, unless another rank writes all of
+ * it. Turns of a large box begin and end at huge pages, so no rank uses memory for the others'
+ * turns. */
 static int lay_out_box(copying *c, size_t k) {
     const plan_box *b = &c->plan->boxes.boxes[k];
     const int shared = takes_turns(c, b), on_device = b->box->device != NULL;
@@ -173,7 +174,7 @@ static int lay_out_box(copying *c, size_t k) {
     if (is_sparse) align = HUGE_BYTES;
     c->at[k] = next_place(span, bytes, align == SMALL_ALIGN ? 0 : phase, align);
     const int status = shared ? add_turns(c, k, &copy) : add_bytes_of(c, k, 0, bytes);
-    if (c->n == n) { /* it has no turn */
+    if (c->n == n) { /* this rank has no turn */
         c->at[k] = NOWHERE;
         *span = before;
     } else if (is_sparse) {
@@ -189,13 +190,13 @@ static int lay_out(copying *c) {
     const size_t n = c->plan->boxes.n;
     int status = DCP_OK;
     c->at = calloc(n + 1, sizeof *c->at);
-    if (!c->of) c->shared = calloc(n + 1, sizeof *c->shared); /* no box is shared then */
+    if (!c->of) c->shared = calloc(n + 1, sizeof *c->shared); /* otherwise no box is shared */
     if (!c->at || (!c->of && !c->shared)) return 0;
     for (size_t k = 0; k < n && !status; k++) status = lay_out_box(c, k);
     return !status;
 }
 
-/* ---- memory ---- */
+/* Memory. */
 
 static void drop_memory(save_copy *copy) {
     io_buffers_free(copy->memory, copy->bytes);
@@ -205,7 +206,7 @@ static void drop_memory(save_copy *copy) {
     copy->bytes = copy->used = 0;
 }
 
-/* What an earlier save read. */
+/* Frees what an earlier save read. */
 static void drop_boxes(save_copy *copy) {
     free(copy->boxes);
     free(copy->sums);
@@ -228,14 +229,15 @@ static int ranks_here(const dcp_store *store) {
     return hosts ? comm_groups_size(hosts, hosts->own) : store->comm->size;
 }
 
-/* What this rank may spend: by default half of what the ranks of its host find available or have
- * already, each its part. */
+/* Returns how much memory this rank may use. By default half of the sum of two amounts: its share
+ * of what is available to the ranks of its host, and what it already has. */
 static uint64_t limit_of(const dcp_store *store, const save_request *r, uint64_t held) {
     if (r->copy_bytes != DCP_COPY_DEFAULT) return r->copy_bytes;
     return (io_available_memory() / (uint64_t)ranks_here(store) + held) / 2;
 }
 
-/* What the memory is laid out for, where parts of it are never touched; else 0. */
+/* Identifies the layout that the memory is for, if parts of it are never touched; otherwise returns
+ * 0. */
 static uint64_t sparse_key(const copying *c) {
     const uint64_t words[] = {c->plan->key, c->span, c->touched, c->r->replicas};
     return c->is_sparse ? core_crc64_raw(~0ULL, words, sizeof words) | 1 : 0;
@@ -249,7 +251,8 @@ static int is_enough(const copying *c) {
            device_pinned_holds(copy->pinned, c->device.staging, c->device_span, c->device_parts);
 }
 
-/* Memory for all that is to be copied; 0: there is none, and what there was is given back. */
+/* Allocates memory for all that is to be copied. Returns 0 if there is not enough; the old memory
+ * is freed then. */
 static int hold_memory(copying *c, const dcp_store *store) {
     save_copy *copy = c->copy;
     if (is_enough(c)) return 1;
@@ -263,14 +266,14 @@ static int hold_memory(copying *c, const dcp_store *store) {
     copy->bytes = c->span;
     copy->used = c->used;
     copy->sparse = sparse_key(c);
-    /* Children of fork don't need it, and this process would copy each page for them. */
+    /* Forked children don't need it, and this process would have to copy each page for them. */
     if (c->span) madvise(copy->memory, copy->bytes, MADV_DONTFORK);
     if (!c->device_parts) return 1;
     copy->pinned = device_pinned_open(c->device.staging, c->device_span, c->device_parts);
     return copy->pinned != NULL;
 }
 
-/* ---- bytes ---- */
+/* Bytes. */
 
 static void copy_part_to(const copy_part *p, unsigned char *to) {
     if (p->data)
@@ -279,15 +282,15 @@ static void copy_part_to(const copy_part *p, unsigned char *to) {
         core_strides_get(p->box->data, p->box->strides, p->offset, p->bytes, to);
 }
 
-/* On the caller's thread: whether to, after so many more bytes. */
+/* On the caller's thread: returns whether to continue, after so many more bytes. */
 static int keeps_copying(copying *c, uint64_t bytes) {
     move_progress_read(&c->progress, bytes);
     if (move_progress_status(&c->progress, NULL)) atomic_store(&c->is_over, 1);
     return !atomic_load(&c->is_over);
 }
 
-/* A thread takes some parts at a time: each look at `next` waits for all that is on its way past
- * the cache. */
+/* A thread takes several parts at a time, since each access to `next` waits for all stores that are
+ * on their way past the cache. */
 static void copy_parts(void *ctx, unsigned number) {
     copying *c = ctx;
     const size_t some = c->team > 1 ? c->n / (c->team * TURNS) + 1 : c->n;
@@ -299,7 +302,7 @@ static void copy_parts(void *ctx, unsigned number) {
     core_past_cache_end();
 }
 
-/* What a function of the caller's gives, on the caller's thread; and what is on a device. */
+/* Copies what a function of the caller supplies, on the caller's thread, and what a device has. */
 static int copy_others(copying *c) {
     device_pinned *pinned = c->copy->pinned;
     int status = DCP_OK;
@@ -318,7 +321,7 @@ static int copy_others(copying *c) {
     return !status;
 }
 
-/* Of replicas: what is not copied, as this rank does not write it. */
+/* Takes the checksums of what is not copied of replicas, since this rank does not write it. */
 static int sum_others(copying *c) {
     save_replicas *replicas = c->replicas;
     dcp_error err;
@@ -333,7 +336,7 @@ static int sum_others(copying *c) {
     return 1;
 }
 
-/* The plan's boxes become the copy's; those that are not copied are not read any more. */
+/* Makes the plan's boxes those of the copy; the boxes that are not copied are no longer read. */
 static int replace_boxes(copying *c, save_plan *plan) {
     static const unsigned char nothing; /* nobody reads it */
     save_copy *copy = c->copy;
@@ -405,9 +408,10 @@ int save_copy_make(const dcp_store *store, save_request *r, save_plan *plan, str
     return run_copying(&c, store, plan, stop, copy);
 }
 
-/* Replicas would be copied by each holder, not by turns. */
+/* Returns true if all boxes are in memory and few are replicated: each holder would copy its
+ * replicas whole, not only its turns. */
 static int is_mostly_own(const copying *c) {
-    enum { MOST_SURPLUS = 8 }; /* of what is copied, one part of so many */
+    enum { MOST_SURPLUS = 8 }; /* replicas may be one part in 8 of what is copied */
     uint64_t all = 0, replicated = 0;
     for (size_t k = 0; k < c->plan->boxes.n; k++) {
         const plan_box *b = &c->plan->boxes.boxes[k];

@@ -1,9 +1,9 @@
-/* Fingerprints are of whole tensors, and all ranks know them. So each rank finds alone what
- * changed, and all find the same; rank 0 logs it.
+/* Fingerprints are of whole tensors, and all ranks know them. So each rank finds out alone what
+ * changed, with the same result; rank 0 logs it.
  *
  * The first save after a restart takes the history from the tables of the loaded step, as if this
- * store had saved it. So a frozen tensor is not written again. Where the tables are not good,
- * nothing is shared, which is no failure. */
+ * store had saved it, so a frozen tensor is not written again. If the tables are unusable, nothing
+ * is shared, which is not a failure. */
 #include "save/history.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #include "save/plan.h"
 #include "save/request.h"
 
-/* Files of a step that this rank has a part in. */
+/* Returns how many files of a step this rank writes, alone or with others. */
 static size_t count_files(const dcp_comm *comm, const save_request *r) {
     if (r->layout == DCP_LAYOUT_GLOBAL) return 1;
     return (size_t)(r->shards / comm->size + (comm->rank < r->shards % comm->size));
@@ -95,7 +95,7 @@ uint64_t save_history_rows(const format_row *rows, size_t n) {
     return raw;
 }
 
-/* Room for `n` rows, all of them steady, and `blocks` checksums; 0 where memory is short. */
+/* Allocates `n` rows, all of them steady, and `blocks` checksums. Returns 0 if memory is short. */
 static int make_record(save_file_record *f, uint64_t rows, size_t n, uint64_t blocks) {
     f->age = calloc(n + 1, 1);
     f->steady = malloc(n + 1);
@@ -116,7 +116,8 @@ static void fill_record(save_file_record *f, const format_file *file) {
     }
 }
 
-/* The record of a file as its tables have it; left without rows where that does not work. */
+/* Reads a file's record from its tables, and returns the number of blocks. Leaves the record
+ * without rows if that fails. */
 static uint64_t read_record(save_file_record *f, const dcp_store *store, const save_request *r,
                             uint64_t step, size_t number) {
     char folder[PATH_MAX];
@@ -138,8 +139,8 @@ static uint64_t read_record(save_file_record *f, const dcp_store *store, const s
     return f->n ? blocks : 0;
 }
 
-/* Not collective. Rank 0 reads the file of layout global, which serves where it is laid out as the
- * new one: 1. The others make room for what it will tell. */
+/* Not collective. Rank 0 reads the file of layout global; *serves: it is laid out like the new one.
+ * The other ranks allocate memory for what rank 0 will send. */
 static int read_global(const dcp_store *store, const save_request *r, const save_plan *plan,
                        struct save_history *h, uint64_t *serves, dcp_error *err) {
     const save_file *file = &plan->file;
@@ -164,7 +165,7 @@ static int read_history(const dcp_store *store, const save_request *r, const sav
     *out = h;
     *serves = 1;
     h->step = plan->intact;
-    h->n = 0; /* tensors are compared with those of this store's own saves */
+    h->n = 0; /* only saves of this store itself are compared by tensors */
     h->tensors = 0;
     if (r->layout == DCP_LAYOUT_GLOBAL) return read_global(store, r, plan, h, serves, err);
     for (size_t i = 0; i < h->n_files; i++)
@@ -190,14 +191,14 @@ int save_history_recall(const dcp_store *store, const save_request *r, const sav
     return status;
 }
 
-/* Each group of ranks has a word, which becomes the figure and number of its slowest rank; one more
- * word becomes the most bytes that a rank wrote. */
+/* Each group of ranks has a word, which becomes the figure and the number of its slowest rank. One
+ * more word becomes the largest number of bytes that a rank wrote. */
 
 #define GROUPS (SAVE_SLOW_WORDS - 1)
 #define RANK_BITS 24
-#define MOST_FIGURE 1e12 /* has room above the rank */
+#define MOST_FIGURE 1e12 /* leaves RANK_BITS for the rank */
 #define MIB 1048576.0
-#define LEAST_PART 8 /* of a fair share: ranks that wrote less say little */
+#define LEAST_PART 8 /* of a fair share: ranks that wrote less are not compared */
 static const double least_ratio = 3, least_s = 0.5;
 
 void save_slow_vote(comm_vote *v, const dcp_comm *comm, double own_s, uint64_t bytes,
@@ -208,7 +209,7 @@ void save_slow_vote(comm_vote *v, const dcp_comm *comm, double own_s, uint64_t b
     words[GROUPS] = bytes;
     if (!bytes || own_s <= 0 || bytes < total / size / LEAST_PART) return;
     const uint64_t group = size <= GROUPS ? rank : rank * GROUPS / size;
-    double figure = own_s * 1e9 / ((double)bytes / MIB); /* nanoseconds a MiB */
+    double figure = own_s * 1e9 / ((double)bytes / MIB); /* nanoseconds per MiB */
     if (figure > MOST_FIGURE) figure = MOST_FIGURE;
     words[group] = (uint64_t)figure << RANK_BITS | rank;
 }
@@ -225,7 +226,7 @@ void save_slow_find(const uint64_t words[SAVE_SLOW_WORDS], dcp_report *report) {
         if (words[i]) slowest[n++] = words[i];
     if (n < 2) return;
     qsort(slowest, n, sizeof *slowest, compare_words);
-    const double each = (double)words[GROUPS] / MIB / 1e9; /* seconds from nanoseconds a MiB */
+    const double each = (double)words[GROUPS] / MIB / 1e9; /* turns ns per MiB into seconds */
     const double most = (double)(slowest[n - 1] >> RANK_BITS) * each,
                  median = (double)(slowest[(n - 1) / 2] >> RANK_BITS) * each;
     if (most < least_ratio * median || most - median < least_s || median <= 0) return;

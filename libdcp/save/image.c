@@ -1,4 +1,4 @@
-/* What is written into a file, as pieces. */
+/* What is written into a file, as pieces, and what the file shares with the last step's. */
 #include "save/image.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "save/history.h"
 #include "save/plan.h"
 
-/* The metadata is a piece of rank 0 like any other, without a checksum of blocks. */
+/* The metadata's pieces on rank 0 are like any other, but without checksums of blocks. */
 static void add_metadata(save_image *im) {
     for (size_t i = 0; i < im->layout->skeleton.n_runs; i++) {
         const h5_run *run = &im->layout->skeleton.runs[i];
@@ -75,21 +75,21 @@ void save_image_free(save_image *im) {
 
 /* Sharing unchanged bytes with the last step's file.
  *
- * Candidates are the tensors of which the save before left a block unchanged. Their checksums are
+ * Candidates are the tensors of which the previous save left a block unchanged. Their checksums are
  * taken from memory and compared with those of the last file. Rank 0 shares the whole pages of
- * unchanged blocks, and all else is written as usual. All ranks know the same checksums, so each
- * finds the same ranges alone; rank 0 only tells how many of them, from the first on, it could
- * share.
+ * unchanged blocks, and everything else is written as usual. All ranks know the same checksums, so
+ * each finds the same ranges alone; rank 0 only reports how many of them, starting at the first, it
+ * could share.
  *
- * A page is shared only where all its bytes are one tensor's and unchanged, so no page has parts of
- * both kinds. Checksums are always those of memory: where the shared bytes are damaged on the disk,
- * a load finds it. After REWRITE_AFTER saves or some more a row's bytes are written anew, so that
- * such damage is not passed on for ever. Rows take turns at that. */
+ * A page is shared only if all its bytes belong to one tensor and are unchanged, so no page is
+ * partly shared. Checksums are always those of memory: if the shared bytes are damaged on the disk,
+ * a load notices. After REWRITE_AFTER saves or some more, a row's bytes are written again, so such
+ * damage is not passed on forever. Rows are due in different saves. */
 
 #define REWRITE_AFTER 16
-#define LEAST_BYTES (64u << 10) /* to be worth an extent of its own */
+#define LEAST_BYTES (64u << 10) /* below this, an extent is not worthwhile */
 
-/* The record of this file in the store's last step; NULL: none. */
+/* Returns the record of this file in the store's last step; NULL: none. */
 static const save_file_record *find_last(const dcp_store *store, size_t i) {
     const struct save_history *last = save_context_of(store)->history;
     const struct save_history *now = save_context_of(store)->noted;
@@ -127,8 +127,8 @@ int save_reuse_may_share(const save_image *im) {
     return im->engine->is_by_position && im->reuse && im->reuse->last && !im->reuse->last->refused;
 }
 
-/* Opens the last step's file, if it is unchanged since it was written, and tries whether it can
- * share extents, with the user block, which is written anyway. -1: no. */
+/* Opens the last step's file if it has not changed since it was written, and shares its user block,
+ * which is written anyway, to find out whether extents can be shared. Returns -1 if they can't. */
 static int open_last(save_reuse *u, int to, int *refused) {
     uint64_t identity[4];
     int fd = open(u->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -157,7 +157,8 @@ static int is_candidate(const save_image *im, size_t row) {
            r->bytes >= PAGE_BYTES && r->offset % PAGE_BYTES == 0;
 }
 
-/* What other holders supply is summed for the box alone, `other`; NULL: that is done already. */
+/* What other holders supply is added only to the checksums of the box, in `other`; NULL: that was
+ * done before. */
 static void sum_run(const move_piece *p, const move_piece *other, uint64_t run) {
     uint64_t a, b;
     core_box_copy_run(p->copy, run, &a, &b);
@@ -168,7 +169,7 @@ static void sum_run(const move_piece *p, const move_piece *other, uint64_t run) 
     }
 }
 
-/* Takes the checksums of the candidates; writing does not take them again. */
+/* Takes the checksums of the candidates; they are not taken again during writing. */
 static void sum_candidates(save_image *im) {
     const int is_summed = im->replicas && im->replicas->others_are_summed;
     for (size_t i = 0; i < im->n_pieces; i++) {
@@ -187,7 +188,7 @@ static int by_place(const void *a, const void *b) {
     return (x->from > y->from) - (x->from < y->from);
 }
 
-/* Joins what touches, drops what is too short. */
+/* Joins adjacent ranges, and drops short ones. */
 static void tidy(move_span_list *s) {
     size_t kept = 0;
     qsort(s->list, s->n, sizeof *s->list, by_place);
@@ -200,7 +201,7 @@ static void tidy(move_span_list *s) {
     s->n = kept;
 }
 
-/* The whole pages of unchanged blocks. `sums` are all ranks'. */
+/* Finds the whole pages of unchanged blocks. `sums` are those of all ranks. */
 static void find_unchanged(const save_image *im, const uint64_t *sums, move_span_list *out) {
     for (size_t i = 0; i < im->layout->n; i++) {
         const format_row *row = &im->layout->rows[i];
@@ -215,7 +216,7 @@ static void find_unchanged(const save_image *im, const uint64_t *sums, move_span
     tidy(out);
 }
 
-/* Collective: what is unchanged, into u->shared. */
+/* Collective: finds what is unchanged, into u->shared. */
 static int look(save_image *im, dcp_error *err) {
     save_reuse *u = im->reuse;
     const uint64_t blocks = im->layout->blocks;
@@ -226,8 +227,8 @@ static int look(save_image *im, dcp_error *err) {
     return status;
 }
 
-/* How many of the ranges the file shares now. The first that fails, for want of space say, and
- * those after it are written. */
+/* Returns how many of the ranges the file shares now. The first one that fails, for example for
+ * lack of space, and those after it are written. */
 static uint64_t share_ranges(const move_span_list *shared, int from, int to) {
     uint64_t done = 0;
     while (done < shared->n && !io_clone(from, to, shared->list[done].from,
@@ -236,7 +237,7 @@ static uint64_t share_ranges(const move_span_list *shared, int from, int to) {
     return done;
 }
 
-/* Space for all that is not shared. */
+/* Reserves space for everything that is not shared. */
 static int reserve_rest(const save_image *im, dcp_error *err) {
     const move_span_list *shared = &im->reuse->shared;
     uint64_t at = 0;
@@ -254,7 +255,7 @@ static int add_bytes(void *ctx, const move_fragment *f) {
     return DCP_OK;
 }
 
-/* The pieces do without what is shared, which counts as done. */
+/* Makes the pieces skip what is shared, which counts as done. */
 static void skip_shared(save_image *im) {
     save_reuse *u = im->reuse;
     uint64_t before = 0, left = 0;
@@ -277,11 +278,11 @@ static int has_candidates(const save_image *im) {
     return 0;
 }
 
-/* save_sharing.how; the smallest of all ranks' counts. NO: rank 0 can't share, or there is nothing
- * to share, and it has reserved all. */
+/* Values of save_sharing.how; the smallest of all ranks counts. NO: rank 0 can't share, or there is
+ * nothing to share, and it has reserved the whole file. */
 enum { NO, NOT_IN_MEMORY, YES };
 
-/* Rank 0: what it tells. */
+/* On rank 0: sets the file's size, and determines what rank 0 contributes to the vote. */
 static int begin_file(save_image *im, save_sharing *sharing, dcp_error *err) {
     save_reuse *u = im->reuse;
     int refused = 0;
@@ -312,7 +313,7 @@ int save_reuse_begin(save_image *im, save_sharing *sharing, dcp_error *err) {
     return im->comm->rank ? DCP_OK : begin_file(im, sharing, err);
 }
 
-/* Rank 0: how many ranges it could share, with space for all the rest. */
+/* On rank 0: shares ranges, as many as possible (*done), and reserves space for the rest. */
 static int share_and_reserve(save_image *im, const save_sharing *sharing, uint64_t *done,
                              dcp_error *err) {
     save_reuse *u = im->reuse;
@@ -336,7 +337,7 @@ int save_reuse_share(save_image *im, const save_sharing *sharing, dcp_error *err
     return status;
 }
 
-/* Whether any byte of the row is shared. */
+/* Returns true if any byte of the row is shared. */
 static int is_shared(const save_reuse *u, const format_row *row) {
     const move_span *spans = u->shared.list; /* NULL: there are none */
     size_t low =
@@ -351,7 +352,7 @@ void save_reuse_note(save_image *im) {
     for (size_t i = 0; i < im->layout->n; i++) {
         const format_row *row = &im->layout->rows[i];
         if (is_shared(u, row)) u->now->age[i] = (unsigned char)(u->last->age[i] + 1);
-        u->now->steady[i] = !u->last; /* without a step before, nothing is known against it */
+        u->now->steady[i] = !u->last; /* without a previous step, every row counts as steady */
         for (uint64_t b = 0; b < format_index_blocks(row->bytes) && !u->now->steady[i]; b++)
             u->now->steady[i] =
                 im->sums[row->first_block + b] == u->last->sums[row->first_block + b];

@@ -1,4 +1,4 @@
-/* A shard's rows are the boxes that it keeps, ascending by path. */
+/* The rows of a shard are the boxes that it keeps, ascending by path. */
 #include "save/plan.h"
 
 #include <stdio.h>
@@ -24,13 +24,14 @@ static void save_file_free(save_file *file) {
 }
 
 typedef struct shard_box {
-    size_t tensor; /* in the request's sorted ones */
+    size_t tensor; /* index in the request's sorted tensors */
     dcp_box box;
-    size_t source; /* in the plan's; SAVE_NO_SOURCE: nothing to write */
-    char *path;    /* the dataset's, in `paths` */
+    size_t source; /* index in the plan; SAVE_NO_SOURCE: nothing to write */
+    char *path;    /* the dataset's path, in `paths` */
 } shard_box;
 
-/* Shard `number` gets at most so many rows. The bytes of their paths are added to *path_bytes. */
+/* Returns the maximum number of rows of shard `number`, and adds the maximum size of their paths to
+ * *bytes. */
 static size_t measure_boxes(const save_request *r, const plan_boxes *held, int number,
                             size_t *bytes) {
     size_t n = 0;
@@ -50,8 +51,8 @@ static int order_by_path(const void *a, const void *b) {
     return strcmp(((const shard_box *)a)->path, ((const shard_box *)b)->path);
 }
 
-/* Whether a component of the path ends in @digits: as a dataset or as a folder it could be in the
- * way of a piece's name. */
+/* Returns true if a component of the path ends in @digits: as a dataset or as a folder it could
+ * conflict with a piece's name. */
 static int is_like_a_piece(const char *path) {
     for (const char *at = strchr(path, '@'); at; at = strchr(at + 1, '@')) {
         size_t digits = strspn(at + 1, "0123456789");
@@ -60,7 +61,7 @@ static int is_like_a_piece(const char *path) {
     return 0;
 }
 
-/* Names of datasets: the tensor's path, then path@1, path@2 for its further boxes in this shard. */
+/* Names a dataset: it has the tensor's path, or path@1, path@2 for further boxes in this shard. */
 static int name_dataset(const char *path, size_t k, char *out, size_t *length, dcp_error *err) {
     if (is_like_a_piece(path))
         return core_fail_tensor(
@@ -80,9 +81,9 @@ static int name_dataset(const char *path, size_t k, char *out, size_t *length, d
     return DCP_OK;
 }
 
-/* The boxes that the shard keeps, ascending by path: *n_out of them in out[], their paths in
- * `paths`, both with the room that measure_boxes found. Tensors without elements, which
- * nobody holds, are in shard 0. DCP_ERR_UNSUPPORTED: a name that is in the way of a piece's. */
+/* Lists the boxes that the shard keeps, ascending by path: *n_out boxes in out[], their paths in
+ * `paths`, both of the sizes that measure_boxes found. Tensors without elements, which nobody
+ * holds, are in shard 0. DCP_ERR_UNSUPPORTED: a name that could conflict with a piece's. */
 static int collect_boxes(const save_request *r, const plan_boxes *held, int number, shard_box *out,
                          size_t *n_out, char *paths, dcp_error *err) {
     size_t n = 0, k = 0;
@@ -162,9 +163,9 @@ static int check_owners(const save_request *r, int rank, int size, const plan_bo
     return DCP_OK;
 }
 
-/* Not collective: lays out the shards that rank `rank` of `size` writes of `boxes`, which are its
- * own. DCP_ERR_ARG: a box is of a shard that another rank writes. DCP_ERR_UNSUPPORTED: a name that
- * is in the way of a piece's. To be freed in either case. */
+/* Not collective: lays out the shards that rank `rank` of `size` writes from its own `boxes`.
+ * DCP_ERR_ARG: a box belongs to a shard that another rank writes. DCP_ERR_UNSUPPORTED: a name that
+ * could conflict with a piece's. To be freed in either case. */
 static int save_shards_lay_out(const save_request *r, const plan_boxes *boxes, int rank, int size,
                                uint64_t meta_bytes, const h5_asked *asked, save_shards *out,
                                dcp_error *err) {
@@ -190,12 +191,12 @@ static void save_shards_free(save_shards *shards) {
     free(shards->list);
 }
 
-/* A box is a dataset of its own to move_sums, whatever the file's layout.
+/* For move_sums, a box is a dataset of its own, whatever the file's layout.
  *
- * Of a box's n holders, number k adds to its word f(k, own checksum) and f(k + 1 mod n, own
- * checksum), where f scrambles both and the box. So all of a box's words together are, for each k,
- * f(k, checksum of k) with f(k, checksum of k - 1): where all checksums are equal they cancel out.
- */
+ * Number k of a box's n holders adds f(k, own checksum) and f(k + 1 mod n, own checksum) to its
+ * word, where f scrambles both arguments and the box. So all of a box's words together contain, for
+ * each k, f(k, checksum of k) and f(k, checksum of k - 1), which cancel out if all checksums are
+ * equal. */
 
 static uint64_t bytes_of(state_tensor *const *sorted, const plan_box *b) {
     const dcp_tensor *t = &sorted[b->tensor]->tensor;
@@ -264,7 +265,7 @@ uint64_t *save_replicas_own(const save_replicas *replicas, size_t k) {
     return s->first[k] < s->first[k + 1] ? s->blocks + s->first[k] : NULL;
 }
 
-/* No checksum, whose errors would cancel out as well: splitmix64's last steps. */
+/* The last steps of splitmix64. A checksum would not do: its errors would cancel out as well. */
 static uint64_t scramble(uint64_t x) {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
     x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
@@ -275,8 +276,8 @@ static uint64_t term(uint64_t box, uint64_t holder, uint64_t sum) {
     return scramble(scramble(box + holder) ^ sum);
 }
 
-/* Of a box that has too many holders for all to have a turn, those without one say that there is
- * something to look at. */
+/* If a box has too many holders for all to have a turn, those without one add words that don't
+ * cancel out, so the replicas are compared. */
 static uint64_t word_of_box(const save_replicas *replicas, size_t k) {
     const plan_box *b = &replicas->boxes->boxes[k];
     const uint64_t *blocks = replicas->sums.blocks + replicas->sums.first[k];
@@ -313,13 +314,13 @@ int save_replicas_compare(const dcp_store *store, const save_request *r,
     return status;
 }
 
-/* Planning a save, unless tensors and boxes are as they were in the last one. */
+/* Planning a save, unless tensors and boxes are the same as in the last one. */
 
 #define META_UNIT (64u << 10)
 
 #define SHARD_MEMBER 128 /* {"rank":99999,"state_id":"...","world":99999} */
 
-/* Length of /dcp/meta: whole multiples of 64 KiB, with room for a shard's own member. */
+/* Returns the length of /dcp/meta: a multiple of 64 KiB, with space for a shard's own member. */
 static uint64_t meta_bytes_of(uint64_t json_bytes, dcp_layout layout) {
     uint64_t bytes = json_bytes + (layout == DCP_LAYOUT_SHARDED ? SHARD_MEMBER : 0);
     return (bytes / META_UNIT + 1) * META_UNIT;
@@ -366,7 +367,7 @@ void save_plan_vote(const dcp_store *store, save_request *r, const save_plan *la
     save_agreed *own = &r->agreed;
     comm_vote *v = &own->vote;
     const bool is_first = store->comm->rank == 0;
-    const bool chooses = is_first || move_engine_row(r->engine); /* rank 0, if none is named */
+    const bool chooses = is_first || move_engine_row(r->engine); /* rank 0, if no engine is named */
     if (is_made) {
         r->key = local_key(r);
         own->unchanged = last && is_of(last, r);
@@ -394,7 +395,8 @@ static int compare_requests(const dcp_store *store, const save_request *r, dcp_e
     return plan_tensors_check(store->comm, r->sorted, r->n, r->agreed.same_tensors, err);
 }
 
-/* The rows of layout global: tensors as they are. Paths are copied, the plan outlives the state. */
+/* Makes the rows of layout global: the tensors as they are. Paths are copied, since the plan
+ * outlives the state. */
 static int make_rows(const save_request *r, save_file *file, dcp_error *err) {
     size_t bytes = 0;
     for (size_t i = 0; i < r->n; i++) bytes += strlen(r->sorted[i]->tensor.path) + 1;
@@ -416,8 +418,8 @@ static int make_rows(const save_request *r, save_file *file, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Not collective. Rank 0 knows where everything lies; the others need offsets and the file's size,
- * for which there is room. */
+/* Not collective. Rank 0 knows where everything lies; the other ranks need the offsets and the
+ * file's size, for which memory is allocated. */
 static int lay_out_global(const dcp_comm *comm, const save_request *r, uint64_t meta_bytes,
                           const h5_asked *asked, save_file *file, uint64_t **offsets,
                           dcp_error *err) {
@@ -464,7 +466,7 @@ static save_plan *begin_plan(const save_request *r, uint64_t meta_bytes) {
 
 static int ask_stop(void *stop, dcp_error *err) { return comm_stop_ask(stop, err); }
 
-/* Collective. What rank 0 lays out depends on the tensors alone, so it does that first. */
+/* Collective. Rank 0's layout depends only on the tensors, so rank 0 makes it first. */
 static int plan_anew(dcp_store *store, const save_request *r, uint64_t meta_bytes, save_plan **out,
                      dcp_error *err) {
     dcp_comm *comm = store->comm;
@@ -494,7 +496,7 @@ static int plan_anew(dcp_store *store, const save_request *r, uint64_t meta_byte
     return DCP_OK;
 }
 
-/* A plan made for an equal state has its boxes at the same places of another one. */
+/* A plan that was made for an equal state has the boxes of another state in the same order. */
 static void repoint(save_plan *plan, const save_request *r) {
     size_t k = 0;
     for (size_t i = 0; i < r->n; i++)

@@ -74,8 +74,8 @@ uint64_t *save_replicas_own(const save_replicas *replicas, size_t k);
 uint64_t save_replicas_word(const save_replicas *replicas);
 
 /* Collective: fails if the replicas differ and the request compares them; `word` is the XOR of all
- * ranks' words. Costs nothing if they are equal. If the request asks for a warning, a difference is
- * only logged. */
+ * ranks' words. Costs nothing if they are equal. With DCP_REPLICAS_WARN, a difference is only
+ * logged. */
 int save_replicas_compare(const dcp_store *store, const struct save_request *r,
                           const save_replicas *replicas, uint64_t word, dcp_error *err);
 
@@ -115,7 +115,7 @@ void save_plan_vote(const dcp_store *store, save_request *r, const save_plan *la
  * then it gets the request's box pointers. Sets r->key. */
 int save_plan_serves(save_plan *plan, save_request *r);
 
-/* Collective, after the vote. Checks that all ranks ask for the same, and makes a new plan if
+/* Collective, after the vote. Checks that all ranks request the same, and makes a new plan if
  * anything changed since the last save, whose plan is *out (NULL: none). The boxes of *out then
  * point into this request's state. HDF5 lays the files out here, and is not called later in a save.
  */

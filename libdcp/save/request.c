@@ -1,4 +1,4 @@
-/* Arguments that cannot be saved are refused here, before anything is planned. */
+/* Arguments that cannot be saved are rejected here, before anything is planned. */
 #include "save/request.h"
 
 #include <stdlib.h>
@@ -13,11 +13,11 @@
 #include "move/engine.h"
 
 enum {
-    ABOUT_BYTES = 1 << 20, /* of the caller's members of about.json */
-    OWN_VALUES = 2,        /* of meta: format and step */
+    ABOUT_BYTES = 1 << 20, /* maximum for the caller's members of about.json */
+    OWN_VALUES = 2,        /* in meta: format and step */
 };
 
-/* The checkpoint's JSON: the caller's with the library's members. */
+/* Makes the checkpoint's JSON: the caller's with the library's members. */
 static int make_meta(const char *json, uint64_t step, char **out, dcp_error *err) {
     json_t *object;
     uint64_t values;

@@ -37,7 +37,7 @@ typedef struct save_request {
     int is_copied;                  /* the plan's boxes are a copy's (save/copy.h) */
     uint64_t key;                   /* checksum of this rank's tensors and boxes */
     save_agreed agreed;
-    move_progress progress; /* as the caller's options ask for; each run of the save has its own */
+    move_progress progress; /* as the caller's options request; each run of the save has its own */
 } save_request;
 
 /* Checks and copies the arguments of a save. Not collective; to be freed in either case. */

@@ -1,5 +1,6 @@
-/* Plan, write, publish. Layout global is written here, layout sharded by save/write.c. Where
- * anything fails, all ranks return the same status and the temporary folder is removed. */
+/* Planning, writing and publishing a step. Layout global is written here, layout sharded by
+ * save/write.c. If anything fails, all ranks return the same status and the temporary folder is
+ * removed. */
 #include "save/request.h"
 
 #include <limits.h>
@@ -27,7 +28,7 @@
 #include "store/remove.h"
 #include "store/returned.h"
 
-/* What this rank keeps, and so writes or hands on. */
+/* Returns how many bytes this rank keeps, and so writes or passes on. */
 static uint64_t kept_bytes(const save_request *r, const save_plan *plan) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < plan->boxes.n; i++) {
@@ -38,7 +39,8 @@ static uint64_t kept_bytes(const save_request *r, const save_plan *plan) {
     return bytes;
 }
 
-/* The same where replicas are shared; other engines go through all of their boxes. */
+/* Returns how many bytes this rank supplies if replicas are shared. Engines that are not by
+ * position go through all of their boxes. */
 static uint64_t supplied_bytes(const save_image *im) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < im->n_pieces; i++) {
@@ -56,7 +58,7 @@ static uint64_t total_bytes(const save_request *r) {
     return bytes;
 }
 
-/* What a private store's about.json says besides. */
+/* Adds the members of about.json that only a private store has. */
 static int describe_private(const dcp_store *store, const save_request *r, const char *folder,
                             json_t *object, dcp_error *err) {
     json_t *shards = NULL;
@@ -67,7 +69,8 @@ static int describe_private(const dcp_store *store, const save_request *r, const
     return failed ? core_fail_memory(err, 4096) : DCP_OK;
 }
 
-/* What about.json gets: a leader's figures up to the data's sync, then the caller's members. */
+/* Makes the members of about.json: a leader's figures up to the data's sync, then the caller's
+ * members. */
 static int about_members(const dcp_store *store, const save_request *r, const char *folder,
                          const dcp_report *report, double seconds, char **out, dcp_error *err) {
     json_t *object =
@@ -94,7 +97,7 @@ static int about_members(const dcp_store *store, const save_request *r, const ch
     return status;
 }
 
-/* The agreement after which it is too late to cancel; in it all learn who was slow. */
+/* The agreement after which it is too late to cancel; with it, all ranks find out who was slow. */
 static int agree_to_publish(dcp_store *store, int status, dcp_report *report, dcp_error *err) {
     comm_vote v = {0};
     uint64_t words[SAVE_SLOW_WORDS];
@@ -110,24 +113,24 @@ static int agree_to_publish(dcp_store *store, int status, dcp_report *report, dc
     return DCP_OK;
 }
 
-/* A save under way. */
+/* A save in progress. */
 typedef struct writing {
     dcp_store *store;
     const save_request *r;
     save_plan *plan;
     move_progress *progress;
     dcp_report *report;
-    char folder[PATH_MAX]; /* of the step, while it is written */
+    char folder[PATH_MAX]; /* the step's, while it is written */
     save_image image;      /* layout global */
     save_sharded *sharded; /* layout sharded */
     /* What all ranks vote on when they agree to write; see begin_step. */
     save_sharing sharing; /* layout global */
-    bool uses_moves;      /* layout global: the kept windows serve */
+    bool uses_moves;      /* layout global: the kept windows can be used */
     bool shares_none;     /* layout sharded: no file may share extents */
 } writing;
 
-/* Collective: how the files have ended on all ranks; `status` is this rank's. Until they agree, it
- * is not too late to cancel. */
+/* Collective: publishes the step if all ranks have written their files; `status` is this rank's.
+ * Until they agree, it is not too late to cancel. */
 static int publish(const writing *w, int status, dcp_error *err) {
     char *members = NULL;
     if (!status) status = move_progress_ask(w->progress, err);
@@ -141,7 +144,7 @@ static int publish(const writing *w, int status, dcp_error *err) {
     return status ? status : store_publish(w->store, w->r->step, err);
 }
 
-/* At the end of a save: what it noted is the history, where it was published. */
+/* At the end of a save: what it noted becomes the history if it was published. */
 static void note_saved(const dcp_store *store, int status, const save_request *r,
                        dcp_report *report) {
     save_context *kept = save_context_of(store);
@@ -178,7 +181,7 @@ static int move_apart(save_image *im, dcp_report *report, dcp_error *err) {
     return status;
 }
 
-/* Not collective: layout global, all ranks write one file into the folder. */
+/* Not collective: for layout global, in which all ranks write one file in the folder. */
 static int prepare_global(writing *w, dcp_error *err) {
     const save_request *r = w->r;
     save_plan *plan = w->plan;
@@ -229,7 +232,7 @@ static int finish_files(writing *w, dcp_error *err) {
     return status;
 }
 
-/* Not collective: all that a rank does alone before the ranks agree to write. */
+/* Not collective: everything that a rank does alone before the ranks agree to write. */
 static int prepare_files(writing *w, dcp_error *err) {
     save_context *kept = save_context_of(w->store);
     save_plan *plan = w->plan;
@@ -268,12 +271,12 @@ static int begin_step(writing *w, dcp_error *err) {
     return status;
 }
 
-/* Collective: the data, into the files of the folder. */
+/* Collective: writes the data into the files of the folder. */
 static int write_sharded(const writing *w, dcp_error *err) {
     return save_sharded_write(w->sharded, w->folder, w->shares_none, w->progress, w->report, err);
 }
 
-/* Collective, after the data: their tables, and from the folder under the step's name. */
+/* Collective, after the data: writes the tables, and publishes the folder under the step's name. */
 static int finish_step(writing *w, dcp_error *err) {
     dcp_store *store = w->store;
     int status = DCP_OK, finished = finish_files(w, err);
@@ -303,7 +306,7 @@ int save_prepare(dcp_store *store, const save_request *r, dcp_error *err) {
     return save_plan_make(store, r, &save_context_of(store)->plan, err);
 }
 
-/* Not collective: a try to write the step, from the figures of its plan on. */
+/* Not collective: starts an attempt to write the step, with the figures of its plan. */
 static writing start_writing(dcp_store *store, const save_request *r, move_progress *progress,
                              dcp_report *report) {
     save_plan *plan = save_context_of(store)->plan;
@@ -320,8 +323,8 @@ static writing start_writing(dcp_store *store, const save_request *r, move_progr
                      .image.file.fd = -1};
 }
 
-/* Collective: tidies up after a try that ended with `status`, and returns the cause of a failure.
- */
+/* Collective: cleans up after an attempt that ended with `status`, and returns the cause of a
+ * failure. */
 static int end_writing(writing *w, int status, bool began, dcp_error *err) {
     dcp_store *store = w->store;
     const double begin = w->plan->begin;
@@ -351,7 +354,7 @@ int save_run(dcp_store *store, const save_request *r, move_progress *progress, d
         if (!status) status = finish_step(&w, &why);
         status = end_writing(&w, status, began, &why);
         if (status != DCP_ERR_NO_SPACE || !made) break;
-        /* no step is given up for a save that a rank has cancelled meanwhile */
+        /* no step is removed for a save that a rank has cancelled meanwhile */
         int failed = comm_agree(store->comm, move_progress_status(progress, err), err);
         if (!failed) failed = store_room_make(store, &from, &made, err);
         if (failed) return failed;
@@ -359,7 +362,7 @@ int save_run(dcp_store *store, const save_request *r, move_progress *progress, d
             store_room_explain(store, &why);
             break;
         }
-        *progress = first; /* what a try reported of its bytes does not count for the next one */
+        *progress = first; /* bytes that an attempt reported don't count for the next one */
         *report = (dcp_report)DCP_REPORT_INIT;
     }
     if (status && err) *err = why;

@@ -1,5 +1,5 @@
-/* Before the ranks agree to write, each does what it can alone; and so from the checksums on, until
- * they agree to publish. */
+/* Before the ranks agree to write, each does alone what it can; likewise once the checksums are
+ * joined, until the ranks agree to publish. */
 #include "save/write.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include "store/directory.h"
 #include "store/retention.h"
 
-/* A fingerprint of the pages that are written: all that something lies on. */
+/* Returns a fingerprint of the pages that are written: all that contain anything. */
 static uint64_t pages_of(const save_file *file) {
     const h5_skeleton *s = &file->skeleton;
     const uint64_t sizes[] = {s->file_bytes,   s->index.offset, s->index.bytes, s->blocks.offset,
@@ -69,9 +69,9 @@ int save_image_begin(save_image *im, save_sharing *sharing, dcp_error *err) {
     return status ? status : save_reuse_begin(im, sharing, err);
 }
 
-/* The file is there. By position it is opened when it is used: already now, where this rank has
- * something to write, as bulk asks how memory has to lie. Whether that failed shows when it is
- * used. */
+/* Opens the file, which exists by now. By position, it would be opened on use, but a rank that has
+ * something to write opens it already: the file determines the alignment of memory that bulk parts
+ * need. If the open fails, that is noticed on use. */
 static int open_created(save_image *im, dcp_error *err) {
     if (im->comm->rank == 0) return DCP_OK;
     if (!im->engine->is_by_position) return im->engine->open(im->path, &im->file, err);
@@ -82,7 +82,7 @@ static int open_created(save_image *im, dcp_error *err) {
     return status;
 }
 
-/* Of a file whose bytes may be on the disk already. */
+/* For a file whose bytes may be on the disk already. */
 static int share_unchanged(save_image *im, const save_sharing *sharing, dcp_report *report,
                            dcp_error *err) {
     double start = core_clock_now();
@@ -92,7 +92,7 @@ static int share_unchanged(save_image *im, const save_sharing *sharing, dcp_repo
     return status;
 }
 
-/* Of layout global; shards have theirs together (sharded.c). */
+/* For layout global; shards have one word for all of them (save_sharded_write). */
 static void note_replicas(void *ctx) {
     const save_image *im = ctx;
     if (im->layout->layout == DCP_LAYOUT_GLOBAL)
@@ -117,7 +117,7 @@ static move_transfer transfer_of(save_image *im, const move_file *file, dcp_repo
                            .progress = im->progress,
                            .is_last = im->is_last,
                            .bulk_is_apart = im->mover != NULL,
-                           .sums = im->mover ? NULL : im->sums, /* it adds to them */
+                           .sums = im->mover ? NULL : im->sums, /* the mover adds to them */
                            .n_sums = im->layout->blocks + 1,
                            .on_summed = note_replicas,
                            .ctx = im,
@@ -146,7 +146,7 @@ int save_image_join_sums(save_image *im, dcp_error *err) {
     return status;
 }
 
-/* Page-aligned and zeroed up to whole pages. */
+/* Returns page-aligned memory, zeroed up to whole pages. */
 static unsigned char *table_memory(uint64_t bytes) {
     void *memory;
     uint64_t size = core_round_to_pages(bytes ? bytes : 1);
@@ -154,7 +154,7 @@ static unsigned char *table_memory(uint64_t bytes) {
     return memset(memory, 0, size);
 }
 
-/* Raw sums of blocks become checksums of blocks and of rows. */
+/* Turns the raw sums of blocks into checksums of blocks and of rows. */
 static void fill_blocks(const save_image *im, format_row *rows, unsigned char *blocks) {
     uint64_t *crcs = im->sums;
     for (size_t i = 0; i < im->layout->n; i++) {
@@ -188,7 +188,7 @@ static int build(const save_image *im, format_row *rows, unsigned char *const *t
     ub->row_bytes = format_index_row_bytes(path_bytes, f->layout);
     format_range *ranges[] = {&ub->index, &ub->blocks, &ub->meta};
     for (int t = 0; t < 3; t++) {
-        if (!ranges[t]->bytes) ranges[t]->offset = USERBLOCK_BYTES; /* an empty table is nowhere */
+        if (!ranges[t]->bytes) ranges[t]->offset = USERBLOCK_BYTES; /* empty: has no place */
         ranges[t]->crc = core_crc64(tables[t], ranges[t]->bytes);
     }
     int status = h5_skeleton_outside_crc(
@@ -197,8 +197,8 @@ static int build(const save_image *im, format_row *rows, unsigned char *const *t
     return status;
 }
 
-/* One rank, when the checksums of all data are known: index, blocks, JSON and the user block, each
- * on pages of its own. */
+/* On one rank, when the checksums of all data are known: writes index, blocks, JSON and the user
+ * block, each on pages of its own. */
 static int write_tables(save_image *im, io_queue *queue, dcp_error *err) {
     const h5_skeleton *s = &im->layout->skeleton;
     format_userblock ub = {.layout = im->layout->layout,
@@ -253,13 +253,13 @@ int save_image_finish(save_image *im, dcp_report *report, dcp_error *err) {
     return status;
 }
 
-/* Layout sharded: a file for each rank, written by one process alone. The files are tied together
- * by the state id, a checksum over the checksums of all whole tensors. So the data of all shards is
- * written first, then their tables. */
+/* Layout sharded: each file is written by one rank alone. The state id, a checksum of the checksums
+ * of all whole tensors, connects the files. So the data of all shards is written first, then their
+ * tables. */
 
 typedef struct shard {
     const save_shard *planned;
-    move_global *global; /* a row: what it is of the whole tensor */
+    move_global *global; /* per row: what part of the whole tensor it is */
     save_image im;
 } shard;
 
@@ -270,9 +270,9 @@ struct save_sharded {
     dcp_comm *self;
     shard *list;
     size_t n;
-    uint64_t *first_block;  /* a tensor: its first place in `sums` */
-    uint64_t *sums, blocks; /* of whole tensors; behind them the JSON, which rank 0 has, */
-    uint64_t json_words;    /* and the word of the replicas */
+    uint64_t *first_block;  /* per tensor: its first index in `sums` */
+    uint64_t *sums, blocks; /* of whole tensors; followed by rank 0's JSON */
+    uint64_t json_words;    /* of the JSON; followed by the replicas' word */
 };
 
 static void add_pieces(const save_plan *plan, shard *s, const save_request *r,
@@ -307,7 +307,7 @@ static int prepare_image(shard *s, const save_sharded *all, const save_request *
     s->im.engine = plan->engine;
     s->im.mover = plan->engine->is_by_position ? r->mover : NULL;
     s->im.is_last = s == &all->list[all->n - 1];
-    s->im.replicas = s == all->list ? plan->replicas : NULL; /* with the first file */
+    s->im.replicas = s == all->list ? plan->replicas : NULL; /* read with the first file */
     if (status) return status;
     add_pieces(plan, s, r, all);
     if (!move_pieces_have_copies(s->im.pieces, s->im.n_pieces))
@@ -322,12 +322,13 @@ static int shard_write(shard *s, const save_sharded *all, const char *folder,
     if (!status) status = save_image_begin(&s->im, &sharing, err);
     if (!status) status = save_image_write(&s->im, &sharing, report, err);
     if (!status) report->cloned_bytes += s->im.reuse->bytes;
-    if (!status && all->n > 1) /* with many, not all can stay open */
+    if (!status && all->n > 1) /* if there are many, not all can remain open */
         io_use_lend(&s->im.file, s->im.file.direct ? IO_WRITE : IO_WRITE_BUFFERED);
     return status;
 }
 
-/* What the shards left to the save_mover, all at once: they have rows from the same old files. */
+/* Moves what the shards left to the save_mover, all at once: their rows come from the same old
+ * files. */
 static int move_apart(const save_sharded *all, const save_mover *mover, dcp_report *report,
                       dcp_error *err) {
     double start = core_clock_now();
@@ -344,7 +345,7 @@ static int move_apart(const save_sharded *all, const save_mover *mover, dcp_repo
     return status;
 }
 
-/* The checksum of path, dtype, shape and checksum of every tensor, in order. */
+/* Returns the checksum of path, dtype, shape and checksum of every tensor, in order. */
 static uint64_t state_id(const save_request *r, const save_sharded *all) {
     uint64_t raw = ~0ULL;
     for (size_t i = 0; i < r->n; i++) {
@@ -355,7 +356,7 @@ static uint64_t state_id(const save_request *r, const save_sharded *all) {
     return ~raw;
 }
 
-/* The shard's meta: the state's with {"shard": {rank, state_id, world}}. */
+/* Makes the shard's meta: the state's with {"shard": {rank, state_id, world}}. */
 static int shard_meta(shard *s, const char *meta, int world, uint64_t id, dcp_error *err) {
     json_t *object;
     int status = core_json_parse_object(meta, strlen(meta), &object, err);
@@ -383,7 +384,7 @@ static int shard_finish(shard *s, const save_sharded *all, uint64_t id, dcp_repo
     return DCP_OK;
 }
 
-/* Room for what is joined over all ranks. */
+/* Allocates memory for what is joined over all ranks. */
 static int make_joined(save_sharded *all, dcp_error *err) {
     const save_request *r = all->r;
     all->first_block = calloc(r->n + 1, sizeof *all->first_block);
@@ -392,7 +393,7 @@ static int make_joined(save_sharded *all, dcp_error *err) {
         all->first_block[i] = all->blocks;
         all->blocks += format_index_blocks(r->sorted[i]->bytes);
     }
-    all->json_words = all->plan->json_bytes / 8 + 1; /* with zeros behind the text */
+    all->json_words = all->plan->json_bytes / 8 + 1; /* with zeros after the text */
     const uint64_t words =
         all->blocks + all->json_words + 1 + COMM_XOR_ROOM(all->store->comm->size);
     all->sums = calloc(words, sizeof *all->sums);
@@ -401,7 +402,7 @@ static int make_joined(save_sharded *all, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Returns true if no file of this rank may share extents with one of the last step. */
+/* Returns true if no file of this rank may share extents with a file of the last step. */
 static bool cannot_share(const dcp_store *store) {
     const struct save_history *last = save_context_of(store)->history;
     for (size_t i = 0; last && i < last->n_files; i++)
@@ -437,7 +438,8 @@ void save_sharded_free(save_sharded *all) {
     free(all);
 }
 
-/* The shards' own communicators called this rank 0; an agreement gives it its number among all. */
+/* For the shards' own communicators this is rank 0; an agreement sets its number among all ranks.
+ */
 static int forget_rank(int status, dcp_error *err) {
     if (status && err) err->rank = -1;
     return status;
