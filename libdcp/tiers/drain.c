@@ -1,9 +1,9 @@
-/* Filling one store from another's files. Each rank reads back the boxes that it wrote itself, or
- * those that are its share, as a rewrite does: past the page cache, some parts of 4 MiB being read
- * while others are written in place. What was written is proven by the checksums of the step that
- * is read before it is published. The caller's thread opens the step and plans the save, since HDF5
- * is called there; all else happens in a thread, over that store's communicator. The step that is
- * read is pinned, so that `keep` does not remove it. */
+/* Filling one store from another's files. As in a rewrite, each rank reads the boxes that it wrote
+ * itself, or its share of them, past the page cache, and writes some parts of 4 MiB in place while
+ * it reads others. Before the step is published, what was written is checked against the checksums
+ * of the step that was read. The caller's thread opens the step and plans the save, since HDF5 is
+ * called there; everything else happens in a thread, over that store's communicator. The step that
+ * is read is pinned, so `keep` does not remove it. */
 #include "tiers/drain.h"
 
 #include <limits.h>
@@ -23,8 +23,8 @@
 #include "store/retention.h"
 #include "tiers/tiers.h"
 
-/* For tensor data, beside the queue of the store: four parts of 4 MiB, and what is left of the
- * pages that they begin and end in. */
+/* For tensor data, besides the store's queue: four parts of 4 MiB, and the rest of the pages in
+ * which they begin and end. */
 #define FILL_BYTES ((uint64_t)4 * (IO_SLOT_BYTES + LARGEST_PAGE_BYTES))
 
 typedef struct drain_data {
@@ -32,8 +32,8 @@ typedef struct drain_data {
     save_mover mover;
 } drain_data;
 
-/* Of shards: the boxes of the rows in the files that this rank reads, whose tables are read for
- * it. */
+/* For shards: lists the boxes of the rows in the files that this rank reads, and reads these files'
+ * tables. */
 static int list_own_boxes(dcp_checkpoint *ckpt, reader_want **wants, size_t *n, dcp_error *err) {
     static const dcp_box scalar = {{0}, {1}};
     int status = DCP_OK;
@@ -56,8 +56,8 @@ static int list_own_boxes(dcp_checkpoint *ckpt, reader_want **wants, size_t *n, 
     return status;
 }
 
-/* Collective. The datasets that this rank passes on, among others: in layout global all are here;
- * of shards, their homes tell of those in the files that this rank reads. */
+/* Collective. Finds the datasets that this rank passes on, among others. In layout global all are
+ * known here; for shards, their homes report those in the files that this rank reads. */
 static int find_own_datasets(tiers_drain *d, dcp_error *err) {
     dcp_checkpoint *ckpt = d->ckpt;
     reader_want *wants = NULL;
@@ -73,8 +73,8 @@ static int find_own_datasets(tiers_drain *d, dcp_error *err) {
     return status;
 }
 
-/* The box of the dataset that this rank passes on: all of it, or of a whole tensor in one file that
- * all ranks see, some rows. 0: none. */
+/* Determines the box of the dataset that this rank passes on: all of it, or some rows of a whole
+ * tensor in one file that all ranks see. Returns 0 if there is none. */
 static int share_of(const dcp_checkpoint *ckpt, const reader_tensor *t, const reader_dataset *p,
                     dcp_box *box) {
     if (ckpt->layout == DCP_LAYOUT_SHARDED) {
@@ -124,7 +124,7 @@ static int plan_filling(tiers_drain *d, dcp_error *err) {
 
 static int fill(void *ctx, dcp_error *err) {
     tiers_drain *d = ctx;
-    int status = d->planned; /* `err` says why, if that failed */
+    int status = d->planned; /* if this failed, `err` says why */
     move_progress progress = d->request.progress;
     dcp_report report = DCP_REPORT_INIT;
     progress.stop.cancelled = &d->task.cancelled;
@@ -186,7 +186,7 @@ void tiers_drain_start(const dcp_tiers *tiers, tier *to, tier *from) {
     store_pin(d->from, d->step);
     d->begin = core_clock_now();
     d->planned = plan_filling(d, &d->task.error);
-    /* MPI-IO is called where the caller calls it: see save/calls.c */
+    /* MPI-IO is called only on the caller's thread: see save/calls.c */
     const bool may_have_thread =
         to->comm && move_engine_choose(d->options.engine, d->to->dir)->is_for_any_thread;
     if (may_have_thread && !d->planned) core_task_start(&d->task, "dcp-fill");

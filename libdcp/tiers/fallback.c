@@ -1,9 +1,9 @@
-/* A run that goes back says so at a time of its own on each rank, while stores are being filled and
- * a save may be in flight. So that is only recorded, and from then on counts in all that is asked
- * of the list's memory (tiers/tiers.h). The next save is where all ranks are together: it ends the
- * fillings, those of abandoned steps before they have all their bytes, sets later steps aside in
- * every store before it saves into any, and forgets them for good. Every store then holds what it
- * would hold if the abandoned steps had never been. */
+/* Each rank declares at a time of its own that the run goes back, while stores are being filled and
+ * a save may be in flight. So this is only recorded, and from then on affects everything that the
+ * list remembers (tiers/tiers.h). At the next save all ranks are together. It ends the fillings,
+ * those of abandoned steps before they are complete, sets later steps aside in every store before
+ * it saves into any, and forgets them for good. Afterwards every store contains what it would
+ * contain if the abandoned steps had never existed. */
 #include "core/bytes.h"
 #include "tiers/tiers.h"
 
@@ -24,8 +24,8 @@
 #include "store/store.h"
 #include "tiers/drain.h"
 
-/* Whatever is saved from now on, into whichever store, has a higher number than all that went
- * before, in all of them: so a store that is away, and comes back, can tell what is past. */
+/* From now on every save, into whichever store, has a higher number than all saves so far in all
+ * stores. So it can be determined which steps of a store that was away are past. */
 static void number_alike(dcp_tiers *tiers) {
     uint64_t next = 0;
     for (size_t i = 0; i < tiers->n; i++)
@@ -73,7 +73,7 @@ static int append_step(candidates *c, uint64_t step, size_t of, dcp_error *err) 
     return DCP_OK;
 }
 
-/* In a shared store rank 0's view counts, in a private one that of every rank. */
+/* In a shared store only rank 0's view counts, in a private store every rank's. */
 static int list_tier(dcp_comm *comm, const dcp_tier *given, dcp_step **steps, size_t *n,
                      dcp_error *err) {
     char *path = NULL;
@@ -106,7 +106,7 @@ static int newest_first(const void *a, const void *b) {
     return (x->tier > y->tier) - (x->tier < y->tier);
 }
 
-/* The steps of all stores, newest first; after a failure *c is empty. */
+/* Lists the steps of all stores, newest first. After a failure *c is empty. */
 static int list_candidates(dcp_comm *comm, const dcp_tier *list, size_t n, candidates *c,
                            dcp_error *err) {
     int status = DCP_OK;
@@ -180,13 +180,13 @@ int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_st
 typedef struct loading {
     dcp_tiers *tiers;
     dcp_tier list[DCP_MAX_TIERS];
-    char *moved[DCP_MAX_TIERS]; /* paths of it that are not the caller's */
+    char *moved[DCP_MAX_TIERS]; /* paths in `list` that are not the caller's */
     dcp_tiers_load_fn load;
     void *ctx;
-    const uint64_t *only; /* the step to load; NULL: the newest that is intact */
+    const uint64_t *only; /* the step to load; NULL: the newest intact one */
 } loading;
 
-/* Collective: what may be loaded. After a failure *c is empty. */
+/* Collective: lists what may be loaded. After a failure *c is empty. */
 static int list_wanted(const loading *l, candidates *c, dcp_error *err) {
     int status = list_candidates(l->tiers->comm, l->list, l->tiers->n, c, err);
     size_t n = 0;
@@ -201,14 +201,14 @@ static int load_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     int status = open_step(l->tiers->comm, l->list, which, l->tiers->loads_only, &ckpt, err);
     if (status) return status;
     status = l->load(l->ctx, ckpt, err);
-    /* while it is held, so that no filling that ends now removes it by `keep` */
+    /* while it is held, so `keep` of a filling that ends now does not remove it */
     if (!status) tiers_note_intact(l->tiers, &l->tiers->list[which->tier], which->step);
     dcp_checkpoint_close(ckpt);
     return status;
 }
 
-/* Redundancy replaces missing files, and with every_byte damaged ones. Threads that work on the
- * store have ended before. */
+/* Replaces missing files by redundancy, and with every_byte damaged ones. First waits for the
+ * threads that work on the store. */
 static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_error *err) {
     tier *t = &l->tiers->list[which->tier];
     int files = 0;
@@ -222,7 +222,7 @@ static int rebuild(loading *l, const dcp_tiers_step *which, int every_byte, dcp_
     return status;
 }
 
-/* A step that is damaged, or of which something could not be read, is rebuilt once. */
+/* A step that is damaged, or could not be read completely, is rebuilt once. */
 static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     const tier *t = &l->tiers->list[which->tier];
     dcp_error why;
@@ -232,7 +232,7 @@ static int try_step(loading *l, const dcp_tiers_step *which, dcp_error *err) {
     if ((!core_fail_proves(status) && !unread) || !t->given.is_private) return status;
     int rebuilt = rebuild(l, which, 1, &why);
     if (!rebuilt && (unread || l->tiers->rebuilt)) return load_step(l, which, err);
-    /* the damage itself says more; and what could not be read may be whole */
+    /* the damage itself says more; and what could not be read may be intact */
     if (!rebuilt || unread || !t->store->groups) return status;
     if (err) *err = why;
     return rebuilt;
@@ -242,7 +242,7 @@ static const char *dir_of_tier(const loading *l, const dcp_tiers_step *which) {
     return l->tiers->list[which->tier].store->dir;
 }
 
-/* Copies of the step in other stores were not read: where they are due, they are written again. */
+/* The step's copies in other stores were not read: if they are due, they are written again. */
 static void note_loaded(loading *l, const dcp_tiers_step *which) {
     for (size_t i = 0; i < l->tiers->n; i++)
         if (i != which->tier) tiers_note_unread(l->tiers, &l->tiers->list[i], which->step);
@@ -255,7 +255,7 @@ static void note_loaded(loading *l, const dcp_tiers_step *which) {
                   (unsigned long long)which->step, dir_of_tier(l, which));
 }
 
-/* Lists the steps again. *is_gone: `which` is not among them any more, and *c is the new list. */
+/* Lists the steps again. *is_gone: `which` is no longer among them, and *c is the new list. */
 static int look_again(const loading *l, const dcp_tiers_step *which, candidates *c, int *is_gone,
                       dcp_error *err) {
     candidates now;
@@ -272,7 +272,7 @@ static int look_again(const loading *l, const dcp_tiers_step *which, candidates 
     return DCP_OK;
 }
 
-/* Whoever begins anew where there is no step gets to know of those that were set aside. */
+/* Somebody who starts anew because there is no step learns of steps that were set aside. */
 static int fail_empty(const loading *l, dcp_error *err) {
     if (l->only)
         return core_fail(err, DCP_ERR_NOT_FOUND, "step %llu is in none of the %zu stores",
@@ -285,9 +285,9 @@ static int fail_empty(const loading *l, dcp_error *err) {
                       core_fail(err, DCP_ERR_NOT_FOUND, "the stores hold no step%s", aside), err);
 }
 
-/* Other copies of a step may take the place of one that could not be read, older steps may not. A
- * step that is gone was removed by `keep`, as a save or a filling has ended since the steps were
- * listed: then a newer one is there. */
+/* Other copies of a step may replace one that could not be read, but older steps may not. If a step
+ * is gone, `keep` removed it because a save or a filling has ended since the steps were listed;
+ * then a newer step exists. */
 static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
     dcp_error why = {0}, unread = {0};
     for (size_t i = 0; i < c->n; i++) {
@@ -324,7 +324,7 @@ static int try_all(loading *l, candidates *c, uint64_t *step, dcp_error *err) {
                            "none of the %zu steps is intact (the oldest: %s)", c->n, why.message);
 }
 
-/* The list as it was given, whose relative paths mean the same directories after chdir(), too. */
+/* Copies the caller's list, so relative paths mean the same directories even after chdir(). */
 static int take_list(loading *l, dcp_error *err) {
     const dcp_tiers *tiers = l->tiers;
     char *here = getcwd(NULL, 0);
@@ -344,7 +344,7 @@ static int take_list(loading *l, dcp_error *err) {
     return status;
 }
 
-/* A store whose directory was moved away may have a newer step than those that are seen. */
+/* A store whose directory was moved away may have a newer step than those that can be seen. */
 static int check_all_places(const dcp_tiers *tiers, dcp_error *err) {
     int status = DCP_OK;
     dcp_error why = {0};

@@ -1,7 +1,7 @@
-/* Which store gets a save, and when the others are filled. Ranks decide alike: by what they all
- * know, or by one all-reduce over who is still busy. Stores are filled from the save in flight
- * after it has been waited for, so the caller's thread changes a store's object only while no save
- * of it is in flight. */
+/* Which store gets a save, and when the others are filled. Ranks decide alike, by what all of them
+ * know or by one all-reduce about who is still busy. Stores are filled from the save in flight once
+ * it has been waited for, so the caller's thread changes a store only while none of its saves is in
+ * flight. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,7 +67,7 @@ int dcp_tiers_wait(dcp_tiers *tiers, dcp_report *report, dcp_error *err) {
     return status;
 }
 
-/* Ends the save in flight, for a caller who asks for another one. */
+/* Ends the save in flight, for a caller who requests another one. */
 static int settle_flight(dcp_tiers *tiers, dcp_error *err) {
     dcp_error why;
     if (!tiers->flight) return DCP_OK;
@@ -77,7 +77,7 @@ static int settle_flight(dcp_tiers *tiers, dcp_error *err) {
     return status == DCP_ERR_COMM ? status : DCP_OK;
 }
 
-/* busy[i]: any rank is still filling store i. */
+/* busy[i] becomes not 0 if any rank is still filling store i. */
 static int find_busy(dcp_tiers *tiers, uint64_t *busy, dcp_error *err) {
     int any = 0;
     for (size_t i = 0; i < tiers->n; i++) {
@@ -89,8 +89,8 @@ static int find_busy(dcp_tiers *tiers, uint64_t *busy, dcp_error *err) {
 
 typedef enum tiers_call { IN_FLIGHT, NOW, NOW_AND_LAST } tiers_call;
 
-/* Collective. Which stores are due depends on the step, so ranks must mean the same one. A save
- * that is in flight on any rank refuses on all. */
+/* Collective. Which stores are due depends on the step, so all ranks must pass the same one. If a
+ * save is in flight on any rank, all ranks refuse. */
 static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy when_busy,
                          tiers_call call, dcp_error *err) {
     comm_vote v = {0};
@@ -114,7 +114,7 @@ static int agree_on_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy w
     return comm_vote_run(tiers->comm, &v, status, err);
 }
 
-/* Whether the store is due, and what was being written to it has ended; `busy`: it has not. */
+/* Returns true if the store is due and is no longer being written to. `busy`: it still is. */
 static int takes_part(dcp_tiers *tiers, tier *t, uint64_t step, int busy, dcp_busy when_busy) {
     if (!busy) tiers_drain_finish(tiers, t);
     if (!is_due(tiers, t, step) || (busy && when_busy == DCP_BUSY_REFUSE)) return 0;
@@ -122,7 +122,7 @@ static int takes_part(dcp_tiers *tiers, tier *t, uint64_t step, int busy, dcp_bu
     return is_due(tiers, t, step);
 }
 
-/* Keeps what the save was given, for those that are filled from it. */
+/* Keeps the options of the save, for stores that are filled from it. */
 static int keep_options(dcp_tiers *tiers, const dcp_save_options *options, dcp_error *err) {
     char *about = options->about_json ? strdup(options->about_json) : NULL;
     int status = DCP_OK;
@@ -141,7 +141,8 @@ static dcp_save_options options_of(const tier *t, const dcp_save_options *given)
     return own;
 }
 
-/* Of the waiting stores the fastest that did not fail last time. It no longer waits then. */
+/* Returns the fastest of the waiting stores that did not fail last time, or else the fastest; it no
+ * longer waits. */
 static tier *take_first(dcp_tiers *tiers) {
     tier *first = NULL;
     for (size_t i = 0; i < tiers->n; i++) {
@@ -152,8 +153,8 @@ static tier *take_first(dcp_tiers *tiers) {
     return first;
 }
 
-/* Collective: everything that comes before the save itself. *first: the tier that gets it, NULL
- * where none does; others that are due are waiting for it. */
+/* Collective: everything that comes before the save itself. *first becomes the tier that gets the
+ * save, NULL if none does; other tiers that are due wait for it. */
 static int take_tiers_turn(dcp_tiers *tiers, int status, uint64_t step, dcp_busy when_busy,
                            tier **first, dcp_error *err) {
     uint64_t busy[DCP_MAX_TIERS];
@@ -207,12 +208,12 @@ int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state
         if (status)
             t->waiting = 0;
         else if (t->waiting || t == first)
-            t->asked = 0; /* an ask from now on is for the save after this one */
+            t->asked = 0; /* requests from now on are for the save after this one */
     }
     return status;
 }
 
-/* Collective: a tier whose directory, or the step in it, is gone has not got the step. */
+/* Collective: if the tier's directory or the step in it is gone, the tier lacks the step. */
 static int check_has(const dcp_tiers *tiers, tier *t, uint64_t step, dcp_error *err) {
     uint64_t is_there = 1;
     if (!tiers_has_step(tiers, t, step)) return DCP_OK;
@@ -221,7 +222,7 @@ static int check_has(const dcp_tiers *tiers, tier *t, uint64_t step, dcp_error *
     return status;
 }
 
-/* NULL: no store is known to have the step. */
+/* Returns a store that has the step; NULL: none is known. */
 static const tier *find_holder(const dcp_tiers *tiers, uint64_t step) {
     for (size_t i = 0; i < tiers->n; i++)
         if (tiers_has_step(tiers, &tiers->list[i], step)) return &tiers->list[i];

@@ -1,6 +1,6 @@
-/* Paths of private stores may name the rank, the host or what the environment says: ranks can share
- * a file system without sharing a directory on it. All else in the list is the same on all ranks.
- */
+/* Paths of private stores may contain the rank, the host or values from the environment, since
+ * ranks can share a file system without sharing a directory on it. Everything else in the list is
+ * the same on all ranks. */
 #include "tiers/tiers.h"
 
 #include <limits.h>
@@ -19,7 +19,8 @@
 #include "store/publication.h"
 #include "store/retention.h"
 
-/* {env:NAME}, and its length; 0 where it is not closed. An unset variable is no value. */
+/* Looks up the variable of {env:NAME}; *value is NULL if it is not set. Returns the length; 0 if
+ * the brace is not closed. */
 static size_t environment(const char *at, const char **value, char *out, size_t size) {
     size_t n = strcspn(at, "}");
     if (at[n] != '}' || n - 5 >= size) return 0;
@@ -28,8 +29,7 @@ static size_t environment(const char *at, const char **value, char *out, size_t 
     return n + 1;
 }
 
-/* The name that DCP_HOST gives the host counts here, as it does where ranks are told apart by host
- * (comm/process.h). */
+/* Uses the name that DCP_HOST gives the host, as comm/process.h does to tell hosts apart. */
 static size_t host(const char **value, char *out, size_t size) {
     const char *named = getenv("DCP_HOST");
     if (named && *named)
@@ -40,8 +40,8 @@ static size_t host(const char **value, char *out, size_t size) {
     return 6;
 }
 
-/* The value of the braces at `at`, and their length; 0 where they are unknown. NULL: a variable of
- * the environment, named in `out`, is not set. */
+/* Finds the value for the braces at `at`, and returns their length; 0 if they are unknown. *value
+ * is NULL if a variable of the environment, whose name is in `out`, is not set. */
 static size_t stand_in(const char *at, int rank, const char **value, char *out, size_t size) {
     *value = out;
     if (strncmp(at, "{env:", 5) == 0) return environment(at, value, out, size);
@@ -53,7 +53,7 @@ static size_t stand_in(const char *at, int rank, const char **value, char *out, 
     return 0;
 }
 
-/* `given` with what stands for another value on each rank replaced, malloc'd. */
+/* Replaces the braces in `given`; *out is malloc'd. */
 static int fill_in(const char *given, int rank, char **out, dcp_error *err) {
     char text[PATH_MAX] = "", word[256];
     size_t length = 0;
@@ -93,7 +93,7 @@ int tiers_given_domain(const dcp_tier *given, int rank, char **out, dcp_error *e
     return given->domain ? fill_in(given->domain, rank, out, err) : DCP_OK;
 }
 
-/* All that ranks must agree on, in one number. */
+/* Returns one number for everything that ranks must agree on. */
 static uint64_t print_of(const dcp_tier *list, size_t n) {
     uint64_t raw = core_crc64_raw(~0ULL, &n, sizeof n);
     for (size_t i = 0; i < n; i++) {
@@ -170,7 +170,7 @@ int tiers_is_owed(const dcp_tiers *tiers, const tier *t) {
 }
 
 void tiers_note_missed(tier *t, uint64_t step) {
-    if (t->has_missed && !t->is_made_good) return; /* an earlier one */
+    if (t->has_missed && !t->is_made_good) return; /* an earlier one is still missed */
     t->missed = step;
     t->has_missed = 1;
     t->is_made_good = 0;
@@ -232,8 +232,8 @@ uint64_t tiers_asks(const dcp_tiers *tiers) {
     return asks;
 }
 
-/* Of a private store, nodes that have joined since the step was saved have nothing of it. What
- * could not be looked for is there. */
+/* In a private store, nodes that have joined since the step was saved have nothing of it. If the
+ * look-up fails, the step counts as present. */
 static int check_mark(dcp_tiers *tiers, tier *t, dcp_error *err) {
     char name[64];
     int found = 0;
@@ -273,7 +273,8 @@ void tiers_note_unread(const dcp_tiers *tiers, tier *t, uint64_t step) {
     tiers_tell_store(tiers, t);
 }
 
-/* Which stores have the step that the run went back to may be forgotten: a save writes it anew. */
+/* A store may have the step that the run went back to although the list no longer knows that; then
+ * a save may write it again. */
 void tiers_forget_abandoned(const dcp_tiers *tiers, tier *t) {
     if (tiers_is_abandoned(tiers, t->step)) t->has_step = 0;
     if (tiers_is_abandoned(tiers, t->made_good)) t->is_made_good = 0;
