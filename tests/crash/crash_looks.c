@@ -1,13 +1,13 @@
-/* One call fails, once, while a program looks at stores: EIO, EACCES, EMFILE, ESTALE or ENOMEM at a
- * system call on what lies there, or one allocation of the library. Whatever call it is, the
- * program gets the right step or an error of that call, never another step; no damage is told of
- * what is whole; nothing is lost on disk, and the next start, at which nothing fails, loads the
- * right step.
+/* One call fails, once, while a program looks at stores: a system call on their files with EIO,
+ * EACCES, EMFILE, ESTALE or ENOMEM, or one allocation by the library. Whichever call it is, the
+ * program gets the right step or an error of that call, never another step. Nothing intact is
+ * reported as damaged, nothing is lost on disk, and the next start, in which nothing fails, loads
+ * the right step.
  *
  *     crash_looks DIR [EVERY [PATTERN]]
  *
- * DIR is made, and removed. Of the calls of each scene every EVERY-th is made to fail (1). PATTERN
- * (fnmatch) chooses scenes by their names. Exit status: 0 where all cases are as they must be. */
+ * DIR is created, and removed. In each scene every EVERY-th call is made to fail (default: 1).
+ * PATTERN (fnmatch) selects scenes by their names. Exit status 0: all cases end as they must. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <ftw.h>
@@ -22,7 +22,7 @@
 
 enum { OLD = 100, RIGHT = 200, NEXT = 300, ROWS = 600, PATH = 512 };
 
-/* How steps are kept. */
+/* How steps are stored. */
 typedef enum stores { GLOBAL, SHARDED, PARTNER, PARITY, LIST_PARTNER, LIST_PARITY, STORES } stores;
 
 static const char *const stores_names[] = {"global", "sharded",      "partner",
@@ -30,16 +30,16 @@ static const char *const stores_names[] = {"global", "sharded",      "partner",
 
 static char root[PATH / 2], pristine[PATH / 2], work[PATH / 2];
 
-/* The store that the list begins with. */
+/* Returns the kind of the list's first store. */
 static stores first_store(stores kind) {
     return kind == LIST_PARTNER ? PARTNER : kind == LIST_PARITY ? PARITY : kind;
 }
 
-/* What a rank tells its parent. */
+/* What a rank reports to its parent. */
 typedef struct outcome {
     int status;
-    uint64_t step; /* that was loaded, or found to be the newest; 0: none */
-    int is_wrong;  /* content, or something else that must not be */
+    uint64_t step; /* the step that was loaded, or found to be the newest; 0: none */
+    int is_wrong;  /* the content is wrong, or something else that must not be */
     long calls;
     char message[1200], what[1024];
 } outcome;
@@ -115,14 +115,14 @@ static int load_one(void *ctx, dcp_checkpoint *ckpt, dcp_error *err) {
     return dcp_load(ckpt, r->state, NULL, err);
 }
 
-/* The ends of an action. */
+/* Notes how an action ended. */
 static void note(rank *r, int status, uint64_t step, const dcp_error *err) {
     r->out->status = status;
     r->out->step = status ? 0 : step;
     snprintf(r->out->message, sizeof r->out->message, "%s", status ? err->message : "");
 }
 
-/* Actions, each with what fails in it. */
+/* Actions, in each of which something fails. */
 static void load(rank *r) {
     dcp_tiers *tiers;
     dcp_error e = {0};
@@ -136,7 +136,7 @@ static void load(rank *r) {
     note(r, status, step, &e);
 }
 
-/* Without open stores, as dcp_checkpoint_open does it. */
+/* Without opening stores, as dcp_checkpoint_open does. */
 static void read_newest(rank *r) {
     dcp_checkpoint *ckpt = NULL;
     dcp_error e = {0};
@@ -174,7 +174,7 @@ static void step_folder(const rank *r, uint64_t step, char *path) {
              (unsigned long long)step);
 }
 
-/* Each rank by itself, of its own folder. */
+/* Each rank alone verifies its own folder. */
 static void verify(rank *r) {
     dcp_error e = {0};
     char path[2 * PATH];
@@ -182,7 +182,7 @@ static void verify(rank *r) {
     note(r, dcp_verify(path, NULL, &e), RIGHT, &e);
 }
 
-/* All ranks together, of a folder that all see. */
+/* All ranks together verify a folder that all of them see. */
 static void verify_together(rank *r) {
     dcp_verify_options o = DCP_VERIFY_OPTIONS_INIT;
     dcp_error e = {0};
@@ -199,7 +199,7 @@ static void glance(rank *r) {
     note(r, dcp_step_glance(path, &seen, &e), RIGHT, &e);
 }
 
-/* A run that goes on: opens, loads, saves. */
+/* A run that continues: opens, loads, saves. */
 static void resume(rank *r) {
     dcp_tiers *tiers;
     dcp_error e = {0};
@@ -220,7 +220,7 @@ static void resume(rank *r) {
     note(r, status, step, &e);
 }
 
-/* Going back on purpose: later steps are set aside, whether they can be looked at or not. */
+/* Goes back on purpose: later steps are set aside, whether or not they can be looked at. */
 static void go_back(rank *r) {
     dcp_tiers *tiers;
     dcp_error e = {0};
@@ -262,8 +262,8 @@ typedef struct scene {
     const char *name;
     void (*act)(rank *r);
     before before;
-    unsigned kinds;    /* of stores, a bit each */
-    uint64_t may_load; /* what the case may load besides RIGHT */
+    unsigned kinds;    /* kinds of stores, one bit each */
+    uint64_t may_load; /* a step that the case may load besides RIGHT */
     int writes;        /* it changes what is on disk */
 } scene;
 
@@ -285,19 +285,19 @@ static const scene scenes[] = {
     {"back", go_back, BOTH, SHARED | LISTS, 0, 1},
     {"rewrite", rewrite, BOTH, SHARED, 0, 1},
     {"nameless", load, NAMELESS, SHARED | 1 << PARTNER, 0, 1},
-    /* it is the right step's damage that is proven in a store without redundancy */
+    /* in a store without redundancy, the right step is proven to be damaged */
     {"damaged", load, DAMAGED, SHARED, OLD, 0},
     {"rebuilt", load, DAMAGED, PRIVATE | LISTS, 0, 1},
 };
 
-/* A rank's life in a case: error < 0 is for none. */
+/* What a rank does in a case; error < 0: nothing fails. */
 typedef struct one_case {
     const scene *scene;
     stores kind;
-    int error, hit; /* the rank at which it fails */
+    int error, hit; /* the rank at which the call fails */
     long at;
-    uint64_t disk; /* as it was */
-    outcome *out;  /* of all ranks, shared */
+    uint64_t disk; /* trace of the disk before the case */
+    outcome *out;  /* of all ranks, in shared memory */
 } one_case;
 
 static void run_rank(rank *r, const one_case *c) {
@@ -312,7 +312,7 @@ static void run_rank(rank *r, const one_case *c) {
     dcp_state_destroy(r->state);
 }
 
-/* The table's own memory is none of the library's. */
+/* The table's own memory is not the library's. */
 #define QUIET(type, name, params, args)                                                            \
     static type quiet_##name params {                                                              \
         refuse_pause(1);                                                                           \
@@ -337,7 +337,7 @@ static void run_seat(table_seat *seat, void *the_case) {
                               .free = table_free,
                               .threads = 1};
     rank r = {.number = seat->rank, .n = TABLE_RANKS};
-    alarm(60); /* rather than to hang */
+    alarm(60); /* ends a rank that hangs */
     SUCCEEDS(dcp_comm_from_ops(&ops, seat, seat->rank, TABLE_RANKS, &r.comm, err));
     run_rank(&r, the_case);
     dcp_comm_destroy(r.comm);
@@ -358,7 +358,7 @@ static int run_alone(const one_case *c) {
 
 static int n_ranks(stores kind) { return kind == GLOBAL ? 1 : TABLE_RANKS; }
 
-/* 0 where all ranks came to their ends. */
+/* Returns 0 if all ranks ended normally. */
 static int run_case(one_case *c) {
     memset(c->out, 0, TABLE_RANKS * sizeof *c->out);
     return n_ranks(c->kind) == 1 ? run_alone(c) : table_launch(run_seat, c);
@@ -375,7 +375,7 @@ DCP_PRINTF(1, 2) static void shell(const char *fmt, ...) {
 
 static uint64_t traces;
 
-/* Every name, file and time of change, but for what a writer leaves of itself. */
+/* Adds every name, file and time of change, except for what a writer leaves of itself. */
 static int add_trace(const char *path, const struct stat *st, int type, struct FTW *at) {
     const char *name = path + at->base;
     uint64_t trace = 14695981039346656037u;
@@ -396,7 +396,7 @@ static uint64_t trace_disk(void) {
     return traces;
 }
 
-/* The two steps, as a run without failures saves them. */
+/* Saves the two steps, as a run without failures does. */
 static void save_both(rank *r) {
     dcp_tiers *tiers = NULL;
     SUCCEEDS(open_tiers(r, &tiers, err));
@@ -441,7 +441,7 @@ static int is_own_error(int status) {
     return status != DCP_ERR_CORRUPT && status != DCP_ERR_NOT_FOUND && status != DCP_ERR_MISMATCH;
 }
 
-/* What the case's ranks have said. */
+/* Checks what the case's ranks have reported. */
 static int judge_outcome(const one_case *c) {
     for (int r = 0; r < n_ranks(c->kind); r++) {
         const outcome *o = &c->out[r];
@@ -455,7 +455,7 @@ static int judge_outcome(const one_case *c) {
     return 0;
 }
 
-/* A later start, at which nothing fails. */
+/* Checks a later start, in which nothing fails. */
 static int judge_next(const one_case *c) {
     static const scene next = {"next", load, BOTH, ALL, 0, 1};
     static outcome *out;
@@ -477,7 +477,7 @@ static int judge_next(const one_case *c) {
     return 0;
 }
 
-/* The step is in each store, under its name or set aside where the case may do so. */
+/* Checks that the step is in each store, under its name, or set aside if the case may do that. */
 static int judge_disk(const one_case *c) {
     char command[8 * PATH];
     const int aside = c->scene->act == go_back;
@@ -519,7 +519,7 @@ static totals run_scene(const scene *s, stores kind, int every, one_case *c) {
         for (c->hit = 0; c->hit < n_ranks(kind); c->hit++) {
             c->error = errors[e];
             c->at = 0;
-            if (e == 0 || !c->error) { /* the same calls, whatever errno they would have */
+            if (e == 0 || !c->error) { /* the calls are the same for every errno */
                 if (s->writes) shell("rm -rf %s && cp -a %s %s", work, pristine, work);
                 NEED(!run_case(c));
                 calls[c->hit] = c->out[c->hit].calls;

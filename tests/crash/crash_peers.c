@@ -1,14 +1,16 @@
 /* One collective function of the library, during which a rank is killed; for crash_peers.py.
- *   crash_peers list                                prints the names of the functions
- *   crash_peers WAY FUNCTION VICTIM POINT DIR       under mpirun, in an empty folder
- * WAY: shared; messages, between ranks that call themselves different hosts; hosts, where the
- * first two share one; table (a caller's functions). POINT: 0 kills the victim before it calls
- * FUNCTION, a larger one at its internal point of that number: where it begins a collective, sends
- * a message, or has ended a collective. -1 kills nobody. Each rank that lives writes DIR/rank-R:
- * the status that FUNCTION returned and the rank that it named; the same of a collective after it;
- * the times on CLOCK_MONOTONIC, in ns, when FUNCTION had returned and when everything was closed;
- * its number of points; how often a table's function was called after one had failed. The victim
- * writes the time of its death to DIR/died. */
+ *   crash_peers list                            prints the names of the functions
+ *   crash_peers WAY FUNCTION VICTIM POINT DIR   under mpirun, in an empty folder
+ * WAY is `shared`; `messages`, between ranks that call themselves different hosts; `hosts`, where
+ * the first two ranks share a host; or `table` (a caller's functions). POINT 0 kills the victim
+ * before it calls FUNCTION; a larger one at the internal point of that number, at which the victim
+ * begins a collective, sends a message, or has ended a collective; -1 kills nobody.
+ *
+ * Each surviving rank writes to DIR/rank-R: the status that FUNCTION returned and the rank that it
+ * named; the same two for a collective after it; the times on CLOCK_MONOTONIC, in ns, when FUNCTION
+ * had returned and when everything was closed; the number of points; and how often a function of
+ * the table was called after one had failed. The victim writes the time of its death to DIR/died.
+ */
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -140,7 +142,7 @@ static void count_points(dcp_comm *comm) {
     if (comm->duplicate) comm->duplicate = counted_duplicate;
 }
 
-/* A caller's table: over a communicator of its own. */
+/* A caller's table, over a communicator of its own. */
 static int table_failed, calls_after;
 
 static int table_ended(int status) {
@@ -282,7 +284,7 @@ static int run_save(void) { return save_as(DCP_LAYOUT_GLOBAL, DCP_ENGINE_DIRECT,
 static int run_save_sharded(void) { return save_as(DCP_LAYOUT_SHARDED, DCP_ENGINE_DIRECT, 2); }
 static int run_save_mpio(void) { return save_as(DCP_LAYOUT_GLOBAL, DCP_ENGINE_MPIO, 2); }
 
-/* All ranks give it up where none dies. */
+/* All ranks cancel it if none dies. */
 static int run_save_cancelled(void) {
     const dcp_save_options options = {.size = sizeof options, .stop = stop_now};
     int status = dcp_save(store, 2, mine.state, GIVEN_JSON, &options, NULL, &err);
@@ -359,7 +361,7 @@ static int run_tiers_async(void) {
     return status ? status : dcp_tiers_wait(tiers, NULL, &err);
 }
 
-/* It returns nothing: a fill that failed is logged. */
+/* It returns nothing, and a failed filling is only logged. */
 static int run_tiers_close(void) {
     run_tiers_async();
     dcp_tiers_close(tiers);
@@ -389,7 +391,7 @@ static const struct entry {
     const char *name;
     void (*have)(void);
     int (*run)(void);
-    int on_mpi; /* not for a caller's table */
+    int on_mpi; /* cannot be tested with a caller's table */
 } entries[] = {
     {"comm_from_mpi", NULL, run_from_mpi, 1},
     {"host_memory_create", have_one_host, run_host_memory, 1},
@@ -437,7 +439,7 @@ static const struct entry *find_entry(const char *name) {
 static void begin(const char *way) {
     const int level = strcmp(way, "table") ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
     int got;
-    alarm(120); /* none stays */
+    alarm(120); /* ends a process that hangs */
     MPI_Init_thread(NULL, NULL, level, &got);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -490,7 +492,7 @@ int main(int argc, char **argv) {
     int status = e->run();
     const long long returned = now_ns();
     is_armed = 0;
-    if (kill_at >= 0 && rank == victim) die(); /* it was not reached */
+    if (kill_at >= 0 && rank == victim) die(); /* the point was not reached */
     if (kill_at < 0) {
         CHECK(status == DCP_OK);
         close_all();

@@ -111,7 +111,8 @@ __attribute__((constructor)) static void begin(void) {
     plan.below_bytes = strlen(plan.below); /* last: calls count after this */
 }
 
-/* The path of `path` in the folder `fd` (or of the open file itself, if path is NULL). */
+/* Writes the path of `path` in the folder `fd` (or of the open file itself, if path is NULL).
+ * Returns 1 if it is below plan.below. */
 static int locate(int fd, const char *path, char out[2 * PATH_MAX]) {
     char link[64];
     ssize_t n = 0;
@@ -165,7 +166,7 @@ static void take_armed(long number) {
     plan.at = number + after;
 }
 
-/* What to do at this call; NONE: what the caller requests. */
+/* Counts the call, and returns what to do at it; NONE: what the caller requests. */
 static fault count_call(const char *name, int fd, const char *path, int needs_room,
                         uint64_t bytes) {
     char where[2 * PATH_MAX];
@@ -287,10 +288,11 @@ int fcntl64(int fd, int command, ...) {
     return lock_or(fd, command, argument);
 }
 
-/* Half of a write, in whole pages if it has several. */
+/* Returns half of a write's size, in whole pages if it has several. */
 static size_t half(size_t bytes) { return bytes >= 2 * PAGE ? bytes / 2 / PAGE * PAGE : bytes / 2; }
 
-/* How many bytes a write attempts; -1: it fails, with errno set. Kills after half of the write. */
+/* Returns how many bytes a write attempts; -1: it fails, with errno set. Kills after half of the
+ * write. */
 static ssize_t write_room(fault f, int fd, const void *data, size_t bytes, off_t at) {
     if (f == KILL || f == KILL_ALL) {
         ssize_t n = 0;
@@ -340,11 +342,11 @@ int io_uring_queue_init_params(unsigned entries, struct io_uring *ring,
     return plan.no_ring ? -EPERM : REAL(io_uring_queue_init_params)(entries, ring, params);
 }
 
-/* A file on which every write fails with this errno. It stays open, since the request is not
- * complete yet. */
+/* Redirects the request to a file on which every write fails with this errno. The file stays open,
+ * since the request is not complete yet. */
 static void misdirect(struct io_uring_sqe *entry, int error) {
     entry->fd = open(error == ENOSPC ? "/dev/full" : "/proc/self/mem", O_WRONLY | O_CLOEXEC);
-    entry->off = 0; /* there is no memory */
+    entry->off = 0; /* no memory is mapped at address 0 */
 }
 
 static void hit_request(struct io_uring_sqe *entry, int *kills) {

@@ -29,7 +29,7 @@ static struct {
 
 static _Thread_local int paused;
 
-/* Where the library's code lies: this program's own, libdcp's and jansson's. */
+/* The addresses of the library's code: this program's own, libdcp's and jansson's. */
 static struct { uintptr_t from, to; } code[8];
 static int n_code;
 
@@ -86,7 +86,8 @@ __attribute__((destructor)) static void end(void) {
     fclose(file);
 }
 
-/* Where `path` in the folder `fd` (or the open file itself, where path is NULL) is. */
+/* Writes the path of `path` in the folder `fd` (or of the open file itself, if path is NULL).
+ * Returns 1 if it is below plan.below. */
 static int locate(int fd, const char *path, char out[2 * PATH_MAX]) {
     char link[64];
     ssize_t n = 0;
@@ -102,7 +103,7 @@ static int locate(int fd, const char *path, char out[2 * PATH_MAX]) {
            (out[plan.below_bytes] == '/' || !out[plan.below_bytes]);
 }
 
-/* 1 where the call is to fail, with errno. */
+/* Returns 1 if the call must fail, with errno set. */
 static int hit(const char *name, int fd, const char *path) {
     char where[2 * PATH_MAX];
     const int before = errno;
@@ -151,7 +152,7 @@ int openat(int fd, const char *path, int flags, ...) {
     return hit("open", fd, path) ? -1 : REAL(openat)(fd, path, flags, mode);
 }
 
-/* type name(params) fails with `failed`. */
+/* Defines `type name(params)`, which returns `failed` if it must fail. */
 #define CALL(type, name, params, args, fd, path, failed)                                           \
     type name params { return hit(#name, fd, path) ? (failed) : REAL(name) args; }
 
