@@ -24,7 +24,7 @@
 #include "setup/preview.h"
 #include "setup/setup.h"
 #include "state/resume.h"
-#include "step/signals.h"
+#include "step/requests.h"
 #include "step/trainer.h"
 #include <dcp/mpi.h>
 
@@ -389,7 +389,7 @@ static int run_program(int argc, char **argv) {
         if (is_sampling(&o)) return sample_continue(&o.sample);
         return o.plot ? draw_metrics(&o) : print_plan(&o);
     }
-    if (!o.print_config && !o.dry_run && (status = step_signals_hold()) != 0)
+    if (!o.print_config && !o.dry_run && (status = step_requests_catch()) != 0)
         return program_fail(PROGRAM_FAILED, "cannot start a thread: %s", strerror(status));
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* a separate thread saves */

@@ -21,7 +21,7 @@
 #include "rewrite/rewrite.h"
 #include "save/calls.h"
 #include "store/retention.h"
-#include "tiers/tiers.h"
+#include "tiers/tier_list.h"
 
 /* For tensor data, besides the store's queue: four parts of 4 MiB, and the rest of the pages in
  * which they begin and end. */

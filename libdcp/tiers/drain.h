@@ -3,7 +3,7 @@
 
 #include "core/task.h"
 #include "save/request.h"
-#include "tiers/tiers.h"
+#include "tiers/tier_list.h"
 
 /* A store that is being filled from a faster one's step. */
 typedef struct tiers_drain {

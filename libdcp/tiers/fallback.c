@@ -1,11 +1,11 @@
 /* Each rank declares at a time of its own that the run goes back, while stores are being filled and
  * a save may be in flight. So this is only recorded, and from then on affects everything that the
- * list remembers (tiers/tiers.h). At the next save all ranks are together. It ends the fillings,
- * those of abandoned steps before they are complete, sets later steps aside in every store before
- * it saves into any, and forgets them for good. Afterwards every store contains what it would
- * contain if the abandoned steps had never existed. */
+ * list remembers (tiers/tier_list.h). At the next save all ranks are together. It ends the
+ * fillings, those of abandoned steps before they are complete, sets later steps aside in every
+ * store before it saves into any, and forgets them for good. Afterwards every store contains what
+ * it would contain if the abandoned steps had never existed. */
 #include "core/bytes.h"
-#include "tiers/tiers.h"
+#include "tiers/tier_list.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #include "save/context.h"
 #include "store/publication.h"
 #include "tiers/drain.h"
-#include "tiers/tiers.h"
+#include "tiers/tier_list.h"
 
 static int is_due(const dcp_tiers *tiers, const tier *t, uint64_t step) {
     const int gets_step = t->drain && t->drain->step == step && !tiers_is_abandoned(tiers, step);

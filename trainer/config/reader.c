@@ -12,7 +12,7 @@
 #include "config/deepspeed.h"
 #include "config/findings.h"
 #include "config/json_tree.h"
-#include "config/places.h"
+#include "config/path_checks.h"
 #include "config/schema.h"
 #include "config/sources.h"
 #include "config/stores.h"
@@ -260,7 +260,7 @@ static int assemble(json_t *tree, json_t *model, config **out, dcp_error *err) {
     c->model = model;
     fill_struct(c);
     int status = check_together(c, err);
-    if (status == DCP_OK) status = config_places_check(c, err);
+    if (status == DCP_OK) status = config_paths_check(c, err);
     if (status == DCP_OK)
         *out = c;
     else

@@ -17,8 +17,8 @@
 #include "setup/setup.h"
 #include "state/train_state.h"
 #include "step/evaluate.h"
+#include "step/requests.h"
 #include "step/saves.h"
-#include "step/signals.h"
 #include "step/trainer.h"
 #include "step/update.h"
 
@@ -30,7 +30,7 @@ typedef struct loop {
 } loop;
 
 /* Writes the reason why the run ends into text[32], and returns it. */
-static const char *name_end(const step_signal_requests *asked, char *text) {
+static const char *name_end(const step_requests *asked, char *text) {
     if (asked->end == RANKS_END_NONE) return "done";
     if (!asked->signal) return "stopped by dcp-run";
     snprintf(text, 32, "stopped by SIG%s", sigabbrev_np(asked->signal));
@@ -43,7 +43,7 @@ static int end_status(ranks_end_request end) {
 }
 
 /* Makes the save with which the run ends, as requested or because it is done. */
-static int save_and_end(loop *l, const step_signal_requests *asked) {
+static int save_and_end(loop *l, const step_requests *asked) {
     const trainer *t = l->t;
     char text[32];
     const char *why = name_end(asked, text);
@@ -70,7 +70,7 @@ static int hand_over(loop *l) {
     dcp_error err;
     const int status = step_saves_hand_over(&l->saves, &err);
     if (status == DCP_ERR_COMM) return PROGRAM_FAILED; /* ranks cannot communicate any more */
-    const step_signal_requests asked = step_signals_take(t->comm);
+    const step_requests asked = step_requests_collect(t->comm);
     if (asked.end > RANKS_END_RESIZE) return save_and_end(l, &asked);
     if (status == DCP_OK)
         ranks_say(t->rank, "step %" PRIu64 " is handed over to other ranks", t->state->step);
@@ -149,7 +149,7 @@ static int time_step(loop *l) {
     return PROGRAM_DONE;
 }
 
-static int answer_save_request(loop *l, const step_signal_requests *asked) {
+static int answer_save_request(loop *l, const step_requests *asked) {
     dcp_error err;
     const char *by = asked->save ? "SIGUSR1" : "dcp-run";
     const uint64_t step = l->t->state->step;
@@ -191,7 +191,7 @@ static int run_steps(loop *l) {
     }
     uint64_t saves_answered = 0;
     while (status == PROGRAM_DONE) {
-        step_signal_requests asked = step_signals_take(t->comm);
+        step_requests asked = step_requests_collect(t->comm);
         const int is_done = t->state->step >= t->c->max_steps;
         if (is_done && asked.end == RANKS_END_RESIZE) asked.end = RANKS_END_NONE;
         if (asked.end == RANKS_END_RESIZE) return hand_over(l);

@@ -5,7 +5,7 @@
 
 #include <dcp/error.h>
 
-#include "models/keys.h"
+#include "models/config_keys.h"
 #include "models/model_config.h"
 #include "models/positions.h"
 

@@ -1,7 +1,7 @@
 /* Positions of tokens: rotary positions, and the sliding windows of layers. */
 #pragma once
 
-#include "models/keys.h"
+#include "models/config_keys.h"
 
 /* Rotary positions (Su et al. 2021): what a config.json specifies, and the frequencies by which
  * heads turn. Models with more positions than in their first training turn more slowly: all pairs

@@ -14,7 +14,7 @@
 #include <dcp/store.h>
 
 #include "config/config.h"
-#include "config/places.h"
+#include "config/path_checks.h"
 #include "config/stores.h"
 #include "optim/optim.h"
 #include "programs/fail.h"
@@ -24,7 +24,7 @@
 #include "ranks/say.h"
 #include "setup/rank_memory.h"
 #include "state/resume.h"
-#include "step/signals.h"
+#include "step/requests.h"
 
 enum { STEP_OVERHEAD = 128 << 10, TENSOR_OVERHEAD = 1 << 10, LARGEST_GROUP = 64 };
 
@@ -169,7 +169,7 @@ int setup_room_check(const config *c, const fsdp_layout *layout, int hosts, dcp_
 /* Prints the reasons why a run could not start. */
 static void print_obstacles(const config *c) {
     dcp_error why;
-    if (config_places_check_open(c, &why) != DCP_OK) printf("  %s\n", why.message);
+    if (config_paths_check_open(c, &why) != DCP_OK) printf("  %s\n", why.message);
     for (size_t i = 0; i < c->n_stores; i++)
         if (dcp_store_check_free(c->stores[i].path, &why) != DCP_OK)
             printf("  checkpoint.%s: %s\n", i + 1 == c->n_stores ? "dir" : "stores", why.message);
@@ -208,7 +208,7 @@ static int open_stores(trainer *t, dcp_error *err) {
         if (status == DCP_OK) return DCP_OK;
         int again = status == DCP_ERR_BUSY && MPI_Wtime() < until;
         MPI_Bcast(&again, 1, MPI_INT, 0, t->comm);
-        if (!again || step_signals_ask_to_stop(t->comm))
+        if (!again || step_requests_has_stop(t->comm))
             return ranks_agree(t->comm, state_resume_fail_directory(t->c, status, &why, err), err);
         if (tries == 1)
             ranks_say(t->rank, "waiting for up to %g s (dcp-run --grace), since %s", grace,

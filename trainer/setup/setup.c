@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "config/config.h"
-#include "config/places.h"
+#include "config/path_checks.h"
 #include "data/data.h"
 #include "data/joined_files.h"
 #include "fsdp/fsdp.h"
@@ -320,7 +320,7 @@ int setup_plan(trainer *t, const config *c, MPI_Comm comm, dcp_error *err) {
     *t = (trainer){.c = c, .comm = comm};
     MPI_Comm_rank(comm, &t->rank);
     MPI_Comm_size(comm, &t->world);
-    int status = ranks_agree(comm, config_places_check_environment(c, err), err);
+    int status = ranks_agree(comm, config_paths_check_environment(c, err), err);
     if (status == DCP_OK) status = ranks_agree(comm, setup_model(c, &t->m, err), err);
     if (status != DCP_OK) return exit_status_of(status);
     status = open_all_data(t, err);
@@ -383,10 +383,10 @@ static resume_from beginning(const trainer *t) {
 /* For rank 0. */
 static int check_own_files(const trainer *t, dcp_error *err) {
     const char *lines = t->c->metrics, *events = t->trace;
-    int status = lines ? config_places_check_writable(t->c, "metrics", lines, err) : DCP_OK;
+    int status = lines ? config_paths_check_writable(t->c, "metrics", lines, err) : DCP_OK;
     if (status == DCP_OK && lines) status = report_file_check(lines, err);
     if (status == DCP_OK && events)
-        status = config_places_check_writable(t->c, "--trace", events, err);
+        status = config_paths_check_writable(t->c, "--trace", events, err);
     return status == DCP_OK && events ? report_trace_check(events, err) : status;
 }
 
@@ -403,8 +403,8 @@ static int check_stores(const trainer *t, dcp_error *err) {
 
 static int check_places(const trainer *t, dcp_error *err) {
     int hosts = 0, status = dcp_comm_hosts(t->dcp, &hosts, NULL, err);
-    if (status == DCP_OK) status = config_places_check_hosts(t->c, hosts, t->world, err);
-    if (status == DCP_OK) status = config_places_check_open(t->c, err);
+    if (status == DCP_OK) status = config_paths_check_hosts(t->c, hosts, t->world, err);
+    if (status == DCP_OK) status = config_paths_check_open(t->c, err);
     if (status == DCP_OK && t->rank == 0) status = check_own_files(t, err);
     return ranks_agree(t->comm, status, err);
 }

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "config/places.h"
+#include "config/path_checks.h"
 #include "optim/optim.h"
 #include "programs/fail.h"
 #include "ranks/board.h"
@@ -26,7 +26,7 @@
 static int is_text(const char *a, const char *b) { return strcmp(a, b) == 0; }
 
 int state_resume_fail_directory(const config *c, int status, const dcp_error *why, dcp_error *err) {
-    const int is_wrong = status == DCP_ERR_IO && config_places_are_closed(c);
+    const int is_wrong = status == DCP_ERR_IO && config_paths_are_closed(c);
     return core_fail(err, is_wrong ? DCP_ERR_ARG : status, "%s: %s",
                      c->n_stores == 1 ? "checkpoint.dir" : "checkpoint.stores or checkpoint.dir",
                      why->message);

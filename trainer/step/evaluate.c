@@ -17,7 +17,7 @@
 #include "ranks/board.h"
 #include "ranks/say.h"
 #include "state/train_state.h"
-#include "step/signals.h"
+#include "step/requests.h"
 #include "step/trainer.h"
 
 typedef struct evaluation_sums {
@@ -166,7 +166,7 @@ int step_evaluate(trainer *t, step_evaluation *out, dcp_error *err) {
         dcp_error why;
         const int failed = evaluate_round(t, i, &s, &why);
         if (failed && !status) status = core_fail(err, failed, "%s", why.message);
-        out->done = !step_signals_ask_to_stop(t->comm);
+        out->done = !step_requests_has_stop(t->comm);
     }
     status = ranks_agree(t->comm, status, err);
     if (status == DCP_OK && out->done)

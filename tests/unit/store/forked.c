@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "tiers/tiers.h"
+#include "tiers/tier_list.h"
 
 enum { FORK, PAST_FORK };
 

@@ -1,7 +1,7 @@
 /* Paths of private stores may contain the rank, the host or values from the environment, since
  * ranks can share a file system without sharing a directory on it. Everything else in the list is
  * the same on all ranks. */
-#include "tiers/tiers.h"
+#include "tiers/tier_list.h"
 
 #include <limits.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Reasons for which there is no room are only counted. The list of settings is complete, or is left
  * out. */
-#include "models/keys.h"
+#include "models/config_keys.h"
 
 #include <math.h>
 #include <stdarg.h>

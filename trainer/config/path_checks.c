@@ -1,4 +1,4 @@
-#include "config/places.h"
+#include "config/path_checks.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -113,13 +113,13 @@ static int check_all_braces(const config *c, int here, dcp_error *err) {
     return status;
 }
 
-int config_places_check(const config *c, dcp_error *err) {
+int config_paths_check(const config *c, dcp_error *err) {
     int status = check_apart(c, err);
     if (status == DCP_OK) status = check_all_braces(c, 0, err);
     return status == DCP_OK ? check_resume(c, err) : status;
 }
 
-int config_places_check_environment(const config *c, dcp_error *err) {
+int config_paths_check_environment(const config *c, dcp_error *err) {
     return check_all_braces(c, 1, err);
 }
 
@@ -130,8 +130,8 @@ static int will_be_made(const config *c, const char *folder) {
     return 0;
 }
 
-int config_places_check_writable(const config *c, const char *what, const char *path,
-                                 dcp_error *err) {
+int config_paths_check_writable(const config *c, const char *what, const char *path,
+                                dcp_error *err) {
     char folder[PATH_MAX];
     struct stat st;
     const char *slash = strrchr(path, '/');
@@ -189,13 +189,13 @@ static int is_closed(const char *dir) {
     return is_closed_folder(".");
 }
 
-int config_places_are_closed(const config *c) {
+int config_paths_are_closed(const config *c) {
     for (size_t i = 0; i < c->n_stores; i++)
         if (is_closed(c->stores[i].path)) return 1;
     return 0;
 }
 
-int config_places_check_open(const config *c, dcp_error *err) {
+int config_paths_check_open(const config *c, dcp_error *err) {
     char key[64] = "checkpoint.dir";
     for (size_t i = 0; i < c->n_stores; i++) {
         if (!is_closed(c->stores[i].path)) continue;
@@ -216,7 +216,7 @@ static int count_domains(const char *domain, int hosts, int world) {
     return strstr(domain, "{host}") ? hosts : 1;
 }
 
-int config_places_check_hosts(const config *c, int hosts, int world, dcp_error *err) {
+int config_paths_check_hosts(const config *c, int hosts, int world, dcp_error *err) {
     for (size_t i = 0; i + 1 < c->n_stores; i++) {
         const char *redundancy = c->stores[i].redundancy, *domain = c->stores[i].domain;
         const int needed = config_stores_survivable(redundancy) + 1,

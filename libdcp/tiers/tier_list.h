@@ -16,8 +16,8 @@ typedef struct tier {
     int asked;   /* due at the next save, whatever `every` says */
     int failed;  /* the last save into it failed */
     int waiting; /* is to be filled once the save in flight has ended */
-    /* What is remembered of it; only tiers/tiers.c changes that. `step` is what it got last. It did
-     * not get `missed`, so it is due until it has `made_good`. */
+    /* What is remembered of it; only tiers/tier_list.c changes that. `step` is what it got last. It
+     * did not get `missed`, so it is due until it has `made_good`. */
     uint64_t step, missed, made_good;
     int has_step, has_missed, is_made_good;
     /* What its store has yet to learn, once no thread works on it; `intact` is pinned until then.

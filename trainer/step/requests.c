@@ -1,7 +1,7 @@
 /* Signals are blocked in all threads, and a thread waits for them; there are no handlers. The
  * reason is that oneDNN's products use the stack pointer as one more register that points into the
  * heap, where the kernel would write a handler's frame. */
-#include "step/signals.h"
+#include "step/requests.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -48,7 +48,7 @@ static void *watch_signals(void *unused) {
     return NULL;
 }
 
-int step_signals_hold(void) {
+int step_requests_catch(void) {
     static const int of_terminal[] = {SIGINT, SIGHUP};
     sigemptyset(&taken);
     sigaddset(&taken, SIGTERM);
@@ -78,17 +78,17 @@ static int own_end(void) {
     return by_signal > by_board ? by_signal : by_board;
 }
 
-step_signal_requests step_signals_take(MPI_Comm comm) {
+step_requests step_requests_collect(MPI_Comm comm) {
     uint64_t asked[] = {(uint64_t)own_end(), (uint64_t)atomic_exchange(&asked_to_save, 0),
                         ranks_board_saves_asked()};
     MPI_Allreduce(MPI_IN_PLACE, asked, 3, MPI_UINT64_T, MPI_MAX, comm);
-    return (step_signal_requests){.end = (ranks_end_request)(asked[0] / SIGNALS),
-                                  .signal = (int)(asked[0] % SIGNALS),
-                                  .save = asked[1] != 0,
-                                  .saves = asked[2]};
+    return (step_requests){.end = (ranks_end_request)(asked[0] / SIGNALS),
+                           .signal = (int)(asked[0] % SIGNALS),
+                           .save = asked[1] != 0,
+                           .saves = asked[2]};
 }
 
-int step_signals_ask_to_stop(MPI_Comm comm) {
+int step_requests_has_stop(MPI_Comm comm) {
     int asked = own_end() >= RANKS_END_STOP * SIGNALS;
     MPI_Allreduce(MPI_IN_PLACE, &asked, 1, MPI_INT, MPI_MAX, comm);
     return asked;
