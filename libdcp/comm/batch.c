@@ -1,48 +1,50 @@
-/* Waiting. Every some milliseconds a rank that waits hears what others tell, and every 100 ms it
- * looks at the processes of those that it waits for.
+/* How a rank waits. Every few milliseconds a waiting rank receives failures that others report.
+ * Every 100 ms it checks whether the processes of the ranks that it waits for still run.
  *
- * A rank that finds one gone tells others, which may wait for ranks that have given up, and each of
- * them tells it on. A rank tells the ranks 1, 2, 4 and so on above its own: all hear of it, though
- * one that tells ends before it has told anybody else, and no rank opens more connections than a
- * few.
+ * A rank that finds a process ended reports it, since others may be waiting for ranks that have
+ * given up; each of them passes the report on. A rank reports to the ranks 1, 2, 4 and so on above
+ * its own. So all ranks learn of the failure even if one of them ends before it has passed the
+ * report on, and each rank opens only a few connections.
  *
- * Where a limit is over, the rank that is waited for may itself wait for another: so it is asked
- * for whom it waits, and that one in turn, until one does not answer. That one is late.
+ * If a wait exceeds the limit, the awaited rank may itself be waiting for another one. So it is
+ * asked which rank it waits for, then that one is asked, and so on until one does not answer. That
+ * one is late.
  *
- * After a failure receives are cancelled. One that has met its message can't be: it is waited for a
- * while, in which a live sender ends it; a dead one has nothing more to send. */
+ * After a failure, receives are cancelled. A receive that has already matched a message can't be
+ * cancelled; it is waited for briefly. A live sender completes it in that time; a dead one has
+ * nothing more to send. */
 #include "comm/batch.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define PAUSE_NS 20000 /* the first time */
+#define PAUSE_NS 20000 /* the first pause */
 #define LONG_PAUSE_NS 2000000
-#define POLL_NS 10000000     /* for so long a rank that may have its core does not sleep */
-#define POLLS 200            /* before it looks at the clock */
-#define HEAR_NS 5000000      /* between two times that it hears */
-#define LAST_NS 100000000    /* what a rank sent before it ended has arrived then */
-#define LOST_NS 500000000    /* and has been passed on by others */
-#define ANSWER_NS 1000000000 /* who waits has answered by then */
-#define GIVE_UP_NS 200000000 /* for what can't be cancelled */
+#define POLL_NS 10000000  /* how long a rank that need not yield its core polls without sleeping */
+#define POLLS 200         /* polls before the first look at the clock */
+#define HEAR_NS 5000000   /* between two receptions of reports */
+#define LAST_NS 100000000 /* by then, what a rank sent before it ended has arrived */
+#define LOST_NS 500000000 /* by then, others have passed it on as well */
+#define ANSWER_NS 1000000000 /* by then, a waiting rank has answered a question */
+#define GIVE_UP_NS 200000000 /* how long to wait for requests that can't be cancelled */
 
 enum { DATA_TAG = 1, FAILURE_TAG, QUESTION_TAG, ANSWER_TAG, APART_TAG };
 
-/* A question and its answer: the asker's number of it, and the rank that is waited for. */
+/* A question and its answer: the asker's number for it, and the rank that is waited for. */
 typedef struct batch_question {
     int32_t number, rank;
 } batch_question;
 
-/* What one wait knows. */
+/* The state of one wait. */
 typedef struct waiting {
     comm_patience patience;
     comm_search search;
     int64_t now, began, heard;
-    int64_t last; /* when the one that has ended was found; 0: none has */
-    int64_t lost; /* the same, of one that is not waited for here */
+    int64_t last; /* when the awaited rank `ended` was found to have ended; 0: none has */
+    int64_t lost; /* when a rank that is not awaited here was found to have ended; 0: none has */
     int ended;
-    int open; /* requests that were not done at the last look */
+    int open; /* requests that were not complete at the last look */
     long pause;
 } waiting;
 
@@ -71,7 +73,8 @@ void comm_batch_receive(comm_batch *b, void *to, uint64_t bytes, int peer) {
                 peer, 1);
 }
 
-/* A few bytes to a rank that may never take them: they stay with MPI. */
+/* Sends a few bytes to a rank that may never receive them. If they have not left when this returns,
+ * their copy stays with MPI. */
 static void send_note(MPI_Comm comm, const void *note, size_t bytes, int tag, int to) {
     MPI_Request request;
     void *copy = malloc(bytes);
@@ -83,7 +86,7 @@ static void send_note(MPI_Comm comm, const void *note, size_t bytes, int tag, in
         free(copy);
 }
 
-/* Takes a note where there is one. Returns its sender, or -1. A code of MPI is put in *code. */
+/* Receives a note if one has arrived. Returns its sender, or -1. *code becomes MPI's code. */
 static int take_note(MPI_Comm comm, void *note, size_t bytes, int tag, int *code) {
     MPI_Status status;
     int found = 0;
@@ -93,7 +96,7 @@ static int take_note(MPI_Comm comm, void *note, size_t bytes, int tag, int *code
     return *code == MPI_SUCCESS ? status.MPI_SOURCE : -1;
 }
 
-/* Whether all are done within a while. */
+/* Returns true if all requests complete within GIVE_UP_NS. */
 static int end_soon(MPI_Request *requests, int n) {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
     int done = 0;
@@ -104,7 +107,8 @@ static int end_soon(MPI_Request *requests, int n) {
     return done;
 }
 
-/* This rank may end soon, and what has not left it is lost then. */
+/* Passes the failure on, and waits briefly until the notes have left: this rank may end soon, and
+ * what has not left it by then is lost. */
 static void tell_on(comm_pairs *p) {
     MPI_Request notes[8 * sizeof(int)];
     int n = 0;
@@ -127,7 +131,7 @@ void comm_batch_break(comm_pairs *p, comm_why why, int code, int rank) {
     tell_on(p);
 }
 
-/* Of the threads that wait, one hears for all. */
+/* If several threads wait at the same time, one of them receives for all. */
 int comm_batch_hear(comm_pairs *p) {
     comm_failure told = {0};
     comm_watch *w = p->watch;
@@ -153,7 +157,8 @@ static void give_up(comm_batch *b) {
     b->n = 0;
 }
 
-/* Of the requests, one that is not done: its number, or -1. Where `of` is not -1, of that rank. */
+/* Returns the number of a request that is not complete, or -1. Unless `of` is -1, only requests of
+ * that rank count. */
 static int find_open(comm_batch *b, int of) {
     for (int i = 0, done; i < b->n; i++) {
         if (of >= 0 && b->peers[i] != of) continue;
@@ -193,8 +198,8 @@ void comm_batch_find_late(comm_pairs *p, comm_search *s, int awaited) {
     if (comm_watch_clock() - s->asked > ANSWER_NS) comm_batch_break(p, COMM_IS_LATE, 0, s->suspect);
 }
 
-/* A rank that is not waited for here may be waited for by one that is, on another machine, which
- * can't see it. */
+/* A rank that is not awaited here may be awaited by one that is, on a machine that can't see its
+ * process. */
 static void look_at_others(comm_batch *b, waiting *w) {
     int which;
     if (w->last || !comm_watch_has_ended(b->pairs->watch, -1, &which)) return;
@@ -202,7 +207,7 @@ static void look_at_others(comm_batch *b, waiting *w) {
     if (w->now - w->lost > LOST_NS) comm_batch_break(b->pairs, COMM_HAS_ENDED, 0, which);
 }
 
-/* Where requests are done that were not at the last look, the patience begins anew. */
+/* If requests have completed since the last look, starts the limit anew. */
 static void note_progress(comm_batch *b, waiting *w) {
     int open = 0;
     for (int i = 0, done; i < b->n; i++, open += !done) {
@@ -216,7 +221,7 @@ static void note_progress(comm_batch *b, waiting *w) {
     w->lost = w->search.asked = 0;
 }
 
-/* Looks at the ranks of all requests that are not done. */
+/* Checks the processes of the ranks whose requests are not complete. */
 static void look_at_peers(comm_batch *b, waiting *w) {
     for (int i = 0, done, which; i < b->n && !w->last; i++) {
         done = 1;
@@ -228,7 +233,8 @@ static void look_at_peers(comm_batch *b, waiting *w) {
     }
 }
 
-/* The rank that has ended: what it sent has had the time to arrive. */
+/* What the ended rank sent has had time to arrive: breaks the watch if a request still waits for
+ * that rank, or for all ranks. */
 static void end_last(comm_batch *b, waiting *w) {
     const int i = find_open(b, -1);
     const int of_all = i >= 0 && b->peers[i] < 0;

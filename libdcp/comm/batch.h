@@ -1,4 +1,4 @@
-/* Messages under way at once between this rank and others, and waiting for all of them. */
+/* Several simultaneous messages between this rank and others, and waiting for all of them. */
 #pragma once
 
 #include <mpi.h>
@@ -8,60 +8,61 @@
 #include "dcp/comm.h"
 
 typedef struct comm_pairs {
-    MPI_Comm comm, first; /* `first` is that of the communicator that this one duplicates */
+    MPI_Comm comm, first; /* `first`: that of the communicator of which this one is a duplicate */
     comm_watch *watch;
-    uint64_t *spare; /* room for a part of a reduction */
+    uint64_t *spare; /* scratch memory for one part of a reduction */
     int rank, size;
-    struct comm_pairs *whole; /* of all ranks, where these are some of them; NULL: these are all */
-    const int *ranks;         /* their numbers among all; NULL: their own */
-    int yields; /* it works beside a thread that computes: while it waits, it leaves the core to
-                   that */
-    int32_t questions; /* asked so far */
-    int64_t heard;     /* when it heard last what others tell, in ns */
-    comm_failure told; /* to others, of whom some may take it later */
+    struct comm_pairs *whole; /* if these are only some of the ranks: all of them; else NULL */
+    const int *ranks;         /* their numbers in `whole`; NULL: these are all ranks */
+    int yields; /* it works beside a thread that computes, and leaves the core to that thread while
+                   it waits */
+    int32_t questions; /* the number of questions sent so far */
+    int64_t heard;     /* when it last received others' reports, in ns */
+    comm_failure told; /* the failure that was sent to others; MPI may still read it */
 } comm_pairs;
 
-#define COMM_BATCH_PEERS 32 /* sent to, and received from, at once */
+#define COMM_BATCH_PEERS 32 /* the most ranks to send to, and to receive from, at once */
 
 typedef struct comm_batch {
     comm_pairs *pairs;
-    int is_apart; /* of the collectives' messages, which may go on beside it */
-    int n, code;  /* code: of MPI, that one could not be started */
+    int is_apart; /* the messages have a tag of their own, since collectives may run at the same
+                     time */
+    int n, code;  /* code: MPI's, if a request could not be started */
     MPI_Request requests[2 * COMM_BATCH_PEERS];
-    int peers[2 * COMM_BATCH_PEERS]; /* -1: not one rank alone */
+    int peers[2 * COMM_BATCH_PEERS]; /* -1: not a single rank */
     int receives[2 * COMM_BATCH_PEERS];
 } comm_batch;
 
 void comm_batch_send(comm_batch *batch, const void *from, uint64_t bytes, int peer);
 void comm_batch_receive(comm_batch *batch, void *to, uint64_t bytes, int peer);
 
-/* Waits for all. Returns 0, and the batch is empty; or another value once the watch is broken, and
- * what could be cancelled is. */
+/* Waits for all messages, and empties the batch. Returns 0, or another value once the watch is
+ * broken; then the receives that could be cancelled are cancelled. */
 int comm_batch_finish(comm_batch *batch);
 
-/* Waits for a request of a collective of MPI; `code` is what beginning it returned. Returns 0, or
- * another value once the watch is broken: then the request and its memory are left to MPI, which
- * may still use them. */
+/* Waits for a request of one of MPI's collectives; `code` is what the call that began it returned.
+ * Returns 0, or another value once the watch is broken: then the request and its memory are left to
+ * MPI, which may still use them. */
 int comm_batch_finish_request(comm_pairs *pairs, int code, MPI_Request request);
 
-/* Hears what others tell, some milliseconds after the last time, and tells it on. To be called
- * before a collective and while waiting: another value once the watch is broken. */
+/* Receives the failures that others report, at most once every few milliseconds, and passes them
+ * on. Call it before a collective and while waiting. Returns nonzero once the watch is broken. */
 int comm_batch_hear(comm_pairs *pairs);
 
-/* A wait for a rank, by something else than messages, that takes longer than the limit. */
+/* The search for the rank that is late, once a wait has exceeded the limit. */
 typedef struct comm_search {
-    int64_t asked; /* 0: nobody was asked yet */
+    int64_t asked; /* when `suspect` was asked, in ns; 0: no rank has been asked yet */
     int suspect;
 } comm_search;
 
-/* To be called while waiting for a rank by something else than messages: tells those that ask for
- * whom this one waits. */
+/* Call it while waiting for a rank by other means than messages: answers the ranks that ask which
+ * rank this one waits for. */
 void comm_batch_answer(comm_pairs *pairs, int awaited);
-/* The same, again and again, once the limit is over: finds the rank that all others wait for, and
- * breaks the watch. `search` is zeroed when the wait begins. */
+/* Call it repeatedly in a wait once the limit has passed: finds the rank that all others wait
+ * for, and breaks the watch. `search` is zeroed when the wait begins. */
 void comm_batch_find_late(comm_pairs *pairs, comm_search *search, int awaited);
 
-/* Breaks the watch, unless it is, and tells others, who tell it on. */
+/* Breaks the watch unless it is broken, and reports the failure to others, which pass it on. */
 void comm_batch_break(comm_pairs *pairs, comm_why why, int code, int rank);
 
 /* One step of a reduction. */

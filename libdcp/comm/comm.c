@@ -11,7 +11,7 @@
 #include "core/system.h"
 #include "dcp/save.h"
 
-/* For communicators: this rank is alone. -1: memory is short. */
+/* Makes this rank a group of its own, for a new communicator. Returns -1 if memory is short. */
 static int comm_local_make(comm_local *local, int rank, int size) {
     *local = (comm_local){.own = rank};
     local->alone = comm_groups_make_single(rank, size);
@@ -34,7 +34,7 @@ void comm_local_set(comm_local *local, comm_groups *groups, const struct dcp_com
     local->rank = 0;
     local->size = 1;
     local->ops = NULL;
-    if (!local->groups) return; /* memory is short: no communicator is made */
+    if (!local->groups) return; /* memory is short: the communicator is not made */
     const comm_groups *g = local->groups;
     local->ranks = g->ranks + g->first[g->own];
     local->size = comm_groups_size(g, g->own);
@@ -49,14 +49,13 @@ static void comm_local_free(comm_local *local) {
 }
 
 /* The communicator object, and the collectives as the library calls them. A failure becomes
- * DCP_ERR_COMM with one line that names the collective. A collective of no bytes is left out; since
- * all ranks pass the same sizes to all but comm_alltoall, all of them leave it out.
+ * DCP_ERR_COMM with one line that names the collective. A collective of no bytes is skipped; since
+ * all ranks pass the same sizes to every collective except comm_alltoall, all of them skip it.
  *
- * comm_agree needs one all-reduce where all is well. Only where some rank failed, the message of
- * the lowest one is broadcast. */
+ * comm_agree costs one all-reduce if no rank failed. If a rank failed, the message of the lowest
+ * such rank is broadcast. */
 
-/* The collectives of one rank alone copy or do nothing, so they need no launcher and no MPI_Init.
- */
+/* With one rank, collectives copy or do nothing, so they need no launcher and no MPI_Init. */
 static int alone_broadcast(void *ctx, void *buf, uint64_t bytes, int root) {
     (void)ctx, (void)buf, (void)bytes, (void)root;
     return 0;
@@ -94,7 +93,7 @@ static const dcp_comm_ops alone_ops = {
 };
 
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int rank, int size) {
-    const size_t words = 3 * (size_t)size; /* COMM_XOR_ROOM is not more than `size` */
+    const size_t words = 3 * (size_t)size; /* COMM_XOR_ROOM is at most `size` */
     dcp_comm *comm = calloc(1, sizeof *comm + words * sizeof *comm->eights);
     if (!comm) {
         comm_watch_release(watch);
@@ -143,7 +142,7 @@ int dcp_comm_set_host(dcp_comm *comm, const char *name, dcp_error *err) {
     return comm->follow_place ? comm->follow_place(comm, err) : comm_barrier(comm, err);
 }
 
-/* The places of all ranks, on every rank; freed by the caller. */
+/* Collective: gives every rank the places of all ranks. The caller frees *out. */
 static int gather_places(dcp_comm *comm, comm_place **out, dcp_error *err) {
     const size_t bytes = (size_t)comm->size * sizeof **out;
     comm_place *places = malloc(bytes);
@@ -163,7 +162,7 @@ int dcp_comm_hosts(dcp_comm *comm, int *hosts, int *own, dcp_error *err) {
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_comm_hosts: comm is NULL");
     int status = gather_places(comm, &places, err);
     if (status) return status;
-    for (int r = 0; r < comm->size; r++) { /* a host's first place is moved to its number */
+    for (int r = 0; r < comm->size; r++) { /* a host's first place moves to the host's number */
         int host = 0;
         while (host < found && !comm_place_is_same(&places[host], &places[r])) host++;
         if (host == found) places[found++] = places[r];
@@ -292,7 +291,8 @@ int comm_barrier(dcp_comm *comm, dcp_error *err) {
     return comm_check_code(comm, "barrier", comm->ops.barrier(comm->ctx), err);
 }
 
-/* What this rank tells the others; callers that pass no error still say what kind it was. */
+/* Returns what this rank reports to the others. If the caller passed no error, it still says what
+ * kind of failure it was. */
 static dcp_error own_failure(const dcp_comm *comm, int status, const dcp_error *err) {
     dcp_error failure;
     core_fail(&failure, status, "%s", dcp_status_text(status));
@@ -326,12 +326,13 @@ int comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp
     memcpy(least + 1, values, n * sizeof *values);
     int comm_status = comm_allreduce(comm, least, n + 1, DCP_REDUCE_MIN, err);
     if (comm_status != DCP_OK) return comm_status;
-    if (!least[0]) return comm_agree(comm, status, err); /* its values may be no values */
+    if (!least[0]) return comm_agree(comm, status, err); /* a failed rank has no valid values */
     memcpy(values, least + 1, n * sizeof *values);
     return DCP_OK;
 }
 
-/* A bit for each rank that failed: no two of them meet, as they would in a number of one word. */
+/* Each rank that failed sets a bit of its own: in a word that the ranks shared, the XOR of their
+ * numbers could cancel out. */
 int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_error *err) {
     const size_t room = COMM_XOR_ROOM(comm->size), rank = (size_t)comm->rank;
     int failed = 0;
@@ -343,7 +344,8 @@ int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_er
     return failed ? comm_agree(comm, status, err) : DCP_OK;
 }
 
-/* Equal on the ranks of one host, and of no others as far as 64 bits can tell. */
+/* Returns a key that is equal on the ranks of one host and, as far as 64 bits can tell, different
+ * on different hosts. */
 static uint64_t own_key(const dcp_comm *comm) {
     struct {
         comm_place named, machine;
@@ -372,8 +374,8 @@ int comm_hosts(dcp_comm *comm, const comm_groups **out, dcp_error *err) {
     return DCP_OK;
 }
 
-/* In shared memory lies one number, of the operation that was given up last, and by which rank. As
- * operations are numbered, nobody has to take it back. */
+/* The shared memory holds one number: the operation that was cancelled last, and the rank that
+ * cancelled it. Since operations are numbered, it never has to be reset. */
 
 void comm_stop_begin(comm_stop *stop, dcp_comm *comm) {
     stop->comm = comm;
@@ -420,7 +422,7 @@ int comm_stop_status(const comm_stop *stop, dcp_error *err) {
         return core_fail(err, DCP_ERR_CANCELLED, "%s was cancelled: %s", stop->what, stop->outcome);
     core_fail(err, DCP_ERR_CANCELLED, "%s was cancelled by rank %d: %s", stop->what, stop->rank,
               stop->outcome);
-    if (err) err->rank = stop->rank; /* and not the first one that has seen it */
+    if (err) err->rank = stop->rank; /* not the first rank that noticed it */
     return core_fail_rank(DCP_ERR_CANCELLED, stop->rank, err);
 }
 

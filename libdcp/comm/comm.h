@@ -63,7 +63,7 @@ void comm_local_set(comm_local *local, comm_groups *groups, const struct dcp_com
 
 /* Memory that all ranks of a communicator see, if all are on one host. */
 typedef struct comm_shared {
-    _Atomic uint64_t *stopped; /* see comm/comm.h */
+    _Atomic uint64_t *stopped; /* the operation cancelled last << 32 | the rank that cancelled it */
 } comm_shared;
 
 /* Buffers for messages over a caller's table without `exchange`. */
@@ -152,20 +152,21 @@ int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_er
  * dcp_comm_set_host. *out belongs to the communicator. */
 int comm_hosts(dcp_comm *comm, const comm_groups **out, dcp_error *err);
 
-/* Cancelling an operation that all ranks work on. Each rank asks its own caller; it is cancelled on
- * all ranks once one of them wants that. Ranks that share memory see it there; all others learn of
- * it by the operation's next agreement at the latest. It costs no collective. */
+/* Cancelling an operation that all ranks work on. Each rank asks its own caller; the operation is
+ * cancelled on all ranks once one caller cancels it. Ranks that share memory see that there; all
+ * others learn of it by the operation's next agreement at the latest. This needs no additional
+ * collective. */
 
 typedef struct comm_stop {
-    int (*asked)(void *ctx); /* the caller's, besides that of the communicator: returns not 0 to
-                                cancel; NULL: none */
+    int (*asked)(void *ctx); /* the caller's, besides the communicator's: returns nonzero to cancel;
+                                NULL: none */
     void *ctx;
-    const atomic_int *cancelled; /* not 0: another thread cancelled; NULL: none can */
+    const atomic_int *cancelled; /* nonzero: another thread cancelled; NULL: no thread can */
     const char *what, *outcome;  /* for the message: "the save", "nothing is published" */
-    const dcp_comm *comm;        /* NULL: the operation is this rank's alone */
+    const dcp_comm *comm;        /* NULL: the operation is local to this rank */
     uint32_t number;             /* the operation's, among those of the communicator */
-    int stopped;                 /* it was cancelled */
-    int rank;                    /* that cancelled it */
+    int stopped;                 /* nonzero: it was cancelled */
+    int rank;                    /* the rank that cancelled it */
 } comm_stop;
 
 /* Begins (comm_stop_begin) an operation that only the communicator's own function can cancel. Not

@@ -1,5 +1,5 @@
-/* The first rank makes a file that exists in memory alone. The others open it through /proc, which
- * the kernel allows where a process could trace the first one: the same user, the same process
+/* The first rank makes a file that exists only in memory. The others open it through /proc, which
+ * the kernel permits if a process could trace the first one: with the same user and the same PID
  * namespace. In another container that path may lead to another file, so device and inode are
  * compared. */
 #include "comm/host.h"
@@ -30,7 +30,7 @@ static void identify(int fd, comm_memory_file *file) {
     file->inode = st.st_ino;
 }
 
-/* Whether vm.overcommit_memory is 2: the kernel promises no more memory than there is. */
+/* Returns true if vm.overcommit_memory is 2: the kernel promises no more memory than it has. */
 static int memory_is_counted(void) {
     char mode = 0;
     const int fd = open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
@@ -40,9 +40,9 @@ static int memory_is_counted(void) {
     return n == 1 && mode == '2';
 }
 
-/* A page is made when it is first touched, near the processor that touches it. Where memory is
- * counted, a page that cannot be had then ends the process by SIGBUS, so all pages are taken now.
- */
+/* A page is allocated when it is first touched, near the processor that touches it. If memory is
+ * counted, a page that can't be allocated then ends the process with SIGBUS, so all pages are
+ * allocated now. */
 static int set_size(int fd, size_t bytes) {
     if (core_file_limit_check(bytes)) return -1;
     return memory_is_counted() ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
@@ -73,7 +73,7 @@ int comm_memory_file_open(const comm_memory_file *file) {
     return -1;
 }
 
-/* Collective: whether all ranks are where the first one is. */
+/* Collective: *one becomes 1 if all ranks are on the host of the first one, else 0. */
 static int is_one_host(dcp_comm *comm, uint64_t *one, dcp_error *err) {
     comm_place first = comm->place;
     int status = comm_broadcast(comm, &first, sizeof first, 0, err);
@@ -110,38 +110,41 @@ void dcp_host_memory_free(void *memory, size_t bytes) {
 }
 
 /* Every collective is a sequence of rounds. In a round each rank fills its slot, publishes it,
- * waits for all others, and reads theirs. Each rank has two slots, which it uses in turn. Before it
- * fills a slot again, it has seen all others publish the round in between, so they are done with
- * reading it. */
+ * waits for all others, and reads their slots. Each rank has two slots, which it uses in turn.
+ * Before it fills a slot again, it has seen all others publish the round in between, so they have
+ * finished reading it. */
 
-#define SPINS 100      /* before it sleeps: some microseconds */
-#define NAP_NS 1000000 /* the first time; then MPI may need a push */
+#define SPINS 100      /* polls before it sleeps: some microseconds */
+#define NAP_NS 1000000 /* the first nap; after it MPI may need a push */
 #define LONG_NAP_NS 32000000
-#define LAST_NS 100000000 /* what a rank sent before it ended has arrived then */
+#define LAST_NS 100000000 /* by then, what a rank sent before it ended has arrived */
 
-/* A rank that we wait for may itself wait for a message of ours that MPI still has to send. */
+/* Lets MPI make progress: the awaited rank may itself wait for a message of this rank that MPI has
+ * yet to send. */
 static void push_mpi(comm_pairs *pairs) {
     int flag;
     int code = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, pairs->comm, &flag, MPI_STATUS_IGNORE);
     if (code != MPI_SUCCESS) comm_batch_break(pairs, COMM_FAILED, code, pairs->rank);
 }
 
-/* What a rank has published before it ended still counts. */
+/* Breaks the watch unless the rank has published this round. What it published before it ended
+ * still counts. */
 static void judge_rank(comm_mpi *ctx, int rank, comm_why why) {
     if (!core_futex_has(ctx->host.rounds[rank], ctx->host.round))
         comm_batch_break(&ctx->pairs, why, 0, ctx->host.ranks[rank]);
 }
 
-/* What one wait knows. */
+/* The state of one wait. */
 typedef struct host_wait {
     comm_patience patience;
     comm_search search;
-    int64_t found; /* when the rank `gone` was found to have ended; 0: none was */
+    int64_t found; /* when the rank `gone` was found to have ended; 0: none has */
     int gone;
 } host_wait;
 
-/* The rank that is waited for may live and come late; another that has ended never comes. Where not
- * all ranks are on the host, it may have ended since one of another host has, and have said so. */
+/* Checks all ranks of the host: the awaited one may live and come late, while another one that has
+ * ended never comes. If not all ranks are on the host, an ended rank may have ended because one of
+ * another host did, and may have reported that one; so it is judged only after LAST_NS. */
 static void look_at_ranks(comm_mpi *ctx, host_wait *w) {
     for (int r = 0, which; r < ctx->host.size && !w->found; r++) {
         if (core_futex_has(ctx->host.rounds[r], ctx->host.round) ||
@@ -152,7 +155,7 @@ static void look_at_ranks(comm_mpi *ctx, host_wait *w) {
     }
 }
 
-/* `rank` is waited for. */
+/* `rank`: the one that this rank waits for. */
 static void look_around_host(comm_mpi *ctx, host_wait *w, int rank) {
     const int is_all = ctx->host.failure != NULL;
     const comm_waiting state = comm_watch_wait(ctx->pairs.watch, &w->patience);
@@ -168,9 +171,10 @@ static void look_around_host(comm_mpi *ctx, host_wait *w, int rank) {
         comm_batch_find_late(&ctx->pairs, &w->search, ctx->host.ranks[rank]);
 }
 
-/* A rank that waits beside a thread that computes sleeps longer and longer, since that thread keeps
- * MPI going. It still wakes now and then, for when that thread waits for this one, and to look
- * whether the other one lives. Returns -1 where the communicator is broken. */
+/* Waits until the rank has published this round. Returns -1 if the communicator is broken. A rank
+ * that waits beside a thread that computes sleeps longer and longer, since that thread keeps MPI
+ * going. It still wakes now and then, in case that thread waits for this one, and to check whether
+ * the other rank lives. */
 static int wait_for_rank(comm_mpi *ctx, int rank) {
     const comm_host *host = &ctx->host;
     const int yields = ctx->pairs.yields;
@@ -183,13 +187,13 @@ static int wait_for_rank(comm_mpi *ctx, int rank) {
         if (!core_futex_sleep(round, host->round, nap)) continue;
         push_mpi(&ctx->pairs);
         look_around_host(ctx, &wait, rank);
-        if (comm_batch_hear(&ctx->pairs)) return -1; /* of a rank that shares nothing yet */
+        if (comm_batch_hear(&ctx->pairs)) return -1; /* from ranks that share no memory yet */
         if (yields && nap < LONG_NAP_NS) nap *= 2;
     }
     return 0;
 }
 
-/* The rank's slot of a round. */
+/* Returns the rank's slot of a round. */
 static unsigned char *slot(const comm_host *host, int rank, uint32_t round) {
     return (unsigned char *)host->rounds[rank] + PAGE_BYTES + (round % 2) * host->slot_bytes;
 }
@@ -198,7 +202,8 @@ static unsigned char *next_slot(const comm_host *host) {
     return slot(host, host->rank, host->round + 1);
 }
 
-/* Publishes this rank's next slot; then those of all ranks can be read. */
+/* Publishes this rank's next slot and waits for all others. Then the slots of all ranks can be
+ * read. */
 static int meet_ranks(comm_mpi *ctx) {
     comm_host *host = &ctx->host;
     core_futex_set(host->rounds[host->rank], ++host->round);
@@ -253,8 +258,8 @@ static int host_gather(void *context, const void *send, uint64_t bytes, void *re
     return 0;
 }
 
-/* An all-to-all. The messages that a rank sends are one stream, in the order of the ranks that get
- * them; a slot holds the next part of it. The sizes of all messages go first. */
+/* An all-to-all. The messages that a rank sends form one stream, in the order of the ranks that
+ * receive them; a slot holds the stream's next part. The sizes of all messages go first. */
 typedef struct streams {
     comm_mpi *ctx;
     const unsigned char *send;
@@ -263,7 +268,7 @@ typedef struct streams {
     uint64_t own_bytes, longest;
 } streams;
 
-/* One round: everybody's sizes. */
+/* Exchanges the sizes of all messages in one round. */
 static int meet_sizes(streams *s, const uint64_t *send_bytes) {
     const comm_host *host = &s->ctx->host;
     memcpy(next_slot(host), send_bytes, (size_t)host->size * sizeof *send_bytes);
@@ -281,7 +286,7 @@ static int meet_sizes(streams *s, const uint64_t *send_bytes) {
     return 0;
 }
 
-/* Takes what bytes [done, done + slot) of the streams hold for this rank. */
+/* Copies this rank's messages out of bytes [done, done + slot_bytes) of all streams. */
 static void take_streams(const streams *s, uint64_t done) {
     const comm_host *host = &s->ctx->host;
     unsigned char *to = s->recv;
@@ -331,7 +336,7 @@ const dcp_comm_ops comm_host_ops = {
 #define FEW_BYTES 4096
 #endif
 
-/* Whether there are others on this rank's host. */
+/* Returns true if this rank shares memory with others on its host. */
 static int has_host(const comm_mpi *ctx) { return ctx->host.memory != NULL; }
 
 static int is_first(const comm_mpi *ctx) { return !has_host(ctx) || ctx->host.rank == 0; }
@@ -343,12 +348,13 @@ static int levels_barrier(void *context) {
     return failed || (has_host(ctx) && comm_host_ops.barrier(ctx));
 }
 
-/* This rank's part in what has a root, whose host it stands for in place of the first rank. */
+/* This rank's part in a collective with a root. On its host, the root takes the place of the first
+ * rank. */
 typedef struct rooted {
     comm_mpi *ctx;
-    int root, group; /* and the root's group */
-    int number;      /* on this rank's host, of the rank that stands for it */
-    int stands;      /* this one does */
+    int root, group; /* group: the root's */
+    int number;      /* the rank that stands for this rank's host, by its number there */
+    int stands;      /* true if that is this rank */
 } rooted;
 
 static rooted begin_rooted(comm_mpi *ctx, int root) {
@@ -382,7 +388,7 @@ static int levels_allreduce(void *context, uint64_t *buf, uint64_t count, dcp_re
     return failed;
 }
 
-/* From blocks of `block` bytes, one a group, to all ranks' places. */
+/* Copies from blocks of `block` bytes, one per group, to the places of all ranks in `recv`. */
 static void place_blocks(const comm_groups *groups, const unsigned char *blocks, uint64_t block,
                          uint64_t bytes, unsigned char *recv) {
     for (int g = 0; g < groups->n; g++)
@@ -391,7 +397,7 @@ static void place_blocks(const comm_groups *groups, const unsigned char *blocks,
                    blocks + (uint64_t)g * block + (uint64_t)i * bytes, bytes);
 }
 
-/* Blocks are as long as that of the largest host, so that all are. */
+/* All blocks have the size of the largest host's, since a gather needs equal sizes. */
 static int gather_blocks(const rooted *r, const void *send, uint64_t bytes, unsigned char *recv) {
     comm_mpi *ctx = r->ctx;
     const comm_groups *groups = ctx->groups;

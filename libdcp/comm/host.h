@@ -1,5 +1,5 @@
-/* Shared memory of the ranks on one host, the collectives that they run through it, and
- * collectives on several hosts that begin with it. */
+/* Memory that the ranks of one host share, collectives through that memory, and collectives on
+ * several hosts that begin with it. */
 #pragma once
 
 #include <mpi.h>
@@ -9,68 +9,67 @@
 #include "comm/pairs.h"
 #include "core/system.h"
 
-/* Memory that the ranks of one host share. Public: dcp_host_memory_create. */
+/* Memory that the ranks of one host share. The public function is dcp_host_memory_create. */
 
-/* A file that exists in memory alone, as processes of its maker's user and PID namespace find it.
- * fd -1: none. */
+/* A file that exists only in memory, as processes of its maker's user and PID namespace find it. fd
+ * -1: none. */
 typedef struct comm_memory_file {
     int64_t pid, fd;
     uint64_t device, inode;
 } comm_memory_file;
 
-/* Makes one of zeros. Returns its descriptor, which has to stay open until all others have opened
- * it; -1: it can't be had, and file->fd stays as it was. */
+/* Makes a file of zeros. Returns its descriptor, which must stay open until all others have opened
+ * the file. Returns -1 on failure; file->fd is -1 then if it was before. */
 int comm_memory_file_make(size_t bytes, comm_memory_file *file);
-/* Another process's. Returns a descriptor; -1: it can't be opened. */
+/* Opens another process's file. Returns a descriptor, or -1 on failure. */
 int comm_memory_file_open(const comm_memory_file *file);
-/* Of an open one; to be freed with dcp_host_memory_free, the descriptor may be closed before. NULL:
- * it failed. */
+/* Maps an open file; its descriptor may be closed afterwards. Free the memory with
+ * dcp_host_memory_free. Returns NULL on failure. */
 void *comm_memory_file_map(int fd, size_t bytes);
 
-/* Collective: dcp_host_memory_create for the ranks of `comm`. *out stays NULL, on all ranks, where
- * it cannot be had, which is no failure. */
+/* Collective: dcp_host_memory_create for the ranks of `comm`. If the memory can't be made, *out
+ * stays NULL on all ranks, which is not a failure. */
 int comm_host_memory_create(dcp_comm *comm, size_t bytes, void **out, dcp_error *err);
 
-/* Collectives of ranks on one host, who may be a part of a communicator, through memory that they
- * share. A rank that waits sleeps until the rank that it waits for has come. MPI would ask again
- * and again, which costs a core: beside a thread that computes, or where there are more ranks than
- * cores. */
+/* Collectives of the ranks on one host, which may be only some of a communicator's, through memory
+ * that they share. A waiting rank sleeps until the awaited one has come. MPI would poll, which
+ * costs a core beside a thread that computes, or if there are more ranks than cores. */
 
 typedef struct comm_host {
-    unsigned char *memory;         /* of the host's ranks, side by side */
-    core_futex **rounds;           /* of each, in shared memory: what it has published last */
-    uint64_t *begins;              /* of the message to this rank, in what each rank sends */
-    _Atomic comm_failure *failure; /* in shared memory, where all ranks are on the host; or NULL */
-    comm_shared shared;            /* in use where all ranks are on the host */
+    unsigned char *memory; /* of all ranks of the host, side by side */
+    core_futex **rounds;   /* [rank], in shared memory: the last round that it has published */
+    uint64_t *begins; /* [rank]: where the message to this rank begins in what that one sends */
+    _Atomic comm_failure *failure; /* in shared memory, if all ranks are on the host; else NULL */
+    comm_shared shared;            /* used if all ranks are on the host */
     size_t slot_bytes;
-    uint32_t round; /* that this rank has published last */
-    int rank, size; /* of the host */
-    int *ranks;     /* their numbers in the communicator */
+    uint32_t round; /* the last one that this rank has published */
+    int rank, size; /* in the host */
+    int *ranks;     /* [size]: the ranks' numbers in the communicator */
 } comm_host;
 
-/* The context of a communicator over MPI, through shared memory or by messages. */
+/* The context of a communicator over MPI, which uses shared memory or messages. */
 typedef struct comm_mpi {
-    comm_pairs pairs;    /* first, as comm_pairs_ops wants it */
-    MPI_Comm made;       /* the same communicator, while MPI makes it */
-    comm_batch messages; /* under way, see comm/messages.h */
+    comm_pairs pairs;    /* first, as comm_pairs_ops requires */
+    MPI_Comm made;       /* MPI's communicator, while MPI makes it */
+    comm_batch messages; /* of an exchange in progress (comm/messages.h) */
     void *gathered;      /* memory that MPI fills while the ranks introduce themselves */
     struct comm_mpi *next;
     comm_host host;
-    comm_pairs between;        /* of the first ranks of the groups, for comm/host.h */
-    const comm_groups *groups; /* that of comm->local */
+    comm_pairs between;        /* the first ranks of the groups, for comm_levels_ops */
+    const comm_groups *groups; /* those of comm->local */
     int *first;                /* [group]: its first rank */
 } comm_mpi;
 
-/* Collectives of the ranks of a host, for a comm_mpi that has joined it; ranks and roots are
+/* Collectives of the ranks of a host, for a comm_mpi that has joined it. Ranks and roots are
  * numbers in the host. They fail once the watch is broken. */
 extern const dcp_comm_ops comm_host_ops;
 
 /* Collectives of ranks on several hosts: first in the memory of each host, then by messages between
- * the hosts' first ranks, and back. Fewer messages go between hosts, and fewer rounds. */
+ * the hosts' first ranks, and back. Between hosts this takes fewer messages and fewer rounds. */
 
-/* Of a comm_mpi whose ranks share memory in groups. All-to-alls, and gathers of more than 4 KiB a
- * rank, are messages between all. */
+/* For a comm_mpi whose ranks share memory in groups. All-to-alls, and gathers of more than 4 KiB
+ * per rank, are messages between all ranks. */
 extern const dcp_comm_ops comm_levels_ops;
 
-/* Makes the messages between the first ranks of the groups ready. -1: memory is short. */
+/* Prepares the messages between the first ranks of the groups. Returns -1 if memory is short. */
 int comm_levels_make(comm_mpi *ctx, const comm_groups *groups);

@@ -1,6 +1,6 @@
-/* Lengths travel first, then the messages. Each rank has taken some memory before, and the lengths
- * say whether it suffices everywhere. Where it doesn't, a rank that can't receive says so before
- * anybody sends. */
+/* Lengths travel first, then the messages. Each rank has already allocated some memory, and the
+ * lengths say whether it suffices everywhere. If it does not, a rank that can't receive reports
+ * that before any rank sends. */
 #include "comm/messages.h"
 
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #include "core/bytes.h"
 #include "core/fail.h"
 
-/* What a rank tells another one: how many bytes it sends, marked where they are more than the
- * other's part in the memory that is ready; or that it has failed. */
+/* What a rank sends to another one as the length: the number of bytes, marked if any of its
+ * messages exceeds one rank's share of the ready memory; or that it has failed. */
 #define IS_LONG (1ULL << 63)
 #define HAS_FAILED UINT64_MAX
 
@@ -30,7 +30,7 @@ unsigned char *comm_message_append(comm_message *message, uint64_t bytes) {
     return at;
 }
 
-/* Makes room for `bytes` in all. */
+/* Makes room for `bytes` in total. */
 static int grow_to(comm_message *message, uint64_t bytes, dcp_error *err) {
     if (message->data && bytes <= message->capacity) return DCP_OK;
     unsigned char *data = realloc(message->data, bytes);
@@ -40,7 +40,7 @@ static int grow_to(comm_message *message, uint64_t bytes, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Gives back what was ready for a longer message. */
+/* Releases what was allocated for a longer message. */
 static void give_back(comm_message *message) {
     unsigned char *data = realloc(message->data, message->bytes + 1);
     if (!data) return;
@@ -48,7 +48,8 @@ static void give_back(comm_message *message) {
     message->capacity = message->bytes + 1;
 }
 
-/* Collective: what each rank sends this one. *is_ready: all ranks have the memory for it. */
+/* Collective: receive_bytes[r] becomes what rank r sends to this one. *is_ready: all ranks have the
+ * memory for it. */
 static int exchange_lengths(dcp_comm *comm, int status, uint64_t ready, const uint64_t *send_bytes,
                             uint64_t *receive_bytes, int *is_ready, dcp_error *err) {
     const size_t ranks = (size_t)comm->size;
@@ -86,7 +87,7 @@ int comm_message_agree_exchange(dcp_comm *comm, int status, uint64_t ready,
     return comm_alltoall(comm, send->data, send_bytes, receive->data, receive_bytes, err);
 }
 
-/* A message of so many words goes with the agreement on its length. */
+/* A message of at most this many words travels with the agreement on its length. */
 enum { SHORT_WORDS = 32 };
 
 static int is_short(uint64_t bytes) { return bytes <= 8 * SHORT_WORDS; }
@@ -115,10 +116,10 @@ int comm_message_agree_broadcast(dcp_comm *comm, int status, comm_message *messa
     return DCP_OK;
 }
 
-/* Over MPI a rank begins messages in the order of distance: first those to the next rank, and from
- * the one before, then to the one after that, and so on; some at a time. A message of the least
- * distance at which any rank still waits has been begun by both of its ranks, so nobody waits for
- * ever. Large messages go in pieces, first the first pieces of all. */
+/* Over MPI a rank begins its messages in the order of distance: first those to the next rank and
+ * from the previous one, then those at distance 2, and so on, a limited number at a time. A message
+ * of the smallest distance at which any rank still waits has been begun by both of its ranks, so no
+ * rank waits for ever. Large messages go in pieces: first the first pieces of all messages. */
 
 #ifndef PIECE_BYTES
 #define PIECE_BYTES ((uint64_t)64 << 20) /* as in pairs.c */
@@ -128,7 +129,7 @@ int comm_messages_are_collective(const dcp_comm *comm) {
     return comm->size > 1 && !comm->mpi && !comm->ops.exchange;
 }
 
-/* How many of a list are for ranks below `rank`. */
+/* Returns how many messages of a list are to or from ranks below `rank`. */
 static size_t count_below(const dcp_comm_message *list, size_t n, int rank) {
     size_t below = 0;
     while (below < n && list[below].peer < rank) below++;
@@ -151,7 +152,7 @@ static const dcp_comm_message *next_receive(const comm_messages *m, int *distanc
     return &m->receive[i];
 }
 
-/* Where the message's piece begins; 0 bytes: it has none. */
+/* Returns where the message's current piece begins. *bytes is 0 if it has none. */
 static unsigned char *piece_of(const comm_messages *m, const dcp_comm_message *message,
                                uint64_t *bytes) {
     const uint64_t begin = m->piece * PIECE_BYTES;
@@ -159,7 +160,7 @@ static unsigned char *piece_of(const comm_messages *m, const dcp_comm_message *m
     return (unsigned char *)message->data + begin;
 }
 
-/* Begins as many as there is room for. */
+/* Begins as many messages as the batch has room for. */
 static void begin_some(comm_messages *m, comm_batch *b) {
     while (b->n < 2 * COMM_BATCH_PEERS && !b->code) {
         int up = 0, down = 0;
@@ -185,7 +186,7 @@ static uint64_t largest(const dcp_comm_message *list, size_t n) {
     return most;
 }
 
-/* Waits for what is under way, and goes on with the rest. */
+/* Waits for the messages under way, and continues with the rest. */
 static int finish_over_mpi(comm_messages *m) {
     comm_batch *b = &m->comm->mpi->messages;
     uint64_t most = largest(m->send, m->sends), in = largest(m->receive, m->receives);
@@ -229,7 +230,7 @@ int comm_messages_reserve(dcp_comm *comm, uint64_t most_out, uint64_t most_in, d
     return core_fail_memory(err, lists + most_out + most_in);
 }
 
-/* All ranks take part. */
+/* Collective: all ranks of the communicator take part. */
 static int finish_by_alltoall(const comm_messages *m, dcp_error *err) {
     dcp_comm *comm = m->comm;
     comm_packing *p = &comm->packing;
@@ -289,7 +290,7 @@ int comm_messages_exchange(dcp_comm *comm, const dcp_comm_message *send, size_t 
     return comm_messages_finish(&m, err);
 }
 
-/* The sizes of all rounds travel in one message to each rank. */
+/* The sizes of all rounds travel in one message per rank. */
 
 int comm_rounds_make(comm_rounds *rounds, dcp_comm *comm, size_t n, dcp_error *err) {
     size_t sizes = n * (size_t)comm->size;
@@ -300,7 +301,7 @@ int comm_rounds_make(comm_rounds *rounds, dcp_comm *comm, size_t n, dcp_error *e
     return comm_agree(comm, ok ? DCP_OK : core_fail_memory(err, 16 * sizes), err);
 }
 
-/* From [a * b_count + b] to [b * a_count + a]. */
+/* Copies from [a * b_count + b] to [b * a_count + a]. */
 static void transpose(const uint64_t *from, size_t a_count, size_t b_count, uint64_t *to) {
     for (size_t a = 0; a < a_count; a++)
         for (size_t b = 0; b < b_count; b++) to[b * a_count + a] = from[a * b_count + b];

@@ -7,8 +7,8 @@
 
 struct comm_vote;
 
-/* Memory that is mostly enough for what comes from all ranks, and from one to all, such as tables.
- * It is allocated before the sizes are known, and touched only as far as it is needed. */
+/* Memory that usually suffices for what comes from all ranks, and from one rank to all, such as
+ * tables. It is allocated before the sizes are known, and touched only as far as it is needed. */
 #define COMM_READY_BYTES ((uint64_t)1 << 20)
 #define COMM_READY_FOR_ALL ((uint64_t)4 << 20)
 
@@ -76,7 +76,7 @@ typedef struct comm_messages {
 int comm_messages_are_collective(const dcp_comm *comm);
 
 /* Not collective: allocates the memory for an exchange whose messages together have at most so many
- * bytes. It stays with the communicator. Without this call, a collective exchange may run short of
+ * bytes. The communicator retains it. Without this call, a collective exchange may run short of
  * memory, which breaks the communicator. */
 int comm_messages_reserve(dcp_comm *comm, uint64_t most_out, uint64_t most_in, dcp_error *err);
 
@@ -95,7 +95,7 @@ int comm_messages_exchange(dcp_comm *comm, const dcp_comm_message *send, size_t 
 /* Many all-to-alls, one after the other. Their sizes are agreed on together, so each round is a
  * single collective and allocates nothing. */
 
-/* Limits the tables of sizes, however many ranks there are. */
+/* The most rounds at once. Limits the tables of sizes, however many ranks there are. */
 #define COMM_ROUNDS_AT_ONCE 16
 
 typedef struct comm_rounds {

@@ -1,8 +1,9 @@
-/* A communicator over MPI: by messages between hosts, through shared memory on one host.
+/* A communicator over MPI: messages between hosts, shared memory within one host.
  *
- * MPI's own collectives are needed twice: before the ranks know each other, they gather who they
- * are, and then MPI duplicates the communicator. Both are begun and asked for, so that a rank that
- * ends meanwhile is seen: in the second by its process, in the first by the limit alone. */
+ * MPI's own collectives are needed in two places: before the ranks know each other, they gather who
+ * they are, and then MPI duplicates the communicator. In both, the collective is begun and then
+ * polled, so that a rank that ends meanwhile is noticed: in the second place by its process, in the
+ * first one only by the limit. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,16 +12,17 @@
 #include "core/fail.h"
 #include "dcp/mpi.h"
 
-/* What ranks tell of themselves. */
+/* What a rank reports about itself. */
 typedef struct introduction {
     comm_process process;
     uint64_t limit_ns;
-    char no_limit[32]; /* DCP_COMM_LIMIT where it is none, or a part of it; else empty */
+    char no_limit[32]; /* if DCP_COMM_LIMIT is not a valid limit, its text or the start of it; else
+                          empty */
 } introduction;
 
 static comm_pairs *pairs_of(const dcp_comm *comm) { return &((comm_mpi *)comm->ctx)->pairs; }
 
-/* MPI's communicator is left alone where a rank is gone: freeing it is collective. */
+/* Does not free MPI's communicator if a rank is gone, since freeing it is collective. */
 static void free_comm(const comm_pairs *p) {
     int finalized = 0, which;
     MPI_Comm comm = p->comm;
@@ -30,7 +32,7 @@ static void free_comm(const comm_pairs *p) {
         MPI_Comm_free(&comm);
 }
 
-/* Broken ones, whose memory MPI may still use. */
+/* Broken contexts, whose memory MPI may still use. */
 static _Atomic(comm_mpi *) kept;
 
 static void keep(comm_mpi *ctx) {
@@ -80,7 +82,7 @@ static int threads_may_call(void) {
 
 static int duplicate_mpi(dcp_comm *comm, dcp_comm **out, dcp_error *err);
 
-/* Takes over `watch`, which may be NULL. NULL where memory is short. */
+/* Takes ownership of `watch`, which may be NULL. Returns NULL if memory is short. */
 static dcp_comm *make_object(int rank, int size, comm_watch *watch) {
     dcp_comm *comm = comm_create(&comm_pairs_ops, NULL, watch, rank, size);
     comm_mpi *ctx = calloc(1, sizeof *ctx);
@@ -118,8 +120,8 @@ static int duplicate_parent(dcp_comm *comm, MPI_Comm parent, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective: whether all ranks have what they need to begin; `comm` is NULL where this one has
- * not. MPI may still use the number where it is never done. */
+/* Collective: returns true if all ranks have what they need to begin; `comm` is NULL if this one
+ * does not. The number is static, since MPI may still use it if the collective never completes. */
 static int all_made(MPI_Comm parent, dcp_comm *comm) {
     static _Thread_local int all;
     MPI_Request request;
@@ -138,7 +140,7 @@ static void introduce_self(comm_watch *watch, introduction *own) {
     watch->limit_ns = own->limit_ns;
 }
 
-/* The ranks have introduced themselves. */
+/* Stores what the ranks have reported about themselves. */
 static int know_ranks(comm_watch *watch, const introduction *list, dcp_error *err) {
     for (int r = 0; r < watch->size; r++) {
         watch->processes[r] = list[r].process;
@@ -156,7 +158,7 @@ static int know_ranks(comm_watch *watch, const introduction *list, dcp_error *er
     return DCP_OK;
 }
 
-/* Collective: who the ranks are. list[size] is this one's introduction. */
+/* Collective: the ranks report who they are. list[size] is this rank's introduction. */
 static int introduce(dcp_comm *comm, MPI_Comm parent, introduction *list, dcp_error *err) {
     MPI_Request request;
     introduction *own = &list[comm->size];
@@ -167,7 +169,7 @@ static int introduce(dcp_comm *comm, MPI_Comm parent, introduction *list, dcp_er
     return know_ranks(comm->watch, list, err);
 }
 
-/* Collective: a communicator over a duplicate of `parent`, whose ranks keep to messages. */
+/* Collective: makes a communicator over a duplicate of `parent`, whose ranks use only messages. */
 static int make_apart(MPI_Comm parent, dcp_comm **out, dcp_error *err) {
     int rank, size;
     MPI_Comm_rank(parent, &rank);
@@ -227,10 +229,10 @@ int dcp_comm_from_mpi(MPI_Comm comm, dcp_comm **out, dcp_error *err) {
 }
 
 int dcp_comm_from_fortran(MPI_Fint comm, dcp_comm **out, dcp_error *err) {
-    int status = check_running("dcp_comm_from_fortran", err); /* MPI would end the process */
+    int status = check_running("dcp_comm_from_fortran", err); /* or MPI would end the process */
     if (status) return status;
     MPI_Comm given = MPI_Comm_f2c(comm);
-#ifdef OPEN_MPI /* it answers a number that is none with NULL */
+#ifdef OPEN_MPI /* it converts an invalid number to NULL */
     if (!given) given = MPI_COMM_NULL;
 #endif
     if (given != MPI_COMM_NULL) return dcp_comm_from_mpi(given, out, err);

@@ -1,7 +1,7 @@
-/* A message to a rank that is d above goes up by 1, 2, 4 and so on, as far as these are in d: in
- * round k a rank passes those on that have 2^k still in their way, with those that came to it for
- * others. All messages of a round are one, whose length nobody else knows: it says so in its first
- * part, which is as long as both sides expect, or shorter. */
+/* A message to a rank that is d above goes up by 1, 2, 4 and so on, by those powers of two that add
+ * up to d. In round k a rank passes on the messages that still have 2^k in their way, including
+ * those that came to it for others. All messages of a round travel as one, whose length only its
+ * sender knows. Its first part, which has at most FIRST_BYTES, begins with the length. */
 #include "comm/pairs.h"
 
 #include <errno.h>
@@ -11,19 +11,20 @@
 #include "comm/batch.h"
 #include "core/bytes.h"
 
-#ifndef FIRST_BYTES /* tests set all small */
+#ifndef FIRST_BYTES /* tests set all of these small */
 #define FIRST_BYTES ((uint64_t)16 << 10)
-#define ROUTED_BYTES ((uint64_t)2 << 20) /* that a rank sends or receives: more goes straight */
-#define ROUTED_PEERS 64                  /* up to so many, straight ones take a round or two */
+#define ROUTED_BYTES ((uint64_t)2 << 20) /* that a rank sends or receives; more goes straight */
+#define ROUTED_PEERS 64 /* up to so many peers, straight messages take a round or two */
 #endif
-#define REST_BYTES ((uint64_t)32 << 20) /* of the other parts */
+#define REST_BYTES ((uint64_t)32 << 20) /* of each other part, at most */
 
 typedef struct packet {
     uint32_t to, from;
-    uint64_t bytes; /* behind it */
+    uint64_t bytes; /* that follow it */
 } packet;
 
-/* Packets one after the other, behind the length of all, which is counted in it. */
+/* Packets one after the other. They follow a word with the length of the whole list, including that
+ * word. */
 typedef struct packet_list {
     unsigned char *data;
     uint64_t bytes, capacity;
@@ -32,17 +33,17 @@ typedef struct packet_list {
 typedef struct routing {
     comm_pairs *pairs;
     packet_list held, out, in; /* for later rounds, for this round, from this round */
-    packet_list free;          /* memory */
+    packet_list free;          /* memory to reuse */
     unsigned char *recv;
     const uint64_t *recv_bytes;
-    uint64_t *begins; /* of each rank's message in `recv` */
+    uint64_t *begins; /* [rank]: where its message begins in `recv` */
 } routing;
 
 int comm_routes_pay(int ranks, uint64_t peers, uint64_t bytes) {
     return ranks > ROUTED_PEERS && peers > ROUTED_PEERS && bytes <= ROUTED_BYTES;
 }
 
-/* Room for `bytes` in all. -1: memory is short. */
+/* Makes room for `bytes` in total. Returns -1 if memory is short. */
 static int reserve_list(packet_list *list, uint64_t bytes) {
     if (bytes <= list->capacity) return 0;
     const uint64_t capacity = bytes + bytes / 2 + FIRST_BYTES;
@@ -71,8 +72,9 @@ static int distance_to(const comm_pairs *p, uint32_t to) {
     return ((int)to - p->rank + p->size) % p->size;
 }
 
-/* Those of `from` that go in the round of distance d, into `out`; the others, into `held`. Those
- * that are for this rank are delivered. -1: memory is short, or the ranks' sizes differ. */
+/* Copies the packets of `from` that travel in the round of distance d into `out`, and the others
+ * into `held`. Delivers those that are for this rank. Returns -1 if memory is short, or if the
+ * ranks' sizes differ. */
 static int sort_packets(routing *r, const packet_list *from, int d) {
     uint64_t at = sizeof from->bytes;
     while (at < from->bytes) {
@@ -91,7 +93,7 @@ static int sort_packets(routing *r, const packet_list *from, int d) {
     return 0;
 }
 
-/* The round's message up by d, and that from below. */
+/* Sends the round's message to the rank d above, and receives that of the rank d below. */
 static int pass_on(routing *r, int d) {
     comm_pairs *p = r->pairs;
     const int up = (p->rank + d) % p->size, down = (p->rank - d + p->size) % p->size;
@@ -136,7 +138,7 @@ static int begin_routing(routing *r, const unsigned char *send, const uint64_t *
     return 0;
 }
 
-/* For the round of distance d: what this rank has held, and what has come. */
+/* Sorts what this rank has held, and what has arrived, for the round of distance d. */
 static int next_round(routing *r, int d) {
     const packet_list before = r->held;
     r->held = r->free;
@@ -145,8 +147,8 @@ static int next_round(routing *r, int d) {
     return sort_packets(r, &before, d) || sort_packets(r, &r->in, d) ? -1 : 0;
 }
 
-/* Collective, as an all-to-all of dcp_comm_ops; this rank's message to itself is left out. Returns
- * 0, or another value once the watch is broken. */
+/* Collective: an all-to-all as in dcp_comm_ops, without this rank's message to itself. Returns 0,
+ * or another value once the watch is broken. */
 static int comm_routes_alltoall(comm_pairs *p, const void *send, const uint64_t *send_bytes,
                                 void *recv, const uint64_t *recv_bytes) {
     routing r = {.pairs = p, .recv = recv, .recv_bytes = recv_bytes};
@@ -164,29 +166,27 @@ static int comm_routes_alltoall(comm_pairs *p, const void *send, const uint64_t 
     return failed || lacks ? -1 : 0;
 }
 
-/* Counts of MPI-3 are ints, so what is larger goes in pieces. Every rank derives the pieces from
+/* Counts in MPI-3 are ints, so larger messages go in pieces. Every rank derives the pieces from
  * sizes that both sides know, so no rank waits for a piece that is not sent. Memory is allocated
- * for what is passed on for others alone; a rank that has none breaks the communicator. */
+ * only for what a rank passes on for others; if it is short, the rank breaks the communicator. */
 
-#ifndef PIECE_BYTES                      /* tests set both small */
-#define PIECE_BYTES ((uint64_t)64 << 20) /* dcp_comm_set_limit promises it */
-#define PIPE_BYTES ((uint64_t)512 << 10) /* of a broadcast on its way from rank to rank */
-#define HALVE_BYTES                                                                                \
-    ((uint64_t)16 << 10) /* from which on a reduction is divided among the ranks                   \
-                          */
-#define FEW_RANKS 64     /* no more of them send straight to the root of a gather */
-#define FEW_BYTES 4096   /* and so do those that have more than this */
+#ifndef PIECE_BYTES                      /* tests set these small */
+#define PIECE_BYTES ((uint64_t)64 << 20) /* dcp_comm_set_limit states this number */
+#define PIPE_BYTES ((uint64_t)512 << 10) /* parts of a broadcast that goes from rank to rank */
+#define HALVE_BYTES ((uint64_t)16 << 10) /* the smallest reduction that ranks divide */
+#define FEW_RANKS 64   /* the most ranks that send straight to the root of a gather */
+#define FEW_BYTES 4096 /* ranks that send more than this do so, too */
 #endif
 #define SPARE_BYTES ((uint64_t)1 << 20)
 
 uint64_t *comm_pairs_make_spare(void) { return malloc(SPARE_BYTES); }
 
-/* A walk around the ring of ranks over a buffer that holds bytes[r] for each rank r. */
+/* A walk around the ring of ranks, over a buffer that holds bytes[r] for each rank r. */
 typedef struct pairs_ring {
     const uint64_t *bytes;
     int size;
     int peer;
-    uint64_t offset; /* of the peer's bytes */
+    uint64_t offset; /* where the peer's bytes begin */
 } pairs_ring;
 
 static pairs_ring ring_at(const uint64_t *bytes, int size, int peer) {
@@ -205,15 +205,15 @@ static void ring_down(pairs_ring *ring) {
     ring->offset -= ring->bytes[--ring->peer];
 }
 
-/* Bytes of the peer's piece number `piece`: 0 where it has fewer pieces. */
+/* Returns the bytes of the peer's piece number `piece`; 0 if it has fewer pieces. */
 static uint64_t piece_bytes(const pairs_ring *ring, uint64_t piece) {
     uint64_t begin = piece * PIECE_BYTES, bytes = ring->bytes[ring->peer];
     return begin < bytes ? core_min_u64(bytes - begin, PIECE_BYTES) : 0;
 }
 
-/* Piece number `piece` between all pairs of ranks. At distance d each rank sends d up and receives
- * from d below; some distances are under way at once. No deadlock: a rank that is behind all others
- * finds its partners' sends and receives posted. */
+/* Exchanges piece number `piece` between all pairs of ranks. At distance d each rank sends to the
+ * rank d above and receives from the one d below; several distances are under way at once. There is
+ * no deadlock: a rank that is behind all others finds its partners' sends and receives posted. */
 static int alltoall_piece(comm_pairs *p, uint64_t piece, const char *send, pairs_ring to,
                           char *recv, pairs_ring from) {
     int failed = 0;
@@ -244,15 +244,15 @@ static int alltoall_straight(comm_pairs *p, const void *send, pairs_ring to, voi
     return failed;
 }
 
-/* From whom a rank gets a broadcast, and to whom it passes it on: `child` and then every half of
- * that, counted from the rank, as far as such a rank exists. */
+/* Where a rank gets a broadcast from, and where it passes it on: to the ranks that are `child`,
+ * child / 2, child / 4 and so on above it, as far as they exist. */
 typedef struct pairs_tree {
     int own, parent, child; /* counted from the root; parent -1: this is the root */
-    uint64_t most;          /* bytes that are passed on at once */
+    uint64_t most;          /* the most bytes that are passed on at once */
 } pairs_tree;
 
-/* Small ones along a tree, few steps from the root; large ones from rank to rank in small pieces,
- * so that no rank sends them more than once. */
+/* Small broadcasts go along a tree, with few steps from the root. Large ones go from rank to rank
+ * in small parts, so no rank sends them more than once. */
 static pairs_tree tree_of(const comm_pairs *p, int root, uint64_t bytes) {
     const int own = (p->rank - root + p->size) % p->size, lowest = own & -own;
     if (p->size > 2 && bytes >= (uint64_t)p->size * PIPE_BYTES)
@@ -290,17 +290,17 @@ static int pairs_broadcast(void *ctx, void *buf, uint64_t bytes, int root) {
     return failed;
 }
 
-/* A gather, where `bytes` are few: along the tree of broadcasts, each rank with what those below it
- * have sent. */
+/* A gather of few bytes, along the tree of broadcasts: each rank sends its own bytes and those of
+ * the ranks below it. */
 typedef struct tree_gather {
     comm_pairs *pairs;
-    uint64_t bytes; /* of each rank */
+    uint64_t bytes; /* per rank */
     int root;
-    unsigned char *data; /* of this rank and those below it; on the root, of all by their numbers */
+    unsigned char *data; /* of this rank and those below it; on the root, of all by number */
 } tree_gather;
 
-/* What n ranks from `first` on have, counted from the root; or what this rank sends. In rank order
- * the last ones may lie before the others. */
+/* Receives or sends the bytes of n ranks starting at `first`, counted from the root. In rank order
+ * the last ones may lie before the others; then they are a second part. */
 static void add_block(const tree_gather *g, comm_batch *b, int receives, int first, int n,
                       int peer) {
     const comm_pairs *p = g->pairs;
@@ -332,7 +332,7 @@ static int gather_along_tree(tree_gather *g) {
     return comm_batch_finish(&b);
 }
 
-/* How many ranks a rank gathers from, itself among them. */
+/* Returns from how many ranks a rank gathers, including itself. */
 static int count_subtree(const pairs_tree *t, int size) {
     const int span = t->parent < 0 ? size : 2 * t->child > 0 ? 2 * t->child : 1;
     return span < size - t->own ? span : size - t->own;
@@ -372,7 +372,8 @@ static int pairs_gather(void *ctx, const void *send, uint64_t bytes, void *recv,
     return failed;
 }
 
-/* values[n] to `to`, and those of `from`, n as well, into this rank's spare room; -1: not. */
+/* Sends values[n] to rank `to`, and receives as many from rank `from` into this rank's spare
+ * memory. A rank of -1 stands for none. */
 static int swap_values(comm_pairs *p, const uint64_t *values, uint64_t n, int to, int from) {
     comm_batch b = {.pairs = p};
     if (from >= 0) comm_batch_receive(&b, p->spare, n * sizeof *values, from);
@@ -380,8 +381,8 @@ static int swap_values(comm_pairs *p, const uint64_t *values, uint64_t n, int to
     return comm_batch_finish(&b);
 }
 
-/* Ranks pair up at distances 1, 2, 4 and so on below `power`, and both have the reduction of both
- * then. */
+/* Ranks pair up at distances 1, 2, 4 and so on below `power`. After each step both have the
+ * reduction of both. */
 static int reduce_small(comm_pairs *p, int power, uint64_t *values, uint64_t n, dcp_reduce op) {
     int failed = 0;
     for (int d = 1; d < power && !failed; d *= 2) {
@@ -391,7 +392,8 @@ static int reduce_small(comm_pairs *p, int power, uint64_t *values, uint64_t n, 
     return failed;
 }
 
-/* Of n values those that a rank still reduces once it has divided them with ranks as near as d. */
+/* The part of n values that a rank still reduces after it has divided them with ranks down to
+ * distance d. */
 typedef struct pairs_part {
     uint64_t at, n;
 } pairs_part;
@@ -405,8 +407,9 @@ static pairs_part divided_part(uint64_t n, int power, int rank, int d) {
     return part;
 }
 
-/* Two ranks, the far ones first, each take over a half of what they both have. Then they tell each
- * other the results, the near ones first. No value goes through a rank more than about twice. */
+/* Pairs of ranks, the most distant ones first, divide what they both have: each rank reduces one
+ * half. Then they exchange the results, the nearest pairs first. No value goes through a rank more
+ * than about twice. */
 static int reduce_large(comm_pairs *p, int power, uint64_t *values, uint64_t n, dcp_reduce op) {
     int failed = 0;
     for (int d = power / 2; d > 0 && !failed; d /= 2) {
@@ -429,8 +432,8 @@ static int reduce_large(comm_pairs *p, int power, uint64_t *values, uint64_t n, 
     return failed;
 }
 
-/* Where the number of ranks is no power of two, those beyond it give their values to one below it,
- * and get the result from that one. */
+/* If the number of ranks is not a power of two, each rank beyond the largest power sends its values
+ * to one below it, and gets the result from that one. */
 static int reduce_part(comm_pairs *p, uint64_t *values, uint64_t n, dcp_reduce op) {
     int power = 1, failed = 0;
     while (2 * power <= p->size) power *= 2;
@@ -458,7 +461,8 @@ static int pairs_allreduce(void *ctx, uint64_t *buf, uint64_t count, dcp_reduce 
     return failed;
 }
 
-/* The largest of all ranks: to or from how many others its messages go, and their bytes. */
+/* Finds the largest of all ranks' numbers: most[0], the other ranks that a rank sends to or
+ * receives from; most[1], the bytes that it sends or receives. */
 static int find_most(comm_pairs *p, const uint64_t *send_bytes, const uint64_t *recv_bytes,
                      uint64_t most[2]) {
     uint64_t peers[2] = {0}, bytes[2] = {0};
@@ -491,7 +495,8 @@ static int pairs_alltoall(void *ctx, const void *send, const uint64_t *send_byte
     return alltoall_straight(p, send, to, recv, from);
 }
 
-/* After the step of distance d a rank has heard, by way of others, of 2 d - 1 below it. */
+/* After the step of distance d a rank knows, through others, that the 2 d - 1 ranks below it have
+ * come. */
 static int pairs_barrier(void *ctx) {
     comm_pairs *p = ctx;
     int failed = comm_batch_hear(p);

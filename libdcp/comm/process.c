@@ -26,7 +26,7 @@ void comm_place_machine(comm_place *out) {
     comm_boot_id boot;
     struct stat st = {0};
     comm_place_boot(&boot);
-    stat("/dev/shm", &st); /* 0 where there is none */
+    stat("/dev/shm", &st); /* st_dev stays 0 if it does not exist */
     memset(out, 0, sizeof *out);
     snprintf(out->host, sizeof out->host, "boot %s, /dev/shm %llu", boot.text,
              (unsigned long long)st.st_dev);
@@ -58,13 +58,14 @@ int comm_place_is_same(const comm_place *a, const comm_place *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* What /proc/PID/stat says of a process. */
+/* What /proc/PID/stat says about a process. */
 typedef struct stat_fields {
-    char state; /* Z: it has ended, and its parent has not asked how */
+    char state; /* Z: it has ended, and its parent has not waited for it */
     uint64_t threads, start;
 } stat_fields;
 
-/* The name, in brackets, may hold anything; behind the last bracket come fields 3 and on. */
+/* The name, in parentheses, may contain anything; the fields starting at number 3 follow the last
+ * parenthesis. */
 static int read_stat(const char *path, stat_fields *out) {
     char text[1024], *at;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -84,7 +85,7 @@ static int read_stat(const char *path, stat_fields *out) {
     return 0;
 }
 
-/* /proc may be that of another namespace; then it knows processes by other numbers. */
+/* /proc may belong to another PID namespace; then it knows processes by other numbers. */
 static int proc_is_ours(void) {
     char text[32] = {0};
     return readlink("/proc/self", text, sizeof text - 1) > 0 && strtol(text, NULL, 10) == getpid();
@@ -114,12 +115,12 @@ int comm_process_has_ended(const comm_process *own, const comm_process *other) {
     if (!comm_process_can_tell(own, other)) return 0;
     if (kill((pid_t)other->pid, 0) != 0 && errno == ESRCH) return 1;
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)other->pid);
-    if (read_stat(path, &now) != 0) return 0; /* hidden, or gone since: the next look will tell */
+    if (read_stat(path, &now) != 0) return 0; /* hidden, or gone just now: the next look decides */
     if (now.start != other->start) return 1;
     return (now.state == 'Z' || now.state == 'X') && now.threads <= 1;
 }
 
-#define LOOK_NS 100000000 /* between two looks at a process */
+#define LOOK_NS 100000000 /* between two looks at processes */
 
 comm_watch *comm_watch_create(int rank, int size) {
     comm_watch *watch = calloc(1, sizeof *watch + (size_t)size * sizeof *watch->processes);
@@ -141,7 +142,7 @@ void comm_watch_release(comm_watch *watch) {
 }
 
 int comm_watch_limit_of(double seconds, uint64_t *ns) {
-    if (!(seconds >= 0 && seconds < 1e9)) return -1; /* or it is no number */
+    if (!(seconds >= 0 && seconds < 1e9)) return -1; /* also if it is not a number */
     *ns = (uint64_t)(seconds * 1e9) + (seconds > 0 && seconds < 1e-9);
     return 0;
 }
@@ -209,7 +210,7 @@ static int compare_keys(const void *a, const void *b, void *keys) {
     return x - y;
 }
 
-/* One block of memory. */
+/* All of it is one block of memory. */
 comm_groups *comm_groups_room(int size) {
     const size_t n = (size_t)size;
     comm_groups *g = calloc(1, sizeof *g + (3 * n + 1) * sizeof(int));
@@ -221,7 +222,7 @@ comm_groups *comm_groups_room(int size) {
     return g;
 }
 
-/* of[rank] is the lowest rank of its group, and becomes the group's number. */
+/* of[rank] is the lowest rank of its group at first, and becomes the group's number. */
 static void number_groups(comm_groups *g, int rank, int size) {
     for (int r = 0; r < size; r++) g->of[r] = g->of[r] == r ? g->n++ : g->of[g->of[r]];
     for (int r = 0; r < size; r++) g->first[g->of[r] + 1]++;
@@ -240,7 +241,7 @@ int comm_groups_largest(const comm_groups *g) {
 }
 
 void comm_groups_fill(comm_groups *g, int rank, int size, const uint64_t *keys) {
-    int *sorted = g->ranks; /* for now */
+    int *sorted = g->ranks; /* temporarily */
     for (int r = 0; r < size; r++) sorted[r] = r;
     qsort_r(sorted, (size_t)size, sizeof *sorted, compare_keys, (void *)keys);
     for (int i = 0, lowest = 0; i < size; i++) {

@@ -10,8 +10,8 @@
 #include "core/fail.h"
 #include "dcp/mpi.h"
 
-/* A rank that finds the communicator broken keeps away: another that waits in an earlier collective
- * would take it for one that has come there. */
+/* A rank that finds the communicator broken does not begin the collective: another rank that still
+ * waits in an earlier one would take it for having come there. */
 static int check_group(const dcp_comm *comm, int failed, const char *what, dcp_error *err) {
     if (!failed && !comm_is_broken(comm)) return DCP_OK;
     return comm_fail_broken(comm, what, err);
@@ -48,7 +48,7 @@ static int have_room(const comm_areas *a, size_t n, const size_t *bytes) {
     return 1;
 }
 
-/* Lists for n areas, and how much memory they take together. -1: memory is short. */
+/* Makes lists for n areas, and adds up the memory that they need. Returns -1 if memory is short. */
 static int list_areas(comm_areas *a, size_t n, const size_t *bytes) {
     size_t *own = calloc(n, sizeof *own + sizeof *a->data + sizeof *a->marks);
     if (!own) return -1;
@@ -62,7 +62,7 @@ static int list_areas(comm_areas *a, size_t n, const size_t *bytes) {
     return 0;
 }
 
-/* Marks first, all together, then the areas. */
+/* All marks come first, then the areas. */
 static void find_areas(comm_areas *a) {
     unsigned char *at = a->memory;
     for (size_t i = 0; i < a->n; i++) {
@@ -72,7 +72,7 @@ static void find_areas(comm_areas *a) {
     for (size_t i = 0; i < a->n; at += a->bytes[i++]) a->data[i] = at;
 }
 
-/* The first rank's file, which all map. A failure of one rank is that of all. */
+/* All ranks map the file of the group's first rank. If one rank fails, all do. */
 static int share_areas(dcp_comm *comm, comm_areas *a, int listed, dcp_error *err) {
     const comm_local *l = &comm->local;
     comm_memory_file file = {.fd = -1};
@@ -105,8 +105,8 @@ int comm_local_areas(dcp_comm *comm, size_t n, const size_t *bytes, const comm_a
     return status;
 }
 
-/* The first rank of a host makes memory, and the others open it. Whether they can is told to all
- * ranks, so that each knows all sharing groups. */
+/* The first rank of a host makes memory, and the others open it. All ranks learn whether that
+ * worked on each host, so each rank knows all sharing groups. */
 
 #ifndef SLOT_BYTES /* tests set it small */
 #define SLOT_BYTES ((size_t)256 << 10)
@@ -117,7 +117,7 @@ static int may_share(void) {
     return !word || strcmp(word, "0") != 0;
 }
 
-/* The memory of a rank: a page with its round, and two slots. */
+/* The size of a rank's memory: a page with its round, and two slots. */
 static size_t rank_bytes(const comm_host *host) {
     return PAGE_BYTES + core_round_to_pages(2 * host->slot_bytes);
 }
@@ -139,7 +139,7 @@ static int make_lists(comm_host *host, const comm_groups *hosts) {
     return host->rounds && host->begins && host->ranks;
 }
 
-/* In the first page, apart from the round. */
+/* Both lie in the first page, apart from the round. */
 static _Atomic comm_failure *failure_in(unsigned char *memory) {
     return (_Atomic comm_failure *)(memory + PAGE_BYTES / 2);
 }
@@ -148,12 +148,12 @@ static _Atomic uint64_t *stopped_in(unsigned char *memory) {
     return (_Atomic uint64_t *)(memory + PAGE_BYTES / 4 * 3);
 }
 
-/* All ranks are on the host. */
+/* Uses the host's memory for the whole communicator: all its ranks are on the host. */
 static void use_for_all(dcp_comm *comm, comm_mpi *ctx) {
     comm_host *host = &ctx->host;
     comm_watch *watch = ctx->pairs.watch;
     host->failure = failure_in(host->memory);
-    if (!watch->shared) watch->shared = host->failure; /* one for all duplicates */
+    if (!watch->shared) watch->shared = host->failure; /* the same one for all duplicates */
     host->shared.stopped = stopped_in(host->memory);
     comm->ops = comm_host_ops;
     comm->shared = &host->shared;
@@ -172,7 +172,8 @@ static void free_host(comm_host *host) {
     *host = (comm_host){0};
 }
 
-/* Over messages, from the first rank of each host to its others. Not 0 once the watch is broken. */
+/* Sends the file in messages from the first rank of each host to its others. Returns nonzero once
+ * the watch is broken. */
 static int tell_file(comm_mpi *ctx, comm_memory_file *file) {
     const comm_host *host = &ctx->host;
     comm_batch b = {.pairs = &ctx->pairs};
@@ -185,8 +186,8 @@ static int tell_file(comm_mpi *ctx, comm_memory_file *file) {
     return failed ? failed : comm_batch_finish(&b);
 }
 
-/* Collective: the memory of this rank's host, where all its ranks can have it. have[host], room for
- * all hosts, becomes whether that is so. */
+/* Collective: makes the memory of this rank's host, if all its ranks can use it. have[host] becomes
+ * whether they can, for all hosts. */
 static int make_memory(dcp_comm *comm, uint64_t *have, dcp_error *err) {
     comm_mpi *ctx = comm->ctx;
     comm_host *host = &ctx->host;
@@ -204,9 +205,8 @@ static int make_memory(dcp_comm *comm, uint64_t *have, dcp_error *err) {
     return status;
 }
 
-/* The hosts that have memory, and each rank of all others. NULL: memory is short. keys[size] is
- * room.
- */
+/* Makes the sharing groups: a host that has memory is one group, and so is each rank of all other
+ * hosts. Returns NULL if memory is short. keys[size] is scratch memory. */
 static comm_groups *sharing_groups(const dcp_comm *comm, const uint64_t *have, uint64_t *keys) {
     comm_groups *hosts = comm->hosts;
     int all = 1;
@@ -217,7 +217,7 @@ static comm_groups *sharing_groups(const dcp_comm *comm, const uint64_t *have, u
     return comm_groups_make(comm->rank, comm->size, keys);
 }
 
-/* Collective. room[2 * ranks] */
+/* Collective. room[2 * ranks] is scratch memory. */
 static int share_memory(dcp_comm *comm, uint64_t *room, dcp_error *err) {
     comm_mpi *ctx = comm->ctx;
     const comm_groups *hosts = comm->hosts;
@@ -238,7 +238,7 @@ static int share_memory(dcp_comm *comm, uint64_t *room, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective. */
+/* Collective: makes the ranks of each host share memory, if no rank objects. */
 static int join_host(dcp_comm *comm, const comm_groups *hosts, dcp_error *err) {
     comm_mpi *ctx = comm->ctx;
     comm_host *host = &ctx->host;
@@ -258,7 +258,7 @@ int comm_host_join(dcp_comm *comm, dcp_error *err) {
     if (comm->size == 1) return DCP_OK;
     int status = comm_hosts(comm, &hosts, err);
     if (status || (size_t)comm_groups_largest(hosts) > SLOT_BYTES / sizeof(uint64_t))
-        return status; /* see meet_sizes */
+        return status; /* meet_sizes has no room for more */
     status = join_host(comm, hosts, err);
     if (status || !ctx->host.memory) free_host(&ctx->host);
     return status;
@@ -270,7 +270,7 @@ void comm_host_leave(dcp_comm *comm) {
     comm->shared = NULL;
     comm_local_set(&comm->local, NULL, NULL, NULL);
     if (ctx->host.failure && ctx->pairs.watch->shared == ctx->host.failure) {
-        comm_watch_failure(ctx->pairs.watch); /* it is kept */
+        comm_watch_failure(ctx->pairs.watch); /* copies the failure from the shared memory */
         ctx->pairs.watch->shared = NULL;
     }
     free_host(&ctx->host);
@@ -279,7 +279,7 @@ void comm_host_leave(dcp_comm *comm) {
 }
 
 int comm_host_follow(dcp_comm *comm, dcp_error *err) {
-    int status = comm_barrier(comm, err); /* nobody is in the memory any more */
+    int status = comm_barrier(comm, err); /* no rank uses the memory any more */
     if (status) return status;
     comm_host_leave(comm);
     return comm_host_join(comm, err);

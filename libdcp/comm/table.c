@@ -1,5 +1,5 @@
-/* A communicator over a caller's table of functions. With one rank none of them is called. Ranks
- * share no memory here, since nobody knows whether they could. */
+/* A communicator over a caller's table of functions. With one rank, none of them is called. The
+ * ranks share no memory, since the library does not know whether they could. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 static void free_duplicate(dcp_comm *comm) { comm->ops.free(comm->ctx); }
 
-/* Collective: asks the table for a duplicate, which *made gets. */
+/* Collective: requests a duplicate from the table, and gives it to `made`. */
 static int ask_table(const dcp_comm *comm, dcp_comm *made, dcp_error *err) {
     void *ctx = NULL;
     const int code = comm->ops.duplicate(comm->ctx, &ctx);
@@ -21,8 +21,8 @@ static int ask_table(const dcp_comm *comm, dcp_comm *made, dcp_error *err) {
     return DCP_OK;
 }
 
-/* A rank that has got one gives it back where another has not. The functions themselves have not
- * failed then, so what is called by way of `comm` may go on. */
+/* If a rank gets no duplicate, the others give theirs back. The table's other functions have not
+ * failed then, so `comm` remains usable. */
 static int duplicate_table(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
     dcp_comm *made =
         comm_create(&comm->ops, NULL, comm_watch_share(comm->watch), comm->rank, comm->size);
@@ -41,7 +41,7 @@ static int duplicate_table(dcp_comm *comm, dcp_comm **out, dcp_error *err) {
     return status;
 }
 
-/* hosts[r] becomes the lowest rank that is on rank r's host, as this rank's table says. */
+/* hosts[r] becomes the lowest rank on rank r's host, according to this rank's table. */
 static int read_hosts(const dcp_comm *comm, uint64_t *hosts, dcp_error *err) {
     int *numbers = core_array((size_t)comm->size, sizeof *numbers);
     int status = numbers ? DCP_OK : core_fail_memory(err, (size_t)comm->size * sizeof *numbers);
@@ -70,8 +70,8 @@ static int compare_hosts(const uint64_t *own, const uint64_t *first, int n, dcp_
     return DCP_OK;
 }
 
-/* Collective: all ranks are told what rank 0 is; `first` is room for that. The error has the ranks
- * that are not. */
+/* Collective: checks that the tables of all ranks say what rank 0's says; `first` is scratch
+ * memory. The error lists the ranks whose tables do not. */
 static int agree_on_hosts(dcp_comm *comm, const uint64_t *own, uint64_t *first, dcp_error *err) {
     const size_t n = (size_t)comm->size;
     if (comm->rank == 0) memcpy(first, own, n * sizeof *first);
@@ -87,7 +87,7 @@ static int agree_on_hosts(dcp_comm *comm, const uint64_t *own, uint64_t *first, 
     return comm_agree(comm, own_status, err);
 }
 
-/* Collective: the rank's place is the table's matter. */
+/* Collective: takes the rank's place from the table. */
 static int take_place(dcp_comm *comm, dcp_error *err) {
     const size_t bytes = (size_t)comm->size * sizeof(uint64_t);
     uint64_t *own = malloc(bytes), *first = malloc(bytes);

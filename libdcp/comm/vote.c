@@ -1,6 +1,6 @@
-/* The words of a vote all become the smallest of all ranks': a maximum is the minimum of
- * complements, and a value is the same everywhere if its minimum is the complement of that of its
- * complements.
+/* Each word of a vote becomes the smallest of all ranks'. A maximum is found as the minimum of
+ * complements. A value is the same everywhere if its minimum is the complement of the minimum of
+ * its complements.
  *
  * If ranks disagree, the cost does not matter: every rank's record goes to rank 0, which groups
  * equal ones. */
@@ -133,7 +133,7 @@ void comm_ranks_print(const unsigned char *member, int size, char *text, size_t 
     }
 }
 
-/* Prints the ranks whose record is that of `rank`, and marks them in `told`. */
+/* Prints the ranks whose record equals that of `rank`, and marks them in `told`. */
 static void tell_variant(const unsigned char *records, size_t bytes, int size, int rank,
                          unsigned char *told, unsigned char *member, char *text) {
     for (int r = 0; r < size; r++) {
@@ -223,7 +223,7 @@ int comm_vote_run(dcp_comm *comm, comm_vote *v, int status, dcp_error *err) {
     uint64_t words[COMM_LEAST_VALUES] = {0};
     size_t n = 0, at = 0;
     for (size_t i = 0; i < v->n && i < COMM_VOTES; i++) n += v->items[i].n;
-    if (v->n > COMM_VOTES || n > COMM_LEAST_VALUES) /* on all ranks, as they add the same */
+    if (v->n > COMM_VOTES || n > COMM_LEAST_VALUES) /* on all ranks alike */
         return core_fail(err, DCP_ERR_STATE, "a vote on %zu values has no room for them", v->n);
     for (size_t i = 0; i < v->n && !status; at += v->items[i++].n)
         put_words(&v->items[i], words + at);

@@ -1,14 +1,14 @@
-/* Votes: what all ranks have to know of each other's values before they go on, in one all-reduce.
+/* Votes: what all ranks must know of each other's values before they continue, in one all-reduce.
  *
  *     comm_vote v = {0};
- *     comm_vote_same(&v, "the step", step);      // DCP_ERR_MISMATCH unless all ranks have this
- * value comm_vote_max(&v, &most, 1);               // becomes the largest of all ranks' values
- *     comm_vote_all(&v, &unchanged);             // becomes whether it is true on all ranks
+ *     comm_vote_same(&v, "the step", step); // DCP_ERR_MISMATCH unless all ranks have this value
+ *     comm_vote_max(&v, &most, 1);          // becomes the largest of all ranks' values
+ *     comm_vote_all(&v, &unchanged);        // becomes true if it is true on all ranks
  *     status = comm_vote_run(comm, &v, status, err);
  *
- * All ranks add the same kinds of values in the same order, also those that have failed already.
- * comm_vote_run reads what pointers point to, unless this rank has failed, and writes the outcome
- * there, unless any rank has. */
+ * All ranks add the same kinds of values in the same order, also ranks that have failed already.
+ * comm_vote_run reads what the pointers point to, unless this rank has failed, and writes the
+ * outcome there, unless any rank has. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,7 +18,7 @@
 enum { COMM_VOTES = 24 };
 
 typedef enum comm_vote_kind {
-    COMM_VOTE_SAME, /* a word and its complement; as the next one */
+    COMM_VOTE_SAME, /* a word and its complement; so is EQUAL */
     COMM_VOTE_EQUAL,
     COMM_VOTE_MIN,
     COMM_VOTE_MAX,
@@ -46,27 +46,26 @@ typedef struct comm_vote {
     bool is_split;
 } comm_vote;
 
-/* All ranks must have the same value. Takes two of the COMM_LEAST_VALUES words of a vote;
- * `name` must outlive it. */
+/* All ranks must have the same value. Uses two of the COMM_LEAST_VALUES words of a vote; `name`
+ * must outlive it. */
 void comm_vote_same(comm_vote *v, const char *name, uint64_t value);
 /* Does the same for a checksum, which the message does not print. */
 void comm_vote_same_hash(comm_vote *v, const char *name, uint64_t value);
 /* comm_vote_run does not compare the values that follow: comm_vote_check does, after it. */
 void comm_vote_split(comm_vote *v);
 
-/* Each of the n values becomes the smallest or the largest of all ranks'. A word per value. */
+/* Each of the n values becomes the smallest or the largest of all ranks'. Uses a word per value. */
 void comm_vote_min(comm_vote *v, uint64_t *values, size_t n);
 void comm_vote_max(comm_vote *v, uint64_t *values, size_t n);
 /* The values become those of the rank that has `decides` set; if several have, the smallest. */
 void comm_vote_from(comm_vote *v, bool decides, uint64_t *values, size_t n);
 
-/* The flag becomes whether it is true on all ranks, or on any. A word. */
+/* The flag becomes whether it is true on all ranks, or on any. Uses a word. */
 void comm_vote_all(comm_vote *v, bool *flag);
 void comm_vote_any(comm_vote *v, bool *flag);
 
 /* *is_equal becomes whether all ranks that take part have the same value, and *value the smallest.
- * Takes two words. At least one rank takes part, and no value is UINT64_MAX, except on all ranks.
- */
+ * Uses two words. At least one rank takes part, and no value is UINT64_MAX, except on all ranks. */
 void comm_vote_equal(comm_vote *v, bool takes_part, uint64_t *value, bool *is_equal);
 
 /* Collective: comm_agree of `status`, and the vote, in one all-reduce. DCP_ERR_MISMATCH names the

@@ -1,6 +1,7 @@
-/* MPI of one rank, for a build without MPI (DCP_MPI=OFF): what the library and dcp-train call of
- * it, where every collective is a copy or nothing. One process is all that such a build runs.
- * Requests are done when they begin; a message to another rank, or MPI-IO, fails. Not installed. */
+/* MPI for one rank, for a build without MPI (DCP_MPI=OFF): the functions that the library and
+ * dcp-train call. Every collective copies or does nothing. Such a build runs only as one process.
+ * Requests are complete when they begin; a message to another rank, or MPI-IO, fails. Not
+ * installed. */
 #ifndef DCP_COMM_ALONE_MPI_H
 #define DCP_COMM_ALONE_MPI_H
 
@@ -32,7 +33,7 @@ enum { MPI_ANY_SOURCE = -1, MPI_ANY_TAG = -1 };
 enum { MPI_INFO_NULL, MPI_ERRORS_RETURN = 0, MPI_REQUEST_NULL = 0 };
 enum { MPI_COMM_TYPE_SHARED, MPI_MODE_RDWR = 8 };
 
-#define MPI_FILE_NULL 0 /* by which HDF5 knows that MPI-IO needs no other header */
+#define MPI_FILE_NULL 0 /* HDF5 tests for it, to learn that MPI-IO needs no other header */
 #define MPI_BYTE ((MPI_Datatype)1)
 #define MPI_CHAR ((MPI_Datatype)1)
 #define MPI_INT sizeof(int)
@@ -56,7 +57,7 @@ DCP_ALONE int alone_copy(const void *from, void *to, int n, MPI_Datatype type) {
     return MPI_SUCCESS;
 }
 
-/* A launcher that starts several such processes would have each take itself for all. */
+/* Ends the process if a launcher started several: each of them would act as the only rank. */
 DCP_ALONE int alone_start(void) {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
     for (int i = 0; i < 3; i++) {
@@ -247,7 +248,7 @@ DCP_ALONE int MPI_Ialltoallv(const void *in, const int *n, const int *from, MPI_
     return alone_copy(in == MPI_IN_PLACE ? in : (const char *)in + (size_t)from[0] * t,
                       (char *)out + (size_t)at[0] * u, n[0], t);
 }
-/* To whom, or from whom, with one rank? */
+/* With one rank, there is no other one to send to or to receive from. */
 DCP_ALONE int MPI_Send(const void *b, int n, MPI_Datatype t, int to, int tag, MPI_Comm c) {
     (void)b, (void)n, (void)t, (void)to, (void)tag, (void)c;
     return MPI_ERR_OTHER;
