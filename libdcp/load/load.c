@@ -1,4 +1,4 @@
-/* The whole load, by whichever thread. */
+/* The whole load, in whichever thread. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +26,10 @@
 struct load_job;
 
 /* A load: select, plan, move, prove, cast. Tensors that the ranks' boxes cover exactly are proven
- * by one sum of checksums over what arrived in memory; of the others the blocks that any rank wants
- * something of (proofs.h). */
+ * by one sum of checksums over what arrived in memory. For other tensors, each block that any
+ * rank needs part of is proven (proofs.h). */
 
-/* Of all replicas and of those that they are compared with. */
+/* Computes the checksum of a replica, or of the box that it is compared with. */
 static int sum_box(state_tensor *const *sorted, const plan_box *b, const staging *on_device,
                    uint64_t *crc, dcp_error *err) {
     const dcp_tensor *t = &sorted[b->tensor]->tensor;
@@ -52,7 +52,7 @@ static int by_keeper(const void *a, const void *b) {
     return (x->keeper_rank > y->keeper_rank) - (x->keeper_rank < y->keeper_rank);
 }
 
-/* As u64s: tensor, checksum, start and count of each dimension. */
+/* Appends as u64s: tensor, checksum, start and count of each dimension. */
 static int pack_replica(state_tensor *const *sorted, const plan_box *b, const staging *on_device,
                         comm_message *out, dcp_error *err) {
     uint32_t dims = core_box_dims(sorted[b->tensor]->tensor.ndim);
@@ -85,7 +85,7 @@ static int pack_replicas(state_tensor *const *sorted, const plan_boxes *plan,
     return status;
 }
 
-/* The keeper's own box that equals `want`; plan->boxes ascend by tensor. */
+/* Returns this rank's kept box that equals `want`, or NULL. plan->boxes ascend by tensor. */
 static const plan_box *find_kept_box(state_tensor *const *sorted, const plan_boxes *plan,
                                      size_t tensor, const dcp_box *want) {
     size_t low = core_first_from(&plan->boxes->tensor, plan->n, sizeof *plan->boxes, tensor);
@@ -96,7 +96,7 @@ static const plan_box *find_kept_box(state_tensor *const *sorted, const plan_box
     return NULL;
 }
 
-typedef struct known { /* checksums of this rank's boxes that were asked for */
+typedef struct known { /* the checksums of this rank's boxes, computed when first needed */
     uint64_t *crcs;
     unsigned char *done;
     const staging *on_device;
@@ -145,10 +145,11 @@ static int compare_replicas(dcp_comm *comm, state_tensor *const *sorted, const p
     return status;
 }
 
-/* Collective. Equal boxes of several ranks must hold equal bytes: their keeper's were proven by the
- * sum of checksums, which counts each box once. So each rank tells the keepers of its replicas the
- * checksums of what arrived, and the keepers compare them with their own. Boxes of tensors that are
- * not covered exactly are left out. DCP_ERR_CORRUPT names the tensor and the rank. */
+/* Collective. Equal boxes of several ranks must hold equal bytes. The sum of checksums proves only
+ * those of their keeper, since it counts each box once. So each rank sends the keepers of its
+ * replicas the checksums of what arrived, and the keepers compare them with their own. Boxes of
+ * tensors that are not covered exactly are left out. DCP_ERR_CORRUPT names the tensor and the
+ * rank. */
 static int check_replicas(dcp_comm *comm, state_tensor *const *sorted, const plan_boxes *plan,
                           const staging *on_device, dcp_error *err) {
     comm_message send = {0}, receive = {0};
@@ -171,14 +172,13 @@ static int check_replicas(dcp_comm *comm, state_tensor *const *sorted, const pla
 /* What the ranks vote on when a load begins. */
 typedef struct load_choice {
     bool is_selected;  /* the tensors could be selected */
-    bool casts_on_way; /* boxes of some rank are on a device or have strides */
-    bool same_tensors; /* all ranks selected the same ones */
-    uint64_t tensors;  /* their fingerprint */
-    uint64_t engine;   /* that all ranks use */
+    bool casts_on_way; /* some rank's boxes are on a device or have strides */
+    bool same_tensors; /* all ranks selected the same tensors */
+    uint64_t tensors;  /* the fingerprint of the selected tensors */
+    uint64_t engine;   /* the engine that all ranks use */
 } load_choice;
 
-/* Collective: `c` becomes what all ranks chose. Only a rank that decides on the engine sets that.
- */
+/* Collective: `c` becomes what all ranks chose. Only ranks with `decides` set choose the engine. */
 static int vote_on_choice(dcp_comm *comm, int status, const dcp_load_options *options,
                           int in_flight, load_choice *c, bool decides, dcp_error *err) {
     comm_vote v = {0};
@@ -189,8 +189,8 @@ static int vote_on_choice(dcp_comm *comm, int status, const dcp_load_options *op
     return load_select_agree(comm, status, options, in_flight, &v, err);
 }
 
-/* Collective: the tensors, which all ranks select alike, and the engine, which all want alike;
- * where they leave the choice, rank 0 chooses. */
+/* Collective: chooses the tensors, which all ranks select alike, and the engine. All ranks request
+ * the same engine; if they leave the choice open, rank 0 chooses. */
 static int choose(load_job *l, const dcp_state *state, dcp_error *err) {
     load_selection *s = &l->chosen;
     load_choice c = {0};
@@ -224,7 +224,7 @@ static int choose(load_job *l, const dcp_state *state, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Of this rank's boxes, as they are stored. */
+/* Returns the bytes of this rank's boxes, as they are stored. */
 static uint64_t bytes_of_boxes(const load_job *l) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < l->boxes.n; i++) {
@@ -235,17 +235,18 @@ static uint64_t bytes_of_boxes(const load_job *l) {
     return bytes;
 }
 
-/* Collective, in the place of load_plan of a load in flight on a rank that has `status`. */
+/* Collective: replaces load_plan of a load in flight on a rank that has already failed with
+ * `status`. */
 static int load_refuse(dcp_comm *comm, int status, const dcp_load_options *options,
                        dcp_error *err) {
     load_choice none = {0};
     return vote_on_choice(comm, status, options, 1, &none, false, err);
 }
 
-/* Collective, beginning with comm_agree of `own`: the boxes of all ranks, with the datasets near
- * them, and how many tensors' pieces all ranks can make at once. Each rank begins its pieces as
- * soon as it can know those datasets: at once, when the tensors' homes have answered, or when it
- * knows how the boxes lie. */
+/* Collective, beginning with comm_agree of `own`: plans the boxes of all ranks, with the datasets
+ * near them, and finds how many tensors' pieces all ranks can make at once. Each rank begins its
+ * pieces as soon as it can know those datasets: at once, when the tensors' homes have answered, or
+ * when it knows how the boxes lie. */
 static int plan_boxes_of(load_job *l, int own, dcp_error *err) {
     const bool rows_are_here = l->ckpt->rows == READER_ROWS_HERE, asks = load_asks_homes(l);
     load_asking asking = {0};
@@ -266,17 +267,17 @@ static int plan_boxes_of(load_job *l, int own, dcp_error *err) {
     return status;
 }
 
-/* The two halves of a load, each of them in order. What comes in between is for the caller: a load
- * in flight is planned on the caller's thread and runs in another. */
+/* The two halves of a load; each runs its steps in order. What happens in between is up to the
+ * caller: a load in flight is planned on the caller's thread and runs in another one. */
 
-/* Collective, with ckpt, comm, options and progress set in the job, which else is zeroed: up to
- * where all ranks know what is to be read. `state` is borrowed until load_end; of the options
- * nothing but what is copied into the job is used any more. */
+/* Collective: plans until all ranks know what is to be read. begin_job has filled in the job.
+ * `state` is borrowed until load_end. Of the options, only what was copied into the job is used
+ * afterwards. */
 static int load_plan(load_job *l, const dcp_state *state, dcp_error *err) {
     double start = core_clock_now();
     int status = choose(l, state, err);
     if (!status) status = plan_boxes_of(l, move_device_open(&l->device, state, err), err);
-    if (!status && !l->engine->is_by_position && load_proofs_are_due(l)) /* read by position */
+    if (!status && !l->engine->is_by_position && load_proofs_are_due(l)) /* proofs need a queue */
         status = comm_agree(l->comm, io_queue_create(&l->queue, err), err);
     for (size_t i = 0; i < l->chosen.n && !status; i++)
         l->report.bytes += l->chosen.stored[i]->bytes;
@@ -286,7 +287,7 @@ static int load_plan(load_job *l, const dcp_state *state, dcp_error *err) {
 }
 
 /* Collective, after load_plan, over l->comm, which may be another communicator of the same ranks by
- * now. In any thread, save by engines that are not for any. */
+ * now. Runs in any thread, except with engines that are not for any thread. */
 static int load_run(load_job *l, dcp_error *err) {
     double start = core_clock_now();
     comm_stop_begin(&l->progress.stop, l->comm);
@@ -294,7 +295,7 @@ static int load_run(load_job *l, dcp_error *err) {
     if (!status) status = load_pieces_move_all(l, err);
     double moved = core_clock_now();
     status = load_compare_sums(l, status, err);
-    if (!status && l->boxes.has_replicas) /* otherwise the sums prove all */
+    if (!status && l->boxes.has_replicas) /* otherwise the sums prove everything */
         status = check_replicas(l->comm, l->cast.tensors, &l->boxes, l->device.staging, err);
     if (!status) load_cast_in_place(l);
     l->report.sync_s = core_clock_now() - moved;
@@ -302,7 +303,7 @@ static int load_run(load_job *l, dcp_error *err) {
     return status;
 }
 
-/* Frees what the job has, also after a failure. */
+/* Frees what the job owns, also after a failure. */
 static void load_end(load_job *l) {
     load_pieces_free(l);
     device_staging_close(l->device.staging);
@@ -314,18 +315,18 @@ static void load_end(load_job *l) {
 /* The public calls of a load: at once, or in flight beside what the caller does next.
  *
  * The caller's thread plans a load in flight; another one reads, over a duplicate of the
- * checkpoint's communicator. Where there can be no such thread, the wait reads, or the next call
- * that wants the checkpoint for itself. In both cases the collectives come in the same order on
- * every rank. */
+ * checkpoint's communicator. If there can be no such thread, the wait reads, or the next call that
+ * requires the checkpoint for itself. In both cases the collectives come in the same order on every
+ * rank. */
 
 struct dcp_loading {
-    reader_user user;      /* first: what the checkpoint knows of it */
+    reader_user user;      /* first: the checkpoint points to it */
     load_job job;          /* its ckpt is NULL once the load has ended */
     dcp_comm *thread_comm; /* a duplicate of the checkpoint's; NULL: there can be no thread */
     core_task task;
 };
 
-/* `given` is what was wrong with the caller's arguments so far. */
+/* `given`: the status of the caller's arguments so far. */
 static void begin_job(load_job *l, dcp_checkpoint *ckpt, int given,
                       const dcp_load_options *options) {
     *l = (load_job){.ckpt = ckpt, .comm = ckpt->comm, .options = *options, .given = given};
@@ -345,7 +346,7 @@ static int run_loading(void *ctx, dcp_error *err) {
     return status;
 }
 
-/* Ends the load, where it has not ended. */
+/* Ends the load, unless it has ended. */
 static void settle_loading(reader_user *user) {
     dcp_loading *s = (dcp_loading *)user;
     dcp_checkpoint *ckpt = s->job.ckpt;
@@ -367,7 +368,7 @@ static void launch_loading(dcp_loading *s) {
     core_task_start(&s->task, "dcp-load");
 }
 
-/* Collective. */
+/* Collective: plans the load, and makes the thread's communicator if there can be a thread. */
 static int plan_loading(dcp_loading *s, const dcp_state *state, dcp_error *err) {
     load_job *l = &s->job;
     l->in_flight = 1;

@@ -13,16 +13,15 @@ typedef struct load_casting {
     state_tensor *shadows;
     state_box *boxes;
     int on_the_way; /* all elements are converted on the way into the boxes (load_plan) */
-    int narrows;    /* those of some tensor are */
+    int narrows;    /* some tensor's elements are */
 } load_casting;
 
 typedef struct load_job {
     dcp_checkpoint *ckpt;
     dcp_comm *comm;
-    dcp_load_options
-        options;   /* a copy; only planning uses the lists in it, which are the caller's */
-    int given;     /* the status of this rank's arguments */
-    int in_flight; /* the call was dcp_load_async */
+    dcp_load_options options; /* a copy; only planning uses its lists, which are the caller's */
+    int given;                /* the status of this rank's arguments */
+    int in_flight;            /* the call was dcp_load_async */
     move_progress progress;
     load_selection chosen;
     const struct move_engine *engine;
@@ -32,14 +31,15 @@ typedef struct load_job {
     uint64_t first_end; /* all ranks can make the pieces of the tensors before this one at once, if
                            the boxes cover all tensors exactly */
     struct io_queue *queue;  /* for engines by position */
-    struct move_file *files; /* the checkpoint's, by address */
-    move_device device;      /* that has boxes of this rank */
+    struct move_file *files; /* the checkpoint's, ordered by address */
+    move_device device;      /* the device that has boxes of this rank */
     uint64_t *sums;      /* of the blocks of each selected tensor's datasets that are known here */
     uint64_t *first_sum; /* [n + 1]: where each tensor's sums begin */
     /* Per block of the tensors that the boxes don't cover exactly: 1 + the rank that proves it; 0:
      * no rank needs any of it. NULL: the boxes cover all tensors exactly. */
     uint64_t *provers;
-    /* The same for the blocks of the tensors that are at home here; NULL: all rows are here. */
+    /* Like `provers`, for the blocks of the tensors that are at home here; NULL: all rows are
+     * here. */
     uint64_t *home_provers;
     dcp_report report;
 } load_job;
@@ -50,8 +50,7 @@ static inline int load_is_home(const load_job *l, size_t tensor) {
     return reader_checkpoint_home(l->ckpt, number) == l->comm->rank;
 }
 
-/* Returns true if ranks request the rows of the datasets near their boxes from the tensors' homes.
- */
+/* Returns true if ranks request the rows of datasets near their boxes from the tensors' homes. */
 static inline bool load_asks_homes(const load_job *l) {
     return l->ckpt->rows == READER_ROWS_AT_HOMES && l->comm->size > 1;
 }

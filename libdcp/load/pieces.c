@@ -1,4 +1,4 @@
-/* At home boxes become what reader/view.h wants to be asked. */
+/* A tensor's home turns the boxes that it receives into the requests that reader/view.h expects. */
 #include "load/pieces.h"
 
 #include <limits.h>
@@ -17,11 +17,11 @@
 #include "move/transfer.h"
 #include "reader/checkpoint.h"
 
-/* A box as it came. */
+/* A box as it was received. */
 typedef struct asked_box {
     size_t number; /* of the tensor, in the checkpoint */
     const unsigned char *start;
-    uint64_t bytes; /* from there on: start and count */
+    uint64_t bytes; /* of start and count */
 } asked_box;
 
 static int by_number(const void *a, const void *b) {
@@ -42,7 +42,8 @@ static size_t count_most(const comm_message *boxes, const uint64_t *bytes, int r
     return most;
 }
 
-/* One rank's boxes from *at on, which moves behind them, by the tensors' numbers. */
+/* Appends one rank's boxes, which begin at *at, ordered by the tensors' numbers. *at moves behind
+ * them. */
 static int put_asked(const load_asking *a, const unsigned char **at, uint64_t bytes,
                      asked_box *list, comm_message *asked, dcp_error *err) {
     size_t n = 0, is_sorted = 1;
@@ -54,7 +55,7 @@ static int put_asked(const load_asking *a, const unsigned char **at, uint64_t by
         list[n].bytes = 16ULL * dims;
         is_sorted &= !n || list[n - 1].number <= list[n].number;
     }
-    if (!is_sorted) qsort(list, n, sizeof *list, by_number); /* as renames may have it */
+    if (!is_sorted) qsort(list, n, sizeof *list, by_number); /* renames may change the order */
     for (size_t i = 0; i < n; i++) {
         const uint64_t number = list[i].number;
         unsigned char *to = comm_message_append(asked, sizeof number + list[i].bytes);
@@ -92,7 +93,7 @@ static int answer_boxes(void *ctx, const comm_message *boxes, const uint64_t *by
 static int take_rows(void *ctx, plan_homes *homes, dcp_error *err) {
     const load_asking *a = ctx;
     load_job *l = a->job;
-    free(homes->out.data); /* is sent */
+    free(homes->out.data); /* it has been sent */
     homes->out = (comm_message){0};
     int status = reader_view_take(l->ckpt, &homes->in, &l->view, err);
     return status ? status : load_pieces_begin(l, a->end, err);
@@ -123,7 +124,7 @@ void load_ask_free(load_asking *a) {
     *a = (load_asking){0};
 }
 
-/* Without the option all types are the same. */
+/* Without the option cast, all types are equal. */
 static int needs_cast(const load_job *l, size_t i) {
     return l->options.cast &&
            l->chosen.wanted[i]->tensor.dtype != l->chosen.stored[i]->tensor.dtype;
@@ -137,12 +138,13 @@ static uint64_t wanted_size(const load_job *l, size_t i) {
     return dcp_dtype_bytes(l->chosen.wanted[i]->tensor.dtype);
 }
 
-/* 1 where the tensor's elements are converted on the way. */
+/* Returns 1 if the tensor's elements are converted on the way into the boxes. */
 static int load_cast_is_narrow(const load_job *l, size_t i) {
     return stored_size(l, i) > wanted_size(l, i) || (l->cast.on_the_way && needs_cast(l, i));
 }
 
-/* The tensor with the stored type, its boxes at the ends of their memory. */
+/* Makes `shadow`, the tensor with the stored type. Each of its boxes lies at the end of
+ * the wanted box's memory. */
 static void make_shadow(const load_job *l, size_t i, state_tensor *shadow, state_box *boxes) {
     const state_tensor *t = l->chosen.wanted[i];
     uint64_t surplus = wanted_size(l, i) - stored_size(l, i);
@@ -202,13 +204,14 @@ void load_cast_in_place(const load_job *l) {
     }
 }
 
-/* From boxes of the state to pieces of the checkpoint's datasets, and moving those, in batches. */
+/* From boxes of the state to pieces of the checkpoint's datasets, which are moved in batches. */
 
-/* Of so few datasets near a box there is memory for a piece each; of more, those are counted that
- * share elements with it: one long dataset makes all of a tensor's near. */
+/* With up to this many datasets near a box, there is memory for a piece of each. With more, only
+ * those that share elements with the box are counted: one long dataset makes all datasets of a
+ * tensor near. */
 enum { FEW = 64 };
 
-enum { MOST_PIECES = 32 << 10 }; /* of a rank at a time, but for a tensor with more: some MiB */
+enum { MOST_PIECES = 32 << 10 }; /* of a rank at a time, unless one tensor has more: some MiB */
 
 static int make_sums(load_job *l, dcp_error *err) {
     uint64_t blocks = 0;
@@ -223,7 +226,8 @@ static int make_sums(load_job *l, dcp_error *err) {
     return l->sums ? DCP_OK : core_fail_memory(err, blocks * sizeof *l->sums);
 }
 
-/* A path to the file while its folder is open, whatever name that has; NULL: no memory. */
+/* Returns a path to the file that is valid while its folder is open, whatever name that has. NULL:
+ * memory is short. */
 static char *path_by_folder(const format_file *file) {
     const char *slash = strrchr(file->path, '/');
     char *path;
@@ -232,8 +236,8 @@ static char *path_by_folder(const format_file *file) {
     return path;
 }
 
-/* HDF5 opens files by their paths. Where the step has lost its name since it was opened, another
- * step may have it. */
+/* HDF5 opens files by their paths. If the step has lost its name since it was opened, another step
+ * may have that name. */
 static int find_detours(load_job *l, dcp_error *err) {
     const dcp_checkpoint *ckpt = l->ckpt;
     int moved = ckpt->hold && !format_hold_is_named(ckpt->hold);
@@ -273,7 +277,7 @@ static int find_in_rows(load_job *l, dcp_error *err) {
     return status;
 }
 
-/* Checksums, files and queue. */
+/* Prepares checksums, files and queue. */
 static int prepare_pieces(load_job *l, dcp_error *err) {
     int status =
         l->ckpt->rows == READER_ROWS_HERE ? reader_view_here(l->ckpt, &l->view, err) : DCP_OK;
@@ -295,7 +299,8 @@ void load_pieces_free(load_job *l) {
     free(l->home_provers);
 }
 
-/* What one dataset holds of one box. What other ranks want as well, aggregators read for all. */
+/* Makes the piece of the box that the dataset holds; returns 0 if it holds none. What several ranks
+ * need is not bulk: aggregators read it for all of them. */
 static int make_piece(const load_job *l, const plan_box *b, const reader_dataset *from,
                       move_piece *out) {
     const state_box *box = b->box;
@@ -313,7 +318,7 @@ static int make_piece(const load_job *l, const plan_box *b, const reader_dataset
     return 1;
 }
 
-/* The most pieces that there can be of a box of the tensor. */
+/* Returns an upper bound on the number of pieces of a box of the tensor. */
 static size_t most_pieces(const load_job *l, size_t tensor, const dcp_box *box) {
     const reader_known *known = load_known(l, tensor);
     size_t n = 0, k, end;
@@ -335,20 +340,20 @@ static size_t pieces_of(const load_job *l, const plan_box *b, move_piece *out) {
     return n;
 }
 
-/* HDF5 sees a file only when plain reads have shown that its metadata is intact. */
+/* HDF5 may see a file only after plain reads have shown that its metadata is intact. */
 static int check_metadata(void *owner, dcp_error *err) {
     return format_file_check_outside(owner, err);
 }
 
-/* Tensors are moved in batches, so that a rank has a bounded number of pieces. */
+/* Tensors are moved in batches, to limit the number of pieces that a rank has at a time. */
 typedef struct piece_batch {
-    size_t tensor, end; /* its tensors; before the ranks agree, as many as suit this one */
-    size_t box;         /* the first box of them */
-    int exact, inexact; /* which of the tensors, by how boxes cover them */
-    int is_last;        /* no others follow its last tensors */
-    size_t agreed_end;  /* of the first batch, where it is agreed on already; else 0 */
+    size_t tensor, end; /* its tensors; until the ranks agree, as many as suit this rank */
+    size_t box;         /* the first box of these tensors */
+    int exact, inexact; /* which tensors: those that boxes cover exactly; those that they don't */
+    int is_last;        /* no other batches follow the one with the last tensor */
+    size_t agreed_end;  /* the end of the first batch, if it is agreed on already; else 0 */
     move_piece *pieces;
-    move_cast *casts; /* a piece's; NULL: no elements are cast on the way */
+    move_cast *casts; /* one per piece; NULL: no elements are converted on the way */
     size_t n, room;
 } piece_batch;
 
@@ -356,7 +361,7 @@ static int is_in(const load_job *l, const piece_batch *b, size_t tensor) {
     return l->boxes.exact[tensor] ? b->exact : b->inexact;
 }
 
-/* Of all boxes of the tensor. */
+/* Returns an upper bound on the number of pieces of all of the tensor's boxes. */
 static size_t most_of_tensor(const load_job *l, size_t tensor) {
     const state_tensor *t = l->cast.tensors[tensor];
     size_t n = 0;
@@ -364,8 +369,8 @@ static size_t most_of_tensor(const load_job *l, size_t tensor) {
     return n;
 }
 
-/* Walks tensors from the batch's first one on, and counts their pieces until there are many. The
- * datasets of these tensors are open then, of which each has a piece. */
+/* Walks the tensors, starting at the batch's first one, and counts their pieces until there are
+ * many. The datasets of these tensors are open then; each of them has a piece. */
 static int measure_batch(load_job *l, piece_batch *b, dcp_error *err) {
     b->room = 0;
     for (b->end = b->tensor; b->end < l->chosen.n; b->end++) {
@@ -380,7 +385,8 @@ static int measure_batch(load_job *l, piece_batch *b, dcp_error *err) {
     return DCP_OK;
 }
 
-/* *end: how many tensors' pieces suit this rank at once. Their datasets are open then. */
+/* *end becomes the number of tensors whose pieces suit this rank at once. Their datasets are open
+ * then. */
 static int measure_pieces(const load_job *l, uint64_t *end, dcp_error *err) {
     size_t n = 0, i = 0;
     for (; i < l->chosen.n; i++) {
@@ -411,7 +417,7 @@ static void cast_pieces(const load_job *l, piece_batch *b, size_t tensor, size_t
     }
 }
 
-/* Those of the tensors before b->end; moves b->box to the first box after them. */
+/* Makes the pieces of the tensors before b->end; moves b->box to the first box after them. */
 static void fill_batch(const load_job *l, piece_batch *b) {
     const plan_boxes *boxes = &l->boxes;
     for (size_t tensor = b->tensor; tensor < b->end; tensor++) {
@@ -436,8 +442,8 @@ static int reserve_pieces(const load_job *l, piece_batch *b, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective, but where it was agreed on before: the last tensor that suits all ranks ends the
- * batch. This rank's failure is told then, or as the move ends. */
+/* Collective, unless the batch's end was agreed on before: the batch ends with the last tensor that
+ * suits all ranks. A failure of this rank is reported in this agreement, or when the move ends. */
 static int agree_batch(load_job *l, piece_batch *b, dcp_error *failure, dcp_error *err) {
     b->n = 0;
     int status = measure_batch(l, b, failure);
@@ -484,7 +490,7 @@ static int move_pieces(load_job *l, const move_engine *engine, const piece_batch
     return engine->from_files(&t, err);
 }
 
-/* Collective. */
+/* Collective: prepares and moves one batch. */
 static int move_batch(load_job *l, const move_engine *engine, piece_batch *b, dcp_error *err) {
     dcp_error failure = {.rank = -1};
     int status = agree_batch(l, b, &failure, err);
@@ -518,7 +524,7 @@ int load_pieces_move_all(load_job *l, dcp_error *err) {
                          .is_last = !again,
                          .agreed_end = due ? 0 : l->first_end};
     int status = move_batches(l, l->engine, first, err);
-    if (!status && again) /* blocks have to be read whole, by few */
+    if (!status && again) /* whole blocks must be read, by few ranks */
         status = move_batches(l, move_engine_for_scattered(),
                               (piece_batch){.inexact = 1, .is_last = 1}, err);
     return status;

@@ -8,7 +8,7 @@
 #include "plan/boxes.h"
 
 /* Requests the datasets near this rank's boxes from the tensors' homes, in the same message that
- * asks who else holds them. */
+ * finds out who else holds these boxes. */
 
 struct load_job;
 

@@ -1,5 +1,5 @@
-/* Blocks are numbered as in l->sums. Where all rows are on each rank, an all-reduce chooses who
- * sums a block; of shards the tensors' homes do. */
+/* Blocks are numbered as in l->sums. If each rank has all rows, an all-reduce chooses which rank
+ * sums a block; for shards the tensors' homes choose. */
 #include "load/proofs.h"
 
 #include <stdlib.h>
@@ -20,7 +20,8 @@ int load_proofs_are_due(const load_job *l) {
     return 0;
 }
 
-/* How soon it is a rank's turn at a block: the first of those who want something of it sums it. */
+/* Returns how soon it is a rank's turn at a block. Of the ranks that need some of the block, the
+ * one whose turn comes first sums it. */
 static uint64_t turn_of_rank(const load_job *l, uint64_t rank, uint64_t block) {
     uint64_t ranks = (uint64_t)l->comm->size;
     return (rank + ranks - block % ranks) % ranks;
@@ -34,8 +35,8 @@ static uint64_t prover_of(const load_job *l, uint64_t block, uint64_t turn) {
     return turn == UINT64_MAX ? 0 : 1 + (turn + block) % (uint64_t)l->comm->size;
 }
 
-/* Marks the blocks that the runs touch, from number `first` on; of short runs, one a block is
- * enough. */
+/* Marks the blocks that the runs touch, numbered starting at `first`. Of several short runs in a
+ * block, one suffices. */
 static void mark_runs(const load_job *l, const box_copy *copy, uint64_t first) {
     for (uint64_t i = 0, a, b; i < copy->runs;) {
         core_box_copy_run(copy, i, &a, &b);
@@ -71,8 +72,8 @@ static int mark_boxes(const load_job *l, dcp_error *err) {
     return status;
 }
 
-/* Where, of all blocks of the tensors that are at home here, each selected tensor's begin; with the
- * end, malloc'd. */
+/* (*first)[i] becomes where the blocks of selected tensor i begin among all blocks of the tensors
+ * that are at home here; the last element is their number. The caller frees *first. */
 static int load_proofs_list(const load_job *l, uint64_t **first, dcp_error *err) {
     uint64_t blocks = 0;
     *first = calloc(l->chosen.n + 1, sizeof **first);
@@ -85,15 +86,15 @@ static int load_proofs_list(const load_job *l, uint64_t **first, dcp_error *err)
     return DCP_OK;
 }
 
-/* A block that a rank wants something of, in messages to its tensor's home. */
+/* A block that a rank needs some of, in messages to its tensor's home. */
 typedef struct wanted_block {
-    uint64_t tensor, block; /* of the tensor */
+    uint64_t tensor, block; /* block: its number in the tensor */
     uint64_t own;           /* its number in that rank's l->provers */
 } wanted_block;
 
 enum { WANTED_WORDS = sizeof(wanted_block) / 8 };
 
-/* Those that are marked. */
+/* Places the marked blocks into messages to their tensors' homes. */
 static int place_wanted(const load_job *l, reader_spread *spread, dcp_error *err) {
     int status = DCP_OK;
     for (int placing = 0; placing < 2 && !status; placing++) {
@@ -121,7 +122,7 @@ static int place_wanted(const load_job *l, reader_spread *spread, dcp_error *err
     return status;
 }
 
-/* At home: who of those who want a block sums it. */
+/* At home: chooses which of the ranks that need a block sums it. */
 static int choose_provers(load_job *l, const reader_spread *wanted, const uint64_t *first,
                           dcp_error *err) {
     const wanted_block *w = (const wanted_block *)(const void *)wanted->in.data;
@@ -137,7 +138,7 @@ static int choose_provers(load_job *l, const reader_spread *wanted, const uint64
     return DCP_OK;
 }
 
-/* The blocks that each rank sums, by its own numbers. */
+/* Places the blocks that each rank sums into its answer, by that rank's own numbers. */
 static int place_answers(const load_job *l, const reader_spread *wanted, const uint64_t *first,
                          reader_spread *answers, dcp_error *err) {
     int status = DCP_OK;
@@ -168,7 +169,7 @@ static int take_answers(load_job *l, const comm_message *in, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective, of shards, beginning with comm_agree of `status`: the tensors' homes choose. */
+/* Collective, for shards, beginning with comm_agree of `status`: the tensors' homes choose. */
 static int agree_at_homes(load_job *l, int status, dcp_error *err) {
     reader_spread wanted = {.comm = l->comm}, answers = {.comm = l->comm};
     uint64_t *first = NULL;
@@ -197,7 +198,7 @@ int load_proofs_agree(load_job *l, dcp_error *err) {
     int status = comm_agree(l->comm, l->provers ? DCP_OK : core_fail_memory(err, blocks * 8), err);
     if (status) return status;
     for (uint64_t b = 0; b < blocks; b++) l->provers[b] = UINT64_MAX;
-    status = mark_boxes(l, err); /* where all rows are here, it can't fail */
+    status = mark_boxes(l, err); /* can't fail if all rows are here */
     if (l->ckpt->rows != READER_ROWS_HERE) return agree_at_homes(l, status, err);
     status = comm_allreduce(l->comm, l->provers, blocks, DCP_REDUCE_MIN, err);
     for (uint64_t b = 0; b < blocks && !status; b++) l->provers[b] = prover_of(l, b, l->provers[b]);
@@ -232,8 +233,8 @@ size_t load_proofs_of(const load_job *l, size_t tensor, move_piece *out) {
     return n;
 }
 
-/* DCP_ERR_CORRUPT where a block of the dataset that was summed is not as it was saved; `sums` and
- * `provers` are those of the dataset, of all ranks. */
+/* Returns DCP_ERR_CORRUPT if a block of the dataset that was summed is not as it was saved. `sums`
+ * and `provers` are those of the dataset's blocks, over all ranks. */
 static int load_proofs_compare(const reader_dataset *p, const uint64_t *sums,
                                const uint64_t *provers, dcp_error *err) {
     int status = DCP_OK;
@@ -242,22 +243,23 @@ static int load_proofs_compare(const reader_dataset *p, const uint64_t *sums,
     return status;
 }
 
-/* Where all rows are on each rank, sums are joined as the last pieces move (pieces.c). Of shards
- * each rank sends those of the datasets that it has something of to their tensors' homes, which
- * alone have all of a tensor's. */
+/* If each rank has all rows, the sums are combined while the last pieces move (pieces.c). For
+ * shards, each rank sends its sums of a tensor's datasets to the tensor's home, since only the home
+ * has all of the tensor's rows. */
 
-/* Sums, and who proves which block, of all tensors that are compared here. */
+/* The sums, and who proves which block, of all tensors that are compared here. */
 typedef struct compared {
-    const uint64_t *first; /* where each tensor's begin */
+    const uint64_t *first; /* [tensor]: where its blocks begin */
     const uint64_t *sums, *provers;
 } compared;
 
-/* All datasets of a tensor that is at home here. */
+/* Compares all datasets of a tensor that is at home here. */
 static int compare_tensor(load_job *l, size_t tensor, const compared *c, dcp_error *err) {
     const reader_tensor *t = l->chosen.stored[tensor];
     const uint64_t *sums = c->sums + c->first[tensor];
     const uint64_t *provers = l->boxes.exact[tensor] ? NULL : c->provers + c->first[tensor];
-    const int is_here = l->ckpt->rows == READER_ROWS_HERE; /* else readers may be finding them */
+    /* Unless all rows are here, another thread may be finding t->datasets at this moment. */
+    const int is_here = l->ckpt->rows == READER_ROWS_HERE;
     reader_dataset *expanded = NULL;
     int status =
         is_here ? DCP_OK : reader_packed_expand(l->ckpt, t->rows, t->n_datasets, &expanded, err);
@@ -285,19 +287,19 @@ static int has_sum(const uint64_t *sums, uint64_t n) {
     return 0;
 }
 
-/* A tensor's rows that are still to be walked, and their blocks' sums. */
+/* The rows of a tensor that remain to be walked, and the sums of their blocks. */
 typedef struct row_walk {
     const uint64_t *row, *sums;
     size_t left;
 } row_walk;
 
-/* Blocks of a tensor one after the other that this rank has something of. */
+/* Consecutive blocks of a tensor of which this rank has sums. */
 typedef struct sum_run {
-    uint64_t first, blocks; /* the first one's number in the tensor; how many */
+    uint64_t first, blocks; /* the first one's number in the tensor; the number of blocks */
     const uint64_t *sums;
 } sum_run;
 
-/* 0: there are no more. */
+/* Finds the next run. Returns 0 if there are no more. */
 static int next_run(const dcp_checkpoint *ckpt, row_walk *w, sum_run *run) {
     *run = (sum_run){0};
     for (; w->left > 0; w->left--) {
@@ -314,7 +316,8 @@ static int next_run(const dcp_checkpoint *ckpt, row_walk *w, sum_run *run) {
     return run->blocks != 0;
 }
 
-/* Of each run: tensor, first block, number of blocks, sums. */
+/* Places each run into the message to the tensor's home: tensor, first block, number of blocks,
+ * sums. */
 static int place_sums(const load_job *l, reader_spread *spread, dcp_error *err) {
     int status = DCP_OK;
     for (int placing = 0; placing < 2 && !status; placing++) {
@@ -356,7 +359,8 @@ static int add_sums(const load_job *l, const comm_message *in, const uint64_t *f
     return DCP_OK;
 }
 
-/* Collective, beginning with comm_agree of `status`. *own: what this rank has found. */
+/* Collective, beginning with comm_agree of `status`. *own becomes the outcome of this rank's own
+ * comparison. */
 static int compare_at_homes(load_job *l, int status, int *own, dcp_error *err) {
     reader_spread spread = {.comm = l->comm};
     uint64_t *first = NULL, *sums = NULL;

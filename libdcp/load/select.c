@@ -1,5 +1,5 @@
-/* Selecting is local and depends on options and state alone, which all ranks agree on; so all ranks
- * select the same. */
+/* Selecting is local and depends only on options and state, which all ranks agree on; so all ranks
+ * select the same tensors. */
 #include "load/select.h"
 
 #include <fnmatch.h>
@@ -26,7 +26,7 @@ static int stars(const char *pattern) {
     return n;
 }
 
-/* Whether the pairs are well-formed: DCP_ERR_ARG names the first that isn't. */
+/* Checks that the pairs are well-formed. DCP_ERR_ARG names the first one that isn't. */
 static int check_renames(const dcp_rename *pairs, size_t n, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
         const dcp_rename *pair = &pairs[i];
@@ -41,7 +41,8 @@ static int check_renames(const dcp_rename *pairs, size_t n, dcp_error *err) {
     return DCP_OK;
 }
 
-/* 1 where path is `pattern` with some text, of which *star is the beginning, for its star. */
+/* Returns 1 if `path` is `pattern` with some text in place of its star; *star is where that text
+ * begins. */
 static int match_pattern(const char *pattern, const char *path, const char **star,
                          size_t *star_bytes) {
     const char *at = strchr(pattern, '*');
@@ -57,7 +58,8 @@ static int match_pattern(const char *pattern, const char *path, const char **sta
     return 1;
 }
 
-/* `pattern` with that text for its star; 0: longer than a path may be. */
+/* Writes `pattern` with that text in place of its star. Returns 0 if the result is longer than a
+ * path may be. */
 static int fill_pattern(const char *pattern, const char *star, size_t star_bytes, path_text out) {
     size_t before = strcspn(pattern, "*"), length = strlen(pattern);
     size_t after = before < length ? length - before - 1 : 0;
@@ -72,7 +74,8 @@ static int fill_pattern(const char *pattern, const char *star, size_t star_bytes
     return 1;
 }
 
-/* The name in the checkpoint of the state's tensor `path`. DCP_ERR_ARG: no tensor can have it. */
+/* Finds the name that the state's tensor `path` has in the checkpoint. DCP_ERR_ARG: no tensor can
+ * have that name. */
 static int rename_to_stored(const dcp_rename *pairs, size_t n, const char *path, path_text out,
                             dcp_error *err) {
     const char *star, *why = "it is longer than 1,024 bytes";
@@ -91,7 +94,7 @@ static int rename_to_stored(const dcp_rename *pairs, size_t n, const char *path,
     return DCP_OK;
 }
 
-/* The name that this pair turns into `stored`; 0: there is none. */
+/* Finds the name that this pair turns into `stored`. Returns 0 if there is none. */
 static int rename_from_stored(const dcp_rename *pair, const char *stored, path_text out) {
     const char *star;
     size_t star_bytes;
@@ -143,8 +146,8 @@ static int check_options(const dcp_load_options *o, dcp_error *err) {
     return move_engine_check(o->engine, err);
 }
 
-/* All globs where `matched` is given, which tells which did; else the first that matches will do.
- */
+/* Returns true if any glob matches, or if there are none. With `matched`, tries all globs and marks
+ * those that match; otherwise stops at the first match. */
 static int glob(const dcp_load_options *o, const char *path, unsigned char *matched) {
     int any = !o->n_only;
     for (size_t i = 0; i < o->n_only && (!any || matched); i++)
@@ -202,7 +205,7 @@ static int check_types(const dcp_checkpoint *ckpt, const dcp_tensor *want, const
     return DCP_OK;
 }
 
-/* Both lists ascend by name, so it is mostly the tensor after the one that was found last. */
+/* Both lists ascend by name, so the result is usually the tensor after the one found last. */
 static const reader_tensor *find_after(const dcp_checkpoint *ckpt, const reader_tensor *last,
                                        const char *name) {
     const reader_tensor *next = last ? last + 1 : ckpt->tensors;
@@ -268,15 +271,15 @@ static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, lo
         s->wanted[first]->tensor.path, err);
 }
 
-/* 1 where `path`, a name in the state, would be loaded from `stored` and is selected. */
+/* Returns 1 if `path`, a name in the state, is selected and would be loaded from `stored`. */
 static int would_load(const dcp_load_options *o, const char *path, const char *stored) {
     path_text name;
     return !rename_to_stored(o->renames, o->n_renames, path, name, NULL) && !strcmp(name, stored) &&
            glob(o, path, NULL);
 }
 
-/* Whether some name in the state would select the stored tensor. What an import has kept for the
- * export never counts. */
+/* Returns 1 if some name in the state would select the stored tensor. What an import has stored for
+ * an export never counts. */
 static int counts(const dcp_load_options *o, const char *stored) {
     path_text name;
     if (core_section_of(stored) == CORE_SECTION_FILES) return 0;

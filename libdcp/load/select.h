@@ -7,7 +7,7 @@
 
 typedef struct load_selection {
     state_tensor **wanted;        /* the state's, sorted by path */
-    const reader_tensor **stored; /* each one in the checkpoint; NULL: it is missing there */
+    const reader_tensor **stored; /* their counterparts in the checkpoint; NULL: missing there */
     size_t n;
 } load_selection;
 
