@@ -15,7 +15,7 @@
 
 enum { HEAD = 8 + 8 * DCP_MAX_DIMS };
 
-/* dtype, ndim and shape as bytes. Returns where they end. */
+/* Writes dtype, ndim and shape as bytes. Returns where they end. */
 static unsigned char *put_used(const dcp_tensor *t, unsigned char *out) {
     core_put_u32(out, (uint32_t)t->dtype);
     core_put_u32(out + 4, t->ndim);
@@ -23,7 +23,7 @@ static unsigned char *put_used(const dcp_tensor *t, unsigned char *out) {
     return out + 8 + 8 * t->ndim;
 }
 
-/* The same with room for all dimensions; the path follows with its NUL. */
+/* Writes the same, with room for all dimensions. In a list, the path follows with its NUL. */
 static void put_head(const dcp_tensor *t, unsigned char *out) {
     memset(out, 0, HEAD);
     put_used(t, out);
@@ -52,7 +52,7 @@ static int serialize(state_tensor *const *sorted, size_t n, comm_message *list) 
     return 1;
 }
 
-enum { RECORD = 1 + HEAD }; /* whether a rank has the tensor, and its head */
+enum { RECORD = 1 + HEAD }; /* whether a rank has the tensor, and the tensor's head */
 
 static void describe_tensor(const unsigned char *record, char *text, size_t size) {
     const unsigned char *head = record + 1;
@@ -67,7 +67,7 @@ static void describe_tensor(const unsigned char *record, char *text, size_t size
     core_shape_print(ndim, shape, text + used, size - (size_t)used);
 }
 
-/* Both lists ascend by path: the path at the first place where they part; NULL: nowhere. */
+/* Both lists ascend by path. Returns the path at the first place where they differ, or NULL. */
 static const char *first_difference(state_tensor *const *sorted, size_t n,
                                     const comm_message *list) {
     const unsigned char *at = list->data, *end = at + list->bytes;
@@ -84,7 +84,8 @@ static const char *first_difference(state_tensor *const *sorted, size_t n,
     return NULL;
 }
 
-/* What each rank has under the path at which the lowest rank that differs from rank 0 does. */
+/* Collective: the error says what each rank has under one path, the one at which the lowest rank
+ * that differs from rank 0 first differs. */
 static int name_difference(dcp_comm *comm, state_tensor *const *sorted, size_t n, const char *own,
                            dcp_error *err) {
     char path[DCP_MAX_PATH + 1] = "", what[DCP_MAX_PATH + 16];
@@ -133,17 +134,20 @@ int plan_tensors(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_erro
     return status ? status : plan_tensors_check(comm, sorted, n, are_equal, err);
 }
 
-/* Replicas. A box's checksum is that of the checksums of its blocks, in order. If all are equal,
- * the comparison costs one exchange of 8 bytes per replicated box and one all-reduce. Otherwise the
- * cost does not matter: the arbiters answer which boxes differ, and all ranks look at the first. */
+/* Replicas. A box's checksum is computed over the checksums of its blocks, in order. If all are
+ * equal, the comparison costs one exchange of 8 bytes per replicated box, and one all-reduce.
+ * Otherwise the cost does not matter: the arbiters answer which boxes differ, and all ranks look at
+ * the first one. */
 
 typedef struct comparison {
     dcp_comm *comm;
     const plan_boxes *plan;
     const plan_sums *sums;
-    uint64_t *told;  /* of this rank's boxes, as they go out; then the arbiters' answers */
-    uint64_t *heard; /* as an arbiter; then its answers: whether the box's set differs */
-    uint64_t *seen;  /* a set: the checksum that came first, and how many others there are */
+    uint64_t *told;  /* the checksums of this rank's boxes, in the order in which they go out; then
+                        the arbiters' answers */
+    uint64_t *heard; /* as an arbiter: the checksums received; then its answers: whether the box's
+                        set differs */
+    uint64_t *seen;  /* per set: the first checksum; then, per set, how many differ from it */
 } comparison;
 
 static size_t count_blocks(const comparison *c, size_t k) {
@@ -167,7 +171,8 @@ static int prepare(comparison *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* As an arbiter: the number of its sets in which not all are equal. */
+/* As an arbiter: returns the number of its sets in which not all are equal, and makes its
+ * answers. */
 static uint64_t count_different(comparison *c) {
     const plan_replicas *r = &c->plan->replicas;
     uint64_t different = 0, *first = c->seen, *others = c->seen + r->n_sets;
@@ -180,13 +185,13 @@ static uint64_t count_different(comparison *c) {
     return different;
 }
 
-/* The first of this rank's boxes that differ, from `k` on. */
+/* Returns the first of this rank's boxes that differ, starting at `k`. */
 static size_t next_different(const comparison *c, const unsigned char *differs, size_t k) {
     while (k < c->plan->n && !differs[k]) k++;
     return k;
 }
 
-/* Collective: the tensor of the first box that differs, and the box. */
+/* Collective: finds the first box that differs, and its tensor. */
 static int choose_box(const comparison *c, const unsigned char *differs, uint64_t *tensor,
                       dcp_box *box, dcp_error *err) {
     size_t k = next_different(c, differs, 0);
@@ -205,7 +210,7 @@ typedef struct replica_record {
     uint64_t is_held, sum;
 } replica_record;
 
-/* Nothing for a rank that does not hold the box: it is not named. */
+/* Prints nothing for a rank that does not hold the box, so that the message leaves it out. */
 static void describe_sum(const unsigned char *record, char *text, size_t size) {
     replica_record r;
     memcpy(&r, record, sizeof r);
@@ -213,7 +218,8 @@ static void describe_sum(const unsigned char *record, char *text, size_t size) {
     if (r.is_held) snprintf(text, size, "checksum %016" PRIx64, r.sum);
 }
 
-/* Collective: the first block that differs; `own`: this rank's box of that kind, NULL: none. */
+/* Collective: finds the first block that differs. `own`: the checksums of this rank's box, or NULL
+ * if it does not hold the box. */
 static int find_block(const comparison *c, const uint64_t *own, uint64_t n, uint64_t *block,
                       dcp_error *err) {
     uint64_t *least = core_array(2 * n, sizeof *least);
@@ -251,7 +257,7 @@ static int tell_block(const comparison *c, const dcp_tensor *t, const dcp_box *b
                             t->path, err);
 }
 
-/* Collective, where some differ. */
+/* Collective, if some boxes differ: finds the first one and fills in the error. */
 static int explain(comparison *c, state_tensor *const *sorted, dcp_error *err) {
     const plan_replicas *r = &c->plan->replicas;
     const uint64_t *own = NULL;

@@ -6,8 +6,8 @@
 #include "core/state_dict.h"
 #include "plan/boxes.h"
 
-/* Collective. All ranks have the same tensors (sorted by path): names, dtypes and shapes.
- * DCP_ERR_MISMATCH names the first tensor that differs and the ranks. */
+/* Collective. Checks that all ranks have the same tensors (sorted by path): names, dtypes and
+ * shapes. DCP_ERR_MISMATCH names the first tensor that differs and the ranks. */
 int plan_tensors(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_error *err);
 /* Does the same after a vote that found out whether all ranks' fingerprints are equal: no rank
  * waits for another one if they are. */
@@ -17,11 +17,10 @@ int plan_tensors_check(dcp_comm *comm, state_tensor *const *sorted, size_t n, bo
 /* Returns a checksum of names, dtypes and shapes. Not collective. */
 uint64_t plan_fingerprint(state_tensor *const *sorted, size_t n);
 
-/* Whether boxes that several ranks hold have the same bytes everywhere. Each holder sends the
- * tensor's arbiter a checksum of its box; an arbiter compares those of equal boxes. */
+/* Checking that boxes which several ranks hold have the same bytes everywhere. Each holder sends
+ * the tensor's arbiter a checksum of its box; an arbiter compares those of equal boxes. */
 
-#define PLAN_REPLICA_BLOCK                                                                         \
-    ((uint64_t)4 << 20) /* bytes of a box that have a checksum of their own */
+#define PLAN_REPLICA_BLOCK ((uint64_t)4 << 20) /* bytes of a box per checksum */
 
 /* Checksums of the blocks of a rank's replicated boxes. */
 typedef struct plan_sums {

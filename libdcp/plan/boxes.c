@@ -11,7 +11,8 @@
 #include "core/bytes.h"
 #include "core/fail.h"
 
-/* Bits of an answer: flags, then the number of holders, this one's turn, and the keeper's rank. */
+/* Bits of an answer: flags, then the number of holders, this holder's turn, and the keeper's
+ * rank. */
 enum {
     KEPT = 1,
     REPLICATED = 2,
@@ -21,35 +22,35 @@ enum {
     TURN_MASK = 0x7fff
 };
 
-/* Memory for what comes, taken before it is known how much: boxes, and what homes tell beside. */
+/* Memory for incoming messages, allocated before their size is known: for boxes, and for what homes
+ * send in addition. */
 #define READY_BYTES ((uint64_t)768 << 10)
 #define READY_BESIDE ((uint64_t)2 << 20)
 
-/* What a home says of what it tells beside: how many bytes, marked where some rank gets more than
- * its part in that memory; or that it has failed. */
+/* The length of what a home sends in addition: the number of bytes, marked if some rank gets more
+ * than its share of that memory; or that the home has failed. */
 #define IS_LONG (1ULL << 63)
 #define HAS_FAILED UINT64_MAX
 
-/* What an arbiter says of all its tensors, for the least of all arbiters'. */
-
 typedef struct arbiter_box {
-    const unsigned char *wire; /* the box as it came */
-    size_t answer;             /* its place in the message back */
+    const unsigned char *wire; /* the box as it was received */
+    size_t answer;             /* its place in the message that goes back */
 } arbiter_box;
 
-/* What came to this rank as an arbiter; zeroed at first. */
+/* What this rank has received as an arbiter; zeroed at first. */
 typedef struct arbiter {
-    const plan_homes *homes; /* NULL: tensor i is the arbiter's number i / ranks */
-    arbiter_box *boxes;      /* by tensor; within one as they came */
+    const plan_homes *homes; /* NULL: tensor i is number i / ranks of its arbiter */
+    arbiter_box *boxes;      /* ordered by tensor; within one, as they were received */
     size_t n;
-    size_t *starts;    /* of each of this arbiter's tensors in `boxes`, and the end */
-    size_t most;       /* boxes of a tensor */
-    uint64_t *answers; /* a box, as they came */
-    uint32_t *sets; /* a box, as they came: number of its set of equal boxes from 1 on; 0: alone */
+    size_t *starts;    /* where each of this arbiter's tensors begins in `boxes`, and the end */
+    size_t most;       /* the most boxes of one tensor */
+    uint64_t *answers; /* per box, as they were received */
+    uint32_t *sets;    /* per box, as they were received: the number of its set of equal boxes,
+                          starting at 1; 0: it is in no set */
     uint32_t n_sets;
-    uint64_t *answer_bytes; /* to each rank; the question's */
-    bool all_exact;         /* the boxes cover all tensors exactly; then of all arbiters */
-    bool has_replicas;      /* likewise: some box has */
+    uint64_t *answer_bytes; /* to each rank; the memory is the question's */
+    bool all_exact;    /* the boxes cover all tensors exactly: this arbiter's, then those of all */
+    bool has_replicas; /* some box has replicas; likewise */
 } arbiter;
 
 static uint64_t wire_bytes(uint32_t dims) { return 8 * (2 + 2 * (uint64_t)dims); }
@@ -74,7 +75,8 @@ static size_t arbiter_of(const plan_homes *homes, size_t tensor, int size) {
     return (homes ? homes->numbers[tensor] : tensor) % (size_t)size;
 }
 
-/* An answer to a rank ends with as many words: how many bytes its home tells it beside. */
+/* Returns how many words follow the answers to a rank's boxes: the number of bytes that its home
+ * sends in addition. */
 static size_t words_beside(const plan_homes *homes) { return homes ? 1 : 0; }
 
 /* Counts the boxes that came from each rank. */
@@ -90,12 +92,12 @@ static void count_boxes(const comm_message *in, const uint64_t *bytes, int size,
     }
 }
 
-/* A tensor's place in `starts`. */
+/* Returns a tensor's place in `starts`. */
 static size_t slot_of(const arbiter *a, size_t tensor, int size) {
     return a->homes ? tensor : tensor / (size_t)size;
 }
 
-/* Where the boxes of each of this arbiter's tensors begin. */
+/* Finds where the boxes of each of this arbiter's tensors begin. Returns 0 if memory is short. */
 static int find_starts(size_t n, const comm_message *in, int size, arbiter *a) {
     size_t mine = slot_of(a, n, size) + 1, tensor;
     a->starts = calloc(mine + 1, sizeof *a->starts);
@@ -112,8 +114,9 @@ static int find_starts(size_t n, const comm_message *in, int size, arbiter *a) {
     return 1;
 }
 
-/* Orders the boxes of `in`, which are counted, by tensor, of n in all: a counting sort. `a` borrows
- * them: `in` stays until they are judged. 0 where memory is short. */
+/* Orders the boxes of `in`, which have been counted, by tensor, of n tensors in total: a counting
+ * sort. `a` refers to them, so `in` must remain until they are judged. Returns 0 if memory is
+ * short. */
 static int unpack_boxes(size_t n, const comm_message *in, int size, arbiter *a) {
     if (!find_starts(n, in, size, a)) return 0;
     const size_t beside = words_beside(a->homes), places = a->n + beside * (size_t)size;
@@ -144,7 +147,7 @@ static cover_box unpack_box(const arbiter_box *b, uint32_t dims) {
     return box;
 }
 
-/* "ranks 0-2" that hold boxes. */
+/* Prints the ranks that hold boxes, such as "ranks 0-2". */
 static void print_holders(const cover_box *boxes, size_t n, char *text, size_t size) {
     int ranks = 0;
     for (size_t i = 0; i < n; i++)
@@ -198,7 +201,7 @@ static int order_by_box(const void *a, const void *b) {
     return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Equal boxes, by rank: each holder gets its turn. */
+/* Makes a set of equal boxes, which are ordered by rank: each holder gets its turn. */
 static void add_set(arbiter *a, const cover_box *boxes, size_t n) {
     uint64_t holders = n < PLAN_MOST_HOLDERS ? n : PLAN_MOST_HOLDERS;
     a->n_sets++;
@@ -210,7 +213,7 @@ static void add_set(arbiter *a, const cover_box *boxes, size_t n) {
     }
 }
 
-/* Numbers the sets of equal boxes of a tensor that is covered; 1 where there are any. */
+/* Numbers the sets of equal boxes of a tensor that is covered. Returns 1 if there are any. */
 static int find_replicas(arbiter *a, cover_box *boxes, size_t n) {
     size_t kept = 0;
     for (size_t k = 0; k < n; k++) kept += boxes[k].keeper != 0;
@@ -223,8 +226,9 @@ static int find_replicas(arbiter *a, cover_box *boxes, size_t n) {
     return 1;
 }
 
-/* Fills in the answers, and in exact[n] a 1 for each tensor of this arbiter that its boxes cover
- * once. Where `strict`, one that they don't is DCP_ERR_MISMATCH. Not collective. */
+/* Fills in the answers, and sets exact[i] to 1 for each tensor i of this arbiter that its boxes
+ * cover exactly. If `strict`, a tensor that they don't cover is DCP_ERR_MISMATCH. Not
+ * collective. */
 static int judge_tensors(const dcp_comm *comm, state_tensor *const *sorted, size_t n, arbiter *a,
                          int strict, unsigned char *exact, dcp_error *err) {
     cover_box *boxes = core_array(a->most + 1, sizeof *boxes);
@@ -261,7 +265,7 @@ static void free_arbiter(arbiter *a) {
     free(a->sets);
 }
 
-/* From here on: what each rank does as a holder of boxes. First it lists them. */
+/* What each rank does as a holder of boxes. First it lists them. */
 static int list_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t n, size_t total,
                       plan_boxes *plan) {
     plan->boxes = calloc(total + 1, sizeof *plan->boxes);
@@ -278,7 +282,7 @@ static int list_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t 
     return 1;
 }
 
-/* The boxes' numbers ordered by arbiter: a counting sort. */
+/* Returns the boxes' numbers ordered by arbiter: a counting sort. */
 static size_t *order_by_arbiter(const plan_boxes *plan, const plan_homes *homes, int size) {
     size_t n = (size_t)size, *order = core_array(plan->n + 1, sizeof *order);
     size_t *next = calloc(n + 1, sizeof *next);
@@ -305,13 +309,13 @@ static void read_verdict(plan_box *b, uint64_t answer) {
 
 typedef struct question {
     comm_message send, receive;
-    uint64_t *bytes, *received; /* a rank */
-    size_t *order;              /* the boxes' numbers as they went out */
-    uint64_t *answers;          /* to them; in the memory of `send` */
+    uint64_t *bytes, *received; /* to and from each rank */
+    size_t *order;              /* the boxes' numbers in the order in which they went out */
+    uint64_t *answers;          /* the answers to them, in the memory of `send` */
     uint64_t *answer_bytes;     /* from each rank */
-    uint64_t *exact;            /* room to share what is covered; whole words */
-    plan_homes *homes;          /* NULL: there are none */
-    uint64_t *spare;            /* 2 words a rank: for few answers of an arbiter that has failed */
+    uint64_t *exact;            /* scratch memory to share what is covered; whole words */
+    plan_homes *homes;          /* NULL: the tensors have no homes */
+    uint64_t *spare;            /* 2 words per rank: for few answers of a failed arbiter */
     arbiter arbiter;
 } question;
 
@@ -336,7 +340,7 @@ static unsigned char *pack_box(const state_tensor *t, const plan_box *b, unsigne
     return at + wire_bytes(dims);
 }
 
-/* The boxes, how much goes to each arbiter, and how much each will answer. */
+/* Counts this rank's boxes, and how many bytes go to each arbiter and come back in answers. */
 static size_t count_out(state_tensor *const *sorted, size_t n, int size, question *t) {
     size_t total = 0;
     for (int r = 0; r < size; r++) t->answer_bytes[r] = words_beside(t->homes) * sizeof *t->answers;
@@ -350,13 +354,13 @@ static size_t count_out(state_tensor *const *sorted, size_t n, int size, questio
     return total;
 }
 
-/* The message to the arbiters. */
+/* Makes the message to the arbiters. Returns 0 if memory is short. */
 static int pack_boxes(state_tensor *const *sorted, const plan_boxes *plan, int size, question *t) {
     uint64_t total = 0;
     for (int r = 0; r < size; r++) total += t->bytes[r];
     const uint64_t beside = words_beside(t->homes) * (uint64_t)size * sizeof *t->answers;
     t->order = order_by_arbiter(plan, t->homes, size);
-    unsigned char *at = comm_message_append(&t->send, total + beside); /* answers have room, too */
+    unsigned char *at = comm_message_append(&t->send, total + beside); /* also for answers */
     t->send.bytes -= at ? beside : 0;
     for (size_t i = 0; i < plan->n && at && t->order; i++) {
         const plan_box *b = &plan->boxes[t->order[i]];
@@ -388,7 +392,7 @@ static int prepare_question(dcp_comm *comm, state_tensor *const *sorted, size_t 
     return DCP_OK;
 }
 
-/* At home: what is told beside; its length goes with the answers. */
+/* At home: makes what is sent in addition; its length goes with the answers. */
 static int answer_beside(question *t, int size, dcp_error *err) {
     plan_homes *homes = t->homes;
     if (!homes) return DCP_OK;
@@ -403,7 +407,7 @@ static int answer_beside(question *t, int size, dcp_error *err) {
     return status;
 }
 
-/* As an arbiter: judges what has come. */
+/* As an arbiter: judges the boxes that it has received. */
 static int answer_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
                         plan_boxes *plan, question *t, dcp_error *err) {
     t->arbiter.all_exact = true;
@@ -413,7 +417,7 @@ static int answer_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_
     return status ? status : answer_beside(t, comm->size, err);
 }
 
-/* The boxes that have gone out took more than their answers will. */
+/* The boxes that have been sent occupied more memory than their answers will: releases the rest. */
 static void keep_for_answers(question *t, int size) {
     uint64_t bytes = 0;
     for (int r = 0; r < size; r++) bytes += t->answer_bytes[r];
@@ -422,8 +426,8 @@ static void keep_for_answers(question *t, int size) {
     t->answers = (uint64_t *)(void *)t->send.data;
 }
 
-/* What an arbiter sends that has failed: zeros. The boxes that have come are more than answers to
- * them, but where there are few of them. */
+/* Returns what an arbiter that has failed sends: zeros. The boxes received occupy more memory than
+ * the answers to them, unless there are only few. */
 static const void *no_answers(const question *t, int size) {
     uint64_t bytes = 0;
     for (int r = 0; r < size; r++) bytes += t->arbiter.answer_bytes[r];
@@ -436,7 +440,7 @@ static const void *no_answers(const question *t, int size) {
     return zeros;
 }
 
-/* Collective: what homes tell beside. `own`: how this rank has fared. */
+/* Collective: exchanges what homes send in addition. `own`: this rank's status so far. */
 static int exchange_beside(dcp_comm *comm, plan_homes *homes, int own, dcp_error *err) {
     uint64_t total = 0;
     int is_long = 0;
@@ -455,7 +459,8 @@ static int exchange_beside(dcp_comm *comm, plan_homes *homes, int own, dcp_error
                          err);
 }
 
-/* Collective. Boxes to their arbiters, answers back; *own: how this rank has fared. */
+/* Collective: sends the boxes to their arbiters, and receives the answers. *own becomes this rank's
+ * own status. */
 static int ask_arbiters(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
                         int strict, plan_boxes *plan, question *t, int *own, dcp_error *err) {
     status = comm_message_agree_exchange(comm, status, READY_BYTES, &t->send, t->bytes, &t->receive,
@@ -472,7 +477,8 @@ static int ask_arbiters(dcp_comm *comm, int status, state_tensor *const *sorted,
     return t->homes ? exchange_beside(comm, t->homes, *own, err) : DCP_OK;
 }
 
-/* Holder's and arbiter's side of the comparison, of the boxes that have replicas. */
+/* Lists the boxes that have replicas, for the holder's and the arbiter's side of the comparison.
+ * Returns 0 if memory is short. */
 static int list_replicas(const question *t, int size, plan_boxes *plan) {
     plan_replicas *r = &plan->replicas;
     size_t ranks = (size_t)size, told = 0, heard = 0;
@@ -515,7 +521,7 @@ static void free_replicas(plan_boxes *plan) {
     plan->replicas = (plan_replicas){0};
 }
 
-/* Collective: what all arbiters say; `own` is this rank's status. */
+/* Collective: shares the findings of all arbiters; `own` is this rank's status. */
 static int share_verdicts(dcp_comm *comm, int own, plan_boxes *plan, size_t n, question *t,
                           comm_vote *v, dcp_error *err) {
     comm_vote_all(v, &t->arbiter.all_exact);
@@ -527,7 +533,7 @@ static int share_verdicts(dcp_comm *comm, int own, plan_boxes *plan, size_t n, q
         memset(plan->exact, 1, n);
         return DCP_OK;
     }
-    memcpy(t->exact, plan->exact, n); /* each arbiter knows its own tensors */
+    memcpy(t->exact, plan->exact, n); /* each arbiter knows only its own tensors */
     status = comm_allreduce(comm, t->exact, (n + 7) / 8, DCP_REDUCE_XOR, err);
     memcpy(plan->exact, t->exact, n);
     return status;

@@ -28,8 +28,7 @@ typedef struct plan_box {
 /* What comparing replicas needs (plan/agreement.h). Each holder sends the tensor's arbiter 8 bytes
  * per box. */
 typedef struct plan_replicas {
-    size_t
-        *told; /* the numbers of this rank's replicated boxes, in the order in which they go out */
+    size_t *told; /* the numbers of this rank's replicated boxes, in the order they go out */
     size_t n_told;
     uint64_t *to_arbiters, *from_holders; /* bytes to and from each rank */
     /* As an arbiter: for each box received, the number of its set of equal boxes. */
@@ -60,8 +59,8 @@ typedef struct plan_homes {
     comm_message out, in;           /* the messages from and to this rank; the caller's */
 } plan_homes;
 
-/* Reads the next box of such a message: the tensor's number among the planned ones, and start and
- * count on each dimension, which lie at *start. Returns where it ends. */
+/* Reads the next box of a message to an arbiter: the tensor's number among the planned ones, and
+ * start and count on each dimension, which lie at *start. Returns where it ends. */
 const unsigned char *plan_box_next(const unsigned char *at, size_t *tensor, uint32_t *dims,
                                    const unsigned char **start);
 
