@@ -30,7 +30,7 @@ static int stars(const char *pattern) {
 static int check_renames(const dcp_rename *pairs, size_t n, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
         const dcp_rename *pair = &pairs[i];
-        if (!pair->from || !pair->to) return bad_rename(pair, "two names are needed", err);
+        if (!pair->from || !pair->to) return bad_rename(pair, "both names are required", err);
         if (!strchr("/*", *pair->from))
             return bad_rename(pair, "a tensor's name begins with /", err);
         if (stars(pair->from) > 1 || stars(pair->to) > 1)
@@ -267,7 +267,7 @@ static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, lo
                      "tensor %s is not in the checkpoint%s%s (%zu of %zu are missing)%s",
                      s->wanted[first]->tensor.path, renamed ? " under " : "", renamed ? name : "",
                      missing, s->n,
-                     renamed ? "" : "; where it is there under another name, rename it"),
+                     renamed ? "" : "; if it has another name there, rename it"),
         s->wanted[first]->tensor.path, err);
 }
 

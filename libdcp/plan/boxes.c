@@ -179,7 +179,7 @@ static int explain_overlap(const dcp_tensor *t, const cover_box *a, const cover_
     char first[300], second[300];
     if (a == b)
         return core_fail_tensor(
-            core_fail(err, DCP_ERR_MISMATCH, "tensor %s: of its boxes some overlap", t->path),
+            core_fail(err, DCP_ERR_MISMATCH, "tensor %s: some of its boxes overlap", t->path),
             t->path, err);
     core_box_print(core_box_dims(t->ndim), &a->box, first, sizeof first);
     core_box_print(core_box_dims(t->ndim), &b->box, second, sizeof second);

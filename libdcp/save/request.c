@@ -106,7 +106,7 @@ int save_request_make(const dcp_store *store, uint64_t step, const dcp_state *st
     if (store->groups && r->shards != store->comm->size)
         return core_fail_path(
             core_fail(err, DCP_ERR_ARG,
-                      "%s: a store with redundancy takes as many shards as ranks: %d, not %d",
+                      "%s: a store with redundancy requires as many shards as ranks: %d, not %d",
                       store->dir, store->comm->size, r->shards),
             store->dir, err);
     r->step = step;

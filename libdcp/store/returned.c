@@ -68,7 +68,7 @@ static int read_save(const dcp_store *store, node_step *s, store_lineage *lineag
     if (core_fail_proves(status)) return DCP_OK;
     if (status)
         return core_fail_again(err, status, &why,
-                               "%s; until it can be read nobody knows which steps are still the "
+                               "%s; until it can be read, it is unknown which steps are still the "
                                "run's: move %s",
                                why.message,
                                store->options.private_dirs

@@ -354,7 +354,7 @@ static int check_all_places(const dcp_tiers *tiers, dcp_error *err) {
     }
     if (!status) return DCP_OK;
     return core_fail_again(err, DCP_ERR_IO, &why,
-                           "%s; until then nobody knows which step is the newest", why.message);
+                           "%s; until then it is unknown which step is the newest", why.message);
 }
 
 /* Collective; `status` is this rank's. */
