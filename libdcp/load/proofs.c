@@ -130,7 +130,8 @@ static int choose_provers(load_job *l, const reader_spread *wanted, const uint64
         for (uint64_t n = wanted->received[r] / sizeof *w; n > 0; n--, w++) {
             if (w->tensor >= l->chosen.n || !load_is_home(l, w->tensor) ||
                 w->block >= l->chosen.stored[w->tensor]->blocks)
-                return core_fail(err, DCP_ERR_MISMATCH, "a rank requests a block that does not exist");
+                return core_fail(err, DCP_ERR_MISMATCH,
+                                 "a rank requests a block that does not exist");
             uint64_t *prover = &l->home_provers[first[w->tensor] + w->block];
             if (!*prover || turn_of_rank(l, r, w->block) < turn_of_rank(l, *prover - 1, w->block))
                 *prover = 1 + r;

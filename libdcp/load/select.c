@@ -266,8 +266,7 @@ static int find_stored(const dcp_checkpoint *ckpt, const dcp_load_options *o, lo
         core_fail_at(err, DCP_ERR_NOT_FOUND, ckpt->path,
                      "tensor %s is not in the checkpoint%s%s (%zu of %zu are missing)%s",
                      s->wanted[first]->tensor.path, renamed ? " under " : "", renamed ? name : "",
-                     missing, s->n,
-                     renamed ? "" : "; if it has another name there, rename it"),
+                     missing, s->n, renamed ? "" : "; if it has another name there, rename it"),
         s->wanted[first]->tensor.path, err);
 }
 
