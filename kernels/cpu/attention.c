@@ -49,7 +49,8 @@ static float *blocks_scratch(const kernels_attention *s, float *scratch) {
     return is_wide(s) ? scratch : widened(s, scratch, WIDENED);
 }
 
-/* The first key that a causal position sees; place: NULL, or its position in its document. */
+/* Returns the first key that a position sees in causal attention. place: the position's place in
+ * its document; NULL: without documents. */
 static size_t first_key(size_t window, size_t position, const int32_t *place) {
     const size_t from = window && position >= window ? position - window + 1 : 0;
     const size_t own = place ? position - (size_t)*place : 0;
@@ -91,7 +92,7 @@ static size_t head_offset(const kernels_attention *s, cpu_head p) {
     return (p.batch * p.tokens * p.heads + p.head) * s->head_dim;
 }
 
-/* Where the head's rows are as fp32: in the array itself, or in scratch. */
+/* Returns the memory of the head's rows in fp32: the array itself, or a place in scratch. */
 static float *room_of(const kernels_attention *s, void *array, cpu_head p, float *scratch,
                       int which) {
     return is_wide(s) ? (float *)array + head_offset(s, p) : widened(s, scratch, which);
@@ -109,7 +110,8 @@ CPU_CLONES static const float *wide_head(const kernels_attention *s, const void 
     return to;
 }
 
-/* Stores a head that was computed at room_of into an array of `type`. */
+/* Copies a head from `room`, the result of room_of, into an array of `type`. Does nothing if `room`
+ * is the array itself. */
 CPU_CLONES static void put_head(const kernels_attention *s, void *array, kernels_type type,
                                 cpu_head p, const float *room) {
     const size_t dim = s->head_dim, stride = p.heads * dim, at = head_offset(s, p);
@@ -173,8 +175,8 @@ CPU_INLINE void hide_rest(float *x, size_t keys, row_view v) {
     for (size_t j = v.end; j < keys; j++) x[j] = 0.0f;
 }
 
-/* Replaces scores [rows,keys] by the softmax over each row's visible keys, and 0 elsewhere; lse
- * [rows]. */
+/* Replaces scores[rows,keys] by the softmax over each row's visible keys, and 0 elsewhere. Sets
+ * lse[rows]. */
 CPU_CLONES static void softmax_rows(const block *b, float *scores, float *lse) {
     size_t keys = b->keys;
     for (size_t row = 0; row < b->rows; row++) {
@@ -190,8 +192,9 @@ CPU_CLONES static void softmax_rows(const block *b, float *scores, float *lse) {
     }
 }
 
-/* Replaces scores [rows,keys] by the softmax p, using lse [rows], and dp [rows,keys], the gradient
- * of p, by that of the scores, p (dp - delta[rows]). Both are 0 at keys that a row does not see. */
+/* Replaces scores[rows,keys] by the softmax p, using lse[rows]. Replaces dp[rows,keys], the
+ * gradient of p, by the gradient of the scores, p (dp - delta[rows]). Both become 0 at keys that a
+ * row does not see. */
 CPU_CLONES static void softmax_rows_backward(const block *b, float *restrict scores,
                                              float *restrict dp, const float *restrict lse,
                                              const float *restrict delta) {
@@ -269,7 +272,8 @@ static void head_backward(kernels *k, const kernels_attention *s, const head_gra
     }
 }
 
-/* Sets dkey and dvalue to 0; all heads at once unless they are in scratch. */
+/* Sets the head of dkey and dvalue to 0 if it is in scratch. Otherwise, the call for the first head
+ * clears the whole arrays. */
 static void clear_heads(kernels *k, const kernels_attention *s, const head_gradient *h,
                         cpu_head kv) {
     const size_t head = s->sequence * s->head_dim;
@@ -293,7 +297,7 @@ static void cpu_attention_backward(kernels *k, const kernels_attention *s, float
         clear_heads(k, s, &h, kv);
         for (size_t head = kv.head * group; head < (kv.head + 1) * group; head++) {
             const cpu_head p = {kv.batch, s->sequence, s->heads, head};
-            h.dq = room_of(s, dq, p, scratch, Q); /* q's own memory in bf16 */
+            h.dq = room_of(s, dq, p, scratch, Q); /* in bf16 the memory of the widened q */
             h.dout = wide_head(s, dout, p, scratch, DOUT);
             h.out = wide_head(s, out, p, scratch, OUT);
             h.lse = lse + (p.batch * s->heads + head) * s->sequence;

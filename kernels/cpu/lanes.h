@@ -1,11 +1,11 @@
 /* Building blocks of the CPU's loops.
  *
  * A sum runs in 16 lanes (element i in lane i % 16), which are then added pairwise: the order
- * depends only on the length, whatever vectors the processor has. Lanes are a plain array, which
- * GCC keeps in registers; it would keep a vector type wider than the processor's in memory.
- * CPU_CLONES compiles a function for three generations of processors and selects one when the
- * program starts. Multiply-adds are fused only where FUSED says so, so all three give the same
- * bits. */
+ * depends only on the length, whatever vectors the processor has. The lanes are a plain array,
+ * which GCC keeps in registers. It would store a vector type in memory if that were wider than the
+ * processor's vectors. CPU_CLONES compiles a function for three generations of processors and
+ * selects one when the program starts. Multiply-adds are fused only where FUSED says so, so all
+ * three give the same bits. */
 #pragma once
 
 #include <stddef.h>
@@ -14,8 +14,8 @@
 
 #include "kernels/shapes.h"
 
-/* AddressSanitizer is not ready yet when the selection is made. GCC knows these names since version
- * 12; code from an older one gives the same bits slowly. */
+/* AddressSanitizer is not ready yet when the selection is made. GCC has had these names since
+ * version 12; an older GCC compiles only the default, which gives the same bits more slowly. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && (__GNUC__ >= 12 || defined(__clang__))
 #define CPU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -99,9 +99,9 @@ CPU_INLINE float lanes_largest(const void *x, kernels_type type, size_t at, size
     return most;
 }
 
-/* exp(x), within 1 unit in the last place (tests/kernels/kernel_exp.c); 0 below -87.69, where n is
- * -127; exp(88) above 88; NaN stays NaN. x = n ln 2 + r with |r| <= ln 2 / 2, and ln 2 in two
- * parts; the polynomial is that of Cephes' expf. */
+/* exp(x), within 1 unit in the last place (tests/kernels/kernel_exp.c). Gives exp(88) above 88, and
+ * 0 below -87.69; NaN stays NaN. x is split into n ln 2 + r with |r| <= ln 2 / 2, where ln 2 is the
+ * sum of two constants; exp(r) is the polynomial of Cephes' expf. The result is 0 if n is -127. */
 CPU_INLINE float lanes_exp(float x) {
     const float magic = 0x1.8p23f + 127.0f; /* adding it leaves n + 127 in the low bits */
     float c = x > 88.0f ? 88.0f : x;

@@ -1,10 +1,10 @@
 /* bf16: rounding, widening, and matrix products.
  *
- * On processors with instructions for products of bf16 (AVX512_BF16, AMX), oneDNN multiplies. What
- * it compiles for a shape is stored here, since requesting it anew for each product costs
- * microseconds. It runs on one thread, as for fp32 (see below). On other processors operands are
- * widened, which is exact, a panel at a time, and multiplied in fp32: the product of two bf16 is
- * exact in fp32, so only the order of the sums differs. */
+ * On processors with instructions for products of bf16 (AVX512_BF16, AMX), oneDNN multiplies. The
+ * code that it compiles for a shape is stored here, since requesting it again for each product
+ * costs microseconds. It runs on one thread, as for fp32 (see below). On other processors operands
+ * are widened, which is exact, a panel at a time, and multiplied in fp32: the product of two bf16
+ * is exact in fp32, so only the order of the sums differs. */
 #include <cblas.h>
 #include <limits.h>
 #include <math.h>
@@ -36,8 +36,8 @@ CPU_CLONES static void cpu_widen(kernels *k, float *restrict y, const uint16_t *
     for (size_t i = 0; i < n; i++) y[i] = bf16_wide(x[i]);
 }
 
-/* Goes from the beginning to the end. What is still to be read lies above what has been written,
- * except within the current stretch, which is copied first. */
+/* Goes from the beginning to the end. Elements that are still to be read lie above those that have
+ * been written, except within the current stretch, which is copied first. */
 static void cpu_widen_upper(kernels *k, float *y, size_t n) {
     enum { STRETCH = 512 };
     const uint16_t *from = (const uint16_t *)y + n;

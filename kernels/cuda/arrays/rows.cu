@@ -1,4 +1,4 @@
-/* Kernels that move rows: copies, embeddings forwards, patches of images. */
+/* Kernels that move rows: copies, the forward pass of embeddings, patches of images. */
 #include <algorithm>
 
 #include "cuda/common/columns.cuh"
@@ -115,7 +115,7 @@ void cuda_rows_fill(kernels *k) {
     k->patches = cuda_patches;
 }
 
-/* Sums: of rows, of a row's squares, and exact ones. */
+/* Sums of rows, sums of a row's squares, and exact sums. */
 
 template <typename W>
 static __global__ void __launch_bounds__(THREADS)
@@ -189,8 +189,9 @@ static __device__ unsigned warp_min(unsigned value) {
     return value;
 }
 
-/* Numbers of similar size have the same limbs. A warp adds those up first, then the block, then the
- * whole grid. The additions are atomic and of integers, so their order does not change the sum. */
+/* Numbers of similar size are added to the same limbs. So a warp first adds up its numbers with
+ * equal limbs, then the block, then the whole grid. The additions are atomic and of integers, so
+ * their order does not change the sum. */
 static __global__ void __launch_bounds__(THREADS)
     exact_add_kernel(unsigned long long *sum, const double *x, size_t n) {
     const unsigned NONE = KERNELS_LIMBS + 1;

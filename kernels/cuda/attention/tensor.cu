@@ -5,7 +5,7 @@
 
 #include "cuda/attention/tensor_tiles.cuh"
 
-/* The bytes of the L2 cache for the sequences that are computed together. */
+/* The number of bytes of the L2 cache that sequences computed at the same time may use. */
 enum { CACHE = 32 << 20 };
 
 /* Loads eight elements, of which the first `there` are read; the others become 0. */
@@ -30,8 +30,8 @@ static __device__ __forceinline__ void load_whole(float (&x)[8], const float *fr
     for (int i = 0; i < 8; i++) x[i] = all[i];
 }
 
-/* Loads elements 8 chunk ... 8 chunk + 7 of a row of `dim`, with 0 beyond its end. Rows that
- * consist of whole chunks are aligned to 16 bytes. */
+/* Loads the eight elements of a row that start at 8 * chunk, with 0 beyond the row's `dim`
+ * elements. Rows that consist of whole chunks are aligned to 16 bytes. */
 template <typename T>
 static __device__ __forceinline__ void load_chunk(float (&x)[8], const T *row, unsigned chunk,
                                                   unsigned dim) {
@@ -92,7 +92,8 @@ static bf16_shape tensor_shape_of(const attention_view &v) {
     return s;
 }
 
-/* The shape with its section set, for blocks that go through two arrays of this many heads each. */
+/* Returns the shape with `section` set for blocks that read two whole arrays with this many heads
+ * each: keys and values, or queries and dout. */
 static bf16_shape in_sections(bf16_shape s, unsigned heads) {
     const size_t bytes = (size_t)4 * s.sequence * heads * s.width;
     s.section = (unsigned)min((size_t)s.batch, max((size_t)1, CACHE / bytes));
@@ -117,8 +118,8 @@ size_t attention_tensor_scratch(const attention_view &v, kernels_type type) {
     return terms_bytes(v) + (is_packed(v, type) ? copies : 0);
 }
 
-/* The array from which to read. If it must be a copy, that goes to *scratch, which then points past
- * it. */
+/* Returns the array from which to read: `from`, or a copy in *scratch, which then points past the
+ * copy. */
 static const uint16_t *source(kernels *k, const attention_view &v, const void *from, size_t heads,
                               kernels_type type, char **scratch) {
     const bf16_shape s = tensor_shape_of(v);

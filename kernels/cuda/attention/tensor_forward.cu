@@ -1,6 +1,6 @@
-/* Attention by the tensor cores, forwards (Dao et al. 2022; Dao 2023). A block of four warps has
- * 128 queries of a head, 32 per warp, and goes through the keys in ascending order. While it
- * computes with one tile of keys and values, the next tile is copied. */
+/* Attention by the tensor cores: the forward pass (Dao et al. 2022; Dao 2023). A block of four
+ * warps has 128 queries of a head, 32 per warp, and goes through the keys in ascending order. While
+ * it computes with one tile of keys and values, the next tile is copied. */
 #include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 64 };
@@ -94,7 +94,7 @@ static constexpr int blocks_resident(int dim, int limits) {
     return dim > 64 || (dim == 64 && limits == IN_DOCUMENTS) ? 2 : 3;
 }
 
-/* Shared memory: q [QUERIES], then twice key [KEYS] and value [KEYS]. */
+/* Shared memory: q [QUERIES], then two buffers of key [KEYS] and value [KEYS]. */
 template <int DIM, int LIMITS, typename T>
 static __global__ void __launch_bounds__(BLOCK, blocks_resident(DIM, LIMITS))
     forward_kernel(bf16_shape s, bf16_sources in, T *out, float *lse) {

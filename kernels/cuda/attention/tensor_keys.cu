@@ -63,7 +63,7 @@ static __device__ __forceinline__ void fetch_queries(shared_at stage, const bf16
     copies_close();
 }
 
-/* What a warp holds: keys and values, and their gradients. */
+/* A warp's keys and values, and their gradients. */
 template <int DIM> struct held_keys {
     uint32_t key[DIM / 16][4], value[DIM / 16][4];
     float dkey[1][DIM / 8][4], dvalue[1][DIM / 8][4];

@@ -1,13 +1,13 @@
 /* Attention by the tensor cores: the gradient of the queries. As in the forward pass, a block of
- * four warps has 128 queries of a head, 32 per warp, and goes through the keys in ascending order,
- * but fewer at once, since registers are scarce. */
+ * four warps has 128 queries of a head, 32 per warp, and goes through the keys in ascending order.
+ * It loads only 32 keys at a time, since registers are scarce. */
 #include "cuda/attention/tensor_tiles.cuh"
 
 enum { WARPS = 4, BLOCK = 32 * WARPS, QUERIES = 32 * WARPS, KEYS = 32 };
 static_assert((int)BLOCK == QUERIES, "a thread a row's terms");
 
-/* The terms of rows 16 m + r + 8 i of the warp. They are stored in shared memory, since registers
- * are scarce. */
+/* The terms of the warp's row 16 m + r + 8 i, where r is the thread's number in the warp divided by
+ * 4. They are stored in shared memory, since registers are scarce. */
 static __device__ __forceinline__ float2 terms_of(const float2 *terms, int m, int i) {
     return terms[16 * m + lane_of() / 4 + 8 * i];
 }
@@ -24,8 +24,8 @@ static __device__ __forceinline__ void begin_with_delta(float (&d)[2][KEYS / 8][
         }
 }
 
-/* Computes the gradient of the scores into d, from scores s and d = dout . value - delta, without
- * the factor `root`. */
+/* On entry s has the scores, and d is dout . value - delta. Replaces d by the gradient of the
+ * scores, without the factor `root`. */
 static __device__ __forceinline__ void grade_keys(const bf16_shape &shape,
                                                   float (&d)[2][KEYS / 8][4],
                                                   const float (&s)[2][KEYS / 8][4],
@@ -48,8 +48,8 @@ static __device__ __forceinline__ float2 terms_at(const bf16_shape &s, const bf1
     return token < s.sequence ? head[token] : float2{0.0f, 0.0f};
 }
 
-/* Shared memory: q [QUERIES], dout [QUERIES], twice key [KEYS] and value [KEYS], terms [QUERIES].
- * dq may be q: a block reads only the rows that it writes. */
+/* Shared memory: q [QUERIES], dout [QUERIES], two buffers of key [KEYS] and value [KEYS], terms
+ * [QUERIES]. dq may be q: a block reads only the rows that it writes. */
 template <int DIM, int LIMITS>
 static __global__ void __launch_bounds__(BLOCK, 2)
     query_kernel(bf16_shape s, bf16_sources in, float *dq) {
@@ -90,7 +90,7 @@ static __global__ void __launch_bounds__(BLOCK, 2)
             copies_close();
         }
         if (first >= s.sequence || none_seen<LIMITS>(s, first, at, KEYS))
-            continue; /* no row, or no key */
+            continue; /* the warp has no row of the sequence, or its rows see no key of this tile */
         clear(x);
         begin_with_delta(d, terms);
         add_products<DIM>(x, q, rows::right(stage));

@@ -29,7 +29,7 @@ typedef struct bf16_shape {
 /* The arrays that are read, [batch, sequence, heads or kv_heads, width], aligned to 16 bytes. */
 typedef struct bf16_sources {
     const uint16_t *q, *key, *value, *dout;
-    const float2 *terms; /* [batch, heads, sequence], backwards: lse in base 2, and -delta */
+    const float2 *terms; /* [batch, heads, sequence] (lse in base 2, -delta); backward pass only */
 } bf16_sources;
 
 /* Each is in the .cu file of its name. out and dvalue are of `type`. */
@@ -49,7 +49,8 @@ typedef struct block_place {
 
 /* Blocks run roughly in the order of their numbers. Sequences are grouped into sections whose keys
  * and values fit into the L2 cache. In a section the long blocks come first, so that the last ones
- * to run are short; `backwards`: later rows are longer. Heads that share keys are neighbours. */
+ * to run are short; set `backwards` if later rows are longer. Heads that share keys are
+ * neighbours. */
 static __device__ block_place block_place_of(const bf16_shape &s, unsigned heads, unsigned rows,
                                              bool backwards) {
     const unsigned tiles = (s.sequence + rows - 1) / rows, whole = s.section * heads * tiles;

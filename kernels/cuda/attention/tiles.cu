@@ -126,8 +126,8 @@ typedef struct tile_place {
     size_t batch, head, first;
 } tile_place;
 
-/* Long rows come first, so that the last blocks to run are short: `backwards` if later tiles have
- * more to do. */
+/* Long rows come first, so that the last blocks to run are short; set `backwards` if later tiles
+ * have more to do. */
 static __device__ tile_place tile_place_of(const attention_view &v, size_t heads, bool backwards) {
     tile_place p;
     size_t tile = blockIdx.x / (v.batch * heads), rest = blockIdx.x % (v.batch * heads);
@@ -325,8 +325,8 @@ static __global__ void __launch_bounds__(BLOCK, 1)
     put_rows(v, dq, p, v.heads, o, factor);
 }
 
-/* Rows are keys here, and columns are queries. What the queries of a tile need, lse [TILE] and
- * delta [TILE], follows the tiles and weights in shared memory. */
+/* Rows are keys here, and columns are queries. The queries' lse [TILE] and delta [TILE] follow the
+ * tiles and weights in shared memory. */
 template <int DIM, int LIMITS>
 static __global__ void __launch_bounds__(BLOCK, 1)
     key_tile_kernel(attention_view v, tile_sources in, float *dkey, float *dvalue, const float *lse,

@@ -1,4 +1,4 @@
-/* What the parts of attention share: the shape, and the width of tiles. */
+/* Definitions that the parts of attention share: the shape, and the width of tiles. */
 #pragma once
 
 #include <math.h>
@@ -35,8 +35,8 @@ static inline attention_view view_of(const kernels_attention *s) {
     return v;
 }
 
-/* What prevents a causal position from seeing all keys up to itself. Kernels are compiled for each
- * case, since each register counts. */
+/* The reasons why a causal position may not see all keys up to itself. Kernels are compiled for
+ * each case, since each register counts. */
 typedef enum attention_limits {
     NO_LIMITS,
     IN_WINDOWS,

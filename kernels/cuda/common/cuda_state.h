@@ -1,6 +1,6 @@
-/* What the files of the CUDA backend share: its state and, for each file with functions of
- * kernels/kernels.h, which documents them, one function that sets them: cuda_norm_fill is in
- * layers/norm.cu. All work of a backend runs in order on its one stream. */
+/* Definitions that the files of the CUDA backend share: its state and, for each file that
+ * implements functions of kernels/kernels.h, the function that sets their pointers, such as
+ * cuda_norm_fill in layers/norm.cu. All work of a backend runs in order on its one stream. */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,15 +1,15 @@
-/* Heads between their projection and attention: RMSNorm of each head, and rotary positions, which
- * rotate pairs of one element of the first half and one of the second. A thread has both elements
- * of a pair. A head with an odd number of elements has no rotation, and its first half is the
- * longer one. */
+/* Heads between their projection and attention: RMSNorm of each head, and rotary positions. A
+ * rotation combines element i of the first half with element i of the second half; one thread has
+ * both. A head with an odd number of elements has no rotation, and its first half is the longer
+ * one. */
 #include "cuda/common/columns.cuh"
 
 static __host__ __device__ unsigned first_half(const kernels_heads &h) {
     return (unsigned)(h.dim - h.dim / 2);
 }
 
-/* Calls f with the row_shape for halves of this length, which rarely exceed what a warp can
- * process. */
+/* Calls f with the row_shape for halves of `dim` elements. Halves that are too long for a warp are
+ * rare. */
 template <typename F> static void by_half(size_t dim, F f) {
     if (dim <= 64)
         f(row_shape<16, 1, true>());
@@ -90,7 +90,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Returns true if all arrays are aligned, and both halves consist of whole units. */
+/* Returns true if all arrays are aligned to 16 bytes, and both halves are multiples of 4
+ * elements. */
 static bool is_wide(const kernels_heads &h, const void *a, const void *b, const void *c) {
     return h.dim % 8 == 0 && aligned(a, b, c, h.weight, h.cosines, h.sines);
 }

@@ -8,8 +8,8 @@ typedef struct softmax_part {
     float most, sum;
 } softmax_part;
 
-/* What to subtract from logits: the largest one, or 0 if all are -infinity or NaN, so that exp
- * gives 0 or NaN. */
+/* Returns what to subtract from logits: the largest one; or 0 if each is -infinity or NaN, for
+ * which exp then gives 0 or NaN. */
 static __device__ float floor_of(float most) { return most == -INFINITY ? 0.0f : most; }
 
 /* Online softmax (Milakov and Gimelshein 2018): the sum so far shrinks when the largest logit

@@ -1,6 +1,6 @@
-/* RMSNorm and LayerNorm. Forwards, a row is read once and stays in registers unless it is long.
- * Backwards, one pass over dout and x gives dx and, in registers over a block's rows, the partial
- * sums of the weight's gradient. */
+/* RMSNorm and LayerNorm. In the forward pass, a row is read once and stays in registers unless it
+ * is long. In the backward pass, each row of dout and x gives its dx and is added to the weight's
+ * gradient, whose partial sums a block accumulates in registers over all its rows. */
 #include "cuda/common/columns.cuh"
 
 template <typename W, typename Out>
@@ -42,8 +42,8 @@ static void cuda_rmsnorm_forward(kernels *k, void *out, kernels_type type, float
     });
 }
 
-/* Computes the mean first, then the squares around it: with sums in one pass, digits would
- * cancel. */
+/* Computes the mean first, then the squared differences from it. Sums of x and x^2 would need only
+ * one pass, but subtracting them would cancel leading digits. */
 template <typename W, typename Out>
 static __global__ void __launch_bounds__(THREADS)
     layernorm_forward_kernel(Out *out, float *mean, float *rstd, const float *x,
@@ -93,7 +93,7 @@ static void cuda_layernorm_forward(kernels *k, void *out, kernels_type type, flo
     });
 }
 
-/* What the backward kernels read of rows. */
+/* The arrays that the backward kernels read, and their shape. */
 typedef struct norm_rows {
     const float *dout, *x, *weight, *mean, *rstd;
     size_t rows;
@@ -101,8 +101,8 @@ typedef struct norm_rows {
     bool add, wide;
 } norm_rows;
 
-/* What the backward kernels write of rows; rounded may be NULL. dx may be dout or x: each element
- * is read only by the thread that writes it. */
+/* The arrays that the backward kernels write; rounded may be NULL. dx may be dout or x: each
+ * element is read only by the thread that writes it. */
 typedef struct norm_results {
     float *dx;
     uint16_t *rounded;

@@ -72,7 +72,7 @@ struct kernels {
      * than KERNELS_SPANS, or to none, as at first. */
     void (*span)(kernels *k, unsigned span);
     /* seconds[KERNELS_SPANS]: how long the device has worked on each span since the open, by its
-     * own clock, as far as the spans have ended: does not wait. Returns 0, and sets nothing, if a
+     * own clock. Counts only work that has ended; does not wait. Returns 0, and sets nothing, if a
      * call is the work itself, so that the caller's clock is sufficient. */
     int (*spans)(kernels *k, double *seconds);
 
@@ -132,8 +132,9 @@ struct kernels {
      * once. */
     void (*matmul_bf16)(kernels *k, void *c, const uint16_t *a, const uint16_t *b, size_t m,
                         size_t n, size_t depth, unsigned flags);
-    /* Bytes that the backend retains after the first such product, for a layer of [n,depth] with m
-     * rows, forwards and backwards. For several layers, the largest counts. NULL: none. */
+    /* Returns the bytes that the backend retains after the first such product, for the forward and
+     * backward pass of a layer of [n,depth] with m rows. For several layers, the largest result
+     * counts. NULL: none. */
     size_t (*matmul_bf16_keeps)(const kernels *k, size_t m, size_t n, size_t depth);
 
     /* y[rows,out] = x weight + add + bias, and activated = f(y), in one pass if the backend can.

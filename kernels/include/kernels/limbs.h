@@ -12,8 +12,8 @@
 #define KERNELS_ANYWHERE static inline
 #endif
 
-/* 32 bits per limb, from 2^-1074 (the smallest double) to 2^1024, and room for the sum of 2^63 of
- * them: the value is the sum of limbs[i] * 2^(32 i - 1074). */
+/* The value is the sum of limbs[i] * 2^(32 i - 1074); 2^-1074 is the smallest double. With 32 bits
+ * per limb there is room for the sum of 2^63 doubles, each below 2^1024. */
 enum { KERNELS_LIMBS = 68 };
 
 /* What a double adds to three consecutive limbs, less than 2^32 to each. */
@@ -22,7 +22,7 @@ typedef struct kernels_cut {
     uint64_t low, middle, high;
 } kernels_cut;
 
-/* bits: of a double >= 0. Returns nonzero if it is not finite. */
+/* bits: the representation of a double x >= 0. Returns nonzero if x is not finite. */
 KERNELS_ANYWHERE int kernels_cut_bits(uint64_t bits, kernels_cut *out) {
     const unsigned exponent = (unsigned)(bits >> 52) & 0x7ff;
     const uint64_t fraction = bits & (((uint64_t)1 << 52) - 1);
@@ -37,8 +37,8 @@ KERNELS_ANYWHERE int kernels_cut_bits(uint64_t bits, kernels_cut *out) {
     return exponent == 0x7ff;
 }
 
-/* Adds x, >= 0 or not finite, to a sum's limbs on the host; sum[KERNELS_LIMBS] counts values that
- * are not finite. Does not carry. */
+/* Adds x to a sum's limbs on the host. x must be >= 0 or not finite; sum[KERNELS_LIMBS] counts
+ * values that are not finite. Does not carry. */
 static inline void kernels_limbs_add(uint64_t *sum, double x) {
     uint64_t bits;
     kernels_cut cut;

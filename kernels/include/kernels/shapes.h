@@ -1,4 +1,4 @@
-/* What the functions of kernels.h accept besides arrays: types, shapes, options. */
+/* The types, shapes and options that the functions of kernels.h accept. */
 #ifndef KERNELS_SHAPES_H
 #define KERNELS_SHAPES_H
 
@@ -25,7 +25,8 @@ typedef struct kernels_part {
     uint64_t to, from, n;
 } kernels_part;
 
-/* What copy_parts copies at once; longer parts are slower than several short ones. */
+/* The most floats per part for which copy_parts is fast; a longer part is slower than several short
+ * ones. */
 enum { KERNELS_PART_FLOATS = 1 << 15 };
 
 typedef enum kernels_activation {
@@ -50,7 +51,8 @@ typedef struct kernels_attention {
     kernels_type operands;
     size_t window; /* causal: position t sees only keys t - window + 1 ... t; 0: all of 0 ... t */
     /* The number of keys that precede those of the queries: query t is position past + t, and key
-     * and value have past + sequence rows per sample. Only forwards on the CPU; otherwise 0. */
+     * and value have past + sequence rows per sample. Nonzero only in the forward pass on the
+     * CPU. */
     size_t past;
     /* [batch,sequence] causal, for samples that contain several documents: the position of each
      * token in its own document, which is 0 or one more than that of the previous token. A token
@@ -72,7 +74,7 @@ typedef struct kernels_heads {
                                      kernels_attention; NULL: 0, 1, ... per sample */
 } kernels_heads;
 
-/* A linear layer forwards, and what follows it. */
+/* The forward pass of a linear layer, and what follows it. */
 typedef struct kernels_linear {
     size_t rows, in, out;
     kernels_type operands; /* of x and weight; everything else is fp32 */
