@@ -1,5 +1,5 @@
-/* Boxes and runs. The dimensions that both layouts hold completely are merged into runs, so a box
- * cut on dimension 0 is a single run. */
+/* Boxes and runs. A run extends over the inner dimensions that the box spans completely in both
+ * layouts, and over the next outer one, so a box cut only on dimension 0 is a single run. */
 #include "core/box.h"
 
 #include <stdio.h>
@@ -13,7 +13,8 @@ int core_tensor_size(dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint
     int empty = 0;
     for (uint32_t d = 0; d < ndim; d++) empty |= !shape[d];
     for (uint32_t d = 0; d < ndim; d++) {
-        /* an empty tensor's other dimensions count, too, as HDF5 multiplies them */
+        /* the other dimensions of an empty tensor must not overflow either, since HDF5 multiplies
+         * them */
         if (__builtin_mul_overflow(size, shape[d] ? shape[d] : 1, &size) || size >> 62) return 0;
     }
     *bytes = empty ? 0 : size;
@@ -204,17 +205,18 @@ void core_shape_print(uint32_t ndim, const uint64_t *shape, char *text, size_t s
 }
 
 /* A sum over the boxes determines whether they cover a tensor exactly once, without comparing
- * pairs. Consider the function of a box that is 1 at its elements and 0 elsewhere. Boxes cover the
- * tensor exactly once if the sum of their functions is the tensor's. A function is determined by
- * its differences along each dimension, which for a box are +1 or -1 at its corners. With a number
- * x(d, i) for each coordinate i of dimension d, all corners together are the product over d of x(d,
- * start) - x(d, end). If the sum of the boxes' products differs from the tensor's, then by a
- * polynomial of degree at most 8. At random numbers modulo a prime p they are equal by chance once
- * in p / 8 times; p is 2^61 - 1.
+ * pairs. The indicator function of a box is 1 at its elements and 0 elsewhere. Boxes cover the
+ * tensor exactly once if their indicator functions add up to the tensor's. An indicator function is
+ * determined by its differences along all dimensions, which are +1 or -1 at the corners of the box
+ * and 0 elsewhere. Given a number x(d, i) for each coordinate i of each dimension d, the sum over
+ * the corners is the product over d of x(d, start) - x(d, end). The sum of the boxes' products
+ * minus the tensor's product is a polynomial in these numbers, of degree at most 8. It is zero if
+ * the boxes cover the tensor exactly once. Otherwise it is zero at random numbers modulo a prime p
+ * with a probability of at most 8 / p; p is 2^61 - 1.
  *
- * Only if boxes don't cover the tensor is a pair that overlaps searched for. Boxes are sorted by
- * their start on the dimension that is cut finest, so each is compared only with those that it can
- * touch on that dimension, and the total number of comparisons is bounded. */
+ * If boxes do not cover the tensor exactly once, find_overlap searches for a pair that overlaps.
+ * The boxes are sorted by their start on the dimension that is cut finest, so each is compared only
+ * with those that it can touch on that dimension. The total number of comparisons is bounded. */
 
 #define PRIME ((1ULL << 61) - 1)
 #define MOST_COMPARISONS ((uint64_t)1 << 26)
@@ -265,7 +267,8 @@ static int by_box(const void *a, const void *b) {
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Marks the keepers, and returns their total volume, or UINT64_MAX if it is larger. */
+/* Marks the keepers, and returns their total number of elements, or UINT64_MAX if that
+ * overflows. */
 static uint64_t mark_keepers(uint32_t dims, cover_box *boxes, size_t n) {
     uint64_t elems = 0;
     for (size_t i = 0; i < n; i++) {
@@ -352,7 +355,7 @@ static uint64_t covered_in(uint32_t dims, const dcp_box *part, const cover_box *
     return elems;
 }
 
-/* Makes the part as wide as the tensor in each dimension in which that adds only uncovered
+/* Extends the part to the whole tensor in each dimension, unless that would add covered
  * elements. */
 static void widen(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n,
                   dcp_box *part) {
@@ -364,8 +367,8 @@ static void widen(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, 
     }
 }
 
-/* Halves the part and continues with a half that is not full, until nothing of it is covered. (If
- * boxes do overlap, a single element remains.) */
+/* Halves the part repeatedly, and continues with a half that is not completely covered, until no
+ * element of the part is covered. (If boxes overlap, it ends with a single element.) */
 dcp_box core_cover_hole(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n) {
     uint32_t dims = core_box_dims(ndim);
     dcp_box part = {{0}, {0}};

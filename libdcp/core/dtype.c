@@ -39,7 +39,7 @@ enum { BATCH = 1024 };
 #define F64_INFINITY 0x7ff0000000000000ULL
 #define F64_QUIET 0x0008000000000000ULL
 
-/* The range of integers and floats: bits of magnitude, or of precision. */
+/* The number of bits in an integer's magnitude or a float's significand. */
 static const struct number_kind {
     unsigned char bits, is_signed, is_float;
 } kinds[DCP_DTYPE_COUNT] = {
@@ -111,8 +111,9 @@ static inline uint64_t round_off(uint64_t magnitude, unsigned drop) {
     return (magnitude + half - 1 + (magnitude >> drop & 1)) >> drop;
 }
 
-/* Below the smallest normal number the last bit has a fixed value, so the shift grows instead.
- * `top` is the first number that is too large. */
+/* A result below the smallest normal number has the fixed exponent of subnormal numbers, so more
+ * bits of the mantissa are dropped. `top` is the encoding of the first magnitude that is too
+ * large. */
 static inline uint32_t encode(double value, unsigned e, unsigned m, uint32_t top, uint32_t nan) {
     uint64_t bits, bias = (1u << (e - 1)) - 1;
     memcpy(&bits, &value, sizeof bits);
@@ -129,10 +130,11 @@ static inline uint32_t encode(double value, unsigned e, unsigned m, uint32_t top
     return sign | (uint32_t)round_off(mantissa, (unsigned)drop);
 }
 
-/* Gives the bits that ml_dtypes 0.6 gives and, for positive numbers, PyTorch's
- * c10/util/Float8_e8m0fnu.h: halves round up, and pattern 0 counts as zero when rounding, so above
- * 2^-127 its neighbour is nearer. Values without a pattern become NaN: zero, negative numbers
- * (PyTorch drops the sign), infinity. */
+/* Gives the same bits as ml_dtypes 0.6 and, for positive numbers, as PyTorch's
+ * c10/util/Float8_e8m0fnu.h. A value halfway between two powers of 2 is rounded up. Rounding treats
+ * pattern 0, which means 2^-127, as if it meant zero, so everything above 2^-127 gives pattern 1 or
+ * more. Values without a pattern become NaN: zero, negative numbers (PyTorch drops the sign),
+ * infinity. */
 static inline uint32_t encode_e8m0(double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);

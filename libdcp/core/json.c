@@ -345,7 +345,8 @@ enum {
     LIBRARYS_VALUES = 8, /* in a checkpoint's meta: format, step, shard with its members */
 };
 
-/* Counts commas, and openings of what is not empty, outside of strings: a value follows each. */
+/* Counts commas, and brackets that open a nonempty list or object, outside of strings: a value
+ * follows each. */
 uint64_t core_json_count_values(const char *text, size_t bytes) {
     uint64_t n = 1;
     int in_string = 0, opened = 0; /* the previous character was an opening */

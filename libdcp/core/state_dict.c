@@ -1,5 +1,5 @@
-/* Building a state dict. Errors that a single rank can recognize are refused here. What depends on
- * other ranks is checked when a save or load starts (libdcp/plan). */
+/* Building a state dict. Errors that a single rank can recognize are refused here. Errors that
+ * depend on other ranks are found when a save or load starts (libdcp/plan). */
 #include "core/state_dict.h"
 
 #include <search.h>

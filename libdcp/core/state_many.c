@@ -17,8 +17,8 @@
 enum { BLOCK = 256 << 10, LARGE_BLOCK = 4 << 20, HUGE_PAGE = 2 << 20 }; /* in bytes, for tensors */
 
 typedef struct path_place {
-    /* bytes of the path, the first one highest; after sorting: 1 if the path equals the one
-     * before */
+    /* bytes of the path, the first one highest; after sorting: 1 if the path equals the previous
+     * one */
     uint64_t word;
     const char *path;
     uint32_t index, length;

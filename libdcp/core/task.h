@@ -1,4 +1,5 @@
-/* Work beside what its caller does next: in a thread, or where the caller waits for it. */
+/* Work that a thread does while its caller continues or, without a thread, that is done when the
+ * caller waits for it. */
 #pragma once
 
 #include <pthread.h>
@@ -17,7 +18,7 @@ typedef struct core_task {
     int status; /* the outcome, after core_task_finish */
     dcp_error error;
     atomic_int done;      /* the work has ended */
-    atomic_int cancelled; /* the caller does not want the outcome; `work` looks at it */
+    atomic_int cancelled; /* the caller does not need the outcome; `work` checks this flag */
     pid_t process;        /* that made it */
     bool has_thread;
     pthread_t thread;

@@ -1,7 +1,7 @@
 /* Looking up what is on disk. There are three possible results:
  *   it exists               DCP_OK
  *   it does not exist       DCP_ERR_NOT_FOUND: only for ENOENT and ENOTDIR
- *   the look itself failed  DCP_ERR_IO, DCP_ERR_NO_MEMORY ..., with errno and path: that proves
+ *   the lookup failed       DCP_ERR_IO, DCP_ERR_NO_MEMORY ..., with errno and path: that proves
  *                           nothing, and must never be treated as the second result
  * Damage is reported by the code that reads the bytes (core_fail_proves, core/fail.h). */
 #pragma once

@@ -10,8 +10,9 @@
  * the first aggregator, rank 0, has the last domain as well as the first: it writes a file's user
  * block and tables there, in addition to data.
  *
- * If a tiny part of what is read lies in fragments, each rank is the aggregator of all its own
- * fragments, and waits for no other rank: reading a page twice costs less than distributing it.
+ * If a tiny part of what is read lies in fragments, ranks read apart: each rank is the aggregator
+ * of all its own fragments, and waits for no other rank. Reading a page twice costs less than
+ * distributing it.
  *
  * If only some ranks can reach some addresses, each rank has a reader range. It is the aggregator
  * of its range, in which its domains lie one after the other. */

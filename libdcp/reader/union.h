@@ -1,4 +1,4 @@
-/* What the ranks know together: sets of tensors by name, and the union of what each has read. */
+/* Sets of tensors by name, and the union of the names and meta that each rank has read. */
 #pragma once
 
 #include "comm/comm.h"
@@ -23,7 +23,7 @@ void reader_names_free(reader_names *names);
 /* The union of the tensors' names and of the meta in the files that each rank reads. If all ranks
  * have read the same names and meta, nothing is sent. */
 
-/* What a rank has read from its own files. */
+/* The tables that a rank has read from its own files. */
 typedef struct reader_own_files {
     dcp_checkpoint *ckpt;
     /* the first of its files, whose meta is the checkpoint's; SIZE_MAX: it reads no file */

@@ -5,7 +5,7 @@
 #include "redundancy/groups.h"
 #include "redundancy/stripes.h"
 
-/* What a check of redundancy files reports while it runs. */
+/* The callbacks of a check of redundancy files. */
 typedef struct redundancy_reader {
     void *ctx;
     void (*on_damage)(void *ctx, const char *line); /* one line per damage */

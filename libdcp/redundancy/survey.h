@@ -1,11 +1,12 @@
-/* What is left of a step that was saved with redundancy; the same on all ranks, except for paths.
- * Files are numbered: shard f is file f, its redundancy file is file world + f. */
+/* The survey of the files that are left of a step that was saved with redundancy. It is the same on
+ * all ranks, except for paths. Files are numbered: shard f is file f, its redundancy file is file
+ * world + f. */
 #pragma once
 
 #include "comm/comm.h"
 #include "redundancy/parity.h"
 
-/* What redundancy files say about a shard. */
+/* The information about a shard in redundancy files. */
 typedef struct survey_shard {
     int leader; /* the shard of member 0 of its group; -1: no file of its group is left */
     int member, members;

@@ -118,10 +118,10 @@ int rewrite_fetch(void *ctx, uint64_t offset, uint64_t bytes, void *out, dcp_err
  * files take from the same old pages are moved in one batch. Of the four batches, two are being
  * read while the previous one is assembled and written. */
 
-/* Parts of new files that are moved together form a batch. What they need of the old files is read
- * at once, each page once, however many parts need it; then the parts are assembled and written.
- * Nearby pieces of an old file are joined to one extent, and the bytes between them are read as
- * well. */
+/* Parts of new files that are moved together form a batch. The pages of the old files that they
+ * need are read together, each page once, however many parts need it; then the parts are assembled
+ * and written. Nearby pieces of an old file are joined to one extent, and the bytes between them
+ * are read as well. */
 enum { BATCH_EXTENTS = 512, BATCH_PARTS = 256 };
 
 /* Pages of an old file. */

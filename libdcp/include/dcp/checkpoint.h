@@ -67,7 +67,8 @@ DCP_API uint64_t dcp_checkpoint_step(const dcp_checkpoint *ckpt);
 DCP_API dcp_layout dcp_checkpoint_layout(const dcp_checkpoint *ckpt);
 /* The number of files: 1 for DCP_LAYOUT_GLOBAL, else the number of shards. */
 DCP_API int dcp_checkpoint_files(const dcp_checkpoint *ckpt);
-/* What dcp_save was given as `json`, with "format" and "step"; valid until the close. */
+/* Returns the JSON that dcp_save received as `json`, with "format" and "step" added; valid until
+ * the close. */
 DCP_API const char *dcp_checkpoint_json(const dcp_checkpoint *ckpt);
 
 /* The number of tensors, and tensor i. Tensors are in bytewise ascending order of their paths;

@@ -12,7 +12,8 @@
 extern "C" {
 #endif
 
-/* What file names, file sizes, user blocks and about.json say about a step, without its tables. */
+/* A summary of a step from file names, file sizes, user blocks and about.json, without its
+ * tables. */
 typedef struct dcp_glance {
     size_t size; /* dcp/size.h */
     dcp_layout layout;

@@ -140,11 +140,11 @@ DCP_API int dcp_tiers_prepare(dcp_tiers *tiers, const dcp_state *state,
  * dcp_save_async, with dcp_tiers_fence and dcp_tiers_wait in place of dcp_save_fence and
  * dcp_save_wait. options->layout and options->shards are not used; the stores determine them.
  *
- * options->when_busy decides about what is under way. A save in flight is waited for first, and its
- * failure is logged; or the new save is refused with DCP_ERR_BUSY. A store that is still being
- * filled when it is due again is waited for, or left out this time. If no save is in
- * flight, DCP_ERR_BUSY means that another writer has a store (dcp_store_open). A step that is being
- * read to fill other stores remains, regardless of `keep`. */
+ * options->when_busy determines what happens if a save or a fill is in progress. A save in flight
+ * is waited for first, and its failure is logged; or the new save is refused with DCP_ERR_BUSY. A
+ * store that is still being filled when it is due again is waited for, or left out this time. If no
+ * save is in flight, DCP_ERR_BUSY means that another writer has a store (dcp_store_open). A step
+ * that is being read to fill other stores remains, regardless of `keep`. */
 DCP_API int dcp_tiers_save_async(dcp_tiers *tiers, uint64_t step, const dcp_state *state,
                                  const char *json, const dcp_save_options *options, dcp_error *err);
 
@@ -196,8 +196,8 @@ DCP_API int dcp_tiers_steps(dcp_comm *comm, const dcp_tier *list, size_t n, dcp_
 DCP_API int dcp_tiers_open_step(dcp_comm *comm, const dcp_tier *list, const dcp_tiers_step *which,
                                 dcp_checkpoint **out, dcp_error *err);
 
-/* What to do with an open checkpoint. Collective. DCP_ERR_CORRUPT and DCP_ERR_NOT_FOUND report that
- * it is damaged, so an older step may be tried. DCP_ERR_IO and DCP_ERR_NO_MEMORY prove nothing, so
+/* Loads from an open checkpoint. Collective. DCP_ERR_CORRUPT and DCP_ERR_NOT_FOUND report that it
+ * is damaged, so an older step may be tried. DCP_ERR_IO and DCP_ERR_NO_MEMORY prove nothing, so
  * only another copy of the same step may be tried. */
 typedef int (*dcp_tiers_load_fn)(void *ctx, dcp_checkpoint *ckpt, dcp_error *err);
 
