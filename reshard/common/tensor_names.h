@@ -64,7 +64,7 @@ typedef struct weights_found {
 } weights_found;
 
 /* Prints a line for each difference: a tensor that is missing, surplus or of another shape.
- * Differences that are alike in all layers get one line. What dcp-train tolerates is no difference:
- * a missing classifier, constants of old files. Fails only if out of memory. Returns an exit
- * status. */
+ * Differences that are alike in all layers get one line. Deviations that dcp-train tolerates, a
+ * missing classifier or constants of old files, do not count as differences. Fails only if out of
+ * memory. Returns an exit status. */
 int weights_report_print(const weights_asked *asked, weights_found *found);

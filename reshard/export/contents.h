@@ -33,7 +33,7 @@ typedef struct export_file {
     uint64_t head_bytes, bytes;
 } export_file;
 
-/* What is exported for one purpose: the model, or the optimizer's state. */
+/* The items that are exported for one purpose: the model, or the optimizer's state. */
 typedef struct export_part {
     const char *stem;      /* "model" */
     size_t first, n;       /* items */

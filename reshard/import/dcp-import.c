@@ -24,7 +24,7 @@ typedef struct import_request {
     int force, take_over, dry_run, allow_mismatch, with_optimizer;
 } import_request;
 
-/* What is imported. */
+/* The contents of the folder that is imported. */
 typedef struct folder {
     import_model model;
     import_files files;

@@ -42,7 +42,7 @@ void import_note_left(const char *folder);
  * and how to convert its pickled weights to safetensors. */
 void import_note_others(const char *folder);
 
-/* What the checkpoint stores of the folder's config.json: all but transformers_version and keys
+/* Reads the folder's config.json as the checkpoint stores it: without transformers_version and keys
  * that begin with `_`. Release *out with json_decref. */
 int import_config_read(const char *folder, json_t **out);
 

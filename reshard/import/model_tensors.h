@@ -37,8 +37,8 @@ void import_model_close(import_model *model);
 /* Compares the tensors with those that config.json requires, if dcp-train accepts that
  * configuration (ignoring dropout). Lists those that are missing, surplus or of another shape, once
  * if they are alike in all layers, and those that the index names and no file contains, except for
- * a copy of tied weights. These are a failure, or with `allow` a note. What dcp-train would refuse
- * in config.json is a note. Returns an exit status. */
+ * a copy of tied weights. These are a failure, or with `allow` a note. A value in config.json that
+ * dcp-train would refuse is only a note. Returns an exit status. */
 int import_tensors_check(const char *folder, const json_t *config, const import_model *model,
                          int allow);
 

@@ -116,7 +116,7 @@ static int ranks_of(const row *r) {
     return r->seen.files && r->seen.layout == DCP_LAYOUT_SHARDED ? r->seen.files : r->seen.ranks;
 }
 
-/* What losses the redundancy of a private store's step survives; empty for other steps. */
+/* Writes which losses the redundancy of a private store's step survives; "" for other steps. */
 static const char *survives_text(const row *r, char *text, size_t size) {
     text[0] = '\0';
     if (r->seen.survives >= 0)

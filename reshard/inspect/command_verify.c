@@ -48,7 +48,7 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total) {
     progress_bar_update(&v->progress, done, total);
 }
 
-/* The folder exists, so anything missing in it is damage. What could not be read is not. */
+/* The folder exists, so anything missing in it is damage. A file that cannot be read is not. */
 static int judge_step(verification *v, int status, const dcp_error *err) {
     int is_damage = status == DCP_ERR_NOT_FOUND || status == DCP_ERR_CORRUPT;
     if (is_damage && !v->damages && !v->job->rank) on_damage(v, err->message);

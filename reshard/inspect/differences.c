@@ -1,6 +1,6 @@
 /* Tensors are paired by merging two sorted lists. Tensor checksums decide if both tables contain
  * them. If shards are cut differently, equal state ids may decide, or equal boxes with equal
- * checksums. What is still undecided is read. */
+ * checksums. Tensors that are still undecided are read. */
 #include "inspect/differences.h"
 
 #include <math.h>

@@ -31,7 +31,7 @@ typedef struct reshard_traffic {
 int reshard_traffic_count(const dcp_checkpoint *ckpt, const rank_mesh *m, reshard_traffic *out);
 void reshard_traffic_free(reshard_traffic *f);
 
-/* What the printed plan contains in addition to the flows. */
+/* The information in the printed plan in addition to the flows. */
 typedef struct reshard_traffic_labels {
     const char *src, *dst; /* the old and the new step's folder */
     uint64_t step;
