@@ -4,12 +4,12 @@
 
 #include "config/config.h"
 
-/* Reads the file, applies the overrides ("key.path=value": a JSON value, otherwise a string),
- * checks everything and fills in the defaults, for `world` ranks. The message names the file, or
- * the command line, and the key's full path, or the number of mistakes if there are several.
- * *lines: text for people, or NULL; free it with free(). After an error: the list of mistakes, to
- * be printed after the message. Otherwise, if the file has keys of DeepSpeed: how they were
- * understood, in lines that are separated by newlines. */
+/* Reads the file, applies the overrides, checks everything and fills in the defaults, for `world`
+ * ranks. An override is "key.path=VALUE"; a VALUE that is not JSON is a string. The message of an
+ * error names the full path of the key and where it is set, the file or the command line; if there
+ * are several mistakes, it says how many. *lines: text for people, or NULL; free it with free().
+ * After an error: the list of mistakes, to be printed after the message. Otherwise, if the file has
+ * keys of DeepSpeed: how they were understood, one per line. */
 int config_load(const char *path, char *const *overrides, int n_overrides, int world, config **out,
                 char **lines, dcp_error *err);
 /* Sets checkpoint.resume=auto and checkpoint.overwrite=false. */

@@ -279,7 +279,7 @@ static int value_fits(const config_key *key, const json_t *value) {
     return 0;
 }
 
-/* What the key requires, as text for a message. */
+/* Writes what the key requires to `out`, as text for a message. */
 static void expect(const config_key *key, char *out, size_t size) {
     static const char *const fixed[] = {
         [CONFIG_TEXT] = "a string with something in it",

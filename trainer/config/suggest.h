@@ -1,4 +1,4 @@
-/* Guesses which key or word was meant by one that does not exist. */
+/* Guesses the key that a user meant by one that does not exist. */
 #pragma once
 
 #include <stddef.h>
