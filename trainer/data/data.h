@@ -27,7 +27,7 @@ int data_blame(const char *key, int status, const dcp_error *why, dcp_error *err
 
 /* The number of samples per epoch, summed over all sources. */
 uint64_t data_samples(const data *d);
-/* What files of text or ids contain, over all sources. */
+/* Reports what the files of text or ids contain, added up over all sources. */
 void data_files_told(const data *d, data_contents *out);
 /* For packed samples: the number of records in them, and the share of the samples' positions that
  * records fill. */

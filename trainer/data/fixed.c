@@ -19,7 +19,7 @@ typedef struct fixed {
     int64_t *labels; /* [rows, targets] */
 } fixed;
 
-/* What a tensor of the file must be. */
+/* The properties that a tensor of the file must have. */
 typedef struct asked {
     const char *name;
     dcp_dtype dtype;

@@ -1,8 +1,8 @@
 /* Images, or vectors, and their classes from idx files. In a folder or glob, only files with
  * "images" in their names are used, and if some of these begin with "train", only those: a folder
- * of MNIST trains on its training images. The file of labels lies beside the file of images and has
- * the same name, with "labels" in place of "images", and idx1 in place of idx and another digit.
- * Every epoch has its own order. */
+ * of MNIST trains on its training images. The labels lie in the same folder, in a file whose name
+ * has "labels" in place of "images" and, as in MNIST, "idx1" in place of "idx3". Every epoch has
+ * its own order. */
 #include "data/source.h"
 
 #include <inttypes.h>
@@ -18,9 +18,9 @@
 
 enum { LABELS_AT_ONCE = 4096 };
 
-/* Files of the IDX format, read as one array: 00 00, a type, the number of dimensions, each
- * dimension as a big-endian u32, the first of which is the number of items; then the elements,
- * big-endian, in row-major order. */
+/* Files of the IDX format, read as one array. A file begins with the bytes 00 00, a type, the
+ * number of dimensions, and each dimension as a big-endian u32. The first dimension is the number
+ * of items. The elements follow, big-endian, in row-major order. */
 enum { IDX_MAX_DIMS = 4 };
 
 typedef enum idx_type {
@@ -33,8 +33,8 @@ typedef enum idx_type {
 } idx_type;
 
 typedef struct idx_part {
-    uint64_t first, items; /* the numbers of its items in the whole array */
-    uint64_t begin;        /* offset of its first element in all files */
+    uint64_t first, items; /* the index of its first item in the array; how many it has */
+    uint64_t begin;        /* the offset of its first element in `files` */
 } idx_part;
 
 typedef struct idx_array {
@@ -178,8 +178,8 @@ static int add_part(idx_array *a, size_t i, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Reads and checks the headers of a->files, which the array still owns: sizes, types and dimensions
- * are not trusted until they agree with the files' sizes and with each other. */
+/* Reads the headers of a->files, and checks that they agree with the files' sizes and with each
+ * other. The array owns a->files also after an error. */
 static int idx_open(idx_array *a, dcp_error *err) {
     a->parts = calloc(a->files.n, sizeof *a->parts);
     if (!a->parts) return core_fail_memory(err, a->files.n * sizeof *a->parts);
@@ -193,7 +193,7 @@ static void idx_close(idx_array *a) {
     free(a->parts);
 }
 
-/* The offset among all files at which the item starts. */
+/* Returns the item's offset in a->files. */
 static uint64_t offset_of(const idx_array *a, uint64_t item) {
     const idx_part *part =
         &a->parts[data_sorted_last(&a->parts->first, a->files.n, sizeof *a->parts, item)];
@@ -205,7 +205,7 @@ static const char *idx_at(const idx_array *a, uint64_t item, uint64_t *within) {
     return data_files_at(&a->files, offset_of(a, item), within);
 }
 
-/* Reads n items as they are in the files: [n, item_bytes]; they lie in one file. */
+/* Reads n items, which must lie in one file, as they are stored there: out[n, item_bytes]. */
 static int idx_read(idx_array *a, uint64_t item, uint64_t n, void *out, dcp_error *err) {
     return data_files_read(&a->files, offset_of(a, item), n * a->item_bytes, out, err);
 }
@@ -252,7 +252,8 @@ static int find_images(const char *path, data_files *files, dcp_error *err) {
                      found, path);
 }
 
-/* The path of an image file's labels; `one`: with idx1 in place of idx3. */
+/* Writes the path of an image file's labels to `out`. Returns 0, or -1 if there is no such path.
+ * one: replace the digit in "idx3" by 1. */
 static int labels_path(const char *images, int one, char *out, size_t size) {
     const char *at = NULL;
     for (const char *next = base_name(images); (next = strstr(next, "images")); next++) at = next;
@@ -308,8 +309,8 @@ static int open_labels(idx *x, dcp_error *err) {
     return DCP_OK;
 }
 
-/* An image with a single channel may lack that dimension; a vector can be made of the elements of
- * any image. */
+/* Returns true if the items can be read as samples of this shape. Images with a single channel may
+ * lack the dimension of channels. A vector may come from an image with as many elements. */
 static int has_shape(const idx_array *a, const sample_shape *shape) {
     const uint64_t elems = a->item_bytes / idx_type_bytes(a->type);
     if (shape->ndim == 1) return elems == shape->dims[0];

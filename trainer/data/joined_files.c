@@ -82,8 +82,8 @@ static const char *tell_place(const char *path, char *text, size_t size) {
     return text;
 }
 
-/* What is missing or wrong at the start is the user's error; after other errors, the file may be
- * readable later. */
+/* A file that is missing or inaccessible at the start is the user's error; after other errors, the
+ * file may be readable later. */
 static int fail_to_find(const char *path, int code, dcp_error *err) {
     const int is_wrong = code == ENOENT || code == ENOTDIR || code == EACCES || code == EPERM ||
                          code == ELOOP || code == ENAMETOOLONG;

@@ -1,4 +1,5 @@
-/* What is requested from a type of data, and what it provides. */
+/* The interface of a type of data: the options that it receives, and the functions that it
+ * provides. */
 #pragma once
 
 #include <stdint.h>
