@@ -71,9 +71,9 @@ static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
     if (layout->in_place) s->root = s->kept_blocks = 0;
 }
 
-/* What is sent while the next unit computes needs a buffer that nothing else uses. With messages,
- * the root's gradients are sent from a staging buffer if they have to be split, and a block's
- * replace its parameters if nothing computes meanwhile. */
+/* Gradients that are sent while the next unit computes need a buffer that nothing else uses. With
+ * messages, the root's gradients are sent from a staging buffer if they have to be split. A block's
+ * gradients replace its parameters if nothing computes meanwhile. */
 static void size_outgoing(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const int splits = is_cut(plan), overlaps = plan->strategy.overlap;

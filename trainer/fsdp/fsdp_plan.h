@@ -1,5 +1,6 @@
-/* What a rank needs and sends in a step, as a function of layout and strategy. Buffers are
- * allocated from it, and --plan predicts with it, without starting a rank. */
+/* The memory that a rank needs and the bytes that it sends in a step, as functions of layout and
+ * strategy. Buffers are allocated by them, and --plan predicts with them, without starting a
+ * rank. */
 #pragma once
 
 #include "fsdp/shard_layout.h"
@@ -27,8 +28,8 @@ typedef struct fsdp_plan {
  * its own. */
 int fsdp_plan_is_hybrid(const fsdp_plan *plan);
 
-/* Sizes of buffers, in elements of fp32; 0 if there is no such buffer. What is stored where it is
- * gathered needs no buffer. */
+/* Sizes of buffers, in elements of fp32; 0 if there is no such buffer. Parameters that are stored
+ * where they are gathered need no buffer. */
 typedef struct fsdp_sizes {
     uint64_t root_grads;    /* a micro-batch's, of the root; 0 if computed in the storage */
     uint64_t block_grads;   /* a micro-batch's, of the largest block */
@@ -64,8 +65,8 @@ typedef struct fsdp_memory {
 
 fsdp_memory fsdp_plan_memory(const fsdp_plan *plan);
 /* Bytes that the rank sends in a step. Its part of each gather goes to every other rank of its
- * group; pieces of a gradient go to the ranks that add them up. What MPI forwards for others is not
- * counted twice. What others read in shared memory counts as sent to them. */
+ * group; pieces of a gradient go to the ranks that add them up. Bytes that MPI passes on for others
+ * are not counted twice. Bytes that others read in shared memory count as sent to them. */
 typedef struct fsdp_traffic {
     uint64_t gathers, reductions;
     uint64_t across; /* the part of both that goes to other groups */
@@ -75,8 +76,9 @@ fsdp_traffic fsdp_plan_traffic(const fsdp_plan *plan);
 
 fsdp_micro_batches fsdp_plan_micro_batches(const fsdp_plan *plan);
 
-/* The order in which a micro-step gathers blocks: forwards, and if blocks are dropped after use,
- * backwards without the last one, which is still gathered. */
+/* The order in which a micro-step gathers blocks: ascending, for the forward pass. If blocks are
+ * dropped after use, they are gathered again in descending order for the backward pass, except for
+ * the last one, which is still gathered. */
 size_t fsdp_plan_gathers(const fsdp_plan *plan, uint64_t micro);
 size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i); /* the unit of gather i */
 

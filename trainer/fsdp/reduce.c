@@ -220,7 +220,7 @@ static float *in_rank_order(const fsdp_reduce *r, size_t unit, float *sum, const
     return scratch;
 }
 
-/* What a rank adds up of the gradients that ranks send each other. */
+/* Returns the range of the gradients that ranks send each other which `rank` adds up. */
 static fsdp_range range_of(const fsdp_reduce *r, size_t unit, int rank) {
     const fsdp_unit *u = &r->layout->units[unit];
     const int shard = rank % r->layout->shards;

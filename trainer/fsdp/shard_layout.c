@@ -14,7 +14,7 @@
 
 enum { ROOT = 0 };
 
-/* The room that so many elements take, up to the next parameter. */
+/* Returns the room that `elems` elements occupy, up to the next parameter. */
 static uint64_t fsdp_padded(uint64_t elems) {
     return (elems + FSDP_ALIGN - 1) / FSDP_ALIGN * FSDP_ALIGN;
 }

@@ -120,8 +120,8 @@ uint64_t fsdp_micro_batches_steps(const fsdp_micro_batches *l);
 uint64_t fsdp_micro_batch_of(const fsdp_micro_batches *l, int rank, uint64_t micro);
 /* Returns true if ranks send sums after a micro-step. */
 int fsdp_micro_batches_are_sent(const fsdp_micro_batches *l, uint64_t micro);
-/* What a rank sends after a micro-step; .n is 0 if it sends nothing. In the order of additions, a
- * rank's part comes before that of the group's next rank. */
+/* Returns the part that a rank sends after a micro-step; .n is 0 if it sends nothing. In the order
+ * of additions, a rank's part comes before that of the group's next rank. */
 fsdp_part fsdp_micro_batches_part(const fsdp_micro_batches *l, int rank, uint64_t micro);
 /* How many ranks of a rank's group send something after a micro-step. */
 uint64_t fsdp_micro_batches_senders(const fsdp_micro_batches *l, int rank, uint64_t micro);

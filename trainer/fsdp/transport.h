@@ -1,6 +1,6 @@
 /* How units and gradients travel between ranks while they compute: a table of functions with
- * several implementations. What travels is plain memory in rank order. A transport does not know
- * which part of a model it is, in which order sums are formed, or which buffers exist.
+ * several implementations. The data are plain memory in rank order. A transport does not know which
+ * part of a model it is, in which order sums are formed, or which buffers exist.
  *
  * A transfer begins with gather, exchange, reduce_scatter or all_reduce, and ends with finish. An
  * implementation guarantees:
@@ -44,9 +44,9 @@ struct fsdp_transport {
     void *state; /* the implementation's own */
 
     /* Called before the first transfer. Reserves memory for one more concurrent transfer of this
-     * group, which sends and receives at most so many bytes, so that no memory has to be allocated
-     * later. `sent` is 0 for gather and all_reduce. Returns nonzero if out of memory. NULL if
-     * transfers need no memory. */
+     * group, which sends at most `sent` and receives at most `received` bytes. Then no memory has
+     * to be allocated later. `sent` is 0 for gather and all_reduce. Returns nonzero if out of
+     * memory. NULL if transfers need no memory. */
     int (*reserve)(fsdp_transport *t, fsdp_group group, size_t sent, size_t received);
 
     /* Prepares a gather of bf16 that begins next: rounds n elements of `from`, memory of

@@ -67,13 +67,13 @@ fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh) {
                             .destroy = mpi_destroy};
 }
 
-/* MPI for memory that it cannot reach, that of a GPU: it transfers copies on the host. What is sent
- * is downloaded at the beginning, and what arrived is uploaded at the finish. Each transfer has
- * reserved, page-locked memory of its own: the smallest free one among those reserved for its use.
- * If none fits, one grows. */
+/* MPI for memory that it cannot reach, such as that of a GPU: it transfers copies in host memory.
+ * The data to send are downloaded at the beginning, and the data received are uploaded at the
+ * finish. Each transfer has reserved, page-locked memory of its own: the smallest free one among
+ * those reserved for its use. If none fits, one grows. */
 
-/* What a transfer's memory was reserved for, so that no transfer occupies what another use will
- * need. */
+/* The use for which a transfer's memory was reserved. No transfer occupies memory that another use
+ * will need. */
 typedef enum copies_use { UNUSED, GATHERS, REDUCTIONS, CROSSINGS, SPREADS } copies_use;
 
 /* One transfer's memory, and where what it receives is stored. */
