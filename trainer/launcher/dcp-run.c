@@ -130,8 +130,8 @@ static void judge_start(launcher_run *run, double over_at, const launcher_probe 
     const bool has_saved = start->status == PROGRAM_STOPPED;
     if (has_saved && start->asked == RANKS_END_NONE && launcher_slurm_is_preempted())
         start->asked = RANKS_END_REQUEUE;
-    /* the ranks had saved, perhaps to memory, before they heard of it: the next ones save for good
-     */
+    /* The ranks received the request to requeue after they had saved for a resize, perhaps only to
+     * memory. So the next ranks receive it, too, and save as for SIGTERM. */
     run->requeue_next = has_saved && start->handed_over && start->asked == RANKS_END_REQUEUE;
     if (run->requeue_next) start->asked = RANKS_END_RESIZE;
 }
@@ -160,9 +160,9 @@ static void end_start(launcher_run *run) {
 
 /* A start. */
 
-/* Sets what all ranks of the present start find in their environment. At a restart nothing of the
- * earlier start is left: its stores may be taken over if the file system cannot show that they are
- * free. */
+/* Sets what all ranks of the present start find in their environment. At a restart no process of
+ * the earlier start is left. So the ranks may take over its stores, even on a file system that
+ * cannot show that these are free. */
 static void set_variables(launcher_run *run) {
     const launcher_start *start = &run->start;
     char grace[32];
@@ -206,7 +206,7 @@ static void run_start(launcher_run *run) {
     }
 }
 
-/* Begins the record of the next start. `is_planned`, `ranks_before`: as in the record. */
+/* Begins the record of the next start. `is_planned`, `ranks_before`: see launcher_start. */
 static void next_start(launcher_run *run, const launcher_placement *placement, bool is_planned,
                        int ranks_before) {
     const int number = run->start.number + 1;
@@ -304,8 +304,9 @@ static int follow_up(launcher_run *run) {
     return pause_before_next(run, launcher_cluster_backoff_s(run->cluster));
 }
 
-/* If the ranks of a planned start refused their number (they would survive fewer losses than they
- * should, or do not divide a mesh): returns to as many as before. Returns true if it does. */
+/* If the ranks of a planned start rejected their number (a store would survive fewer losses than it
+ * should, or a mesh cannot be divided): goes back to the previous number. Returns true if it
+ * does. */
 static bool go_back(launcher_run *run) {
     const launcher_start *start = &run->start;
     const int before = start->ranks_before, ranks = start->placement.ranks;
@@ -320,8 +321,8 @@ static bool go_back(launcher_run *run) {
     return true;
 }
 
-/* If the ranks of a run that has trained refused their number, or how they are spread: chooses
- * another number or spread. Returns true if there is one. */
+/* If the ranks of a run that has trained rejected their number, or their distribution over the
+ * hosts: chooses another one. Returns true if there is one. */
 static bool try_others(launcher_run *run) {
     const launcher_start *start = &run->start;
     char next[64];
@@ -333,7 +334,7 @@ static bool try_others(launcher_run *run) {
     return true;
 }
 
-/* Starts ranks until the run is done, or another start is of no use. Returns the exit status. */
+/* Starts ranks until the run is done, or another start would not help. Returns the exit status. */
 static int supervise(launcher_run *run) {
     launcher_start *start = &run->start;
     bool is_planned = false;
@@ -355,11 +356,11 @@ static int supervise(launcher_run *run) {
     }
 }
 
-/* The main function, also of what dcp-run is besides: the agent on another host, the program by
- * which mpirun starts an agent, the program that becomes a rank, and `dcp-run ctl`. */
+/* The main function. The same program is also the agent on another host, the program by which
+ * mpirun starts an agent, the program that becomes a rank, and `dcp-run ctl`. */
 
-/* Names the run: a rank that begins anew after a restart can then recognize the lines of metrics
- * that the start before has written. */
+/* Names the run. By this name, a rank that starts from the beginning again after a restart
+ * recognizes the metrics that an earlier start wrote. */
 static void name_run(void) {
     uint64_t number = 0;
     char text[17];
@@ -368,7 +369,7 @@ static void name_run(void) {
     setenv("DCP_RUN_NAME", text, 1);
 }
 
-/* Ranks draw a bar if a person looks on, and print lines if their output goes to a file. */
+/* Ranks draw a progress bar on a terminal, and print lines if their output goes to a file. */
 static void set_terminal(const launcher_options *options) {
     struct winsize size;
     const bool is_seen = !options->logs && isatty(STDOUT_FILENO) &&

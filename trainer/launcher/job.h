@@ -28,7 +28,7 @@ typedef struct launcher_probe {
     launcher_folders folders;
 } launcher_probe;
 
-/* Has mpirun start a process on each of hosts[n], on all at once, within `limit_s`. */
+/* Makes mpirun start a process on each of hosts[n], simultaneously, within `limit_s`. */
 void launcher_probe_begin(launcher_probe *probe, double limit_s);
 /* Waits until all have ended, or the limit has passed. A host on which no process could be started
  * was not reached. */
@@ -38,7 +38,7 @@ void launcher_probe_finish(launcher_probe *probe);
 
 enum { LAUNCHER_REASON = 1280 };
 
-/* What the ranks of a start have reported of their end. */
+/* The reports of the ranks about the end of a start. */
 typedef struct launcher_told {
     char reason[LAUNCHER_REASON]; /* why they failed; "": they gave no reason */
     bool is_final;                /* they request that no restart be tried */
@@ -115,11 +115,11 @@ void launcher_job_ask_stacks(launcher_job *job, int limit_s);
  * mpirun. */
 bool launcher_job_is_done(const launcher_job *job);
 
-/* Adds the hosts whose agents have not connected, as far as there is room. */
+/* Adds the hosts whose agents have not connected, as many as there is room for. */
 void launcher_job_list_missing(const launcher_job *job, launcher_probe *missing);
 
 /* Sends SIGKILL to all that is left of the job, and waits until it is gone. Returns 0, or -1 after
- * a message if something of it is still alive after `limit_s`. What is known of the job remains
- * until launcher_job_free. */
+ * a message if something of it is still alive after `limit_s`. The information about the job
+ * remains until launcher_job_free. */
 int launcher_job_clear(launcher_job *job, double limit_s);
 void launcher_job_free(launcher_job *job);

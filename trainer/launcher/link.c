@@ -220,9 +220,9 @@ static void kill_marked(void *ctx, const launcher_process *child) {
 static int kill_adopted(const launcher_guard *guard, double end) {
     const double tell_at = program_now_s() + LAUNCHER_PATIENCE_S;
     int told = 0;
-    for (int clean = 0;
-         clean <
-         2;) { /* look twice: children of an ending process may become ours after the first look */
+    /* until two searches in a row find nothing: children of an ending process may become ours after
+     * the first one */
+    for (int clean = 0; clean < 2;) {
         marked_job job = {.mark = guard->mark, .tell = !told && program_now_s() >= tell_at};
         told |= job.tell;
         while (waitpid(-1, NULL, WNOHANG) > 0) {

@@ -19,7 +19,7 @@
 
 enum { TAG_DIGITS = 9 };
 
-/* What matching found at a position, besides a length. */
+/* Results of matching at a position other than a length. */
 enum { NO_TAG = 0, CUT_TAG = -1 };
 
 /* Returns the length of `text` if `at` begins with it; CUT_TAG if the bytes end too early to know.

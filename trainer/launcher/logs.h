@@ -1,4 +1,4 @@
-/* What the ranks of a start print (--logs). */
+/* The output of the ranks of a start (--logs). */
 #pragma once
 
 #include <stddef.h>

@@ -24,7 +24,7 @@ enum {
     ANSWER_S = 30,        /* for the agents of all hosts to connect */
     STACKS_S = 10,        /* per process */
     ALL_STACKS_S = 60,
-    LOOK_S = 1,        /* between two looks at the host file */
+    LOOK_S = 1,        /* between two checks of the host file */
     SILENT_S = 2,      /* to answer, after a lease without a message */
     HEARTBEAT_MS = 250 /* with other hosts: the longest sleep */
 };

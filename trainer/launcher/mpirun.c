@@ -323,7 +323,7 @@ static const char *folder_or_none(const launcher_command *c, size_t i) {
 /* Finds dcp-run's own path, for command lines; "": not found. */
 static void find_self(char self[PATH_MAX]) {
     ssize_t n = readlink("/proc/self/exe", self, PATH_MAX - 1);
-    /* if it has been installed anew meanwhile, its replacement is at the same path */
+    /* if dcp-run has been reinstalled meanwhile, its replacement is at the same path */
     if (n > REPLACED_BYTES && memcmp(self + n - REPLACED_BYTES, REPLACED, REPLACED_BYTES) == 0)
         n -= REPLACED_BYTES;
     self[n > 0 ? n : 0] = '\0';
@@ -485,8 +485,8 @@ static void forget_launcher(void) {
     }
 }
 
-/* Open MPI refuses to run as root without these variables. dcp-train has one thread per rank, on
- * which equal bits depend. */
+/* Open MPI refuses to run as root without these variables. dcp-train uses one thread per rank, so
+ * that the number of threads does not change the bits. */
 static void set_environment(const launcher_command *c) {
     forget_launcher();
     if (geteuid() == 0) {

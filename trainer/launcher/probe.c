@@ -14,7 +14,8 @@
 
 enum { EXIT_NO_MPIRUN = 127 };
 
-/* Has only this host use the folder: orted would make it on others, where nobody removes it. */
+/* Makes only this host use the folder. On other hosts orted would make it, and nobody would remove
+ * it. */
 static void use_folder(const launcher_folders *folders) {
     static const struct {
         const char *everywhere, *here, *there;

@@ -51,8 +51,8 @@ static void set_slots(const launcher_placement *placement) {
     free(slots);
 }
 
-/* Sets a variable unless the user has set it. `own` records our own value, which is replaced at
- * each start. */
+/* Sets a variable unless the user has set it. The variable `own` records the value that this
+ * function set, so the next start can replace it. */
 static void set_unless_given(const char *name, const char *own, const char *value) {
     const char *there = getenv(name), *ours = getenv(own);
     if (there && !(ours && strcmp(there, ours) == 0)) return;

@@ -9,7 +9,8 @@
 #include "launcher/mpirun.h"
 #include "programs/program.h"
 
-/* What `dcp-run ctl status` calls the state of a run. A request to end counts before the phase. */
+/* Returns the name of the state of a run in `dcp-run ctl status`. A request to end takes precedence
+ * over the phase. */
 static const char *state_name(const launcher_start *start) {
     static const char *const by_phase[LAUNCHER_PHASES] = {[LAUNCHER_BETWEEN] = "waiting",
                                                           [LAUNCHER_STARTING] = "starting",

@@ -1,4 +1,4 @@
-/* What a run is requested to do while it runs: by signals, by `dcp-run ctl`, by other hosts. */
+/* Requests to a run by signals, by `dcp-run ctl`, and by other hosts. */
 #pragma once
 
 #include <stdbool.h>
@@ -29,5 +29,5 @@ typedef enum launcher_news {
 
 /* Answers the requests that the news answer. */
 void launcher_requests_answer(launcher_run *run, launcher_news news);
-/* Answers all resizes: the ranks refuse their number. */
+/* Answers all resizes: the ranks have rejected their number. */
 void launcher_requests_refuse_resize(launcher_run *run, const char *why);

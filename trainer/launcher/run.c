@@ -63,7 +63,7 @@ void launcher_recovery_ended(launcher_run *run) {
             (int64_t)job->members[i].seen.step > most)
             most = (int64_t)job->members[i].seen.step;
     run->recovery.ended_at = program_now_s();
-    /* if no rank has loaded, the steps of the start before are still to be computed again */
+    /* if no rank has loaded, the steps of the previous start are still to be computed again */
     if (most >= 0) run->recovery.step = most;
 }
 

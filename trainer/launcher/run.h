@@ -48,7 +48,7 @@ typedef enum launcher_deadline {
     LAUNCHER_DUE_ANSWER,  /* the agents of all hosts must have connected */
     LAUNCHER_DUE_STALL,   /* a rank must have made progress */
     LAUNCHER_DUE_STACKS,  /* stacks are not waited for any more */
-    LAUNCHER_DUE_HOSTS,   /* the next look at the host file */
+    LAUNCHER_DUE_HOSTS,   /* the next check of the host file */
     LAUNCHER_DUE_KILL,    /* ranks that were asked to end are killed */
     LAUNCHER_DUE_LINGER,  /* what has outlived all ranks is killed */
     LAUNCHER_DUE_DRAINED, /* after a failure: mpirun is not waited for any more */
@@ -68,9 +68,9 @@ typedef struct launcher_start {
     bool orphans_killed;     /* what the ranks had left running */
     bool has_stalled;
     int behind;       /* after a stall: the rank that is behind the others; -1: none */
-    int n_seen;       /* ranks that had appeared at the last look */
-    bool is_planned;  /* the start before it was asked to end, so that other ranks continue */
-    int ranks_before; /* how many ranks that start had, if these may refuse their number; else 0 */
+    int n_seen;       /* ranks that had appeared at the last check */
+    bool is_planned;  /* the previous start was requested to end so that other ranks continue */
+    int ranks_before; /* if is_planned, the number of ranks of the previous start; otherwise 0 */
     uint64_t saves_asked;
     double due[LAUNCHER_DEADLINES]; /* by program_now_s; 0: not set */
     int status;                     /* PROGRAM_..., after the end */
@@ -85,8 +85,8 @@ typedef struct launcher_recovery {
     double alive_at; /* the last sign of life of what failed */
     double noticed_at, ended_at;
     double reached_at[RANKS_PHASE_STEPPED + 1]; /* when all ranks had reached a phase */
-    int64_t step;                               /* that the start before had done; -1: unknown */
-    bool is_noticed;                            /* the end of the present start */
+    int64_t step;    /* the last step of the previous start; -1: unknown */
+    bool is_noticed; /* the end of the present start */
     /* The whole run. */
     int failures, planned;
     int64_t steps_lost;
@@ -115,14 +115,14 @@ typedef struct launcher_run {
     launcher_budget budget;
     launcher_recovery recovery;
     launcher_start start;
-    char reason_before[LAUNCHER_REASON]; /* why the start before the present one failed */
+    char reason_before[LAUNCHER_REASON]; /* why the previous start failed */
     bool has_trained;                    /* some start has done a step */
-    bool requeue_next; /* the start before was asked to requeue too late: the next one saves */
+    bool requeue_next; /* the last start was requested to requeue too late: the next one saves */
     launcher_waiting waiting[LAUNCHER_WAITING_CLIENTS];
     int n_waiting;
 } launcher_run;
 
-/* Sets a deadline, so many seconds from now. */
+/* Sets a deadline `seconds` from now. */
 void launcher_start_set_due(launcher_start *start, launcher_deadline deadline, double seconds);
 
 /* The cost of restarts. */

@@ -20,10 +20,10 @@
 enum {
     FIND_MS = 5,      /* while ranks are still appearing */
     HURRY_MS = 10,    /* while the launcher of killed ranks is to end */
-    STARTING_MS = 20, /* between two looks at the board, until the first step is done */
+    STARTING_MS = 20, /* between two reads of the board, until the first step is done */
     STEPPING_MS = 250,
     LEAST_KILL_MS = 5,
-    MOST_KILL_MS = 1000, /* between two looks at processes that are being killed */
+    MOST_KILL_MS = 1000, /* between two checks of processes that are being killed */
     STACKS_BYTES = 3 << 20
 };
 
@@ -38,7 +38,7 @@ typedef struct agent {
     bool all_found;  /* dcp-run has seen all ranks */
     bool is_failing; /* ranks were killed, and their launcher is to notice */
     bool is_starting;
-    double find_until; /* until when to look often for ranks, even if dcp-run has not seen all of
+    double find_until; /* until when to search often for ranks, even if dcp-run has not seen all of
                           them */
     double heard, said;
     struct {

@@ -18,7 +18,7 @@ void launcher_channel_open(launcher_channel *channel, int fd) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-/* What has been received remains. */
+/* Closes the channel; received messages remain. */
 static void break_off(launcher_channel *channel) {
     if (channel->fd >= 0) close(channel->fd);
     channel->fd = -1;

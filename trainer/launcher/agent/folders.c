@@ -22,8 +22,9 @@ enum { MOST_OPEN = 64 }; /* descriptors that a walk may use */
 typedef struct folder_place {
     const char *variables[5]; /* the first that is set names the place */
     const char *usual;        /* the place if none is set */
-    const char *tell[2];      /* what names the folder to Open MPI 4 and 5; also in `variables` */
-    const char *also[2];      /* set as well, unless the user has set them */
+    const char *tell[2]; /* the variables that name the folder to Open MPI 4 and to 5; both are also
+                            in `variables` */
+    const char *also[2]; /* set as well, unless the user has set them */
     bool optional;
 } folder_place;
 
@@ -50,8 +51,8 @@ static const char *base_of(const folder_place *place) {
 static int claim(const char *path, int *lock) {
     *lock = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*lock < 0) return -1;
-    /* without locks nobody else can lock the folder either: what a killed run leaves then remains
-     */
+    /* On a file system without locks the folder gets no mark, so what a killed run leaves there is
+     * never removed. */
     if (flock(*lock, LOCK_EX | LOCK_NB) != 0) return 0;
     const int mark = openat(*lock, MARK, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (mark < 0) return -1;
@@ -73,7 +74,7 @@ static int make_folder(const folder_place *place, char **path, int *lock) {
 int launcher_folders_make(launcher_folders *folders) {
     *folders = (launcher_folders){.lock = {-1, -1}};
     for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
-        /* Open MPI can do without this memory */
+        /* Open MPI does not need this memory */
         if (places[i].optional && access(base_of(&places[i]), W_OK | X_OK) != 0) continue;
         if (make_folder(&places[i], &folders->path[i], &folders->lock[i]) == 0) continue;
         fprintf(stderr, "dcp-run: cannot make a folder for mpirun in %s: %s; %s may name another\n",
@@ -98,8 +99,7 @@ static void remove_folder(const char *path, int fd) {
     rmdir(path);
 }
 
-/* Returns true if the open folder is left over from a dead dcp-run of this user; then it is locked.
- */
+/* Returns true if the open folder is left over from a dead dcp-run of this user, and locks it. */
 static bool is_left(int fd, const char *path) {
     struct stat folder, mark, now;
     if (fstat(fd, &folder) != 0 || folder.st_uid != geteuid() || (folder.st_mode & 077) != 0)

@@ -18,9 +18,9 @@ typedef struct launcher_folders {
  * Returns 0, or -1 after a message. */
 int launcher_folders_make(launcher_folders *folders);
 
-/* Makes folders of the same paths on another host ("-": none); ranks there learn of them through
- * the same variables. A folder that exists belongs to another agent on the same machine, and is
- * shared. Also removes what killed runs have left beside them. Returns 0, or -1 after a message. */
+/* Makes folders of the same paths on another host ("-": none); ranks there find them through the
+ * same variables. A folder that exists belongs to another agent on the same machine, and is shared.
+ * Also removes what killed runs have left beside them. Returns 0, or -1 after a message. */
 int launcher_folders_join(launcher_folders *folders, const char *const paths[LAUNCHER_FOLDERS]);
 
 /* Sets the variables in the environment of this process that name the folders to Open MPI. */

@@ -1,4 +1,4 @@
-/* What /proc shows of processes. They come and go meanwhile: one that has vanished is skipped. */
+/* The information about processes in /proc. A process that ends while /proc is read is skipped. */
 #pragma once
 
 #include <stdbool.h>

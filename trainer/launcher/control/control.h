@@ -17,7 +17,7 @@ typedef enum launcher_ask {
 
 typedef struct launcher_request {
     launcher_ask what;
-    int ranks; /* of a resize: at least 1; the caller checks whether there is room for so many */
+    int ranks;       /* of a resize: at least 1; the caller checks whether there are enough slots */
     uint64_t client; /* to whom the answer is sent */
 } launcher_request;
 

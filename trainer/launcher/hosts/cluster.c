@@ -152,7 +152,7 @@ static void free_hosts(launcher_cluster *c) {
     c->n = 0;
 }
 
-/* Replaces the hosts; of a host that remains only the ranks are retained. A host that is gone and
+/* Replaces the hosts. A host that remains keeps only its number of ranks. A host that is gone and
  * has ranks remains without slots until the next start. Returns 0, or -1 if memory is short. */
 static int exchange_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     launcher_cluster next = *c;
@@ -180,7 +180,8 @@ static int exchange_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     return 0;
 }
 
-/* Accepts any number of ranks, however they are spread: what died or was refused is tried again. */
+/* Lifts all limits on the number of ranks and their distribution that deaths and rejections have
+ * set. */
 static void accept_all(launcher_cluster *c) {
     c->most = INT_MAX;
     c->refused_from = INT_MAX;
@@ -217,7 +218,7 @@ static void refuse_text(launcher_cluster *c, char *text) {
 }
 
 /* Returns the contents of the host file, which the caller frees; NULL if it is not a regular file,
- * or cannot be read now. The latter is reported once, unless the next look succeeds. */
+ * or cannot be read now. The latter is reported once, when two checks in a row have failed. */
 static char *look_at_file(launcher_cluster *c) {
     struct stat st;
     const char *path = c->options.hosts_file;
@@ -236,7 +237,8 @@ static char *look_at_file(launcher_cluster *c) {
 
 static bool is_equal(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
 
-/* Looks at the file, and uses changed contents: immediately, or if they are found a second time. */
+/* Checks the file, and uses changed contents: at once if `at_once`, otherwise when two checks in a
+ * row have found them. */
 static bool look_for_change(launcher_cluster *c, bool at_once) {
     char *text = look_at_file(c);
     const bool is_again = is_equal(text, c->seen);
@@ -439,8 +441,8 @@ static int copy_plan(const launcher_cluster *c, int ranks, launcher_placement *o
     return program_no_memory();
 }
 
-/* Makes the plan the last start. Hosts that are no longer in the file are dropped with their ranks.
- */
+/* Records the plan as the last start. Hosts that are no longer in the file are dropped with their
+ * ranks. */
 static void start_plan(launcher_cluster *c) {
     size_t kept = 0;
     for (size_t i = 0; i < c->n; i++) {
@@ -493,7 +495,8 @@ int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t si
     return 0;
 }
 
-/* Uses the slots whose ranks died again, which is better than none, once per published step. */
+/* Uses the slots whose ranks died again, at most once until a newer step is published: they are
+ * better than no start. */
 static int give_slots_back(launcher_cluster *c) {
     if (c->gave_back) return 0;
     c->gave_back = true;

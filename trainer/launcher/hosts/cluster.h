@@ -10,11 +10,11 @@
 /* What follows a failure.
  * - SAME: as many ranks as before. A host that is gone, or whose ranks failed in two starts in a
  * row, is left out if the other hosts have slots for all ranks; otherwise it is tried again.
- * - SHRINK: the same, but without a slot for each rank that died by itself, and on fewer ranks if
- * free slots of other hosts cannot replace a host that is left out. The number does not fall below
- * `min`: slots and hosts that failed are used again first. If all ranks died, their slots are not
- * the cause, and all slots remain in use.
- * - FAIL: the caller does not place again. */
+ * - SHRINK: like SAME, but each rank that died on its own is not replaced, and its slot is not used
+ * any more. There are also fewer ranks if free slots of other hosts cannot replace a host that is
+ * left out. The number does not fall below `min`: slots and hosts that failed are used again first.
+ * If all ranks died, their slots are not the cause, and all slots remain in use.
+ * - FAIL: there is no further start. */
 typedef enum launcher_on_failure {
     LAUNCHER_ON_FAILURE_SAME,
     LAUNCHER_ON_FAILURE_SHRINK,
@@ -47,7 +47,7 @@ typedef struct cluster_host {
     slot_level level; /* the first level that uses it: SOUND, FAILING or NO_ANSWER */
     int in_a_row;     /* starts in a row in which it failed */
     int used;         /* ranks in the last start */
-    int failed;       /* ranks that died by themselves in the last start */
+    int failed;       /* ranks that died on their own in the last start */
     bool lost;        /* it did not answer in the last start */
     int planned;      /* ranks in the start that is being planned */
 } cluster_host;
@@ -58,17 +58,17 @@ typedef struct launcher_cluster {
     size_t n;
     bool is_unlimited; /* at[0] is this host, without limits */
     int goal;          /* the desired number of ranks */
-    int most;          /* ranks that still ran after some had died; INT_MAX: none died */
-    int refused_from;  /* the ranks refused to be so many, or more; INT_MAX: they did not */
-    bool spreads;      /* spread ranks evenly, because they refused another spread */
+    int most;          /* a limit on the ranks: how many were left after deaths; INT_MAX: none */
+    int refused_from;  /* the least number that the ranks rejected; INT_MAX: none */
+    bool spreads;      /* spread ranks evenly, because they rejected another distribution */
     bool gave_back;    /* slots whose rank died are used again, because no other number was left */
     bool resized;      /* a resize has set the goal */
     int failures;      /* in a row */
     bool placed;       /* a start has been placed */
     char *text;        /* the contents of the host file that are in use */
-    char *seen;        /* its contents at the last look; NULL: as `text` */
+    char *seen;        /* its contents at the last check; NULL: as `text` */
     char *refused;     /* contents that were refused with a message; NULL: none */
-    int unreadable;    /* looks in a row that could not read it */
+    int unreadable;    /* checks in a row that could not read it */
 } launcher_cluster;
 
 /* Only the host file is read here; the calls below report what happened to ranks and hosts. Hosts
@@ -88,36 +88,37 @@ void launcher_placement_free(launcher_placement *placement);
 int launcher_cluster_open(launcher_cluster **out, const launcher_cluster_options *options);
 void launcher_cluster_close(launcher_cluster *cluster);
 
-/* Places the next start, after a look at the host file. *out is freed by launcher_placement_free.
- * Returns 0, or PROGRAM_FAILED after a message. Prints which hosts and slots have been left out
- * since the last start. */
+/* Reads the host file again and places the ranks of the next start. *out is freed by
+ * launcher_placement_free. Returns 0, or PROGRAM_FAILED after a message. Prints which hosts and
+ * slots have been left out since the last start. */
 int launcher_cluster_place(launcher_cluster *cluster, launcher_placement *out);
 
-/* To be called about once per second during a start: looks at the host file. Returns true if the
- * next placement would differ from the last one, so a planned restart is due; otherwise false. A
- * change counts after two looks with the same contents, so a half-written file does not. Contents
+/* Checks the host file; to be called about once per second during a start. Returns true if the next
+ * placement would differ from the last one, so a planned restart is due; otherwise false. A change
+ * counts once two checks in a row find the same contents, so a half-written file does not. Contents
  * that cannot be used are reported once, and the old contents remain in use. A change brings back
  * what was left out; if the file has more slots than before, there may be up to `max` ranks. */
 bool launcher_cluster_refresh(launcher_cluster *cluster);
 
-/* A rank of the last start died by itself on `host`; NULL: it is not known where. To be called once
- * per rank. */
+/* A rank of the last start died on its own on `host`; NULL: it is not known where. To be called
+ * once per rank. */
 void launcher_cluster_rank_failed(launcher_cluster *cluster, const char *host);
 /* The host does not answer. */
 void launcher_cluster_host_lost(launcher_cluster *cluster, const char *host);
-/* A newer step was published: the count of failures in a row begins again at 0. */
+/* A newer step was published: the count of failures in a row is reset to 0. */
 void launcher_cluster_progressed(launcher_cluster *cluster);
 
-/* Sets the number of ranks of the next starts, whatever the host file will offer. Returns 0; or -1
- * with *why, without a change: too many for the slots, or not within --min and --max if these were
- * given. */
+/* Sets the number of ranks of the next starts, whatever the host file will offer. Returns 0. If
+ * there are fewer slots, or --min or --max excludes the number, changes nothing, writes the reason
+ * to `why`, and returns -1. */
 int launcher_cluster_resize(launcher_cluster *cluster, int ranks, char *why, size_t size);
 
-/* With SHRINK: the ranks of the last start refused their number, or how they were spread over the
- * hosts, for example because a store would survive fewer losses than it should. Returns true, and
- * in *text what is placed next: the same number spread evenly, or one less, or, if none is left,
- * once between two steps, as many as desired with the slots whose ranks died. Returns false if none
- * is left. A changed host file and a resize make all numbers acceptable again. */
+/* With SHRINK: the ranks of the last start rejected their number, or their distribution over the
+ * hosts, for example because a store would survive fewer losses than it should. Chooses what to try
+ * next, and describes it in `text`: first the same number of ranks, spread evenly; then fewer
+ * ranks; then, at most once until a newer step is published, the desired number, with the slots
+ * whose ranks died in use again. Returns false if there is nothing left to try. A changed host file
+ * and a resize make all numbers acceptable again. */
 bool launcher_cluster_refused(launcher_cluster *cluster, char *text, size_t size);
 
 /* To be called once after each failure. Returns how long to wait before the next start: 0 after the
