@@ -1,8 +1,8 @@
 /* The transformer block, norms first: x + attention(norm(x)), then x + mlp(norm(x)). It reads its
  * input from one stream and writes its output to the next block's. In the backward pass,
- * run->dstream holds the gradient of the stream. What the forward pass did not store is computed
- * again, and gradients replace activations that are no longer needed, so each forward pass of a
- * block allows only one backward pass. */
+ * run->dstream holds the gradient of the stream. Activations that the forward pass did not store
+ * are computed again. Gradients replace activations that are no longer needed, so each forward pass
+ * of a block allows only one backward pass. */
 #include "models/layers.h"
 #include "models/parts.h"
 

@@ -9,8 +9,8 @@
 
 #include "kernels/kernels.h"
 
-/* What a config.json requires that is not supported. One message reports all of it, with the
- * dcp-train command line settings to do without. */
+/* Features that a config.json requires and that are not supported. One message reports them all,
+ * with the settings of dcp-train's command line that turn them off. */
 
 /* Zeroed if nothing is refused. */
 typedef struct model_refusals {

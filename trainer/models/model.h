@@ -59,9 +59,9 @@ sample_shape model_sample(const model *m, uint64_t sequence);
 /* The cost of one sample: the floating-point operations of the matrix products of its forward and
  * backward passes, 2 for a multiplication and an addition. A linear layer of in x out elements
  * costs 2 for each element and row: for its output; for its weight's gradient, if that is trained;
- * and for its input's gradient, if the input depends on something trained. Attention costs 4 *
- * heads * head_dim * length^2 forwards, and twice that backwards, if its input depends on something
- * trained. Lookups, norms, biases, activations and repeated computations are not counted.
- * trained: whether each parameter is trained, in the order of units and places; NULL: all are.
- * sequence: tokens per sample. */
+ * and for its input's gradient, if the input depends on something trained. The forward pass of
+ * attention costs 4 * heads * head_dim * length^2; its backward pass costs twice that if its input
+ * depends on something trained. Lookups, norms, biases, activations and repeated computations are
+ * not counted. trained: whether each parameter is trained, in the order of units and places; NULL:
+ * all are. sequence: tokens per sample. */
 double model_flops_per_sample(const model *m, uint64_t sequence, const unsigned char *trained);

@@ -49,7 +49,8 @@ typedef struct model_config {
     struct speech_config *speech; /* for INPUT_SPEECH, allocated; otherwise NULL */
 } model_config;
 
-/* What a talker has besides a decoder. Its classes are a frame's first code, and special ids. */
+/* The members of a talker's configuration in addition to those of a decoder's. A talker's classes
+ * are the first code of a frame, and special ids. */
 typedef struct speech_config {
     uint64_t texts, text_hidden;             /* the text's vocabulary, and its embedding's width */
     uint64_t groups;                         /* codes per frame */

@@ -74,7 +74,8 @@ static void lay_out_run(model_run *run, arena *a) {
         if (kinds[i]->work) kinds[i]->work(run, &work);
         model_arena_cover(a, &work);
     }
-    /* Not over the work memory: it holds the logits of one until both run backwards. */
+    /* The inner run must not share the work memory, which holds the logits of one run until the
+     * backward passes of both. */
     if (run->inner) lay_out_run(run->inner, a);
 }
 

@@ -1,6 +1,6 @@
-/* The computation of a model: the activations of one micro-batch, and its stages forwards and
- * backwards. It depends only on the samples and the parameters, so it gives the same bits on any
- * rank. */
+/* The computation of a model: the activations of one micro-batch, and the forward and backward
+ * passes of the stages. It depends only on the samples and the parameters, so it gives the same
+ * bits on any rank. */
 #pragma once
 
 #include <stddef.h>
@@ -16,8 +16,8 @@ typedef struct model_run model_run;
 /* Allocates all memory for one micro-batch of `batch` samples; later calls allocate none. */
 int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_run **out,
                      dcp_error *err);
-/* Makes a run over one text that arrives in pieces of up to `piece` tokens, only forwards, on the
- * CPU. It stores keys and values of up to `room` tokens; the logits are those of a piece's last
+/* Makes a run over one text that arrives in pieces of up to `piece` tokens, for forward passes on
+ * the CPU. It stores keys and values of up to `room` tokens; the logits are those of a piece's last
  * token. DCP_ERR_ARG: it is not a model of text, or has fewer positions. */
 int model_run_create_cached(const model *m, uint64_t piece, uint64_t room, model_run **out,
                             dcp_error *err);
@@ -41,15 +41,16 @@ int model_run_set_batch(model_run *run, const sample_batch *batch, const float *
  * the creation: nothing is called. */
 void model_run_set_poll(model_run *run, void (*poll)(void *ctx), void *ctx);
 
-/* Runs a stage forwards. params: the unit's whole parameters, in the unit's order, in the memory of
- * the model's kernels, like gradients. Stages run in order; the last one also computes the loss. */
+/* Runs a stage's forward pass. params: the unit's whole parameters, in the unit's order, in the
+ * memory of the model's kernels, like gradients. Stages run in order; the last one also computes
+ * the loss. */
 void model_forward(model_run *run, size_t stage, const float *const *params);
-/* Runs a stage backwards. Stages run in reverse order, once for each forward pass: gradients
- * replace activations. grads: the unit's gradients, +=; NULL for a parameter whose gradient is not
- * needed. */
+/* Runs a stage's backward pass. Stages run in reverse order, once for each forward pass, because
+ * gradients replace activations. grads: the unit's gradients, +=; NULL for a parameter whose
+ * gradient is not needed. */
 void model_backward(model_run *run, size_t stage, const float *const *params, float *const *grads);
-/* out[losses]: for the last micro-batch that ran forwards, the negative log likelihood summed over
- * the counted targets, times scale; 0 before. Waits for it. */
+/* Waits for the last forward pass, and sets out[losses] to the negative log likelihood of its
+ * micro-batch, summed over the counted targets, times scale; 0 before the first pass. */
 void model_run_losses(const model_run *run, double *out);
 /* The sum of all losses. */
 double model_run_loss(const model_run *run);

@@ -192,7 +192,7 @@ static void add_codes(unit_builder *b, const model *inner, speech_parts *speech)
     }
 }
 
-/* Adds what a talker's root has besides a decoder's. */
+/* Adds the parameters of a talker's root that a decoder's root does not have. */
 static void add_speech(unit_builder *b) {
     model *m = b->m, *inner = m->inner;
     const speech_config *s = m->c.speech;

@@ -10,7 +10,7 @@
 #include "models/param.h"
 
 /* The parameters that a config.json describes: names, shapes, initial values, and each one's unit.
- * Needs neither kernels nor MPI, so tools can use it, too. */
+ * This code needs neither kernels nor MPI, so tools use it, too. */
 
 typedef struct model model;
 
@@ -22,8 +22,10 @@ typedef struct model model;
 int model_describe(const json_t *config, model **out, dcp_error *err);
 void model_forget(model *m);
 
-size_t model_units(const model *m);  /* L + 1; a talker's L includes its predictor's */
-size_t model_stages(const model *m); /* L + 2; twice for a talker */
+/* Returns 1 + the number of blocks, including those of a talker's predictor. */
+size_t model_units(const model *m);
+/* Returns 2 + the number of blocks; for a talker plus the same for its predictor. */
+size_t model_stages(const model *m);
 size_t model_stage_unit(const model *m, size_t stage);
 size_t model_unit_params(const model *m, size_t unit); /* parameters in that unit */
 const model_param *model_unit_param(const model *m, size_t unit, size_t i);
@@ -31,7 +33,7 @@ const model_param *model_unit_param(const model *m, size_t unit, size_t i);
 /* Comparing a model's parameters with the tensors of files, by name and shape. */
 
 #define WEIGHTS_COPY                                                                               \
-    "lm_head.weight" /* the embedding, which a file of tied weights may have twice */
+    "lm_head.weight" /* in a file of tied weights, an optional second copy of the embedding */
 
 /* The tensors found, ascending by path; `prefix` precedes each name. */
 typedef struct found_tensors {
@@ -39,7 +41,7 @@ typedef struct found_tensors {
     const char *prefix; /* "/model/", or "" */
     const dcp_tensor *const *list;
     size_t n;
-    int weights_only; /* a start, not a step of a run: a classifier may be missing */
+    int weights_only; /* initial weights, not a step of a run: a classifier may be missing */
 } found_tensors;
 
 /* name: without the prefix. NULL if there is no such tensor. */
@@ -48,8 +50,8 @@ const dcp_tensor *model_weights_find(const found_tensors *found, const char *nam
  * prefix; NULL if there is none. */
 const dcp_tensor *model_weights_find_param(const found_tensors *found, const model_param *param);
 
-/* One difference: without a tensor it is missing, without a parameter it is surplus, with both the
- * shapes differ. */
+/* One difference. tensor NULL: the parameter is missing; param NULL: the tensor is surplus;
+ * otherwise their shapes differ. */
 typedef struct weights_difference {
     const model_param *param;
     const dcp_tensor *tensor;
@@ -57,10 +59,10 @@ typedef struct weights_difference {
 typedef void (*weights_tell)(void *ctx, weights_difference difference);
 
 /* Calls tell(ctx) for each difference: first for the parameters in their order, then for surplus
- * tensors. If there are only weights, a classifier may be missing. These may be surplus: an
- * lm_head.weight of tied weights, what a classifier does not use (pooler, mask token), a talker's
- * speaker encoder, and constants of old files (rotary frequencies, GPT-2's masks). Returns
- * DCP_ERR_NO_MEMORY or DCP_OK. */
+ * tensors. With weights_only, a missing classifier is not a difference. Nor are these surplus
+ * tensors: an lm_head.weight of tied weights, what a classifier does not use (pooler, mask token),
+ * a talker's speaker encoder, and constants of old files (rotary frequencies, GPT-2's masks).
+ * Returns DCP_ERR_NO_MEMORY or DCP_OK. */
 int model_weights_compare(const model_param *const *params, size_t n, const found_tensors *found,
                           weights_tell tell, void *ctx, dcp_error *err);
 

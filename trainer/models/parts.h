@@ -28,7 +28,7 @@ void model_arena_cover(arena *a, const arena *part);
 
 /* A family is its config (names, sizes, flags) and three kinds of stages, chosen from those here:
  * how samples enter, the block, and how the loss is computed. Stages consist of parts, which know
- * where their parameters are in their unit and compute forwards and backwards. */
+ * where their parameters are in their unit and compute the forward and backward passes. */
 
 #define NO_PLACE SIZE_MAX
 
@@ -54,8 +54,8 @@ typedef struct root_parts {
     linear head;
 } root_parts;
 
-/* What a talker's root has besides a decoder's, and what its predictor needs. Places are in the
- * root. */
+/* The parts of a talker's root in addition to those of a decoder's root, including those of its
+ * predictor. Places are in the root. */
 typedef struct speech_parts {
     size_t text;       /* the text's table */
     linear rise, fall; /* of the text's embedding, with the activation between them */
@@ -106,8 +106,8 @@ struct model {
     uint64_t frames; /* for which a sample has room */
 };
 
-/* What a block stores for its backward pass, n rows. Cheap things (normed inputs, rotated queries
- * and keys, activations) are computed again. */
+/* The arrays of n rows that a block stores for its backward pass. Cheap ones (normed inputs,
+ * rotated queries and keys, activations) are computed again. */
 typedef struct block_run {
     void *q;        /* [n,heads,head_dim] as projected, of model_heads_type */
     void *key;      /* [n,kv_heads,head_dim] as projected, of model_heads_type */
@@ -148,7 +148,7 @@ typedef struct kv_rows {
     const void *key, *value;
 } kv_rows;
 
-/* What a norm's backward pass needs from its forward pass. */
+/* The results of a norm's forward pass that its backward pass needs. */
 typedef struct norm_stats {
     float *mean; /* [rows], of LayerNorm */
     float *rstd; /* [rows] */
@@ -163,7 +163,7 @@ typedef struct speech_lists {
     int32_t *targets;      /* [groups - 1, frames] */
 } speech_lists;
 
-/* What a talker's run has besides a decoder's. */
+/* The members of a talker's run in addition to those of a decoder's. */
 typedef struct speech_run {
     size_t frames;             /* of the predictor's run: a multiple of SPEECH_FRAMES_STEP */
     speech_lists lists, host;  /* in the kernels' memory, and in the host's */
@@ -171,7 +171,7 @@ typedef struct speech_run {
     float *of_frames;          /* [frames,hidden] the sum of all codes except the first */
 } speech_run;
 
-/* What the predictor's run has besides. */
+/* The additional members of the predictor's run. */
 typedef struct frames_run {
     float *before; /* [frames,hidden] the talker's last block's output before each frame */
     norm_stats before_stats;
@@ -280,8 +280,8 @@ static inline kernels_type model_inner_type(const model *m) {
 static inline unsigned model_table_flags(const model *m) {
     return m->type == KERNELS_BF16 ? KERNELS_ROUND : 0;
 }
-/* The type of logits. It is bf16 only if they are so many that they would be by far the largest
- * array, because no layer follows them and their rounding affects every gradient. */
+/* The type of logits. No layer follows them, and their rounding affects every gradient, so they are
+ * bf16 only if there are so many that they would be by far the largest array. */
 enum { MODEL_MANY_LOGITS = 16 }; /* for each element of the stream */
 static inline kernels_type model_logits_type(const model *m) {
     const int many = m->c.classes > MODEL_MANY_LOGITS * m->c.hidden;

@@ -141,7 +141,7 @@ static float slow_down_seldom(const model_rope *r, float frequency) {
     return (1.0f - left) * frequency / factor + left * frequency;
 }
 
-/* The pair of `dim` elements that makes so many turns within the first positions. */
+/* Returns the pair of `dim` elements that makes `turns` turns within the first positions. */
 static double pair_of_turns(const model_rope *r, double turns, double dim) {
     return dim * log(r->positions / (turns * 2.0 * M_PI)) / (2.0 * log(r->theta));
 }

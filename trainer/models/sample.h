@@ -1,5 +1,5 @@
-/* What one training sample is: a model specifies a shape, and the data fill batches of it. A
- * language model's sample is a row of tokens, each with the token that it should predict. A
+/* The shape of a training sample, which the model specifies, and batches of samples, which the data
+ * fill. A language model's sample is a row of tokens, each with the token that it should predict. A
  * classifier's sample is an image or a vector of numbers, with one class. A talker's sample of
  * speech has the ids of a text, the codes that say it, and the speaker's vector; some positions
  * predict the first code of a frame, or the end, and frames predict their other codes. */
