@@ -11,8 +11,8 @@
 #include "kernels/kernels.h"
 
 /* The learning rate of update `step`, counted from 1. The warm-up reaches lr at its last step. It
- * rises linearly, or like DeepSpeed's with the logarithm of the step, from 0 at step 1. The decays
- * reach lr * min_lr_ratio at max_steps and stay there:
+ * is linear in the step or, as in DeepSpeed, in the logarithm of the step, and then 0 at step 1.
+ * The decays reach lr * min_lr_ratio at max_steps and stay there:
  *   linear, cosine  from the end of the warm-up
  *   wsd             linear, over the last decay_ratio of max_steps */
 double optim_schedule_lr(const config *c, uint64_t step);
@@ -40,30 +40,30 @@ typedef struct optim_type {
 
 /* The row of that name. The configuration has checked that it exists. */
 const optim_type *optim_type_find(const char *name);
-/* The bytes of one element of all slots together. */
+/* Returns the bytes that all slots together need per element of a parameter. */
 uint64_t optim_element_bytes(const optim_type *type);
 
 typedef struct optim optim;
 
-/* The configuration's no_decay determines which parameters decay. Borrows k. DCP_ERR_ARG: one of
- * its globs matches no parameter, or the optimizer's options contradict each other. */
+/* The configuration's no_decay determines which parameters decay. Borrows k. DCP_ERR_ARG: a glob of
+ * no_decay matches no parameter, or the optimizer's options contradict each other. */
 int optim_create(const config *c, const fsdp_layout *layout, kernels *k, optim **out,
                  dcp_error *err);
 void optim_destroy(optim *o);
 
 /* A rank's parameters, their gradients and the slots, laid out as in fsdp_layout. */
 typedef struct optim_memory {
-    const int64_t *since; /* [params of the layout] the step at which its slots were zero */
+    const int64_t *since; /* [params of the layout] the step at which a parameter's slots were 0 */
     float *params;
     const float *grads;
     void *slots[KERNELS_MOST_SLOTS];
-    /* May be NULL. Called for memory that the update has finished; then it works in small
-     * pieces. */
+    /* Called for each range of memory that the update does not access any more; the update then
+     * works in small pieces. May be NULL. */
     void (*release)(void *ctx, const void *from, uint64_t bytes);
     void *ctx;
 } optim_memory;
 
-/* Does the update that makes step `step`, counted from 1. A parameter counts its updates from
- * since, as PyTorch does. Frozen parameters do not change. Gradients are multiplied by
+/* Does update number `step`, counted from 1. For the bias correction, a parameter counts its
+ * updates from `since`, as in PyTorch. Frozen parameters do not change. Gradients are multiplied by
  * `grad_scale`. */
 void optim_step(const optim *o, const optim_memory *m, uint64_t step, double lr, double grad_scale);
