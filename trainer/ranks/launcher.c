@@ -42,7 +42,7 @@ void ranks_launcher_name(char name[RANKS_NAME_BYTES]) {
     snprintf(name, RANKS_NAME_BYTES, number ? "%016" PRIx64 : "", number);
 }
 
-/* Appends `text` to dcp-run's file. Failures are ignored, because dcp-run can do without it. */
+/* Appends `text` to dcp-run's file. Failures are ignored, because dcp-run does not depend on it. */
 static void tell(const char *variable, const char *text) {
     const int fd = ranks_board_open_file(variable, O_WRONLY | O_APPEND);
     if (fd < 0) return;
@@ -52,7 +52,7 @@ static void tell(const char *variable, const char *text) {
 
 static int is_started;
 
-/* What the environment says about the processes that were started together. */
+/* The information in the environment about the processes that were started together. */
 static struct {
     const char *size; /* the variable with their number; NULL if there is none */
     int ranks, rank;
