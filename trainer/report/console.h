@@ -1,5 +1,5 @@
-/* What a run shows of its steps on rank 0's stdout: a line every so many steps or, on a terminal, a
- * bar that is drawn over itself. */
+/* The progress of a run on rank 0's stdout: a line every few steps or, on a terminal, a bar that is
+ * updated in place. */
 #pragma once
 
 #include "report/metrics.h"
@@ -33,11 +33,11 @@ int report_console_columns(void);
  * written. */
 int report_console_step(report_console *c, const report_values *values);
 
-/* Shows only an evaluation. Has the same errors. */
+/* Shows only an evaluation. Returns the same errors as report_console_step. */
 int report_console_evaluation(const report_values *values);
 
-/* Makes the line of a step, with step_s and tokens_per_s as means: the parts that fit into so many
- * columns, the most important first. left_s: the run's remaining time; not shown if below 0.
- * text[columns + 1]. */
+/* Makes the line of a step, in which step_s and tokens_per_s are means. It has the parts that fit
+ * into `columns` columns, the most important first. left_s: the run's remaining time; not shown if
+ * below 0. text[columns + 1]. */
 void report_console_line(const report_values *values, uint64_t max_steps, int are_tokens,
                          double left_s, int columns, char *text);

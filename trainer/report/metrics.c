@@ -256,8 +256,9 @@ static int take_over(const char *path, FILE *file, const report_file_run *run, o
  * until it is closed. No other stream on the file may be closed in the meantime, because that would
  * end the lock.
  *
- * *kept: the number of bytes that remain when the first line is added; -1: all. What follows them
- * belongs to later steps, or was cut off by a kill, and is the newest information until then.
+ * *kept: the number of bytes that remain when the first line is added; -1: all. The bytes after
+ * them belong to later steps, or to a line that a kill interrupted, and are the newest information
+ * until then.
  *
  * If the file has another run's lines, they are moved aside, and the new file begins with this
  * run's lines up to its step, if one of the files that were moved aside has them. All of that is

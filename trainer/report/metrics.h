@@ -32,7 +32,7 @@ enum { REPORT_MOST_LOSSES = 2 };
 typedef struct report_values {
     uint64_t step;
     double loss, grad_norm, lr;
-    size_t n_losses; /* of which the loss is the weighted sum; 1: there is only one */
+    size_t n_losses; /* the loss is the weighted sum of as many losses; 1: there is only one */
     const char *loss_names[REPORT_MOST_LOSSES];
     double losses[REPORT_MOST_LOSSES], eval_losses[REPORT_MOST_LOSSES];
     uint64_t tokens; /* consumed since the start of the run */
@@ -47,9 +47,10 @@ typedef struct report_values {
     uint64_t sent_bytes;        /* by rank 0 in this step, for gathers and reductions */
     uint64_t sent_across_bytes; /* the part of sent_bytes that left the group */
     double imbalance;
-    int slowest_rank; /* to which imbalance refers */
+    int slowest_rank; /* the one with the longest compute time */
     int ranks;
-    uint64_t skipped; /* batches with nothing to learn before this step's; 0: none */
+    uint64_t skipped; /* batches before this step's that were skipped, because nothing in them
+                         counts for the loss */
     int evaluated;    /* whether the next three are valid */
     double eval_loss, eval_s;
     double eval_accuracy; /* below 0: the model is not a classifier */
@@ -70,9 +71,10 @@ void report_metrics_close(report_metrics *m);
  * line. After a failure nothing of the line remains, and the next may be tried. */
 int report_metrics_write(report_metrics *m, const report_values *values, dcp_error *err);
 
-/* Adds an evaluation to the line of its step, values->step, which an earlier start wrote last. Does
- * nothing if the file does not end with that line, or cannot be read. */
+/* Adds an evaluation to the line of step values->step, which an earlier start has written. Does
+ * nothing if that is not the file's last line, or the file cannot be read. */
 int report_metrics_add_evaluation(report_metrics *m, const report_values *values, dcp_error *err);
 
-/* mfu, at most 1: it exceeds 1 if the fastest products were measured too slow. */
+/* Returns mfu, limited to 1: values->mfu is larger if the peak (setup_device_peak) was measured too
+ * low. */
 double report_metrics_utilization(const report_values *values);

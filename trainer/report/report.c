@@ -158,7 +158,7 @@ static int open_on_rank_0(run_report *r, dcp_error *err) {
     return open_metrics(r, err);
 }
 
-/* Has room for a step's events: six for each stage of a micro-batch, those of a save, and some
+/* Allocates room for a step's events: six per stage of a micro-batch, those of a save, and some
  * more. */
 static int begin_trace(run_report *r, dcp_error *err) {
     trainer *t = r->t;

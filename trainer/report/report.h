@@ -1,4 +1,4 @@
-/* What a run prints while it continues, including warnings about ranks that are slower or larger
+/* The output of a run while it continues, including warnings about ranks that are slower or larger
  * than the others. */
 #pragma once
 
@@ -41,7 +41,7 @@ void report_balance_destroy(report_balance *b);
  * each. */
 void report_balance_step(report_balance *b, const double *compute_s, const double *bytes);
 
-/* What a run reports: one line per step, warnings about ranks that differ, and a table at the
+/* The reports of a run: one line per step, warnings about ranks that differ, and a table at the
  * end. */
 
 typedef struct run_report {
@@ -62,13 +62,13 @@ typedef struct run_report {
 
 /* Collective, like all functions below. Opens the metrics file and the trace's file. */
 int report_begin(run_report *r, trainer *t, dcp_error *err);
-/* Excludes so many seconds since the last line from the step. */
+/* Excludes `seconds` of the time since the last line from the step. */
 void report_leave_out(run_report *r, double seconds);
 
 /* evaluated: the evaluation with which the step ended, if it is done. */
 void report_step(run_report *r, const step_result *result, const step_evaluation *evaluated);
-/* Reports an evaluation of the step that the run begins with, which took so many seconds. It
- * becomes part of that step's line. */
+/* Reports an evaluation, which took `seconds`, of the step with which the run begins. It becomes
+ * part of that step's line. */
 void report_evaluation(run_report *r, const step_evaluation *evaluated, double seconds);
 /* Ends the reports. Returns the run's exit status: `status`, but PROGRAM_FAILED instead of
  * PROGRAM_DONE if lines for stdout or the trace were lost. */
