@@ -16,13 +16,13 @@ typedef struct config config;
  * DCP_ERR_UNSUPPORTED: the device does not exist, or cannot do what else is configured. */
 int setup_device_open(const config *c, unsigned number, kernels **out, dcp_error *err);
 
-/* Makes what libdcp needs to save from the memory of k and to load into it; NULL if that is the
- * host's memory. */
+/* Makes the dcp_device through which libdcp saves from the memory of k and loads into it. *out is
+ * NULL if that is the host's memory. */
 int setup_device_memory(const kernels *k, dcp_device **out, dcp_error *err);
 
-/* Measures the floating-point operations per second of matrix products of that type, over all ranks
- * while all of them compute: the peak to which mfu relates. Collective; lasts some 50 ms. Returns 0
- * if out of memory. */
+/* Measures the floating-point operations per second of matrix products of `type`, added up over all
+ * ranks while all of them compute. mfu is relative to this peak. Collective; lasts some 50 ms.
+ * Returns 0 if out of memory. */
 double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm);
 
 /* Rank 0 warns if there are fewer micro-batches than ranks: a rank without one holds its part of
@@ -30,5 +30,6 @@ double setup_device_peak(kernels *k, kernels_type type, MPI_Comm comm);
 void setup_idle_warn_of_ranks(const config *c, int rank, int world);
 
 /* Collective. Reports if this host has more cores than ranks, and a step has work for more ranks. A
- * rank computes on one core, whatever OMP_NUM_THREADS says, because equal bits depend on that. */
+ * rank computes on one core, whatever OMP_NUM_THREADS says, so that the number of threads does not
+ * change the bits. */
 void setup_idle_tell_cores(const kernels *k, const config *c, MPI_Comm comm);

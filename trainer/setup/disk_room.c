@@ -123,8 +123,8 @@ static size_t measure_all(const config *c, const fsdp_layout *layout, int hosts,
     return n;
 }
 
-/* What a run will experience: a save needs room beside the newest step; older steps can be
- * removed. */
+/* Predicts what will happen to the run. A save needs room beside the newest step; older steps can
+ * be removed. */
 static const char *outcome(const room_needs *n) {
     const uint64_t hold = n->there + n->unused / n->step;
     if (hold >= n->steps) return "fits";

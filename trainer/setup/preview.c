@@ -36,8 +36,8 @@ static int setup_planned(const config *c, const model *m, int ranks, int is_on_g
 static const uint64_t sizes[] = {8, 16, 24, 40, 80};
 static const uint64_t bytes_of_gb = 1000000000;
 
-/* What no plan knows: CUDA's context of 300 to 500 MiB, code that it loads later (LOADED_LATER),
- * and the workspace of products (CUDA_WORKSPACE). */
+/* Memory that no plan includes: CUDA's context of 300 to 500 MiB, code that it loads later
+ * (LOADED_LATER), and the workspace of products (CUDA_WORKSPACE). */
 static const uint64_t cuda_bytes = (uint64_t)800 << 20;
 /* NCCL's buffers for each rank that a rank sends to directly, on a host of 8 H100s, where they are
  * largest (3.3 GB for the 7 others: github.com/NVIDIA/nccl/issues/1685). */

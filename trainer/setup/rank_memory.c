@@ -83,8 +83,8 @@ static const uint64_t messages_bytes = (uint64_t)4 << 20; /* of MPI and libdcp b
 /* For an update or a save: 16 MiB, and 3 to 10 MiB that the kernel maps around each page. */
 static const uint64_t paged_bytes = (uint64_t)22 << 20;
 static const uint64_t save_buffers = (uint64_t)16 << 20; /* dcp/save.h */
-/* What several ranks of a host save is written directly from their memory, except for runs shorter
- * than this. */
+/* If several ranks of a host save, runs at least this long are written directly from their
+ * memory. */
 static const uint64_t short_run_bytes = (uint64_t)64 << 10;
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -162,7 +162,7 @@ uint64_t setup_memory_on_device(const setup_memory *m, const fsdp_layout *layout
            optim_norm_scratch_bytes(layout);
 }
 
-/* What a rank needs on its device. */
+/* The memory that a rank needs on its device. */
 typedef struct needs {
     setup_memory m;
     uint64_t later; /* what kernels may still allocate for themselves */
