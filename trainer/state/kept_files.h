@@ -33,7 +33,7 @@ int state_tokenizer_keep(train_state *s, const char *path, dcp_error *err);
 int state_preprocessor_read(const train_state *s, MPI_Comm comm, uint64_t channels,
                             sample_normalization *out, dcp_error *err);
 
-/* What a Hugging Face folder contains that a run which was given the folder does not use: */
+/* Warnings about contents of a Hugging Face folder that the run does not use. */
 
 /* For a random start: warns if `model` is a folder that contains weights. */
 void state_unused_weights_warn(const config *c, int rank);

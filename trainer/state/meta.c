@@ -33,7 +33,7 @@ json_t *state_meta_model(const json_t *given) {
     return stored;
 }
 
-/* What the learning rate is a function of, apart from the step. */
+/* Returns the values on which the learning rate depends, apart from the step. */
 static json_t *schedule_object(const config *c) {
     static const char *const names[] = {
         [SCHEDULE_CONSTANT] = "constant",
@@ -75,7 +75,7 @@ static json_t *with_reals(json_t *value) {
     return list;
 }
 
-/* What the update is a function of, apart from the gradient and the learning rate. */
+/* Returns the values on which the update depends, apart from the gradient and the learning rate. */
 static json_t *optimizer_object(const config *c) {
     json_t *o = json_pack("{ss}", "type", c->optimizer);
     const char *key;
@@ -86,8 +86,8 @@ static json_t *optimizer_object(const config *c) {
     return o;
 }
 
-/* Members without a section: what a step's gradient is a function of, apart from data and model.
- * The micro-batch is one of them, because it orders the sums. */
+/* Members without a section: the values on which a step's gradient depends, apart from data and
+ * model. The micro-batch is one of them, because it orders the sums. */
 static json_t *batch_members(const config *c) {
     return json_pack("{sIsIsfsOsbsb}", "train_batch_size", (json_int_t)c->batch,
                      "train_micro_batch_size_per_gpu", (json_int_t)c->micro, "gradient_clipping",

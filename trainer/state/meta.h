@@ -10,7 +10,7 @@
  * made before step 0. */
 #define STATE_META_SINCE "moments_since"
 
-/* What samples are a function of, besides the seed. */
+/* The values on which samples depend, apart from the seed. */
 typedef struct meta_data {
     uint64_t epoch_samples; /* of an epoch */
     uint64_t sequence;      /* tokens per sample; 0 if the model has no token input */
@@ -21,7 +21,8 @@ typedef struct meta_data {
 int state_meta_write(const train_state *s, const config *c, const meta_data *data, char **text,
                      dcp_error *err);
 
-/* What is compared with a checkpoint's JSON: a configuration, and what follows from its data. */
+/* The values that are compared with a checkpoint's JSON: a configuration, and properties of its
+ * data. */
 typedef struct meta_run {
     int rank;
     const config *c;

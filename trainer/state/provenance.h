@@ -1,6 +1,6 @@
-/* What about.json records of a run besides its state: what computed it, because equal bits are
- * promised only for equal kernels on the same kind of processor; what it was evaluated on; and the
- * run's name, by which it recognizes its metrics. */
+/* The members that a run adds to about.json: what computed the state, because the same bits are
+ * promised only for the same kernels on the same kind of processor; what it was evaluated on; and
+ * the run's name, by which it recognizes its metrics. */
 #pragma once
 
 #include <jansson.h>

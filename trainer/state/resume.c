@@ -73,7 +73,7 @@ static int fail_unread(uint64_t step, const dcp_error *why, dcp_error *err) {
                      step, why->message);
 }
 
-/* What about.json of the run's own steps contains; "": not compared. */
+/* The names in about.json of the run's own steps; "": not compared. */
 typedef struct own_names {
     char launch[STATE_RUN_BYTES], given[STATE_RUN_BYTES];
 } own_names;

@@ -50,5 +50,5 @@ int state_resume_expected(const config *c, dcp_comm *dcp, int *expected, dcp_err
 int state_resume(const resume_from *from, train_state *s, dcp_error *err);
 
 /* Collective. Reports on rank 0 where state_resume would start, from what can be known without
- * reading tensors. Has the same errors. */
+ * reading tensors. Returns the same errors as state_resume. */
 int state_resume_preview(const resume_from *from, dcp_error *err);

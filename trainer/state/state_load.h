@@ -20,8 +20,8 @@ int state_load(train_state *s, MPI_Comm comm, dcp_checkpoint *ckpt, unsigned sec
                dcp_engine engine, int *with_slots, dcp_error *err);
 
 /* Checks that the checkpoint's tensors are the model's and, if `optimizer` is not NULL, that its
- * slots are the optimizer's. Has the errors of state_load. Reads no tensor except a copy of a tied
- * embedding. Not collective. */
+ * slots are the optimizer's. Returns the errors of state_load. Reads no tensor except a copy of a
+ * tied embedding. Not collective. */
 int state_match(const fsdp_layout *layout, const optim_type *optimizer, dcp_checkpoint *ckpt,
                 int *with_slots, dcp_error *err);
 
@@ -32,6 +32,6 @@ int state_has_optimizer(const dcp_checkpoint *ckpt);
  * is initialized randomly, which is reported. Not collective. DCP_ERR_MISMATCH: the message names
  * what is missing, surplus or of another shape. */
 int state_read_hf(train_state *s, const char *path, dcp_error *err);
-/* Checks that the tensors of a Hugging Face folder or file are the model's. Has the errors of
+/* Checks that the tensors of a Hugging Face folder or file are the model's. Returns the errors of
  * state_read_hf. Reads no tensor except a copy of a tied embedding. Not collective. */
 int state_match_hf(const fsdp_layout *layout, const char *path, dcp_error *err);

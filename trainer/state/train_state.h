@@ -94,7 +94,7 @@ void *state_slot_at(const train_state *s, size_t slot, const fsdp_param *param);
 int state_add(const train_state *s, dcp_state *state, const dcp_tensor *tensor, const dcp_box *box,
               void *data, dcp_error *err);
 
-/* Adds a file of so many bytes, as the last of s->files, and allocates this rank's part, which the
+/* Adds a file of `bytes` bytes as the last of s->files, and allocates this rank's part, which the
  * caller fills. */
 int state_add_file(train_state *s, const char *path, uint64_t bytes, dcp_error *err);
 /* Replaces the state's files by those that the checkpoint holds, and allocates this rank's part of
