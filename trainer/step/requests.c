@@ -71,7 +71,8 @@ int step_requests_catch(void) {
     return failed;
 }
 
-/* The request to this rank, by signals and by the board. */
+/* Returns the largest request that this rank has received, by a signal or on the board
+ * (ranks/board.h), as in asked_to_end. */
 static int own_end(void) {
     const int by_signal = atomic_load(&asked_to_end);
     const int by_board = (int)ranks_board_end_asked() * SIGNALS;

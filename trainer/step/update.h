@@ -23,7 +23,7 @@ int step_update(trainer *t, step_result *out, dcp_error *err);
 /* Collective. Returns true if all trained parameters are finite numbers. */
 int step_state_is_finite(const trainer *t);
 
-/* If a device computes, adds its seconds of forward, backward and optimizer, as far as they are
- * complete, to the timeline. Does not wait. step_update calls it at its end, when everything but
- * the update is complete. */
+/* If a device computes, adds the seconds of the forward passes, backward passes and updates that it
+ * has completed to the timeline. Does not wait. step_update calls it at its end, when everything
+ * but the update is complete. */
 void step_take_device_times(trainer *t);
