@@ -6,7 +6,8 @@
 #include "programs/fail.h"
 #include "programs/program.h"
 
-/* Uses the best of a few tries, the one with the shortest gap. */
+/* Returns MPI_Wtime minus CLOCK_MONOTONIC. Of several measurements, the one that took the least
+ * time is the most precise. */
 static double compare_clocks(void) {
     double best = 1e300, ahead = 0;
     for (int i = 0; i < 8; i++) {
@@ -31,8 +32,8 @@ void timeline_free(timeline *tl) {
     *tl = (timeline){0};
 }
 
-/* Takes the first lane that is free at `begin`. Events are recorded in the order in which they
- * end. */
+/* Takes the first lane that is free at `begin`. Since events are recorded in the order in which
+ * they end, a lane is free if its last event has ended by then. */
 static uint16_t take_lane(timeline *tl, double begin, double end) {
     uint16_t lane = 0;
     while (lane + 1 < TIMELINE_LANES && tl->lane_end[lane] > begin) lane++;

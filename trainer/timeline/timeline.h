@@ -14,7 +14,7 @@ typedef enum timeline_kind {
     TIMELINE_FORWARD,
     TIMELINE_BACKWARD,
     TIMELINE_WAIT,   /* for the gather of a unit that is needed now */
-    TIMELINE_REDUCE, /* of a unit's gradients, as far as it keeps the thread from computing */
+    TIMELINE_REDUCE, /* of a unit's gradients: the part that keeps the thread from computing */
     TIMELINE_OPTIMIZER,
     TIMELINE_STALL,    /* waiting for a save */
     TIMELINE_EVALUATE, /* including everything that it waits for and reads */
