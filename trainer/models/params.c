@@ -109,7 +109,8 @@ static void add_dense(unit_builder *b, size_t layer) {
                dense_std(model_width(m, layer)));
 }
 
-/* The learned embeddings of a family. Those of images have the leading 1 of their batch. */
+/* The learned embeddings of a family. For images they have a leading dimension of 1, for the batch.
+ */
 static void add_embeddings(unit_builder *b, root_parts *root) {
     const model_config *c = &b->m->c;
     const family_names *names = c->names;
