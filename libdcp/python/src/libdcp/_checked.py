@@ -4,6 +4,7 @@ has the option's name, its value and what is expected."""
 from __future__ import annotations
 
 import difflib
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -105,9 +106,39 @@ def _indices(name: str, value: Any) -> tuple[int, ...]:
         raise TypeError(f"{name}: {_shown(found)} is not {right}") from None
 
 
+def _check_json(name: str, value: Any) -> None:
+    """Raises TypeError or ValueError, with the keys that lead there, for what JSON, or the library's parser, cannot have."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{name}: the key {_shown(key)} is no text, which JSON requires")
+            _check_json(f"{name}[{key!r}]", inner)
+    elif isinstance(value, (list, tuple)):
+        for i, inner in enumerate(value):
+            _check_json(f"{name}[{i}]", inner)
+    elif isinstance(value, str):
+        _check_text(name, value)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{name}: {value} is no number of JSON; save it in the state")
+    elif isinstance(value, int):
+        if not -2**63 <= value < 2**64:
+            raise ValueError(f"{name}: {_shown(value)} is outside -2^63 to 2^64 - 1; save it in the state")
+    elif value is not None:
+        raise TypeError(f"{name}: JSON has no {type(value).__name__}; save it in the state")
+
+
+def _check_text(name: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name}: {_shown(value)} has surrogates, which UTF-8 does not have") from None
+
+
 def _members(name: str, value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise _of_type(name, value, "a mapping, the members of a JSON object")
+    _check_json(name, value)
     return value
 
 
