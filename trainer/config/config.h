@@ -29,7 +29,7 @@ typedef struct config {
     config_source sources[CONFIG_MOST_SOURCES];
     size_t n_sources;
     uint64_t eval_every; /* 0: only at the last step */
-    uint64_t sequence;   /* 0: that of the file at data_path */
+    uint64_t sequence;   /* 0: the sequence length of the file at data_path */
     uint64_t frames;     /* 0 if not given */
     uint64_t seed;
     uint64_t max_steps;
@@ -56,33 +56,34 @@ typedef struct config {
     uint64_t prefetch;
     int shares_memory;        /* the ranks of a host share one copy of a gathered unit */
     int checkpointing;        /* activation checkpointing */
-    int offloads;             /* parameters and optimizer state lie elsewhere */
-    const char *offload_path; /* in a file in this folder; NULL: a GPU's, in the host's memory */
+    int offloads;             /* parameters and optimizer state are outside the device's memory */
+    const char *offload_path; /* the folder of the file that holds them; NULL: a GPU's are in the
+                                 host's memory */
     const char *dir, *resume;
-    uint64_t every, keep;           /* for the store `dir` */
-    dcp_layout layout;              /* for the store `dir` */
-    const char *domain;             /* for the other stores that name none; may be NULL */
+    uint64_t every, keep; /* for the store `dir` */
+    dcp_layout layout;    /* for the store `dir` */
+    const char *domain;   /* for stores other than `dir` that name no domain; may be NULL */
     dcp_tier stores[DCP_MAX_TIERS]; /* fastest first; `dir` is the last */
     size_t n_stores;
     const char *engine_name;
     dcp_engine engine; /* checkpoint.engine */
     int by_hdf5; /* engine mpio: HDF5 writes, on the calling thread, without libdcp's buffers */
-    uint64_t stripe_count, stripe_bytes; /* for `dir`; stripe_count is signed since -1 means all */
+    uint64_t stripe_count, stripe_bytes; /* for `dir`; cast stripe_count to int64_t: -1 means all */
     int overwrite;
     int takes_over; /* take over stores without locks whose last writer may still be running */
     int async;      /* save in the background of the next step */
-    uint64_t staging_mb, staging_bytes; /* what a fence may copy instead of waiting */
+    uint64_t staging_mb, staging_bytes; /* how much a fence may copy instead of waiting */
     int skip_when_busy;                 /* skip a save that is due while another one is in flight */
     const char *metrics;                /* NULL if none */
-    uint64_t log_every; /* steps between lines on stdout; 0: a few lines per second */
-    int restarted;      /* the run continues one that has published a step: restarted by dcp-run, or
-                           requeued */
-    uint64_t given;     /* the checksum of `tree` as given: all keys with their values */
+    uint64_t log_every; /* steps between lines on stdout; 0: at most one line per second, except for
+                           the first steps */
+    int restarted;  /* the run was restarted by dcp-run, or requeued, after it published a step */
+    uint64_t given; /* the checksum of all keys and values of `tree` as it was loaded */
 } config;
 
 void config_free(config *c);
 
-/* The micro-batches of a step: the same number on any number of ranks. */
+/* The number of micro-batches per step, which does not depend on the number of ranks. */
 uint64_t config_micro_batches(const config *c);
 /* Returns DCP_ERR_ARG if the given accumulation contradicts batch, micro-batch and `world`. */
 int config_check_world(const config *c, int world, dcp_error *err);

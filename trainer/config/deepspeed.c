@@ -13,7 +13,7 @@ typedef enum deepspeed_kind {
     NO_EFFECT, /* configures how DeepSpeed works, or what it prints */
     REFUSED,   /* `text`: the reason, and the remedy */
     RENAMED,   /* `text`: dcp-train's name of the key */
-    OFFLOAD,   /* where parameters or moments lie */
+    OFFLOAD,   /* selects where parameters or moments are stored */
 } deepspeed_kind;
 
 /* A row applies to its key and to all keys below it; the first matching row counts. A star at the
@@ -74,7 +74,8 @@ static const deepspeed_row rows[] = {
     {"zero_optimization.mics_hierarchical_params_gather", NO_EFFECT, NULL, NULL},
     {"zero_optimization.zenflow", REFUSED,
      "updates that lag behind the gradients are not built: drop it", NULL},
-    /* how much is gathered or reduced at once: here a unit, see fsdp.wrap_policy and prefetch */
+    /* these determine how much is gathered or reduced at once; here that is a unit, see
+     * fsdp.wrap_policy and fsdp.prefetch */
     {"zero_optimization.allgather_*", NO_EFFECT, NULL, NULL},
     {"zero_optimization.reduce_*", NO_EFFECT, NULL, NULL},
     {"zero_optimization.stage3_*", NO_EFFECT, NULL, NULL},
@@ -192,8 +193,8 @@ static const deepspeed_row rows[] = {
     {"sparse_attention", REFUSED, "attention is dense here: drop it", NULL},
 };
 
-/* Names of types, in any case. A schedule also sets the values that it implies in DeepSpeed and
- * that the file does not give. */
+/* The names of types, compared without regard to case. A schedule of DeepSpeed also sets its
+ * defaults for keys that the file does not give. */
 static const struct {
     const char *path, *theirs, *ours, *as;
     double min_lr_ratio; /* negative: none */
@@ -209,8 +210,8 @@ static const struct {
     {"optimizer.type", "SGD", "SGD", NULL, -1, 0},
 };
 
-/* dcp-train's keys, and groups of them, that DeepSpeed's files have, too: there, "auto" selects the
- * default. */
+/* dcp-train's keys, and groups of keys, that also exist in DeepSpeed. Their value "auto" selects
+ * the default. */
 static const char *const shared[] = {"train_batch_size",
                                      "train_micro_batch_size_per_gpu",
                                      "gradient_accumulation_steps",
@@ -220,7 +221,7 @@ static const char *const shared[] = {"train_batch_size",
                                      "bf16.enabled",
                                      "zero_optimization"};
 
-/* Defaults that differ: what DeepSpeed does if a file does not give the key. */
+/* DeepSpeed's defaults that differ from dcp-train's. */
 static const struct {
     const char *path, *theirs;
 } defaults[] = {
@@ -234,7 +235,7 @@ static const struct {
 #define ACCUMULATION "gradient_accumulation_steps"
 #define WARMUP_TYPE "scheduler.params.warmup_type"
 
-enum { WARM_UP_STEPS = 1000, PATH_BYTES = 512 }; /* DeepSpeed's default */
+enum { WARM_UP_STEPS = 1000, PATH_BYTES = 512 }; /* WARM_UP_STEPS: DeepSpeed's default */
 
 typedef struct translation {
     json_t *tree;
@@ -306,7 +307,7 @@ static int is_off(const deepspeed_row *r, const json_t *value) {
     return json_is_null(value) || json_is_false(value);
 }
 
-/* A value as short text, NULL for an object or a list. Free it with free(). */
+/* Returns a value as short text; NULL for an object or a list. Free the text with free(). */
 static char *value_text(const json_t *value) {
     if (json_is_object(value) || json_is_array(value)) return NULL;
     return json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
@@ -396,7 +397,7 @@ static void note_offload(translation *t, const char *path, const json_t *value) 
     } else if (strcmp(device, "cpu") != 0) {
         refuse_key(t, path, value, "device must be none, cpu or nvme");
         return;
-    } else if (!is_on_gpu(t)) { /* on a CPU everything is in its memory already */
+    } else if (!is_on_gpu(t)) { /* the CPU's memory holds everything already */
         pass_over(t, path);
         return;
     }
@@ -477,7 +478,7 @@ static void walk(translation *t, json_t *node, const char *prefix) {
     json_decref(names);
 }
 
-/* Sets what DeepSpeed's schedule implies. */
+/* Sets the defaults of DeepSpeed's schedule for keys that the file does not give. */
 static void complete_schedule(translation *t, double min_lr_ratio) {
     if (!config_json_at(t->tree, "scheduler.params.warmup_num_steps") &&
         !config_json_at(t->tree, "scheduler.params.warmup_steps"))
@@ -530,8 +531,8 @@ static void complete_batch(translation *t) {
                         batch);
 }
 
-/* In DeepSpeed, two of batch, micro-batch and accumulation and the number of ranks determine the
- * third. Here only accumulation is derived, so a batch is the same on any number of ranks. */
+/* In DeepSpeed, the number of ranks and any two of batch, micro-batch and accumulation determine
+ * the third. Here only accumulation is derived, so a batch is the same on any number of ranks. */
 static void drop_accumulation(translation *t) {
     const char *path = ACCUMULATION;
     const int follows = config_json_at(t->tree, BATCH) && config_json_at(t->tree, MICRO);

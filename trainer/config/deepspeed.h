@@ -1,6 +1,6 @@
 /* Translates the keys and values of DeepSpeed's configuration. Keys that only configure how
- * DeepSpeed works are ignored; keys that have a counterpart here set it; keys that would change
- * what is trained, and are not implemented, are refused. */
+ * DeepSpeed works are ignored. Keys that have a counterpart here set that counterpart. Keys that
+ * would change what is trained, but are not implemented, are refused. */
 #pragma once
 
 #include <jansson.h>
@@ -8,10 +8,10 @@
 #include "config/findings.h"
 
 /* Removes DeepSpeed's keys, and "auto", from `tree`, sets the corresponding keys of ours, and adds
- * what it did to f. If the command line gives one of our keys (`from_line`, a tree; NULL if none),
- * the corresponding key of theirs is ignored; if `tree` itself has both with different values, that
- * is an error. meant: receives our keys that were set in place of theirs; may be NULL. world: the
- * number of ranks. A batch that is not given becomes the micro-batch times accumulation times
- * world. */
+ * a report to f. It is an error if `tree` has a key of DeepSpeed and the corresponding key of ours
+ * with different values, unless the command line gave ours: then theirs is ignored. from_line: the
+ * tree of the command line's keys; NULL if none. meant: receives our keys that were set in place of
+ * theirs; may be NULL. world: the number of ranks. If no batch is given, it becomes the micro-batch
+ * times accumulation times world. */
 void config_deepspeed_translate(json_t *tree, const json_t *from_line, json_t *meant, int world,
                                 config_findings *f);

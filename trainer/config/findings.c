@@ -34,8 +34,8 @@ void config_findings_clear(config_findings *f) {
     *f = (config_findings){0};
 }
 
-/* Joins the texts of a list, each preceded by `before`, whose first `skip` characters are omitted
- * the first time. Free the result with free(). */
+/* Joins the texts of a list, each preceded by `before`. The first `skip` characters of the result
+ * are omitted. Free the result with free(). */
 static char *join(const json_t *list, const char *before, size_t skip) {
     size_t bytes = 1;
     for (size_t i = 0; i < json_array_size(list); i++)

@@ -1,5 +1,5 @@
-/* Collects everything that is found while a configuration is read, so that all mistakes in a file
- * can be corrected at once: mistakes, and how DeepSpeed's keys were understood. */
+/* Collects what is found while a configuration is read: all mistakes, so that a user can correct
+ * them at once, and how DeepSpeed's keys were understood. */
 #pragma once
 
 #include <jansson.h>
@@ -7,12 +7,14 @@
 #include <dcp/error.h>
 
 typedef enum config_finding {
-    CONFIG_WRONG,     /* "key: reason, and remedy": the configuration is refused */
-    CONFIG_TAKEN,     /* "their key as our key" */
-    CONFIG_AUTO,      /* "key value": was "auto", and has this value now */
-    CONFIG_LEFT_OUT,  /* "key value (DeepSpeed: value)": a default that differs */
-    CONFIG_GIVES_WAY, /* "their key value (our key is value)": the command line sets our key */
-    CONFIG_REPEATED,  /* "key=value": the command line sets the key again later */
+    CONFIG_WRONG,    /* "key: reason, and remedy": the configuration is refused */
+    CONFIG_TAKEN,    /* "their key as our key" */
+    CONFIG_AUTO,     /* "key value": the value was "auto" and is now this one */
+    CONFIG_LEFT_OUT, /* "key value (DeepSpeed's is value)": the file omits the key, and the defaults
+                        differ */
+    CONFIG_GIVES_WAY, /* "their key value (our key is value)": theirs is ignored, because the
+                         command line sets ours */
+    CONFIG_REPEATED,  /* "key=value": ignored, because the command line sets the key again later */
     CONFIG_NO_EFFECT, /* a key */
     CONFIG_IDLE, /* "key (other key is value)": has no effect while the other key has this value */
     CONFIG_FINDINGS,
@@ -38,6 +40,6 @@ void config_findings_clear(config_findings *f);
 int config_findings_judge(const config_findings *f, const char *source, char **lines,
                           dcp_error *err);
 
-/* How keys were understood: lines that begin with the source, separated by newlines; NULL if there
+/* Returns lines that report how keys were understood, each beginning with the source; NULL if there
  * is nothing to report. Free the text with free(). */
 char *config_findings_notes(const config_findings *f, const char *source);

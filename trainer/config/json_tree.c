@@ -10,7 +10,7 @@
 #include "programs/fail.h"
 #include "programs/json_read.h"
 
-#define MAX_BYTES ((size_t)2 << 20) /* jansson's tree then stays below 200 MB */
+#define MAX_BYTES ((size_t)2 << 20) /* so jansson's tree stays below 200 MB */
 
 /* Returns true if the parser refused text that is valid JSON. */
 static int is_json(const json_error_t *error) {
@@ -18,7 +18,8 @@ static int is_json(const json_error_t *error) {
     return code == json_error_duplicate_key || code == json_error_numeric_overflow;
 }
 
-/* Recognizes other programs' kinds of configuration by the ends of their names. */
+/* Returns the format that another program uses for its configuration, judged by the end of the
+ * path; NULL if it is unknown. */
 static const char *other_kind(const char *path) {
     static const char *const kinds[][2] = {
         {".yaml", "YAML"}, {".yml", "YAML"}, {".toml", "TOML"}, {".py", "Python"}};

@@ -28,7 +28,7 @@ static size_t next_part(const char **at) {
     } while (1);
 }
 
-/* Returns true if `path` is `folder`, or lies in it, judged by their texts. */
+/* Returns true if `path` is `folder` or lies in it. Compares only the texts. */
 static int lies_in(const char *path, const char *folder) {
     if ((*path == '/') != (*folder == '/')) return 0;
     for (size_t n = next_part(&folder); n > 0; n = next_part(&folder)) {
@@ -78,8 +78,8 @@ static int check_resume(const config *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Checks the parts in braces that a rank replaces. `here`: for this rank, whose environment must
- * have the variables. */
+/* Checks the parts in braces that a rank replaces. here: also check that this rank's environment
+ * has the variables. */
 static int check_braces(const char *key, const char *text, int here, dcp_error *err) {
     char name[256];
     size_t n;
@@ -159,7 +159,7 @@ static int is_refused(int failed) {
                       errno == ELOOP);
 }
 
-/* Returns true if only the kernel can create files there. */
+/* Returns true, and sets errno, if only the kernel can create files there. */
 static int is_kernels(const char *path) {
     static const unsigned long kinds[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC,
                                           CGROUP2_SUPER_MAGIC, DEVPTS_SUPER_MAGIC};
@@ -170,18 +170,18 @@ static int is_kernels(const char *path) {
     return 0;
 }
 
-/* Returns true, with errno, if nothing can be created in an existing folder. */
+/* Returns true, and sets errno, if nothing can be created in an existing folder. */
 static int is_closed_folder(const char *path) {
     return is_refused(access(path, W_OK | X_OK)) || is_kernels(path);
 }
 
-/* Returns true, with errno, if the store's directory cannot be used. */
+/* Returns true, and sets errno, if the store's directory cannot be used. */
 static int is_closed(const char *dir) {
     char path[PATH_MAX];
     const int n = snprintf(path, sizeof path, "%s/.lock", dir);
     if (n < 0 || (size_t)n >= sizeof path) return errno = ENAMETOOLONG, 1;
     if (is_refused(access(path, W_OK))) return 1;
-    /* the directory, or its nearest parent that exists */
+    /* check the directory, or its nearest parent that exists */
     for (char *slash; (slash = strrchr(path, '/'));) {
         *slash = '\0';
         if (access(path, F_OK) == 0 || errno != ENOENT) return is_closed_folder(*path ? path : "/");
@@ -208,8 +208,8 @@ int config_paths_check_open(const config *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* The number of domains of that name that the ranks are in; the largest possible number if it
- * depends on each rank's environment. */
+/* Returns the number of failure domains that `domain` names for the ranks (NULL: their hosts). If
+ * the name depends on the environment of each rank, returns the largest possible number. */
 static int count_domains(const char *domain, int hosts, int world) {
     if (!domain) return hosts;
     if (strstr(domain, "{rank}") || strstr(domain, "{env:")) return world;

@@ -11,12 +11,12 @@ int config_paths_check(const config *c, dcp_error *err);
  * lacks. */
 int config_paths_check_environment(const config *c, dcp_error *err);
 
-/* Checks whether a run could create the file, in a folder that exists or that its stores will
- * create; creates nothing. Returns DCP_ERR_ARG, with a message that begins with `what`. */
+/* Checks whether a run could write the file, without creating anything. The folder must exist,
+ * unless the run's stores create it. Returns DCP_ERR_ARG if not; the message begins with `what`. */
 int config_paths_check_writable(const config *c, const char *what, const char *path,
                                 dcp_error *err);
 
-/* Checks whether this number of ranks on this number of hosts is enough for the stores'
+/* Returns DCP_ERR_ARG if `world` ranks on `hosts` hosts are not enough for the stores'
  * redundancy. */
 int config_paths_check_hosts(const config *c, int hosts, int world, dcp_error *err);
 
@@ -24,5 +24,5 @@ int config_paths_check_hosts(const config *c, int hosts, int world, dcp_error *e
  * to its nearest existing parent. */
 int config_paths_are_closed(const config *c);
 
-/* Makes the same check, and returns it as an error, DCP_ERR_ARG, that names key and directory. */
+/* Returns DCP_ERR_ARG if config_paths_are_closed; the message names the key and the directory. */
 int config_paths_check_open(const config *c, dcp_error *err);

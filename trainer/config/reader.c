@@ -26,8 +26,8 @@ typedef struct config_overrides {
     int n;
 } config_overrides;
 
-/* The model's object: `model` itself, or the contents of the file or folder (its config.json) that
- * it names. */
+/* Sets *out to the model's object: `model` itself if it is an object. Otherwise `model` is a path,
+ * and the object is read from that file, or from config.json in that folder. */
 static int resolve_model(json_t *model, json_t **out, dcp_error *err) {
     const char *given = json_string_value(model);
     if (!given) {
@@ -105,8 +105,8 @@ static void check_missing(const json_t *given, config_findings *f) {
                                 config_keys[i].path);
 }
 
-/* Replaces <checkpoint.dir> at the beginning of a text by the value of that key, which precedes
- * this one in the table. */
+/* Returns the text with <checkpoint.dir> at its beginning replaced by the value of that key; NULL
+ * if it begins differently. In the table, checkpoint.dir precedes the keys that refer to it. */
 static json_t *in_checkpoint_dir(const char *text, const json_t *tree) {
     static const char dir[] = "<checkpoint.dir>";
     if (strncmp(text, dir, sizeof dir - 1) != 0) return NULL;
@@ -114,8 +114,8 @@ static json_t *in_checkpoint_dir(const char *text, const json_t *tree) {
                         text + sizeof dir - 1);
 }
 
-/* The default. It is null for the sequence length of a stored batch, which has its own length.
- * tree: the effective values of the preceding keys. */
+/* Returns the default. For data.sequence_length it is null if the data are a stored batch, which
+ * has its own length. tree: the effective values of the preceding keys. */
 static json_t *fallback(const config_key *key, const json_t *given, const json_t *tree) {
     const char *type = json_string_value(config_json_at(given, "data.type"));
     if (strcmp(key->path, "data.sequence_length") == 0 && type && strcmp(type, "safetensors") == 0)
@@ -128,14 +128,15 @@ static json_t *fallback(const config_key *key, const json_t *given, const json_t
     return placed;
 }
 
-/* A new reference to a given value: 1e3 becomes 1000 if the key requires an integer. */
+/* Returns a new reference to a given value. 1e3 becomes 1000 if the key requires an integer. */
 static json_t *take_value(const config_key *key, json_t *value) {
     return key->type == CONFIG_INTEGER && json_is_real(value)
                ? json_integer((json_int_t)json_real_value(value))
                : json_incref(value);
 }
 
-/* optimizer.type precedes the optimizers' keys in the table. */
+/* Makes the tree of all keys with their effective values. This can be done in the table's order,
+ * because optimizer.type precedes the keys that only some optimizers have. */
 static int effective_tree(const json_t *given, json_t **out, dcp_error *err) {
     json_t *tree = json_object();
     int failed = !tree;
@@ -182,7 +183,7 @@ static int check_sequence(const json_t *tree, dcp_error *err) {
                      type);
 }
 
-/* Checks what depends on several keys. */
+/* Checks the conditions that involve several keys. */
 static int check_together(const config *c, dcp_error *err) {
     if (c->n_sources && strcmp(c->data_type, "safetensors") == 0)
         return core_fail(err, DCP_ERR_ARG,
@@ -279,7 +280,8 @@ static int blame(const char *source, int status, dcp_error *err) {
  * string. If the key requires a string, the value is the text itself, so that `data.path=2024`
  * works. */
 
-/* NULL if the value is not UTF-8, or if it has a key twice, in which case *duplicate is set. */
+/* Returns NULL if the value is not UTF-8 or contains a key twice; *duplicate is set in the second
+ * case. */
 static json_t *parse_value(const char *path, const char *text, int *duplicate) {
     const config_key *key = config_key_find(path);
     json_error_t where;
@@ -336,7 +338,7 @@ static int apply(json_t *tree, char *const *overrides, int n, dcp_error *err) {
 }
 
 /* Makes a tree of the overrides alone and checks it, so that their mistakes are not attributed to
- * the file. *meant: our keys that are set by DeepSpeed's keys among them. */
+ * the file. *meant receives our keys that DeepSpeed's keys among the overrides set. */
 static int read_overrides(char *const *overrides, int n, json_t **out, json_t **meant, char **lines,
                           dcp_error *err) {
     *out = json_object();
@@ -355,7 +357,7 @@ static int read_overrides(char *const *overrides, int n, json_t **out, json_t **
     return status;
 }
 
-/* Refuses the model's own file. */
+/* Refuses a file that describes a model instead of a training. */
 static int check_kind(const json_t *given, dcp_error *err) {
     if (json_object_get(given, "model") || !json_object_get(given, "model_type")) return DCP_OK;
     return core_fail(err, DCP_ERR_ARG,

@@ -1,15 +1,15 @@
-/* Makes a checked configuration from a file and overrides, and sends it from rank 0 to the
- * others. */
+/* Makes a checked configuration from a file and overrides, and converts it to text that rank 0 can
+ * send to the others. */
 #pragma once
 
 #include "config/config.h"
 
 /* Reads the file, applies the overrides, checks everything and fills in the defaults, for `world`
  * ranks. An override is "key.path=VALUE"; a VALUE that is not JSON is a string. The message of an
- * error names the full path of the key and where it is set, the file or the command line; if there
- * are several mistakes, it says how many. *lines: text for people, or NULL; free it with free().
- * After an error: the list of mistakes, to be printed after the message. Otherwise, if the file has
- * keys of DeepSpeed: how they were understood, one per line. */
+ * error names the full path of the key, and the file or the command line as the place where it is
+ * set. If there are several mistakes, the message gives only their number. *lines receives text for
+ * people, or NULL; free it with free(). After an error, it is the list of mistakes, to be printed
+ * after the message. Otherwise, it reports how keys of DeepSpeed were understood, one per line. */
 int config_load(const char *path, char *const *overrides, int n_overrides, int world, config **out,
                 char **lines, dcp_error *err);
 /* Sets checkpoint.resume=auto and checkpoint.overwrite=false. */

@@ -1,4 +1,5 @@
-/* The table of keys, in the order of --print-config: the keys of a group follow each other. */
+/* The table of keys, in the order in which --print-config prints them. The keys of a group are
+ * adjacent. */
 #include "config/schema.h"
 
 #include <math.h>
@@ -330,14 +331,14 @@ int config_key_check(const config_key *key, const json_t *value, dcp_error *err)
     return status;
 }
 
-/* The key's value: the given one, or the default. A new reference. */
+/* Returns a new reference to the key's value: the given one, or the default. */
 static json_t *given_or_default(const config_key *key, const json_t *given) {
     json_t *value = config_json_at(given, key->path);
     return value ? json_incref(value) : json_loads(key->fallback, JSON_DECODE_ANY, NULL);
 }
 
-/* Adds the key to `f` if it has a value that is not its default, but the key in its row's
- * idle_where leaves it without effect. */
+/* Adds the key to `f` if its value is not the default, but has no effect because the condition
+ * idle_where holds. */
 static void note_if_idle(const config_key *key, const json_t *given, config_findings *f) {
     char path[CONFIG_PATH_MAX];
     const size_t length = strcspn(key->idle_where, "=");

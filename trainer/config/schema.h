@@ -33,14 +33,15 @@ typedef struct config_key {
     const char *words; /* "direct|mpio"; for CONFIG_TEXT, words with a special meaning */
     double min, max;
     int nullable, is_name; /* is_name: a CONFIG_TEXT that is a name, not a path */
-    /* The optimizer.type that has the key; NULL if all have it, or if it is not an optimizer's key.
-     * A key whose default depends on the optimizer has a row for each of them. */
+    /* The optimizer.type that has the key; NULL if the key does not depend on the optimizer. A key
+     * whose default depends on the optimizer has a row for each of them. */
     const char *optimizer;
-    /* "key=word|word": this key has no effect while that other key has one of these values; NULL if
-     * there is no such condition. */
+    /* "key=word|word": this row's key has no effect while the named key has one of these values.
+     * NULL if there is no such condition. */
     const char *idle_where;
     size_t offset; /* of the struct's member; 0: none */
-    /* For a list of objects: checks them, and completes them; NULL if there is nothing to do. */
+    /* For a list of objects: functions that check the list, and that add what its entries omit.
+     * NULL if there is nothing to do. */
     int (*check)(const char *path, const json_t *list, dcp_error *err);
     int (*complete)(json_t *list);
 } config_key;
@@ -50,7 +51,7 @@ extern const size_t config_keys_count;
 
 /* The key of that path; NULL if there is none. */
 const config_key *config_key_find(const char *path);
-/* The key of that path among the keys that exist for that optimizer.type; NULL if there is none. */
+/* The key of that path, if it exists for that optimizer.type; otherwise NULL. */
 const config_key *config_key_of(const char *path, const char *optimizer);
 /* Returns true if there are keys below the path: "optimizer", "optimizer.params". */
 int config_key_is_group(const char *path);
@@ -58,12 +59,12 @@ int config_key_is_group(const char *path);
 /* Returns DCP_OK if `value` has the key's type and is in its range, otherwise DCP_ERR_ARG. */
 int config_key_check(const config_key *key, const json_t *value, dcp_error *err);
 
-/* Adds to `f` those keys of `given`, a tree of valid keys and values, that have no effect because
- * of other keys. */
+/* Adds to `f` the keys of `given` that have no effect because of other keys. Requires that all keys
+ * and values of `given` are valid. */
 void config_schema_note_idle(const json_t *given, config_findings *f);
 
-/* Fills in the members that belong to keys, from c->tree, in which every key exists and is
- * valid. */
+/* Fills in the members of *c that belong to keys. Requires that c->tree has a valid value for every
+ * key. */
 void config_schema_fill(config *c);
 
 /* Prints a line for each key: the values it accepts, its default and its help. */

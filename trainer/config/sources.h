@@ -13,7 +13,7 @@ typedef struct config_source {
     double weight; /* relative to 1 for data.path */
 } config_source;
 
-/* Returns DCP_OK if every entry of the list has a path and no other key than a weight. */
+/* Returns DCP_OK if every entry of the list has a path, and no other key except a weight. */
 int config_sources_check(const char *path, const json_t *list, dcp_error *err);
 
 /* Fills out[CONFIG_MOST_SOURCES] from a checked list and returns the number. The list owns the

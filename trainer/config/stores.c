@@ -33,7 +33,7 @@ static int is_within(const json_t *value, json_int_t least, json_int_t most) {
            json_integer_value(value) <= most;
 }
 
-/* Returns what the key requires if the value is invalid, or NULL if it is valid. */
+/* Returns NULL if the value is valid, otherwise a text that says what the key requires. */
 static const char *what_is_wrong(const char *key, const json_t *value) {
     if (strcmp(key, "path") == 0)
         return json_string_length(value) > 0 ? NULL : "a string with something in it";

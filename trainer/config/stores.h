@@ -13,7 +13,8 @@ int config_stores_check(const char *path, const json_t *list, dcp_error *err);
  * losing a step: 0 for NULL and "none", 1 for "partner", K for "rs(K)"; -1 for any other text. */
 int config_stores_survivable(const char *redundancy);
 
-/* Adds what the entries of a checked list omit. Returns 0, or -1 if out of memory. */
+/* Adds the keys that the entries of a checked list omit, with their defaults. Returns 0, or -1 if
+ * out of memory. */
 int config_stores_complete(json_t *list);
 
 /* Fills out[] from a completed list and returns the number. The list owns the strings. domain: used

@@ -1,6 +1,7 @@
-/* Guesses which key was meant: the counterpart of a name in other trainers, otherwise the key at
- * the smallest edit distance, if that can be a slip. A key of the same name in another group counts
- * as one edit, since a wrong place is as likely a slip as a wrong letter. */
+/* Guesses which key was meant. If the name is one of another trainer, that is its counterpart;
+ * otherwise it is the key at the smallest edit distance, if so few edits can be a slip. A key of
+ * the same name in another group counts as one edit, since a wrong place is as likely a slip as a
+ * wrong letter. */
 #include "config/suggest.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Guesses the key that a user meant by one that does not exist. */
+/* Guesses which existing key a user meant by an unknown key. */
 #pragma once
 
 #include <stddef.h>
