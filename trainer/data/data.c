@@ -11,21 +11,21 @@
 #include "programs/fail.h"
 #include "random/random.h"
 
-/* Samples in the checksum: all if they are few and small, otherwise some. */
+/* Limits of the checksum, which covers all samples if they are few and small, otherwise some. */
 enum { ALL_SAMPLES = 4096, SOME_SAMPLES = 256, CHECKED_BYTES = 16 << 20 };
 
 typedef struct data_part {
     void *state;
     uint64_t samples;      /* per epoch */
-    uint32_t first, count; /* its positions in a cycle */
+    uint32_t first, count; /* its first position in a cycle, and the number of its positions */
 } data_part;
 
-/* Which samples a cycle consists of, in their order. */
+/* The samples of a cycle, in their order. */
 typedef struct data_cycle {
     int is_known;
     uint64_t seed, number;
     uint8_t part[DATA_CYCLE];
-    uint16_t within[DATA_CYCLE]; /* the part's samples before it in this cycle */
+    uint16_t within[DATA_CYCLE]; /* the number of the part's earlier samples in this cycle */
 } data_cycle;
 
 struct data {
@@ -107,8 +107,8 @@ static uint64_t hash_words(uint64_t hash, const void *memory, uint64_t n) {
     return hash;
 }
 
-/* `room`: memory for one sample. Hashes the first samples in the order of epoch 0 with seed 0,
- * which spreads them over the data. */
+/* Hashes the first samples in the order of epoch 0 with seed 0, in which they are spread over the
+ * data. room: memory for one sample. */
 static int hash_samples(const data *d, const data_part *part, const sample_batch *room,
                         uint64_t words, uint64_t *hash, dcp_error *err) {
     const uint64_t samples = part->samples, n = count_checked(samples, words * 4);
@@ -287,7 +287,7 @@ static int read_sample(data *d, uint64_t seed, uint64_t g, const sample_batch *o
     return status == DCP_OK ? DCP_OK : blame_source((size_t)(part - d->parts), status, &why, err);
 }
 
-/* Adds the number of targets of n samples that count. */
+/* Adds the number of the n samples' targets that count. */
 static void count_targets(const data *d, const sample_batch *samples, uint64_t n,
                           uint64_t *counted) {
     for (uint64_t i = 0; i < n * d->shape.targets; i++)

@@ -1,7 +1,7 @@
 /* Training samples. They are numbered globally through all epochs, and sample g depends only on the
  * data, the seed and g: never on ranks or on what was read before. With several sources, each group
- * of DATA_CYCLE samples has as many of each source as the weights say, in an order of its own, and
- * each source has its own epochs. */
+ * of DATA_CYCLE samples contains as many samples of each source as the weights require, in an order
+ * that differs between groups. Each source has its own epochs. */
 #pragma once
 
 #include <stdint.h>
@@ -17,17 +17,16 @@ typedef struct data data;
 int data_open(const data_options *options, data **out, dcp_error *err);
 void data_close(data *d);
 
-/* After this call, bytes of images are converted to numbers in this way. Does not change
- * fingerprints. */
+/* Selects how bytes of images are converted to numbers. Does not change fingerprints. */
 void data_normalize(data *d, const sample_normalization *how);
 
-/* Reports the error `why` about data whose path is given by another key than data.path: replaces
- * data.path at the beginning of the message by that key. Returns `status`. */
+/* Reports the error `why` about data whose path is given by `key`: if the message begins with
+ * data.path, that is replaced by `key`. Returns `status`. */
 int data_blame(const char *key, int status, const dcp_error *why, dcp_error *err);
 
 /* The number of samples per epoch, summed over all sources. */
 uint64_t data_samples(const data *d);
-/* Reports what the files of text or ids contain, added up over all sources. */
+/* Describes the files of text or ids, added up over all sources. */
 void data_files_told(const data *d, data_contents *out);
 /* For packed samples: the number of records in them, and the share of the samples' positions that
  * records fill. */
@@ -37,11 +36,11 @@ void data_packed(const data *d, uint64_t *records, double *share);
  * the samples. */
 uint64_t data_fingerprint(const data *d);
 
-/* Reads samples first ... first + n - 1 into the memory that `out` points to, and stores how many
- * of their targets count in counted[losses]. */
+/* Reads samples first ... first + n - 1 into the memory that `out` points to. counted[losses]
+ * receives the number of their targets that count, for each loss. */
 int data_read(data *d, uint64_t seed, uint64_t first, uint64_t n, const sample_batch *out,
               uint64_t *counted, dcp_error *err);
 
 /* Reads samples `first` ... first + n - 1 and discards them: returns an error if one is invalid.
- * Adds the number of their targets that count to counted[losses]. */
+ * Adds the number of their targets that count, for each loss, to counted[losses]. */
 int data_check(data *d, uint64_t first, uint64_t n, uint64_t *counted, dcp_error *err);

@@ -1,8 +1,8 @@
 /* Images, or vectors, and their classes from idx files. In a folder or glob, only files with
- * "images" in their names are used, and if some of these begin with "train", only those: a folder
- * of MNIST trains on its training images. The labels lie in the same folder, in a file whose name
- * has "labels" in place of "images" and, as in MNIST, "idx1" in place of "idx3". Every epoch has
- * its own order. */
+ * "images" in their names are used. If the names of some of them begin with "train", only these are
+ * used, so a folder of MNIST gives its training images. The labels lie in the same folder, in a
+ * file whose name has "labels" in place of "images" and, as in MNIST, "idx1" in place of "idx3".
+ * Every epoch has its own order. */
 #include "data/source.h"
 
 #include <inttypes.h>
@@ -33,7 +33,7 @@ typedef enum idx_type {
 } idx_type;
 
 typedef struct idx_part {
-    uint64_t first, items; /* the index of its first item in the array; how many it has */
+    uint64_t first, items; /* the index of its first item in the array; its number of items */
     uint64_t begin;        /* the offset of its first element in `files` */
 } idx_part;
 
@@ -179,7 +179,7 @@ static int add_part(idx_array *a, size_t i, dcp_error *err) {
 }
 
 /* Reads the headers of a->files, and checks that they agree with the files' sizes and with each
- * other. The array owns a->files also after an error. */
+ * other. The array owns a->files even after an error. */
 static int idx_open(idx_array *a, dcp_error *err) {
     a->parts = calloc(a->files.n, sizeof *a->parts);
     if (!a->parts) return core_fail_memory(err, a->files.n * sizeof *a->parts);
@@ -205,7 +205,7 @@ static const char *idx_at(const idx_array *a, uint64_t item, uint64_t *within) {
     return data_files_at(&a->files, offset_of(a, item), within);
 }
 
-/* Reads n items, which must lie in one file, as they are stored there: out[n, item_bytes]. */
+/* Reads n items, which must be in one file, without converting them: out[n, item_bytes]. */
 static int idx_read(idx_array *a, uint64_t item, uint64_t n, void *out, dcp_error *err) {
     return data_files_read(&a->files, offset_of(a, item), n * a->item_bytes, out, err);
 }
@@ -406,7 +406,7 @@ static int fail_number(const idx *x, uint64_t item, uint64_t i, dcp_error *err) 
                      path, within + i * idx_type_bytes(x->images.type));
 }
 
-/* Element i of an image of n elements. */
+/* Returns element i of an image of n elements, normalized. */
 static float image_value(const idx *x, uint64_t i, uint64_t n) {
     const sample_normalization *how = &x->normalization;
     const idx_type type = x->images.type;

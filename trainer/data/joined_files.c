@@ -14,7 +14,7 @@
 
 #include "programs/fail.h"
 
-enum { FEWEST_IDS = 128 }; /* the fewest that allow to guess a width */
+enum { FEWEST_IDS = 128 }; /* fewer ids do not suffice to guess a width */
 
 #define LLM_C "a file of llm.c's, which begins with a header of 1,024 bytes"
 #define LLM_C_ADVICE                                                                               \
@@ -47,8 +47,8 @@ const data_format *data_formats_find(const uint8_t *begin, uint64_t bytes) {
     return NULL;
 }
 
-/* Returns true if in each `wide` bytes those after the first `width` are zero, and the others are
- * not all zero. */
+/* Returns true if, in every `wide` bytes, all bytes after the first `width` are zero. Returns false
+ * if all bytes are zero. */
 static int is_padded(const uint8_t *ids, uint64_t bytes, uint32_t width, uint32_t wide) {
     int some = 0;
     for (uint64_t i = 0; i < bytes - bytes % wide; i++) {
@@ -71,8 +71,8 @@ uint32_t data_formats_width(const uint8_t *ids, uint64_t bytes, uint32_t width) 
  * more files than a process may open. Sizes are those found at the start; a file that shrinks later
  * is an error, because the samples would differ between ranks and between runs. */
 
-/* Writes to text[] what a relative path resolves to, as the end of a message; "" for an absolute
- * path. */
+/* Writes the end of a message to text[]: what a relative path resolves to, or "" if the path is
+ * absolute. */
 static const char *tell_place(const char *path, char *text, size_t size) {
     char folder[PATH_MAX];
     *text = '\0';
@@ -97,7 +97,7 @@ static int fail_to_find(const char *path, int code, dcp_error *err) {
 static int append_file(data_files *files, const char *path, uint64_t bytes, dcp_error *err) {
     if (access(path, R_OK) != 0) return fail_to_find(path, errno, err);
     if (bytes == 0) return DCP_OK;
-    if ((files->n & (files->n - 1)) == 0) { /* full at powers of two */
+    if ((files->n & (files->n - 1)) == 0) { /* the list is full if n is a power of two */
         const size_t room = files->n ? 2 * files->n : 1;
         data_file *grown = realloc(files->list, room * sizeof *grown);
         if (!grown) return core_fail_memory(err, room * sizeof *grown);

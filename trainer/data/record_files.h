@@ -4,14 +4,15 @@
 #include "data/joined_files.h"
 #include <dcp/safetensors.h>
 
-/* The most lists per file that give where each record begins, and the end. */
+/* The maximum number of lists of starts per file. Such a list has the beginning of each record, and
+ * the end of the last one. */
 enum { RECORD_MOST_STARTS = 2 };
 
 typedef struct record_file {
     dcp_st_reader *reader;
     const char *path;                    /* owned by the list of files */
     int64_t *starts[RECORD_MOST_STARTS]; /* [records + 1]; NULL if there is no such list */
-    uint64_t records, first; /* first: the number of its first record among all records */
+    uint64_t records, first; /* first: the index of its first record among all records */
 } record_file;
 
 typedef struct record_files {
@@ -24,7 +25,8 @@ typedef struct record_files {
 /* Reads the lists of a file, checks it, and sets its number of records. */
 typedef int (*record_file_read)(void *ctx, record_file *file, dcp_error *err);
 
-/* anew: static. Close the files even after an error. Messages begin with data.path. */
+/* Opens the files that `path` names. Call data_record_files_close even after an error. anew: see
+ * record_files; must be static. Messages begin with data.path. */
 int data_record_files_open(const char *path, const char *anew, record_file_read read, void *ctx,
                            record_files *out, dcp_error *err);
 void data_record_files_close(record_files *r);
@@ -32,8 +34,7 @@ void data_record_files_close(record_files *r);
 /* The file that contains the record of that number. */
 const record_file *data_record_files_holder(const record_files *r, uint64_t record);
 
-/* Reads the list of starts of that name into list number `which`, together with its length. The
- * file must have a tensor of that name. */
+/* Reads the tensor `name`, which the file must have, into list number `which` of starts. */
 int data_record_file_starts(record_file *f, size_t which, const char *name, dcp_error *err);
 
 /* Reads bytes [offset, offset + bytes) of a tensor. */

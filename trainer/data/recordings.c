@@ -14,10 +14,11 @@
 /* The remedy for an invalid file. */
 #define SPEECH_FILE_ANEW "make it anew with examples/talker/to_records.py"
 
-/* The lists of where each record begins. */
+/* The lists that give the beginning of each record. */
 typedef enum speech_list { SPEECH_TEXT, SPEECH_FRAMES } speech_list;
 
-/* Checks the whole contents of a file before a run begins: an hour of speech is 1.4 MB of codes. */
+/* Checks the whole contents of a file before a run begins. This is fast, because an hour of speech
+ * is only 1.4 MB of codes. */
 
 enum { PIECE_BYTES = 1 << 20 };
 
@@ -117,7 +118,8 @@ static uint64_t frames_of(const record_file *f, uint64_t own) {
     return data_speech_file_length(f, SPEECH_FRAMES, own);
 }
 
-/* Reports the longest record, so that the message gives a sufficient size. */
+/* Checks that each record fits. The message reports the longest record, and so a sufficient
+ * size. */
 static int check_room_of(const record_file *f, uint64_t (*of)(const record_file *f, uint64_t own),
                          uint64_t room, const char *what, const char *key, dcp_error *err) {
     uint64_t longest = 0;
@@ -139,7 +141,7 @@ static int check_room(const sample_shape *shape, const record_file *f, dcp_error
 
 /* The record to which an element belongs, given the list of where records begin. */
 static uint64_t record_of(const record_file *f, speech_list which, uint64_t thing) {
-    const uint64_t *starts = (const uint64_t *)f->starts[which]; /* none is negative */
+    const uint64_t *starts = (const uint64_t *)f->starts[which]; /* they are not negative */
     return data_sorted_last(starts, f->records, sizeof *starts, thing);
 }
 
@@ -211,7 +213,7 @@ static int check_speaker_ids(const piece *p, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Checks a whole tensor; memory: PIECE_BYTES. */
+/* Checks a whole tensor. memory: a buffer of PIECE_BYTES. */
 static int check_tensor(piece *p, const char *name, int (*check)(const piece *p, dcp_error *err),
                         void *memory, dcp_error *err) {
     const dcp_tensor *tensor = dcp_st_find(p->f->reader, name);
@@ -256,10 +258,14 @@ static int data_speech_file_read(void *ctx, record_file *f, dcp_error *err) {
     return status == DCP_OK ? check_contents(shape, f, t.speakers->shape[0], err) : status;
 }
 
-/* A file has U32 text_ids and U16 codes [frames, groups] of all its records, one after the other,
- * I64 text_starts and frame_starts [records + 1] with the beginning of each record, and the end;
- * F32 speakers [speakers, hidden], and U32 speaker_ids [records]. A sample is one record; the rest
- * of its room is -1 and does not count. examples/talker/to_records.py makes these files. */
+/* A file has these tensors:
+ * - U32 text_ids [ids] and U16 codes [frames, groups]: the contents of all records, one after the
+ *   other.
+ * - I64 text_starts and frame_starts [records + 1]: where each record begins, and where the last
+ *   one ends.
+ * - F32 speakers [speakers, hidden], and U32 speaker_ids [records].
+ * A sample is one record; the rest of its room is -1 and does not count.
+ * examples/talker/to_records.py makes these files. */
 
 typedef struct recordings {
     record_files files;
@@ -299,7 +305,7 @@ static uint64_t recordings_samples(const void *state) {
     return ((const recordings *)state)->files.records;
 }
 
-/* A record of a file: its number there, and its lengths. */
+/* A record of a file: its number in the file, its t ids of text, and its T frames. */
 typedef struct speech_record {
     const record_file *f;
     uint64_t own, t, T;

@@ -1,5 +1,5 @@
-/* Open bins are stored in stacks, one for each amount of room left, with a bit for each stack that
- * is not empty: so placing a thing inspects only a few words of these bits, and never searches the
+/* Open bins are stored in stacks, one for each amount of room left. A bit per stack says whether it
+ * contains bins, so placing a thing inspects only a few words of these bits, and never searches the
  * bins. */
 #include "data/records.h"
 
@@ -18,11 +18,12 @@ enum { WORD = 64 };
 typedef struct open_bins {
     uint64_t n, room, bins;
     uint64_t *order;  /* [n] the things, the largest first, equal ones in their original order */
-    uint64_t *starts; /* [room + 1] where each size begins in order, while order is made */
+    uint64_t *starts; /* [room + 1] where the things of each size begin in `order`; used only while
+                         `order` is made */
     uint64_t *bin;    /* [n] the bin that contains a thing */
-    uint64_t *next;   /* [n] for a bin, the one below it in its stack */
+    uint64_t *next;   /* [n] the bin below each bin in its stack */
     uint64_t *stack;  /* [room + 1] the topmost bin with this much room, or NONE */
-    uint64_t *filled; /* [room / WORD + 1] bits: the stack is not empty */
+    uint64_t *filled; /* [room / WORD + 1] a bit per stack: it is not empty */
 } open_bins;
 
 static void end_bins(open_bins *p) {
@@ -98,7 +99,7 @@ static int list_bins(const open_bins *p, data_bins *out, dcp_error *err) {
     out->first = calloc(p->bins + 2, sizeof *out->first);
     out->things = malloc(p->n * sizeof *out->things);
     if (!out->first || !out->things) return core_fail_memory(err, 2 * p->n * sizeof *out->first);
-    uint64_t *next = out->first + 1; /* becomes the end of each bin while things are listed */
+    uint64_t *next = out->first + 1; /* entry b becomes the end of bin b while things are listed */
     for (uint64_t i = 0; i < p->n; i++) next[p->bin[i] + 1]++;
     for (uint64_t bin = 0; bin < p->bins; bin++) next[bin + 1] += next[bin];
     for (uint64_t i = 0; i < p->n; i++) out->things[next[p->bin[p->order[i]]]++] = p->order[i];
@@ -128,7 +129,7 @@ void data_bins_free(data_bins *bins) {
 
 /* A file has U32 input_ids [tokens] and U8 loss_mask [tokens] of all its records, one after the
  * other, and I64 starts [records + 1]: where each record begins, and the end. A sample is one
- * record, beginning at its first token: each token predicts the next one, which counts if its mask
+ * record, starting with its first token. Each token predicts the next one, which counts if its mask
  * is 1. The rest of the sample's length has id 0 and does not count; under a causal mask no earlier
  * token attends to it. Every epoch has its own order. examples/chat_to_records.py makes these
  * files.
@@ -217,7 +218,7 @@ static int read_lists(void *ctx, record_file *f, dcp_error *err) {
     return status == DCP_OK ? check_starts(r, f, ids->shape[0], err) : status;
 }
 
-/* Packs the tokens that a record contributes: all except its last one. */
+/* Packs the records. Each contributes all of its tokens except the last one. */
 static int pack_records(records *r, dcp_error *err) {
     uint64_t *sizes = malloc(r->files.records * sizeof *sizes), n = 0;
     if (!sizes) return core_fail_memory(err, r->files.records * sizeof *sizes);

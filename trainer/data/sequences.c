@@ -1,9 +1,10 @@
-/* Files as one string of tokens: bytes, or ids of 2 or 4 bytes. Sequence w is tokens [w * sequence,
- * (w + 1) * sequence], inclusive: neighbours share one token, so that each token but the first is
- * predicted once per epoch. Every epoch has its own order.
+/* Files as one string of tokens: bytes, or ids of 2 or 4 bytes. Sequence w consists of tokens w *
+ * sequence to (w + 1) * sequence, inclusive. Neighbours share one token, so each token except the
+ * first is predicted once per epoch. Every epoch has its own order.
  *
- * Ids are checked as they are read; at the start, only those at the beginning of each file: a wrong
- * type or a wrong tokenizer shows there, and reading many GB would take minutes. */
+ * Ids are checked when they are read. At the start, only the ids at the beginning of each file are
+ * checked: they suffice to detect a wrong type or a wrong tokenizer, and reading many GB would take
+ * minutes. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +15,15 @@
 #include "random/random.h"
 
 enum { BYTES_VOCABULARY = 256, UINT16_VOCABULARY = 65536, CHECKED_BYTES = 1 << 20 };
-enum { LOOKED_AT = 8192 }; /* bytes of a text, searched for what no text contains */
+enum { LOOKED_AT = 8192 }; /* the bytes at the beginning of a text that are searched for a NUL */
 
 typedef struct sequences {
     data_files files;
     uint64_t sequence, vocab;
     uint32_t width;     /* bytes per token */
     uint8_t *tokens;    /* [sequence + 1] tokens */
-    const char *binary; /* for text: the first file that is not text, which byte `nul` shows */
+    const char *binary; /* for text: the first file with a NUL at its beginning, at offset `nul`;
+                           else NULL */
     uint64_t nul;
 } sequences;
 
@@ -48,7 +50,7 @@ static int fail_id(const sequences *w, uint64_t offset, uint32_t id, dcp_error *
                      path, 8 * w->width, within, id, w->vocab);
 }
 
-/* `from` holds bytes [offset, offset + bytes) of the files: every id must be one of the model's. */
+/* Checks that the model has every id. from: bytes [offset, offset + bytes) of the files. */
 static int check_ids(const sequences *w, uint64_t offset, const uint8_t *from, uint64_t bytes,
                      dcp_error *err) {
     if (w->width == 1) return DCP_OK;
@@ -72,7 +74,8 @@ static int check_sizes(const sequences *w, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Files of other formats, and ids of another width, would be trained as wrong ids silently. */
+/* Refuses files of other formats, and ids of another width, because they would silently be read as
+ * wrong ids. */
 static int check_format(const sequences *w, const data_file *file, const uint8_t *begin,
                         uint64_t bytes, dcp_error *err) {
     const data_format *format = data_formats_find(begin, bytes);

@@ -9,24 +9,24 @@
 #include "config/sources.h"
 #include "models/sample.h"
 
-enum { DATA_ANY_BATCH = 0 }; /* for a fixed batch, whose size may be any */
+enum { DATA_ANY_BATCH = 0 }; /* for a fixed batch: accept any size */
 
 typedef struct data_options {
     const char *type; /* "text", "tokens", "records", "speech", "idx" or "safetensors" */
     const char *path;
     const char *dtype; /* for tokens: "uint16" or "uint32"; NULL: uint16 if the vocabulary fits */
-    uint64_t batch;    /* samples per step; DATA_ANY_BATCH */
+    uint64_t batch;    /* samples per step, or DATA_ANY_BATCH */
     sample_shape shape;
     const config_source *others; /* [n_others], besides `path`; borrowed during data_open */
     size_t n_others;
 } data_options;
 
-/* Files of text or ids, and which of them is not text. */
+/* A description of files of text or ids. */
 typedef struct data_contents {
-    size_t files; /* that are not empty; 0 for other types of data */
+    size_t files; /* the number of files that are not empty; 0 for other types of data */
     uint64_t bytes;
     const char *binary; /* the first file with a NUL at its beginning; NULL if none. Borrowed. */
-    uint64_t nul;       /* its offset there */
+    uint64_t nul;       /* the offset of that NUL */
 } data_contents;
 
 typedef struct data_source {
@@ -38,7 +38,7 @@ typedef struct data_source {
     /* Reads sample number `index` of `epoch` into the memory that `out` points to. */
     int (*read)(void *state, uint64_t seed, uint64_t epoch, uint64_t index, const sample_batch *out,
                 dcp_error *err);
-    /* Adds the number of records of an epoch, and of the tokens of these records that are included;
+    /* Adds the number of records of an epoch, and the number of their tokens that samples include.
      * NULL if samples cannot be packed. */
     void (*count)(const void *state, uint64_t *records, uint64_t *tokens);
     void (*normalize)(void *state, const sample_normalization *how); /* NULL if it has no bytes */
