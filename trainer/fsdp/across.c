@@ -17,9 +17,9 @@ struct fsdp_across {
     fsdp_transfer crossing;  /* the exchange of sums */
     fsdp_transfer spreading; /* the sending of results */
     int *counts; /* 4 * [groups]: counts and starts of what is sent, then of what is received */
-    int *spread_counts;     /* 2 * [groups]: counts and starts */
-    fsdp_sum_counter *sums; /* [units] of this rank's pieces */
-    float **slots;          /* their memory between runs */
+    int *spread_counts;     /* 2 * [groups]: counts and starts of results */
+    fsdp_sum_counter *sums; /* [units] the sums of this rank's pieces */
+    float **slots;          /* the memory of these sums between runs */
     uint64_t n_slots;
     uint64_t sent; /* in elements */
 };
@@ -27,12 +27,12 @@ struct fsdp_across {
 static int groups_of(const fsdp_layout *layout) { return layout->world / layout->shards; }
 static int own_row(const fsdp_layout *layout) { return layout->rank / layout->shards; }
 
-/* The rank of that group which holds the same shard as this rank. */
+/* The rank in group number `group` that holds the same shard as this rank. */
 static int peer_of(const fsdp_layout *layout, int group) {
     return group * layout->shards + layout->shard;
 }
 
-/* The part of this shard, relative to its beginning, that the group's rank adds up. */
+/* The part of this shard that the group's rank adds up, relative to the shard's beginning. */
 static fsdp_range piece_of(const fsdp_across *a, size_t unit, int group) {
     fsdp_range piece = fsdp_grad_range(a->layout, unit, peer_of(a->layout, group));
     piece.start -= a->layout->units[unit].grad_starts[a->layout->shard];
@@ -63,8 +63,8 @@ static int reserve_across(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
     return failed ? core_fail_memory(err, out + in + shard) : DCP_OK;
 }
 
-/* The storage of the shard holds the group's own sums until the last run, so the sums across groups
- * need other memory. */
+/* The storage of the shard is used for the group's own sums until the last run, so the sums of all
+ * groups need other memory. */
 static int take_sums(fsdp_across *a, const fsdp_sizes *s, dcp_error *err) {
     uint64_t offset = 0;
     a->n_slots = s->n_across_sums;
@@ -204,7 +204,8 @@ void fsdp_across_spread(fsdp_across *a, size_t unit) {
     const int groups = groups_of(a->layout), row = own_row(a->layout);
     int *counts = a->spread_counts, *starts = counts + groups;
     float *shard = shard_of(a, unit);
-    a->transport->finish(a->transport, &a->spreading); /* the previous unit used `counts` */
+    /* the transfer of the previous unit's results borrows `counts` */
+    a->transport->finish(a->transport, &a->spreading);
     for (int g = 0; g < groups; g++) {
         const fsdp_range piece = piece_of(a, unit, g);
         counts[g] = piece.count;

@@ -22,10 +22,10 @@ struct fsdp {
     kernels *k;
     timeline *tl;
     fsdp_micro_batches batches;
-    const float **whole;  /* [units] parameters of the gathered units, otherwise NULL */
-    size_t last_backward; /* the last stage with a backward pass: nothing before it is trained */
-    long in_block;        /* the gathered block if blocks are dropped after use, or NO_UNIT */
-    size_t to_gather, started; /* blocks of this micro-step, and how many gathers have started */
+    const float **whole;       /* [units] parameters of the gathered units, otherwise NULL */
+    size_t last_backward;      /* the backward pass ends at this stage: no earlier one is trained */
+    long in_block;             /* the gathered block if blocks are dropped after use, or NO_UNIT */
+    size_t to_gather, started; /* gathers in this micro-step, and how many have started */
     const float **places;      /* parameters of the current stage */
     float **grad_places;       /* gradients of the current stage */
     uint64_t micro;            /* the current micro-step */
@@ -51,7 +51,7 @@ static int take_places(fsdp *f, const float *params, dcp_error *err) {
     if (!f->places || !f->grad_places || !f->whole)
         return core_fail_memory(err, most * sizeof *f->places);
     for (size_t u = 0; u < f->layout->n && in_storage(f); u++)
-        f->whole[u] = params + f->layout->units[u].param_at; /* they stay there */
+        f->whole[u] = params + f->layout->units[u].param_at; /* remains valid: it is the storage */
     return DCP_OK;
 }
 
@@ -202,15 +202,15 @@ static void hold_unit(fsdp *f, size_t unit) {
         start_next(f);
 }
 
-/* Where a micro-batch's gradients of a unit are computed. On a single rank the first micro-batch's
- * are computed in the storage, where the sum ends, because the storage has the layout of the whole
- * unit. */
+/* Returns the memory in which a unit's gradients of a micro-batch are computed. On a single rank,
+ * the storage has the layout of the whole unit and receives the sum, so the gradients of the first
+ * micro-batch are computed there. */
 static float *unit_grads(const fsdp *f, size_t unit) {
     if (f->layout->world == 1 && f->micro == 0) return f->grads + f->layout->units[unit].grad_at;
     return unit == ROOT ? f->root_grads : f->block_grads;
 }
 
-/* Finds a stage's parameters and gradients, which are part of a unit's. */
+/* Finds a stage's parameters and gradients within those of its unit. */
 static void point_at(fsdp *f, size_t stage) {
     const size_t part = model_stage_unit(f->m, stage), unit = stage_unit(f, stage);
     const fsdp_param *params = stage_params(f, stage);
@@ -224,7 +224,7 @@ static void point_at(fsdp *f, size_t stage) {
 _Static_assert((int)TIMELINE_SPENT <= (int)KERNELS_SPANS,
                "a kind of work is a span of the kernels");
 
-/* Tells the kernels which kind of work follows. TIMELINE_SPENT: work that is not timed. */
+/* Informs the kernels which kind of work follows. TIMELINE_SPENT: work that is not timed. */
 static void begin_span(const fsdp *f, timeline_kind kind) {
     f->k->span(f->k, kind == TIMELINE_SPENT ? KERNELS_NO_SPAN : (unsigned)kind);
 }
@@ -245,8 +245,8 @@ static void run_forward(fsdp *f, model_run *run, timeline_kind span) {
     }
 }
 
-/* The buffer from which a unit's gradients are sent. NULL if none is needed because a shard is the
- * whole state. */
+/* Returns the buffer from which a unit's gradients are sent; NULL if none is needed, because a
+ * shard is the whole state. */
 static float *scratch_of(fsdp *f, size_t unit) {
     const int is_root = unit == ROOT;
     if (f->layout->shards == 1) return is_root ? NULL : f->outgoing;
@@ -255,8 +255,8 @@ static float *scratch_of(fsdp *f, size_t unit) {
     return f->gather->gradient_room ? f->gather->gradient_room(f->gather, unit) : NULL;
 }
 
-/* Starts sending the micro-batch's gradients of a unit to their owners. The previous unit's have
- * arrived by then. */
+/* Starts sending a unit's gradients of the micro-batch to their owners, after waiting for those of
+ * the previous unit. */
 static void reduce_unit(fsdp *f, size_t unit, uint64_t micro) {
     const double start = MPI_Wtime();
     fsdp_reduce_start(f->reduce, unit, micro, unit_grads(f, unit), scratch_of(f, unit));

@@ -1,8 +1,8 @@
 /* Sharded computation of a model. A unit's parameters are gathered before a stage needs them, while
  * another stage computes. Its gradients are summed into their owners' shards while the next unit
- * computes. fsdp_strategy determines how, fsdp_plan_sizes which buffers are required. The root unit
- * stays gathered during a step. If a rank's shard is the whole state, the storage itself is the
- * gathered model, unless it is offloaded to the host. */
+ * computes. fsdp_strategy determines how this is done, and fsdp_plan_sizes how large the buffers
+ * are. The root unit stays gathered during a step. If a rank's shard is the whole state, the
+ * storage itself is the gathered model, unless it is offloaded to the host. */
 #pragma once
 
 #include <stddef.h>
@@ -19,7 +19,7 @@ typedef struct model model;
 typedef struct model_run model_run;
 typedef struct timeline timeline;
 
-/* How ranks reach each other. */
+/* The means by which ranks communicate. */
 typedef struct fsdp_ways {
     const fsdp_mesh *mesh;
     fsdp_transport *transport;
@@ -46,10 +46,10 @@ uint64_t fsdp_sent_across_bytes(const fsdp *f);
 
 /* Collective. Gathers the root's parameters from the storage. */
 void fsdp_step_begin(fsdp *f);
-/* Collective. Computes this rank's micro-batch of micro-step `micro`, whose batch is set in `run`.
- * run: NULL if the rank has no micro-batch. After the last micro-step `grads` holds the sums over
- * all micro-batches. Parameters may be updated only after all ranks have come this far, because
- * other ranks may read this rank's. */
+/* Collective. Computes this rank's micro-batch of micro-step `micro`. run: the micro-batch has been
+ * set in it; NULL if the rank has none. After the last micro-step `grads` holds the sums over all
+ * micro-batches. Parameters may be updated only after all ranks have finished the last micro-step,
+ * because other ranks may still read this rank's parameters. */
 void fsdp_micro_step(fsdp *f, uint64_t micro, model_run *run);
 /* Collective, after fsdp_step_begin. Computes only the forward pass of this rank's micro-batch in
  * `run`; NULL if it has none. */
@@ -57,5 +57,5 @@ void fsdp_evaluate(fsdp *f, model_run *run);
 /* done(ctx, unit) is called each time this rank has read its stored parameters of a unit and will
  * not need them soon. */
 void fsdp_set_done(fsdp *f, void (*done)(void *ctx, size_t unit), void *ctx);
-/* Lets units that are in flight proceed. For model_run_set_poll. f: an fsdp. */
+/* Lets transfers in flight proceed. Can be passed to model_run_set_poll. f: an fsdp. */
 void fsdp_poll(void *f);

@@ -33,8 +33,8 @@ size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i) {
     return i < blocks ? 1 + i : 2 * blocks - 1 - i;
 }
 
-/* A single rank computes the gradients of its first micro-batch in the storage, where the sum
- * ends. */
+/* A single rank computes the gradients of its first micro-batch in its storage, which receives the
+ * sum. */
 static void size_gradients(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     if (layout->world == 1 && plan->micro_batches == 1) return;
@@ -55,7 +55,7 @@ static void size_gathers(const fsdp_plan *plan, fsdp_sizes *s) {
     s->n_flights = ahead ? ahead : 1;
     s->n_staging = plan->is_shared ? 0 : s->n_flights;
     s->n_blocks = keep ? 0 : 1;
-    if (plan->is_shared && !keep) s->n_blocks += ahead; /* on their way to their place */
+    if (plan->is_shared && !keep) s->n_blocks += ahead; /* in flight, in their final places */
     for (size_t u = 0; u < layout->n; u++) {
         const fsdp_unit *unit = &layout->units[u];
         s->first_staging = most(s->first_staging, unit->gathered_elems);
@@ -94,7 +94,8 @@ static uint64_t shard_elems(const fsdp_layout *layout, size_t unit) {
     return (uint64_t)layout->units[unit].grad_counts[layout->shard];
 }
 
-/* The number of elements this rank adds up from what ranks send each other after a micro-step. */
+/* The number of elements that this rank adds up when ranks have sent each other gradients after a
+ * micro-step. */
 static uint64_t added_elems(const fsdp_plan *plan, size_t unit) {
     return fsdp_plan_is_hybrid(plan) ? shard_elems(plan->layout, unit)
                                      : piece_elems(plan->layout, unit);
@@ -118,7 +119,7 @@ static uint64_t parts_of_run(const fsdp_micro_batches *batches, int rank, uint64
     return fsdp_sum_order_parts(&batches->order, run.first, run.first + run.n);
 }
 
-/* Sizes for the run that makes the most sums. */
+/* Computes the sizes for the run that consists of the most sums. */
 static void size_across(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);
@@ -139,8 +140,9 @@ static void size_across(const fsdp_plan *plan, fsdp_sizes *s) {
     s->n_across_sums = fsdp_micro_batches_kept_across(&batches);
 }
 
-/* Sums over micro-steps begin where they end, in the rank's gradients, so the first one needs no
- * other memory. Neither does a rank's own sum if the rank holds the whole state. */
+/* The first of the sums over micro-steps is stored in the rank's gradients, which receive the final
+ * sum, so it needs no other memory. If the rank holds the whole state, the sum of its own
+ * micro-batches is stored there instead. */
 static void size_sums(const fsdp_plan *plan, fsdp_sizes *s) {
     const fsdp_layout *layout = plan->layout;
     const fsdp_micro_batches batches = fsdp_plan_micro_batches(plan);

@@ -1,5 +1,5 @@
 /* The memory that a rank needs and the bytes that it sends in a step, as functions of layout and
- * strategy. Buffers are allocated by them, and --plan predicts with them, without starting a
+ * strategy. A run allocates buffers of these sizes, and --plan reports them without starting a
  * rank. */
 #pragma once
 
@@ -7,49 +7,50 @@
 #include "fsdp/strategy.h"
 #include "fsdp/sum_order.h"
 
-/* Everything that the computation of a step depends on, apart from the model. `layout` belongs to
- * the rank in question. */
+/* Everything that the computation of a step depends on, apart from the model. `layout` is that of
+ * the rank whose memory and traffic are computed. */
 typedef struct fsdp_plan {
     const fsdp_layout *layout;
     fsdp_strategy strategy;
     uint64_t micro_batches; /* of a step, of all ranks together */
-    uint64_t slot_bytes;    /* what the optimizer stores for each element of a gradient */
+    uint64_t slot_bytes;    /* bytes that the optimizer stores per element of a gradient */
     int offloads;           /* parameters and slots are in a file or in the host's memory */
-    /* They are in the host's memory, which kernels access slowly: units are gathered from there
-     * even if a shard is the whole unit. */
+    /* Parameters and slots are in the host's memory, which kernels access slowly, so units are
+     * gathered even if a shard is the whole unit. */
     int is_on_host;
     /* The ranks of a group share one copy of gathered units, in their host's memory. */
     int is_shared;
 } fsdp_plan;
 
 /* Returns true if gradients are added up within each group of ranks before the groups' sums are
- * added. That requires several groups of several ranks, each holding the state, and micro-batches
- * that divide evenly (fsdp_micro_batches_of). False for the ring, which does this in an order of
- * its own. */
+ * added. That requires several groups of several ranks, each of which holds the state, and
+ * micro-batches that divide evenly (fsdp_micro_batches_of). Returns false for the ring, which has
+ * an order of additions of its own. */
 int fsdp_plan_is_hybrid(const fsdp_plan *plan);
 
 /* Sizes of buffers, in elements of fp32; 0 if there is no such buffer. Parameters that are stored
  * where they are gathered need no buffer. */
 typedef struct fsdp_sizes {
-    uint64_t root_grads;    /* a micro-batch's, of the root; 0 if computed in the storage */
-    uint64_t block_grads;   /* a micro-batch's, of the largest block */
-    uint64_t root;          /* the root, gathered */
-    size_t n_blocks;        /* gathered blocks at a time, of `block` elements each */
-    uint64_t block;         /* one of them; also its gradient in flight if there is no `outgoing` */
+    uint64_t root_grads; /* the root's, of one micro-batch; 0 if they are computed in the storage */
+    uint64_t block_grads; /* the largest block's, of one micro-batch */
+    uint64_t root;        /* the root, gathered */
+    size_t n_blocks;      /* the number of buffers for gathered blocks, of `block` elements each */
+    uint64_t block; /* the largest block, gathered; later its gradient in flight if there is no
+                       `outgoing` */
     uint64_t kept_blocks;   /* all gathered blocks, instead of n_blocks of them */
     size_t n_flights;       /* the largest number of units that are gathered at a time */
-    size_t n_staging;       /* how many of them use a staging buffer */
+    size_t n_staging;       /* the number of staging buffers; 0 with shared memory */
     uint64_t first_staging; /* the first staging buffer; also holds the root's gradient in flight */
     uint64_t staging;       /* each other staging buffer */
     uint64_t outgoing;      /* a unit's gradient in flight, if it needs memory of its own */
-    uint64_t received;      /* what a reduction brings */
-    uint64_t outbound;      /* sums of a group on their way to other groups */
-    uint64_t crossed;       /* sums that arrive from the groups */
+    uint64_t received;      /* what one reduction brings to this rank */
+    uint64_t outbound;      /* this group's sums while they are sent to other groups */
+    uint64_t crossed;       /* the groups' sums that arrive */
     /* The number of partial sums that have memory of their own, and the size of each over all
      * units. */
     uint64_t n_own_sums, own_sum; /* of what this rank adds up for all ranks, or for its group */
-    uint64_t n_local_sums, local_sum;   /* of its own micro-batches, whole */
-    uint64_t n_across_sums, across_sum; /* of what groups send each other */
+    uint64_t n_local_sums, local_sum;   /* of the whole gradients of its own micro-batches */
+    uint64_t n_across_sums, across_sum; /* of the sums that groups send each other */
 } fsdp_sizes;
 
 fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan);
@@ -58,9 +59,9 @@ fsdp_sizes fsdp_plan_sizes(const fsdp_plan *plan);
 typedef struct fsdp_memory {
     uint64_t state;     /* parameters, gradients and slots, except the offloaded ones */
     uint64_t offloaded; /* offloaded parameters and slots */
-    uint64_t units;     /* gathered units, a micro-batch's gradients, and both in flight */
-    uint64_t shared;    /* the part of parameters or units that the ranks of a group share */
-    uint64_t partial;   /* partial sums of gradients */
+    uint64_t units;  /* gathered units, a micro-batch's gradients, and buffers for both in flight */
+    uint64_t shared; /* the part of parameters or units that the ranks of a group share */
+    uint64_t partial; /* partial sums of gradients */
 } fsdp_memory;
 
 fsdp_memory fsdp_plan_memory(const fsdp_plan *plan);
@@ -76,19 +77,19 @@ fsdp_traffic fsdp_plan_traffic(const fsdp_plan *plan);
 
 fsdp_micro_batches fsdp_plan_micro_batches(const fsdp_plan *plan);
 
-/* The order in which a micro-step gathers blocks: ascending, for the forward pass. If blocks are
- * dropped after use, they are gathered again in descending order for the backward pass, except for
- * the last one, which is still gathered. */
+/* The number of gathers in a micro-step, and their order. For the forward pass, blocks are gathered
+ * in ascending order. If blocks are dropped after use, they are gathered again in descending order
+ * for the backward pass, except for the last one, which is still gathered. */
 size_t fsdp_plan_gathers(const fsdp_plan *plan, uint64_t micro);
 size_t fsdp_plan_gather(const fsdp_plan *plan, size_t i); /* the unit of gather i */
 
-/* The size of a parameter when it is sent. */
+/* The number of bytes per element of a parameter when it is sent. */
 uint64_t fsdp_param_bytes(int bf16);
 
 /* The number of elements that the rank sends:
  * - gather: for one gather of a unit.
  * - reduce: for one reduction of a unit's sum of micro-batches, to all ranks, or with hybrid
- *   sharding to those of its group.
+ *   sharding to the ranks of its group.
  * - leaves: the part of `reduce` that leaves the group.
  * - ring: for one reduction by the ring, within the group.
  * - across: to the ranks that hold the same shard, for each sum of its group.

@@ -31,7 +31,7 @@ typedef struct gather_messages {
     fsdp_gather_of of;
     fsdp_slices *joins;
     fsdp_transport *transport;
-    int is_on_host, narrows;    /* parameters are in the host's memory; they travel as bf16 */
+    int is_on_host, narrows;    /* parameters are in the host's memory; parameters travel as bf16 */
     float *root, *block, *kept; /* whole units; NULL if there are none */
     float **whole;              /* [units] the place of each whole unit */
     messages_flight *flights;   /* [gather.most_in_flight] a ring */
@@ -180,18 +180,18 @@ int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
 /* Gathering in shared memory: whole units are in places that all ranks of the group see. Each place
  * is used repeatedly:
  *
- * 1. A rank writes its slices for use n after all ranks have released the place's use before.
- * 2. It reads after all ranks have written theirs.
+ * 1. A rank writes its slices for use n of a place after all ranks have released use n - 1.
+ * 2. It reads the unit after all ranks have written their slices for use n.
  *
  * Counters in the shared memory, each written by one rank, record each rank's progress. Slices that
  * are stored in place need not be copied: a rank only announces that they are updated.
  *
  * If the place is still in use at the start, a later poll or the finish writes the slices. A rank
- * that waits checks a few times, then sleeps. It lets MPI proceed in between, which another rank
- * may need to make progress. */
+ * that waits checks a few times, then sleeps. In between it lets MPI proceed, because another rank
+ * may depend on that to make progress. */
 
 enum { STRETCH = 512 };
-/* How often a waiting rank checks before it sleeps, and how long it sleeps. */
+/* The number of checks that a waiting rank makes before it sleeps, and the duration of a sleep. */
 enum { SPINS = 200, NAP_NS = 200000 };
 
 typedef struct shared_progress {
@@ -221,7 +221,7 @@ typedef struct gather_shared {
      * blocks use in turn. */
     shared_place *places;
     size_t n_places, next;
-    shared_place **place_of; /* [units] the place of a unit that was finished */
+    shared_place **place_of; /* [units] the place in which the unit was gathered last */
     shared_flight *flights;  /* [gather.most_in_flight] */
     size_t oldest;
 } gather_shared;
@@ -333,7 +333,7 @@ static void shared_poll(fsdp_gather *g) {
         put_shard(s, &s->flights[(s->oldest + i) % g->most_in_flight]);
 }
 
-/* looks: how many checks have failed so far. */
+/* looks: the number of checks that have failed so far. */
 static void wait_for_count(const gather_shared *s, core_futex *late, uint32_t use, int looks) {
     int is_there;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, s->comm, &is_there, MPI_STATUS_IGNORE);

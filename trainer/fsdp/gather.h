@@ -8,31 +8,32 @@
 #include "timeline/timeline.h"
 
 /* Gathers units' parameters from the shards of all ranks of a group, while something else computes:
- * a table of functions with two implementations. By messages, every rank gets a copy of its own. In
- * memory that the ranks of a host share there is one copy: each rank writes its shard into it, and
- * no byte is copied twice. The bits are the same.
+ * a table of functions with two implementations. With messages, every rank gets its own copy. With
+ * memory that the ranks of a host share, there is only one copy, into which each rank writes its
+ * shard, so no byte is copied twice. Both give the same bits.
  *
  * All ranks start, finish and release the same units in the same order. */
 
 typedef struct fsdp_gather fsdp_gather;
 struct fsdp_gather {
-    /* Requires that fewer than `most_in_flight` units are in flight. The storage must not change
-     * before the finish. */
+    /* Starts a gather. Requires that fewer than `most_in_flight` units are in flight. The storage
+     * must not change before the finish. */
     void (*start)(fsdp_gather *g, size_t unit);
     /* Lets transfers proceed. Cheap. */
     void (*poll)(fsdp_gather *g);
     /* Waits for the unit that has been in flight for longest. Returns its parameters [whole_elems],
-     * which may be read until the release. Blocks that are dropped after use are released before
-     * the finish of the next one. */
+     * which may be read until the release. If blocks are dropped after use, the caller releases
+     * each before it finishes the next one. */
     float *(*finish)(fsdp_gather *g);
     void (*release)(fsdp_gather *g, size_t unit); /* NULL if there is nothing to do */
-    /* Returns memory in place of the unit's parameters, in which its gradients can be sent in rank
-     * order at the end of its backward pass. NULL if there is none. */
+    /* Returns memory that is unused at the end of the unit's backward pass, from which its
+     * gradients can be sent in rank order; a block's parameters may be overwritten. The member or
+     * its result is NULL if there is no such memory. */
     float *(*gradient_room)(fsdp_gather *g, size_t unit);
     void (*destroy)(fsdp_gather *g);
 
     size_t in_flight, most_in_flight; /* units in flight now, and at most */
-    uint64_t sent;                    /* in bytes; with shared memory, what others read */
+    uint64_t sent;                    /* in bytes; with shared memory, the bytes that others read */
 };
 
 /* The arguments that both implementations need. All pointers are borrowed. */
@@ -51,10 +52,11 @@ int fsdp_gather_by_messages(const fsdp_plan *plan, fsdp_transport *transport,
  * borrowed. comm: the group's. Requires plan->is_shared. */
 int fsdp_gather_in_shared_memory(const fsdp_plan *plan, MPI_Comm comm, void *memory,
                                  const fsdp_gather_of *of, fsdp_gather **out, dcp_error *err);
-/* 0 if nothing is gathered. */
+/* The number of bytes of that shared memory; 0 if nothing is gathered. */
 uint64_t fsdp_gather_shared_bytes(const fsdp_plan *plan);
-/* The number of those bytes that a rank never reads if it looks up that many rows of each table:
- * other ranks' rows of tables. */
+/* The number of bytes of the shared memory that a rank does not read if it looks up `lookups` rows
+ * of each table. These bytes belong to rows that other ranks hold. */
 uint64_t fsdp_gather_shared_unread(const fsdp_plan *plan, double lookups);
-/* The storage of parameters within that memory; NULL if parameters are not stored in place. */
+/* The storage of parameters within the shared memory; NULL if parameters are not stored in
+ * place. */
 float *fsdp_gather_shared_params(const fsdp_plan *plan, void *memory);

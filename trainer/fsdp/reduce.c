@@ -1,15 +1,15 @@
 /* Every rank sends every other rank the part of its micro-batches' gradients that the other adds
- * up: as many bytes as a reduce-scatter moves. They are added in the order of micro-batches. A rank
- * without a micro-batch sends nothing and is skipped; it does not count as a micro-batch of zeros,
- * because adding those would change the order of the sum.
+ * up: as many bytes as a reduce-scatter moves. The receiver adds these parts in the order of
+ * micro-batches. A rank without a micro-batch sends nothing and is skipped; it does not count as a
+ * micro-batch of zeros, because adding those would change the order of the sum.
  *
- * With hybrid sharding the ranks of a group do that among themselves, and their group's sums cross
- * to the other groups after a step's last micro-batch (fsdp/across.c). If every rank holds the
- * whole state, a group is one rank, so all ranks send each other a range of the gradients to add
- * up, and then the results.
+ * With hybrid sharding, the ranks of a group do that among themselves. The group's sums cross to
+ * the other groups at the end of each run of micro-batches (fsdp/across.c). If every rank holds the
+ * whole state, each rank adds up a range of the gradients, which all ranks send to it, and then
+ * sends the result to all.
  *
- * The gradients of one unit, and what crosses of the unit before it, can be in flight at the same
- * time. With the ring the transport does the additions. */
+ * The gradients of one unit can be in flight at the same time as the sums of the previous unit that
+ * cross to other groups. With the ring the transport does the additions. */
 #include "fsdp/reduce.h"
 
 #include <inttypes.h>
@@ -24,8 +24,8 @@
 
 /* The partial sums of gradients that a rank stores, and their memory. */
 typedef struct sum_counters {
-    fsdp_sum_counter *own;   /* [units] of the piece that this rank adds up; end in its storage */
-    fsdp_sum_counter *local; /* [units] of this rank's micro-batches, whole */
+    fsdp_sum_counter *own;   /* [units] of the piece that this rank adds up; they end in `grads` */
+    fsdp_sum_counter *local; /* [units] of the whole gradients of this rank's micro-batches */
     float **own_slots, **local_slots;
     uint64_t n_own, n_local;
     kernels *k;
@@ -41,8 +41,8 @@ static int take_counters(sum_counters *s, const fsdp_layout *layout, const fsdp_
     return fsdp_sum_take_slots(s->k, &s->local_slots, s->n_local, sizes->local_sum, err);
 }
 
-/* Returns true if the rank's own sums are stored where all sums end, which requires that it holds
- * the whole state. */
+/* Returns true if sums of this rank's own micro-batches are stored in its gradients, which requires
+ * that it holds the whole state. */
 static int is_local_at_home(const fsdp_layout *layout, const fsdp_micro_batches *batches) {
     return layout->shards == 1 && batches->block > 1;
 }
@@ -113,7 +113,7 @@ struct fsdp_reduce {
     timeline *tl;
     fsdp_micro_batches batches;
     int ring;
-    int is_hybrid;    /* the ranks of a group add up its gradients; the groups' sums cross later */
+    int is_hybrid;    /* each group adds up its ranks' gradients; the groups' sums cross later */
     fsdp_group group; /* the ranks that send each other gradients */
     int first, ranks; /* the group's lowest rank, and its number of ranks */
     float *grads;
@@ -127,8 +127,8 @@ struct fsdp_reduce {
         uint64_t micro;
         double started;
     } flight;               /* the unit whose gradients are in flight */
-    fsdp_transfer arriving; /* their transfer */
-    uint64_t sent, left;    /* elements sent, and those of them that left the group */
+    fsdp_transfer arriving; /* the transfer of these gradients */
+    uint64_t sent, left;    /* the number of elements sent, and how many of them left the group */
 };
 
 static int replicas_of(const fsdp_reduce *r) { return r->layout->world / r->layout->shards; }
@@ -207,8 +207,8 @@ static int is_last(const fsdp_reduce *r, uint64_t micro) {
     return micro + 1 == fsdp_micro_batches_steps(&r->batches);
 }
 
-/* Returns a whole gradient in rank order, in memory that stays unchanged while it is sent, as slots
- * of partial sums do. */
+/* Returns a whole gradient in rank order, in memory that does not change while it is sent. With one
+ * shard, a sum in a slot need not be copied for that. */
 static float *in_rank_order(const fsdp_reduce *r, size_t unit, float *sum, const float *whole,
                             float *scratch) {
     if (r->layout->shards > 1)
@@ -220,7 +220,7 @@ static float *in_rank_order(const fsdp_reduce *r, size_t unit, float *sum, const
     return scratch;
 }
 
-/* Returns the range of the gradients that ranks send each other which `rank` adds up. */
+/* Returns the range that `rank` adds up, in the gradients that ranks send each other. */
 static fsdp_range range_of(const fsdp_reduce *r, size_t unit, int rank) {
     const fsdp_unit *u = &r->layout->units[unit];
     const int shard = rank % r->layout->shards;
@@ -272,7 +272,7 @@ static void push_received(fsdp_reduce *r, size_t unit, uint64_t micro) {
     }
 }
 
-/* Ends the borrowing of what was pushed in this micro-step. */
+/* Moves the sums that were pushed in this micro-step out of borrowed memory. */
 static void keep_sums(fsdp_reduce *r, size_t unit, uint64_t micro) {
     fsdp_sum_counter *own = &r->sums.own[unit];
     if (r->is_hybrid && fsdp_micro_batches_end_run(&r->batches, micro))
@@ -295,7 +295,7 @@ static void add_to_shard(fsdp_reduce *r, size_t unit, uint64_t micro, const floa
         r->k->add(r->k, own_shard, sum, own);
 }
 
-/* Adds up what has arrived. Complete sums go on to the ranks that hold the same shard. */
+/* Adds up what has arrived. Sends complete sums to the ranks that hold the same shard. */
 static void finish_flight(fsdp_reduce *r) {
     const size_t unit = r->flight.unit;
     const uint64_t micro = r->flight.micro;
@@ -317,7 +317,7 @@ static void finish_flight(fsdp_reduce *r) {
     r->flight.is_on = 0;
 }
 
-/* The sum of this rank's micro-batches, whole; zeros if it has none. */
+/* Returns the sum of the whole gradients of this rank's micro-batches; zeros if it has none. */
 static float *sum_batches(fsdp_reduce *r, size_t unit, int has_batch, float *whole) {
     fsdp_sum_counter *local = &r->sums.local[unit];
     if (local->depth > 0) return fsdp_sum_join(local);
@@ -357,7 +357,7 @@ void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole
         keep_sums(r, unit, micro);
         return;
     }
-    finish_flight(r); /* it may use the memory in which sums are stored */
+    finish_flight(r); /* the flight may use the memory of the sums */
     if (!add_up_own(r, unit, micro, batch, whole)) return;
     r->flight.is_on = 1;
     r->flight.unit = unit;

@@ -9,26 +9,29 @@
 
 typedef struct fsdp_reduce fsdp_reduce;
 
-/* grads: this rank's storage [grad_elems], where the sums end. tl: records reductions; may be NULL.
- * All pointers are borrowed. */
+/* grads: this rank's storage [grad_elems], which receives the sums. tl: records reductions; may be
+ * NULL. All pointers are borrowed. */
 int fsdp_reduce_create(const fsdp_plan *plan, fsdp_transport *transport, kernels *k, timeline *tl,
                        float *grads, fsdp_reduce **out, dcp_error *err);
 void fsdp_reduce_destroy(fsdp_reduce *r);
 
 /* Collective. Begins to add a unit's gradients of micro-step `micro` to the sums; finishes the
  * previous unit first. Does nothing for a unit that is entirely frozen.
- *   whole    this rank's micro-batch's; overwritten, and free again on return. Ignored if the rank
- * has no micro-batch in this micro-step. On a single rank, micro-step 0's may be in `grads`, where
- * the sums end. scratch  [gathered_grad_elems], in use until the finish. NULL if a shard is the
- * whole unit: `whole` is in use instead. */
+ *
+ * whole: the gradients of this rank's micro-batch. Overwritten, and can be reused on return.
+ * Ignored if the rank has no micro-batch in this micro-step. On a single rank, the gradients of
+ * micro-step 0 may be in `grads`, which receives the sums.
+ *
+ * scratch: [gathered_grad_elems], in use until the finish. NULL if a shard is the whole unit; then
+ * `whole` is in use until the finish. */
 void fsdp_reduce_start(fsdp_reduce *r, size_t unit, uint64_t micro, float *whole, float *scratch);
 /* Lets transfers proceed. Cheap. */
 void fsdp_reduce_poll(fsdp_reduce *r);
-/* Collective. Waits for what was begun and adds it up. After the last unit of the last micro-step,
- * the sums are in the shards. */
+/* Collective. Waits for the gradients in flight and adds them up. After the last unit of the last
+ * micro-step, the shards contain the sums. */
 void fsdp_reduce_finish(fsdp_reduce *r);
 
-/* The number of bytes that this rank has sent since the creation, and the part of them that went to
+/* The number of bytes that this rank has sent since the creation, and how many of them went to
  * other groups of ranks that hold the state. */
 uint64_t fsdp_reduce_sent_bytes(const fsdp_reduce *r);
 uint64_t fsdp_reduce_across_bytes(const fsdp_reduce *r);

@@ -66,8 +66,7 @@ static void place_unit(const fsdp_layout *layout, fsdp_unit *unit) {
     place_params(layout, unit, 1, &held);
 }
 
-/* Adds a parameter's slices to the ranks' counts. The ranks after the last one with a slice have
- * none. */
+/* Adds a parameter's slices to the ranks' counts. Ranks without a slice come last. */
 static void count_slices(const fsdp_param *param, int shards, int *counts) {
     for (int r = 0; r < shards; r++) {
         const dcp_box box = fsdp_slice_box(param, r, shards);
@@ -90,7 +89,8 @@ static uint64_t count_shards(const fsdp_unit *unit, int shards, int with_frozen,
     return start;
 }
 
-/* Checks an upper bound of what count_shards adds up, which includes the padding of each slice. */
+/* Returns true if count_shards cannot overflow. It adds up all elements, and the padding of each
+ * slice. */
 static int unit_fits(const fsdp_unit *unit, int shards) {
     const uint64_t padding = (uint64_t)unit->n * (uint64_t)shards * FSDP_ALIGN;
     return unit->whole_elems <= INT_MAX && padding <= INT_MAX - unit->whole_elems;
@@ -206,8 +206,8 @@ static void assign_blocks(wrapping *w, size_t first, size_t end, size_t unit) {
     for (size_t block = first; block < end; block++) w->unit_of[block] = unit;
 }
 
-/* Joins consecutive blocks until they are large enough. The remaining ones go to the root, whose
- * stages follow them. */
+/* Joins consecutive blocks until they are large enough. The remaining blocks are assigned to the
+ * root, whose last stage follows them. */
 static void join_blocks(wrapping *w, uint64_t min_params) {
     uint64_t elems = 0;
     size_t first = 1, next = 1; /* the current blocks */
@@ -233,7 +233,8 @@ static void count_unit_params(wrapping *w) {
     }
 }
 
-/* The parameters of all units in order; NULL if out of memory. Freed with free(). */
+/* Returns the parameters of all units in order; NULL if out of memory. Free the list with
+ * free(). */
 static model_param *list_params(const wrapping *w, const json_t *frozen) {
     size_t total = 0, at = 0;
     for (size_t unit = 0; unit < w->n; unit++) total += w->counts[unit];

@@ -13,13 +13,12 @@
 #include "models/param.h"
 #include "programs/fail.h"
 
-/* Which rank holds what. Parameters are grouped in units. Each parameter is cut on dimension 0 by
- * dcp_box_chunk, and a rank's slices of a unit are adjacent: its shard. All sizes are in elements
- * of fp32.
+/* Parameters are grouped in units. Each parameter is cut on dimension 0 by dcp_box_chunk, and a
+ * rank's slices of a unit are adjacent: its shard. All sizes are in elements of fp32.
  *
- * Parameters that stay gathered are stored in place: the storage is then the gathered model, all
- * units whole one after the other, and a rank's slices are parts of it. Gradients and the
- * optimizer's slots are always shards.
+ * Parameters that stay gathered are stored in place: the storage then consists of the whole units,
+ * one after the other, and contains a rank's slices. Gradients and the optimizer's slots are always
+ * shards.
  *
  * Ranks form groups of `shards` consecutive ones; each group holds the state once. "Rank order" is
  * the order of a group's ranks.
@@ -27,8 +26,8 @@
  * Slices and whole parameters start on multiples of FSDP_ALIGN elements; the content of the gaps is
  * irrelevant. On one rank a unit's shard has the layout of the whole unit.
  *
- * In a unit, whole or sharded, frozen parameters come last. Gradients and slots, which only trained
- * parameters have, have the layout of the part before them. */
+ * In a unit, whole or sharded, frozen parameters come last. Only trained parameters have gradients
+ * and slots, which are laid out like the trained part of the unit. */
 
 typedef struct model model;
 
@@ -41,23 +40,26 @@ enum { FSDP_ALIGN = 128 };
 typedef struct fsdp_param {
     model_param info;
     dcp_box box;        /* the part that this rank holds */
-    uint64_t row_elems; /* of one index of dimension 0 */
+    uint64_t row_elems; /* per index of dimension 0 */
     uint64_t elems;     /* held by this rank */
     uint64_t whole_at;  /* position in the whole unit, and in the unit's whole gradient */
-    uint64_t param_at;  /* this rank's slice in its storage of parameters, all units */
+    uint64_t param_at;  /* position of this rank's slice in its storage, which holds the parameters
+                           of all units */
     uint64_t ranked_at; /* position of this rank's slice in its shard of the unit */
     uint64_t grad_at;   /* position in this rank's gradients and slots; 0 if it is frozen */
 } fsdp_param;
 
 typedef struct fsdp_unit {
-    fsdp_param *params; /* its part of the layout's */
+    fsdp_param *params; /* the unit's part of fsdp_layout.params */
     size_t n;
     uint64_t whole_elems;
     uint64_t param_at; /* where it begins in this rank's storage of parameters */
     int *counts;       /* [world] elements of each rank's shard */
-    int *starts;       /* [world] where it begins in rank order; their end is gathered_elems */
+    int *starts;       /* [world] where each rank's shard begins in rank order; the last one ends at
+                          gathered_elems */
     uint64_t gathered_elems;
-    uint64_t whole_grad_elems; /* likewise for gradients; all 0 if the whole unit is frozen */
+    uint64_t whole_grad_elems; /* this and the following: as above, for gradients; 0 if the whole
+                                  unit is frozen */
     uint64_t grad_at;
     int *grad_counts, *grad_starts;
     uint64_t gathered_grad_elems;
@@ -69,7 +71,8 @@ typedef struct fsdp_layout {
     fsdp_param *params; /* of all units, in order */
     size_t n_params;
     int rank, world;
-    int shard, shards; /* this rank holds this one of that many shards; its rank within its group */
+    int shard, shards; /* the shard that this rank holds, which is also its rank within its group;
+                          the number of shards */
     int in_place;      /* parameters are stored where they are gathered */
     uint64_t param_elems;    /* of this rank's storage of parameters */
     uint64_t grad_elems;     /* of this rank's gradients, and of each of its slots */
@@ -77,7 +80,7 @@ typedef struct fsdp_layout {
     uint64_t trained_params; /* those that are not frozen */
     /* The layout of a model also has: */
     size_t *unit_of;  /* [model units] the unit that contains a unit of the model */
-    size_t *first_of; /* [model units] the index of its first parameter there */
+    size_t *first_of; /* [model units] the index of that unit's first parameter there */
 } fsdp_layout;
 
 /* Unit u has n_params[u] parameters; `params` lists those of all units in order and is copied.
@@ -104,7 +107,7 @@ typedef struct fsdp_range {
 fsdp_range fsdp_grad_range(const fsdp_layout *layout, size_t unit, int rank);
 
 /* The rows of this rank's slice of a parameter that it saves: ranks that hold the same slice share
- * the work. *first: the index in the slice of the first of these elements. */
+ * the work. *first: the index of the rows' first element within the slice. */
 dcp_box fsdp_saved_box(const fsdp_layout *layout, const fsdp_param *param, uint64_t *first);
 
 /* The parameter as a tensor of that path. */
@@ -114,12 +117,13 @@ dcp_tensor fsdp_param_tensor(const fsdp_param *param, const char *path);
  * without flags: `*` matches any text. */
 int fsdp_globs_match(const json_t *globs, const char *name);
 
-/* Checks that each glob matches a parameter; otherwise it is probably a mistake. DCP_ERR_ARG: the
- * message names the key and the glob. */
+/* Checks that each glob matches a parameter, because a glob without a match is probably a mistake.
+ * DCP_ERR_ARG: the message names the key and the glob. */
 int fsdp_globs_check(const fsdp_layout *layout, const char *key, const json_t *globs,
                      dcp_error *err);
 
-/* Allocates zeroed memory of the kernels. *out is unchanged if elems is 0. DCP_ERR_NO_MEMORY. */
+/* Allocates zeroed memory of the kernels. *out is unchanged if elems is 0. Returns DCP_OK or
+ * DCP_ERR_NO_MEMORY. */
 static inline int fsdp_alloc(kernels *k, float **out, uint64_t elems, dcp_error *err) {
     if (elems == 0) return DCP_OK;
     *out = k->alloc(k, elems * sizeof(float));
@@ -128,12 +132,13 @@ static inline int fsdp_alloc(kernels *k, float **out, uint64_t elems, dcp_error 
     return DCP_OK;
 }
 
-/* Copies all slices between a whole unit and its shards in rank order at once, by tables that are
- * made for the backend at the beginning of the run. */
+/* Copies all slices between a whole unit and its shards in rank order in one call of the backend,
+ * which uses tables that are made at the beginning of the run. */
 
 typedef enum fsdp_direction {
-    FSDP_JOIN,  /* a whole unit from all ranks' shards; what this rank stores in place is skipped */
-    FSDP_SPLIT, /* the shards of a unit's gradient, without frozen parameters, from the whole */
+    FSDP_JOIN,  /* assembles a whole unit from all ranks' shards; skips slices that this rank stores
+                   in place */
+    FSDP_SPLIT, /* splits a unit's whole gradient, which has no frozen parameters, into shards */
 } fsdp_direction;
 
 typedef struct fsdp_slices fsdp_slices;

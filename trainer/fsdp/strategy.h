@@ -6,10 +6,10 @@
  *   1      whole               kept whole, reduced once per step     of a shard
  *   0      whole               kept whole, reduced once per step     whole
  *
- * Each rank updates a shard of the parameters. If all of them stay gathered, the shard is a part of
- * the whole and has no memory of its own, unless parameters are offloaded. Ranks form `replicas`
- * groups of consecutive ranks; each group holds the state once. At stage 0 there are as many
- * replicas as ranks. */
+ * Each rank updates a shard of the parameters. If all parameters stay gathered, the shard is a part
+ * of the gathered model and needs no memory of its own, unless parameters are offloaded. Ranks form
+ * `replicas` groups of consecutive ranks; each group holds the state once. At stage 0 there are as
+ * many replicas as ranks. */
 #pragma once
 
 #include <stdint.h>
@@ -23,7 +23,7 @@ enum { FSDP_MOST_AHEAD = 32 }; /* transports have room for twice as many */
 typedef struct fsdp_strategy {
     int replicas;      /* divides the number of ranks */
     int keep_params;   /* a gathered block stays until the update */
-    int in_place;      /* parameters that stay are stored where they are gathered */
+    int in_place;      /* parameters that stay gathered are stored where they are gathered */
     int local_sums;    /* a rank adds up its own micro-batches, and reduces once per step */
     int overlap;       /* a unit's gradients travel while the next unit computes */
     int ring;          /* reductions use MPI's order of additions, which depends on the ranks */
@@ -34,5 +34,5 @@ typedef struct fsdp_strategy {
 } fsdp_strategy;
 
 /* The strategy that the configuration selects for `world` ranks. DCP_ERR_ARG: fsdp.replicas does
- * not divide them, or contradicts the stage. */
+ * not divide `world`, or contradicts the stage. */
 int fsdp_strategy_of(const config *c, int world, fsdp_strategy *out, dcp_error *err);

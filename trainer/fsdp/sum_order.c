@@ -7,12 +7,14 @@
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* The number of additions that one micro-batch may go through: the square of its error. */
+/* The largest number of additions that a micro-batch's gradient goes through. The square of the
+ * error is proportional to it. */
 static uint64_t additions(fsdp_sum_order o, uint64_t n) {
     return o.small + o.large / o.small + n / o.large;
 }
 
-/* n is a power of two times `odd`. */
+/* Returns the order with the fewest additions in its three rows. Requires that n is a power of two
+ * times `odd`. */
 static fsdp_sum_order shortest_rows(uint64_t odd, uint64_t n) {
     fsdp_sum_order best = {odd, n};
     for (uint64_t large = n; large >= odd; large = large % 2 ? 0 : large / 2)
@@ -142,7 +144,7 @@ void fsdp_sum_fold(fsdp_sum_counter *p) {
     if (sum != p->result) p->k->copy(p->k, p->result, sum, p->elems);
 }
 
-/* Arithmetic of micro-batches: every rank computes what every rank does. */
+/* Arithmetic of micro-batches: each rank computes the schedule of all ranks. */
 
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
@@ -161,8 +163,9 @@ static uint64_t longest_block(const fsdp_micro_batches *l) {
     return comes_out_even(l, world * l->order.small) ? l->order.small : 1;
 }
 
-/* Makes a group's runs from whole blocks of the order. The ranks of the group share each block, and
- * all groups have equally many runs. Returns true if such runs exist. */
+/* Makes each group's runs from whole blocks of `of` micro-batches, such that the group's ranks
+ * compute equally many blocks of `block` micro-batches, and all groups have equally many runs.
+ * Returns true if such runs exist. */
 static int take_runs(fsdp_micro_batches *l, int group, uint64_t of, uint64_t block) {
     const uint64_t together = (uint64_t)group * block;
     const uint64_t blocks = together / common_divisor(of, together), run = blocks * of;

@@ -11,10 +11,10 @@
 /* The order in which a step's gradients are added up. It is a function of the number of
  * micro-batches alone, so the bits depend on neither ranks nor strategy. The micro-batches of a
  * small block are added one after another, then the small blocks of a large block, then the large
- * blocks. So only one sum of each kind has to be stored. The error is within a third of that of
- * pairwise summation up to 4,096 micro-batches (tests/trainer/fsdp_sum_order.c): n additions in a
- * row lose sqrt(n / 2) roundings, and three rows of n^(1/3) lose no more than the logarithm
- * does. */
+ * blocks. So only one sum of each kind has to be stored. Up to 4,096 micro-batches, the error is at
+ * most a third larger than that of pairwise summation (tests/trainer/fsdp_sum_order.c): n additions
+ * in a row have an error of sqrt(n / 2) roundings, so three rows of n^(1/3) additions have about
+ * that of pairwise summation's log2(n) additions. */
 
 /* Sizes of blocks, in micro-batches. The second is a multiple of the first. */
 typedef struct fsdp_sum_order {
@@ -27,9 +27,9 @@ typedef struct fsdp_part {
 } fsdp_part;
 
 /* The order for a step of n micro-batches. Blocks divide n if its odd part is at most
- * FSDP_ODD_BLOCK, and the three rows are as short as possible. */
+ * FSDP_ODD_BLOCK. Their sizes make the three rows of additions as short as possible. */
 fsdp_sum_order fsdp_sum_order_of(uint64_t n);
-/* The order that adds one after another to a single sum. */
+/* The order that adds all micro-batches to a single sum, one after another. */
 fsdp_sum_order fsdp_sum_order_running(void);
 
 enum { FSDP_ODD_BLOCK = 15 };
@@ -39,24 +39,25 @@ int fsdp_sum_order_joins(const fsdp_sum_order *o, fsdp_part older, fsdp_part new
 /* The longest part of micro-batches first ... end - 1 that starts at `first` and becomes one
  * sum. */
 fsdp_part fsdp_sum_order_part(const fsdp_sum_order *o, uint64_t first, uint64_t end);
-/* The number of sums that they become. */
+/* The number of sums that micro-batches first ... end - 1 become. */
 uint64_t fsdp_sum_order_parts(const fsdp_sum_order *o, uint64_t first, uint64_t end);
 
 /* A sum of micro-batches in the fixed order. An addition's result replaces the older sum: fp32
  * addition is commutative, so this changes no bit.
  *
  * Sums that were pushed since the last fsdp_sum_settle may be in borrowed memory; they are newer
- * than all sums in slots. The first slot may be the storage where the sum ends. The others are
- * separate memory, each for all units. */
+ * than all sums in slots. One of the slots may be `result`, the storage of the final sum. The
+ * others are separate memory, each for all units. */
 
 enum { FSDP_SUM_DEPTH = 16 };
 
 typedef struct fsdp_sum_counter {
     kernels *k;
     fsdp_sum_order order;
-    float *result;       /* [elems] where the sum ends */
-    int result_is_used;  /* until then it is used for something else, and is not a slot */
-    float *const *slots; /* [n_slots][offset + elems] the separate ones */
+    float *result;       /* [elems] receives the final sum */
+    int result_is_used;  /* the memory of `result` is used for something else until the sum ends, so
+                            it is not a slot */
+    float *const *slots; /* [n_slots][offset + elems] the separate slots */
     uint64_t n_slots;
     uint64_t offset, elems;
     uint64_t used; /* bit s: slot s holds a sum; bit n_slots: the result does */
@@ -74,22 +75,23 @@ int fsdp_sum_take_slots(kernels *k, float ***out, uint64_t n, uint64_t elems, dc
 void fsdp_sum_free_slots(kernels *k, float **slots, uint64_t n);
 
 /* Adds the next micro-batch, or sum of micro-batches, of `elems` elements. Its memory is
- * overwritten, and must not be used before one of the functions below has been called. The first
- * one may be in `result`. */
+ * overwritten, and must not be used before one of the functions below has been called. The memory
+ * of the first one may be `result`. */
 void fsdp_sum_push(fsdp_sum_counter *p, fsdp_part part, float *batch);
 /* Moves sums out of borrowed memory into slots. */
 void fsdp_sum_settle(fsdp_sum_counter *p);
 /* Discards all sums. */
 void fsdp_sum_clear(fsdp_sum_counter *p);
-/* Ends the sum, and returns where it is until the next push. The counter is empty again. At least
- * one micro-batch must have been pushed. */
+/* Ends the sum, and returns it; the memory is valid until the next push. The counter is empty
+ * again. At least one micro-batch must have been pushed. */
 float *fsdp_sum_join(fsdp_sum_counter *p);
 /* Ends the sum like fsdp_sum_join, and stores it in the result. */
 void fsdp_sum_fold(fsdp_sum_counter *p);
 
-/* Which rank computes which micro-batch of a step, and which sums of micro-batches it sends when.
- * The sums are whole parts of the order of additions, sent in that order, so the bits are those of
- * one rank that adds them all, and no rank stores what cannot be added yet. */
+/* The micro-batches that each rank computes in a step, and the sums of micro-batches that it sends.
+ * The sums are whole parts of the order of additions and are sent in that order. So the bits are
+ * those of a single rank that adds all micro-batches, and no rank stores sums that cannot be added
+ * yet. */
 
 enum { FSDP_MOST_PARTS = 8 };
 
@@ -100,7 +102,7 @@ typedef struct fsdp_micro_batches {
     uint64_t n; /* of a step */
     int world;  /* ranks */
     /* The number of consecutive ranks in a group, which divides `world`. It is `world` if ranks
-     * need not add up in groups first, or cannot because n does not divide into runs. */
+     * need not add up in groups first, or if they cannot, because n is not divisible into runs. */
     int group;
     uint64_t block, run;
     fsdp_sum_order order;
@@ -108,7 +110,8 @@ typedef struct fsdp_micro_batches {
 
 /* How gradients are added up. */
 typedef struct fsdp_sum_strategy {
-    int group; /* the ranks that add up among themselves first, if possible; `world`: all */
+    int group; /* the number of ranks that add up among themselves first, if possible; `world`: all
+                  ranks */
     int local; /* ranks add up their own micro-batches first, if blocks divide evenly */
     int ring;  /* the transport adds in its own order, so a rank sends all of its own at once */
 } fsdp_sum_strategy;
@@ -123,7 +126,7 @@ int fsdp_micro_batches_are_sent(const fsdp_micro_batches *l, uint64_t micro);
 /* Returns the part that a rank sends after a micro-step; .n is 0 if it sends nothing. In the order
  * of additions, a rank's part comes before that of the group's next rank. */
 fsdp_part fsdp_micro_batches_part(const fsdp_micro_batches *l, int rank, uint64_t micro);
-/* How many ranks of a rank's group send something after a micro-step. */
+/* Returns the number of ranks in a rank's group that send something after a micro-step. */
 uint64_t fsdp_micro_batches_senders(const fsdp_micro_batches *l, int rank, uint64_t micro);
 
 /* For several groups: the first function returns true if the groups have computed a run after the

@@ -1,6 +1,6 @@
 /* How units and gradients travel between ranks while they compute: a table of functions with
  * several implementations. The data are plain memory in rank order. A transport does not know which
- * part of a model it is, in which order sums are formed, or which buffers exist.
+ * part of a model they belong to, in which order sums are formed, or which buffers exist.
  *
  * A transfer begins with gather, exchange, reduce_scatter or all_reduce, and ends with finish. An
  * implementation guarantees:
@@ -8,10 +8,10 @@
  *   not wait for another rank. Several transfers may be in flight at once, also of different
  *   groups, and may be finished in any order.
  * - Before finish, what is sent must not change, and what is received must not be used. A transfer
- *   sees the effects of work that was given to the kernels before its beginning, and work that is
- *   given to them after finish sees what arrived; finish need not wait for more than that.
- * - Bytes arrive as they were sent. gather and exchange add and round nothing; only the two sums
- *   may choose an order of additions.
+ *   sees the effects of work that the kernels were given before it began. Work that they are given
+ *   after finish sees what arrived; finish need not wait for more than that.
+ * - Bytes arrive as they were sent. gather and exchange add and round nothing. Only reduce_scatter
+ *   and all_reduce, which add, may choose an order of additions.
  * - poll lets transfers proceed, takes microseconds, and is called from within computation.
  * - Counts may be 0 and differ between ranks.
  * - A failure ends the run, as MPI's failures do; only reserve returns an error. */
@@ -31,12 +31,12 @@ typedef struct fsdp_stretches {
 
 /* A transfer in flight. */
 typedef struct fsdp_transfer {
-    int is_on; /* from the beginning to the finish; otherwise poll and finish do nothing */
+    int is_on; /* set from the beginning to the finish; otherwise poll and finish do nothing */
     MPI_Request request;
     void *other; /* for implementations without requests */
 } fsdp_transfer;
 
-enum { FSDP_MOST_TRANSFERS = 64 }; /* in flight at once: more than ever occur */
+enum { FSDP_MOST_TRANSFERS = 64 }; /* the maximum in flight at once, which no run reaches */
 
 typedef struct fsdp_transport fsdp_transport;
 struct fsdp_transport {
@@ -44,28 +44,28 @@ struct fsdp_transport {
     void *state; /* the implementation's own */
 
     /* Called before the first transfer. Reserves memory for one more concurrent transfer of this
-     * group, which sends at most `sent` and receives at most `received` bytes. Then no memory has
-     * to be allocated later. `sent` is 0 for gather and all_reduce. Returns nonzero if out of
+     * group, which sends at most `sent` and receives at most `received` bytes, so that transfers
+     * need not allocate memory. `sent` is 0 for gather and all_reduce. Returns nonzero if out of
      * memory. NULL if transfers need no memory. */
     int (*reserve)(fsdp_transport *t, fsdp_group group, size_t sent, size_t received);
 
-    /* Prepares a gather of bf16 that begins next: rounds n elements of `from`, memory of
-     * alloc_host, to `to`, from where the gather sends them. The data pass through between[room],
-     * memory of the kernels, which is in use until the finish, like `to`. Work that is given to the
-     * kernels in the meantime does not wait for it. If NULL, use k->narrow, which runs in the
-     * kernels' order. */
+    /* Prepares the gather of bf16 that begins next: rounds n elements of `from`, which is memory of
+     * alloc_host, into `to`, from which the gather sends them. The data pass through between[room],
+     * which is memory of the kernels. Both `to` and `between` are in use until the finish. Work
+     * that is given to the kernels in the meantime does not wait for the rounding. If this member
+     * is NULL, use k->narrow, which runs in the kernels' order. */
     void (*narrow)(fsdp_transport *t, uint16_t *to, const float *from, size_t n, float *between,
                    size_t room);
-    /* Sends every rank's stretch to all ranks. own: this rank's; it may already be at its place in
-     * `to`, or in memory of alloc_host. */
+    /* Sends every rank's stretch to all ranks. own: this rank's stretch, which may already be at
+     * its place in `to`, or in memory of alloc_host. */
     void (*gather)(fsdp_transport *t, fsdp_group group, kernels_type type, const void *own,
                    fsdp_stretches to, fsdp_transfer *out);
     /* Sends each rank its stretch of `from`, in fp32, and receives from each rank into its stretch
      * of `to`. */
     void (*exchange)(fsdp_transport *t, fsdp_group group, fsdp_stretches from, fsdp_stretches to,
                      fsdp_transfer *out);
-    /* to[counts[own rank]] = the sum over ranks of that stretch of `from`, which holds one stretch
-     * for each rank, contiguously. */
+    /* `from` consists of one stretch for each rank, contiguously. to[counts[own rank]] = the sum
+     * over ranks of this rank's stretch. */
     void (*reduce_scatter)(fsdp_transport *t, fsdp_group group, const float *from, float *to,
                            const int *counts, fsdp_transfer *out);
     /* sums[n] = the sum over ranks. */
@@ -90,11 +90,11 @@ fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh);
 int fsdp_transport_host(const fsdp_mesh *mesh, kernels *k, fsdp_transport *out);
 
 /* The transport by NCCL between GPUs, on streams of its own. Exists only in builds with NCCL.
- * shared: ranks share a GPU, which only NCCL 2.30 and later supports, if
- * NCCL_MULTI_RANK_GPU_ENABLE=1 is set. sums: reduce_scatter and all_reduce are required, too. Ranks
- * are connected before it returns. Collective; returns nonzero on all ranks if the library of one
- * cannot be used. A rank that does not answer ends the others after 300 s, and an error of NCCL
- * ends the run within 20 s. A single rank needs no library. */
+ * shared: ranks share a GPU, which requires NCCL 2.30 or later and NCCL_MULTI_RANK_GPU_ENABLE=1.
+ * sums: reduce_scatter and all_reduce are required, too. Ranks are connected before it returns.
+ * Collective; returns nonzero on all ranks if any rank cannot use the library. A rank that does not
+ * answer ends the others after 300 s, and an error of NCCL ends the run within 20 s. A single rank
+ * needs no library. */
 int fsdp_transport_nccl(const fsdp_mesh *mesh, kernels *k, int shared, int sums,
                         fsdp_transport *out);
 

@@ -1,4 +1,4 @@
-/* MPI's transfers proceed only inside its calls: hence poll. */
+/* MPI's transfers proceed only inside calls of MPI, so poll makes such calls. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,16 +67,16 @@ fsdp_transport fsdp_transport_mpi(const fsdp_mesh *mesh) {
                             .destroy = mpi_destroy};
 }
 
-/* MPI for memory that it cannot reach, such as that of a GPU: it transfers copies in host memory.
- * The data to send are downloaded at the beginning, and the data received are uploaded at the
- * finish. Each transfer has reserved, page-locked memory of its own: the smallest free one among
- * those reserved for its use. If none fits, one grows. */
+/* MPI for memory that it cannot access, such as that of a GPU: MPI transfers copies in the host's
+ * memory. The data to send are downloaded at the beginning, and the data received are uploaded at
+ * the finish. Each transfer has reserved, page-locked memory of its own: the smallest free one
+ * among those reserved for its use. If none fits, one grows. */
 
 /* The use for which a transfer's memory was reserved. No transfer occupies memory that another use
  * will need. */
 typedef enum copies_use { UNUSED, GATHERS, REDUCTIONS, CROSSINGS, SPREADS } copies_use;
 
-/* One transfer's memory, and where what it receives is stored. */
+/* One transfer's memory, and the places on the device that receive its data. */
 typedef struct copies {
     copies_use use;
     int is_on, summed;
@@ -124,13 +124,13 @@ static int fits(const copies *c, size_t sent, size_t received) {
     return sent <= c->from_bytes && received <= c->to_bytes;
 }
 
-/* Returns true if `a` is the better of two free ones. */
+/* Returns true if `a` is better for the transfer than `b`. Both are free; b may be NULL. */
 static int is_better(const copies *a, const copies *b, size_t sent, size_t received) {
     if (!b || !fits(b, sent, received)) return 1;
     return fits(a, sent, received) && a->to_bytes < b->to_bytes;
 }
 
-/* A run cannot continue without memory, so that ends it, as a failure of MPI does. */
+/* Ends the run if out of memory, as a failure of MPI does, because the run cannot continue. */
 static copies *begin_copies(host_transport *h, copies_use use, size_t sent, size_t received,
                             fsdp_transfer *out) {
     copies *best = NULL;

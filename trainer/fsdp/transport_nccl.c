@@ -1,16 +1,17 @@
 /* NCCL between GPUs.
  *
- * - gather and exchange are grouped sends and receives, which add nothing: receivers form the sums,
- *   in their own order.
+ * - gather and exchange are grouped sends and receives, which add nothing. Receivers form the sums,
+ *   in an order of their own.
  * - Each group of ranks has a communicator; a group of all ranks uses the world's.
  * - All transfers are on one stream. A kernel of NCCL stays on the GPU until its peers have
  *   arrived, so kernels of two communicators, begun in different orders on two GPUs, could wait for
  *   each other forever. Events order this stream after the kernels' stream, and the kernels' stream
  *   after this one.
- * - A single rank needs no NCCL: what is gathered from the host's memory is copied on that stream.
- * - Communicators do not block. Whoever waits for them or for a transfer checks for errors and the
- *   time, so a failure ends the run within a bounded time. Neither ncclCommAbort nor MPI_Abort is
- *   known to return, so an alarm backs them up. */
+ * - A single rank needs no NCCL: parameters that it gathers from the host's memory are copied on
+ *   the stream of transfers.
+ * - Communicators do not block. Each wait for a communicator or a transfer checks for errors and
+ *   for a timeout, so a failure ends the run within a bounded time. ncclCommAbort and MPI_Abort may
+ *   not return, so an alarm ends the process in that case. */
 #include "fsdp/transport.h"
 
 #include <cuda_runtime_api.h>
@@ -48,7 +49,7 @@ typedef struct nccl_transport {
 } nccl_transport;
 
 enum { FAILED = 3 };
-static const double patience_s = 300; /* a peer may compute for that much longer */
+static const double patience_s = 300; /* a peer may compute for this much longer than this rank */
 static const unsigned farewell_s = 20;
 
 static void leave_by_alarm(int signal) {
@@ -134,8 +135,8 @@ static void free_slot(uint64_t *slots, ptrdiff_t slot) { *slots &= ~((uint64_t)1
 
 static nccl_transport *of(fsdp_transport *t) { return t->state; }
 
-/* Makes what is put on the stream after this call wait for all work that the kernels were given
- * before. */
+/* Makes transfers that begin after this call wait for all work that the kernels were given before
+ * it. */
 static void follow_kernels(nccl_transport *n) {
     nccl_check_cuda(n, cudaEventRecord(n->before, n->kernels));
     nccl_check_cuda(n, cudaStreamWaitEvent(n->stream, n->before, 0));
@@ -177,8 +178,8 @@ static void swap_stretches(nccl_transport *n, fsdp_group group, ncclDataType_t t
     nccl_check(n, n->nccl.group_end());
 }
 
-/* Copies with the copy engine, and rounds what has arrived: a kernel that reads the host's memory
- * would occupy multiprocessors for as long as the bus takes. */
+/* Copies data to the device with the copy engine, and rounds them there: a kernel that reads the
+ * host's memory would occupy multiprocessors while it waits for the bus. */
 static void nccl_narrow(fsdp_transport *t, uint16_t *to, const float *from, size_t n,
                         float *between, size_t room) {
     nccl_transport *all = of(t);
@@ -264,7 +265,7 @@ static void nccl_finish(fsdp_transport *t, fsdp_transfer *transfer) {
 
 static void nccl_destroy(fsdp_transport *t) {
     nccl_transport *n = of(t);
-    nccl_abort(n); /* nothing is in flight */
+    nccl_abort(n); /* no transfer is in flight, so this interrupts none */
     if (n->stream) cudaStreamDestroy(n->stream);
     for (size_t i = 0; i < FSDP_MOST_TRANSFERS; i++)
         if (n->flights[i].done) cudaEventDestroy(n->flights[i].done);

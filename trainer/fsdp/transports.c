@@ -19,7 +19,7 @@ static int is_shared(const fsdp_mesh *mesh, const kernels *k) {
 
 static int try_nccl(const fsdp_mesh *mesh, kernels *k, int sums, fsdp_transport *out) {
     const int failed = fsdp_transport_nccl(mesh, k, is_shared(mesh, k), sums, out);
-    if (failed) *out = (fsdp_transport){0}; /* it was made and destroyed again */
+    if (failed) *out = (fsdp_transport){0}; /* the transport has been destroyed again */
     return failed;
 }
 #else
