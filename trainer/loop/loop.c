@@ -42,7 +42,7 @@ static int end_status(ranks_end_request end) {
     return end == RANKS_END_REQUEUE ? PROGRAM_REQUEUE : PROGRAM_STOPPED;
 }
 
-/* Makes the save with which the run ends, as requested or because it is done. */
+/* Makes the run's last save, because all steps are done or because a stop was requested. */
 static int save_and_end(loop *l, const step_requests *asked) {
     const trainer *t = l->t;
     char text[32];
@@ -116,10 +116,12 @@ static int end_failed(loop *l, int status, const dcp_error *why) {
     ranks_say(l->t->rank, "%s", why->message);
     if (status == DCP_ERR_STATE) ranks_launcher_tell(l->t->rank, why->message);
     if (status != DCP_ERR_COMM && status != DCP_ERR_DEVICE) save_before_failure(l);
-    return status == DCP_ERR_ARG ? PROGRAM_USAGE : PROGRAM_FAILED; /* data that no restart mends */
+    /* DCP_ERR_ARG: the data are invalid, so a restart would fail, too */
+    return status == DCP_ERR_ARG ? PROGRAM_USAGE : PROGRAM_FAILED;
 }
 
-/* Does one step and what follows it. PROGRAM_DONE: continue. */
+/* Does one step, then its evaluation and report, and starts its save if these are due. Returns
+ * PROGRAM_DONE if the run can continue. */
 static int take_step(loop *l) {
     step_result r = {0};
     step_evaluation e = {0};
@@ -136,7 +138,8 @@ static int take_step(loop *l) {
     l->t->state->owes_evaluation = is_due && !e.done;
     report_step(&l->report, &r, &e);
     if (status != DCP_OK) return end_failed(l, status, &err);
-    ranks_board_step(l->t->state->step, 0); /* done, although its save may have to wait */
+    /* the step is done, although its save may have to wait */
+    ranks_board_step(l->t->state->step, 0);
     return is_save_due(l) && step_saves_start(&l->saves) != DCP_OK ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
@@ -164,7 +167,8 @@ static int answer_save_request(loop *l, const step_requests *asked) {
     return status == DCP_ERR_COMM || status == DCP_ERR_STATE ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 
-/* Does the evaluation with which the step that the run resumes from should have ended. */
+/* Does the evaluation of the step from which the run resumes, if that was saved before its
+ * evaluation had ended. */
 static int make_up_evaluation(loop *l) {
     trainer *t = l->t;
     const double begin = MPI_Wtime();
