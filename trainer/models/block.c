@@ -91,7 +91,7 @@ static unsigned inner_flags(const model_run *run) {
     return model_operand_flags(model_inner_type(run->m));
 }
 
-/* Does the same for arrays of `dim` columns that hold heads. */
+/* Does the same for an array of heads, which has `dim` columns. */
 static operand heads_operand(model_run *run, uint16_t *to, const void *x, size_t dim) {
     return model_operand_typed(run, model_heads_type(run->m), to, x, run->rows * dim);
 }
@@ -151,7 +151,7 @@ static operand dstream_operand(const model_run *run) {
                      .narrow = run->m->type == KERNELS_BF16 ? run->dstream_rounded : NULL};
 }
 
-/* Heads as attention requires them: normed and rotated if the family does that. */
+/* Describes how heads are prepared for attention: normed and rotated if the family does that. */
 static kernels_heads heads_of(model_run *run, const norm *n, size_t heads,
                               const float *const *params) {
     const model_config *c = &run->m->c;
@@ -176,7 +176,8 @@ static void rotate(model_run *run, const norm *n, void *out, const void *in, siz
     run->k->heads_forward(run->k, &h, out, in);
 }
 
-/* to = the gradient of the projection `in`, from the gradient of its normed and rotated heads. */
+/* Computes `to`, the gradient of the projection `in`, from `d`, the gradient of its normed and
+ * rotated heads. */
 static void rotate_backward(model_run *run, const norm *n, void *to, const float *d, const void *in,
                             size_t heads, const float *const *params, float *const *grads) {
     const kernels_heads h = heads_of(run, n, heads, params);
@@ -241,9 +242,9 @@ static void activate(model_run *run, const block_run *b) {
         k->activation_forward(k, run->mlp, b->up, n, c->activation, type);
 }
 
-/* Computes what the MLP stores for the backward pass, and run->mlp, in a single product if
- * possible. This includes a repeated forward pass, so it uses the same product and gives the same
- * bits. */
+/* Computes what the MLP stores for the backward pass, and run->mlp, with a single call if possible.
+ * A repeated forward pass does not need run->mlp, but uses the same call, so its bits are the
+ * same. */
 static void rise(model_run *run, block_run *b, const float *const *params) {
     const block_parts *p = &run->m->block;
     const operand in = normed_operand(run);

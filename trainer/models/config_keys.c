@@ -1,5 +1,5 @@
-/* Reasons for which there is no room are only counted. The list of settings is complete, or is left
- * out. */
+/* Reasons that do not fit are only counted. If the settings do not fit, none of them is
+ * reported. */
 #include "models/config_keys.h"
 
 #include <math.h>
@@ -234,13 +234,13 @@ int model_keys_no_dropout(const model_keys *keys, const char *const *names, size
     return DCP_OK;
 }
 
-/* The text for a message: a number, or "that is set" for anything else. */
+/* Returns text for a message: the number, or "that is set" if the value is not a number. */
 static const char *number_text(const json_t *value, char text[32]) {
     snprintf(text, 32, "%g", json_number_value(value));
     return json_is_number(value) ? text : "that is set";
 }
 
-/* Keys whose presence requires the feature. */
+/* Keys that are set only if the model has the feature. */
 static const struct extra {
     const char *key, *why;
 } extras[] = {

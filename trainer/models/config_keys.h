@@ -1,4 +1,5 @@
-/* Reading the keys of a model's config.json, and what it requires that is not supported. */
+/* Reading the keys of a model's config.json, and collecting the unsupported features that it
+ * requires. */
 #pragma once
 
 #include <jansson.h>
@@ -15,13 +16,13 @@
 /* Zeroed if nothing is refused. */
 typedef struct model_refusals {
     size_t n, told;      /* the number of reasons, and how many of them fit into `reasons` */
-    int helpless;        /* no setting removes one of the reasons */
-    char reasons[500];   /* joined */
-    char overrides[400]; /* joined, of the form model.key=value */
+    int helpless;        /* at least one of the reasons cannot be removed by a setting */
+    char reasons[500];   /* the reasons, joined */
+    char overrides[400]; /* the settings, joined: model.key=value */
 } model_refusals;
 
 /* Adds a reason, formatted as by printf: the key, its value and why. Setting `key` to `value`
- * removes it; key NULL: no setting does. */
+ * removes the reason. key is NULL if no setting does. */
 void model_refusals_add(model_refusals *r, const char *key, const char *value, const char *fmt, ...)
     DCP_PRINTF(4, 5);
 
@@ -39,7 +40,8 @@ typedef struct model_keys {
     model_refusals *refused;
 } model_keys;
 
-/* The largest size accepted: products of two are far from overflow, and no model comes close. */
+/* The largest size that is accepted. Products of two sizes are far from overflow, and no model has
+ * sizes close to it. */
 #define KEYS_MAX_SIZE (UINT64_C(1) << 28)
 #define KEYS_MAX_LAYERS (UINT64_C(1) << 14)
 enum { KEYS_REQUIRED = 0 };
@@ -56,7 +58,7 @@ typedef struct keys_entry {
 /* The value of a key; NULL if it is absent or null. */
 const json_t *model_keys_value(const model_keys *keys, const char *key);
 
-/* A size of at least 1. Two spellings that differ are an error. */
+/* A size of at least 1. It is an error if both spellings are given with different values. */
 int model_keys_size(const model_keys *keys, const keys_entry *entry, dcp_error *err);
 int model_keys_sizes(const model_keys *keys, const keys_entry *entries, size_t n, dcp_error *err);
 /* [height, width], or one number for both. */
@@ -70,17 +72,16 @@ int model_keys_flag(const model_keys *keys, const char *key, int absent, int *ou
 int model_keys_activation(const model_keys *keys, const char *key, const char *absent,
                           kernels_activation *out, dcp_error *err);
 
-/* Refuses a value: "key text: why". set: a supported value of the key. */
+/* Adds the refusal "key text: why". set: a supported value of the key. */
 void model_keys_refuse(const model_keys *keys, const char *key, const char *text, const char *why,
                        const char *set);
 /* Checks that a key, if it is given, has the only supported value. */
 int model_keys_only_flag(const model_keys *keys, const char *key, int only, dcp_error *err);
-/* set: as for model_keys_refuse; NULL: the model would be a different one, whatever the key is set
- * to. */
+/* set: as for model_keys_refuse; NULL if no setting helps, because the model is a different one. */
 void model_keys_only_text(const model_keys *keys, const char *key, const char *only,
                           const char *set);
 int model_keys_only_number(const model_keys *keys, const char *key, double only, dcp_error *err);
-/* For each key: dropout is not computed, so a config with dropout has to be overridden
+/* Refuses each of the keys that is not 0: dropout is not computed, so a user has to turn it off
  * explicitly. */
 int model_keys_no_dropout(const model_keys *keys, const char *const *names, size_t n,
                           dcp_error *err);

@@ -31,7 +31,7 @@ static int read_llama_sizes(const model_keys *keys, model_config *c, dcp_error *
     };
     int status = model_keys_sizes(keys, entries, sizeof entries / sizeof *entries, err);
     if (status) return status;
-    /* null means as many as heads, whatever the family's default is. */
+    /* null means as many kv_heads as heads, whatever the family's default is. */
     const int usual = c->kv_heads && !json_object_get(keys->object, "num_key_value_heads");
     const keys_entry kv_heads = {.key = "num_key_value_heads",
                                  .absent = usual ? c->kv_heads : c->heads,
@@ -127,7 +127,7 @@ static int read_level(const model_keys *keys, const family_names *names, model_c
     return status ? status : model_decoder_check_heads(keys, c, err);
 }
 
-/* Tables need more than one row, because ids begin at 1. */
+/* Tables need more than one row, because the largest id, rows - 1, must be at least 1. */
 static int check_tables(const model_config *c, dcp_error *err) {
     const int is_text = c->classes > 1;
     if (is_text && c->speech->texts > 1) return DCP_OK;
@@ -137,7 +137,8 @@ static int check_tables(const model_config *c, dcp_error *err) {
                      is_text ? "text_vocab_size" : "vocab_size");
 }
 
-/* Special ids of the channels, besides those of text and speech. */
+/* The next two functions read the special ids of the text channel and of the codec channel, which
+ * represent neither text nor codes of speech. */
 static int read_text_ids(const model_keys *keys, speech_config *s, dcp_error *err) {
     const uint64_t most = s->texts - 1;
     const keys_entry entries[] = {
@@ -162,7 +163,7 @@ static int read_code_ids(const model_keys *keys, uint64_t classes, speech_config
     return model_keys_sizes(keys, entries, sizeof entries / sizeof *entries, err);
 }
 
-/* The number of codes per frame, which both objects have. */
+/* Reads the number of codes per frame, which both objects contain. */
 static int read_groups(const model_keys *outer, const model_keys *inner, speech_config *s,
                        dcp_error *err) {
     uint64_t own = 0;
@@ -198,7 +199,7 @@ static int model_talker_read(const model_keys *keys, model_config *c, dcp_error 
     if (!s) return core_fail_memory(err, sizeof *s);
     const keys_entry text[] = {{.key = "text_vocab_size", .out = &s->texts},
                                {.key = "text_hidden_size", .out = &s->text_hidden}};
-    /* Frames of other codecs have another layout. */
+    /* Frames of other codecs have a different layout. */
     model_keys_only_text(keys, "tokenizer_type", "qwen3_tts_tokenizer_12hz", NULL);
     status = read_level(&outer, &talker, c, err);
     if (!status) status = read_level(&inner, &predictor, &s->predictor, err);
@@ -209,8 +210,8 @@ static int model_talker_read(const model_keys *keys, model_config *c, dcp_error 
     return status ? status : read_code_ids(&outer, c->classes, s, err);
 }
 
-/* The families: the content of each one's config.json, which family a config belongs to, and what
- * applies to all of them. */
+/* The families: readers of each family's config.json, the choice of the family for a config, and
+ * checks that apply to all families. */
 
 /* GPT-2, in its own spelling and in that of newer families. n_ctx has no effect, as in
  * transformers: n_positions is the number of positions. If a config does not mention dropout, it
@@ -295,7 +296,7 @@ static int read_llama(const model_keys *keys, model_config *c, dcp_error *err) {
     return status ? status : model_keys_flag(keys, "mlp_bias", 0, &c->mlp_bias, err);
 }
 
-/* Queries, keys and values have biases, nothing else. */
+/* Only queries, keys and values have biases. */
 static int read_qwen2(const model_keys *keys, model_config *c, dcp_error *err) {
     c->names = &llama;
     c->kv_heads = 32;
@@ -362,7 +363,8 @@ static int read_vit_sizes(const model_keys *keys, model_config *c, dcp_error *er
     return model_keys_size(keys, &head_dim, err);
 }
 
-/* Reads the patches that fit into an image; a convolution skips the rest. */
+/* Reads the sizes of images and patches. A remainder of an image that is smaller than a patch is
+ * skipped, as by a convolution. */
 static int read_image(const model_keys *keys, model_config *c, dcp_error *err) {
     int status = model_keys_pair(keys, "image_size", 224, c->image, err);
     if (!status) status = model_keys_pair(keys, "patch_size", 16, c->patch, err);
@@ -382,7 +384,8 @@ static int read_image(const model_keys *keys, model_config *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* As many as id2label has; otherwise num_labels, or 2 if that is missing, too. */
+/* Reads the number of classes: that of id2label if it exists, otherwise num_labels, or 2 if that is
+ * missing, too. */
 static int read_classes(const model_keys *keys, model_config *c, dcp_error *err) {
     static const char usual[] = "single_label_classification";
     const json_t *labels = model_keys_value(keys, "id2label");

@@ -1,6 +1,7 @@
 /* How a talker's samples enter the stream: text passes through a table and two linear layers with
- * an activation between them; codes and the speaker's vector are added to the result. The gradients
- * of the tables of codes are added to those that come from the predictor's input. */
+ * an activation between them; codes and the speaker's vector are added to the result. The
+ * predictor's input uses the tables of codes, too; the gradients that are computed here are added
+ * to those from there. */
 #include "models/layers.h"
 #include "models/parts.h"
 #include "models/speech.h"
@@ -32,7 +33,7 @@ static void embed_text(model_run *run, const float *const *params) {
                                    run->rows, params);
 }
 
-/* Adds all codes except the first, each from a table of its own. */
+/* Adds the embeddings of all codes except the first; each code has a table of its own. */
 static void add_codes(model_run *run, const float *const *params) {
     const model *m = run->m;
     const size_t hidden = m->c.hidden, frames = run->speech.frames;
@@ -82,7 +83,7 @@ static int has_gradient(const linear *l, float *const *grads) {
     return grads[l->weight] || grads[l->bias];
 }
 
-/* Computes the gradients of the talker's text. They are frozen in a model that is tuned on a
+/* Computes the gradients of the parameters for text, which are frozen when a model is tuned on a
  * voice. */
 static void text_backward(model_run *run, const float *const *params, float *const *grads) {
     const model *m = run->m;
@@ -120,15 +121,15 @@ const stage_kind stage_speech = {
 /* How samples enter the stream: tokens through an embedding, images as projected patches after a
  * class token, vectors unchanged. Learned positions are added. */
 
-/* Adds to each token its position in its document. */
+/* Adds the learned position of each token in its document. */
 static void add_places(model_run *run, const float *const *params) {
     run->k->embedding_forward(run->k, run->stream[0], params[run->m->root.positions],
                               run->samples.places, run->rows, run->m->c.hidden,
                               KERNELS_ADD | model_table_flags(run->m));
 }
 
-/* Adds the same positions, [length,hidden], to every sample, starting after those of a text's
- * earlier pieces, unless samples are packed. */
+/* Adds the learned positions. Without packing, these are the same [length,hidden] for every sample;
+ * for a text that arrives in pieces, they continue after those of earlier pieces. */
 static void add_positions(model_run *run, const float *const *params) {
     const size_t place = run->m->root.positions, sample = run->length * run->m->c.hidden;
     if (place == NO_PLACE) return;
@@ -298,7 +299,8 @@ static void head_work(model_run *run, arena *a) {
     run->logits = model_arena_typed(a, run->counted, run->m->c.classes, model_logits_type(run->m));
 }
 
-/* The rows that count: each sample's first; the last, for a text that arrives in pieces; or all. */
+/* Returns the rows that the head reads: all rows, each sample's first or, for a text that arrives
+ * in pieces, the last. */
 static const float *pick(model_run *run) {
     const size_t hidden = run->m->c.hidden;
     if (run->counted == run->rows) return last(run);
@@ -327,7 +329,7 @@ static void head_forward(model_run *run, size_t layer, const float *const *param
                                   run->samples.targets, run->counted, run->m->c.classes);
 }
 
-/* Copies the gradient of the picked rows to their places; the other rows have none. */
+/* Copies the gradient of the picked rows to their places; that of the other rows is 0. */
 static void put_back(model_run *run) {
     const size_t hidden = run->m->c.hidden;
     run->k->zero(run->k, run->dstream, run->rows * hidden);

@@ -30,7 +30,7 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 typedef struct operand_sizes {
     size_t in, dout, weight;
-    size_t kept; /* in bytes, by the kernels */
+    size_t kept; /* the bytes that the kernels keep in addition */
 } operand_sizes;
 
 static void cover(operand_sizes *s, const model_run *run, const linear *l, size_t rows) {
@@ -50,7 +50,7 @@ static void cover_block(operand_sizes *s, const model_run *run) {
     for (size_t i = 0; i < sizeof outer / sizeof *outer; i++) cover(s, run, outer[i], run->rows);
     operand_sizes mlp = *s;
     for (size_t i = 0; i < sizeof inner / sizeof *inner; i++) cover(&mlp, run, inner[i], run->rows);
-    if (model_inner_type(run->m) == KERNELS_BF16) /* its arrays are already bf16 */
+    if (model_inner_type(run->m) == KERNELS_BF16) /* the MLP's arrays are already bf16 */
         mlp.in = mlp.dout = 0;
     *s = (operand_sizes){.in = larger(larger(s->in, mlp.in), hidden),
                          .dout = larger(larger(s->dout, mlp.dout), hidden),

@@ -43,7 +43,7 @@ void model_linear_backward_params(model_run *run, const linear *l, operand dy, o
 /* dx[rows,in] = (or +=) the gradient of x */
 void model_linear_backward_input(model_run *run, const linear *l, void *dx, operand dy, size_t rows,
                                  const float *const *params, unsigned flags);
-/* Does both; dx may be NULL, and may be x. */
+/* Computes both the parameters' gradients and dx, which may be NULL or x. */
 void model_linear_backward(model_run *run, const linear *l, void *dx, operand dy, operand x,
                            size_t rows, const float *const *params, float *const *grads,
                            unsigned flags);

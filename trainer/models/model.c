@@ -136,14 +136,14 @@ sample_shape model_sample(const model *m, uint64_t sequence) {
     }
 }
 
-/* Walks through the stages in the order in which a sample passes them: a gradient goes back as far
- * as something is trained. */
+/* Counts operations stage by stage, in the order in which a sample passes them. The gradient of a
+ * part's input is computed only if something before it is trained. */
 
 typedef struct flops_walk {
     const unsigned char *trained; /* [parameters of the current unit]; NULL: all are trained */
     int reached;                  /* the input of the next part depends on something trained */
     double rows;                  /* per sample, in the stream */
-    double seen;                  /* rows that a row sees without a window */
+    double seen;                  /* the number of rows that a row sees without a window */
     double sum;
 } flops_walk;
 
@@ -151,7 +151,8 @@ static int place_is_trained(const flops_walk *w, size_t place) {
     return place != NO_PLACE && (!w->trained || w->trained[place]);
 }
 
-/* Counts one layer; there may be others with the same input. */
+/* Counts one layer. Does not update `reached`, since the next layer may have the same input;
+ * pass_linear does that. */
 static void count_linear(flops_walk *w, const linear *l) {
     const double product = 2.0 * w->rows * (double)l->in * (double)l->out;
     if (l->out) w->sum += product * (1 + place_is_trained(w, l->weight) + w->reached);
@@ -171,7 +172,7 @@ static void pass_norm(flops_walk *w, const norm *n) {
     pass_place(w, n->bias);
 }
 
-/* A row sees all rows, as is customary in such counts, or its window. */
+/* Counts as if each row saw all rows, or all of its window, as is customary. */
 static void count_attention(flops_walk *w, const model *m, size_t layer) {
     const double window = (double)model_window(m, layer);
     const double seen = window > 0.0 && window < w->seen ? window : w->seen;
@@ -237,8 +238,8 @@ static void pass_codes(flops_walk *w, const model *m, size_t n) {
     for (size_t code = 1; code < n; code++) pass_place(w, m->speech.tables[code - 1]);
 }
 
-/* next: whether the parameters of this and later blocks are trained. Returns the position after the
- * level's blocks. */
+/* Counts the blocks of a model or of its predictor. next: for each parameter of these and later
+ * blocks, whether it is trained. Returns the position in `next` after these blocks. */
 static const unsigned char *count_level(flops_walk *w, const model *m, const unsigned char *next) {
     const unsigned char *root = w->trained;
     for (size_t layer = 0; layer < m->c.layers; layer++) {

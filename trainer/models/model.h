@@ -13,21 +13,21 @@
 
 /* A model as the trainer sees it: parameters grouped in units, and stages that run in order.
  *
- * FSDP gathers and reduces a unit at once. Unit 0 is the root (embedding, final norm, lm_head),
- * which stays gathered during a step; units 1..L are the transformer blocks. A stage is one piece
- * of the computation and uses the parameters of one unit. For L blocks the stages are: 0 embedding
- * (unit 0), 1..L blocks (units 1..L), L+1 final norm, head and loss (unit 0). Tied weights are one
- * parameter of one unit. A plain MLP's blocks are its hidden layers. A talker's stages are followed
- * by those of its predictor: its input (unit 0), its blocks (the units after the talker's) and its
- * heads (unit 0).
+ * FSDP gathers and reduces each unit as a whole. Unit 0 is the root (embedding, final norm,
+ * lm_head), which stays gathered during a step; units 1..L are the transformer blocks. A stage is
+ * one piece of the computation and uses the parameters of one unit. For L blocks the stages are: 0
+ * embedding (unit 0), 1..L blocks (units 1..L), L+1 final norm, head and loss (unit 0). Tied
+ * weights are one parameter of one unit. A plain MLP's blocks are its hidden layers. A talker's
+ * stages are followed by the stages of its predictor: the input (unit 0), the blocks (the units
+ * after the talker's blocks) and the heads (unit 0).
  *
- * A model computes in fp32 or in bf16. In bf16, parameters are rounded to bf16 before use, whether
- * or not the caller rounded them before, and so are the operands of all matrix products, whose sums
- * are fp32; attention's operands only on a GPU. Arrays between the gated MLP's products are bf16.
- * The residual stream, norms, softmax, loss and gradients of parameters remain fp32. */
+ * A model computes in fp32 or in bf16. In bf16, it rounds parameters to bf16 before use, even if
+ * the caller has already rounded them. It also rounds the operands of all matrix products, whose
+ * sums are fp32; those of attention only on a GPU. Arrays between the gated MLP's products are
+ * bf16. The residual stream, norms, softmax, loss and gradients of parameters remain fp32. */
 
-/* Makes a model that computes from a Hugging Face config object; see model_describe. Allocates no
- * parameters: the caller provides them. */
+/* Makes a model from a Hugging Face config object, as model_describe does, but one that can
+ * compute. Allocates no parameters: the caller provides them. */
 int model_create(const json_t *config, model **out, dcp_error *err);
 void model_destroy(model *m);
 /* Activation checkpointing (Chen et al. 2016): runs that are created afterwards store only the
@@ -48,8 +48,8 @@ void model_set_kernels(model *m, kernels *k);
 void model_set_type(model *m, kernels_type type);
 kernels_type model_type(const model *m);
 
-/* Returns true if the stage uses parameter i of its unit. Two stages use tied weights, and a
- * talker's tables of codes. */
+/* Returns true if the stage uses parameter i of its unit. Tied weights, and a talker's tables of
+ * codes, are used by two stages. */
 int model_stage_uses(const model *m, size_t stage, size_t i);
 int model_speaks(const model *m);            /* true if its samples are speech */
 uint64_t model_max_sequence(const model *m); /* max_position_embeddings, or 0 without tokens */
@@ -62,6 +62,6 @@ sample_shape model_sample(const model *m, uint64_t sequence);
  * and for its input's gradient, if the input depends on something trained. The forward pass of
  * attention costs 4 * heads * head_dim * length^2; its backward pass costs twice that if its input
  * depends on something trained. Lookups, norms, biases, activations and repeated computations are
- * not counted. trained: whether each parameter is trained, in the order of units and places; NULL:
- * all are. sequence: tokens per sample. */
+ * not counted. trained: for each parameter, in the order of units and places, whether it is
+ * trained; NULL: all are. sequence: tokens per sample. */
 double model_flops_per_sample(const model *m, uint64_t sequence, const unsigned char *trained);

@@ -7,14 +7,13 @@
 #include "kernels/kernels.h"
 #include "models/positions.h"
 
-/* INPUT_SPEECH: text with the speech that says it, in frames of several codes each, and a speaker's
- * vector. */
+/* INPUT_SPEECH: a text, its speech as frames of several codes each, and the speaker's vector. */
 typedef enum model_input { INPUT_TOKENS, INPUT_IMAGE, INPUT_VECTOR, INPUT_SPEECH } model_input;
 
 /* Hugging Face's names of a family's parts, without ".weight" and ".bias". The two parts that are a
  * single tensor are named in full. NULL: the family has no such part. */
 typedef struct family_names {
-    const char *base; /* the prefix of the names, which files of a base model omit */
+    const char *base; /* the beginning of all names, which files of a base model omit */
     const char *embed, *patches, *final_norm, *head;
     const char *positions, *class_token; /* in full */
     const char *block, *after; /* the beginning of a block's names, before and after its number */
@@ -28,7 +27,8 @@ typedef struct family_names {
 typedef struct model_config {
     const family_names *names; /* static */
     model_input input;
-    uint64_t classes; /* the number of outputs to choose from: the vocabulary, or classes */
+    uint64_t classes; /* the number of outputs to choose from: the size of the vocabulary, or the
+                         number of classes */
     uint64_t hidden, intermediate, layers;
     uint64_t heads, kv_heads, head_dim;
     uint64_t max_positions;                /* of tokens; 0 for other inputs */
@@ -43,8 +43,8 @@ typedef struct model_config {
     int in_first;   /* linear weights are stored [in,out] */
     int qkv_bias, o_bias, mlp_bias, head_bias;
     uint64_t *sizes; /* [layers + 2] of a plain MLP, allocated; NULL for transformers */
-    /* [layers] the number of tokens, up to itself, that a token sees; 0: all. Allocated; NULL: all
-     * in every layer. */
+    /* [layers] the number of tokens that a token sees, counted backwards from itself; 0: no limit.
+     * Allocated; NULL: no limit in any layer. */
     uint64_t *windows;
     struct speech_config *speech; /* for INPUT_SPEECH, allocated; otherwise NULL */
 } model_config;
@@ -56,5 +56,7 @@ typedef struct speech_config {
     uint64_t groups;                         /* codes per frame */
     uint64_t text_pad, text_begin, text_end; /* special ids of the text channel */
     uint64_t pad, begin, end, no_think, think_begin, think_end; /* ids of the codec channel */
-    model_config predictor; /* of the other codes, which are its classes; without speech */
+    /* The configuration of the predictor, whose classes are the other codes; its `speech` is NULL.
+     */
+    model_config predictor;
 } speech_config;

@@ -33,7 +33,7 @@ static void lay_out_norms(model_run *run, arena *a) {
 }
 
 static void lay_out_samples(model_run *run, arena *a) {
-    if (run->outer) return; /* the outer run has them */
+    if (run->outer) return; /* the outer run has the samples */
     if (run->inner) {
         model_speech_lay_out(run, a);
         return;
@@ -138,7 +138,7 @@ static int take_run_memory(model_run *run, dcp_error *err) {
     return status ? status : model_speech_take_lists(run, err);
 }
 
-/* Fills in the angles of its positions. */
+/* Fills in the cosines and sines of the run's positions. */
 static int fill_rope(model_run *run, dcp_error *err) {
     const size_t half = run->m->c.rope.theta > 0.0 ? run->m->c.head_dim / 2 : 0;
     const size_t n = model_positions(run) * half, bytes = n * sizeof(float);
@@ -155,7 +155,7 @@ static int fill_rope(model_run *run, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Makes a run without its memory. room: of a cache, or 0. */
+/* Makes a run without its memory. room: the tokens for which the cache has room; 0: no cache. */
 static int begin_run(const model *m, uint64_t batch, uint64_t sequence, uint64_t room,
                      model_run **out, dcp_error *err) {
     int status = check_batch_shape(m, batch, room ? room : sequence, err);
@@ -170,7 +170,7 @@ static int begin_run(const model *m, uint64_t batch, uint64_t sequence, uint64_t
     run->shape = model_sample(m, sequence);
     run->cache.room = room;
     if (room) run->shape.targets = 1;
-    if (room) run->shape.packed = 0; /* it is a single text */
+    if (room) run->shape.packed = 0; /* a cache holds a single text */
     run->counted = batch * run->shape.targets;
     status = m->inner ? model_speech_begin(run, err) : DCP_OK;
     if (!status) status = measure_run(run, err);
@@ -251,7 +251,7 @@ static int check_class(const model_run *run, const char *what, size_t at, int32_
                      classes);
 }
 
-/* Kernels skip keys by their places, so these must be correct. */
+/* Kernels use places to decide which keys to skip, so places must be correct. */
 static int check_places(const model_run *run, const int32_t *places, dcp_error *err) {
     const size_t n = run->shape.packed ? run->batch * run->shape.tokens : 0;
     for (size_t i = 0; i < n; i++) {
@@ -327,8 +327,8 @@ void model_forward(model_run *run, size_t stage, const float *const *params) {
     if (at.is_block) run_of(run, &at)->kept = stage;
 }
 
-/* Computes again what the block stores for its backward pass, if another block's has replaced it;
- * the last block's is still there. */
+/* With checkpointing, computes again what the block stores for its backward pass, unless the memory
+ * that the blocks share still contains it. */
 static void keep_again(model_run *run, size_t stage, const float *const *params) {
     const stage_place at = model_stages_at(run->m, stage);
     model_run *own = run_of(run, &at);

@@ -18,7 +18,7 @@ int model_run_create(const model *m, uint64_t batch, uint64_t sequence, model_ru
                      dcp_error *err);
 /* Makes a run over one text that arrives in pieces of up to `piece` tokens, for forward passes on
  * the CPU. It stores keys and values of up to `room` tokens; the logits are those of a piece's last
- * token. DCP_ERR_ARG: it is not a model of text, or has fewer positions. */
+ * token. DCP_ERR_ARG: the model is not one of text, or has fewer than `room` positions. */
 int model_run_create_cached(const model *m, uint64_t piece, uint64_t room, model_run **out,
                             dcp_error *err);
 /* Sets the next piece, of 1 to `piece` tokens, before its stages run. DCP_ERR_ARG: an id is outside
@@ -30,36 +30,39 @@ int model_run_measure(const model *m, uint64_t batch, uint64_t sequence, uint64_
                       uint64_t *kept, dcp_error *err);
 void model_run_destroy(model_run *run);
 
-/* Sets the micro-batch: `batch` samples, copied. A target is what the token at that place should
- * predict, or the sample's class; SAMPLE_IGNORE: not counted. Gradients and loss are multiplied by
- * scales[losses] (the loss's weight / its targets counted in the whole step). DCP_ERR_ARG: an id or
- * target is outside the vocabulary, or places are invalid. */
+/* Sets the micro-batch: `batch` samples, copied. A target is the id that the token at that place
+ * should predict, or the sample's class. SAMPLE_IGNORE is not counted. Gradients and losses are
+ * multiplied by scales[losses]: the weight of each loss, divided by the number of its targets that
+ * count in the whole step. DCP_ERR_ARG: an id or target is outside the vocabulary, or places are
+ * invalid. */
 int model_run_set_batch(model_run *run, const sample_batch *batch, const float *scales,
                         dcp_error *err);
 
-/* poll(ctx) is called after each matrix product, so transfers in flight can proceed. NULL, as after
- * the creation: nothing is called. */
+/* poll(ctx) is called after each matrix product, so transfers in flight can proceed. NULL, the
+ * initial value: nothing is called. */
 void model_run_set_poll(model_run *run, void (*poll)(void *ctx), void *ctx);
 
-/* Runs a stage's forward pass. params: the unit's whole parameters, in the unit's order, in the
- * memory of the model's kernels, like gradients. Stages run in order; the last one also computes
- * the loss. */
+/* Runs a stage's forward pass. params: the unit's whole parameters, in the unit's order. Parameters
+ * and gradients are in the memory of the model's kernels. Stages run in order; the last one also
+ * computes the loss. */
 void model_forward(model_run *run, size_t stage, const float *const *params);
 /* Runs a stage's backward pass. Stages run in reverse order, once for each forward pass, because
  * gradients replace activations. grads: the unit's gradients, +=; NULL for a parameter whose
  * gradient is not needed. */
 void model_backward(model_run *run, size_t stage, const float *const *params, float *const *grads);
 /* Waits for the last forward pass, and sets out[losses] to the negative log likelihood of its
- * micro-batch, summed over the counted targets, times scale; 0 before the first pass. */
+ * micro-batch, summed over the counted targets and multiplied by scale. The losses are 0 before the
+ * first pass. */
 void model_run_losses(const model_run *run, double *out);
 /* The sum of all losses. */
 double model_run_loss(const model_run *run);
-/* Logits of the last forward pass [batch*sequence, vocab], with a cache [vocab], in the memory of
- * the model's kernels; valid until the backward pass. *type: their type. A classifier's are
- * fp32. */
+/* The logits of the last forward pass, [batch*sequence, vocab], or [vocab] with a cache. They are
+ * in the memory of the model's kernels, and valid until the backward pass. *type: their type. A
+ * classifier's are fp32. */
 const void *model_run_logits(const model_run *run, kernels_type *type);
 /* A talker's logits of all codes except the first, [groups - 1, *frames, codes]: the frames of all
- * samples in order, then some unused ones. In the same memory, and valid for as long. */
+ * samples in order, then some unused ones. They are in the same memory as model_run_logits, and
+ * valid for as long. */
 const float *model_run_code_logits(const model_run *run, size_t *frames);
 /* The class with the largest logit, the first of equals; `classes` if a logit is not a number. */
 size_t model_likeliest(const float *logits, size_t classes);

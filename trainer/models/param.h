@@ -12,8 +12,8 @@ typedef struct model_param {
     char name[128]; /* Hugging Face's: "model.layers.0.mlp.up_proj.weight" */
     uint32_t ndim;
     uint64_t shape[DCP_MAX_DIMS];
-    size_t base;     /* where the name in files of the base model begins: "layers.0.mlp..." */
-    model_init init; /* how a random start fills it */
+    size_t base;     /* the offset in `name` of its name in the base model: "layers.0.mlp..." */
+    model_init init; /* the initial values of a random start */
     double std;      /* for MODEL_INIT_NORMAL */
     int frozen;      /* 0; may be set in a copy by whoever trains the model */
     int fresh; /* files of weights may lack it: a classifier, which is then initialized randomly */

@@ -48,7 +48,7 @@ static size_t add_vector(unit_builder *b, const char *name, const char *suffix, 
     return add_parameter(b, name, suffix, 1, &(uint64_t){dim}, init, 0.0);
 }
 
-/* If the family has no such part, `out` is 0. */
+/* Returns a layer whose `out` is 0 if the family has no such part. */
 static linear add_linear(unit_builder *b, const char *name, size_t in, size_t out, int bias,
                          double std) {
     linear l = {.weight = NO_PLACE, .bias = NO_PLACE};
@@ -62,7 +62,7 @@ static linear add_linear(unit_builder *b, const char *name, size_t in, size_t ou
     return l;
 }
 
-/* If the family has no such part, `dim` is 0. */
+/* Returns a norm whose `dim` is 0 if the family has no such part. */
 static norm add_norm(unit_builder *b, const char *name, size_t dim) {
     norm n = {.weight = NO_PLACE, .bias = NO_PLACE};
     if (!name) return n;
@@ -73,7 +73,8 @@ static norm add_norm(unit_builder *b, const char *name, size_t dim) {
     return n;
 }
 
-/* GPT-2 initializes what adds to the stream with smaller values, by the number of additions. */
+/* GPT-2 initializes layers whose output is added to the stream with smaller values: divided by the
+ * square root of the number of such additions. */
 static double residual_std(const model_config *c) {
     return c->in_first ? c->init_std / sqrt(2.0 * (double)c->layers) : c->init_std;
 }
@@ -164,8 +165,8 @@ static linear add_head(unit_builder *b, const root_parts *root) {
                       c->sizes ? dense_std(in) : c->init_std);
 }
 
-/* A classifier is not part of the base model, and most files of weights are those of a base
- * model. */
+/* Most files of weights are those of a base model, which has no classifier, so the classifier may
+ * be missing. */
 static void mark_classifier(model *m) {
     const linear *head = &m->root.head;
     if (m->c.input != INPUT_IMAGE || head->weight == NO_PLACE || head->bias == NO_PLACE) return;
@@ -214,7 +215,8 @@ static void add_speech(unit_builder *b) {
     b->failed |= within.failed;
 }
 
-/* units: those of the first block and the following ones. */
+/* Adds the parameters of all blocks. units: the units of the blocks, starting with that of the
+ * first block. */
 static int add_blocks(model *m, model_unit *units) {
     unit_builder b = {.m = m, .units = units, .in_first = m->c.in_first};
     for (size_t layer = 0; layer < m->c.layers; layer++) {
@@ -241,7 +243,8 @@ static int add_parts(model *m) {
     return b.failed || failed;
 }
 
-/* Makes the inner model, whose blocks' units follow those of this one. */
+/* Makes the inner model, if there is one. The units of its blocks follow those of this model's
+ * blocks. */
 static int add_inner(model *m) {
     const speech_config *s = m->c.speech;
     m->units = calloc(model_units(m), sizeof *m->units);

@@ -30,7 +30,7 @@ void model_arena_cover(arena *a, const arena *part) {
     a->overflow |= part->overflow;
 }
 
-/* A layer's keys and values have the same layout in the cache as attention reads, so nothing is
+/* The cache stores a layer's keys and values in the layout that attention reads, so nothing is
  * copied. */
 
 void model_cache_lay_out(model_run *run, arena *a) {

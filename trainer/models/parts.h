@@ -22,8 +22,8 @@ void *model_arena_take(arena *a, size_t rows, size_t bytes_a_row);
 float *model_arena_floats(arena *a, size_t rows, size_t cols);
 void *model_arena_typed(arena *a, size_t rows, size_t cols, kernels_type type);
 
-/* Extends `a` to the end of `part`, which began as a copy of `a` and shares its place with others
- * that did. */
+/* Extends `a` to the end of `part`, which began as a copy of an arena like `a`. Parts that begin as
+ * copies of the same arena share its memory. */
 void model_arena_cover(arena *a, const arena *part);
 
 /* A family is its config (names, sizes, flags) and three kinds of stages, chosen from those here:
@@ -58,8 +58,9 @@ typedef struct root_parts {
  * predictor. Places are in the root. */
 typedef struct speech_parts {
     size_t text;       /* the text's table */
-    linear rise, fall; /* of the text's embedding, with the activation between them */
-    linear projection; /* of the predictor's input; out is 0 if its width is the talker's */
+    linear rise, fall; /* applied to the text's embedding, with the activation between them */
+    linear projection; /* applied to the predictor's input; out is 0 if both models have the same
+                          width */
     size_t *tables;    /* [groups - 1] of all codes except the first */
     linear *heads;     /* [groups - 1] of all codes except the first */
 } speech_parts;
@@ -72,16 +73,16 @@ typedef struct block_parts {
 /* One kind of stage. `layer` is the index of a block; elsewhere it is 0. */
 typedef struct stage_kind {
     void (*keep)(model_run *run, arena *a, size_t layer); /* lays out what backward needs */
-    void (*work)(model_run *run, arena *a); /* lays out what no other kind uses at the same time */
+    void (*work)(model_run *run, arena *a); /* lays out memory that all kinds use in turn */
     void (*forward)(model_run *run, size_t layer, const float *const *params);
     void (*backward)(model_run *run, size_t layer, const float *const *params, float *const *grads);
 } stage_kind;
 
-/* How samples enter. stage_frames: in the predictor, whose rows are codes of frames. */
+/* How samples enter. stage_frames: the input of the predictor, whose rows are codes of frames. */
 extern const stage_kind stage_tokens, stage_image, stage_vector, stage_speech, stage_frames;
 extern const stage_kind stage_transformer, stage_dense; /* blocks */
 extern const stage_kind stage_head;                     /* norm, linear, cross-entropy */
-extern const stage_kind stage_codes; /* the same for all of a frame's codes except the first */
+extern const stage_kind stage_codes; /* as stage_head, for all codes of a frame except the first */
 
 typedef struct model_unit {
     model_param *params;
@@ -90,7 +91,7 @@ typedef struct model_unit {
 
 struct model {
     model_config c;
-    kernels *own, *k;  /* the CPU's, and those with which it computes */
+    kernels *own, *k;  /* the CPU's, which the model owns, and those with which it computes */
     kernels_type type; /* the type in which it computes */
     model_unit *units; /* [model_units] */
     root_parts root;
@@ -98,16 +99,16 @@ struct model {
     const stage_kind *input, *body, *head;
     int checkpointing; /* all blocks share one block's memory of activations */
     int packed;        /* samples of its runs are packed */
-    /* A talker's predictor, whose stages follow the talker's. Its root is the talker's, unit 0, and
-     * the unit of its block `layer` is units[layer + 1], as in any model: these are the last of the
-     * talker's units. */
+    /* A talker's predictor, whose stages follow the talker's. Its root is the talker's unit 0. The
+     * unit of its block `layer` is units[layer + 1], as in any model; its units are the last ones
+     * of the talker. */
     model *inner;
     speech_parts speech;
-    uint64_t frames; /* for which a sample has room */
+    uint64_t frames; /* the number of frames for which a sample has room */
 };
 
-/* The arrays of n rows that a block stores for its backward pass. Cheap ones (normed inputs,
- * rotated queries and keys, activations) are computed again. */
+/* The arrays of n rows that a block stores for its backward pass. Arrays that are cheap to compute
+ * (normed inputs, rotated queries and keys, activations) are computed again instead. */
 typedef struct block_run {
     void *q;        /* [n,heads,head_dim] as projected, of model_heads_type */
     void *key;      /* [n,kv_heads,head_dim] as projected, of model_heads_type */
@@ -115,11 +116,11 @@ typedef struct block_run {
     void *attended; /* [n,heads,head_dim] of model_heads_type */
     float *lse;     /* [batch,heads,length] */
     float *middle;  /* [n,hidden] the residual stream between attention and MLP */
-    /* [n,intermediate] of model_inner_type, in gated MLPs. Its own gradient after the backward
-     * pass. */
+    /* [n,intermediate] of model_inner_type, in gated MLPs. Holds its own gradient after the
+     * backward pass. */
     void *gate;
-    /* [n,intermediate] of model_inner_type, or in a dense block [n,out] in fp32. Its own gradient
-     * after the backward pass. */
+    /* [n,intermediate] of model_inner_type, or in a dense block [n,out] in fp32. Holds its own
+     * gradient after the backward pass. */
     void *up;
 } block_run;
 
@@ -128,7 +129,7 @@ typedef struct attention_work {
     float *fused; /* [n,(heads + 2 kv_heads) head_dim] if q, k and v are one part */
     void *q;      /* [n,heads,head_dim] normed and rotated; later the projection's gradient */
     void *key;    /* [n,kv_heads,head_dim] normed and rotated; later the projection's gradient */
-    float *dq;    /* [n,heads,head_dim] of normed and rotated heads; the same array as q in fp32 */
+    float *dq;    /* [n,heads,head_dim] of normed and rotated heads; if q is fp32, the same array */
     float *dkey;  /* [n,kv_heads,head_dim] of normed and rotated heads; always a separate array */
     void *dvalue; /* [n,kv_heads,head_dim] */
     void *dattended; /* [n,heads,head_dim] */
@@ -154,8 +155,9 @@ typedef struct norm_stats {
     float *rstd; /* [rows] */
 } norm_stats;
 
-/* A talker's samples as lists of rows, contiguous in memory. Frames are those of all samples, and
- * some unused ones. The id of an unused frame, and of anything that does not exist, is -1. */
+/* A talker's samples as lists of rows, contiguous in memory. The lists contain the frames of all
+ * samples, and some unused frames. An id that does not exist, such as that of an unused frame, is
+ * -1. */
 typedef struct speech_lists {
     int32_t *text, *codec; /* [rows] ids of both channels; codec: also first codes of frames */
     int32_t *at, *before;  /* [frames] the frame's row in the stream, and the row before it */
@@ -168,17 +170,18 @@ typedef struct speech_run {
     size_t frames;             /* of the predictor's run: a multiple of SPEECH_FRAMES_STEP */
     speech_lists lists, host;  /* in the kernels' memory, and in the host's */
     float *text, *risen, *mid; /* [rows,text_hidden]: embedded, projected once, and activated */
-    float *of_frames;          /* [frames,hidden] the sum of all codes except the first */
+    float *of_frames; /* [frames,hidden] the sum of the embeddings of all codes except the first */
 } speech_run;
 
 /* The additional members of the predictor's run. */
 typedef struct frames_run {
     float *before; /* [frames,hidden] the talker's last block's output before each frame */
     norm_stats before_stats;
-    float *inputs; /* [frames,groups,hidden] before the projection; else the stream */
+    float *inputs; /* [frames,groups,hidden] the input of the projection; without one, the stream
+                      itself */
     float *dinputs;
     float *column; /* [frames,hidden] one row of each frame */
-    float *picked; /* [groups - 1,frames,hidden of the predictor] its heads' input */
+    float *picked; /* [groups - 1,frames,hidden of the predictor] the input of its heads */
 } frames_run;
 
 /* A multiple of this many rows of any width is aligned as kernels require. */
@@ -198,19 +201,19 @@ struct model_run {
     frames_run frames;        /* of the inner run */
     double *host_losses;      /* [counted] */
     size_t kept;              /* with checkpointing: the stage whose activations are stored */
-    int again;                /* a forward pass that only computes again what is stored */
-    void (*poll)(void *ctx);  /* may be NULL */
+    int again; /* set in a forward pass that only computes again what the backward pass needs */
+    void (*poll)(void *ctx); /* may be NULL */
     void *poll_ctx;
 
     void *memory;
     uint64_t bytes;
-    uint64_t kept_bytes; /* stored in addition by the kernels: matmul_bf16_keeps */
+    uint64_t kept_bytes; /* what the kernels allocate in addition: matmul_bf16_keeps */
     /* [layers + 1]: [rows,hidden] the input of each block, and the output of the last; [rows,sizes]
      * for an MLP. */
     float **stream;
     float *dstream; /* [rows,hidden] the stream's gradient */
-    /* [rows,hidden] The gradient in bf16, if the model computes in it and blocks are
-     * transformers. */
+    /* [rows,hidden] the stream's gradient in bf16, if the model computes in bf16 and its blocks are
+     * transformers */
     uint16_t *dstream_rounded;
     void *normed;           /* [rows,hidden] of the model's type */
     float *dnormed;         /* [rows,hidden] */
@@ -223,19 +226,20 @@ struct model_run {
     void *mlp;        /* [rows,intermediate] */
     float *patches;   /* [batch * patches, channels * patch] */
     float *projected; /* [batch * patches, hidden] */
-    /* The number of rows that the head reads: all, or one per sample: its first, or with a cache
-     * its last. */
+    /* The number of rows that the head reads: all rows, or one row per sample, which is its first
+     * or, with a cache, its last. */
     size_t counted;
-    float *picked; /* [counted,hidden] those rows, unless they are all rows */
-    /* [counted,classes] of model_logits_type. Their gradient after the backward pass. */
+    float *picked; /* [counted,hidden] these rows; unused if they are all rows */
+    /* [counted,classes] of model_logits_type. Holds the logits' gradient after the backward
+     * pass. */
     void *logits;
     float *lse;     /* [counted] */
     double *losses; /* [counted] */
 
-    /* In bf16; [0,...] in fp32: */
+    /* Operands in bf16; empty arrays if the model computes in fp32: */
     uint16_t *in, *dout; /* a linear layer's input, and its output's gradient */
     uint16_t *weight;    /* the current parameter */
-    float *rounded[2];   /* parameters that are not multiplied by matrices */
+    float *rounded[2];   /* parameters that are rounded but not used in matrix products */
 };
 
 static inline size_t model_q_dim(const model *m) { return m->c.heads * m->c.head_dim; }
@@ -244,7 +248,8 @@ static inline size_t model_kv_dim(const model *m) { return m->c.kv_heads * m->c.
 static inline size_t model_width(const model *m, size_t layer) {
     return m->c.sizes ? m->c.sizes[layer] : m->c.hidden;
 }
-/* The number of tokens, up to itself, that a token sees in the layer; 0: all. */
+/* The number of tokens that a token sees in the layer, counted backwards from itself; 0: no
+ * limit. */
 static inline size_t model_window(const model *m, size_t layer) {
     return m->c.windows ? m->c.windows[layer] : 0;
 }
@@ -271,8 +276,8 @@ static inline size_t model_positions(const model_run *run) {
 }
 
 /* model_inner_type is the type of the arrays between the MLP's products. model_heads_type is that
- * of heads from their projection through attention and back. Both are fp32 if a bias is added to
- * the arrays. */
+ * of heads from their projection through attention and back. Each is fp32 if a bias is added to its
+ * arrays. */
 static inline kernels_type model_inner_type(const model *m) {
     return m->c.mlp_bias || m->c.sizes ? KERNELS_F32 : m->type;
 }
@@ -295,6 +300,6 @@ static inline kernels_type model_heads_type(const model *m) {
 
 void model_cache_lay_out(model_run *run, arena *a);
 
-/* Where the layer's keys and values are once the block has computed those of the current piece.
- * With a cache it computes them in place, after those of earlier pieces. */
+/* Returns the memory of the layer's keys and values. It is complete after the block has computed
+ * those of the current piece; with a cache, it stores them there, after those of earlier pieces. */
 kv_rows model_cache_place(model_run *run, size_t layer);

@@ -56,7 +56,7 @@ static int read_llama3(const model_keys *rope, model_rope *out, dcp_error *err) 
         rope->path, out->often, out->seldom);
 }
 
-/* 0 counts as absent where transformers does that. */
+/* Reads a number for which 0 counts as absent, as in transformers. */
 static int read_or(const model_keys *rope, const char *key, double absent, double *out,
                    dcp_error *err) {
     const int status = model_keys_number(rope, key, absent, 0.0, out, err);
@@ -64,7 +64,7 @@ static int read_or(const model_keys *rope, const char *key, double absent, doubl
     return status;
 }
 
-/* By how much attention is sharpened for `factor` times as many positions. */
+/* The factor by which attention is sharpened for `factor` times as many positions. */
 static double sharpness(double factor, double by) {
     return factor <= 1.0 ? 1.0 : 0.1 * by * log(factor) + 1.0;
 }
@@ -141,13 +141,14 @@ static float slow_down_seldom(const model_rope *r, float frequency) {
     return (1.0f - left) * frequency / factor + left * frequency;
 }
 
-/* Returns the pair of `dim` elements that makes `turns` turns within the first positions. */
+/* Returns the index of the pair, in a head of `dim` elements, that makes `turns` turns within the
+ * positions of the first training. */
 static double pair_of_turns(const model_rope *r, double turns, double dim) {
     return dim * log(r->positions / (turns * 2.0 * M_PI)) / (2.0 * log(r->theta));
 }
 
-/* Frequencies of the pairs between these two are slowed down gradually; those of later pairs,
- * completely. */
+/* Computes two bounds. The frequencies of pairs between them are slowed down gradually; those of
+ * later pairs are slowed down completely. */
 static void yarn_bounds(const model_rope *r, size_t dim, double *first, double *last) {
     *first = pair_of_turns(r, r->often, (double)dim);
     *last = pair_of_turns(r, r->seldom, (double)dim);
@@ -184,12 +185,12 @@ void model_rope_frequencies(const model_rope *r, size_t dim, float *out) {
     }
 }
 
-/* layer_types may contain two words. Without it, all layers starting at a first one have a
- * window. */
+/* layer_types contains one of two words for each layer. Without this key, all layers have a window,
+ * starting at a first one. */
 
 enum { USUAL_WINDOW = 4096 };
 
-/* transformers ignores the keys in these families, but whoever set them expects a window. */
+/* transformers ignores these keys in such families, but a user who sets them expects a window. */
 static int refuse_window(const model_keys *keys, dcp_error *err) {
     char text[32];
     const json_t *window = model_keys_value(keys, "sliding_window");
@@ -242,7 +243,7 @@ static int read_layer(const model_keys *keys, model_windows_of family, const jso
     return DCP_ERR_UNSUPPORTED;
 }
 
-/* Fills windows[layers] from layer_types, up to a word that is refused. */
+/* Fills windows[layers] from layer_types; stops at a word that is refused. */
 static int read_types(const model_keys *keys, model_windows_of family, uint64_t window,
                       uint64_t layers, uint64_t *windows, dcp_error *err) {
     const json_t *types = model_keys_value(keys, "layer_types"), *type;

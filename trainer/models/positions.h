@@ -3,10 +3,10 @@
 
 #include "models/config_keys.h"
 
-/* Rotary positions (Su et al. 2021): what a config.json specifies, and the frequencies by which
- * heads turn. Models with more positions than in their first training turn more slowly: all pairs
- * of elements alike (linear), or only those that turn seldom within the first positions (llama3,
- * yarn). */
+/* Rotary positions (Su et al. 2021): what a config.json specifies, and the frequencies with which
+ * pairs of a head's elements rotate. A model that was extended to more positions than in its first
+ * training rotates more slowly: all pairs of elements equally (linear), or only pairs that make few
+ * turns within the positions of the first training (llama3, yarn). */
 
 typedef enum model_rope_type {
     MODEL_ROPE_DEFAULT,
@@ -26,9 +26,9 @@ typedef struct model_rope {
     int whole;        /* yarn: the bounds are rounded to whole pairs */
 } model_rope;
 
-/* As in transformers, rope_scaling (older) takes precedence over rope_parameters (newer), and the
- * rope_theta of either over the config's own. max_positions: the config's
- * max_position_embeddings. */
+/* As in transformers, rope_scaling (the older key) takes precedence over rope_parameters (the newer
+ * one), and rope_theta within either takes precedence over the config's own rope_theta.
+ * max_positions: the config's max_position_embeddings. */
 int model_rope_read(const model_keys *keys, uint64_t max_positions, model_rope *out,
                     dcp_error *err);
 
@@ -37,14 +37,15 @@ void model_rope_frequencies(const model_rope *rope, size_t dim, float *out);
 
 /* Sliding windows: how far back the tokens of each layer see. */
 
-/* When a family has them. */
+/* The condition under which a family has windows. */
 typedef enum model_windows_of {
     MODEL_WINDOWS_NEVER,
     MODEL_WINDOWS_ASKED,  /* with use_sliding_window, starting at layer max_window_layers */
     MODEL_WINDOWS_ALWAYS, /* unless sliding_window is null */
 } model_windows_of;
 
-/* layer_types, if given, determines each layer's window. *out[layers]: the number of tokens, up to
- * itself, that a token sees; 0: all. Allocated; NULL: all in every layer. */
+/* layer_types, if given, determines each layer's window. *out[layers]: the number of tokens that a
+ * token sees, counted backwards from itself; 0: no limit. Allocated; NULL: no limit in any
+ * layer. */
 int model_windows_read(const model_keys *keys, model_windows_of family, uint64_t layers,
                        uint64_t **out, dcp_error *err);

@@ -1,8 +1,8 @@
 /* The shape of a training sample, which the model specifies, and batches of samples, which the data
  * fill. A language model's sample is a row of tokens, each with the token that it should predict. A
  * classifier's sample is an image or a vector of numbers, with one class. A talker's sample of
- * speech has the ids of a text, the codes that say it, and the speaker's vector; some positions
- * predict the first code of a frame, or the end, and frames predict their other codes. */
+ * speech has the ids of a text, the codes of its speech, and the speaker's vector. Some positions
+ * predict the first code of a frame, or the end; a frame predicts its other codes. */
 #pragma once
 
 #include <stddef.h>
@@ -14,24 +14,24 @@ typedef struct sample_shape {
     uint64_t tokens; /* ids of the input; 0 if it is numbers */
     uint32_t ndim;   /* of the numbers: 3 for an image [channels, height, width], 1 for a vector */
     uint64_t dims[3];
-    uint64_t targets; /* tokens, or 1; for speech, plus one per code except the first */
+    uint64_t targets; /* tokens, or 1; for speech, tokens + frames * (groups - 1) */
     uint64_t classes; /* ids and targets are below it: the vocabulary, or the number of classes */
     int packed;       /* a sample of tokens may hold several documents */
-    /* For speech, where tokens are the positions of both channels together, and the numbers are the
-     * speaker's vector; otherwise 0: */
+    /* Used only for speech, otherwise 0. With speech, the tokens are the positions that both
+     * channels share, and the numbers are the speaker's vector: */
     uint64_t frames, groups; /* the most frames, and codes in each */
     uint64_t texts, codes;   /* ids of text, and codes, are below these */
-    uint64_t end;            /* the class after the last frame */
+    uint64_t end;            /* the class that is predicted after the last frame */
 } sample_shape;
 
-/* The number of positions besides those of a text's ids and frames, of the ids at the beginning,
- * and the smallest number of ids. */
+/* AROUND: the number of positions besides those of the text's ids and of frames. HEADER: the number
+ * of ids before the text itself. LEAST_TEXT: the smallest number of ids. */
 enum { SAMPLE_SPEECH_AROUND = 7, SAMPLE_SPEECH_HEADER = 3, SAMPLE_SPEECH_LEAST_TEXT = 4 };
 
 /* Samples, contiguous. */
 typedef struct sample_batch {
     /* [n, tokens], for speech [n, tokens + frames * groups]: the ids of the text, then the codes of
-     * frames, each filled up with -1. NULL without tokens. */
+     * frames, both filled up with -1. NULL without tokens. */
     int32_t *ids;
     float *values;    /* [n, dims]; NULL if there are only tokens */
     int32_t *targets; /* [n, targets], for speech [n, tokens + frames * (groups - 1)] */
@@ -49,7 +49,8 @@ typedef struct sample_normalization {
     float mean[SAMPLE_MOST_CHANNELS], std[SAMPLE_MOST_CHANNELS];
 } sample_normalization;
 
-/* A loss is a mean of its own, and has a weight beside other losses. */
+/* One of the losses of a sample. Each is a separate mean, and has a weight in the sum of all
+ * losses. */
 typedef struct sample_loss {
     const char *name;
     double weight;
@@ -74,7 +75,7 @@ static inline uint64_t model_sample_ids(const sample_shape *shape) {
     return shape->tokens + shape->frames * shape->groups;
 }
 
-/* The number of consumed tokens as which a sample counts. */
+/* The number of tokens that count as consumed with each sample. */
 static inline uint64_t model_sample_tokens(const sample_shape *shape) {
     return shape->frames ? shape->tokens : shape->targets;
 }

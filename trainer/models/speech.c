@@ -4,10 +4,11 @@
  *     text    header  pad      pad          pad        pad      bos  the text  eos  pad    pad
  *     codec           nothink  think_bos    think_eos  speaker  pad  pad       pad  bos    frame j
  *
- * followed by pads of the text channel alone, which no earlier row sees under a causal mask. A row
- * is the sum of both channels; for a frame, of all its codes. The row before a frame predicts its
- * first code, and the last row predicts the end. The predictor receives the talker's output of that
- * row, and then the frame's codes, to predict each code from those before it. */
+ * followed by rows with only a pad of the text channel, which no earlier row sees under a causal
+ * mask. A row is the sum of the embeddings of both channels; a frame contributes those of all its
+ * codes. The row before a frame predicts the frame's first code, and the last frame's row predicts
+ * the end. For each frame, the predictor receives the talker's output of the row before it, and
+ * then the frame's codes, and predicts each code from those before it. */
 #include "models/speech.h"
 
 #include <inttypes.h>
@@ -77,7 +78,8 @@ int model_speech_take_lists(model_run *run, dcp_error *err) {
     return DCP_OK;
 }
 
-/* One sample: its ids and targets, and their numbers. */
+/* One sample: its ids and targets, its number in the batch, and its numbers of ids of text (t) and
+ * of frames (T). */
 typedef struct speech_sample {
     const int32_t *text, *codes; /* [t], [T, groups] */
     const int32_t *targets;      /* [tokens], then [frames, groups - 1] */
@@ -169,7 +171,7 @@ static void put_codec(const model_run *run, const speech_sample *s, int32_t *cod
     for (uint64_t j = 0; j < s->T; j++) codec[first + j] = s->codes[j * c->groups];
 }
 
-/* Frames after a sample's own remain unused. */
+/* Fills in the sample's frames; the rest of its room for frames remains unused. */
 static void put_frames(const model_run *run, const speech_sample *s, const speech_lists *l) {
     const size_t groups = groups_in(run), all = run->speech.frames;
     const size_t first = s->number * run->length + s->t + AROUND;
@@ -205,7 +207,7 @@ static void upload(model_run *run, const sample_batch *batch) {
 int model_speech_set(model_run *run, const sample_batch *batch, dcp_error *err) {
     const size_t frames = run->speech.frames, groups = groups_in(run);
     const speech_lists *l = &run->speech.host;
-    for (size_t i = 0; i < (2 + groups) * frames; i++) l->at[i] = NONE; /* also before, codes */
+    for (size_t i = 0; i < (2 + groups) * frames; i++) l->at[i] = NONE; /* also `before`, `codes` */
     for (size_t i = 0; i < (groups - 1) * frames; i++) l->targets[i] = SAMPLE_IGNORE;
     for (size_t i = 0; i < run->batch; i++) {
         const speech_sample s = sample_of(run, batch, i);
@@ -217,10 +219,11 @@ int model_speech_set(model_run *run, const sample_batch *batch, dcp_error *err) 
     return DCP_OK;
 }
 
-/* How frames enter a talker's predictor, and how it predicts their codes. A frame's rows are the
- * talker's normed output of the row before it, and the embeddings of all its codes except the last;
- * row i + 1 predicts code i + 1 through a head of its own. Lists of frames are contiguous for each
- * code, so a code's rows are one array: rows of a frame are copied to and from it. */
+/* How frames enter a talker's predictor, and how it predicts their codes. A frame's first row is
+ * the talker's normed output of the row before the frame; the others are the embeddings of all its
+ * codes except the last. Row i + 1 predicts code i + 1 through a head of its own. The lists of
+ * frames are contiguous for each code, so an embedding fills a column, which has one row of each
+ * frame; columns are copied to and from the frames' rows. */
 
 static size_t rows_of_frame(const model_run *run) { return run->length; }
 static const model *talker_of(const model_run *run) { return run->outer->m; }
@@ -255,7 +258,8 @@ static void take_column(model_run *run, size_t i) {
                       rows_of_frame(run) * hidden, run->batch, hidden, 0);
 }
 
-/* In fp32, whatever the model computes in, because it is not an operand of a product yet. */
+/* Fills in the first row of each frame, in fp32 whatever type the model computes in, because the
+ * row is not an operand of a product yet. */
 static void put_before(model_run *run, const float *const *params) {
     model_run *outer = run->outer;
     const norm *n = &outer->m->root.final;
@@ -268,7 +272,7 @@ static void put_before(model_run *run, const float *const *params) {
     put_column(run, 0);
 }
 
-/* The table of a code; the first code's is the talker's. */
+/* The table of a code; the first code uses the talker's table. */
 static size_t table_of(const model_run *run, size_t code) {
     const model *m = talker_of(run);
     return code ? m->speech.tables[code - 1] : m->root.embed;
@@ -292,7 +296,7 @@ static void frames_forward(model_run *run, size_t layer, const float *const *par
                              inputs_operand(run), run->rows, params, 0);
 }
 
-/* Begins the talker's gradient with that of the rows before frames. */
+/* Starts the gradient of the talker's stream with that of the rows before frames. */
 static void before_backward(model_run *run, const float *const *params, float *const *grads) {
     model_run *outer = run->outer;
     const norm *n = &outer->m->root.final;
@@ -343,7 +347,7 @@ static void codes_work(model_run *run, arena *a) {
     run->logits = model_arena_floats(a, run->counted, run->m->c.classes);
 }
 
-/* Copies rows 1 ... of each frame, such that the rows of a head are contiguous. */
+/* Copies all rows of each frame except the first, such that the rows of a head are contiguous. */
 static void pick_rows(model_run *run) {
     const size_t hidden = run->m->c.hidden, each = run->batch * hidden;
     for (size_t head = 0; head + 1 < rows_of_frame(run); head++)
@@ -352,7 +356,7 @@ static void pick_rows(model_run *run) {
                           rows_of_frame(run) * hidden, run->batch, hidden, 0);
 }
 
-/* Copies their gradient to their places; the first row of a frame has none. */
+/* Copies the gradient of the picked rows to their places; that of each frame's first row is 0. */
 static void put_back(model_run *run) {
     const size_t hidden = run->m->c.hidden, each = run->batch * hidden;
     run->k->zero(run->k, run->dstream, run->rows * hidden);

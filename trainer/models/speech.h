@@ -1,5 +1,5 @@
-/* A talker's run: its samples as lists of rows, which stages look up, and its predictor's run
- * inside. */
+/* A talker's run: its samples as lists of rows, in which stages look up ids, and the predictor's
+ * run that it contains. */
 #pragma once
 
 #include <dcp/error.h>
