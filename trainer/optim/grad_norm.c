@@ -36,7 +36,7 @@ double optim_exact_value(exact_sum *sum) {
     uint64_t digits = shift ? head << shift | third >> (64 - shift) : head;
     int below = (shift ? third << shift : third) != 0;
     for (size_t i = 0; i + 3 < top; i++) below |= sum->limbs[i] != 0;
-    digits |= (uint64_t)below; /* bit 0 is far below the last bit of a double */
+    digits |= (uint64_t)below; /* bit 0 can only break ties: it is far below a double's last bit */
     const int scale = ((int)top - 2) * LIMB_BITS - shift + LOWEST;
     if (scale >= LOWEST) return ldexp((double)digits, scale);
     return ldexp((double)(digits >> (LOWEST - scale)), LOWEST); /* subnormal: exact */
@@ -48,8 +48,8 @@ double optim_exact_sum_of_ranks(exact_sum *sum, MPI_Comm comm) {
     return optim_exact_value(sum);
 }
 
-/* Rows are distributed over ranks but never split, so one rank computes a row's sum, in one
- * order. */
+/* Rows are distributed over ranks but never split, so a single rank computes the sum of each row,
+ * in a fixed order. */
 
 static uint64_t rows_of(const fsdp_param *param) {
     return param->row_elems ? param->elems / param->row_elems : 0;
@@ -78,13 +78,13 @@ static int continues(const stretch *s, const fsdp_param *param, uint64_t at) {
     return s->row_elems == param->row_elems && s->at + s->rows * s->row_elems == at;
 }
 
-/* Returns the end of the rows' sums. */
+/* Writes the sum of squares of each row to `out`. Returns the end of these sums. */
 static double *sum_rows(kernels *k, double *out, const float *values, const stretch *s) {
     if (s->rows > 0) k->row_sumsq(k, out, values + s->at, s->rows, s->row_elems);
     return out + s->rows;
 }
 
-/* Whether values have the layout of parameters, or that of gradients and slots. */
+/* The layout of values: that of parameters, or that of gradients and slots. */
 typedef enum layout_of { OF_PARAMS, OF_GRADS } layout_of;
 
 static double *sum_all_rows(const fsdp_layout *layout, kernels *k, double *out, layout_of of,
@@ -112,7 +112,7 @@ static double norm_of(const fsdp_layout *layout, kernels *k, MPI_Comm comm, layo
     k->zero(k, scratch, 2 * SUM_ELEMS);
     const double *end = sum_all_rows(layout, k, rows, of, values);
     if (end > rows) k->exact_add(k, on_device, rows, (size_t)(end - rows));
-    k->span(k, KERNELS_NO_SPAN); /* what follows waits for the other ranks */
+    k->span(k, KERNELS_NO_SPAN); /* the next call waits for the other ranks */
     k->download(k, all.limbs, scratch, sizeof all.limbs);
     return sqrt(optim_exact_sum_of_ranks(&all, comm));
 }

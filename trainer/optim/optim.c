@@ -8,7 +8,7 @@
 #include "fsdp/shard_layout.h"
 #include "programs/fail.h"
 
-/* The fraction of the decay that starts after step `from` which has passed: 0 to 1. */
+/* Returns how much of the decay has passed, 0 to 1. The decay starts after step `from`. */
 static double passed(const config *c, double from, uint64_t step) {
     const double to = (double)c->max_steps, at = (double)step;
     if (at <= from) return 0;
@@ -29,7 +29,8 @@ double optim_schedule_lr(const config *c, uint64_t step) {
     return c->lr * (c->min_lr_ratio + (1 - c->min_lr_ratio) * left);
 }
 
-/* The table of optimizers, and updates of shards, element by element, so cuts change no bit. */
+/* The table of optimizers, and the update of shards. Elements are updated independently, so the
+ * bits do not depend on how parameters are cut into shards. */
 
 enum { PIECE_ELEMS = 1 << 20 };
 
@@ -80,7 +81,8 @@ uint64_t optim_element_bytes(const optim_type *type) {
     return bytes;
 }
 
-/* A parameter's part in this rank's storage, or several adjacent ones that are updated alike. */
+/* The part of a parameter in this rank's storage, or of several adjacent parameters that are
+ * updated alike. */
 typedef struct optim_run {
     uint64_t param_at, grad_at, elems;
     int decays;
@@ -159,7 +161,7 @@ static int continues_run(const optim_run *r, const optim_run *next, const int64_
            r->param_at + r->elems == next->param_at && r->grad_at + r->elems == next->grad_at;
 }
 
-/* The run with index *next, joined with those that continue it. Advances *next. */
+/* Returns run *next, joined with the following runs that continue it. Advances *next past them. */
 static optim_run join_runs(const optim *o, const int64_t *since, size_t *next) {
     optim_run run = o->runs[(*next)++];
     for (; *next < o->n && continues_run(&run, &o->runs[*next], since); ++*next)

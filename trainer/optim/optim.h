@@ -10,9 +10,9 @@
 #include "fsdp/shard_layout.h"
 #include "kernels/kernels.h"
 
-/* The learning rate of update `step`, counted from 1. The warm-up reaches lr at its last step. It
- * is linear in the step or, as in DeepSpeed, in the logarithm of the step, and then 0 at step 1.
- * The decays reach lr * min_lr_ratio at max_steps and stay there:
+/* The learning rate of update `step`, counted from 1. The warm-up is linear in the step or, as in
+ * DeepSpeed, in the logarithm of the step; the latter begins with 0 at step 1. It reaches lr at its
+ * last step. The decays reach lr * min_lr_ratio at max_steps and stay there:
  *   linear, cosine  from the end of the warm-up
  *   wsd             linear, over the last decay_ratio of max_steps */
 double optim_schedule_lr(const config *c, uint64_t step);
@@ -57,13 +57,13 @@ typedef struct optim_memory {
     float *params;
     const float *grads;
     void *slots[KERNELS_MOST_SLOTS];
-    /* Called for each range of memory that the update does not access any more; the update then
-     * works in small pieces. May be NULL. */
+    /* Called for each range of memory as soon as the update no longer needs it. May be NULL;
+     * otherwise the update works in small pieces. */
     void (*release)(void *ctx, const void *from, uint64_t bytes);
     void *ctx;
 } optim_memory;
 
-/* Does update number `step`, counted from 1. For the bias correction, a parameter counts its
- * updates from `since`, as in PyTorch. Frozen parameters do not change. Gradients are multiplied by
+/* Does update number `step`, counted from 1. The bias correction uses the number of updates since a
+ * parameter's `since`, as in PyTorch. Frozen parameters do not change. Gradients are multiplied by
  * `grad_scale`. */
 void optim_step(const optim *o, const optim_memory *m, uint64_t step, double lr, double grad_scale);
