@@ -34,7 +34,8 @@ uint64_t random_stream(const char *name) {
 
 static void normal_pair(uint32_t a, uint32_t b, double std, float out[2]) {
     const double two_pi = 6.283185307179586;
-    const double radius = std * sqrt(-2.0 * log(((double)a + 1.0) * 0x1p-32)); /* log of (0, 1] */
+    /* log's argument is in (0, 1] */
+    const double radius = std * sqrt(-2.0 * log(((double)a + 1.0) * 0x1p-32));
     const double angle = two_pi * ((double)b * 0x1p-32);
     out[0] = (float)(radius * cos(angle));
     out[1] = (float)(radius * sin(angle));
@@ -68,9 +69,9 @@ static uint32_t mix(uint32_t half, uint32_t round, const uint32_t key[2], uint64
 }
 
 /* A permutation without a table: a Feistel network over the smallest power of four that is at least
- * n, repeated until the value is below n (Black and Rogaway 2002). A Feistel network is a bijection
- * whatever its rounds are, and following a bijection's cycle from inside the range until it returns
- * to the range is a bijection, too. Fewer than four repetitions are expected. */
+ * n, repeated until the value is below n (Black and Rogaway 2002). A Feistel network is a
+ * bijection, whatever function its rounds apply. Repeating a bijection until the value is in the
+ * range again is a bijection of the range. Fewer than four repetitions are expected. */
 uint64_t random_permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch) {
     unsigned half_bits = 1;
     while (half_bits < 32 && (uint64_t)1 << (2 * half_bits) < n) half_bits++;

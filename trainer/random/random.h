@@ -1,5 +1,5 @@
-/* Random numbers from counters: a value is a function of (seed, stream, index), whoever requests it
- * and in whatever order. Philox4x32-10 (Salmon et al. 2011). */
+/* Random numbers from counters: a value depends only on (seed, stream, index), not on which rank
+ * requests it or in which order. Philox4x32-10 (Salmon et al. 2011). */
 #pragma once
 
 #include <stddef.h>
@@ -14,6 +14,6 @@ uint64_t random_stream(const char *name);
 void random_normal(float *out, uint64_t seed, uint64_t stream, uint64_t first, uint64_t n,
                    double std);
 
-/* Where a permutation of 0 ... n - 1, which depends on seed and epoch, maps i. Nothing is stored.
- * Requires i < n. */
+/* Returns the image of i under a permutation of 0 ... n - 1 that depends on seed and epoch. Nothing
+ * is stored. Requires i < n. */
 uint64_t random_permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch);
