@@ -251,7 +251,7 @@ static uint64_t corners(uint32_t dims, const uint64_t *secrets, const uint64_t *
 static int covers_once(uint32_t dims, const uint64_t *shape, const cover_box *boxes, size_t n) {
     uint64_t secrets[DCP_MAX_DIMS] = {1, 2, 3, 4, 5, 6, 7, 8}, sum = 0;
     const uint64_t zeros[DCP_MAX_DIMS] = {0};
-    if (getentropy(secrets, sizeof secrets)) secrets[0] = (uintptr_t)boxes; /* second best */
+    if (getentropy(secrets, sizeof secrets)) secrets[0] = (uintptr_t)boxes; /* less random */
     for (size_t i = 0; i < n; i++)
         if (boxes[i].keeper)
             sum = (sum + corners(dims, secrets, boxes[i].box.start, boxes[i].box.count)) % PRIME;
@@ -345,7 +345,8 @@ cover_result core_cover_check(uint32_t ndim, const uint64_t *shape, cover_box *b
     return overlap || covered >= total ? COVER_OVERLAP : COVER_MISSING;
 }
 
-/* Returns the number of elements of `part` in the boxes, which don't overlap. */
+/* Returns how many elements of `part` are in the boxes. Elements in which boxes overlap count
+ * several times. */
 static uint64_t covered_in(uint32_t dims, const dcp_box *part, const cover_box *boxes, size_t n) {
     uint64_t elems = 0;
     dcp_box shared;
@@ -368,7 +369,7 @@ static void widen(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, 
 }
 
 /* Halves the part repeatedly, and continues with a half that is not completely covered, until no
- * element of the part is covered. (If boxes overlap, it ends with a single element.) */
+ * element of the part is covered. If boxes overlap, the part may end as a single element. */
 dcp_box core_cover_hole(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n) {
     uint32_t dims = core_box_dims(ndim);
     dcp_box part = {{0}, {0}};

@@ -26,13 +26,13 @@ void core_box_copy_init(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, cons
                         const uint64_t *start_b);
 
 /* Sets up the copy of the elements that boxes a and b of one tensor share, where each box is dense.
- * For a whole tensor, pass its whole box. Returns 0, and a copy without runs, if they share
- * none. */
+ * For a whole tensor, pass its whole box. Returns 0, and a copy without runs, if the boxes share no
+ * elements. */
 int core_box_copy_between(box_copy *copy, uint32_t ndim, uint64_t elem_bytes, const dcp_box *a,
                           const dcp_box *b);
 
-/* Returns a copy in as much memory as it needs, a fifth for a single run, so it must not be copied
- * by value. Freed with free(). NULL: out of memory. */
+/* Returns the same copy in malloc'd memory, without room for unused loops: a single run uses a
+ * fifth of sizeof(box_copy). So the result must not be copied by value. NULL: out of memory. */
 const box_copy *core_box_copy_keep(const box_copy *copy);
 
 /* Returns the byte offsets of run i in a and b; both ascend with i. */
@@ -41,8 +41,8 @@ void core_box_copy_run(const box_copy *copy, uint64_t i, uint64_t *offset_a, uin
 /* Returns the first run that ends after byte `offset` of a; copy->runs if there is none. */
 uint64_t core_box_copy_find(const box_copy *copy, uint64_t offset);
 
-/* Returns the number of dimensions of a tensor's boxes: a scalar's box is [0:1] or, if it is not
- * held, [0:0]. */
+/* Returns the number of dimensions of a tensor's boxes. It is 1 for a scalar, whose box is [0:1],
+ * or [0:0] on a rank that does not hold the scalar. */
 static inline uint32_t core_box_dims(uint32_t ndim) { return ndim ? ndim : 1; }
 
 /* Returns 1, and the intersection in *out, if the boxes share elements; otherwise 0. */
@@ -63,14 +63,15 @@ void core_box_print(uint32_t ndim, const dcp_box *box, char *text, size_t size);
 /* Writes "[4, 3]" into text, for messages. */
 void core_shape_print(uint32_t ndim, const uint64_t *shape, char *text, size_t size);
 
-/* Whether boxes cover a tensor: each element exactly once, not counting replicas. */
+/* Checks whether boxes cover a tensor, that is, hold each of its elements exactly once, not
+ * counting replicas. */
 
 typedef struct cover_box {
     dcp_box box;
     int rank;        /* holder of the box */
     size_t tag;      /* for the caller */
     int keeper_rank; /* out: the lowest holder of this box */
-    int keeper;      /* out: 1 for one box of each set of equal boxes, that of its lowest holder */
+    int keeper;      /* out: 1 for the lowest holder's box among equal boxes, 0 for the others */
 } cover_box;
 
 typedef enum cover_result { COVER_EXACT, COVER_MISSING, COVER_OVERLAP } cover_result;
@@ -80,10 +81,10 @@ typedef enum cover_result { COVER_EXACT, COVER_MISSING, COVER_OVERLAP } cover_re
 uint32_t core_cover_finest(uint32_t ndim, const uint64_t *shape, const cover_box *boxes, size_t n);
 
 /* Checks n boxes of one tensor, none of them empty, all within the shape; sorts them by their
- * starts on the finest dimension. Takes n log n steps, and a bounded number more if they don't
+ * starts on the finest dimension. Takes time in O(n log n), plus a bounded time if the boxes don't
  * cover the tensor. COVER_MISSING: some elements are in no box. COVER_OVERLAP: boxes[*first] and
- * boxes[*second] are different and share elements; if *first = *second, some two do, but finding
- * them takes too long. */
+ * boxes[*second] are not equal but share elements. If *first == *second, there are two boxes like
+ * that, but the search for them was given up because it took too long. */
 cover_result core_cover_check(uint32_t ndim, const uint64_t *shape, cover_box *boxes, size_t n,
                               size_t *first, size_t *second);
 

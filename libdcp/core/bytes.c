@@ -8,10 +8,10 @@
 #define AHEAD_BYTES ((uint64_t)16 << 10)
 #define LINE_BYTES ((uint64_t)64) /* a cache line */
 
-/* Whole cache lines are written without being read before, which is expensive if another processor
- * or a disk used them last. Meanwhile the following data are prefetched, as callers that sum what
- * they copy read faster than memory delivers: for memory in no cache, this makes a sum and a copy a
- * quarter faster. */
+/* Writes whole cache lines without reading them first. Reading a line is expensive if another
+ * processor or a disk used it last. Also prefetches the data that follow, because callers that
+ * compute a checksum of what they copy read faster than memory delivers. If the data are in no
+ * cache, this makes checksum and copy together a quarter faster. */
 void core_past_cache_copy(void *out, const void *data, uint64_t bytes) {
     unsigned char *to = out;
     const unsigned char *from = data;

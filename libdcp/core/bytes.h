@@ -6,14 +6,15 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Memory for n elements of `size` bytes, not zeroed (calloc zeroes, and checks as well). Returns
- * NULL if out of memory, or if n * size overflows. */
+/* Allocates memory for n elements of `size` bytes, without zeroing it. (calloc zeroes memory, and
+ * checks for overflow as well.) Returns NULL if memory is short, or if n * size overflows. */
 static inline void *core_array(uint64_t n, size_t size) {
     size_t bytes;
     return __builtin_mul_overflow(n, size, &bytes) ? NULL : malloc(bytes);
 }
 
-/* Does the same for an array that has grown; `old` stays as it is if that fails. */
+/* Changes the size of an array to n elements. Returns NULL on failure; `old` is still valid
+ * then. */
 static inline void *core_array_grow(void *old, uint64_t n, size_t size) {
     size_t bytes;
     return __builtin_mul_overflow(n, size, &bytes) ? NULL : realloc(old, bytes);
@@ -21,10 +22,10 @@ static inline void *core_array_grow(void *old, uint64_t n, size_t size) {
 
 /* Numbers of bytes, and little-endian integers in unaligned buffers. */
 
-#define PAGE_BYTES 4096u /* datasets, tables and files end on pages, for O_DIRECT */
+#define PAGE_BYTES 4096u /* datasets, tables and files end at multiples of this, for O_DIRECT */
 
-/* The largest page of any kernel's page cache, as on arm64 and ppc64. No two ranks write to the
- * same one. */
+/* The largest page size that a kernel's page cache may have (on arm64 and ppc64). No two ranks
+ * write to the same page of this size. */
 #define LARGEST_PAGE_BYTES 65536u
 
 static inline uint64_t core_min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -53,7 +54,7 @@ static inline uint64_t core_get_u64(const unsigned char *p) {
     return v;
 }
 
-/* Searching a number in an ascending list. */
+/* Searches for a number in an ascending list. */
 
 /* Returns the first of n elements whose number is at least `least`; n if there is none. Elements
  * are `stride` bytes apart, and `number` points to the number of the first one. */
@@ -70,8 +71,10 @@ static inline size_t core_first_from(const uint64_t *number, size_t n, size_t st
     return low;
 }
 
-/* Copies whose bytes others read later: the processor's cache keeps the program's data. */
+/* Copies that bypass the processor's cache, since the copy is only read later, by others. So the
+ * program's own data stay in the cache. */
 
-/* Like memcpy. Other threads see the bytes after this one has called core_past_cache_end. */
+/* Like memcpy. Other threads see the bytes once the calling thread has called
+ * core_past_cache_end. */
 void core_past_cache_copy(void *to, const void *from, uint64_t bytes);
 void core_past_cache_end(void);

@@ -9,11 +9,13 @@
  * be older than the library, which works on its own structs. `init` is the name of the caller's
  * macro, for messages. */
 
-/* Checks the size that the caller set. NULL is valid. DCP_ERR_ARG names the macro. */
+/* Checks the size that the caller set; NULL is accepted. If the size is not valid, returns
+ * DCP_ERR_ARG, with the name of the macro in the message. */
 int core_sized_check(const void *given, size_t own_size, const char *init, dcp_error *err);
 
 /* Copies the caller's members into the library's struct and zeroes the others; zeroes all if
- * `given` is NULL or the check fails. The copy's own size is `own_size`. */
+ * `given` is NULL or the check fails. The size member of the library's struct becomes
+ * `own_size`. */
 int core_sized_take(void *own, size_t own_size, const void *given, const char *init,
                     dcp_error *err);
 
@@ -23,10 +25,10 @@ void core_sized_give(void *given, const void *own, size_t own_size);
 
 /* Valid values of callers' options. */
 
-/* Checks an enum's value: DCP_ERR_ARG if it is not one of 0 to `last`. */
+/* Returns DCP_ERR_ARG if an enum's value is not within 0 to `last`. */
 int core_option_check_choice(const char *option, int value, int last, dcp_error *err);
 
-/* Checks text that goes into JSON, or NULL: DCP_ERR_ARG if it is not UTF-8. */
+/* Returns DCP_ERR_ARG if a text for JSON is not UTF-8. NULL is valid. */
 int core_option_check_text(const char *option, const char *text, dcp_error *err);
 
 /* Paths from callers. */

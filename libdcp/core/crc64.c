@@ -1,6 +1,6 @@
-/* A shift multiplies by x^(8 n) modulo the polynomial; this factor is a product of powers x^(2^i).
- * Small pieces are shifted as often as they are summed, so products use the processor's carry-less
- * multiplication if it has one. */
+/* A shift by n bytes multiplies by x^(8 n) modulo the polynomial; this factor is a product of
+ * powers x^(2^i). There is a shift for every piece that is summed, and pieces can be small, so
+ * products use the processor's carry-less multiplication if it has one. */
 #include "core/crc64.h"
 
 #include <isa-l.h>
@@ -56,8 +56,8 @@ __attribute__((target("pclmul,sse4.1"))) static uint64_t multiply_unreduced(uint
     return end << 1;
 }
 
-/* Barrett's reduction: divides the part above x^63 by the polynomial, and subtracts this multiple
- * of it. */
+/* Barrett's reduction: divides the product's upper half by the polynomial, and subtracts the
+ * quotient times the polynomial from the product. */
 __attribute__((target("pclmul,sse4.1"))) static uint64_t multiply_by_instruction(uint64_t a,
                                                                                  uint64_t b) {
     uint64_t low, unused, rest;
@@ -81,7 +81,7 @@ uint64_t core_crc64_raw(uint64_t raw, const void *data, uint64_t bytes) {
     return bytes ? ~crc64_ecma_refl(~raw, data, bytes) : raw;
 }
 
-#define PIECE_BYTES ((uint64_t)16 << 10) /* stays in the nearest cache until the copy */
+#define PIECE_BYTES ((uint64_t)16 << 10) /* still in the first-level cache when it is copied */
 
 uint64_t core_crc64_copy(uint64_t raw, void *to, const void *data, uint64_t bytes) {
     const unsigned char *from = data;

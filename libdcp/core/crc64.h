@@ -1,23 +1,23 @@
-/* CRC-64/XZ in the parts that a distributed checksum requires.
+/* CRC-64/XZ, divided into the steps that a distributed checksum requires.
  *
  * The raw form (no initial or final inversion) is linear over GF(2): raw(A B) = shift(raw(A),
  * bytes(B)) ^ raw(B), and raw of zeros is 0. So each rank computes the raw form of its part, shifts
- * it past the bytes that follow, and the ranks XOR the results. core_crc64_finish adds the
- * inversions' constant, which depends only on the length. Reference: Koopman, "Cyclic Redundancy
- * Code (CRC) Polynomial Selection", and zlib's crc32_combine for the shift by a power of x modulo
- * the polynomial. */
+ * it past the bytes that follow, and the ranks XOR the results. core_crc64_finish then applies the
+ * two inversions together, as one constant that depends only on the length. Reference: Koopman,
+ * "Cyclic Redundancy Code (CRC) Polynomial Selection", and zlib's crc32_combine for the shift by a
+ * power of x modulo the polynomial. */
 #pragma once
 
 #include <stdint.h>
 
-/* Returns the CRC-64/XZ of bytes: 0x995dc9bbdf1939fa for "123456789". */
+/* Returns the CRC-64/XZ of the data; for "123456789" that is 0x995dc9bbdf1939fa. */
 uint64_t core_crc64(const void *data, uint64_t bytes);
 
 /* Returns the raw form of the bytes that gave `raw`, followed by data. Start with raw = 0. */
 uint64_t core_crc64_raw(uint64_t raw, const void *data, uint64_t bytes);
 
-/* Does the same, and copies the data to `to` in the same pass. If it is worthwhile, the copy
- * bypasses the processor's cache, as others read it later. */
+/* Like core_crc64_raw, but also copies the data to `to` in the same pass. On x86-64, all but short
+ * copies bypass the processor's cache, since others read them later. */
 uint64_t core_crc64_copy(uint64_t raw, void *to, const void *data, uint64_t bytes);
 
 /* Returns the raw form of the bytes that gave `raw`, followed by `count` zero bytes. */

@@ -111,9 +111,9 @@ static inline uint64_t round_off(uint64_t magnitude, unsigned drop) {
     return (magnitude + half - 1 + (magnitude >> drop & 1)) >> drop;
 }
 
-/* A result below the smallest normal number has the fixed exponent of subnormal numbers, so more
- * bits of the mantissa are dropped. `top` is the encoding of the first magnitude that is too
- * large. */
+/* The inverse of decode; rounds to nearest even. A result below the smallest normal number has the
+ * fixed exponent of subnormal numbers, so more bits of the mantissa are dropped. `top` is the
+ * encoding of all magnitudes that are too large. */
 static inline uint32_t encode(double value, unsigned e, unsigned m, uint32_t top, uint32_t nan) {
     uint64_t bits, bias = (1u << (e - 1)) - 1;
     memcpy(&bits, &value, sizeof bits);
@@ -225,8 +225,8 @@ static void encode_batch(dcp_dtype to, const double *in, uint64_t n, unsigned ch
     }
 }
 
-/* fp32 and bf16, the most frequent pair, are converted by their bits, in vectors, with the same
- * results as through fp64. A NaN becomes quiet. */
+/* Conversions between fp32 and bf16, the most frequent pair, work on the bits, in vectors. The
+ * results are the same as through fp64. A NaN becomes quiet. */
 static void narrow_to_bf16(const unsigned char *in, uint64_t n, unsigned char *out) {
     uint32_t wide[BATCH];
     uint16_t narrow[BATCH];

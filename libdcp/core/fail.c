@@ -44,7 +44,7 @@ static void shorten(char *text, size_t size) {
 }
 
 void core_format(char *out, size_t size, const char *fmt, va_list args) {
-    char text[3 * 4096]; /* two paths of files and one of a tensor */
+    char text[3 * 4096]; /* room for two paths of files and one of a tensor */
     vsnprintf(text, sizeof text, fmt, args);
     keep_on_one_line(text);
     shorten(text, size);
@@ -70,7 +70,7 @@ int core_fail(dcp_error *err, int status, const char *fmt, ...) {
     va_start(args, fmt);
     fail(err, status, fmt, args);
     va_end(args);
-    clear_members(err); /* after the message, whose arguments they may be */
+    clear_members(err); /* only after formatting, since the members may be its arguments */
     return status;
 }
 
@@ -149,7 +149,7 @@ static int status_of_errno(int code) {
     }
 }
 
-/* Returns the remedy, if the errno's own text does not imply it. */
+/* Returns the remedy as a continuation of the message, or "" if the errno's own text implies it. */
 static const char *remedy_of_errno(int code) {
     switch (code) {
     case ENOSPC:

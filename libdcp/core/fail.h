@@ -10,22 +10,22 @@
 
 int core_fail(dcp_error *err, int status, const char *fmt, ...) DCP_PRINTF(3, 4);
 
-/* Like core_fail, but keeps the members of `of` other than the message; `of` is usually `err`
- * itself, or an error whose message becomes part of the new one. The rank becomes -1, as by
- * core_fail. */
+/* Like core_fail, but copies the members other than the message from `of`, which is usually `err`
+ * itself, or an error whose message becomes part of the new one. As in core_fail, the rank becomes
+ * -1. */
 int core_fail_again(dcp_error *err, int status, const dcp_error *of, const char *fmt, ...)
     DCP_PRINTF(4, 5);
 
-/* Appends to the message of an error that was filled with `status`, which it returns; keeps all
- * members, including the rank. Does nothing if `err` is NULL. */
+/* Appends to the message of an error that was filled with `status`, and returns `status`. Leaves
+ * all other members unchanged, including the rank. Does nothing if `err` is NULL. */
 int core_fail_add(int status, dcp_error *err, const char *fmt, ...) DCP_PRINTF(3, 4);
 
-/* core_fail with "<path>: " before the message, and the path as a member. */
+/* Like core_fail, but puts "<path>: " before the message, and stores the path as a member. */
 int core_fail_at(dcp_error *err, int status, const char *path, const char *fmt, ...)
     DCP_PRINTF(4, 5);
 
-/* Set a member of an error that was filled with `status`, which they return, so calls can be
- * nested. Do nothing if the status is DCP_OK or `err` is NULL. */
+/* Each sets a member of an error that was filled with `status`, and returns `status`, so calls can
+ * be nested. They leave the error alone if the status is DCP_OK or `err` is NULL. */
 int core_fail_path(int status, const char *path, dcp_error *err);
 int core_fail_offset(int status, uint64_t offset, dcp_error *err);
 int core_fail_tensor(int status, const char *tensor, dcp_error *err);
@@ -33,8 +33,8 @@ int core_fail_tensor(int status, const char *tensor, dcp_error *err);
 /* Adds a rank that the error concerns. */
 int core_fail_rank(int status, int rank, dcp_error *err);
 
-/* Formats one line of less than `size` bytes; a longer one loses its middle. `out` may be an
- * argument. */
+/* Formats one line of less than `size` bytes; a longer one loses its middle. `out` may be among the
+ * arguments. */
 void core_format(char *out, size_t size, const char *fmt, va_list args) DCP_PRINTF(3, 0);
 
 /* Fails according to errno: "<what> <path>: <errno's text>". ENOSPC and EDQUOT become
@@ -44,13 +44,13 @@ int core_fail_errno(dcp_error *err, const char *what, const char *path);
 
 int core_fail_memory(dcp_error *err, uint64_t bytes);
 
-/* Returns 1 if a failure to read a step proves that something is missing or damaged, so it is not a
- * complete step. */
+/* Returns 1 if a failure to read a step proves that something is missing or damaged, so that the
+ * step is not complete. */
 static inline int core_fail_proves(int status) {
     return status == DCP_ERR_CORRUPT || status == DCP_ERR_NOT_FOUND;
 }
-/* Returns 1 if the step could not be examined, which proves nothing: another copy of the same step
- * may be used instead, but not an older step. */
+/* Returns 1 if the failure means that the step could not be examined. That proves nothing about the
+ * step, so another copy of it may be used instead, but not an older step. */
 static inline int core_fail_is_unread(int status) {
     return status == DCP_ERR_IO || status == DCP_ERR_NO_MEMORY;
 }

@@ -1,7 +1,7 @@
-/* Parses JSON into jansson's trees, without jansson's own parser: if memory is short, that one
- * drops bytes of long words and continues. Here every allocation is checked, so a text is never
- * misread, nor considered invalid. The accepted language is the same, RFC 8259 without duplicate
- * keys and NUL, and so are the words of the messages. */
+/* Parses JSON into jansson's trees, without jansson's own parser: if memory is short, jansson drops
+ * bytes of long words and continues. Here every allocation is checked, so a lack of memory neither
+ * falsifies a text nor makes it seem invalid. The accepted language (RFC 8259 without duplicate
+ * keys and NUL) and the wording of the messages are the same as jansson's. */
 #include "core/json.h"
 
 #include <ctype.h>
@@ -17,13 +17,13 @@
 
 enum {
     DEEPEST = 2048,
-    LONG_DIGITS = 19, /* 2^63 has that many, 2^64 has one more */
+    LONG_DIGITS = 19, /* 2^63 has 19 digits, 2^64 has 20 */
 };
 
 typedef struct json_reading {
     const char *text;
     size_t at, bytes;
-    int depth, is_plain; /* only integers that jansson supports */
+    int depth, is_plain; /* is_plain: accepts only integers that jansson supports */
     json_error_t *where;
 } json_reading;
 
@@ -31,7 +31,7 @@ static int peek(const json_reading *r) {
     return r->at < r->bytes ? (unsigned char)r->text[r->at] : EOF;
 }
 
-/* Reports what is wrong at r->at. */
+/* Fills in r->where with the position r->at and a message. */
 static json_t *refuse_text(const json_reading *r, const char *fmt, ...) DCP_PRINTF(2, 3);
 static json_t *refuse_text(const json_reading *r, const char *fmt, ...) {
     json_error_t *where = r->where;
@@ -43,7 +43,7 @@ static json_t *refuse_text(const json_reading *r, const char *fmt, ...) {
         where->line += r->text[i] == '\n';
     }
     va_start(args, fmt);
-    vsnprintf(where->text, sizeof where->text - 1, fmt, args); /* the last byte is a code */
+    vsnprintf(where->text, sizeof where->text - 1, fmt, args); /* the last byte is an error code */
     va_end(args);
     where->text[sizeof where->text - 1] = json_error_invalid_syntax;
     return NULL;
@@ -69,7 +69,8 @@ static void skip_space(json_reading *r) {
     while (r->at < r->bytes && strchr(" \t\n\r", r->text[r->at]) && r->text[r->at]) r->at++;
 }
 
-/* Returns the value of four hexadecimal digits at text[at]; -1: they are not such digits. */
+/* Returns the value of the four hexadecimal digits at text[at]; -1 if they are not hexadecimal
+ * digits. */
 static int read_hex(const json_reading *r, size_t at) {
     int value = 0;
     for (size_t i = at; i < at + 4; i++) {
@@ -95,7 +96,8 @@ static char *put_utf8(char *to, int c) {
     return *to++ = (char)(0x80 | (c & 0x3f)), to;
 }
 
-/* Returns the character of the \u at text[at]; *used is its length there. -1: it is invalid. */
+/* Returns the character that the \u escape at text[at] stands for; -1 if the escape is invalid.
+ * *used becomes the length of the escape. */
 static int read_escaped(const json_reading *r, size_t at, size_t *used) {
     const int first = read_hex(r, at + 2);
     *used = 6;
@@ -108,7 +110,8 @@ static int read_escaped(const json_reading *r, size_t at, size_t *used) {
     return 0x10000 + ((first - 0xd800) << 10) + second - 0xdc00;
 }
 
-/* Returns the position of the closing quote of the string that begins at r->at; 0: it has none. */
+/* Returns the position of the closing quote of the string that begins at r->at; 0 if there is
+ * none. */
 static size_t find_end(json_reading *r) {
     for (size_t i = r->at + 1; i < r->bytes; i++) {
         const unsigned char c = (unsigned char)r->text[i];
@@ -124,7 +127,8 @@ static size_t find_end(json_reading *r) {
     return 0;
 }
 
-/* Copies one character of a string at r->at and advances r->at; NULL: it is invalid. */
+/* Copies the character of a string at r->at to `to`, and advances r->at. Returns the end of the
+ * copy; NULL if the character is invalid. */
 static char *copy_character(json_reading *r, char *to) {
     static const char letters[] = "\"\\/bfnrt", characters[] = "\"\\/\b\f\n\r\t";
     unsigned char next[5] = "";
@@ -149,7 +153,7 @@ static char *copy_character(json_reading *r, char *to) {
     return to;
 }
 
-/* Returns the string at r->at, malloc'd; NULL: it is invalid. */
+/* Returns the string at r->at, malloc'd; NULL if the string is invalid or memory is short. */
 static char *read_text(json_reading *r) {
     const size_t end = find_end(r);
     char *text = end ? malloc(end - r->at) : NULL, *to = text;
@@ -257,7 +261,7 @@ static json_t *read_word(json_reading *r) {
 
 static json_t *read_value(json_reading *r);
 
-/* Reads a key and its value into the object. Returns 0 if they are invalid. */
+/* Reads a key and its value into the object. Returns 0 if that fails. */
 static int read_member(json_reading *r, json_t *object) {
     skip_space(r);
     if (peek(r) != '"') return refuse_here(r, "string or '}' expected"), 0;
@@ -342,14 +346,14 @@ json_t *core_json_read_value(const char *text, size_t bytes, json_error_t *where
 /* Canonical JSON over jansson. */
 
 enum {
-    LIBRARYS_VALUES = 8, /* in a checkpoint's meta: format, step, shard with its members */
+    LIBRARYS_VALUES = 8, /* in a checkpoint's meta: format, step, and shard with its members */
 };
 
-/* Counts commas, and brackets that open a nonempty list or object, outside of strings: a value
- * follows each. */
+/* Outside of strings, a value follows each comma, and each bracket that opens a nonempty list or
+ * object. */
 uint64_t core_json_count_values(const char *text, size_t bytes) {
     uint64_t n = 1;
-    int in_string = 0, opened = 0; /* the previous character was an opening */
+    int in_string = 0, opened = 0; /* opened: the previous character opened a list or an object */
     for (size_t i = 0; i < bytes; i++) {
         char c = text[i];
         if (in_string) {
@@ -387,7 +391,7 @@ static int append_output(const char *bytes, size_t n, void *ctx) {
     return 0;
 }
 
-/* Like json_dumps, which continues if it could not write a key. */
+/* Like json_dumps, but returns NULL if a key could not be written; json_dumps would continue. */
 static char *dump_text(const json_t *value, size_t flags) {
     json_output w = {.text = malloc(256), .room = 256};
     if (json_dump_callback(value, append_output, &w, flags) == 0) return w.text;
@@ -395,7 +399,7 @@ static char *dump_text(const json_t *value, size_t flags) {
     return NULL;
 }
 
-/* Only large integers contain a NUL: no other string of a tree does. */
+/* Replaces the strings that contain a NUL by the large integers that they stand for. */
 char *core_json_text(const json_t *value, size_t flags) {
     static const char mark[] = "\"\\u0000";
     char *text = dump_text(value, flags), *to = text ? strstr(text, mark) : NULL;

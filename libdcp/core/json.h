@@ -7,46 +7,49 @@
 
 #include "dcp/error.h"
 
-/* Parses JSON. jansson's integers end at 2^63 - 1; this function and core_json_text also read and
- * write those up to 2^64 - 1: in the tree, such an integer is a string that consists of a NUL and
- * its digits, as no other string does. Otherwise it works like json_loadb with
- * JSON_REJECT_DUPLICATES. Refuses integers outside -2^63 to 2^64 - 1. *where may be NULL; its
- * json_error_code is json_error_out_of_memory if any allocation failed, otherwise
+/* Parses JSON. jansson's integers end at 2^63 - 1. This function and core_json_text support
+ * integers up to 2^64 - 1: in the tree, an integer above 2^63 - 1 is a string that consists of a
+ * NUL and the digits. No other string of a tree contains a NUL. Refuses integers outside -2^63 to
+ * 2^64 - 1. Otherwise works like json_loadb with JSON_REJECT_DUPLICATES. `where` may be NULL. On
+ * failure, its json_error_code is json_error_out_of_memory if an allocation failed, otherwise
  * json_error_invalid_syntax. */
 json_t *core_json_read(const char *text, size_t bytes, json_error_t *where);
 
-/* Does the same for any single value, but supports only jansson's integers. */
+/* Like core_json_read, but accepts any single value, and only jansson's integers. */
 json_t *core_json_read_value(const char *text, size_t bytes, json_error_t *where);
 
 /* The JSON text of a checkpoint, in one canonical form: equal values give equal bytes. */
 
 /* The maximum number of values in a text: objects, arrays, strings, numbers, true, false and null
- * at any depth, but not keys. In memory an empty object of two bytes takes 350. */
+ * at any depth, but not keys. An empty object is two bytes of text, but uses 350 bytes of
+ * memory. */
 #define CORE_JSON_MOST_VALUES (1u << 20)
 
 /* Returns the number of values in a JSON text; any number for a text that is not JSON. */
 uint64_t core_json_count_values(const char *text, size_t bytes);
 
-/* Like json_dumps, with core_json_read's large integers; malloc'd. NULL: out of memory. */
+/* Like json_dumps, but also writes core_json_read's large integers. The text is malloc'd. NULL: out
+ * of memory. */
 char *core_json_text(const json_t *value, size_t flags);
 
-/* Parses one JSON object and refuses duplicate keys; a NULL text gives an empty object. More than
- * CORE_JSON_MOST_VALUES values, plus a few that the library adds, are refused before memory is
- * allocated for them. The caller releases *out with json_decref. Returns DCP_ERR_ARG if the text is
+/* Parses one JSON object and refuses duplicate keys; a NULL text gives an empty object. Refuses
+ * more than CORE_JSON_MOST_VALUES values, plus a few that the library adds, before it allocates
+ * memory for them. The caller releases *out with json_decref. Returns DCP_ERR_ARG if the text is
  * not an object, or DCP_ERR_NO_MEMORY. */
 int core_json_parse_object(const char *text, size_t bytes, json_t **out, dcp_error *err);
 
-/* Writes reals with the smallest of 15, 16 or 17 digits with which every real of the text reads
- * back as the same number. `flags` are jansson's. malloc'd; NULL: out of memory. Makes no second
- * tree. */
+/* Returns the text of a value, in which all reals have the same number of digits: the smallest of
+ * 15, 16 and 17 with which each of them reads back as the same number. `flags` are jansson's. The
+ * text is malloc'd; NULL: out of memory. Does not copy the tree. */
 char *core_json_exact(const json_t *value, size_t flags);
 
-/* Does the same with sorted keys and no spaces. */
+/* Like core_json_exact, but sorts keys and writes no spaces. */
 char *core_json_canonical(const json_t *value);
 
 /* UTF-8, according to RFC 3629. */
 
-/* Returns the length of the character at `s`, which must end with a NUL; 0 if it is malformed. */
+/* Returns the length of the character at `s`; 0 if it is malformed. The text must end with a
+ * NUL. */
 static inline size_t core_utf8_length(const unsigned char *s) {
     if (s[0] < 0x80) return 1;
     size_t n = s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : s[0] >= 0xe0 ? 3 : s[0] >= 0xc2 ? 2 : 0;

@@ -1,5 +1,5 @@
-/* Building a state dict. Errors that a single rank can recognize are refused here. Errors that
- * depend on other ranks are found when a save or load starts (libdcp/plan). */
+/* Building a state dict. Errors that a single rank can recognize are found here. Errors that depend
+ * on other ranks are found when a save or load starts (libdcp/plan). */
 #include "core/state_dict.h"
 
 #include <search.h>
@@ -85,7 +85,7 @@ int core_path_valid(const char *path, const char **what) {
 
 typedef int order_by(const void *key, const void *tensor);
 
-/* Returns a tensor of the state that is equal to the key; NULL: none is. */
+/* Returns a tensor of the state that is equal to the key; NULL if there is none. */
 static state_tensor *find_by(const dcp_state *state, const void *key, order_by *order) {
     for (size_t low = 0, high = state->n_sorted; low < high;) {
         const size_t middle = low + (high - low) / 2;
@@ -105,15 +105,13 @@ state_tensor *core_state_find(const dcp_state *state, const char *path) {
     return find_by(state, &key, core_state_compare);
 }
 
-/* key: a folder with its '/'. Everything in it compares equal, which is a contiguous range in the
- * order by path. */
+/* `key` is the path of a folder, with a '/' at the end. All tensors in the folder compare equal to
+ * it; they are contiguous in the order by path. */
 static int by_folder(const void *key, const void *tensor) {
     const char *folder = key;
     return strncmp(folder, ((const state_tensor *)tensor)->tensor.path, strlen(folder));
 }
 
-/* Checks that no tensor is a folder of another one: in HDF5 a path names either a dataset or a
- * group. */
 core_section core_section_of(const char *path) {
     static const char *const names[CORE_SECTION_OTHER] = {
         [CORE_SECTION_MODEL] = "/model/",
@@ -125,8 +123,8 @@ core_section core_section_of(const char *path) {
     return CORE_SECTION_OTHER;
 }
 
-/* Returns true if the sections from `first` to `last`, without /files, have tensors and none of
- * them has changed. */
+/* Returns true if the sections from `first` to `last`, except /files, have tensors, and none of
+ * these has changed. */
 static bool are_unchanged(const core_section_changes *c, core_section first, core_section last) {
     size_t changed = 0, unchanged = 0;
     for (core_section s = first; s <= last; s++) {
@@ -291,7 +289,7 @@ int core_state_check_same(const dcp_tensor *tensor, const dcp_tensor *as, dcp_er
                             tensor->path, err);
 }
 
-/* Adds `box` at the place `at`, or for the whole tensor if that is NULL. */
+/* Adds `box`, at the place `at` in the tensor. NULL: the box is the whole tensor. */
 static int add_box(dcp_state *state, const dcp_tensor *tensor, const dcp_box *at, state_box *box,
                    dcp_error *err) {
     uint64_t bytes;
@@ -370,7 +368,8 @@ int dcp_state_add_source(dcp_state *state, const dcp_tensor *tensor, const dcp_b
     return add_box(state, tensor, box, &b, err);
 }
 
-/* The caller's table may be shorter than the library's. */
+/* The caller's dcp_device may come from older headers, and then has fewer members than the
+ * library's. */
 static int check_device(const dcp_device *device, dcp_error *err) {
     dcp_device d;
     int status = core_sized_take(&d, sizeof d, device, "DCP_DEVICE_INIT", err);
@@ -425,7 +424,7 @@ void core_state_merge(state_tensor *const *a, size_t n, state_tensor *const *b, 
     if (m) memmove(out, b, m * sizeof *out);
 }
 
-/* The tree's tensors are sorted already: no paths are compared if all were added one at a time. */
+/* The tree is sorted already, so no paths are compared if all tensors were added one at a time. */
 state_tensor **core_state_sorted(const dcp_state *state) {
     state_tensor **sorted = core_array(state->n + 1, sizeof *sorted);
     if (!sorted) return NULL;

@@ -10,10 +10,10 @@ struct dcp_device;
 
 typedef struct state_box {
     dcp_box box;
-    void *data;           /* the first element; if it is NULL: */
-    dcp_source_fn source; /* reads pieces of the box; if it is NULL, too: */
+    void *data;           /* the address of the first element; NULL: not in the host's memory */
+    dcp_source_fn source; /* reads pieces of the box (dcp_state_add_source); NULL: none */
     void *ctx;
-    int rank; /* the box's rank; -1: the calling rank */
+    int rank; /* the rank that holds the box in a sharded save; -1: the calling rank */
     /* the device whose memory holds the elements, at device_data */
     const struct dcp_device *device;
     void *device_data;
@@ -38,10 +38,10 @@ typedef struct state_kept {
 
 /* Prefetching memory. The tensors that planning walks over are spread over the heap, and with
  * thousands of them no cache holds them all. A walk that prefetches the tensor some steps ahead
- * does not wait for each. */
+ * need not wait for each tensor. */
 enum { PREFETCH_DISTANCE = 8, CACHE_LINE = 64 }; /* in steps; in bytes */
 
-/* Any address is allowed, as nothing is read. */
+/* `memory` may be any address, since a prefetch never faults. */
 static inline void core_prefetch(const void *memory, size_t bytes) {
     for (size_t at = 0; at < bytes; at += CACHE_LINE) __builtin_prefetch((const char *)memory + at);
 }
@@ -50,7 +50,7 @@ static inline void core_state_prefetch_one(const state_tensor *tensor) {
     core_prefetch(tensor, sizeof(state_kept) + CACHE_LINE);
 }
 
-/* For a walk over the tensors of a state that has reached number i. */
+/* Called by a walk over the tensors of a state when it has reached tensor i. */
 static inline void core_state_prefetch(state_tensor *const *tensors, size_t n, size_t i) {
     if (i + PREFETCH_DISTANCE < n) core_state_prefetch_one(tensors[i + PREFETCH_DISTANCE]);
 }
@@ -71,7 +71,7 @@ struct dcp_state {
     const struct dcp_device *device; /* the device of its boxes; NULL: none is on a device */
     uint64_t device_bytes;           /* total size of the boxes on the device */
     int has_strides;                 /* at least one box has strides */
-    /* time of the last change, so two states at one address are distinguished */
+    /* time of the last change; distinguishes a state from an earlier one at the same address */
     double changed;
 };
 
@@ -81,10 +81,10 @@ state_tensor **core_state_sorted(const dcp_state *state);
 /* Checks the syntax of a tensor's path. Returns 0 if it is refused, with the reason in `what`. */
 int core_path_valid(const char *path, const char **what);
 
-/* The sections that the library treats in a special way; a section is the first name in a path.
- * It warns if a training step has changed only one of /model and /optimizer, and a load that must
- * use all stored tensors does without /files, in which an import stores a model's own files for
- * the export. All other sections are alike. */
+/* The sections that the library distinguishes; a section is the first name in a path. The library
+ * warns if a training step has changed only one of /model and /optimizer. A load that must use all
+ * stored tensors need not use those in /files, where an import stores a model's own files for a
+ * later export. All other sections are treated alike. */
 typedef enum core_section {
     CORE_SECTION_MODEL,
     CORE_SECTION_OPTIMIZER,
@@ -102,14 +102,14 @@ typedef struct core_section_changes {
     size_t changed[CORE_SECTIONS], unchanged[CORE_SECTIONS];
 } core_section_changes;
 
-/* Writes into `text` what is probably wrong with the training that led from step `before` to `step`
- * by these changes; "" if nothing is. */
+/* Judges the training between the steps `before` and `step` by these changes. Writes what is
+ * probably wrong into `text`; "" if nothing is. */
 void core_section_complain(const core_section_changes *c, uint64_t step, uint64_t before,
                            char *text, size_t size);
 
-/* The parts of adding boxes, one at a time (core/state_dict.c) or many (core/state_many.c). */
+/* Functions that core/state_dict.c, which adds one box at a time, and core/state_many.c share. */
 
-/* Checks a tensor and its box `at` (NULL: the whole tensor), which becomes that of `box`. *bytes
+/* Checks a tensor and its box `at` (NULL: the whole tensor), and copies `at` to box->box. *bytes
  * becomes the tensor's size. *empty becomes 1 if the box has no elements and is not stored. */
 int core_state_check(const dcp_tensor *tensor, const dcp_box *at, state_box *box, uint64_t *bytes,
                      int *empty, dcp_error *err);
@@ -117,8 +117,8 @@ int core_state_check(const dcp_tensor *tensor, const dcp_box *at, state_box *box
 /* Returns the tensor with that path; NULL: it does not exist. */
 state_tensor *core_state_find(const dcp_state *state, const char *path);
 
-/* Returns DCP_ERR_ARG if a folder of the path is a tensor of the state, or the path is a folder of
- * a tensor. */
+/* Returns DCP_ERR_ARG if a folder that contains `path` is a tensor of the state, or if `path` is a
+ * folder that contains one: in HDF5 a path names either a dataset or a group. */
 int core_state_check_folders(const dcp_state *state, const char *path, dcp_error *err);
 
 /* Returns DCP_ERR_MISMATCH if the tensor differs from `as`, which has the same path. */
@@ -138,6 +138,6 @@ int core_state_reserve(dcp_state *state, size_t more);
 /* The comparison for tsearch and related functions on state->by_path. */
 int core_state_compare(const void *a, const void *b);
 
-/* Merges two lists that are sorted by path. `b` may be the end of `out`. */
+/* Merges two lists that are sorted by path. `b` may be the last m elements of `out`. */
 void core_state_merge(state_tensor *const *a, size_t n, state_tensor *const *b, size_t m,
                       state_tensor **out);

@@ -2,8 +2,8 @@
  * all memory is allocated.
  *
  * Adding boxes one at a time spends most time on finding their paths in a tree. Here the paths are
- * sorted by words of eight bytes, after their common beginning, which makes boxes of one path
- * neighbours. */
+ * sorted instead, so boxes of one path become neighbours. The sort skips the paths' common
+ * beginning and compares words of eight bytes. */
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,17 +14,17 @@
 #include "core/state_dict.h"
 #include "core/system.h"
 
-enum { BLOCK = 256 << 10, LARGE_BLOCK = 4 << 20, HUGE_PAGE = 2 << 20 }; /* in bytes, for tensors */
+enum { BLOCK = 256 << 10, LARGE_BLOCK = 4 << 20, HUGE_PAGE = 2 << 20 }; /* sizes in bytes */
 
 typedef struct path_place {
-    /* bytes of the path, the first one highest; after sorting: 1 if the path equals the previous
-     * one */
+    /* eight bytes of the path as a big-endian number; after sorting: 1 if the path equals the
+     * previous one, otherwise 0 */
     uint64_t word;
     const char *path;
     uint32_t index, length;
 } path_place;
 
-/* The new boxes of a tensor that the state already had. */
+/* A tensor that the state already had and that gets new boxes. */
 typedef struct more_of {
     state_tensor *tensor;
     state_box *boxes; /* the old and the new ones */
@@ -39,11 +39,12 @@ typedef struct many_boxes {
     void *const *data;
     path_place *places;   /* sorted by path, then by index; room for n more */
     unsigned char *empty; /* for each box, whether it is empty */
-    /* a path whose first folder_length bytes, up to a '/', are a folder and not a tensor */
+    /* a path whose first folder_length bytes, up to and including a '/', name a folder that is
+     * known not to be a tensor */
     const char *folder;
     size_t folder_length;
     state_tensor **fresh;  /* new tensors, sorted by path */
-    state_tensor **merged; /* state->sorted with them; NULL: they are in the tree */
+    state_tensor **merged; /* state->sorted and `fresh`, merged; NULL: `fresh` is in the tree */
     more_of *more;
     state_block *blocks, *last; /* contain the new tensors */
     char *memory;               /* what is left of the first block: `left` bytes */
@@ -74,7 +75,8 @@ static int check_boxes(many_boxes *m, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Returns bytes at .. at + 8 of the path; zeros after its end. */
+/* Returns the eight bytes at `at` of the path as a big-endian number, with zeros after the path's
+ * end. */
 static uint64_t word_of(const path_place *p, size_t at) {
     uint64_t word = 0;
     if (at + sizeof word <= p->length)
@@ -94,7 +96,7 @@ static void sort_few(path_place *places, size_t n) {
     }
 }
 
-/* Sorts by word, one byte after the other from the last (radix sort); stable. */
+/* Sorts by word. A stable radix sort, from the lowest byte to the highest. */
 static void sort_words(path_place *places, path_place *spare, size_t n) {
     path_place *from = places, *to = spare;
     for (int shift = 0; shift < 64; shift += 8) {
@@ -110,7 +112,7 @@ static void sort_words(path_place *places, path_place *spare, size_t n) {
     if (from != places) memcpy(places, from, n * sizeof *places);
 }
 
-/* Returns the length of the paths' common beginning, which is at least `at`. */
+/* Returns the length of the paths' common beginning; the caller knows that it is at least `at`. */
 static size_t common_length(const path_place *places, size_t n, size_t at) {
     size_t end = places[0].length;
     for (size_t i = 1; i < n; i++) {
@@ -122,7 +124,7 @@ static size_t common_length(const path_place *places, size_t n, size_t at) {
     return end;
 }
 
-/* Sorts places whose paths are equal in their first `at` bytes; `spare` has room for as many. */
+/* Sorts places whose paths are equal in their first `at` bytes; `spare` has room for n places. */
 static void sort_places(path_place *places, path_place *spare, size_t n, size_t at) {
     int is_sorted = 1;
     at = common_length(places, n, at);
@@ -143,7 +145,7 @@ static void sort_places(path_place *places, path_place *spare, size_t n, size_t 
     }
 }
 
-/* Returns 1 if the first `length` bytes of the path are a path of the list before `place`. */
+/* Returns 1 if the first `length` bytes of `path` are one of the paths before `place`. */
 static int is_listed(const many_boxes *m, size_t place, const char *path, size_t length) {
     size_t low = 0, high = place;
     while (low < high) {
@@ -159,7 +161,7 @@ static int is_listed(const many_boxes *m, size_t place, const char *path, size_t
     return 0;
 }
 
-/* Checks that the path's folders are not tensors that are added in the same call. */
+/* Checks that no folder that contains the path is a tensor that is added in the same call. */
 static int check_listed_folders(many_boxes *m, size_t place, dcp_error *err) {
     const char *path = m->places[place].path;
     if (m->folder && !strncmp(m->folder, path, m->folder_length) &&
@@ -180,8 +182,9 @@ static int check_listed_folders(many_boxes *m, size_t place, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Allocates at least *bytes, and sets *bytes to the size. With many tensors it uses huge pages:
- * filling small ones takes the kernel longer than everything else. */
+/* Allocates at least *bytes, and sets *bytes to the size. Uses huge pages if there are many
+ * tensors: the kernel would take longer to provide as many small pages than everything else
+ * takes. */
 static state_block *make_block(const many_boxes *m, size_t *bytes) {
     const int is_large = m->n * sizeof(state_kept) >= LARGE_BLOCK;
     const size_t least = is_large ? LARGE_BLOCK : BLOCK;
@@ -242,7 +245,7 @@ static int make_more(many_boxes *m, state_tensor *t, size_t boxes, more_of **out
     return DCP_OK;
 }
 
-/* Adds the boxes of places from .. end, which have one path. */
+/* Adds the boxes of the places `from` to `end` - 1, which have the same path. */
 static int add_group(many_boxes *m, size_t from, size_t end, dcp_error *err) {
     const path_place *p = &m->places[from];
     state_tensor *t = m->state->n ? core_state_find(m->state, p->path) : NULL;
@@ -264,8 +267,8 @@ static int add_group(many_boxes *m, size_t from, size_t end, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Prefetches what the walk over the places needs soon: the caller's arrays may be in another
- * order. */
+/* Prefetches the data that the walk over the places will soon need, since the caller's arrays may
+ * be in another order. */
 static void prefetch_box(const many_boxes *m, size_t place) {
     if (place >= m->n) return;
     const size_t i = m->places[place].index;
@@ -284,7 +287,8 @@ static int add_groups(many_boxes *m, dcp_error *err) {
     return status;
 }
 
-/* Puts the new tensors into the tree if there are many others: merging lists would copy all. */
+/* Puts the new tensors into the tree. Used if the state has many more tensors than are new: merging
+ * lists would copy all of them. */
 static int put_into_tree(many_boxes *m) {
     for (size_t i = 0; i < m->n_fresh; i++) {
         if (tsearch(m->fresh[i], &m->state->by_path, core_state_compare)) continue;
@@ -310,7 +314,7 @@ static int reserve_tensors(many_boxes *m, dcp_error *err) {
     return done ? DCP_OK : core_fail_memory(err, m->n_fresh * sizeof *m->fresh);
 }
 
-/* Nothing can fail from here. */
+/* Cannot fail. */
 static void commit(many_boxes *m) {
     dcp_state *state = m->state;
     for (size_t k = 0; k < m->n_more; k++) {

@@ -1,6 +1,6 @@
 /* A walk over runs keeps one index per dimension, like an odometer, and copies the rest of the
- * innermost dimension in one tight loop. If the memory has another order than the box, it follows
- * the memory instead, some cache lines at a time. */
+ * innermost dimension in one tight loop. If the dimensions have another order in memory than in the
+ * box, the walk follows the memory instead, some cache lines at a time. */
 #include "core/strides.h"
 
 #include <stdlib.h>
@@ -9,15 +9,15 @@
 #include "core/bytes.h"
 #include "core/crc64.h"
 
-#define PART_BYTES (16u << 10)    /* short runs, gathered for a checksum */
-#define ROWS_BYTES (1u << 20)     /* rows across the memory, gathered for a checksum */
-#define LONG_BYTES 1024           /* minimum length of a run that is worth a call */
+#define PART_BYTES (16u << 10)    /* buffer for gathering short runs for a checksum */
+#define ROWS_BYTES (1u << 20)     /* buffer for gathering blocks that share cache lines */
+#define LONG_BYTES 1024           /* runs of at least this length are summed without a copy */
 #define TILE_BYTES ((uint64_t)64) /* a cache line */
 
 static uint64_t size_of_step(int64_t step) { return step < 0 ? -(uint64_t)step : (uint64_t)step; }
 
-/* Returns 1 if such addresses exist. This includes the address one step beyond the last element, to
- * which walks advance without accessing it. */
+/* Returns 1 if all elements lie inside the address space. So must the address one step beyond the
+ * last element: walks advance to it without accessing it. */
 static int has_addresses(const box_strides *s, const void *data) {
     uint64_t before = 0, after = s->run_bytes, span;
     for (uint32_t d = 0; d < s->dims; d++) {
@@ -35,8 +35,8 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Elements do not overlap if each step, from the shortest to the longest, reaches beyond everything
- * within it. */
+/* Elements do not overlap if each step is at least as long as everything that the loops with
+ * shorter steps span. */
 static int may_overlap(const box_strides *s) {
     stride_loop sorted[DCP_MAX_DIMS];
     uint64_t span = s->run_bytes;
@@ -73,12 +73,12 @@ int core_strides_merge(uint32_t ndim, uint64_t elem_bytes, const uint64_t *count
     return 1;
 }
 
-/* The position of a walk: a run. */
+/* The run that a walk has reached. */
 typedef struct box_walk {
     const box_strides *strides;
-    unsigned char *memory; /* the run's memory */
+    unsigned char *memory; /* the run's address */
     uint64_t index[DCP_MAX_DIMS];
-    unsigned char *dense; /* its place in the buffer */
+    unsigned char *dense; /* the run's place in the dense buffer */
     int to_memory;
 } box_walk;
 
@@ -93,7 +93,8 @@ static unsigned char *set_walk(box_walk *w, const void *data, const box_strides 
     return w->memory;
 }
 
-/* Advances n steps in a dimension, at most to its end. */
+/* Advances n steps in dimension d, at most to its end; there it carries over into the next
+ * dimension. */
 static void advance(box_walk *w, uint32_t d, uint64_t n) {
     const box_strides *s = w->strides;
     w->memory += (int64_t)n * s->loop[d].step;
@@ -112,7 +113,7 @@ static void advance(box_walk *w, uint32_t d, uint64_t n) {
         for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, bytes);     \
         break
 
-/* Copies n runs that are one step apart. */
+/* Copies n runs. They are from_step apart in the source, and to_step apart in the destination. */
 static void copy_runs(unsigned char *to, int64_t to_step, const unsigned char *from,
                       int64_t from_step, uint64_t run_bytes, int64_t n) {
     switch (run_bytes) {
@@ -126,7 +127,7 @@ static void copy_runs(unsigned char *to, int64_t to_step, const unsigned char *f
     }
 }
 
-/* Returns the number of runs in the dimensions within `near`. */
+/* Returns the number of runs of a block: those of all loops inside `near`. */
 static uint64_t block_of(const box_strides *s) {
     uint64_t runs = 1;
     for (uint32_t d = 0; d < s->near; d++) runs *= s->loop[d].count;
@@ -139,9 +140,9 @@ static int is_at_block(const box_walk *w) {
     return 1;
 }
 
-/* For memory whose neighbours are neighbours in another dimension than the innermost: copies as
- * many blocks as share cache lines of memory, so these are fetched only once. Returns their
- * number. */
+/* If runs are closest to each other along another loop than the innermost, blocks share cache
+ * lines. Copies as many blocks as share them, so each line is fetched only once. Returns the number
+ * of blocks. */
 static uint64_t copy_blocks(box_walk *w, uint64_t most, uint64_t block) {
     const box_strides *s = w->strides;
     const stride_loop *near = &s->loop[s->near];
@@ -161,7 +162,8 @@ static uint64_t copy_blocks(box_walk *w, uint64_t most, uint64_t block) {
     return n;
 }
 
-/* Copies some of the next `most` runs: the rest of a row, or blocks. Returns their number. */
+/* Copies some of the next `most` runs: the rest of the innermost loop, or some blocks. Returns the
+ * number of runs. */
 static uint64_t copy_some(box_walk *w, uint64_t most) {
     const box_strides *s = w->strides;
     const int64_t run = (int64_t)s->run_bytes, step = s->loop[0].step;
@@ -230,8 +232,8 @@ void core_strides_put(void *data, const box_strides *strides, uint64_t offset, u
         memcpy((unsigned char *)data + offset, from, bytes);
 }
 
-/* Allocates room for gathering some of `bytes` for a checksum: for rows that lie across the memory,
- * enough for those that share its cache lines. NULL: the caller uses its small buffer. */
+/* Allocates a larger buffer for gathering up to `bytes` bytes for a checksum, if blocks share cache
+ * lines, so that several blocks are gathered together. NULL: the caller uses its small buffer. */
 static unsigned char *room_for_rows(const box_strides *s, uint64_t bytes, uint64_t *room) {
     unsigned char *rows =
         s && s->near && bytes > *room ? malloc(core_min_u64(bytes, ROWS_BYTES)) : NULL;

@@ -1,6 +1,6 @@
-/* The places of the elements of a box with strides in memory. Only this file knows them: for all
- * others a box is a dense, row-major row of bytes, of which they request parts by offset. `data` is
- * the address of the first element; if `strides` is NULL, the memory is dense. */
+/* Finds the elements of a box with strides in memory. All other code treats a box as if it were
+ * dense and row-major, and requests parts of its bytes by offset. `data` is the address of the
+ * first element; if `strides` is NULL, the memory is dense. */
 #pragma once
 
 #include <stdint.h>
@@ -13,21 +13,21 @@ typedef struct stride_loop {
 } stride_loop;
 
 typedef struct box_strides {
-    uint64_t run_bytes; /* contiguous in memory; at least one element */
-    int overlaps;       /* elements may share bytes, so nothing can be loaded */
+    uint64_t run_bytes; /* bytes that are contiguous in memory; at least one element */
+    int overlaps;       /* elements may share bytes, so the box cannot be loaded */
     uint32_t dims;      /* loops over runs, innermost first */
-    uint32_t near;      /* the loop along which runs are closest, if they are short; else 0 */
+    uint32_t near;      /* if runs are short, the loop with the smallest step; otherwise 0 */
     stride_loop loop[DCP_MAX_DIMS];
 } box_strides;
 
-/* Converts strides in bytes per dimension. Merges dimensions that are contiguous: no loop remains
- * if the memory is dense. Returns 0 if the elements' addresses around `data` are not valid
- * addresses. */
+/* Converts strides, which are in bytes, one per dimension. Merges dimensions that are contiguous:
+ * no loop remains if the memory is dense. Returns 0 if elements would lie outside the address
+ * space. */
 int core_strides_merge(uint32_t ndim, uint64_t elem_bytes, const uint64_t *count,
                        const int64_t *strides, const void *data, box_strides *out);
 
-/* Returns the memory of the box's byte number `offset`, and how many bytes are contiguous from
- * there (UINT64_MAX in dense memory). */
+/* Returns the address of byte `offset` of the box. *contiguous becomes the number of bytes that are
+ * contiguous starting there; UINT64_MAX if the box is dense. */
 unsigned char *core_strides_find(const void *data, const box_strides *strides, uint64_t offset,
                                  uint64_t *contiguous);
 

@@ -37,7 +37,8 @@ static struct {
                        [CORE_LOCK_OPENED] = PTHREAD_MUTEX_INITIALIZER,
                        [CORE_LOCK_UNSHARED] = PTHREAD_MUTEX_INITIALIZER}};
 
-/* Also makes jansson's seed: while a thread makes it, others wait for it without a limit. */
+/* Also makes jansson's seed, or waits until another thread has made it. Otherwise a child that is
+ * forked while another thread makes the seed would wait for the seed for ever. */
 static void take_all(void) {
     json_object_seed(0);
     for (size_t i = 0; i < CORE_PROCESS_LOCKS; i++) pthread_mutex_lock(&process.locks[i]);

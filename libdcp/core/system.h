@@ -30,7 +30,7 @@ static inline struct timespec core_clock_time(double seconds) {
 
 /* Random numbers that nobody can guess. */
 
-/* Returns DCP_ERR_IO if the system provides none. */
+/* *out becomes a random number. Returns DCP_ERR_IO if the system provides none. */
 int core_entropy(uint64_t *out, dcp_error *err);
 
 /* The limit on the size of files that a process writes (RLIMIT_FSIZE, `ulimit -f`). The kernel
@@ -52,7 +52,8 @@ static inline int core_futex_has(core_futex *f, uint32_t count) {
     return (int32_t)(atomic_load(&f->count) - count) >= 0;
 }
 
-/* Sets the count. Whoever sees it also sees what was written to memory before. */
+/* Sets the count. A process that sees the new count also sees everything that was written to memory
+ * before it. */
 static inline void core_futex_set(core_futex *f, uint32_t count) {
     atomic_store(&f->count, count);
     if (atomic_load(&f->waiting))
@@ -60,8 +61,8 @@ static inline void core_futex_set(core_futex *f, uint32_t count) {
 }
 
 /* Sleeps until the count changes, unless it has already reached `count`; at most `nanoseconds`.
- * Returns 1 if that time has passed or a signal has arrived: a timer's signals may be so frequent
- * that the time never passes. May wake early: check core_futex_has again. */
+ * Returns 1 if that time has passed, or if a signal has arrived, since a timer's signals may be so
+ * frequent that the time never passes. May return early, so check core_futex_has again. */
 static inline int core_futex_sleep(core_futex *f, uint32_t count, long nanoseconds) {
     const struct timespec most = {.tv_nsec = nanoseconds};
     const uint32_t seen = atomic_load(&f->count);
@@ -73,8 +74,8 @@ static inline int core_futex_sleep(core_futex *f, uint32_t count, long nanosecon
     return timed_out;
 }
 
-/* Threads that receive no signals: these are for the program's own threads, which may wait for
- * them. */
+/* Threads that receive no signals. Signals are left to the program's own threads, which may wait
+ * for them. */
 
 /* Like pthread_create. The name, of at most 15 characters, appears in top and in profiles. Returns
  * 0, or an error code. */
@@ -95,10 +96,11 @@ static inline int core_thread_start(pthread_t *id, const pthread_attr_t *attribu
  * do not need this: a child can do nothing with an object except free it (DCP_ERR_STATE), and a
  * checkpoint has no lock.
  *
- * docs/architecture.md lists what else belongs to the whole process; a test compares. */
+ * docs/architecture.md lists all state of the whole process; a test compares the list with the
+ * library's variables. */
 
-/* In the order in which a thread may take them. A thread that holds one calls no function of the
- * caller's, which could fork. */
+/* A thread may take locks only in this order. A thread that holds one must not call a function of
+ * the library's caller, since that function could fork. */
 typedef enum core_process_lock {
     CORE_LOCK_HDF5,     /* h5/hdf5_lock.c: calls of HDF5, and HDF5's own state */
     CORE_LOCK_OPENED,   /* io/descriptors.c: the list of files that are open for use */
@@ -109,9 +111,9 @@ typedef enum core_process_lock {
 void core_process_lock_take(core_process_lock which);
 void core_process_lock_leave(core_process_lock which);
 
-/* Returns 1 if the lock was taken within about that many seconds, otherwise 0. */
+/* Tries to take the lock for about `seconds` seconds. Returns 1 if it was taken, otherwise 0. */
 int core_process_lock_take_within(core_process_lock which, int seconds);
 
-/* Must be called with the lock, before a fork needs the function: a child calls `fn` first of all,
- * while it holds all locks. */
+/* After a fork, the child calls `fn` before anything else, while it holds all locks. The calling
+ * thread must hold the lock `which`. */
 void core_process_lock_tell_child(core_process_lock which, void (*fn)(void));

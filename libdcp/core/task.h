@@ -1,5 +1,5 @@
-/* Work that a thread does while its caller continues or, without a thread, that is done when the
- * caller waits for it. */
+/* Work that a thread does while its caller continues. If no thread could be started, the caller
+ * does the work when it waits for it. */
 #pragma once
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 #include "dcp/error.h"
 
-/* Runs once. Returns a status, and fills in the error if that is a failure. */
+/* Called once. Returns a status, and fills in the error if the status is a failure. */
 typedef int (*core_task_fn)(void *ctx, dcp_error *err);
 
 typedef struct core_task {
@@ -19,7 +19,7 @@ typedef struct core_task {
     dcp_error error;
     atomic_int done;      /* the work has ended */
     atomic_int cancelled; /* the caller does not need the outcome; `work` checks this flag */
-    pid_t process;        /* that made it */
+    pid_t process;        /* the process that made the task */
     bool has_thread;
     pthread_t thread;
 } core_task;
@@ -30,14 +30,16 @@ void core_task_make(core_task *task, core_task_fn work, void *ctx);
  * has_thread stays false. */
 void core_task_start(core_task *task, const char *name);
 
-/* Ends the task instead of core_task_start: `work` is not called. task->error is filled in. */
+/* Ends the task; called instead of core_task_start. `work` is not called. The caller has filled in
+ * task->error. */
 void core_task_fail(core_task *task, int status);
 
-/* Waits for the thread; without one, does the work here, unless that was done. At most one call
- * waits, and none in a forked process. */
+/* Waits for the thread. If there is none, does the work now, unless it is done. Must not be called
+ * again after it has waited for a thread, nor in a forked process. */
 void core_task_finish(core_task *task);
 
-/* A forked process has a copy of the task, but neither its thread nor a part in its collectives. */
+/* Returns true in the process that made the task. A forked process has a copy of the task, but not
+ * its thread, and takes no part in its collectives. */
 bool core_task_is_own(const core_task *task);
 
 static inline bool core_task_is_done(const core_task *task) {
