@@ -1,14 +1,14 @@
 /* How a rank waits. Every few milliseconds a waiting rank receives failures that others report.
  * Every 100 ms it checks whether the processes of the ranks that it waits for still run.
  *
- * A rank that finds a process ended reports it, since others may be waiting for ranks that have
- * given up; each of them passes the report on. A rank reports to the ranks 1, 2, 4 and so on above
- * its own. So all ranks learn of the failure even if one of them ends before it has passed the
- * report on, and each rank opens only a few connections.
+ * A rank that finds that a process has ended reports it, since others may be waiting for ranks that
+ * have given up. Every rank that receives a report passes it on. Reports go to the ranks that are
+ * 1, 2, 4 and so on above the reporting rank. So all ranks learn of the failure even if one of them
+ * ends before it has passed the report on, and each rank opens only a few connections.
  *
- * If a wait exceeds the limit, the awaited rank may itself be waiting for another one. So it is
- * asked which rank it waits for, then that one is asked, and so on until one does not answer. That
- * one is late.
+ * If a wait exceeds the limit, the awaited rank may itself be waiting for another one. So this rank
+ * asks the awaited rank which rank that one waits for, asks the next rank the same, and so on,
+ * until a rank does not answer. That rank is late.
  *
  * After a failure, receives are cancelled. A receive that has already matched a message can't be
  * cancelled; it is waited for briefly. A live sender completes it in that time; a dead one has
@@ -22,16 +22,17 @@
 #define PAUSE_NS 20000 /* the first pause */
 #define LONG_PAUSE_NS 2000000
 #define POLL_NS 10000000  /* how long a rank that need not yield its core polls without sleeping */
-#define POLLS 200         /* polls before the first look at the clock */
+#define POLLS 200         /* polls before the clock is read for the first time */
 #define HEAR_NS 5000000   /* between two receptions of reports */
-#define LAST_NS 100000000 /* by then, what a rank sent before it ended has arrived */
-#define LOST_NS 500000000 /* by then, others have passed it on as well */
-#define ANSWER_NS 1000000000 /* by then, a waiting rank has answered a question */
+#define LAST_NS 100000000 /* after this, all that a rank sent before it ended has arrived */
+#define LOST_NS 500000000 /* after this, others have also passed on what that rank sent */
+#define ANSWER_NS 1000000000 /* after this, a waiting rank has answered a question */
 #define GIVE_UP_NS 200000000 /* how long to wait for requests that can't be cancelled */
 
 enum { DATA_TAG = 1, FAILURE_TAG, QUESTION_TAG, ANSWER_TAG, APART_TAG };
 
-/* A question and its answer: the asker's number for it, and the rank that is waited for. */
+/* A question or its answer: the number that the asker gave the question, and, in the answer, the
+ * rank that the answering one waits for. */
 typedef struct batch_question {
     int32_t number, rank;
 } batch_question;
@@ -44,7 +45,7 @@ typedef struct waiting {
     int64_t last; /* when the awaited rank `ended` was found to have ended; 0: none has */
     int64_t lost; /* when a rank that is not awaited here was found to have ended; 0: none has */
     int ended;
-    int open; /* requests that were not complete at the last look */
+    int open; /* requests that were not complete at the last check */
     long pause;
 } waiting;
 
@@ -73,8 +74,8 @@ void comm_batch_receive(comm_batch *b, void *to, uint64_t bytes, int peer) {
                 peer, 1);
 }
 
-/* Sends a few bytes to a rank that may never receive them. If they have not left when this returns,
- * their copy stays with MPI. */
+/* Sends a few bytes to a rank that may never receive them. If MPI has not sent them when this
+ * returns, it may still read their copy, which is never freed. */
 static void send_note(MPI_Comm comm, const void *note, size_t bytes, int tag, int to) {
     MPI_Request request;
     void *copy = malloc(bytes);
@@ -108,7 +109,7 @@ static int end_soon(MPI_Request *requests, int n) {
 }
 
 /* Passes the failure on, and waits briefly until the notes have left: this rank may end soon, and
- * what has not left it by then is lost. */
+ * notes that have not left by then are lost. */
 static void tell_on(comm_pairs *p) {
     MPI_Request notes[8 * sizeof(int)];
     int n = 0;
@@ -157,8 +158,8 @@ static void give_up(comm_batch *b) {
     b->n = 0;
 }
 
-/* Returns the number of a request that is not complete, or -1. Unless `of` is -1, only requests of
- * that rank count. */
+/* Returns the number of a request that is not complete, or -1. Unless `of` is -1, considers only
+ * messages to and from rank `of`. */
 static int find_open(comm_batch *b, int of) {
     for (int i = 0, done; i < b->n; i++) {
         if (of >= 0 && b->peers[i] != of) continue;
@@ -198,8 +199,8 @@ void comm_batch_find_late(comm_pairs *p, comm_search *s, int awaited) {
     if (comm_watch_clock() - s->asked > ANSWER_NS) comm_batch_break(p, COMM_IS_LATE, 0, s->suspect);
 }
 
-/* A rank that is not awaited here may be awaited by one that is, on a machine that can't see its
- * process. */
+/* Checks all ranks, also those that are not awaited here. A rank that this one awaits may itself
+ * await a rank that has ended, and be on a machine that can't see that rank's process. */
 static void look_at_others(comm_batch *b, waiting *w) {
     int which;
     if (w->last || !comm_watch_has_ended(b->pairs->watch, -1, &which)) return;
@@ -207,7 +208,7 @@ static void look_at_others(comm_batch *b, waiting *w) {
     if (w->now - w->lost > LOST_NS) comm_batch_break(b->pairs, COMM_HAS_ENDED, 0, which);
 }
 
-/* If requests have completed since the last look, starts the limit anew. */
+/* If requests have completed since the last check, the limit starts anew. */
 static void note_progress(comm_batch *b, waiting *w) {
     int open = 0;
     for (int i = 0, done; i < b->n; i++, open += !done) {
@@ -233,8 +234,8 @@ static void look_at_peers(comm_batch *b, waiting *w) {
     }
 }
 
-/* What the ended rank sent has had time to arrive: breaks the watch if a request still waits for
- * that rank, or for all ranks. */
+/* Called when everything that the ended rank sent has had time to arrive. Breaks the watch if a
+ * request still waits for that rank, or for all ranks. */
 static void end_last(comm_batch *b, waiting *w) {
     const int i = find_open(b, -1);
     const int of_all = i >= 0 && b->peers[i] < 0;

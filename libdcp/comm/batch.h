@@ -8,16 +8,15 @@
 #include "dcp/comm.h"
 
 typedef struct comm_pairs {
-    MPI_Comm comm, first; /* `first`: that of the communicator of which this one is a duplicate */
+    MPI_Comm comm, first; /* `first`: for reports of failures, shared by all duplicates */
     comm_watch *watch;
     uint64_t *spare; /* scratch memory for one part of a reduction */
     int rank, size;
     struct comm_pairs *whole; /* if these are only some of the ranks: all of them; else NULL */
     const int *ranks;         /* their numbers in `whole`; NULL: these are all ranks */
-    int yields; /* it works beside a thread that computes, and leaves the core to that thread while
-                   it waits */
+    int yields; /* a waiting thread sleeps, and so leaves its core to a thread that computes */
     int32_t questions; /* the number of questions sent so far */
-    int64_t heard;     /* when it last received others' reports, in ns */
+    int64_t heard;     /* when reports were last received, in ns */
     comm_failure told; /* the failure that was sent to others; MPI may still read it */
 } comm_pairs;
 
@@ -27,9 +26,9 @@ typedef struct comm_batch {
     comm_pairs *pairs;
     int is_apart; /* the messages have a tag of their own, since collectives may run at the same
                      time */
-    int n, code;  /* code: MPI's, if a request could not be started */
+    int n, code;  /* code: MPI's error code if a request could not be started */
     MPI_Request requests[2 * COMM_BATCH_PEERS];
-    int peers[2 * COMM_BATCH_PEERS]; /* -1: not a single rank */
+    int peers[2 * COMM_BATCH_PEERS]; /* -1: all ranks */
     int receives[2 * COMM_BATCH_PEERS];
 } comm_batch;
 
@@ -55,11 +54,11 @@ typedef struct comm_search {
     int suspect;
 } comm_search;
 
-/* Call it while waiting for a rank by other means than messages: answers the ranks that ask which
- * rank this one waits for. */
+/* Answers the ranks that ask which rank this one waits for. Call it while waiting for a rank by
+ * other means than messages. */
 void comm_batch_answer(comm_pairs *pairs, int awaited);
-/* Call it repeatedly in a wait once the limit has passed: finds the rank that all others wait
- * for, and breaks the watch. `search` is zeroed when the wait begins. */
+/* Searches for the rank that all others wait for, and breaks the watch once it is found. Call it
+ * repeatedly after a wait has exceeded the limit. `search` is zeroed when the wait begins. */
 void comm_batch_find_late(comm_pairs *pairs, comm_search *search, int awaited);
 
 /* Breaks the watch unless it is broken, and reports the failure to others, which pass it on. */

@@ -162,7 +162,7 @@ int dcp_comm_hosts(dcp_comm *comm, int *hosts, int *own, dcp_error *err) {
     if (!comm) return core_fail(err, DCP_ERR_ARG, "dcp_comm_hosts: comm is NULL");
     int status = gather_places(comm, &places, err);
     if (status) return status;
-    for (int r = 0; r < comm->size; r++) { /* a host's first place moves to the host's number */
+    for (int r = 0; r < comm->size; r++) { /* places[host] becomes the place of that host */
         int host = 0;
         while (host < found && !comm_place_is_same(&places[host], &places[r])) host++;
         if (host == found) places[found++] = places[r];
@@ -291,8 +291,8 @@ int comm_barrier(dcp_comm *comm, dcp_error *err) {
     return comm_check_code(comm, "barrier", comm->ops.barrier(comm->ctx), err);
 }
 
-/* Returns what this rank reports to the others. If the caller passed no error, it still says what
- * kind of failure it was. */
+/* Returns what this rank reports to the others. If the caller passed no error, the report still
+ * contains the status and its text. */
 static dcp_error own_failure(const dcp_comm *comm, int status, const dcp_error *err) {
     dcp_error failure;
     core_fail(&failure, status, "%s", dcp_status_text(status));
@@ -331,8 +331,8 @@ int comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp
     return DCP_OK;
 }
 
-/* Each rank that failed sets a bit of its own: in a word that the ranks shared, the XOR of their
- * numbers could cancel out. */
+/* Each rank that failed sets a bit of its own. If ranks put their numbers into the same word, the
+ * numbers could cancel out in the XOR. */
 int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_error *err) {
     const size_t room = COMM_XOR_ROOM(comm->size), rank = (size_t)comm->rank;
     int failed = 0;

@@ -1,5 +1,5 @@
-/* A communicator: collectives as the library uses them, the agreement on one status, which ranks
- * are near this one, and giving up an operation that all ranks work on. */
+/* A communicator: its collectives, the agreement on one status, the ranks of each host, and the
+ * cancellation of an operation that all ranks work on. */
 #pragma once
 
 #include <stdatomic.h>
@@ -10,16 +10,16 @@
 #include "dcp/comm.h"
 
 /* A sharing group: the ranks of a communicator that share memory with this one. Over MPI these are
- * the ranks of its host, also if the communicator spans several hosts. If nothing is shared (a
- * caller's table, DCP_SHARED_MEMORY=0, one rank), each rank is a group of its own, and its areas
+ * the ranks of this rank's host, even if the communicator spans several hosts. If nothing is shared
+ * (a caller's table, DCP_SHARED_MEMORY=0, one rank), each rank is a group of its own, and its areas
  * are private memory. comm/sharing.h has the operations of a group. */
 
 /* Memory that all ranks of a group see. Each page (PAGE_BYTES) of an area has a mark, initially 0.
- * Users separate their accesses by barriers. At their end they set all marks back to 0; the
- * contents are lost. */
+ * Users separate their accesses by barriers. When users are done, they set all marks back to 0. An
+ * area's contents are not preserved for the next user. */
 typedef struct comm_areas {
     size_t n;
-    const size_t *bytes;  /* of each area, whole pages */
+    const size_t *bytes;  /* the size of each area, in whole pages */
     unsigned char **data; /* page-aligned */
     _Atomic uint16_t **marks;
     void *memory;
@@ -40,19 +40,19 @@ static inline uint16_t comm_areas_take_mark(const comm_areas *areas, size_t area
 }
 
 typedef struct comm_local {
-    const comm_groups *groups; /* the sharing groups of all ranks; own is this one */
-    int rank, size;            /* this rank's number in its group; the group's ranks */
+    const comm_groups *groups; /* the sharing groups of all ranks; groups->own is this rank's */
+    int rank, size;            /* this rank's number in its group; the group's number of ranks */
     const int *ranks;          /* [size]: the group's ranks in the communicator, ascending */
     /* The rest is private. */
     comm_groups *shared, *alone;    /* `groups` is one of them; shared: NULL if nothing is shared */
-    const struct dcp_comm_ops *ops; /* the group's; NULL: it has one rank */
+    const struct dcp_comm_ops *ops; /* the group's collectives; NULL: it has one rank */
     void *ctx;
     int own; /* this rank's number in the communicator */
     comm_areas areas;
 } comm_local;
 
-/* Makes the group of `groups` that has this rank its sharing group, with new areas. Takes ownership
- * of `groups`. NULL: this rank is alone again. */
+/* Sets this rank's sharing group to the one of `groups` that contains it, and frees its areas.
+ * Takes ownership of `groups`. NULL: the rank is alone in its group again. */
 void comm_local_set(comm_local *local, comm_groups *groups, const struct dcp_comm_ops *ops,
                     void *ctx);
 
@@ -68,8 +68,8 @@ typedef struct comm_shared {
 
 /* Buffers for messages over a caller's table without `exchange`. */
 typedef struct comm_packing {
-    uint64_t *bytes;               /* [2 * ranks]: sent and received */
-    unsigned char *send, *receive; /* one after the other, in rank order */
+    uint64_t *bytes;               /* [2 * ranks]: bytes to each rank, then bytes from each rank */
+    unsigned char *send, *receive; /* the messages in rank order, without gaps */
     uint64_t most_out, most_in;
 } comm_packing;
 
@@ -81,15 +81,16 @@ struct dcp_comm {
      * time, and that sleeps while it waits. NULL: this rank can't. Only comm_duplicate calls it, if
      * all ranks can. */
     int (*duplicate)(struct dcp_comm *comm, struct dcp_comm **out, dcp_error *err);
-    /* Collective: the ranks' places have changed; NULL: nothing depends on them. */
+    /* Collective: called when the ranks' places have changed; NULL: nothing depends on the
+     * places. */
     int (*follow_place)(struct dcp_comm *comm, dcp_error *err);
     struct comm_mpi *mpi;      /* its context (comm/host.h); NULL: it is not over MPI */
     comm_watch *watch;         /* watches the ranks, shared with duplicates; NULL: one rank */
     const comm_shared *shared; /* NULL: the ranks share nothing */
     comm_local local;          /* the ranks that share memory with this one */
     comm_groups *hosts;        /* the ranks of each host; NULL: not known yet, see comm_hosts */
-    comm_place place;          /* this rank's: ranks with equal places are on one host */
-    int table_host;            /* the lowest rank of its host, from a caller's table; -1: unknown */
+    comm_place place;          /* where this rank is: ranks with equal places are on one host */
+    int table_host; /* the lowest rank of this rank's host, from a caller's table; -1: unknown */
     int rank, size;
     pid_t process;          /* the process that made it */
     comm_packing packing;   /* see comm/messages.h */
@@ -105,7 +106,8 @@ struct dcp_comm {
  * `ops` and `watch` are not used and may be NULL. */
 dcp_comm *comm_create(const dcp_comm_ops *ops, void *ctx, comm_watch *watch, int rank, int size);
 
-/* Finds out the rank's place, unless the caller has named one. */
+/* Sets this rank's place to the host that the caller's table reports (host_of). If it reports none,
+ * calls comm_place_find. */
 void comm_find_place(dcp_comm *comm);
 
 /* Returns DCP_ERR_COMM for a communicator whose watch is broken; the message names what failed, and
@@ -137,13 +139,14 @@ int comm_barrier(dcp_comm *comm, dcp_error *err);
  * before retains its rank and prefix. Costs one all-reduce of eight bytes if no rank failed. */
 int comm_agree(dcp_comm *comm, int status, dcp_error *err);
 
-/* Does the same; if no rank failed, each of the n <= COMM_LEAST_VALUES values becomes the smallest
- * of all ranks', in the same all-reduce. comm/vote.h is for values of several kinds. */
+/* Like comm_agree. If no rank failed, each of the n values also becomes the smallest of all ranks'
+ * values, in the same all-reduce. n is at most COMM_LEAST_VALUES. comm/vote.h is for values of
+ * several kinds. */
 #define COMM_LEAST_VALUES 64
 int comm_agree_least(dcp_comm *comm, int status, uint64_t *values, size_t n, dcp_error *err);
 
-/* Does the same as comm_agree; if no rank failed, words [0, n) become the XOR of all ranks', in the
- * same all-reduce. `words` has room for COMM_XOR_ROOM(ranks) more words behind them. */
+/* Like comm_agree. If no rank failed, words [0, n) also become the XOR of all ranks' words, in the
+ * same all-reduce. `words` must have room for COMM_XOR_ROOM(ranks) more words after the first n. */
 #define COMM_XOR_ROOM(ranks) (((size_t)(ranks) + 63) / 64)
 int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_error *err);
 
@@ -153,18 +156,19 @@ int comm_agree_xor(dcp_comm *comm, int status, uint64_t *words, size_t n, dcp_er
 int comm_hosts(dcp_comm *comm, const comm_groups **out, dcp_error *err);
 
 /* Cancelling an operation that all ranks work on. Each rank asks its own caller; the operation is
- * cancelled on all ranks once one caller cancels it. Ranks that share memory see that there; all
- * others learn of it by the operation's next agreement at the latest. This needs no additional
- * collective. */
+ * cancelled on all ranks once one caller cancels it. Ranks that share memory learn of it through
+ * that memory; all others learn of it from the operation's next agreement at the latest. This needs
+ * no additional collective. */
 
 typedef struct comm_stop {
-    int (*asked)(void *ctx); /* the caller's, besides the communicator's: returns nonzero to cancel;
-                                NULL: none */
+    /* The caller's function, in addition to the communicator's. Returns nonzero to cancel; NULL:
+     * none. */
+    int (*asked)(void *ctx);
     void *ctx;
     const atomic_int *cancelled; /* nonzero: another thread cancelled; NULL: no thread can */
     const char *what, *outcome;  /* for the message: "the save", "nothing is published" */
     const dcp_comm *comm;        /* NULL: the operation is local to this rank */
-    uint32_t number;             /* the operation's, among those of the communicator */
+    uint32_t number;             /* the operation's number, counted per communicator */
     int stopped;                 /* nonzero: it was cancelled */
     int rank;                    /* the rank that cancelled it */
 } comm_stop;
@@ -176,8 +180,8 @@ comm_stop comm_stop_of(dcp_comm *comm, const char *what, const char *outcome);
 /* Not collective, but all ranks begin their operations on `comm` in the same order. */
 void comm_stop_begin(comm_stop *stop, dcp_comm *comm);
 
-/* Returns DCP_ERR_CANCELLED if this rank is to cancel, or sees that another one has. The working
- * thread calls it every few MiB. `stop` may be NULL. */
+/* Returns DCP_ERR_CANCELLED if this rank's caller cancels the operation, or if another rank is
+ * known to have cancelled it. The working thread calls it every few MiB. `stop` may be NULL. */
 int comm_stop_ask(comm_stop *stop, dcp_error *err);
-/* Does the same without asking: only what comm_stop_ask has found before counts. */
+/* Returns DCP_ERR_CANCELLED if an earlier comm_stop_ask did. Asks nobody. */
 int comm_stop_status(const comm_stop *stop, dcp_error *err);

@@ -1,7 +1,7 @@
-/* The first rank makes a file that exists only in memory. The others open it through /proc, which
- * the kernel permits if a process could trace the first one: with the same user and the same PID
- * namespace. In another container that path may lead to another file, so device and inode are
- * compared. */
+/* The first rank makes a file that exists only in memory. The others open it through /proc. The
+ * kernel permits that to processes that could trace the first rank's process: those of the same
+ * user and the same PID namespace. In another container that path may lead to another file, so
+ * device and inode are compared. */
 #include "comm/host.h"
 
 #include <errno.h>
@@ -40,8 +40,8 @@ static int memory_is_counted(void) {
     return n == 1 && mode == '2';
 }
 
-/* A page is allocated when it is first touched, near the processor that touches it. If memory is
- * counted, a page that can't be allocated then ends the process with SIGBUS, so all pages are
+/* Normally a page is allocated when it is first touched, near the processor that touches it. If
+ * memory is counted, that allocation may fail and end the process with SIGBUS, so all pages are
  * allocated now. */
 static int set_size(int fd, size_t bytes) {
     if (core_file_limit_check(bytes)) return -1;
@@ -112,12 +112,12 @@ void dcp_host_memory_free(void *memory, size_t bytes) {
 /* Every collective is a sequence of rounds. In a round each rank fills its slot, publishes it,
  * waits for all others, and reads their slots. Each rank has two slots, which it uses in turn.
  * Before it fills a slot again, it has seen all others publish the round in between, so they have
- * finished reading it. */
+ * finished reading the slot. */
 
 #define SPINS 100      /* polls before it sleeps: some microseconds */
 #define NAP_NS 1000000 /* the first nap; after it MPI may need a push */
 #define LONG_NAP_NS 32000000
-#define LAST_NS 100000000 /* by then, what a rank sent before it ended has arrived */
+#define LAST_NS 100000000 /* after this, all that a rank sent before it ended has arrived */
 
 /* Lets MPI make progress: the awaited rank may itself wait for a message of this rank that MPI has
  * yet to send. */
@@ -142,9 +142,10 @@ typedef struct host_wait {
     int gone;
 } host_wait;
 
-/* Checks all ranks of the host: the awaited one may live and come late, while another one that has
- * ended never comes. If not all ranks are on the host, an ended rank may have ended because one of
- * another host did, and may have reported that one; so it is judged only after LAST_NS. */
+/* Checks all ranks of the host, since a rank other than the awaited one may have ended and will
+ * never come. If the communicator has several hosts, a rank may have ended because a rank of
+ * another host did, and may have reported that rank before. So the watch is broken for the ended
+ * rank only after LAST_NS, when such a report has arrived. */
 static void look_at_ranks(comm_mpi *ctx, host_wait *w) {
     for (int r = 0, which; r < ctx->host.size && !w->found; r++) {
         if (core_futex_has(ctx->host.rounds[r], ctx->host.round) ||
@@ -155,7 +156,7 @@ static void look_at_ranks(comm_mpi *ctx, host_wait *w) {
     }
 }
 
-/* `rank`: the one that this rank waits for. */
+/* `rank` is the rank that this one waits for. */
 static void look_around_host(comm_mpi *ctx, host_wait *w, int rank) {
     const int is_all = ctx->host.failure != NULL;
     const comm_waiting state = comm_watch_wait(ctx->pairs.watch, &w->patience);
@@ -171,10 +172,10 @@ static void look_around_host(comm_mpi *ctx, host_wait *w, int rank) {
         comm_batch_find_late(&ctx->pairs, &w->search, ctx->host.ranks[rank]);
 }
 
-/* Waits until the rank has published this round. Returns -1 if the communicator is broken. A rank
- * that waits beside a thread that computes sleeps longer and longer, since that thread keeps MPI
- * going. It still wakes now and then, in case that thread waits for this one, and to check whether
- * the other rank lives. */
+/* Waits until the rank has published this round. Returns -1 if the communicator is broken. If
+ * another thread of this rank computes, this one sleeps longer and longer, since the other thread
+ * makes MPI progress. It still wakes now and then, because the other thread may be waiting for it,
+ * and to check whether the awaited rank lives. */
 static int wait_for_rank(comm_mpi *ctx, int rank) {
     const comm_host *host = &ctx->host;
     const int yields = ctx->pairs.yields;
@@ -187,7 +188,7 @@ static int wait_for_rank(comm_mpi *ctx, int rank) {
         if (!core_futex_sleep(round, host->round, nap)) continue;
         push_mpi(&ctx->pairs);
         look_around_host(ctx, &wait, rank);
-        if (comm_batch_hear(&ctx->pairs)) return -1; /* from ranks that share no memory yet */
+        if (comm_batch_hear(&ctx->pairs)) return -1; /* reports of ranks without this memory */
         if (yields && nap < LONG_NAP_NS) nap *= 2;
     }
     return 0;
@@ -353,8 +354,8 @@ static int levels_barrier(void *context) {
 typedef struct rooted {
     comm_mpi *ctx;
     int root, group; /* group: the root's */
-    int number;      /* the rank that stands for this rank's host, by its number there */
-    int stands;      /* true if that is this rank */
+    int number;      /* the number, in its host, of the rank that stands for this host */
+    int stands;      /* true if this rank stands for its host */
 } rooted;
 
 static rooted begin_rooted(comm_mpi *ctx, int root) {

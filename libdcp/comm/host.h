@@ -1,5 +1,5 @@
-/* Memory that the ranks of one host share, collectives through that memory, and collectives on
- * several hosts that begin with it. */
+/* Memory that the ranks of one host share, collectives through that memory, and collectives across
+ * hosts, which begin in that memory. */
 #pragma once
 
 #include <mpi.h>
@@ -11,15 +11,16 @@
 
 /* Memory that the ranks of one host share. The public function is dcp_host_memory_create. */
 
-/* A file that exists only in memory, as processes of its maker's user and PID namespace find it. fd
- * -1: none. */
+/* Identifies a file that exists only in memory, so that other processes of the same user and PID
+ * namespace can open it. fd -1: no file. */
 typedef struct comm_memory_file {
     int64_t pid, fd;
     uint64_t device, inode;
 } comm_memory_file;
 
 /* Makes a file of zeros. Returns its descriptor, which must stay open until all others have opened
- * the file. Returns -1 on failure; file->fd is -1 then if it was before. */
+ * the file. Returns -1 on failure. Set file->fd to -1 before the call: after a failure it is still
+ * -1. */
 int comm_memory_file_make(size_t bytes, comm_memory_file *file);
 /* Opens another process's file. Returns a descriptor, or -1 on failure. */
 int comm_memory_file_open(const comm_memory_file *file);
@@ -27,18 +28,19 @@ int comm_memory_file_open(const comm_memory_file *file);
  * dcp_host_memory_free. Returns NULL on failure. */
 void *comm_memory_file_map(int fd, size_t bytes);
 
-/* Collective: dcp_host_memory_create for the ranks of `comm`. If the memory can't be made, *out
- * stays NULL on all ranks, which is not a failure. */
+/* Collective. Like dcp_host_memory_create, for the ranks of `comm`. If the memory can't be made,
+ * *out stays NULL on all ranks, which is not a failure. */
 int comm_host_memory_create(dcp_comm *comm, size_t bytes, void **out, dcp_error *err);
 
-/* Collectives of the ranks on one host, which may be only some of a communicator's, through memory
- * that they share. A waiting rank sleeps until the awaited one has come. MPI would poll, which
- * costs a core beside a thread that computes, or if there are more ranks than cores. */
+/* Collectives of the ranks on one host, through memory that they share. These may be only some of a
+ * communicator's ranks. A waiting rank sleeps until the awaited one has come. MPI would poll
+ * instead, and so take the core from a thread that computes, or from another rank if there are more
+ * ranks than cores. */
 
 typedef struct comm_host {
     unsigned char *memory; /* of all ranks of the host, side by side */
     core_futex **rounds;   /* [rank], in shared memory: the last round that it has published */
-    uint64_t *begins; /* [rank]: where the message to this rank begins in what that one sends */
+    uint64_t *begins;      /* [rank]: where the message to this rank begins in that rank's stream */
     _Atomic comm_failure *failure; /* in shared memory, if all ranks are on the host; else NULL */
     comm_shared shared;            /* used if all ranks are on the host */
     size_t slot_bytes;
@@ -61,7 +63,7 @@ typedef struct comm_mpi {
 } comm_mpi;
 
 /* Collectives of the ranks of a host, for a comm_mpi that has joined it. Ranks and roots are
- * numbers in the host. They fail once the watch is broken. */
+ * numbers in the host. The functions fail once the watch is broken. */
 extern const dcp_comm_ops comm_host_ops;
 
 /* Collectives of ranks on several hosts: first in the memory of each host, then by messages between

@@ -1,6 +1,6 @@
 /* Lengths travel first, then the messages. Each rank has already allocated some memory, and the
- * lengths say whether it suffices everywhere. If it does not, a rank that can't receive reports
- * that before any rank sends. */
+ * lengths say whether it suffices everywhere. If it does not, the ranks allocate more, and agree
+ * that all could before any rank sends. */
 #include "comm/messages.h"
 
 #include <stdlib.h>
@@ -11,8 +11,9 @@
 #include "core/bytes.h"
 #include "core/fail.h"
 
-/* What a rank sends to another one as the length: the number of bytes, marked if any of its
- * messages exceeds one rank's share of the ready memory; or that it has failed. */
+/* A rank sends each length as the number of bytes. It adds IS_LONG to all of them if any of its
+ * messages exceeds one rank's share of the memory that is already allocated. It sends HAS_FAILED
+ * instead if it has failed. */
 #define IS_LONG (1ULL << 63)
 #define HAS_FAILED UINT64_MAX
 
@@ -48,8 +49,8 @@ static void give_back(comm_message *message) {
     message->capacity = message->bytes + 1;
 }
 
-/* Collective: receive_bytes[r] becomes what rank r sends to this one. *is_ready: all ranks have the
- * memory for it. */
+/* Collective: receive_bytes[r] becomes the number of bytes that rank r sends to this one. *is_ready
+ * becomes 1 if the memory that is already allocated suffices on all ranks. */
 static int exchange_lengths(dcp_comm *comm, int status, uint64_t ready, const uint64_t *send_bytes,
                             uint64_t *receive_bytes, int *is_ready, dcp_error *err) {
     const size_t ranks = (size_t)comm->size;
@@ -117,9 +118,10 @@ int comm_message_agree_broadcast(dcp_comm *comm, int status, comm_message *messa
 }
 
 /* Over MPI a rank begins its messages in the order of distance: first those to the next rank and
- * from the previous one, then those at distance 2, and so on, a limited number at a time. A message
- * of the smallest distance at which any rank still waits has been begun by both of its ranks, so no
- * rank waits for ever. Large messages go in pieces: first the first pieces of all messages. */
+ * from the previous one, then those at distance 2, and so on, a limited number at a time. No rank
+ * waits for ever: at the smallest distance at which a rank still waits for a message, both ranks of
+ * that message have begun it. Large messages go in pieces: the first pieces of all messages, then
+ * the second pieces, and so on. */
 
 #ifndef PIECE_BYTES
 #define PIECE_BYTES ((uint64_t)64 << 20) /* as in pairs.c */

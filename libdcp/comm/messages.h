@@ -7,8 +7,9 @@
 
 struct comm_vote;
 
-/* Memory that usually suffices for what comes from all ranks, and from one rank to all, such as
- * tables. It is allocated before the sizes are known, and touched only as far as it is needed. */
+/* Sizes of memory that usually suffice: COMM_READY_BYTES for the messages from all ranks to one,
+ * COMM_READY_FOR_ALL for a message from one rank to all, such as tables. The memory is allocated
+ * before the messages' sizes are known, and touched only as far as it is needed. */
 #define COMM_READY_BYTES ((uint64_t)1 << 20)
 #define COMM_READY_FOR_ALL ((uint64_t)4 << 20)
 
@@ -24,14 +25,14 @@ unsigned char *comm_message_append(comm_message *message, uint64_t bytes);
 
 /* Collective, beginning with comm_agree of `status`. send->data holds send_bytes[r] bytes for each
  * rank r. `receive` is filled likewise, with receive_bytes[r] from each rank; its memory is reused.
- * A rank that has failed needs no messages. Allocates `ready` bytes, the same number on all
- * ranks, before it is known how much comes; two all-to-alls suffice if no message is longer than
- * its rank's share of them. */
+ * A rank that has failed needs no messages. Allocates `ready` bytes, the same number on all ranks,
+ * before the sizes of the messages are known. Two all-to-alls suffice if no message is longer than
+ * ready / ranks. */
 int comm_message_agree_exchange(dcp_comm *comm, int status, uint64_t ready,
                                 const comm_message *send, const uint64_t *send_bytes,
                                 comm_message *receive, uint64_t *receive_bytes, dcp_error *err);
 
-/* Does the same for ranks that have not failed. */
+/* Like comm_message_agree_exchange, for ranks that have not failed. */
 static inline int comm_message_exchange(dcp_comm *comm, const comm_message *send,
                                         const uint64_t *send_bytes, comm_message *receive,
                                         uint64_t *receive_bytes, dcp_error *err) {
@@ -39,14 +40,14 @@ static inline int comm_message_exchange(dcp_comm *comm, const comm_message *send
                                        receive_bytes, err);
 }
 
-/* Collective, beginning with comm_agree of `status`; `v` is a vote of at most 31 words that goes
- * with it, or NULL. The message of `root` becomes that of all ranks; the others' memory is reused.
- * Costs one all-reduce and one broadcast if it has at most COMM_READY_FOR_ALL bytes, and one
- * all-reduce if it has at most 256 bytes. */
+/* Collective, beginning with comm_agree of `status`; `v` is NULL, or a vote of at most 31 words
+ * that is held with it. The message of `root` becomes that of all ranks; the others' memory is
+ * reused. Costs one all-reduce and one broadcast if the message has at most COMM_READY_FOR_ALL
+ * bytes, and only the all-reduce if it has at most 256 bytes. */
 int comm_message_agree_broadcast(dcp_comm *comm, int status, comm_message *message, int root,
                                  struct comm_vote *v, dcp_error *err);
 
-/* Does the same for ranks that have not failed, without a vote. */
+/* Like comm_message_agree_broadcast, for ranks that have not failed, and without a vote. */
 static inline int comm_message_broadcast(dcp_comm *comm, comm_message *message, int root,
                                          dcp_error *err) {
     return comm_message_agree_broadcast(comm, DCP_OK, message, root, NULL, err);
@@ -57,12 +58,12 @@ static inline int comm_message_broadcast(dcp_comm *comm, comm_message *message, 
  * have messages take part, and each waits only for its peers. Over a table without `exchange` all
  * ranks take part, also those without messages (comm_messages_are_collective).
  *
- * A list is sorted by peer; a peer is in it at most once, and this rank never. Both ranks of a
- * message list it, in the same of their exchanges. A list may have messages of no bytes, which are
- * not sent. */
+ * A list is sorted by peer; a peer is in it at most once, and this rank never. The sender and the
+ * receiver of a message both list it, in corresponding exchanges. A list may have messages of no
+ * bytes, which are not sent. */
 
-/* An exchange. Its lists and their memory are the caller's, and may not be touched until its end.
- */
+/* An exchange. Its lists and their memory are the caller's, and must not be changed until the
+ * exchange ends. */
 typedef struct comm_messages {
     dcp_comm *comm;
     const dcp_comm_message *send, *receive;
@@ -75,17 +76,17 @@ typedef struct comm_messages {
 /* Returns true if all ranks of the communicator must take part in an exchange. */
 int comm_messages_are_collective(const dcp_comm *comm);
 
-/* Not collective: allocates the memory for an exchange whose messages together have at most so many
- * bytes. The communicator retains it. Without this call, a collective exchange may run short of
- * memory, which breaks the communicator. */
+/* Not collective: allocates the memory for an exchange in which this rank sends at most most_out
+ * bytes and receives at most most_in bytes. The communicator retains it. Without this call, a
+ * collective exchange may run short of memory, which breaks the communicator. */
 int comm_messages_reserve(dcp_comm *comm, uint64_t most_out, uint64_t most_in, dcp_error *err);
 
 /* Begins an exchange; over MPI its messages are under way when this returns. A communicator has at
  * most one at a time; its collectives may be called meanwhile. */
 void comm_messages_begin(comm_messages *m, dcp_comm *comm, const dcp_comm_message *send,
                          size_t sends, const dcp_comm_message *receive, size_t receives);
-/* Ends it: what was sent may be changed, and what was to be received has arrived. Must be called
- * whatever failed since it began. */
+/* Ends an exchange. Afterwards all messages to this rank have arrived, and those that it sent may
+ * be changed. Must be called after every comm_messages_begin, whatever has failed meanwhile. */
 int comm_messages_finish(comm_messages *m, dcp_error *err);
 
 /* Begins and ends an exchange. */
@@ -95,17 +96,18 @@ int comm_messages_exchange(dcp_comm *comm, const dcp_comm_message *send, size_t 
 /* Many all-to-alls, one after the other. Their sizes are agreed on together, so each round is a
  * single collective and allocates nothing. */
 
-/* The most rounds at once. Limits the tables of sizes, however many ranks there are. */
+/* The largest number of rounds. Limits the memory per rank for the tables of sizes. */
 #define COMM_ROUNDS_AT_ONCE 16
 
 typedef struct comm_rounds {
     dcp_comm *comm;
     size_t n;
     uint64_t *send, *receive;   /* bytes to and from each rank: [round * ranks + rank] */
-    uint64_t most_out, most_in; /* of all messages of a round together */
+    uint64_t most_out, most_in; /* the most bytes of one round, out and in */
 } comm_rounds;
 
-/* Collective: makes tables for n rounds, with all sizes 0. To be freed in either case. */
+/* Collective: makes tables for n rounds, with all sizes 0. Call comm_rounds_free even if this
+ * fails. */
 int comm_rounds_make(comm_rounds *rounds, dcp_comm *comm, size_t n, dcp_error *err);
 
 /* Collective, once `send` is filled in: fills in the rest. */
@@ -116,7 +118,8 @@ int comm_rounds_agree(comm_rounds *rounds, dcp_error *err);
 int comm_rounds_run(const comm_rounds *rounds, size_t round, const void *out, void *in,
                     dcp_error *err);
 
-/* Does the same in the other direction: `receive` bytes go out, `send` bytes come in. */
+/* Like comm_rounds_run in the other direction: the sizes in `receive` go out, those in `send` come
+ * in. */
 int comm_rounds_answer(const comm_rounds *rounds, size_t round, const void *out, void *in,
                        dcp_error *err);
 

@@ -1,9 +1,9 @@
 /* A communicator over MPI: messages between hosts, shared memory within one host.
  *
- * MPI's own collectives are needed in two places: before the ranks know each other, they gather who
- * they are, and then MPI duplicates the communicator. In both, the collective is begun and then
- * polled, so that a rank that ends meanwhile is noticed: in the second place by its process, in the
- * first one only by the limit. */
+ * MPI's own collectives are used only at the beginning, when the ranks report who they are, and to
+ * duplicate MPI's communicator. They are started and then polled, so a rank that ends meanwhile is
+ * noticed. Until the ranks know each other, only the limit reveals that a rank has ended;
+ * afterwards the check of its process does. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,12 +12,11 @@
 #include "core/fail.h"
 #include "dcp/mpi.h"
 
-/* What a rank reports about itself. */
+/* A rank's report about itself. */
 typedef struct introduction {
     comm_process process;
     uint64_t limit_ns;
-    char no_limit[32]; /* if DCP_COMM_LIMIT is not a valid limit, its text or the start of it; else
-                          empty */
+    char no_limit[32]; /* the beginning of DCP_COMM_LIMIT if it is not valid; else empty */
 } introduction;
 
 static comm_pairs *pairs_of(const dcp_comm *comm) { return &((comm_mpi *)comm->ctx)->pairs; }
@@ -120,8 +119,8 @@ static int duplicate_parent(dcp_comm *comm, MPI_Comm parent, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective: returns true if all ranks have what they need to begin; `comm` is NULL if this one
- * does not. The number is static, since MPI may still use it if the collective never completes. */
+/* Collective: returns true if all ranks have allocated what they need; `comm` is NULL if this one
+ * has not. `all` is static, since MPI may still use it if the collective never completes. */
 static int all_made(MPI_Comm parent, dcp_comm *comm) {
     static _Thread_local int all;
     MPI_Request request;
@@ -169,7 +168,7 @@ static int introduce(dcp_comm *comm, MPI_Comm parent, introduction *list, dcp_er
     return know_ranks(comm->watch, list, err);
 }
 
-/* Collective: makes a communicator over a duplicate of `parent`, whose ranks use only messages. */
+/* Collective: makes a communicator over a duplicate of `parent`. Its ranks use only messages. */
 static int make_apart(MPI_Comm parent, dcp_comm **out, dcp_error *err) {
     int rank, size;
     MPI_Comm_rank(parent, &rank);
@@ -232,7 +231,7 @@ int dcp_comm_from_fortran(MPI_Fint comm, dcp_comm **out, dcp_error *err) {
     int status = check_running("dcp_comm_from_fortran", err); /* or MPI would end the process */
     if (status) return status;
     MPI_Comm given = MPI_Comm_f2c(comm);
-#ifdef OPEN_MPI /* it converts an invalid number to NULL */
+#ifdef OPEN_MPI /* Open MPI converts an invalid number to NULL */
     if (!given) given = MPI_COMM_NULL;
 #endif
     if (given != MPI_COMM_NULL) return dcp_comm_from_mpi(given, out, err);

@@ -1,7 +1,8 @@
-/* A message to a rank that is d above goes up by 1, 2, 4 and so on, by those powers of two that add
- * up to d. In round k a rank passes on the messages that still have 2^k in their way, including
- * those that came to it for others. All messages of a round travel as one, whose length only its
- * sender knows. Its first part, which has at most FIRST_BYTES, begins with the length. */
+/* Sends small messages of an all-to-all by way of other ranks. A message to the rank d above takes
+ * steps of 1, 2, 4 and so on: the powers of two that add up to d. In round k a rank sends 2^k ranks
+ * up all messages whose distance contains 2^k, both its own and those that it passes on for others.
+ * They travel as one message. Only its sender knows its length, so its first part, of at most
+ * FIRST_BYTES, begins with the length. */
 #include "comm/pairs.h"
 
 #include <errno.h>
@@ -13,14 +14,14 @@
 
 #ifndef FIRST_BYTES /* tests set all of these small */
 #define FIRST_BYTES ((uint64_t)16 << 10)
-#define ROUTED_BYTES ((uint64_t)2 << 20) /* that a rank sends or receives; more goes straight */
-#define ROUTED_PEERS 64 /* up to so many peers, straight messages take a round or two */
+#define ROUTED_BYTES ((uint64_t)2 << 20) /* if any rank sends or receives more, direct messages */
+#define ROUTED_PEERS 64                  /* to no more peers, direct messages take a round or two */
 #endif
-#define REST_BYTES ((uint64_t)32 << 20) /* of each other part, at most */
+#define REST_BYTES ((uint64_t)32 << 20) /* of each further part, at most */
 
 typedef struct packet {
     uint32_t to, from;
-    uint64_t bytes; /* that follow it */
+    uint64_t bytes; /* size of the message, which follows this head */
 } packet;
 
 /* Packets one after the other. They follow a word with the length of the whole list, including that
@@ -32,7 +33,7 @@ typedef struct packet_list {
 
 typedef struct routing {
     comm_pairs *pairs;
-    packet_list held, out, in; /* for later rounds, for this round, from this round */
+    packet_list held, out, in; /* packets for later rounds; sent, and received, in this round */
     packet_list free;          /* memory to reuse */
     unsigned char *recv;
     const uint64_t *recv_bytes;
@@ -73,8 +74,8 @@ static int distance_to(const comm_pairs *p, uint32_t to) {
 }
 
 /* Copies the packets of `from` that travel in the round of distance d into `out`, and the others
- * into `held`. Delivers those that are for this rank. Returns -1 if memory is short, or if the
- * ranks' sizes differ. */
+ * into `held`. Delivers those that are for this rank. Returns -1 if memory is short, or if a packet
+ * has another size than this rank expects. */
 static int sort_packets(routing *r, const packet_list *from, int d) {
     uint64_t at = sizeof from->bytes;
     while (at < from->bytes) {
@@ -138,7 +139,8 @@ static int begin_routing(routing *r, const unsigned char *send, const uint64_t *
     return 0;
 }
 
-/* Sorts what this rank has held, and what has arrived, for the round of distance d. */
+/* Sorts the packets that this rank has held, and those that have arrived, for the round of distance
+ * d. */
 static int next_round(routing *r, int d) {
     const packet_list before = r->held;
     r->held = r->free;
@@ -175,13 +177,13 @@ static int comm_routes_alltoall(comm_pairs *p, const void *send, const uint64_t 
 #define PIPE_BYTES ((uint64_t)512 << 10) /* parts of a broadcast that goes from rank to rank */
 #define HALVE_BYTES ((uint64_t)16 << 10) /* the smallest reduction that ranks divide */
 #define FEW_RANKS 64   /* the most ranks that send straight to the root of a gather */
-#define FEW_BYTES 4096 /* ranks that send more than this do so, too */
+#define FEW_BYTES 4096 /* if ranks send more than this, all send straight to the root */
 #endif
 #define SPARE_BYTES ((uint64_t)1 << 20)
 
 uint64_t *comm_pairs_make_spare(void) { return malloc(SPARE_BYTES); }
 
-/* A walk around the ring of ranks, over a buffer that holds bytes[r] for each rank r. */
+/* A walk around the ring of ranks, over a buffer that holds bytes[r] bytes for each rank r. */
 typedef struct pairs_ring {
     const uint64_t *bytes;
     int size;
@@ -205,7 +207,8 @@ static void ring_down(pairs_ring *ring) {
     ring->offset -= ring->bytes[--ring->peer];
 }
 
-/* Returns the bytes of the peer's piece number `piece`; 0 if it has fewer pieces. */
+/* Returns the size of piece number `piece` of the peer's message; 0 if the message has fewer
+ * pieces. */
 static uint64_t piece_bytes(const pairs_ring *ring, uint64_t piece) {
     uint64_t begin = piece * PIECE_BYTES, bytes = ring->bytes[ring->peer];
     return begin < bytes ? core_min_u64(bytes - begin, PIECE_BYTES) : 0;
@@ -244,8 +247,8 @@ static int alltoall_straight(comm_pairs *p, const void *send, pairs_ring to, voi
     return failed;
 }
 
-/* Where a rank gets a broadcast from, and where it passes it on: to the ranks that are `child`,
- * child / 2, child / 4 and so on above it, as far as they exist. */
+/* A rank's place in a broadcast. It receives from `parent`, and sends to the ranks that are
+ * `child`, child / 2, child / 4 and so on above it, as far as these exist. */
 typedef struct pairs_tree {
     int own, parent, child; /* counted from the root; parent -1: this is the root */
     uint64_t most;          /* the most bytes that are passed on at once */
@@ -296,11 +299,11 @@ typedef struct tree_gather {
     comm_pairs *pairs;
     uint64_t bytes; /* per rank */
     int root;
-    unsigned char *data; /* of this rank and those below it; on the root, of all by number */
+    unsigned char *data; /* of this rank and those below it; on the root, of all, by number */
 } tree_gather;
 
-/* Receives or sends the bytes of n ranks starting at `first`, counted from the root. In rank order
- * the last ones may lie before the others; then they are a second part. */
+/* Receives or sends the bytes of n ranks starting at `first`, counted from the root. The last of
+ * these may have lower numbers than the first; their bytes are then a second part. */
 static void add_block(const tree_gather *g, comm_batch *b, int receives, int first, int n,
                       int peer) {
     const comm_pairs *p = g->pairs;
@@ -381,8 +384,8 @@ static int swap_values(comm_pairs *p, const uint64_t *values, uint64_t n, int to
     return comm_batch_finish(&b);
 }
 
-/* Ranks pair up at distances 1, 2, 4 and so on below `power`. After each step both have the
- * reduction of both. */
+/* Ranks pair up at distances 1, 2, 4 and so on below `power`. After each step, both ranks of a pair
+ * have the reduction of both ranks' values. */
 static int reduce_small(comm_pairs *p, int power, uint64_t *values, uint64_t n, dcp_reduce op) {
     int failed = 0;
     for (int d = 1; d < power && !failed; d *= 2) {
@@ -392,8 +395,8 @@ static int reduce_small(comm_pairs *p, int power, uint64_t *values, uint64_t n, 
     return failed;
 }
 
-/* The part of n values that a rank still reduces after it has divided them with ranks down to
- * distance d. */
+/* The part of n values that a rank still reduces after it has divided them with its partners at
+ * distances power / 2 down to d. */
 typedef struct pairs_part {
     uint64_t at, n;
 } pairs_part;
@@ -407,9 +410,9 @@ static pairs_part divided_part(uint64_t n, int power, int rank, int d) {
     return part;
 }
 
-/* Pairs of ranks, the most distant ones first, divide what they both have: each rank reduces one
- * half. Then they exchange the results, the nearest pairs first. No value goes through a rank more
- * than about twice. */
+/* Pairs of ranks, the most distant pairs first, divide the values that both have: each rank reduces
+ * one half. Then they exchange the results, the nearest pairs first. So a rank sends, and receives,
+ * no more than about twice the n values. */
 static int reduce_large(comm_pairs *p, int power, uint64_t *values, uint64_t n, dcp_reduce op) {
     int failed = 0;
     for (int d = power / 2; d > 0 && !failed; d /= 2) {
@@ -433,7 +436,7 @@ static int reduce_large(comm_pairs *p, int power, uint64_t *values, uint64_t n, 
 }
 
 /* If the number of ranks is not a power of two, each rank beyond the largest power sends its values
- * to one below it, and gets the result from that one. */
+ * to a rank below that power, and receives the result from the same rank. */
 static int reduce_part(comm_pairs *p, uint64_t *values, uint64_t n, dcp_reduce op) {
     int power = 1, failed = 0;
     while (2 * power <= p->size) power *= 2;
@@ -461,8 +464,9 @@ static int pairs_allreduce(void *ctx, uint64_t *buf, uint64_t count, dcp_reduce 
     return failed;
 }
 
-/* Finds the largest of all ranks' numbers: most[0], the other ranks that a rank sends to or
- * receives from; most[1], the bytes that it sends or receives. */
+/* Finds the maxima over all ranks: most[0] becomes the largest number of other ranks that a rank
+ * sends to, or receives from; most[1] the largest number of bytes that a rank sends, or
+ * receives. */
 static int find_most(comm_pairs *p, const uint64_t *send_bytes, const uint64_t *recv_bytes,
                      uint64_t most[2]) {
     uint64_t peers[2] = {0}, bytes[2] = {0};

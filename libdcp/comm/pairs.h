@@ -15,12 +15,12 @@
 int comm_routes_pay(int ranks, uint64_t peers, uint64_t bytes);
 
 /* Collectives that never wait inside MPI, whose own collectives would wait for ever for a rank that
- * was killed. A rank that waits for another one checks whether that has ended, or whether others
- * say so. */
+ * was killed. A rank that waits for another one checks whether that rank has ended, and receives
+ * the failures that others report. */
 
 /* For a context that begins with a comm_pairs. The functions return 0, or another value once the
  * watch is broken; pending receives are cancelled then. */
 extern const dcp_comm_ops comm_pairs_ops;
 
-/* Allocates `spare`; NULL if memory is short. */
+/* Allocates comm_pairs.spare. Returns NULL if memory is short. */
 uint64_t *comm_pairs_make_spare(void);

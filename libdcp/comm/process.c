@@ -58,14 +58,14 @@ int comm_place_is_same(const comm_place *a, const comm_place *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* What /proc/PID/stat says about a process. */
+/* Fields of /proc/PID/stat. */
 typedef struct stat_fields {
     char state; /* Z: it has ended, and its parent has not waited for it */
     uint64_t threads, start;
 } stat_fields;
 
-/* The name, in parentheses, may contain anything; the fields starting at number 3 follow the last
- * parenthesis. */
+/* Field 2, the process's name in parentheses, may contain anything. Field 3 follows the last
+ * closing parenthesis. */
 static int read_stat(const char *path, stat_fields *out) {
     char text[1024], *at;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -115,12 +115,12 @@ int comm_process_has_ended(const comm_process *own, const comm_process *other) {
     if (!comm_process_can_tell(own, other)) return 0;
     if (kill((pid_t)other->pid, 0) != 0 && errno == ESRCH) return 1;
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)other->pid);
-    if (read_stat(path, &now) != 0) return 0; /* hidden, or gone just now: the next look decides */
+    if (read_stat(path, &now) != 0) return 0; /* hidden, or has just ended: see the next check */
     if (now.start != other->start) return 1;
     return (now.state == 'Z' || now.state == 'X') && now.threads <= 1;
 }
 
-#define LOOK_NS 100000000 /* between two looks at processes */
+#define LOOK_NS 100000000 /* between two checks of processes */
 
 comm_watch *comm_watch_create(int rank, int size) {
     comm_watch *watch = calloc(1, sizeof *watch + (size_t)size * sizeof *watch->processes);
@@ -210,7 +210,7 @@ static int compare_keys(const void *a, const void *b, void *keys) {
     return x - y;
 }
 
-/* All of it is one block of memory. */
+/* The groups and their lists are one block of memory. */
 comm_groups *comm_groups_room(int size) {
     const size_t n = (size_t)size;
     comm_groups *g = calloc(1, sizeof *g + (3 * n + 1) * sizeof(int));

@@ -7,13 +7,13 @@
 /* Which host a rank is on. Ranks on one host share memory, and are lost together.
  *
  * A host is a running kernel (its boot id) with a /dev/shm (its device number), so containers on
- * one machine are separate hosts unless they share /dev/shm. Or it is what somebody names: the
- * caller through dcp_comm_set_host or through its table's host_of, or DCP_HOST in the
+ * one machine are separate hosts unless they share /dev/shm. Alternatively, the host is named: by
+ * the caller, through dcp_comm_set_host or its table's host_of, or by DCP_HOST in the
  * environment. */
 
 #define COMM_PLACE_BYTES 128
 
-/* Equal, byte for byte, on the ranks of one host. */
+/* Identifies a rank's host. The ranks of one host have equal bytes. */
 typedef struct comm_place {
     char host[COMM_PLACE_BYTES]; /* readable: "host n7", "boot 5b1c..., /dev/shm 26" */
 } comm_place;
@@ -23,8 +23,7 @@ typedef struct comm_boot_id {
     char text[65];
 } comm_boot_id;
 
-/* Finds the place of the machine, or container, that this process runs on, whatever name anybody
- * gave it. */
+/* Finds the place of the machine, or container, that this process runs on. Ignores all names. */
 void comm_place_machine(comm_place *out);
 
 /* Finds this process's place: the machine, unless DCP_HOST names another one. */
@@ -42,9 +41,9 @@ int comm_place_is_same(const comm_place *a, const comm_place *b);
 
 /* Zeroed: a process that can't be looked up. */
 typedef struct comm_process {
-    uint64_t kernel;     /* checksum of the boot id that it runs under */
-    uint64_t name_space; /* the one in which `pid` and `start` are valid; 0: not known */
-    uint64_t start;      /* when it began, in the kernel's ticks: pids are used again */
+    uint64_t kernel;     /* checksum of the kernel's boot id */
+    uint64_t name_space; /* identifies the namespaces of `pid` and `start`; 0: not known */
+    uint64_t start;      /* when it began, in the kernel's ticks, since pids are reused */
     int64_t pid;
 } comm_process;
 
@@ -59,9 +58,10 @@ int comm_process_can_tell(const comm_process *own, const comm_process *other);
  * also if `own`, this process, can't tell. */
 int comm_process_has_ended(const comm_process *own, const comm_process *other);
 
-/* What a communicator and its duplicates know about their ranks: the process of each, and whether
- * one is gone. A rank that waits for another one checks this now and then. The first failure breaks
- * the communicator for good: whatever comes later fails at once, and names the same rank. */
+/* A communicator and its duplicates share a watch, which records the process of each rank, and
+ * whether a rank has failed. A rank that waits for another one checks the watch now and then. The
+ * first failure breaks the communicator for good: all later operations fail at once, and name the
+ * same rank. */
 
 typedef enum comm_why {
     COMM_HAS_ENDED = 1, /* the rank's process has ended */
@@ -71,7 +71,7 @@ typedef enum comm_why {
 
 /* Why a communicator is broken. Zeroed: it is not. */
 typedef struct comm_failure {
-    int16_t why, code; /* code: of MPI, or of the table */
+    int16_t why, code; /* code: from MPI, or from the table */
     int32_t rank;      /* -1: not known */
 } comm_failure;
 
@@ -80,7 +80,7 @@ typedef struct comm_watch {
     _Atomic comm_failure *shared; /* one for all ranks; NULL: they share no memory */
     _Atomic uint64_t limit_ns;    /* how long a rank is waited for; 0: for ever */
     atomic_int users;             /* the communicators that use it */
-    atomic_flag hears; /* a thread receives the failures that ranks report to each other */
+    atomic_flag hears; /* set while a thread receives reports of failures from other ranks */
     int rank, size;
     comm_process processes[]; /* of all ranks */
 } comm_watch;
@@ -122,7 +122,8 @@ typedef enum comm_waiting {
     COMM_OVER,   /* the limit has passed */
 } comm_waiting;
 
-/* Call it repeatedly in a loop that waits, between short naps. */
+/* Returns what a waiting rank has to do next. Call it repeatedly in the loop that waits, between
+ * short naps. */
 comm_waiting comm_watch_wait(comm_watch *watch, comm_patience *patience);
 /* Returns the time of a monotonic clock in nanoseconds. */
 int64_t comm_watch_clock(void);
@@ -150,13 +151,13 @@ static inline int comm_groups_rank(const comm_groups *g, int group, int number) 
 /* Returns the number of ranks in the largest group. */
 int comm_groups_largest(const comm_groups *groups);
 
-/* Allocates groups for so many ranks, with one user. Returns NULL if memory is short. */
+/* Allocates groups for `size` ranks, with one user. Returns NULL if memory is short. */
 comm_groups *comm_groups_room(int size);
 /* Fills the groups: ranks with equal keys are in one group. */
 void comm_groups_fill(comm_groups *groups, int rank, int size, const uint64_t *keys);
 /* Allocates and fills groups. */
 comm_groups *comm_groups_make(int rank, int size, const uint64_t *keys);
-/* Makes a group of its own for each rank. */
+/* Makes groups of one rank each. */
 comm_groups *comm_groups_make_single(int rank, int size);
 /* Adds a user. NULL is ignored. */
 comm_groups *comm_groups_share(comm_groups *groups);

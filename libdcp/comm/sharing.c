@@ -10,8 +10,9 @@
 #include "core/fail.h"
 #include "dcp/mpi.h"
 
-/* A rank that finds the communicator broken does not begin the collective: another rank that still
- * waits in an earlier one would take it for having come there. */
+/* A rank that finds the communicator broken does not begin the collective. Otherwise another rank,
+ * which still waits in an earlier collective, would take the beginning of this one for the arrival
+ * that it waits for. */
 static int check_group(const dcp_comm *comm, int failed, const char *what, dcp_error *err) {
     if (!failed && !comm_is_broken(comm)) return DCP_OK;
     return comm_fail_broken(comm, what, err);
@@ -105,8 +106,8 @@ int comm_local_areas(dcp_comm *comm, size_t n, const size_t *bytes, const comm_a
     return status;
 }
 
-/* The first rank of a host makes memory, and the others open it. All ranks learn whether that
- * worked on each host, so each rank knows all sharing groups. */
+/* The first rank of a host makes memory, and the others open it. All ranks learn on which hosts
+ * that worked, so each rank knows all sharing groups. */
 
 #ifndef SLOT_BYTES /* tests set it small */
 #define SLOT_BYTES ((size_t)256 << 10)
@@ -139,7 +140,7 @@ static int make_lists(comm_host *host, const comm_groups *hosts) {
     return host->rounds && host->begins && host->ranks;
 }
 
-/* Both lie in the first page, apart from the round. */
+/* The failure and the cancelled operation lie in the first page, far from the round. */
 static _Atomic comm_failure *failure_in(unsigned char *memory) {
     return (_Atomic comm_failure *)(memory + PAGE_BYTES / 2);
 }
@@ -172,8 +173,8 @@ static void free_host(comm_host *host) {
     *host = (comm_host){0};
 }
 
-/* Sends the file in messages from the first rank of each host to its others. Returns nonzero once
- * the watch is broken. */
+/* The first rank of each host sends the file's identification to the host's other ranks, by
+ * messages. Returns nonzero once the watch is broken. */
 static int tell_file(comm_mpi *ctx, comm_memory_file *file) {
     const comm_host *host = &ctx->host;
     comm_batch b = {.pairs = &ctx->pairs};
@@ -186,8 +187,8 @@ static int tell_file(comm_mpi *ctx, comm_memory_file *file) {
     return failed ? failed : comm_batch_finish(&b);
 }
 
-/* Collective: makes the memory of this rank's host, if all its ranks can use it. have[host] becomes
- * whether they can, for all hosts. */
+/* Collective: makes the memory of this rank's host. For each host h, have[h] becomes 1 if all ranks
+ * of the host can use its memory, or if the host has only one rank; otherwise 0. */
 static int make_memory(dcp_comm *comm, uint64_t *have, dcp_error *err) {
     comm_mpi *ctx = comm->ctx;
     comm_host *host = &ctx->host;
@@ -205,8 +206,9 @@ static int make_memory(dcp_comm *comm, uint64_t *have, dcp_error *err) {
     return status;
 }
 
-/* Makes the sharing groups: a host that has memory is one group, and so is each rank of all other
- * hosts. Returns NULL if memory is short. keys[size] is scratch memory. */
+/* Makes the sharing groups: each host whose ranks can share memory is a group, and each rank of the
+ * other hosts is a group of its own. Returns NULL if memory is short. keys[size] is scratch
+ * memory. */
 static comm_groups *sharing_groups(const dcp_comm *comm, const uint64_t *have, uint64_t *keys) {
     comm_groups *hosts = comm->hosts;
     int all = 1;

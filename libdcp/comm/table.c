@@ -70,7 +70,7 @@ static int compare_hosts(const uint64_t *own, const uint64_t *first, int n, dcp_
     return DCP_OK;
 }
 
-/* Collective: checks that the tables of all ranks say what rank 0's says; `first` is scratch
+/* Collective: checks that all ranks' tables report the same hosts as rank 0's; `first` is scratch
  * memory. The error lists the ranks whose tables do not. */
 static int agree_on_hosts(dcp_comm *comm, const uint64_t *own, uint64_t *first, dcp_error *err) {
     const size_t n = (size_t)comm->size;

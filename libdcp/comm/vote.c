@@ -1,5 +1,5 @@
-/* Each word of a vote becomes the smallest of all ranks'. A maximum is found as the minimum of
- * complements. A value is the same everywhere if its minimum is the complement of the minimum of
+/* Each word of a vote becomes the smallest of all ranks' words. A maximum is found as the minimum
+ * of complements. A value is the same everywhere if its minimum is the complement of the minimum of
  * its complements.
  *
  * If ranks disagree, the cost does not matter: every rank's record goes to rank 0, which groups
@@ -143,7 +143,7 @@ static void tell_variant(const unsigned char *records, size_t bytes, int size, i
     comm_ranks_print(member, size, text, RANKS_TEXT);
 }
 
-/* Adds the ranks whose record differs from that of the first rank named to the members of `err`. */
+/* Adds to err->ranks the ranks whose records differ from that of the first rank that is named. */
 static void name_others(const unsigned char *records, size_t bytes, int size,
                         comm_describe describe, dcp_error *err) {
     const unsigned char *first = NULL;
@@ -157,7 +157,7 @@ static void name_others(const unsigned char *records, size_t bytes, int size,
     }
 }
 
-/* Fills `err` with all variants; its rank is the first that differs from those before it. */
+/* Fills `err` with the variants; err->rank becomes the lowest rank that has the second variant. */
 static int tell_variants(const char *what, const unsigned char *records, size_t bytes, int size,
                          comm_describe describe, dcp_error *err) {
     char text[VARIANTS * (316 + RANKS_TEXT)] = "", record[300], ranks[RANKS_TEXT];
