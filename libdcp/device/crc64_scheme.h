@@ -3,15 +3,18 @@
  * other.
  *
  * A message is cut into 8-byte words that begin at multiples of 8 bytes of memory. Zeros before a
- * message do not change its raw checksum. So the bytes of the first word that precede the range are
- * replaced by zeros, and whole blocks are counted from the last full word backwards, with words of
- * zeros before the first. The up to 7 bytes after the last full word are the tail.
+ * message do not change its raw checksum. So bytes of the first word that precede the range are
+ * replaced by zeros. Blocks are counted backwards, starting at the last full word; words of zeros
+ * before the first word complete the first block. The up to 7 bytes after the last full word are
+ * the tail.
  *
  *     block   SCHEME_ROWS rows of SCHEME_THREADS words; thread t handles word t of each row, so
  *             neighbouring threads read neighbouring words
  *     thread  v = v * x^(64 SCHEME_THREADS) + word, row by row: 8 table lookups per word
- *     joined  left * x^(64 distance) + right, for distances 1, 2, 4 ...: the block's words
- *     range   the sum of each block times x^(64 + 8 bytes that follow it), plus the tail
+ *     joined  the threads' values v, added up in pairs: left * x^(64 distance) + right, for the
+ *             distances 1, 2, 4 and so on
+ *     range   the sum over the blocks of joined * x^(64 + 8 n), plus the tail; n is the number of
+ *             bytes of the range that follow the block
  *
  * Products and sums are those of polynomials over GF(2), modulo the CRC's. Sums are XOR, so their
  * order does not matter. */
@@ -32,8 +35,8 @@
 #define SCHEME_POLYNOMIAL 0xc96c5795d7870f42ULL     /* ECMA-182, reflected: bit 63 is x^0 */
 
 typedef struct scheme_tables {
-    uint64_t row[8][256]; /* byte k of a word with that value, times x^(64 SCHEME_THREADS) */
-    uint64_t power[64];   /* x^(8 2^i): 2^i bytes further */
+    uint64_t row[8][256]; /* [k][v]: byte k of a word, with value v, times x^(64 SCHEME_THREADS) */
+    uint64_t power[64];   /* [i]: x^(8 * 2^i), a shift by 2^i bytes */
 } scheme_tables;
 
 /* A range of memory as words. */
@@ -98,7 +101,7 @@ SCHEME_FN uint64_t device_crc64_thread(uint64_t row[8][256], const scheme_range 
     return v;
 }
 
-/* Joins the sums of threads that are `distance` apart, beginning with 1. */
+/* Joins the sums of two threads, or groups of threads, whose distance is 2^log_distance. */
 SCHEME_FN uint64_t device_crc64_join(const scheme_tables *t, uint64_t left, uint64_t right,
                                      int log_distance) {
     return device_crc64_multiply(t->power[3 + log_distance], left) ^ right;
@@ -141,7 +144,8 @@ static inline void device_crc64_tables_fill(scheme_tables *tables) {
 extern "C" {
 #endif
 
-/* Device memory in which the blocks of a kernel add up; all 0 between the kernels of its stream. */
+/* Device memory in which a kernel's blocks add up their contributions. All 0 between the kernels of
+ * a stream. */
 typedef struct device_crc64_cell {
     unsigned long long sum, blocks;
 } device_crc64_cell;

@@ -99,8 +99,8 @@ static int follow(void *ctx, void *stream) {
     return (int)code;
 }
 
-/* Copies on stream k, after the other stream's operations if one of them writes what the other
- * reads. */
+/* Copies on stream k. If the other stream has copied since this stream's last copy, first waits for
+ * the other's operations, since copies of the two directions may write and read the same memory. */
 static int copy(void *ctx, cuda_stream *s, int k, void *to, const void *from, uint64_t bytes) {
     cudaError_t code = enter(ctx);
     if (!code && s->is_behind[k]) {

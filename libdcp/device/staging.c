@@ -1,6 +1,6 @@
-/* Adding a range only records it, so ranges that follow each other become one copy. The device
- * receives them when the batch is sent. Between device_staging_send and device_staging_wait nobody
- * touches a batch's memory. */
+/* Adding a range to a batch only records it, so adjacent ranges become one copy. The copies begin
+ * when the batch is sent. Between device_staging_send and device_staging_wait, the batch's memory
+ * must not be touched. */
 #include "device/staging.h"
 
 #include <limits.h>

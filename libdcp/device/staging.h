@@ -31,7 +31,7 @@ typedef struct staging_batch {
     staging_range *ranges;
     unsigned n, most;
     uint64_t *sums; /* page-locked: the device's checksum of each range */
-    unsigned event; /* its number in the stream */
+    unsigned event; /* the event's number in the stream */
     int in_flight;
     unsigned cursor; /* for callers that search for a range */
 } staging_batch;
@@ -45,13 +45,13 @@ typedef struct staging {
     uint64_t *sums;
     staging_range *ranges;
     staging_batch batches[STAGING_MOST];
-    unsigned n, turn; /* number of batches, as cut last; the current or next one */
+    unsigned n, turn; /* n: number of batches; turn: the current or next one */
 } staging;
 
 /* Opens a stream of the device and allocates `bytes` of page-locked memory, rounded to whole slots
  * within the limits above. Fails with DCP_ERR_NO_MEMORY or DCP_ERR_DEVICE. */
 int device_staging_open(const dcp_device *device, uint64_t bytes, staging **out, dcp_error *err);
-/* Waits for copies in flight first. NULL is ignored. */
+/* Waits for copies in flight before it frees the memory. NULL is ignored. */
 void device_staging_close(staging *s);
 
 /* Orders all later copies after the program's work so far. */
@@ -61,15 +61,15 @@ int device_staging_follow(staging *s, dcp_error *err);
  * to s->slots. */
 void device_staging_cut(staging *s, unsigned n);
 
-/* Adds bytes of the box, starting at `offset`, to a batch that is not in flight: as many of the
- * `bytes` as fit, which is *taken. Returns their place in the batch; NULL: the batch is full.
- * Adjacent parts of a box become one range. */
+/* Adds up to `bytes` bytes of the box, starting at `offset`, to a batch that is not in flight.
+ * *taken becomes the number of bytes that fit. Returns their place in the batch's memory; NULL: the
+ * batch is full. Adjacent parts of a box become one range. */
 unsigned char *device_staging_add(staging_batch *b, const struct state_box *box, const char *path,
                                   uint64_t offset, uint64_t bytes, uint64_t *taken);
 /* Starts to copy the batch. */
 int device_staging_send(staging *s, staging_batch *b, staging_way way, dcp_error *err);
 /* Waits until a batch in flight is copied, and compares the device's checksums with those of the
- * batch's memory. DCP_ERR_DEVICE names the tensor. */
+ * batch's memory. Returns DCP_ERR_DEVICE if they differ; the message names the tensor. */
 int device_staging_wait(const staging *s, staging_batch *b, dcp_error *err);
 /* Empties a batch that is not in flight. */
 void device_staging_clear(staging_batch *b);
@@ -79,18 +79,19 @@ void device_staging_clear(staging_batch *b);
 int device_staging_checksum(const staging *s, const struct state_box *box, const char *path,
                             uint64_t offset, uint64_t bytes, uint64_t *raw, dcp_error *err);
 
-/* Page-locked memory for a copy of many boxes of a device at once, which is kept for the next
- * copy. */
+/* Page-locked memory into which many boxes of a device are copied at once. The memory is retained
+ * for the next copy. */
 
 typedef struct device_pinned device_pinned;
 
-/* Allocates `bytes`, and room for `ranges` ranges, for copies by the staging's stream; later also
- * by another stream of the same device. Returns NULL if memory is short. */
+/* Allocates `bytes` bytes, and room for `ranges` ranges. The result can be used with this staging,
+ * and later with other stagings of the same device. Returns NULL if memory is short. */
 device_pinned *device_pinned_open(const staging *s, uint64_t bytes, size_t ranges);
 /* NULL is ignored. */
 void device_pinned_free(device_pinned *pinned);
 
-/* Returns 1 if it has as much memory and room, on the staging's device. */
+/* Returns 1 if `pinned` belongs to the staging's device, and has at least this much memory and
+ * room. */
 int device_pinned_holds(const device_pinned *pinned, const staging *s, uint64_t bytes,
                         size_t ranges);
 /* Returns the memory, which begins at a page boundary. */
@@ -101,5 +102,6 @@ unsigned char *device_pinned_memory(const device_pinned *pinned);
 void device_pinned_clear(device_pinned *pinned);
 void device_pinned_add(device_pinned *pinned, const staging_range *range);
 int device_pinned_copy(device_pinned *pinned, staging *s, dcp_error *err);
-/* Checks that the ranges equal what the device had: DCP_ERR_DEVICE names the tensor. */
+/* Checks, by the device's checksums, that the ranges were copied correctly. Returns DCP_ERR_DEVICE
+ * if not; the message names the tensor. */
 int device_pinned_prove(const device_pinned *pinned, const staging *s, dcp_error *err);
