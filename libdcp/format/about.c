@@ -190,7 +190,7 @@ int format_about_is_part(const char *folder, int world, unsigned char *kept, int
     return DCP_OK;
 }
 
-/* Checking the checksum is not enough, as the about.json of another step has a right one, too.
+/* Checking the checksum is not enough: the about.json of another step has a valid checksum, too.
  * Older versions did not write the step. */
 int format_about_check_step(const char *dir, const json_t *about, uint64_t step, dcp_error *err) {
     const json_t *said = json_object_get(about, "step");

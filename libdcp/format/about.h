@@ -23,8 +23,8 @@ int format_about_parse(const char *dir, struct json_t **about, dcp_error *err);
 int format_about_check_step(const char *dir, const struct json_t *about, uint64_t step,
                             dcp_error *err);
 
-/* Makes the member "shards" of the about.json of a private store's step: the numbers of the shards
- * that are in the folder. */
+/* Makes the member "shards" for the about.json of a private store's step. It lists the numbers of
+ * the shards that are in the folder. */
 int format_about_shards(const char *folder, int world, struct json_t **out, dcp_error *err);
 
 /* Sets *is_part to 1 if about.json says that the folder holds only a part of the step's shards, and
@@ -32,6 +32,6 @@ int format_about_shards(const char *folder, int world, struct json_t **out, dcp_
 int format_about_is_part(const char *folder, int world, unsigned char *kept, int *is_part,
                          dcp_error *err);
 
-/* Returns DCP_ERR_CORRUPT if the checksum or the syntax is wrong or if the file names another step
- * than `step` (may be NULL), DCP_ERR_NOT_FOUND if it is missing. */
+/* Returns DCP_ERR_CORRUPT if the checksum or the syntax is wrong, or if the file names another step
+ * than `step` (may be NULL); DCP_ERR_NOT_FOUND if the file is missing. */
 int format_about_check(const char *dir, const uint64_t *step, dcp_error *err);

@@ -1,4 +1,4 @@
-/* The names of steps: written, recognised, listed. Only a name that is exactly what this library
+/* Writes, recognises and lists the names of steps. Only a name that is exactly what this library
  * writes counts, so a step has one name, and nothing else in the directory is mistaken for a
  * step. */
 #include "format/folder.h"
@@ -47,15 +47,15 @@ int format_name_read(const char *path, uint64_t *step) {
     return 0;
 }
 
-/* Recognises ".1", ".2" and so on, with which an abandoned step's name ends if the plain name was
- * in use. */
+/* Recognises ".1", ".2" and so on. The name of an abandoned step has this ending if the plain name
+ * was in use. */
 static int is_suffix(const char *text) {
     if (text[0] != '.' || text[1] < '1' || text[1] > '9') return 0;
     return text[1 + strspn(text + 1, "0123456789")] == '\0';
 }
 
-/* Recognises "." and 16 hex digits, with which a partial step's name ends if writers use names of
- * their own because another writer may still be running. */
+/* Recognises "." and the 16 hex digits of a writer's identity. The name of a partial step has this
+ * ending if another writer may still have been running. */
 static int is_identity(const char *text) {
     return text[0] == '.' && strspn(text + 1, "0123456789abcdef") == 16 && text[17] == '\0';
 }
@@ -123,7 +123,8 @@ static int take_entry(void *ctx, DIR *of, const struct dirent *e, dcp_error *err
     return status || !is_folder ? status : append_step(l, &step, err);
 }
 
-/* `at` and `name` refer to the directory `dir`. */
+/* Lists the directory that is the entry `name` of the open directory `at`. `dir` is its path, for
+ * messages. */
 static int list_directory(int at, const char *name, const char *dir, dcp_step **out, size_t *n_out,
                           dcp_error *err) {
     folder_listing l = {.dir = dir};
@@ -205,7 +206,7 @@ int format_list_newest(const char *dir, char *path, uint64_t *step, dcp_error *e
     return status;
 }
 
-/* A file counts by its name; its contents are not examined. */
+/* Files are recognised by their names; their contents are not examined. */
 
 /* Returns the world size in a shard's name, or 0 if it is not a shard's name. */
 static int world_of(const char *name) {

@@ -9,18 +9,19 @@
 
 /* The names of steps' folders, and the steps of a directory. */
 
-/* Returns 1 if the folder has a step's name, in whatever state the step is, and stores the step of
- * that name. */
+/* Returns 1 if the folder's name is that of a complete, partial or abandoned step. *step becomes
+ * the number in the name. */
 int format_name_read(const char *path, uint64_t *step);
 
-/* dcp_steps_list for an open directory, even if it was moved; `dir` is its name in messages. */
+/* Like dcp_steps_list, but for an open directory, which may have been moved. `dir` is its path, for
+ * messages. */
 int format_list_at(int dir_fd, const char *dir, dcp_step **out, size_t *n_out, dcp_error *err);
 
-/* Returns the newest complete step below `limit`, plus 1, of steps in ascending order; 0 if there
- * is none. */
+/* Returns 1 plus the number of the newest complete step below `limit`; 0 if there is none. `steps`
+ * must be in ascending order. */
 uint64_t format_list_newest_below(const dcp_step *steps, size_t n, uint64_t limit);
 
-/* Collective. Does the same for the steps of all ranks, with the result in *next. */
+/* Collective. *next becomes the largest result of format_list_newest_below on any rank. */
 int format_list_newest_of_ranks(dcp_comm *comm, const dcp_step *steps, size_t n, uint64_t limit,
                                 uint64_t *next, dcp_error *err);
 
@@ -41,8 +42,9 @@ int format_name_path(const char *dir, const char *prefix, uint64_t step, char *p
  * none. */
 int format_list_newest(const char *dir, char *path /* PATH_MAX */, uint64_t *step, dcp_error *err);
 
-/* Which files a step's folder has, and which it should have. A file that cannot be looked up counts
- * neither as present nor as missing: the status is DCP_ERR_IO or DCP_ERR_NO_MEMORY (io/look.h). */
+/* Functions that determine which files a step's folder has, and which are missing. A file that
+ * cannot be looked up counts neither as present nor as missing: the status is DCP_ERR_IO or
+ * DCP_ERR_NO_MEMORY (io/look.h). */
 
 /* Finds layout and number of files of a step's folder. Returns DCP_ERR_CORRUPT if a file is
  * missing, DCP_ERR_NOT_FOUND if the folder is missing. */
@@ -56,8 +58,8 @@ char *format_folder_path(const char *folder, dcp_layout layout, size_t i, size_t
 int format_folder_check_file(const char *folder, dcp_layout layout, size_t i, size_t n,
                              dcp_error *err);
 
-/* Finds the largest number of shards below `below` of which the folder has at least one; 0:
- * none. */
+/* Finds the largest number n below `below` for which the folder has at least one shard of n; 0 if
+ * there is none. */
 int format_folder_world(const char *folder, int below, int *world, dcp_error *err);
 
 /* Marks in here[world] which of the `world` shards the folder has, and counts them. */

@@ -97,8 +97,9 @@ int format_hold_is_held(int dir_fd, const char *name) {
     return held;
 }
 
-/* A step that may not be written to cannot be claimed. A reader that comes after this check finds
- * that the step has lost its name, or holds only its files. */
+/* A step to which this process may not write cannot be claimed, so only holds are checked. A reader
+ * that comes after the check finds that the step has lost its name, or holds the step's files
+ * without its name. */
 int format_hold_claim(int dir_fd, const char *name, io_unshared **claim) {
     int folder_fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     *claim = NULL;
@@ -160,7 +161,8 @@ static int check_lock(const format_hold *hold, const char *path, dcp_error *err)
     return format_hold_is_held(hold->folder_fd, ".") ? DCP_OK : fail_unsupported(path, 0, err);
 }
 
-/* `latest` may point to another step by the time the one that it pointed to is locked. */
+/* If `path` is a store's `latest`, it may point to another step by the time the first one is
+ * locked. Then tries again. */
 static int hold_named(const char *path, format_hold **out, dcp_error *err) {
     enum { TIMES = 100 };
     for (int i = 0; i < TIMES; i++) {

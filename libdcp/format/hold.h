@@ -1,10 +1,10 @@
 /* Holding a step: a store's writer does not remove a step that somebody has open.
  *
- * A reader opens the step's folder, and opens the step's files in that folder, whatever its name is
- * by then. It holds the step by a shared lock on about.json (F_OFD_SETLK), which requires no
- * permission to write and ends with the process. A writer that removes a step claims it by an
- * exclusive lock on the same file, and keeps this lock until the step is removed. So a step that is
- * held keeps its name, and a step that is claimed cannot be held any more.
+ * A reader opens the step's folder, and then opens the files through that descriptor, so the folder
+ * may be renamed meanwhile. It holds the step by a shared lock on about.json (F_OFD_SETLK), which
+ * requires no permission to write and ends with the process. A writer that removes a step claims it
+ * by an exclusive lock on the same file, and keeps this lock until the step is removed. So a step
+ * that is held keeps its name, and a step that is claimed cannot be held any more.
  *
  * A writer that replaces a step or sets it aside renames it in any case, and checks afterwards
  * whether its files may be removed. A reader locks first and checks the name afterwards. So either
@@ -23,10 +23,10 @@ typedef struct format_hold {
     int is_claimed;    /* the step could not be locked because a writer has claimed it */
 } format_hold;
 
-/* Opens the folder and, if `locks` is not 0, tries to lock it; if that fails, errno says why. If a
- * writer has claimed the step, waits until the step or the claim disappears, but not for long, as
- * the writer may be stopped. Returns NULL if the folder cannot be opened; *gone is 1 if it does not
- * exist. */
+/* Opens the folder and, if `locks` is not 0, tries to lock the step. If only the lock fails,
+ * hold->lock is NULL, and errno says why. If a writer has claimed the step, waits until the step or
+ * the claim disappears, but not for long, as the writer may be stopped. Returns NULL if the folder
+ * cannot be opened; *gone is 1 if it does not exist. */
 format_hold *format_hold_open(const char *folder, int locks, int *gone);
 
 /* Returns 1 if the path still leads to the folder that is held, or if that cannot be determined. */
@@ -40,8 +40,8 @@ void format_hold_close(format_hold *hold);
 int format_hold_is_held(int dir_fd, const char *name);
 
 /* Claims the step for the writer, so no reader can hold it before format_hold_unclaim. Returns 0 if
- * a reader holds it, or if that cannot be determined. *claim is NULL if nobody holds it but there
- * is nothing to lock, or it may not be written to. */
+ * a reader holds it, or if that cannot be determined. Otherwise returns 1; *claim is then NULL if
+ * there is nothing to lock, or if this process may not write to the step. */
 int format_hold_claim(int dir_fd, const char *name, io_unshared **claim);
 
 /* NULL is ignored. */

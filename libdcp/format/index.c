@@ -181,8 +181,8 @@ static int decode_dtype(const unsigned char *p, dcp_dtype *out) {
     return dcp_dtype_parse(name, out) == DCP_OK;
 }
 
-/* Decodes the row's box, into `box` in layout sharded. Returns what is wrong with its size or
- * place, or NULL. */
+/* Decodes the row's box; in layout sharded, `box` is the memory for it. Returns what is wrong with
+ * its size or place, or NULL. */
 static const char *decode_box(const unsigned char *p, const format_userblock *ub, dcp_box *box,
                               format_row *r) {
     uint64_t tensor_bytes;
@@ -222,7 +222,8 @@ static void read_row(const unsigned char *in, uint64_t path_bytes, char *path, f
     get_dims(p + 12, r->tensor.shape);
 }
 
-/* In a shard, the row's path is its tensor's, possibly followed by the number of the box. */
+/* In a shard, the row's path is that of its tensor, possibly followed by "@" and the number of the
+ * box. */
 static int row_path_valid(char *path, const format_userblock *ub, const char **wrong) {
     if (!core_path_valid(path, wrong)) return 0;
     const size_t length = format_index_tensor_path(path);
@@ -334,8 +335,8 @@ static int check_rest(const format_row **order, size_t n, const format_userblock
 
 /* In HDF5 a path names either a dataset or a group. `open` contains the rows whose paths are
  * prefixes of the current row's path, each longer than the previous one, so there are at most as
- * many as a path has bytes. Only the longest can be a folder of the current path: where a shorter
- * one ends, the current path continues like the longest, which was checked. */
+ * many as a path has bytes. Only the longest prefix has to be checked: after a shorter prefix, the
+ * current path continues like the longest one, for which that was checked before. */
 static int check_folders(const format_row *rows, size_t n, const char *file, dcp_error *err) {
     const char *open[DCP_MAX_PATH + 1];
     size_t depth = 0;

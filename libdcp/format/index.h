@@ -14,13 +14,13 @@
 
 #define USERBLOCK_BYTES 4096
 #define FORMAT_VERSION 1
-#define BLOCK_BYTES (4u << 20) /* the maximum that an entry of /dcp/blocks covers */
+#define BLOCK_BYTES (4u << 20) /* the most bytes that an entry of /dcp/blocks covers */
 
 /* Limits for one file, far beyond what real files require, so a false number cannot make a reader
  * allocate much memory. A writer refuses what a reader would refuse. */
 #define MAX_ROWS (1u << 24)
 #define MAX_FILE_BYTES (1ULL << 48)
-#define MOST_REST (64ULL << 20)                      /* neither dataset nor table */
+#define MOST_REST (64ULL << 20)                      /* bytes that are neither dataset nor table */
 #define MOST_ROW_REST (1ULL << 20)                   /* in addition, per row */
 #define MAX_STEP_BYTES (1ULL << 50)                  /* all files of a step */
 #define MAX_JSON_BYTES (16u << 20)                   /* the JSON text */
@@ -69,8 +69,8 @@ static inline dcp_box format_index_row_box(const format_row *row) {
     return row->box ? *row->box : dcp_box_whole(&row->tensor);
 }
 
-/* Determines how the elements that the row's dataset shares with a box of its tensor lie in the
- * dataset (a) and in the dense box (b). Returns 0 if there are none. */
+/* Finds the elements that the row's dataset and a box of its tensor share. *out describes where
+ * they lie in the dataset (a) and in the dense box (b). Returns 0 if they share none. */
 int format_index_shared(const format_row *row, const dcp_box *box, struct box_copy *out);
 
 /* Returns the length of the longest path, with its NUL, rounded up to 16. */
@@ -94,8 +94,8 @@ int format_index_decode_row(const unsigned char *row, const format_userblock *ub
 /* Returns the size of the dataset of an encoded row. */
 uint64_t format_index_bytes_of(const unsigned char *row, const format_userblock *ub);
 
-/* Checks rows [first, end) alone; those before `first` were checked before. For a large table that
- * is read in parts: a false number of rows is detected at the first invalid row. */
+/* Checks rows [first, end) alone; those before `first` were checked before. Used for a large table
+ * that is read in parts: a false number of rows is then detected at the first invalid row. */
 int format_index_check_rows(const unsigned char *table, uint64_t first, uint64_t end,
                             const format_userblock *ub, const char *file, dcp_error *err);
 

@@ -1,6 +1,6 @@
-/* The quick check of a step: do its files exist, have the size that they state, and belong to one
- * layout? It reads user blocks and about.json but no tables, so a directory of a thousand steps is
- * listed fast. */
+/* The quick check of a step: do its files exist, do they have the sizes that they state, and do
+ * they belong to one layout? It reads user blocks and about.json but no tables, so a directory of a
+ * thousand steps is listed fast. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>

@@ -71,15 +71,16 @@ static int append_index(packing *p, const format_userblock *ub, dcp_error *err) 
     return status;
 }
 
-/* Returns 1 if a whole page of the table is zeros. Checksums of real data never are; a hole is. */
+/* Returns 1 if a whole page of the table is zeros. A page of checksums of real data never is, but a
+ * hole in a sparse file is. */
 static int has_hole(const unsigned char *table, uint64_t bytes) {
     for (uint64_t at = 0; at + PAGE_BYTES <= bytes; at += PAGE_BYTES)
         if (!table[at] && !memcmp(table + at, table + at + 1, PAGE_BYTES - 1)) return 1;
     return 0;
 }
 
-/* Reads in parts for the same reason: if a sparse file claims to be huge, reading its table stops
- * at the first hole. */
+/* Reads in parts, too: if a sparse file claims to be huge, reading its table stops at the first
+ * hole. */
 static int append_blocks(packing *p, const format_range *blocks, dcp_error *err) {
     int status = DCP_OK;
     for (uint64_t at = 0, n; at < blocks->bytes && !status; at += n) {
@@ -239,7 +240,8 @@ static int sum_gap(format_file *file, unsigned char *buffer, uint64_t start, uin
     return DCP_OK;
 }
 
-/* Computes the checksum of everything between the datasets. `rows` is sorted by offset. */
+/* Computes the checksum of everything after the user block that is not in a dataset. `rows` is
+ * sorted by offset. */
 static int sum_outside(format_file *file, const format_row **rows, size_t n, uint64_t *crc,
                        dcp_error *err) {
     uint64_t at = USERBLOCK_BYTES, outside = file->ub.file_bytes - USERBLOCK_BYTES, raw = 0;
@@ -261,7 +263,7 @@ int format_file_check_outside(format_file *file, dcp_error *err) {
     size_t n = 0;
     uint64_t crc = 0;
     if (file->outside_is_intact) return DCP_OK;
-    format_file again = format_file_of(file->path); /* for its rows, which may be at homes only */
+    format_file again = format_file_of(file->path); /* for the rows, which `file` may lack */
     again.folder = file->folder;
     int status = file->rows ? DCP_OK : format_tables_read(&again, err);
     if (!status)

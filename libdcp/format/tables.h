@@ -5,9 +5,9 @@
 #include "format/index.h"
 #include "io/file.h"
 
-/* A load treats the files of a step as one file: they have consecutive addresses, in their order.
- * If some ranks do not see some files, the order is that of the ranks that read them, so each
- * reader has one range of addresses. */
+/* A load treats the files of a step as one file: they have consecutive addresses, in the order of
+ * their numbers. If some ranks do not see some files, the order is that of the ranks that read
+ * them, so each reader has one range of addresses. */
 typedef struct format_file {
     char *path; /* for a hidden file: the path on its reader */
     int reader; /* the rank that reads its tables, and its data for ranks that can't */
@@ -33,22 +33,22 @@ format_file format_file_of(char *path);
 int format_tables_read_userblock(const char *path, format_userblock *ub, dcp_error *err);
 /* Reads and checks user block, index, blocks and meta of file->path. */
 int format_tables_read(format_file *file, dcp_error *err);
-/* Does the same with the bytes from format_tables_pack. `checked` has the meaning that it has for
+/* Like format_tables_read, but for the bytes from format_tables_pack. `checked`: see
  * format_index_decode. */
 int format_tables_unpack(format_file *file, const unsigned char *packed, uint64_t bytes,
                          int checked, dcp_error *err);
 /* Reads the bytes for format_tables_unpack: user block, index, blocks, meta. */
 int format_tables_pack(const format_file *file, unsigned char **packed, uint64_t *bytes,
                        dcp_error *err);
-/* Prepares the files from which its data are read; they are opened on use. Does nothing if that was
- * done. */
+/* Prepares file->file and file->plain, which are opened on use. Does nothing if they are already
+ * prepared. */
 void format_tables_prepare(format_file *file);
-/* Frees the rows and the blocks' checksums; keeps the user block and the meta. */
+/* Frees the rows and the blocks' checksums, but not the user block and the meta. */
 void format_tables_forget(format_file *file);
 void format_tables_free(format_file *file);
 
-/* Reads through the page cache, either everything or nothing. Several threads may read at once.
- * Returns DCP_ERR_UNSUPPORTED if the file is hidden. */
+/* Reads all the bytes through the page cache, or fails. Several threads may read at once. Returns
+ * DCP_ERR_UNSUPPORTED if the file is hidden. */
 int format_file_read(format_file *file, void *to, uint64_t bytes, uint64_t offset, dcp_error *err);
 /* Announces that these bytes will be read soon. */
 void format_file_will_read(format_file *file, uint64_t offset, uint64_t bytes);
