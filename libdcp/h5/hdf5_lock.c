@@ -9,7 +9,7 @@
 #include "core/fail.h"
 #include "core/system.h"
 
-/* HDF5 lists the errors of MPI functions below its own. */
+/* Finds errors of MPI functions, which HDF5 lists below its own errors. */
 static herr_t find_mpi_error(unsigned depth, const H5E_error2_t *e, void *io_failed) {
     (void)depth;
     if (e->min_num == H5E_MPI || e->min_num == H5E_MPIERRSTR) *(int *)io_failed = 1;
@@ -21,12 +21,13 @@ static herr_t note_failure(hid_t errors, void *turn) {
     return H5Ewalk2(errors, H5E_WALK_UPWARD, find_mpi_error, &((h5_turn *)turn)->io_failed);
 }
 
-/* The end of the process; guarded by the lock. */
+/* State of the handlers below, which run at the end of the process; guarded by the lock. */
 static struct { int is_followed, has_lock; } at_exit;
 
 /* When the process exits, HDF5 frees its data while threads may still be in HDF5 calls, for example
  * those of saves. So HDF5 is closed here between two calls, and its own handler finds nothing to
- * do. A thread that waits in a call for a dead rank or disk does not delay the process for long. */
+ * do. Gives up after PATIENCE_S seconds, in case a thread waits in a call for a dead rank or
+ * disk. */
 static void close_at_exit(void) {
     enum { PATIENCE_S = 2 };
     if (!core_process_lock_take_within(CORE_LOCK_HDF5, PATIENCE_S)) return;

@@ -5,8 +5,8 @@
 
 #include "dcp/error.h"
 
-/* A section in which only this thread calls HDF5: as packaged it is not thread-safe, not even for
- * separate files. HDF5's own printing of errors is off in it. */
+/* A turn: a section of code in which only this thread calls HDF5. HDF5 as packaged is not
+ * thread-safe, not even for separate files. During a turn HDF5 does not print errors. */
 typedef struct h5_turn {
     H5E_auto2_t print;
     void *print_data;
@@ -17,5 +17,5 @@ void h5_enter(h5_turn *turn);
 void h5_leave(const h5_turn *turn);
 
 /* Fails with "HDF5 can't <what> <path>: <why>". Must be called directly after the call that failed,
- * in the same turn. Returns DCP_ERR_NO_SPACE if that is the reason, otherwise DCP_ERR_IO. */
+ * in the same turn. Returns DCP_ERR_NO_SPACE if the file system is full, otherwise DCP_ERR_IO. */
 int h5_fail(dcp_error *err, const char *what, const char *path);

@@ -2,9 +2,9 @@
  * file, not even through /proc. This driver receives a descriptor. Datasets that are allocated and
  * never written use no memory, and no file system is needed.
  *
- * A failed write (limits of file sizes apply to memory files, too) is reported through *error and
- * not to HDF5: HDF5 would close the file a second time when the program ends, when its driver no
- * longer exists. */
+ * Writes may fail, since limits of file sizes apply to memory files, too. A failed write is
+ * reported through *error, not to HDF5. Otherwise HDF5 would close the file a second time at the
+ * end of the program, when the driver no longer exists. */
 #include "h5/memory.h"
 
 #include <errno.h>

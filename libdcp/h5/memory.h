@@ -8,5 +8,6 @@
 hid_t h5_memory_register(void);
 
 /* Makes `fapl` use the driver on the open file `fd`, which the caller still owns. If a write fails,
- * *error becomes its errno, and HDF5 considers it done. *error must live as long as the file. */
+ * *error becomes its errno, while HDF5 considers the write done. *error must live as long as the
+ * file. */
 herr_t h5_memory_use(hid_t fapl, hid_t driver, int fd, int *error);

@@ -1,4 +1,5 @@
-/* Datasets of a checkpoint's file through HDF5's MPI-IO driver, by independent transfers.
+/* Reads and writes datasets of a checkpoint's file through HDF5's MPI-IO driver, by independent
+ * transfers.
  *
  * Every rank opens the file for itself, on MPI_COMM_SELF. Nothing here is collective, so if a rank
  * fails, no other rank waits for it, and the file's metadata never changes. */
@@ -16,9 +17,10 @@ int h5_parallel_open(const char *path, int writing, h5_file **out, dcp_error *er
 /* Changes nothing in the file. NULL is ignored. Failed writes are reported by h5_parallel_write. */
 int h5_parallel_close(h5_file *file, dcp_error *err);
 
-/* Opens the dataset of a row, which is borrowed, for the following transfers. Returns
- * DCP_ERR_CORRUPT if HDF5 finds a dataset of another type, size or offset, one that is not
- * contiguous or lies in another file, or, in a file opened for reading, no dataset. */
+/* Opens the dataset of a row for the following transfers; `row` is borrowed. Returns
+ * DCP_ERR_CORRUPT if the dataset in the file has another type, shape or offset than the row, is not
+ * contiguous, or lies in another file. In a file that was opened for reading, also if the dataset
+ * does not exist. */
 int h5_parallel_dataset(h5_file *file, const format_row *row, dcp_error *err);
 
 /* Writes `box` of the tensor, which lies in the row's box, from dense memory. */

@@ -25,7 +25,7 @@
 #define ROWS_UNASKED 64
 
 typedef struct layout_builder {
-    hid_t driver;      /* registered until the file is closed, as HDF5 frees its table earlier */
+    hid_t driver;      /* registered until the file is closed, which uses its functions */
     hid_t file, group; /* group: of the most recent dataset */
     hid_t gcpl, dcpl;
     char parent[DCP_MAX_PATH + 16]; /* the group's path */
@@ -33,8 +33,8 @@ typedef struct layout_builder {
 } layout_builder;
 
 /* Sets a metadata cache of a fixed size, without a minimum of clean entries. The names of a group
- * are one entry of it: if they nearly fill the cache, HDF5 searches all of it for each new
- * dataset. */
+ * are a single entry of the cache. If that entry nearly fills the cache, HDF5 searches the whole
+ * cache for each new dataset. */
 static int set_cache(hid_t fapl, size_t bytes) {
     H5AC_cache_config_t config = {.version = H5AC__CURR_CACHE_CONFIG_VERSION};
     if (H5Pget_mdc_config(fapl, &config) < 0) return 0;
@@ -56,7 +56,7 @@ static size_t cache_guess(const format_row *rows, size_t n) {
     return bytes < most ? bytes : most;
 }
 
-/* How HDF5 lays out the file, and what it keeps in memory meanwhile. */
+/* How HDF5 lays out the file, and the size of its metadata cache. */
 typedef struct scratch {
     hsize_t threshold; /* objects of at least this size start at page boundaries */
     hsize_t meta_block;
@@ -90,8 +90,8 @@ static int builder_open(layout_builder *b, int fd, int create, const scratch *ho
     return DCP_OK;
 }
 
-/* For the kernel the memory file is a file; for the caller it is not, so the error names no
- * path. */
+/* Fails according to errno, but without a path, since the caller does not know of the memory
+ * file. */
 static int fail_in_memory(dcp_error *err, const char *what, const char *name) {
     return core_fail_path(core_fail_errno(err, what, name), "", err);
 }
@@ -140,7 +140,7 @@ static int enter_group(layout_builder *b, const char *path, const char **name, d
     return b->group < 0 ? h5_fail(err, "open group", b->parent) : DCP_OK;
 }
 
-/* Creates a dataset and returns the offset of its bytes; 0 if it has none. */
+/* Creates a dataset. *offset becomes the offset of its bytes; 0 if it has none. */
 static int make_dataset(layout_builder *b, const char *path, hid_t type, uint32_t ndim,
                         const uint64_t *dims, const char *attribute, uint64_t *offset,
                         dcp_error *err) {
@@ -221,17 +221,17 @@ static int make_tables(layout_builder *b, const format_row *rows, size_t n, dcp_
     return status;
 }
 
-/* Returns the room for the metadata of all datasets in one piece near the beginning of the file:
- * HDF5 uses some 400 bytes, and the name, for each. If the guess is wrong, the metadata are only
- * spread over the file. */
+/* Returns how much room the metadata of all datasets probably require, so HDF5 puts them in one
+ * piece near the beginning of the file. For each dataset HDF5 uses some 400 bytes, plus its name.
+ * If the guess is wrong, the metadata are spread over the file, which does no other harm. */
 static hsize_t metadata_guess(const format_row *rows, size_t n) {
     hsize_t bytes = 16384;
     for (size_t i = 0; i < n; i++) bytes += 512 + strlen(rows[i].tensor.path);
     return core_round_to_pages(bytes);
 }
 
-/* The turn ends during the call, as the caller's function may call the library, which would wait
- * for it. */
+/* The turn ends before the call and begins again after it: the caller's function may call the
+ * library, which would wait for the end of the turn. */
 static int ask_outside(h5_turn *turn, const h5_asked *asked, dcp_error *err) {
     h5_leave(turn);
     const int status = asked->ask(asked->ctx, err);
@@ -304,7 +304,8 @@ static int add_gap_run(h5_skeleton *s, size_t *capacity, uint64_t offset, uint64
     return 1;
 }
 
-/* Returns the number of bytes from `at` to the end of its page or of the gap. */
+/* Returns the number of bytes from `at` to the end of its page, or to the end of the gap if that
+ * comes first. */
 static uint64_t page_rest(uint64_t at, uint64_t end) {
     uint64_t next = (at / PAGE_BYTES + 1) * PAGE_BYTES;
     return (next < end ? next : end) - at;
@@ -326,14 +327,14 @@ static int keep_pages(h5_skeleton *s, size_t *capacity, uint64_t start, const un
     return 1;
 }
 
-/* Keeps the bytes [start, end) of the memory file that are not zero. */
+/* Adds the bytes [start, end) of the memory file to s->runs, except for pages of zeros. */
 static int keep_gap(int fd, uint64_t start, uint64_t end, h5_skeleton *s, size_t *capacity,
                     dcp_error *err) {
     if (start >= end) return DCP_OK;
     unsigned char *data = malloc(end - start);
     if (!data) return core_fail_memory(err, end - start);
     int status = DCP_OK;
-    ssize_t got = pread(fd, data, end - start, (off_t)start); /* fewer at the memory file's end */
+    ssize_t got = pread(fd, data, end - start, (off_t)start); /* fewer at the end of the file */
     if (got < 0)
         status = fail_in_memory(err, "read the layout of", "the file");
     else if (!keep_pages(s, capacity, start, data, (uint64_t)got))
@@ -431,7 +432,7 @@ static uint64_t data_before(const segment *data, size_t n, size_t *at, uint64_t 
  * contains those that are not zero. */
 static uint64_t outside_crc(const segment *known, size_t n_known, const segment *data,
                             size_t n_data, uint64_t file_bytes) {
-    uint64_t raw = 0, position = 0, sum = 0; /* position: bytes outside so far */
+    uint64_t raw = 0, position = 0, sum = 0; /* position: how many outside bytes are done */
     size_t at = 0;
     for (size_t i = 0; i < n_known; i++) {
         uint64_t start = known[i].offset - USERBLOCK_BYTES -

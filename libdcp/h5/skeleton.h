@@ -1,6 +1,6 @@
-/* A file's HDF5 metadata and the places of its datasets, computed without accessing the file: HDF5
- * lays out the datasets in an anonymous sparse memory file, from which the bytes outside them are
- * taken. */
+/* Computes a file's HDF5 metadata and the places of its datasets without accessing the file. HDF5
+ * lays out the datasets in an anonymous sparse memory file, and the bytes outside the datasets are
+ * copied from there. */
 #pragma once
 
 #include <stddef.h>

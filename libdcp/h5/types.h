@@ -1,5 +1,5 @@
-/* The HDF5 types of libdcp's element types. Exports use the same: dcp-export compiles this file
- * in. */
+/* The HDF5 types of libdcp's element types. Exports use the same types: dcp-export compiles this
+ * file in. */
 #pragma once
 
 #include <hdf5.h>
@@ -11,7 +11,7 @@ hid_t h5_dtype(dcp_dtype dtype);
 /* Returns the name of a type that h5_dtype can't express (F8_E4M3 and F8_E8M0 are stored as u8),
  * for a `dtype` attribute; NULL for other types. */
 const char *h5_dtype_attribute(dcp_dtype dtype);
-/* Makes a fixed-length UTF-8 string type with that padding. */
+/* Makes the type of UTF-8 strings that have `bytes` bytes and the padding `pad`. */
 hid_t h5_string_type(uint64_t bytes, H5T_str_t pad);
 /* Adds an attribute, a UTF-8 string of `text`'s length, to a dataset or file. Returns 0, or -1 on
  * failure. */
