@@ -16,8 +16,9 @@ static FILE *open_in(const char *folder, const char *name) {
     return length < (int)sizeof path ? fopen(path, "re") : NULL;
 }
 
-/* Reads the number that follows `key` at the beginning of a line of the file ("": of the first
- * line). Returns 0 if there is none, for example if the file says "max". */
+/* Reads the number that follows `key` at the beginning of a line of the file. With the key "",
+ * reads the number at the beginning of the first line that has one. Returns 0 if there is none, for
+ * example if the file says "max". */
 static int read_number(const char *folder, const char *name, const char *key, uint64_t *out) {
     char line[256];
     const size_t length = strlen(key);
@@ -36,7 +37,7 @@ static int read_number(const char *folder, const char *name, const char *key, ui
 
 /* The files of a control group, which depend on the version. */
 typedef struct group_files {
-    const char *below; /* relative to the place of all groups */
+    const char *below; /* the place of the groups, relative to /sys/fs/cgroup */
     const char *limits[2], *usage, *cache;
 } group_files;
 
@@ -56,8 +57,8 @@ static uint64_t left_to_group(const char *folder, const group_files *names) {
     return least > used ? least - used : 0;
 }
 
-/* Returns the minimum for a group and all groups that contain it. In a container the path may be
- * outside it, so the group may be the topmost that is visible. */
+/* Returns the minimum for a group and all groups that contain it. In a container the beginning of
+ * the path may not exist; then the process's group may be the topmost one that is visible. */
 static uint64_t left_to_groups(const char *cgroups, char *group, const group_files *names) {
     char folder[PATH_MAX];
     uint64_t least = UINT64_MAX;
@@ -120,7 +121,8 @@ uint64_t io_available_memory(void) {
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Maps a huge page more than requested, and unmaps what lies before and after. */
+/* Maps a huge page more than requested, and unmaps what lies before and after the aligned
+ * memory. */
 void *io_buffers_create(size_t bytes) {
     if (bytes > SIZE_MAX - HUGE_PAGE) return NULL;
     unsigned char *taken =

@@ -1,6 +1,6 @@
 /* The process has one list of open files, since the limit applies to the process; the most recently
- * used files are at its end. Files are opened without holding the lock (CORE_LOCK_OPENED), so
- * threads do not wait for each other's. */
+ * used files are at its end. Files are opened without holding the lock (CORE_LOCK_OPENED), so no
+ * thread waits while another one opens a file. */
 #include "io/descriptors.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ enum { LEAST_OPEN = 8, MOST_OPEN = 64 };
 
 static struct {
     io_file *first, *last;
-    unsigned n, in_use; /* in a child of fork, includes uses by other threads of its parent */
+    unsigned n, in_use; /* in_use: in a forked child, includes uses by its parent's other threads */
 } opened;
 
 unsigned io_use_most(void) {
@@ -151,8 +151,8 @@ void io_use_close(io_file *file) {
     io_close(file);
 }
 
-/* The lock is held from before a fork until after it, so no file is then open without being in the
- * list. Only system calls are made while it is held. */
+/* A fork holds the lock, so at the moment of a fork every open file is in the list. Only system
+ * calls are made while the lock is held. */
 
 static io_unshared *files;
 

@@ -7,16 +7,16 @@
 #include "io/file.h"
 
 /* Files that are opened on use, so a step may have more files than a process may have open. The
- * most recently used remain open: for the whole process, a quarter of what it may open
- * (RLIMIT_NOFILE), from 8 to 64. Any thread may call these functions. */
+ * most recently used files remain open. Their number in the whole process is a quarter of
+ * RLIMIT_NOFILE, but at least 8 and at most 64. Any thread may call these functions. */
 
 /* Prepares a file that will be opened when it is used: by io_use_begin, or by the requests of
  * queues (queue.h), which begin and end a use themselves. `file` must not move, and `path` is
- * borrowed, until io_use_close. `folder` has the meaning that it has for io_open_regular_in. */
+ * borrowed, until io_use_close. `folder`: see io_open_regular_in. */
 void io_use_prepare(io_file *file, int folder, const char *path, io_access access);
 
-/* Does the same for a file that io_open or io_open_buffered has opened: from now on it may be
- * closed while it is not used. A file that was written is synced first. */
+/* Like io_use_prepare, but for a file that io_open or io_open_buffered has opened. From now on the
+ * file may be closed while it is not used. A file that was written is synced first. */
 void io_use_lend(io_file *file, io_access access);
 
 /* Opens the file if necessary; it remains open, as file->fd, until io_use_end was called equally
@@ -30,13 +30,13 @@ int io_use_is_full(const io_file *file);
 /* Returns how many files may remain open. */
 unsigned io_use_most(void);
 
-/* Closes the file, of either kind. Nobody may be using it. */
+/* Closes a file, whether it is opened on use or not. Nobody may be using it. */
 void io_use_close(io_file *file);
 
-/* Open files that forked processes don't share, for locks (F_OFD_SETLK): such locks belong to the
- * open file, so a child that shares it would hold the lock as long as it lives. The process has a
- * list of all these files, in which they are from before they are locked, and a child closes its
- * copies immediately. */
+/* Open files that forked processes don't share, for locks (F_OFD_SETLK). Such a lock belongs to the
+ * open file, so a child that shares the file would hold the lock as long as it lives. So the
+ * process has a list of these files, to which a file is added before it is locked. A forked child
+ * closes its copies of all files in the list immediately. */
 
 typedef struct io_unshared {
     int fd;          /* -1 in a process that was forked since */
@@ -49,10 +49,11 @@ typedef struct io_unshared {
  * Returns NULL, with errno, on failure. */
 io_unshared *io_unshared_open(int dir_fd, const char *name, int flags, const char *tag);
 
-/* Unlocks and closes the file; unlocking also covers copies in processes that were made without
- * fork(). A process other than the opener only closes and frees its copy. NULL is ignored. Keeps
- * errno. */
+/* Unlocks and closes the file. Unlocking also ends the lock for copies of the descriptor in
+ * processes that were made without fork(). A process other than the opener only closes and frees
+ * its copy. NULL is ignored. Leaves errno unchanged. */
 void io_unshared_close(io_unshared *file);
 
-/* Returns 1 if this process, not one that it was forked from, has opened a file with that tag. */
+/* Returns 1 if this process has opened a file with that tag. Files of a process from which it was
+ * forked don't count. */
 int io_unshared_has(const char *tag);

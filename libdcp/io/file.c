@@ -38,8 +38,8 @@ int io_create(const char *path, uint64_t bytes, dcp_error *err) {
     return status;
 }
 
-/* Returns the memory alignment that O_DIRECT requires, or 0 if it requires offsets that are not
- * pages. */
+/* Returns the memory alignment that O_DIRECT requires, or 0 if it does not accept all offsets that
+ * are multiples of a page. */
 static uint32_t direct_align(int fd) {
     uint32_t memory = PAGE_BYTES;
 #ifdef STATX_DIOALIGN
@@ -163,8 +163,8 @@ static int is_local(int fd) {
 }
 
 /* The kernel grants a write lease only to the sole opener. If another process opens the file while
- * we hold the lease, we receive a signal: here one that is ignored by default, as SIGIO would end
- * the process. */
+ * we hold the lease, the kernel sends a signal. That is set to SIGURG, which is ignored by default,
+ * since SIGIO would end the process. */
 int io_is_alone(int fd) {
     struct stat st;
     if (fstat(fd, &st) || st.st_nlink != 1 || !is_local(fd)) return 0;

@@ -7,7 +7,8 @@
 
 /* Files for positioned reads and writes. */
 
-/* Reading or writing; past the page cache if the file system allows it, or through it. */
+/* How a file is accessed: for reading or for writing, and either past the page cache if the file
+ * system allows that, or through the page cache (..._BUFFERED). */
 typedef enum io_access { IO_READ, IO_WRITE, IO_READ_BUFFERED, IO_WRITE_BUFFERED } io_access;
 
 typedef struct io_file {
@@ -23,16 +24,17 @@ typedef struct io_file {
     struct io_file *before, *after;
 } io_file;
 
-/* Creates `path`, which must not exist, with `bytes` zeros. Reserves space if the file system can;
- * returns DCP_ERR_NO_SPACE before any data moves. */
+/* Creates `path`, which must not exist, with `bytes` zeros. Reserves space if the file system can,
+ * so DCP_ERR_NO_SPACE is returned before any data move. */
 int io_create(const char *path, uint64_t bytes, dcp_error *err);
 
 /* Opens a regular file (access: O_RDONLY or O_WRONLY). Returns DCP_ERR_CORRUPT for symbolic links,
- * devices and pipes: a step's files lie in its folder. Never waits. *bytes becomes its size. */
+ * devices and pipes: a step's files lie in its folder. Never waits. *bytes becomes the file's
+ * size. */
 int io_open_regular(const char *path, int access, int *fd, uint64_t *bytes, dcp_error *err);
-/* Does the same, but if `folder` is a directory's descriptor, it opens the path's last component in
- * that directory, whatever its name is now; then the path is only for messages. AT_FDCWD: like
- * io_open_regular. */
+/* Like io_open_regular if `folder` is AT_FDCWD. If `folder` is a directory's descriptor, opens the
+ * entry of that directory that the last component of `path` names, even if the directory was
+ * renamed. The rest of the path is then only for messages. */
 int io_open_regular_in(int folder, const char *path, int access, int *fd, uint64_t *bytes,
                        dcp_error *err);
 
@@ -40,7 +42,7 @@ int io_open_regular_in(int folder, const char *path, int access, int *fd, uint64
 int io_open_in(int folder, const char *path, io_access access, io_file *out, dcp_error *err);
 /* Opens the file by its path, for writing or reading. */
 int io_open(const char *path, int writing, io_file *out, dcp_error *err);
-/* Does the same, through the page cache. */
+/* Like io_open, but through the page cache. */
 int io_open_buffered(const char *path, int writing, io_file *out, dcp_error *err);
 
 /* Returns the size of a page in the page cache: PAGE_BYTES, or more if the kernel's pages are
@@ -51,7 +53,7 @@ uint64_t io_page_bytes(void);
 /* Makes the file `bytes` long; adds zeros, and reserves space like io_create. */
 int io_reserve(const io_file *file, uint64_t bytes, dcp_error *err);
 
-/* Makes durable what was written. */
+/* Makes durable what was written to the file. */
 int io_sync(const io_file *file, dcp_error *err);
 
 /* Makes the entries of a folder durable. */
@@ -59,8 +61,8 @@ int io_sync_folder(const char *path, dcp_error *err);
 
 void io_close(io_file *file);
 
-/* Identifies the open file and its last change: equal identities mean the same file, unchanged. All
- * 0 if that can't be determined. */
+/* Identifies the open file and its last change: equal identities mean the same file, unchanged. The
+ * identity is all 0 if it can't be determined. */
 void io_identify(int fd, uint64_t identity[4]);
 
 /* Returns 1 if nothing else refers to the file that is open for writing as `fd`: it has one name,
@@ -77,9 +79,9 @@ int io_write_plain(int fd, const void *buffer, uint64_t bytes, uint64_t offset, 
 
 /* Files of one file system that share extents (XFS, btrfs). */
 
-/* Replaces whole pages of `to` by those of `from` at the same offset; the disk stores them once,
- * until one of the files is written there. Returns 0, or -1 with errno; then the range of `to` is
- * undefined. */
+/* Replaces whole pages of `to` by those of `from` at the same offset; the disk stores these pages
+ * only once, until they are overwritten in one of the files. Returns 0, or -1 with errno; then the
+ * range of `to` is undefined. */
 int io_clone(int from, int to, uint64_t offset, uint64_t bytes);
 
 /* Returns 1 if this errno means that io_clone will fail for all files of the two folders. */

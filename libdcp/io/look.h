@@ -18,10 +18,10 @@ int io_look(int folder, const char *path, struct stat *st, dcp_error *err);
 /* Determines whether the folder's entry e is a folder, too. If it no longer exists, *is is 0. */
 int io_look_is_folder(DIR *of, const char *path, const struct dirent *e, int *is, dcp_error *err);
 
-/* Calls fn for each entry of the folder, except "." and "..", until fn fails, and returns its
- * status. On DCP_OK all entries were seen. `of` is for io_look_is_folder. The folder is the entry
- * `name` of the open folder `at`, which may be AT_FDCWD; if `at` is a folder, a symbolic link is
- * not followed. `path` is for messages. */
+/* Calls fn for each entry of the folder, except "." and "..", until fn fails. Returns fn's status.
+ * On DCP_OK all entries were seen. `of` is for io_look_is_folder. The folder is the entry `name` of
+ * the open folder `at`, which may be AT_FDCWD; if `at` is a descriptor, `name` must not be a
+ * symbolic link. `path` is for messages. */
 typedef int (*io_look_fn)(void *ctx, DIR *of, const struct dirent *e, dcp_error *err);
 int io_look_through(int at, const char *name, const char *path, io_look_fn fn, void *ctx,
                     dcp_error *err);

@@ -1,13 +1,13 @@
 /* Publication: a file that is complete and durable under a temporary name gets its own name by a
- * rename. This part is common to stores, files of other formats and tools. It consists of plain
- * system calls, which return -1 with errno. */
+ * rename. This part is common to stores, files of other formats and tools. Its functions make plain
+ * system calls, and return -1 with errno on failure. */
 #pragma once
 
 /* Makes a folder's entries durable. Does nothing on file systems whose folders cannot be synced and
  * require no sync. */
 int io_publish_sync(int folder_fd);
 
-/* Does the same for the folder that contains `path`. */
+/* Like io_publish_sync, for the folder that contains `path`. */
 int io_publish_sync_parent(const char *path);
 
 /* Renames `tmp`, which is open as `fd` and completely written, to `path`; the file is durable on

@@ -121,8 +121,8 @@ static void put_into_ring(io_queue *q, request *r) {
     q->unsent[q->n_unsent++] = r;
 }
 
-/* The kernel may still accept the requests that it refused, which are the last in the ring, in a
- * later call. So they are turned into requests that do nothing. */
+/* The requests that the kernel refused are still in the ring, as the last ones, and a later call
+ * might send them. So they are turned into requests that do nothing. */
 static void drop_unsent(io_queue *q, int error) {
     unsigned left = io_uring_sq_ready(&q->ring);
     for (unsigned i = q->n_unsent > left ? q->n_unsent - left : 0; i < q->n_unsent; i++) {

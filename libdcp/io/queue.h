@@ -1,6 +1,6 @@
-/* A queue of positioned reads and writes in flight, over io_uring, or executed by a few threads if
- * the kernel refuses io_uring. Each request belongs to one of a few slots, each of which has a
- * page-aligned buffer; callers wait for slots. */
+/* A queue of positioned reads and writes. io_uring executes them, or a few threads if the kernel
+ * refuses io_uring. Each request belongs to one of a few slots, each of which has a page-aligned
+ * buffer; callers wait for slots. */
 #pragma once
 
 #include "io/descriptors.h"
@@ -11,7 +11,7 @@
 typedef struct io_queue io_queue;
 
 int io_queue_create(io_queue **out, dcp_error *err);
-/* Does the same without io_uring, even if the kernel supports it. */
+/* Like io_queue_create, but never uses io_uring. */
 int io_queue_create_threads(io_queue **out, dcp_error *err);
 /* First waits for requests in flight. NULL is ignored. */
 void io_queue_destroy(io_queue *queue);
@@ -26,9 +26,9 @@ unsigned char *io_queue_buffer(const io_queue *queue, unsigned slot);
 /* Queue a request. `buffer` must remain valid until the slot was waited for. A file that is opened
  * on use (descriptors.h) is in use until the request is complete. Failures are reported by
  * io_queue_status; after one, further requests are dropped. If the kernel accepts no requests for
- * some seconds, or can no longer report the results of those in flight, these fail with its errno.
- * Requests are sent by io_queue_send, io_queue_next and all functions that wait, so those of a slot
- * go to the disk together. */
+ * some seconds, or can no longer report the results of requests in flight, these requests fail with
+ * the kernel's errno. Requests are sent by io_queue_send, io_queue_next and all functions that
+ * wait, so all requests of a slot go to the disk together. */
 void io_queue_write(io_queue *queue, unsigned slot, io_file *file, const void *buffer,
                     uint64_t bytes, uint64_t offset);
 void io_queue_read(io_queue *queue, unsigned slot, io_file *file, void *buffer, uint64_t bytes,
@@ -43,8 +43,8 @@ double io_queue_waited(const io_queue *queue);
 /* Returns the number of bytes of all write requests since the last call. */
 uint64_t io_queue_take_written(io_queue *queue);
 
-/* From now on calls `waited` after each wait, with its begin and end by core_clock_now; NULL: no
- * more. */
+/* From now on, `waited` is called after each wait, with the times at which the wait began and ended
+ * (core_clock_now). NULL: nothing is called. */
 void io_queue_tell(io_queue *queue, void (*waited)(void *ctx, double begin, double end), void *ctx);
 
 /* Returns the first failure of any request so far. */

@@ -1,7 +1,7 @@
-/* The calls to Lustre follow its manual (operations manual, "Managing File Layout") and its public
- * header lustre/include/uapi/linux/lustre/lustre_user.h: struct lov_user_md_v1, the ioctl
- * LL_IOC_LOV_SETSTRIPE, and that a file opened with O_LOV_DELAY_CREATE gets no objects before that
- * call. ROMIO does the same (ad_lustre_open.c). No Lustre has run this yet. */
+/* The calls to Lustre follow its operations manual ("Managing File Layout") and its public header
+ * lustre/include/uapi/linux/lustre/lustre_user.h (struct lov_user_md_v1). A file that is opened
+ * with O_LOV_DELAY_CREATE gets no objects until the ioctl LL_IOC_LOV_SETSTRIPE. ROMIO does the same
+ * (ad_lustre_open.c). This code has not been run on Lustre yet. */
 #include "io/striping.h"
 
 #include <errno.h>
@@ -21,9 +21,9 @@
 #define WITHOUT_OBJECTS (0100000000 | O_NOCTTY | FASYNC) /* O_LOV_DELAY_CREATE, old and new */
 #define MAGIC 0x0BD10BD0u                                /* LOV_USER_MAGIC_V1 */
 #define PATTERN 0u                                       /* the default: RAID 0 */
-#define ANY_SERVER 0xffffu                               /* lmm_stripe_offset: the first one */
+#define ANY_SERVER 0xffffu                               /* lmm_stripe_offset: any may be first */
 #define ALL_SERVERS 0xffffu                              /* LOV_ALL_STRIPES */
-#define LEAST_BYTES 65536u                               /* LOV_MIN_STRIPE_SIZE, and its unit */
+#define LEAST_BYTES 65536u                               /* LOV_MIN_STRIPE_SIZE, also the unit */
 #define MOST_SERVERS 2000                                /* LOV_MAX_STRIPE_COUNT */
 
 int io_striping_is_asked(const io_striping *asked) { return asked->count || asked->bytes; }
@@ -76,8 +76,8 @@ void io_striping_encode(const io_striping *layout, unsigned char out[IO_STRIPING
     memcpy(out + 30, &first, sizeof first);
 }
 
-/* The first open must not give the file objects; the second gives it those of its layout. So the
- * length is set, and space reserved, after the second. */
+/* The first open must not create the file's objects; the second open creates them according to the
+ * layout. So the length is set, and space is reserved, after the second open. */
 int io_striping_create(const char *path, uint64_t bytes, const io_striping *layout, int *refused,
                        dcp_error *err) {
     unsigned char asked[IO_STRIPING_LAYOUT_BYTES];

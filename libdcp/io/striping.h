@@ -1,6 +1,6 @@
 /* Striping: the number of object servers of a Lustre file system that hold a file, and the number
  * of bytes that go to one server before the next one follows. A file gets its layout before its
- * first byte, and keeps it as long as it exists. Other file systems have no striping.
+ * first byte is written, and the layout never changes. Other file systems have no striping.
  *
  * The layout is set by the system call that Lustre's own library makes, so that library is not
  * needed. */
@@ -12,8 +12,8 @@
 
 /* The requested layout; all 0: no request. */
 typedef struct io_striping {
-    int64_t count;  /* number of object servers; 0: chosen here; IO_STRIPING_ALL: all */
-    uint64_t bytes; /* per stripe; 0: chosen here */
+    int64_t count;  /* number of object servers; 0: none requested; IO_STRIPING_ALL: all */
+    uint64_t bytes; /* per stripe; 0: none requested */
 } io_striping;
 
 #define IO_STRIPING_ALL (-1)
@@ -29,7 +29,8 @@ int io_striping_is_asked(const io_striping *asked);
 int io_striping_is_possible(const char *folder);
 
 /* Chooses the layout of a new file of `file_bytes` bytes in `folder`, which is on Lustre, if
- * `writers` ranks write it. Returns 0 if nothing is requested and the folder has a layout. */
+ * `writers` ranks write it. Returns 0 if nothing is requested and the folder has a layout of its
+ * own, otherwise 1. */
 int io_striping_choose(const io_striping *asked, const char *folder, uint64_t file_bytes,
                        uint64_t writers, io_striping *out);
 

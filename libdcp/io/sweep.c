@@ -145,7 +145,7 @@ int io_sweep_run(const io_sweep *s, dcp_error *err) {
     int status = count_chunks(&r, err);
     const uint64_t chunks = r.end - r.next;
     if (!status && chunks) status = io_queue_create(&r.queue, err);
-    /* each thread has files open, and its queue */
+    /* each thread has IO_SLOTS files open, and a queue */
     unsigned threads = io_use_most() / (IO_SLOTS + 1);
     if (threads > s->threads) threads = s->threads;
     if (threads > chunks) threads = (unsigned)chunks;

@@ -1,5 +1,5 @@
-/* A pool of threads takes jobs from one list, in the order of submission, and puts them into
- * another. */
+/* A pool of threads takes jobs from one list, in the order of submission, and puts completed jobs
+ * into another list. */
 #include "io/threads.h"
 
 #include <errno.h>

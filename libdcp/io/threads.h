@@ -28,8 +28,9 @@ enum { IO_THREADS_MOST = 32 }; /* per team */
 
 /* The work of member `number` of a team. */
 typedef void (*io_threads_fn)(void *ctx, unsigned number);
-/* Calls fn(ctx, number) for the numbers below n (at most IO_THREADS_MOST): 0 on the calling thread,
- * the others on their own threads; fewer numbers if these can't be started. Returns when all have
+/* Calls fn(ctx, number) for the numbers 0 to n - 1, of which there are at most IO_THREADS_MOST.
+ * Number 0 runs on the calling thread, and each other number on a thread of its own. If a thread
+ * can't be started, its number and all higher ones are left out. Returns when all calls have
  * ended. */
 void io_threads_run(unsigned n, io_threads_fn fn, void *ctx);
 
