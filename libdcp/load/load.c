@@ -1,4 +1,5 @@
-/* The whole load, in whichever thread. */
+/* The steps of a load, and the public functions that run them in the caller's thread or in
+ * another. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +26,9 @@
 
 struct load_job;
 
-/* A load: select, plan, move, prove, cast. Tensors that the ranks' boxes cover exactly are proven
- * by one sum of checksums over what arrived in memory. For other tensors, each block that any
- * rank needs part of is proven (proofs.h). */
+/* A load selects tensors, plans, moves bytes, proves what arrived, and casts. If the ranks' boxes
+ * cover a tensor exactly, the checksums of what arrived in memory, added up over all ranks, prove
+ * it. Of any other tensor, each block of which some rank needs a part is proven (proofs.h). */
 
 /* Computes the checksum of a replica, or of the box that it is compared with. */
 static int sum_box(state_tensor *const *sorted, const plan_box *b, const staging *on_device,
@@ -52,7 +53,8 @@ static int by_keeper(const void *a, const void *b) {
     return (x->keeper_rank > y->keeper_rank) - (x->keeper_rank < y->keeper_rank);
 }
 
-/* Appends as u64s: tensor, checksum, start and count of each dimension. */
+/* Appends, as u64s: the tensor's number, the checksum, and the start and count of each
+ * dimension. */
 static int pack_replica(state_tensor *const *sorted, const plan_box *b, const staging *on_device,
                         comm_message *out, dcp_error *err) {
     uint32_t dims = core_box_dims(sorted[b->tensor]->tensor.ndim);
@@ -145,11 +147,11 @@ static int compare_replicas(dcp_comm *comm, state_tensor *const *sorted, const p
     return status;
 }
 
-/* Collective. Equal boxes of several ranks must hold equal bytes. The sum of checksums proves only
- * those of their keeper, since it counts each box once. So each rank sends the keepers of its
- * replicas the checksums of what arrived, and the keepers compare them with their own. Boxes of
- * tensors that are not covered exactly are left out. DCP_ERR_CORRUPT names the tensor and the
- * rank. */
+/* Collective. Equal boxes of several ranks must hold equal bytes. The sum of checksums counts each
+ * box once, so it proves only the keeper's bytes. So each rank sends the checksums of its replicas,
+ * as they arrived in memory, to their keepers, which compare them with their own. Boxes of tensors
+ * that are not covered exactly are left out. The message of DCP_ERR_CORRUPT names the tensor and
+ * the rank. */
 static int check_replicas(dcp_comm *comm, state_tensor *const *sorted, const plan_boxes *plan,
                           const staging *on_device, dcp_error *err) {
     comm_message send = {0}, receive = {0};
@@ -169,7 +171,7 @@ static int check_replicas(dcp_comm *comm, state_tensor *const *sorted, const pla
     return status;
 }
 
-/* What the ranks vote on when a load begins. */
+/* The values on which the ranks vote when a load begins. */
 typedef struct load_choice {
     bool is_selected;  /* the tensors could be selected */
     bool casts_on_way; /* some rank's boxes are on a device or have strides */
@@ -178,7 +180,7 @@ typedef struct load_choice {
     uint64_t engine;   /* the engine that all ranks use */
 } load_choice;
 
-/* Collective: `c` becomes what all ranks chose. Only ranks with `decides` set choose the engine. */
+/* Collective. Sets `c` to what all ranks chose. Only ranks with `decides` set choose the engine. */
 static int vote_on_choice(dcp_comm *comm, int status, const dcp_load_options *options,
                           int in_flight, load_choice *c, bool decides, dcp_error *err) {
     comm_vote v = {0};
@@ -235,18 +237,18 @@ static uint64_t bytes_of_boxes(const load_job *l) {
     return bytes;
 }
 
-/* Collective: replaces load_plan of a load in flight on a rank that has already failed with
- * `status`. */
+/* Collective. For a load in flight, a rank that has already failed with `status` calls this instead
+ * of load_plan. */
 static int load_refuse(dcp_comm *comm, int status, const dcp_load_options *options,
                        dcp_error *err) {
     load_choice none = {0};
     return vote_on_choice(comm, status, options, 1, &none, false, err);
 }
 
-/* Collective, beginning with comm_agree of `own`: plans the boxes of all ranks, with the datasets
- * near them, and finds how many tensors' pieces all ranks can make at once. Each rank begins its
- * pieces as soon as it can know those datasets: at once, when the tensors' homes have answered, or
- * when it knows how the boxes lie. */
+/* Collective; begins with comm_agree of `own`. Plans the boxes of all ranks, and agrees on the
+ * number of tensors whose pieces all ranks can make at once. Each rank calls load_pieces_begin as
+ * soon as it can know the datasets near its boxes: immediately if its rows are READER_ROWS_HERE,
+ * after the homes' answers if homes are asked, and otherwise after it has received the plan. */
 static int plan_boxes_of(load_job *l, int own, dcp_error *err) {
     const bool rows_are_here = l->ckpt->rows == READER_ROWS_HERE, asks = load_asks_homes(l);
     load_asking asking = {0};
@@ -267,12 +269,12 @@ static int plan_boxes_of(load_job *l, int own, dcp_error *err) {
     return status;
 }
 
-/* The two halves of a load; each runs its steps in order. What happens in between is up to the
- * caller: a load in flight is planned on the caller's thread and runs in another one. */
+/* The two halves of a load, load_plan and load_run. They may be called in different threads: a load
+ * in flight is planned in the caller's thread and runs in another one. */
 
-/* Collective: plans until all ranks know what is to be read. begin_job has filled in the job.
- * `state` is borrowed until load_end. Of the options, only what was copied into the job is used
- * afterwards. */
+/* Collective. Plans until all ranks know what they will read. Requires that begin_job has filled in
+ * the job. `state` is borrowed until load_end; the lists of the options are not used after the
+ * return. */
 static int load_plan(load_job *l, const dcp_state *state, dcp_error *err) {
     double start = core_clock_now();
     int status = choose(l, state, err);
@@ -286,8 +288,8 @@ static int load_plan(load_job *l, const dcp_state *state, dcp_error *err) {
     return status;
 }
 
-/* Collective, after load_plan, over l->comm, which may be another communicator of the same ranks by
- * now. Runs in any thread, except with engines that are not for any thread. */
+/* Collective over l->comm, which may have been replaced since load_plan by another communicator of
+ * the same ranks. Runs in any thread if the engine's is_for_any_thread is set. */
 static int load_run(load_job *l, dcp_error *err) {
     double start = core_clock_now();
     comm_stop_begin(&l->progress.stop, l->comm);
@@ -312,12 +314,13 @@ static void load_end(load_job *l) {
     load_select_free(&l->chosen);
 }
 
-/* The public calls of a load: at once, or in flight beside what the caller does next.
+/* The public functions: dcp_load returns when the load is complete; dcp_load_async starts a load in
+ * flight, beside which the caller continues.
  *
- * The caller's thread plans a load in flight; another one reads, over a duplicate of the
- * checkpoint's communicator. If there can be no such thread, the wait reads, or the next call that
- * requires the checkpoint for itself. In both cases the collectives come in the same order on every
- * rank. */
+ * The caller's thread plans a load in flight; another thread reads, over a duplicate of the
+ * checkpoint's communicator. If there can be no such thread, dcp_load_wait reads, or an earlier
+ * call that needs exclusive use of the checkpoint. In both cases all ranks call the collective
+ * functions in the same order. */
 
 struct dcp_loading {
     reader_user user;      /* first: the checkpoint points to it */
@@ -326,7 +329,7 @@ struct dcp_loading {
     core_task task;
 };
 
-/* `given`: the status of the caller's arguments so far. */
+/* `given` is the status of the caller's arguments so far. */
 static void begin_job(load_job *l, dcp_checkpoint *ckpt, int given,
                       const dcp_load_options *options) {
     *l = (load_job){.ckpt = ckpt, .comm = ckpt->comm, .options = *options, .given = given};

@@ -13,7 +13,7 @@ typedef struct load_casting {
     state_tensor *shadows;
     state_box *boxes;
     int on_the_way; /* all elements are converted on the way into the boxes (load_plan) */
-    int narrows;    /* some tensor's elements are */
+    int narrows;    /* the elements of at least one tensor are converted on the way */
 } load_casting;
 
 typedef struct load_job {
@@ -33,13 +33,14 @@ typedef struct load_job {
     struct io_queue *queue;  /* for engines by position */
     struct move_file *files; /* the checkpoint's, ordered by address */
     move_device device;      /* the device that has boxes of this rank */
-    uint64_t *sums;      /* of the blocks of each selected tensor's datasets that are known here */
+    uint64_t *sums; /* for each selected tensor, the checksums of the blocks of the datasets that
+                       this rank knows */
     uint64_t *first_sum; /* [n + 1]: where each tensor's sums begin */
     /* Per block of the tensors that the boxes don't cover exactly: 1 + the rank that proves it; 0:
      * no rank needs any of it. NULL: the boxes cover all tensors exactly. */
     uint64_t *provers;
-    /* Like `provers`, for the blocks of the tensors that are at home here; NULL: all rows are
-     * here. */
+    /* Like `provers`, for the blocks of the tensors whose home is this rank; NULL: the rows are
+     * READER_ROWS_HERE. */
     uint64_t *home_provers;
     dcp_report report;
 } load_job;
@@ -55,8 +56,8 @@ static inline bool load_asks_homes(const load_job *l) {
     return l->ckpt->rows == READER_ROWS_AT_HOMES && l->comm->size > 1;
 }
 
-/* Returns the datasets of the selected tensor that this rank knows; those of shards have packed
- * rows unless they are open. */
+/* Returns the datasets of the selected tensor that this rank knows. For shards, these are only
+ * packed rows until reader_view_open. */
 static inline reader_known *load_known(const load_job *l, size_t tensor) {
     return reader_view_of(&l->view, l->ckpt, l->chosen.stored[tensor]);
 }

@@ -19,9 +19,9 @@
 
 /* A box as it was received. */
 typedef struct asked_box {
-    size_t number; /* of the tensor, in the checkpoint */
+    size_t number; /* the tensor's number in the checkpoint */
     const unsigned char *start;
-    uint64_t bytes; /* of start and count */
+    uint64_t bytes; /* size of start and count together */
 } asked_box;
 
 static int by_number(const void *a, const void *b) {
@@ -42,8 +42,8 @@ static size_t count_most(const comm_message *boxes, const uint64_t *bytes, int r
     return most;
 }
 
-/* Appends one rank's boxes, which begin at *at, ordered by the tensors' numbers. *at moves behind
- * them. */
+/* Appends the boxes of one rank, which begin at *at, to `asked`, ordered by the tensors' numbers.
+ * Moves *at to the end of these boxes. */
 static int put_asked(const load_asking *a, const unsigned char **at, uint64_t bytes,
                      asked_box *list, comm_message *asked, dcp_error *err) {
     size_t n = 0, is_sorted = 1;
@@ -124,7 +124,7 @@ void load_ask_free(load_asking *a) {
     *a = (load_asking){0};
 }
 
-/* Without the option cast, all types are equal. */
+/* Without the option cast, the wanted types always equal the stored ones. */
 static int needs_cast(const load_job *l, size_t i) {
     return l->options.cast &&
            l->chosen.wanted[i]->tensor.dtype != l->chosen.stored[i]->tensor.dtype;
@@ -204,14 +204,15 @@ void load_cast_in_place(const load_job *l) {
     }
 }
 
-/* From boxes of the state to pieces of the checkpoint's datasets, which are moved in batches. */
+/* Makes pieces of the checkpoint's datasets from the state's boxes. Pieces are moved in batches. */
 
-/* With up to this many datasets near a box, there is memory for a piece of each. With more, only
- * those that share elements with the box are counted: one long dataset makes all datasets of a
- * tensor near. */
+/* If at most this many datasets are near a box, memory is allocated for a piece of each. If there
+ * are more, those that share elements with the box are counted first, since a single long dataset
+ * can make all datasets of a tensor count as near. */
 enum { FEW = 64 };
 
-enum { MOST_PIECES = 32 << 10 }; /* of a rank at a time, unless one tensor has more: some MiB */
+/* The maximum per rank at a time, unless a single tensor has more. These pieces take some MiB. */
+enum { MOST_PIECES = 32 << 10 };
 
 static int make_sums(load_job *l, dcp_error *err) {
     uint64_t blocks = 0;
@@ -226,8 +227,8 @@ static int make_sums(load_job *l, dcp_error *err) {
     return l->sums ? DCP_OK : core_fail_memory(err, blocks * sizeof *l->sums);
 }
 
-/* Returns a path to the file that is valid while its folder is open, whatever name that has. NULL:
- * memory is short. */
+/* Returns a path to the file that is valid while its folder is open, even if the folder is renamed.
+ * Returns NULL if memory is short. */
 static char *path_by_folder(const format_file *file) {
     const char *slash = strrchr(file->path, '/');
     char *path;
@@ -237,7 +238,7 @@ static char *path_by_folder(const format_file *file) {
 }
 
 /* HDF5 opens files by their paths. If the step has lost its name since it was opened, another step
- * may have that name. */
+ * may have that name, so HDF5 gets paths that lead through the open folder. */
 static int find_detours(load_job *l, dcp_error *err) {
     const dcp_checkpoint *ckpt = l->ckpt;
     int moved = ckpt->hold && !format_hold_is_named(ckpt->hold);
@@ -265,7 +266,7 @@ static int list_files(load_job *l, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Finds the datasets near the boxes in the rows of shards, all of which this rank has. */
+/* Finds the datasets near the boxes. Requires that this rank has the rows of all shards. */
 static int find_in_rows(load_job *l, dcp_error *err) {
     reader_want *wants = calloc(l->boxes.n + 1, sizeof *wants);
     int status = wants ? DCP_OK : core_fail_memory(err, l->boxes.n * sizeof *wants);
@@ -277,7 +278,7 @@ static int find_in_rows(load_job *l, dcp_error *err) {
     return status;
 }
 
-/* Prepares checksums, files and queue. */
+/* Prepares the checksums, the list of files, and the queue. */
 static int prepare_pieces(load_job *l, dcp_error *err) {
     int status =
         l->ckpt->rows == READER_ROWS_HERE ? reader_view_here(l->ckpt, &l->view, err) : DCP_OK;
@@ -299,8 +300,8 @@ void load_pieces_free(load_job *l) {
     free(l->home_provers);
 }
 
-/* Makes the piece of the box that the dataset holds; returns 0 if it holds none. What several ranks
- * need is not bulk: aggregators read it for all of them. */
+/* Makes the piece of the box that the dataset holds; returns 0 if it holds none. Boxes that several
+ * ranks may need are not bulk: aggregators read them once for all these ranks. */
 static int make_piece(const load_job *l, const plan_box *b, const reader_dataset *from,
                       move_piece *out) {
     const state_box *box = b->box;
@@ -347,10 +348,11 @@ static int check_metadata(void *owner, dcp_error *err) {
 
 /* Tensors are moved in batches, to limit the number of pieces that a rank has at a time. */
 typedef struct piece_batch {
-    size_t tensor, end; /* its tensors; until the ranks agree, as many as suit this rank */
+    /* The batch has tensors [tensor, end); until the ranks agree, `end` suits only this rank. */
+    size_t tensor, end;
     size_t box;         /* the first box of these tensors */
-    int exact, inexact; /* which tensors: those that boxes cover exactly; those that they don't */
-    int is_last;        /* no other batches follow the one with the last tensor */
+    int exact, inexact; /* includes tensors that the boxes cover exactly; includes the others */
+    int is_last;        /* no other walk over the tensors follows this one */
     size_t agreed_end;  /* the end of the first batch, if it is agreed on already; else 0 */
     move_piece *pieces;
     move_cast *casts; /* one per piece; NULL: no elements are converted on the way */
@@ -369,8 +371,8 @@ static size_t most_of_tensor(const load_job *l, size_t tensor) {
     return n;
 }
 
-/* Walks the tensors, starting at the batch's first one, and counts their pieces until there are
- * many. The datasets of these tensors are open then; each of them has a piece. */
+/* Counts the pieces of the tensors, starting at the batch's first one, until there are many. Opens
+ * the datasets of these tensors. Each dataset holds a piece, so their number is limited as well. */
 static int measure_batch(load_job *l, piece_batch *b, dcp_error *err) {
     b->room = 0;
     for (b->end = b->tensor; b->end < l->chosen.n; b->end++) {
@@ -385,8 +387,8 @@ static int measure_batch(load_job *l, piece_batch *b, dcp_error *err) {
     return DCP_OK;
 }
 
-/* *end becomes the number of tensors whose pieces suit this rank at once. Their datasets are open
- * then. */
+/* Sets *end to the number of tensors whose pieces this rank can have at once, and opens their
+ * datasets. */
 static int measure_pieces(const load_job *l, uint64_t *end, dcp_error *err) {
     size_t n = 0, i = 0;
     for (; i < l->chosen.n; i++) {
@@ -442,8 +444,9 @@ static int reserve_pieces(const load_job *l, piece_batch *b, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective, unless the batch's end was agreed on before: the batch ends with the last tensor that
- * suits all ranks. A failure of this rank is reported in this agreement, or when the move ends. */
+/* Collective, unless the batch's end was agreed on before. The batch ends with the last tensor that
+ * suits all ranks. A failure of this rank is reported in this agreement or, if there is none, when
+ * the move ends. */
 static int agree_batch(load_job *l, piece_batch *b, dcp_error *failure, dcp_error *err) {
     b->n = 0;
     int status = measure_batch(l, b, failure);
@@ -465,7 +468,7 @@ static int agree_batch(load_job *l, piece_batch *b, dcp_error *failure, dcp_erro
     return DCP_OK;
 }
 
-/* `failure`: this rank's so far, or NULL. */
+/* `failure` is this rank's failure so far, or NULL. */
 static int move_pieces(load_job *l, const move_engine *engine, const piece_batch *b,
                        const dcp_error *failure, dcp_error *err) {
     const int is_end = b->is_last && b->end == l->chosen.n;
@@ -524,7 +527,7 @@ int load_pieces_move_all(load_job *l, dcp_error *err) {
                          .is_last = !again,
                          .agreed_end = due ? 0 : l->first_end};
     int status = move_batches(l, l->engine, first, err);
-    if (!status && again) /* whole blocks must be read, by few ranks */
+    if (!status && again) /* proofs read whole blocks, each on one rank */
         status = move_batches(l, move_engine_for_scattered(),
                               (piece_batch){.inexact = 1, .is_last = 1}, err);
     return status;

@@ -20,8 +20,8 @@ int load_proofs_are_due(const load_job *l) {
     return 0;
 }
 
-/* Returns how soon it is a rank's turn at a block. Of the ranks that need some of the block, the
- * one whose turn comes first sums it. */
+/* Returns how many turns precede the rank's turn at the block. Of the ranks that need some of the
+ * block, the one whose turn comes first sums it. */
 static uint64_t turn_of_rank(const load_job *l, uint64_t rank, uint64_t block) {
     uint64_t ranks = (uint64_t)l->comm->size;
     return (rank + ranks - block % ranks) % ranks;
@@ -35,8 +35,8 @@ static uint64_t prover_of(const load_job *l, uint64_t block, uint64_t turn) {
     return turn == UINT64_MAX ? 0 : 1 + (turn + block) % (uint64_t)l->comm->size;
 }
 
-/* Marks the blocks that the runs touch, numbered starting at `first`. Of several short runs in a
- * block, one suffices. */
+/* Marks the blocks that the runs touch; `first` is the number of the dataset's first block. If
+ * several short runs lie in one block, only one of them is examined. */
 static void mark_runs(const load_job *l, const box_copy *copy, uint64_t first) {
     for (uint64_t i = 0, a, b; i < copy->runs;) {
         core_box_copy_run(copy, i, &a, &b);
@@ -72,8 +72,9 @@ static int mark_boxes(const load_job *l, dcp_error *err) {
     return status;
 }
 
-/* (*first)[i] becomes where the blocks of selected tensor i begin among all blocks of the tensors
- * that are at home here; the last element is their number. The caller frees *first. */
+/* Numbers the blocks of the selected tensors whose home is this rank. Sets (*first)[i] to the
+ * number of tensor i's first block, and the last element to the number of all these blocks. The
+ * caller frees *first. */
 static int load_proofs_list(const load_job *l, uint64_t **first, dcp_error *err) {
     uint64_t blocks = 0;
     *first = calloc(l->chosen.n + 1, sizeof **first);
@@ -86,10 +87,10 @@ static int load_proofs_list(const load_job *l, uint64_t **first, dcp_error *err)
     return DCP_OK;
 }
 
-/* A block that a rank needs some of, in messages to its tensor's home. */
+/* A block of which a rank needs a part, as it is sent to the tensor's home. */
 typedef struct wanted_block {
     uint64_t tensor, block; /* block: its number in the tensor */
-    uint64_t own;           /* its number in that rank's l->provers */
+    uint64_t own;           /* its index in the sender's l->provers */
 } wanted_block;
 
 enum { WANTED_WORDS = sizeof(wanted_block) / 8 };
@@ -122,7 +123,7 @@ static int place_wanted(const load_job *l, reader_spread *spread, dcp_error *err
     return status;
 }
 
-/* At home: chooses which of the ranks that need a block sums it. */
+/* Called at the homes: chooses which of the ranks that need a block sums it. */
 static int choose_provers(load_job *l, const reader_spread *wanted, const uint64_t *first,
                           dcp_error *err) {
     const wanted_block *w = (const wanted_block *)(const void *)wanted->in.data;
@@ -139,7 +140,7 @@ static int choose_provers(load_job *l, const reader_spread *wanted, const uint64
     return DCP_OK;
 }
 
-/* Places the blocks that each rank sums into its answer, by that rank's own numbers. */
+/* Puts the blocks that a rank sums into the answer to that rank, as indices into its l->provers. */
 static int place_answers(const load_job *l, const reader_spread *wanted, const uint64_t *first,
                          reader_spread *answers, dcp_error *err) {
     int status = DCP_OK;
@@ -170,7 +171,8 @@ static int take_answers(load_job *l, const comm_message *in, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Collective, for shards, beginning with comm_agree of `status`: the tensors' homes choose. */
+/* Used for shards: the tensors' homes choose which rank sums each block. Collective; begins with
+ * comm_agree of `status`. */
 static int agree_at_homes(load_job *l, int status, dcp_error *err) {
     reader_spread wanted = {.comm = l->comm}, answers = {.comm = l->comm};
     uint64_t *first = NULL;
@@ -234,8 +236,8 @@ size_t load_proofs_of(const load_job *l, size_t tensor, move_piece *out) {
     return n;
 }
 
-/* Returns DCP_ERR_CORRUPT if a block of the dataset that was summed is not as it was saved. `sums`
- * and `provers` are those of the dataset's blocks, over all ranks. */
+/* Returns DCP_ERR_CORRUPT if one of the dataset's summed blocks differs from the saved one. `sums`
+ * and `provers` belong to the dataset's blocks, and are combined over all ranks. */
 static int load_proofs_compare(const reader_dataset *p, const uint64_t *sums,
                                const uint64_t *provers, dcp_error *err) {
     int status = DCP_OK;
@@ -248,18 +250,18 @@ static int load_proofs_compare(const reader_dataset *p, const uint64_t *sums,
  * shards, each rank sends its sums of a tensor's datasets to the tensor's home, since only the home
  * has all of the tensor's rows. */
 
-/* The sums, and who proves which block, of all tensors that are compared here. */
+/* The sums and the provers of the blocks of all tensors that are compared on this rank. */
 typedef struct compared {
     const uint64_t *first; /* [tensor]: where its blocks begin */
     const uint64_t *sums, *provers;
 } compared;
 
-/* Compares all datasets of a tensor that is at home here. */
+/* Compares all datasets of a tensor whose home is this rank. */
 static int compare_tensor(load_job *l, size_t tensor, const compared *c, dcp_error *err) {
     const reader_tensor *t = l->chosen.stored[tensor];
     const uint64_t *sums = c->sums + c->first[tensor];
     const uint64_t *provers = l->boxes.exact[tensor] ? NULL : c->provers + c->first[tensor];
-    /* Unless all rows are here, another thread may be finding t->datasets at this moment. */
+    /* Otherwise another thread may be setting t->datasets at this moment. */
     const int is_here = l->ckpt->rows == READER_ROWS_HERE;
     reader_dataset *expanded = NULL;
     int status =
@@ -360,7 +362,7 @@ static int add_sums(const load_job *l, const comm_message *in, const uint64_t *f
     return DCP_OK;
 }
 
-/* Collective, beginning with comm_agree of `status`. *own becomes the outcome of this rank's own
+/* Collective; begins with comm_agree of `status`. Sets *own to the result of this rank's own
  * comparison. */
 static int compare_at_homes(load_job *l, int status, int *own, dcp_error *err) {
     reader_spread spread = {.comm = l->comm};

@@ -1,4 +1,4 @@
-/* Proof that what a load left in memory is what was saved. */
+/* Proves that the bytes that a load left in memory are those that were saved. */
 #pragma once
 
 #include <stddef.h>
@@ -6,29 +6,30 @@
 
 #include "dcp/error.h"
 
-/* Proving the tensors that the ranks' boxes don't cover exactly: parts of tensors, and boxes that
- * overlap. If any rank needs a byte of a block, one rank sums all its bytes, as a piece that is
- * stored nowhere. So no block is read twice, however many ranks need parts of it. */
+/* Proves the tensors that the ranks' boxes don't cover exactly, because only parts are loaded or
+ * because boxes overlap. For each block of which some rank needs a byte, one rank sums all bytes of
+ * the block, as a piece that is not stored anywhere. So no block is read twice for this, however
+ * many ranks need parts of it. */
 
 struct load_job;
 struct move_piece;
 struct reader_dataset;
 
-/* Returns 1 if such tensors exist; the same on all ranks. */
+/* Returns 1 if there are such tensors. The result is the same on all ranks. */
 int load_proofs_are_due(const struct load_job *l);
 
-/* Collective, if they are due: chooses which rank sums which block, for the functions below. The
- * ranks that need a block take turns. */
+/* Collective; called only if load_proofs_are_due. Chooses which rank sums each block, for the
+ * functions below. The choice among the ranks that need a block rotates with the block's number. */
 int load_proofs_agree(struct load_job *l, dcp_error *err);
 
-/* Adds the pieces that this rank sums of the tensor, whose datasets are open, to `out`, and returns
- * their number; with NULL only returns that. */
+/* Writes one piece to `out` for each block of the tensor that this rank sums, and returns their
+ * number. If `out` is NULL, only returns the number. The tensor's datasets must be open. */
 size_t load_proofs_of(const struct load_job *l, size_t tensor, struct move_piece *out);
 
-/* Proving what arrived in memory by the sums of all ranks. */
+/* Proves what arrived in memory by comparing the sums of all ranks with the stored checksums. */
 
 struct load_job;
 
-/* Collective, after load_pieces_move_all, which returned `status`.
- * DCP_ERR_CORRUPT names tensor and block. */
+/* Collective. Called after load_pieces_move_all, which returned `status`. The message of
+ * DCP_ERR_CORRUPT names the tensor and the block. */
 int load_compare_sums(struct load_job *l, int status, dcp_error *err);

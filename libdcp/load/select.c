@@ -26,7 +26,8 @@ static int stars(const char *pattern) {
     return n;
 }
 
-/* Checks that the pairs are well-formed. DCP_ERR_ARG names the first one that isn't. */
+/* Checks that the pairs are well-formed. The message of DCP_ERR_ARG names the first pair that
+ * isn't. */
 static int check_renames(const dcp_rename *pairs, size_t n, dcp_error *err) {
     for (size_t i = 0; i < n; i++) {
         const dcp_rename *pair = &pairs[i];
@@ -58,7 +59,7 @@ static int match_pattern(const char *pattern, const char *path, const char **sta
     return 1;
 }
 
-/* Writes `pattern` with that text in place of its star. Returns 0 if the result is longer than a
+/* Writes `pattern` with the text `star` in place of its *. Returns 0 if the result is longer than a
  * path may be. */
 static int fill_pattern(const char *pattern, const char *star, size_t star_bytes, path_text out) {
     size_t before = strcspn(pattern, "*"), length = strlen(pattern);
@@ -74,8 +75,8 @@ static int fill_pattern(const char *pattern, const char *star, size_t star_bytes
     return 1;
 }
 
-/* Finds the name that the state's tensor `path` has in the checkpoint. DCP_ERR_ARG: no tensor can
- * have that name. */
+/* Finds the name that the state's tensor `path` has in the checkpoint. Returns DCP_ERR_ARG if no
+ * tensor can have that name. */
 static int rename_to_stored(const dcp_rename *pairs, size_t n, const char *path, path_text out,
                             dcp_error *err) {
     const char *star, *why = "it is longer than 1,024 bytes";
@@ -205,7 +206,8 @@ static int check_types(const dcp_checkpoint *ckpt, const dcp_tensor *want, const
     return DCP_OK;
 }
 
-/* Both lists ascend by name, so the result is usually the tensor after the one found last. */
+/* Finds the stored tensor `name`. Both lists ascend by name, so it is usually the one after
+ * `last`. */
 static const reader_tensor *find_after(const dcp_checkpoint *ckpt, const reader_tensor *last,
                                        const char *name) {
     const reader_tensor *next = last ? last + 1 : ckpt->tensors;
@@ -277,8 +279,8 @@ static int would_load(const dcp_load_options *o, const char *path, const char *s
            glob(o, path, NULL);
 }
 
-/* Returns 1 if some name in the state would select the stored tensor. What an import has stored for
- * an export never counts. */
+/* Returns 1 if a tensor of a state could have a name with which the stored tensor would be loaded.
+ * Files that an import has stored for an export never count. */
 static int counts(const dcp_load_options *o, const char *stored) {
     path_text name;
     if (core_section_of(stored) == CORE_SECTION_FILES) return 0;

@@ -1,4 +1,5 @@
-/* Which of a state's tensors a load fills, and from which stored tensors (dcp_load_options). */
+/* Selects the tensors of a state that a load fills, and the stored tensors from which it fills them
+ * (dcp_load_options). */
 #pragma once
 
 #include "comm/vote.h"
@@ -11,8 +12,8 @@ typedef struct load_selection {
     size_t n;
 } load_selection;
 
-/* Collective: runs the vote `v`, after adding that all ranks passed the same options and made the
- * same call. */
+/* Collective. Adds to the vote `v` the checks that all ranks passed the same options and called the
+ * same function, and runs the vote. */
 int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *options, int in_flight,
                       comm_vote *v, dcp_error *err);
 
@@ -21,7 +22,8 @@ int load_select_agree(dcp_comm *comm, int status, const dcp_load_options *option
 int load_select_tensors(const dcp_checkpoint *ckpt, const dcp_state *state,
                         const dcp_load_options *options, load_selection *out, dcp_error *err);
 
-/* Reports the tensors that the checkpoint lacks to the caller, and leaves them out. */
+/* Removes the tensors that the checkpoint lacks from the selection, and reports each of them to
+ * options->on_missing. */
 void load_select_drop_missing(load_selection *s, const dcp_load_options *options);
 
 void load_select_free(load_selection *s);
