@@ -1,4 +1,4 @@
-/* Walks over fragments, and the pages of this rank's domains. */
+/* Walks over fragments, the pages of this rank's domains, and the messages of carriers. */
 #include "move/carrier.h"
 
 #include <stdlib.h>
@@ -106,7 +106,7 @@ void move_exchange_wait(move_exchange *x, unsigned slot) {
     if (!x->status) x->status = io_queue_status(x->queue, &x->error);
 }
 
-/* The fragments of a save do not overlap, so a mark is at most a page. */
+/* The fragments of a save do not overlap, so a mark never exceeds the size of a page. */
 void move_half_count(_Atomic uint16_t *marks, uint64_t offset, uint64_t bytes) {
     const uint64_t end = offset + bytes;
     while (offset < end) {
@@ -118,7 +118,7 @@ void move_half_count(_Atomic uint16_t *marks, uint64_t offset, uint64_t bytes) {
 
 /* The messages of carriers. */
 
-/* windows requested at once, and the size of their bits */
+/* The maximum number of windows that are requested at once, and the maximum size of their bits. */
 enum { MOST_ASKED = 64, MOST_ASKED_BYTES = 1 << 20 };
 
 /* Returns how far the group is from this one in the ring of groups, at least 1. */
@@ -132,12 +132,12 @@ static unsigned char *memory_for(const move_carriers *c, int group) {
     return c->memory[(distance_to(c, group) - 1) % c->x->comm->local.size];
 }
 
-/* Size of the bits for one partner's domains, one after the other. */
+/* Returns the size of the bits for one partner's domains of a window. */
 static size_t bits_bytes(const move_carriers *c) {
     return (size_t)c->w->areas * c->words * sizeof(uint64_t);
 }
 
-/* Size of all bits of a window in a carrier's memory. */
+/* Returns the size of all bits of a window in a carrier's memory. */
 static size_t set_bytes(const move_carriers *c) {
     const int others = c->w->groups->n - 1, ranks = c->x->comm->local.size;
     return (size_t)((others + ranks - 1) / ranks) * bits_bytes(c);
@@ -161,7 +161,7 @@ uint64_t move_carriers_table_bytes(const move_carriers *c) {
     return (uint64_t)c->w->groups->n * sizeof *c->places;
 }
 
-/* If a block contains several windows, all ranks choose the same number. */
+/* Returns the number of windows in a block. If it is greater than 1, all ranks choose the same. */
 static size_t choose_block(const move_carriers *c) {
     if (!comm_messages_are_collective(c->x->comm)) return 1;
     const size_t fitting = MOST_ASKED_BYTES / ((size_t)c->w->groups->n * bits_bytes(c));
@@ -231,7 +231,7 @@ static void find_own(move_carriers *c, uint64_t window) {
     }
 }
 
-/* Returns the domain's offset in the halves. */
+/* Returns the domain's offset in each half. */
 static size_t area_start(const move_carriers *c, const move_domain *d) {
     return (size_t)d->aggregator->area * c->w->domain_bytes;
 }
@@ -262,8 +262,9 @@ static void add_receive(move_carriers *c, const move_partner *p, void *data, uin
     c->receive[c->receives++] = (dcp_comm_message){.data = data, .bytes = bytes, .peer = p->rank};
 }
 
-/* Exchanges the messages of windows [i, end) of the list. If all ranks have to take part, they know
- * for each window whether any of them exchange anything. */
+/* Exchanges the messages of windows [i, end) of the list. If an exchange requires all ranks, they
+ * all know whether some rank exchanges anything in these windows, so they all call it or none
+ * does. */
 static int exchange_messages(move_carriers *c, size_t i, size_t end, dcp_error *err) {
     int talk = 0;
     for (; i < end; i++) talk |= c->routes->has_own[i] || c->routes->has_theirs[i];
@@ -287,7 +288,7 @@ typedef struct carrier_walk {
     uint64_t bytes;        /* size of these fragments in the message */
     unsigned char *at;     /* position in the message, or beginning of the partner's pages */
     uint64_t domain_start; /* address of the domain */
-    uint64_t before;       /* bytes of the group's domains before this one */
+    uint64_t before;       /* size of the group's domains before this one */
     _Atomic uint64_t *bits;
     uint64_t pages_before; /* number of wanted pages before the domain */
 } carrier_walk;
@@ -325,8 +326,8 @@ typedef struct sent_fragment {
     const unsigned char *data;
 } sent_fragment;
 
-/* Takes the next fragment of [*at, end). Returns 0 at the end, or if the fragment is invalid, in
- * which case this rank fails. */
+/* Reads the next fragment of [*at, end). Returns 0 at the end. If the fragment is invalid, this
+ * rank fails, and 0 is returned as well. */
 static int next_fragment(move_carriers *c, const unsigned char **at, const unsigned char *end,
                          sent_fragment *f) {
     if (*at == end) return 0;
@@ -430,7 +431,7 @@ static uint64_t count_bits(const _Atomic uint64_t *bits, size_t words) {
     return n;
 }
 
-/* Returns the bits that a partner of this rank has sent. */
+/* Returns the bits of window i that a partner has sent to this rank. */
 static uint64_t *asked_by(const move_carriers *c, int partner, size_t i) {
     const size_t before = i % c->sets * (size_t)c->routes->n_partners + (size_t)partner;
     return c->asked + before * bits_bytes(c) / sizeof(uint64_t);
@@ -469,7 +470,8 @@ static unsigned char *put_asks(const move_carriers *c, const move_partner *p, si
     return to;
 }
 
-/* Takes the request of partner number k apart. Without `take` it only returns where it ends. */
+/* Stores the bits of the request of partner number k, which begins at `from`, and returns its end.
+ * If `take` is 0, only returns the end. */
 static unsigned char *take_asks(const move_carriers *c, int k, size_t i, size_t end,
                                 unsigned char *from, int take) {
     for (; i < end; i++) {
@@ -508,7 +510,7 @@ void move_carriers_mark(move_carriers *c, size_t i, const move_half *half) {
             mark_asked(c, asked_by(c, k, i), half);
 }
 
-/* Copies the pages whose bits are set. */
+/* Copies the pages whose bits are set to `to`. Returns the end of what it wrote. */
 static unsigned char *copy_asked(const move_carriers *c, const uint64_t *bits,
                                  const move_half *half, unsigned char *to) {
     for (int d = 0; d < c->n_own; d++)
@@ -521,7 +523,7 @@ static unsigned char *copy_asked(const move_carriers *c, const uint64_t *bits,
     return to;
 }
 
-/* Returns the place of the requested pages if they are contiguous, otherwise NULL. */
+/* Returns the address of the requested pages if they are contiguous in the half, otherwise NULL. */
 static unsigned char *find_row(const move_carriers *c, const uint64_t *bits, const move_half *half,
                                uint64_t pages) {
     for (int d = 0; d < c->n_own; d++)

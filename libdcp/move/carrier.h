@@ -1,12 +1,12 @@
-/* Fragments: how they are enumerated, and how they travel between sharing groups. */
+/* Enumerates fragments, and moves them between sharing groups. */
 #pragma once
 
 #include "comm/messages.h"
 #include "move/domain.h"
 #include "move/routes.h"
 
-/* Fragments on their way between this rank's boxes and the domains of all ranks: walks over them,
- * and pages of domains. */
+/* Moves fragments between this rank's boxes and the domains of all ranks: walks over the fragments
+ * in domains, and reads and writes the pages of domains. */
 
 struct move_transfer;
 
@@ -19,19 +19,21 @@ typedef struct move_exchange {
     move_windows windows;
     /* the position of each walk; with reader ranges, its position in each rank's range */
     size_t *cursors;
-    /* status of this rank alone: the first fragment or read that failed, or that it gave up. It
-     * continues, so no rank waits for it, but touches neither boxes nor files */
+    /* This rank's own status: the failure of its first fragment or read that failed, or a
+     * cancellation. A rank that has failed still takes part, so no rank waits in vain, but it
+     * touches neither boxes nor files. */
     int status;
     dcp_error error;
-    int is_over; /* some rank failed, and all ended before the last window */
+    int is_over; /* some rank failed, and all stopped before the last window */
 } move_exchange;
 
-/* Collective. Must be closed whether or not it succeeds. `cursors` is NULL if memory is short. */
+/* Collective. `x` must be closed whether or not this succeeds. If memory is short, `cursors`
+ * becomes NULL, which move_exchange_run reports. */
 int move_exchange_open(move_exchange *x, const struct move_transfer *t, dcp_error *err);
 void move_exchange_close(move_exchange *x);
 
-/* Asks whether this rank gives up; if it does, releases the caller's memory. Called once per
- * window. Not collective. */
+/* Asks whether the move is cancelled. If it is, sets x->status and reports that the caller's memory
+ * is free. Called once per window. Not collective. */
 void move_exchange_ask(move_exchange *x);
 
 /* Walks this rank's fragments in the domain. Each walk (numbered `walk`) must request windows in
@@ -39,12 +41,13 @@ void move_exchange_ask(move_exchange *x);
 void move_exchange_walk(const move_exchange *x, int walk, const move_domain *domain,
                         move_fragment_fn fn, void *ctx);
 
-/* Copy a fragment's bytes from its box, or into it, and add them to its checksums. */
+/* The first copies a fragment's bytes from its box, the second into its box. Both add the bytes to
+ * the checksums. */
 void move_exchange_fetch(move_exchange *x, const move_fragment *f, unsigned char *to);
 void move_exchange_put(move_exchange *x, const move_fragment *f, const unsigned char *from);
 
-/* Starts writing or reading the marked pages of the domain, whose memory is `buffer`. All requests
- * use `slot`. */
+/* Starts writing or reading those pages of the domain whose elements of `pages` are not 0. `buffer`
+ * holds the domain's bytes. All requests use `slot`. */
 void move_exchange_start(const move_exchange *x, const move_domain *domain,
                          const unsigned char *pages, unsigned slot, unsigned char *buffer);
 
@@ -67,20 +70,21 @@ typedef struct move_half {
 /* Adds bytes [offset, offset + bytes) of an area to the marks of its pages. */
 void move_half_count(_Atomic uint16_t *marks, uint64_t offset, uint64_t bytes);
 
-/* The traffic between sharing groups: fragments in domains whose aggregators are in other groups.
- * Ranks collect them in shared memory, and carriers (routes.h) send and receive them.
+/* Moves fragments between sharing groups, that is, those in domains whose aggregators are in other
+ * groups. Ranks collect these fragments in shared memory, and carriers (routes.h) send and receive
+ * them.
  *
- * To the file, a carrier's memory contains a message to each of its partners: fragments with their
- * heads, in the order in which the ranks of the group put them there; those of one window in any
- * order. The receiver counts their bytes in the marks, and then places them like fragments of its
- * own group. A message covers one window or, if there are few fragments, all windows; then it is
- * sent before the first.
+ * To the file, a carrier's memory contains a message to each of its partners: fragments with heads.
+ * Within a window the fragments may be in any order, depending on which rank of the group put them
+ * there first. The receiver counts the fragments' bytes in the marks, and then places them like
+ * fragments of its own group. Normally a message covers one window. If there are few fragments, one
+ * message covers all windows, and is sent before the first window.
  *
- * From the file, a carrier's memory contains a bit for each page of its partners' domains, which
- * says that a rank of the group needs the page. The bits go to the partners, who mark the pages and
- * answer with them. So a page crosses only once, however many ranks need it. All ranks take their
- * fragments from the carrier's memory. If all ranks have to take part in an exchange of messages,
- * many windows are requested at once. */
+ * From the file, a carrier's memory contains a bit for each page of its partners' domains. A set
+ * bit says that a rank of the group needs the page. The carrier sends the bits to its partners,
+ * which mark these pages for reading and then send them. So a page is sent to a group only once,
+ * however many of its ranks need it. All ranks of the group take their fragments from the carrier's
+ * memory. If an exchange of messages requires all ranks, many windows are requested at once. */
 
 typedef struct move_carriers {
     move_exchange *x;
@@ -89,23 +93,24 @@ typedef struct move_carriers {
     int to_file;
     size_t words; /* number of 64-bit words for the pages of a domain */
     size_t block; /* number of windows that are requested at once */
-    size_t sets;  /* number of windows with bits that are set or in use */
-    /* In shared memory, for each group, an offset in its carrier's memory. To the file: the place
-     * of the next fragments for the group. From the file: the beginning of its pages. */
+    size_t sets;  /* number of windows whose bits are stored at the same time */
+    /* In shared memory. For each other group: an offset in the memory of the rank that is the
+     * carrier to that group. To the file: where the next fragments for the group go. From the file:
+     * where the pages from the group begin. */
     _Atomic uint64_t *places;
-    unsigned char **memory; /* each group rank's memory */
+    unsigned char **memory; /* the memory of each rank of this group */
     /* for each group, the number of its domains that the walk over the window has reached */
     uint32_t *seen;
     move_domain *own; /* this group's domains of a window; n_own of them */
     int n_own;
-    /* for this rank as a carrier */
+    /* the messages that this rank sends and receives as a carrier */
     dcp_comm_message *send, *receive;
     size_t sends, receives;
     unsigned char *buffer; /* to the file: received messages; from the file: pages for partners */
     /* to the file: the part of each received message that belongs to this window */
     dcp_comm_message *parts;
     size_t n_parts;
-    uint64_t *asked;     /* the bits from each partner, by sets */
+    uint64_t *asked;     /* per set: the bits from each partner */
     unsigned char *asks; /* messages with bits, to and from all partners */
 } move_carriers;
 
@@ -113,40 +118,41 @@ typedef struct move_carriers {
 int move_carriers_open(move_carriers *c, move_exchange *x, dcp_error *err);
 void move_carriers_close(move_carriers *c);
 
-/* The sizes of the shared memory that the carrier and the table need; the group's ranks get the
- * same sizes. */
+/* Return the sizes of the shared memory that this rank needs as a carrier, and that the table of
+ * places needs. The ranks of a group must exchange these sizes, so all of them use the same
+ * ones. */
 uint64_t move_carriers_bytes(const move_carriers *c);
 uint64_t move_carriers_table_bytes(const move_carriers *c);
-/* Sets the places of the table and of the memory of each rank of the group. */
+/* Sets the addresses of the table and of the memory of each rank of the group. */
 void move_carriers_use(move_carriers *c, unsigned char *table, unsigned char *const *memory);
 
 /* Begins a walk over a window. */
 void move_carriers_rewind(move_carriers *c);
-/* Called when a walk reaches a domain of another group: returns its number among that group's
- * domains of the window. Each walk over a window calls it for each such domain. */
+/* Returns the number of a domain of another group among that group's domains of the window. Each
+ * walk over a window must call it exactly once for each such domain, in order. */
 uint32_t move_carriers_number(move_carriers *c, const move_domain *d);
 
 /* To the file. Empties the carrier's messages for a window, before ranks put anything into them. */
 void move_carriers_empty(move_carriers *c, uint64_t window);
-/* Puts this rank's fragments of the domain, whose number is `number`, into the messages. The walks
- * count_walk and put_walk pass the domain. */
+/* Puts this rank's fragments of the domain into the messages. `number` is the result of
+ * move_carriers_number. The walks count_walk and put_walk advance over the domain. */
 void move_carriers_put(move_carriers *c, const move_domain *d, uint32_t number, int count_walk,
                        int put_walk);
-/* Sends and receives the messages of windows [i, end) of the list, which is one window or all.
- * Waits for partners. */
+/* Sends and receives the messages of windows [i, end) of the list: of one window, or of all
+ * windows. Waits for partners. */
 int move_carriers_send(move_carriers *c, size_t i, size_t end, dcp_error *err);
-/* Counts in the marks what was received for the window at index `i`. */
+/* Adds the bytes that were received for the window at index `i` to the marks. */
 void move_carriers_count(move_carriers *c, size_t i, const move_half *half);
-/* Copies what was received into the areas, once their pages are ready. */
+/* Copies the received fragments into the areas, whose pages must be ready. */
 void move_carriers_place(move_carriers *c, const move_half *half);
 
-/* From the file, where `i` is a window's index in the list. Clears the bits before ranks set
- * any. */
+/* From the file, as are the functions that follow; `i` is a window's index in the list. Clears the
+ * window's bits before ranks set any. */
 void move_carriers_forget(move_carriers *c, size_t i);
-/* Sets the bits of the pages with this rank's fragments of the domain. */
+/* Sets the bits of those pages of the domain that contain fragments of this rank. */
 void move_carriers_want(move_carriers *c, size_t i, const move_domain *d, uint32_t number,
                         int walk);
-/* Exchanges the bits of windows [i, end), where i begins a block. Waits for partners. */
+/* Exchanges the bits of a block of windows, [i, end). Waits for partners. */
 int move_carriers_ask(move_carriers *c, size_t i, size_t end, dcp_error *err);
 /* Marks the pages of the window that partners need. */
 void move_carriers_mark(move_carriers *c, size_t i, const move_half *half);
@@ -156,8 +162,9 @@ int move_carriers_answer(move_carriers *c, size_t i, const move_half *half, dcp_
 void move_carriers_take(move_carriers *c, size_t i, const move_domain *d, uint32_t number,
                         int walk);
 
-/* Fragments exchanged between the ranks and the aggregators, in both directions. Ranks that share
- * memory form a group; a rank that shares none is a group of its own. */
+/* Exchanges fragments between ranks and aggregators, in both directions. Ranks that share memory
+ * form a group; a rank that shares none is a group of its own. */
 
-/* Moves the fragments of all windows. Collective. A failure of this rank alone is in x->status. */
+/* Moves the fragments of all windows. Collective. If only this rank has failed, the failure is in
+ * x->status. */
 int move_exchange_run(move_exchange *x, dcp_error *err);

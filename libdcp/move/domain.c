@@ -1,4 +1,4 @@
-/* The places of domains. */
+/* Computes where domains lie, and which aggregator has which domain. */
 #include "move/domain.h"
 
 #include "core/bytes.h"

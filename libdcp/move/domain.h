@@ -1,35 +1,37 @@
-/* The file as a sequence of windows. The addresses are cut into file domains of some MiB, and a
- * window is a row of domains. In a window each aggregator has at most one domain: it collects the
- * domain's fragments and writes its pages, or reads and distributes them. Fragments travel to or
- * from the aggregators window by window, so memory stays bounded.
+/* Divides a file into a sequence of windows. The addresses are cut into file domains of some MiB,
+ * and a window consists of consecutive domains. In a window each aggregator has at most one domain:
+ * it collects the domain's fragments and writes its pages, or reads and distributes them. Fragments
+ * travel to or from the aggregators window by window, so memory stays bounded.
  *
- * Domains take turns: of n aggregators, number d mod n has domain d. Aggregators are some ranks of
- * each host, numbered such that neighbours are on different hosts, so a window uses the disks and
- * the network of many hosts. A request of several MiB lies in one domain, and so is made by one
- * rank, however many ranks there are. In the last row of n domains the turns are shifted by one, so
- * the first aggregator, rank 0, has the last domain as well as the first: it writes a file's user
- * block and tables there, in addition to data.
+ * Aggregators take turns: with n aggregators, domain d belongs to aggregator number d mod n.
+ * Aggregators are some ranks of each host, numbered such that neighbours are on different hosts, so
+ * a window uses the disks and the network of many hosts. One rank reads or writes a whole domain,
+ * so requests have several MiB, however many ranks there are. In the last row of n domains the
+ * turns are shifted by one, so the first aggregator, rank 0, has the last domain as well as the
+ * first: in these two it writes a file's user block and tables, in addition to data.
  *
- * If a tiny part of what is read lies in fragments, ranks read apart: each rank is the aggregator
- * of all its own fragments, and waits for no other rank. Reading a page twice costs less than
- * distributing it.
+ * If only a tiny part of the bytes that are read lies in fragments, the ranks read apart: each rank
+ * is the aggregator of all its own fragments, and waits for no other rank. Reading a page twice
+ * costs less than distributing it.
  *
- * If only some ranks can reach some addresses, each rank has a reader range. It is the aggregator
- * of its range, in which its domains lie one after the other. */
+ * If some addresses can be reached only by some of the ranks, each rank has a reader range. The
+ * rank is the aggregator of all domains in its range, which lie one after the other. */
 #pragma once
 
 #include "comm/comm.h"
 #include "io/queue.h"
 #include "move/piece.h"
 
-/* With reader ranges, except that a domain has at least one page of the largest size. */
+/* The maximum size of a window if there are reader ranges. It is exceeded if necessary, because a
+ * domain has at least one page of the largest page size. */
 #define MOVE_WINDOW_BYTES (16u << 20)
-/* The maximum that a group has in, or needs from, a window's domains in other groups, unless a
- * single domain exceeds it. */
+/* The maximum number of bytes that a group has in, or needs from, the domains of other groups in
+ * one window, unless a single domain exceeds it. */
 #define MOVE_FOREIGN_BYTES (12u << 20)
-#define MOVE_DOMAIN_PAGES (IO_SLOT_BYTES / PAGE_BYTES) /* maximum */
-/* The maximum on a single host, and on each of several hosts. In the latter case these are usually
- * all ranks of the host, so ranks that also write past aggregators write no more than others. */
+#define MOVE_DOMAIN_PAGES (IO_SLOT_BYTES / PAGE_BYTES) /* the most of a domain */
+/* The maximum number of aggregators if there is a single host, and on each host if there are
+ * several. With several hosts, usually all ranks of a host are aggregators, so those that also
+ * write bulk parts write no more than others. */
 #define MOVE_HOST_AGGREGATORS 4
 #define MOVE_HOSTS_AGGREGATORS 8
 
@@ -43,21 +45,23 @@ typedef struct move_windows {
     int width; /* domains per window */
     move_aggregator *aggregators;
     int n_aggregators;
-    int areas;                 /* maximum per group */
-    int is_apart;              /* each rank reads for itself; this rank is the only aggregator */
+    int areas;                 /* the largest number of areas in a group */
+    int is_apart;              /* the ranks read apart: each is its own and only aggregator */
     const comm_groups *groups; /* the communicator's sharing groups */
-    /* rank r's range is [reader_ranges[r], reader_ranges[r + 1]); borrowed; NULL: no reader
-     * ranges */
+    /* Rank r's range is [reader_ranges[r], reader_ranges[r + 1]). Borrowed; NULL: no reader
+     * ranges. */
     const uint64_t *reader_ranges;
-    uint64_t last;     /* the last domain that has any bytes; without reader ranges only */
-    uint64_t last_row; /* the first domain of its row; UINT64_MAX: there is only one row */
-    uint64_t count;    /* number of windows below the end */
-    /* the windows in which this rank's group takes part, ascending; with a single group, those in
-     * which any rank has a fragment; if is_apart, those in which this rank has one */
+    uint64_t last; /* the last domain that has any bytes; without reader ranges only */
+    /* the first domain in the row of `last`; UINT64_MAX: there is only one row */
+    uint64_t last_row;
+    uint64_t count; /* number of windows below the end */
+    /* The windows to move, ascending. With several groups: those in which this rank's group takes
+     * part. With a single group: those in which any rank has a fragment. If is_apart: those in
+     * which this rank has a fragment. */
     uint64_t *list;
     size_t n;
     struct move_routes *routes; /* between groups (routes.h); NULL: only one group */
-    int is_known;               /* all ranks have found theirs */
+    int is_known;               /* all ranks have found their windows */
 } move_windows;
 
 /* Returns the domain's aggregator. Requires that there are no reader ranges. */
@@ -65,12 +69,12 @@ const move_aggregator *move_windows_aggregator(const move_windows *w, uint64_t d
 
 /* A domain of a window. */
 typedef struct move_domain {
-    uint64_t start, end; /* its addresses; empty is possible in a reader range */
+    uint64_t start, end; /* its addresses; can be empty in a reader range */
     const move_aggregator *aggregator;
 } move_domain;
 
-/* Returns domain i of the window, 0 to width - 1; sorted by address, unless there are reader
- * ranges. */
+/* Returns domain i of the window, with i from 0 to width - 1. The domains of a window ascend by
+ * address, unless there are reader ranges. */
 move_domain move_windows_domain(const move_windows *w, uint64_t window, int i);
 
 /* Finds the domain of the window that the rank aggregates. Returns 0 if it has none. */
@@ -79,12 +83,12 @@ int move_windows_own(const move_windows *w, uint64_t window, int rank, move_doma
 /* Sets the number of domains per window. */
 void move_windows_set_width(move_windows *w, int width, uint64_t end);
 
-/* Which windows of the addresses are moved. */
+/* Finds the windows that have to be moved. */
 
-/* Cuts the addresses below `end` into windows, and finds those in which this rank's group takes
- * part; if there are several groups, move_routes_list (routes.h) lists them. If ranks read apart,
- * finds this rank's windows. Collective. `reader_ranges`: NULL, or one address per rank and `end`.
- * `to_file`: the direction. */
+/* Cuts the addresses below `end` into windows, and lists the windows to move. If there are several
+ * groups, the list is filled only by move_routes_list (routes.h), unless the ranks read apart.
+ * Collective. `reader_ranges` is NULL, or has one address per rank, followed by `end`. `to_file` is
+ * the direction. */
 int move_windows_find(dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
                       const uint64_t *reader_ranges, int to_file, move_windows *out,
                       dcp_error *err);

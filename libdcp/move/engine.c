@@ -1,4 +1,4 @@
-/* Searching the table of engines. */
+/* Searches the table of engines. */
 #include "move/engine.h"
 
 #include <string.h>

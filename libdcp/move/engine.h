@@ -1,5 +1,5 @@
-/* Engines: how a transfer's bytes get into and out of files. An engine is one file and one row of
- * the table in engines.c. */
+/* Engines: how a transfer's bytes get into and out of files. An engine consists of one source file
+ * and one row of the table in engines.c. */
 #pragma once
 
 #include "dcp/save.h"
@@ -14,13 +14,13 @@ typedef struct move_engine {
     const char *name;
     /* The types of file systems (statfs' f_type) that it suits best; 0 ends the list. */
     uint64_t file_systems[MOVE_FILE_SYSTEMS];
-    /* The engine writes pages by their position in the file, and no other bytes, through
+    /* Set if the engine writes only whole pages, by their positions in the file, through
      * transfer->queue, into files that the caller has opened. So files can share extents and be
      * recycled, bulk parts can be left to the caller, and a rank can read for others. */
     int is_by_position;
-    /* Any thread may call it, not only the program's own. */
+    /* Set if any thread may call the engine, including one that the library has started. */
     int is_for_any_thread;
-    /* Returns DCP_OK if it can be used here; NULL: it can be used everywhere. */
+    /* Returns DCP_OK if the engine can be used here; NULL: it can be used everywhere. */
     int (*check)(dcp_error *err);
     /* Opens a file for writing. */
     int (*open)(const char *path, struct io_file *out, dcp_error *err);
@@ -39,10 +39,10 @@ const move_engine *move_engine_row(dcp_engine engine);
 /* Returns DCP_OK if the engine exists and can be used here, or is DCP_ENGINE_AUTO. */
 int move_engine_check(dcp_engine wanted, dcp_error *err);
 
-/* Returns that engine. For DCP_ENGINE_AUTO, returns the engine that suits dir's file system as this
- * rank sees it, if it can be used. */
+/* Returns the row of `wanted`. For DCP_ENGINE_AUTO, returns the engine that suits the file system
+ * of `dir`, as this rank sees it; or the first row, if that engine cannot be used. */
 const move_engine *move_engine_choose(dcp_engine wanted, const char *dir);
 /* Returns the engine for files that not all ranks see, which some ranks read for others. */
 const move_engine *move_engine_for_scattered(void);
-/* Returns the engine that suits a file system of that type (statfs' f_type). */
+/* Returns the engine that suits a file system of the type `type` (statfs' f_type). */
 const move_engine *move_engine_for_type(uint64_t type);

@@ -17,13 +17,14 @@
 #include "move/piece.h"
 #include "move/transfer.h"
 
-/* Writing boxes on a device: their parts are copied in batches into staging buffers, and from there
- * written to disk in place. Batches are used in turn. While some are being written, the following
- * ones are being copied. When the last one has been sent, all outstanding copies are awaited at
- * once, and the device's memory is released although much remains to be written. */
+/* Writes boxes on a device. Their parts are copied in batches into staging buffers, from which they
+ * are written to disk without another copy. Batches are used in turn: while some are being written,
+ * the following ones are being copied. When the last batch has been sent, the writer waits for all
+ * outstanding copies. Then the caller may use the device's memory again, although much remains to
+ * be written. */
 typedef struct device_part {
     move_fragment f;
-    const unsigned char *memory; /* set when it is sent */
+    const unsigned char *memory; /* its address in a staging buffer; set when it is sent */
 } device_part;
 
 typedef struct device_writer {
@@ -50,12 +51,13 @@ static int list_part(void *ctx, const move_fragment *f) {
     return DCP_OK;
 }
 
-/* Returns the number of batches whose memory the queue may still read. The queue's turns ensure
- * that it is at most IO_SLOTS; with fewer batches the writer waits. */
+/* Returns the maximum number of batches that are being written to disk. Each of them uses the next
+ * slot of the queue, so there are never more than IO_SLOTS. If fewer are allowed, send_batch waits
+ * for a slot. */
 static unsigned in_writing(const staging *s) { return s->n / 2 < IO_SLOTS ? s->n / 2 : IO_SLOTS; }
 
-/* Parts are whole pages, so each begins at a page boundary in its batch. A part has at most a
- * block, which fits into an empty batch. */
+/* Fills the next batch with parts, and starts to copy it. Parts are whole pages, so each begins at
+ * a page boundary in its batch. A part is at most one block, which fits into an empty batch. */
 static int send_batch(device_writer *w) {
     staging *s = w->staging;
     size_t number = w->batches_sent;
@@ -84,7 +86,8 @@ static int send_ahead(device_writer *w) {
     return status;
 }
 
-/* After all parts have been sent, waits for the copies and releases the device's memory. */
+/* If all parts have been sent, waits for the copies, and reports that the device's memory is
+ * free. */
 static int release_memory(device_writer *w) {
     staging *s = w->staging;
     int status = DCP_OK;
@@ -126,7 +129,7 @@ static int write_batches(device_writer *w) {
         if (!status) status = write_batch(w);
     }
     io_queue_drain(w->queue);
-    /* no copy is under way any more */
+    /* waits for the copies under way */
     if (status) device_staging_cut(w->staging, w->staging->slots);
     return status ? status : io_queue_status(w->queue, w->err);
 }
@@ -142,7 +145,7 @@ static int has_device_parts(const move_transfer *t) {
     return t->device->staging && count_parts(t) > 0;
 }
 
-/* Writes the parts on a device, after the fragments of their pieces have been read. Not
+/* Writes the parts on a device. Called after the fragments of their pieces have been read. Not
  * collective. */
 static int write_device_parts(const move_transfer *t, dcp_error *err) {
     device_writer w = {.transfer = t, .staging = t->device->staging, .queue = t->queue, .err = err};
@@ -156,17 +159,17 @@ static int write_device_parts(const move_transfer *t, dcp_error *err) {
     return status;
 }
 
-/* Writing other boxes. Short parts share a slot and go to the disk together, which costs fewer
- * interrupts; parts are checksummed while the previous slot is in flight. If somebody waits for the
- * memory and little is left, the rest is copied at once and written from the copy. */
+/* Writes the other boxes. Short parts share a slot and go to the disk together, which costs fewer
+ * interrupts. Parts are checksummed while the previous slot is in flight. If somebody waits for the
+ * memory and little is left, the rest is copied immediately and written from the copy. */
 typedef struct bulk_writer {
     const move_transfer *transfer;
-    int may_copy; /* the rest, to release the memory sooner */
+    int may_copy; /* the rest may be copied, to release the memory sooner */
     unsigned slot;
     uint64_t room;          /* bytes left in the slot; its buffer is filled from the start */
-    uint64_t written, left; /* in bytes of parts */
+    uint64_t written, left; /* bytes of parts that are written, and left */
     unsigned char *copy;    /* a copy of the rest; NULL: no copy */
-    uint64_t copied_at;     /* value of `written` when it was made */
+    uint64_t copied_at;     /* value of `written` when the copy was made */
     dcp_error *err;
 } bulk_writer;
 
@@ -195,7 +198,7 @@ static int copy_part(void *ctx, const move_fragment *part) {
 }
 
 /* Copies the rest and releases the memory. If there is no memory for a copy, the save continues
- * without. */
+ * without one. */
 static int copy_rest(bulk_writer *w) {
     const move_transfer *t = w->transfer;
     void *memory;
@@ -255,7 +258,7 @@ static int write_parts(const move_transfer *t, dcp_error *err) {
     return status ? status : write_device_parts(t, err);
 }
 
-/* A slot's read, which is placed and summed when the slot's turn comes again. */
+/* A read in a slot. Its bytes are placed and summed when it is the slot's turn again. */
 typedef struct bulk_reading {
     const move_piece *piece; /* NULL: the slot is empty */
     uint64_t dataset_offset, bytes;
@@ -319,15 +322,15 @@ int move_bulk(const move_transfer *t, dcp_error *err) {
     return (t->direction == MOVE_TO_FILE ? write_parts : read_parts)(t, err);
 }
 
-/* Engine direct: positioned writes and reads of whole pages past the page cache.
+/* Engine direct writes and reads whole pages by position, past the page cache.
  *
  * Each page is written by one rank and synced by its writer. That is correct on local file systems,
  * and on all network and parallel ones whose clients cache no page that another node wrote, or drop
  * it in time: ext4, xfs, btrfs, tmpfs, overlayfs, NFS, Lustre, GPFS, CephFS. So it is the engine of
  * all file systems that no other engine lists. */
 
-/* With several hosts, only runs that contain whole domains are bulk: then each MiB of the file has
- * one writer, and requests stay large, however many ranks cut a tensor into short runs. */
+/* With several hosts, only runs that contain whole domains are bulk. Then each MiB of the file has
+ * one writer, and requests stay large even if many ranks hold short runs of a tensor. */
 #define DOMAIN_BULK_BYTES (2 * IO_SLOT_BYTES)
 
 /* Collective. */
@@ -350,7 +353,7 @@ static int begin_fragments(move_exchange *x, const move_transfer *t, dcp_error *
     return status ? status : move_exchange_open(x, t, err);
 }
 
-/* Not collective, after move_exchange_run, which returned `status`. */
+/* Not collective. Called after move_exchange_run, which returned `status`. */
 static int end_fragments(move_exchange *x, const move_transfer *t, int status, dcp_error *err) {
     if (!status && x->status) {
         status = x->status;
@@ -371,7 +374,7 @@ static int move_directly(move_transfer *t, dcp_error *err) {
     move_exchange x = {0};
     int status = begin_fragments(&x, t, err);
     if (!status) status = end_fragments(&x, t, move_exchange_run(&x, err), err);
-    const bool over = x.is_over; /* some rank failed: the rest need not be done */
+    const bool over = x.is_over; /* some rank failed, so the rest is skipped */
     move_exchange_close(&x);
     double middle = core_clock_now(), waited = io_queue_waited(queue) - waited_before;
     if (!status && !over) status = move_sums(t->replicas, t->n_replicas, t->progress, err);

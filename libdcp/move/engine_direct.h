@@ -6,6 +6,6 @@
 struct move_transfer;
 
 /* Moves the bulk parts of the transfer's pieces and adds them to their checksums. Not collective.
- * Complete when it returns, except that bytes that a load has put on a device may still be under
- * way. */
+ * When it returns, the parts have been moved, except that bytes that a load puts on a device may
+ * still be under way. */
 int move_bulk(const struct move_transfer *t, dcp_error *err);

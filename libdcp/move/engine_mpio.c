@@ -1,11 +1,11 @@
-/* Engine mpio: datasets through HDF5's MPI-IO driver, each rank independently. Everything goes
- * through the page cache.
+/* Engine mpio writes and reads datasets through HDF5's MPI-IO driver, each rank independently of
+ * the others. All bytes go through the page cache.
  *
- * To a file: rank 0 makes it a valid HDF5 file; then every rank writes its boxes into the datasets,
- * in parts of a bounded size. HDF5 should change no metadata; rank 0 writes the metadata once more,
- * so its bytes are right whatever HDF5 wrote. From files: a rank reads its boxes from the datasets,
- * directly into their memory. HDF5 opens a file only after plain reads have shown that its metadata
- * is what was saved. */
+ * To a file: rank 0 writes the metadata, which makes the file a valid HDF5 file. Then every rank
+ * writes its boxes into the datasets, in parts of a bounded size. HDF5 should not change the
+ * metadata, but rank 0 writes it once more, so it is right whatever HDF5 wrote. From files: a rank
+ * reads its boxes from the datasets, directly into their memory. HDF5 opens a file only after plain
+ * reads have shown that its metadata is what was saved. */
 #include <stdlib.h>
 
 #include "comm/comm.h"
@@ -17,12 +17,12 @@
 #include "move/piece.h"
 #include "move/transfer.h"
 
-#define BUFFER_BYTES ((uint64_t)4 << 20) /* for bytes that are not in memory */
+#define BUFFER_BYTES ((uint64_t)4 << 20) /* for bytes that cannot be moved in place */
 #define PART_BYTES ((uint64_t)32 << 20)  /* maximum of one read; progress is reported after each */
 
 typedef struct mpio_mover {
     const move_transfer *transfer;
-    const move_file *from; /* the open file `file` */
+    const move_file *from; /* the file that is open as `file` */
     h5_file *file;
     const move_piece *piece;
     unsigned char *buffer; /* BUFFER_BYTES; from files: NULL before its first use */
@@ -45,7 +45,8 @@ static int put_metadata(const move_transfer *t, dcp_error *err) {
     return status;
 }
 
-/* Holders of a box take turns at parts of this size, which all of them cut alike. */
+/* Returns 1 if this rank supplies the part of the box at `offset`. Holders of a box take turns at
+ * parts of BUFFER_BYTES, into which all of them cut the box alike. */
 static int is_supplied(const move_piece *p, uint64_t offset) {
     uint64_t number = (p->file_offset + offset) / BUFFER_BYTES;
     return !p->holders || number % p->holders == p->turn;
@@ -92,7 +93,7 @@ static void give_to_first(move_piece *p) {
         p->holders = 0;
 }
 
-/* For a piece of which this rank supplies nothing: computes the box's own checksums. */
+/* Computes only the box's own checksums, for a piece of which this rank supplies nothing. */
 static int sum_only(mpio_mover *m) {
     move_progress *progress = m->transfer->progress;
     move_progress_written(progress, m->piece->copy->runs * m->piece->copy->run_bytes);
@@ -118,7 +119,7 @@ static int write_boxes(const move_transfer *t, dcp_error *err) {
 static int write_datasets(move_transfer *t, dcp_error *err) {
     double start = core_clock_now();
     for (size_t i = 0; i < t->n_pieces; i++) {
-        t->pieces[i].bulk = 0; /* all of it is fetched */
+        t->pieces[i].bulk = 0; /* so all of it consists of fragments, which are read ahead */
         give_to_first(&t->pieces[i]);
     }
     int status = comm_agree(t->comm, put_metadata(t, err), err);
@@ -148,8 +149,9 @@ static void sum_piece(const move_piece *p) {
     }
 }
 
-/* Copies a part of the elements that the dataset and the box share, dense in the buffer, to its
- * place. Bytes that go into memory are summed there. */
+/* Copies `part`, some of the elements that the dataset and the box share, from the buffer, where it
+ * is dense, to its places in the box. Bytes that go into memory without a cast are summed there
+ * later. */
 static int put_part(const mpio_mover *m, const dcp_box *part) {
     const move_piece *p = m->piece;
     const dcp_tensor *t = &p->row->tensor;
@@ -250,7 +252,7 @@ const move_engine move_engine_mpio = {
     .engine = DCP_ENGINE_MPIO,
     .name = "mpio",
     /* PVFS2 and OrangeFS by design have no POSIX semantics between clients: they have no locks, and
-     * writes of other nodes don't reach their caches. They are made for MPI-IO. */
+     * a client's cache does not see the writes of other nodes. They are made for MPI-IO. */
     .file_systems = {0x20030528},
     .check = h5_parallel_check,
     .open = open_to_write,

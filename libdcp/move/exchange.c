@@ -1,30 +1,31 @@
-/* Domains lie in their aggregators' areas: a group's shared memory, into which each of its ranks
- * puts its fragments, or from which it takes them. First, ranks announce in the marks of an area's
- * pages what they will do there. Windows use the two halves of the memory in turn. A rank that is
- * alone in its group uses a buffer of its queue as its area.
+/* Each aggregator has an area in the shared memory of its group, which holds its domain of a
+ * window. The group's ranks put their fragments into the areas, or take them from there. First,
+ * they announce in the marks of an area's pages what they will put or take. Windows use the two
+ * halves of the memory in turn. A rank that is alone in its group uses a buffer of its queue as its
+ * area.
  *
  * To the file, a page's mark counts the bytes that will be put into the page. So the aggregator
- * knows which pages are touched, and which will not be filled: these it fills with zeros first. It
- * writes from its area while the next window is put into the other half. The group's barriers are:
- * after other groups' fragments were counted; when the areas are ready; and when all ranks have put
- * theirs, and counted for the next window.
+ * knows which pages are touched, and which of them fragments will not fill completely. The latter
+ * it fills with zeros first. While it writes from its area, the next window is put into the other
+ * half. The group has a barrier after other groups' fragments were counted; when the areas are
+ * ready; and when all ranks have put their fragments, and have counted those of the next window.
  *
- * From the file, a page's mark says that the page is wanted. Aggregators read into their areas; the
- * next window is being read, into the other half, while this one is taken. The barriers are: after
- * marking, which also shows that all ranks have taken the window before the previous one, whose
- * areas are now read into; after other groups' requests were marked; after the reading; and when
- * other groups' pages have arrived.
+ * From the file, a page's mark says that some rank needs the page. Aggregators read into their
+ * areas. While ranks take their fragments of one window, the next window is being read into the
+ * other half. The group has a barrier after marking; after other groups' requests were marked;
+ * after the reading; and when other groups' pages have arrived. The first of these barriers also
+ * shows that all ranks are done with the window that used the same half before.
  *
  * Ranks that read apart have no barriers, and each has an area like a rank that is alone in its
  * group.
  *
- * Barriers for other groups are left out if those neither give nor need anything. Groups wait for
- * each other only by messages, each in the order of windows, so the group at the earliest window
- * can always continue.
+ * Barriers for other groups are left out if those groups neither give nor need anything. Groups
+ * wait for each other only through messages, and each group exchanges its messages in the order of
+ * windows. So the group that is at the earliest window can always continue.
  *
- * If there is only one group, ranks also find out in each window whether one of them has failed,
- * and then all end. Otherwise they continue to the last window and find out then, as other groups
- * wait for them. */
+ * If there is only one group, its ranks find out in each window whether one of them has failed, and
+ * if so, all stop. With several groups, a group continues to the last window, because other groups
+ * wait for it, and failures become known only then. */
 #include "move/carrier.h"
 
 #include <stdlib.h>
@@ -34,7 +35,7 @@
 #include "core/fail.h"
 #include "move/transfer.h"
 
-/* COUNT_WALK: over fragments for other groups, before these are carried. */
+/* COUNT_WALK walks over the fragments for other groups before CARRY_WALK does. */
 enum { MARK_WALK, COPY_WALK, CARRY_WALK, COUNT_WALK };
 
 /* Indices of areas in the group's memory. */
@@ -88,7 +89,7 @@ static int take_fragment(void *ctx, const move_fragment *f) {
     return 0;
 }
 
-/* Walks a domain of this group in that half. */
+/* Walks this rank's fragments in a domain of this group, whose area is in `half`. */
 static void walk_area(exchange *e, int walk, const move_domain *d, const move_half *half,
                       move_fragment_fn fn) {
     e->domain_start = d->start;
@@ -110,7 +111,8 @@ static void walk_areas(exchange *e, int walk, size_t i, const move_half *half,
     }
 }
 
-/* Before window i is exchanged, marks what this rank will put into the areas or take from them. */
+/* Marks the pages into which this rank will put fragments of window i, or from which it will take
+ * them. */
 static void mark_window(exchange *e, size_t i, const move_half *half) {
     const int to_file = e->x->transfer->direction == MOVE_TO_FILE;
     walk_areas(e, MARK_WALK, i, half, to_file ? count_bytes : mark_wanted);
@@ -155,8 +157,9 @@ static unsigned char *own_area(const exchange *e, const move_half *half) {
     return half->data + area_start(e, &half->own);
 }
 
-/* Takes the marks of this rank's area in window i: one byte per page, not 0 if the page is marked.
- * With `fill`, pages that will not be filled completely get zeros. Afterwards the area is free. */
+/* Moves the marks of this rank's area in window i to half->pages, whose elements become 1 for
+ * marked pages, and clears them. Waits until the area is free. If `fill` is set, writes zeros into
+ * the marked pages that fragments will not fill completely. */
 static void take_marks(const exchange *e, size_t i, move_half *half, int fill) {
     half->is_own = move_windows_own(e->w, e->w->list[i], e->x->comm->rank, &half->own);
     if (!half->is_own) return;
@@ -184,7 +187,8 @@ static void start_own(const exchange *e, move_half *half) {
     move_exchange_start(e->x, &half->own, half->pages, half->slot, own_area(e, half));
 }
 
-/* A barrier, at which ranks also find out about failures if there is only one group. */
+/* A barrier of the group. If it is the only group, its ranks also find out whether one has
+ * failed. */
 static int meet(exchange *e, dcp_error *err) {
     uint64_t failed = e->x->status != DCP_OK;
     if (e->w->is_apart) return DCP_OK;
@@ -224,7 +228,8 @@ static int write_window(exchange *e, size_t i, dcp_error *err) {
     return status;
 }
 
-/* Puts the group's fragments of window i into the single message. Collective in the group. */
+/* Puts the group's fragments of window i into the messages that cover all windows. Collective in
+ * the group. */
 static int put_in_turn(exchange *e, size_t i, dcp_error *err) {
     if (!e->w->routes->has_own[i]) return DCP_OK;
     move_carriers_empty(&e->carriers, e->w->list[i]);
@@ -277,7 +282,7 @@ static int begin_reading(exchange *e, size_t i, dcp_error *err) {
     return DCP_OK;
 }
 
-/* Takes the fragments that other groups have read. */
+/* Takes this rank's fragments of window i that other groups have read. */
 static int take_carried(exchange *e, size_t i, const move_half *half, dcp_error *err) {
     if (!e->has_carriers) return DCP_OK;
     move_carriers_forget(&e->carriers, i + e->carriers.block + 1);
@@ -293,9 +298,9 @@ static int take_carried(exchange *e, size_t i, const move_half *half, dcp_error 
     return status;
 }
 
-/* Returns 1 if window i + 1 is read before window i is taken. Groups request and answer in one
- * order: the requests for a window precede the answers for the previous window and follow those for
- * all earlier ones. So there is no cycle of waiting groups. */
+/* Returns 1 if window i + 1 is read before window i is taken. All groups send requests and answers
+ * in the same order: the requests for a window come before the answers for the previous window, and
+ * after the answers for all earlier windows. So there is no cycle of waiting groups. */
 static int is_ahead(const exchange *e, size_t i) {
     return i + 1 < e->w->n && (!e->has_carriers || e->w->list[i + 1] == e->w->list[i] + 1);
 }
@@ -353,7 +358,7 @@ static int use_areas(exchange *e, area_sizes *sizes, dcp_error *err) {
     return status;
 }
 
-/* For a rank that is alone in its group. */
+/* Allocates the marks of a rank that is alone in its group. */
 static int make_own_marks(exchange *e, dcp_error *err) {
     const size_t n = 2 * MOVE_DOMAIN_PAGES;
     e->own_marks = calloc(n, sizeof *e->own_marks);
@@ -374,8 +379,9 @@ static int make_own(exchange *e, area_sizes *sizes, dcp_error *err) {
     return e->has_carriers ? move_carriers_open(&e->carriers, e->x, err) : DCP_OK;
 }
 
-/* Collective. The ranks of a group first find out whether all of them have their own memory. If
- * there are other groups, all ranks agree on that, and on new windows. */
+/* Collective. The ranks of a group first find out whether all of them could allocate their own
+ * memory. If there are other groups, all ranks then agree on their status and, unless the windows
+ * are known already, list the windows. */
 static int make_memory(exchange *e, dcp_error *err) {
     area_sizes sizes = {0};
     int status = e->has_carriers ? e->w->routes->status : DCP_OK;

@@ -34,7 +34,8 @@ static int order_by_offset(const void *a, const void *b) {
     return (x->copy->base_a > y->copy->base_a) - (x->copy->base_a < y->copy->base_a);
 }
 
-/* Tensors usually lie in the file in the order of their paths, which is the order of the pieces. */
+/* Returns 1 if the pieces are sorted already. They usually are, because both tensors in the file
+ * and pieces are in the order of the tensors' paths. */
 static int are_sorted(const move_piece *pieces, size_t n) {
     for (size_t i = 1; i < n; i++)
         if (order_by_offset(&pieces[i - 1], &pieces[i]) > 0) return 0;
@@ -70,8 +71,8 @@ static void add_sum(uint64_t *sums, uint64_t total, uint64_t offset, uint64_t by
     sums[offset / BLOCK_BYTES] ^= core_crc64_shift(raw, block_left(total, offset) - bytes);
 }
 
-/* Returns the place in the whole tensor of a byte of the dataset; *left is what is left of its
- * run. */
+/* Returns the offset, in the whole tensor, of byte `offset` of the dataset. *left becomes the
+ * number of bytes from there to the end of the run. */
 static uint64_t in_tensor(const move_global *g, uint64_t offset, uint64_t *left) {
     uint64_t run = g->copy.run_bytes, at = offset % run, start, b;
     core_box_copy_run(&g->copy, offset / run, &start, &b);
@@ -79,7 +80,7 @@ static uint64_t in_tensor(const move_global *g, uint64_t offset, uint64_t *left)
     return start + at;
 }
 
-/* Returns the place in the box of a byte of the dataset. */
+/* Returns the offset, in the box, of byte `offset` of the dataset. */
 static uint64_t in_box(const move_piece *p, uint64_t offset) {
     uint64_t a, b;
     core_box_copy_run(p->copy, core_box_copy_find(p->copy, offset), &a, &b);
@@ -95,8 +96,8 @@ int move_piece_turn(const move_piece *p, uint64_t from, uint64_t *to) {
     return number % p->holders == p->turn;
 }
 
-/* Returns the number of bytes of the box before that offset of the dataset. All of the box must be
- * in the piece. */
+/* Returns how many bytes of the box lie before `offset` in the dataset. All of the box must be in
+ * the piece. */
 static uint64_t box_bytes_before(const move_piece *p, uint64_t offset) {
     uint64_t a, b, run = core_box_copy_find(p->copy, offset);
     if (run == p->copy->runs) return box_bytes(p);
@@ -222,8 +223,8 @@ void move_piece_interior(const move_piece *p, uint64_t run, uint64_t *from, uint
     if (*to < *from) *to = *from;
 }
 
-/* Moves *at past a span that is skipped there, and *end back to the beginning of the next one. *at
- * can come to lie after *end. */
+/* If *at lies in a skipped span, moves *at to the end of that span. Moves *end back to the
+ * beginning of the next skipped span. Afterwards *at may lie after *end. */
 static void skip_spans(const move_span_list *skip, uint64_t *at, uint64_t *end) {
     if (!skip || !skip->n) return;
     size_t low = core_first_from(&skip->list->to, skip->n, sizeof *skip->list, *at + 1);
@@ -232,7 +233,7 @@ static void skip_spans(const move_span_list *skip, uint64_t *at, uint64_t *end) 
     if (low < skip->n && skip->list[low].from < *end) *end = skip->list[low].from;
 }
 
-/* Does the same for what other holders supply. */
+/* Does the same for the parts that other holders supply, and then for skipped spans. */
 static void skip_others(const move_piece *p, uint64_t *at, uint64_t *end) {
     if (p->holders && p->turn >= p->holders) {
         *at = *end;
@@ -254,8 +255,9 @@ typedef struct fragment_walk {
     void *ctx;
 } fragment_walk;
 
-/* Calls fn with the part of [start, end) of the run's bytes, which begin at run_start in the file,
- * that lies in the walk's range. */
+/* Calls fn with the parts of [start, end) in the file that lie in the walk's range and that this
+ * rank supplies. They belong to a run that begins at run_start in the file and at box_offset in the
+ * box. */
 static int call_with_parts(const fragment_walk *w, uint64_t run_start, uint64_t box_offset,
                            uint64_t start, uint64_t end) {
     if (start < w->low) start = w->low;
@@ -273,8 +275,8 @@ static int call_with_parts(const fragment_walk *w, uint64_t run_start, uint64_t 
     return 0;
 }
 
-/* Returns 0 if this rank supplies nothing of [low, high) of the file; most walks cover a part that
- * has one holder. */
+/* Returns 0 if [low, high) of the file lies in a single part of MOVE_TURN_BYTES that another holder
+ * supplies. Most walks cover a single part. */
 static int may_supply(const move_piece *p, uint64_t low, uint64_t high) {
     uint64_t first = low / MOVE_TURN_BYTES;
     return !p->holders || first != (high - 1) / MOVE_TURN_BYTES || first % p->holders == p->turn;
@@ -311,8 +313,9 @@ int move_fragments(const move_piece *pieces, size_t n, size_t *first, uint64_t l
     return 0;
 }
 
-/* Returns the end of the part that begins at that place of the file: the end of the block or, if
- * pages are as large as blocks, of the page, so requests are aligned in the file. */
+/* Returns the end of the bulk part that begins at `at` in the file: the end of the dataset's block.
+ * If pages are at least as large as blocks, it is the end of the page, so requests are aligned in
+ * the file. */
 static uint64_t part_end(const move_piece *p, uint64_t at) {
     const uint64_t cut = p->page_bytes < BLOCK_BYTES ? BLOCK_BYTES : p->page_bytes,
                    origin = p->page_bytes < BLOCK_BYTES ? p->file_offset : 0;
@@ -346,12 +349,12 @@ int move_bulk_parts(const move_piece *pieces, size_t n, move_fragment_fn fn, voi
     return status;
 }
 
-/* A save reads from two batches, as pieces whose runs alternate in the file each read from one. A
- * load uses all batches in turn: one is filled while the previous ones are being copied. */
+/* A save reads from two batches, because two pieces whose runs alternate in the file need one batch
+ * each. A load uses all batches in turn: one is filled while the previous ones are being copied. */
 
-#define LOAD_BYTES (16u << 20) /* staging buffers */
+#define LOAD_BYTES (16u << 20) /* size of a load's staging buffers */
 #define READ_BATCHES 2
-#define CAST_BYTES (16u << 10) /* cast at once, if not directly into memory */
+#define CAST_BYTES (16u << 10) /* buffer for casts that cannot write directly into the box */
 
 void move_device_begin(move_device *d, const move_piece *pieces, size_t n) {
     if (!d->staging) return;
@@ -360,8 +363,8 @@ void move_device_begin(move_device *d, const move_piece *pieces, size_t n) {
     d->n = n;
 }
 
-/* Returns the memory of *bytes bytes of the box at the offset; NULL if the batch does not contain
- * them. */
+/* Returns the address of byte `offset` of the box in the batch, and in *bytes the number of bytes
+ * that are contiguous from there. Returns NULL if the batch does not contain this byte. */
 static const unsigned char *find_range(staging_batch *b, const state_box *box, uint64_t offset,
                                        uint64_t *bytes) {
     for (unsigned k = 0; k < b->n; k++) {
@@ -375,7 +378,7 @@ static const unsigned char *find_range(staging_batch *b, const state_box *box, u
     return NULL;
 }
 
-/* Adds as much as fits; ends the walk if that is not everything. */
+/* Adds as much of the fragment as fits. Ends the walk if something remains. */
 static int add_to_batch(void *ctx, const move_fragment *f) {
     staging_batch *b = ctx;
     uint64_t taken = 0;
@@ -386,7 +389,7 @@ static int add_to_batch(void *ctx, const move_fragment *f) {
     return taken < f->bytes;
 }
 
-/* Fills the batch, starting at that offset of p's box. */
+/* Fills the batch with bytes from the device, starting at `offset` of p's box. */
 static int read_ahead(const move_device *d, staging_batch *b, const move_piece *p, uint64_t offset,
                       dcp_error *err) {
     uint64_t run = p->copy->run_bytes, from, in_box;
@@ -475,8 +478,8 @@ static int send_batch(staging *s, dcp_error *err) {
     return status;
 }
 
-/* move_box_put for a box that belongs to no piece. `path`, the tensor's path, must remain valid
- * until move_device_flush. */
+/* Puts bytes into a box on a device. `path`, the tensor's path, must remain valid until
+ * move_device_flush. */
 static int move_device_put(move_device *d, const state_box *box, const char *path, uint64_t offset,
                            const void *data, uint64_t bytes, dcp_error *err) {
     staging *s = d->staging;
@@ -498,7 +501,7 @@ static int move_device_put(move_device *d, const state_box *box, const char *pat
     return status;
 }
 
-/* Puts bytes of the box, in the box's own type. */
+/* Puts bytes that have the box's own type. */
 static int put_as_stored(const move_piece *p, uint64_t offset, const unsigned char *data,
                          uint64_t bytes, dcp_error *err) {
     if (!p->box->data)

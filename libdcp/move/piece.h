@@ -1,21 +1,22 @@
-/* A piece: one box of this rank as bytes of one dataset of a file. Saving and loading are loops
- * over pieces.
+/* A piece is one box of this rank, seen as bytes of one dataset of a file. Saving and loading are
+ * loops over pieces.
  *
- * A piece moves in one of two ways. If its runs are long, the whole pages inside each run are bulk:
- * this rank writes or reads them itself. The rest, edges and short runs, travels as fragments
- * between this rank and the aggregators, the ranks that handle the file's domains (domain.h). So no
- * page is touched by two ranks, and small pieces become large transfers. */
+ * The bytes of a piece move in two ways. If its runs are long, the whole pages inside each run are
+ * bulk: this rank writes or reads them itself. The rest, which is edges and short runs, travels as
+ * fragments between this rank and the aggregators, the ranks that handle the file's domains
+ * (domain.h). So no page is touched by two ranks, and small pieces become large transfers. */
 #pragma once
 
 #include "core/box.h"
 #include "core/state_dict.h"
 #include "format/index.h"
 
-/* The minimum length of a bulk run. A shorter one costs the disk more time than sending it to an
- * aggregator costs the processors. */
+/* The minimum length of a bulk run. For a shorter run, the time that its own request costs the disk
+ * exceeds the time that sending it to an aggregator costs the processors. */
 #define MOVE_BULK_BYTES (64u << 10)
 
-/* Holders of one box who share its writing take turns at aligned parts of the file of this size. */
+/* The size of the aligned parts of a file at which the holders of a box take turns if they share
+ * its writing. */
 #define MOVE_TURN_BYTES ((uint64_t)4 << 20)
 
 /* Parts of a file, in ascending order, with gaps between them. */
@@ -28,27 +29,28 @@ typedef struct move_span_list {
     size_t n;
 } move_span_list;
 
-/* A conversion of elements as they are placed. One element at a time may arrive in parts. */
+/* A conversion of elements while they are placed. Only one element at a time may arrive in
+ * parts. */
 typedef struct move_cast {
     dcp_dtype to;              /* type of the box's memory */
     uint32_t n_partial;        /* bytes of the partial element that have arrived */
     unsigned char partial[16]; /* these bytes */
 } move_cast;
 
-/* For a dataset that is a box of a larger tensor: the tensor's checksums. */
+/* The checksums of a tensor of which the dataset holds only a box. */
 typedef struct move_global {
     box_copy copy;  /* a: bytes of the tensor, b: bytes of the dataset */
     uint64_t bytes; /* the tensor's size */
-    uint64_t *sums; /* raw checksums of its blocks, to add to */
+    uint64_t *sums; /* raw checksums of the tensor's blocks, to which bytes are added */
 } move_global;
 
 typedef struct move_piece {
     const box_copy *copy;  /* a: bytes of the dataset, b: bytes of `box`, dense */
-    uint64_t file_offset;  /* the dataset's; with several files: its address (transfer.h) */
+    uint64_t file_offset;  /* of the dataset; with several files, an address (transfer.h) */
     uint64_t bytes;        /* the dataset's size */
-    const format_row *row; /* the dataset's row; NULL: bytes of no dataset */
-    /* Memory or source. NULL: to a file, `raw` has the bytes; from files, they are summed and not
-     * stored. */
+    const format_row *row; /* the dataset's row; NULL: the bytes belong to no dataset */
+    /* The memory or source of the bytes. NULL: to a file, the bytes are in `raw`; from files, the
+     * bytes are summed and not stored. */
     const state_box *box;
     union {
         const unsigned char *raw;
@@ -56,19 +58,21 @@ typedef struct move_piece {
     };
     uint32_t bulk : 1;        /* runs are long, and the dataset starts at a page boundary */
     uint32_t page_bytes : 31; /* bulk parts begin and end on pages of this size */
-    /* To a file: the holder with turn == k % holders supplies part number k of the file, of
-     * MOVE_TURN_BYTES; holders = 0: this rank supplies everything. */
+    /* To a file: the file consists of parts of MOVE_TURN_BYTES. The holder with turn == k % holders
+     * supplies part number k. If holders is 0, this rank supplies everything. */
     uint16_t turn, holders;
-    uint64_t *sums;            /* raw checksums of the dataset's blocks, to add to; NULL: none */
-    const move_global *global; /* more checksums to add to; NULL: none */
-    /* raw checksums of the blocks of the box, all of which is in the piece; NULL: none */
+    uint64_t *sums;            /* raw checksums of the dataset's blocks; NULL: none */
+    const move_global *global; /* the whole tensor's checksums; NULL: none */
+    /* raw checksums of the box's own blocks; NULL: none. Requires that the piece contains the whole
+     * box. */
     uint64_t *own;
     const move_span_list *skip; /* whole pages that the file already contains; NULL: none */
     struct move_device *device; /* the device of the box; NULL: no device */
 } move_piece;
 
-/* Sets `copy` to a copy that the piece owns, `page_bytes` to the kernel's, and `bulk`, which
- * depends on file_offset. If memory is short, `copy` is NULL: see move_pieces_have_copies. */
+/* Sets p->copy to a copy of `copy` that the piece owns, p->page_bytes to the kernel's page size,
+ * and p->bulk, which depends on p->file_offset. If memory is short, p->copy becomes NULL (see
+ * move_pieces_have_copies). */
 void move_piece_set_copy(move_piece *p, const box_copy *copy);
 /* Returns 1 if every piece has its copy. */
 int move_pieces_have_copies(const move_piece *pieces, size_t n);
@@ -90,7 +94,7 @@ typedef int (*move_box_fn)(void *ctx, const move_piece *p, uint64_t offset, uint
 /* Walks the parts of the box that other holders supply, ascending. All of the box must be in the
  * piece. */
 int move_piece_others(const move_piece *p, move_box_fn fn, void *ctx);
-/* Walks those that this rank supplies. */
+/* Walks the parts that this rank supplies. */
 int move_piece_turns(const move_piece *p, move_box_fn fn, void *ctx);
 
 /* Returns the same piece with only the checksums of the box, not those of the dataset or the
@@ -98,15 +102,16 @@ int move_piece_turns(const move_piece *p, move_box_fn fn, void *ctx);
 move_piece move_piece_own_sums(const move_piece *p);
 
 /* Moves *to back to the first change of turns in [from, *to) of the dataset. Returns 1 if this rank
- * supplies the remaining range. */
+ * supplies the resulting range. */
 int move_piece_turn(const move_piece *p, uint64_t from, uint64_t *to);
 
 /* Returns the memory of bytes [offset, offset + bytes) of the box; NULL if they have to be fetched:
  * from a source, from a device, or from several places in memory. */
 const unsigned char *move_piece_memory(const move_piece *p, uint64_t offset, uint64_t bytes);
 
-/* The first returns how many of the bytes that begin at `offset` of the dataset lie in one block of
- * each of its checksums; the second adds such bytes to the checksums, by their raw checksum. */
+/* The first returns how many of the `bytes` bytes at `offset` of the dataset belong to a single
+ * block of each kind of checksum that the piece has. The second adds the raw checksum `raw` of that
+ * many bytes to these checksums. */
 uint64_t move_piece_in_block(const move_piece *p, uint64_t offset, uint64_t bytes);
 void move_piece_add(const move_piece *p, uint64_t offset, uint64_t bytes, uint64_t raw);
 
@@ -123,8 +128,8 @@ void move_piece_sum_memory(const move_piece *p, uint64_t offset, uint64_t box_of
 void move_piece_sum_box(const move_piece *p, uint64_t offset, const unsigned char *data,
                         uint64_t bytes);
 
-/* Finds the whole pages [*from, *to) of the file, of the piece's page size, in one run of a bulk
- * piece; *from = *to if there are none. */
+/* Finds the range [*from, *to) of the file that consists of the whole pages in one run of a bulk
+ * piece. Pages have the piece's page size. If there are none, *from becomes equal to *to. */
 void move_piece_interior(const move_piece *p, uint64_t run, uint64_t *from, uint64_t *to);
 
 /* One contiguous part of a piece. */
@@ -143,9 +148,9 @@ typedef int (*move_fragment_fn)(void *ctx, const move_fragment *f);
 int move_fragments(const move_piece *pieces, size_t n, size_t *first, uint64_t low, uint64_t high,
                    move_fragment_fn fn, void *ctx);
 
-/* Walks the bulk parts of pieces: whole pages of runs, cut at the ends of the dataset's blocks, so
- * each part lies in one block; or page by page if pages are as large as a block. A status of `fn`
- * other than DCP_OK ends the walk. */
+/* Walks the bulk parts of pieces, which are whole pages of runs. They are cut at the ends of the
+ * dataset's blocks, so each part lies in one block. If pages are at least as large as blocks, each
+ * part is one page instead. A status of `fn` other than DCP_OK ends the walk. */
 int move_bulk_parts(const move_piece *pieces, size_t n, move_fragment_fn fn, void *ctx);
 
 /* Access to the bytes of pieces' boxes, wherever they are: in memory, behind a source function of
@@ -156,7 +161,7 @@ struct staging;
 /* A device with boxes of the moved pieces. */
 typedef struct move_device {
     struct staging *staging;  /* NULL: no device */
-    const move_piece *pieces; /* to a file: all pieces, sorted, which are read ahead */
+    const move_piece *pieces; /* to a file: all pieces, sorted, for reading ahead */
     size_t n;
 } move_device;
 
@@ -177,17 +182,17 @@ int move_box_put(const move_piece *p, uint64_t offset, const void *data, uint64_
                  dcp_error *err);
 
 /* Does the same, and adds the bytes, which begin at dataset_offset of the dataset, to its
- * checksums: bytes in memory as they lie there then, unless they were cast. Without a box it only
- * adds them. */
+ * checksums. Bytes that were put into memory without a cast are summed as they lie there
+ * afterwards. Without a box, only adds the bytes. */
 int move_box_place(const move_piece *p, uint64_t dataset_offset, uint64_t offset, const void *data,
                    uint64_t bytes, dcp_error *err);
 
-/* Divides the staging buffers for reading ahead from the pieces, which must remain valid. Does
- * nothing without a device. */
+/* Divides the staging buffers into batches that are read ahead from the pieces, which must remain
+ * valid. Does nothing without a device. */
 void move_device_begin(move_device *d, const move_piece *pieces, size_t n);
 
-/* Opens staging buffers for a load into the state's boxes; none if no box is on a device. Orders
- * the load's copies after the program's work on the device so far. */
+/* Opens staging buffers for a load into the state's boxes, and orders the load's copies after the
+ * program's work on the device so far. Does nothing if no box is on a device. */
 int move_device_open(move_device *d, const dcp_state *state, dcp_error *err);
 
 /* Waits until everything that was put is on the device, and verifies it by the device's

@@ -1,8 +1,8 @@
-/* Each rank counts its fragments by domain. The ranks of a group report to the carriers, which add
- * up the counts and report to each other. First, each rank sends one word to each other rank: how
- * many entries its message to that rank has, and how wide its group allows windows to be. All ranks
- * use the smallest width. If all ranks can read apart, nothing else is exchanged. If all can send
- * everything for other ranks in one message, they do. */
+/* Each rank counts its fragments by domain. The carriers of a group add up the counts of its ranks,
+ * and report them to the carriers of other groups. Before these reports, each rank sends one word
+ * to each other rank: how many entries its report to that rank has, and how wide its group allows
+ * windows to be. All ranks use the smallest width. If all ranks can read apart, nothing else is
+ * exchanged. If each group can send everything to each other group in a single message, they do. */
 #include "move/routes.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 /* The number of bytes that a rank has in a domain; the domain's number is window * width + i. */
 typedef struct tally_entry {
-    uint64_t domain, group, bytes; /* group: the domain's */
+    uint64_t domain, group, bytes; /* group: the group of the domain's aggregator */
 } tally_entry;
 
 typedef struct tally {
@@ -27,7 +27,7 @@ typedef struct tally {
 /* The domain that is being counted. */
 typedef struct domain_count {
     int to_file;
-    uint64_t bytes, next_page; /* next_page: after the last one */
+    uint64_t bytes, next_page; /* next_page: the page after the last counted one */
 } domain_count;
 
 typedef struct agreeing {
@@ -36,9 +36,9 @@ typedef struct agreeing {
     move_routes *t;
     int to_file;
     int apart;         /* whether this rank, and later whether all ranks, can read apart */
-    int one_message;   /* and can send everything in one message */
-    tally own;         /* this rank's, ascending */
-    tally carried;     /* its group's, if this rank is the carrier: by group */
+    int one_message;   /* the same for sending everything in one message */
+    tally own;         /* what this rank has, ascending by domain */
+    tally carried;     /* what its group has for the groups to which this rank is the carrier */
     uint64_t *foreign; /* for each domain of another group, how much this group has in it */
     uint64_t domains;  /* number of domains, if there are no reader ranges */
     uint64_t *bytes;   /* with reader ranges, two per rank: sizes of messages */
@@ -48,8 +48,9 @@ typedef struct agreeing {
     dcp_error *err;
 } agreeing;
 
-/* Bits of a word: below WORD_WIDTH the number of entries, above it the width; 0 without a width.
- * The highest bits: the rank can read apart; it can send in one message. */
+/* The layout of a word. The bits below WORD_WIDTH are the number of entries, and the bits above it
+ * are the width, or 0 if the rank has failed. The two highest bits say that the rank can read
+ * apart, and that it can send everything in one message. */
 enum { WORD_WIDTH = 32, WORD_ONE_MESSAGE = 62, WORD_APART = 63 };
 
 /* Returns the rank of `group` that carries its traffic with `other`. */
@@ -70,8 +71,8 @@ static void tally_add(tally *t, tally_entry entry) {
     t->list[t->n++] = entry;
 }
 
-/* Counts, to a file, the bytes in a message; from a file, the wanted pages, some of them possibly
- * several times. */
+/* To a file, adds the number of bytes that the fragment occupies in a message. From a file, adds
+ * the size of the pages that it needs; a page may be counted several times. */
 static int count_fragment(void *ctx, const move_fragment *f) {
     domain_count *c = ctx;
     if (c->to_file) {
@@ -112,8 +113,9 @@ static int count_fragments(agreeing *a, const move_piece *pieces, size_t n) {
     return ok ? DCP_OK : core_fail_memory(a->err, a->own.room * sizeof *a->own.list);
 }
 
-/* Returns the largest width with which no window has more than MOVE_FOREIGN_BYTES in domains of
- * other groups; each attempt is narrower by an eighth. */
+/* Returns a width with which this group has no more than MOVE_FOREIGN_BYTES in domains of other
+ * groups in any window. Tries the largest width first; each further attempt is narrower by an
+ * eighth. */
 static int fitting_width(const agreeing *a) {
     for (int width = a->w->width;; width -= (width + 7) / 8) {
         uint64_t most = 0;
@@ -125,7 +127,9 @@ static int fitting_width(const agreeing *a) {
     }
 }
 
-/* The limit is smaller if many ranks send to few, as those receive as much as the others send. */
+/* Returns 1 if the group can send everything in one message to each other group. The limit is lower
+ * if only few of the ranks are aggregators, because these few receive everything that all ranks
+ * send. */
 static int fits_one_message(const agreeing *a) {
     const uint64_t ranks = (uint64_t)a->comm->size,
                    most = MOVE_FOREIGN_BYTES * (uint64_t)a->w->n_aggregators / ranks;
@@ -152,8 +156,8 @@ static void merge_entries(tally *t) {
     t->n = n;
 }
 
-/* Adds up what the ranks of the group have. Collective in the group; `status` is this rank's so
- * far. If one of them has failed, all of them get width 0. */
+/* Adds up the entries of the group's ranks. Collective in the group; `status` is this rank's so
+ * far. If one of these ranks has failed, *width becomes 0 on all of them. */
 static int add_up_in_group(agreeing *a, int status, int *width) {
     const move_windows *w = a->w;
     uint64_t lacking = status != DCP_OK;
@@ -167,7 +171,7 @@ static int add_up_in_group(agreeing *a, int status, int *width) {
     if (comm_status) return comm_status;
     for (uint64_t d = 0; d < a->domains; d++) {
         const int group = move_windows_aggregator(w, d)->group;
-        if (!a->to_file) /* reads no page twice */
+        if (!a->to_file) /* a page is read only once */
             a->foreign[d] = core_min_u64(a->foreign[d], w->domain_bytes);
         if (a->foreign[d] && move_routes_carrier(w->groups, w->groups->own, group) == a->comm->rank)
             tally_add(&a->carried, (tally_entry){d, (uint64_t)group, a->foreign[d]});
@@ -179,7 +183,7 @@ static int add_up_in_group(agreeing *a, int status, int *width) {
     return DCP_OK;
 }
 
-/* Appends those of this rank's entries that belong to the carrier to the message. */
+/* Appends to the message those entries of this rank that `carrier` carries. */
 static int append_entries(const agreeing *a, int carrier, comm_message *out) {
     const comm_groups *g = a->w->groups;
     for (size_t i = 0; i < a->own.n; i++) {
@@ -205,8 +209,8 @@ static int take_entries(agreeing *a, const comm_message *in) {
     return a->carried.is_short ? core_fail_memory(a->err, in->bytes) : DCP_OK;
 }
 
-/* With reader ranges: sends each carrier its entries of its group. Collective. All ranks find out
- * whether one has failed; `status` is this rank's so far. */
+/* Used with reader ranges: sends this rank's entries to the carriers of its group. Collective. All
+ * ranks find out whether one of them has failed; `status` is this rank's so far. */
 static int tell_carriers(agreeing *a, int status) {
     const comm_groups *g = a->w->groups;
     comm_message out = {0}, in = {0};
@@ -259,7 +263,7 @@ static int list_own(agreeing *a) {
                                  a->err);
 }
 
-/* Lists what the partners report; `told` are the words. */
+/* Lists what the partners report. `told` contains the words from all ranks. */
 static int list_theirs(agreeing *a, const uint64_t *told) {
     const move_talk *at = a->in;
     for (int r = 0; r < a->comm->size; r++) {
@@ -276,7 +280,7 @@ static int list_theirs(agreeing *a, const uint64_t *told) {
     return DCP_OK;
 }
 
-/* Exchanges the lists between carriers; `told` are the words. Collective. */
+/* Exchanges the lists between carriers. `told` contains the words from all ranks. Collective. */
 static int exchange_talks(agreeing *a, const uint64_t *told) {
     dcp_comm_message *send = a->messages, *receive = send + a->w->groups->n;
     size_t sends = 0, receives = 0;
@@ -295,7 +299,7 @@ static int exchange_talks(agreeing *a, const uint64_t *told) {
     return comm_messages_exchange(a->comm, send, sends, receive, receives, a->err);
 }
 
-/* Adds up the entries of domains to those of windows. */
+/* Replaces the entries, one per domain, by their sums per window. */
 static void find_talk_windows(const agreeing *a, move_talks *talks) {
     const uint64_t most = (uint64_t)a->w->areas * a->w->domain_bytes;
     size_t n = 0;
@@ -312,8 +316,8 @@ static void find_talk_windows(const agreeing *a, move_talks *talks) {
     talks->n = n;
 }
 
-/* Enters the list's windows into the parts, and adds their bytes to the sums of the windows, or to
- * the sum of the single message. */
+/* Notes the list's windows in t->parts. Adds their bytes to the windows' sums or, if one message
+ * covers all windows, to sums[0]. */
 static void note_talks(const agreeing *a, move_talks *talks, int part, uint64_t *sums) {
     uint64_t before = 0;
     for (size_t i = 0; i < talks->n; i++) {
@@ -356,8 +360,8 @@ static int note_partners(agreeing *a) {
     return ok ? DCP_OK : core_fail_memory(a->err, n * 4 * sizeof *sums);
 }
 
-/* Exchanges the words. Collective. *told becomes the words for this rank, *least the smallest
- * width; 0: some rank has failed. */
+/* Exchanges the words. Collective. Sets *told to the words that this rank has received, and *least
+ * to the smallest width, which is 0 if some rank has failed. */
 static int tell_words(agreeing *a, int width, const uint64_t **told, int *least) {
     dcp_comm *comm = a->comm;
     uint64_t *out = comm->numbers, *in = out + comm->size;
@@ -379,7 +383,7 @@ static int tell_words(agreeing *a, int width, const uint64_t **told, int *least)
     return status;
 }
 
-/* With reader ranges: allocates memory for what the words announce. Collective. */
+/* Used with reader ranges: allocates memory for the entries that the words announce. Collective. */
 static int make_told_room(agreeing *a, const uint64_t *told) {
     size_t n = 0;
     for (int r = 0; r < a->comm->size; r++) n += (uint32_t)told[r];
@@ -390,7 +394,8 @@ static int make_told_room(agreeing *a, const uint64_t *told) {
     return comm_agree(a->comm, status, a->err);
 }
 
-/* Collective. If a rank lacks memory after all have a width, its t->status says so. */
+/* Collective. Exchanges words and lists with other ranks, and sets the width. If memory is short on
+ * a rank after the ranks have agreed on a width, only t->status of that rank says so. */
 static int tell_partners(agreeing *a, int status, int width, uint64_t end) {
     const uint64_t *told;
     int least;
@@ -409,9 +414,10 @@ static int tell_partners(agreeing *a, int status, int width, uint64_t end) {
     return DCP_OK;
 }
 
-/* Returns how many entries partners can report to this rank: one per domain of its group. With
- * reader ranges, whose domains are short, that would be too many, so memory is allocated when the
- * number is known. */
+/* Returns the maximum number of entries that partners can report to this rank: for each partner,
+ * one per domain of this group. With reader ranges, domains are short and this number would be too
+ * large. Then it returns 0, and make_told_room allocates memory when the number of entries is
+ * known. */
 static size_t most_told(const agreeing *a) {
     const comm_groups *g = a->w->groups;
     if (a->w->reader_ranges) return 0;
@@ -419,7 +425,7 @@ static size_t most_told(const agreeing *a) {
     return ((size_t)g->n - 1 + ranks - 1) / ranks * (size_t)a->w->areas * a->w->count;
 }
 
-/* Allocates for windows of one domain, which are the most numerous. */
+/* Allocates enough for windows of a single domain, because narrow windows are the most numerous. */
 static int make_tables(agreeing *a) {
     const move_windows *w = a->w;
     const size_t parts = 3 * w->count * (size_t)(w->reader_ranges ? 1 : w->width) + 1,
@@ -458,8 +464,8 @@ int move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size
     return status;
 }
 
-/* Lists the windows of the group, or of all ranks if an exchange of messages requires all. The last
- * of `parts` shows whether any rank has failed. */
+/* Lists the windows of the group, or those of all ranks if an exchange of messages requires all
+ * ranks. The last element of t->parts shows whether any rank has failed. */
 int move_routes_list(dcp_comm *comm, move_windows *w, int status, dcp_error *err) {
     move_routes *t = w->routes;
     const uint64_t n = 3 * w->count;

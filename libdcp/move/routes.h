@@ -1,5 +1,5 @@
-/* Which rank sends what to which: the messages between sharing groups in each window, agreed on
- * together before the first window.
+/* Routes: which rank sends how much to which rank of another sharing group in each window. The
+ * ranks agree on the routes of all windows before the first window.
  *
  * For each pair of groups, one rank on each side, the carrier, sends and receives for its whole
  * group. The carriers of a group are spread over its ranks. */
@@ -7,10 +7,11 @@
 
 #include "move/domain.h"
 
-/* How many bytes a group has for, or needs from, the domains of another group in one window. */
+/* The number of bytes that a group has for, or needs from, the domains of another group in one
+ * window. */
 typedef struct move_talk {
     uint64_t window, bytes;
-    uint64_t before; /* in the same message; 0 if each window has its own */
+    uint64_t before; /* bytes of earlier windows in the same message */
 } move_talk;
 
 typedef struct move_talks {
@@ -22,31 +23,33 @@ typedef struct move_talks {
 typedef struct move_partner {
     int group, rank;   /* rank: the carrier of the other group to this one */
     move_talks own;    /* what this group has in, or needs from, the other group's domains */
-    move_talks theirs; /* the opposite */
+    move_talks theirs; /* what the other group has in, or needs from, this group's domains */
 } move_partner;
 
 typedef struct move_routes {
     move_partner *partners; /* this rank's, sorted by rank; only those with traffic */
     int n_partners;
-    int is_one_message;             /* to the file: a single message per partner for all windows */
-    uint64_t most_own, most_theirs; /* maximum total per window, or of the single messages */
-    unsigned char *has_own, *has_theirs; /* per window of the list: whether there are any */
-    /* three per window: takes part, has own, has theirs; and one more. NULL once the windows are
-     * listed */
+    int is_one_message; /* to the file: a single message per partner for all windows */
+    /* the largest sum over partners: of any window, or of the single messages */
+    uint64_t most_own, most_theirs;
+    /* per window of the list: whether a partner's `own`, or its `theirs`, includes the window */
+    unsigned char *has_own, *has_theirs;
+    /* Three elements per window (whether the group takes part, has_own, has_theirs), and a last one
+     * for failures. NULL once the windows are listed. */
     uint64_t *parts;
-    int status; /* this rank's status; others find out at the end (move_routes_list) */
+    int status; /* this rank's status; other ranks learn of it in move_routes_list */
 } move_routes;
 
-/* The head of a fragment in a message: a u32 with its place in its window, a u32 with its length;
- * its bytes follow. */
+/* The size of the head that precedes a fragment's bytes in a message: a u32 with the fragment's
+ * offset in the receiving group's domains of the window, and a u32 with its length. */
 #define MOVE_HEAD_BYTES 8
 
 /* Chooses the windows' width, and fills in `routes`. Collective. `status` is this rank's so far.
- * *apart says whether this rank can read apart (domain.h), and afterwards whether all can; then
- * there are no routes. Otherwise move_routes_list must follow. */
+ * *apart says whether this rank can read apart (domain.h); it becomes 1 if all ranks can, and 0
+ * otherwise. If it is 0, move_routes_list must follow; if it is 1, there are no routes. */
 int move_routes_agree(dcp_comm *comm, int status, const move_piece *pieces, size_t n, uint64_t end,
                       int to_file, int *apart, move_windows *w, dcp_error *err);
-/* Fills in `list`, and lets all ranks agree on the status. Collective. `status` is this rank's so
- * far, including that of its routes. */
+/* Fills in w->list, and lets all ranks agree on the status. Collective. `status` is this rank's so
+ * far, which includes routes->status. */
 int move_routes_list(dcp_comm *comm, move_windows *w, int status, dcp_error *err);
 void move_routes_free(move_routes *t);

@@ -12,8 +12,9 @@
 #include "move/piece.h"
 
 #define TELL_BYTES ((uint64_t)4 << 20)
-/* A part counts as at least this many bytes: if memory is mapped from a file, the kernel also reads
- * the pages around a small part, and the caller may release them when progress is reported. */
+/* For progress, a part counts as at least this many bytes. If memory is mapped from a file, the
+ * kernel also reads the pages around a small part, and the caller can release them only when
+ * progress is reported. */
 #define PART_BYTES ((uint64_t)256 << 10)
 
 void move_progress_read(move_progress *progress, uint64_t bytes) {
@@ -89,7 +90,7 @@ int move_transfer_finish(const move_transfer *t, int status, dcp_error *err) {
 /* Bytes in memory are summed where they lie. */
 
 #define SUM_BYTES ((uint64_t)4 << 20)
-#define TOGETHER_BYTES (64u << 10) /* worth a call of the device */
+#define TOGETHER_BYTES (64u << 10) /* the shortest runs that a device sums */
 
 /* Returns 1 if the device sums the bytes itself; short runs would require many calls. */
 static int is_summed_there(const move_piece *p) {
@@ -127,7 +128,7 @@ typedef struct summing {
     dcp_error *err;
 } summing;
 
-/* Adds bytes [offset, offset + bytes) of the box to the checksums. The box must be p's whole
+/* Adds bytes [offset, offset + bytes) of p's box to the checksums. The box must be the whole
  * dataset. */
 static int sum_range(void *ctx, const move_piece *p, uint64_t offset, uint64_t bytes) {
     summing *s = ctx;

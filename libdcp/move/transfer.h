@@ -8,23 +8,23 @@
 #include "dcp/save.h"
 #include "move/piece.h"
 
-/* What a save or load reports to its caller while bytes move: progress, the times of its phases,
- * and when the caller's memory is free. It also asks the caller whether to give up. */
+/* The reports of a save or load to its caller while bytes move: progress, the times of its phases,
+ * and that the caller's memory is free. The caller is also asked whether to give up. */
 
 typedef struct move_progress {
     void (*on_progress)(void *ctx, uint64_t done, uint64_t total); /* may be NULL */
     void *progress_ctx;
     void (*on_phase)(void *ctx, dcp_phase phase, double begin, double end); /* may be NULL */
     void *phase_ctx;
-    uint64_t done, total; /* bytes of this rank */
+    uint64_t done, total; /* in bytes of this rank */
     uint64_t untold;      /* bytes since the last report */
-    comm_stop stop;       /* asked equally often */
-    /* For a save in flight, else NULL: reports that the memory has been read; asks whether somebody
-     * waits for that. */
+    comm_stop stop;       /* asks the caller whether to give up, as often as progress is reported */
+    /* For a save in flight, otherwise NULL. The first reports that the caller's memory has been
+     * read. The second returns 1 if somebody waits for that. */
     void (*released)(void *ctx);
     int (*is_awaited)(void *ctx);
     void *ctx;
-    uint64_t staging_bytes; /* maximum to be copied in order to release the memory sooner */
+    uint64_t staging_bytes; /* the most that is copied to release the memory sooner */
 } move_progress;
 
 /* Reports that `bytes` more were written or passed on. */
@@ -33,11 +33,11 @@ void move_progress_written(move_progress *progress, uint64_t bytes);
  * may release them. */
 void move_progress_read(move_progress *progress, uint64_t bytes);
 
-/* Returns DCP_ERR_CANCELLED after the caller or another rank gave up: the rest can be skipped.
- * NULL: never. */
+/* Returns DCP_ERR_CANCELLED if the caller or another rank gave up, so the rest can be skipped.
+ * Returns DCP_OK if `progress` is NULL. */
 int move_progress_status(const move_progress *progress, dcp_error *err);
-/* Does the same, but asks first: used if intervals are long, and before anything that cannot be
- * undone. */
+/* Does the same, but asks the caller first. Used if the last question may be long ago, and before
+ * anything that cannot be undone. */
 int move_progress_ask(move_progress *progress, dcp_error *err);
 
 /* Reports the end of a phase, and returns its duration. `progress` may be NULL. */
@@ -67,7 +67,7 @@ typedef struct move_file {
     uint64_t base, end;   /* its addresses */
     struct io_file *file; /* open, or opened on use; only for files that this rank sees */
     const char *path;
-    void *owner; /* the caller's, for move_transfer.check_metadata */
+    void *owner; /* the first argument of move_transfer.check_metadata */
 } move_file;
 
 typedef struct move_transfer {
@@ -76,16 +76,17 @@ typedef struct move_transfer {
     struct io_queue *queue; /* for engines by position */
     const move_file *files;
     size_t n_files; /* 1 if the direction is to the file */
-    /* If only some ranks see some files: rank r alone reads, for others as well, the addresses
-     * [reader_ranges[r], reader_ranges[r + 1]). NULL: each rank sees all files. */
+    /* If some files are visible only to some ranks: only rank r reads the addresses
+     * [reader_ranges[r], reader_ranges[r + 1]), also for other ranks. NULL: each rank sees all
+     * files. */
     const uint64_t *reader_ranges;
     struct move_piece *pieces; /* this rank's, sorted; file_offset is an address */
     size_t n_pieces;
-    /* To a file: boxes of this rank that other ranks write, for move_sums before the caller's
-     * memory is released. */
+    /* To a file: boxes of this rank that other ranks write. move_sums reads them before the
+     * caller's memory is released. */
     const struct move_piece *replicas;
     size_t n_replicas;
-    int others_are_summed; /* skips the sums of what other holders supply of the pieces */
+    int others_are_summed; /* parts that other holders supply are not summed again */
     /* Windows from earlier moves of equal pieces (window_cache.h); NULL: none are kept. uses_kept:
      * all ranks have agreed to use the existing ones. */
     struct move_kept *kept;
@@ -96,12 +97,12 @@ typedef struct move_transfer {
     int bulk_is_apart; /* bulk parts are left to the caller */
     /* From files: checks that a file's metadata is what was saved, before HDF5 opens it. */
     int (*check_metadata)(void *owner, dcp_error *err);
-    /* Set if this rank has failed already and has no pieces; others find out at the end. NULL: it
-     * has not. */
+    /* Set if this rank has failed already, and then it has no pieces; other ranks learn of the
+     * failure at the end. NULL: no failure. */
     const dcp_error *failure;
     int is_agreed_later; /* the caller agrees on the ranks' statuses later; no sums are joined */
-    /* Raw checksums to be joined over all ranks at the end, followed by COMM_XOR_ROOM
-     * (comm/comm.h). NULL: none. */
+    /* Raw checksums that are joined over all ranks at the end, followed by COMM_XOR_ROOM elements
+     * of scratch memory (comm/comm.h). NULL: none. */
     uint64_t *sums;
     size_t n_sums;
     /* called when all of this rank's sums are complete; NULL: not called */
@@ -118,9 +119,9 @@ const move_file *move_transfer_file(const move_transfer *t, uint64_t address);
 void move_transfer_start(const move_transfer *t, unsigned slot, unsigned char *buffer,
                          uint64_t bytes, uint64_t address);
 
-/* Ends a move on all ranks or, if is_agreed_later, on this one; `status` is this rank's so far.
- * Collective. Joins the sums. Afterwards the caller's memory is free, or everything has arrived on
- * a device. */
+/* Ends a move; `status` is this rank's so far. Collective, unless is_agreed_later. Joins the sums
+ * over all ranks. Afterwards a save does not read the caller's memory any more (if is_last), and
+ * all bytes of a load have arrived on the device. */
 int move_transfer_finish(const move_transfer *t, int status, dcp_error *err);
 
 /* Boxes that are read only for their checksums. */
@@ -129,12 +130,13 @@ struct move_progress;
 
 /* Reads the boxes of pieces once, in parts, from wherever they are, and adds them to the pieces'
  * checksums. Not collective. Each box must be its piece's whole dataset, and no piece may be bulk.
- * On a device, bytes that are contiguous in the checksums are summed there; others are copied, in
- * the order of the pieces' file_offset, which must ascend (this requires move_device_begin).
- * `progress` may be NULL. */
+ * Bytes on a device are summed there if they are contiguous in the checksums. Otherwise they are
+ * copied in the order of the pieces' file_offset, which must ascend; this requires
+ * move_device_begin. `progress` may be NULL. */
 int move_sums(const move_piece *pieces, size_t n, struct move_progress *progress, dcp_error *err);
 
-/* Does the same for what other holders supply of the pieces' boxes, and adds it to the checksums of
- * the boxes, if these have any. Each of these boxes must be completely in its piece. */
+/* Does the same for the parts of the pieces' boxes that other holders supply, but adds them only to
+ * the boxes' own checksums; boxes without these are skipped. Each of these boxes must be completely
+ * in its piece. */
 int move_sums_of_others(const move_piece *pieces, size_t n, struct move_progress *progress,
                         dcp_error *err);

@@ -1,7 +1,7 @@
-/* Choosing windows. Ranks read apart if each of them finds that it has few enough fragments.
+/* Chooses windows. Ranks read apart if each of them finds that it has few enough fragments.
  * Otherwise, if there is only one group of ranks that share memory, each rank marks the windows
  * that its fragments touch, and all ranks skip those that nobody marked. With several groups, the
- * ranks agree on who sends what to whom (routes.c). */
+ * ranks agree on routes (routes.h). */
 #include "move/domain.h"
 
 #include <stdlib.h>
@@ -22,7 +22,8 @@ static void mark_windows(const marking *m, uint64_t start, uint64_t end) {
     for (uint64_t w = (start - m->origin) / m->unit; w <= last; w++) m->marks[w] = 1;
 }
 
-/* For short runs: one run per window is enough to mark it. */
+/* Marks the windows of a piece without bulk. A window that one run has marked is not examined
+ * again. */
 static void mark_short(const move_piece *p, const marking *m) {
     for (uint64_t i = 0, a, b; i < p->copy->runs;) {
         core_box_copy_run(p->copy, i, &a, &b);
@@ -75,7 +76,8 @@ static int take_turn(const comm_groups *hosts, int host, int turn) {
     return turn < most ? comm_groups_rank(hosts, host, (int)((int64_t)turn * ranks / most)) : -1;
 }
 
-/* Chooses some ranks of each host, far apart, which are probably close to different processors. */
+/* Chooses some ranks of each host as aggregators. Their numbers are far apart, because such ranks
+ * probably run on different processors. */
 static void choose_aggregators(move_windows *w, const comm_groups *hosts) {
     for (int turn = 0; turn < aggregators_of_host(hosts); turn++)
         for (int host = 0; host < hosts->n; host++) {
@@ -84,8 +86,8 @@ static void choose_aggregators(move_windows *w, const comm_groups *hosts) {
         }
 }
 
-/* Reduces the number of aggregators until each has at least two domains, if that is possible, so
- * the first one has the last domain, too. */
+/* Reduces the number of aggregators until each has at least two domains, if that is possible. Then
+ * the first aggregator can have the last domain, too. */
 static void spare_aggregators(move_windows *w, uint64_t end) {
     const uint64_t pairs = end / (2 * w->domain_bytes) + 1;
     if ((uint64_t)w->n_aggregators > pairs) w->n_aggregators = (int)pairs;
@@ -101,8 +103,9 @@ static void number_areas(move_windows *w, int *used) {
     }
 }
 
-/* A domain fits into a slot of the queue. With reader ranges, domains consist of whole pages of any
- * kernel, so all ranks cut the file alike whatever their own page size is. */
+/* Returns the size of a domain, which fits into a slot of the queue. With reader ranges, it is a
+ * multiple of the largest page size of any kernel, so all ranks cut the file alike, whatever their
+ * own page size is. */
 static uint64_t choose_domain(const move_windows *w, uint64_t ranks) {
     if (!w->reader_ranges) return IO_SLOT_BYTES;
     uint64_t bytes = MOVE_WINDOW_BYTES / ranks / LARGEST_PAGE_BYTES * LARGEST_PAGE_BYTES;
@@ -110,7 +113,7 @@ static uint64_t choose_domain(const move_windows *w, uint64_t ranks) {
     return bytes < LARGEST_PAGE_BYTES ? LARGEST_PAGE_BYTES : bytes;
 }
 
-/* Cuts into windows with one domain per aggregator. */
+/* Cuts the addresses into windows with one domain per aggregator. */
 static int cut_addresses(const dcp_comm *comm, const comm_groups *hosts, uint64_t end,
                          move_windows *w, dcp_error *err) {
     const size_t ranks = (size_t)comm->size;
@@ -131,7 +134,8 @@ static int cut_addresses(const dcp_comm *comm, const comm_groups *hosts, uint64_
     return DCP_OK;
 }
 
-/* Ranks read apart if fragments touch pages of at most this part of what each rank reads. */
+/* Ranks read apart if, on each of them, the pages that its fragments touch are at most one part in
+ * APART of the bytes that it reads. */
 #define APART 64
 
 /* Returns an upper bound of the size of the pages that the piece's fragments touch. */
@@ -169,7 +173,8 @@ static int make_list(move_windows *w, dcp_error *err) {
     return w->list ? DCP_OK : core_fail_memory(err, w->count * sizeof *w->list);
 }
 
-/* Makes the domains of this rank's fragments its windows. Not collective. */
+/* Makes windows of a single domain, and lists those that contain fragments of this rank. Not
+ * collective. */
 static int find_apart(const dcp_comm *comm, const move_piece *pieces, size_t n, uint64_t end,
                       move_windows *w, dcp_error *err) {
     w->is_apart = w->areas = w->n_aggregators = 1;

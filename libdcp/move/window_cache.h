@@ -1,6 +1,6 @@
-/* Windows that a caller keeps from one move to the next. The list of windows, and which rank sends
- * what to which, depend only on the pieces and on the ranks' hosts. So a save that reuses its plan
- * need not determine them again. */
+/* Windows that a caller keeps from one move to the next. The list of windows and the routes
+ * (routes.h) depend only on the pieces and on the ranks' hosts. So a save that reuses its plan need
+ * not determine windows and routes again. */
 #pragma once
 
 #include "move/domain.h"
@@ -19,8 +19,8 @@ typedef struct move_kept {
 int move_kept_serves(const move_kept *kept, const dcp_comm *comm, uint64_t end);
 void move_kept_free(move_kept *kept);
 
-/* Gives the transfer its windows, kept ones or new ones. Collective. */
+/* Sets *out to the kept windows if the transfer uses them, otherwise finds new ones. Collective. */
 int move_kept_take(const struct move_transfer *t, move_windows *out, dcp_error *err);
-/* Called at the end of a move: keeps the windows if that is requested and all ranks have found
- * theirs, otherwise frees them. Not collective. */
+/* Called at the end of a move. Keeps the windows if that is requested and all ranks have found
+ * their windows, otherwise frees them. Not collective. */
 void move_kept_return(const struct move_transfer *t, move_windows *windows);
