@@ -1,5 +1,6 @@
-/* If the ranks have the same tensors, one all-reduce of a checksum finds that out. Otherwise the
- * cost does not matter: rank 0's list is broadcast, to find the first tensor that differs. */
+/* Compares the ranks' lists of tensors. If they are equal, a single all-reduce of a checksum shows
+ * it. Otherwise the cost does not matter: rank 0's list is broadcast, to find the first tensor that
+ * differs. */
 #include "plan/agreement.h"
 
 #include <inttypes.h>
@@ -23,7 +24,8 @@ static unsigned char *put_used(const dcp_tensor *t, unsigned char *out) {
     return out + 8 + 8 * t->ndim;
 }
 
-/* Writes the same, with room for all dimensions. In a list, the path follows with its NUL. */
+/* Writes dtype, ndim and shape with room for DCP_MAX_DIMS dimensions. In a list, the tensor's path
+ * follows, with its NUL. */
 static void put_head(const dcp_tensor *t, unsigned char *out) {
     memset(out, 0, HEAD);
     put_used(t, out);
@@ -84,8 +86,9 @@ static const char *first_difference(state_tensor *const *sorted, size_t n,
     return NULL;
 }
 
-/* Collective: the error says what each rank has under one path, the one at which the lowest rank
- * that differs from rank 0 first differs. */
+/* Collective. Fills in the error, which says what each rank has under one path. It is the first
+ * path at which the lowest differing rank differs from rank 0. `own` is the first path at which
+ * this rank differs from rank 0, or NULL. */
 static int name_difference(dcp_comm *comm, state_tensor *const *sorted, size_t n, const char *own,
                            dcp_error *err) {
     char path[DCP_MAX_PATH + 1] = "", what[DCP_MAX_PATH + 16];
@@ -134,20 +137,21 @@ int plan_tensors(dcp_comm *comm, state_tensor *const *sorted, size_t n, dcp_erro
     return status ? status : plan_tensors_check(comm, sorted, n, are_equal, err);
 }
 
-/* Replicas. A box's checksum is computed over the checksums of its blocks, in order. If all are
- * equal, the comparison costs one exchange of 8 bytes per replicated box, and one all-reduce.
- * Otherwise the cost does not matter: the arbiters answer which boxes differ, and all ranks look at
- * the first one. */
+/* Compares replicas. A box's checksum is computed over the checksums of its blocks, in order. If
+ * all replicas are equal, the comparison costs one exchange of 8 bytes per replicated box, and one
+ * all-reduce. Otherwise the cost does not matter: the arbiters answer which boxes differ, and all
+ * ranks examine the first of these boxes. */
 
 typedef struct comparison {
     dcp_comm *comm;
     const plan_boxes *plan;
     const plan_sums *sums;
-    uint64_t *told;  /* the checksums of this rank's boxes, in the order in which they go out; then
-                        the arbiters' answers */
-    uint64_t *heard; /* as an arbiter: the checksums received; then its answers: whether the box's
-                        set differs */
-    uint64_t *seen;  /* per set: the first checksum; then, per set, how many differ from it */
+    uint64_t *told;  /* first the checksums of this rank's boxes, in the order in which they are
+                        sent; later the arbiters' answers */
+    uint64_t *heard; /* as an arbiter: first the checksums that it has received; later its answers,
+                        1 if the box's set contains different boxes */
+    uint64_t *seen;  /* per set, the first checksum; then, per set, the number of checksums that
+                        differ from the first */
 } comparison;
 
 static size_t count_blocks(const comparison *c, size_t k) {
@@ -171,8 +175,8 @@ static int prepare(comparison *c, dcp_error *err) {
     return DCP_OK;
 }
 
-/* As an arbiter: returns the number of its sets in which not all are equal, and makes its
- * answers. */
+/* Called on an arbiter. Returns the number of its sets in which not all boxes are equal, and writes
+ * its answers into c->heard. */
 static uint64_t count_different(comparison *c) {
     const plan_replicas *r = &c->plan->replicas;
     uint64_t different = 0, *first = c->seen, *others = c->seen + r->n_sets;
@@ -185,7 +189,7 @@ static uint64_t count_different(comparison *c) {
     return different;
 }
 
-/* Returns the first of this rank's boxes that differ, starting at `k`. */
+/* Returns this rank's first box that differs, starting at box `k`. */
 static size_t next_different(const comparison *c, const unsigned char *differs, size_t k) {
     while (k < c->plan->n && !differs[k]) k++;
     return k;
@@ -218,8 +222,8 @@ static void describe_sum(const unsigned char *record, char *text, size_t size) {
     if (r.is_held) snprintf(text, size, "checksum %016" PRIx64, r.sum);
 }
 
-/* Collective: finds the first block that differs. `own`: the checksums of this rank's box, or NULL
- * if it does not hold the box. */
+/* Collective: finds the first block that differs. `own` has the checksums of this rank's replica,
+ * or is NULL if this rank does not hold the box. */
 static int find_block(const comparison *c, const uint64_t *own, uint64_t n, uint64_t *block,
                       dcp_error *err) {
     uint64_t *least = core_array(2 * n, sizeof *least);

@@ -1,6 +1,6 @@
-/* Boxes travel to the arbiters of their tensors, and answers come back. A box is sent as u64s: the
- * tensor's number; the holder's rank, with the number of dimensions in the upper half; start and
- * count of each dimension. */
+/* Each rank sends its boxes to the arbiters of their tensors, which send answers back. A box is
+ * sent as u64s: the tensor's number; the holder's rank, with the number of dimensions in the upper
+ * half; start and count of each dimension. */
 #include "plan/boxes.h"
 
 #include <stdio.h>
@@ -22,35 +22,37 @@ enum {
     TURN_MASK = 0x7fff
 };
 
-/* Memory for incoming messages, allocated before their size is known: for boxes, and for what homes
- * send in addition. */
+/* The memory for incoming messages that is allocated before their size is known: READY_BYTES for
+ * boxes, READY_BESIDE for the additional messages of homes. */
 #define READY_BYTES ((uint64_t)768 << 10)
 #define READY_BESIDE ((uint64_t)2 << 20)
 
-/* The length of what a home sends in addition: the number of bytes, marked if some rank gets more
- * than its share of that memory; or that the home has failed. */
+/* The answers of a home end with the number of bytes of its additional message. IS_LONG is set in
+ * this number if some rank gets more than its share of READY_BESIDE from the home. The number is
+ * HAS_FAILED if the home has failed. */
 #define IS_LONG (1ULL << 63)
 #define HAS_FAILED UINT64_MAX
 
 typedef struct arbiter_box {
     const unsigned char *wire; /* the box as it was received */
-    size_t answer;             /* its place in the message that goes back */
+    size_t answer;             /* the index of its answer in the message that goes back */
 } arbiter_box;
 
-/* What this rank has received as an arbiter; zeroed at first. */
+/* What this rank has received as an arbiter. Zeroed initially. */
 typedef struct arbiter {
-    const plan_homes *homes; /* NULL: tensor i is number i / ranks of its arbiter */
-    arbiter_box *boxes;      /* ordered by tensor; within one, as they were received */
+    const plan_homes *homes; /* NULL: no homes, and tensor i is number i / ranks of its arbiter */
+    arbiter_box *boxes;      /* ordered by tensor, and within a tensor by arrival */
     size_t n;
     size_t *starts;    /* where each of this arbiter's tensors begins in `boxes`, and the end */
-    size_t most;       /* the most boxes of one tensor */
-    uint64_t *answers; /* per box, as they were received */
-    uint32_t *sets;    /* per box, as they were received: the number of its set of equal boxes,
+    size_t most;       /* the largest number of boxes of a tensor */
+    uint64_t *answers; /* per box, in the order of arrival */
+    uint32_t *sets;    /* per box, in the order of arrival: the number of its set of equal boxes,
                           starting at 1; 0: it is in no set */
     uint32_t n_sets;
-    uint64_t *answer_bytes; /* to each rank; the memory is the question's */
-    bool all_exact;    /* the boxes cover all tensors exactly: this arbiter's, then those of all */
-    bool has_replicas; /* some box has replicas; likewise */
+    uint64_t *answer_bytes; /* size of the answers to each rank; the question owns the memory */
+    /* Before the vote, these are about the tensors of this arbiter; after it, about all tensors. */
+    bool all_exact;    /* the boxes cover all of the tensors exactly */
+    bool has_replicas; /* some box has replicas */
 } arbiter;
 
 static uint64_t wire_bytes(uint32_t dims) { return 8 * (2 + 2 * (uint64_t)dims); }
@@ -75,11 +77,11 @@ static size_t arbiter_of(const plan_homes *homes, size_t tensor, int size) {
     return (homes ? homes->numbers[tensor] : tensor) % (size_t)size;
 }
 
-/* Returns how many words follow the answers to a rank's boxes: the number of bytes that its home
- * sends in addition. */
+/* Returns the number of words that follow the answers to a rank's boxes. If tensors have homes,
+ * this is one word: the number of bytes that the home sends in addition. */
 static size_t words_beside(const plan_homes *homes) { return homes ? 1 : 0; }
 
-/* Counts the boxes that came from each rank. */
+/* Counts the boxes from each rank, and the bytes of the answers to it. */
 static void count_boxes(const comm_message *in, const uint64_t *bytes, int size, arbiter *a) {
     const unsigned char *at = in->data;
     size_t tensor;
@@ -114,9 +116,9 @@ static int find_starts(size_t n, const comm_message *in, int size, arbiter *a) {
     return 1;
 }
 
-/* Orders the boxes of `in`, which have been counted, by tensor, of n tensors in total: a counting
- * sort. `a` refers to them, so `in` must remain until they are judged. Returns 0 if memory is
- * short. */
+/* Orders the boxes of `in` by tensor, with a counting sort. The boxes must have been counted; n is
+ * the number of all tensors. `a` refers to the boxes, so `in` must remain until they are judged.
+ * Returns 0 if memory is short. */
 static int unpack_boxes(size_t n, const comm_message *in, int size, arbiter *a) {
     if (!find_starts(n, in, size, a)) return 0;
     const size_t beside = words_beside(a->homes), places = a->n + beside * (size_t)size;
@@ -201,7 +203,7 @@ static int order_by_box(const void *a, const void *b) {
     return order ? order : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Makes a set of equal boxes, which are ordered by rank: each holder gets its turn. */
+/* Makes a set of n equal boxes, which are ordered by rank, and gives each holder its turn. */
 static void add_set(arbiter *a, const cover_box *boxes, size_t n) {
     uint64_t holders = n < PLAN_MOST_HOLDERS ? n : PLAN_MOST_HOLDERS;
     a->n_sets++;
@@ -226,8 +228,8 @@ static int find_replicas(arbiter *a, cover_box *boxes, size_t n) {
     return 1;
 }
 
-/* Fills in the answers, and sets exact[i] to 1 for each tensor i of this arbiter that its boxes
- * cover exactly. If `strict`, a tensor that they don't cover is DCP_ERR_MISMATCH. Not
+/* Fills in the answers. Sets exact[i] to 1 for each tensor i of this arbiter that its boxes cover
+ * exactly. If `strict`, returns DCP_ERR_MISMATCH for a tensor that its boxes don't cover. Not
  * collective. */
 static int judge_tensors(const dcp_comm *comm, state_tensor *const *sorted, size_t n, arbiter *a,
                          int strict, unsigned char *exact, dcp_error *err) {
@@ -265,7 +267,8 @@ static void free_arbiter(arbiter *a) {
     free(a->sets);
 }
 
-/* What each rank does as a holder of boxes. First it lists them. */
+/* The following functions are for each rank as a holder of boxes. This one lists the boxes. Returns
+ * 0 if memory is short. */
 static int list_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t n, size_t total,
                       plan_boxes *plan) {
     plan->boxes = calloc(total + 1, sizeof *plan->boxes);
@@ -282,7 +285,7 @@ static int list_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t 
     return 1;
 }
 
-/* Returns the boxes' numbers ordered by arbiter: a counting sort. */
+/* Returns the boxes' numbers ordered by arbiter, from a counting sort. */
 static size_t *order_by_arbiter(const plan_boxes *plan, const plan_homes *homes, int size) {
     size_t n = (size_t)size, *order = core_array(plan->n + 1, sizeof *order);
     size_t *next = calloc(n + 1, sizeof *next);
@@ -309,17 +312,17 @@ static void read_verdict(plan_box *b, uint64_t answer) {
 
 typedef struct question {
     comm_message send, receive;
-    uint64_t *bytes, *received; /* to and from each rank */
-    size_t *order;              /* the boxes' numbers in the order in which they went out */
-    uint64_t *answers;          /* the answers to them, in the memory of `send` */
-    uint64_t *answer_bytes;     /* from each rank */
-    uint64_t *exact;            /* scratch memory to share what is covered; whole words */
+    uint64_t *bytes, *received; /* number of bytes of boxes to and from each rank */
+    size_t *order;              /* the boxes' numbers in the order in which they are sent */
+    uint64_t *answers;          /* the answers to the boxes, in the memory of `send` */
+    uint64_t *answer_bytes;     /* size of the answers from each rank */
+    uint64_t *exact;            /* scratch memory to join plan->exact over ranks, in whole words */
     plan_homes *homes;          /* NULL: the tensors have no homes */
-    uint64_t *spare;            /* 2 words per rank: for few answers of a failed arbiter */
+    uint64_t *spare; /* 2 words per rank, for the answers of a failed arbiter if they are few */
     arbiter arbiter;
 } question;
 
-/* Answers come back in the order in which the boxes went out. */
+/* Reads the answers, which arrive in the order in which the boxes were sent. */
 static void read_answers(plan_boxes *plan, const question *t, int size) {
     const size_t beside = words_beside(t->homes);
     const uint64_t *answer = t->answers;
@@ -340,7 +343,8 @@ static unsigned char *pack_box(const state_tensor *t, const plan_box *b, unsigne
     return at + wire_bytes(dims);
 }
 
-/* Counts this rank's boxes, and how many bytes go to each arbiter and come back in answers. */
+/* Returns the number of this rank's boxes. Computes the bytes that it sends to each arbiter, and
+ * the bytes of the answers from there. */
 static size_t count_out(state_tensor *const *sorted, size_t n, int size, question *t) {
     size_t total = 0;
     for (int r = 0; r < size; r++) t->answer_bytes[r] = words_beside(t->homes) * sizeof *t->answers;
@@ -360,7 +364,7 @@ static int pack_boxes(state_tensor *const *sorted, const plan_boxes *plan, int s
     for (int r = 0; r < size; r++) total += t->bytes[r];
     const uint64_t beside = words_beside(t->homes) * (uint64_t)size * sizeof *t->answers;
     t->order = order_by_arbiter(plan, t->homes, size);
-    unsigned char *at = comm_message_append(&t->send, total + beside); /* also for answers */
+    unsigned char *at = comm_message_append(&t->send, total + beside); /* has room for answers */
     t->send.bytes -= at ? beside : 0;
     for (size_t i = 0; i < plan->n && at && t->order; i++) {
         const plan_box *b = &plan->boxes[t->order[i]];
@@ -392,7 +396,8 @@ static int prepare_question(dcp_comm *comm, state_tensor *const *sorted, size_t 
     return DCP_OK;
 }
 
-/* At home: makes what is sent in addition; its length goes with the answers. */
+/* Called on each home. Makes the additional messages, and writes their lengths after the
+ * answers. */
 static int answer_beside(question *t, int size, dcp_error *err) {
     plan_homes *homes = t->homes;
     if (!homes) return DCP_OK;
@@ -407,7 +412,7 @@ static int answer_beside(question *t, int size, dcp_error *err) {
     return status;
 }
 
-/* As an arbiter: judges the boxes that it has received. */
+/* Called on each arbiter. Judges the boxes that it has received. */
 static int answer_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_t n, int strict,
                         plan_boxes *plan, question *t, dcp_error *err) {
     t->arbiter.all_exact = true;
@@ -417,7 +422,8 @@ static int answer_boxes(const dcp_comm *comm, state_tensor *const *sorted, size_
     return status ? status : answer_beside(t, comm->size, err);
 }
 
-/* The boxes that have been sent occupied more memory than their answers will: releases the rest. */
+/* Reuses the memory of the boxes that have been sent for the answers to them, and releases the
+ * rest. Boxes are larger than answers. */
 static void keep_for_answers(question *t, int size) {
     uint64_t bytes = 0;
     for (int r = 0; r < size; r++) bytes += t->answer_bytes[r];
@@ -426,8 +432,8 @@ static void keep_for_answers(question *t, int size) {
     t->answers = (uint64_t *)(void *)t->send.data;
 }
 
-/* Returns what an arbiter that has failed sends: zeros. The boxes received occupy more memory than
- * the answers to them, unless there are only few. */
+/* Returns the answers of an arbiter that has failed, which are zeros. They are written over the
+ * received boxes or, if there are too few of these for the answers to fit, into t->spare. */
 static const void *no_answers(const question *t, int size) {
     uint64_t bytes = 0;
     for (int r = 0; r < size; r++) bytes += t->arbiter.answer_bytes[r];
@@ -440,7 +446,7 @@ static const void *no_answers(const question *t, int size) {
     return zeros;
 }
 
-/* Collective: exchanges what homes send in addition. `own`: this rank's status so far. */
+/* Collective. Exchanges the additional messages of homes. `own` is this rank's status so far. */
 static int exchange_beside(dcp_comm *comm, plan_homes *homes, int own, dcp_error *err) {
     uint64_t total = 0;
     int is_long = 0;
@@ -459,8 +465,8 @@ static int exchange_beside(dcp_comm *comm, plan_homes *homes, int own, dcp_error
                          err);
 }
 
-/* Collective: sends the boxes to their arbiters, and receives the answers. *own becomes this rank's
- * own status. */
+/* Collective. Sends the boxes to their arbiters, and receives the answers. *own becomes the status
+ * of this rank as an arbiter. */
 static int ask_arbiters(dcp_comm *comm, int status, state_tensor *const *sorted, size_t n,
                         int strict, plan_boxes *plan, question *t, int *own, dcp_error *err) {
     status = comm_message_agree_exchange(comm, status, READY_BYTES, &t->send, t->bytes, &t->receive,
@@ -477,8 +483,8 @@ static int ask_arbiters(dcp_comm *comm, int status, state_tensor *const *sorted,
     return t->homes ? exchange_beside(comm, t->homes, *own, err) : DCP_OK;
 }
 
-/* Lists the boxes that have replicas, for the holder's and the arbiter's side of the comparison.
- * Returns 0 if memory is short. */
+/* Lists the boxes that have replicas, both those that this rank holds and those that it has
+ * received as an arbiter, for the comparison of replicas. Returns 0 if memory is short. */
 static int list_replicas(const question *t, int size, plan_boxes *plan) {
     plan_replicas *r = &plan->replicas;
     size_t ranks = (size_t)size, told = 0, heard = 0;
@@ -521,7 +527,7 @@ static void free_replicas(plan_boxes *plan) {
     plan->replicas = (plan_replicas){0};
 }
 
-/* Collective: shares the findings of all arbiters; `own` is this rank's status. */
+/* Collective. Shares the findings of all arbiters. `own` is this rank's status. */
 static int share_verdicts(dcp_comm *comm, int own, plan_boxes *plan, size_t n, question *t,
                           comm_vote *v, dcp_error *err) {
     comm_vote_all(v, &t->arbiter.all_exact);
