@@ -1,5 +1,5 @@
-/* The plan and the checksums of a save, without a file: each box of which this rank is the keeper
- * is read once, like a separate dataset, and added to the checksums of the whole tensor. */
+/* Plans and sums like a save, but writes no file. Each box that this rank keeps is read once, as if
+ * it were a separate dataset, and added to the checksums of the whole tensor. */
 #include "dcp/prove.h"
 
 #include <stdlib.h>
@@ -35,7 +35,8 @@ typedef struct prover {
     format_row *rows;   /* one per piece */
     move_global *global;
     size_t n_pieces;
-    /* checksums of the blocks of whole tensors; each tensor's first block */
+    /* checksums of the blocks of whole tensors, each tensor's first block, and the number of
+     * blocks */
     uint64_t *sums, *first, blocks;
 } prover;
 
@@ -50,7 +51,7 @@ static int make_tensor_sums(prover *p, dcp_error *err) {
     return p->sums ? DCP_OK : core_fail_memory(err, p->blocks * sizeof *p->sums);
 }
 
-/* Pieces are placed one after the other, as if in a file. */
+/* Adds a piece for box k at `address`. Pieces lie one after the other, as if in a file. */
 static void add_kept(prover *p, size_t k, uint64_t address) {
     const plan_box *b = &p->boxes.boxes[k];
     const state_tensor *t = p->sorted[b->tensor];
@@ -189,7 +190,7 @@ int dcp_prove(dcp_comm *comm, const dcp_state *state, const dcp_prove_options *o
     prover p = {.comm = comm, .options = &own};
     dcp_proof *proof = NULL;
     int status = core_sized_take(&own, sizeof own, options, "DCP_PROVE_OPTIONS_INIT", err);
-    p.progress = (move_progress){.total = 1, /* only reads are reported, never the end */
+    p.progress = (move_progress){.total = 1, /* never reached, because a proof reports only reads */
                                  .stop = {.asked = own.stop,
                                           .ctx = own.stop_ctx,
                                           .what = "the proof",
