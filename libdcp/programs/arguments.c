@@ -35,7 +35,7 @@ size_t program_word_distance(const char *a, const char *b) {
     return row[n];
 }
 
-/* Options by table over getopt_long. */
+/* Parses options according to a table, with getopt_long. */
 
 enum { MOST_OPTIONS = 32, OPTION_BASE = 256 };
 
@@ -93,8 +93,8 @@ static int misuse(const program_command *command, const char *what, const char *
     return program_refuse("%s%s; try '%s --help'", what, which, command->name);
 }
 
-/* Returns 1 if getopt_long stopped at a long option, not at a letter: then it reports no letter or,
- * for an option without argument that got one, the option's own code. */
+/* Returns 1 if getopt_long stopped at a long option, not at a letter. In that case optopt is not a
+ * letter, or it is the code of a long option that got a value but accepts none. */
 static int stopped_at_word(void) {
     return optopt <= 0 || optopt >= OPTION_BASE || optopt == 'h' || optopt == 'V';
 }
@@ -106,7 +106,7 @@ static const char *bad_option(char **argv, char text[3]) {
     return text;
 }
 
-/* Converts the options for getopt_long: long ones return OPTION_BASE + their row. */
+/* Converts the options for getopt_long, which returns OPTION_BASE + the row for long options. */
 static void fill_getopt(const program_command *command, const option_list *list,
                         struct option *names, char *letters) {
     letters += sprintf(letters, "%s:hV", command->ends_at_first ? "+" : "");
@@ -129,14 +129,14 @@ static const program_option *find_option(const option_list *list, int c) {
     return NULL;
 }
 
-/* Rejects URLs, which no argument of a program and no value of an option may be. */
+/* Rejects URLs. Neither an argument of a program nor the value of an option may be a URL. */
 static int check_path(const char *text) {
     dcp_error err;
     if (!core_path_check(NULL, text, &err)) return 0;
     return program_rank() == 0 ? program_refuse("%s", err.message) : PROGRAM_USAGE;
 }
 
-/* Returns -1, or the exit status. */
+/* Returns -1 if the program should continue, otherwise the exit status. */
 static int read_argv(const program_command *command, const option_list *list, int argc,
                      char **argv) {
     struct option names[MOST_OPTIONS + 8];
@@ -164,8 +164,8 @@ static int read_argv(const program_command *command, const option_list *list, in
     return -1;
 }
 
-/* Returns the name of the missing argument, number n of the `needed` ones: they are the last words
- * of the usage before its options and optional arguments. */
+/* Returns the name of the missing argument, which is number n of the `needed` ones. The usage lists
+ * their names as the last words before its options and optional arguments. */
 static const char *missing_name(const program_command *command, int needed, int n, char name[64]) {
     const char *words[16], *word = command->usage;
     int found = 0;
@@ -205,7 +205,7 @@ int program_arguments_parse(const program_command *command, int argc, char **arg
     if (status >= 0) return status;
     *args = argv + optind;
     *n = argc - optind;
-    for (int i = 0; i < *n && !command->ends_at_first; i++) /* else another program's */
+    for (int i = 0; i < *n && !command->ends_at_first; i++) /* else they are not this program's */
         if (check_path((*args)[i])) return PROGRAM_USAGE;
     if (command->json && *command->json && check_json(*args, *n)) return PROGRAM_USAGE;
     if (*n > max_args) return misuse(command, "too many arguments: ", (*args)[max_args]);
@@ -226,8 +226,8 @@ int program_count_parse(const char *option, const char *text, uint64_t min, uint
     return 0;
 }
 
-/* Returns the unit `text`: a decimal or binary prefix and a B, which may be missing without a
- * prefix; 0: not a unit. */
+/* Returns the number of bytes of the unit `text`, which is a decimal or binary prefix and a B, or
+ * only a B, or empty. Returns 0 if it is not a unit. */
 static uint64_t unit_bytes(const char *text) {
     static const char prefixes[] = "KMGTPE";
     const char *at = *text == 'k' ? prefixes : *text ? strchr(prefixes, *text) : NULL;
@@ -238,8 +238,8 @@ static uint64_t unit_bytes(const char *text) {
     return bytes;
 }
 
-/* Returns the digits [text, end), with at most one point, times `unit`, rounded down; -1: larger
- * than 2^63 - 1. */
+/* Returns the number [text, end), which consists of digits and at most one decimal point, times
+ * `unit`, rounded down. Returns -1 if the result is larger than 2^63 - 1. */
 static int64_t scale_digits(const char *text, const char *end, uint64_t unit) {
     const char *point = memchr(text, '.', (size_t)(end - text));
     __int128 whole = 0, part = 0, tenths = 1;

@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns Levenshtein's distance: how many letters must be inserted, deleted or replaced. Only the
- * first 255 letters of a word count. */
+/* Returns Levenshtein's distance: the number of letters that must be inserted, deleted or replaced
+ * to turn one word into the other. Only the first 255 letters of a word count. */
 size_t program_word_distance(const char *a, const char *b);
 
 /* Command lines: a program has a table of options, from which its --help is printed and its argv is
@@ -13,7 +13,7 @@ size_t program_word_distance(const char *a, const char *b);
 
 typedef struct program_option {
     const char *name;     /* long name; NULL ends the table */
-    const char *argument; /* its name in the help; NULL: the option is a flag */
+    const char *argument; /* the argument's name in the help; NULL: the option is a flag */
     const char *help;
     /* receives the argument; if an option is given twice, the last one counts */
     const char **value;
@@ -21,7 +21,7 @@ typedef struct program_option {
     char letter; /* short form: 'n' for -n; 0: none */
 } program_option;
 
-/* Rows of the table. */
+/* Make rows of the table. */
 #define PROGRAM_VALUE(name, argument, help, value)                                                 \
     { name, argument, help, value, NULL, 0 }
 #define PROGRAM_FLAG(name, help, flag)                                                             \
@@ -31,26 +31,26 @@ typedef struct program_command {
     const char *name;              /* the program's name */
     const char *usage;             /* what follows the name; one line per form */
     const char *about;             /* the common use, and what the program does */
-    const program_option *options; /* in addition to those below, --help and --version */
+    const program_option *options; /* without --help, --version, --json and --dry-run */
     int *json;                     /* if set, --json exists; then arguments must be UTF-8 */
     int *dry_run;                  /* if set, --dry-run exists */
     const char *notes;             /* lines after the options; NULL: none */
-    const char *statuses;          /* the lines about the exit status; NULL: those of the tools */
-    int stops;                     /* adds to those: PROGRAM_STOPPED after SIGTERM */
+    const char *statuses;          /* lines about the exit status; NULL: the lines of the tools */
+    int stops;                     /* adds PROGRAM_STOPPED to the lines of the tools */
     /* the first argument ends the options; the rest belongs to another program */
     int ends_at_first;
 } program_command;
 
 /* Parses argv[1...] according to the table; options and arguments may be mixed. Returns -1 if the
- * program should continue, with the arguments in *args (n of them, min to max). Otherwise returns
- * the exit status, after rank 0 has printed --help, --version or an error. From then on stdout is
- * checked (program_check_stdout). */
+ * program should continue, with its *n arguments in *args; *n is from min_args to max_args.
+ * Otherwise returns the exit status, after rank 0 has printed --help, --version or an error. Calls
+ * program_check_stdout and program_survive_file_limit. */
 int program_arguments_parse(const program_command *command, int argc, char **argv, int min_args,
                             int max_args, char ***args, int *n);
 
 /* Parses an integer from `min` to `max`. Returns 0, or PROGRAM_USAGE after a message. */
 int program_count_parse(const char *option, const char *text, uint64_t min, uint64_t max,
                         uint64_t *out);
-/* Parses "5GB", "1.5TB", "512KiB" or "100000": 1 to 2^63 - 1 bytes, rounded down. Returns 0, or
- * PROGRAM_USAGE after a message. */
+/* Parses a size such as "5GB", "1.5TB", "512KiB" or "100000". The result is rounded down, and must
+ * be from 1 to 2^63 - 1 bytes. Returns 0, or PROGRAM_USAGE after a message. */
 int program_size_parse(const char *option, const char *text, uint64_t *out);

@@ -8,7 +8,7 @@ size_t program_json_mark(const char *text, size_t bytes) {
     return bytes >= n && memcmp(text, mark, n) == 0 ? n : 0;
 }
 
-/* Returns the literal that begins there, or NULL. */
+/* Returns the word Infinity, -Infinity or NaN if `text` begins with it, otherwise NULL. */
 static const char *word_at(const char *text, size_t bytes) {
     static const char *const words[] = {"Infinity", "-Infinity", "NaN"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {

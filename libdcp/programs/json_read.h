@@ -8,11 +8,11 @@
 
 /* JSON as Python's json module writes it, which is not always valid JSON. */
 
-/* Returns the length of a UTF-8 byte order mark before the text, which is to be skipped; usually
- * 0. */
+/* Returns the length of the UTF-8 byte order mark at the beginning of the text, which the caller
+ * has to skip. Returns 0 if there is none, as usual. */
 size_t program_json_mark(const char *text, size_t bytes);
 
-/* For a text that was refused at `where`: returns the Infinity, -Infinity or NaN in that line,
- * which JSON does not have, and sets its column in *where. NULL: it was refused for another
- * reason. */
+/* Explains why jansson has refused a text at `where`. If that line contains Infinity, -Infinity or
+ * NaN, which JSON does not have, returns this word and sets where->column to its column. Returns
+ * NULL if the text was refused for another reason. */
 const char *program_json_infinite(const char *text, size_t bytes, json_error_t *where);

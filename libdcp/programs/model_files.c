@@ -57,6 +57,6 @@ int model_files_is_exported(const char *name) {
 const model_wrapper model_wrappers[MODEL_WRAPPERS] = {
     {"_orig_mod.", 0},   {"_fsdp_wrapped_module.", 0},
     {"_fpw_module.", 0}, {"_checkpoint_wrapped_module.", 0},
-    {"base_layer.", 0}, /* PEFT's, around a layer with an adapter */
+    {"base_layer.", 0}, /* of PEFT, in the names of a layer with an adapter */
     {"module.", 1},      {"base_model.model.", 1},
 };

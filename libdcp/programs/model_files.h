@@ -1,4 +1,4 @@
-/* Which files of a Hugging Face folder belong to a model, according to their names. */
+/* Decides by their names which files of a Hugging Face folder belong to a model. */
 #pragma once
 
 /* Returns 1 for a companion: a file of the model other than its tensors and config.json, such as a
@@ -14,13 +14,14 @@ int model_files_is_tokenizer(const char *name);
 /* Returns 1 for files that an export may have written. */
 int model_files_is_exported(const char *name);
 
-/* The parts that PyTorch's wrappers add to the names of everything in them: torch.compile adds
- * "_orig_mod", FSDP and activation checkpointing add their own, wherever a module was wrapped. DDP
- * and DeepSpeed put "module", and PEFT puts "base_model.model", before all names of a model. A
- * model may use these words itself, so they count as a wrapper's only at the beginning of names. */
+/* The parts that PyTorch's wrappers add to the names of a model's tensors. torch.compile
+ * ("_orig_mod"), FSDP and activation checkpointing each add a part wherever a module is wrapped.
+ * DDP and DeepSpeed put "module", and PEFT puts "base_model.model", before all names of a model. A
+ * model may use the latter words itself, so they count as a wrapper's part only at the beginning of
+ * names. */
 enum { MODEL_WRAPPERS = 7 };
 typedef struct model_wrapper {
     const char *part;
-    int leads; /* only at the beginning of names */
+    int leads; /* counts only at the beginning of names */
 } model_wrapper;
 extern const model_wrapper model_wrappers[MODEL_WRAPPERS];

@@ -108,7 +108,7 @@ static void ignore(int number) { (void)number; }
 
 void program_survive_file_limit(void) {
     const struct sigaction action = {.sa_handler = ignore, .sa_flags = SA_RESTART};
-    sigaction(SIGXFSZ, &action, NULL); /* a function, as started programs would inherit SIG_IGN */
+    sigaction(SIGXFSZ, &action, NULL); /* not SIG_IGN, which started programs would inherit */
 }
 
 const char *program_bytes_text(uint64_t bytes, char *text) {

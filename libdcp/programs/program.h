@@ -1,5 +1,5 @@
-/* What all command-line programs share: exit statuses, one-line messages on stderr, and which of
- * several ranks prints. */
+/* Common functions of all command-line programs: exit statuses, one-line messages on stderr, and
+ * the choice of the rank that prints. */
 #pragma once
 
 #include <stdint.h>
@@ -7,16 +7,16 @@
 #include "dcp/error.h"
 
 enum {
-    PROGRAM_DONE = 0,    /* or: same, intact */
-    PROGRAM_DIFFERS = 1, /* or corrupt */
+    PROGRAM_DONE = 0,    /* also: the same, or intact */
+    PROGRAM_DIFFERS = 1, /* also: corrupt */
     PROGRAM_USAGE = 2,   /* wrong usage or configuration */
     PROGRAM_FAILED = 3,
     PROGRAM_REQUEUE = 75,  /* stopped after saving; a scheduler should run it again */
     PROGRAM_STOPPED = 143, /* by SIGTERM, after cleaning up */
 };
 
-/* Prints "<program>: <message>" on stderr and returns `exit_status`. The name is the last part of
- * argv[0], and the message is one line, whatever it quotes. */
+/* Prints "<program>: <message>" on stderr and returns `exit_status`. <program> is the last part of
+ * argv[0]. The message is printed as one line, whatever text it quotes. */
 int program_fail(int exit_status, const char *fmt, ...) DCP_PRINTF(2, 3);
 /* Do the same for PROGRAM_USAGE, and for a lack of memory. */
 int program_refuse(const char *fmt, ...) DCP_PRINTF(1, 2);
@@ -35,17 +35,17 @@ int program_is_launched(void);
 /* Returns the rank in these variables; 0 without a launcher. MPI need not be initialised. */
 int program_rank(void);
 
-/* Output on stdout is a result: from now on, if stdout cannot be written, the program ends with
- * PROGRAM_FAILED after a message, instead of 0 or 1. A reader that has closed its end is not a
- * failure. Called by program_arguments_parse. */
+/* After this call, a program whose stdout cannot be written ends with a message and PROGRAM_FAILED,
+ * instead of 0 or 1, because its output is its result. It is not a failure if the reader has closed
+ * its end. Called by program_arguments_parse. */
 void program_check_stdout(void);
 
-/* From now on a write beyond the limit on file sizes (`ulimit -f`) fails with EFBIG instead of
+/* After this call, a write beyond the limit on file sizes (`ulimit -f`) fails with EFBIG instead of
  * ending the program by SIGXFSZ; programs that this one starts receive the signal as usual. Called
  * by program_arguments_parse. */
 void program_survive_file_limit(void);
 
-/* Writes "1.5 GB" into text[32]. */
+/* Writes a text such as "1.5 GB" into text[32], and returns `text`. */
 const char *program_bytes_text(uint64_t bytes, char *text);
 
 /* Returns the number of cores that this process may use. */
@@ -57,12 +57,12 @@ double program_now_s(void);
 /* The environment variables in which a launcher describes each process that it starts. */
 
 typedef struct program_launcher {
-    const char *rank, *size;             /* among all processes; size NULL: not set */
-    const char *local_rank, *local_size; /* among those on the same host; NULL: not set */
+    const char *rank, *size;             /* among all processes; size is NULL if not set */
+    const char *local_rank, *local_size; /* among the processes of the host; NULL if not set */
 } program_launcher;
 
-/* Open MPI's mpirun; mpirun of MPICH and others with PMI; srun --mpi=pmix; any srun; torchrun. If
- * variables of several are set, the first one counts. */
+/* In this order: Open MPI's mpirun; mpirun of MPICH and others with PMI; srun --mpi=pmix; any srun;
+ * torchrun. If the variables of several launchers are set, the first of these launchers counts. */
 enum {
     PROGRAM_BY_OPEN_MPI,
     PROGRAM_BY_PMI,

@@ -53,7 +53,7 @@ static void put_text(FILE *f, const char *text) {
     }
 }
 
-/* Ends the element `name`, whose attributes were written. */
+/* Ends the element `name` after its attributes were written. */
 static void end_shape(svg *s, const char *name, const char *hint) {
     if (!hint) {
         fputs("/>\n", s->file);
@@ -64,7 +64,8 @@ static void end_shape(svg *s, const char *name, const char *hint) {
     fprintf(s->file, "</title></%s>\n", name);
 }
 
-/* An existing file must be a drawing: a mistyped name must not overwrite a checkpoint. */
+/* Checks that an existing file is a drawing, so a mistyped name cannot overwrite a checkpoint.
+ * Returns 0, or errno's code. */
 static int check_target(const char *path) {
     char start[5] = "";
     struct stat st;
@@ -110,7 +111,7 @@ int svg_close(svg *s) {
         failed = 1;
         code = errno;
     }
-    struct stat st; /* not a device */
+    struct stat st; /* a device is not removed */
     if (failed && !lstat(s->path, &st) && S_ISREG(st.st_mode)) unlink(s->path);
     free(s);
     return failed ? (code ? code : EIO) : 0;
