@@ -1,6 +1,7 @@
-/* The C library's streams by hidden variables of our own. The archives of HDF5 and jansson are
- * compiled for programs: their code reaches a variable only within the same library, and these
- * three are the only ones that it wants from another. */
+/* Defines stdin, stdout and stderr as hidden variables of this library, with the values of the C
+ * library's variables. The archives of HDF5 and jansson are compiled for programs, so their code
+ * can use only variables of the library that contains it. These three are the only ones that it
+ * uses from another library. */
 #include <dlfcn.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))
