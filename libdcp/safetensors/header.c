@@ -1,5 +1,5 @@
-/* A scanner for the outermost level of an object, which finds the ends of strings and brackets. It
- * never reads beyond the text. */
+/* Scans the outermost level of a JSON object: finds the ends of strings and brackets. Never reads
+ * beyond the text. */
 #include "safetensors/header.h"
 
 #include <endian.h>
@@ -30,7 +30,7 @@ static void skip_space(scanner *s) {
     while (s->at < s->end && memchr(" \t\r\n", *s->at, 4)) s->at++;
 }
 
-/* Skips spaces, and then `c` if it follows. Returns 1 if it did. */
+/* Skips spaces, and then `c` if it follows. Returns 1 if `c` followed. */
 static int take_char(scanner *s, char c) {
     skip_space(s);
     if (s->at == s->end || *s->at != c) return 0;
@@ -142,11 +142,11 @@ int safetensors_value_parse(const char *what, safetensors_value value, uint64_t 
     return core_fail(err, DCP_ERR_CORRUPT, "%s is not JSON: %s", what, where.text);
 }
 
-/* Parsing of safetensors headers.
+/* Parses safetensors headers.
  *
- * A header is not trusted before it was checked here. After safetensors_header_parse, the tensors'
- * data cover the file's data exactly, each byte once, shapes agree with sizes, and names are valid
- * in a checkpoint. */
+ * A header is not trusted until it has been checked here. After safetensors_header_parse, the
+ * tensors' data cover the file's data exactly, each byte once, shapes agree with sizes, and names
+ * are valid in a checkpoint. */
 
 #define MAX_ENTRY_BYTES (4u << 10)    /* JSON: a tensor's dtype, shape and offsets */
 #define MAX_METADATA_BYTES (4u << 20) /* JSON, which becomes at most 160 MB in jansson */
@@ -190,7 +190,7 @@ static int parse_shape(const char *path, const char *name, const json_t *value, 
 }
 
 /* Counts the bytes of the tensor's data: 0 if a size is 0, however large the others are. Returns -1
- * if an int64 could not count them. dtype and ndim must be valid. */
+ * if their number does not fit into an int64. dtype and ndim must be valid. */
 static int count_bytes(const dcp_tensor *tensor, uint64_t *out) {
     uint64_t bytes = dcp_dtype_bytes(tensor->dtype);
     for (uint32_t d = 0; d < tensor->ndim; d++)

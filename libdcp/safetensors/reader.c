@@ -1,9 +1,9 @@
-/* Reading safetensors: one file, or a folder of files with model.safetensors.index.json.
+/* Reads safetensors: one file, or a folder of files with model.safetensors.index.json.
  *
  * A bounded number of a folder's files is open at a time (io/descriptors.h); a file must not change
  * after it was first opened. A reader's entries are sorted by name over all files, and each lies
- * within its file. Names are not trusted until they were checked. A name that was checked is
- * assumed to still lead to the same file when it is opened: anyone who can exchange it in between
+ * within its file. Names are not trusted until they have been checked. After the check, a name is
+ * assumed to lead to the same file when it is opened: anyone who can exchange the file in between
  * can write into the folder anyway. */
 #include <endian.h>
 #include <errno.h>
@@ -86,7 +86,7 @@ int dcp_st_open_file(const char *folder, const char *name, int *fd, uint64_t *by
 }
 
 typedef struct safetensors_part {
-    char *path, *real; /* as given; without links, which are resolved once */
+    char *path, *real; /* the path as given; the path without links, which are resolved once */
     io_file file;
     uint64_t identity[4]; /* from io_identify, when the file was first opened */
     uint64_t data_start;
@@ -156,7 +156,7 @@ static int open_part(safetensors_part *file, const char *path, uint64_t *size, d
     return file->path ? DCP_OK : core_fail_memory(err, strlen(path) + 1);
 }
 
-/* From now on the file may be closed while it is not being read. */
+/* After this call, the file may be closed while it is not being read. */
 static int lend_part(safetensors_part *file, dcp_error *err) {
     file->real = realpath(file->path, NULL);
     if (!file->real) return core_fail_errno(err, "cannot open", file->path);
@@ -193,8 +193,8 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Checks that each entry is where the index says. The reader's files are those of the index, in its
- * order. */
+/* Checks that each entry is in the file that the index names. The reader's files are those of the
+ * index, in the same order. */
 static int check_listed(const dcp_st_reader *reader, const char *path, const safetensors_map *index,
                         dcp_error *err) {
     for (size_t i = 0; i < reader->n; i++) {
@@ -397,7 +397,8 @@ const dcp_tensor *dcp_st_find(const dcp_st_reader *reader, const char *name) {
     return entry ? &entry->tensor : NULL;
 }
 
-/* Another file may have its name by now, or its bytes may have changed. */
+/* Checks that this is the file that was opened first, unchanged: another file may have its name by
+ * now, or its bytes may have changed. */
 static int check_same(const safetensors_part *file, dcp_error *err) {
     uint64_t now[4];
     io_identify(file->file.fd, now);

@@ -1,6 +1,6 @@
 /* The weight map of an index, such as model.safetensors.index.json: which file of a folder contains
- * which tensor. Its names are not trusted until they were checked here: a file's name alone cannot
- * lead out of the folder. Targets of links are checked when files are opened. */
+ * which tensor. Its names are not trusted until they have been checked here. After the check, a
+ * file's name cannot lead out of the folder. Targets of links are checked when files are opened. */
 #pragma once
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Writing one safetensors file.
+/* Writes one safetensors file.
  *
  * The data go to `<path>.tmp-<pid>`, which gets the file's name only when it is complete and
  * durable, so `path` never names an incomplete file. */
@@ -32,8 +32,8 @@ static int append_bytes(dcp_st_writer *writer, const void *data, uint64_t bytes,
     return status;
 }
 
-/* Reserving space detects a full disk before any data moves. If the file system cannot reserve, a
- * write will report it. */
+/* Reserving space detects a full disk before any data moves. If the file system cannot reserve
+ * space, a write will report a full disk. */
 static int reserve_space(const dcp_st_writer *writer, dcp_error *err) {
     if (core_file_limit_check(writer->total))
         return core_fail_errno(err, "cannot write", writer->tmp_path);
