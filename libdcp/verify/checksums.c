@@ -2,8 +2,9 @@
  * by the number of bytes that follow it in the block, and added by XOR, which several threads may
  * do at once.
  *
- * If each dataset of a tensor is contiguous in it, the tensor's checksum follows from those of the
- * datasets. The bytes of other tensors are summed a second time, for the tensor. */
+ * If each dataset of a tensor is contiguous in the tensor, the tensor's checksum is computed from
+ * those of the datasets. The bytes of all other tensors are summed a second time, in the order of
+ * the tensor. */
 #include "verify/checksums.h"
 
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 /* A dataset that has bytes, in its file. */
 typedef struct summed_dataset {
     const format_row *row;
-    uint64_t gaps;        /* bytes outside datasets before it, without the user block */
+    uint64_t gaps; /* number of bytes before it that are outside datasets and the user block */
     const box_copy *runs; /* its runs in the tensor; NULL if the tensor is not summed */
     size_t tensor;
 } summed_dataset;
@@ -26,7 +27,8 @@ struct verify_sums {
     summed_dataset *datasets; /* in all files; sorted by offset within a file */
     size_t *first;            /* [n_files + 1]: the first dataset of each file */
     uint64_t *outside_bytes;  /* for each file, the bytes that are neither user block nor dataset */
-    uint64_t *sums;           /* blocks of all files, then each file's outside, then tensors */
+    /* Raw sums of the blocks of all files, then of each file's bytes outside, then of tensors. */
+    uint64_t *sums;
     uint64_t n_sums;
 };
 
@@ -151,11 +153,11 @@ static void add_to_blocks(uint64_t *sums, uint64_t total, uint64_t from, const u
     }
 }
 
-/* Adds the same bytes, which form runs in the tensor, to the tensor's sum. */
+/* Adds the same bytes to the tensor's sum. In the tensor they form runs. */
 static void add_to_tensor(const verify_sums *t, const summed_dataset *e, uint64_t from,
                           const unsigned char *data, uint64_t bytes) {
     uint64_t total = t->ckpt->tensors[e->tensor].bytes, run = e->runs->run_bytes, raw = 0, last = 0;
-    while (bytes) { /* shifts the sum from run to run */
+    while (bytes) { /* the sum is shifted from run to run */
         uint64_t at = from % run, part = run - at < bytes ? run - at : bytes, a, b;
         core_box_copy_run(e->runs, from / run, &a, &b);
         uint64_t end = a + at + part;

@@ -1,6 +1,6 @@
-/* Checking every byte of a step: user block, tables, the bytes between tensors, every block of
- * every tensor, about.json, and for shards that together they are the state that they claim to be.
- * The check continues after damage, so all damages are reported.
+/* Checks every byte of a step: user block, tables, the bytes between tensors, every block of every
+ * tensor, and about.json. If the step has shards, also checks that together they are the state that
+ * they claim to be. The check continues after damage, so all damages are reported.
  *
  * Every rank reads all tables and a part of the files, on several threads. The sums of all ranks
  * are joined; only rank 0 compares them with the tables and reports. */
@@ -67,8 +67,8 @@ static int absorb_damage(verifier *v, int status, const dcp_error *e, dcp_error 
     return status;
 }
 
-/* Makes files for the shards that the folder has, which are marked in `here`; it should have those
- * in `kept`. */
+/* Makes files for the shards that are in the folder; `here` marks them. `kept` marks the shards
+ * that should be in the folder; reports those that are missing. */
 static int take_shards(verifier *v, const char *path, int world, const unsigned char *kept,
                        const unsigned char *here, dcp_error *err) {
     dcp_checkpoint *ckpt = v->ckpt;
@@ -99,8 +99,8 @@ static int find_part(verifier *v, const char *path, dcp_error *err) {
     return status;
 }
 
-/* If a folder has state.h5 and all shards, one of them does not belong there; a load uses
- * state.h5. */
+/* Reports a folder that has both state.h5 and all shards, since one of the two does not belong
+ * there. A load would use state.h5. */
 static int check_one_layout(verifier *v, const char *path, dcp_error *err) {
     int world = 0, n, status = DCP_OK;
     if (v->ckpt->layout == DCP_LAYOUT_GLOBAL)
@@ -115,8 +115,8 @@ static int check_one_layout(verifier *v, const char *path, dcp_error *err) {
     return status;
 }
 
-/* Finds the files of the step in the folder `path` and fills in layout and files of v->ckpt; no
- * files if some are missing, which is reported. Not collective. */
+/* Finds the files of the step in the folder `path`, and fills in the layout and files of v->ckpt.
+ * If some files are missing, reports that and fills in no files. Not collective. */
 static int find_files(verifier *v, const char *path, dcp_error *err) {
     dcp_checkpoint *ckpt = v->ckpt;
     dcp_error e;
@@ -215,7 +215,8 @@ static int sum_part(verifier *v, dcp_error *err) {
     return status;
 }
 
-/* Sums must only be joined if they are of the same files. */
+/* Checks that all ranks have read the same tables, because sums must be joined only if they are of
+ * the same files. */
 static int agree_on_files(verifier *v, dcp_error *err) {
     uint64_t tables = ~0ULL;
     for (size_t f = 0; f < v->ckpt->n_files; f++) {
@@ -261,10 +262,10 @@ static int same_offsets(const format_file *file, const format_row *rows, const h
     return s->file_bytes == file->ub.file_bytes;
 }
 
-/* Sets *ours to 1 if the user block's checksum of everything outside tensor data is that of a file
- * that this library, with its HDF5, writes for these rows, checksums and meta. HDF5 lays out the
- * file again, in memory, and never opens the file itself, so metadata that was forged to mislead it
- * does no harm. */
+/* Sets *ours to 1 if this library, with its HDF5, would write the same bytes outside tensor data
+ * for these rows, checksums and meta, according to the checksum in the user block. HDF5 lays out
+ * the file again in memory, and never opens the file itself, so forged metadata cannot mislead
+ * it. */
 static int is_own_metadata(const format_file *file, int *ours, dcp_error *err) {
     const format_userblock *ub = &file->ub;
     uint64_t bytes = ub->index.bytes + ub->blocks.bytes + ub->meta.bytes, crc = 0;
@@ -308,12 +309,13 @@ static void judge_dataset(verifier *v, const reader_dataset *p) {
                       p->file->path, p->row->tensor.path);
 }
 
-/* For a file that is not joined to a step. */
+/* Judges one row of a file that is not joined to a step. */
 static void judge_row(verifier *v, format_file *file, const format_row *row) {
     judge_dataset(v, &(reader_dataset){file, row, file->crcs + row->first_block, 0, 0});
 }
 
-/* Another version of HDF5 may have written the metadata, so a difference is not damage. */
+/* Notes if this library would have written other metadata. That is not damage, because another
+ * version of HDF5 may have written the file's metadata. */
 static int judge_origin(verifier *v, const format_file *file, dcp_error *err) {
     char line[4300];
     dcp_error e;
@@ -360,8 +362,7 @@ static void judge_tensors(verifier *v) {
                       "meta: the state id is not that of the tensors: shards of different states");
 }
 
-/* Called on rank 0 when the sums of all ranks are joined: reports what they show about all
- * files. */
+/* Called on rank 0 after the sums of all ranks were joined. Reports the damages of all files. */
 static int judge_files(verifier *v, dcp_error *err) {
     const dcp_checkpoint *ckpt = v->ckpt;
     int status = DCP_OK; /* the first failure; reporting continues after it */
@@ -393,7 +394,7 @@ static int on_redundancy_read(void *ctx, uint64_t bytes, dcp_error *err) {
     return comm_stop_ask(&v->stop, err);
 }
 
-/* Rank 0's part: judges the sums, and checks the small files. */
+/* Does rank 0's part: judges the sums, and checks the small files. */
 static int judge_step(verifier *v, const char *path, dcp_error *err) {
     const redundancy_reader redundancy = {v, on_redundancy_damage, on_redundancy_read};
     if (v->comm->rank != 0) return DCP_OK;
