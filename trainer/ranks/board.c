@@ -1,4 +1,5 @@
-/* One mapping for the life of the process. A rank whose number has no entry has no board. */
+/* The board is mapped once, and remains mapped until the process ends. A rank whose number is
+ * RANKS_BOARD_RANKS or more has no entry, and so does not use the board. */
 #include "ranks/board.h"
 
 #include <fcntl.h>

@@ -1,6 +1,7 @@
-/* The board: memory that dcp-run's agent on a host shares with the ranks there. Ranks write their
- * progress, the agent its requests. DCP_RUN_BOARD names the board; without it all calls below do
- * nothing. Both sides must be from the same build. */
+/* The board: memory that dcp-run's agent on a host shares with the ranks there. The ranks write
+ * their progress on it, and the agent writes its requests. The environment variable DCP_RUN_BOARD
+ * names the board; if it is not set, the calls below do nothing. The agent and the ranks must be
+ * from the same build. */
 #pragma once
 
 #include <stdatomic.h>
@@ -11,7 +12,7 @@ enum { RANKS_BOARD_MAGIC = 0x64637262, RANKS_BOARD_RANKS = 4096, RANKS_BOARD_TEX
 typedef enum ranks_phase {
     RANKS_PHASE_NONE,
     RANKS_PHASE_STARTED, /* MPI is initialized */
-    RANKS_PHASE_READY,   /* before the state is read */
+    RANKS_PHASE_READY,   /* set up, and about to read the state */
     RANKS_PHASE_REBUILT, /* lost pieces, if any, have been rebuilt */
     RANKS_PHASE_LOADED,
     RANKS_PHASE_STEPPED /* the first step is done */
@@ -19,9 +20,9 @@ typedef enum ranks_phase {
 
 typedef enum ranks_end_request {
     RANKS_END_NONE,
-    RANKS_END_RESIZE, /* save to the fastest store, end with 143 */
-    RANKS_END_STOP,   /* save as for SIGTERM, end with 143 */
-    RANKS_END_REQUEUE /* save as for SIGTERM, end with 75 */
+    RANKS_END_RESIZE, /* save to the fastest store, and end with status 143 */
+    RANKS_END_STOP,   /* save as for SIGTERM, and end with status 143 */
+    RANKS_END_REQUEUE /* save as for SIGTERM, and end with status 75 */
 } ranks_end_request;
 
 /* The entry of a rank, indexed by its number in the world. Only that rank writes it. */
@@ -29,65 +30,69 @@ typedef struct ranks_board_entry {
     /* Grows by 1 with each micro-batch and evaluation batch, and with each call of on_progress
      * during a load or a save. */
     _Atomic uint64_t progress;
-    _Atomic uint64_t step;        /* steps done, of the state */
-    _Atomic uint64_t micro_batch; /* begun in the current step, counted from 1; 0: none */
+    _Atomic uint64_t step;        /* the state's step: the number of steps done */
+    _Atomic uint64_t micro_batch; /* the last one begun in this step, counted from 1; 0: none */
     /* 1 + the newest step that this start has published in any store; 0: none. */
     _Atomic uint64_t published;
-    _Atomic uint64_t saves_done; /* the value of saves_asked that was answered last */
+    _Atomic uint64_t saves_done; /* the last request of saves_asked that was answered */
     _Atomic uint64_t slowest_ns; /* the slowest step of this start so far */
     _Atomic uint32_t phase;      /* ranks_phase */
     /* 0: nothing yet; 1: the rank runs and will report its status; 2 + status: it ends with that
      * status. */
     _Atomic uint32_t told;
-    /* The CLOCK_MONOTONIC time at which a phase was reached; 0: not yet. */
+    /* For each phase: the CLOCK_MONOTONIC time at which it was reached; 0: not yet. */
     _Atomic uint64_t at_ns[RANKS_PHASE_STEPPED + 1];
 } ranks_board_entry;
 
 typedef struct ranks_board {
     uint32_t magic, bytes;        /* sizeof(ranks_board) */
     _Atomic uint64_t saves_asked; /* written by the agent: counts requests to save and continue */
-    /* Written by the agent: ranks_end_request. A larger value replaces a smaller one. */
+    /* Written by the agent: a ranks_end_request. A larger value replaces a smaller one. */
     _Atomic uint32_t end_asked;
     _Atomic uint32_t resumed_is_set; /* 1 once `resumed` is complete */
-    /* Written once by rank 0: where it continues from, such as "step 12 from ckpt-memory, 2 files
-     * rebuilt". */
+    /* Written once by rank 0: where the run continues from, such as "step 12 from ckpt-memory, 2
+     * files rebuilt". */
     char resumed[RANKS_BOARD_TEXT];
     ranks_board_entry entries[RANKS_BOARD_RANKS];
 } ranks_board;
 
 /* The rank's side. Any thread may call these functions. Without a board they do nothing, or return
- * nothing. */
+ * 0. */
 
 /* Maps the board, and announces that this rank runs and will report its exit status. */
 void ranks_board_open(int rank);
-/* Must be the last call: reports the exit status that follows. */
+/* Reports the exit status with which this process is about to end. Must be the last call. */
 void ranks_board_end(int status);
 
-/* Records that a phase is reached now. A phase that is reached again had not ended before, and
- * phases that were skipped took no time. */
+/* Records that this rank reaches a phase now. If it has reached the phase before, the new time
+ * replaces the old one. Phases that were skipped get the same time, so they count as having taken
+ * no time. */
 void ranks_board_reach(ranks_phase phase);
 
-/* Records progress: the rank does not hang. */
+/* Records progress, which shows that the rank does not hang. */
 void ranks_board_beat(void);
-/* Records progress as the on_progress of a load or a save; ignores its arguments. */
+/* Records progress. To be passed as the on_progress of a load or a save; ignores its arguments. */
 void ranks_board_on_progress(void *ctx, uint64_t done, uint64_t total);
-/* Records that a micro-batch of the current step begins; counted from 1. */
+/* Records that micro-batch `number` of the current step begins. Numbers count from 1. */
 void ranks_board_micro_batch(uint64_t number);
-/* Records that the state is at `step`: loaded, in 0 seconds, or computed in that many. */
+/* Records that the state is at `step`. seconds: how long computing that step took; 0: the state was
+ * loaded. */
 void ranks_board_step(uint64_t step, double seconds);
 
 /* Records that a step is published in some store. */
 void ranks_board_publish(uint64_t step);
-/* To be called by rank 0: records where the start continues from. Only the first text counts. */
+/* On rank 0, records where this start continues from; does nothing on other ranks. Only the first
+ * text counts. */
 void ranks_board_resumed(const char *text);
 
-/* The number of requests to save and continue. After the save has ended, successfully (then
- * ranks_board_publish was called before) or not, the number that it answers is passed to the second
- * function. */
+/* Returns how many requests to save and continue have been made. After a save has ended, pass the
+ * number that it answers to ranks_board_saves_answered, even if the save failed. If it succeeded,
+ * call ranks_board_publish first. */
 uint64_t ranks_board_saves_asked(void);
 void ranks_board_saves_answered(uint64_t asked);
 ranks_end_request ranks_board_end_asked(void);
 
 /* Opens a file that dcp-run has made in memory and whose path is in the environment variable
- * `variable`. Returns -1 if there is none, or for a file of any other kind. */
+ * `variable`. Returns a descriptor; -1 if there is no such file, or the path leads to a file of any
+ * other kind. */
 int ranks_board_open_file(const char *variable, int flags);

@@ -42,7 +42,8 @@ void ranks_launcher_name(char name[RANKS_NAME_BYTES]) {
     snprintf(name, RANKS_NAME_BYTES, number ? "%016" PRIx64 : "", number);
 }
 
-/* Appends `text` to dcp-run's file. Failures are ignored, because dcp-run does not depend on it. */
+/* Appends `text` to dcp-run's file. Failures are ignored, because dcp-run also works without the
+ * text. */
 static void tell(const char *variable, const char *text) {
     const int fd = ranks_board_open_file(variable, O_WRONLY | O_APPEND);
     if (fd < 0) return;
@@ -58,8 +59,8 @@ static struct {
     int ranks, rank;
 } launched;
 
-/* MPI_Init of Open MPI sets some of these variables itself. WORLD_SIZE counts only together with
- * RANK. */
+/* To be called before MPI_Init, because Open MPI's MPI_Init sets some of these variables itself.
+ * WORLD_SIZE counts only together with RANK. */
 static void find_launched(void) {
     for (int i = 0; i < PROGRAM_LAUNCHERS && !launched.size; i++) {
         const program_launcher *by = &program_launchers[i];

@@ -1,11 +1,12 @@
-/* dcp-run, as seen by ranks that it has started: what it tells them through their environment, and
- * what they report through files that it has made in memory: one for reasons, and the board
- * (board.h). Without dcp-run nothing is read or reported. */
+/* The ranks' side of dcp-run. dcp-run passes information to the ranks that it starts through their
+ * environment. The ranks report through two files that dcp-run has made in memory: the board
+ * (board.h), and one for the reason of a failure. Without dcp-run nothing is read or reported. */
 #pragma once
 
 #include <dcp/error.h>
 
-/* How long to wait for ranks of an earlier start (DCP_RUN_GRACE); 0: not at all. */
+/* Returns how many seconds to wait for a store that a killed run still holds (DCP_RUN_GRACE); 0: do
+ * not wait. */
 double ranks_launcher_grace_s(void);
 
 /* Returns true if an earlier start has published a step from which this one continues
@@ -18,32 +19,37 @@ int ranks_launcher_takes_over(void);
 /* Returns true if the previous start has failed and reported `why` (DCP_RUN_FAILED). */
 int ranks_launcher_failed_for(const char *why);
 
-/* The columns of the terminal to which this dcp-run forwards the ranks' stdout (DCP_RUN_TERMINAL);
- * 0 if it is not a terminal. */
+/* Returns the usable columns of the terminal to which dcp-run forwards the ranks' stdout
+ * (DCP_RUN_TERMINAL); 0 if dcp-run's stdout is not a terminal. */
 int ranks_launcher_columns(void);
 
 enum { RANKS_NAME_BYTES = 17 }; /* the size of a run's name: 16 hexadecimal digits, and NUL */
 
-/* This dcp-run's name (DCP_RUN_NAME); "" if there is none. */
+/* Fills in the name that dcp-run has given the run (DCP_RUN_NAME); "" if there is none. */
 void ranks_launcher_name(char name[RANKS_NAME_BYTES]);
 
-/* A rank's first and last call: they announce that it will report its exit status, and report it. A
- * status that no rank has reported comes from the launcher or from MPI. */
+/* The first and the last call of a rank: ranks_launcher_begin announces that the rank will report
+ * its exit status, and ranks_launcher_end reports it. An exit status that no rank has reported
+ * comes from the launcher or from MPI. */
 void ranks_launcher_begin(void);
 void ranks_launcher_end(int status);
 
-/* Returns true if mpirun or another launcher started this process. Uses the variables as they were
- * at ranks_launcher_begin, because MPI_Init sets them in any case. */
+/* Returns true if mpirun or another launcher started this process. Uses the environment as it was
+ * at ranks_launcher_begin, because MPI_Init sets the variables of a launcher even if there is
+ * none. */
 int ranks_launcher_is_there(void);
 
-/* Returns DCP_ERR_ARG if dcp-run (DCP_RUN_RANKS) or a launcher has started this process as one of
- * several (srun without PMI, the mpirun of another MPI, torchrun), but MPI knows only this one:
- * each process would train alone, all in one directory. world: the number of ranks that MPI knows.
- * *rank: this process's rank by the launcher's count; rank 0 prints the message. */
+/* Checks that MPI knows all processes that were started together. Returns DCP_ERR_ARG if dcp-run
+ * (DCP_RUN_RANKS) or another launcher started this process as one of several, but MPI knows only
+ * this one. This happens with srun without PMI, the mpirun of another MPI, and torchrun. Each
+ * process would train alone, and all would use one directory. world: the number of ranks that MPI
+ * knows. *rank: this process's rank according to the launcher; only rank 0 prints the message. */
 int ranks_launcher_check_world(int world, int *rank, dcp_error *err);
 
-/* Reports the reason of a failure, which must be the run's only one: a restart would only repeat
- * it. `why` must have the same words each time. Only rank 0 reports. */
+/* Reports the reason of a failure that a restart would probably repeat. To be called at most once
+ * per start. `why` must have the same words each time, so dcp-run recognizes it. Only rank 0
+ * reports. */
 void ranks_launcher_tell(int rank, const char *why);
-/* Reports like ranks_launcher_tell that a restart would do harm: none is attempted. */
+/* Reports the reason of a failure after which a restart would do harm, so dcp-run attempts none.
+ * Otherwise like ranks_launcher_tell. */
 void ranks_launcher_tell_final(int rank, const char *why);

@@ -62,9 +62,9 @@ void ranks_log(void *ctx, dcp_log_level level, const char *text) {
         ranks_say(0, "%s", text);
 }
 
-/* The library's comm_agree does the same on its own communicator. This function uses MPI, because
- * ranks that wait in MPI advance the gathers and reductions of training that are in flight, and
- * because it does not name the rank in a message that all ranks have.
+/* The library's comm_agree does the same on a dcp_comm. This function uses MPI directly, because
+ * ranks that wait in MPI advance training's gathers and reductions that are in flight. Unlike
+ * comm_agree, it does not name a rank if all ranks failed.
  *
  * It costs one all-reduce if nothing failed. */
 
@@ -72,7 +72,7 @@ int ranks_agree(MPI_Comm comm, int status, dcp_error *err) {
     int rank, world;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &world);
-    /* the lowest rank that failed; -1 if one did not fail */
+    /* [0]: the lowest rank that failed; [1]: -1 if some rank did not fail, otherwise 0 */
     int found[2] = {status ? rank : INT_MAX, status ? 0 : -1};
     MPI_Allreduce(MPI_IN_PLACE, found, 2, MPI_INT, MPI_MIN, comm);
     if (found[0] == INT_MAX) return DCP_OK;

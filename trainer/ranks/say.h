@@ -1,19 +1,20 @@
-/* Lines for people from rank 0, and the agreement of all ranks on one status. */
+/* Messages for people from rank 0, and the agreement of all ranks on one status. */
 #pragma once
 
 #include <mpi.h>
 
 #include <dcp/error.h>
 
-/* Lines for people on stderr, printed only by rank 0, and a bar beside them. */
+/* Messages for people, which only rank 0 prints on stderr, and a progress bar on stdout. */
 
 /* Prints "dcp-train: ..."; does nothing on other ranks. */
 void ranks_say(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
 /* Prints "dcp-train: warning: ..." */
 void ranks_warn(int rank, const char *fmt, ...) DCP_PRINTF(2, 3);
 
-/* A bar on the terminal of stdout, drawn over the previous one. Any line above removes it, and so
- * does ranks_bar_clear; ranks_bar_leave moves to the line below it. */
+/* ranks_bar_draw draws a progress bar on the terminal that is stdout, over the previous bar.
+ * ranks_bar_clear removes the bar, and so do ranks_say and ranks_warn before they print.
+ * ranks_bar_leave leaves the bar on the screen and moves to the next line. */
 void ranks_bar_draw(const char *text);
 void ranks_bar_clear(void);
 void ranks_bar_leave(void);
