@@ -19,7 +19,7 @@
 
 enum {
     FIND_MS = 5,      /* while ranks are still appearing */
-    HURRY_MS = 10,    /* while the launcher of killed ranks is to end */
+    HURRY_MS = 10,    /* after ranks were killed, until their launcher ends */
     STARTING_MS = 20, /* between two reads of the board, until the first step is done */
     STEPPING_MS = 250,
     LEAST_KILL_MS = 5,
@@ -38,8 +38,7 @@ typedef struct agent {
     bool all_found;  /* dcp-run has seen all ranks */
     bool is_failing; /* ranks were killed, and their launcher is to notice */
     bool is_starting;
-    double find_until; /* until when to search often for ranks, even if dcp-run has not seen all of
-                          them */
+    double find_until; /* the time until which ranks are searched for often, unless all are found */
     double heard, said;
     struct {
         pid_t pid; /* the process that collects them; 0: none */
@@ -122,7 +121,8 @@ static void take_stacks(agent *a) {
     memset(&a->stacks, 0, sizeof a->stacks);
 }
 
-/* Ranks that read the board need no signal. A patient request waits until they read it. */
+/* Ranks that read the board need no signal. With a patient request, the other ranks get no signal
+ * either: they will read the request later. */
 static void answer_end_request(agent *a, ranks_end_request how, bool is_patient) {
     launcher_board_ask_to_end(&a->board, how);
     if (is_patient) return;
@@ -130,8 +130,9 @@ static void answer_end_request(agent *a, ranks_end_request how, bool is_patient)
     launcher_ranks_signal(&a->ranks, SIGTERM, &a->board);
 }
 
-/* Kills all but the launcher, with all descendants: a process that does not end would keep its
- * children from becoming ours. */
+/* Kills all descendants of the agent except the launcher and the launcher's descendants. Killing
+ * only children would not suffice: the children of a process that SIGKILL does not end never become
+ * ours. */
 static void kill_orphans(const agent *a) {
     const pid_t but = a->child_ended ? 0 : a->child;
     launcher_processes_visit_below(getpid(), but, launcher_processes_kill, NULL);
@@ -143,7 +144,8 @@ static void pass_signal(agent *a, int signal) {
     launcher_ranks_signal(&a->ranks, signal, NULL);
 }
 
-/* Wakes what the child has started to start the ranks, as MPICH's mpirun does; but no rank. */
+/* Wakes a child of the agent's child. MPICH's mpirun has such a process between itself and the
+ * ranks. Does nothing for a rank. */
 static void wake_daemon(void *ctx, const launcher_process *process) {
     const agent *a = ctx;
     for (size_t i = 0; i < a->ranks.n; i++)
@@ -216,8 +218,8 @@ static int look_ms(const agent *a) {
     return a->is_starting ? STARTING_MS : STEPPING_MS;
 }
 
-/* mpirun starts no ranks any more once it has ended; the first process of orted ends immediately.
- */
+/* Once mpirun has ended, it starts no more ranks. On another host, ranks may appear after the child
+ * has ended, because the first process of orted ends immediately. */
 static bool may_start_ranks(const agent *a) { return !a->child_ended || a->work->lease_s > 0; }
 
 /* Returns true if the launcher waits for this process, and nothing is left to watch. */
@@ -257,7 +259,8 @@ static void tell_stuck(void *ctx, const launcher_process *process) {
     free(what);
 }
 
-/* Kills the job, however long it takes: what SIGKILL does not end now may end later. */
+/* Kills the job's processes, however long that takes: a process that SIGKILL does not end now may
+ * end later. */
 static void end_job(agent *a) {
     const double begin = program_now_s();
     struct pollfd child_ended = {.fd = a->signals, .events = POLLIN};
@@ -294,8 +297,8 @@ static void tell_clear(agent *a) {
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-/* Closes all other descriptors: a pipe that the agent held would not end for its reader when
- * dcp-run and the ranks have ended. */
+/* Closes all descriptors except `kept`. If the agent held a pipe open, its reader would not see the
+ * end when dcp-run and the ranks have ended. */
 static void close_all_but(int *kept, size_t n) {
     unsigned from = 0;
     qsort(kept, n, sizeof *kept, by_number);
@@ -351,8 +354,7 @@ _Noreturn void launcher_agent_run(const launcher_agent_work *work) {
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL); /* the program that is started gets its own mask */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    prctl(PR_SET_PDEATHSIG,
-          SIGCONT); /* from dcp-run: an agent that was stopped must notice its end */
+    prctl(PR_SET_PDEATHSIG, SIGCONT); /* an agent that was stopped must wake when dcp-run ends */
     setsid();
     launcher_board_open(&a.board);
     a.signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);

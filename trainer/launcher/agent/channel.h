@@ -1,5 +1,5 @@
-/* Messages between dcp-run and an agent: JSON objects, one per line, over a stream socket. No
- * function waits, except launcher_channel_drain: what cannot be sent now is stored until it can. */
+/* Messages between dcp-run and an agent: JSON objects, one per line, over a stream socket. Only
+ * launcher_channel_drain waits: the other functions store what cannot be sent yet. */
 #pragma once
 
 #include <jansson.h>
@@ -23,19 +23,20 @@ void launcher_channel_close(launcher_channel *channel);
 void launcher_channel_send(launcher_channel *channel, json_t *message);
 /* Sends more of what is stored. */
 void launcher_channel_flush(launcher_channel *channel);
-/* Returns true if something is stored, which makes poll wait for room (POLLOUT). */
+/* Returns true if something is stored; the caller then also polls for POLLOUT. */
 bool launcher_channel_is_behind(const launcher_channel *channel);
 /* Waits until everything is sent, at most for `limit_s`. */
 void launcher_channel_drain(launcher_channel *channel, double limit_s);
 
-/* Receives what has arrived. The channel breaks (fd -1) if the other side has closed it, or has
- * sent something that is no message, or a line of more than 4 MiB. Messages from before that can
- * still be read. */
+/* Receives what has arrived. The channel breaks (fd -1) if the other side has closed it, has sent
+ * something that is no message, or has sent a line of more than 4 MiB. Messages from before that
+ * can still be read. */
 void launcher_channel_receive(launcher_channel *channel);
 /* Returns the next message that has arrived, which the caller frees; NULL: none. */
 json_t *launcher_channel_next(launcher_channel *channel);
 
-/* Members of a message. A missing text is "", a missing whole number is `otherwise`. */
+/* These functions return members of a message. A missing text is "", a missing whole number is
+ * `otherwise`. */
 const char *launcher_message_text(const json_t *message, const char *key);
 json_int_t launcher_message_number(const json_t *message, const char *key, json_int_t otherwise);
 /* Converts any n bytes to a text: if they are not UTF-8, bytes outside ASCII become '?'. */

@@ -74,7 +74,7 @@ static int make_folder(const folder_place *place, char **path, int *lock) {
 int launcher_folders_make(launcher_folders *folders) {
     *folders = (launcher_folders){.lock = {-1, -1}};
     for (size_t i = 0; i < LAUNCHER_FOLDERS; i++) {
-        /* Open MPI does not need this memory */
+        /* Open MPI works without this folder */
         if (places[i].optional && access(base_of(&places[i]), W_OK | X_OK) != 0) continue;
         if (make_folder(&places[i], &folders->path[i], &folders->lock[i]) == 0) continue;
         fprintf(stderr, "dcp-run: cannot make a folder for mpirun in %s: %s; %s may name another\n",
@@ -108,7 +108,8 @@ static bool is_left(int fd, const char *path) {
         mark.st_uid != geteuid() || mark.st_size != 0)
         return false;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) return false;
-    /* before we had the lock, its owner may have removed it, and somebody made a new one */
+    /* before we had the lock, the owner may have removed the folder, and another process may have
+     * made a new one */
     return lstat(path, &now) == 0 && now.st_dev == folder.st_dev && now.st_ino == folder.st_ino;
 }
 

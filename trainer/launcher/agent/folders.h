@@ -11,16 +11,17 @@ typedef struct launcher_folders {
     char *path[LAUNCHER_FOLDERS]; /* absolute; NULL: none */
     int lock[LAUNCHER_FOLDERS];   /* descriptor; the lock ends when all copies of the descriptor are
                                      closed */
-    bool shared[LAUNCHER_FOLDERS]; /* another agent removes it */
+    bool shared[LAUNCHER_FOLDERS]; /* it belongs to another agent, which removes it */
 } launcher_folders;
 
 /* Makes the folders in the places that Open MPI's variables name, otherwise in TMPDIR and /dev/shm.
  * Returns 0, or -1 after a message. */
 int launcher_folders_make(launcher_folders *folders);
 
-/* Makes folders of the same paths on another host ("-": none); ranks there find them through the
- * same variables. A folder that exists belongs to another agent on the same machine, and is shared.
- * Also removes what killed runs have left beside them. Returns 0, or -1 after a message. */
+/* Makes folders with the same paths on another host, where ranks find them through the same
+ * variables. The path "-" stands for no folder. A folder that exists belongs to another agent on
+ * the same machine, and is shared. Also removes what killed runs have left beside them. Returns 0,
+ * or -1 after a message. */
 int launcher_folders_join(launcher_folders *folders, const char *const paths[LAUNCHER_FOLDERS]);
 
 /* Sets the variables in the environment of this process that name the folders to Open MPI. */
@@ -32,6 +33,6 @@ void launcher_folders_remove(const launcher_folders *folders);
 /* Closes the locks and frees the paths. */
 void launcher_folders_free(launcher_folders *folders);
 
-/* Removes what killed runs of this user have left in the two places: folders of that name that
- * belong to the user, contain dcp-run's mark, and are not locked. */
+/* Removes what killed runs of this user have left in the places of launcher_folders_make: folders
+ * `dcp-run.XXXXXX` that belong to the user, contain dcp-run's mark, and are not locked. */
 void launcher_folders_sweep(void);

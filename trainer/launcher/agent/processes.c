@@ -12,7 +12,7 @@
 typedef struct process_stat {
     char name[64], state;
     pid_t parent;
-    unsigned long child_faults; /* of children that were waited for */
+    unsigned long child_faults; /* page faults of children that were waited for */
     unsigned long long start;   /* time of start, in ticks */
     unsigned long memory;       /* bytes; 0: it has released its memory, and is ending */
 } process_stat;
@@ -87,7 +87,7 @@ static process_list list_processes(void) {
 
 static bool is_below(const process_list *list, const launcher_process *process, pid_t parent,
                      pid_t but) {
-    /* pids may have been reused while the list was made, so limit the walk to its length */
+    /* pids may have been reused while the list was made, so limit the walk to the list's length */
     for (size_t i = 0; process && i < list->n; i++) {
         if (process->pid == but) return false;
         if (process->parent == parent) return true;

@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* A process, identified by its number, which another one may have later, and its time of start. */
+/* A process, identified by its pid and its start time, because another process may have the same
+ * pid later. */
 typedef struct launcher_process {
     pid_t pid, parent;
     unsigned long long start; /* in clock ticks of the kernel */
@@ -13,20 +14,20 @@ typedef struct launcher_process {
 
 typedef void (*launcher_visit)(void *ctx, const launcher_process *process);
 
-/* Returns true if /proc shows this process under its number; /proc may belong to another PID
- * namespace. */
+/* Returns true if /proc shows this process under its own pid. It does not if /proc belongs to
+ * another PID namespace. */
 bool launcher_processes_known(void);
 
 /* Calls `visit` with each child of `parent`, including zombies. */
 void launcher_processes_visit(pid_t parent, launcher_visit visit, void *ctx);
 
-/* Calls `enter` with the descendants of up to `levels` generations, but not with those of a process
- * for which `enter` returned 0. */
+/* Calls `enter` with the descendants of up to `levels` generations, but not with the descendants of
+ * a process for which `enter` returned 0. */
 void launcher_processes_descend(pid_t parent, int levels,
                                 int (*enter)(void *ctx, const launcher_process *), void *ctx);
 
 /* Calls `visit` with all descendants of `parent`, except its child `but` and the descendants of
- * that; 0: no exception. */
+ * `but`. If `but` is 0, there is no exception. */
 void launcher_processes_visit_below(pid_t parent, pid_t but, launcher_visit visit, void *ctx);
 
 /* Returns a pidfd of exactly this process; -1 if it is gone. */
@@ -42,15 +43,17 @@ char *launcher_processes_variable(pid_t pid, const char *name);
 /* Returns the parent of `pid`; -1 if there is no such process. */
 pid_t launcher_processes_parent(pid_t pid);
 
-/* Returns more than 0 if children of `pid`, which may be a zombie, have ended and been waited for,
- * otherwise 0, as shown by the kernel's sums over them. -1: not known. */
+/* Returns a positive number if `pid` has waited for children that had ended, 0 if it has not, -1 if
+ * that is not known. Uses the kernel's sum of the page faults of such children, which even a zombie
+ * has. */
 int launcher_processes_waited(pid_t pid);
 
-/* Returns true if `pid` catches, ignores or blocks the signal: it does not end the process. */
+/* Returns true if `pid` catches, ignores or blocks the signal, which therefore does not end it. */
 bool launcher_processes_takes(pid_t pid, int signal);
 
-/* Returns true if `pid` is ending: it has no environment any more. Files that it holds may still be
- * open, even if it looks like a zombie, because it may have threads. */
+/* Returns true if `pid` is ending, and has released its memory, including its environment. Its
+ * files may still be open, even if it looks like a zombie, because other threads of it may still
+ * run. */
 bool launcher_processes_is_ending(pid_t pid);
 
 /* Describes what a process is doing: "123 (name), state D, in nfs_wait". The caller frees the text.
@@ -59,10 +62,10 @@ char *launcher_processes_describe(pid_t pid);
 
 /* Stacks (stacks.c): what processes are doing, for people who examine a run that hangs. */
 
-/* For each process, writes to `fd` a title, with its rank unless `ranks` is NULL, what /proc shows
- * of each of its threads, and their stacks by gdb or eu-stack, if one is installed and has
- * permission. These get `limit_s` per process. A process that was running continues afterwards, and
- * a stopped one remains stopped. The function waits for children of its own, so call it in a
- * process forked for it. It reads nothing that waits for the memory of the process, which may be
- * stuck while it changes that memory. */
+/* Writes to `fd`, for each process, a title, what /proc shows of each thread, and the threads'
+ * stacks if gdb or eu-stack is installed and has permission. The title contains the rank unless
+ * `ranks` is NULL. gdb and eu-stack may take `limit_s` per process. A process that was running
+ * continues afterwards, and a stopped one remains stopped. The function waits for children of its
+ * own, so call it in a process forked for it. It reads no file of /proc that waits for the lock on
+ * a process's memory map, because a process that hangs may hold that lock. */
 void launcher_stacks_write(const pid_t *pids, const int *ranks, size_t n, double limit_s, int fd);

@@ -23,11 +23,11 @@ typedef struct launcher_seen {
     uint32_t phase, told;
 } launcher_seen;
 
-/* Makes both. If there is no memory for them, ranks report nothing. They exist as long as this
- * process. */
+/* Makes the board and the file for reasons, which exist as long as this process. Without memory for
+ * them, ranks report nothing. */
 void launcher_board_open(launcher_board *board);
-/* Sets the variables in the process that is about to start the ranks; `agent` is the process that
- * holds the files. */
+/* Sets DCP_RUN_BOARD and DCP_RUN_REASON. To be called in the process that is about to start the
+ * ranks; `agent` is the pid of the process that holds the files. */
 void launcher_board_set(const launcher_board *board, int agent);
 
 /* Returns the entry of a rank; all zero without a board. */
@@ -38,7 +38,7 @@ int launcher_board_unpack(const json_t *packed, int *rank, launcher_seen *seen);
 /* Returns the first line of the reason, "" if there is none. The caller frees it. */
 char *launcher_board_reason(const launcher_board *board);
 
-/* Write requests to the ranks of this host on the board. */
+/* These functions write requests to the ranks of this host on the board. */
 void launcher_board_ask_to_save(launcher_board *board, uint64_t number);
 void launcher_board_ask_to_end(launcher_board *board, ranks_end_request how);
 
@@ -52,7 +52,7 @@ typedef struct launcher_local_rank {
 typedef struct launcher_local_ranks {
     launcher_local_rank *at;
     size_t n;
-    const char *variable; /* that holds the number of a rank */
+    const char *variable; /* the environment variable with a rank's number */
     int ends;             /* epoll descriptor of all pidfds; readable once one has ended */
     int signal_new;       /* the signal for ranks that appear later; 0: none */
     bool launched;        /* some process of a rank has been seen */
@@ -60,20 +60,21 @@ typedef struct launcher_local_ranks {
 
 /* Returns 0, or -1 with errno. `variable` remains the caller's. */
 int launcher_ranks_open(launcher_local_ranks *ranks, const char *variable);
-/* Looks for ranks below this process that are not known yet, and reports them. */
+/* Searches the descendants of this process for new ranks, and reports them. */
 void launcher_ranks_find(launcher_local_ranks *ranks, launcher_channel *channel);
 /* Returns how many ranks have not ended. */
 int launcher_ranks_alive(const launcher_local_ranks *ranks);
 /* Sends SIGKILL to the ranks that have become children of this process: the process that started
  * them is dead, which MPICH's mpirun does not notice. */
 void launcher_ranks_end_orphans(const launcher_local_ranks *ranks);
-/* Handles the ends of ranks, in their order, and reports them. */
+/* Handles the ends of ranks in the order in which they ended, and reports them. */
 void launcher_ranks_take_ends(launcher_local_ranks *ranks, const launcher_board *board,
                               launcher_channel *channel);
-/* Reports the news of the board. Returns true if some rank is on its way to its first step. */
+/* Reports what ranks have changed on the board since the last call. Returns true if some rank that
+ * uses the board has not done its first step yet. */
 int launcher_ranks_tell(launcher_local_ranks *ranks, const launcher_board *board,
                         launcher_channel *channel);
 /* Sends a signal to every rank that lives; with `board`, only to those that report nothing on it.
- * SIGUSR1 is sent only to ranks that it does not end. */
+ * SIGUSR1 is sent only to ranks that catch, ignore or block it, since it would end the others. */
 void launcher_ranks_signal(const launcher_local_ranks *ranks, int signal,
                            const launcher_board *board);

@@ -62,8 +62,8 @@ static json_int_t number_after(char **argv, const char *word) {
     return -1;
 }
 
-/* Describes which of the run's hosts this is: its names, and the number that mpirun gives its
- * daemon. */
+/* Describes which of the run's hosts this is: its names, and the number that mpirun has given to
+ * the daemon here. */
 static json_t *describe_self(const char *key, char **argv) {
     char name[256] = "";
     gethostname(name, sizeof name - 1);

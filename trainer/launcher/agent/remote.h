@@ -1,7 +1,7 @@
-/* `dcp-run agent PORT ADDRESSES FOLDERS... PROGRAM ARGS`: what a launcher starts on another host
- * instead of PROGRAM, which is its daemon (orted). The key, which shows dcp-run that the agent
- * belongs to the start, is in its environment if the launcher passes it on (Slurm), otherwise it is
- * a line on its stdin. */
+/* `dcp-run agent PORT ADDRESSES FOLDERS... PROGRAM ARGS`: the command that a launcher runs on
+ * another host in place of PROGRAM, the launcher's daemon (such as orted). A key shows dcp-run that
+ * the agent belongs to the start. The agent finds the key in its environment if the launcher passes
+ * the variable on (Slurm), otherwise as a line on its stdin. */
 #pragma once
 
 #define LAUNCHER_KEY "DCP_RUN_KEY"
@@ -11,5 +11,5 @@ enum {
     LAUNCHER_KEY_BYTES = 32    /* hexadecimal digits */
 };
 
-/* Becomes the agent. Returns only after a message, with an exit status. */
+/* Becomes the agent. Returns only if that fails: an exit status, after a message. */
 int launcher_remote_main(int argc, char **argv);

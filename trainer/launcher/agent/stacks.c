@@ -15,8 +15,8 @@
 
 enum { NOT_INSTALLED = 127, TEXT = 1024 };
 
-/* Reads the first line of a file of /proc that begins with `key`, without the key; "" if there is
- * none. */
+/* Finds the first line that begins with `key` in a file of /proc, and copies the rest of the line
+ * to `out`; "" if there is none. */
 static void read_line(const char *folder, const char *file, const char *key, char *out) {
     char path[128], line[TEXT];
     out[0] = '\0';
