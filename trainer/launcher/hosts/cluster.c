@@ -36,8 +36,8 @@ static int count_usable(const launcher_cluster *c, slot_level level) {
     return slots;
 }
 
-/* Adds ranks one by one, each to the first of the hosts with the fewest. Returns how many did not
- * fit. */
+/* Adds ranks one by one, each to the first of the hosts with the fewest ranks. Returns how many did
+ * not fit. */
 static int add_evenly(launcher_cluster *c, slot_level level, int left) {
     for (; left > 0; left--) {
         cluster_host *least = NULL;
@@ -57,7 +57,7 @@ static int spread_ranks(launcher_cluster *c, slot_level level, int left) {
     return add_evenly(c, level, left);
 }
 
-/* Each host retains its ranks, except that those with the most lose some if there are too many;
+/* Each host retains its ranks. If there are too many, the hosts with the most ranks lose some;
  * further ranks go to the hosts with the fewest. */
 static int keep_evenly(launcher_cluster *c, slot_level level, int left) {
     for (size_t i = 0; i < c->n; i++) {
@@ -73,8 +73,8 @@ static int keep_evenly(launcher_cluster *c, slot_level level, int left) {
     return add_evenly(c, level, left);
 }
 
-/* Each host retains its ranks, so a change of some hosts moves no rank of others without need;
- * further ranks go where there is room, in the order of the list. */
+/* Each host retains its ranks, so a change of some hosts does not needlessly move ranks of others.
+ * Further ranks go to hosts with free slots, in the order of the list. */
 static int keep_ranks(launcher_cluster *c, slot_level level, int left) {
     for (size_t i = 0; i < c->n; i++) {
         cluster_host *h = &c->at[i];
@@ -152,8 +152,9 @@ static void free_hosts(launcher_cluster *c) {
     c->n = 0;
 }
 
-/* Replaces the hosts. A host that remains keeps only its number of ranks. A host that is gone and
- * has ranks remains without slots until the next start. Returns 0, or -1 if memory is short. */
+/* Replaces the hosts. A host that is in both lists keeps its number of ranks, but its failures are
+ * forgotten. A host that has ranks but is not in the new list remains, without slots, until the
+ * next start. Returns 0, or -1 if memory is short. */
 static int exchange_hosts(launcher_cluster *c, const launcher_hosts *hosts) {
     launcher_cluster next = *c;
     next.at = NULL;
@@ -406,8 +407,8 @@ static void settle_host(launcher_cluster *c, cluster_host *h, bool is_to_blame) 
     }
 }
 
-/* Settles what happened in the last start. If all ranks failed, neither slots nor hosts are the
- * cause; but if all were on one host, the host may be. */
+/* Evaluates what was reported about the last start. If all ranks failed, neither slots nor hosts
+ * are the cause, unless all ranks were on one host: then that host may be the cause. */
 static void settle(launcher_cluster *c) {
     int ranks = 0, failed = 0, hosts = 0;
     for (size_t i = 0; i < c->n; i++) {
@@ -495,8 +496,9 @@ int launcher_cluster_resize(launcher_cluster *c, int ranks, char *why, size_t si
     return 0;
 }
 
-/* Uses the slots whose ranks died again, at most once until a newer step is published: they are
- * better than no start. */
+/* Brings the slots whose ranks died back into use, because a start with them is better than none;
+ * at most once until a newer step is published. Returns the number of ranks; 0 if the plan does not
+ * change. */
 static int give_slots_back(launcher_cluster *c) {
     if (c->gave_back) return 0;
     c->gave_back = true;

@@ -10,10 +10,10 @@
 /* What follows a failure.
  * - SAME: as many ranks as before. A host that is gone, or whose ranks failed in two starts in a
  * row, is left out if the other hosts have slots for all ranks; otherwise it is tried again.
- * - SHRINK: like SAME, but each rank that died on its own is not replaced, and its slot is not used
+ * - SHRINK: like SAME, but a rank that died on its own is not replaced, and its slot is not used
  * any more. There are also fewer ranks if free slots of other hosts cannot replace a host that is
- * left out. The number does not fall below `min`: slots and hosts that failed are used again first.
- * If all ranks died, their slots are not the cause, and all slots remain in use.
+ * left out. If the number of ranks would fall below `min`, slots and hosts that failed are used
+ * again. If all ranks died, their slots are not the cause, and all slots remain in use.
  * - FAIL: there is no further start. */
 typedef enum launcher_on_failure {
     LAUNCHER_ON_FAILURE_SAME,
@@ -31,8 +31,8 @@ typedef struct launcher_cluster_options {
     launcher_on_failure on_failure;
 } launcher_cluster_options;
 
-/* Which slots may be used. A start uses those of the first level, and those of each further level
- * only if it must. */
+/* Levels of slots. A start uses the slots of a level only if those of the levels before it do not
+ * suffice. */
 typedef enum slot_level {
     LEVEL_SOUND,
     LEVEL_TAKEN,     /* also slots whose rank died */
@@ -66,13 +66,14 @@ typedef struct launcher_cluster {
     int failures;      /* in a row */
     bool placed;       /* a start has been placed */
     char *text;        /* the contents of the host file that are in use */
-    char *seen;        /* its contents at the last check; NULL: as `text` */
+    char *seen;        /* the file's contents at the last check; NULL: as `text` */
     char *refused;     /* contents that were refused with a message; NULL: none */
-    int unreadable;    /* checks in a row that could not read it */
+    int unreadable;    /* consecutive checks that could not read the file */
 } launcher_cluster;
 
-/* Only the host file is read here; the calls below report what happened to ranks and hosts. Hosts
- * are always named as in the host file, or as in Slurm's list. */
+/* This module reads only the host file. The caller reports what happened to ranks and hosts,
+ * through the functions below. Hosts are always named as in the host file, or as in Slurm's
+ * list. */
 
 typedef struct launcher_placement {
     int ranks;
@@ -96,29 +97,31 @@ int launcher_cluster_place(launcher_cluster *cluster, launcher_placement *out);
 /* Checks the host file; to be called about once per second during a start. Returns true if the next
  * placement would differ from the last one, so a planned restart is due; otherwise false. A change
  * counts once two checks in a row find the same contents, so a half-written file does not. Contents
- * that cannot be used are reported once, and the old contents remain in use. A change brings back
- * what was left out; if the file has more slots than before, there may be up to `max` ranks. */
+ * that cannot be used are reported once, and the old contents remain in use. After a change, hosts
+ * and slots that were left out are used again. If the file has more slots than before, there may be
+ * up to `max` ranks. */
 bool launcher_cluster_refresh(launcher_cluster *cluster);
 
-/* A rank of the last start died on its own on `host`; NULL: it is not known where. To be called
- * once per rank. */
+/* Reports that a rank of the last start died on its own on `host`; NULL: it is not known where. To
+ * be called once for each such rank. */
 void launcher_cluster_rank_failed(launcher_cluster *cluster, const char *host);
-/* The host does not answer. */
+/* Reports that the host does not answer. */
 void launcher_cluster_host_lost(launcher_cluster *cluster, const char *host);
-/* A newer step was published: the count of failures in a row is reset to 0. */
+/* Reports that a newer step was published, which resets the count of failures in a row to 0. */
 void launcher_cluster_progressed(launcher_cluster *cluster);
 
-/* Sets the number of ranks of the next starts, whatever the host file will offer. Returns 0. If
- * there are fewer slots, or --min or --max excludes the number, changes nothing, writes the reason
- * to `why`, and returns -1. */
+/* Sets the number of ranks of the next starts, which stays the same even if the host file has more
+ * slots later. Returns 0. If there are fewer slots, or --min or --max excludes the number, changes
+ * nothing, writes the reason to `why`, and returns -1. */
 int launcher_cluster_resize(launcher_cluster *cluster, int ranks, char *why, size_t size);
 
-/* With SHRINK: the ranks of the last start rejected their number, or their distribution over the
+/* To be called if the ranks of the last start rejected their number, or their distribution over the
  * hosts, for example because a store would survive fewer losses than it should. Chooses what to try
- * next, and describes it in `text`: first the same number of ranks, spread evenly; then fewer
- * ranks; then, at most once until a newer step is published, the desired number, with the slots
- * whose ranks died in use again. Returns false if there is nothing left to try. A changed host file
- * and a resize make all numbers acceptable again. */
+ * next, and describes it in `text`. The choices are, in this order: the same number of ranks,
+ * spread evenly; fewer ranks; and the desired number, for which the slots whose ranks died are used
+ * again. The last choice is made at most once until a newer step is published. Returns false if
+ * there is nothing left to try, or without SHRINK. A changed host file and a resize make all
+ * numbers acceptable again. */
 bool launcher_cluster_refused(launcher_cluster *cluster, char *text, size_t size);
 
 /* To be called once after each failure. Returns how long to wait before the next start: 0 after the

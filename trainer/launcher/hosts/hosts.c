@@ -33,8 +33,8 @@ static size_t read_digits(const char *at, unsigned long *value) {
     return n;
 }
 
-/* Visits a range, "1-3" or "07", up to `comma`: the numbers have at least the width of the first
- * one. */
+/* Visits the names for a range such as "1-3" or "07", which ends at `comma`. The numbers have at
+ * least as many digits as the first one. */
 static int visit_range(node_visit *v, size_t length, const char *range, const char *comma,
                        const char *rest, const char *end) {
     unsigned long first, last;
@@ -56,8 +56,8 @@ static int visit_range(node_visit *v, size_t length, const char *range, const ch
     return 0;
 }
 
-/* Visits the names that begin with the `length` bytes in v->name, and continue from `at` to `end`.
- */
+/* Visits all names that begin with the first `length` bytes of v->name and continue with the
+ * pattern from `at` to `end`. */
 static int visit_rest(node_visit *v, size_t length, const char *at, const char *end) {
     while (at < end && *at != '[') {
         if (length + 1 >= sizeof v->name || *at == ']' || isspace((unsigned char)*at)) return -1;
@@ -90,8 +90,8 @@ static const char *end_of_name(const char *at) {
 }
 
 /* Calls `take` with each name of a list of nodes such as "login,n[1-3,07]x[0-1]", in its order.
- * Returns 0, or -1 if the list is malformed or has more than `max` names, or `take` returned other
- * than 0. */
+ * Returns -1 if the list is malformed, if it has more than `max` names, or if `take` did not return
+ * 0; otherwise 0. */
 static int launcher_node_list_visit(const char *list, size_t max,
                                     int (*take)(void *ctx, const char *name), void *ctx) {
     node_visit v = {.left = max, .take = take, .ctx = ctx};
@@ -103,8 +103,8 @@ static int launcher_node_list_visit(const char *list, size_t max,
     }
 }
 
-/* Returns count `i` of a list: "4(x2),3" is 4, 4, 3, and the last one repeats. -1 if it is
- * malformed. */
+/* Returns count `i` of a list: "4(x2),3" is 4, 4, 3, and the last one repeats. Returns -1 if the
+ * list is malformed. */
 static long launcher_node_list_count(const char *counts, size_t i) {
     for (const char *at = counts;;) {
         unsigned long value, times = 1;
@@ -240,7 +240,8 @@ static int check_host_name(const hosts_reader *r, const char *name) {
     return 0;
 }
 
-/* Copies the word at *at, which ends before one of `ends`; -1 if it is empty or too long. */
+/* Copies the word at *at, which ends before one of `ends`. Returns -1 if the word is empty or too
+ * long. */
 static int take_word(const char **at, const char *ends, char word[WORD_BYTES]) {
     const size_t n = strcspn(*at, ends);
     snprintf(word, WORD_BYTES, "%.*s", (int)(n < WORD_BYTES ? n : WORD_BYTES - 1), *at);
