@@ -20,9 +20,9 @@ enum { CLIENTS = 64, REQUEST_BYTES = 1024, ROUNDS = 256 };
 
 typedef enum client_state {
     CLIENT_FREE,
-    CLIENT_ASKING,   /* its line is incomplete */
-    CLIENT_ASKED,    /* until launcher_control_next */
-    CLIENT_WAITING,  /* until its answer */
+    CLIENT_ASKING,   /* its line is not complete yet */
+    CLIENT_ASKED,    /* its request is complete, until launcher_control_next returns it */
+    CLIENT_WAITING,  /* its request was returned, until launcher_control_answer */
     CLIENT_ANSWERED, /* the rest of the answer is still to be sent */
 } client_state;
 
@@ -41,7 +41,7 @@ struct launcher_control {
     int epoll;
     launcher_socket socket;
     uint64_t last_id;
-    char *made; /* the folder of the socket, of whose path the last n_made folders were made */
+    char *made; /* the folder of the socket; the last n_made folders of its path are ours */
     int n_made;
     control_client clients[CLIENTS];
 };
@@ -61,7 +61,7 @@ static void drop_client(control_client *client) {
     *client = (control_client){.fd = -1};
 }
 
-/* Chooses the events of a client that are waited for; its end always is. */
+/* Sets the events of a client to wait for. The end of a client is always waited for, too. */
 static void await_client(launcher_control *control, control_client *client, uint32_t events) {
     struct epoll_event event = {.events = events, .data.u64 = client->id};
     epoll_ctl(control->epoll, EPOLL_CTL_MOD, client->fd, &event);
@@ -117,7 +117,7 @@ static const char *parse_request(const char *line, size_t bytes, launcher_reques
     return why;
 }
 
-/* A line is complete; it is the only one of its client. */
+/* Handles the line of a client once it is complete. A client sends only one line. */
 static void take_line(launcher_control *control, control_client *client, size_t length) {
     const char *why = parse_request(client->line, length, &client->asked);
     if (why) {
@@ -145,8 +145,9 @@ static void read_client(launcher_control *control, control_client *client) {
         refuse_client(control, client, "not a request: the line is too long");
 }
 
-/* Returns a place for another client. The oldest of those that have not sent a request yet makes
- * room; NULL if all wait for answers. */
+/* Returns a place for another client. If all places are taken, drops the oldest client whose
+ * request is not complete, or that has not received its whole answer yet. Returns NULL if there is
+ * none, because all wait for answers. */
 static control_client *find_place(launcher_control *control) {
     control_client *oldest = NULL;
     for (int i = 0; i < CLIENTS; i++) {

@@ -1,6 +1,6 @@
 /* Requests to a running dcp-run, as `dcp-run ctl` makes them. A request is one line with a JSON
- * object, {"ask": "resize", "ranks": 4}, and so is its answer, after which the connection ends. The
- * functions of the server never wait for a client. */
+ * object, such as {"ask": "resize", "ranks": 4}. Its answer is one line with a JSON object, too;
+ * then the connection ends. The functions of the server never wait for a client. */
 #pragma once
 
 #include <jansson.h>
@@ -21,31 +21,31 @@ typedef struct launcher_request {
     uint64_t client; /* to whom the answer is sent */
 } launcher_request;
 
-/* Accepts requests at `path`, or, if that is NULL, at `.control` in `dir`, which is made if it is
- * missing. If both are NULL, there are no requests. Returns 0, or PROGRAM_USAGE after a message:
- * another supervisor is there, or `path` cannot be made. If the socket in `dir` cannot be made, a
- * message says so, and there are no requests. The caller releases *out with launcher_control_close.
- */
+/* Accepts requests at `path`. If `path` is NULL, accepts them at `.control` in `dir`, and makes
+ * `dir` if it is missing. If both are NULL, accepts no requests. Returns 0, or PROGRAM_USAGE after
+ * a message if another dcp-run accepts requests there already, or if `path` cannot be made. If the
+ * socket in `dir` cannot be made, prints a warning, accepts no requests, and returns 0. The caller
+ * releases *out with launcher_control_close. */
 int launcher_control_open(launcher_control **out, const char *path, const char *dir);
 
-/* The descriptor is readable when there is work. Then call launcher_control_next until it returns
- * 0: requests that it has already read do not make the descriptor readable again. */
+/* Returns a descriptor that is readable when there is work. Then call launcher_control_next until
+ * it returns 0: requests that it has already read do not make the descriptor readable again. */
 int launcher_control_fd(const launcher_control *control);
 
-/* Returns 1 and a request, which must be answered once, or 0. */
+/* Returns 1 and fills in a request, which must be answered exactly once; returns 0 if there is
+ * none. */
 int launcher_control_next(launcher_control *control, launcher_request *out);
 
-/* Sends {"ok": true, ...} or {"error": "..."}, and releases it. Does nothing for a client that has
- * gone. */
+/* Sends `answer`, which is {"ok": true, ...} or {"error": "..."}, and releases it. Only releases it
+ * if the client is gone. */
 void launcher_control_answer(launcher_control *control, uint64_t client, json_t *answer);
 
-/* Answers requests that wait with an error, because the run has ended, and removes what was made.
- * NULL is allowed. */
+/* Answers waiting requests with an error, because the run has ended, and removes the socket and
+ * folders that were made. NULL is allowed. */
 void launcher_control_close(launcher_control *control);
 
 /* The client: dcp-run ctl sends a request to a running dcp-run, and prints the answer. */
 
-/* Expects dcp-run's own arguments, of which the first is "ctl". Returns the exit status: 0,
- * PROGRAM_USAGE if no dcp-run of this user accepts requests there, PROGRAM_FAILED if the request
- * failed. */
+/* argc and argv are those of dcp-run; argv[1] is "ctl". Returns the exit status: 0, PROGRAM_USAGE
+ * if no dcp-run of this user accepts requests at the path, PROGRAM_FAILED if the request failed. */
 int launcher_control_main(int argc, char **argv);

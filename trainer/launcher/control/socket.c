@@ -82,8 +82,8 @@ bool launcher_socket_is_of_owner(int fd) {
     return peer.uid == geteuid() || peer.uid == 0;
 }
 
-/* Connects to a socket at which somebody listens; -1 with errno. `flags` specify whether to wait if
- * the listener's queue is full. */
+/* Connects to a socket at which somebody listens. Returns the descriptor, or -1 with errno. `flags`
+ * specify whether to wait if the listener's queue is full. */
 static int connect_to(const char *at, int flags, struct ucred *peer) {
     struct sockaddr_un address;
     if (!*at) return errno = ECONNREFUSED, -1; /* the file does not name it yet, or not any more */
@@ -97,7 +97,8 @@ static int connect_to(const char *at, int flags, struct ucred *peer) {
     return errno = code, -1;
 }
 
-/* Returns true, and the pid if it is known, if somebody still listens there. */
+/* Returns true if somebody still listens at the socket; stores the listener's pid in *pid if it is
+ * known. */
 static bool is_answered(const char *at, long *pid) {
     struct ucred peer = {0};
     const int fd = connect_to(at, SOCK_NONBLOCK, &peer);
@@ -138,8 +139,8 @@ static char *folder_of(const char *path) {
     return strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
-/* Listens at a path that does not exist; -1 with errno. The socket has its mode from the beginning.
- */
+/* Listens at a path that does not exist. Returns the descriptor, or -1 with errno. The socket is
+ * restricted to this user from the beginning. */
 static int listen_at(const char *at) {
     struct sockaddr_un address;
     if (set_address(&address, at) != 0) return -1;
@@ -154,8 +155,8 @@ static int listen_at(const char *at) {
     return errno = code, -1;
 }
 
-/* Locks a folder: only one process at a time examines and replaces what exists. A process that
- * never releases the lock delays others only briefly. */
+/* Locks a folder, so only one process at a time examines and replaces what is in it. A process that
+ * never releases the lock delays others only briefly, because they continue without it. */
 static int lock_folder(const char *folder) {
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; fd >= 0 && i < TRIES; i++) {
@@ -190,8 +191,8 @@ static int parse_pointer(const char *text, size_t bytes, pointer *out) {
     return good ? 0 : -1;
 }
 
-/* Returns 1 if the file names a socket, 0 if it is empty, as a new one is, -1 if it is something
- * else. */
+/* Returns 1 if the file names a socket, 0 if it is empty, like a new file, and -1 if it has other
+ * contents. */
 static int read_pointer(int fd, pointer *out) {
     char text[POINTER_BYTES];
     *out = (pointer){0};
@@ -225,7 +226,8 @@ static launcher_listening explain_foreign(const char *path, char *why) {
                    path);
 }
 
-/* Takes over a file by its lock, or finds that it belongs to nobody; then it may be replaced. */
+/* Locks the file, or finds that it belongs to nobody. Returns LAUNCHER_LISTENS if the file may be
+ * replaced. */
 static launcher_listening check_file(const char *path, int fd, pointer *found, char *why) {
     char host[HOST_BYTES];
     long pid = 0;
@@ -270,7 +272,7 @@ static launcher_listening clear_path(const char *path, char *why) {
     return unlink(path) == 0 || errno == ENOENT ? LAUNCHER_LISTENS : explain_errno(path, why);
 }
 
-/* Records what was made; nothing else is removed at the end. */
+/* Records the identity of what was made at the path, so nothing else is removed at the end. */
 static void remember(launcher_socket *s) {
     struct stat st;
     if (lstat(s->path, &st) != 0) return;
@@ -278,8 +280,9 @@ static void remember(launcher_socket *s) {
     s->inode = st.st_ino;
 }
 
-/* Listens beside the path, under a name that only the holder of the folder's lock uses, and then
- * links the path to it: whoever finds the path gets an answer. -1 with errno. */
+/* Listens at a name beside the path, which only the holder of the folder's lock uses, and then
+ * links the socket to the path. So whoever finds the path gets an answer. Returns -1 with errno if
+ * that fails. */
 static int listen_and_link(launcher_socket *s) {
     const int n = snprintf(s->at, sizeof s->at, "%s.new", s->path);
     if (n < 0 || (size_t)n >= sizeof s->at) return errno = ENAMETOOLONG, -1;
@@ -291,7 +294,7 @@ static int listen_and_link(launcher_socket *s) {
     return errno = code, failed;
 }
 
-/* Listens at the path itself. Returns 1 if that cannot be a socket. */
+/* Listens at the path itself. Returns 1 if no socket can be made there. */
 static int listen_here(launcher_socket *s, launcher_listening *result, char *why) {
     *result = clear_path(s->path, why);
     if (*result != LAUNCHER_LISTENS) return 0;
@@ -325,8 +328,8 @@ static int listen_elsewhere(launcher_socket *s) {
     return -1;
 }
 
-/* Opens and locks the file at `path`. It remains the one at `path` until the holder of the lock
- * removes it. */
+/* Opens and locks the file at `path`. It remains at `path` until the holder of the lock removes
+ * it. */
 static launcher_listening take_file(launcher_socket *s, pointer *before, char *why) {
     for (int i = 0; i < TRIES; i++) {
         struct stat st;
@@ -404,7 +407,7 @@ void launcher_socket_forget(launcher_socket *socket) {
     *socket = (launcher_socket){.fd = -1, .file = -1};
 }
 
-/* Returns true and the owner if the path belongs to another user. */
+/* Returns true if the path belongs to another user, and names that user in `why`. */
 static bool is_others(const char *path, const struct stat *st, char *why) {
     if (st->st_uid == geteuid() || geteuid() == 0) return false;
     const struct passwd *user = getpwuid(st->st_uid);
@@ -432,7 +435,7 @@ static int connect_by_file(const char *path, char *at, char *why) {
     return 0;
 }
 
-/* Finds the socket of `path`; -1 after filling in `why`. */
+/* Finds the socket of `path`. Returns -1 after filling in `why` if there is none. */
 static int find_socket(const char *path, char *at, char *why) {
     struct stat st;
     if (lstat(path, &st) != 0)

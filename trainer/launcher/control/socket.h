@@ -1,7 +1,7 @@
-/* The Unix socket at which a supervisor accepts requests. Its place is given as a path. If the path
- * is too long for a socket, or the file system may be shared with other hosts, the path becomes a
- * file that names host, pid and socket; the lock on that file shows, to other hosts as well,
- * whether the supervisor is alive. */
+/* The Unix socket at which a supervisor (dcp-run) accepts requests. Its place is given as a path.
+ * If the path is too long for a socket, or the file system may be shared with other hosts, the
+ * socket is made elsewhere, and a file at the path names the host, the pid and the socket. The lock
+ * on that file shows, on other hosts as well, whether the supervisor is alive. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,7 +16,7 @@ enum {
 
 typedef struct launcher_socket {
     char *path;                  /* as given */
-    char at[LAUNCHER_SOCKET_AT]; /* the socket: `path`, or elsewhere */
+    char at[LAUNCHER_SOCKET_AT]; /* the path of the socket: `path`, or another one */
     int fd;                      /* listens; non-blocking */
     int file;                    /* at `path`, locked; -1: the socket itself is at `path` */
     dev_t device;                /* of what was made at `path` */
@@ -29,8 +29,8 @@ typedef enum launcher_listening {
     LAUNCHER_UNREACHABLE /* the socket cannot be made */
 } launcher_listening;
 
-/* Listens at `path`, and replaces what a killed supervisor has left there. If several try at the
- * same time, one of them listens. On failure, fills in `why`. */
+/* Listens at `path`, and replaces what a killed supervisor has left there. If several processes try
+ * at the same time, one of them succeeds. On failure, fills in `why`. */
 launcher_listening launcher_socket_listen(launcher_socket *out, const char *path,
                                           char why[LAUNCHER_SOCKET_WHY]);
 
@@ -41,7 +41,7 @@ void launcher_socket_close(launcher_socket *socket);
 void launcher_socket_forget(launcher_socket *socket);
 
 /* Connects to the supervisor at `path`, or at `.control` in `path` if that is a directory. Returns
- * -1 after filling in `why`. */
+ * the descriptor, or -1 after filling in `why`. */
 int launcher_socket_connect(const char *path, char why[LAUNCHER_SOCKET_WHY]);
 
 /* Returns true if the other end of a connection is a process of this user or of root. */
